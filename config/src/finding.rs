@@ -1,0 +1,259 @@
+//! What a user should be told about an object. Findings are data: status conditions, Events, metrics
+//! and debug pages are renderings of them.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::object::ObjectRef;
+
+/// How much a finding matters.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// Something the user asked for is not in effect.
+    Error,
+    /// It is in effect, but not quite as written.
+    Warning,
+}
+
+/// One thing that a user should be told about one object.
+///
+/// The order is that of the object, then the field, so that dumps of equal worlds are equal.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
+pub struct Finding {
+    /// The object whose owner can mend it.
+    pub object: ObjectRef,
+    /// The field as the user wrote it, such as `spec.rules[0].http.paths[1].path`.
+    pub field: String,
+    /// What was found.
+    #[serde(flatten)]
+    pub problem: Problem,
+}
+
+/// What is wrong. Each variant states its consequence in its message.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
+#[serde(tag = "reason")]
+pub enum Problem {
+    /// The object as a whole cannot be read; it has no routes.
+    Unreadable {
+        /// Why, in the parser's words.
+        why: String,
+    },
+    /// What a rule matches on, or an entry of a list, cannot be read; that rule or entry is dropped.
+    RuleDropped {
+        /// The value as written, cut to a printable length.
+        value: String,
+        /// Why it cannot be read.
+        why: String,
+    },
+    /// A setting cannot be read; its default applies.
+    SettingIgnored {
+        /// The value as written.
+        value: String,
+        /// Why it cannot be read.
+        why: String,
+    },
+    /// A setting that restricts access cannot be read; the object's routes refuse every request.
+    GuardClosed {
+        /// The value as written.
+        value: String,
+        /// Why it cannot be read.
+        why: String,
+    },
+    /// A route points at something that cannot be a backend; it answers 503.
+    BackendUnusable {
+        /// What is named there.
+        value: String,
+        /// Why it cannot be used.
+        why: String,
+    },
+    /// The Service that a route points at does not exist; the route answers 503.
+    ServiceMissing {
+        /// The Service.
+        service: String,
+    },
+    /// The Service has no such port; the route answers 503.
+    PortMissing {
+        /// The Service.
+        service: String,
+        /// The port's name or number.
+        port: String,
+    },
+    /// Another object has the same rule and is older; this one's rule serves nobody.
+    RuleLost {
+        /// The host of the rule, `*` for none.
+        host: String,
+        /// The path of the rule.
+        path: String,
+        /// The object that serves it.
+        winner: ObjectRef,
+    },
+    /// The host belongs to the namespace of the oldest object that claims it; this object's rules for
+    /// it are not in effect (or, where hosts are shared, only worth knowing).
+    HostOwned {
+        /// The host.
+        host: String,
+        /// The oldest object that claims it.
+        owner: ObjectRef,
+        /// Whether the rules still serve because hosts are shared.
+        shared: bool,
+    },
+    /// The Secret of a TLS entry does not exist; the host falls back to a less specific or the default certificate.
+    CertificateMissing {
+        /// The Secret.
+        secret: String,
+        /// The host of the TLS entry.
+        host: String,
+    },
+    /// The Secret holds no usable certificate and key; the host falls back as above.
+    CertificateBroken {
+        /// The Secret.
+        secret: String,
+        /// Why it cannot be used. Never holds key material.
+        why: String,
+    },
+    /// The certificate does not name the host; the host falls back as above.
+    CertificateElsewhere {
+        /// The Secret.
+        secret: String,
+        /// The host that its names do not cover.
+        host: String,
+    },
+    /// An address leads to the edge's own host or network and is left out.
+    AddressRefused {
+        /// The address or name.
+        address: String,
+        /// Why it is refused.
+        why: String,
+    },
+    /// The name of an ExternalName Service has no addresses now; its routes answer 503.
+    NameUnresolved {
+        /// The DNS name.
+        name: String,
+        /// Why, in the resolver's words.
+        why: String,
+    },
+    /// The class that the object names is not there, or belongs to another controller; the object has no routes here.
+    ClassUnknown {
+        /// The class.
+        class: String,
+    },
+    /// Handling this object failed inside Tidegate; the object is set aside until it changes.
+    SetAside {
+        /// What is known of the failure.
+        why: String,
+    },
+}
+
+impl Problem {
+    /// The name of the reason, as Kubernetes conditions and Events want it (CamelCase).
+    #[must_use]
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::Unreadable { .. } => "Unreadable",
+            Self::RuleDropped { .. } => "RuleDropped",
+            Self::SettingIgnored { .. } => "SettingIgnored",
+            Self::GuardClosed { .. } => "GuardClosed",
+            Self::BackendUnusable { .. } => "BackendUnusable",
+            Self::ServiceMissing { .. } => "ServiceMissing",
+            Self::PortMissing { .. } => "PortMissing",
+            Self::RuleLost { .. } => "RuleLost",
+            Self::HostOwned { .. } => "HostOwned",
+            Self::CertificateMissing { .. } => "CertificateMissing",
+            Self::CertificateBroken { .. } => "CertificateBroken",
+            Self::CertificateElsewhere { .. } => "CertificateElsewhere",
+            Self::AddressRefused { .. } => "AddressRefused",
+            Self::NameUnresolved { .. } => "NameUnresolved",
+            Self::ClassUnknown { .. } => "ClassUnknown",
+            Self::SetAside { .. } => "SetAside",
+        }
+    }
+
+    /// How much it matters.
+    #[must_use]
+    pub const fn severity(&self) -> Severity {
+        match self {
+            Self::SettingIgnored { .. } | Self::HostOwned { shared: true, .. } => Severity::Warning,
+            Self::Unreadable { .. }
+            | Self::RuleDropped { .. }
+            | Self::GuardClosed { .. }
+            | Self::BackendUnusable { .. }
+            | Self::ServiceMissing { .. }
+            | Self::PortMissing { .. }
+            | Self::RuleLost { .. }
+            | Self::HostOwned { .. }
+            | Self::CertificateMissing { .. }
+            | Self::CertificateBroken { .. }
+            | Self::CertificateElsewhere { .. }
+            | Self::AddressRefused { .. }
+            | Self::NameUnresolved { .. }
+            | Self::ClassUnknown { .. }
+            | Self::SetAside { .. } => Severity::Error,
+        }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreadable { why } => write!(f, "cannot be read ({why}), so it has no routes"),
+            Self::RuleDropped { value, why } => write!(f, "{value:?} {why}, so it is dropped"),
+            Self::SettingIgnored { value, why } => write!(f, "{value:?} {why}, so the default applies"),
+            Self::GuardClosed { value, why } => write!(f, "{value:?} {why}, so every request is refused"),
+            Self::BackendUnusable { value, why } => write!(f, "{value} {why}, so the route answers 503"),
+            Self::ServiceMissing { service } => {
+                write!(f, "Service {service} does not exist, so the route answers 503")
+            }
+            Self::PortMissing { service, port } => {
+                write!(f, "Service {service} has no port {port}, so the route answers 503")
+            }
+            Self::RuleLost { host, path, winner } => write!(f, "{host}{path} is served by {winner}, which is older"),
+            Self::HostOwned { host, owner, shared: true } => {
+                write!(f, "host {host} is shared with {owner}, which is older")
+            }
+            Self::HostOwned { host, owner, shared: false } => {
+                write!(f, "host {host} belongs to the namespace of {owner}, which is older")
+            }
+            Self::CertificateMissing { secret, host } => {
+                write!(f, "Secret {secret} does not exist, so {host} falls back to another certificate")
+            }
+            Self::CertificateBroken { secret, why } => {
+                write!(f, "Secret {secret} holds no usable certificate ({why}), so its hosts fall back to another")
+            }
+            Self::CertificateElsewhere { secret, host } => {
+                write!(f, "the certificate of Secret {secret} does not name {host}, which falls back to another")
+            }
+            Self::AddressRefused { address, why } => write!(f, "address {address} is left out: {why}"),
+            Self::NameUnresolved { name, why } => write!(f, "{name} has no addresses ({why})"),
+            Self::ClassUnknown { class } => write!(f, "class {class} is not one of this controller"),
+            Self::SetAside { why } => write!(f, "set aside until it changes: {why}"),
+        }
+    }
+}
+
+impl Finding {
+    /// A finding about a field of an object.
+    pub fn new(object: ObjectRef, field: impl Into<String>, problem: Problem) -> Self {
+        Self { object, field: field.into(), problem }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}: {}", self.object, self.field, self.problem)
+    }
+}
+
+/// Cuts a value to a length that can be printed in a message: 80 characters.
+#[must_use]
+pub fn printable(value: &str) -> String {
+    const LENGTH_MAX: usize = 80;
+    if value.chars().count() <= LENGTH_MAX {
+        value.to_owned()
+    } else {
+        let mut cut: String = value.chars().take(LENGTH_MAX).collect();
+        cut.push('…');
+        cut
+    }
+}

@@ -1,0 +1,11 @@
+//! What Tidegate knows about routing, as plain values: checked projections of cluster objects
+//! ([`project`]), the immutable routing model that the request path reads ([`model`]), what users are
+//! told ([`finding`]) and the one place where a new model replaces the old ([`published`]).
+//!
+//! This crate knows nobody: it does no I/O, has no `async` and reads no clock.
+
+pub mod finding;
+pub mod model;
+pub mod object;
+pub mod project;
+pub mod published;

@@ -1,0 +1,127 @@
+//! Where requests go: backends (Service ports), their endpoints (pod addresses), and targets (a backend
+//! with the transport to reach it).
+
+use std::fmt;
+use std::hash::{BuildHasher, Hash, Hasher};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use rpds::HashTrieMapSync;
+use serde::Serialize;
+
+use crate::object::ObjectName;
+
+/// A Service port: what endpoints are collected for.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BackendKey {
+    /// The Service.
+    pub service: ObjectName,
+    /// The number of its port (`spec.ports[].port`).
+    pub port: u16,
+}
+
+impl fmt::Display for BackendKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.service, self.port)
+    }
+}
+
+impl fmt::Debug for BackendKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl Serialize for BackendKey {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// The stable identity of an endpoint over snapshots: its address and the uid of its pod, since
+/// addresses come back to other pods.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
+pub struct EndpointId(u64);
+
+/// One address that answers for a backend.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
+pub struct Endpoint {
+    /// Its identity.
+    pub id: EndpointId,
+    /// Where to connect.
+    pub address: SocketAddr,
+    /// The pod's uid, where the slice names one.
+    pub pod: Option<Arc<str>>,
+}
+
+impl Endpoint {
+    /// An endpoint with the identity that its address and pod give it.
+    #[must_use]
+    pub fn new(address: SocketAddr, pod: Option<Arc<str>>) -> Self {
+        let mut hasher = foldhash::quality::FixedState::with_seed(0).build_hasher();
+        (address, &pod).hash(&mut hasher);
+        Self { id: EndpointId(hasher.finish()), address, pod }
+    }
+}
+
+/// The endpoints of a Service port as they are now.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Backend {
+    /// Which Service port.
+    pub key: BackendKey,
+    /// The usable endpoints in ascending order: the ready ones, or while there is none, those that
+    /// still serve while they terminate (Kubernetes KEP-1669).
+    pub endpoints: Box<[Endpoint]>,
+}
+
+/// What is spoken to an endpoint, from the Service port's `appProtocol` (Kubernetes KEP-3726).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AppProtocol {
+    /// HTTP/1.1 in plain text: the default.
+    #[default]
+    Http,
+    /// HTTP/1.1 over TLS, unverified: neither Service nor Ingress says which authority to trust.
+    Https,
+    /// HTTP/2 in plain text by prior knowledge (`kubernetes.io/h2c`, `grpc`).
+    H2c,
+    /// HTTP/1.1 in plain text for WebSocket (`kubernetes.io/ws`).
+    Ws,
+}
+
+/// How an endpoint's TLS identity is checked.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
+pub struct UpstreamTls {
+    /// The server name to ask for; `None` takes the request's host.
+    pub server_name: Option<Arc<str>>,
+    /// Whether the certificate must verify.
+    pub verify: bool,
+}
+
+/// A backend with its transport: what a route points at and what connections are pooled by.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
+pub struct Target {
+    /// The Service port.
+    pub backend: BackendKey,
+    /// What is spoken.
+    pub protocol: AppProtocol,
+    /// TLS, where the protocol asks for it.
+    pub tls: Option<UpstreamTls>,
+}
+
+/// Endpoints by Service port; a clone shares everything.
+pub type BackendMap = HashTrieMapSync<BackendKey, Arc<Backend>, foldhash::fast::RandomState>;
+
+/// No backends.
+pub(super) fn no_backends() -> BackendMap {
+    BackendMap::new_with_hasher_and_ptr_kind(foldhash::fast::RandomState::default())
+}
+
+/// A target and its share of the requests.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct WeightedTarget {
+    /// The target.
+    pub target: Arc<Target>,
+    /// Its share: its weight divided by the sum of all; 0 gets none.
+    pub weight: u32,
+}

@@ -1,0 +1,135 @@
+//! Certificates with their keys, checked when their Secret is read. Key material never shows in `Debug`.
+
+use std::fmt;
+use std::sync::Arc;
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+use serde::Serialize;
+use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
+
+use super::host::{HostPattern, WildcardDepth};
+use crate::object::ObjectName;
+
+/// Bytes of PEM accepted for one chain or one key, against memory bombs.
+const PEM_BYTES_MAX: usize = 256 * 1024;
+
+/// A certificate chain and its key, ready for handshakes.
+#[derive(Clone)]
+pub struct Certificate {
+    /// The Secret it came from.
+    pub secret: ObjectName,
+    /// The chain and the key, as rustls wants them.
+    pub key: Arc<CertifiedKey>,
+    /// The names it is for (subject alternative names, or the common name where there are none).
+    pub names: Box<[HostPattern]>,
+    /// The end of its validity in seconds since the Unix epoch.
+    pub not_after_s: i64,
+    /// The PEM bytes' identity: two certificates with equal digests are the same.
+    digest: u128,
+}
+
+/// Why a chain and key cannot be used. Never holds key material.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct CertificateFault(pub String);
+
+impl fmt::Display for CertificateFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+fn fault<T>(why: impl fmt::Display) -> Result<T, CertificateFault> {
+    Err(CertificateFault(why.to_string()))
+}
+
+impl Certificate {
+    /// Reads a chain (leaf first) and its key from PEM and checks that they belong together.
+    ///
+    /// # Errors
+    /// Says what cannot be read or does not match.
+    pub fn from_pem(secret: ObjectName, chain: &[u8], key: &[u8]) -> Result<Self, CertificateFault> {
+        if chain.len() > PEM_BYTES_MAX || key.len() > PEM_BYTES_MAX {
+            return fault(format_args!("tls.crt or tls.key is larger than {PEM_BYTES_MAX} bytes"));
+        }
+        let digest = digest(chain, key);
+        let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(chain)
+            .collect::<Result<_, _>>()
+            .or_else(|error| fault(format_args!("tls.crt is not PEM: {error}")))?;
+        let Some(leaf) = chain.first() else { return fault("tls.crt holds no certificate") };
+        let (names, not_after_s) = describe(leaf)?;
+        let key = PrivateKeyDer::from_pem_slice(key).or_else(|_| fault("tls.key holds no private key in PEM"))?;
+        let provider = rustls::crypto::ring::default_provider();
+        let key = CertifiedKey::from_der(chain, key, &provider)
+            .or_else(|error| fault(format_args!("certificate and key cannot be used together: {error}")))?;
+        Ok(Self { secret, key: Arc::new(key), names, not_after_s, digest })
+    }
+
+    /// Whether its names cover everything that a pattern stands for.
+    #[must_use]
+    pub fn covers(&self, host: &HostPattern) -> bool {
+        self.names.iter().any(|name| match host {
+            HostPattern::Exact(exact) => name.matches(exact),
+            HostPattern::Wildcard(suffix, WildcardDepth::One | WildcardDepth::Any) => {
+                matches!(name, HostPattern::Wildcard(own, _) if own == suffix)
+            }
+            HostPattern::Any => false,
+        })
+    }
+}
+
+/// A digest to tell PEM texts apart: foldhash under two fixed seeds. It guards no secret and only
+/// decides whether a rewritten Secret is news.
+fn digest(chain: &[u8], key: &[u8]) -> u128 {
+    use std::hash::{BuildHasher, Hash};
+    let half = |seed| {
+        let mut hasher = foldhash::quality::FixedState::with_seed(seed).build_hasher();
+        (chain, key).hash(&mut hasher);
+        u128::from(std::hash::Hasher::finish(&hasher))
+    };
+    half(1) << 64 | half(2)
+}
+
+fn describe(leaf: &CertificateDer<'_>) -> Result<(Box<[HostPattern]>, i64), CertificateFault> {
+    let (_, certificate) =
+        X509Certificate::from_der(leaf).or_else(|error| fault(format_args!("tls.crt cannot be parsed: {error}")))?;
+    let mut names: Vec<HostPattern> = Vec::new();
+    if let Ok(Some(alternatives)) = certificate.subject_alternative_name() {
+        for name in &alternatives.value.general_names {
+            if let GeneralName::DNSName(name) = name {
+                names.extend(HostPattern::parse(name));
+            }
+        }
+    }
+    if names.is_empty() {
+        let common = certificate.subject().iter_common_name().filter_map(|name| name.as_str().ok());
+        names.extend(common.filter_map(|name| HostPattern::parse(name).ok()));
+    }
+    Ok((names.into(), certificate.validity().not_after.timestamp()))
+}
+
+impl PartialEq for Certificate {
+    fn eq(&self, other: &Self) -> bool {
+        self.digest == other.digest && self.secret == other.secret
+    }
+}
+
+impl Eq for Certificate {}
+
+impl fmt::Debug for Certificate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Certificate({} for {:?})", self.secret, self.names)
+    }
+}
+
+impl Serialize for Certificate {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeStruct;
+        let mut fields = serializer.serialize_struct("Certificate", 3)?;
+        fields.serialize_field("secret", &self.secret)?;
+        fields.serialize_field("names", &self.names)?;
+        fields.serialize_field("not_after_s", &self.not_after_s)?;
+        fields.end()
+    }
+}

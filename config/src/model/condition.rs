@@ -1,0 +1,109 @@
+//! What a request must be, besides its host and path, for a route to take it.
+
+use std::sync::Arc;
+
+use regex::bytes::Regex;
+use serde::Serialize;
+
+/// A read-only view of a request's head. Every step of a request reads this and nothing else, so that
+/// several drivers can call the same steps.
+pub trait Head {
+    /// The method, in the case it was sent.
+    fn method(&self) -> &str;
+    /// The path of the target as sent, without the query.
+    fn path(&self) -> &str;
+    /// The query without its question mark, if there is one.
+    fn query(&self) -> Option<&str>;
+    /// The `Host` header or `:authority`, as sent.
+    fn authority(&self) -> Option<&str>;
+    /// The first value of a header; the name is given in lower case.
+    fn header(&self, name: &str) -> Option<&[u8]>;
+    /// Calls with every value of a header, in order; the name is given in lower case.
+    fn each_value(&self, name: &str, see: &mut dyn FnMut(&[u8]));
+}
+
+/// How a text is compared.
+#[derive(Clone, Debug)]
+pub enum TextMatch {
+    /// Byte for byte.
+    Exact(Arc<str>),
+    /// By a regular expression of linear time, anchored at both ends.
+    Regex(Arc<Regex>),
+    /// Any value will do.
+    Present,
+}
+
+impl TextMatch {
+    fn accepts(&self, value: &[u8]) -> bool {
+        match self {
+            Self::Exact(exact) => exact.as_bytes() == value,
+            Self::Regex(regex) => regex.is_match(value),
+            Self::Present => true,
+        }
+    }
+}
+
+impl PartialEq for TextMatch {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Exact(a), Self::Exact(b)) => a == b,
+            (Self::Regex(a), Self::Regex(b)) => a.as_str() == b.as_str(),
+            (Self::Present, Self::Present) => true,
+            (Self::Exact(_) | Self::Regex(_) | Self::Present, _) => false,
+        }
+    }
+}
+
+impl Eq for TextMatch {}
+
+impl Serialize for TextMatch {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Exact(text) => serializer.collect_str(text),
+            Self::Regex(regex) => serializer.collect_str(&format_args!("~{}", regex.as_str())),
+            Self::Present => serializer.serialize_str("*"),
+        }
+    }
+}
+
+/// A named header or query parameter and what its value must be.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct ValueMatch {
+    /// The header's name in lower case, or the parameter's name as it is.
+    pub name: Arc<str>,
+    /// What its first value must be.
+    pub value: TextMatch,
+}
+
+/// All that must hold; empty lists hold always.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Conditions {
+    /// One of these methods; empty for every method.
+    pub methods: Box<[Arc<str>]>,
+    /// All of these headers.
+    pub headers: Box<[ValueMatch]>,
+    /// All of these query parameters.
+    pub queries: Box<[ValueMatch]>,
+}
+
+impl Conditions {
+    /// Whether a request meets them all.
+    #[must_use]
+    pub fn hold<H: Head + ?Sized>(&self, head: &H) -> bool {
+        let method = self.methods.is_empty() || self.methods.iter().any(|method| **method == *head.method());
+        method
+            && self.headers.iter().all(|m| head.header(&m.name).is_some_and(|value| m.value.accepts(value)))
+            && self.queries.iter().all(|m| {
+                head.query().and_then(|q| parameter(q, &m.name)).is_some_and(|value| m.value.accepts(value.as_bytes()))
+            })
+    }
+}
+
+/// The first value of a parameter in an `application/x-www-form-urlencoded` query, compared undecoded
+/// as the Gateway API leaves it to implementations.
+fn parameter<'a>(query: &'a str, name: &str) -> Option<&'a str> {
+    query
+        .split('&')
+        .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+        .find_map(|(key, value)| (key == name).then_some(value))
+}

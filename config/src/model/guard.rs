@@ -1,0 +1,18 @@
+//! What restricts access to a route: a compiled, ordered list that is walked before anything is forwarded.
+
+use ipnet::IpNet;
+use serde::Serialize;
+
+/// One check, in the order of the list. The first that answers ends the request.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub enum Guard {
+    /// Answers 403 to clients outside these networks.
+    AllowSources(Box<[IpNet]>),
+    /// Sends plain-text requests to https with this status (301, 302, 307 or 308).
+    RequireTls {
+        /// The status of the redirect.
+        status: u16,
+    },
+    /// Answers 403 to everybody: what stands for a guard that could not be read.
+    DenyAll,
+}

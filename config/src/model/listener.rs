@@ -1,0 +1,85 @@
+//! Where traffic comes in: listeners are what objects ask for, binds are the sockets they share.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::host::HostPattern;
+
+/// The name of a listener: `http`, `https`, or an object's own.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
+pub struct ListenerName(pub Arc<str>);
+
+impl fmt::Display for ListenerName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What an object asks for: requests for a host that come in over a bind.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
+pub struct Listener {
+    /// Its name, which routes refer to.
+    pub name: ListenerName,
+    /// The hosts it takes.
+    pub host: HostPattern,
+}
+
+/// The listeners that a route is for.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize)]
+pub enum ListenerScope {
+    /// All of them: the rule of Ingress.
+    #[default]
+    All,
+    /// These, in ascending order.
+    These(Arc<[ListenerName]>),
+}
+
+impl ListenerScope {
+    /// Whether a listener is among them.
+    #[must_use]
+    pub fn holds(&self, listener: &ListenerName) -> bool {
+        match self {
+            Self::All => true,
+            Self::These(names) => names.binary_search(listener).is_ok(),
+        }
+    }
+}
+
+/// What a bind speaks.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BindProtocol {
+    /// Plain HTTP/1.1, and HTTP/2 by prior knowledge.
+    Http,
+    /// TLS, with HTTP/2 or HTTP/1.1 by ALPN.
+    Https,
+}
+
+/// What makes two binds the same socket. Port 0 asks for a free port, chosen once.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
+pub struct BindKey {
+    /// The address to listen on.
+    pub address: SocketAddr,
+    /// What is spoken there.
+    pub protocol: BindProtocol,
+}
+
+/// One socket and the listeners that share it.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
+pub struct Bind {
+    /// Its identity.
+    pub key: BindKey,
+    /// Its listeners, the most specific host first.
+    pub listeners: Box<[Listener]>,
+}
+
+impl Bind {
+    /// The listener that takes a host in lower case: the most specific one.
+    #[must_use]
+    pub fn listener(&self, host: &str) -> Option<&Listener> {
+        self.listeners.iter().find(|listener| listener.host.matches(host))
+    }
+}

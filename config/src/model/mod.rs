@@ -1,0 +1,33 @@
+//! The immutable routing model: what the request path reads and nothing else writes.
+//!
+//! A [`Snapshot`] holds [`HostRoutes`] by host, [`Backend`]s by key, certificates by server name and
+//! the [`Bind`]s to listen on. It is frozen whole, shares what did not change with the snapshot before
+//! it, and has no method that changes it.
+
+mod backend;
+mod certificate;
+mod condition;
+mod filter;
+mod guard;
+mod host;
+mod listener;
+mod path;
+mod path_index;
+mod route;
+mod settings;
+mod snapshot;
+
+pub use backend::{
+    AppProtocol, Backend, BackendKey, BackendMap, Endpoint, EndpointId, Target, UpstreamTls, WeightedTarget,
+};
+pub use certificate::{Certificate, CertificateFault};
+pub use condition::{Conditions, Head, TextMatch, ValueMatch};
+pub use filter::{Filter, HeaderEdits, PathRewrite, Redirect};
+pub use guard::Guard;
+pub use host::{HostMap, HostPattern, WildcardDepth, request_host};
+pub use listener::{Bind, BindKey, BindProtocol, Listener, ListenerName, ListenerScope};
+pub use path::{Normalized, PathMatch, REGEX_BYTES_MAX, RegexCase, normalize};
+pub use path_index::HostRoutes;
+pub use route::{Action, Origin, Precedence, Route};
+pub use settings::{Balance, Effective, ScopeId, Settings};
+pub use snapshot::{Generation, Snapshot, SnapshotParts};

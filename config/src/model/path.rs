@@ -1,0 +1,305 @@
+//! Paths: how rules match them, and the one form in which both rules and requests are compared.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+use regex::{Regex, RegexBuilder};
+use serde::Serialize;
+
+/// Bytes that a compiled path expression may take.
+pub const REGEX_BYTES_MAX: usize = 1 << 20;
+
+/// What a rule says about the path. Literal paths are in the form that [`normalize`] gives.
+#[derive(Clone)]
+pub enum PathMatch {
+    /// This path and no other.
+    Exact(Arc<str>),
+    /// This path and everything below it, by whole elements. Kept without a trailing slash, so that the
+    /// empty string stands for every path.
+    Prefix(Arc<str>),
+    /// Every path that starts with these characters, whatever follows.
+    PrefixCharacters(Arc<str>),
+    /// Every path that the expression finds a match in.
+    Regex(Arc<Regex>, RegexCase),
+}
+
+/// Whether an expression tells capitals from small letters.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
+pub enum RegexCase {
+    /// It does.
+    Sensitive,
+    /// It does not.
+    Insensitive,
+}
+
+impl PathMatch {
+    /// This path and no other.
+    ///
+    /// # Errors
+    /// Says why the text is no path.
+    pub fn exact(text: &str) -> Result<Self, &'static str> {
+        Ok(Self::Exact(literal(text)?.into()))
+    }
+
+    /// This path and everything below it, by whole elements; a trailing slash makes no difference.
+    ///
+    /// # Errors
+    /// Says why the text is no path.
+    pub fn prefix(text: &str) -> Result<Self, &'static str> {
+        let path = literal(text)?;
+        Ok(Self::Prefix(path.strip_suffix('/').unwrap_or(&path).into()))
+    }
+
+    /// Every path that starts with these characters.
+    ///
+    /// # Errors
+    /// Says why the text is no path.
+    pub fn prefix_characters(text: &str) -> Result<Self, &'static str> {
+        Ok(Self::PrefixCharacters(literal(text)?.into()))
+    }
+
+    /// Every path that the expression finds a match in; anchor it to match less.
+    ///
+    /// # Errors
+    /// When it is no expression of linear time, or compiles to more than [`REGEX_BYTES_MAX`] bytes.
+    pub fn regex(pattern: &str, case: RegexCase) -> Result<Self, String> {
+        let regex = RegexBuilder::new(pattern)
+            .case_insensitive(case == RegexCase::Insensitive)
+            .size_limit(REGEX_BYTES_MAX)
+            .dfa_size_limit(REGEX_BYTES_MAX)
+            .build()
+            .map_err(|error| error.to_string())?;
+        Ok(Self::Regex(Arc::new(regex), case))
+    }
+
+    /// Whether a normalised path falls under the rule.
+    #[must_use]
+    pub fn matches(&self, path: &str) -> bool {
+        match self {
+            Self::Exact(exact) => **exact == *path,
+            Self::Prefix(prefix) => {
+                path.strip_prefix(&**prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            }
+            Self::PrefixCharacters(prefix) => path.starts_with(&**prefix),
+            Self::Regex(regex, _) => regex.is_match(path),
+        }
+    }
+
+    /// Precedence among the rules of a host, the lesser first: exact, then expressions, then prefixes,
+    /// the longer ones first.
+    #[must_use]
+    pub(super) fn rank(&self) -> (u8, std::cmp::Reverse<usize>, u8) {
+        let (class, length, kind) = match self {
+            Self::Exact(path) => (0, path.len(), 0),
+            Self::Regex(regex, case) => (1, regex.as_str().len(), *case as u8),
+            Self::Prefix(path) => (2, path.len(), 0),
+            Self::PrefixCharacters(path) => (2, path.len(), 1),
+        };
+        (class, std::cmp::Reverse(length), kind)
+    }
+
+    /// The text of the rule: what to compare and to print beside [`PathMatch::kind`].
+    #[must_use]
+    pub fn text(&self) -> &str {
+        match self {
+            Self::Exact(path) | Self::PrefixCharacters(path) => path,
+            Self::Prefix(path) if path.is_empty() => "/",
+            Self::Prefix(path) => path,
+            Self::Regex(regex, _) => regex.as_str(),
+        }
+    }
+
+    /// The kind of the rule, for dumps: `exact`, `prefix`, `prefix-characters`, `regex` or `regex-ignore-case`.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Exact(_) => "exact",
+            Self::Prefix(_) => "prefix",
+            Self::PrefixCharacters(_) => "prefix-characters",
+            Self::Regex(_, RegexCase::Sensitive) => "regex",
+            Self::Regex(_, RegexCase::Insensitive) => "regex-ignore-case",
+        }
+    }
+}
+
+impl PartialEq for PathMatch {
+    fn eq(&self, other: &Self) -> bool {
+        self.kind() == other.kind() && self.text() == other.text()
+    }
+}
+
+impl Eq for PathMatch {}
+
+impl fmt::Display for PathMatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.kind(), self.text())
+    }
+}
+
+impl fmt::Debug for PathMatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl Serialize for PathMatch {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+fn literal(text: &str) -> Result<Cow<'_, str>, &'static str> {
+    if !text.starts_with('/') {
+        return Err("does not start with a slash");
+    }
+    normalize(text).map(|normal| normal.path).ok_or("is no path that a request could have")
+}
+
+/// A path in the form in which it is compared.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Normalized<'a> {
+    /// Percent-encoding undone, dot segments removed (RFC 3986 section 5.2.4), repeated slashes merged.
+    pub path: Cow<'a, str>,
+    /// Whether there were dot segments. Such a path is forwarded in this form, so that no endpoint can
+    /// resolve it to a place whose guards were not asked.
+    pub had_dot_segments: bool,
+}
+
+/// Brings a path into the form in which it is compared. `None` when it is malformed: it does not start with a
+/// slash, has a broken percent-encoding or an encoded NUL, or leads above the root.
+#[must_use]
+pub fn normalize(path: &str) -> Option<Normalized<'_>> {
+    if !path.starts_with('/') {
+        return None;
+    }
+    let plain = !path.contains('%') && !path.contains("//") && !path.contains("/.");
+    if plain {
+        return Some(Normalized { path: Cow::Borrowed(path), had_dot_segments: false });
+    }
+    let decoded = decode(path)?;
+    let mut had_dot_segments = false;
+    let mut kept: Vec<&str> = Vec::new();
+    let mut segments = decoded.split('/').skip(1).peekable();
+    while let Some(segment) = segments.next() {
+        let last = segments.peek().is_none();
+        match segment {
+            "." => had_dot_segments = true,
+            ".." => {
+                had_dot_segments = true;
+                kept.pop()?;
+            }
+            "" => {}
+            name => kept.push(name),
+        }
+        if last && matches!(segment, "" | "." | "..") {
+            kept.push("");
+        }
+    }
+    let mut path = String::with_capacity(decoded.len());
+    for segment in kept {
+        path.push('/');
+        path.push_str(segment);
+    }
+    Some(Normalized { path: Cow::Owned(path), had_dot_segments })
+}
+
+fn decode(path: &str) -> Option<String> {
+    let mut bytes = path.bytes();
+    let mut out = Vec::with_capacity(path.len());
+    while let Some(byte) = bytes.next() {
+        let byte = if byte == b'%' {
+            let digit = |b: Option<u8>| b.and_then(|b| char::from(b).to_digit(16));
+            u8::try_from(digit(bytes.next())? * 16 + digit(bytes.next())?).ok()?
+        } else {
+            byte
+        };
+        if byte == 0 {
+            return None;
+        }
+        out.push(byte);
+    }
+    Some(String::from_utf8(out).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(path: &str, want: Option<&str>, dots: bool) {
+        let got = normalize(path);
+        assert_eq!(got.as_ref().map(|n| &*n.path), want, "{path}");
+        assert!(got.is_none_or(|n| n.had_dot_segments == dots), "{path}");
+    }
+
+    #[test]
+    fn equivalent_paths_compare_equal() {
+        check("/", Some("/"), false);
+        check("/a/b", Some("/a/b"), false);
+        check("/a/b/", Some("/a/b/"), false);
+        check("//a///b", Some("/a/b"), false);
+        check("/%61dmin", Some("/admin"), false);
+        check("/a%2Fb", Some("/a/b"), false);
+        check("/b%C3%BCcher", Some("/bücher"), false);
+        check("/.well-known/x", Some("/.well-known/x"), false);
+        check("/a/./b/../c", Some("/a/c"), true);
+        check("/a/%2e%2E/b", Some("/b"), true);
+        check("/a/..%2fadmin", Some("/admin"), true);
+        check("/a/..", Some("/"), true);
+        check("/a/b/.", Some("/a/b/"), true);
+        check("/a//..//b", Some("/b"), true);
+    }
+
+    #[test]
+    fn malformed_paths_are_refused() {
+        for path in ["", "a", "*", "/%", "/%4", "/%zz", "/%00", "/..", "/a/../../b"] {
+            check(path, None, false);
+        }
+    }
+
+    #[track_caller]
+    fn check_match(rule: &PathMatch, path: &str, want: bool) {
+        assert_eq!(rule.matches(path), want, "{rule} on {path}");
+    }
+
+    #[test]
+    fn prefixes_match_whole_elements() {
+        // The table of examples of the Kubernetes documentation on Ingress path matching.
+        for (rule, path, want) in [
+            ("/", "/anything", true),
+            ("/foo", "/foo", true),
+            ("/foo", "/foo/", true),
+            ("/foo/", "/foo", true),
+            ("/foo/", "/foo/", true),
+            ("/aaa/bb", "/aaa/bbb", false),
+            ("/aaa/bbb", "/aaa/bbb", true),
+            ("/aaa/bbb/", "/aaa/bbb", true),
+            ("/aaa/bbb", "/aaa/bbb/", true),
+            ("/aaa/bbb", "/aaa/bbb/ccc", true),
+            ("/aaa/bbb", "/aaa/bbbxyz", false),
+        ] {
+            check_match(&PathMatch::prefix(rule).unwrap(), path, want);
+        }
+    }
+
+    #[test]
+    fn exact_paths_match_only_themselves() {
+        for (rule, path, want) in
+            [("/foo", "/foo", true), ("/foo", "/bar", false), ("/foo", "/foo/", false), ("/foo/", "/foo", false)]
+        {
+            check_match(&PathMatch::exact(rule).unwrap(), path, want);
+        }
+    }
+
+    #[test]
+    fn characters_and_expressions() {
+        check_match(&PathMatch::prefix_characters("/web").unwrap(), "/webhooks", true);
+        let regex = |pattern, case| PathMatch::regex(pattern, case).unwrap();
+        check_match(&regex("^/v[0-9]+/", RegexCase::Sensitive), "/v12/x", true);
+        check_match(&regex("^/V[0-9]+/", RegexCase::Sensitive), "/v12/x", false);
+        check_match(&regex("^/V[0-9]+/", RegexCase::Insensitive), "/v12/x", true);
+        assert!(PathMatch::regex("(a{1000}){1000}", RegexCase::Sensitive).is_err());
+        assert!(PathMatch::regex("(", RegexCase::Sensitive).is_err());
+    }
+}

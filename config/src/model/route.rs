@@ -1,0 +1,109 @@
+//! A route: what it matches, what restricts it, what it changes and where it leads.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::backend::{AppProtocol, WeightedTarget};
+use super::condition::Conditions;
+use super::filter::{Filter, Redirect};
+use super::guard::Guard;
+use super::listener::ListenerScope;
+use super::path::PathMatch;
+use super::settings::{ScopeId, Settings};
+use crate::object::{Age, ObjectRef};
+
+/// The object that made a route, and where in it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Origin {
+    /// The object.
+    pub object: ObjectRef,
+    /// How old it is.
+    pub age: Age,
+    /// The field of the rule, such as `spec.rules[0].http.paths[1]`.
+    pub field: Arc<str>,
+    /// The place of the rule in its object: the last word between two rules of one object.
+    pub position: u32,
+}
+
+/// What a route does with a request.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub enum Action {
+    /// Sends it to one of these by weight. Where there is none, or the weights sum to 0, it answers 503.
+    Forward(Box<[WeightedTarget]>),
+    /// Sends the client elsewhere.
+    Redirect(Redirect),
+}
+
+/// One rule of one host.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Route {
+    /// Who made it.
+    pub origin: Arc<Origin>,
+    /// The listeners it is for.
+    pub listeners: ListenerScope,
+    /// The path it matches.
+    pub path: PathMatch,
+    /// What else must hold; a request for which it does not falls through to the next rule.
+    pub conditions: Conditions,
+    /// What restricts access, in order.
+    pub guards: Arc<[Guard]>,
+    /// What is changed on the way, in order.
+    pub filters: Arc<[Filter]>,
+    /// What it does.
+    pub action: Action,
+    /// Its own settings, narrower than those of its scopes.
+    pub settings: Arc<Settings>,
+    /// Its scopes from narrow to wide.
+    pub scopes: Arc<[ScopeId]>,
+}
+
+/// The order in which the routes of a host are tried, the lesser first: the more specific path, then more
+/// conditions (a method, then headers, then query parameters, as the Gateway API counts them), then the older
+/// object, then `namespace/name`, then the earlier rule.
+#[derive(PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Precedence<'a> {
+    path: (u8, Reverse<usize>, u8),
+    methods: Reverse<bool>,
+    headers: Reverse<usize>,
+    queries: Reverse<usize>,
+    text: &'a str,
+    age: &'a Age,
+    position: u32,
+}
+
+impl Route {
+    /// Its place among the routes of its host.
+    #[must_use]
+    pub fn precedence(&self) -> Precedence<'_> {
+        Precedence {
+            path: self.path.rank(),
+            methods: Reverse(!self.conditions.methods.is_empty()),
+            headers: Reverse(self.conditions.headers.len()),
+            queries: Reverse(self.conditions.queries.len()),
+            text: self.path.text(),
+            age: &self.origin.age,
+            position: self.origin.position,
+        }
+    }
+
+    /// Whether two routes take exactly the same requests, so that only the first of them ever serves.
+    #[must_use]
+    pub fn same_match(&self, other: &Self) -> bool {
+        self.path == other.path && self.conditions == other.conditions && self.listeners == other.listeners
+    }
+
+    /// Whether nothing about it needs more than plain HTTP/1.1 with edited headers.
+    #[must_use]
+    pub fn lean(&self) -> bool {
+        let targets = match &self.action {
+            Action::Forward(targets) => targets.iter().all(|t| t.target.protocol == AppProtocol::Http),
+            Action::Redirect(_) => true,
+        };
+        let plain = |filter: &Filter| match filter {
+            Filter::RequestHeaders(_) | Filter::ResponseHeaders(_) | Filter::Path(_) | Filter::Host(_) => true,
+        };
+        targets && self.filters.iter().all(plain)
+    }
+}

@@ -1,0 +1,166 @@
+//! The routing model of one moment.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use ipnet::IpNet;
+use serde::Serialize;
+
+use super::backend::{Backend, BackendKey, BackendMap, no_backends};
+use super::certificate::Certificate;
+use super::host::{HostMap, HostPattern};
+use super::listener::{Bind, BindKey, ListenerName};
+use super::path_index::HostRoutes;
+use super::route::Route;
+use super::settings::{Effective, ScopeId, Settings};
+
+/// The number of a snapshot, rising by one with each publication; 0 is the empty snapshot before the first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize)]
+pub struct Generation(pub u64);
+
+impl Generation {
+    /// The one after it.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
+impl fmt::Display for Generation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// What a snapshot is made of. A clone shares everything, so the next snapshot costs what differs.
+#[derive(Clone, Debug)]
+pub struct SnapshotParts {
+    /// The sockets to listen on.
+    pub binds: Arc<[Bind]>,
+    /// Routes by host.
+    pub hosts: HostMap<Arc<HostRoutes>>,
+    /// Endpoints by Service port.
+    pub backends: BackendMap,
+    /// Certificates by server name, the preferred first.
+    pub certificates: HostMap<Arc<[Arc<Certificate>]>>,
+    /// The certificate for every other server name.
+    pub default_certificate: Option<Arc<Certificate>>,
+    /// Shared settings.
+    pub scopes: Arc<BTreeMap<ScopeId, Settings>>,
+    /// The widest scope.
+    pub defaults: Arc<Settings>,
+    /// Peers whose forwarded headers are believed.
+    pub trusted_proxies: Arc<[IpNet]>,
+}
+
+impl Default for SnapshotParts {
+    fn default() -> Self {
+        Self {
+            binds: Arc::default(),
+            hosts: HostMap::default(),
+            backends: no_backends(),
+            certificates: HostMap::default(),
+            default_certificate: None,
+            scopes: Arc::default(),
+            defaults: Arc::default(),
+            trusted_proxies: Arc::default(),
+        }
+    }
+}
+
+/// The routing model of one moment. Nothing about it ever changes.
+#[derive(Debug, Default)]
+pub struct Snapshot {
+    generation: Generation,
+    parts: SnapshotParts,
+}
+
+impl Snapshot {
+    pub(crate) fn freeze(generation: Generation, parts: SnapshotParts) -> Self {
+        Self { generation, parts }
+    }
+
+    /// Its number.
+    #[must_use]
+    pub const fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    /// The sockets to listen on.
+    #[must_use]
+    pub fn binds(&self) -> &[Bind] {
+        &self.parts.binds
+    }
+
+    /// The bind with this identity.
+    #[must_use]
+    pub fn bind(&self, key: &BindKey) -> Option<&Bind> {
+        self.parts.binds.iter().find(|bind| bind.key == *key)
+    }
+
+    /// Routes by host.
+    #[must_use]
+    pub const fn hosts(&self) -> &HostMap<Arc<HostRoutes>> {
+        &self.parts.hosts
+    }
+
+    /// The routes of the most specific pattern that matches a host in lower case and has anything for the
+    /// listener. A path that is not among them goes to their fallback or that of the cluster, never to a broader host.
+    #[must_use]
+    pub fn routes(&self, listener: &ListenerName, host: &str) -> Option<&Arc<HostRoutes>> {
+        self.parts.hosts.matching(host).find(|routes| routes.serves(listener))
+    }
+
+    /// Where requests go that no host takes, or whose host has no fallback of its own.
+    #[must_use]
+    pub fn fallback(&self, listener: &ListenerName) -> Option<&Arc<Route>> {
+        let routes = self.parts.hosts.get(&HostPattern::Any)?;
+        routes.fallback().filter(|route| route.listeners.holds(listener))
+    }
+
+    /// The endpoints of a Service port, where any route leads to it.
+    #[must_use]
+    pub fn backend(&self, key: &BackendKey) -> Option<&Arc<Backend>> {
+        self.parts.backends.get(key)
+    }
+
+    /// Every Service port that a route leads to.
+    #[must_use]
+    pub const fn backends(&self) -> &BackendMap {
+        &self.parts.backends
+    }
+
+    /// The certificates for a server name in lower case: those of its most specific pattern that has any.
+    #[must_use]
+    pub fn certificates_for(&self, server_name: &str) -> Option<&[Arc<Certificate>]> {
+        self.parts.certificates.matching(server_name).next().map(|certificates| &**certificates)
+    }
+
+    /// Certificates by server name.
+    #[must_use]
+    pub const fn certificates(&self) -> &HostMap<Arc<[Arc<Certificate>]>> {
+        &self.parts.certificates
+    }
+
+    /// The certificate for every other server name.
+    #[must_use]
+    pub const fn default_certificate(&self) -> Option<&Arc<Certificate>> {
+        self.parts.default_certificate.as_ref()
+    }
+
+    /// Peers whose forwarded headers are believed.
+    #[must_use]
+    pub fn trusted_proxies(&self) -> &[IpNet] {
+        &self.parts.trusted_proxies
+    }
+
+    /// What applies to a route: its own settings, then its scopes', then the defaults.
+    #[must_use]
+    pub fn effective(&self, route: &Route) -> Effective {
+        let scopes = route.scopes.iter().filter_map(|scope| self.parts.scopes.get(scope));
+        Effective::resolve(
+            std::iter::once(&*route.settings).chain(scopes).chain(std::iter::once(&*self.parts.defaults)),
+        )
+    }
+}

@@ -1,0 +1,75 @@
+//! Projections: the checked, small, internal form of one cluster object, read from the bytes of its JSON.
+//!
+//! Bad input is normal here, so a projection comes with findings instead of an error: what a rule matches on and cannot
+//! be read drops that rule, a setting that cannot be read takes its default, what restricts access fails closed for
+//! its own routes, and an object that cannot be read at all has no routes. Outside formats are known nowhere else.
+
+mod endpoint_slice;
+mod ingress;
+mod ingress_class;
+mod secret;
+mod service;
+
+use std::sync::Arc;
+
+pub use endpoint_slice::{EndpointSlice, SliceEndpoint, SlicePort};
+pub use ingress::{BackendRef, ClassRef, Ingress, PortRef, Rule, RulePath, TlsEntry};
+pub use ingress_class::IngressClass;
+pub use secret::Secret;
+pub use service::{Service, ServiceKind, ServicePort};
+
+use crate::finding::Finding;
+use crate::object::{ObjectName, ObjectRef};
+
+/// What every object has, whether the rest can be read or not.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Meta {
+    /// Kind, namespace and name.
+    pub object: ObjectRef,
+    /// `metadata.uid`; empty where the server gave none.
+    pub uid: Arc<str>,
+    /// `metadata.resourceVersion`.
+    pub resource_version: Arc<str>,
+    /// `metadata.generation`, for kinds that have one.
+    pub generation: Option<i64>,
+}
+
+/// An object, projected.
+#[derive(Clone, Debug)]
+pub struct Projected {
+    /// Its identity and versions.
+    pub meta: Meta,
+    /// What routing reads of it; `None` when it cannot be read.
+    pub object: Option<Object>,
+    /// What its owner should be told.
+    pub findings: Vec<Finding>,
+}
+
+/// A projection of any kind.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Object {
+    /// An Ingress.
+    Ingress(Arc<Ingress>),
+    /// An IngressClass.
+    IngressClass(Arc<IngressClass>),
+    /// A Service.
+    Service(Arc<Service>),
+    /// An EndpointSlice.
+    EndpointSlice(Arc<EndpointSlice>),
+    /// A Secret.
+    Secret(Arc<Secret>),
+}
+
+impl Object {
+    /// Its namespace and name.
+    #[must_use]
+    pub fn name(&self) -> &ObjectName {
+        match self {
+            Self::Ingress(object) => &object.age.name,
+            Self::IngressClass(object) => &object.name,
+            Self::Service(object) => &object.name,
+            Self::EndpointSlice(object) => &object.name,
+            Self::Secret(object) => &object.name,
+        }
+    }
+}
