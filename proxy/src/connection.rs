@@ -1,0 +1,34 @@
+//! A connection as the driver sees it: our `IO` type, and what is known of it for its requests.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use tidegate_config::model::BindKey;
+
+/// What is known of a connection before its first request. It travels in Pingora's `ProxyDigest::user_data`
+/// as `Arc<ConnectionFacts>`, so that it can be read on HTTP/1.1 and HTTP/2 alike.
+#[derive(Debug)]
+pub(crate) struct ConnectionFacts {
+    /// The bind it came in over, as the snapshot names it.
+    pub(crate) bind: BindKey,
+    /// The address it came in over.
+    pub(crate) local: SocketAddr,
+    /// The address of the TCP peer.
+    pub(crate) peer: SocketAddr,
+    /// What TLS agreed on; `None` in plain text.
+    pub(crate) tls: Option<TlsFacts>,
+    /// When it was accepted.
+    pub(crate) accepted: Instant,
+}
+
+/// What a TLS handshake agreed on.
+#[derive(Debug)]
+pub(crate) struct TlsFacts {
+    /// The server name that the client asked for, in lower case.
+    pub(crate) server_name: Option<Arc<str>>,
+    /// The version, such as `TLSv1.3`.
+    pub(crate) version: &'static str,
+    /// The cipher suite's name.
+    pub(crate) cipher: &'static str,
+}
