@@ -1,0 +1,72 @@
+//! What happened outside, in the order in which it is told to the control loop. A closed list: the loop answers
+//! every variant in one place.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use tidegate_config::object::{Kind, ObjectRef};
+use tidegate_config::project::Projected;
+
+/// What a watch covers: a kind, in one namespace or in all of them.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Source {
+    /// The kind.
+    pub kind: Kind,
+    /// The namespace; `None` for all of them and for cluster-scoped kinds.
+    pub namespace: Option<Arc<str>>,
+}
+
+/// Something that happened outside.
+#[derive(Debug)]
+pub enum Event {
+    /// A watch told of a new or changed object.
+    Applied {
+        /// The object.
+        projected: Box<Projected>,
+        /// When its bytes arrived.
+        received: Instant,
+    },
+    /// A watch told that an object is gone.
+    Deleted {
+        /// The object.
+        object: ObjectRef,
+        /// The resourceVersion of the deletion.
+        resource_version: Arc<str>,
+        /// When the bytes arrived.
+        received: Instant,
+    },
+    /// A list came in whole: what the source covers and the list does not name is gone. A failed or half list is
+    /// never an event.
+    Listed {
+        /// What was listed.
+        source: Source,
+        /// Every object of it.
+        objects: Vec<Projected>,
+        /// The resourceVersion of the list.
+        resource_version: Arc<str>,
+        /// When the last page arrived.
+        received: Instant,
+    },
+    /// A watch told that it has nothing older than this left to tell.
+    Bookmark {
+        /// The source.
+        source: Source,
+        /// The resourceVersion it has reached.
+        resource_version: Arc<str>,
+    },
+    /// A list or watch failed; it is tried again by itself.
+    Failing {
+        /// The source.
+        source: Source,
+        /// Why, in one line.
+        why: String,
+    },
+    /// A DNS name that was asked for has these addresses now, or none for this reason.
+    Resolved {
+        /// The name, in lower case without a trailing dot.
+        name: Arc<str>,
+        /// Its addresses.
+        addresses: Result<Box<[IpAddr]>, String>,
+    },
+}
