@@ -1,1 +1,149 @@
-//! (to be written)
+//! Every limit and deadline of the data plane in one place. What routes may set for themselves is not here
+//! but in the snapshot.
+
+use std::time::Duration;
+
+/// How the data plane behaves whatever the snapshot says. The defaults suit an edge that strangers reach.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Threads that carry traffic, at least 1; each has its own runtime, sockets and upstream connections.
+    pub threads: usize,
+    /// What a client may cost.
+    pub client: ClientLimits,
+    /// HTTP/2 with clients.
+    pub http2: Http2Limits,
+    /// Connections to endpoints.
+    pub upstream: UpstreamLimits,
+    /// TLS with clients.
+    pub tls: TlsLimits,
+    /// How connections end when their bind goes away.
+    pub drain: DrainLimits,
+    /// The upgrade tokens (RFC 9110 section 7.8) that may pass, in lower case.
+    pub upgrade_tokens: Vec<String>,
+    /// Whether a client's `X-Request-Id` is kept where it is well-formed, instead of replaced.
+    pub keep_request_id: bool,
+    /// Access log lines that may wait to be written; more are dropped and counted.
+    pub access_log_queue_max: usize,
+}
+
+/// What a client may cost in connections, bytes and time.
+#[derive(Clone, Debug)]
+pub struct ClientLimits {
+    /// Connections open in the whole process; further ones are closed as they come.
+    pub connections_max: usize,
+    /// Bytes of one HTTP/1 request head, from the request line to the empty line.
+    pub head_bytes_max: usize,
+    /// Header lines of one HTTP/1 request head. Pingora itself takes no more than 256.
+    pub head_lines_max: usize,
+    /// From a connection's acceptance to the first whole head, and from the first byte of each later head to its end.
+    pub head_deadline: Duration,
+    /// Silence between two requests of a connection.
+    pub keep_alive_idle: Duration,
+    /// Silence in the middle of a request body.
+    pub body_read_stall: Duration,
+    /// For the rest of a request body that nobody wants any more, before the connection is closed.
+    pub body_discard: Duration,
+    /// For one write to a client that does not read.
+    pub write_stall: Duration,
+    /// Bytes a second that a client must take of a response over HTTP/1.1; 0 leaves [`Self::write_stall`] alone in force.
+    pub send_rate_min: usize,
+    /// Silence, in both directions at once, of a connection after its upgrade (a WebSocket).
+    pub upgraded_idle: Duration,
+}
+
+/// HTTP/2 with clients.
+#[derive(Clone, Debug)]
+pub struct Http2Limits {
+    /// Requests at the same time on one connection.
+    pub streams_max: u32,
+    /// Bytes of one decoded header list, with 32 for each field (RFC 9113 section 6.5.2).
+    pub header_list_bytes_max: u32,
+    /// Silence of a connection without a request.
+    pub idle: Duration,
+}
+
+/// Connections to endpoints.
+#[derive(Clone, Debug)]
+pub struct UpstreamLimits {
+    /// Endpoints that are tried for one request, the first included; at least 1.
+    pub tries_max: usize,
+    /// Idle connections that each thread keeps.
+    pub pool_size: usize,
+    /// How long a connection is kept idle; less than what upstreams usually wait (60 s and more).
+    pub idle: Duration,
+    /// Requests at the same time on one HTTP/2 connection to an endpoint.
+    pub http2_streams_max: usize,
+}
+
+/// TLS with clients.
+#[derive(Clone, Debug)]
+pub struct TlsLimits {
+    /// For the whole handshake.
+    pub handshake_deadline: Duration,
+    /// Sessions kept for clients that resume without a ticket, in the whole process.
+    pub sessions_max: usize,
+}
+
+/// How connections end when their bind goes away.
+#[derive(Clone, Debug)]
+pub struct DrainLimits {
+    /// How long the requests of a bind that left the snapshot may go on.
+    pub removed_bind_grace: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            threads: std::thread::available_parallelism().map_or(1, usize::from),
+            client: ClientLimits::default(),
+            http2: Http2Limits::default(),
+            upstream: UpstreamLimits::default(),
+            tls: TlsLimits::default(),
+            drain: DrainLimits::default(),
+            upgrade_tokens: vec!["websocket".to_owned()],
+            keep_request_id: true,
+            access_log_queue_max: 16 * 1024,
+        }
+    }
+}
+
+impl Default for ClientLimits {
+    fn default() -> Self {
+        Self {
+            connections_max: 100_000,
+            head_bytes_max: 64 * 1024,
+            head_lines_max: 128,
+            head_deadline: Duration::from_secs(30),
+            keep_alive_idle: Duration::from_secs(75),
+            body_read_stall: Duration::from_secs(60),
+            body_discard: Duration::from_secs(5),
+            write_stall: Duration::from_secs(60),
+            send_rate_min: 0,
+            upgraded_idle: Duration::from_secs(3600),
+        }
+    }
+}
+
+impl Default for Http2Limits {
+    fn default() -> Self {
+        Self { streams_max: 128, header_list_bytes_max: 64 * 1024, idle: Duration::from_secs(180) }
+    }
+}
+
+impl Default for UpstreamLimits {
+    fn default() -> Self {
+        Self { tries_max: 2, pool_size: 512, idle: Duration::from_secs(50), http2_streams_max: 100 }
+    }
+}
+
+impl Default for TlsLimits {
+    fn default() -> Self {
+        Self { handshake_deadline: Duration::from_secs(10), sessions_max: 4096 }
+    }
+}
+
+impl Default for DrainLimits {
+    fn default() -> Self {
+        Self { removed_bind_grace: Duration::from_secs(300) }
+    }
+}
