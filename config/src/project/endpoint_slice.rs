@@ -3,7 +3,19 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::field::{Found, Misread, read_or_default};
+use super::service::port_number;
+use super::source::Source;
 use crate::object::ObjectName;
+
+/// Endpoints that are read of one slice; the API allows 1000.
+const ENDPOINTS_MAX: usize = 10_000;
+
+/// Ports that are read of one slice.
+const PORTS_MAX: usize = 1024;
 
 /// What routing reads of an EndpointSlice.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -14,7 +26,7 @@ pub struct EndpointSlice {
     pub service: Option<Arc<str>>,
     /// Its TCP ports that have a number.
     pub ports: Box<[SlicePort]>,
-    /// Its endpoints, one for each address.
+    /// Its endpoints.
     pub endpoints: Box<[SliceEndpoint]>,
 }
 
@@ -27,10 +39,10 @@ pub struct SlicePort {
     pub number: u16,
 }
 
-/// One address of one of `endpoints`.
+/// One of `endpoints`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SliceEndpoint {
-    /// The address.
+    /// `addresses[0]`: the API calls the addresses of one endpoint interchangeable and has consumers use the first.
     pub address: IpAddr,
     /// The condition `ready`; unknown counts as ready, as the API says.
     pub ready: bool,
@@ -38,4 +50,109 @@ pub struct SliceEndpoint {
     pub serving: bool,
     /// `targetRef.uid`: the pod's.
     pub pod: Option<Arc<str>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(expecting = "an object")]
+struct LabelsJson {
+    #[serde(rename = "kubernetes.io/service-name")]
+    service: Option<Arc<str>>,
+}
+
+#[derive(Deserialize)]
+#[serde(expecting = "an object")]
+struct PortJson {
+    name: Option<Arc<str>>,
+    protocol: Option<String>,
+    port: Option<i64>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", expecting = "an object")]
+struct EndpointJson {
+    addresses: Option<Vec<String>>,
+    conditions: Option<ConditionsJson>,
+    target_ref: Option<TargetJson>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(expecting = "an object")]
+struct ConditionsJson {
+    ready: Option<bool>,
+    serving: Option<bool>,
+}
+
+#[derive(Deserialize)]
+#[serde(expecting = "an object")]
+struct TargetJson {
+    uid: Option<Arc<str>>,
+}
+
+/// The family that `addressType` says all addresses of a slice are of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Family {
+    V4,
+    V6,
+}
+
+pub(super) fn project(source: &Source<'_>, found: &mut Found) -> Result<EndpointSlice, Misread> {
+    let labels: LabelsJson = read_or_default(source.labels, "metadata.labels")?;
+    let ports = read_or_default(source.ports, "ports")?;
+    let ports = found.entries(ports, PORTS_MAX, "ports").filter_map(|(field, raw)| port(raw, &field, found)).collect();
+    let address_type: Option<String> = read_or_default(source.address_type, "addressType")?;
+    let endpoints = match family(address_type.as_deref().unwrap_or_default(), found) {
+        None => Box::default(),
+        Some(family) => {
+            let endpoints = found.entries(read_or_default(source.endpoints, "endpoints")?, ENDPOINTS_MAX, "endpoints");
+            endpoints.filter_map(|(field, raw)| endpoint(raw, family, &field, found)).collect()
+        }
+    };
+    let service = labels.service.filter(|service| !service.is_empty());
+    Ok(EndpointSlice { name: source.name().clone(), service, ports, endpoints })
+}
+
+fn family(address_type: &str, found: &mut Found) -> Option<Family> {
+    match address_type {
+        "IPv4" => return Some(Family::V4),
+        "IPv6" => return Some(Family::V6),
+        "FQDN" => found.dropped("addressType", address_type, "is deprecated by the API and names no address"),
+        _ => found.dropped("addressType", address_type, "is neither IPv4 nor IPv6"),
+    }
+    None
+}
+
+/// A port of another protocol is for others. One without a number stands for all ports, which names none to connect to.
+fn port(raw: &RawValue, field: &str, found: &mut Found) -> Option<SlicePort> {
+    let json: PortJson = found.entry(raw, field)?;
+    if json.protocol.is_some_and(|protocol| protocol != "TCP") {
+        return None;
+    }
+    let number = json.port?;
+    let Some(number) = port_number(number) else {
+        found.dropped(&format!("{field}.port"), &number.to_string(), "is not between 1 and 65535");
+        return None;
+    };
+    Some(SlicePort { name: json.name.unwrap_or_default(), number })
+}
+
+/// The condition `terminating` is not asked: `ready` is already false for a pod that terminates, unless its Service
+/// publishes pods that are not ready, which means this one too.
+fn endpoint(raw: &RawValue, family: Family, field: &str, found: &mut Found) -> Option<SliceEndpoint> {
+    let json: EndpointJson = found.entry(raw, field)?;
+    let first = json.addresses.as_ref().and_then(|addresses| addresses.first()).map_or("", |first| &**first);
+    let address = match (first.parse(), family) {
+        (Ok(address @ IpAddr::V4(_)), Family::V4) | (Ok(address @ IpAddr::V6(_)), Family::V6) => address,
+        (_, Family::V4) => {
+            found.dropped(&format!("{field}.addresses[0]"), first, "is no IPv4 address");
+            return None;
+        }
+        (_, Family::V6) => {
+            found.dropped(&format!("{field}.addresses[0]"), first, "is no IPv6 address");
+            return None;
+        }
+    };
+    let conditions = json.conditions.unwrap_or_default();
+    let ready = conditions.ready.unwrap_or(true);
+    let serving = conditions.serving.unwrap_or(ready);
+    Some(SliceEndpoint { address, ready, serving, pod: json.target_ref.and_then(|target| target.uid) })
 }

@@ -1,9 +1,29 @@
 //! Ingress (`networking.k8s.io/v1`): hosts, paths and backends.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::annotations;
+use super::field::{Found, Misread, read, read_or_default, written};
+use super::service::port_number;
+use super::source::{Annotations, Source, annotation_field};
 use crate::model::{Filter, Guard, HostPattern, PathMatch, Settings};
 use crate::object::Age;
+
+/// Rules that are read of one Ingress.
+const RULES_MAX: usize = 4096;
+/// Paths that are read of one rule.
+const PATHS_MAX: usize = 16_384;
+/// Bytes of one path.
+const PATH_BYTES_MAX: usize = 4096;
+/// Entries of `spec.tls` that are read of one Ingress, and hosts that are read of one entry.
+const TLS_MAX: usize = 4096;
+
+/// The way to name a class from before there were IngressClasses.
+const CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
 
 /// What routing reads of an Ingress.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -84,4 +104,241 @@ pub struct TlsEntry {
     pub hosts: Box<[HostPattern]>,
     /// The Secret's name, in the Ingress's namespace; `None` asks for the default certificate.
     pub secret: Option<Arc<str>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", expecting = "an object")]
+struct SpecJson<'a> {
+    ingress_class_name: Option<Arc<str>>,
+    #[serde(borrow)]
+    default_backend: Option<&'a RawValue>,
+    #[serde(borrow)]
+    rules: Option<Vec<&'a RawValue>>,
+    #[serde(borrow)]
+    tls: Option<Vec<&'a RawValue>>,
+}
+
+#[derive(Deserialize)]
+#[serde(expecting = "an object")]
+struct RuleJson<'a> {
+    host: Option<String>,
+    #[serde(borrow)]
+    http: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+#[serde(expecting = "an object")]
+struct HttpJson<'a> {
+    #[serde(borrow)]
+    paths: Option<Vec<&'a RawValue>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", expecting = "an object")]
+struct PathJson<'a> {
+    path: Option<String>,
+    path_type: Option<String>,
+    #[serde(borrow)]
+    backend: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+#[serde(expecting = "an object")]
+struct BackendJson<'a> {
+    service: Option<ServiceJson>,
+    #[serde(borrow)]
+    resource: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+#[serde(expecting = "an object")]
+struct ServiceJson {
+    name: Option<Arc<str>>,
+    port: Option<PortJson>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(expecting = "an object")]
+struct PortJson {
+    name: Option<Arc<str>>,
+    number: Option<i64>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", expecting = "an object")]
+struct TlsJson<'a> {
+    #[serde(borrow)]
+    hosts: Option<Vec<&'a RawValue>>,
+    secret_name: Option<Arc<str>>,
+}
+
+pub(super) fn project(source: &Source<'_>, found: &mut Found) -> Result<Ingress, Misread> {
+    let spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
+    let annotations = source.annotations()?;
+    let class = match spec.ingress_class_name {
+        Some(class) => ClassRef::Field(class),
+        None => class_annotation(&annotations)?,
+    };
+    let effects = annotations::read(&annotations, found);
+    let mut reader = Reader { services: BTreeSet::new(), found };
+    Ok(Ingress {
+        age: Age { created_s: created_s(source.created, reader.found), name: source.name().clone() },
+        class,
+        default_backend: spec.default_backend.and_then(|raw| reader.default_backend(raw)),
+        rules: reader.rules(spec.rules),
+        tls: reader.tls(spec.tls),
+        guards: effects.guards,
+        filters: effects.filters,
+        settings: effects.settings,
+    })
+}
+
+fn class_annotation(annotations: &Annotations<'_>) -> Result<ClassRef, Misread> {
+    let Some(raw) = annotations.get(CLASS_ANNOTATION) else { return Ok(ClassRef::Default) };
+    read(raw, &annotation_field(CLASS_ANNOTATION)).map(ClassRef::Annotation)
+}
+
+/// The age, in seconds since the epoch. An object without one is the youngest, so that it wins over no other.
+fn created_s(raw: Option<&RawValue>, found: &mut Found) -> i64 {
+    const FIELD: &str = "metadata.creationTimestamp";
+    let Some(raw) = raw else { return i64::MAX };
+    match read::<String>(raw, FIELD) {
+        Ok(text) => match text.parse::<jiff::Timestamp>() {
+            Ok(time) => return time.as_second(),
+            Err(_) => found.ignored(FIELD, &text, "is no time as of RFC 3339"),
+        },
+        Err(misread) => found.ignored(&misread.field, &misread.value, &misread.why),
+    }
+    i64::MAX
+}
+
+/// Reads one Ingress. Paths that lead to the same Service share its name.
+struct Reader<'f> {
+    services: BTreeSet<Arc<str>>,
+    found: &'f mut Found,
+}
+
+impl Reader<'_> {
+    fn default_backend(&mut self, raw: &RawValue) -> Option<RulePath> {
+        const FIELD: &str = "spec.defaultBackend";
+        let path = PathMatch::prefix("/").ok()?;
+        Some(RulePath { field: FIELD.into(), path, backend: self.backend(raw, FIELD) })
+    }
+
+    fn rules(&mut self, list: Option<Vec<&RawValue>>) -> Box<[Rule]> {
+        let entries = self.found.entries(list, RULES_MAX, "spec.rules");
+        entries.filter_map(|(field, raw)| self.rule(raw, &field)).collect()
+    }
+
+    /// A rule whose host can be read stays even when none of its paths can: the host is claimed, so that its requests
+    /// do not go to a broader one.
+    fn rule(&mut self, raw: &RawValue, field: &str) -> Option<Rule> {
+        let json: RuleJson<'_> = self.found.entry(raw, field)?;
+        let host = match json.host.as_deref() {
+            None | Some("") => HostPattern::Any,
+            Some(text) => {
+                HostPattern::parse(text).map_err(|why| self.found.dropped(&format!("{field}.host"), text, why)).ok()?
+            }
+        };
+        let http = json.http.and_then(|raw| self.found.entry(raw, &format!("{field}.http")));
+        let list = http.and_then(|http: HttpJson<'_>| http.paths);
+        let entries = self.found.entries(list, PATHS_MAX, &format!("{field}.http.paths"));
+        let paths = entries.filter_map(|(field, raw)| self.path(raw, field)).collect();
+        Some(Rule { host, paths })
+    }
+
+    fn path(&mut self, raw: &RawValue, field: String) -> Option<RulePath> {
+        let json: PathJson<'_> = self.found.entry(raw, &field)?;
+        let text = json.path.as_deref().filter(|text| !text.is_empty()).unwrap_or("/");
+        let kind = json.path_type.as_deref().unwrap_or_default();
+        let path = match kind {
+            _ if text.len() > PATH_BYTES_MAX => Err("is longer than 4096 bytes"),
+            "Exact" => PathMatch::exact(text),
+            "Prefix" | "ImplementationSpecific" => PathMatch::prefix(text),
+            _ => {
+                let why = if kind.is_empty() {
+                    "is missing, which the API requires"
+                } else {
+                    "is none of Exact, Prefix and ImplementationSpecific"
+                };
+                self.found.dropped(&format!("{field}.pathType"), kind, why);
+                return None;
+            }
+        };
+        let path = path.map_err(|why| self.found.dropped(&format!("{field}.path"), text, why)).ok()?;
+        let backend = match json.backend {
+            Some(raw) => self.backend(raw, &format!("{field}.backend")),
+            None => {
+                self.found.unusable(&format!("{field}.backend"), "the path", "names no backend");
+                None
+            }
+        };
+        Some(RulePath { field: field.into(), path, backend })
+    }
+
+    fn backend(&mut self, raw: &RawValue, field: &str) -> Option<BackendRef> {
+        self.service_port(raw, field).map_err(|fault| self.found.unusable(&fault.field, &fault.value, &fault.why)).ok()
+    }
+
+    fn service_port(&mut self, raw: &RawValue, field: &str) -> Result<BackendRef, Misread> {
+        let fault = |below: &str, value: String, why: &str| Misread {
+            field: format!("{field}.{below}"),
+            value,
+            why: why.to_owned(),
+        };
+        let json: BackendJson<'_> = read(raw, field)?;
+        if let Some(resource) = json.resource {
+            return Err(fault("resource", written(resource), "is a resource, and only Services can be backends"));
+        }
+        let missing = || fault("service", "the backend".to_owned(), "names no Service");
+        let service = json.service.ok_or_else(missing)?;
+        let name = service.name.filter(|name| !name.is_empty()).ok_or_else(missing)?;
+        let port = service.port.unwrap_or_default();
+        // The API's zero values stand for absent fields.
+        let port_name = port.name.filter(|name| !name.is_empty());
+        let port =
+            match (port_name, port.number.filter(|number| *number != 0)) {
+                (Some(name), None) => PortRef::Name(name),
+                (None, Some(number)) => PortRef::Number(port_number(number).ok_or_else(|| {
+                    fault("service.port.number", format!("port {number}"), "is not between 1 and 65535")
+                })?),
+                (None, None) => {
+                    return Err(fault("service.port", format!("Service {name}"), "is named without a port"));
+                }
+                (Some(port), Some(number)) => {
+                    let both = format!("port {port} or {number}");
+                    return Err(fault("service.port", both, "is ambiguous: a port has a name or a number"));
+                }
+            };
+        Ok(BackendRef { service: self.shared(name), port })
+    }
+
+    fn shared(&mut self, name: Arc<str>) -> Arc<str> {
+        if let Some(known) = self.services.get(&name) {
+            return Arc::clone(known);
+        }
+        self.services.insert(Arc::clone(&name));
+        name
+    }
+
+    fn tls(&mut self, list: Option<Vec<&RawValue>>) -> Box<[TlsEntry]> {
+        let entries = self.found.entries(list, TLS_MAX, "spec.tls");
+        entries.filter_map(|(field, raw)| self.tls_entry(raw, field)).collect()
+    }
+
+    /// An entry that has hosts of which none can be read is dropped: without hosts it would stand for those of the
+    /// rules.
+    fn tls_entry(&mut self, raw: &RawValue, field: String) -> Option<TlsEntry> {
+        let json: TlsJson<'_> = self.found.entry(raw, &field)?;
+        let named = json.hosts.as_ref().is_some_and(|hosts| !hosts.is_empty());
+        let entries = self.found.entries(json.hosts, TLS_MAX, &format!("{field}.hosts"));
+        let hosts: Box<[HostPattern]> = entries.filter_map(|(field, raw)| self.tls_host(raw, &field)).collect();
+        let secret = json.secret_name.filter(|name| !name.is_empty());
+        (!named || !hosts.is_empty()).then(|| TlsEntry { field: field.into(), hosts, secret })
+    }
+
+    fn tls_host(&mut self, raw: &RawValue, field: &str) -> Option<HostPattern> {
+        let text: String = self.found.entry(raw, field)?;
+        HostPattern::parse(&text).map_err(|why| self.found.dropped(field, &text, why)).ok()
+    }
 }

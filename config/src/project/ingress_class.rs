@@ -2,7 +2,14 @@
 
 use std::sync::Arc;
 
+use serde::Deserialize;
+
+use super::field::{Misread, read, read_or_default};
+use super::source::{Source, annotation_field};
 use crate::object::ObjectName;
+
+/// Marks the class of Ingresses that name none; only the text `true` does.
+const IS_DEFAULT_CLASS: &str = "ingressclass.kubernetes.io/is-default-class";
 
 /// What routing reads of an IngressClass.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -13,4 +20,21 @@ pub struct IngressClass {
     pub controller: Arc<str>,
     /// The annotation `ingressclass.kubernetes.io/is-default-class`.
     pub is_default: bool,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(expecting = "an object")]
+struct SpecJson {
+    controller: Option<Arc<str>>,
+}
+
+pub(super) fn project(source: &Source<'_>) -> Result<IngressClass, Misread> {
+    let spec: SpecJson = read_or_default(source.spec, "spec")?;
+    let mark = source.annotations()?.remove(IS_DEFAULT_CLASS);
+    let mark: Option<String> = mark.map(|raw| read(raw, &annotation_field(IS_DEFAULT_CLASS))).transpose()?;
+    Ok(IngressClass {
+        name: source.name().clone(),
+        controller: spec.controller.unwrap_or_default(),
+        is_default: mark.as_deref() == Some("true"),
+    })
 }

@@ -3,12 +3,19 @@
 //! Bad input is normal here, so a projection comes with findings instead of an error: what a rule matches on and cannot
 //! be read drops that rule, a setting that cannot be read takes its default, what restricts access fails closed for
 //! its own routes, and an object that cannot be read at all has no routes. Outside formats are known nowhere else.
+//!
+//! Unknown fields are passed over and null equals absent, as in the API. Two projections are equal when nothing that
+//! routing reads differs, whatever else of the object changed.
 
+mod annotation_value;
+pub mod annotations;
 mod endpoint_slice;
+mod field;
 mod ingress;
 mod ingress_class;
 mod secret;
 mod service;
+mod source;
 
 use std::sync::Arc;
 
@@ -17,9 +24,32 @@ pub use ingress::{BackendRef, ClassRef, Ingress, PortRef, Rule, RulePath, TlsEnt
 pub use ingress_class::IngressClass;
 pub use secret::Secret;
 pub use service::{Service, ServiceKind, ServicePort};
+pub use source::Unidentified;
 
 use crate::finding::Finding;
-use crate::object::{ObjectName, ObjectRef};
+use crate::object::{Kind, ObjectName, ObjectRef};
+use field::Found;
+use source::Source;
+
+/// Projects one object from the bytes of its JSON, as it stands in a list's `items` or a watch event's `object`.
+///
+/// # Errors
+/// When the bytes do not say whose they are. Everything else is a projection with findings.
+pub fn project(kind: Kind, bytes: &[u8]) -> Result<Projected, Unidentified> {
+    let source = Source::identify(kind, bytes)?;
+    let mut found = Found::new(source.meta.object.clone());
+    let object = match kind {
+        Kind::Ingress => ingress::project(&source, &mut found).map(|it| Object::Ingress(Arc::new(it))),
+        Kind::IngressClass => ingress_class::project(&source).map(|it| Object::IngressClass(Arc::new(it))),
+        Kind::Service => service::project(&source, &mut found).map(|it| Object::Service(Arc::new(it))),
+        Kind::EndpointSlice => {
+            endpoint_slice::project(&source, &mut found).map(|it| Object::EndpointSlice(Arc::new(it)))
+        }
+        Kind::Secret => Ok(Object::Secret(Arc::new(secret::project(&source)))),
+    };
+    let object = object.map_err(|misread| found.unreadable(&misread)).ok();
+    Ok(Projected { meta: source.meta, object, findings: found.into_findings() })
+}
 
 /// What every object has, whether the rest can be read or not.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -1,7 +1,15 @@
-//! Secret (`v1`): certificates. Nothing else of a Secret is kept.
+//! Secret (`v1`): certificates. Nothing else of a Secret is kept, and nothing that stands in one gets into a message:
+//! parsers quote what they refuse, so their own words are not passed on from here.
 
 use std::sync::Arc;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use zeroize::Zeroizing;
+
+use super::source::Source;
 use crate::model::{Certificate, CertificateFault};
 use crate::object::ObjectName;
 
@@ -12,4 +20,38 @@ pub struct Secret {
     pub name: ObjectName,
     /// The certificate in `tls.crt` and `tls.key`, whatever the Secret's type, or why there is none.
     pub certificate: Result<Arc<Certificate>, CertificateFault>,
+}
+
+#[derive(Deserialize, Default)]
+struct DataJson<'a> {
+    #[serde(borrow, rename = "tls.crt")]
+    chain: Option<&'a RawValue>,
+    #[serde(borrow, rename = "tls.key")]
+    key: Option<&'a RawValue>,
+}
+
+/// A Secret without a certificate is no finding here: most Secrets are for others. Whoever refers to it is told.
+pub(super) fn project(source: &Source<'_>) -> Secret {
+    let name = source.name().clone();
+    let certificate = certificate(source).map(Arc::new);
+    Secret { name, certificate }
+}
+
+fn certificate(source: &Source<'_>) -> Result<Certificate, CertificateFault> {
+    let fault = |why: &str| CertificateFault(why.to_owned());
+    let data: DataJson<'_> = match source.data {
+        Some(raw) => serde_json::from_str(raw.get()).map_err(|_| fault("data cannot be read"))?,
+        None => DataJson::default(),
+    };
+    let chain = data.chain.ok_or_else(|| fault("has no tls.crt"))?;
+    let key = data.key.ok_or_else(|| fault("has no tls.key"))?;
+    let chain = decode(chain).ok_or_else(|| fault("tls.crt is not base64"))?;
+    let key = decode(key).ok_or_else(|| fault("tls.key is not base64"))?;
+    Certificate::from_pem(source.name().clone(), &chain, &key)
+}
+
+/// What a field holds in base64 (RFC 4648 section 4), wiped from memory when it is done with.
+fn decode(raw: &RawValue) -> Option<Zeroizing<Vec<u8>>> {
+    let text: Zeroizing<String> = serde_json::from_str(raw.get()).map(Zeroizing::new).ok()?;
+    STANDARD.decode(text.as_bytes()).map(Zeroizing::new).ok()
 }

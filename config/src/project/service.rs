@@ -2,8 +2,17 @@
 
 use std::sync::Arc;
 
-use crate::model::AppProtocol;
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::field::{Found, Misread, read_or_default};
+use super::source::Source;
+use crate::model::{AppProtocol, HostPattern};
 use crate::object::ObjectName;
+
+/// Ports that are read of one Service.
+const PORTS_MAX: usize = 1024;
 
 /// What routing reads of a Service.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -36,4 +45,96 @@ pub struct ServicePort {
     pub target: Option<u16>,
     /// `appProtocol`.
     pub protocol: AppProtocol,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", expecting = "an object")]
+struct SpecJson<'a> {
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    external_name: Option<String>,
+    #[serde(borrow)]
+    ports: Option<Vec<&'a RawValue>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", expecting = "an object")]
+struct PortJson {
+    name: Option<Arc<str>>,
+    port: Option<i64>,
+    protocol: Option<String>,
+    target_port: Option<Value>,
+    app_protocol: Option<String>,
+}
+
+pub(super) fn project(source: &Source<'_>, found: &mut Found) -> Result<Service, Misread> {
+    let spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
+    let kind = match spec.kind.as_deref() {
+        Some("ExternalName") => external_name(&spec.external_name.unwrap_or_default(), found),
+        Some(_) | None => ServiceKind::Slices,
+    };
+    let entries = found.entries(spec.ports, PORTS_MAX, "spec.ports");
+    let ports = entries.filter_map(|(field, raw)| port(raw, &field, found)).collect();
+    Ok(Service { name: source.name().clone(), kind, ports })
+}
+
+/// A name that cannot be resolved leaves the Service without endpoints: nobody makes slices for this type. What looks
+/// like an IPv4 address passes the API server's checks and would be asked of DNS as a name, which finds nothing.
+fn external_name(text: &str, found: &mut Found) -> ServiceKind {
+    match HostPattern::parse(text.strip_suffix('.').unwrap_or(text)) {
+        Ok(HostPattern::Exact(name)) => return ServiceKind::ExternalName(name),
+        Ok(HostPattern::Wildcard(..) | HostPattern::Any) => {
+            found.unusable("spec.externalName", text, "is a wildcard, not a DNS name");
+        }
+        Err(why) => found.unusable("spec.externalName", text, why),
+    }
+    ServiceKind::Slices
+}
+
+fn port(raw: &RawValue, field: &str, found: &mut Found) -> Option<ServicePort> {
+    let json: PortJson = found.entry(raw, field)?;
+    if json.protocol.is_some_and(|protocol| protocol != "TCP") {
+        return None;
+    }
+    let Some(number) = json.port.and_then(port_number) else {
+        let value = json.port.map_or_else(|| "a port without a number".to_owned(), |number| number.to_string());
+        found.dropped(&format!("{field}.port"), &value, "is not between 1 and 65535");
+        return None;
+    };
+    let target = json.target_port.as_ref().and_then(Value::as_i64).and_then(port_number);
+    let protocol = app_protocol(json.app_protocol.as_deref().unwrap_or_default(), field, found);
+    Some(ServicePort { name: json.name.unwrap_or_default(), number, target, protocol })
+}
+
+/// A port that can be connected to.
+pub(super) fn port_number(number: i64) -> Option<u16> {
+    u16::try_from(number).ok().filter(|number| *number > 0)
+}
+
+/// `appProtocol` names a protocol either as IANA does, whose service names are compared without case (RFC 6335 section
+/// 5.1), or with a prefix, and then exactly. Other names are for other programs and no mistake, unless they look
+/// as if HTTP was meant.
+fn app_protocol(text: &str, field: &str, found: &mut Found) -> AppProtocol {
+    const LIKE_HTTP: [&str; 4] = ["http", "grpc", "h2", "ws"];
+    match text {
+        "" => return AppProtocol::Http,
+        "kubernetes.io/h2c" => return AppProtocol::H2c,
+        "kubernetes.io/ws" => return AppProtocol::Ws,
+        "kubernetes.io/wss" => return AppProtocol::Https,
+        _ => {}
+    }
+    let lower = text.to_ascii_lowercase();
+    match &*lower {
+        "http" => AppProtocol::Http,
+        "https" => AppProtocol::Https,
+        "grpc" => AppProtocol::H2c,
+        _ => {
+            let bare = lower.rsplit('/').next().unwrap_or_default();
+            if lower.starts_with("kubernetes.io/") || LIKE_HTTP.iter().any(|start| bare.starts_with(start)) {
+                let why = "is none of http, https, grpc, kubernetes.io/h2c, kubernetes.io/ws and kubernetes.io/wss";
+                found.ignored(&format!("{field}.appProtocol"), text, why);
+            }
+            AppProtocol::Http
+        }
+    }
 }

@@ -1,0 +1,123 @@
+//! The forms of annotation values: text to typed value. Errors are sentence fragments that say why a text has not the form.
+
+use std::time::Duration;
+
+use ipnet::IpNet;
+
+use crate::model::Balance;
+
+/// The longest time that an annotation may set.
+const DURATION_MAX: Duration = Duration::from_secs(24 * 3600);
+
+/// Networks that one list may hold.
+const SOURCES_MAX: usize = 4096;
+
+/// Whether zero is a time.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Zero {
+    /// It stands for no limit.
+    Unlimited,
+    /// It is refused.
+    Refused,
+}
+
+/// A time such as `500ms`, `30s`, `2m`, `1h` or `1m30s`, up to 24 hours.
+pub(super) fn duration(text: &str, zero: Zero) -> Result<Duration, String> {
+    let text = text.trim();
+    let sum = if text == "0" { Duration::ZERO } else { sum_of_units(text)? };
+    if sum > DURATION_MAX {
+        return Err("is more than 24h".to_owned());
+    }
+    if sum.is_zero() && zero == Zero::Refused {
+        return Err("is not more than zero".to_owned());
+    }
+    Ok(sum)
+}
+
+fn sum_of_units(text: &str) -> Result<Duration, String> {
+    let mut sum = Duration::ZERO;
+    let mut rest = text;
+    while !rest.is_empty() {
+        let (digits, after) = split_digits(rest);
+        let length = after.bytes().take_while(u8::is_ascii_alphabetic).count();
+        let (unit, after) = after.split_at(length);
+        let number: u64 = digits.parse().map_err(|_| not_a_duration())?;
+        let one_ms: u64 = match unit {
+            "ms" => 1,
+            "s" => 1000,
+            "m" => 60 * 1000,
+            "h" => 3600 * 1000,
+            "" if after.is_empty() => return Err("has a number without a unit (ms, s, m or h)".to_owned()),
+            _ => return Err(not_a_duration()),
+        };
+        let part = number.checked_mul(one_ms).map(Duration::from_millis);
+        sum = part.and_then(|part| sum.checked_add(part)).ok_or("is more than 24h")?;
+        rest = after;
+    }
+    if text.is_empty() { Err("is empty".to_owned()) } else { Ok(sum) }
+}
+
+fn not_a_duration() -> String {
+    "is no time such as 500ms, 30s or 1m30s".to_owned()
+}
+
+fn split_digits(text: &str) -> (&str, &str) {
+    text.split_at(text.bytes().take_while(u8::is_ascii_digit).count())
+}
+
+/// A number of bytes, with `k`, `m` or `g` for powers of 1024.
+pub(super) fn bytes(text: &str) -> Result<u64, String> {
+    let (digits, unit) = split_digits(text.trim());
+    let shift = match unit {
+        "" => 0,
+        "k" | "K" => 10,
+        "m" | "M" => 20,
+        "g" | "G" => 30,
+        _ => return Err("is no number of bytes such as 512k, 8m or 1g".to_owned()),
+    };
+    if digits.is_empty() {
+        return Err("is no number of bytes such as 512k, 8m or 1g".to_owned());
+    }
+    let number: Option<u64> = digits.parse().ok();
+    number.and_then(|number| number.checked_mul(1 << shift)).ok_or_else(|| "is more than can be counted".to_owned())
+}
+
+/// A whole number from 1 to `max`.
+pub(super) fn count(text: &str, max: u8) -> Result<u8, String> {
+    let (digits, rest) = split_digits(text.trim());
+    let number: Option<u8> = rest.is_empty().then(|| digits.parse().ok()).flatten();
+    number.filter(|number| (1..=max).contains(number)).ok_or_else(|| format!("is no whole number from 1 to {max}"))
+}
+
+/// `true` or `false`.
+pub(super) fn boolean(text: &str) -> Result<bool, String> {
+    text.trim().parse().map_err(|_| "is neither true nor false".to_owned())
+}
+
+/// `power-of-two` or `round-robin`.
+pub(super) fn balance(text: &str) -> Result<Balance, String> {
+    match text.trim() {
+        "power-of-two" => Ok(Balance::PowerOfTwo),
+        "round-robin" => Ok(Balance::RoundRobin),
+        _ => Err("is neither power-of-two nor round-robin".to_owned()),
+    }
+}
+
+/// A list of networks and addresses between commas, at least one.
+pub(super) fn sources(text: &str) -> Result<Box<[IpNet]>, String> {
+    let entries = text.split(',').map(str::trim).filter(|entry| !entry.is_empty());
+    let networks: Box<[IpNet]> = entries.map(network).collect::<Result<_, _>>()?;
+    match networks.len() {
+        0 => Err("names no network".to_owned()),
+        1..=SOURCES_MAX => Ok(networks),
+        _ => Err(format!("names more than {SOURCES_MAX} networks")),
+    }
+}
+
+fn network(entry: &str) -> Result<IpNet, String> {
+    let network = entry.parse::<IpNet>().or_else(|_| entry.parse().map(|address: std::net::IpAddr| address.into()));
+    network.map(|network| network.trunc()).map_err(|_| {
+        let entry = crate::finding::printable(entry);
+        format!("holds {entry:?}, which is no address and no network such as 10.0.0.0/8")
+    })
+}

@@ -1,0 +1,259 @@
+//! The annotations of Tidegate: one table of what each is called, may say and does. Nothing else reads annotation text,
+//! and the manual is printed from the same table.
+
+use std::fmt::Write;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use super::annotation_value::{Zero, balance, boolean, bytes, count, duration, sources};
+use super::field::{Found, read as read_field};
+use super::source::{Annotations, annotation_field};
+use crate::model::{Balance, Effective, Filter, Guard, Settings};
+
+/// What all keys of ours start with.
+const PREFIX: &str = "tidegate.io/";
+
+/// Endpoints that one request may try at most.
+const TRIES_MAX: u8 = 10;
+
+/// The status of the redirect to https: the method and the body stay (RFC 9110 section 15.4.9).
+const TLS_REDIRECT_STATUS: u16 = 308;
+
+/// Edits between two keys up to which one is taken for the other mistyped.
+const TYPO_EDITS_MAX: usize = 2;
+
+/// What the annotations of an object ask for. Objects that ask for nothing share their emptiness.
+#[derive(Clone)]
+pub(super) struct Effects {
+    /// What restricts access: the allowed sources first, so that a stranger is refused and not redirected.
+    pub(super) guards: Arc<[Guard]>,
+    /// What is changed on the way.
+    pub(super) filters: Arc<[Filter]>,
+    /// Settings.
+    pub(super) settings: Arc<Settings>,
+}
+
+static NOTHING: LazyLock<Effects> =
+    LazyLock::new(|| Effects { guards: Arc::default(), filters: Arc::default(), settings: Arc::default() });
+
+/// Effects while they are put together.
+#[derive(Default)]
+struct Draft {
+    settings: Settings,
+    sources: Option<Guard>,
+    require_tls: bool,
+}
+
+/// What happens when a value cannot be read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Otherwise {
+    /// The default applies.
+    Default,
+    /// Every request is refused, because the annotation restricts access.
+    Closed,
+}
+
+/// One line of the table.
+struct Annotation {
+    /// The key without its prefix.
+    key: &'static str,
+    /// What it may say.
+    form: &'static str,
+    /// What applies without it.
+    default: fn(&Effective) -> String,
+    /// What it does.
+    effect: &'static str,
+    /// What happens when its value cannot be read.
+    otherwise: Otherwise,
+    /// Reads its value.
+    read: fn(&mut Draft, &str) -> Result<(), String>,
+}
+
+/// Every annotation, in the order of the manual.
+const TABLE: [Annotation; 10] = [
+    Annotation {
+        key: "connect-timeout",
+        form: "time",
+        default: |it| printed(it.connect_timeout),
+        effect: "Time to open a connection to an endpoint, TLS included.",
+        otherwise: Otherwise::Default,
+        read: |draft, text| set(&mut draft.settings.connect_timeout, duration(text, Zero::Refused)),
+    },
+    Annotation {
+        key: "read-timeout",
+        form: "time",
+        default: |it| printed(it.read_timeout),
+        effect: "Time between two reads from an endpoint.",
+        otherwise: Otherwise::Default,
+        read: |draft, text| set(&mut draft.settings.read_timeout, duration(text, Zero::Refused)),
+    },
+    Annotation {
+        key: "write-timeout",
+        form: "time",
+        default: |it| printed(it.write_timeout),
+        effect: "Time between two writes to an endpoint.",
+        otherwise: Otherwise::Default,
+        read: |draft, text| set(&mut draft.settings.write_timeout, duration(text, Zero::Refused)),
+    },
+    Annotation {
+        key: "request-timeout",
+        form: "time, or 0 for no limit",
+        default: |it| it.request_timeout.map_or_else(|| "no limit".to_owned(), printed),
+        effect: "Time for the whole request until the head of its response.",
+        otherwise: Otherwise::Default,
+        read: |draft, text| set(&mut draft.settings.request_timeout, duration(text, Zero::Unlimited)),
+    },
+    Annotation {
+        key: "tunnel-idle-timeout",
+        form: "time",
+        default: |it| printed(it.tunnel_idle_timeout),
+        effect: "Time without a byte either way after which an upgraded connection, such as a WebSocket, is closed.",
+        otherwise: Otherwise::Default,
+        read: |draft, text| set(&mut draft.settings.tunnel_idle_timeout, duration(text, Zero::Refused)),
+    },
+    Annotation {
+        key: "body-size-max",
+        form: "bytes, or 0 for no limit",
+        default: |it| it.body_bytes_max.map_or_else(|| "no limit".to_owned(), |bytes| bytes.to_string()),
+        effect: "Size of a request's body; a larger one is answered 413.",
+        otherwise: Otherwise::Default,
+        read: |draft, text| set(&mut draft.settings.body_bytes_max, bytes(text)),
+    },
+    Annotation {
+        key: "tries-max",
+        form: "whole number from 1 to 10",
+        default: |it| it.tries_max.to_string(),
+        effect: "Endpoints tried for one request while no connection can be made.",
+        otherwise: Otherwise::Default,
+        read: |draft, text| set(&mut draft.settings.tries_max, count(text, TRIES_MAX)),
+    },
+    Annotation {
+        key: "balance",
+        form: "`power-of-two` or `round-robin`",
+        default: |it| match it.balance {
+            Balance::PowerOfTwo => "`power-of-two`".to_owned(),
+            Balance::RoundRobin => "`round-robin`".to_owned(),
+        },
+        effect: "How an endpoint is chosen: of two drawn at random the one with less to do, or one after the other.",
+        otherwise: Otherwise::Default,
+        read: |draft, text| set(&mut draft.settings.balance, balance(text)),
+    },
+    Annotation {
+        key: "ssl-redirect",
+        form: "`true` or `false`",
+        default: |_| "`false`".to_owned(),
+        effect: "Sends plain-text requests to https with status 308.",
+        otherwise: Otherwise::Default,
+        read: |draft, text| boolean(text).map(|required| draft.require_tls = required),
+    },
+    Annotation {
+        key: "allow-source-range",
+        form: "addresses and networks between commas",
+        default: |_| "everybody".to_owned(),
+        effect: "Answers 403 to clients from elsewhere. Checked before the redirect to https.",
+        otherwise: Otherwise::Closed,
+        read: |draft, text| sources(text).map(|networks| draft.sources = Some(Guard::AllowSources(networks))),
+    },
+];
+
+fn set<T>(place: &mut Option<T>, value: Result<T, String>) -> Result<(), String> {
+    *place = Some(value?);
+    Ok(())
+}
+
+/// Reads the annotations of an object.
+pub(super) fn read(annotations: &Annotations<'_>, found: &mut Found) -> Effects {
+    let mut draft = Draft::default();
+    for (name, raw) in annotations {
+        let Some(key) = name.strip_prefix(PREFIX) else { continue };
+        let field = annotation_field(name);
+        let Some(annotation) = TABLE.iter().find(|annotation| annotation.key == key) else {
+            found.ignored(&field, key, unknown(key));
+            continue;
+        };
+        let fault = match read_field::<String>(raw, &field) {
+            Ok(text) => (annotation.read)(&mut draft, &text).err().map(|why| (text, why)),
+            Err(misread) => Some((misread.value, misread.why)),
+        };
+        match (fault, annotation.otherwise) {
+            (None, _) => {}
+            (Some((value, why)), Otherwise::Default) => found.ignored(&field, &value, why),
+            (Some((value, why)), Otherwise::Closed) => {
+                draft.sources = Some(Guard::DenyAll);
+                found.closed(&field, &value, why);
+            }
+        }
+    }
+    draft.into_effects()
+}
+
+impl Draft {
+    fn into_effects(self) -> Effects {
+        let mut effects = NOTHING.clone();
+        if self.settings != *effects.settings {
+            effects.settings = Arc::new(self.settings);
+        }
+        let redirect = self.require_tls.then_some(Guard::RequireTls { status: TLS_REDIRECT_STATUS });
+        if self.sources.is_some() || redirect.is_some() {
+            effects.guards = self.sources.into_iter().chain(redirect).collect();
+        }
+        effects
+    }
+}
+
+fn unknown(key: &str) -> String {
+    let near = TABLE.iter().map(|annotation| (strsim::osa_distance(annotation.key, key), annotation.key));
+    match near.min().filter(|(edits, _)| *edits <= TYPO_EDITS_MAX) {
+        Some((_, near)) => format!("is no annotation of Tidegate (is {near} meant?)"),
+        None => "is no annotation of Tidegate".to_owned(),
+    }
+}
+
+fn printed(time: Duration) -> String {
+    match (time.as_secs(), time.subsec_millis()) {
+        (0, ms) => format!("{ms}ms"),
+        (s, 0) if s % 3600 == 0 => format!("{}h", s / 3600),
+        (s, 0) if s % 60 == 0 => format!("{}m", s / 60),
+        (s, 0) => format!("{s}s"),
+        (s, ms) => format!("{s}s{ms}ms"),
+    }
+}
+
+/// The manual of all annotations in Markdown: what `docs/annotations.md` holds.
+#[must_use]
+pub fn manual() -> String {
+    let mut text = MANUAL_HEAD.to_owned();
+    for annotation in &TABLE {
+        let default = (annotation.default)(&Effective::DEFAULT);
+        let otherwise = match annotation.otherwise {
+            Otherwise::Default => "the default applies",
+            Otherwise::Closed => "**every request is refused**",
+        };
+        let Annotation { key, form, effect, .. } = annotation;
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "| `{PREFIX}{key}` | {form} | {default} | {effect} | {otherwise} |");
+    }
+    text.push_str(MANUAL_TAIL);
+    text
+}
+
+const MANUAL_HEAD: &str = "\
+# Annotations
+
+<!-- Printed from the table in config/src/project/annotations.rs; its test rewrites this file with UPDATE_GOLDEN=1. -->
+
+These annotations on an Ingress apply to all of its routes.
+
+| annotation | value | default | effect | when it cannot be read |
+|---|---|---|---|---|
+";
+
+const MANUAL_TAIL: &str = "
+A *time* is a sum of whole numbers with the units `ms`, `s`, `m` and `h`, such as `500ms`, `30s` or `1m30s`, more than zero and at
+most `24h`; a number without a unit is refused. *Bytes* are a whole number, with `k`, `m` or `g` for powers of 1024.
+*Addresses and networks* are of IPv4 or IPv6, such as `192.0.2.7, 10.0.0.0/8, 2001:db8::/32`; a comma at the end does no harm,
+and a list that names nothing is refused, since it would let everybody in.
+
+A value that cannot be read, and a key under `tidegate.io/` that is not in this list, are told as findings: see
+`tidegate explain`, the Events of the Ingress, and `/debug/findings`.
+";

@@ -1,0 +1,160 @@
+//! Reading the fields of an object's JSON, each part on its own, so that what cannot be read is named by its field and
+//! costs no more than itself. What the fields mean is not known here.
+
+use std::fmt;
+
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+use serde_path_to_error::{Path, Segment};
+
+use crate::finding::{Finding, Problem, printable};
+use crate::object::ObjectRef;
+
+/// Findings kept of one object. One that is wrong in more places is told so in its last finding.
+const FINDINGS_MAX: usize = 256;
+
+/// A field whose JSON is not of the type that the API gives it.
+#[derive(Debug)]
+pub(super) struct Misread {
+    /// The field, such as `spec.rules[0].http.paths`.
+    pub(super) field: String,
+    /// What stands there, cut to a printable length.
+    pub(super) value: String,
+    /// A sentence fragment that says why it cannot be read.
+    pub(super) why: String,
+}
+
+/// Reads a value that stands in a field.
+pub(super) fn read<'a, T: Deserialize<'a>>(raw: &'a RawValue, field: &str) -> Result<T, Misread> {
+    serde_json::from_str(raw.get()).map_err(|error| misread::<T>(raw, field, &error))
+}
+
+/// Reads a value that may be absent, which null is equal to: it is the default then.
+pub(super) fn read_or_default<'a, T: Deserialize<'a> + Default>(
+    raw: Option<&'a RawValue>,
+    field: &str,
+) -> Result<T, Misread> {
+    raw.map_or_else(|| Ok(T::default()), |raw| read(raw, field))
+}
+
+/// Finds the place of an error by reading once more with an account of the path, which costs too much to keep when
+/// there is no error.
+fn misread<'a, T: Deserialize<'a>>(raw: &'a RawValue, field: &str, error: &serde_json::Error) -> Misread {
+    let mut json = serde_json::Deserializer::from_str(raw.get());
+    let path = serde_path_to_error::deserialize::<_, T>(&mut json).err().map(|error| error.path().clone());
+    let value: Option<Value> = serde_json::from_str(raw.get()).ok();
+    let value = value.as_ref().zip(path.as_ref()).and_then(|(value, path)| at(value, path));
+    let below = path.map(|path| path.to_string()).filter(|path| path != ".").unwrap_or_default();
+    let dot = if below.is_empty() || below.starts_with('[') { "" } else { "." };
+    let text = error.to_string();
+    let why = match text.rsplit_once(", expected ") {
+        Some((_, expected)) => {
+            format!("is not {}", expected.split_once(" at line ").map_or(expected, |(kind, _)| kind))
+        }
+        None => format!("cannot be read: {}", printable(&text)),
+    };
+    Misread { field: format!("{field}{dot}{below}"), value: value.map_or_else(|| written(raw), shown), why }
+}
+
+fn at<'v>(value: &'v Value, path: &Path) -> Option<&'v Value> {
+    path.iter().try_fold(value, |value, segment| match segment {
+        Segment::Seq { index } => value.get(index),
+        Segment::Map { key } => value.get(key),
+        Segment::Enum { .. } | Segment::Unknown => Some(value),
+    })
+}
+
+fn shown(value: &Value) -> String {
+    value.as_str().map_or_else(|| printable(&value.to_string()), printable)
+}
+
+/// The JSON text of a value, cut to a printable length.
+pub(super) fn written(raw: &RawValue) -> String {
+    printable(raw.get())
+}
+
+/// What is found while one object is read.
+#[derive(Debug)]
+pub(super) struct Found {
+    object: ObjectRef,
+    findings: Vec<Finding>,
+    left_out: usize,
+}
+
+impl Found {
+    /// Nothing yet.
+    pub(super) const fn new(object: ObjectRef) -> Self {
+        Self { object, findings: Vec::new(), left_out: 0 }
+    }
+
+    /// Everything that was found, in the order of reading.
+    pub(super) fn into_findings(mut self) -> Vec<Finding> {
+        if self.left_out > 0 {
+            let value = format!("{} more findings", self.left_out);
+            let why = format!("go beyond the {FINDINGS_MAX} that are told of one object");
+            self.findings.push(Finding::new(self.object, "", Problem::RuleDropped { value, why }));
+        }
+        self.findings
+    }
+
+    fn add(&mut self, field: &str, problem: Problem) {
+        if self.findings.len() < FINDINGS_MAX {
+            self.findings.push(Finding::new(self.object.clone(), field, problem));
+        } else {
+            self.left_out += 1;
+        }
+    }
+
+    /// The whole object cannot be read.
+    pub(super) fn unreadable(&mut self, misread: &Misread) {
+        let why = format!("{:?} {}", misread.value, misread.why);
+        self.add(&misread.field, Problem::Unreadable { why });
+    }
+
+    /// A rule or an entry of a list is dropped.
+    pub(super) fn dropped(&mut self, field: &str, value: &str, why: impl fmt::Display) {
+        self.add(field, Problem::RuleDropped { value: printable(value), why: why.to_string() });
+    }
+
+    /// A setting takes its default.
+    pub(super) fn ignored(&mut self, field: &str, value: &str, why: impl fmt::Display) {
+        self.add(field, Problem::SettingIgnored { value: printable(value), why: why.to_string() });
+    }
+
+    /// What restricts access cannot be read, so nobody is let in.
+    pub(super) fn closed(&mut self, field: &str, value: &str, why: impl fmt::Display) {
+        self.add(field, Problem::GuardClosed { value: printable(value), why: why.to_string() });
+    }
+
+    /// What a route points at cannot be used.
+    pub(super) fn unusable(&mut self, field: &str, value: &str, why: impl fmt::Display) {
+        self.add(field, Problem::BackendUnusable { value: printable(value), why: why.to_string() });
+    }
+
+    /// Reads one entry of a list, or drops it.
+    pub(super) fn entry<'a, T: Deserialize<'a>>(&mut self, raw: &'a RawValue, field: &str) -> Option<T> {
+        read(raw, field).map_err(|misread| self.dropped(&misread.field, &misread.value, &misread.why)).ok()
+    }
+
+    /// The entries of a list with their fields, as many as are read of one.
+    pub(super) fn entries<'a>(
+        &mut self,
+        list: Option<Vec<&'a RawValue>>,
+        limit: usize,
+        field: &str,
+    ) -> impl Iterator<Item = (String, &'a RawValue)> + use<'a> {
+        let list = list.unwrap_or_default();
+        self.check_limit(list.len(), limit, field);
+        let field = field.to_owned();
+        list.into_iter().take(limit).enumerate().map(move |(number, raw)| (format!("{field}[{number}]"), raw))
+    }
+
+    /// Tells of the entries beyond a limit, which are not read.
+    fn check_limit(&mut self, length: usize, limit: usize, field: &str) {
+        if let Some(more @ 1..) = length.checked_sub(limit) {
+            let why = format!("go beyond the limit of {limit}");
+            self.dropped(&format!("{field}[{limit}]"), &format!("{more} more entries"), why);
+        }
+    }
+}

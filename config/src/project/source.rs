@@ -1,0 +1,162 @@
+//! One object as the API server sends it: its identity read, its other parts still raw. An item of a list has
+//! no `apiVersion` and `kind`; they are never asked for.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::Meta;
+use super::field::{Misread, read_or_default};
+use crate::object::{Kind, ObjectName, ObjectRef};
+
+/// Why bytes cannot be told to belong to any object. Never holds any of the bytes, which may be a Secret's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unidentified {
+    /// They are no JSON object.
+    NotJson {
+        /// The line of the first fault, from 1.
+        line: usize,
+        /// The column of the first fault, from 1.
+        column: usize,
+    },
+    /// `metadata` is no object, or its `namespace` no text.
+    NoMetadata,
+    /// `metadata.name` is not there, empty or no text.
+    NoName,
+    /// `metadata.resourceVersion` is not there, empty or no text.
+    NoVersion,
+}
+
+impl fmt::Display for Unidentified {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotJson { line, column } => write!(f, "no JSON object (line {line}, column {column})"),
+            Self::NoMetadata => f.write_str("no metadata that can be read"),
+            Self::NoName => f.write_str("no metadata.name"),
+            Self::NoVersion => f.write_str("no metadata.resourceVersion"),
+        }
+    }
+}
+
+impl std::error::Error for Unidentified {}
+
+/// The parts of every kind that are read at all; the others are passed over without being kept.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", expecting = "an object")]
+struct Parts<'a> {
+    #[serde(borrow)]
+    metadata: Option<&'a RawValue>,
+    #[serde(borrow)]
+    spec: Option<&'a RawValue>,
+    #[serde(borrow)]
+    data: Option<&'a RawValue>,
+    #[serde(borrow)]
+    address_type: Option<&'a RawValue>,
+    #[serde(borrow)]
+    endpoints: Option<&'a RawValue>,
+    #[serde(borrow)]
+    ports: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", expecting = "an object")]
+struct Metadata<'a> {
+    #[serde(borrow)]
+    name: Option<&'a RawValue>,
+    #[serde(borrow)]
+    namespace: Option<&'a RawValue>,
+    #[serde(borrow)]
+    uid: Option<&'a RawValue>,
+    #[serde(borrow)]
+    resource_version: Option<&'a RawValue>,
+    #[serde(borrow)]
+    generation: Option<&'a RawValue>,
+    #[serde(borrow)]
+    creation_timestamp: Option<&'a RawValue>,
+    #[serde(borrow)]
+    labels: Option<&'a RawValue>,
+    #[serde(borrow)]
+    annotations: Option<&'a RawValue>,
+}
+
+/// An identified object and its raw parts.
+pub(super) struct Source<'a> {
+    /// Its identity.
+    pub(super) meta: Meta,
+    /// `spec`.
+    pub(super) spec: Option<&'a RawValue>,
+    /// `data` of a Secret. What stands there must not get into any message.
+    pub(super) data: Option<&'a RawValue>,
+    /// `addressType` of an EndpointSlice.
+    pub(super) address_type: Option<&'a RawValue>,
+    /// `endpoints` of an EndpointSlice.
+    pub(super) endpoints: Option<&'a RawValue>,
+    /// `ports` of an EndpointSlice.
+    pub(super) ports: Option<&'a RawValue>,
+    /// `metadata.creationTimestamp`.
+    pub(super) created: Option<&'a RawValue>,
+    /// `metadata.labels`.
+    pub(super) labels: Option<&'a RawValue>,
+    annotations: Option<&'a RawValue>,
+}
+
+/// Annotations by key, their values still raw.
+pub(super) type Annotations<'a> = BTreeMap<String, &'a RawValue>;
+
+impl<'a> Source<'a> {
+    /// Finds out whose the bytes are.
+    pub(super) fn identify(kind: Kind, bytes: &'a [u8]) -> Result<Self, Unidentified> {
+        let parts: Parts<'a> = serde_json::from_slice(bytes)
+            .map_err(|error| Unidentified::NotJson { line: error.line(), column: error.column() })?;
+        let metadata: Metadata<'a> = parts.metadata.and_then(lenient).ok_or(Unidentified::NoMetadata)?;
+        let name = metadata.name.and_then(text).ok_or(Unidentified::NoName)?;
+        let resource_version = metadata.resource_version.and_then(text).ok_or(Unidentified::NoVersion)?;
+        let namespace = match metadata.namespace {
+            Some(raw) if kind.namespaced() => lenient(raw).ok_or(Unidentified::NoMetadata)?,
+            Some(_) | None => Arc::default(),
+        };
+        let meta = Meta {
+            object: ObjectRef::new(kind, ObjectName { namespace, name }),
+            uid: metadata.uid.and_then(lenient).unwrap_or_default(),
+            resource_version,
+            generation: metadata.generation.and_then(lenient),
+        };
+        Ok(Self {
+            meta,
+            spec: parts.spec,
+            data: parts.data,
+            address_type: parts.address_type,
+            endpoints: parts.endpoints,
+            ports: parts.ports,
+            created: metadata.creation_timestamp,
+            labels: metadata.labels,
+            annotations: metadata.annotations,
+        })
+    }
+
+    /// Its namespace and name.
+    pub(super) const fn name(&self) -> &ObjectName {
+        &self.meta.object.name
+    }
+
+    /// `metadata.annotations`.
+    pub(super) fn annotations(&self) -> Result<Annotations<'a>, Misread> {
+        read_or_default(self.annotations, "metadata.annotations")
+    }
+}
+
+/// The field of an annotation.
+pub(super) fn annotation_field(key: &str) -> String {
+    format!("metadata.annotations[{key}]")
+}
+
+fn lenient<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Option<T> {
+    serde_json::from_str(raw.get()).ok()
+}
+
+fn text(raw: &RawValue) -> Option<Arc<str>> {
+    lenient(raw).filter(|text: &Arc<str>| !text.is_empty())
+}
