@@ -5,10 +5,22 @@
 
 mod clock;
 
-pub mod client;
 mod backoff;
+pub mod client;
 mod informer;
 mod resolve;
-mod event;
 
+mod compile;
+mod event;
+pub mod options;
+mod queue;
+mod reconcile;
+mod topology;
+mod world;
+
+pub use compile::{Compiled, Dirty, HostUnit, Membership, Touched, Unit, Verdict, compile, membership};
 pub use event::{Event, Source};
+pub use queue::{Lane, Queue, Share};
+pub use reconcile::{Reconciler, Step};
+pub use topology::{Key, Topology, references};
+pub use world::{Resolution, Version, World};

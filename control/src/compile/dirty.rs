@@ -1,0 +1,99 @@
+//! What must be compiled again after a change: found by walking the topology from the changed objects.
+
+use std::collections::BTreeSet;
+
+use tidegate_config::model::HostPattern;
+use tidegate_config::object::{Kind, ObjectName, ObjectRef};
+
+use crate::options::Options;
+use crate::topology::{Key, Topology};
+
+/// Units to compile again.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Dirty {
+    /// Hosts: routes and certificates.
+    pub hosts: BTreeSet<HostPattern>,
+    /// Services: backends.
+    pub services: BTreeSet<ObjectName>,
+    /// Objects by themselves: class and projection.
+    pub objects: BTreeSet<ObjectRef>,
+    /// The default certificate.
+    pub default_certificate: bool,
+}
+
+impl Dirty {
+    /// Whether there is nothing to do.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.hosts.is_empty() && self.services.is_empty() && self.objects.is_empty() && !self.default_certificate
+    }
+
+    /// Adds what a changed object affects. `before` is what it referred to until now; the topology already
+    /// holds what it refers to.
+    pub fn object(&mut self, object: &ObjectRef, before: &[Key], topology: &Topology, options: &Options) {
+        self.objects.insert(object.clone());
+        match object.kind {
+            Kind::Ingress => {
+                self.claims(before);
+                self.claims(topology.references_of(object));
+            }
+            Kind::EndpointSlice => {
+                self.services_among(before);
+                self.services_among(topology.references_of(object));
+            }
+            Kind::Service => {
+                self.services.insert(object.name.clone());
+                self.claimants(&Key::Object(object.clone()), topology);
+            }
+            Kind::Secret => {
+                self.default_certificate |= options.default_certificate.as_ref() == Some(&object.name);
+                self.claimants(&Key::Object(object.clone()), topology);
+            }
+            Kind::IngressClass => {
+                self.members(&Key::Object(object.clone()), topology);
+                self.members(&Key::Any(Kind::IngressClass), topology);
+            }
+        }
+    }
+
+    /// Adds what a DNS name with other addresses affects.
+    pub fn name(&mut self, name: &std::sync::Arc<str>, topology: &Topology) {
+        let services = topology.referrers(&Key::Name(name.clone())).filter(|object| object.kind == Kind::Service);
+        self.services.extend(services.map(|object| object.name.clone()));
+    }
+
+    /// What an Ingress claims: its hosts, and the Services whose backends exist because it leads to them.
+    fn claims(&mut self, keys: &[Key]) {
+        self.hosts.extend(keys.iter().filter_map(|key| match key {
+            Key::Host(host) => Some(host.clone()),
+            Key::Object(_) | Key::InNamespace(..) | Key::Any(_) | Key::Name(_) => None,
+        }));
+        self.services_among(keys);
+    }
+
+    fn services_among(&mut self, keys: &[Key]) {
+        self.services.extend(keys.iter().filter_map(|key| match key {
+            Key::Object(object) if object.kind == Kind::Service => Some(object.name.clone()),
+            Key::Object(_) | Key::InNamespace(..) | Key::Any(_) | Key::Host(_) | Key::Name(_) => None,
+        }));
+    }
+
+    /// The hosts of the Ingresses that refer to a key.
+    fn claimants(&mut self, key: &Key, topology: &Topology) {
+        for ingress in topology.referrers(key).filter(|object| object.kind == Kind::Ingress) {
+            let hosts = topology.references_of(ingress).iter().filter_map(|key| match key {
+                Key::Host(host) => Some(host.clone()),
+                Key::Object(_) | Key::InNamespace(..) | Key::Any(_) | Key::Name(_) => None,
+            });
+            self.hosts.extend(hosts);
+        }
+    }
+
+    /// The Ingresses that refer to a key, as if each had changed.
+    fn members(&mut self, key: &Key, topology: &Topology) {
+        for ingress in topology.referrers(key).filter(|object| object.kind == Kind::Ingress) {
+            self.objects.insert(ingress.clone());
+            self.claims(topology.references_of(ingress));
+        }
+    }
+}

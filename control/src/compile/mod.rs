@@ -1,0 +1,288 @@
+//! The compiler: from World to the parts of a snapshot, findings and verdicts. Pure: no clock, no I/O, no log line.
+//!
+//! [`compile`] is the specification: everything, by plain scans. [`Compiled::recompile`] does only what is dirty and
+//! finds the objects of a unit through the topology. Both call the same function for each unit: a host, a Service's
+//! backends, an Ingress's verdict.
+
+mod class;
+mod dirty;
+mod host;
+mod route;
+mod service;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+pub use class::{Membership, membership};
+pub use dirty::Dirty;
+pub use host::HostUnit;
+use serde::Serialize;
+use tidegate_config::finding::{Finding, Problem};
+use tidegate_config::model::{Action, BackendKey, HostPattern, SnapshotParts};
+use tidegate_config::object::{Kind, ObjectName, ObjectRef};
+use tidegate_config::project::{EndpointSlice, Ingress};
+
+use crate::options::Options;
+use crate::topology::{Key, Topology};
+use crate::world::World;
+
+/// What the compiler returns.
+#[derive(Debug, Default)]
+pub struct Compiled {
+    /// What the next snapshot is made of.
+    pub parts: SnapshotParts,
+    /// What users should be told, by the unit that found it.
+    pub findings: BTreeMap<Unit, Arc<[Finding]>>,
+    /// What became of each Ingress.
+    pub verdicts: BTreeMap<ObjectName, Verdict>,
+    /// The backends in the parts by Service, so that those of ports that went away can be removed.
+    backends_of: BTreeMap<ObjectName, Box<[BackendKey]>>,
+}
+
+/// What is compiled on its own.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Unit {
+    /// An object by itself: its projection and its class.
+    Object(ObjectRef),
+    /// The routes and certificates of a host.
+    Host(HostPattern),
+    /// The backends of a Service.
+    Service(ObjectName),
+    /// The default certificate.
+    DefaultCertificate,
+}
+
+/// What became of an object for one of its parents, also when all is well.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Verdict {
+    /// The class that it is served under; `None` where it is not ours to serve.
+    pub class: Option<Arc<str>>,
+}
+
+/// What one recompilation touched.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Touched {
+    /// Whether the parts differ from before, so that there is something to publish.
+    pub parts: bool,
+    /// Hosts that were compiled.
+    pub hosts: usize,
+    /// Services whose backends were compiled.
+    pub services: usize,
+}
+
+/// Everything, from scratch.
+#[must_use]
+pub fn compile(world: &World, options: &Options) -> Compiled {
+    let mut claims: BTreeMap<HostPattern, Vec<&Arc<Ingress>>> = BTreeMap::new();
+    let mut led_to: BTreeMap<ObjectName, Vec<&Arc<Ingress>>> = BTreeMap::new();
+    for ingress in world.ingresses.values() {
+        for key in crate::topology::references(&tidegate_config::project::Object::Ingress(Arc::clone(ingress))) {
+            match key {
+                Key::Host(host) => claims.entry(host).or_default().push(ingress),
+                Key::Object(object) if object.kind == Kind::Service => {
+                    led_to.entry(object.name).or_default().push(ingress);
+                }
+                Key::Object(_) | Key::InNamespace(..) | Key::Any(_) | Key::Name(_) => {}
+            }
+        }
+    }
+    let mut slices: BTreeMap<ObjectName, Vec<&Arc<EndpointSlice>>> = BTreeMap::new();
+    for slice in world.slices.values() {
+        if let Some(service) = &slice.service {
+            slices.entry(ObjectName::new(slice.name.namespace.clone(), service.clone())).or_default().push(slice);
+        }
+    }
+    let mut compiled = Compiled::empty(options);
+    for (host, claims) in &claims {
+        compiled.put_host(host, host::compile(world, options, host, claims));
+    }
+    for (service, ingresses) in &led_to {
+        let slices = slices.remove(service).unwrap_or_default();
+        compiled.put_service(service, service::compile(world, options, service, &slices, ingresses));
+    }
+    for kind in Kind::ALL {
+        for object in world.names_of(kind, None) {
+            compiled.put_object(object, class::compile(world, options, object));
+        }
+    }
+    compiled.put_default_certificate(host::default_certificate(world, options));
+    compiled
+}
+
+impl Compiled {
+    /// What an empty world compiles to.
+    #[must_use]
+    pub fn empty(options: &Options) -> Self {
+        let parts = SnapshotParts {
+            binds: Arc::clone(&options.binds),
+            defaults: Arc::clone(&options.defaults),
+            trusted_proxies: Arc::clone(&options.trusted_proxies),
+            ..SnapshotParts::default()
+        };
+        Self { parts, ..Self::default() }
+    }
+
+    /// Compiles what is dirty and nothing else. A host that `defer` asks to keep stays as it was, and is returned.
+    ///
+    /// A unit that panics keeps its last good state, and the objects that it was made of are told.
+    pub fn recompile(
+        &mut self,
+        world: &World,
+        options: &Options,
+        topology: &Topology,
+        dirty: &Dirty,
+        mut defer: impl FnMut(&HostPattern, &Self, &HostUnit) -> bool,
+    ) -> (Touched, BTreeSet<HostPattern>) {
+        let mut touched = Touched { hosts: dirty.hosts.len(), services: dirty.services.len(), ..Touched::default() };
+        let mut deferred = BTreeSet::new();
+        for host in &dirty.hosts {
+            let key = Key::Host(host.clone());
+            let claims = ingresses(world, topology.referrers(&key));
+            match guarded(|| host::compile(world, options, host, &claims)) {
+                Ok(unit) if defer(host, self, &unit) => {
+                    deferred.insert(host.clone());
+                }
+                Ok(unit) => touched.parts |= self.put_host(host, unit),
+                Err(why) => {
+                    touched.parts |= self.set_aside(Unit::Host(host.clone()), topology.referrers(&key), &why);
+                }
+            }
+        }
+        // The backends of a host that stays as it was stay with it, whoever leads to them now.
+        let still_used: BTreeSet<ObjectName> = deferred.iter().flat_map(|host| self.services_of(host)).collect();
+        for service in &dirty.services {
+            let key = ObjectRef::new(Kind::Service, service.clone());
+            let slices: Vec<_> = topology
+                .referrers_of(key.clone(), Kind::EndpointSlice)
+                .filter_map(|slice| world.slices.get(&slice.name))
+                .collect();
+            let ingresses = ingresses(world, topology.referrers_of(key.clone(), Kind::Ingress));
+            let needed = !ingresses.is_empty() || still_used.contains(service);
+            let unit = guarded(|| match needed {
+                true => service::compile(world, options, service, &slices, &ingresses),
+                false => service::ServiceUnit::default(),
+            });
+            touched.parts |= match unit {
+                Ok(unit) => self.put_service(service, unit),
+                Err(why) => self.set_aside(Unit::Service(service.clone()), [key].iter(), &why),
+            };
+        }
+        for object in &dirty.objects {
+            self.put_object(object, class::compile(world, options, object));
+        }
+        if dirty.default_certificate {
+            touched.parts |= self.put_default_certificate(host::default_certificate(world, options));
+        }
+        (touched, deferred)
+    }
+
+    /// The Services that the routes of a host lead to as they were compiled last.
+    #[must_use]
+    pub fn services_of(&self, host: &HostPattern) -> BTreeSet<ObjectName> {
+        let routes = self.parts.hosts.get(host).into_iter();
+        let routes = routes.flat_map(|routes| routes.routes().iter().chain(routes.fallback()));
+        let targets = routes.flat_map(|route| match &route.action {
+            Action::Forward(targets) => &**targets,
+            Action::Redirect(_) => &[],
+        });
+        targets.map(|weighted| weighted.target.backend.service.clone()).collect()
+    }
+
+    /// Everything that users should be told, each thing once, ordered by object and field.
+    #[must_use]
+    pub fn all_findings(&self) -> Vec<Finding> {
+        let all: BTreeSet<&Finding> = self.findings.values().flat_map(|findings| &**findings).collect();
+        all.into_iter().cloned().collect()
+    }
+
+    fn put_host(&mut self, host: &HostPattern, unit: HostUnit) -> bool {
+        let routes = match (self.parts.hosts.get(host), unit.routes) {
+            (None, None) => false,
+            (Some(before), Some(after)) if **before == after => false,
+            (_, Some(after)) => {
+                self.parts.hosts.insert(host, Arc::new(after));
+                true
+            }
+            (Some(_), None) => self.parts.hosts.remove(host),
+        };
+        let certificates = match (self.parts.certificates.get(host), unit.certificates) {
+            (None, None) => false,
+            (Some(before), Some(after)) if **before == *after => false,
+            (_, Some(after)) => {
+                self.parts.certificates.insert(host, after);
+                true
+            }
+            (Some(_), None) => self.parts.certificates.remove(host),
+        };
+        self.tell(Unit::Host(host.clone()), unit.findings);
+        routes || certificates
+    }
+
+    fn put_service(&mut self, service: &ObjectName, unit: service::ServiceUnit) -> bool {
+        let mut changed = false;
+        let after: Box<[BackendKey]> = unit.backends.iter().map(|backend| backend.key.clone()).collect();
+        for gone in self.backends_of.remove(service).unwrap_or_default() {
+            if !after.contains(&gone) {
+                changed |= self.parts.backends.remove_mut(&gone);
+            }
+        }
+        for backend in unit.backends {
+            if self.parts.backends.get(&backend.key).is_none_or(|before| **before != backend) {
+                self.parts.backends.insert_mut(backend.key.clone(), Arc::new(backend));
+                changed = true;
+            }
+        }
+        if !after.is_empty() {
+            self.backends_of.insert(service.clone(), after);
+        }
+        self.tell(Unit::Service(service.clone()), unit.findings);
+        changed
+    }
+
+    fn put_object(&mut self, object: &ObjectRef, unit: class::ObjectUnit) {
+        match unit.verdict {
+            Some(verdict) => {
+                self.verdicts.insert(object.name.clone(), verdict);
+            }
+            None if object.kind == Kind::Ingress => {
+                self.verdicts.remove(&object.name);
+            }
+            None => {}
+        }
+        self.tell(Unit::Object(object.clone()), unit.findings);
+    }
+
+    fn put_default_certificate(&mut self, unit: host::DefaultCertificate) -> bool {
+        let changed = self.parts.default_certificate != unit.certificate;
+        self.parts.default_certificate = unit.certificate;
+        self.tell(Unit::DefaultCertificate, unit.findings);
+        changed
+    }
+
+    fn tell(&mut self, unit: Unit, findings: Vec<Finding>) {
+        if findings.is_empty() {
+            self.findings.remove(&unit);
+        } else {
+            self.findings.insert(unit, findings.into());
+        }
+    }
+
+    fn set_aside<'a>(&mut self, unit: Unit, objects: impl Iterator<Item = &'a ObjectRef>, why: &str) -> bool {
+        let problem = Problem::SetAside { why: why.to_owned() };
+        self.tell(unit, objects.map(|object| Finding::new(object.clone(), "", problem.clone())).collect());
+        false
+    }
+}
+
+fn ingresses<'a>(world: &'a World, names: impl Iterator<Item = &'a ObjectRef>) -> Vec<&'a Arc<Ingress>> {
+    names.filter(|object| object.kind == Kind::Ingress).filter_map(|object| world.ingresses.get(&object.name)).collect()
+}
+
+/// Runs the compiler of one unit. It is pure, so nothing is left half done when it panics.
+fn guarded<T>(unit: impl FnOnce() -> T) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(unit)).map_err(|panic| {
+        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "the compiler failed".to_owned())
+    })
+}

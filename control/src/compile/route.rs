@@ -1,0 +1,70 @@
+//! One rule of one Ingress becomes a route.
+
+use std::sync::Arc;
+
+use tidegate_config::finding::{Finding, Problem};
+use tidegate_config::model::{
+    Action, AppProtocol, BackendKey, Conditions, ListenerScope, Origin, Route, Target, UpstreamTls, WeightedTarget,
+};
+use tidegate_config::object::{Kind, ObjectName, ObjectRef};
+use tidegate_config::project::{BackendRef, Ingress, PortRef, RulePath, ServiceKind};
+
+use crate::world::World;
+
+/// The route of a rule. Where its backend cannot be used it answers 503, and the finding says why.
+pub(super) fn compile(world: &World, ingress: &Ingress, rule: &RulePath, position: u32) -> (Route, Option<Finding>) {
+    let object = ObjectRef::new(Kind::Ingress, ingress.age.name.clone());
+    let (targets, problem) = match rule.backend.as_ref().map(|backend| target(world, ingress, backend)) {
+        None => (Vec::new(), None),
+        Some(Ok(target)) => (vec![WeightedTarget { target: Arc::new(target), weight: 1 }], None),
+        Some(Err(problem)) => (Vec::new(), Some(problem)),
+    };
+    let field = if &*rule.field == "spec.defaultBackend" {
+        "spec.defaultBackend.service".to_owned()
+    } else {
+        format!("{}.backend.service", rule.field)
+    };
+    let finding = problem.map(|problem| Finding::new(object.clone(), field, problem));
+    let origin = Origin { object, age: ingress.age.clone(), field: rule.field.clone(), position };
+    let route = Route {
+        origin: Arc::new(origin),
+        listeners: ListenerScope::All,
+        path: rule.path.clone(),
+        conditions: Conditions::default(),
+        guards: Arc::clone(&ingress.guards),
+        filters: Arc::clone(&ingress.filters),
+        action: Action::Forward(targets.into()),
+        settings: Arc::clone(&ingress.settings),
+        scopes: Arc::default(),
+    };
+    (route, finding)
+}
+
+fn target(world: &World, ingress: &Ingress, backend: &BackendRef) -> Result<Target, Problem> {
+    let name = ObjectName::new(ingress.age.name.namespace.clone(), backend.service.clone());
+    let Some(service) = world.services.get(&name) else {
+        return Err(Problem::ServiceMissing { service: name.to_string() });
+    };
+    let port = service.ports.iter().find(|port| match &backend.port {
+        PortRef::Name(name) => port.name == *name,
+        PortRef::Number(number) => port.number == *number,
+    });
+    let external = match &service.kind {
+        ServiceKind::ExternalName(dns) => Some(dns),
+        ServiceKind::Slices => None,
+    };
+    let (number, protocol) = match (port, &backend.port) {
+        (Some(port), _) => (port.number, port.protocol),
+        (None, PortRef::Number(number)) if external.is_some() && service.ports.is_empty() => {
+            (*number, AppProtocol::default())
+        }
+        (None, PortRef::Number(number)) => {
+            return Err(Problem::PortMissing { service: name.to_string(), port: number.to_string() });
+        }
+        (None, PortRef::Name(port)) => {
+            return Err(Problem::PortMissing { service: name.to_string(), port: port.to_string() });
+        }
+    };
+    let tls = (protocol == AppProtocol::Https).then(|| UpstreamTls { server_name: external.cloned(), verify: false });
+    Ok(Target { backend: BackendKey { service: name, port: number }, protocol, tls })
+}

@@ -1,0 +1,125 @@
+//! The backends of one Service: the endpoints of each of its ports.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use tidegate_config::finding::{Finding, Problem};
+use tidegate_config::model::{Backend, BackendKey, Endpoint};
+use tidegate_config::object::{Kind, ObjectName, ObjectRef};
+use tidegate_config::project::{EndpointSlice, Ingress, PortRef, Service, ServiceKind, ServicePort};
+
+use crate::options::Options;
+use crate::world::World;
+
+/// What is compiled of a Service.
+#[derive(Default)]
+pub(super) struct ServiceUnit {
+    pub(super) backends: Vec<Backend>,
+    pub(super) findings: Vec<Finding>,
+}
+
+/// The backends of a Service, one for each of its ports. Which Services are asked for (those that any Ingress leads
+/// to) is the caller's to say.
+pub(super) fn compile(
+    world: &World,
+    options: &Options,
+    name: &ObjectName,
+    slices: &[&Arc<EndpointSlice>],
+    ingresses: &[&Arc<Ingress>],
+) -> ServiceUnit {
+    let mut unit = ServiceUnit::default();
+    let Some(service) = world.services.get(name) else { return unit };
+    match &service.kind {
+        ServiceKind::Slices => {
+            for port in &service.ports {
+                unit.backends.push(from_slices(options, service, port, slices));
+            }
+            unit.findings = slices.iter().flat_map(|slice| refusals(options, slice)).collect();
+        }
+        ServiceKind::ExternalName(dns) => {
+            let object = ObjectRef::new(Kind::Service, name.clone());
+            let (addresses, problems) = resolved(world, options, dns);
+            for port in external_ports(service, ingresses) {
+                let target = service.ports.iter().find(|p| p.number == port).and_then(|p| p.target).unwrap_or(port);
+                let endpoints = addresses.iter().map(|address| Endpoint::new(SocketAddr::new(*address, target), None));
+                let key = BackendKey { service: name.clone(), port };
+                unit.backends.push(Backend { key, endpoints: sorted(endpoints) });
+            }
+            let finding = |problem| Finding::new(object.clone(), "spec.externalName", problem);
+            unit.findings = problems.into_iter().map(finding).collect();
+        }
+    }
+    unit
+}
+
+/// The endpoints of a port: those of the slice ports of its name (ports may differ by pod), each address once.
+/// While none is ready, those that still serve while they terminate.
+fn from_slices(options: &Options, service: &Service, port: &ServicePort, slices: &[&Arc<EndpointSlice>]) -> Backend {
+    let of_port = slices.iter().flat_map(|slice| {
+        let numbers = slice.ports.iter().filter(|p| p.name == port.name).map(|p| p.number);
+        numbers.flat_map(|number| slice.endpoints.iter().map(move |endpoint| (number, endpoint)))
+    });
+    let usable: Vec<_> = of_port.filter(|(_, e)| options.addresses.refusal(e.address).is_none()).collect();
+    let any_ready = usable.iter().any(|(_, endpoint)| endpoint.ready);
+    let chosen = usable.into_iter().filter(|(_, e)| if any_ready { e.ready } else { e.serving });
+    let endpoints = chosen.map(|(number, e)| Endpoint::new(SocketAddr::new(e.address, number), e.pod.clone()));
+    let key = BackendKey { service: service.name.clone(), port: port.number };
+    Backend { key, endpoints: sorted(endpoints) }
+}
+
+/// Each address once: an endpoint may stand in two slices while they are being rewritten.
+fn sorted(endpoints: impl Iterator<Item = Endpoint>) -> Box<[Endpoint]> {
+    let by_address: BTreeMap<SocketAddr, Endpoint> = endpoints.map(|endpoint| (endpoint.address, endpoint)).collect();
+    by_address.into_values().collect()
+}
+
+fn refusals(options: &Options, slice: &EndpointSlice) -> Vec<Finding> {
+    let object = ObjectRef::new(Kind::EndpointSlice, slice.name.clone());
+    let refused = slice.endpoints.iter().filter_map(|e| Some((e.address, options.addresses.refusal(e.address)?)));
+    refused
+        .map(|(address, why)| {
+            let problem = Problem::AddressRefused { address: address.to_string(), why: why.to_owned() };
+            Finding::new(object.clone(), "endpoints", problem)
+        })
+        .collect()
+}
+
+fn resolved(world: &World, options: &Options, dns: &Arc<str>) -> (Vec<IpAddr>, Vec<Problem>) {
+    match world.names.get(dns) {
+        None => (Vec::new(), vec![unresolved(dns, "it has not been looked up yet")]),
+        Some(Err(why)) => (Vec::new(), vec![unresolved(dns, why)]),
+        Some(Ok(addresses)) => {
+            let mut usable = Vec::new();
+            let mut problems = Vec::new();
+            for address in addresses {
+                match options.addresses.refusal(*address) {
+                    None => usable.push(*address),
+                    Some(why) => problems
+                        .push(Problem::AddressRefused { address: format!("{address} of {dns}"), why: why.to_owned() }),
+                }
+            }
+            (usable, problems)
+        }
+    }
+}
+
+fn unresolved(dns: &str, why: &str) -> Problem {
+    Problem::NameUnresolved { name: dns.to_owned(), why: why.to_owned() }
+}
+
+/// The ports of an ExternalName Service. It need not declare any: then those that are led to by number.
+fn external_ports(service: &Service, ingresses: &[&Arc<Ingress>]) -> BTreeSet<u16> {
+    if !service.ports.is_empty() {
+        return service.ports.iter().map(|port| port.number).collect();
+    }
+    let near = ingresses.iter().filter(|ingress| ingress.age.name.namespace == service.name.namespace);
+    let paths = near.flat_map(|i| i.rules.iter().flat_map(|rule| &rule.paths).chain(&i.default_backend));
+    let backends = paths.filter_map(|path| path.backend.as_ref()).filter(|b| b.service == service.name.name);
+    backends
+        .filter_map(|backend| match backend.port {
+            PortRef::Number(number) => Some(number),
+            PortRef::Name(_) => None,
+        })
+        .collect()
+}

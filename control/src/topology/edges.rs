@@ -1,0 +1,62 @@
+//! The references of each kind: one entry a kind. Linking two kinds is a line here and nothing elsewhere.
+
+use tidegate_config::model::HostPattern;
+use tidegate_config::object::{Kind, ObjectName, ObjectRef};
+use tidegate_config::project::{ClassRef, EndpointSlice, Ingress, Object, Service, ServiceKind};
+
+use super::Key;
+
+/// What an object refers to.
+#[must_use]
+pub fn references(object: &Object) -> Vec<Key> {
+    match object {
+        Object::Ingress(ingress) => ingress_references(ingress),
+        Object::EndpointSlice(slice) => slice_references(slice),
+        Object::Service(service) => service_references(service),
+        Object::IngressClass(_) | Object::Secret(_) => Vec::new(),
+    }
+}
+
+fn ingress_references(ingress: &Ingress) -> Vec<Key> {
+    let namespace = &ingress.age.name.namespace;
+    let near =
+        |kind, name: &_| Key::Object(ObjectRef::new(kind, ObjectName::new(namespace.clone(), Clone::clone(name))));
+    let class = match &ingress.class {
+        ClassRef::Field(class) => {
+            Some(Key::Object(ObjectRef::new(Kind::IngressClass, ObjectName::new("", class.clone()))))
+        }
+        ClassRef::Annotation(_) => None,
+        ClassRef::Default => Some(Key::Any(Kind::IngressClass)),
+    };
+    let mut keys = Vec::from_iter(class);
+    let paths = ingress.rules.iter().flat_map(|rule| &rule.paths).chain(&ingress.default_backend);
+    keys.extend(paths.filter_map(|path| path.backend.as_ref()).map(|backend| near(Kind::Service, &backend.service)));
+    keys.extend(ingress.tls.iter().filter_map(|entry| entry.secret.as_ref()).map(|secret| near(Kind::Secret, secret)));
+    keys.extend(hosts(ingress).map(Key::Host));
+    keys
+}
+
+/// The hosts that an Ingress claims: those of its rules and TLS entries, and no host for a rule-less default backend.
+fn hosts(ingress: &Ingress) -> impl Iterator<Item = HostPattern> {
+    let catch_all = ingress.rules.is_empty() && ingress.default_backend.is_some();
+    let ruled = ingress.rules.iter().map(|rule| &rule.host);
+    let secured = ingress.tls.iter().flat_map(|entry| &entry.hosts);
+    ruled.chain(secured).cloned().chain(catch_all.then_some(HostPattern::Any))
+}
+
+fn slice_references(slice: &EndpointSlice) -> Vec<Key> {
+    let service = slice.service.iter();
+    service
+        .map(|name| {
+            let name = ObjectName::new(slice.name.namespace.clone(), name.clone());
+            Key::Object(ObjectRef::new(Kind::Service, name))
+        })
+        .collect()
+}
+
+fn service_references(service: &Service) -> Vec<Key> {
+    match &service.kind {
+        ServiceKind::ExternalName(name) => vec![Key::Name(name.clone())],
+        ServiceKind::Slices => Vec::new(),
+    }
+}

@@ -1,0 +1,180 @@
+//! Topology: who refers to whom, as data. References to what does not exist yet are kept, so that its
+//! arrival finds those who wait for it.
+
+mod edges;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+pub use edges::references;
+use serde::Serialize;
+use tidegate_config::model::HostPattern;
+use tidegate_config::object::{Kind, ObjectRef};
+
+/// What an object can refer to.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Key {
+    /// One object, there or not.
+    Object(ObjectRef),
+    /// Every object of a kind in a namespace: selectors refer to objects that have no name yet.
+    InNamespace(Kind, Arc<str>),
+    /// Every object of a kind.
+    Any(Kind),
+    /// A host: the unit of compiling. Who claims it refers to it.
+    Host(HostPattern),
+    /// A DNS name.
+    Name(Arc<str>),
+}
+
+/// The references of every object, both ways.
+#[derive(Debug, Default)]
+pub struct Topology {
+    forward: BTreeMap<ObjectRef, Box<[Key]>>,
+    reverse: BTreeMap<Key, Referrers>,
+}
+
+/// Who refers to a key. Most keys have one referrer, and a set of one would cost ten times its content.
+#[derive(Debug)]
+enum Referrers {
+    One(ObjectRef),
+    Many(BTreeSet<ObjectRef>),
+}
+
+impl Topology {
+    /// Replaces what an object refers to and returns what it referred to before.
+    pub fn relink(&mut self, object: &ObjectRef, mut keys: Vec<Key>) -> Box<[Key]> {
+        keys.sort_unstable();
+        keys.dedup();
+        let before = self.forward.remove(object).unwrap_or_default();
+        for key in before.iter().filter(|key| keys.binary_search(key).is_err()) {
+            self.unlink(key, object);
+        }
+        for key in keys.iter().filter(|key| before.binary_search(key).is_err()) {
+            self.link(key, object);
+        }
+        if !keys.is_empty() {
+            self.forward.insert(object.clone(), keys.into());
+        }
+        before
+    }
+
+    /// What an object refers to, in ascending order.
+    #[must_use]
+    pub fn references_of(&self, object: &ObjectRef) -> &[Key] {
+        self.forward.get(object).map_or(&[], |keys| keys)
+    }
+
+    /// Who refers to a key, in ascending order.
+    pub fn referrers<'t>(&'t self, key: &Key) -> impl Iterator<Item = &'t ObjectRef> + use<'t> {
+        let (one, many) = match self.reverse.get(key) {
+            None => (None, None),
+            Some(Referrers::One(object)) => (Some(object), None),
+            Some(Referrers::Many(objects)) => (None, Some(objects)),
+        };
+        one.into_iter().chain(many.into_iter().flatten())
+    }
+
+    /// Who refers to an object by name, of one kind.
+    pub fn referrers_of(&self, object: ObjectRef, kind: Kind) -> impl Iterator<Item = &ObjectRef> {
+        self.referrers(&Key::Object(object)).filter(move |referrer| referrer.kind == kind)
+    }
+
+    /// Every DNS name that anything refers to.
+    pub fn names(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.reverse.range(Key::Name("".into())..).filter_map(|(key, _)| match key {
+            Key::Name(name) => Some(name),
+            Key::Object(_) | Key::InNamespace(..) | Key::Any(_) | Key::Host(_) => None,
+        })
+    }
+
+    /// Every reference, for dumps.
+    pub fn edges(&self) -> impl Iterator<Item = (&ObjectRef, &Key)> {
+        self.forward.iter().flat_map(|(object, keys)| keys.iter().map(move |key| (object, key)))
+    }
+
+    fn link(&mut self, key: &Key, object: &ObjectRef) {
+        match self.reverse.get_mut(key) {
+            None => {
+                self.reverse.insert(key.clone(), Referrers::One(object.clone()));
+            }
+            Some(Referrers::Many(objects)) => {
+                objects.insert(object.clone());
+            }
+            Some(referrers @ Referrers::One(_)) => {
+                let Referrers::One(other) = std::mem::replace(referrers, Referrers::Many(BTreeSet::new())) else {
+                    return;
+                };
+                *referrers = Referrers::Many([other, object.clone()].into());
+            }
+        }
+    }
+
+    fn unlink(&mut self, key: &Key, object: &ObjectRef) {
+        let gone = match self.reverse.get_mut(key) {
+            None => return,
+            Some(Referrers::One(other)) => other == object,
+            Some(Referrers::Many(objects)) => {
+                objects.remove(object);
+                objects.is_empty()
+            }
+        };
+        if gone {
+            self.reverse.remove(key);
+        }
+    }
+}
+
+impl std::fmt::Display for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Object(object) => write!(f, "{object}"),
+            Self::InNamespace(kind, namespace) => write!(f, "any {kind} in {namespace}"),
+            Self::Any(kind) => write!(f, "any {kind}"),
+            Self::Host(host) => write!(f, "host {host}"),
+            Self::Name(name) => write!(f, "name {name}"),
+        }
+    }
+}
+
+impl Serialize for Key {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_config::object::ObjectName;
+
+    fn ingress(name: &str) -> ObjectRef {
+        ObjectRef::new(Kind::Ingress, ObjectName::new("shop", name))
+    }
+
+    fn host(name: &str) -> Key {
+        Key::Host(HostPattern::Exact(name.into()))
+    }
+
+    #[track_caller]
+    fn check(topology: &Topology, key: &Key, want: &[&str]) {
+        let got: Vec<&str> = topology.referrers(key).map(|object| &*object.name.name).collect();
+        assert_eq!(got, want, "{key}");
+    }
+
+    #[test]
+    fn relinking_forgets_what_is_no_longer_referred_to() {
+        let mut topology = Topology::default();
+        topology.relink(&ingress("a"), vec![host("x"), host("y")]);
+        topology.relink(&ingress("b"), vec![host("x")]);
+        check(&topology, &host("x"), &["a", "b"]);
+        let before = topology.relink(&ingress("a"), vec![host("z"), host("z")]);
+        assert_eq!(*before, [host("x"), host("y")]);
+        check(&topology, &host("x"), &["b"]);
+        check(&topology, &host("y"), &[]);
+        check(&topology, &host("z"), &["a"]);
+        topology.relink(&ingress("a"), vec![]);
+        topology.relink(&ingress("b"), vec![]);
+        assert_eq!(topology.edges().count(), 0);
+        assert!(topology.reverse.is_empty());
+    }
+}

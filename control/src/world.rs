@@ -1,0 +1,143 @@
+//! World: the projection of every object as it is now. What equals what is there stops here.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use tidegate_config::finding::Finding;
+use tidegate_config::object::{Kind, ObjectName, ObjectRef};
+use tidegate_config::project::{EndpointSlice, Ingress, IngressClass, Meta, Object, Projected, Secret, Service};
+
+type Objects<T> = BTreeMap<ObjectName, Arc<T>>;
+
+/// What a DNS name leads to, or why to nothing.
+pub type Resolution = Result<Box<[IpAddr]>, String>;
+
+/// Every object that routing may need, as it is now.
+#[derive(Debug, Default)]
+pub struct World {
+    /// By name.
+    pub ingresses: Objects<Ingress>,
+    /// By name.
+    pub classes: Objects<IngressClass>,
+    /// By name.
+    pub services: Objects<Service>,
+    /// By name.
+    pub slices: Objects<EndpointSlice>,
+    /// By name.
+    pub secrets: Objects<Secret>,
+    /// DNS names that ExternalName Services lead to, once they were looked up.
+    pub names: BTreeMap<Arc<str>, Resolution>,
+    /// What the projections found, for objects where they found anything.
+    pub findings: BTreeMap<ObjectRef, Arc<[Finding]>>,
+    /// Whether IngressClasses have been listed. Until then classes are compared by name.
+    pub classes_known: bool,
+    versions: BTreeMap<ObjectRef, Version>,
+}
+
+/// The versions of an object; they may move while its projection stays equal.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Version {
+    /// `metadata.uid`: another object of the same name has another one.
+    pub uid: Arc<str>,
+    /// `metadata.resourceVersion`.
+    pub resource_version: Arc<str>,
+    /// `metadata.generation`, for kinds that have one.
+    pub generation: Option<i64>,
+}
+
+impl World {
+    /// Takes an object as it is now; whether anything that routing reads is different.
+    pub fn apply(&mut self, projected: Projected) -> bool {
+        let Projected { meta: Meta { object: key, uid, resource_version, generation }, object, findings } = projected;
+        self.versions.insert(key.clone(), Version { uid, resource_version, generation });
+        let told = self.tell(&key, findings);
+        let changed = match object {
+            None => self.forget(&key),
+            Some(Object::Ingress(object)) => put(&mut self.ingresses, &key.name, object),
+            Some(Object::IngressClass(object)) => put(&mut self.classes, &key.name, object),
+            Some(Object::Service(object)) => put(&mut self.services, &key.name, object),
+            Some(Object::EndpointSlice(object)) => put(&mut self.slices, &key.name, object),
+            Some(Object::Secret(object)) => put(&mut self.secrets, &key.name, object),
+        };
+        told || changed
+    }
+
+    /// Forgets an object; whether it was there.
+    pub fn delete(&mut self, key: &ObjectRef) -> bool {
+        let known = self.versions.remove(key).is_some();
+        let told = self.tell(key, Vec::new());
+        self.forget(key) || told || known
+    }
+
+    /// Takes what a DNS name leads to; whether that is different.
+    pub fn resolve(&mut self, name: Arc<str>, addresses: Resolution) -> bool {
+        if self.names.get(&name) == Some(&addresses) {
+            return false;
+        }
+        self.names.insert(name, addresses);
+        true
+    }
+
+    /// The object of any kind.
+    #[must_use]
+    pub fn get(&self, key: &ObjectRef) -> Option<Object> {
+        match key.kind {
+            Kind::Ingress => self.ingresses.get(&key.name).cloned().map(Object::Ingress),
+            Kind::IngressClass => self.classes.get(&key.name).cloned().map(Object::IngressClass),
+            Kind::Service => self.services.get(&key.name).cloned().map(Object::Service),
+            Kind::EndpointSlice => self.slices.get(&key.name).cloned().map(Object::EndpointSlice),
+            Kind::Secret => self.secrets.get(&key.name).cloned().map(Object::Secret),
+        }
+    }
+
+    /// The names of the objects of a kind, in one namespace or in all, whether they can be read or not.
+    pub fn names_of<'a>(&'a self, kind: Kind, namespace: Option<&'a str>) -> impl Iterator<Item = &'a ObjectRef> {
+        let first = ObjectRef::new(kind, ObjectName::new(namespace.unwrap_or_default(), ""));
+        self.versions.range(first..).map(|(key, _)| key).take_while(move |key| {
+            key.kind == kind && namespace.is_none_or(|namespace| *key.name.namespace == *namespace)
+        })
+    }
+
+    /// The versions of an object that is there.
+    #[must_use]
+    pub fn version(&self, key: &ObjectRef) -> Option<&Version> {
+        self.versions.get(key)
+    }
+
+    /// What the projection of an object found.
+    #[must_use]
+    pub fn findings_of(&self, key: &ObjectRef) -> &[Finding] {
+        self.findings.get(key).map_or(&[], |findings| findings)
+    }
+
+    fn tell(&mut self, key: &ObjectRef, findings: Vec<Finding>) -> bool {
+        if self.findings_of(key) == findings {
+            return false;
+        }
+        if findings.is_empty() {
+            self.findings.remove(key);
+        } else {
+            self.findings.insert(key.clone(), findings.into());
+        }
+        true
+    }
+
+    fn forget(&mut self, key: &ObjectRef) -> bool {
+        match key.kind {
+            Kind::Ingress => self.ingresses.remove(&key.name).is_some(),
+            Kind::IngressClass => self.classes.remove(&key.name).is_some(),
+            Kind::Service => self.services.remove(&key.name).is_some(),
+            Kind::EndpointSlice => self.slices.remove(&key.name).is_some(),
+            Kind::Secret => self.secrets.remove(&key.name).is_some(),
+        }
+    }
+}
+
+fn put<T: PartialEq>(objects: &mut Objects<T>, name: &ObjectName, object: Arc<T>) -> bool {
+    if objects.get(name) == Some(&object) {
+        return false;
+    }
+    objects.insert(name.clone(), object);
+    true
+}
