@@ -3,24 +3,32 @@
 //!
 //! The modules stand in the order in which an event meets them. It knows nothing of the proxy.
 
-mod clock;
-
-mod backoff;
 pub mod client;
+mod backoff;
 mod informer;
 mod resolve;
+mod source_metrics;
 
-mod compile;
 mod event;
-pub mod options;
+mod world;
 mod queue;
 mod reconcile;
 mod topology;
-mod world;
+mod compile;
+mod drive;
+
+mod explain;
+mod view;
+mod metrics;
+
+pub mod options;
+mod clock;
 
 pub use compile::{Compiled, Dirty, HostUnit, Membership, Touched, Unit, Verdict, compile, membership};
 pub use event::{Event, Source};
+pub use explain::{Candidate, Explanation, Served, TargetView, explain};
 pub use queue::{Lane, Queue, Share};
 pub use reconcile::{Reconciler, Step};
 pub use topology::{Key, Topology, references};
+pub use view::{Readiness, SourceState, View};
 pub use world::{Resolution, Version, World};

@@ -1,0 +1,211 @@
+//! The control loop itself: one `select!`, then synchronous calls on owned state.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Instant;
+
+use tidegate_config::model::Generation;
+use tidegate_config::object::Kind;
+use tidegate_config::published::Publisher;
+use tokio::sync::{mpsc, watch};
+use tokio::time::sleep_until;
+use tokio_util::sync::CancellationToken;
+
+use crate::clock;
+use crate::event::{Event, Source};
+use crate::metrics::ControlMetrics;
+use crate::queue::Lane;
+use crate::reconcile::{Reconciler, Step};
+use crate::view::{Question, Readiness, SourceState};
+
+/// Events taken before a batch is compiled, so that a storm of events cannot keep a publication waiting.
+const EVENTS_MAX: usize = 1024;
+
+/// Where the loop tells what it did.
+#[derive(Debug)]
+pub(crate) struct Told {
+    pub(crate) generation: watch::Sender<Generation>,
+    pub(crate) readiness: watch::Sender<Readiness>,
+    pub(crate) names: watch::Sender<Arc<BTreeSet<Arc<str>>>>,
+    /// Sources that have to be listed again.
+    pub(crate) relist: mpsc::UnboundedSender<Source>,
+}
+
+/// The loop's state.
+#[derive(Debug)]
+pub(crate) struct Loop<'a> {
+    reconciler: Reconciler,
+    publisher: &'a mut Publisher,
+    told: &'a Told,
+    metrics: &'a ControlMetrics,
+    sources: BTreeMap<Source, SourceState>,
+}
+
+impl<'a> Loop<'a> {
+    pub(crate) fn new(
+        reconciler: Reconciler,
+        publisher: &'a mut Publisher,
+        told: &'a Told,
+        metrics: &'a ControlMetrics,
+    ) -> Self {
+        let state = |source: &Source| SourceState {
+            kind: source.kind,
+            namespace: source.namespace.as_deref().map(str::to_owned),
+            synced: false,
+            failing: None,
+            resource_version: None,
+        };
+        let sources = reconciler.unsynced().iter().map(|source| (source.clone(), state(source))).collect();
+        Self { reconciler, publisher, told, metrics, sources }
+    }
+
+    /// Runs until told to stop, or until the events end.
+    pub(crate) async fn run(
+        mut self,
+        events: &mut mpsc::Receiver<Event>,
+        questions: &mut mpsc::Receiver<Question>,
+        shutdown: &CancellationToken,
+    ) {
+        loop {
+            let wake = self.reconciler.wake();
+            tokio::select! {
+                biased;
+                () = shutdown.cancelled() => return,
+                Some(question) = questions.recv() => self.answer(question),
+                event = events.recv() => match event {
+                    None => return,
+                    Some(event) => {
+                        self.observe(event);
+                        for _ in 1..EVENTS_MAX {
+                            let Ok(event) = events.try_recv() else { break };
+                            self.observe(event);
+                        }
+                    }
+                },
+                () = sleep_until(wake.unwrap_or_else(clock::now).into()), if wake.is_some() => {}
+                () = std::future::ready(()), if self.reconciler.running() && self.reconciler.busy() => {}
+            }
+            self.step(clock::now());
+            self.report();
+            tokio::task::yield_now().await;
+        }
+    }
+
+    fn observe(&mut self, event: Event) {
+        self.metrics.events.inc();
+        self.note(&event);
+        if let Some(source) = self.reconciler.observe(event, clock::now()) {
+            tracing::warn!(kind = %source.kind, "a list would remove most of what is known; listing again before it acts");
+            // The other end lives as long as the informers do; without them there is nothing to list again.
+            drop(self.told.relist.send(source));
+        }
+    }
+
+    /// Keeps what readiness says of each source.
+    fn note(&mut self, event: &Event) {
+        let (source, version, failing) = match event {
+            Event::Listed { source, resource_version, .. } => (source.clone(), Some(resource_version), None),
+            Event::Bookmark { source, resource_version } => (source.clone(), Some(resource_version), None),
+            Event::Failing { source, why } => (source.clone(), None, Some(why.clone())),
+            Event::Applied { projected, .. } => {
+                let object = &projected.meta.object;
+                (self.source_of(object.kind, &object.name.namespace), Some(&projected.meta.resource_version), None)
+            }
+            Event::Deleted { object, resource_version, .. } => {
+                (self.source_of(object.kind, &object.name.namespace), Some(resource_version), None)
+            }
+            Event::Resolved { .. } => return,
+        };
+        let Some(state) = self.sources.get_mut(&source) else { return };
+        state.synced |= matches!(event, Event::Listed { .. });
+        state.failing = failing;
+        if let Some(version) = version {
+            state.resource_version = Some(version.to_string());
+        }
+    }
+
+    fn source_of(&self, kind: Kind, namespace: &Arc<str>) -> Source {
+        let near = Source { kind, namespace: Some(Arc::clone(namespace)) };
+        if self.sources.contains_key(&near) { near } else { Source { kind, namespace: None } }
+    }
+
+    fn step(&mut self, now: Instant) {
+        let Some(Step { parts, touched, oldest, names_moved }) = self.reconciler.reconcile(now) else { return };
+        self.metrics.hosts_compiled.inc_by(touched.hosts as u64);
+        self.metrics.services_compiled.inc_by(touched.services as u64);
+        if let Some(parts) = parts {
+            let ready = self.publisher.prepare(parts);
+            let generation = self.publisher.publish(ready);
+            self.told.generation.send_replace(generation);
+            let done = clock::now();
+            self.metrics.publish_seconds.observe((done - now).as_secs_f64());
+            if let Some(oldest) = oldest {
+                self.metrics.change_seconds.observe(done.saturating_duration_since(oldest).as_secs_f64());
+            }
+            self.metrics.generation.set(i64::try_from(generation.0).unwrap_or(i64::MAX));
+            tracing::debug!(%generation, hosts = touched.hosts, services = touched.services, "published");
+        }
+        if names_moved {
+            let names = self.reconciler.names();
+            self.told.names.send_if_modified(|before| {
+                let moved = **before != names;
+                if moved {
+                    *before = Arc::new(names);
+                }
+                moved
+            });
+        }
+    }
+
+    fn report(&self) {
+        let ready = self.reconciler.running() || self.told.readiness.borrow().ready;
+        let sources: Vec<SourceState> = self.sources.values().cloned().collect();
+        let degraded = ready && sources.iter().any(|source| source.failing.is_some() || !source.synced);
+        self.metrics.ready.set(i64::from(ready));
+        self.metrics.degraded.set(i64::from(degraded));
+        for (lane, name) in [(Lane::Fast, "fast"), (Lane::Slow, "slow")] {
+            let depth = self.reconciler.depth(lane);
+            self.metrics.queue_depth.with_label_values(&[name]).set(i64::try_from(depth).unwrap_or(i64::MAX));
+        }
+        if !self.reconciler.busy() {
+            self.report_versions();
+        }
+        let after = Readiness { ready, degraded, sources };
+        self.told.readiness.send_if_modified(|before| {
+            let moved = *before != after;
+            if moved && before.ready != after.ready {
+                tracing::info!("ready: the first complete model is published");
+            }
+            if moved {
+                *before = after;
+            }
+            moved
+        });
+    }
+
+    /// What has been taken is in effect once the queue is empty. Of several namespaces, the one that is furthest behind counts.
+    fn report_versions(&self) {
+        for kind in Kind::ALL {
+            let versions = self.sources.values().filter(|source| source.kind == kind);
+            let versions = versions.filter_map(|source| source.resource_version.as_ref()?.parse::<f64>().ok());
+            if let Some(version) = versions.reduce(f64::min) {
+                self.metrics.applied_resource_version.with_label_values(&[kind.as_str()]).set(version);
+            }
+        }
+    }
+
+    /// Whoever asked may have gone; then nobody misses the answer.
+    fn answer(&self, question: Question) {
+        match question {
+            Question::Findings(answer) => drop(answer.send(self.reconciler.compiled().all_findings())),
+            Question::Topology(answer) => {
+                let edges = self.reconciler.topology().edges();
+                drop(answer.send(edges.map(|(object, key)| (object.clone(), key.clone())).collect()));
+            }
+            Question::Verdicts(answer) => {
+                let verdicts = self.reconciler.compiled().verdicts.iter();
+                drop(answer.send(verdicts.map(|(name, verdict)| (name.clone(), verdict.clone())).collect()));
+            }
+        }
+    }
+}

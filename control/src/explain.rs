@@ -1,0 +1,247 @@
+//! Why a URL goes where it goes: which route serves it, from which object, who lost and why, and which endpoints.
+
+use std::fmt;
+use std::sync::Arc;
+
+use http::Uri;
+use serde::Serialize;
+use tidegate_config::finding::{Finding, Problem};
+use tidegate_config::model::{
+    Action, BindProtocol, Effective, Endpoint, Guard, Head, HostRoutes, ListenerName, Route, Snapshot, normalize,
+    request_host,
+};
+
+/// What would become of a plain GET of a URL, and why.
+#[derive(Debug, Serialize)]
+pub struct Explanation {
+    /// The URL as asked.
+    pub url: String,
+    /// The generation that was asked.
+    pub generation: u64,
+    /// The listener that takes it.
+    pub listener: String,
+    /// The host pattern that takes it; `None` when no rule has the host.
+    pub host: Option<String>,
+    /// The path as rules see it.
+    pub path: String,
+    /// The route that serves it; `None` is a 404.
+    pub route: Option<Served>,
+    /// Other routes of the host whose path matches, in the order in which they would be tried.
+    pub next: Vec<Candidate>,
+    /// Who lost, and why.
+    pub lost: Vec<Finding>,
+    /// What else the owner of the route's object is told.
+    pub findings: Vec<Finding>,
+    /// The status that the edge itself would answer, where it would not forward.
+    pub answer: Option<u16>,
+}
+
+/// One route whose path matches.
+#[derive(Debug, Serialize)]
+pub struct Candidate {
+    /// Its object.
+    pub object: String,
+    /// The field of its rule.
+    pub field: String,
+    /// What it matches.
+    pub path: String,
+}
+
+/// The route that serves, with everything that applies to it.
+#[derive(Debug, Serialize)]
+pub struct Served {
+    /// Object, field and path.
+    #[serde(flatten)]
+    pub candidate: Candidate,
+    /// What restricts access, in order.
+    pub guards: Arc<[Guard]>,
+    /// The settings that apply.
+    pub settings: Effective,
+    /// Where it leads.
+    pub targets: Vec<TargetView>,
+}
+
+/// One target and its endpoints.
+#[derive(Debug, Serialize)]
+pub struct TargetView {
+    /// The Service port.
+    pub backend: String,
+    /// Its share.
+    pub weight: u32,
+    /// What is spoken.
+    pub protocol: tidegate_config::model::AppProtocol,
+    /// Its usable endpoints.
+    pub endpoints: Vec<Endpoint>,
+}
+
+struct Asked<'a> {
+    uri: &'a Uri,
+}
+
+impl Head for Asked<'_> {
+    fn method(&self) -> &str {
+        "GET"
+    }
+
+    fn path(&self) -> &str {
+        self.uri.path()
+    }
+
+    fn query(&self) -> Option<&str> {
+        self.uri.query()
+    }
+
+    fn authority(&self) -> Option<&str> {
+        self.uri.authority().map(http::uri::Authority::as_str)
+    }
+
+    fn header(&self, _name: &str) -> Option<&[u8]> {
+        None
+    }
+
+    fn each_value(&self, _name: &str, _see: &mut dyn FnMut(&[u8])) {}
+}
+
+/// Explains a URL such as `https://shop.example/cart`; without a scheme, `http` is meant.
+///
+/// # Errors
+/// When the text is no URL with a host, its path is malformed, or nothing listens for its scheme.
+pub fn explain(snapshot: &Snapshot, findings: &[Finding], url: &str) -> Result<Explanation, String> {
+    let absolute = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
+    let uri: Uri = absolute.parse().map_err(|error| format!("{url:?} is no URL: {error}"))?;
+    let host = uri.authority().and_then(|authority| request_host(authority.as_str()).map(|h| h.into_owned()));
+    let host = host.ok_or_else(|| format!("{url:?} has no host that a request could have"))?;
+    let normal = normalize(uri.path()).ok_or_else(|| format!("{:?} is no path that a request could have", uri.path()))?;
+    let protocol = if uri.scheme_str() == Some("https") { BindProtocol::Https } else { BindProtocol::Http };
+    let bind = snapshot.binds().iter().find(|bind| bind.key.protocol == protocol);
+    let listener = bind.and_then(|bind| bind.listener(&host)).ok_or_else(|| "nothing listens for it".to_owned())?;
+
+    let routes = snapshot.routes(&listener.name, &host);
+    let asked = Asked { uri: &uri };
+    let own = routes.and_then(|routes| routes.find(&listener.name, &normal.path, &asked));
+    let route = own.or_else(|| snapshot.fallback(&listener.name));
+    let (lost, told) = concerned(findings, routes, route);
+    Ok(Explanation {
+        url: url.to_owned(),
+        generation: snapshot.generation().0,
+        listener: listener.name.to_string(),
+        host: routes.map(|routes| routes.host.to_string()),
+        path: normal.path.to_string(),
+        route: route.map(|route| served(snapshot, route)),
+        next: routes.map(|routes| others(routes, &listener.name, &normal.path, route)).unwrap_or_default(),
+        lost,
+        findings: told,
+        answer: answer(snapshot, route, protocol),
+    })
+}
+
+fn candidate(route: &Route) -> Candidate {
+    Candidate {
+        object: route.origin.object.to_string(),
+        field: route.origin.field.to_string(),
+        path: route.path.to_string(),
+    }
+}
+
+fn others(routes: &HostRoutes, listener: &ListenerName, path: &str, served: Option<&Arc<Route>>) -> Vec<Candidate> {
+    let all = routes.candidates(path).chain(routes.fallback()).filter(|route| route.listeners.holds(listener));
+    all.filter(|route| served.is_none_or(|served| !Arc::ptr_eq(served, route))).map(|route| candidate(route)).collect()
+}
+
+fn served(snapshot: &Snapshot, route: &Arc<Route>) -> Served {
+    let targets = match &route.action {
+        Action::Redirect(_) => Vec::new(),
+        Action::Forward(targets) => targets
+            .iter()
+            .map(|weighted| TargetView {
+                backend: weighted.target.backend.to_string(),
+                weight: weighted.weight,
+                protocol: weighted.target.protocol,
+                endpoints: snapshot.backend(&weighted.target.backend).map_or(Vec::new(), |b| b.endpoints.to_vec()),
+            })
+            .collect(),
+    };
+    let guards = Arc::clone(&route.guards);
+    Served { candidate: candidate(route), guards, settings: snapshot.effective(route), targets }
+}
+
+/// The status of the answer that a client without special rights would get from the edge itself.
+fn answer(snapshot: &Snapshot, route: Option<&Arc<Route>>, protocol: BindProtocol) -> Option<u16> {
+    let Some(route) = route else { return Some(404) };
+    for guard in &*route.guards {
+        match guard {
+            Guard::DenyAll => return Some(403),
+            Guard::RequireTls { status } if protocol == BindProtocol::Http => return Some(*status),
+            Guard::AllowSources(_) | Guard::RequireTls { .. } => {}
+        }
+    }
+    match &route.action {
+        Action::Redirect(redirect) => Some(redirect.status),
+        Action::Forward(targets) => {
+            let usable = targets.iter().any(|weighted| {
+                weighted.weight > 0
+                    && snapshot.backend(&weighted.target.backend).is_some_and(|backend| !backend.endpoints.is_empty())
+            });
+            (!usable).then_some(503)
+        }
+    }
+}
+
+/// The findings that say who lost this host or path, and those about the object that serves.
+fn concerned(
+    findings: &[Finding],
+    routes: Option<&Arc<HostRoutes>>,
+    route: Option<&Arc<Route>>,
+) -> (Vec<Finding>, Vec<Finding>) {
+    let host = routes.map(|routes| routes.host.to_string()).unwrap_or_default();
+    let path = route.map_or("", |route| route.path.text());
+    let lost = |finding: &&Finding| match &finding.problem {
+        Problem::RuleLost { host: h, path: p, .. } => *h == host && *p == path,
+        Problem::HostOwned { host: h, .. } => *h == host,
+        _ => false,
+    };
+    let lost: Vec<Finding> = findings.iter().filter(lost).cloned().collect();
+    let object = route.map(|route| &route.origin.object);
+    let told = findings.iter().filter(|finding| Some(&finding.object) == object && !lost.contains(finding));
+    let told = told.cloned().collect();
+    (lost, told)
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{} (generation {}, listener {})", self.url, self.generation, self.listener)?;
+        match &self.host {
+            Some(host) => writeln!(f, "  host     {host}")?,
+            None => writeln!(f, "  host     no rule has it")?,
+        }
+        match &self.route {
+            None => writeln!(f, "  route    none")?,
+            Some(route) => {
+                writeln!(f, "  route    {}", route.candidate.path)?;
+                writeln!(f, "  object   {}, {}", route.candidate.object, route.candidate.field)?;
+                for target in &route.targets {
+                    writeln!(f, "  backend  {} (weight {})", target.backend, target.weight)?;
+                    if target.endpoints.is_empty() {
+                        writeln!(f, "           no endpoint is ready")?;
+                    }
+                    for endpoint in &target.endpoints {
+                        writeln!(f, "           {}", endpoint.address)?;
+                    }
+                }
+            }
+        }
+        if let Some(status) = self.answer {
+            writeln!(f, "  answer   {status}, by the edge itself")?;
+        }
+        for candidate in &self.next {
+            writeln!(f, "  next     {} of {}, {}", candidate.path, candidate.object, candidate.field)?;
+        }
+        for finding in &self.lost {
+            writeln!(f, "  lost     {finding}")?;
+        }
+        for finding in &self.findings {
+            writeln!(f, "  finding  {finding}")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,127 @@
+//! Metrics of the control loop. Those of the model itself are read from the snapshot when they are scraped, so
+//! their series are gone with their objects.
+
+use std::collections::BTreeMap;
+
+use prometheus::core::{Collector, Desc};
+use prometheus::proto::MetricFamily;
+use prometheus::{GaugeVec, Histogram, HistogramOpts, IntCounter, IntGauge, IntGaugeVec, Opts, Registry};
+use tidegate_config::model::Certificate;
+use tidegate_config::published::Published;
+
+/// Handles of the loop's metrics.
+#[derive(Clone, Debug)]
+pub(crate) struct ControlMetrics {
+    pub(crate) generation: IntGauge,
+    pub(crate) publish_seconds: Histogram,
+    pub(crate) change_seconds: Histogram,
+    pub(crate) events: IntCounter,
+    pub(crate) hosts_compiled: IntCounter,
+    pub(crate) services_compiled: IntCounter,
+    pub(crate) queue_depth: IntGaugeVec,
+    pub(crate) applied_resource_version: GaugeVec,
+    pub(crate) ready: IntGauge,
+    pub(crate) degraded: IntGauge,
+    pub(crate) restarts: IntCounter,
+}
+
+/// From 10 µs to about 10 s.
+fn buckets() -> Vec<f64> {
+    (0..14).map(|step| 1e-5 * f64::powi(3.0, step)).collect()
+}
+
+impl ControlMetrics {
+    /// Registers them.
+    ///
+    /// # Errors
+    /// When a metric of the same name is registered already.
+    pub(crate) fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
+        let histogram = |name: &str, help: &str| -> Result<Histogram, prometheus::Error> {
+            let made = Histogram::with_opts(HistogramOpts::new(name, help).buckets(buckets()))?;
+            registry.register(Box::new(made.clone()))?;
+            Ok(made)
+        };
+        let gauge = |name: &str, help: &str| -> Result<IntGauge, prometheus::Error> {
+            let made = IntGauge::new(name, help)?;
+            registry.register(Box::new(made.clone()))?;
+            Ok(made)
+        };
+        let counter = |name: &str, help: &str| -> Result<IntCounter, prometheus::Error> {
+            let made = IntCounter::new(name, help)?;
+            registry.register(Box::new(made.clone()))?;
+            Ok(made)
+        };
+        let queue_depth = IntGaugeVec::new(
+            Opts::new("tidegate_control_queue_depth", "Keys that wait to be compiled, by lane."),
+            &["lane"],
+        )?;
+        registry.register(Box::new(queue_depth.clone()))?;
+        let applied_resource_version = GaugeVec::new(
+            Opts::new("tidegate_applied_resource_version", "The resourceVersion that is in effect, by kind."),
+            &["kind"],
+        )?;
+        registry.register(Box::new(applied_resource_version.clone()))?;
+        Ok(Self {
+            generation: gauge("tidegate_snapshot_generation", "The generation that was published last.")?,
+            publish_seconds: histogram(
+                "tidegate_publish_duration_seconds",
+                "Time to compile and publish one batch of changes.",
+            )?,
+            change_seconds: histogram(
+                "tidegate_change_duration_seconds",
+                "Time from the arrival of a change to its publication; the oldest change of each batch.",
+            )?,
+            events: counter("tidegate_control_events_total", "Events taken by the control loop.")?,
+            hosts_compiled: counter("tidegate_control_hosts_compiled_total", "Hosts compiled.")?,
+            services_compiled: counter("tidegate_control_services_compiled_total", "Services compiled.")?,
+            queue_depth,
+            applied_resource_version,
+            ready: gauge("tidegate_ready", "1 once the first complete model has been published.")?,
+            degraded: gauge("tidegate_degraded", "1 while a source of objects fails.")?,
+            restarts: counter("tidegate_control_restarts_total", "Times the control loop was started again.")?,
+        })
+    }
+}
+
+/// Reads the certificates of the snapshot when it is scraped.
+pub(crate) struct SnapshotCollector {
+    published: Published,
+    desc: Desc,
+}
+
+impl SnapshotCollector {
+    /// A collector of what the newest snapshot holds.
+    ///
+    /// # Errors
+    /// When the metric's description is refused.
+    pub(crate) fn new(published: Published) -> Result<Self, prometheus::Error> {
+        let desc = not_after()?.desc().into_iter().next().cloned();
+        let desc = desc.ok_or_else(|| prometheus::Error::Msg("no description".to_owned()))?;
+        Ok(Self { published, desc })
+    }
+}
+
+fn not_after() -> Result<GaugeVec, prometheus::Error> {
+    let help = "End of a certificate's validity, in seconds since the Unix epoch, by Secret.";
+    GaugeVec::new(Opts::new("tidegate_certificate_not_after_seconds", help), &["secret"])
+}
+
+impl Collector for SnapshotCollector {
+    fn desc(&self) -> Vec<&Desc> {
+        vec![&self.desc]
+    }
+
+    #[allow(clippy::cast_precision_loss, reason = "a date in seconds fits a double for millions of years")]
+    fn collect(&self) -> Vec<MetricFamily> {
+        let snapshot = self.published.pin();
+        let all = snapshot.certificates().iter().flat_map(|(_, certificates)| certificates.iter());
+        let all = all.chain(snapshot.default_certificate());
+        let by_secret: BTreeMap<String, &Certificate> =
+            all.map(|certificate| (certificate.secret.to_string(), &**certificate)).collect();
+        let Ok(gauge) = not_after() else { return Vec::new() };
+        for (secret, certificate) in by_secret {
+            gauge.with_label_values(&[&secret]).set(certificate.not_after_s as f64);
+        }
+        gauge.collect()
+    }
+}

@@ -1,0 +1,88 @@
+//! What others may see of the control loop: readiness, findings, topology. Questions are sent to the loop and
+//! answered between two batches, so the loop's state needs no lock.
+
+use serde::Serialize;
+use tidegate_config::finding::Finding;
+use tidegate_config::model::Generation;
+use tidegate_config::object::{Kind, ObjectName, ObjectRef};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::compile::Verdict;
+use crate::topology::Key;
+
+/// A door to the control loop; cloning it is cheap.
+#[derive(Clone, Debug)]
+pub struct View {
+    pub(crate) generation: watch::Receiver<Generation>,
+    pub(crate) readiness: watch::Receiver<Readiness>,
+    pub(crate) questions: mpsc::Sender<Question>,
+}
+
+/// Whether the edge is right to take traffic, and what it knows of the cluster.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Readiness {
+    /// The first complete model has been published. It stays so whatever becomes of the API server.
+    pub ready: bool,
+    /// Something could not be listed or watched: what is served is right without it, or as of before.
+    pub degraded: bool,
+    /// Each source.
+    pub sources: Vec<SourceState>,
+}
+
+/// What is known of one source.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct SourceState {
+    /// Its kind.
+    pub kind: Kind,
+    /// Its namespace; `None` for all.
+    pub namespace: Option<String>,
+    /// Whether it has been listed whole.
+    pub synced: bool,
+    /// Why it fails at the moment, if it does.
+    pub failing: Option<String>,
+    /// The resourceVersion that has been reached.
+    pub resource_version: Option<String>,
+}
+
+/// A question to the loop.
+#[derive(Debug)]
+pub(crate) enum Question {
+    Findings(oneshot::Sender<Vec<Finding>>),
+    Topology(oneshot::Sender<Vec<(ObjectRef, Key)>>),
+    Verdicts(oneshot::Sender<Vec<(ObjectName, Verdict)>>),
+}
+
+impl View {
+    /// The generation that was published last; it changes after each publication.
+    #[must_use]
+    pub fn generation(&self) -> watch::Receiver<Generation> {
+        self.generation.clone()
+    }
+
+    /// Readiness; it changes when anything about it does.
+    #[must_use]
+    pub fn readiness(&self) -> watch::Receiver<Readiness> {
+        self.readiness.clone()
+    }
+
+    /// Everything users should be told, ordered by object. `None` while the loop does not run.
+    pub async fn findings(&self) -> Option<Vec<Finding>> {
+        self.ask(Question::Findings).await
+    }
+
+    /// Every reference between objects. `None` while the loop does not run.
+    pub async fn topology(&self) -> Option<Vec<(ObjectRef, Key)>> {
+        self.ask(Question::Topology).await
+    }
+
+    /// What became of each Ingress. `None` while the loop does not run.
+    pub async fn verdicts(&self) -> Option<Vec<(ObjectName, Verdict)>> {
+        self.ask(Question::Verdicts).await
+    }
+
+    async fn ask<T>(&self, question: impl FnOnce(oneshot::Sender<T>) -> Question) -> Option<T> {
+        let (answer, answered) = oneshot::channel();
+        self.questions.send(question(answer)).await.ok()?;
+        answered.await.ok()
+    }
+}
