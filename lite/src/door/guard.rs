@@ -1,0 +1,109 @@
+//! Who may come in: those who have the token and ask for one of our own names.
+
+use std::net::SocketAddr;
+
+use http::header::{AUTHORIZATION, HOST};
+use http::request::Parts;
+use ring::rand::{SecureRandom as _, SystemRandom};
+use subtle::ConstantTimeEq as _;
+
+use crate::failure::Failure;
+
+/// A bearer token of 256 random bits. It has no `Debug`.
+pub(super) struct Token(String);
+
+impl Token {
+    /// Draws a token; `None` if the system has no chance to give.
+    pub(super) fn draw() -> Option<Self> {
+        let mut bytes = [0; 32];
+        SystemRandom::new().fill(&mut bytes).ok()?;
+        Some(Self(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
+    }
+
+    /// The text, for the kubeconfig only.
+    pub(super) fn text(&self) -> &str {
+        &self.0
+    }
+
+    /// Compares in a time that does not depend on where the texts differ.
+    fn is(&self, given: &str) -> bool {
+        self.0.as_bytes().ct_eq(given.as_bytes()).into()
+    }
+}
+
+/// Refuses a request that does not come to one of our names with our token.
+pub(super) fn check(parts: &Parts, token: &Token, bound: SocketAddr) -> Result<(), Failure> {
+    // A page in a browser can make its own name lead to a loopback address, but not change the name it asks for.
+    let hosts = parts.headers.get_all(HOST).iter().map(|host| host.to_str().unwrap_or_default());
+    let named = parts.uri.authority().map(http::uri::Authority::as_str);
+    let mut names = hosts.chain(named).peekable();
+    if names.peek().is_none() || !names.all(|name| is_ours(name, bound)) {
+        return Err(Failure::misdirected());
+    }
+    let given = parts.headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let given = given.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
+    if given.is_some_and(|(_, given)| token.is(given.trim())) { Ok(()) } else { Err(Failure::unauthorized()) }
+}
+
+fn is_ours(authority: &str, bound: SocketAddr) -> bool {
+    let (host, port) = match authority.rsplit_once(':') {
+        // The last colon of a bare IPv6 address is not before a port.
+        Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
+        _ => (authority, None),
+    };
+    let host = host.to_ascii_lowercase();
+    let names = ["localhost", "127.0.0.1", "[::1]"];
+    let own = match bound {
+        SocketAddr::V4(bound) => bound.ip().to_string(),
+        SocketAddr::V6(bound) => format!("[{}]", bound.ip()),
+    };
+    (names.contains(&host.as_str()) || host == own) && port.is_none_or(|port| port == bound.port().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+
+    use super::*;
+
+    #[track_caller]
+    fn check_host(host: &str, expected: bool) {
+        assert_eq!(is_ours(host, "10.1.2.3:6443".parse().unwrap()), expected, "{host}");
+    }
+
+    #[test]
+    fn only_our_own_names_are_answered() {
+        for ours in ["localhost", "localhost:6443", "127.0.0.1:6443", "[::1]:6443", "[::1]", "10.1.2.3:6443", "10.1.2.3", "LOCALHOST"] {
+            check_host(ours, true);
+        }
+        for foreign in ["evil.example", "evil.example:6443", "127.0.0.1:80", "localhost.evil.example", "", "localhost:", "10.1.2.4", "::1"] {
+            check_host(foreign, false);
+        }
+    }
+
+    #[test]
+    fn the_token_is_wanted() {
+        let token = Token::draw().unwrap();
+        assert_eq!(token.text().len(), 64);
+        let bound = "127.0.0.1:1".parse().unwrap();
+        let code = |host: Option<&str>, given: Option<&str>| {
+            let mut request = Request::builder().uri("/api");
+            if let Some(host) = host {
+                request = request.header(HOST, host);
+            }
+            if let Some(given) = given {
+                request = request.header(AUTHORIZATION, given);
+            }
+            let (parts, ()) = request.body(()).unwrap().into_parts();
+            check(&parts, &token, bound).map_err(|failure| failure.code.as_u16())
+        };
+        let right = format!("Bearer {}", token.text());
+        assert_eq!(code(Some("localhost"), Some(&right)), Ok(()));
+        assert_eq!(code(Some("localhost"), None), Err(401));
+        assert_eq!(code(Some("localhost"), Some("Bearer x")), Err(401));
+        assert_eq!(code(Some("localhost"), Some(&right[..70])), Err(401));
+        assert_eq!(code(Some("localhost"), Some(&right.replace("Bearer", "Basic"))), Err(401));
+        assert_eq!(code(Some("evil.example"), Some(&right)), Err(421));
+        assert_eq!(code(None, Some(&right)), Err(421));
+    }
+}

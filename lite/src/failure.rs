@@ -1,0 +1,216 @@
+//! What goes wrong, as the API's `Status` object tells it.
+
+use http::StatusCode;
+use serde_json::{Map, Value, json};
+
+use crate::kind::Kind;
+
+/// A refused request: everything a `Status` body says.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    pub(crate) code: StatusCode,
+    reason: &'static str,
+    message: String,
+    details: Map<String, Value>,
+}
+
+/// One field of an object that is not as it must be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Cause {
+    pub(crate) reason: &'static str,
+    pub(crate) field: String,
+    pub(crate) message: String,
+}
+
+impl Failure {
+    fn new(code: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
+        Self { code, reason, message: message.into(), details: Map::new() }
+    }
+
+    fn about(mut self, kind: &Kind, name: &str) -> Self {
+        self.details.insert("name".into(), name.into());
+        if !kind.group.is_empty() {
+            self.details.insert("group".into(), kind.group.into());
+        }
+        self.details.insert("kind".into(), kind.plural.into());
+        self
+    }
+
+    pub(crate) fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "BadRequest", message)
+    }
+
+    pub(crate) fn unauthorized() -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized")
+    }
+
+    pub(crate) fn forbidden(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "Forbidden", message)
+    }
+
+    /// The request was sent to a name this server does not answer to.
+    pub(crate) fn misdirected() -> Self {
+        Self::new(StatusCode::MISDIRECTED_REQUEST, "Forbidden", "this server does not answer to that Host header")
+    }
+
+    /// Nothing is served at this path.
+    pub(crate) fn no_resource() -> Self {
+        Self::new(StatusCode::NOT_FOUND, "NotFound", "the server could not find the requested resource")
+    }
+
+    pub(crate) fn not_found(kind: &Kind, name: &str) -> Self {
+        let message = format!("{} \"{name}\" not found", kind.qualified());
+        Self::new(StatusCode::NOT_FOUND, "NotFound", message).about(kind, name)
+    }
+
+    pub(crate) fn already_exists(kind: &Kind, name: &str) -> Self {
+        let message = format!("{} \"{name}\" already exists", kind.qualified());
+        Self::new(StatusCode::CONFLICT, "AlreadyExists", message).about(kind, name)
+    }
+
+    pub(crate) fn conflict(kind: &Kind, name: &str, why: &str) -> Self {
+        let message = format!("Operation cannot be fulfilled on {} \"{name}\": {why}", kind.qualified());
+        Self::new(StatusCode::CONFLICT, "Conflict", message).about(kind, name)
+    }
+
+    /// The conflict of optimistic concurrency.
+    pub(crate) fn modified(kind: &Kind, name: &str) -> Self {
+        const WHY: &str = "the object has been modified; please apply your changes to the latest version and try again";
+        Self::conflict(kind, name, WHY)
+    }
+
+    pub(crate) fn method_not_allowed() -> Self {
+        let message = "the server does not allow this method on the requested resource";
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message)
+    }
+
+    pub(crate) fn unsupported_media_type(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message)
+    }
+
+    pub(crate) fn not_acceptable() -> Self {
+        let message = "only the following media types are accepted: application/json";
+        Self::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message)
+    }
+
+    pub(crate) fn too_large(limit_bytes: usize) -> Self {
+        let message = format!("limit is {limit_bytes} bytes");
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", message)
+    }
+
+    /// A patch that is well formed but does not fit the object.
+    pub(crate) fn unprocessable(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message)
+    }
+
+    /// A resourceVersion that has left the history.
+    pub(crate) fn expired(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::GONE, "Expired", message)
+    }
+
+    /// A resourceVersion that is still to come.
+    pub(crate) fn future_version(asked: u64, current: u64) -> Self {
+        let message = format!("Timeout: Too large resource version: {asked}, current: {current}");
+        let mut failure = Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", message);
+        let cause = json!([{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]);
+        failure.details.insert("causes".into(), cause);
+        failure.details.insert("retryAfterSeconds".into(), 1.into());
+        failure
+    }
+
+    /// An object, or the options of a request, with fields that are not as they must be.
+    pub(crate) fn invalid(kind: &Kind, name: &str, causes: &[Cause]) -> Self {
+        Self::invalid_named(&kind.qualified_kind(), kind.group, kind.kind, name, causes)
+    }
+
+    /// A Scale with fields that are not as they must be.
+    pub(crate) fn invalid_scale(name: &str, causes: &[Cause]) -> Self {
+        Self::invalid_named("Scale.autoscaling", "autoscaling", "Scale", name, causes)
+    }
+
+    /// The query of a list or watch is not allowed.
+    pub(crate) fn invalid_options(options: &str, causes: &[Cause]) -> Self {
+        let qualified = format!("{options}.meta.k8s.io");
+        Self::invalid_named(&qualified, "meta.k8s.io", options, "", causes)
+    }
+
+    fn invalid_named(qualified: &str, group: &str, kind: &str, name: &str, causes: &[Cause]) -> Self {
+        let texts: Vec<String> = causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect();
+        let list = if texts.len() == 1 { texts.concat() } else { format!("[{}]", texts.join(", ")) };
+        let message = format!("{qualified} \"{name}\" is invalid: {list}");
+        let mut failure = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message);
+        if !name.is_empty() {
+            failure.details.insert("name".into(), name.into());
+        }
+        if !group.is_empty() {
+            failure.details.insert("group".into(), group.into());
+        }
+        failure.details.insert("kind".into(), kind.into());
+        let causes = causes
+            .iter()
+            .map(|cause| json!({"reason": cause.reason, "message": cause.message, "field": cause.field}))
+            .collect();
+        failure.details.insert("causes".into(), Value::Array(causes));
+        failure
+    }
+
+    /// Adds a cause without a field, as the refusal of a terminating namespace has.
+    pub(crate) fn caused_by(mut self, reason: &str, message: &str, field: &str) -> Self {
+        self.details.insert("causes".into(), json!([{"reason": reason, "message": message, "field": field}]));
+        self
+    }
+
+    /// Seconds after which the client may ask again, if the failure passes by itself.
+    pub(crate) fn retry_after_seconds(&self) -> Option<u64> {
+        self.details.get("retryAfterSeconds").and_then(Value::as_u64)
+    }
+
+    /// The body of the answer.
+    pub(crate) fn status(&self) -> Value {
+        let mut status = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": self.message, "reason": self.reason, "code": self.code.as_u16(),
+        });
+        if !self.details.is_empty() {
+            status["details"] = Value::Object(self.details.clone());
+        }
+        status
+    }
+}
+
+/// Collects what is wrong with an object, in the words of the real server.
+#[derive(Debug, Default)]
+pub(crate) struct Causes(pub(crate) Vec<Cause>);
+
+impl Causes {
+    fn push(&mut self, reason: &'static str, field: impl Into<String>, message: String) {
+        self.0.push(Cause { reason, field: field.into(), message });
+    }
+
+    pub(crate) fn required(&mut self, field: impl Into<String>, detail: &str) {
+        let message = if detail.is_empty() { "Required value".to_owned() } else { format!("Required value: {detail}") };
+        self.push("FieldValueRequired", field, message);
+    }
+
+    pub(crate) fn invalid(&mut self, field: impl Into<String>, value: &Value, detail: &str) {
+        self.push("FieldValueInvalid", field, format!("Invalid value: {value}: {detail}"));
+    }
+
+    pub(crate) fn immutable(&mut self, field: impl Into<String>, value: &Value) {
+        self.invalid(field, value, "field is immutable");
+    }
+
+    pub(crate) fn forbidden(&mut self, field: impl Into<String>, detail: &str) {
+        self.push("FieldValueForbidden", field, format!("Forbidden: {detail}"));
+    }
+
+    pub(crate) fn duplicate(&mut self, field: impl Into<String>, value: &Value) {
+        self.push("FieldValueDuplicate", field, format!("Duplicate value: {value}"));
+    }
+
+    pub(crate) fn unsupported(&mut self, field: impl Into<String>, value: &Value, supported: &[&str]) {
+        let supported: Vec<String> = supported.iter().map(|one| format!("\"{one}\"")).collect();
+        let message = format!("Unsupported value: {value}: supported values: {}", supported.join(", "));
+        self.push("FieldValueNotSupported", field, message);
+    }
+}

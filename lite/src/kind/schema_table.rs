@@ -1,0 +1,81 @@
+//! The fields of the kinds, written small. One line a type: its name, then `field:type` for each field.
+//!
+//! A type is `string`, `int`, `bool`, `intstr` (a number or a string), `any`, `[T]` a list, `{T}` a map from strings,
+//! or the name of another line. `[T@key]` is a list that a strategic merge joins by `key`, `[T+]` one that it joins as
+//! a set; `T^` keeps only the keys that a strategic patch names (`retainKeys`).
+
+pub(super) const TABLE: &str = "
+ObjectMeta name:string generateName:string namespace:string selfLink:string uid:string resourceVersion:string generation:int creationTimestamp:string deletionTimestamp:string deletionGracePeriodSeconds:int labels:{string} annotations:{string} ownerReferences:[OwnerReference@uid] finalizers:[string+] managedFields:any
+OwnerReference apiVersion:string kind:string name:string uid:string controller:bool blockOwnerDeletion:bool
+Condition type:string status:string observedGeneration:int lastTransitionTime:string lastUpdateTime:string lastHeartbeatTime:string reason:string message:string
+LocalObjectReference name:string
+ObjectReference kind:string namespace:string name:string uid:string apiVersion:string resourceVersion:string fieldPath:string
+TypedLocalObjectReference apiGroup:string kind:string name:string
+LabelSelector matchLabels:{string} matchExpressions:[LabelSelectorRequirement]
+LabelSelectorRequirement key:string operator:string values:[string]
+
+Namespace apiVersion:string kind:string metadata:ObjectMeta spec:NamespaceSpec status:NamespaceStatus
+NamespaceSpec finalizers:[string]
+NamespaceStatus phase:string conditions:[Condition@type]
+
+Service apiVersion:string kind:string metadata:ObjectMeta spec:ServiceSpec status:ServiceStatus
+ServiceSpec ports:[ServicePort@port] selector:{string} clusterIP:string clusterIPs:[string] type:string externalIPs:[string] sessionAffinity:string loadBalancerIP:string loadBalancerSourceRanges:[string] externalName:string externalTrafficPolicy:string healthCheckNodePort:int publishNotReadyAddresses:bool sessionAffinityConfig:any ipFamilies:[string] ipFamilyPolicy:string allocateLoadBalancerNodePorts:bool loadBalancerClass:string internalTrafficPolicy:string trafficDistribution:string
+ServicePort name:string protocol:string appProtocol:string port:int targetPort:intstr nodePort:int
+ServiceStatus loadBalancer:LoadBalancerStatus conditions:[Condition@type]
+LoadBalancerStatus ingress:[LoadBalancerIngress]
+LoadBalancerIngress ip:string hostname:string ipMode:string ports:[PortStatus]
+PortStatus port:int protocol:string error:string
+
+Secret apiVersion:string kind:string metadata:ObjectMeta type:string immutable:bool data:{string} stringData:{string}
+ConfigMap apiVersion:string kind:string metadata:ObjectMeta immutable:bool data:{string} binaryData:{string}
+
+Event apiVersion:string kind:string metadata:ObjectMeta involvedObject:ObjectReference reason:string message:string source:EventSource firstTimestamp:string lastTimestamp:string count:int type:string eventTime:string series:EventSeries action:string related:ObjectReference reportingComponent:string reportingInstance:string
+EventSource component:string host:string
+EventSeries count:int lastObservedTime:string
+
+Ingress apiVersion:string kind:string metadata:ObjectMeta spec:IngressSpec status:IngressStatus
+IngressSpec ingressClassName:string defaultBackend:IngressBackend tls:[IngressTLS] rules:[IngressRule]
+IngressBackend service:IngressServiceBackend resource:TypedLocalObjectReference
+IngressServiceBackend name:string port:ServiceBackendPort
+ServiceBackendPort name:string number:int
+IngressTLS hosts:[string] secretName:string
+IngressRule host:string http:HTTPIngressRuleValue
+HTTPIngressRuleValue paths:[HTTPIngressPath]
+HTTPIngressPath path:string pathType:string backend:IngressBackend
+IngressStatus loadBalancer:LoadBalancerStatus
+IngressClass apiVersion:string kind:string metadata:ObjectMeta spec:IngressClassSpec
+IngressClassSpec controller:string parameters:IngressClassParametersReference
+IngressClassParametersReference apiGroup:string kind:string name:string namespace:string scope:string
+
+EndpointSlice apiVersion:string kind:string metadata:ObjectMeta addressType:string endpoints:[Endpoint] ports:[EndpointPort]
+Endpoint addresses:[string] conditions:EndpointConditions hostname:string targetRef:ObjectReference deprecatedTopology:{string} nodeName:string zone:string hints:any
+EndpointConditions ready:bool serving:bool terminating:bool
+EndpointPort name:string protocol:string port:int appProtocol:string
+
+Lease apiVersion:string kind:string metadata:ObjectMeta spec:LeaseSpec
+LeaseSpec holderIdentity:string leaseDurationSeconds:int acquireTime:string renewTime:string leaseTransitions:int strategy:string preferredHolder:string
+
+Deployment apiVersion:string kind:string metadata:ObjectMeta spec:DeploymentSpec status:DeploymentStatus
+DeploymentSpec replicas:int selector:LabelSelector template:PodTemplateSpec strategy:DeploymentStrategy^ minReadySeconds:int revisionHistoryLimit:int paused:bool progressDeadlineSeconds:int
+DeploymentStrategy type:string rollingUpdate:RollingUpdateDeployment
+RollingUpdateDeployment maxUnavailable:intstr maxSurge:intstr
+DeploymentStatus observedGeneration:int replicas:int updatedReplicas:int readyReplicas:int availableReplicas:int unavailableReplicas:int terminatingReplicas:int collisionCount:int conditions:[Condition@type]
+PodTemplateSpec metadata:ObjectMeta spec:PodSpec
+PodSpec volumes:[Volume^@name] initContainers:[Container@name] containers:[Container@name] ephemeralContainers:[Container@name] restartPolicy:string terminationGracePeriodSeconds:int activeDeadlineSeconds:int dnsPolicy:string nodeSelector:{string} serviceAccountName:string serviceAccount:string automountServiceAccountToken:bool nodeName:string hostNetwork:bool hostPID:bool hostIPC:bool shareProcessNamespace:bool securityContext:any imagePullSecrets:[LocalObjectReference@name] hostname:string subdomain:string affinity:any schedulerName:string tolerations:[Toleration] hostAliases:[HostAlias@ip] priorityClassName:string priority:int dnsConfig:any readinessGates:any runtimeClassName:string enableServiceLinks:bool preemptionPolicy:string overhead:any topologySpreadConstraints:[TopologySpreadConstraint@topologyKey] setHostnameAsFQDN:bool os:any hostUsers:bool schedulingGates:[LocalObjectReference@name] resourceClaims:[PodResourceClaim^@name] resources:any hostnameOverride:string workloadRef:any
+PodResourceClaim name:string resourceClaimName:string resourceClaimTemplateName:string
+HostAlias ip:string hostnames:[string]
+Toleration key:string operator:string value:string effect:string tolerationSeconds:int
+TopologySpreadConstraint maxSkew:int topologyKey:string whenUnsatisfiable:string labelSelector:LabelSelector minDomains:int nodeAffinityPolicy:string nodeTaintsPolicy:string matchLabelKeys:[string]
+Container name:string image:string command:[string] args:[string] workingDir:string ports:[ContainerPort@containerPort] envFrom:any env:[EnvVar@name] resources:any resizePolicy:any restartPolicy:string restartPolicyRules:any volumeMounts:[VolumeMount@mountPath] volumeDevices:[VolumeDevice@devicePath] livenessProbe:Probe readinessProbe:Probe startupProbe:Probe lifecycle:any terminationMessagePath:string terminationMessagePolicy:string imagePullPolicy:string securityContext:any stdin:bool stdinOnce:bool tty:bool targetContainerName:string
+ContainerPort name:string hostPort:int containerPort:int protocol:string hostIP:string
+EnvVar name:string value:string valueFrom:any
+VolumeMount name:string readOnly:bool recursiveReadOnly:string mountPath:string subPath:string mountPropagation:string subPathExpr:string
+VolumeDevice name:string devicePath:string
+Probe exec:any httpGet:HTTPGetAction tcpSocket:any grpc:any initialDelaySeconds:int timeoutSeconds:int periodSeconds:int successThreshold:int failureThreshold:int terminationGracePeriodSeconds:int
+HTTPGetAction path:string port:intstr host:string scheme:string httpHeaders:any
+Volume name:string configMap:any secret:any emptyDir:any hostPath:any projected:any downwardAPI:any persistentVolumeClaim:any csi:any ephemeral:any nfs:any image:any iscsi:any fc:any rbd:any cephfs:any glusterfs:any flexVolume:any
+
+Scale apiVersion:string kind:string metadata:ObjectMeta spec:ScaleSpec status:ScaleStatus
+ScaleSpec replicas:int
+ScaleStatus replicas:int selector:string
+";

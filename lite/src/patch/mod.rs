@@ -1,0 +1,100 @@
+//! The three patches a client can send, applied to a copy of an object.
+
+mod strategic;
+
+use serde_json::Value;
+
+use crate::failure::Failure;
+use crate::kind::schema::{Retain, Shape};
+
+/// A patch that was read from a request, not yet applied.
+pub(crate) enum Patch {
+    /// RFC 6902.
+    Json(json_patch::Patch),
+    /// RFC 7386.
+    Merge(Value),
+    /// Kubernetes' own: lists are joined by keys.
+    Strategic(Value),
+}
+
+impl Patch {
+    /// Reads a patch by the media type of the request.
+    pub(crate) fn parse(content_type: &str, body: &[u8]) -> Result<Self, Failure> {
+        const ACCEPTED: &str = "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json";
+        let unreadable = |why: serde_json::Error| Failure::bad_request(format!("error decoding patch: {why}"));
+        match content_type {
+            "application/json-patch+json" => serde_json::from_slice(body).map(Self::Json).map_err(unreadable),
+            "application/merge-patch+json" => object(body).map(Self::Merge),
+            "application/strategic-merge-patch+json" => object(body).map(Self::Strategic),
+            "application/apply-patch+yaml" | "application/apply-patch+cbor" => {
+                let why = format!("server-side apply is not supported by this server; accepted media types include: {ACCEPTED}");
+                Err(Failure::unsupported_media_type(why))
+            }
+            _ => {
+                let why = format!("the body of the request was in an unknown format - accepted media types include: {ACCEPTED}");
+                Err(Failure::unsupported_media_type(why))
+            }
+        }
+    }
+
+    /// The object after the patch. `of` names the type of the object in the table of fields.
+    pub(crate) fn apply(&self, of: &'static str, object: &Value) -> Result<Value, Failure> {
+        let mut patched = object.clone();
+        match self {
+            Self::Json(patch) => {
+                let refused = |why: json_patch::PatchError| Failure::unprocessable(format!("the server rejected our request due to an error in our request: {why}"));
+                json_patch::patch(&mut patched, patch).map_err(refused)?;
+            }
+            Self::Merge(patch) => json_patch::merge(&mut patched, patch),
+            Self::Strategic(patch) => {
+                let shape = Shape::Named(of, Retain::All);
+                patched = strategic::merge(patched, patch, &shape).map_err(Failure::unprocessable)?;
+            }
+        }
+        Ok(patched)
+    }
+}
+
+fn object(body: &[u8]) -> Result<Value, Failure> {
+    let value: Value =
+        serde_json::from_slice(body).map_err(|why| Failure::bad_request(format!("error decoding patch: {why}")))?;
+    if value.is_object() { Ok(value) } else { Err(Failure::bad_request("error decoding patch: not an object")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(content_type: &str, patch: &Value, expected: Result<Value, u16>) {
+        let service = json!({"metadata": {"labels": {"a": "1"}}, "spec": {"ports": [{"port": 80}]}});
+        let patched = Patch::parse(content_type, patch.to_string().as_bytes());
+        let patched = patched.and_then(|patch| patch.apply("Service", &service));
+        assert_eq!(patched.map_err(|failure| failure.code.as_u16()), expected);
+    }
+
+    #[test]
+    fn each_media_type_has_its_own_meaning() {
+        let merged = json!({"spec": {"ports": [{"port": 81}]}});
+        let replaced = json!({"metadata": {"labels": {"a": "1"}}, "spec": {"ports": [{"port": 81}]}});
+        let joined = json!({"metadata": {"labels": {"a": "1"}}, "spec": {"ports": [{"port": 80}, {"port": 81}]}});
+        check("application/merge-patch+json", &merged, Ok(replaced.clone()));
+        check("application/strategic-merge-patch+json", &merged, Ok(joined));
+        let operations = json!([{"op": "test", "path": "/metadata/labels/a", "value": "1"}, {"op": "replace", "path": "/spec/ports/0/port", "value": 81}]);
+        check("application/json-patch+json", &operations, Ok(replaced));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let failing = json!([{"op": "test", "path": "/metadata/labels/a", "value": "2"}]);
+        check("application/json-patch+json", &failing, Err(422));
+        check("application/json-patch+json", &json!([{"op": "remove", "path": "/nothing"}]), Err(422));
+        check("application/json-patch+json", &json!({}), Err(400));
+        check("application/merge-patch+json", &json!([]), Err(400));
+        check("application/apply-patch+yaml", &json!({}), Err(415));
+        check("text/plain", &json!({}), Err(415));
+        check("application/strategic-merge-patch+json", &json!({"spec": {"ports": [{"name": "x"}]}}), Err(422));
+    }
+}

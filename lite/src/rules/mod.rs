@@ -1,0 +1,133 @@
+//! What is particular to a kind: what the server fills in, and what it refuses. One file a kind, one row here.
+//!
+//! Only what routing and its users notice is filled in and checked; the real server does more.
+
+mod deployment;
+mod ingress;
+mod ingress_class;
+pub(crate) mod metadata;
+mod namespace;
+mod secret;
+mod service;
+mod slice;
+
+use serde_json::{Map, Value, json};
+
+use crate::failure::{Causes, Failure};
+use crate::kind::Kind;
+
+/// Fills in what a new version of an object leaves open. `old` is absent at creation.
+type Defaults = fn(new: &mut Value, old: Option<&Value>, serial: u64);
+/// Says what is wrong with a new version of an object.
+type Validate = fn(new: &Value, old: Option<&Value>, causes: &mut Causes);
+
+struct Rules {
+    kind: &'static str,
+    defaults: Defaults,
+    validate: Validate,
+}
+
+static RULES: &[Rules] = &[
+    Rules { kind: "Namespace", defaults: namespace::defaults, validate: namespace::validate },
+    Rules { kind: "Service", defaults: service::defaults, validate: service::validate },
+    Rules { kind: "Secret", defaults: secret::defaults, validate: secret::validate },
+    Rules { kind: "Deployment", defaults: deployment::defaults, validate: deployment::validate },
+    Rules { kind: "Ingress", defaults: |_, _, _| {}, validate: ingress::validate },
+    Rules { kind: "IngressClass", defaults: |_, _, _| {}, validate: ingress_class::validate },
+    Rules { kind: "EndpointSlice", defaults: slice::defaults, validate: slice::validate },
+];
+
+fn of(kind: &Kind) -> Option<&'static Rules> {
+    RULES.iter().find(|rules| rules.kind == kind.kind)
+}
+
+/// Fills in a new version of an object. `serial` is different for every write, for what must be given out once.
+pub(crate) fn fill_in(kind: &Kind, new: &mut Value, old: Option<&Value>, serial: u64) {
+    if let Some(rules) = of(kind) {
+        (rules.defaults)(new, old, serial);
+    }
+}
+
+/// Checks a new version of an object, its metadata included.
+pub(crate) fn check(kind: &Kind, new: &Value, old: Option<&Value>) -> Result<(), Failure> {
+    let mut causes = Causes::default();
+    metadata::validate(kind, new, &mut causes);
+    if let Some(rules) = of(kind) {
+        (rules.validate)(new, old, &mut causes);
+    }
+    let name = new["metadata"]["name"].as_str().unwrap_or_default();
+    if causes.0.is_empty() { Ok(()) } else { Err(Failure::invalid(kind, name, &causes.0)) }
+}
+
+/// The object under a key, made if it is absent or something else. `parent` becomes an object if it is none.
+fn child<'a>(parent: &'a mut Value, key: &str) -> &'a mut Value {
+    if !parent.is_object() {
+        *parent = Value::Object(Map::new());
+    }
+    let child = &mut parent[key];
+    if !child.is_object() {
+        *child = json!({});
+    }
+    child
+}
+
+/// Sets a field that is absent or null.
+fn default(object: &mut Value, key: &str, value: impl Into<Value>) {
+    if object.get(key).is_none_or(Value::is_null) {
+        object[key] = value.into();
+    }
+}
+
+/// The elements under a key; none if there is no list.
+fn list<'a>(object: &'a Value, key: &str) -> &'a [Value] {
+    object[key].as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+/// The text under a key; empty if there is none.
+fn text<'a>(object: &'a Value, key: &str) -> &'a str {
+    object[key].as_str().unwrap_or_default()
+}
+
+/// The elements under a key, to fill in. Those that are not objects are passed over.
+fn elements<'a>(object: &'a mut Value, key: &str) -> impl Iterator<Item = &'a mut Value> {
+    let list = object.get_mut(key).and_then(Value::as_array_mut);
+    list.into_iter().flatten().filter(|one| one.is_object())
+}
+
+/// Complains about a number that is no port.
+fn check_port(field: &str, port: &Value, causes: &mut Causes) {
+    if !port.as_i64().is_some_and(|port| (1..=65_535).contains(&port)) {
+        causes.invalid(field, port, "must be between 1 and 65535, inclusive");
+    }
+}
+
+/// Complains about a change of a field that stays as it was made.
+fn check_immutable(field: &str, new: &Value, old: &Value, causes: &mut Causes) {
+    if new != old {
+        causes.immutable(field, new);
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::kind::KINDS;
+
+    /// Fills in and checks an object that has a name; gives the message of the refusal.
+    pub(crate) fn outcome(of: &str, mut new: Value, old: Option<&Value>) -> Result<Value, String> {
+        let kind = KINDS.iter().find(|kind| kind.kind == of).unwrap();
+        default(child(&mut new, "metadata"), "name", "x");
+        fill_in(kind, &mut new, old, 7);
+        match check(kind, &new, old) {
+            Ok(()) => Ok(new),
+            Err(failure) => Err(failure.status()["message"].as_str().unwrap().to_owned()),
+        }
+    }
+
+    /// Asserts that an object is refused with this message after `Kind "x" is invalid: `.
+    #[track_caller]
+    pub(crate) fn check_refused(of: &str, new: Value, old: Option<&Value>, expected: &str) {
+        let message = outcome(of, new, old).expect_err("should be refused");
+        assert_eq!(message.split_once(" is invalid: ").map(|(_, why)| why), Some(expected));
+    }
+}

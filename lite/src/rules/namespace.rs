@@ -1,0 +1,20 @@
+//! Namespaces: a phase, and a label with their own name.
+
+use serde_json::{Value, json};
+
+use super::{child, default};
+use crate::failure::Causes;
+
+pub(super) fn defaults(new: &mut Value, _old: Option<&Value>, _serial: u64) {
+    let name = new["metadata"]["name"].clone();
+    child(child(new, "metadata"), "labels")["kubernetes.io/metadata.name"] = name;
+    let deleted = new["metadata"]["deletionTimestamp"].is_string();
+    let status = child(new, "status");
+    if deleted {
+        status["phase"] = json!("Terminating");
+    } else {
+        default(status, "phase", "Active");
+    }
+}
+
+pub(super) fn validate(_new: &Value, _old: Option<&Value>, _causes: &mut Causes) {}

@@ -1,0 +1,138 @@
+//! Field selectors: `metadata.name=x,type!=y` over the few fields that a kind allows.
+
+use serde_json::Value;
+
+use crate::failure::Failure;
+use crate::kind::Kind;
+
+/// All of these must hold.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Fields(Vec<Requirement>);
+
+#[derive(Clone, Debug)]
+struct Requirement {
+    field: String,
+    value: String,
+    equal: bool,
+}
+
+impl Fields {
+    pub(crate) fn parse(kind: &Kind, text: &str) -> Result<Self, Failure> {
+        let mut requirements = Vec::new();
+        for term in split(text).into_iter().filter(|term| !term.is_empty()) {
+            let (field, value, equal) = if let Some((field, value)) = term.split_once("!=") {
+                (field, value, false)
+            } else if let Some((field, value)) = term.split_once("==").or_else(|| term.split_once('=')) {
+                (field, value, true)
+            } else {
+                let why = format!("invalid selector: '{text}'; can't understand '{term}'");
+                return Err(Failure::bad_request(why));
+            };
+            let namespaced = field == "metadata.namespace" && kind.namespaced();
+            if field != "metadata.name" && !namespaced && !kind.fields.contains(&field) {
+                return Err(Failure::bad_request(format!("field label not supported: {field}")));
+            }
+            requirements.push(Requirement { field: field.to_owned(), value: unescape(value), equal });
+        }
+        Ok(Self(requirements))
+    }
+
+    /// The one name that can match, if the selector says so.
+    pub(crate) fn name(&self) -> Option<&str> {
+        self.exact("metadata.name")
+    }
+
+    /// The one namespace that can match, if the selector says so.
+    pub(crate) fn namespace(&self) -> Option<&str> {
+        self.exact("metadata.namespace")
+    }
+
+    fn exact(&self, field: &str) -> Option<&str> {
+        self.0.iter().find(|one| one.equal && one.field == field).map(|one| one.value.as_str())
+    }
+
+    pub(super) fn matches(&self, object: &Value) -> bool {
+        self.0.iter().all(|one| (read(object, &one.field) == one.value) == one.equal)
+    }
+}
+
+/// The text of a field; what is absent is the empty string, as in the real server.
+fn read<'a>(object: &'a Value, field: &str) -> &'a str {
+    // The selector's name for an event's source.component is shorter than its path.
+    let path = if field == "source" { "source.component" } else { field };
+    path.split('.').try_fold(object, |value, key| value.get(key)).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Splits at commas that no backslash protects.
+fn split(text: &str) -> Vec<&str> {
+    let mut terms = Vec::new();
+    let (mut start, mut escaped) = (0, false);
+    for (at, letter) in text.char_indices() {
+        if letter == ',' && !escaped {
+            terms.push(&text[start..at]);
+            start = at + 1;
+        }
+        escaped = letter == '\\' && !escaped;
+    }
+    terms.push(&text[start..]);
+    terms
+}
+
+fn unescape(value: &str) -> String {
+    let mut letters = value.chars();
+    let mut plain = String::new();
+    while let Some(letter) = letters.next() {
+        plain.push(if letter == '\\' { letters.next().unwrap_or('\\') } else { letter });
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::kind::KINDS;
+
+    fn kind(name: &str) -> &'static Kind {
+        KINDS.iter().find(|kind| kind.kind == name).unwrap()
+    }
+
+    #[track_caller]
+    fn check(of: &str, text: &str, object: Value, expected: bool) {
+        assert_eq!(Fields::parse(kind(of), text).unwrap().matches(&object), expected);
+    }
+
+    #[test]
+    fn fields_select() {
+        let secret = json!({"metadata": {"name": "a", "namespace": "n"}, "type": "kubernetes.io/tls"});
+        check("Secret", "", secret.clone(), true);
+        check("Secret", "metadata.name=a", secret.clone(), true);
+        check("Secret", "metadata.name==a,metadata.namespace=n", secret.clone(), true);
+        check("Secret", "metadata.name!=a", secret.clone(), false);
+        check("Secret", "type=kubernetes.io/tls", secret.clone(), true);
+        check("Secret", "type!=kubernetes.io/tls", secret.clone(), false);
+        check("Secret", r"type=kubernetes.io\/tls", secret, true);
+        check("Event", "involvedObject.name=x,involvedObject.uid=", json!({"involvedObject": {"name": "x"}}), true);
+        check("Event", "source=tidegate", json!({"source": {"component": "tidegate"}}), true);
+    }
+
+    #[test]
+    fn what_a_kind_does_not_offer_is_refused() {
+        for (of, text) in [
+            ("Service", "spec.ports=1"),
+            ("Namespace", "metadata.namespace=a"),
+            ("Secret", "type"),
+            ("Ingress", "type=x"),
+        ] {
+            assert_eq!(Fields::parse(kind(of), text).unwrap_err().code.as_u16(), 400, "{text}");
+        }
+    }
+
+    #[test]
+    fn one_name_is_recognised() {
+        let fields = Fields::parse(kind("Secret"), "metadata.name=a,type!=b").unwrap();
+        assert_eq!(fields.name(), Some("a"));
+        assert_eq!(Fields::parse(kind("Secret"), "metadata.name!=a").unwrap().name(), None);
+    }
+}

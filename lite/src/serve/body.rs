@@ -1,0 +1,61 @@
+//! The bodies of answers: complete, or a watch that goes on.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures::stream::BoxStream;
+use http_body::{Body, Frame, SizeHint};
+
+/// The body of an answer. It never fails.
+pub struct LiteBody(Inner);
+
+enum Inner {
+    Whole(Option<Bytes>),
+    Watch(BoxStream<'static, Bytes>),
+}
+
+impl LiteBody {
+    pub(crate) fn whole(bytes: impl Into<Bytes>) -> Self {
+        Self(Inner::Whole(Some(bytes.into()).filter(|bytes: &Bytes| !bytes.is_empty())))
+    }
+
+    pub(crate) fn watch(frames: BoxStream<'static, Bytes>) -> Self {
+        Self(Inner::Watch(frames))
+    }
+}
+
+impl fmt::Debug for LiteBody {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match &self.0 {
+            Inner::Whole(_) => "whole",
+            Inner::Watch(_) => "watch",
+        };
+        out.debug_tuple("LiteBody").field(&kind).finish()
+    }
+}
+
+impl Body for LiteBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        match &mut self.0 {
+            Inner::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+            Inner::Watch(frames) => frames.as_mut().poll_next(context).map(|frame| frame.map(|bytes| Ok(Frame::data(bytes)))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self.0, Inner::Whole(None))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.0 {
+            Inner::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
+            Inner::Watch(_) => SizeHint::default(),
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! Requests and answers: from an HTTP request to a read or a write of the store, and back.
+
+pub(crate) mod answer;
+mod body;
+mod discovery;
+mod form;
+mod openapi;
+mod query;
+mod read;
+mod route;
+mod service;
+mod table;
+mod watch;
+mod writes;
+
+pub use self::body::LiteBody;
+pub use self::service::LiteService;

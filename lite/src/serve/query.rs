@@ -1,0 +1,204 @@
+//! The query of a request: read once, then checked for what it asks.
+
+use std::time::Duration;
+
+use crate::failure::{Causes, Failure};
+use crate::write::Validation;
+
+/// Every parameter this server looks at. The others are ignored, as the real one does.
+#[derive(Debug, Default)]
+pub(super) struct Query {
+    pub(super) watch: bool,
+    pub(super) version: String,
+    pub(super) version_match: Option<String>,
+    pub(super) token: String,
+    pub(super) limit: u64,
+    pub(super) bookmarks: bool,
+    pub(super) send_initial_events: Option<bool>,
+    pub(super) timeout: Option<Duration>,
+    pub(super) labels: String,
+    pub(super) fields: String,
+    pub(super) dry_run: bool,
+    pub(super) validation: Validation,
+    pub(super) include_object: String,
+}
+
+impl Query {
+    pub(super) fn parse(text: &str) -> Result<Self, Failure> {
+        let mut query = Self::default();
+        for (key, value) in form_urlencoded::parse(text.as_bytes()) {
+            let value = value.into_owned();
+            match key.as_ref() {
+                "watch" => query.watch = flag(&key, &value)?,
+                "resourceVersion" => query.version = value,
+                "resourceVersionMatch" => query.version_match = Some(value).filter(|value| !value.is_empty()),
+                "continue" => query.token = value,
+                "limit" => query.limit = number(&key, &value)?,
+                "allowWatchBookmarks" => query.bookmarks = flag(&key, &value)?,
+                "sendInitialEvents" => query.send_initial_events = Some(flag(&key, &value)?),
+                "timeoutSeconds" => {
+                    let seconds = number(&key, &value)?;
+                    query.timeout = (seconds > 0).then(|| Duration::from_secs(seconds));
+                }
+                "labelSelector" => query.labels = value,
+                "fieldSelector" => query.fields = value,
+                "dryRun" => query.dry_run = dry_run(&value)?,
+                "fieldValidation" => query.validation = validation(&value)?,
+                "includeObject" => query.include_object = value,
+                _ => {}
+            }
+        }
+        Ok(query)
+    }
+
+    /// Refuses combinations that a list or a watch may not have.
+    pub(super) fn check_options(&self) -> Result<(), Failure> {
+        let mut causes = Causes::default();
+        if self.watch { self.check_watch(&mut causes) } else { self.check_list(&mut causes) }
+        if causes.0.is_empty() { Ok(()) } else { Err(Failure::invalid_options("ListOptions", &causes.0)) }
+    }
+
+    fn check_list(&self, causes: &mut Causes) {
+        const MATCH: &str = "resourceVersionMatch";
+        if self.send_initial_events.is_some() {
+            causes.forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list");
+        }
+        let Some(matching) = &self.version_match else { return };
+        if self.version.is_empty() {
+            causes.forbidden(MATCH, "resourceVersionMatch is forbidden unless resourceVersion is provided");
+        }
+        if !self.token.is_empty() {
+            causes.forbidden(MATCH, "resourceVersionMatch is forbidden when continue is provided");
+        }
+        match matching.as_str() {
+            "Exact" if self.version == "0" => {
+                causes.forbidden(MATCH, "resourceVersionMatch \"Exact\" is forbidden for resourceVersion \"0\"");
+            }
+            "Exact" | "NotOlderThan" => {}
+            _ => causes.unsupported(MATCH, &matching.clone().into(), &["Exact", "NotOlderThan", ""]),
+        }
+    }
+
+    fn check_watch(&self, causes: &mut Causes) {
+        const MATCH: &str = "resourceVersionMatch";
+        match (&self.version_match, self.send_initial_events) {
+            (None, None) => {}
+            (None, Some(_)) => {
+                causes.forbidden(MATCH, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan");
+            }
+            (Some(_), None) => {
+                causes.forbidden(MATCH, "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided");
+            }
+            (Some(matching), Some(_)) if matching != "NotOlderThan" => {
+                causes.unsupported(MATCH, &matching.clone().into(), &["NotOlderThan"]);
+            }
+            (Some(_), Some(_)) => {}
+        }
+        if self.version_match.is_some() && !self.token.is_empty() {
+            causes.forbidden(MATCH, "resourceVersionMatch is forbidden when continue is provided");
+        }
+    }
+
+    /// The resourceVersion as a number; `None` for none and for "0".
+    pub(super) fn exact_version(&self) -> Result<Option<u64>, Failure> {
+        match self.version.as_str() {
+            "" | "0" => Ok(None),
+            text => {
+                let digits = text.bytes().all(|one| one.is_ascii_digit()) && !text.starts_with('0');
+                let refused = || Failure::bad_request(format!("Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"));
+                // More digits than a u64 has are a version that nobody has reached.
+                if digits { Ok(Some(text.parse().unwrap_or(u64::MAX))) } else { Err(refused()) }
+            }
+        }
+    }
+}
+
+fn flag(key: &str, value: &str) -> Result<bool, Failure> {
+    // A parameter without a value is true, as in Go's conversion of query strings.
+    match value.to_ascii_lowercase().as_str() {
+        "" | "1" | "t" | "true" => Ok(true),
+        "0" | "f" | "false" => Ok(false),
+        _ => Err(Failure::bad_request(format!("{key}: invalid value {value:?}: not a boolean"))),
+    }
+}
+
+fn number(key: &str, value: &str) -> Result<u64, Failure> {
+    value.parse().map_err(|_| Failure::bad_request(format!("{key}: invalid value {value:?}: not a number")))
+}
+
+/// `All` or nothing.
+pub(super) fn dry_run(value: &str) -> Result<bool, Failure> {
+    match value {
+        "" => Ok(false),
+        "All" => Ok(true),
+        other => {
+            let mut causes = Causes::default();
+            causes.unsupported("dryRun", &other.into(), &["All"]);
+            Err(Failure::invalid_options("CreateOptions", &causes.0))
+        }
+    }
+}
+
+fn validation(value: &str) -> Result<Validation, Failure> {
+    match value {
+        "Ignore" => Ok(Validation::Ignore),
+        "" | "Warn" => Ok(Validation::Warn),
+        "Strict" => Ok(Validation::Strict),
+        other => {
+            let mut causes = Causes::default();
+            causes.unsupported("fieldValidation", &other.into(), &["", "Ignore", "Strict", "Warn"]);
+            Err(Failure::invalid_options("CreateOptions", &causes.0))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, expected: Result<(), u16>) {
+        let found = Query::parse(text).and_then(|query| {
+            query.exact_version()?;
+            query.check_options()
+        });
+        assert_eq!(found.map_err(|failure| failure.code.as_u16()), expected, "{text}");
+    }
+
+    #[test]
+    fn lists_may_ask_for_these() {
+        check("", Ok(()));
+        check("resourceVersion=0&limit=500", Ok(()));
+        check("resourceVersion=7&resourceVersionMatch=Exact", Ok(()));
+        check("resourceVersion=0&resourceVersionMatch=NotOlderThan&unknown=x", Ok(()));
+        check("resourceVersionMatch=Exact", Err(422));
+        check("resourceVersion=0&resourceVersionMatch=Exact", Err(422));
+        check("resourceVersion=7&resourceVersionMatch=Newest", Err(422));
+        check("resourceVersion=7&resourceVersionMatch=Exact&continue=x", Err(422));
+        check("sendInitialEvents=true", Err(422));
+    }
+
+    #[test]
+    fn watches_may_ask_for_these() {
+        check("watch=1&timeoutSeconds=3&allowWatchBookmarks=true", Ok(()));
+        check("watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan", Ok(()));
+        check("watch&sendInitialEvents=false&resourceVersionMatch=NotOlderThan&resourceVersion=4", Ok(()));
+        check("watch=true&sendInitialEvents=true", Err(422));
+        check("watch=true&sendInitialEvents=false", Err(422));
+        check("watch=true&resourceVersionMatch=NotOlderThan&resourceVersion=1", Err(422));
+        check("watch=true&sendInitialEvents=true&resourceVersionMatch=Exact", Err(422));
+        check("watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&continue=x", Err(422));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_a_bad_request() {
+        check("watch=perhaps", Err(400));
+        check("timeoutSeconds=soon", Err(400));
+        check("limit=-1", Err(400));
+        check("resourceVersion=abc", Err(400));
+        check("resourceVersion=007", Err(400));
+        check("resourceVersion=99999999999999999999999999", Ok(()));
+        check("dryRun=Some", Err(422));
+        check("fieldValidation=Loose", Err(422));
+    }
+}

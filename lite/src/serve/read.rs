@@ -1,0 +1,147 @@
+//! Get and list.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
+use http::{Response, StatusCode};
+use serde_json::{Value, json};
+
+use super::body::LiteBody;
+use super::form::{self, Form};
+use super::query::Query;
+use super::{answer, table};
+use crate::failure::Failure;
+use crate::kind::{Kind, KindId};
+use crate::lite::Lite;
+use crate::scale;
+use crate::selector::Selection;
+use crate::store::{Object, Part};
+use crate::write::Target;
+use crate::kind::Subresource;
+
+/// How long a read waits for a resourceVersion that is still to come.
+const FRESHNESS_WAIT: Duration = Duration::from_secs(3);
+
+/// Waits for the store to reach a version, or refuses.
+pub(super) async fn wait_for(lite: &Lite, version: Option<u64>) -> Result<(), Failure> {
+    let Some(version) = version else { return Ok(()) };
+    let reached = tokio::time::timeout(FRESHNESS_WAIT, lite.store().reach(version)).await;
+    reached.map_err(|_| Failure::future_version(version, lite.store().read().version()))
+}
+
+pub(super) async fn get(lite: &Lite, target: &Target, query: &Query, form: Form) -> Result<Response<LiteBody>, Failure> {
+    wait_for(lite, query.exact_version()?).await?;
+    let object = lite.store().read().get(target.kind, &target.key).cloned();
+    let object = object.ok_or_else(|| Failure::not_found(target.row(), &target.key.name))?;
+    Ok(show(lite, target, &object, query, form, StatusCode::OK))
+}
+
+/// The answer that shows one object in the form that was asked for.
+pub(super) fn show(lite: &Lite, target: &Target, object: &Object, query: &Query, form: Form, code: StatusCode) -> Response<LiteBody> {
+    if target.subresource == Some(Subresource::Scale) {
+        return answer::json(code, &scale::of(object.value()));
+    }
+    match form {
+        Form::Whole => answer::bytes(code, object.json()),
+        Form::Table | Form::Metadata => {
+            let unix_seconds = lite.now().unix.as_secs();
+            answer::json(code, &form.one(target.row(), object.value(), &query.include_object, unix_seconds))
+        }
+    }
+}
+
+/// The selectors of a collection request, and the part of the kind they leave.
+pub(super) fn select(kind: KindId, namespace: Option<&str>, query: &Query) -> Result<(Selection, Part), Failure> {
+    let selection = Selection::parse(kind.row(), &query.labels, &query.fields)?;
+    let part = Part {
+        // A namespace of the path and another one of the selector leave nothing; the selection sees to that.
+        namespace: namespace.or(selection.fields.namespace()).map(str::to_owned),
+        name: selection.fields.name().map(str::to_owned),
+    };
+    Ok((selection, part))
+}
+
+pub(super) async fn list(
+    lite: &Lite,
+    kind: KindId,
+    namespace: Option<&str>,
+    query: &Query,
+    form: Form,
+) -> Result<Response<LiteBody>, Failure> {
+    query.check_options()?;
+    check_token(query)?;
+    let (selection, part) = select(kind, namespace, query)?;
+    let version = query.exact_version()?;
+    wait_for(lite, version).await?;
+    let legacy_exact = query.limit > 0 && query.version_match.is_none();
+    let exact = version.filter(|_| legacy_exact || query.version_match.as_deref() == Some("Exact"));
+    let (objects, version) = {
+        let state = lite.store().read();
+        check_exact(exact, state.changed(kind))?;
+        let objects: Vec<Arc<Object>> = state.list(kind, &part).map(|(_, object)| object.clone()).collect();
+        (objects, exact.unwrap_or(state.version()))
+    };
+    let objects = objects.iter().filter(|object| selection.matches(object.value()));
+    let row = kind.row();
+    Ok(match form {
+        Form::Whole => answer::bytes(StatusCode::OK, whole(row, objects, version)),
+        Form::Metadata => answer::json(StatusCode::OK, &json!({
+            "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1",
+            "metadata": {"resourceVersion": version.to_string()},
+            "items": objects.map(|object| form::metadata(object.value())).collect::<Vec<_>>(),
+        })),
+        Form::Table => {
+            let objects = objects.map(|object| object.value());
+            let unix_seconds = lite.now().unix.as_secs();
+            answer::json(StatusCode::OK, &table::of(row, objects, &version.to_string(), &query.include_object, unix_seconds))
+        }
+    })
+}
+
+/// A list is at an exact version only if nothing of its kind has changed since.
+fn check_exact(exact: Option<u64>, changed: u64) -> Result<(), Failure> {
+    match exact {
+        Some(version) if version < changed => {
+            Err(Failure::expired(format!("The resourceVersion for the provided list is too old: {version} ({changed})")))
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// Lists are never given in parts, so every token is from another life or another server.
+fn check_token(query: &Query) -> Result<(), Failure> {
+    if query.token.is_empty() {
+        return Ok(());
+    }
+    if !matches!(query.version.as_str(), "" | "0") {
+        return Err(Failure::bad_request("specifying resource version is not allowed when using continue"));
+    }
+    let text = query.token.trim_end_matches('=');
+    let decoded = URL_SAFE_NO_PAD.decode(text).or_else(|_| STANDARD_NO_PAD.decode(text)).ok();
+    let token = decoded.and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
+    if token.is_some_and(|token| token["rv"].is_number() && token["start"].is_string()) {
+        let message = "The provided continue parameter is too old to display a consistent list result. You must start a new list without the continue parameter.";
+        return Err(Failure::expired(message));
+    }
+    Err(Failure::bad_request("continue key is not valid: not a continue token"))
+}
+
+/// A list of whole objects, put together from JSON that is already written.
+fn whole<'a>(kind: &Kind, objects: impl Iterator<Item = &'a Arc<Object>>, version: u64) -> Vec<u8> {
+    let head = format!(
+        "{{\"kind\":\"{}List\",\"apiVersion\":\"{}\",\"metadata\":{{\"resourceVersion\":\"{version}\"}},\"items\":[",
+        kind.kind,
+        kind.api_version()
+    );
+    let mut list = head.into_bytes();
+    for (nth, object) in objects.enumerate() {
+        if nth > 0 {
+            list.push(b',');
+        }
+        list.extend_from_slice(&object.json());
+    }
+    list.extend_from_slice(b"]}");
+    list
+}

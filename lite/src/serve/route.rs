@@ -1,0 +1,138 @@
+//! What a path is about.
+
+use crate::kind::{KindId, Subresource};
+use crate::store::Key;
+use crate::write::Target;
+
+/// A path that this server knows.
+#[derive(Debug)]
+pub(super) enum Route {
+    Version,
+    Health,
+    /// `/api` and `/apis`: the groups, or everything at once.
+    CoreVersions,
+    Groups,
+    /// One group, or one version of it.
+    Group(String),
+    Resources { group: String, version: String },
+    OpenApiIndex,
+    OpenApi { group: String, version: String },
+    /// All objects of a kind, or of one namespace of it.
+    Collection { kind: KindId, namespace: Option<String> },
+    Object(Target),
+}
+
+impl Route {
+    /// Reads a path. `None`: nothing is there.
+    pub(super) fn parse(path: &str) -> Option<Self> {
+        let path = path.strip_prefix('/')?;
+        let segments: Vec<&str> = path.strip_suffix('/').unwrap_or(path).split('/').collect();
+        match segments.as_slice() {
+            ["version"] => Some(Self::Version),
+            ["healthz" | "livez" | "readyz"] => Some(Self::Health),
+            ["api"] => Some(Self::CoreVersions),
+            ["apis"] => Some(Self::Groups),
+            ["openapi", "v3"] => Some(Self::OpenApiIndex),
+            ["openapi", "v3", "api", version] => Some(Self::OpenApi { group: String::new(), version: (*version).to_owned() }),
+            ["openapi", "v3", "apis", group, version] => {
+                Some(Self::OpenApi { group: (*group).to_owned(), version: (*version).to_owned() })
+            }
+            ["api", version] => Some(Self::Resources { group: String::new(), version: (*version).to_owned() }),
+            ["apis", group] => Some(Self::Group((*group).to_owned())),
+            ["apis", group, version] => Some(Self::Resources { group: (*group).to_owned(), version: (*version).to_owned() }),
+            ["api", version, rest @ ..] => resource("", version, rest),
+            ["apis", group, version, rest @ ..] => resource(group, version, rest),
+            _ => None,
+        }
+    }
+}
+
+fn resource(group: &str, version: &str, rest: &[&str]) -> Option<Route> {
+    let find = |plural: &str| KindId::find(group, version, plural);
+    let object = |kind: KindId, namespace: &str, name: &str, subresource: Option<&str>| {
+        let subresource = match subresource {
+            None => None,
+            Some(part) => Some(kind.row().subresources.iter().copied().find(|known| known.name() == part)?),
+        };
+        let key = Key { namespace: namespace.to_owned(), name: name.to_owned() };
+        (!name.is_empty() && placed(kind, namespace)).then_some(Route::Object(Target { kind, key, subresource }))
+    };
+    match rest {
+        // `/namespaces/x/status` is a part of a Namespace; any other third segment is a kind within it.
+        ["namespaces", name, part] if is_part(part) && group.is_empty() => object(find("namespaces")?, "", name, Some(part)),
+        ["namespaces", namespace, plural, rest @ ..] => {
+            let kind = find(plural).filter(|kind| kind.row().namespaced() && !namespace.is_empty())?;
+            match rest {
+                [] => Some(Route::Collection { kind, namespace: Some((*namespace).to_owned()) }),
+                [name] => object(kind, namespace, name, None),
+                [name, part] => object(kind, namespace, name, Some(part)),
+                _ => None,
+            }
+        }
+        [plural] => Some(Route::Collection { kind: find(plural)?, namespace: None }),
+        [plural, name] => object(find(plural)?, "", name, None),
+        [plural, name, part] => object(find(plural)?, "", name, Some(part)),
+        _ => None,
+    }
+}
+
+fn is_part(segment: &str) -> bool {
+    [Subresource::Status, Subresource::Scale].iter().any(|part| part.name() == segment)
+}
+
+/// A namespaced object has a namespace in its path, another has none.
+fn placed(kind: KindId, namespace: &str) -> bool {
+    kind.row().namespaced() != namespace.is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(path: &str, expected: Option<&str>) {
+        let found = Route::parse(path).map(|route| match route {
+            Route::Collection { kind, namespace } => format!("{} in {}", kind.row().plural, namespace.unwrap_or_else(|| "all".into())),
+            Route::Object(Target { kind, key, subresource }) => {
+                format!("{} {}/{} {:?}", kind.row().plural, key.namespace, key.name, subresource)
+            }
+            other => format!("{other:?}"),
+        });
+        assert_eq!(found.as_deref(), expected, "{path}");
+    }
+
+    #[test]
+    fn paths_lead_to_objects() {
+        check("/api/v1/services", Some("services in all"));
+        check("/api/v1/namespaces/a/services", Some("services in a"));
+        check("/api/v1/namespaces/a/services/b", Some("services a/b None"));
+        check("/api/v1/namespaces/a/services/b/status", Some("services a/b Some(Status)"));
+        check("/api/v1/namespaces", Some("namespaces in all"));
+        check("/api/v1/namespaces/a", Some("namespaces /a None"));
+        check("/api/v1/namespaces/a/status", Some("namespaces /a Some(Status)"));
+        check("/apis/apps/v1/namespaces/a/deployments/b/scale", Some("deployments a/b Some(Scale)"));
+        check("/apis/networking.k8s.io/v1/ingressclasses/b", Some("ingressclasses /b None"));
+        check("/apis/networking.k8s.io/v1/ingresses/", Some("ingresses in all"));
+        check("/apis/apps/v1", Some("Resources { group: \"apps\", version: \"v1\" }"));
+        check("/livez", Some("Health"));
+    }
+
+    #[test]
+    fn other_paths_lead_nowhere() {
+        for path in [
+            "",
+            "/",
+            "/apis/apps/v1/services",
+            "/api/v1/namespaces/a/ingresses",
+            "/api/v1/services/b",
+            "/api/v1/namespaces/a/services/b/scale",
+            "/api/v1/namespaces/a/services/b/status/c",
+            "/api/v1/namespaces/a/namespaces/b",
+            "/apis/networking.k8s.io/v1/namespaces/a/ingressclasses",
+            "/api/v1/pods",
+            "/metrics",
+        ] {
+            check(path, None);
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! The tower service: reads the body within its limits and sends the request where its path leads.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::request::Parts;
+use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http_body::Body;
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use serde_json::Value;
+use tower::{BoxError, Service};
+
+use super::body::LiteBody;
+use super::form::{self, Form};
+use super::query::Query;
+use super::route::Route;
+use super::{answer, discovery, openapi, read, watch, writes};
+use crate::failure::Failure;
+use crate::lite::Lite;
+use crate::write::Target;
+
+/// The largest body of a request, as in the real server.
+const BODY_MAX_BYTES: usize = 3 * 1024 * 1024;
+/// How long a body may take to come.
+const BODY_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Answers Kubernetes API requests from a [`Lite`]. Always ready; never fails: errors are answers.
+#[derive(Clone)]
+pub struct LiteService {
+    lite: Lite,
+}
+
+impl LiteService {
+    pub(crate) fn new(lite: Lite) -> Self {
+        Self { lite }
+    }
+}
+
+impl fmt::Debug for LiteService {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("LiteService").field("lite", &self.lite).finish()
+    }
+}
+
+impl<B> Service<Request<B>> for LiteService
+where
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    type Response = Response<LiteBody>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let lite = self.lite.clone();
+        Box::pin(async move {
+            let (parts, body) = request.into_parts();
+            let answered = match collect(body).await {
+                Ok(body) => respond(&lite, &parts, &body).await,
+                Err(failure) => Err(failure),
+            };
+            Ok(answered.unwrap_or_else(|failure| answer::failure(&failure)))
+        })
+    }
+}
+
+async fn collect<B>(body: B) -> Result<Bytes, Failure>
+where
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    let limited = std::pin::pin!(Limited::new(body, BODY_MAX_BYTES));
+    match tokio::time::timeout(BODY_TIMEOUT, limited.collect()).await {
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Err(why)) if why.is::<LengthLimitError>() => Err(Failure::too_large(BODY_MAX_BYTES)),
+        Ok(Err(_)) => Err(Failure::bad_request("the body of the request could not be read")),
+        Err(_) => Err(Failure::bad_request("the body of the request took too long")),
+    }
+}
+
+async fn respond(lite: &Lite, parts: &Parts, body: &Bytes) -> Result<Response<LiteBody>, Failure> {
+    let route = Route::parse(parts.uri.path()).ok_or_else(Failure::no_resource)?;
+    let query = Query::parse(parts.uri.query().unwrap_or_default())?;
+    match route {
+        Route::Collection { kind, namespace } => {
+            let form = Form::accepted(&parts.headers)?;
+            let namespace = namespace.as_deref();
+            match parts.method {
+                Method::GET if query.watch => watch::watch(lite, kind, namespace, &query, form).await,
+                Method::GET => read::list(lite, kind, namespace, &query, form).await,
+                Method::POST => writes::create(lite, kind, namespace, &query, form, &decode(&parts.headers, body)?),
+                Method::DELETE => writes::delete_collection(lite, kind, namespace, &query, &options(&parts.headers, body)?),
+                _ => Err(Failure::method_not_allowed()),
+            }
+        }
+        Route::Object(target) => object(lite, target, query, parts, body).await,
+        other if parts.method == Method::GET => document(&other, &parts.headers),
+        _ => Err(Failure::method_not_allowed()),
+    }
+}
+
+async fn object(lite: &Lite, target: Target, mut query: Query, parts: &Parts, body: &Bytes) -> Result<Response<LiteBody>, Failure> {
+    let form = Form::accepted(&parts.headers)?;
+    match parts.method {
+        Method::GET if query.watch && target.subresource.is_none() => {
+            watch_one(&target, &mut query)?;
+            let namespace = Some(target.key.namespace.as_str()).filter(|namespace| !namespace.is_empty());
+            watch::watch(lite, target.kind, namespace, &query, form).await
+        }
+        Method::GET => read::get(lite, &target, &query, form).await,
+        Method::PUT => writes::replace(lite, &target, &query, form, decode(&parts.headers, body)?),
+        Method::PATCH => writes::patch(lite, &target, &query, form, (media_type(&parts.headers), body)),
+        Method::DELETE if target.subresource.is_none() => {
+            writes::delete(lite, &target, &query, &options(&parts.headers, body)?)
+        }
+        _ => Err(Failure::method_not_allowed()),
+    }
+}
+
+/// A watch of a name is a watch of its collection that selects the name.
+fn watch_one(target: &Target, query: &mut Query) -> Result<(), Failure> {
+    let name = &target.key.name;
+    let selected = crate::selector::Fields::parse(target.row(), &query.fields)?;
+    if selected.name().is_some_and(|selected| selected != name) {
+        return Err(Failure::bad_request("fieldSelector metadata.name doesn't match requested name"));
+    }
+    let comma = if query.fields.is_empty() { "" } else { "," };
+    query.fields = format!("{}{comma}metadata.name={name}", query.fields);
+    Ok(())
+}
+
+fn document(route: &Route, headers: &HeaderMap) -> Result<Response<LiteBody>, Failure> {
+    let aggregated = form::entries(headers).any(discovery::is_aggregated);
+    let found = match route {
+        Route::Health => return Ok(answer::text("ok")),
+        Route::CoreVersions | Route::Groups if aggregated => {
+            let document = discovery::aggregated(matches!(route, Route::CoreVersions));
+            return Ok(answer::with(StatusCode::OK, discovery::AGGREGATED, LiteBody::whole(document.to_string())));
+        }
+        Route::Version => Some(discovery::version()),
+        Route::CoreVersions => Some(discovery::core_versions()),
+        Route::Groups => Some(discovery::groups()),
+        Route::Group(group) => discovery::group(group),
+        Route::Resources { group, version } => discovery::resources(group, version),
+        Route::OpenApiIndex => Some(openapi::index()),
+        Route::OpenApi { group, version } => openapi::document(group, version),
+        Route::Collection { .. } | Route::Object(_) => None,
+    };
+    found.map(|document| answer::json(StatusCode::OK, &document)).ok_or_else(Failure::no_resource)
+}
+
+fn media_type(headers: &HeaderMap) -> &str {
+    let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    value.split(';').next().unwrap_or_default().trim()
+}
+
+/// Reads a JSON body; other media types are refused.
+fn decode(headers: &HeaderMap, body: &Bytes) -> Result<Value, Failure> {
+    match media_type(headers) {
+        "" | "application/json" => {}
+        _ => {
+            let message = "the body of the request was in an unknown format - accepted media types include: application/json";
+            return Err(Failure::unsupported_media_type(message));
+        }
+    }
+    // The text of the error is serde's: positions, never values.
+    serde_json::from_slice(body).map_err(|why| Failure::bad_request(format!("the object provided is unrecognized: {why}")))
+}
+
+/// Reads DeleteOptions; no body is no options.
+fn options(headers: &HeaderMap, body: &Bytes) -> Result<Value, Failure> {
+    if body.is_empty() { Ok(Value::Null) } else { decode(headers, body) }
+}

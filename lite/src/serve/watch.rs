@@ -1,0 +1,234 @@
+//! Watches: what is there, then what changes, with bookmarks between, until the deadline.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::StreamExt as _;
+use http::{Response, StatusCode};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio::time::{Sleep, sleep, sleep_until};
+
+use super::body::LiteBody;
+use super::form::Form;
+use super::query::Query;
+use super::read::{select, wait_for};
+use super::{answer, table};
+use crate::failure::Failure;
+use crate::kind::KindId;
+use crate::lite::Lite;
+use crate::selector::Selection;
+use crate::store::{Change, Event, Object, frame};
+
+/// The shortest watch without `timeoutSeconds`; the longest is twice that.
+const TIMEOUT_MIN: Duration = Duration::from_secs(1_800);
+/// No watch is longer, whatever it asks for.
+const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3_600);
+/// Bookmarks come this often, a twelfth more or less, so that watches do not move in step.
+const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
+/// The last bookmark comes this long before the deadline: where the next watch will begin.
+const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
+
+/// Where a watch begins.
+enum Start {
+    /// With everything there is, and a mark after it if so asked.
+    Everything { mark: bool },
+    /// With what comes after this moment.
+    Now,
+    /// With what came after a version.
+    After(u64),
+}
+
+/// A running watch.
+struct Watching {
+    lite: Lite,
+    kind: KindId,
+    selection: Selection,
+    form: Form,
+    include: String,
+    /// What was there when the watch began.
+    existing: VecDeque<Arc<Object>>,
+    /// Bookmark to send after that.
+    mark: Option<u64>,
+    /// What had happened between the asked version and the beginning.
+    missed: VecDeque<Arc<Event>>,
+    events: mpsc::Receiver<Arc<Event>>,
+    timers: Timers,
+}
+
+struct Timers {
+    deadline: Pin<Box<Sleep>>,
+    /// `None`: no bookmarks.
+    bookmark: Option<Pin<Box<Sleep>>>,
+    interval: Duration,
+    last_bookmark: Option<Pin<Box<Sleep>>>,
+}
+
+/// Begins a watch. A wrong query is refused as such; a version that cannot be served becomes an event, since clients
+/// in the field understand it only there.
+pub(super) async fn watch(
+    lite: &Lite,
+    kind: KindId,
+    namespace: Option<&str>,
+    query: &Query,
+    form: Form,
+) -> Result<Response<LiteBody>, Failure> {
+    query.check_options()?;
+    let version = query.exact_version()?;
+    let (selection, part) = select(kind, namespace, query)?;
+    let start = match (query.send_initial_events, version) {
+        (Some(true), _) => Start::Everything { mark: true },
+        (None, None) => Start::Everything { mark: false },
+        (Some(false), None) => Start::Now,
+        (Some(false) | None, Some(version)) => Start::After(version),
+    };
+    if let Err(failure) = wait_for(lite, version).await {
+        return Ok(refused(&failure));
+    }
+    let timers = Timers::start(query, lite.now().fraction());
+    // From reading what is there to subscribing nothing can happen: one lock over both.
+    let watching = lite.store().write(|state| {
+        let mut missed = VecDeque::new();
+        let mut existing = VecDeque::new();
+        match start {
+            Start::Everything { .. } => existing.extend(state.list(kind, &part).map(|(_, object)| object.clone())),
+            Start::Now => {}
+            Start::After(version) => {
+                let changes = state.changes_after(kind, version).map_err(|gone| {
+                    Failure::expired(format!("too old resource version: {version} ({})", gone.complete_after))
+                })?;
+                missed.extend(changes.filter(|event| part.has(&event.key)).cloned());
+            }
+        }
+        let mark = matches!(start, Start::Everything { mark: true }).then(|| state.version());
+        let events = state.subscribe(kind, part);
+        let include = query.include_object.clone();
+        Ok(Watching { lite: lite.clone(), kind, selection, form, include, existing, mark, missed, events, timers })
+    });
+    Ok(match watching {
+        Ok(watching) => {
+            let frames = futures::stream::unfold(watching, |mut watching| async {
+                let frame = watching.next().await?;
+                Some((frame, watching))
+            });
+            answer::with(StatusCode::OK, "application/json", LiteBody::watch(frames.boxed()))
+        }
+        Err(failure) => refused(&failure),
+    })
+}
+
+fn refused(failure: &Failure) -> Response<LiteBody> {
+    answer::bytes(StatusCode::OK, frame("ERROR", failure.status().to_string().as_bytes()))
+}
+
+impl Timers {
+    /// `fraction` spreads what would otherwise happen to all watches at once.
+    fn start(query: &Query, fraction: f64) -> Self {
+        let timeout = query.timeout.unwrap_or_else(|| TIMEOUT_MIN.mul_f64(1.0 + fraction)).min(TIMEOUT_MAX);
+        let interval = BOOKMARK_INTERVAL.mul_f64(1.0 + (fraction - 0.5) / 6.0);
+        let deadline = Box::pin(sleep(timeout));
+        let bookmark = query.bookmarks.then(|| Box::pin(sleep(interval)));
+        let has_last = query.bookmarks && timeout > BOOKMARK_BEFORE_END;
+        let last_bookmark = has_last.then(|| Box::pin(sleep_until(deadline.deadline() - BOOKMARK_BEFORE_END)));
+        Self { deadline, bookmark, interval, last_bookmark }
+    }
+}
+
+impl Watching {
+    /// The next line; `None` at the end.
+    async fn next(&mut self) -> Option<Bytes> {
+        while let Some(object) = self.existing.pop_front() {
+            if self.selection.matches(object.value()) {
+                return Some(self.line(Change::Added, &object));
+            }
+        }
+        if let Some(version) = self.mark.take() {
+            return Some(self.bookmark(version, true));
+        }
+        while let Some(event) = self.missed.pop_front() {
+            if let Some(line) = self.event(&event) {
+                return Some(line);
+            }
+        }
+        loop {
+            tokio::select! {
+                biased;
+                event = self.events.recv() => {
+                    if let Some(line) = self.event(&*event?) {
+                        return Some(line);
+                    }
+                }
+                () = &mut self.timers.deadline => return None,
+                () = maybe(&mut self.timers.last_bookmark) => {
+                    self.timers.last_bookmark = None;
+                    if let Some(version) = self.idle_at() {
+                        return Some(self.bookmark(version, false));
+                    }
+                }
+                () = maybe(&mut self.timers.bookmark) => {
+                    if let Some(timer) = &mut self.timers.bookmark {
+                        let next = timer.deadline() + self.timers.interval;
+                        timer.as_mut().reset(next);
+                    }
+                    if let Some(version) = self.idle_at() {
+                        return Some(self.bookmark(version, false));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The version up to which this watch has seen everything, if nothing waits for it.
+    fn idle_at(&self) -> Option<u64> {
+        let state = self.lite.store().read();
+        (self.events.is_empty() && !self.events.is_closed()).then(|| state.version())
+    }
+
+    fn event(&self, event: &Event) -> Option<Bytes> {
+        let change = event.seen_by(|object| self.selection.matches(object))?;
+        Some(match self.form {
+            Form::Whole => event.frame(change),
+            Form::Table | Form::Metadata => self.line(change, event.shown(change)),
+        })
+    }
+
+    fn line(&self, change: Change, object: &Object) -> Bytes {
+        let unix_seconds = || self.lite.now().unix.as_secs();
+        match self.form {
+            Form::Whole => frame(change.name(), &object.json()),
+            Form::Table | Form::Metadata => {
+                let shown = self.form.one(self.kind.row(), object.value(), &self.include, unix_seconds());
+                frame(change.name(), shown.to_string().as_bytes())
+            }
+        }
+    }
+
+    fn bookmark(&self, version: u64, ends_existing: bool) -> Bytes {
+        let kind = self.kind.row();
+        let version = version.to_string();
+        let (name, api_version) = match self.form {
+            Form::Whole => (kind.kind, kind.api_version()),
+            Form::Metadata => ("PartialObjectMetadata", "meta.k8s.io/v1".to_owned()),
+            Form::Table => {
+                let table = table::of(kind, std::iter::empty::<&Value>(), &version, "None", 0);
+                return frame("BOOKMARK", table.to_string().as_bytes());
+            }
+        };
+        let mut object = json!({"kind": name, "apiVersion": api_version, "metadata": {"resourceVersion": version}});
+        if ends_existing {
+            object["metadata"]["annotations"] = json!({"k8s.io/initial-events-end": "true"});
+        }
+        frame("BOOKMARK", object.to_string().as_bytes())
+    }
+}
+
+/// Ends when the timer does; without a timer, never.
+async fn maybe(timer: &mut Option<Pin<Box<Sleep>>>) {
+    match timer {
+        Some(timer) => timer.as_mut().await,
+        None => std::future::pending().await,
+    }
+}

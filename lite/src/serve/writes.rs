@@ -1,0 +1,110 @@
+//! Requests that change something: what they say becomes terms and a target for `write`.
+
+use bytes::Bytes;
+use http::{Response, StatusCode};
+use serde_json::{Value, json};
+
+use super::body::LiteBody;
+use super::form::Form;
+use super::query::{self, Query};
+use super::read::{select, show};
+use super::answer;
+use crate::failure::Failure;
+use crate::kind::KindId;
+use crate::lite::Lite;
+use crate::patch::Patch;
+use crate::store::Key;
+use crate::write::{self, Deleted, Edit, Preconditions, Target, Terms};
+
+fn terms(lite: &Lite, query: &Query) -> Terms {
+    Terms { dry_run: query.dry_run, validation: query.validation, moment: lite.now() }
+}
+
+pub(super) fn create(
+    lite: &Lite,
+    kind: KindId,
+    namespace: Option<&str>,
+    query: &Query,
+    form: Form,
+    object: &Value,
+) -> Result<Response<LiteBody>, Failure> {
+    if kind.row().namespaced() && namespace.is_none() {
+        return Err(Failure::method_not_allowed());
+    }
+    let key = Key { namespace: namespace.unwrap_or_default().to_owned(), name: String::new() };
+    let target = Target { kind, key, subresource: None };
+    let terms = terms(lite, query);
+    let written = lite.store().write(|state| write::create(state, &target, object.clone(), &terms))?;
+    Ok(answer::warn(show(lite, &target, &written.object, query, form, StatusCode::CREATED), &written.warnings))
+}
+
+pub(super) fn replace(lite: &Lite, target: &Target, query: &Query, form: Form, object: Value) -> Result<Response<LiteBody>, Failure> {
+    edit(lite, target, query, form, &Edit::Replace(object))
+}
+
+pub(super) fn patch(
+    lite: &Lite,
+    target: &Target,
+    query: &Query,
+    form: Form,
+    (media_type, body): (&str, &Bytes),
+) -> Result<Response<LiteBody>, Failure> {
+    edit(lite, target, query, form, &Edit::Patch(Patch::parse(media_type, body)?))
+}
+
+fn edit(lite: &Lite, target: &Target, query: &Query, form: Form, edit: &Edit) -> Result<Response<LiteBody>, Failure> {
+    let terms = terms(lite, query);
+    let written = lite.store().write(|state| write::edit(state, target, edit, &terms))?;
+    Ok(answer::warn(show(lite, target, &written.object, query, form, StatusCode::OK), &written.warnings))
+}
+
+/// Whether the query or the options of a deletion ask for a dry run.
+fn is_dry(query: &Query, options: &Value) -> Result<bool, Failure> {
+    let mut dry = query.dry_run;
+    for value in options["dryRun"].as_array().into_iter().flatten() {
+        dry |= query::dry_run(value.as_str().unwrap_or("?"))?;
+    }
+    Ok(dry)
+}
+
+pub(super) fn delete(lite: &Lite, target: &Target, query: &Query, options: &Value) -> Result<Response<LiteBody>, Failure> {
+    let terms = Terms { dry_run: is_dry(query, options)?, ..terms(lite, query) };
+    let preconditions = Preconditions::read(options);
+    let deleted = lite.store().write(|state| write::delete(state, target, &terms, &preconditions))?;
+    Ok(match deleted {
+        Deleted::Terminating(object) => answer::bytes(StatusCode::OK, object.json()),
+        Deleted::Gone(object) => {
+            let kind = target.row();
+            let mut details = json!({"name": target.key.name, "kind": kind.plural, "uid": object.metadata("uid")});
+            if !kind.group.is_empty() {
+                details["group"] = kind.group.into();
+            }
+            let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details});
+            answer::json(StatusCode::OK, &status)
+        }
+    })
+}
+
+pub(super) fn delete_collection(
+    lite: &Lite,
+    kind: KindId,
+    namespace: Option<&str>,
+    query: &Query,
+    options: &Value,
+) -> Result<Response<LiteBody>, Failure> {
+    let row = kind.row();
+    if row.namespaced() && namespace.is_none() {
+        return Err(Failure::method_not_allowed());
+    }
+    let terms = Terms { dry_run: is_dry(query, options)?, ..terms(lite, query) };
+    let (selection, part) = select(kind, namespace, query)?;
+    let (gone, version) = lite.store().write(|state| {
+        let gone = write::delete_matching(state, kind, &part, &selection, &terms)?;
+        Ok((gone, state.version()))
+    })?;
+    let items: Vec<&Value> = gone.iter().map(|object| object.value()).collect();
+    Ok(answer::json(StatusCode::OK, &json!({
+        "kind": format!("{}List", row.kind), "apiVersion": row.api_version(),
+        "metadata": {"resourceVersion": version.to_string()}, "items": items,
+    })))
+}

@@ -1,0 +1,237 @@
+//! The objects and their recent history. One lock over all of it: a list and the watch that follows it, or a check and
+//! the write that relies on it, see the same state.
+
+mod object;
+mod ring;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::sync::{mpsc, watch};
+
+pub(crate) use self::object::{Change, Event, Key, Object, frame};
+pub(crate) use self::ring::Gone;
+use self::ring::Ring;
+use crate::kind::{KINDS, KindId};
+
+/// Changes that may wait for a slow watch; when there are more, the watch ends and its client resumes.
+const WATCH_DEPTH: usize = 1_024;
+
+/// The state behind its lock, and the version it has reached.
+pub(crate) struct Store {
+    state: Mutex<State>,
+    version: watch::Sender<u64>,
+}
+
+/// Everything a write may look at and change.
+pub(crate) struct State {
+    version: u64,
+    collections: Vec<Collection>,
+}
+
+/// All objects of one kind.
+struct Collection {
+    objects: BTreeMap<Key, Arc<Object>>,
+    ring: Ring<Arc<Event>>,
+    watchers: Vec<Watcher>,
+    /// The version of the last change of this kind.
+    changed: u64,
+}
+
+struct Watcher {
+    part: Part,
+    events: mpsc::Sender<Arc<Event>>,
+}
+
+/// The part of a kind that a list or watch can be about without looking into objects.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Part {
+    pub(crate) namespace: Option<String>,
+    pub(crate) name: Option<String>,
+}
+
+impl Part {
+    pub(crate) fn has(&self, key: &Key) -> bool {
+        self.namespace.as_ref().is_none_or(|namespace| *namespace == key.namespace)
+            && self.name.as_ref().is_none_or(|name| *name == key.name)
+    }
+}
+
+impl Store {
+    /// An empty store whose first change gets the version after `version`.
+    pub(crate) fn new(version: u64) -> Self {
+        let collection = || Collection {
+            objects: BTreeMap::new(),
+            ring: Ring::after_version(version),
+            watchers: Vec::new(),
+            changed: version,
+        };
+        let state = State { version, collections: KINDS.iter().map(|_| collection()).collect() };
+        Self { state: Mutex::new(state), version: watch::Sender::new(version) }
+    }
+
+    /// The state, for as long as the guard lives. Not held across an await.
+    pub(crate) fn read(&self) -> MutexGuard<'_, State> {
+        // A panic under the lock leaves whole objects behind: commits are the last step of a write.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs one write from check to commit.
+    pub(crate) fn write<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = self.read();
+        let done = act(&mut state);
+        let version = state.version;
+        self.version.send_if_modified(|seen| std::mem::replace(seen, version) != version);
+        done
+    }
+
+    /// Waits until the store has reached `version`.
+    pub(crate) async fn reach(&self, version: u64) {
+        let mut reached = self.version.subscribe();
+        // The sender lives as long as the store, so this ends only when the version is there.
+        drop(reached.wait_for(|reached| *reached >= version).await);
+    }
+}
+
+impl State {
+    /// The version of the last change of any kind.
+    pub(crate) fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// The version of the last change of this kind.
+    pub(crate) fn changed(&self, kind: KindId) -> u64 {
+        self.collections[kind.0].changed
+    }
+
+    pub(crate) fn get(&self, kind: KindId, key: &Key) -> Option<&Arc<Object>> {
+        self.collections[kind.0].objects.get(key)
+    }
+
+    /// The objects of a part of a kind, in the order of their keys.
+    pub(crate) fn list<'a>(&'a self, kind: KindId, part: &'a Part) -> impl Iterator<Item = (&'a Key, &'a Arc<Object>)> {
+        let first = Key { namespace: part.namespace.clone().unwrap_or_default(), name: String::new() };
+        let within = |key: &Key| part.namespace.as_ref().is_none_or(|namespace| *namespace == key.namespace);
+        let objects = self.collections[kind.0].objects.range(first..);
+        objects.take_while(move |(key, _)| within(key)).filter(|(key, _)| part.has(key))
+    }
+
+    /// Whether a namespace holds any object of any kind.
+    pub(crate) fn holds_any(&self, namespace: &str) -> bool {
+        let part = Part { namespace: Some(namespace.to_owned()), name: None };
+        let found = KindId::all().any(|(kind, row)| row.namespaced() && self.list(kind, &part).next().is_some());
+        found
+    }
+
+    /// Stores an object under the next version and tells the watches.
+    pub(crate) fn put(&mut self, kind: KindId, key: Key, value: Value, at: Duration) -> Arc<Object> {
+        self.version += 1;
+        let object = Arc::new(Object::new(value, self.version));
+        let previous = self.collections[kind.0].objects.insert(key.clone(), object.clone());
+        let change = if previous.is_some() { Change::Modified } else { Change::Added };
+        self.tell(kind, Event::new(key, change, object.clone(), previous), at);
+        object
+    }
+
+    /// Removes an object and tells the watches its last state under the next version.
+    pub(crate) fn remove(&mut self, kind: KindId, key: &Key, at: Duration) -> Option<Arc<Object>> {
+        let previous = self.collections[kind.0].objects.remove(key)?;
+        self.version += 1;
+        let last = Arc::new(Object::new(previous.value().clone(), self.version));
+        self.tell(kind, Event::new(key.clone(), Change::Deleted, last.clone(), Some(previous)), at);
+        Some(last)
+    }
+
+    fn tell(&mut self, kind: KindId, event: Event, at: Duration) {
+        let collection = &mut self.collections[kind.0];
+        let event = Arc::new(event);
+        collection.changed = event.version();
+        collection.ring.push(at, event.version(), event.clone());
+        // A full channel is a slow watch: dropping the sender ends it after what it already has.
+        collection.watchers.retain(|watcher| {
+            if watcher.part.has(&event.key) {
+                watcher.events.try_send(event.clone()).is_ok()
+            } else {
+                !watcher.events.is_closed()
+            }
+        });
+    }
+
+    /// Every change after `version`, in order.
+    pub(crate) fn changes_after(&self, kind: KindId, version: u64) -> Result<impl Iterator<Item = &Arc<Event>>, Gone> {
+        self.collections[kind.0].ring.after(version)
+    }
+
+    /// From now on the changes of a part of a kind, until the receiver is too far behind.
+    pub(crate) fn subscribe(&mut self, kind: KindId, part: Part) -> mpsc::Receiver<Arc<Event>> {
+        let (events, receiver) = mpsc::channel(WATCH_DEPTH);
+        let watchers = &mut self.collections[kind.0].watchers;
+        watchers.retain(|watcher| !watcher.events.is_closed());
+        watchers.push(Watcher { part, events });
+        receiver
+    }
+
+    /// Ends every watch after what it already has.
+    pub(crate) fn close_watches(&mut self) {
+        self.collections.iter_mut().for_each(|collection| collection.watchers.clear());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const SERVICES: KindId = KindId(1);
+
+    fn key(namespace: &str, name: &str) -> Key {
+        Key { namespace: namespace.into(), name: name.into() }
+    }
+
+    #[test]
+    fn versions_rise_over_all_kinds() {
+        let store = Store::new(100);
+        store.write(|state| {
+            assert_eq!(state.put(KindId(0), key("", "a"), json!({}), Duration::ZERO).version(), 101);
+            assert_eq!(state.put(SERVICES, key("a", "b"), json!({}), Duration::ZERO).version(), 102);
+            assert_eq!(state.remove(SERVICES, &key("a", "b"), Duration::ZERO).map(|last| last.version()), Some(103));
+            assert_eq!((state.changed(KindId(0)), state.changed(SERVICES)), (101, 103));
+        });
+    }
+
+    #[test]
+    fn lists_are_in_order_and_of_one_namespace() {
+        let store = Store::new(1);
+        store.write(|state| {
+            for (namespace, name) in [("b", "x"), ("a", "z"), ("a", "y"), ("ab", "w")] {
+                state.put(SERVICES, key(namespace, name), json!({}), Duration::ZERO);
+            }
+            let names = |part: Part| state.list(SERVICES, &part).map(|(key, _)| key.name.clone()).collect::<String>();
+            assert_eq!(names(Part::default()), "yzwx");
+            assert_eq!(names(Part { namespace: Some("a".into()), name: None }), "yz");
+            assert_eq!(names(Part { namespace: Some("a".into()), name: Some("z".into()) }), "z");
+        });
+    }
+
+    #[test]
+    fn a_watch_that_does_not_read_is_ended() {
+        let store = Store::new(1);
+        let (mut slow, other) = store.write(|state| {
+            let slow = state.subscribe(SERVICES, Part::default());
+            (slow, state.subscribe(SERVICES, Part { namespace: Some("other".into()), name: None }))
+        });
+        for nth in 0..=WATCH_DEPTH {
+            store.write(|state| state.put(SERVICES, key("a", &nth.to_string()), json!({}), Duration::ZERO));
+        }
+        let mut got = 0;
+        while slow.try_recv().is_ok() {
+            got += 1;
+        }
+        assert_eq!(got, WATCH_DEPTH);
+        assert!(slow.is_closed());
+        assert!(!other.is_closed());
+    }
+}

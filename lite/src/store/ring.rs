@@ -1,0 +1,138 @@
+//! The recent changes of one kind: enough of them that a client which was away for 75 s can go on.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// Entries kept at least, however old they are.
+const CAPACITY_MIN: usize = 100;
+/// Entries kept at most, however young they are.
+const CAPACITY_MAX: usize = 102_400;
+/// An entry younger than this is kept if the upper bound allows: a bookmark's interval and some more.
+const FRESH: Duration = Duration::from_secs(75);
+
+/// A bounded history that grows and shrinks with the rate of changes.
+pub(crate) struct Ring<T> {
+    entries: VecDeque<Entry<T>>,
+    capacity: usize,
+    /// Everything after this version is in the ring.
+    complete_after: u64,
+}
+
+struct Entry<T> {
+    at: Duration,
+    version: u64,
+    item: T,
+}
+
+/// The asked version has left the history.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Gone {
+    /// The oldest version from which a watch can go on.
+    pub(crate) complete_after: u64,
+}
+
+impl<T> Ring<T> {
+    /// An empty history of everything after `version`.
+    pub(crate) fn after_version(version: u64) -> Self {
+        Self { entries: VecDeque::new(), capacity: CAPACITY_MIN, complete_after: version }
+    }
+
+    /// Adds a change that happened at `at`. Versions must rise.
+    pub(crate) fn push(&mut self, at: Duration, version: u64, item: T) {
+        self.resize(at);
+        while self.entries.len() >= self.capacity {
+            self.evict();
+        }
+        self.entries.push_back(Entry { at, version, item });
+    }
+
+    /// Every change after `version`, in order.
+    pub(crate) fn after(&self, version: u64) -> Result<impl Iterator<Item = &T>, Gone> {
+        if version < self.complete_after {
+            return Err(Gone { complete_after: self.complete_after });
+        }
+        let first = self.entries.partition_point(|entry| entry.version <= version);
+        Ok(self.entries.range(first..).map(|entry| &entry.item))
+    }
+
+    fn evict(&mut self) {
+        // One less than the oldest entry left, so that resuming at the version before it still works.
+        self.entries.pop_front();
+        if let Some(oldest) = self.entries.front() {
+            self.complete_after = oldest.version - 1;
+        }
+    }
+
+    fn resize(&mut self, now: Duration) {
+        if self.entries.len() < self.capacity {
+            return;
+        }
+        let age = |entry: Option<&Entry<T>>| entry.map_or(Duration::ZERO, |entry| now.saturating_sub(entry.at));
+        if age(self.entries.front()) < FRESH {
+            self.capacity = (self.capacity * 2).min(CAPACITY_MAX);
+        } else if age(self.entries.get(self.entries.len() - self.capacity / 4)) > FRESH {
+            self.capacity = (self.capacity / 2).max(CAPACITY_MIN);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A ring of `count` changes, one each `step`, numbered from 11.
+    fn ring(count: u64, step: Duration) -> Ring<u64> {
+        let mut ring = Ring::after_version(10);
+        for nth in 0..count {
+            ring.push(step * u32::try_from(nth).unwrap(), 11 + nth, 11 + nth);
+        }
+        ring
+    }
+
+    #[track_caller]
+    fn check(ring: &Ring<u64>, version: u64, expected: Result<usize, u64>) {
+        let found = ring.after(version).map(Iterator::count).map_err(|gone| gone.complete_after);
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn an_empty_ring_knows_only_the_version_it_began_at() {
+        check(&ring(0, FRESH), 10, Ok(0));
+        check(&ring(0, FRESH), 9, Err(10));
+    }
+
+    #[test]
+    fn resuming_gives_what_came_after() {
+        check(&ring(5, FRESH), 10, Ok(5));
+        check(&ring(5, FRESH), 13, Ok(2));
+        check(&ring(5, FRESH), 15, Ok(0));
+        check(&ring(5, FRESH), 9, Err(10));
+    }
+
+    #[test]
+    fn old_entries_leave_at_the_lower_bound() {
+        let slow = ring(150, Duration::from_secs(60));
+        assert_eq!(slow.entries.len(), 100);
+        check(&slow, 60, Ok(100));
+        check(&slow, 59, Err(60));
+    }
+
+    #[test]
+    fn young_entries_stay_up_to_the_upper_bound() {
+        let busy = ring(5_000, Duration::from_millis(1));
+        assert_eq!(busy.entries.len(), 5_000);
+        let flood = ring(110_000, Duration::ZERO);
+        assert_eq!(flood.entries.len(), CAPACITY_MAX);
+        check(&flood, 10, Err(11 + 110_000 - 102_400 - 1));
+    }
+
+    #[test]
+    fn the_ring_shrinks_when_it_is_quiet() {
+        let mut ring = ring(6_400, Duration::from_millis(1));
+        assert_eq!(ring.capacity, 6_400);
+        for nth in 0..20_u32 {
+            ring.push(FRESH * (nth + 10), 20_000 + u64::from(nth), 0);
+        }
+        assert_eq!(ring.entries.len(), 3_200);
+    }
+}

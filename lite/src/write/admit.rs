@@ -1,0 +1,115 @@
+//! What every object from outside goes through first: it is of the right kind, its fields fit, nulls are gone.
+
+use serde_json::{Map, Value};
+
+use super::Target;
+use crate::failure::Failure;
+use crate::kind::Kind;
+use crate::kind::schema;
+
+/// What becomes of fields that a kind does not have (`fieldValidation`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Validation {
+    Ignore,
+    /// They are dropped, and the answer says so. The real server's default as well.
+    #[default]
+    Warn,
+    Strict,
+}
+
+/// Texts for `Warning` headers.
+pub(crate) type Warnings = Vec<String>;
+
+/// Warnings of one answer; the rest is dropped.
+const WARNINGS_MAX: usize = 16;
+
+/// Checks the shape of an object and drops from it what its kind does not have.
+pub(super) fn fit(kind: &Kind, object: &mut Value, validation: Validation) -> Result<Warnings, Failure> {
+    check_kind(kind, object)?;
+    drop_nulls(object);
+    let found = schema::misfits(kind.kind, object);
+    if let Some(why) = found.mistyped {
+        let message = format!("{} in version \"{}\" cannot be handled as a {}: {why}", kind.kind, kind.version, kind.kind);
+        return Err(Failure::bad_request(message));
+    }
+    let texts: Vec<String> = found.unknown.iter().map(|path| format!("unknown field \"{path}\"")).collect();
+    if validation == Validation::Strict && !texts.is_empty() {
+        let message = format!(
+            "{} in version \"{}\" cannot be handled as a {}: strict decoding error: {}",
+            kind.kind,
+            kind.version,
+            kind.kind,
+            texts.join(", ")
+        );
+        return Err(Failure::bad_request(message));
+    }
+    schema::prune(kind.kind, object);
+    object["apiVersion"] = kind.api_version().into();
+    object["kind"] = kind.kind.into();
+    if object["metadata"].is_null() {
+        object["metadata"] = Value::Object(Map::new());
+    }
+    if let Some(metadata) = object["metadata"].as_object_mut() {
+        // Who owns which field is the business of server-side apply, which this server does not have.
+        metadata.remove("managedFields");
+        metadata.remove("selfLink");
+    }
+    let warn = validation == Validation::Warn;
+    Ok(texts.into_iter().filter(|_| warn).take(WARNINGS_MAX).collect())
+}
+
+fn check_kind(kind: &Kind, object: &Value) -> Result<(), Failure> {
+    if !object.is_object() {
+        return Err(Failure::bad_request("couldn't get version/kind; json parse error: the body is not an object"));
+    }
+    let expected = kind.api_version();
+    match object["apiVersion"].as_str() {
+        Some(given) if !given.is_empty() && given != expected => {
+            let message = format!("the API version in the data ({given}) does not match the expected API version ({expected})");
+            return Err(Failure::bad_request(message));
+        }
+        _ => {}
+    }
+    match object["kind"].as_str() {
+        Some(given) if !given.is_empty() && given != kind.kind => {
+            let message = format!("the kind in the data ({given}) does not match the expected kind ({})", kind.kind);
+            Err(Failure::bad_request(message))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Checks that an object names the namespace and the name that it was sent to, and fills them in.
+pub(super) fn check_place(target: &Target, object: &mut Value) -> Result<(), Failure> {
+    let key = &target.key;
+    let metadata = &mut object["metadata"];
+    let namespace = metadata["namespace"].as_str().unwrap_or_default();
+    if !namespace.is_empty() && namespace != key.namespace {
+        let message = "the namespace of the provided object does not match the namespace sent on the request";
+        return Err(Failure::bad_request(message));
+    }
+    let name = metadata["name"].as_str().unwrap_or_default();
+    if !key.name.is_empty() && name != key.name && !name.is_empty() {
+        let message = format!("the name of the object ({name}) does not match the name on the URL ({})", key.name);
+        return Err(Failure::bad_request(message));
+    }
+    if !key.name.is_empty() {
+        metadata["name"] = key.name.clone().into();
+    }
+    if target.row().namespaced() {
+        metadata["namespace"] = key.namespace.clone().into();
+    }
+    Ok(())
+}
+
+/// A null says "absent", as in a Go decoder; elements of lists keep their places.
+fn drop_nulls(value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            map.retain(|_, value| !value.is_null());
+            map.values_mut().for_each(drop_nulls);
+        }
+        Value::Array(list) => list.iter_mut().for_each(drop_nulls),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}

@@ -1,0 +1,83 @@
+//! Creation: a name, the system's fields, and a place that exists.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::{Target, Terms, Written, admit};
+use crate::clock::Moment;
+use crate::failure::Failure;
+use crate::kind::{Kind, Subresource};
+use crate::rules;
+use crate::store::{Key, Object, State};
+
+/// Letters of a generated suffix: no vowels, and nothing that looks like another.
+const SUFFIX_LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+const SUFFIX_LENGTH: usize = 5;
+/// A generated name is at most this long before its suffix.
+const GENERATED_BASE_MAX_BYTES: usize = 63 - SUFFIX_LENGTH;
+
+/// Creates an object. The target's name is empty; the object brings its own.
+pub(crate) fn create(state: &mut State, target: &Target, mut object: Value, terms: &Terms) -> Result<Written, Failure> {
+    let kind = target.row();
+    let warnings = admit::fit(kind, &mut object, terms.validation)?;
+    admit::check_place(target, &mut object)?;
+    stamp(kind, &mut object, &terms.moment)?;
+    let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    let key = Key { namespace: target.key.namespace.clone(), name };
+    if kind.namespaced() {
+        super::namespace::check_open(state, kind, &key)?;
+    }
+    rules::fill_in(kind, &mut object, None, state.version());
+    rules::check(kind, &object, None)?;
+    if state.get(target.kind, &key).is_some() {
+        return Err(Failure::already_exists(kind, &key.name));
+    }
+    let object = if terms.dry_run {
+        Arc::new(Object::unstored(object))
+    } else {
+        state.put(target.kind, key, object, terms.moment.since_start)
+    };
+    Ok(Written { object, warnings })
+}
+
+/// Sets what only the server sets, and clears what the client may not.
+fn stamp(kind: &Kind, object: &mut Value, moment: &Moment) -> Result<(), Failure> {
+    if kind.has(Subresource::Status) {
+        object.as_object_mut().and_then(|object| object.remove("status"));
+    }
+    let Some(metadata) = object["metadata"].as_object_mut() else {
+        return Err(Failure::bad_request("metadata must be an object"));
+    };
+    if metadata.get("resourceVersion").and_then(Value::as_str).is_some_and(|version| !version.is_empty()) {
+        return Err(Failure::bad_request("resourceVersion should not be set on objects to be created"));
+    }
+    let text = |field: &str| metadata.get(field).and_then(Value::as_str).unwrap_or_default();
+    let generated = (text("name").is_empty() && !text("generateName").is_empty()).then(|| generate(text("generateName"), moment));
+    for field in ["resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"] {
+        metadata.remove(field);
+    }
+    if let Some(name) = generated {
+        metadata.insert("name".into(), name.into());
+    }
+    metadata.insert("uid".into(), moment.uid().into());
+    metadata.insert("creationTimestamp".into(), moment.timestamp().into());
+    if kind.generation {
+        metadata.insert("generation".into(), 1.into());
+    }
+    Ok(())
+}
+
+fn generate(base: &str, moment: &Moment) -> String {
+    let mut name: String = base.chars().scan(0, |bytes, letter| {
+        *bytes += letter.len_utf8();
+        (*bytes <= GENERATED_BASE_MAX_BYTES).then_some(letter)
+    }).collect();
+    let mut draw = moment.draw;
+    for _ in 0..SUFFIX_LENGTH {
+        let nth = draw % SUFFIX_LETTERS.len() as u128;
+        name.push(char::from(SUFFIX_LETTERS[usize::try_from(nth).unwrap_or_default()]));
+        draw /= SUFFIX_LETTERS.len() as u128;
+    }
+    name
+}

@@ -1,0 +1,116 @@
+//! Deletion, at once or when the last finalizer is gone.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::{Target, Terms, is_held, namespace};
+use crate::failure::Failure;
+use crate::kind::KindId;
+use crate::selector::Selection;
+use crate::store::{Key, Object, Part, State};
+
+/// What must hold for a deletion to happen.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Preconditions {
+    pub(crate) uid: Option<String>,
+    pub(crate) version: Option<String>,
+}
+
+impl Preconditions {
+    /// Reads the `preconditions` of DeleteOptions.
+    pub(crate) fn read(options: &Value) -> Self {
+        let text = |field: &str| options["preconditions"][field].as_str().map(str::to_owned);
+        Self { uid: text("uid"), version: text("resourceVersion") }
+    }
+
+    fn check(&self, target: &Target, object: &Object) -> Result<(), Failure> {
+        let fails = |what: &str, wanted: &str, found: &str| {
+            let why = format!("Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}");
+            Err(Failure::conflict(target.row(), &target.key.name, &why))
+        };
+        match (&self.uid, &self.version) {
+            (Some(uid), _) if uid != object.metadata("uid") => fails("UID", uid, object.metadata("uid")),
+            (_, Some(version)) if version != object.metadata("resourceVersion") => {
+                fails("ResourceVersion", version, object.metadata("resourceVersion"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What a deletion has done.
+pub(crate) enum Deleted {
+    /// The object is gone; this was its last state.
+    Gone(Arc<Object>),
+    /// Finalizers hold it, or what is in it does.
+    Terminating(Arc<Object>),
+}
+
+/// Deletes an object, or marks it if something holds it.
+pub(crate) fn delete(state: &mut State, target: &Target, terms: &Terms, preconditions: &Preconditions) -> Result<Deleted, Failure> {
+    let kind = target.row();
+    let object = state.get(target.kind, &target.key).cloned().ok_or_else(|| Failure::not_found(kind, &target.key.name))?;
+    preconditions.check(target, &object)?;
+    namespace::check_deletable(target)?;
+    let is_namespace = target.kind == namespace::NAMESPACES;
+    let held = is_held(object.value());
+    if terms.dry_run {
+        return Ok(if held || is_namespace { Deleted::Terminating(object) } else { Deleted::Gone(object) });
+    }
+    let at = terms.moment.since_start;
+    if is_namespace {
+        let marked = mark(state, target, object, terms);
+        namespace::empty(state, &target.key.name, terms);
+        return Ok(Deleted::Terminating(marked));
+    }
+    if held {
+        return Ok(Deleted::Terminating(mark(state, target, object, terms)));
+    }
+    Ok(match remove(state, target.kind, &target.key, at) {
+        Some(last) => Deleted::Gone(last),
+        None => Deleted::Gone(object),
+    })
+}
+
+fn mark(state: &mut State, target: &Target, object: Arc<Object>, terms: &Terms) -> Arc<Object> {
+    if !object.metadata("deletionTimestamp").is_empty() {
+        return object;
+    }
+    let mut marked = object.value().clone();
+    marked["metadata"]["deletionTimestamp"] = terms.moment.timestamp().into();
+    marked["metadata"]["deletionGracePeriodSeconds"] = 0.into();
+    if target.row().generation {
+        let generation = marked["metadata"]["generation"].as_i64().unwrap_or_default() + 1;
+        marked["metadata"]["generation"] = generation.into();
+    }
+    crate::rules::fill_in(target.row(), &mut marked, Some(object.value()), state.version());
+    state.put(target.kind, target.key.clone(), marked, terms.moment.since_start)
+}
+
+/// Removes an object, and its namespace with it if that was waiting for this.
+pub(super) fn remove(state: &mut State, kind: KindId, key: &Key, at: Duration) -> Option<Arc<Object>> {
+    let last = state.remove(kind, key, at)?;
+    if kind.row().namespaced() {
+        namespace::close_if_empty(state, &key.namespace, at);
+    }
+    Some(last)
+}
+
+/// Deletes every object of a part that the selection matches; gives them as they were.
+pub(crate) fn delete_matching(
+    state: &mut State,
+    kind: KindId,
+    part: &Part,
+    selection: &Selection,
+    terms: &Terms,
+) -> Result<Vec<Arc<Object>>, Failure> {
+    let found = state.list(kind, part).filter(|(_, object)| selection.matches(object.value()));
+    let found: Vec<(Key, Arc<Object>)> = found.map(|(key, object)| (key.clone(), object.clone())).collect();
+    for (key, _) in &found {
+        let target = Target { kind, key: key.clone(), subresource: None };
+        delete(state, &target, terms, &Preconditions::default())?;
+    }
+    Ok(found.into_iter().map(|(_, object)| object).collect())
+}

@@ -1,0 +1,54 @@
+//! Writes: each takes the state it holds the lock of, checks everything, and commits last.
+
+mod admit;
+mod create;
+mod delete;
+mod namespace;
+mod update;
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+pub(crate) use self::admit::{Validation, Warnings};
+pub(crate) use self::create::create;
+pub(crate) use self::delete::{Deleted, Preconditions, delete, delete_matching};
+pub(crate) use self::namespace::BUILT_IN as BUILT_IN_NAMESPACES;
+pub(crate) use self::update::{Edit, edit};
+use crate::clock::Moment;
+use crate::kind::{Kind, KindId, Subresource};
+use crate::store::{Key, Object};
+
+/// The object that a request is about.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    pub(crate) kind: KindId,
+    pub(crate) key: Key,
+    pub(crate) subresource: Option<Subresource>,
+}
+
+impl Target {
+    pub(crate) fn row(&self) -> &'static Kind {
+        self.kind.row()
+    }
+}
+
+/// What every write is told by its request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    /// Check everything and change nothing.
+    pub(crate) dry_run: bool,
+    pub(crate) validation: Validation,
+    pub(crate) moment: Moment,
+}
+
+/// An object after a write.
+pub(crate) struct Written {
+    pub(crate) object: Arc<Object>,
+    pub(crate) warnings: Warnings,
+}
+
+/// Whether finalizers hold an object back from being removed.
+fn is_held(object: &Value) -> bool {
+    object["metadata"]["finalizers"].as_array().is_some_and(|finalizers| !finalizers.is_empty())
+}

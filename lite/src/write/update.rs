@@ -1,0 +1,142 @@
+//! Changes of an object that exists, whole or by patch, of the object or of a part of it.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::{Target, Terms, Written, admit, is_held, namespace};
+use crate::failure::{Causes, Failure};
+use crate::kind::{Kind, Subresource};
+use crate::patch::Patch;
+use crate::rules;
+use crate::scale;
+use crate::store::{Object, State};
+
+/// How a request changes an object.
+pub(crate) enum Edit {
+    /// PUT: this is the object now.
+    Replace(Value),
+    /// PATCH.
+    Patch(Patch),
+}
+
+/// Fields of the metadata that only the server sets.
+const SYSTEM_FIELDS: &[&str] =
+    &["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "resourceVersion"];
+
+/// Changes an object. A change that leaves it equal stores nothing and tells nobody.
+pub(crate) fn edit(state: &mut State, target: &Target, edit: &Edit, terms: &Terms) -> Result<Written, Failure> {
+    let kind = target.row();
+    let old = state.get(target.kind, &target.key).cloned().ok_or_else(|| Failure::not_found(kind, &target.key.name))?;
+    let mut new = edited(target, edit, old.value())?;
+    // What is already there and what a patch brings are told apart by nobody, so a patch is checked as a whole.
+    let warnings = admit::fit(kind, &mut new, terms.validation)?;
+    admit::check_place(target, &mut new)?;
+    check_preconditions(kind, &target.key.name, &new, old.value())?;
+    keep_system_fields(&mut new, old.value());
+    new = match target.subresource {
+        Some(Subresource::Status) => with_part(old.value().clone(), "status", &new),
+        Some(Subresource::Scale) => new,
+        None if kind.has(Subresource::Status) => with_part(new, "status", old.value()),
+        None => new,
+    };
+    check_finalizers(kind, &target.key.name, &new, old.value())?;
+    rules::fill_in(kind, &mut new, Some(old.value()), state.version());
+    rules::check(kind, &new, Some(old.value()))?;
+    if new == *old.value() {
+        return Ok(Written { object: old, warnings });
+    }
+    if kind.generation && outline_differs(&new, old.value()) {
+        let generation = old.value()["metadata"]["generation"].as_i64().unwrap_or_default() + 1;
+        new["metadata"]["generation"] = generation.into();
+    }
+    let object = if terms.dry_run { Arc::new(Object::unstored(new)) } else { store(state, target, new, terms) };
+    Ok(Written { object, warnings })
+}
+
+fn edited(target: &Target, edit: &Edit, old: &Value) -> Result<Value, Failure> {
+    if target.subresource == Some(Subresource::Scale) {
+        let old_scale = scale::of(old);
+        let new_scale = match edit {
+            Edit::Replace(new) => new.clone(),
+            Edit::Patch(patch) => patch.apply("Scale", &old_scale)?,
+        };
+        return scale::applied(old, &new_scale);
+    }
+    match edit {
+        Edit::Replace(new) => Ok(new.clone()),
+        Edit::Patch(patch) => patch.apply(target.row().kind, old),
+    }
+}
+
+/// The last finalizer's removal from an object that is being deleted removes the object.
+fn store(state: &mut State, target: &Target, new: Value, terms: &Terms) -> Arc<Object> {
+    let at = terms.moment.since_start;
+    if target.kind == namespace::NAMESPACES {
+        let object = state.put(target.kind, target.key.clone(), new, at);
+        namespace::close_if_empty(state, &target.key.name, at);
+        return object;
+    }
+    let ends = new["metadata"]["deletionTimestamp"].is_string() && !is_held(&new);
+    if !ends {
+        return state.put(target.kind, target.key.clone(), new, at);
+    }
+    super::delete::remove(state, target.kind, &target.key, at).unwrap_or_else(|| Arc::new(Object::unstored(new)))
+}
+
+fn check_preconditions(kind: &Kind, name: &str, new: &Value, old: &Value) -> Result<(), Failure> {
+    let text = |object: &Value, field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
+    let version = text(new, "resourceVersion");
+    if !version.is_empty() && version != "0" && version != text(old, "resourceVersion") {
+        return Err(Failure::modified(kind, name));
+    }
+    let (uid, old_uid) = (text(new, "uid"), text(old, "uid"));
+    if !uid.is_empty() && uid != old_uid {
+        let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {old_uid}");
+        return Err(Failure::conflict(kind, name, &why));
+    }
+    Ok(())
+}
+
+fn keep_system_fields(new: &mut Value, old: &Value) {
+    for field in SYSTEM_FIELDS {
+        match &old["metadata"][field] {
+            Value::Null => drop(new["metadata"].as_object_mut().and_then(|metadata| metadata.remove(*field))),
+            value => new["metadata"][field] = value.clone(),
+        }
+    }
+}
+
+/// `object` with the part that `from` has under `key`.
+fn with_part(mut object: Value, key: &str, from: &Value) -> Value {
+    match &from[key] {
+        Value::Null => drop(object.as_object_mut().and_then(|object| object.remove(key))),
+        part => object[key] = part.clone(),
+    }
+    object
+}
+
+/// No finalizer may be added to an object that is being deleted.
+fn check_finalizers(kind: &Kind, name: &str, new: &Value, old: &Value) -> Result<(), Failure> {
+    if !old["metadata"]["deletionTimestamp"].is_string() {
+        return Ok(());
+    }
+    let of = |object: &Value| object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
+    let (new, old) = (of(new), of(old));
+    let added: Vec<&Value> = new.iter().filter(|one| !old.contains(one)).collect();
+    if added.is_empty() {
+        return Ok(());
+    }
+    let mut causes = Causes::default();
+    causes.forbidden("metadata.finalizers", "no new finalizers can be added if the object is being deleted");
+    Err(Failure::invalid(kind, name, &causes.0))
+}
+
+/// Whether anything but metadata and status differs: what a generation counts.
+fn outline_differs(new: &Value, old: &Value) -> bool {
+    let differs = |one: &Value, other: &Value| {
+        let fields = one.as_object().into_iter().flatten();
+        fields.filter(|(key, _)| !matches!(key.as_str(), "metadata" | "status")).any(|(key, value)| other[key.as_str()] != *value)
+    };
+    differs(new, old) || differs(old, new)
+}
