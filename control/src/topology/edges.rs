@@ -6,15 +6,18 @@ use tidegate_config::project::{ClassRef, EndpointSlice, Ingress, Object, Service
 
 use super::Key;
 
-/// What an object refers to.
+/// What an object refers to, each key once and in ascending order.
 #[must_use]
 pub fn references(object: &Object) -> Vec<Key> {
-    match object {
+    let mut keys = match object {
         Object::Ingress(ingress) => ingress_references(ingress),
         Object::EndpointSlice(slice) => slice_references(slice),
         Object::Service(service) => service_references(service),
         Object::IngressClass(_) | Object::Secret(_) => Vec::new(),
-    }
+    };
+    keys.sort_unstable();
+    keys.dedup();
+    keys
 }
 
 fn ingress_references(ingress: &Ingress) -> Vec<Key> {

@@ -41,10 +41,8 @@ enum Referrers {
 }
 
 impl Topology {
-    /// Replaces what an object refers to and returns what it referred to before.
-    pub fn relink(&mut self, object: &ObjectRef, mut keys: Vec<Key>) -> Box<[Key]> {
-        keys.sort_unstable();
-        keys.dedup();
+    /// Replaces what an object refers to, given as [`references`] gives it, and returns what it referred to before.
+    pub fn relink(&mut self, object: &ObjectRef, keys: Vec<Key>) -> Box<[Key]> {
         let before = self.forward.remove(object).unwrap_or_default();
         for key in before.iter().filter(|key| keys.binary_search(key).is_err()) {
             self.unlink(key, object);
@@ -167,7 +165,7 @@ mod tests {
         topology.relink(&ingress("a"), vec![host("x"), host("y")]);
         topology.relink(&ingress("b"), vec![host("x")]);
         check(&topology, &host("x"), &["a", "b"]);
-        let before = topology.relink(&ingress("a"), vec![host("z"), host("z")]);
+        let before = topology.relink(&ingress("a"), vec![host("z")]);
         assert_eq!(*before, [host("x"), host("y")]);
         check(&topology, &host("x"), &["b"]);
         check(&topology, &host("y"), &[]);

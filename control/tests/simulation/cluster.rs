@@ -1,0 +1,252 @@
+//! The API server of the simulation: the objects as they are, and the events that tell of their changes. Few names,
+//! so that objects meet, conflict and refer to each other often.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::{Arc, LazyLock};
+use std::time::Instant;
+
+use fastrand::Rng;
+use tidegate_config::finding::{Finding, Problem};
+use tidegate_config::model::{Certificate, CertificateFault, HostPattern, PathMatch};
+use tidegate_config::object::{Age, Kind, ObjectName, ObjectRef};
+use tidegate_config::project::{
+    BackendRef, ClassRef, EndpointSlice, Ingress, IngressClass, Meta, Object, PortRef, Projected, Rule, RulePath,
+    Secret, Service, ServiceKind, ServicePort, SliceEndpoint, SlicePort, TlsEntry,
+};
+use tidegate_control::{Event, Resolution, Source, World};
+
+const NAMESPACES: [&str; 2] = ["blue", "red"];
+const HOSTS: [&str; 5] = ["a.example", "b.example", "*.example", "c.test", ""];
+const PATHS: [&str; 5] = ["/", "/a", "/a/b", "/a/", "/b"];
+const NAMES: [&str; 2] = ["one.test", "two.test"];
+
+/// Certificates that cover some of the hosts each; making them anew for each seed would take most of the time.
+static CERTIFICATES: LazyLock<Vec<(Vec<u8>, Vec<u8>)>> = LazyLock::new(|| {
+    let names: [&[&str]; 3] = [&["a.example", "b.example"], &["*.example"], &["c.test"]];
+    let made = names.map(|names| {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let made = rcgen::generate_simple_self_signed(names).expect("a certificate");
+        (made.cert.pem().into_bytes(), made.signing_key.serialize_pem().into_bytes())
+    });
+    made.into()
+});
+
+#[derive(Debug, Default)]
+pub(crate) struct Cluster {
+    objects: BTreeMap<ObjectRef, (Object, Vec<Finding>, u64)>,
+    names: BTreeMap<Arc<str>, Resolution>,
+    version: u64,
+}
+
+impl Cluster {
+    /// One change, with the event that tells of it.
+    pub(crate) fn change(&mut self, die: &mut Rng, now: Instant) -> Option<Event> {
+        if die.u32(0..20) == 0 {
+            return Some(self.resolve(die));
+        }
+        let kind = *die.choice(&[Kind::Ingress, Kind::Ingress, Kind::Service, Kind::EndpointSlice, Kind::Secret, Kind::IngressClass])?;
+        let object = pick(die, kind);
+        if die.u32(0..4) == 0 {
+            self.objects.remove(&object)?;
+            self.version += 1;
+            return Some(Event::Deleted { object, resource_version: self.version.to_string().into(), received: now });
+        }
+        let (projection, findings) = make(die, &object);
+        self.put(object.clone(), projection, findings);
+        self.applied(&object, now)
+    }
+
+    /// An event that was told before.
+    pub(crate) fn repeat(&self, die: &mut Rng, now: Instant) -> Option<Event> {
+        let count = self.objects.len();
+        let object = self.objects.keys().nth(die.usize(0..count.max(1)))?;
+        self.applied(object, now)
+    }
+
+    pub(crate) fn list(&self, kind: Kind, now: Instant) -> Event {
+        let objects = self.objects.keys().filter(|object| object.kind == kind).filter_map(|o| self.projected(o));
+        Event::Listed {
+            source: Source { kind, namespace: None },
+            objects: objects.collect(),
+            resource_version: self.version.to_string().into(),
+            received: now,
+        }
+    }
+
+    pub(crate) fn put_service(&mut self, object: &ObjectRef) {
+        let ports = [ServicePort { name: "".into(), number: 80, target: None, protocol: Default::default() }];
+        let service = Service { name: object.name.clone(), kind: ServiceKind::Slices, ports: ports.into() };
+        self.put(object.clone(), Object::Service(Arc::new(service)), Vec::new());
+    }
+
+    pub(crate) fn clear(&mut self, kind: Kind) {
+        self.objects.retain(|object, _| object.kind != kind);
+    }
+
+    /// World must hold what is here and nothing else.
+    pub(crate) fn check_world(&self, world: &World, seed: u64) {
+        for kind in Kind::ALL {
+            let here: Vec<&ObjectRef> = self.objects.keys().filter(|object| object.kind == kind).collect();
+            let held: Vec<&ObjectRef> = world.names_of(kind, None).collect();
+            assert_eq!(held, here, "seed {seed}: {kind}");
+        }
+        for (object, (projection, findings, version)) in &self.objects {
+            assert_eq!(world.get(object).as_ref(), Some(projection), "seed {seed}: {object}");
+            assert_eq!(world.findings_of(object), findings, "seed {seed}: {object}");
+            let held = world.version(object).map(|version| version.resource_version.to_string());
+            assert_eq!(held, Some(version.to_string()), "seed {seed}: {object}");
+        }
+    }
+
+    fn put(&mut self, object: ObjectRef, projection: Object, findings: Vec<Finding>) {
+        self.version += 1;
+        self.objects.insert(object, (projection, findings, self.version));
+    }
+
+    fn applied(&self, object: &ObjectRef, now: Instant) -> Option<Event> {
+        Some(Event::Applied { projected: Box::new(self.projected(object)?), received: now })
+    }
+
+    fn projected(&self, object: &ObjectRef) -> Option<Projected> {
+        let (projection, findings, version) = self.objects.get(object)?;
+        let version: Arc<str> = version.to_string().into();
+        let meta = Meta { object: object.clone(), uid: "".into(), resource_version: version, generation: None };
+        Some(Projected { meta, object: Some(projection.clone()), findings: findings.clone() })
+    }
+
+    fn resolve(&mut self, die: &mut Rng) -> Event {
+        let name: Arc<str> = (*die.choice(&NAMES).expect("a name")).into();
+        let addresses = match die.u32(0..4) {
+            0 => Err("no such name".to_owned()),
+            1 => Ok([IpAddr::V4(Ipv4Addr::LOCALHOST)].into()),
+            _ => Ok([IpAddr::V4(Ipv4Addr::new(192, 0, 2, die.u8(1..3)))].into()),
+        };
+        self.names.insert(Arc::clone(&name), addresses.clone());
+        Event::Resolved { name, addresses }
+    }
+}
+
+fn pick(die: &mut Rng, kind: Kind) -> ObjectRef {
+    let namespace = if kind.namespaced() { NAMESPACES[die.usize(0..2)] } else { "" };
+    let name = match kind {
+        Kind::Ingress => format!("i{}", die.u32(0..6)),
+        Kind::IngressClass => format!("c{}", die.u32(0..2)),
+        Kind::Service => format!("b{}", die.u32(0..3)),
+        Kind::EndpointSlice => format!("b{}-{}", die.u32(0..3), die.u32(0..2)),
+        Kind::Secret => format!("s{}", die.u32(0..3)),
+    };
+    ObjectRef::new(kind, ObjectName::new(namespace, name))
+}
+
+fn make(die: &mut Rng, object: &ObjectRef) -> (Object, Vec<Finding>) {
+    let name = object.name.clone();
+    match object.kind {
+        Kind::Ingress => {
+            let problem = Problem::SettingIgnored { value: "x".to_owned(), why: "is no duration".to_owned() };
+            let finding = Finding::new(object.clone(), "metadata.annotations", problem);
+            let findings = if die.u32(0..5) == 0 { vec![finding] } else { Vec::new() };
+            (Object::Ingress(Arc::new(ingress(die, name))), findings)
+        }
+        Kind::IngressClass => {
+            let controller = if die.u32(0..4) == 0 { "other/controller" } else { "tidegate.io/ingress" };
+            let class = IngressClass { name, controller: controller.into(), is_default: die.bool() };
+            (Object::IngressClass(Arc::new(class)), Vec::new())
+        }
+        Kind::Service => (Object::Service(Arc::new(service(die, name))), Vec::new()),
+        Kind::EndpointSlice => (Object::EndpointSlice(Arc::new(slice(die, name))), Vec::new()),
+        Kind::Secret => {
+            let certificate = match die.usize(0..4) {
+                3 => Err(CertificateFault("has no tls.crt".to_owned())),
+                which => {
+                    let (chain, key) = &CERTIFICATES[which];
+                    Certificate::from_pem(name.clone(), chain, key).map(Arc::new)
+                }
+            };
+            (Object::Secret(Arc::new(Secret { name, certificate })), Vec::new())
+        }
+    }
+}
+
+fn ingress(die: &mut Rng, name: ObjectName) -> Ingress {
+    let class = match die.u32(0..8) {
+        0 => ClassRef::Annotation("tidegate".into()),
+        1 => ClassRef::Annotation("nginx".into()),
+        2 => ClassRef::Default,
+        number => ClassRef::Field(format!("c{}", number % 3).into()),
+    };
+    let rules: Vec<Rule> = (0..die.usize(0..3))
+        .map(|rule| {
+            let field = |path: usize| format!("spec.rules[{rule}].http.paths[{path}]");
+            let paths: Vec<RulePath> = (0..die.usize(0..4)).map(|path| rule_path(die, &field(path))).collect();
+            Rule { host: host(die), paths: paths.into() }
+        })
+        .collect();
+    let default_backend = (die.u32(0..4) == 0).then(|| RulePath {
+        path: PathMatch::prefix("/").expect("a path"),
+        ..rule_path(die, "spec.defaultBackend")
+    });
+    let tls: Vec<TlsEntry> = (0..die.usize(0..3))
+        .map(|entry| TlsEntry {
+            field: format!("spec.tls[{entry}]").into(),
+            hosts: (0..die.usize(0..3)).map(|_| host(die)).filter(|h| *h != HostPattern::Any).collect(),
+            secret: (die.u32(0..5) > 0).then(|| format!("s{}", die.u32(0..3)).into()),
+        })
+        .collect();
+    Ingress {
+        age: Age { created_s: die.i64(0..3), name },
+        class,
+        default_backend,
+        rules: rules.into(),
+        tls: tls.into(),
+        guards: Arc::default(),
+        filters: Arc::default(),
+        settings: Arc::default(),
+    }
+}
+
+fn host(die: &mut Rng) -> HostPattern {
+    match HOSTS[die.usize(0..HOSTS.len())] {
+        "" => HostPattern::Any,
+        text => HostPattern::parse(text).expect("a host"),
+    }
+}
+
+fn rule_path(die: &mut Rng, field: &str) -> RulePath {
+    let text = PATHS[die.usize(0..PATHS.len())];
+    let path = if die.bool() { PathMatch::exact(text) } else { PathMatch::prefix(text) };
+    let port = match die.u32(0..4) {
+        0 => PortRef::Name("web".into()),
+        1 => PortRef::Number(81),
+        _ => PortRef::Number(80),
+    };
+    let backend = BackendRef { service: format!("b{}", die.u32(0..3)).into(), port };
+    RulePath { field: field.into(), path: path.expect("a path"), backend: (die.u32(0..8) > 0).then_some(backend) }
+}
+
+fn service(die: &mut Rng, name: ObjectName) -> Service {
+    let kind = if die.u32(0..4) == 0 {
+        ServiceKind::ExternalName(NAMES[die.usize(0..2)].into())
+    } else {
+        ServiceKind::Slices
+    };
+    let port = |name: &str, number| ServicePort { name: name.into(), number, target: None, protocol: Default::default() };
+    let ports: Vec<ServicePort> = match die.u32(0..4) {
+        0 => Vec::new(),
+        1 => vec![port("web", 80)],
+        2 => vec![port("", 80)],
+        _ => vec![port("web", 81), port("api", 80)],
+    };
+    Service { name, kind, ports: ports.into() }
+}
+
+fn slice(die: &mut Rng, name: ObjectName) -> EndpointSlice {
+    let service = (die.u32(0..8) > 0).then(|| format!("b{}", die.u32(0..3)).into());
+    let ports = ["web", "", "api"].map(|name| SlicePort { name: name.into(), number: 8000 + die.u16(0..2) });
+    let endpoints = (0..die.usize(0..4)).map(|_| {
+        let loopback = die.u32(0..6) == 0;
+        let address = if loopback { Ipv4Addr::LOCALHOST } else { Ipv4Addr::new(10, 0, 0, die.u8(1..5)) };
+        SliceEndpoint { address: address.into(), ready: die.bool(), serving: die.bool(), pod: None }
+    });
+    EndpointSlice { name, service, ports: ports.into(), endpoints: endpoints.collect() }
+}

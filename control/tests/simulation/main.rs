@@ -1,0 +1,230 @@
+//! Seeded simulation of the control loop: a die plays events, repeats, deletions, batches, lost events and lists, and
+//! after each quiet point the incremental result must equal a compilation from scratch.
+//!
+//! `SIM_SEED=7` replays one seed, `SIM_SEEDS=10000` plays that many; the default is a sample that takes seconds.
+
+mod cluster;
+mod naive;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cluster::Cluster;
+use tidegate_config::model::{HostPattern, HostRoutes};
+use tidegate_config::object::{Kind, ObjectName, ObjectRef};
+use tidegate_control::options::{HostOwnership, Options, Pace};
+use tidegate_control::{Compiled, Event, Reconciler, Source, World, compile};
+
+const STEPS: usize = 300;
+
+fn options(die: &mut fastrand::Rng) -> Options {
+    let host_ownership = if die.bool() { HostOwnership::Shared } else { HostOwnership::Namespace };
+    let default_certificate = die.bool().then(|| ObjectName::new("red", "s0"));
+    // Small batches, so that related changes land in different ones.
+    let pace = Pace { batch_max: die.usize(1..6), sweep_free: 3, ..Pace::default() };
+    Options { host_ownership, default_certificate, pace, ..Options::default() }
+}
+
+struct Simulation {
+    seed: u64,
+    die: fastrand::Rng,
+    now: Instant,
+    cluster: Cluster,
+    reconciler: Reconciler,
+    /// Kinds of which an event was lost: they are listed before the next quiet point, as an informer would.
+    lost: BTreeSet<Kind>,
+    /// Events that were sent and not yet delivered.
+    pending: Vec<Event>,
+}
+
+impl Simulation {
+    #[allow(clippy::disallowed_methods, reason = "a simulation needs some instant to start from")]
+    fn new(seed: u64) -> Self {
+        let mut die = fastrand::Rng::with_seed(seed);
+        let sources = Kind::ALL.map(|kind| Source { kind, namespace: None });
+        let reconciler = Reconciler::new(options(&mut die), sources);
+        let now = Instant::now();
+        Self { seed, die, now, cluster: Cluster::default(), reconciler, lost: BTreeSet::new(), pending: Vec::new() }
+    }
+
+    fn run(mut self) {
+        for _ in 0..self.die.usize(0..20) {
+            drop(self.cluster.change(&mut self.die, self.now));
+        }
+        for kind in Kind::ALL {
+            self.list(kind);
+        }
+        self.quiet();
+        for _ in 0..STEPS {
+            self.step();
+        }
+        self.quiet();
+    }
+
+    fn step(&mut self) {
+        match self.die.u32(0..100) {
+            0..60 => {
+                let event = self.cluster.change(&mut self.die, self.now);
+                self.pending.extend(event);
+            }
+            60..65 => {
+                if let Some(event) = self.cluster.change(&mut self.die, self.now) {
+                    self.lost.extend(kind_of(&event));
+                }
+            }
+            65..70 => self.pending.extend(self.cluster.repeat(&mut self.die, self.now)),
+            70..74 => {
+                let kind = self.die.choice(Kind::ALL).unwrap_or(Kind::Ingress);
+                self.deliver();
+                self.list(kind);
+            }
+            74..76 => {
+                let kind = self.die.choice(Kind::ALL).unwrap_or(Kind::Ingress);
+                let source = Source { kind, namespace: None };
+                self.pending.push(Event::Failing { source, why: "the list was cut short".to_owned() });
+            }
+            76..80 => self.now += Duration::from_millis(self.die.u64(0..1500)),
+            80..92 => {
+                self.deliver();
+                self.reconcile_once();
+            }
+            _ => self.quiet(),
+        }
+    }
+
+    fn deliver(&mut self) {
+        for event in std::mem::take(&mut self.pending) {
+            assert_eq!(self.reconciler.observe(event, self.now), None, "seed {}", self.seed);
+        }
+    }
+
+    /// A completed list; one that is doubted is followed by the second that confirms it.
+    fn list(&mut self, kind: Kind) {
+        self.lost.remove(&kind);
+        let event = self.cluster.list(kind, self.now);
+        if self.reconciler.observe(event, self.now).is_some() {
+            let again = self.cluster.list(kind, self.now);
+            assert_eq!(self.reconciler.observe(again, self.now), None, "seed {}: a confirmed list acts", self.seed);
+        }
+    }
+
+    fn reconcile_once(&mut self) -> bool {
+        let before = pointers(self.reconciler.compiled());
+        let stepped = self.reconciler.reconcile(self.now).is_some();
+        for (host, after) in pointers(self.reconciler.compiled()) {
+            if let Some(before) = before.get(&host).filter(|before| **before == after) {
+                assert!(Arc::ptr_eq(before, &after), "seed {}: {host} did not move but was replaced", self.seed);
+            }
+        }
+        stepped
+    }
+
+    /// Everything is delivered, nothing waits any more: now incremental must equal full.
+    fn quiet(&mut self) {
+        self.deliver();
+        for kind in std::mem::take(&mut self.lost) {
+            self.list(kind);
+        }
+        while self.reconcile_once() {}
+        self.now += self.reconciler.options().pace.settle;
+        while self.reconcile_once() {}
+        assert!(!self.reconciler.busy(), "seed {}: the queue is not empty", self.seed);
+        self.check();
+    }
+
+    fn check(&self) {
+        let seed = self.seed;
+        let (world, options) = (self.reconciler.world(), self.reconciler.options());
+        self.cluster.check_world(world, seed);
+        let (live, full) = (self.reconciler.compiled(), compile(world, options));
+        assert_eq!(pointers(live), pointers(&full), "seed {seed}: hosts");
+        assert_eq!(certificates(live), certificates(&full), "seed {seed}: certificates");
+        assert_eq!(live.parts.default_certificate, full.parts.default_certificate, "seed {seed}: default certificate");
+        assert_eq!(live.findings, full.findings, "seed {seed}: findings");
+        assert_eq!(live.verdicts, full.verdicts, "seed {seed}: verdicts");
+        let backends = |compiled: &Compiled| -> BTreeMap<_, _> {
+            compiled.parts.backends.iter().map(|(key, backend)| (key.clone(), Arc::clone(backend))).collect()
+        };
+        assert_eq!(backends(live), backends(&full), "seed {seed}: backends");
+        for finding in live.all_findings() {
+            let known = world.version(&finding.object).is_some();
+            let named = options.default_certificate.as_ref() == Some(&finding.object.name);
+            assert!(known || named, "seed {seed}: a finding about nothing: {finding}");
+        }
+        naive::check(world, options, live, seed);
+    }
+}
+
+fn pointers(compiled: &Compiled) -> BTreeMap<HostPattern, Arc<HostRoutes>> {
+    compiled.parts.hosts.iter().map(|(host, routes)| (host, Arc::clone(routes))).collect()
+}
+
+fn certificates(compiled: &Compiled) -> BTreeMap<HostPattern, String> {
+    compiled.parts.certificates.iter().map(|(host, all)| (host, format!("{all:?}"))).collect()
+}
+
+fn kind_of(event: &Event) -> Option<Kind> {
+    match event {
+        Event::Applied { projected, .. } => Some(projected.meta.object.kind),
+        Event::Deleted { object, .. } => Some(object.kind),
+        Event::Listed { .. } | Event::Bookmark { .. } | Event::Failing { .. } | Event::Resolved { .. } => None,
+    }
+}
+
+#[test]
+fn incremental_equals_full() {
+    let number = |name: &str| option_env(name).and_then(|text| text.parse::<u64>().ok());
+    if let Some(seed) = number("SIM_SEED") {
+        return Simulation::new(seed).run();
+    }
+    let seeds = number("SIM_SEEDS").unwrap_or(if cfg!(debug_assertions) { 60 } else { 400 });
+    for seed in 0..seeds {
+        Simulation::new(seed).run();
+    }
+    println!("{seeds} seeds of {STEPS} events each: incremental equals full");
+}
+
+#[allow(clippy::disallowed_methods, reason = "the seed of a replay comes from the environment")]
+fn option_env(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+/// The list of a kind may be held back for ever: the loop must not start before.
+#[test]
+fn nothing_is_published_before_every_required_kind_was_listed() {
+    let mut simulation = Simulation::new(1);
+    for kind in [Kind::Ingress, Kind::Service] {
+        simulation.list(kind);
+        assert!(!simulation.reconcile_once());
+    }
+    simulation.now += Duration::from_secs(3600);
+    assert!(!simulation.reconcile_once());
+    simulation.list(Kind::EndpointSlice);
+    assert!(simulation.reconcile_once(), "the grace of the optional kinds is over");
+}
+
+#[test]
+fn a_list_that_removes_most_acts_only_when_confirmed() {
+    let mut simulation = Simulation::new(2);
+    for number in 0..8 {
+        let object = ObjectRef::new(Kind::Service, ObjectName::new("red", format!("b{number}")));
+        simulation.cluster.put_service(&object);
+    }
+    for kind in Kind::ALL {
+        simulation.list(kind);
+    }
+    simulation.quiet();
+    simulation.cluster.clear(Kind::Service);
+    let source = Source { kind: Kind::Service, namespace: None };
+    let event = simulation.cluster.list(Kind::Service, simulation.now);
+    assert_eq!(simulation.reconciler.observe(event, simulation.now), Some(source));
+    assert_eq!(services(simulation.reconciler.world()), 8);
+    let event = simulation.cluster.list(Kind::Service, simulation.now);
+    assert_eq!(simulation.reconciler.observe(event, simulation.now), None);
+    assert_eq!(services(simulation.reconciler.world()), 0);
+}
+
+fn services(world: &World) -> usize {
+    world.names_of(Kind::Service, None).count()
+}
