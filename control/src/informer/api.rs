@@ -1,0 +1,198 @@
+//! One request to the API server: its deadlines, its refusals, and its body chunk by chunk.
+
+use std::error::Error;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, ACCEPT_ENCODING, HeaderMap, HeaderValue, RETRY_AFTER};
+use http_body_util::BodyExt;
+use kube::client::Body;
+use kube::core::Request;
+use kube::core::params::{ListParams, WatchParams};
+use tidegate_config::object::Kind;
+use tokio::time::timeout;
+
+use super::failure::Failure;
+use super::wire::Status;
+use super::{Interest, Limits};
+use crate::event::Source;
+
+/// No more of a refusal's body is read than this.
+const REFUSAL_BYTES_MAX: usize = 16 << 10;
+
+/// No message about a failure has more characters than this.
+const WHY_LENGTH_MAX: usize = 240;
+
+/// The collection that an informer follows.
+#[derive(Clone)]
+pub(super) struct Api {
+    client: kube::Client,
+    request: Request,
+    interest: Interest,
+    pub(super) limits: Limits,
+}
+
+impl Api {
+    pub(super) fn new(client: kube::Client, interest: Interest, limits: Limits) -> Self {
+        let request = Request::new(collection_path(&interest.source));
+        Self { client, request, interest, limits }
+    }
+
+    pub(super) const fn source(&self) -> &Source {
+        &self.interest.source
+    }
+
+    pub(super) const fn kind(&self) -> Kind {
+        self.interest.source.kind
+    }
+
+    /// Asks for one page. Without a resourceVersion, the answer is what the cluster holds now, never an older cache's.
+    pub(super) async fn page(&self, objects: u32, token: Option<String>) -> Result<Body, Failure> {
+        let params = ListParams {
+            label_selector: self.interest.label_selector.clone(),
+            field_selector: self.interest.field_selector.clone(),
+            limit: Some(objects),
+            continue_token: token,
+            ..ListParams::default()
+        };
+        self.send(self.request.list(&params)).await
+    }
+
+    /// Starts a watch of everything after a resourceVersion.
+    pub(super) async fn watch(&self, after: &str, lasting: Duration) -> Result<Body, Failure> {
+        let params = WatchParams {
+            label_selector: self.interest.label_selector.clone(),
+            field_selector: self.interest.field_selector.clone(),
+            // Zero would ask for the server's default, which is half an hour and more.
+            timeout: Some(u32::try_from(lasting.as_secs()).unwrap_or(u32::MAX).max(1)),
+            bookmarks: true,
+            send_initial_events: false,
+        };
+        self.send(self.request.watch(&params, after)).await
+    }
+
+    async fn send(&self, request: Result<http::Request<Vec<u8>>, kube::core::request::Error>) -> Result<Body, Failure> {
+        let mut request = request.map_err(|why| Failure::Broken { why: one_line(&why) })?.map(Body::from);
+        request.headers_mut().insert(ACCEPT, HeaderValue::from_static("application/json"));
+        // A compressed watch may be held back until a block is full, and a compressed body defeats the bounds on bytes.
+        request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        let answer = timeout(self.limits.headers, self.client.send(request))
+            .await
+            .map_err(|_elapsed| Failure::NoHeaders)?
+            .map_err(|why| Failure::Broken { why: one_line(&why) })?;
+        let (head, body) = answer.into_parts();
+        if head.status.is_success() {
+            return Ok(body);
+        }
+        let status = self.refusal(body).await;
+        Err(status.into_failure(head.status.as_u16(), retry_after(&head.headers)))
+    }
+
+    /// Reads what it can of the Status that comes with a refusal; the code says enough without.
+    async fn refusal(&self, mut body: Body) -> Status {
+        let mut bytes = Vec::new();
+        let read = async {
+            while let Ok(Some(chunk)) = chunk(&mut body, self.limits.headers).await {
+                bytes.extend_from_slice(&chunk);
+                if bytes.len() > REFUSAL_BYTES_MAX {
+                    break;
+                }
+            }
+        };
+        // What came until then is enough.
+        let _in_time: bool = timeout(self.limits.headers, read).await.is_ok();
+        serde_json::from_slice(&bytes).unwrap_or_default()
+    }
+}
+
+impl Status {
+    /// The failure that an answer with this Status is.
+    pub(super) fn into_failure(self, code: u16, header: Option<Duration>) -> Failure {
+        let body = self.details.and_then(|details| details.retry_after_seconds);
+        Failure::Refused {
+            code,
+            why: cut(&self.message.unwrap_or_else(|| "no message".to_owned())),
+            retry_after: header.or(body.map(|seconds| Duration::from_secs(u64::from(seconds)))),
+        }
+    }
+}
+
+/// The next bytes of a body, or its end.
+pub(super) async fn chunk(body: &mut Body, silence_max: Duration) -> Result<Option<Bytes>, Failure> {
+    loop {
+        match timeout(silence_max, body.frame()).await {
+            Err(_elapsed) => return Err(Failure::Stalled),
+            Ok(None) => return Ok(None),
+            Ok(Some(Err(why))) => return Err(Failure::Broken { why: one_line(&why) }),
+            // Trailers mean nothing here.
+            Ok(Some(Ok(frame))) => {
+                if let Ok(chunk) = frame.into_data() {
+                    return Ok(Some(chunk));
+                }
+            }
+        }
+    }
+}
+
+/// `Retry-After` in seconds, the form that API servers send (RFC 9110, 10.2.3).
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
+}
+
+/// Every kind that Tidegate reads is served as `v1` of its group.
+fn collection_path(source: &Source) -> String {
+    let plural = source.kind.plural();
+    let version = match source.kind.group() {
+        "" => "/api/v1".to_owned(),
+        group => format!("/apis/{group}/v1"),
+    };
+    match &source.namespace {
+        Some(namespace) => format!("{version}/namespaces/{namespace}/{plural}"),
+        None => format!("{version}/{plural}"),
+    }
+}
+
+/// An error and its causes in one line; causes that the line already names are left out.
+fn one_line(error: &dyn Error) -> String {
+    let mut line = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let text = error.to_string();
+        if !line.contains(&text) {
+            line.push_str(": ");
+            line.push_str(&text);
+        }
+        cause = error.source();
+    }
+    cut(&line)
+}
+
+fn cut(text: &str) -> String {
+    text.chars().take(WHY_LENGTH_MAX).map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(kind: Kind, namespace: Option<&str>, expected: &str) {
+        assert_eq!(collection_path(&Source { kind, namespace: namespace.map(Into::into) }), expected);
+    }
+
+    #[test]
+    fn paths_of_collections() {
+        check(Kind::Secret, None, "/api/v1/secrets");
+        check(Kind::Service, Some("shop"), "/api/v1/namespaces/shop/services");
+        check(Kind::Ingress, Some("shop"), "/apis/networking.k8s.io/v1/namespaces/shop/ingresses");
+        check(Kind::IngressClass, None, "/apis/networking.k8s.io/v1/ingressclasses");
+        check(Kind::EndpointSlice, None, "/apis/discovery.k8s.io/v1/endpointslices");
+    }
+
+    #[test]
+    fn messages_are_one_short_line() {
+        let text = cut(&"a\nb".repeat(WHY_LENGTH_MAX));
+        assert_eq!(text.chars().count(), WHY_LENGTH_MAX);
+        assert!(text.starts_with("a ba b"));
+    }
+}

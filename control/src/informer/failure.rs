@@ -1,0 +1,197 @@
+//! What can go wrong with a list or a watch, and what follows from it. Pure.
+
+use std::fmt;
+use std::time::Duration;
+
+use tidegate_config::project::Unidentified;
+
+/// Why a list or a watch ended otherwise than by doing what it was asked.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The server answered with a status other than success, by HTTP or by an ERROR event.
+    Refused {
+        /// The status code.
+        code: u16,
+        /// The server's words.
+        why: String,
+        /// How long the server wants to be left alone.
+        retry_after: Option<Duration>,
+    },
+    /// The headers of the answer did not come in time.
+    NoHeaders,
+    /// The body of the answer stopped coming.
+    Stalled,
+    /// The connection could not be made, or broke.
+    Broken {
+        /// Why, from the transport.
+        why: String,
+    },
+    /// What came is no list, or no watch event.
+    Unreadable {
+        /// Why, without any of the bytes.
+        why: String,
+    },
+    /// A watch event does not say which object it is about.
+    Unidentified(Unidentified),
+    /// A page is longer than its bound.
+    PageTooLong,
+    /// A watch event is longer than its bound.
+    FrameTooLong,
+    /// A list has more pages than its bound.
+    Endless,
+    /// A watch ended at once and told nothing.
+    Short,
+}
+
+/// Why a list is made; the label `reason` of `tidegate_lists_total`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum ListReason {
+    /// Nothing is known yet.
+    Start,
+    /// The list before failed.
+    Retry,
+    /// The server no longer has what happened since the known resourceVersion (410).
+    Expired,
+    /// The server refuses to watch from the known resourceVersion for another reason.
+    Refused,
+    /// An event was lost because it could not be read.
+    Undecodable,
+    /// The control loop asked for it.
+    Asked,
+}
+
+impl ListReason {
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Start => "start",
+            Self::Retry => "retry",
+            Self::Expired => "expired",
+            Self::Refused => "refused",
+            Self::Undecodable => "undecodable",
+            Self::Asked => "asked",
+        }
+    }
+}
+
+impl Failure {
+    /// The label `reason` of the failure metrics: one of a closed list.
+    pub(super) const fn reason(&self) -> &'static str {
+        match self {
+            Self::Refused { code, .. } => status_label(*code),
+            Self::NoHeaders => "no_headers",
+            Self::Stalled => "stalled",
+            Self::Broken { .. } => "broken",
+            Self::Unreadable { .. } => "unreadable",
+            Self::Unidentified(_) => "unidentified",
+            Self::PageTooLong => "page_too_long",
+            Self::FrameTooLong => "frame_too_long",
+            Self::Endless => "endless",
+            Self::Short => "short",
+        }
+    }
+
+    /// Whether a watch that failed so has to be replaced by a list. `None` means that it can go on from the same
+    /// resourceVersion, because nothing that it would have told is lost.
+    pub(super) const fn calls_for_list(&self) -> Option<ListReason> {
+        match self {
+            Self::Refused { code, .. } => match code {
+                410 => Some(ListReason::Expired),
+                // Neither credentials nor load depend on the resourceVersion, and a list costs a loaded server more.
+                401 | 403 | 429 => None,
+                // "Too large resource version": the server has been set back to before what is known here.
+                504 => Some(ListReason::Refused),
+                500..=599 => None,
+                _ => Some(ListReason::Refused),
+            },
+            Self::Unidentified(_) | Self::Unreadable { .. } | Self::FrameTooLong => Some(ListReason::Undecodable),
+            Self::NoHeaders | Self::Stalled | Self::Broken { .. } | Self::PageTooLong | Self::Endless | Self::Short => {
+                None
+            }
+        }
+    }
+
+    /// Whether this belongs to the normal life of a watch, and is nobody's fault: its resourceVersion grew too old.
+    pub(super) const fn is_routine(&self) -> bool {
+        matches!(self, Self::Refused { code: 410, .. })
+    }
+
+    /// How long the server wants to be left alone.
+    pub(super) const fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Refused { retry_after, .. } => *retry_after,
+            Self::NoHeaders
+            | Self::Stalled
+            | Self::Broken { .. }
+            | Self::Unreadable { .. }
+            | Self::Unidentified(_)
+            | Self::PageTooLong
+            | Self::FrameTooLong
+            | Self::Endless
+            | Self::Short => None,
+        }
+    }
+}
+
+/// Codes that an API server or something before it is known to answer have a label of their own.
+const fn status_label(code: u16) -> &'static str {
+    match code {
+        400 => "status_400",
+        401 => "status_401",
+        403 => "status_403",
+        404 => "status_404",
+        410 => "status_410",
+        422 => "status_422",
+        429 => "status_429",
+        500 => "status_500",
+        502 => "status_502",
+        503 => "status_503",
+        504 => "status_504",
+        400..=499 => "status_4xx",
+        500..=599 => "status_5xx",
+        _ => "status_other",
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused { code, why, .. } => write!(f, "the API server answered {code}: {why}"),
+            Self::NoHeaders => f.write_str("no answer in time"),
+            Self::Stalled => f.write_str("the answer stopped coming"),
+            Self::Broken { why } => write!(f, "connection: {why}"),
+            Self::Unreadable { why } => write!(f, "the answer cannot be read: {why}"),
+            Self::Unidentified(why) => write!(f, "an event cannot be told to belong to any object: {why}"),
+            Self::PageTooLong => f.write_str("a page of the list is too long"),
+            Self::FrameTooLong => f.write_str("an event is too long"),
+            Self::Endless => f.write_str("the list has too many pages"),
+            Self::Short => f.write_str("the watch was ended at once"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(code: u16, list: Option<ListReason>, label: &str) {
+        let failure = Failure::Refused { code, why: String::new(), retry_after: None };
+        assert_eq!((failure.calls_for_list(), failure.reason()), (list, label));
+    }
+
+    #[test]
+    fn only_what_depends_on_the_version_calls_for_a_list() {
+        check(410, Some(ListReason::Expired), "status_410");
+        check(400, Some(ListReason::Refused), "status_400");
+        check(404, Some(ListReason::Refused), "status_404");
+        check(504, Some(ListReason::Refused), "status_504");
+        check(418, Some(ListReason::Refused), "status_4xx");
+        check(302, Some(ListReason::Refused), "status_other");
+        check(401, None, "status_401");
+        check(403, None, "status_403");
+        check(429, None, "status_429");
+        check(500, None, "status_500");
+        check(503, None, "status_503");
+        check(599, None, "status_5xx");
+    }
+}

@@ -1,0 +1,59 @@
+//! Every bound of one informer, in one place.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+/// Bounds of one informer. The default is what production uses; tests use milliseconds.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Objects asked for in one page of a list.
+    pub page_objects: u32,
+    /// Bytes of one page. A page above it is asked for again with half as many objects.
+    pub page_bytes_max: usize,
+    /// Pages of one list, against a server that continues for ever.
+    pub pages_max: u32,
+    /// Bytes of one watch event. etcd takes about 1.5 MiB an object; JSON and managed fields blow that up.
+    pub frame_bytes_max: usize,
+    /// From a request to the headers of its answer.
+    pub headers: Duration,
+    /// Silence in the body of a list.
+    pub list_stall: Duration,
+    /// What `timeoutSeconds` of each watch is drawn from. Below the 240 s after which common load balancers drop an idle
+    /// connection, and spread so that watches do not end together.
+    pub watch_timeout: RangeInclusive<Duration>,
+    /// How much longer than its `timeoutSeconds` a watch may be silent.
+    pub watch_grace: Duration,
+    /// A watch that ends sooner than this and told nothing counts as failed.
+    pub short_watch: Duration,
+    /// A watch that lived this long has settled: the back-off starts over.
+    pub settled: Duration,
+    /// The bound of the first delay after a failure.
+    pub backoff_first: Duration,
+    /// The bound of every delay after failures.
+    pub backoff_max: Duration,
+    /// The longest `Retry-After` that is honoured.
+    pub retry_after_max: Duration,
+    /// How often the same failure is reported again.
+    pub failing_again: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            page_objects: 500,
+            page_bytes_max: 64 << 20,
+            pages_max: 20_000,
+            frame_bytes_max: 16 << 20,
+            headers: Duration::from_secs(20),
+            list_stall: Duration::from_secs(30),
+            watch_timeout: Duration::from_secs(120)..=Duration::from_secs(200),
+            watch_grace: Duration::from_secs(15),
+            short_watch: Duration::from_secs(1),
+            settled: Duration::from_secs(5),
+            backoff_first: Duration::from_millis(250),
+            backoff_max: Duration::from_secs(30),
+            retry_after_max: Duration::from_secs(60),
+            failing_again: Duration::from_secs(30),
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! The list/watch loop: follows one collection of the cluster for ever and tells the control loop of every change. One
+//! loop for all kinds; it projects the objects but never looks into them.
+//!
+//! It lists, page by page, and watches from the resourceVersion of the list. A watch that ends goes on from the last
+//! resourceVersion seen on an object or a bookmark; only when the server no longer has what happened since, or an event
+//! could not be read, it lists again. Nothing that fails becomes an event that removes an object, nothing ends the
+//! loop, and everything that waits has a deadline.
+
+mod api;
+mod failure;
+mod frames;
+mod limits;
+mod list;
+mod watch;
+mod wire;
+
+use std::convert::Infallible;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Notify, mpsc};
+use tokio_util::sync::CancellationToken;
+
+pub use limits::Limits;
+
+use crate::backoff::{Backoff, share};
+use crate::clock;
+use crate::event::{Event, Source};
+use crate::source_metrics::{SourceMetrics, SourceSeries};
+use api::Api;
+use failure::{Failure, ListReason};
+use watch::{Stop, Watch};
+
+/// Which objects an informer follows.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Interest {
+    /// The kind, and the namespace if not all of them.
+    pub source: Source,
+    /// A label selector, as the API takes it.
+    pub label_selector: Option<String>,
+    /// A field selector, as the API takes it, such as `type=kubernetes.io/tls`.
+    pub field_selector: Option<String>,
+}
+
+impl Interest {
+    /// All objects of a source.
+    #[must_use]
+    pub const fn in_all_of(source: Source) -> Self {
+        Self { source, label_selector: None, field_selector: None }
+    }
+}
+
+/// Asks an informer for a list; can be cloned and kept.
+#[derive(Clone, Debug)]
+pub struct Relist(Arc<Notify>);
+
+impl Relist {
+    /// The informer lists once more: at once when it watches, else when what it does is done. Asking again before that
+    /// changes nothing.
+    pub fn ask(&self) {
+        self.0.notify_one();
+    }
+}
+
+/// Follows one collection. Clones share the handle to ask for a list, so that a supervisor can start a loop that ended
+/// by a panic again from a clone.
+#[derive(Clone)]
+pub struct Informer {
+    api: Api,
+    events: mpsc::Sender<Event>,
+    series: SourceSeries,
+    relist: Arc<Notify>,
+    chance: fastrand::Rng,
+    backoff: Backoff,
+    page_objects: u32,
+    reported: Option<Reported>,
+}
+
+/// The receiver of the events is gone.
+struct Closed;
+
+/// The failure that was last reported.
+#[derive(Clone, Copy)]
+struct Reported {
+    reason: &'static str,
+    at: Instant,
+}
+
+/// What the loop does next.
+enum Step {
+    List(ListReason),
+    WatchAfter(Arc<str>),
+}
+
+impl Informer {
+    /// An informer that has not begun. `seed` decides its delays and the lengths of its watches: give each its own.
+    #[must_use]
+    pub fn new(
+        client: kube::Client,
+        interest: Interest,
+        limits: Limits,
+        events: mpsc::Sender<Event>,
+        metrics: &SourceMetrics,
+        seed: u64,
+    ) -> Self {
+        Self {
+            series: metrics.of(&interest.source),
+            relist: Arc::new(Notify::new()),
+            chance: fastrand::Rng::with_seed(seed),
+            backoff: Backoff::new(Duration::ZERO, limits.backoff_first, limits.backoff_max),
+            page_objects: limits.page_objects.max(1),
+            reported: None,
+            api: Api::new(client, interest, limits),
+            events,
+        }
+    }
+
+    /// The handle to ask for a list.
+    #[must_use]
+    pub fn relist(&self) -> Relist {
+        Relist(Arc::clone(&self.relist))
+    }
+
+    /// Lists and watches until told to stop, or until nobody receives the events any more. The first event is a
+    /// [`Event::Listed`], unless failures come before it.
+    pub async fn run(mut self, stop: CancellationToken) {
+        // Each step can be dropped at any point: whatever it had begun is begun again from what has been told.
+        match stop.run_until_cancelled(self.follow()).await {
+            None | Some(Err(Closed)) => {}
+            Some(Ok(never)) => match never {},
+        }
+    }
+
+    async fn follow(&mut self) -> Result<Infallible, Closed> {
+        let mut step = Step::List(ListReason::Start);
+        loop {
+            step = match step {
+                Step::List(reason) => self.list(reason).await?,
+                Step::WatchAfter(version) => self.watch(version).await?,
+            };
+        }
+    }
+
+    async fn list(&mut self, reason: ListReason) -> Result<Step, Closed> {
+        let started = clock::now();
+        self.series.list_begins(reason.as_str());
+        match list::list(&self.api, self.page_objects).await {
+            Ok(list) => {
+                let received = clock::now();
+                self.series.list_done(received.saturating_duration_since(started), list.objects.len());
+                self.series.unidentified(list.unidentified);
+                let resource_version = Arc::clone(&list.resource_version);
+                let source = self.api.source().clone();
+                let listed = Event::Listed { source, objects: list.objects, resource_version, received };
+                self.send(listed).await?;
+                Ok(Step::WatchAfter(list.resource_version))
+            }
+            Err(failure) => {
+                self.series.list_failed(failure.reason());
+                if matches!(failure, Failure::PageTooLong) {
+                    self.page_objects = (self.page_objects / 2).max(1);
+                }
+                self.wait_after(&failure).await?;
+                Ok(Step::List(ListReason::Retry))
+            }
+        }
+    }
+
+    async fn watch(&mut self, version: Arc<str>) -> Result<Step, Closed> {
+        let started = clock::now();
+        let range = &self.api.limits.watch_timeout;
+        let lasting = *range.start() + share(range.end().saturating_sub(*range.start()), self.chance.u64(..));
+        let mut watch = Watch { api: &self.api, events: &self.events, series: &self.series, reached: version, told: 0 };
+        let end = tokio::select! {
+            biased;
+            () = self.relist.notified() => {
+                self.series.watch_ended("asked");
+                return Ok(Step::List(ListReason::Asked));
+            }
+            end = watch.follow(lasting) => end,
+        };
+        let Watch { reached, told, .. } = watch;
+        let lived = clock::now().saturating_duration_since(started);
+        if lived >= self.api.limits.settled {
+            self.backoff.reset();
+            self.reported = None;
+        }
+        let failure = match end {
+            Err(Stop::Closed) => return Err(Closed),
+            Err(Stop::Failed(failure)) => failure,
+            Ok(()) if told == 0 && lived < self.api.limits.short_watch => Failure::Short,
+            Ok(()) => {
+                self.series.watch_ended("over");
+                return Ok(Step::WatchAfter(reached));
+            }
+        };
+        self.series.watch_ended(failure.reason());
+        if matches!(failure, Failure::Unidentified(_)) {
+            self.series.unidentified(1);
+        }
+        self.wait_after(&failure).await?;
+        Ok(failure.calls_for_list().map_or(Step::WatchAfter(reached), Step::List))
+    }
+
+    /// Reports a failure and waits for as long as the back-off and the server want.
+    async fn wait_after(&mut self, failure: &Failure) -> Result<(), Closed> {
+        let asked = failure.retry_after().unwrap_or_default().min(self.api.limits.retry_after_max);
+        let delay = self.backoff.next(self.chance.u64(..)).max(asked);
+        let source = self.api.source();
+        if failure.is_routine() || !self.worth_reporting(failure.reason()) {
+            tracing::debug!(?source, %failure, ?delay, "list or watch failed");
+        } else {
+            tracing::warn!(?source, %failure, ?delay, "list or watch failed");
+            self.reported = Some(Reported { reason: failure.reason(), at: clock::now() });
+            self.send(Event::Failing { source: source.clone(), why: failure.to_string() }).await?;
+        }
+        tokio::time::sleep(delay).await;
+        Ok(())
+    }
+
+    /// The same failure is reported again only after a while.
+    fn worth_reporting(&self, reason: &str) -> bool {
+        self.reported.is_none_or(|last| {
+            last.reason != reason || clock::now().saturating_duration_since(last.at) >= self.api.limits.failing_again
+        })
+    }
+
+    async fn send(&self, event: Event) -> Result<(), Closed> {
+        self.events.send(event).await.map_err(|_unsent| Closed)
+    }
+}
+
+impl fmt::Debug for Informer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Informer").field("source", self.api.source()).finish_non_exhaustive()
+    }
+}

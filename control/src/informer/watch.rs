@@ -1,0 +1,131 @@
+//! One watch, from its request to its end: frames become events in the order in which they come.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tidegate_config::object::Kind;
+use tidegate_config::project::{Meta, Projected, project};
+use tokio::sync::mpsc;
+
+use super::Closed;
+use super::api::{Api, chunk};
+use super::failure::Failure;
+use super::frames::{Frames, TooLong};
+use super::wire::{BookmarkObject, Status, WatchFrame};
+use crate::clock;
+use crate::event::Event;
+use crate::source_metrics::SourceSeries;
+
+/// A watch that goes on from a resourceVersion.
+pub(super) struct Watch<'a> {
+    pub(super) api: &'a Api,
+    pub(super) events: &'a mpsc::Sender<Event>,
+    pub(super) series: &'a SourceSeries,
+    /// The resourceVersion up to which everything has been told.
+    pub(super) reached: Arc<str>,
+    /// Objects told of by this watch.
+    pub(super) told: u64,
+}
+
+/// Why a watch ended before the server closed it in the agreed way.
+pub(super) enum Stop {
+    /// Nobody listens any more.
+    Closed,
+    /// It failed.
+    Failed(Failure),
+}
+
+/// What one frame says.
+enum Told {
+    Applied(Box<Projected>),
+    Deleted(Meta),
+    /// The resourceVersion reached, unless the bookmark forgot to say.
+    Bookmark(Option<Arc<str>>),
+}
+
+impl Watch<'_> {
+    /// Tells of everything until the server closes the watch, which it does after `lasting`.
+    ///
+    /// The deadline on silence only runs while the next bytes are awaited: a control loop that is slow to take events
+    /// holds the watch up without ending it.
+    pub(super) async fn follow(&mut self, lasting: Duration) -> Result<(), Stop> {
+        let mut body = self.api.watch(&self.reached, lasting).await?;
+        let _connected = self.series.connected();
+        let silence_max = lasting + self.api.limits.watch_grace;
+        let mut frames = Frames::new(self.api.limits.frame_bytes_max);
+        while let Some(bytes) = chunk(&mut body, silence_max).await? {
+            let received = clock::now();
+            frames.push(&bytes);
+            while let Some(frame) = frames.next()? {
+                self.series.event(clock::wall());
+                self.tell(read_frame(self.api.kind(), &frame)?, received).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn tell(&mut self, told: Told, received: Instant) -> Result<(), Closed> {
+        let (event, reached) = match told {
+            Told::Applied(projected) => {
+                self.told += 1;
+                let reached = Arc::clone(&projected.meta.resource_version);
+                (Event::Applied { projected, received }, reached)
+            }
+            Told::Deleted(Meta { object, resource_version, .. }) => {
+                self.told += 1;
+                let reached = Arc::clone(&resource_version);
+                (Event::Deleted { object, resource_version, received }, reached)
+            }
+            Told::Bookmark(Some(resource_version)) => {
+                let reached = Arc::clone(&resource_version);
+                (Event::Bookmark { source: self.api.source().clone(), resource_version }, reached)
+            }
+            Told::Bookmark(None) => return Ok(()),
+        };
+        self.events.send(event).await.map_err(|_unsent| Closed)?;
+        self.reached = reached;
+        Ok(())
+    }
+}
+
+fn read_frame(kind: Kind, bytes: &[u8]) -> Result<Told, Failure> {
+    let frame: WatchFrame<'_> = serde_json::from_slice(bytes)
+        .map_err(|why| Failure::Unreadable { why: format!("no watch event at column {}", why.column()) })?;
+    let object = frame.object.get();
+    match frame.what.as_ref() {
+        "ADDED" | "MODIFIED" => {
+            project(kind, object.as_bytes()).map(|it| Told::Applied(Box::new(it))).map_err(Failure::Unidentified)
+        }
+        "DELETED" => project(kind, object.as_bytes()).map(|it| Told::Deleted(it.meta)).map_err(Failure::Unidentified),
+        "BOOKMARK" => {
+            // A bookmark carries nothing but a version, so one that is broken loses nothing.
+            let bookmark = serde_json::from_str::<BookmarkObject>(object).ok();
+            let version = bookmark.map(|bookmark| bookmark.metadata.resource_version);
+            Ok(Told::Bookmark(version.filter(|version| !version.is_empty()).map(Arc::from)))
+        }
+        "ERROR" => {
+            let status: Status = serde_json::from_str(object).unwrap_or_default();
+            let code = status.code.unwrap_or(500);
+            Err(status.into_failure(code, None))
+        }
+        _ => Err(Failure::Unreadable { why: "a watch event of an unknown type".to_owned() }),
+    }
+}
+
+impl From<Failure> for Stop {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+impl From<TooLong> for Stop {
+    fn from(TooLong: TooLong) -> Self {
+        Self::Failed(Failure::FrameTooLong)
+    }
+}
+
+impl From<Closed> for Stop {
+    fn from(Closed: Closed) -> Self {
+        Self::Closed
+    }
+}

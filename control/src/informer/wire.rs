@@ -1,0 +1,92 @@
+//! The parts of the list/watch protocol that the informer itself reads; objects stay slices of their bytes.
+//!
+//! Everything is lenient except for what would turn a strange answer into a deletion: a list must have its
+//! resourceVersion and its items.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+
+/// One page of a list (`<Kind>List`).
+#[derive(Deserialize)]
+pub(super) struct Page<'a> {
+    pub(super) metadata: PageMeta,
+    /// `null` is an empty list, as Go writes one; a body without the field is not a list.
+    #[serde(borrow, deserialize_with = "null_is_empty")]
+    pub(super) items: Vec<&'a RawValue>,
+}
+
+/// `metadata` of a list.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct PageMeta {
+    #[serde(default)]
+    pub(super) resource_version: String,
+    #[serde(default, rename = "continue")]
+    pub(super) token: Option<String>,
+}
+
+/// One line of a watch.
+#[derive(Deserialize)]
+pub(super) struct WatchFrame<'a> {
+    #[serde(borrow, rename = "type")]
+    pub(super) what: Cow<'a, str>,
+    #[serde(borrow)]
+    pub(super) object: &'a RawValue,
+}
+
+/// The object of a BOOKMARK: only its resourceVersion matters.
+#[derive(Deserialize)]
+pub(super) struct BookmarkObject {
+    pub(super) metadata: BookmarkMeta,
+}
+
+/// `metadata` of a bookmark.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct BookmarkMeta {
+    pub(super) resource_version: String,
+}
+
+/// `v1` Status: the body of a refusal and the object of an ERROR.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(super) struct Status {
+    pub(super) code: Option<u16>,
+    pub(super) message: Option<String>,
+    pub(super) details: Option<StatusDetails>,
+}
+
+/// `details` of a Status.
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct StatusDetails {
+    pub(super) retry_after_seconds: Option<u32>,
+}
+
+fn null_is_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<&'de RawValue>, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(body: &str, expected: Option<usize>) {
+        let page: Option<Page<'_>> = serde_json::from_str(body).ok();
+        assert_eq!(page.map(|page| page.items.len()), expected, "{body}");
+    }
+
+    #[test]
+    fn only_a_list_is_a_list() {
+        check(r#"{"metadata":{"resourceVersion":"1"},"items":[{},{}]}"#, Some(2));
+        check(r#"{"metadata":{"resourceVersion":"1"},"items":[]}"#, Some(0));
+        check(r#"{"metadata":{"resourceVersion":"1"},"items":null}"#, Some(0));
+        check(r#"{"metadata":{"resourceVersion":"1"}}"#, None);
+        check(r#"{"kind":"Status","metadata":{},"status":"Failure"}"#, None);
+        check(r#"{"metadata":{"resourceVersion":"1"},"items":[{},{"#, None);
+        check("<html>", None);
+    }
+}

@@ -1,0 +1,151 @@
+//! What can be measured of lists and watches. Every series has the labels `kind` and `namespace`; the latter is empty,
+//! which Prometheus treats as absent, for a watch of all namespaces.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use prometheus::{
+    Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
+    Registry,
+};
+
+use crate::event::Source;
+
+const SOURCE: [&str; 2] = ["kind", "namespace"];
+const SOURCE_AND_REASON: [&str; 3] = ["kind", "namespace", "reason"];
+
+/// The families, registered once.
+#[derive(Clone, Debug)]
+pub struct SourceMetrics {
+    connected: IntGaugeVec,
+    last_event: GaugeVec,
+    lists: IntCounterVec,
+    list_failures: IntCounterVec,
+    list_duration: HistogramVec,
+    listed: IntGaugeVec,
+    watch_restarts: IntCounterVec,
+    unidentified: IntCounterVec,
+}
+
+/// The series of one source.
+#[derive(Clone, Debug)]
+pub(crate) struct SourceSeries {
+    labels: [String; 2],
+    connected: IntGauge,
+    last_event: Gauge,
+    lists: IntCounterVec,
+    list_failures: IntCounterVec,
+    list_duration: Histogram,
+    listed: IntGauge,
+    watch_restarts: IntCounterVec,
+    unidentified: IntCounter,
+}
+
+impl SourceMetrics {
+    /// Registers the families.
+    ///
+    /// # Errors
+    /// When a family of one of these names is already registered.
+    pub fn register(registry: &Registry) -> prometheus::Result<Self> {
+        let gauge = |name: &str, text: &str| IntGaugeVec::new(Opts::new(name, text), &SOURCE);
+        let counter = |name: &str, text: &str, labels: &[&str]| IntCounterVec::new(Opts::new(name, text), labels);
+        let duration = HistogramOpts::new("tidegate_list_duration_seconds", "How long complete lists took.")
+            .buckets(vec![0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0]);
+        let metrics = Self {
+            connected: gauge("tidegate_watch_connected", "Watches that are open now: 0 or 1.")?,
+            last_event: GaugeVec::new(
+                Opts::new(
+                    "tidegate_watch_last_event_timestamp_seconds",
+                    "When the last watch event or bookmark came, in seconds since the epoch.",
+                ),
+                &SOURCE,
+            )?,
+            lists: counter("tidegate_lists_total", "Lists begun, by why.", &SOURCE_AND_REASON)?,
+            list_failures: counter("tidegate_list_failures_total", "Lists that failed, by how.", &SOURCE_AND_REASON)?,
+            list_duration: HistogramVec::new(duration, &SOURCE)?,
+            listed: gauge("tidegate_listed_objects", "Objects in the last complete list.")?,
+            watch_restarts: counter(
+                "tidegate_watch_restarts_total",
+                "Watches that ended, by how.",
+                &SOURCE_AND_REASON,
+            )?,
+            unidentified: counter(
+                "tidegate_unidentified_objects_total",
+                "Objects of lists and watches that do not say which object they are.",
+                &SOURCE,
+            )?,
+        };
+        registry.register(Box::new(metrics.connected.clone()))?;
+        registry.register(Box::new(metrics.last_event.clone()))?;
+        registry.register(Box::new(metrics.lists.clone()))?;
+        registry.register(Box::new(metrics.list_failures.clone()))?;
+        registry.register(Box::new(metrics.list_duration.clone()))?;
+        registry.register(Box::new(metrics.listed.clone()))?;
+        registry.register(Box::new(metrics.watch_restarts.clone()))?;
+        registry.register(Box::new(metrics.unidentified.clone()))?;
+        Ok(metrics)
+    }
+
+    pub(crate) fn of(&self, source: &Source) -> SourceSeries {
+        let namespace = source.namespace.as_deref().unwrap_or_default();
+        let labels = [source.kind.as_str(), namespace];
+        SourceSeries {
+            labels: labels.map(str::to_owned),
+            connected: self.connected.with_label_values(&labels),
+            last_event: self.last_event.with_label_values(&labels),
+            lists: self.lists.clone(),
+            list_failures: self.list_failures.clone(),
+            list_duration: self.list_duration.with_label_values(&labels),
+            listed: self.listed.with_label_values(&labels),
+            watch_restarts: self.watch_restarts.clone(),
+            unidentified: self.unidentified.with_label_values(&labels),
+        }
+    }
+}
+
+impl SourceSeries {
+    /// A watch is open for as long as the returned value lives.
+    pub(crate) fn connected(&self) -> Connected {
+        self.connected.inc();
+        Connected(self.connected.clone())
+    }
+
+    pub(crate) fn event(&self, wall: SystemTime) {
+        self.last_event.set(wall.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64());
+    }
+
+    pub(crate) fn list_begins(&self, reason: &str) {
+        self.count(&self.lists, reason);
+    }
+
+    pub(crate) fn list_failed(&self, reason: &str) {
+        self.count(&self.list_failures, reason);
+    }
+
+    pub(crate) fn list_done(&self, took: Duration, objects: usize) {
+        self.list_duration.observe(took.as_secs_f64());
+        self.listed.set(i64::try_from(objects).unwrap_or(i64::MAX));
+    }
+
+    pub(crate) fn watch_ended(&self, reason: &str) {
+        self.count(&self.watch_restarts, reason);
+    }
+
+    pub(crate) fn unidentified(&self, objects: u64) {
+        self.unidentified.inc_by(objects);
+    }
+
+    fn count(&self, family: &IntCounterVec, reason: &str) {
+        let [kind, namespace] = &self.labels;
+        family.with_label_values(&[kind.as_str(), namespace, reason]).inc();
+    }
+}
+
+/// Counts an open watch; dropped with it, however it ends.
+#[derive(Debug)]
+pub(crate) struct Connected(IntGauge);
+
+impl Drop for Connected {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
