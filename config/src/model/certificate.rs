@@ -56,7 +56,8 @@ impl Certificate {
         let digest = digest(chain, key);
         let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(chain)
             .collect::<Result<_, _>>()
-            .or_else(|error| fault(format_args!("tls.crt is not PEM: {error}")))?;
+            // The parser's words quote lines, and a key may have been put here by mistake.
+            .or_else(|_| fault("tls.crt is not PEM"))?;
         let Some(leaf) = chain.first() else { return fault("tls.crt holds no certificate") };
         let (names, not_after_s) = describe(leaf)?;
         let key = PrivateKeyDer::from_pem_slice(key).or_else(|_| fault("tls.key holds no private key in PEM"))?;
