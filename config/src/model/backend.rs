@@ -2,7 +2,7 @@
 //! with the transport to reach it).
 
 use std::fmt;
-use std::hash::{BuildHasher, Hash, Hasher};
+use std::hash::BuildHasher;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -58,9 +58,8 @@ impl Endpoint {
     /// An endpoint with the identity that its address and pod give it.
     #[must_use]
     pub fn new(address: SocketAddr, pod: Option<Arc<str>>) -> Self {
-        let mut hasher = foldhash::quality::FixedState::with_seed(0).build_hasher();
-        (address, &pod).hash(&mut hasher);
-        Self { id: EndpointId(hasher.finish()), address, pod }
+        let id = EndpointId(foldhash::quality::FixedState::with_seed(0).hash_one((address, &pod)));
+        Self { id, address, pod }
     }
 }
 
