@@ -47,14 +47,22 @@ fn misread<'a, T: Deserialize<'a>>(raw: &'a RawValue, field: &str, error: &serde
     let value = value.as_ref().zip(path.as_ref()).and_then(|(value, path)| at(value, path));
     let below = path.map(|path| path.to_string()).filter(|path| path != ".").unwrap_or_default();
     let dot = if below.is_empty() || below.starts_with('[') { "" } else { "." };
-    let text = error.to_string();
-    let why = match text.rsplit_once(", expected ") {
-        Some((_, expected)) => {
-            format!("is not {}", expected.split_once(" at line ").map_or(expected, |(kind, _)| kind))
-        }
-        None => format!("cannot be read: {}", printable(&text)),
-    };
+    let why = in_words(&error.to_string());
     Misread { field: format!("{field}{dot}{below}"), value: value.map_or_else(|| written(raw), shown), why }
+}
+
+/// The part of a parser's message that says what it expected. The part that quotes the value is left out: the value is
+/// told beside it.
+fn in_words(message: &str) -> String {
+    let Some((_, expected)) = message.rsplit_once(", expected ") else {
+        return format!("cannot be read ({})", printable(message));
+    };
+    match expected.split_once(" at line ").map_or(expected, |(expected, _)| expected) {
+        "a sequence" => "is not a list".to_owned(),
+        "a map" => "is not an object".to_owned(),
+        "i64" => "is not a whole number".to_owned(),
+        expected => format!("is not {expected}"),
+    }
 }
 
 fn at<'v>(value: &'v Value, path: &Path) -> Option<&'v Value> {

@@ -19,6 +19,8 @@ const RULES_MAX: usize = 4096;
 const PATHS_MAX: usize = 16_384;
 /// Bytes of one path.
 const PATH_BYTES_MAX: usize = 4096;
+/// What is said of a longer one.
+const PATH_TOO_LONG: &str = "is longer than 4096 bytes";
 /// Entries of `spec.tls` that are read of one Ingress, and hosts that are read of one entry.
 const TLS_MAX: usize = 4096;
 
@@ -252,15 +254,15 @@ impl Reader<'_> {
         let text = json.path.as_deref().filter(|text| !text.is_empty()).unwrap_or("/");
         let kind = json.path_type.as_deref().unwrap_or_default();
         let path = match kind {
-            _ if text.len() > PATH_BYTES_MAX => Err("is longer than 4096 bytes"),
+            _ if text.len() > PATH_BYTES_MAX => Err(PATH_TOO_LONG),
             "Exact" => PathMatch::exact(text),
             "Prefix" | "ImplementationSpecific" => PathMatch::prefix(text),
+            "" => {
+                self.found.dropped(&format!("{field}.pathType"), text, "has no path type, which the API requires");
+                return None;
+            }
             _ => {
-                let why = if kind.is_empty() {
-                    "is missing, which the API requires"
-                } else {
-                    "is none of Exact, Prefix and ImplementationSpecific"
-                };
+                let why = "is none of Exact, Prefix and ImplementationSpecific";
                 self.found.dropped(&format!("{field}.pathType"), kind, why);
                 return None;
             }
@@ -286,7 +288,8 @@ impl Reader<'_> {
             value,
             why: why.to_owned(),
         };
-        let json: BackendJson<'_> = read(raw, field)?;
+        let json: BackendJson<'_> =
+            read(raw, field).map_err(|misread| Misread { value: format!("{:?}", misread.value), ..misread })?;
         if let Some(resource) = json.resource {
             return Err(fault("resource", written(resource), "is a resource, and only Services can be backends"));
         }

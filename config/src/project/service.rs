@@ -81,12 +81,17 @@ pub(super) fn project(source: &Source<'_>, found: &mut Found) -> Result<Service,
 /// A name that cannot be resolved leaves the Service without endpoints: nobody makes slices for this type. What looks
 /// like an IPv4 address passes the API server's checks and would be asked of DNS as a name, which finds nothing.
 fn external_name(text: &str, found: &mut Found) -> ServiceKind {
+    const FIELD: &str = "spec.externalName";
+    if text.is_empty() {
+        found.unusable(FIELD, "a Service of type ExternalName", "needs a name");
+        return ServiceKind::Slices;
+    }
     match HostPattern::parse(text.strip_suffix('.').unwrap_or(text)) {
         Ok(HostPattern::Exact(name)) => return ServiceKind::ExternalName(name),
         Ok(HostPattern::Wildcard(..) | HostPattern::Any) => {
-            found.unusable("spec.externalName", text, "is a wildcard, not a DNS name");
+            found.unusable(FIELD, text, "is a wildcard, not a DNS name");
         }
-        Err(why) => found.unusable("spec.externalName", text, why),
+        Err(why) => found.unusable(FIELD, text, why),
     }
     ServiceKind::Slices
 }

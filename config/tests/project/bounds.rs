@@ -1,0 +1,91 @@
+//! Whose bytes are whose, how much is read of one object, and what equal parts share.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tidegate_config::object::Kind;
+use tidegate_config::project::{Ingress, Object, PortRef, Unidentified, project};
+
+use crate::manifest::projected;
+
+#[track_caller]
+fn check_unidentified(text: &str, want: Unidentified) {
+    assert_eq!(project(Kind::Secret, text.as_bytes()).map(|it| it.meta).unwrap_err(), want, "{text}");
+    assert!(!want.to_string().contains("hunter2"));
+}
+
+#[test]
+fn bytes_that_name_no_object_belong_to_nobody() {
+    check_unidentified("", Unidentified::NotJson { line: 1, column: 0 });
+    check_unidentified("{", Unidentified::NotJson { line: 1, column: 1 });
+    check_unidentified("\"hunter2\"", Unidentified::NotJson { line: 1, column: 9 });
+    check_unidentified("{}", Unidentified::NoMetadata);
+    check_unidentified(r#"{"metadata":null}"#, Unidentified::NoMetadata);
+    check_unidentified(r#"{"metadata":"hunter2"}"#, Unidentified::NoMetadata);
+    check_unidentified(r#"{"metadata":{"resourceVersion":"1"}}"#, Unidentified::NoName);
+    check_unidentified(r#"{"metadata":{"name":"","resourceVersion":"1"}}"#, Unidentified::NoName);
+    check_unidentified(r#"{"metadata":{"name":["hunter2"],"resourceVersion":"1"}}"#, Unidentified::NoName);
+    check_unidentified(r#"{"metadata":{"name":"a"}}"#, Unidentified::NoVersion);
+    check_unidentified(r#"{"metadata":{"name":"a","resourceVersion":7}}"#, Unidentified::NoVersion);
+    check_unidentified(r#"{"metadata":{"name":"a","namespace":{},"resourceVersion":"1"}}"#, Unidentified::NoMetadata);
+}
+
+#[test]
+fn the_namespace_of_a_cluster_scoped_object_is_empty() {
+    let json = json!({"metadata": {"name": "tidegate", "namespace": "stray", "uid": "u-1", "resourceVersion": "5"}});
+    let meta = projected(Kind::IngressClass, &json).meta;
+    assert_eq!(meta.object.to_string(), "IngressClass tidegate");
+    assert_eq!((&*meta.uid, &*meta.resource_version, meta.generation), ("u-1", "5", None));
+}
+
+fn ingress(spec: &Value) -> (Arc<Ingress>, Vec<String>) {
+    let json = json!({"metadata": {"name": "web", "namespace": "shop", "resourceVersion": "1"}, "spec": spec});
+    let projected = projected(Kind::Ingress, &json);
+    let findings = projected.findings.iter().map(ToString::to_string).collect();
+    let Some(Object::Ingress(ingress)) = projected.object else { panic!("no Ingress") };
+    (ingress, findings)
+}
+
+fn path(text: &str, service: &str) -> Value {
+    json!({"path": text, "pathType": "Prefix", "backend": {"service": {"name": service, "port": {"number": 80}}}})
+}
+
+#[test]
+fn more_rules_than_the_limit_are_told_and_left_out() {
+    let rules: Vec<Value> = (0..4100).map(|number| json!({"host": format!("h{number}.example")})).collect();
+    let (ingress, findings) = ingress(&json!({"rules": rules}));
+    assert_eq!(ingress.rules.len(), 4096);
+    assert_eq!(
+        findings,
+        [r#"Ingress shop/web: spec.rules[4096]: "4 more entries" go beyond the limit of 4096, so it is dropped"#]
+    );
+}
+
+#[test]
+fn an_object_that_is_wrong_everywhere_has_a_bounded_number_of_findings() {
+    let rules: Vec<Value> = (0..1000).map(|_| json!({"host": "not a host"})).collect();
+    let (ingress, findings) = ingress(&json!({"rules": rules}));
+    assert_eq!((ingress.rules.len(), findings.len()), (0, 257));
+    assert!(findings[256].contains("744 more findings"), "{}", findings[256]);
+}
+
+#[test]
+fn a_path_that_is_too_long_is_dropped() {
+    let longest = format!("/{}", "a".repeat(4095));
+    let paths = [path(&longest, "web"), path(&format!("{longest}a"), "web")];
+    let (ingress, findings) = ingress(&json!({"rules": [{"http": {"paths": paths}}]}));
+    assert_eq!((ingress.rules[0].paths.len(), findings.len()), (1, 1));
+    assert!(findings[0].ends_with("…\" is longer than 4096 bytes, so it is dropped"), "{}", findings[0]);
+}
+
+#[test]
+fn equal_parts_are_kept_once() {
+    let spec = json!({"rules": [{"http": {"paths": [path("/a", "web"), path("/b", "web")]}}]});
+    let ((one, _), (two, _)) = (ingress(&spec), ingress(&spec));
+    assert!(Arc::ptr_eq(&one.settings, &two.settings));
+    assert!(Arc::ptr_eq(&one.guards, &two.guards));
+    assert!(Arc::ptr_eq(&one.filters, &two.filters));
+    let backends: Vec<_> = one.rules[0].paths.iter().map(|path| path.backend.as_ref().unwrap()).collect();
+    assert_eq!(backends[0].port, PortRef::Number(80));
+    assert!(Arc::ptr_eq(&backends[0].service, &backends[1].service));
+}

@@ -1,0 +1,10 @@
+//! What projections make of manifests: goldens, what must not matter to them, and input that nobody would write.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
+
+mod bounds;
+mod golden;
+mod manifest;
+mod mutation;
+mod render;
+mod secret;
+mod unrelated;

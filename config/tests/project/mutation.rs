@@ -1,0 +1,119 @@
+//! Input that nobody would write: whatever the bytes, `project` answers, and it answers the same again.
+
+use std::sync::LazyLock;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::Index;
+use serde_json::{Value, json};
+use tidegate_config::object::Kind;
+use tidegate_config::project::{Projected, project};
+
+use crate::manifest;
+
+static MANIFESTS: LazyLock<Vec<(Kind, Value)>> =
+    LazyLock::new(|| manifest::all().into_iter().map(|manifest| (manifest.kind, manifest.json)).collect());
+
+/// Findings that one object may have.
+const FINDINGS_MAX: usize = 257;
+
+#[track_caller]
+fn check(kind: Kind, bytes: &[u8]) -> Result<(), TestCaseError> {
+    let Ok(Projected { meta, object, findings }) = project(kind, bytes) else { return Ok(()) };
+    prop_assert_eq!(meta.object.kind, kind);
+    prop_assert!(!meta.object.name.name.is_empty() && !meta.resource_version.is_empty());
+    prop_assert!(object.is_some() || !findings.is_empty(), "an object that cannot be read has a finding");
+    prop_assert!(object.as_ref().is_none_or(|object| *object.name() == meta.object.name));
+    prop_assert!(findings.len() <= FINDINGS_MAX);
+    for finding in &findings {
+        prop_assert_eq!(&finding.object, &meta.object);
+        prop_assert!(finding.to_string().len() < 4096, "{}", finding);
+    }
+    let again = project(kind, bytes).map_err(|error| TestCaseError::fail(error.to_string()))?;
+    prop_assert_eq!(object, again.object);
+    prop_assert_eq!(findings, again.findings);
+    Ok(())
+}
+
+/// Every place in a value, as JSON pointers.
+fn pointers(value: &Value, at: &str, out: &mut Vec<String>) {
+    out.push(at.to_owned());
+    match value {
+        Value::Object(fields) => {
+            for (key, value) in fields {
+                pointers(value, &format!("{at}/{}", key.replace('~', "~0").replace('/', "~1")), out);
+            }
+        }
+        Value::Array(items) => {
+            for (number, value) in items.iter().enumerate() {
+                pointers(value, &format!("{at}/{number}"), out);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+fn replacement() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        Just(Value::Null),
+        Just(json!([])),
+        Just(json!({})),
+        Just(json!([null, {}, [], "", 0])),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        (0i64..70_000).prop_map(Value::from),
+        any::<String>().prop_map(Value::from),
+        "[*./{}%a-z0-9:,_-]{0,300}".prop_map(Value::from),
+        "[0-9]{0,30}(ms|s|m|h|k|g)?[0-9]{0,30}(ms|s|m|h|k|g)?".prop_map(Value::from),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn bytes_that_are_flipped(which in any::<Index>(), flips in vec((any::<Index>(), any::<u8>()), 1..6)) {
+        let (kind, json) = which.get(&MANIFESTS);
+        let mut bytes = json.to_string().into_bytes();
+        for (place, byte) in flips {
+            let place = place.index(bytes.len());
+            bytes[place] = byte;
+        }
+        check(*kind, &bytes)?;
+    }
+
+    #[test]
+    fn values_that_are_replaced(which in any::<Index>(), edits in vec((any::<Index>(), replacement()), 1..4)) {
+        let (kind, json) = which.get(&MANIFESTS);
+        let mut json = json.clone();
+        for (place, value) in edits {
+            let mut places = Vec::new();
+            pointers(&json, "", &mut places);
+            if let Some(old) = json.pointer_mut(&places[place.index(places.len())]) {
+                *old = value;
+            }
+        }
+        check(*kind, json.to_string().as_bytes())?;
+    }
+
+    #[test]
+    fn bytes_that_are_cut(which in any::<Index>(), length in any::<Index>()) {
+        let (kind, json) = which.get(&MANIFESTS);
+        let bytes = json.to_string().into_bytes();
+        check(*kind, &bytes[..length.index(bytes.len())])?;
+    }
+}
+
+#[test]
+fn deep_nesting_is_no_danger() {
+    for (kind, _) in &*MANIFESTS {
+        for depth in [100, 1000, 100_000] {
+            let deep = format!("{}1{}", "[".repeat(depth), "]".repeat(depth));
+            let text = format!(
+                r#"{{"metadata":{{"name":"a","resourceVersion":"1"}},"spec":{deep},"status":{deep},"data":{deep},"endpoints":{deep}}}"#
+            );
+            check(*kind, text.as_bytes()).unwrap();
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Projections as text that can be reviewed: one line for each thing that routing reads, then the findings.
+
+use std::fmt::{Debug, Write};
+
+use tidegate_config::model::Settings;
+use tidegate_config::project::{
+    BackendRef, ClassRef, EndpointSlice, Ingress, IngressClass, Object, PortRef, Projected, RulePath, Secret, Service,
+    ServiceKind,
+};
+
+/// The whole outcome.
+pub(crate) fn render(projected: &Projected) -> String {
+    let mut out = String::new();
+    match &projected.object {
+        None => out.push_str("unreadable\n"),
+        Some(Object::Ingress(it)) => ingress(&mut out, it),
+        Some(Object::IngressClass(it)) => ingress_class(&mut out, it),
+        Some(Object::Service(it)) => service(&mut out, it),
+        Some(Object::EndpointSlice(it)) => slice(&mut out, it),
+        Some(Object::Secret(it)) => secret(&mut out, it),
+    }
+    for finding in &projected.findings {
+        line(&mut out, format_args!("{:?}: {}: {}", finding.problem.severity(), finding.field, finding.problem));
+    }
+    out
+}
+
+fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
+    writeln!(out, "{text}").unwrap();
+}
+
+fn ingress(out: &mut String, it: &Ingress) {
+    let created = if it.age.created_s == i64::MAX { "never".to_owned() } else { it.age.created_s.to_string() };
+    line(out, format_args!("ingress {} created {created}", it.age.name));
+    match &it.class {
+        ClassRef::Field(class) => line(out, format_args!("class {class:?} by field")),
+        ClassRef::Annotation(class) => line(out, format_args!("class {class:?} by annotation")),
+        ClassRef::Default => line(out, format_args!("class by default")),
+    }
+    for rule in &it.rules {
+        line(out, format_args!("host {}", rule.host));
+        rule.paths.iter().for_each(|path| rule_path(out, path));
+    }
+    it.default_backend.iter().for_each(|path| rule_path(out, path));
+    for entry in &it.tls {
+        line(out, format_args!("tls {:?} by {:?} ({})", entry.hosts, entry.secret, entry.field));
+    }
+    it.guards.iter().for_each(|guard| line(out, format_args!("guard {guard:?}")));
+    it.filters.iter().for_each(|filter| line(out, format_args!("filter {filter:?}")));
+    settings(out, &it.settings);
+}
+
+fn rule_path(out: &mut String, path: &RulePath) {
+    let backend = match &path.backend {
+        Some(BackendRef { service, port: PortRef::Name(name) }) => format!("{service}:{name:?}"),
+        Some(BackendRef { service, port: PortRef::Number(number) }) => format!("{service}:{number}"),
+        None => "503".to_owned(),
+    };
+    line(out, format_args!("  {} -> {backend} ({})", path.path, path.field));
+}
+
+fn settings(out: &mut String, it: &Settings) {
+    fn set<T: Debug>(out: &mut String, name: &str, value: Option<T>) {
+        if let Some(value) = value {
+            line(out, format_args!("setting {name} {value:?}"));
+        }
+    }
+    set(out, "connect_timeout", it.connect_timeout);
+    set(out, "read_timeout", it.read_timeout);
+    set(out, "write_timeout", it.write_timeout);
+    set(out, "request_timeout", it.request_timeout);
+    set(out, "tunnel_idle_timeout", it.tunnel_idle_timeout);
+    set(out, "body_bytes_max", it.body_bytes_max);
+    set(out, "tries_max", it.tries_max);
+    set(out, "balance", it.balance);
+}
+
+fn ingress_class(out: &mut String, it: &IngressClass) {
+    let default = if it.is_default { ", the default" } else { "" };
+    line(out, format_args!("class {} of {}{default}", it.name, it.controller));
+}
+
+fn service(out: &mut String, it: &Service) {
+    match &it.kind {
+        ServiceKind::Slices => line(out, format_args!("service {} by slices", it.name)),
+        ServiceKind::ExternalName(name) => line(out, format_args!("service {} is {name}", it.name)),
+    }
+    for port in &it.ports {
+        line(out, format_args!("port {:?} {} to {:?} {:?}", port.name, port.number, port.target, port.protocol));
+    }
+}
+
+fn slice(out: &mut String, it: &EndpointSlice) {
+    line(out, format_args!("slice {} of {:?}", it.name, it.service));
+    it.ports.iter().for_each(|port| line(out, format_args!("port {:?} {}", port.name, port.number)));
+    for endpoint in &it.endpoints {
+        let ready = if endpoint.ready { "ready" } else { "not ready" };
+        let serving = if endpoint.serving { "serving" } else { "not serving" };
+        line(out, format_args!("endpoint {} {ready}, {serving}, pod {:?}", endpoint.address, endpoint.pod));
+    }
+}
+
+fn secret(out: &mut String, it: &Secret) {
+    match &it.certificate {
+        Ok(certificate) => line(out, format_args!("secret {}: {certificate:?}", it.name)),
+        Err(fault) => line(out, format_args!("secret {}: {fault}", it.name)),
+    }
+}

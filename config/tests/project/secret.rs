@@ -1,0 +1,118 @@
+//! Certificates of Secrets: which are usable, for which names, and that no key gets into a message.
+
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use rcgen::{CertificateParams, KeyPair, date_time_ymd};
+use serde_json::{Value, json};
+use tidegate_config::model::{Certificate, CertificateFault};
+use tidegate_config::object::Kind;
+use tidegate_config::project::{Object, Projected};
+
+use crate::manifest::projected;
+
+/// An RSA key, which the crypto provider of the tests can use but not make.
+const RSA_KEY: &str = include_str!("rsa_test_key.pem");
+
+fn ecdsa() -> KeyPair {
+    KeyPair::generate().unwrap()
+}
+
+fn signed(key: &KeyPair, names: &[&str]) -> String {
+    let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+    let mut params = CertificateParams::new(names).unwrap();
+    params.not_after = date_time_ymd(2030, 1, 2);
+    params.self_signed(key).unwrap().pem()
+}
+
+fn secret(chain: &str, key: &str) -> Value {
+    json!({
+        "type": "kubernetes.io/tls",
+        "metadata": {"namespace": "shop", "name": "shop-tls", "resourceVersion": "1"},
+        "data": {"tls.crt": STANDARD.encode(chain), "tls.key": STANDARD.encode(key)},
+    })
+}
+
+#[track_caller]
+fn certificate(projected: &Projected) -> &Result<Arc<Certificate>, CertificateFault> {
+    assert_eq!(projected.findings, [], "a Secret has no findings of its own");
+    let Some(Object::Secret(secret)) = &projected.object else { panic!("no Secret") };
+    &secret.certificate
+}
+
+#[track_caller]
+fn check_usable(key: &KeyPair, names: &[&str], want: &str) {
+    let projected = projected(Kind::Secret, &secret(&signed(key, names), &key.serialize_pem()));
+    let certificate = certificate(&projected).as_ref().unwrap();
+    assert_eq!(format!("{certificate:?}"), want);
+    assert_eq!(certificate.not_after_s, 1_893_542_400);
+}
+
+#[test]
+fn ecdsa_and_rsa_certificates_are_for_their_names() {
+    check_usable(&ecdsa(), &["shop.example"], "Certificate(shop/shop-tls for [shop.example])");
+    let rsa = KeyPair::from_pem(RSA_KEY).unwrap();
+    check_usable(
+        &rsa,
+        &["*.Shop.example", "shop.example"],
+        "Certificate(shop/shop-tls for [*.shop.example, shop.example])",
+    );
+}
+
+/// The longest line of a key's PEM: what must not be found anywhere.
+fn material(key: &str) -> &str {
+    key.lines().max_by_key(|line| line.len()).unwrap()
+}
+
+#[track_caller]
+fn check_fault(secret: &Value, key: &str, want: &str) {
+    let projected = projected(Kind::Secret, secret);
+    let fault = certificate(&projected).as_ref().unwrap_err();
+    assert!(fault.0.starts_with(want), "{fault}");
+    let shown = format!("{projected:?}{fault}");
+    assert!(!shown.contains(material(key)), "{shown}");
+    // A parser that quotes bytes as numbers leaks them as well.
+    let as_numbers = format!("{:?}", &material(key).as_bytes()[..8]);
+    assert!(!shown.contains(as_numbers.trim_matches(['[', ']'])), "{shown}");
+}
+
+#[test]
+fn what_cannot_be_used_says_why_and_shows_no_key() {
+    let (key, other) = (ecdsa(), ecdsa());
+    let (pem, chain) = (key.serialize_pem(), signed(&key, &["shop.example"]));
+    check_fault(&secret(&chain, &other.serialize_pem()), &other.serialize_pem(), "certificate and key cannot be used");
+    check_fault(&secret(&pem, &chain), &pem, "tls.crt holds no certificate");
+    check_fault(&secret(&chain, "hello"), &pem, "tls.key holds no private key");
+    check_fault(&secret("", ""), &pem, "tls.crt holds no certificate");
+    check_fault(&secret(&format!("{chain}{}", pem.replace('\n', " ")), &pem), &pem, "tls.crt is not PEM");
+    check_fault(&secret(&pem.replace('\n', " "), &pem), &pem, "tls.crt is not PEM");
+    check_fault(&secret(&format!("-----BEGIN {}", material(&pem)), &pem), &pem, "tls.crt is not PEM");
+    check_fault(&secret(&chain, &pem.replace('\n', " ")), &pem, "tls.key holds no private key");
+    check_fault(&secret(&"x".repeat(300_000), &pem), &pem, "tls.crt or tls.key is larger");
+    let mut undecoded = secret(&chain, &pem);
+    undecoded["data"]["tls.key"] = json!(pem);
+    check_fault(&undecoded, &pem, "tls.key is not base64");
+    undecoded["data"]["tls.key"] = json!([pem]);
+    check_fault(&undecoded, &pem, "tls.key is not base64");
+    undecoded["data"] = json!(pem);
+    check_fault(&undecoded, &pem, "data cannot be read");
+}
+
+#[test]
+fn a_renewed_certificate_is_news_and_a_rewritten_one_is_not() {
+    let key = ecdsa();
+    let (before, renewed) = (signed(&key, &["shop.example"]), signed(&key, &["shop.example", "www.shop.example"]));
+    let object = |chain: &str| projected(Kind::Secret, &secret(chain, &key.serialize_pem())).object;
+    assert_eq!(object(&before), object(&before));
+    assert_ne!(object(&before), object(&renewed));
+}
+
+#[test]
+fn the_type_of_a_secret_makes_no_difference() {
+    let key = ecdsa();
+    let mut opaque = secret(&signed(&key, &["shop.example"]), &key.serialize_pem());
+    opaque["type"] = json!("Opaque");
+    opaque["data"]["ca.crt"] = json!("not base64 either");
+    assert!(certificate(&projected(Kind::Secret, &opaque)).is_ok());
+}

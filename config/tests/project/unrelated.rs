@@ -1,0 +1,28 @@
+//! What routing does not read makes no difference: such a change is no event.
+
+use serde_json::json;
+
+use crate::manifest::{self, projected};
+
+#[test]
+fn changes_of_what_routing_does_not_read_change_nothing() {
+    for manifest in manifest::all() {
+        let before = projected(manifest.kind, &manifest.json);
+        let mut json = manifest.json.clone();
+        let metadata = &mut json["metadata"];
+        metadata["resourceVersion"] = json!("99");
+        metadata["generation"] = json!(7);
+        metadata["managedFields"] = json!([{"manager": "kubectl", "fieldsV1": {"f:spec": {}}}]);
+        metadata["finalizers"] = json!(["example.com/kept"]);
+        metadata["labels"]["team"] = json!("checkout");
+        metadata["annotations"]["kubectl.kubernetes.io/last-applied-configuration"] = json!("{}");
+        json["status"] = json!({"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}});
+        json["immutable"] = json!(true);
+        let after = projected(manifest.kind, &json);
+        let file = manifest.file.display();
+        assert_eq!(before.object, after.object, "{file}");
+        assert_eq!(before.findings, after.findings, "{file}");
+        assert_eq!(&*after.meta.resource_version, "99", "{file}");
+        assert_eq!(after.meta.generation, Some(7), "{file}");
+    }
+}
