@@ -121,3 +121,98 @@ fn network(entry: &str) -> Result<IpNet, String> {
         format!("holds {entry:?}, which is no address and no network such as 10.0.0.0/8")
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check_duration(text: &str, want_ms: Result<u64, &str>) {
+        let got = duration(text, Zero::Refused);
+        assert_eq!(got.as_ref().map(Duration::as_millis).map_err(|why| &**why), want_ms.map(u128::from), "{text:?}");
+    }
+
+    #[test]
+    fn durations_are_sums_of_numbers_with_units() {
+        check_duration("500ms", Ok(500));
+        check_duration("30s", Ok(30_000));
+        check_duration(" 2m ", Ok(120_000));
+        check_duration("1h", Ok(3_600_000));
+        check_duration("1m30s", Ok(90_000));
+        check_duration("1h1m1s1ms", Ok(3_661_001));
+        check_duration("0h1s", Ok(1000));
+        check_duration("24h", Ok(86_400_000));
+    }
+
+    #[test]
+    fn what_is_no_duration_says_why() {
+        let form = Err("is no time such as 500ms, 30s or 1m30s");
+        for text in ["s", "1.5s", "-1s", "+1s", "1 s", "1S", "1d", "1s2x", "٣s", "1s,", "1m 30s", "soon"] {
+            check_duration(text, form);
+        }
+        check_duration("30", Err("has a number without a unit (ms, s, m or h)"));
+        check_duration("1m30", Err("has a number without a unit (ms, s, m or h)"));
+        check_duration("", Err("is empty"));
+        check_duration(" ", Err("is empty"));
+        for text in ["0", "0s", "0h0m"] {
+            check_duration(text, Err("is not more than zero"));
+            assert_eq!(duration(text, Zero::Unlimited), Ok(Duration::ZERO), "{text:?}");
+        }
+        for text in ["24h1ms", "86401s", "18446744073709551615h", "18446744073709551615ms18446744073709551615ms"] {
+            check_duration(text, Err("is more than 24h"));
+        }
+    }
+
+    #[track_caller]
+    fn check_bytes(text: &str, want: Option<u64>) {
+        assert_eq!(bytes(text).ok(), want, "{text:?}");
+    }
+
+    #[test]
+    fn bytes_have_powers_of_1024() {
+        check_bytes("0", Some(0));
+        check_bytes("1000", Some(1000));
+        check_bytes("8k", Some(8192));
+        check_bytes("8M", Some(8 << 20));
+        check_bytes("1g", Some(1 << 30));
+        check_bytes("17179869183g", Some(17_179_869_183 << 30));
+        for text in ["", "k", "1kb", "1Mi", "1.5m", "-1", "17179869184g", "18446744073709551616", "1 k"] {
+            check_bytes(text, None);
+        }
+    }
+
+    #[test]
+    fn counts_stay_within_their_limits() {
+        for (text, want) in [("1", Some(1)), ("10", Some(10)), ("0", None), ("11", None), ("300", None), ("+1", None)] {
+            assert_eq!(count(text, 10).ok(), want, "{text:?}");
+        }
+    }
+
+    #[track_caller]
+    fn check_sources(text: &str, want: Result<&[&str], &str>) {
+        let got = sources(text).map(|networks| networks.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "));
+        assert_eq!(got, want.map(|networks| networks.join(" ")).map_err(str::to_owned), "{text:?}");
+    }
+
+    #[test]
+    fn sources_are_addresses_and_networks() {
+        check_sources("10.0.0.0/8", Ok(&["10.0.0.0/8"]));
+        check_sources("10.9.8.7/8,192.0.2.1", Ok(&["10.0.0.0/8", "192.0.2.1/32"]));
+        check_sources(" ::1 , 2001:db8::/32 ,", Ok(&["::1/128", "2001:db8::/32"]));
+        check_sources("0.0.0.0/0", Ok(&["0.0.0.0/0"]));
+    }
+
+    #[test]
+    fn a_list_with_anything_else_in_it_is_no_list() {
+        let holds = |entry: &str| format!("holds {entry:?}, which is no address and no network such as 10.0.0.0/8");
+        for text in ["office", "10.0.0.0/33", "10.0.0", "010.0.0.1", "::1/129", "10.0.0.1:80", "10.0.0.0/-1", "*"] {
+            check_sources(text, Err(&holds(text)));
+            check_sources(&format!("10.0.0.0/8, {text}"), Err(&holds(text)));
+        }
+        check_sources("10.0.0.0/8 192.0.2.1", Err(&holds("10.0.0.0/8 192.0.2.1")));
+        for text in ["", " ", ",", " , ,"] {
+            check_sources(text, Err("names no network"));
+        }
+        check_sources(&"10.0.0.1,".repeat(4097), Err("names more than 4096 networks"));
+    }
+}
