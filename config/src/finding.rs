@@ -134,7 +134,7 @@ pub enum Problem {
         /// Why, in the resolver's words.
         why: String,
     },
-    /// The class that the object names is not there, or belongs to another controller; the object has no routes here.
+    /// The class that the object names does not exist; it has no routes.
     ClassUnknown {
         /// The class.
         class: String,
@@ -226,7 +226,7 @@ impl fmt::Display for Problem {
             }
             Self::AddressRefused { address, why } => write!(f, "address {address} is left out: {why}"),
             Self::NameUnresolved { name, why } => write!(f, "{name} has no addresses ({why})"),
-            Self::ClassUnknown { class } => write!(f, "class {class} is not one of this controller"),
+            Self::ClassUnknown { class } => write!(f, "IngressClass {class} does not exist, so it has no routes"),
             Self::SetAside { why } => write!(f, "set aside until it changes: {why}"),
         }
     }

@@ -45,7 +45,14 @@ impl Cluster {
         if die.u32(0..20) == 0 {
             return Some(self.resolve(die));
         }
-        let kind = *die.choice(&[Kind::Ingress, Kind::Ingress, Kind::Service, Kind::EndpointSlice, Kind::Secret, Kind::IngressClass])?;
+        let kind = *die.choice(&[
+            Kind::Ingress,
+            Kind::Ingress,
+            Kind::Service,
+            Kind::EndpointSlice,
+            Kind::Secret,
+            Kind::IngressClass,
+        ])?;
         let object = pick(die, kind);
         if die.u32(0..4) == 0 {
             self.objects.remove(&object)?;
@@ -182,10 +189,8 @@ fn ingress(die: &mut Rng, name: ObjectName) -> Ingress {
             Rule { host: host(die), paths: paths.into() }
         })
         .collect();
-    let default_backend = (die.u32(0..4) == 0).then(|| RulePath {
-        path: PathMatch::prefix("/").expect("a path"),
-        ..rule_path(die, "spec.defaultBackend")
-    });
+    let default_backend = (die.u32(0..4) == 0)
+        .then(|| RulePath { path: PathMatch::prefix("/").expect("a path"), ..rule_path(die, "spec.defaultBackend") });
     let tls: Vec<TlsEntry> = (0..die.usize(0..3))
         .map(|entry| TlsEntry {
             field: format!("spec.tls[{entry}]").into(),
@@ -225,12 +230,10 @@ fn rule_path(die: &mut Rng, field: &str) -> RulePath {
 }
 
 fn service(die: &mut Rng, name: ObjectName) -> Service {
-    let kind = if die.u32(0..4) == 0 {
-        ServiceKind::ExternalName(NAMES[die.usize(0..2)].into())
-    } else {
-        ServiceKind::Slices
-    };
-    let port = |name: &str, number| ServicePort { name: name.into(), number, target: None, protocol: Default::default() };
+    let kind =
+        if die.u32(0..4) == 0 { ServiceKind::ExternalName(NAMES[die.usize(0..2)].into()) } else { ServiceKind::Slices };
+    let port =
+        |name: &str, number| ServicePort { name: name.into(), number, target: None, protocol: Default::default() };
     let ports: Vec<ServicePort> = match die.u32(0..4) {
         0 => Vec::new(),
         1 => vec![port("web", 80)],

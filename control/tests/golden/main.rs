@@ -1,0 +1,139 @@
+//! Goldens that users could have written: manifests in, the routing table and what the owners are told out.
+//!
+//! `cases/NAME.yaml` holds plain manifests beside the objects of `cases/_defaults.yaml`; `NAME.routes` is the table and
+//! `NAME.findings` what users are told. `UPDATE_GOLDEN=1` rewrites both; the diff is the review.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use serde::Deserialize as _;
+use tidegate_config::model::{Action, Backend, Guard, HostPattern, Route, SnapshotParts};
+use tidegate_config::object::Kind;
+use tidegate_config::project::{Projected, project};
+use tidegate_control::options::{HostOwnership, Options};
+use tidegate_control::{Compiled, Event, Reconciler, Source};
+
+fn cases() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/cases")
+}
+
+#[allow(clippy::disallowed_methods, reason = "whether goldens are rewritten comes from the environment")]
+fn update() -> bool {
+    std::env::var_os("UPDATE_GOLDEN").is_some()
+}
+
+/// The objects of a file. A server would set the resourceVersion.
+fn objects(text: &str) -> Vec<Projected> {
+    let options = serde_saphyr::Options::default();
+    let documents: Vec<serde_json::Value> = serde_saphyr::from_multiple_with_options(text, options).expect("YAML");
+    let with_version = |mut object: serde_json::Value| {
+        object["metadata"]["resourceVersion"] = "1".into();
+        let name = object["kind"].as_str().expect("a kind").to_owned();
+        let kind = Kind::deserialize(serde_json::Value::from(name)).expect("a kind that is read");
+        project(kind, object.to_string().as_bytes()).expect("an identity")
+    };
+    documents.into_iter().map(with_version).collect()
+}
+
+#[allow(clippy::disallowed_methods, reason = "a test needs some instant to start from")]
+fn compiled(text: &str, options: Options) -> Reconciler {
+    let now = Instant::now();
+    let sources = Kind::ALL.map(|kind| Source { kind, namespace: None });
+    let mut reconciler = Reconciler::new(options, sources.clone());
+    let mut of_kind: BTreeMap<Kind, Vec<Projected>> = BTreeMap::new();
+    for object in objects(text) {
+        of_kind.entry(object.meta.object.kind).or_default().push(object);
+    }
+    for source in sources {
+        let objects = of_kind.remove(&source.kind).unwrap_or_default();
+        reconciler.observe(Event::Listed { source, objects, resource_version: "1".into(), received: now }, now);
+    }
+    reconciler.reconcile(now).expect("a first model");
+    reconciler
+}
+
+fn table(compiled: &Compiled) -> String {
+    let mut out = String::new();
+    let parts = &compiled.parts;
+    let hosts: BTreeMap<HostPattern, _> = parts.hosts.iter().collect();
+    for (host, routes) in hosts {
+        writeln!(out, "{host}").unwrap();
+        for route in routes.routes() {
+            writeln!(out, "  {} -> {}", route.path, leads(parts, route)).unwrap();
+        }
+        if let Some(route) = routes.fallback() {
+            writeln!(out, "  else -> {}", leads(parts, route)).unwrap();
+        }
+    }
+    let certificates: BTreeMap<HostPattern, _> = parts.certificates.iter().collect();
+    for (host, certificates) in certificates {
+        let secrets: Vec<String> = certificates.iter().map(|certificate| certificate.secret.to_string()).collect();
+        writeln!(out, "certificate of {host}: {}", secrets.join(", ")).unwrap();
+    }
+    out
+}
+
+fn leads(parts: &SnapshotParts, route: &Route) -> String {
+    let Action::Forward(targets) = &route.action else { return "redirect".to_owned() };
+    let endpoints = |backend: Option<&std::sync::Arc<Backend>>| match backend {
+        None => "no backend".to_owned(),
+        Some(backend) if backend.endpoints.is_empty() => "no endpoints".to_owned(),
+        Some(backend) => {
+            let all: Vec<String> = backend.endpoints.iter().map(|endpoint| endpoint.address.to_string()).collect();
+            all.join(" ")
+        }
+    };
+    let target = targets.first().map_or("503".to_owned(), |weighted| {
+        let target = &weighted.target;
+        format!("{} {:?} [{}]", target.backend, target.protocol, endpoints(parts.backends.get(&target.backend)))
+    });
+    let guards: String = route
+        .guards
+        .iter()
+        .map(|guard| match guard {
+            Guard::AllowSources(networks) => format!(" only from {networks:?}"),
+            Guard::RequireTls { status } => format!(" https by {status}"),
+            Guard::DenyAll => " nobody".to_owned(),
+        })
+        .collect();
+    format!("{target}{guards} ({})", route.origin.object.name)
+}
+
+fn compare(path: &Path, got: &str) -> Result<(), String> {
+    if update() {
+        std::fs::write(path, got).expect("a writable golden");
+        return Ok(());
+    }
+    let want = std::fs::read_to_string(path).unwrap_or_default();
+    (want == got).then_some(()).ok_or_else(|| format!("{}:\n--- want\n{want}--- got\n{got}", path.display()))
+}
+
+#[test]
+fn every_case_compiles_to_its_golden() {
+    let defaults = std::fs::read_to_string(cases().join("_defaults.yaml")).expect("the defaults");
+    let mut files: Vec<PathBuf> =
+        std::fs::read_dir(cases()).expect("cases").map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    let mut wrong = Vec::new();
+    let mut read = 0;
+    for file in files.iter().filter(|file| file.extension().is_some_and(|extension| extension == "yaml")) {
+        let name = file.file_stem().unwrap().to_string_lossy().into_owned();
+        if name == "_defaults" {
+            continue;
+        }
+        read += 1;
+        let text = std::fs::read_to_string(file).expect("a case");
+        let by_namespace = name.ends_with("_by_namespace");
+        let host_ownership = if by_namespace { HostOwnership::Namespace } else { HostOwnership::Shared };
+        let options = Options { host_ownership, ..Options::default() };
+        let reconciler = compiled(&format!("{defaults}\n---\n{text}"), options);
+        let findings: String =
+            reconciler.compiled().all_findings().iter().map(|finding| format!("{finding}\n")).collect();
+        wrong.extend(compare(&file.with_extension("routes"), &table(reconciler.compiled())).err());
+        wrong.extend(compare(&file.with_extension("findings"), &findings).err());
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert_eq!(files.len(), 1 + 3 * read, "a golden without its case, or a case without its goldens");
+}

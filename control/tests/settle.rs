@@ -1,0 +1,180 @@
+//! Make before break: kinds arrive in no order, so a working route waits a bounded moment for the Service or the
+//! endpoints that it would move to; and what depends on nothing new acts at once.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tidegate_config::model::{HostPattern, SnapshotParts};
+use tidegate_config::object::{Kind, ObjectName, ObjectRef};
+use tidegate_config::project::project;
+use tidegate_control::options::Options;
+use tidegate_control::{Event, Reconciler, Source};
+
+struct Bench {
+    reconciler: Reconciler,
+    now: Instant,
+}
+
+impl Bench {
+    /// A running loop in which `web.example` leads to the Service `old` with one endpoint.
+    #[allow(clippy::disallowed_methods, reason = "a test needs some instant to start from")]
+    fn new() -> Self {
+        let sources = Kind::ALL.map(|kind| Source { kind, namespace: None });
+        let mut bench = Self { reconciler: Reconciler::new(Options::default(), sources.clone()), now: Instant::now() };
+        for source in sources {
+            let event =
+                Event::Listed { source, objects: Vec::new(), resource_version: "1".into(), received: bench.now };
+            bench.reconciler.observe(event, bench.now);
+        }
+        bench.reconcile();
+        let class = json!({"metadata": {"name": "tidegate"}, "spec": {"controller": "tidegate.io/ingress"}});
+        bench.apply(Kind::IngressClass, class);
+        bench.apply(Kind::Service, service("old"));
+        bench.apply(Kind::EndpointSlice, slice("old", "10.0.0.1"));
+        bench.apply(Kind::Ingress, ingress("old"));
+        bench.reconcile();
+        bench
+    }
+
+    fn apply(&mut self, kind: Kind, mut object: Value) {
+        object["metadata"]["resourceVersion"] = "2".into();
+        let projected = project(kind, object.to_string().as_bytes()).expect("an identity");
+        let event = Event::Applied { projected: Box::new(projected), received: self.now };
+        assert_eq!(self.reconciler.observe(event, self.now), None);
+    }
+
+    fn delete(&mut self, kind: Kind, name: &str) {
+        let object = ObjectRef::new(kind, ObjectName::new("shop", name));
+        self.reconciler.observe(Event::Deleted { object, resource_version: "3".into(), received: self.now }, self.now);
+    }
+
+    fn reconcile(&mut self) {
+        while self.reconciler.reconcile(self.now).is_some() {
+            if !self.reconciler.busy() {
+                break;
+            }
+        }
+    }
+
+    /// The endpoints that `web.example/` leads to now, or why to none.
+    #[track_caller]
+    fn check(&self, want: &str) {
+        assert_eq!(leads(&self.reconciler.compiled().parts), want);
+    }
+}
+
+fn leads(parts: &SnapshotParts) -> String {
+    let routes = parts.hosts.get(&HostPattern::Exact("web.example".into())).expect("the host");
+    let Some(route) = routes.routes().first() else { return "no route".to_owned() };
+    let tidegate_config::model::Action::Forward(targets) = &route.action else { return "redirect".to_owned() };
+    let Some(target) = targets.first() else { return "no target".to_owned() };
+    let Some(backend) = parts.backends.get(&target.target.backend) else { return "no backend".to_owned() };
+    backend.endpoints.first().map_or("no endpoint".to_owned(), |endpoint| endpoint.address.ip().to_string())
+}
+
+fn service(name: &str) -> Value {
+    json!({"metadata": {"namespace": "shop", "name": name}, "spec": {"ports": [{"port": 80}]}})
+}
+
+fn slice(service: &str, address: &str) -> Value {
+    json!({
+        "metadata": {"namespace": "shop", "name": service, "labels": {"kubernetes.io/service-name": service}},
+        "addressType": "IPv4", "ports": [{"port": 80}], "endpoints": [{"addresses": [address]}],
+    })
+}
+
+fn ingress(service: &str) -> Value {
+    let backend = json!({"service": {"name": service, "port": {"number": 80}}});
+    let paths = json!([{"path": "/", "pathType": "Prefix", "backend": backend}]);
+    json!({
+        "metadata": {"namespace": "shop", "name": "web", "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {"ingressClassName": "tidegate", "rules": [{"host": "web.example", "http": {"paths": paths}}]},
+    })
+}
+
+#[test]
+fn a_route_moves_at_once_to_what_is_there() {
+    let mut bench = Bench::new();
+    bench.check("10.0.0.1");
+    bench.apply(Kind::Service, service("new"));
+    bench.apply(Kind::EndpointSlice, slice("new", "10.0.0.2"));
+    bench.apply(Kind::Ingress, ingress("new"));
+    bench.reconcile();
+    bench.check("10.0.0.2");
+}
+
+#[test]
+fn a_working_route_waits_for_the_endpoints_it_would_move_to() {
+    let mut bench = Bench::new();
+    bench.apply(Kind::Ingress, ingress("new"));
+    bench.reconcile();
+    bench.check("10.0.0.1");
+    bench.apply(Kind::Service, service("new"));
+    bench.reconcile();
+    bench.check("10.0.0.1");
+    bench.apply(Kind::EndpointSlice, slice("new", "10.0.0.2"));
+    bench.reconcile();
+    bench.check("10.0.0.2");
+}
+
+#[test]
+fn the_endpoints_it_still_uses_stay_current_while_it_waits() {
+    let mut bench = Bench::new();
+    bench.apply(Kind::Ingress, ingress("new"));
+    bench.reconcile();
+    bench.apply(Kind::EndpointSlice, slice("old", "10.0.0.9"));
+    bench.reconcile();
+    bench.check("10.0.0.9");
+}
+
+#[test]
+fn the_wait_is_bounded() {
+    let mut bench = Bench::new();
+    bench.apply(Kind::Ingress, ingress("new"));
+    bench.reconcile();
+    let wake = bench.reconciler.wake().expect("a deadline");
+    assert_eq!(wake, bench.now + bench.reconciler.options().pace.settle);
+    bench.now = wake - Duration::from_millis(1);
+    bench.reconcile();
+    bench.check("10.0.0.1");
+    bench.now = wake;
+    bench.reconcile();
+    bench.check("no target");
+    assert_eq!(bench.reconciler.wake(), None);
+}
+
+#[test]
+fn a_deleted_service_is_gone_at_once() {
+    let mut bench = Bench::new();
+    bench.delete(Kind::Service, "old");
+    bench.reconcile();
+    bench.check("no target");
+}
+
+#[test]
+fn endpoints_that_go_away_are_gone_at_once() {
+    let mut bench = Bench::new();
+    bench.delete(Kind::EndpointSlice, "old");
+    bench.reconcile();
+    bench.check("no endpoint");
+}
+
+#[test]
+fn what_did_not_work_before_waits_for_nothing() {
+    let mut bench = Bench::new();
+    bench.delete(Kind::EndpointSlice, "old");
+    bench.reconcile();
+    bench.apply(Kind::Ingress, ingress("new"));
+    bench.reconcile();
+    bench.check("no target");
+}
+
+#[test]
+fn an_equal_object_is_no_event() {
+    let mut bench = Bench::new();
+    let mut again = ingress("old");
+    again["metadata"]["managedFields"] = json!([{"manager": "kubectl"}]);
+    again["status"] = json!({"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}});
+    bench.apply(Kind::Ingress, again);
+    assert!(!bench.reconciler.busy());
+}
