@@ -60,6 +60,12 @@ impl HostRoutes {
         self.routes.is_empty() && self.fallback.is_none() || all.any(|route| route.listeners.holds(listener))
     }
 
+    /// Whether look-ups go through the index instead of trying every route.
+    #[must_use]
+    pub const fn indexed(&self) -> bool {
+        self.index.is_some()
+    }
+
     /// The routes whose path matches, in order of precedence; their conditions are not asked.
     pub fn candidates<'a, 'p>(&'a self, path: &'p str) -> impl Iterator<Item = &'a Arc<Route>> + use<'a, 'p> {
         let (every, picked) = match &self.index {

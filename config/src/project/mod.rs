@@ -6,6 +6,10 @@
 //!
 //! Unknown fields are passed over and null equals absent, as in the API. Two projections are equal when nothing that
 //! routing reads differs, whatever else of the object changed.
+//!
+//! Of one object are read at most 4096 rules, 16,384 paths a rule, 4096 bytes a path, 4096 TLS entries and hosts an entry,
+//! 4096 allowed networks, 1024 ports of a Service or slice, and 10,000 endpoints of a slice. What goes beyond is left out
+//! (networks: refused whole) and told, and of one object at most 256 findings are told.
 
 mod annotation_value;
 pub mod annotations;

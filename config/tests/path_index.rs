@@ -1,0 +1,213 @@
+//! A look-up through the index finds what trying every route in order of precedence finds.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
+
+use std::sync::{Arc, LazyLock};
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use tidegate_config::model::{
+    Action, Conditions, Head, HostPattern, HostRoutes, ListenerName, ListenerScope, Origin, PathMatch, RegexCase,
+    Route, TextMatch, ValueMatch,
+};
+use tidegate_config::object::{Age, Kind, ObjectName, ObjectRef};
+
+/// Up to this many routes of a host are tried one by one.
+const UNINDEXED_MAX: usize = 8;
+
+/// One route as the tests draw it.
+#[derive(Clone, Debug)]
+struct Drawn {
+    path: PathMatch,
+    method: Option<&'static str>,
+    header: Option<&'static str>,
+    listener: Option<&'static str>,
+    created_s: i64,
+}
+
+impl Drawn {
+    fn plain(path: PathMatch) -> Self {
+        Self { path, method: None, header: None, listener: None, created_s: 0 }
+    }
+
+    fn route(&self, position: u32) -> Arc<Route> {
+        let name = ObjectName::new("shop", format!("web-{}", position % 3));
+        let origin = Origin {
+            object: ObjectRef::new(Kind::Ingress, name.clone()),
+            age: Age { created_s: self.created_s, name },
+            field: format!("spec.rules[0].http.paths[{position}]").into(),
+            position,
+        };
+        let header =
+            self.header.map(|value| ValueMatch { name: "x-kind".into(), value: TextMatch::Exact(value.into()) });
+        Arc::new(Route {
+            origin: Arc::new(origin),
+            listeners: self.listener.map_or(ListenerScope::All, |name| ListenerScope::These([listener(name)].into())),
+            path: self.path.clone(),
+            conditions: Conditions {
+                methods: self.method.map(Arc::from).into_iter().collect(),
+                headers: header.into_iter().collect(),
+                queries: Box::default(),
+            },
+            guards: Arc::default(),
+            filters: Arc::default(),
+            action: Action::Forward(Box::default()),
+            settings: Arc::default(),
+            scopes: Arc::default(),
+        })
+    }
+}
+
+fn listener(name: &str) -> ListenerName {
+    ListenerName(name.into())
+}
+
+/// The head of a request with at most one header, `x-kind`.
+#[derive(Clone, Debug)]
+struct Request {
+    path: String,
+    method: &'static str,
+    kind: Option<&'static str>,
+    listener: &'static str,
+}
+
+impl Head for Request {
+    fn method(&self) -> &str {
+        self.method
+    }
+    fn path(&self) -> &str {
+        &self.path
+    }
+    fn query(&self) -> Option<&str> {
+        None
+    }
+    fn authority(&self) -> Option<&str> {
+        None
+    }
+    fn header(&self, name: &str) -> Option<&[u8]> {
+        self.kind.filter(|_| name == "x-kind").map(str::as_bytes)
+    }
+    fn each_value(&self, name: &str, see: &mut dyn FnMut(&[u8])) {
+        self.header(name).into_iter().for_each(see);
+    }
+}
+
+/// Few elements, so that paths of rules and requests meet, among them everything that means something to a tree of
+/// patterns.
+fn path() -> impl Strategy<Value = String> {
+    let element = prop_oneof![
+        4 => prop::sample::select(vec!["a", "b", "ab", "abc"]),
+        1 => prop::sample::select(vec!["{a}", "{*a}", "{*rest}", "{", "}", "{{", "}}", "{a", "a}", "}{", "*", ":a", "ü", "üb", "日本", ".a"]),
+    ];
+    (vec(element, 0..5), any::<bool>()).prop_map(|(elements, slash)| {
+        let path: String = elements.iter().flat_map(|element| ["/", *element]).collect();
+        if path.is_empty() || slash { path + "/" } else { path }
+    })
+}
+
+/// Compiled once: that takes longer than all the rest.
+static EXPRESSIONS: LazyLock<Vec<PathMatch>> = LazyLock::new(|| {
+    let patterns = ["^/a", "b$", "^/[ab]+/", "ü", "^/$"];
+    patterns.map(|pattern| PathMatch::regex(pattern, RegexCase::Sensitive).unwrap()).into()
+});
+
+fn path_match() -> impl Strategy<Value = PathMatch> {
+    prop_oneof![
+        4 => path().prop_map(|path| PathMatch::exact(&path).unwrap()),
+        6 => path().prop_map(|path| PathMatch::prefix(&path).unwrap()),
+        1 => path().prop_map(|path| PathMatch::prefix_characters(&path).unwrap()),
+        1 => prop::sample::select(&**EXPRESSIONS),
+    ]
+}
+
+fn drawn() -> impl Strategy<Value = Drawn> {
+    let path = path_match();
+    let method = prop::option::weighted(0.2, Just("GET"));
+    let header = prop::option::weighted(0.2, prop::sample::select(vec!["x", "y"]));
+    let listener = prop::option::weighted(0.2, prop::sample::select(vec!["http", "https"]));
+    (path, method, header, listener, 0i64..3).prop_map(|(path, method, header, listener, created_s)| Drawn {
+        path,
+        method,
+        header,
+        listener,
+        created_s,
+    })
+}
+
+fn request() -> impl Strategy<Value = Request> {
+    // What follows the path of a rule without a slash is another element, and what has one more slash is below it.
+    let path = (path(), prop::sample::select(vec!["", "", "", "x", "/", "}", "a", "ü"]))
+        .prop_map(|(path, end)| format!("{path}{end}"));
+    let method = prop::sample::select(vec!["GET", "POST"]);
+    let kind = prop::option::of(prop::sample::select(vec!["x", "y"]));
+    (path, method, kind, prop::sample::select(vec!["http", "https"]))
+        .prop_map(|(path, method, kind, listener)| Request { path, method, kind, listener })
+}
+
+fn host_routes(drawn: &[Drawn], fallback: Option<&Drawn>) -> HostRoutes {
+    let routes = (0..).zip(drawn).map(|(position, drawn)| drawn.route(position)).collect();
+    HostRoutes::new(HostPattern::parse("shop.example").unwrap(), routes, fallback.map(|drawn| drawn.route(999)))
+}
+
+/// The specification: every route in order of precedence, tried one by one.
+fn scan<'a>(ordered: &'a [Arc<Route>], path: &str) -> Vec<&'a Arc<Route>> {
+    ordered.iter().filter(|route| route.path.matches(path)).collect()
+}
+
+fn check(drawn: &[Drawn], fallback: Option<&Drawn>, requests: &[Request]) -> Result<(), TestCaseError> {
+    let host = host_routes(drawn, fallback);
+    prop_assert_eq!(host.indexed(), drawn.len() > UNINDEXED_MAX, "{:?}", drawn);
+    let mut ordered: Vec<Arc<Route>> = host.routes().to_vec();
+    prop_assert_eq!(ordered.len(), drawn.len());
+    ordered.sort_by(|a, b| a.precedence().cmp(&b.precedence()));
+    prop_assert_eq!(&*ordered, host.routes());
+    for request in requests {
+        let want = scan(&ordered, &request.path);
+        let got: Vec<_> = host.candidates(&request.path).collect();
+        prop_assert_eq!(&got, &want, "{}", &request.path);
+        let listener = listener(request.listener);
+        let takes = |route: &Arc<Route>| route.listeners.holds(&listener) && route.conditions.hold(request);
+        let want = want.into_iter().find(|route| takes(route));
+        let want = want.or_else(|| host.fallback().filter(|route| route.listeners.holds(&listener)));
+        prop_assert_eq!(host.find(&listener, &request.path, request), want, "{:?}", request);
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_index_finds_what_a_scan_finds(
+        drawn in vec(drawn(), 0..40),
+        fallback in prop::option::of(drawn()),
+        requests in vec(request(), 1..30),
+    ) {
+        check(&drawn, fallback.as_ref(), &requests)?;
+    }
+
+    #[test]
+    fn any_text_can_be_a_path(texts in vec("/\\PC{0,12}", 4..12), others in vec("/\\PC{0,12}", 0..10)) {
+        let drawn: Vec<Drawn> = texts.iter().flat_map(|text| {
+            let kinds = [PathMatch::exact(text), PathMatch::prefix(text), PathMatch::prefix_characters(text)];
+            kinds.into_iter().flatten().map(Drawn::plain)
+        }).collect();
+        let below = texts.iter().flat_map(|text| [text.clone(), format!("{text}/"), format!("{text}/x"), format!("{text}x")]);
+        let requests: Vec<Request> = below.chain(others)
+            .map(|path| Request { path, method: "GET", kind: None, listener: "http" })
+            .collect();
+        check(&drawn, None, &requests)?;
+    }
+}
+
+#[test]
+fn ten_thousand_paths_are_indexed() {
+    let path = |number: u32| format!("/shop/{}/{{item}}/{number}", number % 100);
+    let drawn: Vec<Drawn> = (0..10_000).map(|n| Drawn::plain(PathMatch::prefix(&path(n)).unwrap())).collect();
+    let host = host_routes(&drawn, None);
+    assert!(host.indexed());
+    for number in [0, 1, 99, 100, 5000, 9999] {
+        let found: Vec<_> = host.candidates(&format!("{}/below", path(number))).map(|r| r.origin.position).collect();
+        assert_eq!(found, [number]);
+    }
+    assert_eq!(host.candidates("/shop/0/{item}").count(), 0);
+}
