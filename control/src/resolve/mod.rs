@@ -1,0 +1,277 @@
+//! Resolves the names of ExternalName Services, again and again for as long as they are wanted, and tells the control
+//! loop when their addresses change. Which addresses may be used is decided elsewhere.
+//!
+//! Names are fully qualified: neither search domains nor the hosts file of this machine apply to what a tenant wrote.
+
+mod tracked;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::future::BoxFuture;
+use futures::stream::{FuturesUnordered, StreamExt};
+use futures::{FutureExt, join};
+use hickory_resolver::TokioResolver;
+use hickory_resolver::config::{ConnectionConfig, NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts};
+use hickory_resolver::lookup::Lookup;
+use hickory_resolver::net::runtime::TokioRuntimeProvider;
+use hickory_resolver::net::{DnsError, NetError};
+use hickory_resolver::proto::op::ResponseCode;
+use hickory_resolver::proto::rr::{Name, RData, RecordType};
+use hickory_resolver::system_conf::read_system_conf;
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::clock;
+use crate::event::Event;
+use tracked::{Found, Tracked};
+
+/// The names that are wanted, in lower case without a trailing dot.
+pub type Wanted = watch::Receiver<Arc<BTreeSet<Arc<str>>>>;
+
+/// Who is asked.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Upstream {
+    /// The servers of `/etc/resolv.conf`, read once when the resolver begins.
+    System,
+    /// These servers, by UDP, and by TCP for long answers.
+    Servers(Vec<SocketAddr>),
+}
+
+/// Bounds of the resolver. How many names there are is bounded by the Services that hold them.
+#[derive(Clone, Debug)]
+pub struct ResolveLimits {
+    /// What the time to live of an answer is clamped to.
+    pub ttl: RangeInclusive<Duration>,
+    /// The back-off after a look-up that found nothing or failed: no shorter than the start, growing to the end.
+    pub retry: RangeInclusive<Duration>,
+    /// How long addresses stand while look-ups fail.
+    pub keep: Duration,
+    /// Look-ups under way at once.
+    pub lookups_max: usize,
+    /// How long one look-up may take, with its retries.
+    pub lookup: Duration,
+}
+
+impl Default for ResolveLimits {
+    fn default() -> Self {
+        Self {
+            ttl: Duration::from_secs(1)..=Duration::from_secs(3600),
+            retry: Duration::from_secs(5)..=Duration::from_secs(60),
+            keep: Duration::from_secs(3600),
+            lookups_max: 16,
+            lookup: Duration::from_secs(15),
+        }
+    }
+}
+
+/// Follows the wanted names. Clones are independent, so that a supervisor can start one that panicked again.
+#[derive(Clone)]
+pub struct Resolver {
+    upstream: Upstream,
+    limits: ResolveLimits,
+    wanted: Wanted,
+    events: mpsc::Sender<Event>,
+    chance: fastrand::Rng,
+}
+
+/// The work of one run.
+struct Work {
+    dns: TokioResolver,
+    limits: ResolveLimits,
+    names: BTreeMap<Arc<str>, Tracked>,
+    /// When each name is due that is not being looked up.
+    due: BTreeSet<(Instant, Arc<str>)>,
+    lookups: FuturesUnordered<BoxFuture<'static, (Arc<str>, [Found; 2])>>,
+}
+
+impl Resolver {
+    /// A resolver that has not begun. `seed` decides its delays.
+    #[must_use]
+    pub fn new(
+        upstream: Upstream,
+        limits: ResolveLimits,
+        wanted: Wanted,
+        events: mpsc::Sender<Event>,
+        seed: u64,
+    ) -> Self {
+        Self { upstream, limits, wanted, events, chance: fastrand::Rng::with_seed(seed) }
+    }
+
+    /// A resolver that asks the system's servers within the default limits.
+    #[must_use]
+    pub fn from_system(wanted: Wanted, events: mpsc::Sender<Event>) -> Self {
+        Self::new(Upstream::System, ResolveLimits::default(), wanted, events, fastrand::u64(..))
+    }
+
+    /// Looks names up until told to stop, or until nobody wants or hears anything any more.
+    pub async fn run(self, stop: CancellationToken) {
+        let _done: Option<()> = stop.run_until_cancelled(self.follow()).await;
+    }
+
+    async fn follow(mut self) {
+        let mut work = match self.upstream.connect() {
+            Ok(dns) => Work::new(dns, self.limits.clone()),
+            Err(why) => {
+                tracing::error!(%why, "no DNS resolver");
+                return;
+            }
+        };
+        self.wanted.mark_changed();
+        loop {
+            work.begin_lookups(clock::now());
+            let due = work.next_due();
+            tokio::select! {
+                changed = self.wanted.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                    let wanted = Arc::clone(&self.wanted.borrow_and_update());
+                    work.want(&wanted, clock::now());
+                }
+                Some((name, found)) = work.lookups.next(), if !work.lookups.is_empty() => {
+                    let answer = work.take(&name, found, clock::now(), self.chance.u64(..));
+                    if let Some(addresses) = answer
+                        && self.events.send(Event::Resolved { name, addresses }).await.is_err()
+                    {
+                        return;
+                    }
+                }
+                () = tokio::time::sleep_until(due.unwrap_or_else(clock::now).into()), if due.is_some() => {}
+            }
+        }
+    }
+}
+
+impl Work {
+    fn new(dns: TokioResolver, limits: ResolveLimits) -> Self {
+        Self { dns, limits, names: BTreeMap::new(), due: BTreeSet::new(), lookups: FuturesUnordered::new() }
+    }
+
+    /// New names are due now; those no longer wanted are forgotten.
+    fn want(&mut self, wanted: &BTreeSet<Arc<str>>, now: Instant) {
+        self.names.retain(|name, _| wanted.contains(name));
+        self.due.retain(|(_, name)| wanted.contains(name));
+        for name in wanted {
+            if !self.names.contains_key(name) {
+                self.names.insert(Arc::clone(name), Tracked::new(&self.limits));
+                self.due.insert((now, Arc::clone(name)));
+            }
+        }
+    }
+
+    fn begin_lookups(&mut self, now: Instant) {
+        while self.lookups.len() < self.limits.lookups_max
+            && let Some((at, _)) = self.due.first()
+            && *at <= now
+            && let Some((_, name)) = self.due.pop_first()
+        {
+            self.lookups.push(look_up(self.dns.clone(), name, self.limits.lookup).boxed());
+        }
+    }
+
+    /// When the next look-up can begin; `None` before another has ended or a name is wanted.
+    fn next_due(&self) -> Option<Instant> {
+        let (at, _) = self.due.first()?;
+        (self.lookups.len() < self.limits.lookups_max).then_some(*at)
+    }
+
+    /// Takes what a look-up found; gives what is news.
+    fn take(&mut self, name: &Arc<str>, found: [Found; 2], now: Instant, draw: u64) -> Option<tracked::Answer> {
+        // A name that nobody wants any more, or that was forgotten and wanted again while it was looked up: in the
+        // second case this answer is as good as the one that is coming, which finds its own time.
+        let tracked = self.names.get_mut(name)?;
+        let (answer, delay) = tracked.take(found, &self.limits, now, draw);
+        self.due.retain(|(_, other)| other != name);
+        self.due.insert((now + delay, Arc::clone(name)));
+        answer
+    }
+}
+
+/// Both families at once. What is no DNS name has no addresses, whoever is asked.
+async fn look_up(dns: TokioResolver, name: Arc<str>, within: Duration) -> (Arc<str>, [Found; 2]) {
+    let Ok(mut full) = Name::from_ascii(&*name) else {
+        return (name, [Found::Nothing, Found::Nothing]);
+    };
+    full.set_fqdn(true);
+    let family = async |kind| match tokio::time::timeout(within, dns.lookup(full.clone(), kind)).await {
+        Ok(answer) => found(answer),
+        Err(_elapsed) => Found::Failed,
+    };
+    let (v4, v6) = join!(family(RecordType::A), family(RecordType::AAAA));
+    (name, [v4, v6])
+}
+
+fn found(answer: Result<Lookup, NetError>) -> Found {
+    match answer {
+        Ok(lookup) => {
+            let addresses: Vec<IpAddr> = lookup.answers().iter().filter_map(|record| address(&record.data)).collect();
+            // The whole chain of aliases is as short-lived as its shortest record.
+            let ttl_s = lookup.answers().iter().map(|record| record.ttl).min().unwrap_or_default();
+            if addresses.is_empty() {
+                Found::Nothing
+            } else {
+                Found::Addresses { addresses, ttl: Duration::from_secs(u64::from(ttl_s)) }
+            }
+        }
+        Err(NetError::Dns(DnsError::NoRecordsFound(none)))
+            if matches!(none.response_code, ResponseCode::NXDomain | ResponseCode::NoError) =>
+        {
+            Found::Nothing
+        }
+        Err(why) => {
+            tracing::debug!(%why, "a DNS look-up failed");
+            Found::Failed
+        }
+    }
+}
+
+const fn address(data: &RData) -> Option<IpAddr> {
+    #[allow(clippy::wildcard_enum_match_arm, reason = "DNS has a hundred record types; two of them are addresses")]
+    match data {
+        RData::A(a) => Some(IpAddr::V4(a.0)),
+        RData::AAAA(aaaa) => Some(IpAddr::V6(aaaa.0)),
+        _ => None,
+    }
+}
+
+impl Upstream {
+    fn connect(&self) -> Result<TokioResolver, NetError> {
+        let servers = |servers: &[SocketAddr]| {
+            let servers = servers.iter().map(|server| name_server(*server)).collect();
+            (ResolverConfig::from_name_servers(servers), ResolverOpts::default())
+        };
+        let (config, mut options) = match self {
+            // Without servers every look-up fails, which is what the owners of the names are then told.
+            Self::System => read_system_conf().unwrap_or_else(|why| {
+                tracing::error!(%why, "no DNS servers: the system's resolver configuration cannot be read");
+                servers(&[])
+            }),
+            Self::Servers(addresses) => servers(addresses),
+        };
+        // The answers are kept here, by the same clock as everything else.
+        options.cache_size = 0;
+        options.use_hosts_file = ResolveHosts::Never;
+        let mut builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
+        *builder.options_mut() = options;
+        builder.build()
+    }
+}
+
+fn name_server(server: SocketAddr) -> NameServerConfig {
+    let connections = [ConnectionConfig::udp(), ConnectionConfig::tcp()].map(|mut connection| {
+        connection.port = server.port();
+        connection
+    });
+    NameServerConfig::new(server.ip(), true, connections.into())
+}
+
+impl fmt::Debug for Resolver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Resolver").field("upstream", &self.upstream).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,185 @@
+//! What is known of one DNS name, and what a look-up changes about it. Pure.
+
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use super::ResolveLimits;
+use crate::backoff::Backoff;
+
+/// What the control loop is told: addresses, sorted and each once, or why there are none.
+pub(super) type Answer = Result<Box<[IpAddr]>, String>;
+
+const NO_SUCH_NAME: &str = "the name has no addresses in DNS";
+const LOOKUP_FAILED: &str = "DNS does not answer";
+
+/// What one look-up of one address family found.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Found {
+    /// These addresses, for this long.
+    Addresses { addresses: Vec<IpAddr>, ttl: Duration },
+    /// There are none: an answer like any other (NXDOMAIN, or no record of the family).
+    Nothing,
+    /// No answer. It says nothing about the name.
+    Failed,
+}
+
+/// A name that is wanted.
+#[derive(Debug)]
+pub(super) struct Tracked {
+    /// IPv4, then IPv6.
+    families: [Family; 2],
+    told: Option<Answer>,
+    backoff: Backoff,
+}
+
+/// The last answer about one address family.
+#[derive(Default, Debug)]
+struct Family {
+    addresses: Vec<IpAddr>,
+    /// Until when the addresses stand although nothing confirms them.
+    kept_until: Option<Instant>,
+}
+
+impl Tracked {
+    pub(super) fn new(limits: &ResolveLimits) -> Self {
+        let (first, max) = (*limits.retry.start(), *limits.retry.end());
+        Self { families: <[Family; 2]>::default(), told: None, backoff: Backoff::new(first, first, max) }
+    }
+
+    /// Takes what a look-up found, for IPv4 and IPv6. Gives the answer to tell, if it is news, and how long the next
+    /// look-up has time.
+    ///
+    /// A family without an answer keeps the addresses it had for a bounded while (in the spirit of RFC 8767): a resolver
+    /// that is away must not take a working route away.
+    pub(super) fn take(
+        &mut self,
+        found: [Found; 2],
+        limits: &ResolveLimits,
+        now: Instant,
+        draw: u64,
+    ) -> (Option<Answer>, Duration) {
+        let failed = found.contains(&Found::Failed);
+        let mut ttl: Option<Duration> = None;
+        for (family, found) in self.families.iter_mut().zip(found) {
+            if let Found::Addresses { ttl: this, .. } = &found {
+                ttl = Some(ttl.map_or(*this, |other| other.min(*this)));
+            }
+            family.take(found, now, limits.keep);
+        }
+        let mut addresses: Vec<IpAddr> = self.families.iter().flat_map(|family| &family.addresses).copied().collect();
+        addresses.sort_unstable();
+        addresses.dedup();
+        let answer = if !addresses.is_empty() {
+            Ok(addresses.into_boxed_slice())
+        } else if failed {
+            Err(LOOKUP_FAILED.to_owned())
+        } else {
+            Err(NO_SUCH_NAME.to_owned())
+        };
+        let delay = match ttl {
+            Some(ttl) => {
+                self.backoff.reset();
+                ttl.clamp(*limits.ttl.start(), *limits.ttl.end())
+            }
+            None => self.backoff.next(draw),
+        };
+        if self.told.as_ref() == Some(&answer) {
+            return (None, delay);
+        }
+        self.told = Some(answer.clone());
+        (Some(answer), delay)
+    }
+}
+
+impl Family {
+    fn take(&mut self, found: Found, now: Instant, keep: Duration) {
+        match found {
+            Found::Addresses { addresses, .. } => {
+                self.addresses = addresses;
+                self.kept_until = now.checked_add(keep);
+            }
+            Found::Nothing => *self = Self::default(),
+            Found::Failed => {
+                if self.kept_until.is_none_or(|until| now >= until) {
+                    *self = Self::default();
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn found(addresses: &[&str], ttl_s: u32) -> Found {
+        let addresses = addresses.iter().map(|address| address.parse().unwrap()).collect();
+        Found::Addresses { addresses, ttl: SECOND * ttl_s }
+    }
+
+    /// Takes one look-up after another, each `after_s` seconds after the one before, and compares the answers told (the
+    /// addresses, or the reason; empty for no news) and the delays in seconds. The draw is the lowest.
+    #[track_caller]
+    fn check(steps: &[(u32, [Found; 2], &str, u64)]) {
+        let limits = ResolveLimits::default();
+        let mut tracked = Tracked::new(&limits);
+        let mut now = crate::clock::now();
+        for (n, (after_s, found, told, delay_s)) in steps.iter().enumerate() {
+            now += SECOND * *after_s;
+            let (answer, delay) = tracked.take(found.clone(), &limits, now, 0);
+            let answer = answer.map_or(String::new(), |answer| match answer {
+                Ok(addresses) => addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "),
+                Err(why) => why,
+            });
+            assert_eq!((answer.as_str(), delay.as_secs()), (*told, *delay_s), "step {n}");
+        }
+    }
+
+    #[test]
+    fn addresses_are_sorted_once_each_and_told_once() {
+        let both = || [found(&["10.0.0.2", "10.0.0.1", "10.0.0.2"], 30), found(&["2001:db8::1"], 20)];
+        let turned = [found(&["10.0.0.1", "10.0.0.2"], 30), found(&["2001:db8::1"], 20)];
+        check(&[(0, both(), "10.0.0.1 10.0.0.2 2001:db8::1", 20), (20, turned, "", 20), (20, both(), "", 20)]);
+    }
+
+    #[test]
+    fn the_time_to_live_is_clamped() {
+        check(&[
+            (0, [found(&["10.0.0.1"], 0), Found::Nothing], "10.0.0.1", 1),
+            (1, [found(&["10.0.0.1"], 86_400), Found::Nothing], "", 3600),
+        ]);
+    }
+
+    #[test]
+    fn no_such_name_is_an_answer() {
+        check(&[
+            (0, [Found::Nothing, Found::Nothing], NO_SUCH_NAME, 5),
+            (5, [Found::Nothing, Found::Nothing], "", 5),
+            (5, [found(&["10.0.0.1"], 9), Found::Nothing], "10.0.0.1", 9),
+            (9, [Found::Nothing, Found::Nothing], NO_SUCH_NAME, 5),
+        ]);
+    }
+
+    #[test]
+    fn a_failed_look_up_keeps_what_was_known_for_an_hour() {
+        check(&[
+            (0, [Found::Failed, Found::Failed], LOOKUP_FAILED, 5),
+            (5, [found(&["10.0.0.1"], 9), Found::Nothing], "10.0.0.1", 9),
+            (9, [Found::Failed, Found::Failed], "", 5),
+            (3589, [Found::Failed, Found::Failed], "", 5),
+            (2, [Found::Failed, Found::Failed], LOOKUP_FAILED, 5),
+        ]);
+    }
+
+    #[test]
+    fn one_family_does_not_speak_for_the_other() {
+        check(&[
+            (0, [found(&["10.0.0.1"], 9), found(&["2001:db8::1"], 9)], "10.0.0.1 2001:db8::1", 9),
+            (9, [found(&["10.0.0.2"], 9), Found::Failed], "10.0.0.2 2001:db8::1", 9),
+            (9, [Found::Nothing, Found::Failed], "2001:db8::1", 5),
+            (9, [Found::Failed, Found::Nothing], LOOKUP_FAILED, 5),
+        ]);
+    }
+}
