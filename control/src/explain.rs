@@ -111,7 +111,8 @@ pub fn explain(snapshot: &Snapshot, findings: &[Finding], url: &str) -> Result<E
     let uri: Uri = absolute.parse().map_err(|error| format!("{url:?} is no URL: {error}"))?;
     let host = uri.authority().and_then(|authority| request_host(authority.as_str()).map(|h| h.into_owned()));
     let host = host.ok_or_else(|| format!("{url:?} has no host that a request could have"))?;
-    let normal = normalize(uri.path()).ok_or_else(|| format!("{:?} is no path that a request could have", uri.path()))?;
+    let normal =
+        normalize(uri.path()).ok_or_else(|| format!("{:?} is no path that a request could have", uri.path()))?;
     let protocol = if uri.scheme_str() == Some("https") { BindProtocol::Https } else { BindProtocol::Http };
     let bind = snapshot.binds().iter().find(|bind| bind.key.protocol == protocol);
     let listener = bind.and_then(|bind| bind.listener(&host)).ok_or_else(|| "nothing listens for it".to_owned())?;
@@ -195,10 +196,9 @@ fn concerned(
 ) -> (Vec<Finding>, Vec<Finding>) {
     let host = routes.map(|routes| routes.host.to_string()).unwrap_or_default();
     let path = route.map_or("", |route| route.path.text());
-    let lost = |finding: &&Finding| match &finding.problem {
-        Problem::RuleLost { host: h, path: p, .. } => *h == host && *p == path,
-        Problem::HostOwned { host: h, .. } => *h == host,
-        _ => false,
+    let lost = |finding: &&Finding| {
+        matches!(&finding.problem, Problem::RuleLost { host: h, path: p, .. } if *h == host && *p == path)
+            || matches!(&finding.problem, Problem::HostOwned { host: h, .. } if *h == host)
     };
     let lost: Vec<Finding> = findings.iter().filter(lost).cloned().collect();
     let object = route.map(|route| &route.origin.object);

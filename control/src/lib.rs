@@ -16,6 +16,7 @@ mod reconcile;
 mod topology;
 mod compile;
 mod drive;
+mod run;
 
 mod explain;
 mod view;
@@ -27,8 +28,10 @@ mod clock;
 pub use compile::{Compiled, Dirty, HostUnit, Membership, Touched, Unit, Verdict, compile, membership};
 pub use event::{Event, Source};
 pub use explain::{Candidate, Explanation, Served, TargetView, explain};
+pub use informer::Limits;
 pub use queue::{Lane, Queue, Share};
 pub use reconcile::{Reconciler, Step};
+pub use run::{Control, start};
 pub use topology::{Key, Topology, references};
 pub use view::{Readiness, SourceState, View};
 pub use world::{Resolution, Version, World};

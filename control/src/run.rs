@@ -130,11 +130,8 @@ impl State {
         });
         let told = Told { generation: self.generation.clone(), readiness: self.readiness.clone(), names, relist };
         let reconciler = Reconciler::new(self.control.options.clone(), sources);
-        let running = Loop::new(reconciler, &mut self.publisher, &told, &self.metrics).run(
-            &mut received,
-            &mut self.asked,
-            &stop,
-        );
+        let running =
+            Loop::new(reconciler, &mut self.publisher, &told, &self.metrics).run(&mut received, &mut self.asked, &stop);
         tokio::select! {
             () = running => {}
             Some(Err(error)) = tasks.join_next() => tracing::error!(%error, "a task of the control loop failed"),

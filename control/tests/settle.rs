@@ -1,6 +1,8 @@
 //! Make before break: kinds arrive in no order, so a working route waits a bounded moment for the Service or the
 //! endpoints that it would move to; and what depends on nothing new acts at once.
 
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
+
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};

@@ -3,6 +3,8 @@
 //! `cases/NAME.yaml` holds plain manifests beside the objects of `cases/_defaults.yaml`; `NAME.routes` is the table and
 //! `NAME.findings` what users are told. `UPDATE_GOLDEN=1` rewrites both; the diff is the review.
 
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

@@ -3,6 +3,8 @@
 //!
 //! `SIM_SEED=7` replays one seed, `SIM_SEEDS=10000` plays that many; the default is a sample that takes seconds.
 
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
+
 mod cluster;
 mod naive;
 
