@@ -73,10 +73,28 @@ mod tests {
 
     #[test]
     fn only_our_own_names_are_answered() {
-        for ours in ["localhost", "localhost:6443", "127.0.0.1:6443", "[::1]:6443", "[::1]", "10.1.2.3:6443", "10.1.2.3", "LOCALHOST"] {
+        for ours in [
+            "localhost",
+            "localhost:6443",
+            "127.0.0.1:6443",
+            "[::1]:6443",
+            "[::1]",
+            "10.1.2.3:6443",
+            "10.1.2.3",
+            "LOCALHOST",
+        ] {
             check_host(ours, true);
         }
-        for foreign in ["evil.example", "evil.example:6443", "127.0.0.1:80", "localhost.evil.example", "", "localhost:", "10.1.2.4", "::1"] {
+        for foreign in [
+            "evil.example",
+            "evil.example:6443",
+            "127.0.0.1:80",
+            "localhost.evil.example",
+            "",
+            "localhost:",
+            "10.1.2.4",
+            "::1",
+        ] {
             check_host(foreign, false);
         }
     }

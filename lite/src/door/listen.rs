@@ -118,8 +118,13 @@ impl Door {
     }
 
     /// One connection from handshake to end.
-    fn connection(&self, stream: TcpStream, mut stopped: watch::Receiver<()>) -> impl Future<Output = ()> + Send + 'static {
-        let (acceptor, lite, token, address) = (self.acceptor.clone(), self.lite.clone(), self.token.clone(), self.address);
+    fn connection(
+        &self,
+        stream: TcpStream,
+        mut stopped: watch::Receiver<()>,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        let (acceptor, lite, token, address) =
+            (self.acceptor.clone(), self.lite.clone(), self.token.clone(), self.address);
         async move {
             // Without this a small event waits for the acknowledgement of the one before.
             if stream.set_nodelay(true).is_err() {

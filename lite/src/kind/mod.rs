@@ -47,8 +47,7 @@ impl Subresource {
 }
 
 /// What every kind can be asked to do, as discovery lists it.
-pub(crate) const VERBS: &[&str] =
-    &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+pub(crate) const VERBS: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 
 /// What every subresource can be asked to do.
 pub(crate) const SUBRESOURCE_VERBS: &[&str] = &["get", "patch", "update"];
@@ -212,4 +211,3 @@ pub(crate) fn group_versions() -> Vec<(&'static str, &'static str)> {
     }
     found
 }
-

@@ -157,7 +157,13 @@ fn look(shape: &Shape, value: &Value, of: &str, path: &mut String, found: &mut M
         (Shape::String | Shape::IntOrString, Value::String(_)) | (Shape::Bool, Value::Bool(_)) => {}
         (Shape::Int | Shape::IntOrString, Value::Number(number)) if number.is_i64() => {}
         (_, value) => {
-            let text = || format!("json: cannot unmarshal {} into Go struct field {of}.{path} of type {}", go(value), expected(shape));
+            let text = || {
+                format!(
+                    "json: cannot unmarshal {} into Go struct field {of}.{path} of type {}",
+                    go(value),
+                    expected(shape)
+                )
+            };
             found.mistyped.get_or_insert_with(text);
         }
     }
@@ -248,7 +254,12 @@ mod tests {
     #[test]
     fn misfits_are_named_by_path() {
         check("Service", json!({"metadata": {"labels": {"a": "b"}}, "spec": {"ports": null}}), &[], None);
-        check("Service", json!({"spec": {"prots": [], "ports": [{"port": 1, "x": 1}]}}), &["spec.ports[0].x", "spec.prots"], None);
+        check(
+            "Service",
+            json!({"spec": {"prots": [], "ports": [{"port": 1, "x": 1}]}}),
+            &["spec.ports[0].x", "spec.prots"],
+            None,
+        );
         check("Ingress", json!({"sepc": {}}), &["sepc"], None);
         check("Deployment", json!({"spec": {"template": {"spec": {"affinity": {"what": 1}}}}}), &[], None);
         let why = "json: cannot unmarshal string into Go struct field DeploymentSpec.spec.replicas of type int32";

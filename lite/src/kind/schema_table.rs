@@ -39,6 +39,7 @@ IngressBackend service:IngressServiceBackend resource:TypedLocalObjectReference
 IngressServiceBackend name:string port:ServiceBackendPort
 ServiceBackendPort name:string number:int
 IngressTLS hosts:[string] secretName:string
+IngressRuleValue http:HTTPIngressRuleValue
 IngressRule host:string http:HTTPIngressRuleValue
 HTTPIngressRuleValue paths:[HTTPIngressPath]
 HTTPIngressPath path:string pathType:string backend:IngressBackend
@@ -74,6 +75,9 @@ VolumeDevice name:string devicePath:string
 Probe exec:any httpGet:HTTPGetAction tcpSocket:any grpc:any initialDelaySeconds:int timeoutSeconds:int periodSeconds:int successThreshold:int failureThreshold:int terminationGracePeriodSeconds:int
 HTTPGetAction path:string port:intstr host:string scheme:string httpHeaders:any
 Volume name:string configMap:any secret:any emptyDir:any hostPath:any projected:any downwardAPI:any persistentVolumeClaim:any csi:any ephemeral:any nfs:any image:any iscsi:any fc:any rbd:any cephfs:any glusterfs:any flexVolume:any
+
+DeleteOptions apiVersion:string kind:string gracePeriodSeconds:int preconditions:Preconditions orphanDependents:bool propagationPolicy:string dryRun:[string] ignoreStoreReadErrorWithClusterBreakingPotential:bool
+Preconditions uid:string resourceVersion:string
 
 Scale apiVersion:string kind:string metadata:ObjectMeta spec:ScaleSpec status:ScaleStatus
 ScaleSpec replicas:int

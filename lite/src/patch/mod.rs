@@ -20,18 +20,23 @@ pub(crate) enum Patch {
 impl Patch {
     /// Reads a patch by the media type of the request.
     pub(crate) fn parse(content_type: &str, body: &[u8]) -> Result<Self, Failure> {
-        const ACCEPTED: &str = "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json";
+        const ACCEPTED: &str =
+            "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json";
         let unreadable = |why: serde_json::Error| Failure::bad_request(format!("error decoding patch: {why}"));
         match content_type {
             "application/json-patch+json" => serde_json::from_slice(body).map(Self::Json).map_err(unreadable),
             "application/merge-patch+json" => object(body).map(Self::Merge),
             "application/strategic-merge-patch+json" => object(body).map(Self::Strategic),
             "application/apply-patch+yaml" | "application/apply-patch+cbor" => {
-                let why = format!("server-side apply is not supported by this server; accepted media types include: {ACCEPTED}");
+                let why = format!(
+                    "server-side apply is not supported by this server; accepted media types include: {ACCEPTED}"
+                );
                 Err(Failure::unsupported_media_type(why))
             }
             _ => {
-                let why = format!("the body of the request was in an unknown format - accepted media types include: {ACCEPTED}");
+                let why = format!(
+                    "the body of the request was in an unknown format - accepted media types include: {ACCEPTED}"
+                );
                 Err(Failure::unsupported_media_type(why))
             }
         }
@@ -42,7 +47,11 @@ impl Patch {
         let mut patched = object.clone();
         match self {
             Self::Json(patch) => {
-                let refused = |why: json_patch::PatchError| Failure::unprocessable(format!("the server rejected our request due to an error in our request: {why}"));
+                let refused = |why: json_patch::PatchError| {
+                    Failure::unprocessable(format!(
+                        "the server rejected our request due to an error in our request: {why}"
+                    ))
+                };
                 json_patch::patch(&mut patched, patch).map_err(refused)?;
             }
             Self::Merge(patch) => json_patch::merge(&mut patched, patch),

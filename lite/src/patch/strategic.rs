@@ -13,10 +13,7 @@ const ORDER_PREFIX: &str = "$setElementOrder/";
 /// `original` with `patch` merged into it. The error says why the patch cannot be applied.
 pub(super) fn merge(original: Value, patch: &Value, shape: &Shape) -> Result<Value, String> {
     let Value::Object(patch) = patch else { return Ok(patch.clone()) };
-    let mut merged = match original {
-        Value::Object(map) => map,
-        _ => Map::new(),
-    };
+    let mut merged = if let Value::Object(map) = original { map } else { Map::new() };
     match patch.get(PATCH).map(|directive| directive.as_str().unwrap_or_default()) {
         None | Some("merge") => {}
         Some("replace") => {
@@ -58,15 +55,15 @@ pub(super) fn merge(original: Value, patch: &Value, shape: &Shape) -> Result<Val
 }
 
 /// The lists that directives of one sort name, by field.
-fn directives<'a>(patch: &'a Map<String, Value>, prefix: &'static str) -> impl Iterator<Item = (&'a str, &'a Vec<Value>)> {
+fn directives<'a>(
+    patch: &'a Map<String, Value>,
+    prefix: &'static str,
+) -> impl Iterator<Item = (&'a str, &'a Vec<Value>)> {
     patch.iter().filter_map(move |(key, value)| Some((key.strip_prefix(prefix)?, value.as_array()?)))
 }
 
 fn merge_list(original: Option<Value>, patch: &[Value], shape: &Shape) -> Result<Vec<Value>, String> {
-    let original = match original {
-        Some(Value::Array(list)) => list,
-        _ => Vec::new(),
-    };
+    let original = if let Some(Value::Array(list)) = original { list } else { Vec::new() };
     match shape.join() {
         Join::Replace => Ok(patch.to_vec()),
         Join::Set => {
@@ -134,7 +131,11 @@ fn arrange(list: Vec<Value>, order: &[Value], join: Join) -> Vec<Value> {
     let (mut named, mut others) = (named.into_iter().peekable(), others.into_iter().peekable());
     while let (Some((_, at, _)), Some((other_at, _))) = (named.peek(), others.peek()) {
         let named_first = at < other_at;
-        arranged.extend(if named_first { named.next().map(|(_, _, one)| one) } else { others.next().map(|(_, one)| one) });
+        arranged.extend(if named_first {
+            named.next().map(|(_, _, one)| one)
+        } else {
+            others.next().map(|(_, one)| one)
+        });
     }
     arranged.extend(named.map(|(_, _, one)| one));
     arranged.extend(others.map(|(_, one)| one));
@@ -156,37 +157,83 @@ mod tests {
     #[test]
     fn maps_merge_and_null_removes() {
         let original = json!({"metadata": {"labels": {"a": "1", "b": "2"}}});
-        check("Service", original, json!({"metadata": {"labels": {"a": null, "c": "3"}}}), json!({"metadata": {"labels": {"b": "2", "c": "3"}}}));
+        check(
+            "Service",
+            original,
+            json!({"metadata": {"labels": {"a": null, "c": "3"}}}),
+            json!({"metadata": {"labels": {"b": "2", "c": "3"}}}),
+        );
         check("Service", json!({}), json!({"metadata": {"labels": {"a": null}}}), json!({"metadata": {"labels": {}}}));
     }
 
     #[test]
     fn service_ports_join_by_number_and_protocol() {
         let original = json!({"ports": [{"port": 53, "protocol": "TCP"}, {"port": 53, "protocol": "UDP"}]});
-        check("ServiceSpec", original.clone(), json!({"ports": [{"port": 53, "protocol": "UDP", "name": "dns"}]}),
-            json!({"ports": [{"port": 53, "protocol": "TCP"}, {"port": 53, "protocol": "UDP", "name": "dns"}]}));
-        check("ServiceSpec", json!({"ports": [{"port": 53, "protocol": "TCP"}]}), json!({"ports": [{"port": 53, "protocol": "UDP"}]}), original);
-        check("ServiceSpec", json!({"ports": [{"port": 80, "protocol": "TCP"}]}), json!({"ports": [{"port": 80, "name": "web"}]}),
-            json!({"ports": [{"port": 80, "protocol": "TCP", "name": "web"}]}));
+        check(
+            "ServiceSpec",
+            original.clone(),
+            json!({"ports": [{"port": 53, "protocol": "UDP", "name": "dns"}]}),
+            json!({"ports": [{"port": 53, "protocol": "TCP"}, {"port": 53, "protocol": "UDP", "name": "dns"}]}),
+        );
+        check(
+            "ServiceSpec",
+            json!({"ports": [{"port": 53, "protocol": "TCP"}]}),
+            json!({"ports": [{"port": 53, "protocol": "UDP"}]}),
+            original,
+        );
+        check(
+            "ServiceSpec",
+            json!({"ports": [{"port": 80, "protocol": "TCP"}]}),
+            json!({"ports": [{"port": 80, "name": "web"}]}),
+            json!({"ports": [{"port": 80, "protocol": "TCP", "name": "web"}]}),
+        );
     }
 
     #[test]
     fn containers_and_their_variables_join_by_name() {
-        let original = json!({"containers": [{"name": "a", "image": "1", "env": [{"name": "X", "value": "1"}]}, {"name": "b"}]});
+        let original =
+            json!({"containers": [{"name": "a", "image": "1", "env": [{"name": "X", "value": "1"}]}, {"name": "b"}]});
         let patch = json!({"containers": [{"name": "a", "env": [{"name": "Y", "value": "2"}]}, {"name": "b", "$patch": "delete"}]});
-        check("PodSpec", original, patch,
-            json!({"containers": [{"name": "a", "image": "1", "env": [{"name": "X", "value": "1"}, {"name": "Y", "value": "2"}]}]}));
+        check(
+            "PodSpec",
+            original,
+            patch,
+            json!({"containers": [{"name": "a", "image": "1", "env": [{"name": "X", "value": "1"}, {"name": "Y", "value": "2"}]}]}),
+        );
     }
 
     #[test]
     fn directives_replace_retain_and_delete() {
-        check("ServiceSpec", json!({"ports": [{"port": 1}]}), json!({"ports": [{"$patch": "replace"}, {"port": 2}]}), json!({"ports": [{"port": 2}]}));
-        check("ServiceSpec", json!({"selector": {"a": "b"}}), json!({"selector": {"$patch": "replace", "c": "d"}}), json!({"selector": {"c": "d"}}));
-        check("ServiceSpec", json!({"selector": {"a": "b"}}), json!({"selector": {"$patch": "delete"}}), json!({"selector": {}}));
-        check("DeploymentSpec", json!({"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1}}}),
-            json!({"strategy": {"$retainKeys": ["type"], "type": "Recreate"}}), json!({"strategy": {"type": "Recreate"}}));
-        check("ObjectMeta", json!({"finalizers": ["a", "b"]}), json!({"$deleteFromPrimitiveList/finalizers": ["a"], "finalizers": ["b", "c"]}),
-            json!({"finalizers": ["b", "c"]}));
+        check(
+            "ServiceSpec",
+            json!({"ports": [{"port": 1}]}),
+            json!({"ports": [{"$patch": "replace"}, {"port": 2}]}),
+            json!({"ports": [{"port": 2}]}),
+        );
+        check(
+            "ServiceSpec",
+            json!({"selector": {"a": "b"}}),
+            json!({"selector": {"$patch": "replace", "c": "d"}}),
+            json!({"selector": {"c": "d"}}),
+        );
+        check(
+            "ServiceSpec",
+            json!({"selector": {"a": "b"}}),
+            json!({"selector": {"$patch": "delete"}}),
+            json!({"selector": {}}),
+        );
+        check(
+            "DeploymentSpec",
+            json!({"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1}}}),
+            json!({"strategy": {"$retainKeys": ["type"], "type": "Recreate"}}),
+            json!({"strategy": {"type": "Recreate"}}),
+        );
+        check(
+            "ObjectMeta",
+            json!({"finalizers": ["a", "b"]}),
+            json!({"$deleteFromPrimitiveList/finalizers": ["a"], "finalizers": ["b", "c"]}),
+            json!({"finalizers": ["b", "c"]}),
+        );
     }
 
     #[test]
@@ -194,14 +241,25 @@ mod tests {
         let original = json!({"containers": [{"name": "a"}, {"name": "server"}, {"name": "b"}]});
         let patch = json!({"$setElementOrder/containers": [{"name": "c"}, {"name": "b"}, {"name": "a"}], "containers": [{"name": "c"}]});
         let merged = merge(original, &patch, &Shape::Named("PodSpec", Retain::All)).unwrap();
-        let names: Vec<&str> = merged["containers"].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect();
+        let names: Vec<&str> =
+            merged["containers"].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect();
         assert_eq!(names, ["server", "c", "b", "a"]);
-        check("ObjectMeta", json!({"finalizers": ["a", "b"]}), json!({"$setElementOrder/finalizers": ["b", "a"]}), json!({"finalizers": ["b", "a"]}));
+        check(
+            "ObjectMeta",
+            json!({"finalizers": ["a", "b"]}),
+            json!({"$setElementOrder/finalizers": ["b", "a"]}),
+            json!({"finalizers": ["b", "a"]}),
+        );
     }
 
     #[test]
     fn ingress_rules_are_one_value() {
-        check("IngressSpec", json!({"rules": [{"host": "a"}, {"host": "b"}]}), json!({"rules": [{"host": "c"}]}), json!({"rules": [{"host": "c"}]}));
+        check(
+            "IngressSpec",
+            json!({"rules": [{"host": "a"}, {"host": "b"}]}),
+            json!({"rules": [{"host": "c"}]}),
+            json!({"rules": [{"host": "c"}]}),
+        );
     }
 
     #[test]

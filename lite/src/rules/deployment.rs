@@ -132,15 +132,29 @@ mod tests {
 
     #[test]
     fn bad_deployments_are_refused() {
-        check_refused("Deployment", deployment("b"), None,
-            "spec.template.metadata.labels: Invalid value: {\"app\":\"b\"}: `selector` does not match template `labels`");
+        check_refused(
+            "Deployment",
+            deployment("b"),
+            None,
+            "spec.template.metadata.labels: Invalid value: {\"app\":\"b\"}: `selector` does not match template `labels`",
+        );
         let mut bare = deployment("a");
         bare["spec"]["template"]["spec"]["containers"] = json!([{"name": "c"}]);
         check_refused("Deployment", bare, None, "spec.template.spec.containers[0].image: Required value");
-        check_refused("Deployment", json!({}), None, "[spec.selector: Required value, spec.template.spec.containers: Required value]");
+        check_refused(
+            "Deployment",
+            json!({}),
+            None,
+            "[spec.selector: Required value, spec.template.spec.containers: Required value]",
+        );
         let old = outcome("Deployment", deployment("a"), None).unwrap();
         let mut moved = deployment("b");
         moved["spec"]["selector"]["matchLabels"]["app"] = "b".into();
-        check_refused("Deployment", moved, Some(&old), "spec.selector: Invalid value: {\"matchLabels\":{\"app\":\"b\"}}: field is immutable");
+        check_refused(
+            "Deployment",
+            moved,
+            Some(&old),
+            "spec.selector: Invalid value: {\"matchLabels\":{\"app\":\"b\"}}: field is immutable",
+        );
     }
 }

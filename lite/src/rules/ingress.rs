@@ -134,26 +134,78 @@ mod tests {
 
     #[test]
     fn good_ingresses_pass() {
-        for good in [ingress("", path("/", "Prefix")), ingress("*.example.com", path("", "ImplementationSpecific")), ingress("a.b", path("/a", "Exact"))] {
+        for good in [
+            ingress("", path("/", "Prefix")),
+            ingress("*.example.com", path("", "ImplementationSpecific")),
+            ingress("a.b", path("/a", "Exact")),
+        ] {
             assert!(outcome("Ingress", good, None).is_ok());
         }
-        assert!(outcome("Ingress", json!({"spec": {"defaultBackend": {"service": {"name": "s", "port": {"name": "web"}}}}}), None).is_ok());
+        assert!(
+            outcome(
+                "Ingress",
+                json!({"spec": {"defaultBackend": {"service": {"name": "s", "port": {"name": "web"}}}}}),
+                None
+            )
+            .is_ok()
+        );
     }
 
     #[test]
     fn bad_ingresses_are_refused() {
         let at = "spec.rules[0].http.paths[0]";
-        check_refused("Ingress", json!({"spec": {}}), None, "spec: Invalid value: []: either `defaultBackend` or `rules` must be specified");
-        check_refused("Ingress", json!({"spec": {"rules": [{"http": {}}]}}), None, "spec.rules[0].http.paths: Required value");
+        check_refused(
+            "Ingress",
+            json!({"spec": {}}),
+            None,
+            "spec: Invalid value: []: either `defaultBackend` or `rules` must be specified",
+        );
+        check_refused(
+            "Ingress",
+            json!({"spec": {"rules": [{"http": {}}]}}),
+            None,
+            "spec.rules[0].http.paths: Required value",
+        );
         let mut untyped = path("/", "");
         untyped.as_object_mut().unwrap().remove("pathType");
-        check_refused("Ingress", ingress("a", untyped), None, &format!("{at}.pathType: Required value: pathType must be specified"));
-        check_refused("Ingress", ingress("a", path("x", "Prefix")), None, &format!("{at}.path: Invalid value: \"x\": must be an absolute path"));
-        check_refused("Ingress", ingress("a", path("/a//b", "Exact")), None, &format!("{at}.path: Invalid value: \"/a//b\": must not contain '//'"));
-        check_refused("Ingress", ingress("a", path("/", "Regex")), None,
-            &format!("{at}.pathType: Unsupported value: \"Regex\": supported values: \"Exact\", \"ImplementationSpecific\", \"Prefix\""));
-        check_refused("Ingress", ingress("10.0.0.1", path("/", "Prefix")), None, "spec.rules[0].host: Invalid value: \"10.0.0.1\": must be a DNS name, not an IP address");
+        check_refused(
+            "Ingress",
+            ingress("a", untyped),
+            None,
+            &format!("{at}.pathType: Required value: pathType must be specified"),
+        );
+        check_refused(
+            "Ingress",
+            ingress("a", path("x", "Prefix")),
+            None,
+            &format!("{at}.path: Invalid value: \"x\": must be an absolute path"),
+        );
+        check_refused(
+            "Ingress",
+            ingress("a", path("/a//b", "Exact")),
+            None,
+            &format!("{at}.path: Invalid value: \"/a//b\": must not contain '//'"),
+        );
+        check_refused(
+            "Ingress",
+            ingress("a", path("/", "Regex")),
+            None,
+            &format!(
+                "{at}.pathType: Unsupported value: \"Regex\": supported values: \"Exact\", \"ImplementationSpecific\", \"Prefix\""
+            ),
+        );
+        check_refused(
+            "Ingress",
+            ingress("10.0.0.1", path("/", "Prefix")),
+            None,
+            "spec.rules[0].host: Invalid value: \"10.0.0.1\": must be a DNS name, not an IP address",
+        );
         let bare = json!({"pathType": "Prefix", "path": "/", "backend": {"service": {"name": "s"}}});
-        check_refused("Ingress", ingress("a", bare), None, &format!("{at}.backend.service.port: Required value: port name or number is required"));
+        check_refused(
+            "Ingress",
+            ingress("a", bare),
+            None,
+            &format!("{at}.backend.service.port: Required value: port name or number is required"),
+        );
     }
 }

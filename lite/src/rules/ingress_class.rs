@@ -29,7 +29,11 @@ mod tests {
         let class = json!({"spec": {"controller": "tidegate.io/ingress"}});
         assert!(outcome("IngressClass", class.clone(), Some(&class)).is_ok());
         check_refused("IngressClass", json!({}), None, "spec.controller: Required value");
-        check_refused("IngressClass", json!({"spec": {"controller": "a.b/c"}}), Some(&class),
-            "spec.controller: Invalid value: \"a.b/c\": field is immutable");
+        check_refused(
+            "IngressClass",
+            json!({"spec": {"controller": "a.b/c"}}),
+            Some(&class),
+            "spec.controller: Invalid value: \"a.b/c\": field is immutable",
+        );
     }
 }

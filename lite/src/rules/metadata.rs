@@ -120,11 +120,34 @@ mod tests {
 
     #[test]
     fn metadata_is_checked() {
-        check_refused("ConfigMap", json!({"metadata": {"name": "a_b"}}), None, &format!("metadata.name: Invalid value: \"a_b\": {SUBDOMAIN}"));
-        check_refused("ConfigMap", json!({"metadata": {"labels": {"a": "b c"}}}), None, &format!("metadata.labels: Invalid value: \"b c\": {LABEL_VALUE}"));
-        check_refused("ConfigMap", json!({"metadata": {"annotations": {"a b": ""}}}), None, &format!("metadata.annotations: Invalid value: \"a b\": {QUALIFIED}"));
+        check_refused(
+            "ConfigMap",
+            json!({"metadata": {"name": "a_b"}}),
+            None,
+            &format!("metadata.name: Invalid value: \"a_b\": {SUBDOMAIN}"),
+        );
+        check_refused(
+            "ConfigMap",
+            json!({"metadata": {"labels": {"a": "b c"}}}),
+            None,
+            &format!("metadata.labels: Invalid value: \"b c\": {LABEL_VALUE}"),
+        );
+        check_refused(
+            "ConfigMap",
+            json!({"metadata": {"annotations": {"a b": ""}}}),
+            None,
+            &format!("metadata.annotations: Invalid value: \"a b\": {QUALIFIED}"),
+        );
         let long = "a".repeat(ANNOTATIONS_MAX_BYTES);
-        check_refused("ConfigMap", json!({"metadata": {"annotations": {"a": long}}}), None, "metadata.annotations: Too long: may not be more than 262144 bytes");
-        assert!(outcome("ConfigMap", json!({"metadata": {"annotations": {"Example.com/A": "anything at all"}}}), None).is_ok());
+        check_refused(
+            "ConfigMap",
+            json!({"metadata": {"annotations": {"a": long}}}),
+            None,
+            "metadata.annotations: Too long: may not be more than 262144 bytes",
+        );
+        assert!(
+            outcome("ConfigMap", json!({"metadata": {"annotations": {"Example.com/A": "anything at all"}}}), None)
+                .is_ok()
+        );
     }
 }

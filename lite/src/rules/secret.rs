@@ -78,11 +78,31 @@ mod tests {
 
     #[test]
     fn bad_secrets_are_refused_without_repeating_them() {
-        check_refused("Secret", json!({"data": {"a": "pass word"}}), None, "data[a]: Invalid value: \"<omitted>\": must be base64");
-        check_refused("Secret", json!({"type": "kubernetes.io/tls", "data": {"tls.crt": ""}}), None, "data[tls.key]: Required value");
+        check_refused(
+            "Secret",
+            json!({"data": {"a": "pass word"}}),
+            None,
+            "data[a]: Invalid value: \"<omitted>\": must be base64",
+        );
+        check_refused(
+            "Secret",
+            json!({"type": "kubernetes.io/tls", "data": {"tls.crt": ""}}),
+            None,
+            "data[tls.key]: Required value",
+        );
         let old = json!({"type": "Opaque"});
-        check_refused("Secret", json!({"type": "other"}), Some(&old), "type: Invalid value: \"other\": field is immutable");
+        check_refused(
+            "Secret",
+            json!({"type": "other"}),
+            Some(&old),
+            "type: Invalid value: \"other\": field is immutable",
+        );
         let old = json!({"type": "Opaque", "immutable": true, "data": {}});
-        check_refused("Secret", json!({"immutable": true, "data": {"a": ""}}), Some(&old), "data: Forbidden: field is immutable when `immutable` is set");
+        check_refused(
+            "Secret",
+            json!({"immutable": true, "data": {"a": ""}}),
+            Some(&old),
+            "data: Forbidden: field is immutable when `immutable` is set",
+        );
     }
 }

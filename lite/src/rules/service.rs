@@ -14,6 +14,8 @@ const CLUSTER_NET_SIZE: u64 = 1 << 20;
 const NODE_PORTS: std::ops::Range<u64> = 30_000..32_768;
 
 const TYPES: &[&str] = &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
+const PORT_NAME: &str =
+    "must contain only alphanumeric characters (a-z, 0-9), and hyphens (-), at least one letter, at most 15 characters";
 const PROTOCOLS: &[&str] = &["SCTP", "TCP", "UDP"];
 
 pub(super) fn defaults(new: &mut Value, old: Option<&Value>, serial: u64) {
@@ -50,7 +52,9 @@ pub(super) fn defaults(new: &mut Value, old: Option<&Value>, serial: u64) {
             port["targetPort"] = port["port"].clone();
         }
         if on_nodes && port["nodePort"].as_i64().unwrap_or_default() == 0 {
-            let kept = list(old_spec, "ports").iter().find(|one| one["port"] == port["port"] && one["protocol"] == port["protocol"]);
+            let kept = list(old_spec, "ports")
+                .iter()
+                .find(|one| one["port"] == port["port"] && one["protocol"] == port["protocol"]);
             let given = NODE_PORTS.start + (serial.wrapping_add(nth as u64)) % (NODE_PORTS.end - NODE_PORTS.start);
             let kept = kept.and_then(|one| one["nodePort"].as_u64()).filter(|port| *port != 0);
             port["nodePort"] = kept.unwrap_or(given).into();
@@ -124,16 +128,15 @@ fn check_ports(ports: &[Value], causes: &mut Causes) {
         if !PROTOCOLS.contains(&text(port, "protocol")) {
             causes.unsupported(field("protocol"), &port["protocol"], PROTOCOLS);
         }
-        match &port["targetPort"] {
-            Value::String(name) if is_port_name(name) => {}
-            Value::String(name) => {
-                let why = "must contain only alphanumeric characters (a-z, 0-9), and hyphens (-), at least one letter, at most 15 characters";
-                causes.invalid(field("targetPort"), &name.clone().into(), why);
-            }
-            number => check_port(&field("targetPort"), number, causes),
+        let target = &port["targetPort"];
+        match target.as_str() {
+            Some(name) if is_port_name(name) => {}
+            Some(_) => causes.invalid(field("targetPort"), target, PORT_NAME),
+            None => check_port(&field("targetPort"), target, causes),
         }
         if ports[..nth].iter().any(|other| other["port"] == port["port"] && other["protocol"] == port["protocol"]) {
-            causes.duplicate(format!("spec.ports[{nth}]"), &json!({"port": port["port"], "protocol": port["protocol"]}));
+            causes
+                .duplicate(format!("spec.ports[{nth}]"), &json!({"port": port["port"], "protocol": port["protocol"]}));
         }
     }
 }
@@ -164,11 +167,17 @@ mod tests {
 
     #[test]
     fn an_address_stays_when_an_update_leaves_it_out() {
-        let old = outcome("Service", json!({"spec": {"ports": [{"port": 80}], "clusterIP": "10.96.9.9"}}), None).unwrap();
+        let old =
+            outcome("Service", json!({"spec": {"ports": [{"port": 80}], "clusterIP": "10.96.9.9"}}), None).unwrap();
         let new = outcome("Service", json!({"spec": {"ports": [{"port": 81}]}}), Some(&old)).unwrap();
         assert_eq!(new["spec"]["clusterIP"], "10.96.9.9");
         let moved = json!({"spec": {"ports": [{"port": 80}], "clusterIP": "10.96.9.8"}});
-        check_refused("Service", moved, Some(&old), "spec.clusterIPs[0]: Invalid value: [\"10.96.9.8\"]: may not change once set");
+        check_refused(
+            "Service",
+            moved,
+            Some(&old),
+            "spec.clusterIPs[0]: Invalid value: [\"10.96.9.8\"]: may not change once set",
+        );
         let external = json!({"spec": {"type": "ExternalName", "externalName": "a.b", "clusterIP": "10.96.9.9", "clusterIPs": ["10.96.9.9"]}});
         assert_eq!(outcome("Service", external, Some(&old)).unwrap()["spec"]["clusterIP"], Value::Null);
     }
@@ -177,7 +186,9 @@ mod tests {
     fn node_ports_are_given_and_kept() {
         let old = outcome("Service", json!({"spec": {"type": "NodePort", "ports": [{"port": 80}]}}), None).unwrap();
         assert_eq!(old["spec"]["ports"][0]["nodePort"], 30_007);
-        let new = outcome("Service", json!({"spec": {"type": "NodePort", "ports": [{"port": 80, "name": "a"}]}}), Some(&old)).unwrap();
+        let new =
+            outcome("Service", json!({"spec": {"type": "NodePort", "ports": [{"port": 80, "name": "a"}]}}), Some(&old))
+                .unwrap();
         assert_eq!(new["spec"]["ports"][0]["nodePort"], 30_007);
     }
 
@@ -185,18 +196,32 @@ mod tests {
     fn headless_and_external_services_have_no_address() {
         let headless = outcome("Service", json!({"spec": {"clusterIP": "None"}}), None).unwrap();
         assert_eq!(headless["spec"]["clusterIPs"], json!(["None"]));
-        let external = outcome("Service", json!({"spec": {"type": "ExternalName", "externalName": "example.com"}}), None).unwrap();
+        let external =
+            outcome("Service", json!({"spec": {"type": "ExternalName", "externalName": "example.com"}}), None).unwrap();
         assert_eq!(external["spec"]["clusterIP"], Value::Null);
     }
 
     #[test]
     fn bad_services_are_refused() {
         check_refused("Service", json!({"spec": {}}), None, "spec.ports: Required value");
-        check_refused("Service", json!({"spec": {"ports": [{"port": 0}]}}), None,
-            "[spec.ports[0].port: Invalid value: 0: must be between 1 and 65535, inclusive, spec.ports[0].targetPort: Invalid value: 0: must be between 1 and 65535, inclusive]");
-        check_refused("Service", json!({"spec": {"type": "Magic", "ports": [{"port": 1}]}}), None,
-            "spec.type: Unsupported value: \"Magic\": supported values: \"ClusterIP\", \"ExternalName\", \"LoadBalancer\", \"NodePort\"");
-        check_refused("Service", json!({"spec": {"ports": [{"port": 1, "name": "a"}, {"port": 2}]}}), None, "spec.ports[1].name: Required value");
+        check_refused(
+            "Service",
+            json!({"spec": {"ports": [{"port": 0}]}}),
+            None,
+            "[spec.ports[0].port: Invalid value: 0: must be between 1 and 65535, inclusive, spec.ports[0].targetPort: Invalid value: 0: must be between 1 and 65535, inclusive]",
+        );
+        check_refused(
+            "Service",
+            json!({"spec": {"type": "Magic", "ports": [{"port": 1}]}}),
+            None,
+            "spec.type: Unsupported value: \"Magic\": supported values: \"ClusterIP\", \"ExternalName\", \"LoadBalancer\", \"NodePort\"",
+        );
+        check_refused(
+            "Service",
+            json!({"spec": {"ports": [{"port": 1, "name": "a"}, {"port": 2}]}}),
+            None,
+            "spec.ports[1].name: Required value",
+        );
         check_refused("Service", json!({"spec": {"type": "ExternalName"}}), None, "spec.externalName: Required value");
     }
 }

@@ -58,8 +58,12 @@ fn check_addresses(field: &str, family: &str, addresses: &[Value], causes: &mut 
         let field = format!("{field}[{nth}]");
         let written = address.as_str().unwrap_or_default();
         match family {
-            "IPv4" if written.parse::<Ipv4Addr>().is_err() => causes.invalid(field, address, "must be a valid IPv4 address"),
-            "IPv6" if written.parse::<Ipv6Addr>().is_err() => causes.invalid(field, address, "must be a valid IPv6 address"),
+            "IPv4" if written.parse::<Ipv4Addr>().is_err() => {
+                causes.invalid(field, address, "must be a valid IPv4 address")
+            }
+            "IPv6" if written.parse::<Ipv6Addr>().is_err() => {
+                causes.invalid(field, address, "must be a valid IPv6 address")
+            }
             "FQDN" => check_subdomain(&field, written, causes),
             _ => {}
         }
@@ -82,9 +86,17 @@ mod tests {
     #[test]
     fn bad_slices_are_refused() {
         check_refused("EndpointSlice", json!({}), None, "addressType: Required value");
-        check_refused("EndpointSlice", json!({"addressType": "IPv4", "endpoints": [{"addresses": ["::1"]}]}), None,
-            "endpoints[0].addresses[0]: Invalid value: \"::1\": must be a valid IPv4 address");
-        check_refused("EndpointSlice", json!({"addressType": "IPv4", "endpoints": [{}]}), None,
-            "endpoints[0].addresses: Required value: must contain at least 1 address");
+        check_refused(
+            "EndpointSlice",
+            json!({"addressType": "IPv4", "endpoints": [{"addresses": ["::1"]}]}),
+            None,
+            "endpoints[0].addresses[0]: Invalid value: \"::1\": must be a valid IPv4 address",
+        );
+        check_refused(
+            "EndpointSlice",
+            json!({"addressType": "IPv4", "endpoints": [{}]}),
+            None,
+            "endpoints[0].addresses: Required value: must contain at least 1 address",
+        );
     }
 }

@@ -139,11 +139,19 @@ fn requirement(term: &str) -> Result<Requirement, String> {
 }
 
 fn checked_key(key: &str) -> Result<String, String> {
-    if valid_name(key) { Ok(key.to_owned()) } else { Err(format!("<nil>: Invalid value: {key:?}: not a qualified name")) }
+    if valid_name(key) {
+        Ok(key.to_owned())
+    } else {
+        Err(format!("<nil>: Invalid value: {key:?}: not a qualified name"))
+    }
 }
 
 fn checked_value(value: &str) -> Result<String, String> {
-    if valid_value(value) { Ok(value.to_owned()) } else { Err(format!("<nil>: Invalid value: {value:?}: not a label value")) }
+    if valid_value(value) {
+        Ok(value.to_owned())
+    } else {
+        Err(format!("<nil>: Invalid value: {value:?}: not a label value"))
+    }
 }
 
 /// Whether this is a qualified name: an optional DNS prefix and `/`, then up to 63 letters, digits, `-`, `_`, `.`.

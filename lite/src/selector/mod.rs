@@ -5,8 +5,8 @@ mod label;
 
 use serde_json::Value;
 
-pub(crate) use self::label::{Labels, valid_name, valid_value};
 pub(crate) use self::field::Fields;
+pub(crate) use self::label::{Labels, valid_name, valid_value};
 use crate::failure::Failure;
 use crate::kind::Kind;
 
@@ -21,8 +21,8 @@ impl Selection {
     /// Reads both selectors of a query. What can't be read, or is about a field that the kind has no selector for, is a
     /// bad request.
     pub(crate) fn parse(kind: &Kind, labels: &str, fields: &str) -> Result<Self, Failure> {
-        let labels = Labels::parse(labels)
-            .map_err(|why| Failure::bad_request(format!("unable to parse requirement: {why}")))?;
+        let labels =
+            Labels::parse(labels).map_err(|why| Failure::bad_request(format!("unable to parse requirement: {why}")))?;
         Ok(Self { labels, fields: Fields::parse(kind, fields)? })
     }
 

@@ -93,7 +93,8 @@ pub(super) fn aggregated(core: bool) -> Value {
 }
 
 fn describe_resource(kind: &'static Kind) -> Value {
-    let response = |(group, version, kind): (&str, &str, &str)| json!({"group": group, "version": version, "kind": kind});
+    let response =
+        |(group, version, kind): (&str, &str, &str)| json!({"group": group, "version": version, "kind": kind});
     let parts: Vec<Value> = kind
         .subresources
         .iter()

@@ -26,7 +26,8 @@ impl Form {
             if !matches!(media.trim(), "application/json" | "*/*" | "application/*") {
                 continue;
             }
-            let parameter = |name: &str| parameters.split(';').find_map(|one| one.trim().strip_prefix(name)?.strip_prefix('='));
+            let parameter =
+                |name: &str| parameters.split(';').find_map(|one| one.trim().strip_prefix(name)?.strip_prefix('='));
             match (parameter("as"), parameter("v"), parameter("g")) {
                 (None, _, _) => return Ok(Self::Whole),
                 (Some("Table"), Some("v1"), Some("meta.k8s.io")) => return Ok(Self::Table),
@@ -79,8 +80,14 @@ mod tests {
         check("*/*", Some(Form::Whole));
         check("application/json", Some(Form::Whole));
         check("application/vnd.kubernetes.protobuf,application/json", Some(Form::Whole));
-        check("application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json", Some(Form::Table));
-        check("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json", Some(Form::Metadata));
+        check(
+            "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json",
+            Some(Form::Table),
+        );
+        check(
+            "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
+            Some(Form::Metadata),
+        );
         check("application/json;as=Table;v=v9;g=meta.k8s.io,application/json", Some(Form::Whole));
         check("application/vnd.kubernetes.protobuf", None);
         check("application/json;as=Table;v=v9;g=meta.k8s.io", None);

@@ -2,9 +2,11 @@
 
 pub(crate) mod answer;
 mod body;
+mod columns;
 mod discovery;
 mod form;
 mod openapi;
+mod protobuf;
 mod query;
 mod read;
 mod route;

@@ -146,7 +146,10 @@ mod tests {
             let mut found = Vec::new();
             references(&document, &mut found);
             for reference in found {
-                assert!(document.pointer(reference.trim_start_matches('#')).is_some_and(Value::is_object), "{reference}");
+                assert!(
+                    document.pointer(reference.trim_start_matches('#')).is_some_and(Value::is_object),
+                    "{reference}"
+                );
             }
         }
     }

@@ -54,7 +54,11 @@ impl Query {
     /// Refuses combinations that a list or a watch may not have.
     pub(super) fn check_options(&self) -> Result<(), Failure> {
         let mut causes = Causes::default();
-        if self.watch { self.check_watch(&mut causes) } else { self.check_list(&mut causes) }
+        if self.watch {
+            self.check_watch(&mut causes)
+        } else {
+            self.check_list(&mut causes)
+        }
         if causes.0.is_empty() { Ok(()) } else { Err(Failure::invalid_options("ListOptions", &causes.0)) }
     }
 
@@ -87,7 +91,10 @@ impl Query {
                 causes.forbidden(MATCH, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan");
             }
             (Some(_), None) => {
-                causes.forbidden(MATCH, "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided");
+                causes.forbidden(
+                    MATCH,
+                    "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+                );
             }
             (Some(matching), Some(_)) if matching != "NotOlderThan" => {
                 causes.unsupported(MATCH, &matching.clone().into(), &["NotOlderThan"]);
@@ -105,7 +112,11 @@ impl Query {
             "" | "0" => Ok(None),
             text => {
                 let digits = text.bytes().all(|one| one.is_ascii_digit()) && !text.starts_with('0');
-                let refused = || Failure::bad_request(format!("Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"));
+                let refused = || {
+                    Failure::bad_request(format!(
+                        "Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
+                    ))
+                };
                 // More digits than a u64 has are a version that nobody has reached.
                 if digits { Ok(Some(text.parse().unwrap_or(u64::MAX))) } else { Err(refused()) }
             }

@@ -13,13 +13,13 @@ use super::form::{self, Form};
 use super::query::Query;
 use super::{answer, table};
 use crate::failure::Failure;
+use crate::kind::Subresource;
 use crate::kind::{Kind, KindId};
 use crate::lite::Lite;
 use crate::scale;
 use crate::selector::Selection;
 use crate::store::{Object, Part};
 use crate::write::Target;
-use crate::kind::Subresource;
 
 /// How long a read waits for a resourceVersion that is still to come.
 const FRESHNESS_WAIT: Duration = Duration::from_secs(3);
@@ -31,7 +31,12 @@ pub(super) async fn wait_for(lite: &Lite, version: Option<u64>) -> Result<(), Fa
     reached.map_err(|_| Failure::future_version(version, lite.store().read().version()))
 }
 
-pub(super) async fn get(lite: &Lite, target: &Target, query: &Query, form: Form) -> Result<Response<LiteBody>, Failure> {
+pub(super) async fn get(
+    lite: &Lite,
+    target: &Target,
+    query: &Query,
+    form: Form,
+) -> Result<Response<LiteBody>, Failure> {
     wait_for(lite, query.exact_version()?).await?;
     let object = lite.store().read().get(target.kind, &target.key).cloned();
     let object = object.ok_or_else(|| Failure::not_found(target.row(), &target.key.name))?;
@@ -39,7 +44,14 @@ pub(super) async fn get(lite: &Lite, target: &Target, query: &Query, form: Form)
 }
 
 /// The answer that shows one object in the form that was asked for.
-pub(super) fn show(lite: &Lite, target: &Target, object: &Object, query: &Query, form: Form, code: StatusCode) -> Response<LiteBody> {
+pub(super) fn show(
+    lite: &Lite,
+    target: &Target,
+    object: &Object,
+    query: &Query,
+    form: Form,
+    code: StatusCode,
+) -> Response<LiteBody> {
     if target.subresource == Some(Subresource::Scale) {
         return answer::json(code, &scale::of(object.value()));
     }
@@ -87,15 +99,21 @@ pub(super) async fn list(
     let row = kind.row();
     Ok(match form {
         Form::Whole => answer::bytes(StatusCode::OK, whole(row, objects, version)),
-        Form::Metadata => answer::json(StatusCode::OK, &json!({
-            "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1",
-            "metadata": {"resourceVersion": version.to_string()},
-            "items": objects.map(|object| form::metadata(object.value())).collect::<Vec<_>>(),
-        })),
+        Form::Metadata => answer::json(
+            StatusCode::OK,
+            &json!({
+                "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1",
+                "metadata": {"resourceVersion": version.to_string()},
+                "items": objects.map(|object| form::metadata(object.value())).collect::<Vec<_>>(),
+            }),
+        ),
         Form::Table => {
             let objects = objects.map(|object| object.value());
             let unix_seconds = lite.now().unix.as_secs();
-            answer::json(StatusCode::OK, &table::of(row, objects, &version.to_string(), &query.include_object, unix_seconds))
+            answer::json(
+                StatusCode::OK,
+                &table::of(row, objects, &version.to_string(), &query.include_object, unix_seconds),
+            )
         }
     })
 }
@@ -103,9 +121,9 @@ pub(super) async fn list(
 /// A list is at an exact version only if nothing of its kind has changed since.
 fn check_exact(exact: Option<u64>, changed: u64) -> Result<(), Failure> {
     match exact {
-        Some(version) if version < changed => {
-            Err(Failure::expired(format!("The resourceVersion for the provided list is too old: {version} ({changed})")))
-        }
+        Some(version) if version < changed => Err(Failure::expired(format!(
+            "The resourceVersion for the provided list is too old: {version} ({changed})"
+        ))),
         Some(_) | None => Ok(()),
     }
 }

@@ -7,6 +7,18 @@ use crate::write::Target;
 /// A path that this server knows.
 #[derive(Debug)]
 pub(super) enum Route {
+    Document(Document),
+    /// All objects of a kind, or of one namespace of it.
+    Collection {
+        kind: KindId,
+        namespace: Option<String>,
+    },
+    Object(Target),
+}
+
+/// A path that leads to something about the server itself.
+#[derive(Debug)]
+pub(super) enum Document {
     Version,
     Health,
     /// `/api` and `/apis`: the groups, or everything at once.
@@ -14,12 +26,15 @@ pub(super) enum Route {
     Groups,
     /// One group, or one version of it.
     Group(String),
-    Resources { group: String, version: String },
+    Resources {
+        group: String,
+        version: String,
+    },
     OpenApiIndex,
-    OpenApi { group: String, version: String },
-    /// All objects of a kind, or of one namespace of it.
-    Collection { kind: KindId, namespace: Option<String> },
-    Object(Target),
+    OpenApi {
+        group: String,
+        version: String,
+    },
 }
 
 impl Route {
@@ -27,23 +42,22 @@ impl Route {
     pub(super) fn parse(path: &str) -> Option<Self> {
         let path = path.strip_prefix('/')?;
         let segments: Vec<&str> = path.strip_suffix('/').unwrap_or(path).split('/').collect();
-        match segments.as_slice() {
-            ["version"] => Some(Self::Version),
-            ["healthz" | "livez" | "readyz"] => Some(Self::Health),
-            ["api"] => Some(Self::CoreVersions),
-            ["apis"] => Some(Self::Groups),
-            ["openapi", "v3"] => Some(Self::OpenApiIndex),
-            ["openapi", "v3", "api", version] => Some(Self::OpenApi { group: String::new(), version: (*version).to_owned() }),
-            ["openapi", "v3", "apis", group, version] => {
-                Some(Self::OpenApi { group: (*group).to_owned(), version: (*version).to_owned() })
-            }
-            ["api", version] => Some(Self::Resources { group: String::new(), version: (*version).to_owned() }),
-            ["apis", group] => Some(Self::Group((*group).to_owned())),
-            ["apis", group, version] => Some(Self::Resources { group: (*group).to_owned(), version: (*version).to_owned() }),
-            ["api", version, rest @ ..] => resource("", version, rest),
-            ["apis", group, version, rest @ ..] => resource(group, version, rest),
-            _ => None,
-        }
+        let own = str::to_owned;
+        Some(Self::Document(match segments.as_slice() {
+            ["version"] => Document::Version,
+            ["healthz" | "livez" | "readyz"] => Document::Health,
+            ["api"] => Document::CoreVersions,
+            ["apis"] => Document::Groups,
+            ["openapi", "v3"] => Document::OpenApiIndex,
+            ["openapi", "v3", "api", version] => Document::OpenApi { group: String::new(), version: own(version) },
+            ["openapi", "v3", "apis", group, version] => Document::OpenApi { group: own(group), version: own(version) },
+            ["api", version] => Document::Resources { group: String::new(), version: own(version) },
+            ["apis", group] => Document::Group(own(group)),
+            ["apis", group, version] => Document::Resources { group: own(group), version: own(version) },
+            ["api", version, rest @ ..] => return resource("", version, rest),
+            ["apis", group, version, rest @ ..] => return resource(group, version, rest),
+            _ => return None,
+        }))
     }
 }
 
@@ -59,7 +73,9 @@ fn resource(group: &str, version: &str, rest: &[&str]) -> Option<Route> {
     };
     match rest {
         // `/namespaces/x/status` is a part of a Namespace; any other third segment is a kind within it.
-        ["namespaces", name, part] if is_part(part) && group.is_empty() => object(find("namespaces")?, "", name, Some(part)),
+        ["namespaces", name, part] if is_part(part) && group.is_empty() => {
+            object(find("namespaces")?, "", name, Some(part))
+        }
         ["namespaces", namespace, plural, rest @ ..] => {
             let kind = find(plural).filter(|kind| kind.row().namespaced() && !namespace.is_empty())?;
             match rest {
@@ -92,11 +108,13 @@ mod tests {
     #[track_caller]
     fn check(path: &str, expected: Option<&str>) {
         let found = Route::parse(path).map(|route| match route {
-            Route::Collection { kind, namespace } => format!("{} in {}", kind.row().plural, namespace.unwrap_or_else(|| "all".into())),
+            Route::Collection { kind, namespace } => {
+                format!("{} in {}", kind.row().plural, namespace.unwrap_or_else(|| "all".into()))
+            }
             Route::Object(Target { kind, key, subresource }) => {
                 format!("{} {}/{} {:?}", kind.row().plural, key.namespace, key.name, subresource)
             }
-            other => format!("{other:?}"),
+            Route::Document(document) => format!("{document:?}"),
         });
         assert_eq!(found.as_deref(), expected, "{path}");
     }

@@ -19,9 +19,10 @@ use tower::{BoxError, Service};
 use super::body::LiteBody;
 use super::form::{self, Form};
 use super::query::Query;
-use super::route::Route;
-use super::{answer, discovery, openapi, read, watch, writes};
+use super::route::{Document, Route};
+use super::{answer, discovery, openapi, protobuf, read, watch, writes};
 use crate::failure::Failure;
+use crate::kind::Subresource;
 use crate::lite::Lite;
 use crate::write::Target;
 
@@ -98,18 +99,28 @@ async fn respond(lite: &Lite, parts: &Parts, body: &Bytes) -> Result<Response<Li
             match parts.method {
                 Method::GET if query.watch => watch::watch(lite, kind, namespace, &query, form).await,
                 Method::GET => read::list(lite, kind, namespace, &query, form).await,
-                Method::POST => writes::create(lite, kind, namespace, &query, form, &decode(&parts.headers, body)?),
-                Method::DELETE => writes::delete_collection(lite, kind, namespace, &query, &options(&parts.headers, body)?),
+                Method::POST => {
+                    writes::create(lite, kind, namespace, &query, form, &decode(kind.row().kind, &parts.headers, body)?)
+                }
+                Method::DELETE => {
+                    writes::delete_collection(lite, kind, namespace, &query, &options(&parts.headers, body)?)
+                }
                 _ => Err(Failure::method_not_allowed()),
             }
         }
         Route::Object(target) => object(lite, target, query, parts, body).await,
-        other if parts.method == Method::GET => document(&other, &parts.headers),
-        _ => Err(Failure::method_not_allowed()),
+        Route::Document(wanted) if parts.method == Method::GET => document(&wanted, &parts.headers),
+        Route::Document(_) => Err(Failure::method_not_allowed()),
     }
 }
 
-async fn object(lite: &Lite, target: Target, mut query: Query, parts: &Parts, body: &Bytes) -> Result<Response<LiteBody>, Failure> {
+async fn object(
+    lite: &Lite,
+    target: Target,
+    mut query: Query,
+    parts: &Parts,
+    body: &Bytes,
+) -> Result<Response<LiteBody>, Failure> {
     let form = Form::accepted(&parts.headers)?;
     match parts.method {
         Method::GET if query.watch && target.subresource.is_none() => {
@@ -118,7 +129,7 @@ async fn object(lite: &Lite, target: Target, mut query: Query, parts: &Parts, bo
             watch::watch(lite, target.kind, namespace, &query, form).await
         }
         Method::GET => read::get(lite, &target, &query, form).await,
-        Method::PUT => writes::replace(lite, &target, &query, form, decode(&parts.headers, body)?),
+        Method::PUT => writes::replace(lite, &target, &query, form, decode(sent(&target), &parts.headers, body)?),
         Method::PATCH => writes::patch(lite, &target, &query, form, (media_type(&parts.headers), body)),
         Method::DELETE if target.subresource.is_none() => {
             writes::delete(lite, &target, &query, &options(&parts.headers, body)?)
@@ -139,24 +150,28 @@ fn watch_one(target: &Target, query: &mut Query) -> Result<(), Failure> {
     Ok(())
 }
 
-fn document(route: &Route, headers: &HeaderMap) -> Result<Response<LiteBody>, Failure> {
+fn document(wanted: &Document, headers: &HeaderMap) -> Result<Response<LiteBody>, Failure> {
     let aggregated = form::entries(headers).any(discovery::is_aggregated);
-    let found = match route {
-        Route::Health => return Ok(answer::text("ok")),
-        Route::CoreVersions | Route::Groups if aggregated => {
-            let document = discovery::aggregated(matches!(route, Route::CoreVersions));
+    let found = match wanted {
+        Document::Health => return Ok(answer::text("ok")),
+        Document::CoreVersions | Document::Groups if aggregated => {
+            let document = discovery::aggregated(matches!(wanted, Document::CoreVersions));
             return Ok(answer::with(StatusCode::OK, discovery::AGGREGATED, LiteBody::whole(document.to_string())));
         }
-        Route::Version => Some(discovery::version()),
-        Route::CoreVersions => Some(discovery::core_versions()),
-        Route::Groups => Some(discovery::groups()),
-        Route::Group(group) => discovery::group(group),
-        Route::Resources { group, version } => discovery::resources(group, version),
-        Route::OpenApiIndex => Some(openapi::index()),
-        Route::OpenApi { group, version } => openapi::document(group, version),
-        Route::Collection { .. } | Route::Object(_) => None,
+        Document::Version => Some(discovery::version()),
+        Document::CoreVersions => Some(discovery::core_versions()),
+        Document::Groups => Some(discovery::groups()),
+        Document::Group(group) => discovery::group(group),
+        Document::Resources { group, version } => discovery::resources(group, version),
+        Document::OpenApiIndex => Some(openapi::index()),
+        Document::OpenApi { group, version } => openapi::document(group, version),
     };
     found.map(|document| answer::json(StatusCode::OK, &document)).ok_or_else(Failure::no_resource)
+}
+
+/// The type of the object that a PUT to a target sends.
+fn sent(target: &Target) -> &'static str {
+    if target.subresource == Some(Subresource::Scale) { "Scale" } else { target.row().kind }
 }
 
 fn media_type(headers: &HeaderMap) -> &str {
@@ -164,20 +179,24 @@ fn media_type(headers: &HeaderMap) -> &str {
     value.split(';').next().unwrap_or_default().trim()
 }
 
-/// Reads a JSON body; other media types are refused.
-fn decode(headers: &HeaderMap, body: &Bytes) -> Result<Value, Failure> {
+/// Reads the body of a request, an object of the type `of`; media types other than JSON and protobuf are refused.
+fn decode(of: &'static str, headers: &HeaderMap, body: &Bytes) -> Result<Value, Failure> {
     match media_type(headers) {
         "" | "application/json" => {}
+        "application/vnd.kubernetes.protobuf" => return protobuf::decode(of, body),
         _ => {
-            let message = "the body of the request was in an unknown format - accepted media types include: application/json";
+            let message =
+                "the body of the request was in an unknown format - accepted media types include: application/json";
             return Err(Failure::unsupported_media_type(message));
         }
     }
     // The text of the error is serde's: positions, never values.
-    serde_json::from_slice(body).map_err(|why| Failure::bad_request(format!("the object provided is unrecognized: {why}")))
+    let unreadable =
+        |why: serde_json::Error| Failure::bad_request(format!("the object provided is unrecognized: {why}"));
+    serde_json::from_slice(body).map_err(unreadable)
 }
 
 /// Reads DeleteOptions; no body is no options.
 fn options(headers: &HeaderMap, body: &Bytes) -> Result<Value, Failure> {
-    if body.is_empty() { Ok(Value::Null) } else { decode(headers, body) }
+    if body.is_empty() { Ok(Value::Null) } else { decode("DeleteOptions", headers, body) }
 }

@@ -4,11 +4,11 @@ use bytes::Bytes;
 use http::{Response, StatusCode};
 use serde_json::{Value, json};
 
+use super::answer;
 use super::body::LiteBody;
 use super::form::Form;
 use super::query::{self, Query};
 use super::read::{select, show};
-use super::answer;
 use crate::failure::Failure;
 use crate::kind::KindId;
 use crate::lite::Lite;
@@ -38,7 +38,13 @@ pub(super) fn create(
     Ok(answer::warn(show(lite, &target, &written.object, query, form, StatusCode::CREATED), &written.warnings))
 }
 
-pub(super) fn replace(lite: &Lite, target: &Target, query: &Query, form: Form, object: Value) -> Result<Response<LiteBody>, Failure> {
+pub(super) fn replace(
+    lite: &Lite,
+    target: &Target,
+    query: &Query,
+    form: Form,
+    object: Value,
+) -> Result<Response<LiteBody>, Failure> {
     edit(lite, target, query, form, &Edit::Replace(object))
 }
 
@@ -67,7 +73,12 @@ fn is_dry(query: &Query, options: &Value) -> Result<bool, Failure> {
     Ok(dry)
 }
 
-pub(super) fn delete(lite: &Lite, target: &Target, query: &Query, options: &Value) -> Result<Response<LiteBody>, Failure> {
+pub(super) fn delete(
+    lite: &Lite,
+    target: &Target,
+    query: &Query,
+    options: &Value,
+) -> Result<Response<LiteBody>, Failure> {
     let terms = Terms { dry_run: is_dry(query, options)?, ..terms(lite, query) };
     let preconditions = Preconditions::read(options);
     let deleted = lite.store().write(|state| write::delete(state, target, &terms, &preconditions))?;
@@ -79,7 +90,8 @@ pub(super) fn delete(lite: &Lite, target: &Target, query: &Query, options: &Valu
             if !kind.group.is_empty() {
                 details["group"] = kind.group.into();
             }
-            let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details});
+            let status =
+                json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details});
             answer::json(StatusCode::OK, &status)
         }
     })
@@ -103,8 +115,11 @@ pub(super) fn delete_collection(
         Ok((gone, state.version()))
     })?;
     let items: Vec<&Value> = gone.iter().map(|object| object.value()).collect();
-    Ok(answer::json(StatusCode::OK, &json!({
-        "kind": format!("{}List", row.kind), "apiVersion": row.api_version(),
-        "metadata": {"resourceVersion": version.to_string()}, "items": items,
-    })))
+    Ok(answer::json(
+        StatusCode::OK,
+        &json!({
+            "kind": format!("{}List", row.kind), "apiVersion": row.api_version(),
+            "metadata": {"resourceVersion": version.to_string()}, "items": items,
+        }),
+    ))
 }

@@ -1,6 +1,8 @@
 //! The objects and their recent history. One lock over all of it: a list and the watch that follows it, or a check and
 //! the write that relies on it, see the same state.
 
+#![allow(clippy::disallowed_types, reason = "a list and its watch must see one state; no traffic thread comes here")]
+
 mod object;
 mod ring;
 
@@ -28,6 +30,8 @@ pub(crate) struct Store {
 /// Everything a write may look at and change.
 pub(crate) struct State {
     version: u64,
+    /// The version before the first change.
+    began: u64,
     collections: Vec<Collection>,
 }
 
@@ -68,7 +72,7 @@ impl Store {
             watchers: Vec::new(),
             changed: version,
         };
-        let state = State { version, collections: KINDS.iter().map(|_| collection()).collect() };
+        let state = State { version, began: version, collections: KINDS.iter().map(|_| collection()).collect() };
         Self { state: Mutex::new(state), version: watch::Sender::new(version) }
     }
 
@@ -101,6 +105,11 @@ impl State {
         self.version
     }
 
+    /// How many changes there have been.
+    pub(crate) fn serial(&self) -> u64 {
+        self.version - self.began
+    }
+
     /// The version of the last change of this kind.
     pub(crate) fn changed(&self, kind: KindId) -> u64 {
         self.collections[kind.0].changed
@@ -121,8 +130,7 @@ impl State {
     /// Whether a namespace holds any object of any kind.
     pub(crate) fn holds_any(&self, namespace: &str) -> bool {
         let part = Part { namespace: Some(namespace.to_owned()), name: None };
-        let found = KindId::all().any(|(kind, row)| row.namespaced() && self.list(kind, &part).next().is_some());
-        found
+        KindId::all().any(|(kind, row)| row.namespaced() && self.list(kind, &part).next().is_some())
     }
 
     /// Stores an object under the next version and tells the watches.

@@ -130,9 +130,11 @@ mod tests {
     fn the_ring_shrinks_when_it_is_quiet() {
         let mut ring = ring(6_400, Duration::from_millis(1));
         assert_eq!(ring.capacity, 6_400);
-        for nth in 0..20_u32 {
-            ring.push(FRESH * (nth + 10), 20_000 + u64::from(nth), 0);
-        }
+        ring.push(FRESH * 10, 20_000, 0);
         assert_eq!(ring.entries.len(), 3_200);
+        for nth in 0..20_u32 {
+            ring.push(FRESH * (nth + 11), 20_001 + u64::from(nth), 0);
+        }
+        assert_eq!(ring.entries.len(), CAPACITY_MIN);
     }
 }

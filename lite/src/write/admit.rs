@@ -29,7 +29,8 @@ pub(super) fn fit(kind: &Kind, object: &mut Value, validation: Validation) -> Re
     drop_nulls(object);
     let found = schema::misfits(kind.kind, object);
     if let Some(why) = found.mistyped {
-        let message = format!("{} in version \"{}\" cannot be handled as a {}: {why}", kind.kind, kind.version, kind.kind);
+        let message =
+            format!("{} in version \"{}\" cannot be handled as a {}: {why}", kind.kind, kind.version, kind.kind);
         return Err(Failure::bad_request(message));
     }
     let texts: Vec<String> = found.unknown.iter().map(|path| format!("unknown field \"{path}\"")).collect();
@@ -65,7 +66,8 @@ fn check_kind(kind: &Kind, object: &Value) -> Result<(), Failure> {
     let expected = kind.api_version();
     match object["apiVersion"].as_str() {
         Some(given) if !given.is_empty() && given != expected => {
-            let message = format!("the API version in the data ({given}) does not match the expected API version ({expected})");
+            let message =
+                format!("the API version in the data ({given}) does not match the expected API version ({expected})");
             return Err(Failure::bad_request(message));
         }
         _ => {}

@@ -28,7 +28,7 @@ pub(crate) fn create(state: &mut State, target: &Target, mut object: Value, term
     if kind.namespaced() {
         super::namespace::check_open(state, kind, &key)?;
     }
-    rules::fill_in(kind, &mut object, None, state.version());
+    rules::fill_in(kind, &mut object, None, state.serial());
     rules::check(kind, &object, None)?;
     if state.get(target.kind, &key).is_some() {
         return Err(Failure::already_exists(kind, &key.name));
@@ -53,7 +53,8 @@ fn stamp(kind: &Kind, object: &mut Value, moment: &Moment) -> Result<(), Failure
         return Err(Failure::bad_request("resourceVersion should not be set on objects to be created"));
     }
     let text = |field: &str| metadata.get(field).and_then(Value::as_str).unwrap_or_default();
-    let generated = (text("name").is_empty() && !text("generateName").is_empty()).then(|| generate(text("generateName"), moment));
+    let generated =
+        (text("name").is_empty() && !text("generateName").is_empty()).then(|| generate(text("generateName"), moment));
     for field in ["resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"] {
         metadata.remove(field);
     }
@@ -69,10 +70,13 @@ fn stamp(kind: &Kind, object: &mut Value, moment: &Moment) -> Result<(), Failure
 }
 
 fn generate(base: &str, moment: &Moment) -> String {
-    let mut name: String = base.chars().scan(0, |bytes, letter| {
-        *bytes += letter.len_utf8();
-        (*bytes <= GENERATED_BASE_MAX_BYTES).then_some(letter)
-    }).collect();
+    let mut name: String = base
+        .chars()
+        .scan(0, |bytes, letter| {
+            *bytes += letter.len_utf8();
+            (*bytes <= GENERATED_BASE_MAX_BYTES).then_some(letter)
+        })
+        .collect();
     let mut draw = moment.draw;
     for _ in 0..SUFFIX_LENGTH {
         let nth = draw % SUFFIX_LETTERS.len() as u128;

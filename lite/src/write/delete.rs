@@ -49,9 +49,15 @@ pub(crate) enum Deleted {
 }
 
 /// Deletes an object, or marks it if something holds it.
-pub(crate) fn delete(state: &mut State, target: &Target, terms: &Terms, preconditions: &Preconditions) -> Result<Deleted, Failure> {
+pub(crate) fn delete(
+    state: &mut State,
+    target: &Target,
+    terms: &Terms,
+    preconditions: &Preconditions,
+) -> Result<Deleted, Failure> {
     let kind = target.row();
-    let object = state.get(target.kind, &target.key).cloned().ok_or_else(|| Failure::not_found(kind, &target.key.name))?;
+    let object =
+        state.get(target.kind, &target.key).cloned().ok_or_else(|| Failure::not_found(kind, &target.key.name))?;
     preconditions.check(target, &object)?;
     namespace::check_deletable(target)?;
     let is_namespace = target.kind == namespace::NAMESPACES;
@@ -85,7 +91,7 @@ fn mark(state: &mut State, target: &Target, object: Arc<Object>, terms: &Terms) 
         let generation = marked["metadata"]["generation"].as_i64().unwrap_or_default() + 1;
         marked["metadata"]["generation"] = generation.into();
     }
-    crate::rules::fill_in(target.row(), &mut marked, Some(object.value()), state.version());
+    crate::rules::fill_in(target.row(), &mut marked, Some(object.value()), state.serial());
     state.put(target.kind, target.key.clone(), marked, terms.moment.since_start)
 }
 

@@ -59,9 +59,9 @@ pub(super) fn empty(state: &mut State, namespace: &str, terms: &Terms) {
 
 /// Removes a namespace that is going and holds nothing any more.
 pub(super) fn close_if_empty(state: &mut State, namespace: &str, at: Duration) {
-    let going = state.get(NAMESPACES, &key(namespace)).is_some_and(|namespace| {
-        !namespace.metadata("deletionTimestamp").is_empty() && !is_held(namespace.value())
-    });
+    let going = state
+        .get(NAMESPACES, &key(namespace))
+        .is_some_and(|namespace| !namespace.metadata("deletionTimestamp").is_empty() && !is_held(namespace.value()));
     if going && !state.holds_any(namespace) {
         drop(state.remove(NAMESPACES, &key(namespace), at));
     }

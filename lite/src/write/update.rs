@@ -41,7 +41,7 @@ pub(crate) fn edit(state: &mut State, target: &Target, edit: &Edit, terms: &Term
         None => new,
     };
     check_finalizers(kind, &target.key.name, &new, old.value())?;
-    rules::fill_in(kind, &mut new, Some(old.value()), state.version());
+    rules::fill_in(kind, &mut new, Some(old.value()), state.serial());
     rules::check(kind, &new, Some(old.value()))?;
     if new == *old.value() {
         return Ok(Written { object: old, warnings });
@@ -100,18 +100,18 @@ fn check_preconditions(kind: &Kind, name: &str, new: &Value, old: &Value) -> Res
 
 fn keep_system_fields(new: &mut Value, old: &Value) {
     for field in SYSTEM_FIELDS {
-        match &old["metadata"][field] {
-            Value::Null => drop(new["metadata"].as_object_mut().and_then(|metadata| metadata.remove(*field))),
-            value => new["metadata"][field] = value.clone(),
-        }
+        let kept = with_part(new["metadata"].take(), field, &old["metadata"]);
+        new["metadata"] = kept;
     }
 }
 
 /// `object` with the part that `from` has under `key`.
 fn with_part(mut object: Value, key: &str, from: &Value) -> Value {
-    match &from[key] {
-        Value::Null => drop(object.as_object_mut().and_then(|object| object.remove(key))),
-        part => object[key] = part.clone(),
+    if let Some(fields) = object.as_object_mut() {
+        match from.get(key) {
+            None | Some(Value::Null) => drop(fields.remove(key)),
+            Some(part) => drop(fields.insert(key.to_owned(), part.clone())),
+        }
     }
     object
 }
@@ -136,7 +136,9 @@ fn check_finalizers(kind: &Kind, name: &str, new: &Value, old: &Value) -> Result
 fn outline_differs(new: &Value, old: &Value) -> bool {
     let differs = |one: &Value, other: &Value| {
         let fields = one.as_object().into_iter().flatten();
-        fields.filter(|(key, _)| !matches!(key.as_str(), "metadata" | "status")).any(|(key, value)| other[key.as_str()] != *value)
+        fields
+            .filter(|(key, _)| !matches!(key.as_str(), "metadata" | "status"))
+            .any(|(key, value)| other[key.as_str()] != *value)
     };
     differs(new, old) || differs(old, new)
 }

@@ -1,0 +1,220 @@
+//! kube-rs against the service within the process.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::time::Duration;
+
+use futures::{Stream, StreamExt as _, TryStreamExt as _};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret, Service};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
+use kube::{Client, Error, ResourceExt as _};
+use serde_json::{Value, json};
+use tidegate_lite::Lite;
+
+fn client() -> (Lite, Client) {
+    let lite = Lite::new();
+    let client = Client::new(lite.service(), "default");
+    (lite, client)
+}
+
+fn object<T: serde::de::DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).unwrap()
+}
+
+fn config_map(name: &str, value: &str) -> ConfigMap {
+    object(json!({"metadata": {"name": name}, "data": {"a": value}}))
+}
+
+fn code(failure: Error) -> u16 {
+    if let Error::Api(status) = failure { status.code } else { panic!("not an answer: {failure}") }
+}
+
+/// The next line of a watch, in short; `None` at its end.
+async fn next<S>(watch: &mut S) -> Option<String>
+where
+    S: Stream<Item = Result<WatchEvent<ConfigMap>, Error>> + Unpin,
+{
+    let event = tokio::time::timeout(Duration::from_secs(5), watch.next()).await.expect("the watch is silent")?;
+    Some(match event.unwrap() {
+        WatchEvent::Added(one) => format!("added {}", one.name_any()),
+        WatchEvent::Modified(one) => format!("modified {}", one.name_any()),
+        WatchEvent::Deleted(one) => format!("deleted {}", one.name_any()),
+        WatchEvent::Bookmark(one) => {
+            let ends = one.metadata.annotations.contains_key("k8s.io/initial-events-end");
+            format!("bookmark {}", if ends { "end" } else { "" })
+        }
+        WatchEvent::Error(status) => format!("error {}", status.code),
+    })
+}
+
+#[tokio::test]
+async fn objects_are_written_and_read() {
+    let (_lite, client) = client();
+    let maps: Api<ConfigMap> = Api::default_namespaced(client.clone());
+    let made = maps.create(&PostParams::default(), &config_map("a", "1")).await.unwrap();
+    assert!(made.uid().is_some() && made.creation_timestamp().is_some());
+    assert_eq!(code(maps.create(&PostParams::default(), &config_map("a", "1")).await.unwrap_err()), 409);
+    let same = maps.replace("a", &PostParams::default(), &made).await.unwrap();
+    assert_eq!(same.resource_version(), made.resource_version());
+    let mut changed = made.clone();
+    changed.data = Some([("a".to_owned(), "2".to_owned())].into());
+    let changed = maps.replace("a", &PostParams::default(), &changed).await.unwrap();
+    assert_eq!(code(maps.replace("a", &PostParams::default(), &made).await.unwrap_err()), 409);
+    assert_eq!(maps.get_metadata("a").await.unwrap().resource_version(), changed.resource_version());
+    assert_eq!(maps.list_metadata(&ListParams::default()).await.unwrap().items.len(), 1);
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    maps.create(&dry, &config_map("b", "1")).await.unwrap();
+    assert_eq!(code(maps.get("b").await.unwrap_err()), 404);
+    let wrong = DeleteParams::default().preconditions(kube::api::Preconditions { uid: Some("x".into()), resource_version: None });
+    assert_eq!(code(maps.delete("a", &wrong).await.unwrap_err()), 409);
+    assert!(maps.delete("a", &DeleteParams::default()).await.unwrap().is_right());
+    assert_eq!(code(maps.get("a").await.unwrap_err()), 404);
+    let elsewhere: Api<ConfigMap> = Api::namespaced(client, "nowhere");
+    assert_eq!(code(elsewhere.create(&PostParams::default(), &config_map("a", "1")).await.unwrap_err()), 404);
+}
+
+#[tokio::test]
+async fn status_scale_and_generation_are_apart() {
+    let (_lite, client) = client();
+    let deployments: Api<Deployment> = Api::default_namespaced(client);
+    let deployment: Deployment = object(json!({
+        "metadata": {"name": "web"},
+        "spec": {"selector": {"matchLabels": {"app": "web"}}, "template": {
+            "metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "web", "image": "echo"}]}}},
+        "status": {"replicas": 9},
+    }));
+    let made = deployments.create(&PostParams::default(), &deployment).await.unwrap();
+    assert_eq!(made.metadata.generation, Some(1));
+    assert_eq!(made.status.unwrap().replicas, None);
+    let status = Patch::Merge(json!({"status": {"replicas": 1}, "spec": {"replicas": 7}}));
+    let marked = deployments.patch_status("web", &PatchParams::default(), &status).await.unwrap();
+    assert_eq!((marked.metadata.generation, marked.spec.unwrap().replicas), (Some(1), Some(1)));
+    let scaled = deployments.patch_scale("web", &PatchParams::default(), &Patch::Merge(json!({"spec": {"replicas": 3}}))).await;
+    assert_eq!(scaled.unwrap().status.unwrap().selector.as_deref(), Some("app=web"));
+    let image = Patch::Strategic(json!({"spec": {"template": {"spec": {"containers": [{"name": "web", "image": "echo:2"}]}}}}));
+    let patched = deployments.patch("web", &PatchParams::default(), &image).await.unwrap();
+    assert_eq!((patched.metadata.generation, patched.spec.unwrap().replicas), (Some(3), Some(3)));
+    assert_eq!(patched.status.unwrap().replicas, Some(1));
+    let apply = Patch::Apply(json!({"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"replicas": 1}}));
+    assert_eq!(code(deployments.patch("web", &PatchParams::apply("x"), &apply).await.unwrap_err()), 415);
+}
+
+#[tokio::test]
+async fn a_watch_begins_where_a_list_ended() {
+    let (lite, client) = client();
+    let maps: Api<ConfigMap> = Api::default_namespaced(client);
+    maps.create(&PostParams::default(), &config_map("before", "1")).await.unwrap();
+    let listed = maps.list(&ListParams::default()).await.unwrap();
+    let version = listed.metadata.resource_version.unwrap();
+    maps.create(&PostParams::default(), &config_map("between", "1")).await.unwrap();
+    let mut watch = maps.watch(&WatchParams::default(), &version).await.unwrap().boxed();
+    assert_eq!(next(&mut watch).await.as_deref(), Some("added between"));
+    let patch = Patch::Merge(json!({"data": {"a": "2"}}));
+    maps.patch("before", &PatchParams::default(), &patch).await.unwrap();
+    maps.patch("before", &PatchParams::default(), &patch).await.unwrap();
+    maps.delete("between", &DeleteParams::default()).await.unwrap();
+    assert_eq!(next(&mut watch).await.as_deref(), Some("modified before"));
+    assert_eq!(next(&mut watch).await.as_deref(), Some("deleted between"));
+    lite.close_watches();
+    assert_eq!(next(&mut watch).await, None);
+}
+
+#[tokio::test]
+async fn selectors_see_objects_come_and_go() {
+    let (_lite, client) = client();
+    let maps: Api<ConfigMap> = Api::default_namespaced(client);
+    maps.create(&PostParams::default(), &config_map("a", "1")).await.unwrap();
+    let mut watch = maps.watch(&WatchParams::default().labels("on=yes"), "").await.unwrap().boxed();
+    for label in ["yes", "yes", "no"] {
+        let patch = Patch::Merge(json!({"metadata": {"labels": {"on": label, "n": label}}}));
+        maps.patch("a", &PatchParams::default(), &patch).await.unwrap();
+    }
+    assert_eq!(next(&mut watch).await.as_deref(), Some("added a"));
+    assert_eq!(next(&mut watch).await.as_deref(), Some("deleted a"));
+    let wrong = WatchParams::default().fields("data.a=1");
+    assert_eq!(code(maps.watch(&wrong, "").await.map(drop).unwrap_err()), 400);
+}
+
+#[tokio::test]
+async fn a_streaming_list_ends_with_a_mark() {
+    let (_lite, client) = client();
+    let maps: Api<ConfigMap> = Api::default_namespaced(client);
+    for name in ["b", "a"] {
+        maps.create(&PostParams::default(), &config_map(name, "1")).await.unwrap();
+    }
+    let mut watch = maps.watch(&WatchParams::default().initial_events(), "").await.unwrap().boxed();
+    for expected in ["added a", "added b", "bookmark end"] {
+        assert_eq!(next(&mut watch).await.as_deref(), Some(expected));
+    }
+}
+
+#[tokio::test]
+async fn a_version_of_another_life_is_gone() {
+    let (_lite, client) = client();
+    let maps: Api<ConfigMap> = Api::default_namespaced(client);
+    let mut watch = maps.watch(&WatchParams::default(), "1").await.unwrap().boxed();
+    assert_eq!(next(&mut watch).await.as_deref(), Some("error 410"));
+    assert_eq!(next(&mut watch).await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn timers_bring_bookmarks_and_the_end() {
+    let (_lite, client) = client();
+    let maps: Api<ConfigMap> = Api::default_namespaced(client);
+    let version = maps.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
+    let watch = maps.watch(&WatchParams::default().timeout(290), &version).await.unwrap();
+    let events: Vec<_> = watch.try_collect().await.unwrap();
+    let bookmarks = events.iter().filter(|event| matches!(event, WatchEvent::Bookmark(_))).count();
+    assert_eq!((events.len(), bookmarks), (5, 5));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_to_come_is_waited_for() {
+    let (_lite, client) = client();
+    let maps: Api<ConfigMap> = Api::default_namespaced(client);
+    let far = ListParams::default().at("9000000000000000000").matching(kube::api::VersionMatch::NotOlderThan);
+    assert_eq!(code(maps.list(&far).await.unwrap_err()), 504);
+    let near: u64 = maps.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap().parse().unwrap();
+    let near = ListParams::default().at(&(near + 1).to_string()).matching(kube::api::VersionMatch::NotOlderThan);
+    let (listed, _) = tokio::join!(maps.list(&near), async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        maps.create(&PostParams::default(), &config_map("a", "1")).await.unwrap()
+    });
+    assert_eq!(listed.unwrap().items.len(), 1);
+}
+
+#[tokio::test]
+async fn a_namespace_goes_with_what_is_in_it() {
+    let (_lite, client) = client();
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "team");
+    namespaces.create(&PostParams::default(), &object(json!({"metadata": {"name": "team"}}))).await.unwrap();
+    maps.create(&PostParams::default(), &config_map("free", "1")).await.unwrap();
+    let held: ConfigMap = object(json!({"metadata": {"name": "held", "finalizers": ["a.b/c"]}}));
+    maps.create(&PostParams::default(), &held).await.unwrap();
+    namespaces.delete("team", &DeleteParams::default()).await.unwrap();
+    assert_eq!(namespaces.get("team").await.unwrap().status.unwrap().phase.as_deref(), Some("Terminating"));
+    assert_eq!(maps.list(&ListParams::default()).await.unwrap().items.len(), 1);
+    assert_eq!(code(maps.create(&PostParams::default(), &config_map("new", "1")).await.unwrap_err()), 403);
+    maps.patch("held", &PatchParams::default(), &Patch::Merge(json!({"metadata": {"finalizers": null}}))).await.unwrap();
+    assert_eq!(code(namespaces.get("team").await.unwrap_err()), 404);
+    assert_eq!(code(namespaces.delete("default", &DeleteParams::default()).await.unwrap_err()), 403);
+}
+
+#[tokio::test]
+async fn secrets_and_services_are_filled_in() {
+    let (_lite, client) = client();
+    let secrets: Api<Secret> = Api::default_namespaced(client.clone());
+    let secret: Secret = object(json!({"metadata": {"generateName": "s-"}, "stringData": {"a": "x"}}));
+    let made = secrets.create(&PostParams::default(), &secret).await.unwrap();
+    assert!(made.name_any().starts_with("s-") && made.name_any().len() == 7);
+    assert_eq!(made.data.unwrap()["a"].0, b"x");
+    let tls = secrets.list(&ListParams::default().fields("type=kubernetes.io/tls")).await.unwrap();
+    assert!(tls.items.is_empty());
+    let services: Api<Service> = Api::default_namespaced(client);
+    let service: Service = object(json!({"metadata": {"name": "web"}, "spec": {"ports": [{"port": 80}]}}));
+    let made = services.create(&PostParams::default(), &service).await.unwrap();
+    assert!(made.spec.unwrap().cluster_ip.unwrap().starts_with("10.96."));
+    services.delete_collection(&DeleteParams::default(), &ListParams::default()).await.unwrap();
+    assert!(services.list(&ListParams::default()).await.unwrap().items.is_empty());
+}
