@@ -1,1 +1,258 @@
-//! (to be written)
+//! The full driver: Pingora's phases, each a call or two into the [`Exchange`] of the request. The only place that
+//! knows Pingora's `Session`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::header::CONNECTION;
+use http::{HeaderValue, StatusCode};
+use pingora::http::{RequestHeader, ResponseHeader};
+use pingora::protocols::Digest;
+use pingora::proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
+use pingora::upstreams::peer::HttpPeer;
+use pingora::{Error, ErrorType, Result, RetryType};
+use tidegate_config::published::Published;
+
+use crate::answer::{Answer, Reason};
+use crate::connection::ConnectionFacts;
+use crate::exchange::{End, Exchange};
+use crate::head::{Parsed, edit_request, edit_response, set_target};
+use crate::respond::{Rendered, render};
+use crate::retry::Stage;
+use crate::shared::Shared;
+use crate::{clock, fault};
+
+/// Carries requests by the newest snapshot.
+#[derive(Debug)]
+pub(crate) struct Edge {
+    published: Published,
+    shared: Arc<Shared>,
+}
+
+impl Edge {
+    /// An edge that reads these snapshots.
+    pub(crate) const fn new(published: Published, shared: Arc<Shared>) -> Self {
+        Self { published, shared }
+    }
+}
+
+#[async_trait]
+impl ProxyHttp for Edge {
+    type CTX = Exchange;
+
+    fn new_ctx(&self) -> Exchange {
+        Exchange::begin(self.published.pin(), Arc::clone(&self.shared), clock::now())
+    }
+
+    /// No compression: bodies pass as they are.
+    fn init_downstream_modules(&self, _: &mut pingora::modules::http::HttpModules) {}
+
+    async fn early_request_filter(&self, session: &mut Session, _: &mut Exchange) -> Result<()> {
+        set_deadlines(session, &self.shared);
+        Ok(())
+    }
+
+    async fn request_filter(&self, session: &mut Session, exchange: &mut Exchange) -> Result<bool> {
+        let facts = facts(session);
+        let head = Parsed::new(session.req_header());
+        let Err(answer) = exchange.decide(&head, &head.line(), facts, fastrand::u128(..)) else { return Ok(false) };
+        write_answer(session, exchange, &answer).await?;
+        Ok(true)
+    }
+
+    async fn upstream_peer(&self, _: &mut Session, exchange: &mut Exchange) -> Result<Box<HttpPeer>> {
+        exchange.next_peer(clock::now(), fastrand::u64(..)).map(Box::new).map_err(|reason| stop(exchange, reason))
+    }
+
+    async fn connected_to_upstream(
+        &self,
+        _: &mut Session,
+        reused: bool,
+        _: &HttpPeer,
+        _: std::os::unix::io::RawFd,
+        _: Option<&Digest>,
+        exchange: &mut Exchange,
+    ) -> Result<()> {
+        exchange.connected(reused, clock::now());
+        Ok(())
+    }
+
+    /// Runs after Pingora has removed what belongs to the client's connection, so that no client can have the headers
+    /// removed that are set here.
+    async fn upstream_request_filter(
+        &self,
+        session: &mut Session,
+        request: &mut RequestHeader,
+        exchange: &mut Exchange,
+    ) -> Result<()> {
+        let edits = exchange.request_edits(&Parsed::new(session.req_header())).map_err(|r| stop(exchange, r))?;
+        if let Some(target) = &edits.target {
+            set_target(request, target)?;
+        }
+        edit_request(&edits.headers, request)
+    }
+
+    async fn request_body_filter(
+        &self,
+        session: &mut Session,
+        body: &mut Option<Bytes>,
+        _: bool,
+        exchange: &mut Exchange,
+    ) -> Result<()> {
+        let length = if session.was_upgraded() { 0 } else { body.as_ref().map_or(0, Bytes::len) };
+        exchange.body(length).map_err(|reason| stop(exchange, reason))
+    }
+
+    async fn response_filter(
+        &self,
+        session: &mut Session,
+        response: &mut ResponseHeader,
+        exchange: &mut Exchange,
+    ) -> Result<()> {
+        let status = response.status;
+        if status == StatusCode::SWITCHING_PROTOCOLS {
+            session.set_read_timeout(exchange.tunnel_idle());
+        } else if status.is_informational() {
+            return Ok(());
+        }
+        exchange.response_began(clock::now());
+        let connection = response.headers.get_all(CONNECTION).iter().map(HeaderValue::as_bytes);
+        edit_response(&exchange.response_edits(status.as_u16(), connection), response)
+    }
+
+    fn fail_to_connect(
+        &self,
+        _: &mut Session,
+        _: &HttpPeer,
+        exchange: &mut Exchange,
+        mut error: Box<Error>,
+    ) -> Box<Error> {
+        error.set_retry(exchange.connect_failed(fault::connect(&error), clock::now()));
+        error
+    }
+
+    fn error_while_proxy(
+        &self,
+        _: &HttpPeer,
+        session: &mut Session,
+        mut error: Box<Error>,
+        exchange: &mut Exchange,
+        reused: bool,
+    ) -> Box<Error> {
+        let stage = if has_begun(session) { Stage::Later } else { stage(session, &error, reused) };
+        error.set_retry(exchange.again(stage));
+        error
+    }
+
+    async fn fail_to_proxy(&self, session: &mut Session, error: &Error, exchange: &mut Exchange) -> FailToProxy {
+        let answer = exchange.failed(fault::reason(error)).clone();
+        let unheard = matches!(answer.reason, Reason::ClientGone) || has_begun(session);
+        if !unheard {
+            session.set_keepalive(None);
+            // When this fails the client is gone too, and nobody is left to be told.
+            drop(write_answer(session, exchange, &answer).await);
+        }
+        FailToProxy { error_code: if unheard { 0 } else { answer.status }, can_reuse_downstream: false }
+    }
+
+    async fn logging(&self, session: &mut Session, _: Option<&Error>, exchange: &mut Exchange) {
+        let head = Parsed::new(session.req_header());
+        let target = String::from_utf8_lossy(session.req_header().raw_path());
+        let end = End {
+            status: session.response_written().map(|response| response.status.as_u16()),
+            bytes_in: session.body_bytes_read(),
+            bytes_out: session.body_bytes_sent(),
+            target: &target,
+            now: clock::now(),
+            wall: clock::wall(),
+        };
+        exchange.record(Some(&head), &end);
+    }
+
+    /// What fails is in the metrics and the access log.
+    fn suppress_error_log(&self, _: &Session, _: &Exchange, _: &Error) -> bool {
+        true
+    }
+
+    fn suppress_proxy_warn_log(&self, _: &Session, _: &Exchange, _: &Error, _: ProxyWarnLogContext) -> bool {
+        true
+    }
+}
+
+/// What is known of the connection that the request came in over.
+fn facts(session: &Session) -> Option<Arc<ConnectionFacts>> {
+    let known = session.digest()?.proxy_digest.as_ref()?.user_data.as_ref()?;
+    known.downcast_ref::<Arc<ConnectionFacts>>().cloned()
+}
+
+/// Sets what Pingora leaves open by default: without these a silent or slow client stays for ever.
+fn set_deadlines(session: &mut Session, shared: &Shared) {
+    let limits = &shared.options.client;
+    if session.get_keepalive().is_some() {
+        // Zero would mean for ever.
+        session.set_keepalive(Some(limits.keep_alive_idle.as_secs().max(1)));
+    }
+    session.set_read_timeout(Some(limits.body_read_stall));
+    session.set_write_timeout(Some(limits.write_stall));
+    session.set_total_drain_timeout(Some(limits.body_discard));
+    if limits.send_rate_min > 0 {
+        session.set_min_send_rate(Some(limits.send_rate_min));
+    }
+}
+
+/// Ends the request with an answer of the edge's own, by way of an error that Pingora does not try again.
+fn stop(exchange: &mut Exchange, reason: Reason) -> Box<Error> {
+    let status = exchange.failed(reason).status;
+    Error::explain(ErrorType::HTTPStatus(status), reason.as_str())
+}
+
+/// Whether the client has been sent the head of a final response.
+fn has_begun(session: &Session) -> bool {
+    let written = session.response_written().map(|response| response.status);
+    written.is_some_and(|status| !status.is_informational() || status == StatusCode::SWITCHING_PROTOCOLS)
+}
+
+/// How far a try came whose connection had been made.
+fn stage(session: &mut Session, error: &Error, reused: bool) -> Stage {
+    match error.retry {
+        RetryType::Decided(true) => Stage::Unprocessed { replayable: !session.as_ref().retry_buffer_truncated() },
+        RetryType::ReusedOnly if reused => Stage::IdleConnectionDied {
+            idempotent: session.req_header().method.is_idempotent(),
+            bodiless: session.as_mut().is_body_empty(),
+        },
+        RetryType::ReusedOnly | RetryType::Decided(false) => Stage::Later,
+    }
+}
+
+/// Writes an answer of the edge's own. A body that nobody wants is read for a moment first when the answer is about it, since
+/// a connection that is closed over unread bytes may take the answer with it.
+async fn write_answer(session: &mut Session, exchange: &Exchange, answer: &Answer) -> Result<()> {
+    let method = session.req_header().method.as_str();
+    let Rendered { status, headers, body } = render(answer, exchange.request_id(), method);
+    if answer.reason.closes() {
+        session.set_keepalive(None);
+    }
+    let mut head = ResponseHeader::build(status, Some(headers.len() + 2))?;
+    for (name, value) in headers {
+        head.insert_header(name, value)?;
+    }
+    let bodiless = body.is_empty();
+    session.write_response_header(Box::new(head), bodiless).await?;
+    if !bodiless {
+        session.write_response_body(Some(body), true).await?;
+    }
+    if answer.reason == Reason::BodyTooLarge {
+        linger(session, exchange.options().client.body_discard).await;
+    }
+    Ok(())
+}
+
+/// Reads and forgets what the client still sends, within a time.
+async fn linger(session: &mut Session, limit: Duration) {
+    if session.as_mut().finish_body().await.is_ok() {
+        // Running out of time is as good an end as any.
+        drop(tokio::time::timeout(limit, session.as_mut().drain_request_body()).await);
+    }
+}

@@ -1,1 +1,131 @@
-//! (to be written)
+//! Pingora's request head as the steps read it, and how the edits that the steps return are applied to
+//! Pingora's heads. What a second driver needs is the trait `Head` and the type [`Edit`], not this file's impls.
+
+use http::{HeaderName, HeaderValue, Version};
+use pingora::http::{RequestHeader, ResponseHeader};
+use pingora::protocols::http::authority::{RawTargetAuthority, raw_target_authority};
+use tidegate_config::model::Head;
+
+use crate::refuse::{Line, Protocol};
+
+/// One change of a head. Lists of them are applied in order.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Edit {
+    /// Removes every value.
+    Remove(HeaderName),
+    /// Replaces every value by one.
+    Set(HeaderName, HeaderValue),
+    /// Adds a value beside what is there.
+    Add(HeaderName, HeaderValue),
+}
+
+/// A read-only view of a request that Pingora has parsed.
+#[derive(Debug)]
+pub(crate) struct Parsed<'a> {
+    request: &'a RequestHeader,
+    path: &'a str,
+    query: Option<&'a str>,
+    authority: Option<&'a [u8]>,
+}
+
+impl<'a> Parsed<'a> {
+    /// Splits the target. A target that is not UTF-8 has no path, which no rule accepts.
+    pub(crate) fn new(request: &'a RequestHeader) -> Self {
+        let (authority, target) = match raw_target_authority(request.raw_path()) {
+            RawTargetAuthority::Absolute { authority, path_and_query, .. } => (Some(authority), path_and_query),
+            RawTargetAuthority::None | RawTargetAuthority::AmbiguousAuthority => (None, request.raw_path()),
+        };
+        let target = std::str::from_utf8(target).unwrap_or_default();
+        let (path, query) = target.split_once('?').map_or((target, None), |(path, query)| (path, Some(query)));
+        let path = if path.is_empty() && authority.is_some() { "/" } else { path };
+        Self { request, path, query, authority }
+    }
+
+    /// What the head says about itself, besides its headers.
+    pub(crate) fn line(&self) -> Line<'a> {
+        let headers = &self.request.headers;
+        let lengths = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4);
+        Line {
+            protocol: match self.request.version {
+                Version::HTTP_2 => Protocol::Http2,
+                Version::HTTP_11 => Protocol::Http11,
+                _ => Protocol::Http10,
+            },
+            target_authority: self.authority,
+            header_lines: headers.len(),
+            header_bytes: self.request.raw_path().len() + lengths.sum::<usize>(),
+        }
+    }
+}
+
+impl Head for Parsed<'_> {
+    fn method(&self) -> &str {
+        self.request.method.as_str()
+    }
+
+    fn path(&self) -> &str {
+        self.path
+    }
+
+    fn query(&self) -> Option<&str> {
+        self.query
+    }
+
+    fn authority(&self) -> Option<&str> {
+        let host = self.request.headers.get(http::header::HOST).map(|host| host.to_str().unwrap_or_default());
+        host.or_else(|| self.request.uri.authority().map(http::uri::Authority::as_str))
+    }
+
+    fn header(&self, name: &str) -> Option<&[u8]> {
+        self.request.headers.get(name).map(HeaderValue::as_bytes)
+    }
+
+    fn each_value(&self, name: &str, see: &mut dyn FnMut(&[u8])) {
+        self.request.headers.get_all(name).iter().for_each(|value| see(value.as_bytes()));
+    }
+}
+
+/// Applies edits to the head that goes to an endpoint.
+///
+/// # Errors
+/// When there are more headers than Pingora's map can hold.
+pub(crate) fn edit_request(edits: &[Edit], head: &mut RequestHeader) -> pingora::Result<()> {
+    for edit in edits {
+        match edit {
+            Edit::Remove(name) => drop(head.remove_header(name)),
+            Edit::Set(name, value) => head.insert_header(name, value)?,
+            Edit::Add(name, value) => drop(head.append_header(name, value)?),
+        }
+    }
+    Ok(())
+}
+
+/// Sets the target in origin form. The authority of HTTP/2 stays, for it is told from the target there.
+///
+/// # Errors
+/// When it is no target that Pingora can send.
+pub(crate) fn set_target(head: &mut RequestHeader, target: &str) -> pingora::Result<()> {
+    if head.uri.authority().is_none() {
+        return head.set_raw_path(target.as_bytes());
+    }
+    let invalid = || pingora::Error::explain(pingora::ErrorType::InvalidHTTPHeader, "the target cannot be rewritten");
+    let mut parts = head.uri.clone().into_parts();
+    parts.path_and_query = Some(target.parse().map_err(|_| invalid())?);
+    head.set_uri(http::Uri::from_parts(parts).map_err(|_| invalid())?);
+    Ok(())
+}
+
+/// Applies edits to the head that goes to the client.
+///
+/// # Errors
+/// When there are more headers than Pingora's map can hold.
+pub(crate) fn edit_response(edits: &[Edit], head: &mut ResponseHeader) -> pingora::Result<()> {
+    for edit in edits {
+        match edit {
+            Edit::Remove(name) => drop(head.remove_header(name)),
+            Edit::Set(name, value) => head.insert_header(name, value)?,
+            Edit::Add(name, value) => drop(head.append_header(name, value)?),
+        }
+    }
+    Ok(())
+}

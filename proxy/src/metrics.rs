@@ -1,1 +1,230 @@
-//! (to be written)
+//! What the data plane counts. Handles are resolved once for each route object and kept beside it, so a request
+//! looks up one map; the series of an object go when no route of the snapshot names it any more.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus::core::{Collector, Desc};
+use prometheus::proto::MetricFamily;
+use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry};
+use tidegate_config::model::Snapshot;
+use tidegate_config::object::ObjectRef;
+
+use crate::answer::Reason;
+use crate::clock;
+use crate::endpoint_state::EndpointStates;
+
+/// Route objects that have series of their own; the requests of further ones are counted under `other`.
+const OBJECTS_MAX: usize = 10_000;
+const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
+const SECONDS: [f64; 15] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
+
+/// How opening a connection ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Connect {
+    /// It is open.
+    Opened,
+    /// An idle one of the pool was taken instead.
+    Reused,
+    /// It could not be opened.
+    Failed,
+    /// It was not open in time.
+    TimedOut,
+}
+
+/// Counters and histograms of the data plane.
+#[derive(Debug)]
+pub(crate) struct Metrics {
+    requests: IntCounterVec,
+    durations: HistogramVec,
+    /// Requests between their first and their last byte.
+    pub(crate) in_flight: IntGauge,
+    connects: [IntCounter; 4],
+    /// Time to open a connection, TLS included.
+    pub(crate) connect_duration: Histogram,
+    /// Further tries for requests whose first one failed.
+    pub(crate) retries: IntCounter,
+    answers: [IntCounter; Reason::ALL.len()],
+    /// Access log lines that were dropped because the writer was slow.
+    pub(crate) log_lines_dropped: IntCounter,
+    objects: papaya::HashMap<ObjectRef, Arc<ObjectSeries>>,
+    unrouted: Arc<ObjectSeries>,
+    other: Arc<ObjectSeries>,
+}
+
+/// The handles of one route object.
+#[derive(Debug)]
+struct ObjectSeries {
+    classes: [IntCounter; 5],
+    duration: Histogram,
+}
+
+fn histogram(name: &str, help: &str) -> HistogramOpts {
+    HistogramOpts::new(name, help).buckets(SECONDS.to_vec())
+}
+
+impl Metrics {
+    /// Creates and registers everything.
+    ///
+    /// # Errors
+    /// When a name is taken in the registry.
+    pub(crate) fn new(registry: &Registry, endpoints: Arc<EndpointStates>) -> Result<Self, prometheus::Error> {
+        fn add<C: Collector + Clone + 'static>(registry: &Registry, collector: C) -> Result<C, prometheus::Error> {
+            registry.register(Box::new(collector.clone()))?;
+            Ok(collector)
+        }
+        let requests =
+            Opts::new("tidegate_requests_total", "Requests by the object of their route and by class of status.");
+        let requests = add(registry, IntCounterVec::new(requests, &["namespace", "object", "class"])?)?;
+        let durations = histogram("tidegate_request_duration_seconds", "Time from a request's head to its last byte.");
+        let durations = add(registry, HistogramVec::new(durations, &["namespace", "object"])?)?;
+        let connects = Opts::new("tidegate_upstream_connects_total", "Connections to endpoints by how they were had.");
+        let connects = add(registry, IntCounterVec::new(connects, &["result"])?)?;
+        let answers = Opts::new("tidegate_answers_total", "Requests that no endpoint answered, by reason.");
+        let answers = add(registry, IntCounterVec::new(answers, &["reason"])?)?;
+        let connect_duration =
+            histogram("tidegate_upstream_connect_duration_seconds", "Time to open a connection to an endpoint.");
+        let resting = IntGauge::new(
+            "tidegate_endpoints_resting",
+            "Endpoints passed over for a moment because they took no connection.",
+        )?;
+        registry.register(Box::new(Resting { gauge: resting, endpoints }))?;
+        let series =
+            |namespace: &str, object: &str| Arc::new(ObjectSeries::new(&requests, &durations, namespace, object));
+        Ok(Self {
+            unrouted: series("", ""),
+            other: series("", "other"),
+            in_flight: add(registry, IntGauge::new("tidegate_requests_in_flight", "Requests in flight.")?)?,
+            connects: ["opened", "reused", "failed", "timeout"].map(|result| connects.with_label_values(&[result])),
+            connect_duration: add(registry, Histogram::with_opts(connect_duration)?)?,
+            retries: add(registry, IntCounter::new("tidegate_upstream_retries_total", "Further tries of requests.")?)?,
+            answers: Reason::ALL.map(|reason| answers.with_label_values(&[reason.as_str()])),
+            log_lines_dropped: add(
+                registry,
+                IntCounter::new("tidegate_access_log_dropped_total", "Access log lines dropped: the writer was slow.")?,
+            )?,
+            objects: papaya::HashMap::new(),
+            requests,
+            durations,
+        })
+    }
+
+    /// Counts a finished request under the object of its route.
+    pub(crate) fn finished(&self, object: Option<&ObjectRef>, status: u16, duration: Duration) {
+        let series = object.map_or_else(|| Arc::clone(&self.unrouted), |object| self.series(object));
+        if let Some(counter) = series.classes.get(usize::from(status / 100).saturating_sub(1)) {
+            counter.inc();
+        }
+        series.duration.observe(duration.as_secs_f64());
+    }
+
+    /// Counts a connection to an endpoint.
+    pub(crate) fn connect(&self, result: Connect) {
+        self.connects[result as usize].inc();
+    }
+
+    /// Counts a request that no endpoint answered.
+    pub(crate) fn answered(&self, reason: Reason) {
+        self.answers[reason as usize].inc();
+    }
+
+    fn series(&self, object: &ObjectRef) -> Arc<ObjectSeries> {
+        let objects = self.objects.pin();
+        if let Some(series) = objects.get(object) {
+            return Arc::clone(series);
+        }
+        if objects.len() >= OBJECTS_MAX {
+            return Arc::clone(&self.other);
+        }
+        let create = || {
+            let (namespace, name) = (&object.name.namespace, object.to_string());
+            Arc::new(ObjectSeries::new(&self.requests, &self.durations, namespace, &name))
+        };
+        Arc::clone(objects.get_or_insert_with(object.clone(), create))
+    }
+
+    /// Removes the series of objects that no route of the snapshot names. The series go before the handles: a request that
+    /// finds the old handles in between counts into nothing once, and the next one makes new series.
+    pub(crate) fn sweep(&self, snapshot: &Snapshot) {
+        let routes = snapshot.hosts().iter().flat_map(|(_, host)| host.routes().iter().chain(host.fallback()));
+        let named: BTreeSet<&ObjectRef> = routes.map(|route| &route.origin.object).collect();
+        let objects = self.objects.pin();
+        for object in objects.keys().filter(|object| !named.contains(object)) {
+            let (namespace, name) = (&*object.name.namespace, object.to_string());
+            // An error says that the series is gone already.
+            for class in CLASSES {
+                drop(self.requests.remove_label_values(&[namespace, &name, class]));
+            }
+            drop(self.durations.remove_label_values(&[namespace, &name]));
+            objects.remove(object);
+        }
+    }
+}
+
+impl ObjectSeries {
+    fn new(requests: &IntCounterVec, durations: &HistogramVec, namespace: &str, object: &str) -> Self {
+        Self {
+            classes: CLASSES.map(|class| requests.with_label_values(&[namespace, object, class])),
+            duration: durations.with_label_values(&[namespace, object]),
+        }
+    }
+}
+
+/// Counts the resting endpoints when somebody asks.
+struct Resting {
+    gauge: IntGauge,
+    endpoints: Arc<EndpointStates>,
+}
+
+impl Collector for Resting {
+    fn desc(&self) -> Vec<&Desc> {
+        self.gauge.desc()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        self.gauge.set(i64::try_from(self.endpoints.resting(clock::now())).unwrap_or(i64::MAX));
+        self.gauge.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_config::model::AppProtocol;
+    use tidegate_config::object::{Kind, ObjectName};
+
+    use super::*;
+    use crate::sample_model::{parts, path, published, to_backend};
+
+    fn text(registry: &Registry) -> String {
+        prometheus::TextEncoder::new().encode_to_string(&registry.gather()).unwrap()
+    }
+
+    #[test]
+    fn series_come_with_requests_and_go_with_their_object() {
+        let registry = Registry::new();
+        let endpoints = Arc::new(EndpointStates::new(clock::now()));
+        let metrics = Metrics::new(&registry, endpoints).unwrap();
+        let object = |name: &str| ObjectRef::new(Kind::Ingress, ObjectName::new("shop", name));
+        for (object, status) in [(Some(object("web")), 204), (Some(object("old")), 503), (None, 404)] {
+            metrics.finished(object.as_ref(), status, Duration::from_millis(3));
+        }
+        metrics.answered(Reason::Internal);
+        let before = text(&registry);
+        for line in [
+            r#"tidegate_requests_total{class="2xx",namespace="shop",object="Ingress shop/web"} 1"#,
+            r#"tidegate_requests_total{class="5xx",namespace="shop",object="Ingress shop/old"} 1"#,
+            r#"tidegate_requests_total{class="4xx",namespace="",object=""} 1"#,
+            r#"tidegate_answers_total{reason="internal"} 1"#,
+            r#"tidegate_request_duration_seconds_count{namespace="shop",object="Ingress shop/web"} 1"#,
+        ] {
+            assert!(before.contains(line), "{line} in {before}");
+        }
+        let model = parts(vec![("a.test", vec![to_backend("web", path("/"), AppProtocol::Http)])], None);
+        metrics.sweep(&published(model).pin());
+        let after = text(&registry);
+        assert!(after.contains("shop/web") && !after.contains("shop/old"), "{after}");
+        metrics.finished(Some(&object("old")), 200, Duration::ZERO);
+        assert!(text(&registry).contains(r#"class="2xx",namespace="shop",object="Ingress shop/old"} 1"#));
+    }
+}

@@ -1,1 +1,32 @@
-//! (to be written)
+//! What is written down of a request, once, when it is over.
+
+use std::time::Duration;
+
+use tidegate_config::model::Origin;
+
+use crate::access_log::Entry;
+use crate::answer::Reason;
+use crate::shared::Shared;
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outcome<'a> {
+    /// The rule that took it.
+    pub(crate) origin: Option<&'a Origin>,
+    /// The status that the client got, or 499 when it was gone.
+    pub(crate) status: u16,
+    /// From its head to its end.
+    pub(crate) duration: Duration,
+    /// Why no endpoint answered.
+    pub(crate) reason: Option<Reason>,
+}
+
+/// Counts the request and leaves its line in the access log.
+pub(crate) fn record(shared: &Shared, outcome: &Outcome<'_>, entry: &Entry<'_>) {
+    let object = outcome.origin.map(|origin| &origin.object);
+    shared.metrics.finished(object, outcome.status, outcome.duration);
+    if let Some(reason) = outcome.reason {
+        shared.metrics.answered(reason);
+    }
+    shared.access_log.put(entry);
+}

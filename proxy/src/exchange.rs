@@ -1,0 +1,334 @@
+//! One request from its head to its end: the snapshot it is pinned to, and what each step has decided for the next.
+//! A driver asks it what to do and tells it what happened; it calls the steps in their order and knows no session.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use http::HeaderValue;
+use pingora::upstreams::peer::HttpPeer;
+use tidegate_config::model::{Head, ListenerName, Normalized, Origin, Snapshot, Target};
+
+use crate::access_log::{Entry, milliseconds};
+use crate::admit::{Admission, Admitted, admit};
+use crate::answer::{Answer, Reason};
+use crate::attempt::Attempts;
+use crate::balance::Draw;
+use crate::connection::ConnectionFacts;
+use crate::forwarded::{Client, client};
+use crate::head::Edit;
+use crate::metrics::Connect;
+use crate::outcome::{self, Outcome};
+use crate::refuse::{self, Line, Protocol};
+use crate::retry::{Failed, Stage};
+use crate::rewrite::{Onward, RequestEdits};
+use crate::shared::Shared;
+use crate::upstream::{self, Need};
+use crate::{respond, retry, rewrite, route};
+
+/// What is known of one request.
+#[derive(Debug)]
+pub(crate) struct Exchange {
+    shared: Arc<Shared>,
+    snapshot: Arc<Snapshot>,
+    began: Instant,
+    facts: Option<Arc<ConnectionFacts>>,
+    request_id: HeaderValue,
+    asked: Option<Asked>,
+    origin: Option<Arc<Origin>>,
+    admitted: Option<Admitted>,
+    target: Option<Arc<Target>>,
+    attempts: Attempts,
+    body_bytes: u64,
+    answer: Option<Answer>,
+    recorded: bool,
+}
+
+/// What a request that is well-formed asks for.
+#[derive(Debug)]
+struct Asked {
+    client: Client,
+    host: Box<str>,
+    path: Normalized<'static>,
+    protocol: Protocol,
+    absolute: bool,
+    upgrade: Option<HeaderValue>,
+    listener: Option<ListenerName>,
+}
+
+/// What only the driver knows when a request is over.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct End<'a> {
+    /// The status that the client got; `None` when no head was sent.
+    pub(crate) status: Option<u16>,
+    /// Bytes of the request's body.
+    pub(crate) bytes_in: usize,
+    /// Bytes of the response's body.
+    pub(crate) bytes_out: usize,
+    /// The target as sent.
+    pub(crate) target: &'a str,
+    /// Now, for durations.
+    pub(crate) now: Instant,
+    /// Now, for the log.
+    pub(crate) wall: SystemTime,
+}
+
+impl Exchange {
+    /// Begins with a request's head; the snapshot is the one it will see to its end.
+    pub(crate) fn begin(snapshot: Arc<Snapshot>, shared: Arc<Shared>, now: Instant) -> Self {
+        shared.metrics.in_flight.inc();
+        Self {
+            shared,
+            snapshot,
+            began: now,
+            facts: None,
+            request_id: HeaderValue::from_static("-"),
+            asked: None,
+            origin: None,
+            admitted: None,
+            target: None,
+            attempts: Attempts::default(),
+            body_bytes: 0,
+            answer: None,
+            recorded: false,
+        }
+    }
+
+    /// Decides whether the request goes on: hygiene, route, guards.
+    ///
+    /// # Errors
+    /// The answer to give instead.
+    pub(crate) fn decide<H: Head>(
+        &mut self,
+        head: &H,
+        line: &Line<'_>,
+        facts: Option<Arc<ConnectionFacts>>,
+        chance: u128,
+    ) -> Result<(), Answer> {
+        self.facts = facts;
+        self.request_id = rewrite::request_id(head, self.shared.options.keep_request_id, chance);
+        let decided = self.admitted(head, line);
+        self.answer = decided.as_ref().err().cloned();
+        decided
+    }
+
+    fn admitted<H: Head>(&mut self, head: &H, line: &Line<'_>) -> Result<(), Answer> {
+        let snapshot = Arc::clone(&self.snapshot);
+        let facts = self.facts.clone().ok_or(Reason::Internal)?;
+        let sound = refuse::check(head, line, &self.shared.head_limits)?;
+        let client = client(head, facts.peer, facts.tls.is_some(), snapshot.trusted_proxies());
+        let asked = self.asked.insert(Asked {
+            client,
+            host: sound.host.as_ref().into(),
+            path: Normalized {
+                path: sound.path.path.to_string().into(),
+                had_dot_segments: sound.path.had_dot_segments,
+            },
+            protocol: line.protocol,
+            absolute: line.target_authority.is_some(),
+            upgrade: rewrite::upgrade(head, line.protocol, &self.shared.options.upgrade_tokens),
+            listener: None,
+        });
+        let routed = route::find(&snapshot, &facts.bind, &sound.host, &sound.path.path, head)?;
+        asked.listener = Some(routed.listener.clone());
+        self.origin = Some(Arc::clone(&routed.route.origin));
+        match admit(routed.route, snapshot.effective(routed.route), &client, &sound, head) {
+            Admission::Go(admitted) => self.admitted = Some(admitted),
+            Admission::Answer(answer) => return Err(answer),
+        }
+        Ok(())
+    }
+
+    /// Chooses where the request goes now: the target once, an endpoint for each try.
+    ///
+    /// # Errors
+    /// Why there is no such place.
+    pub(crate) fn next_peer(&mut self, now: Instant, draw: u64) -> Result<HttpPeer, Reason> {
+        let (Some(admitted), Some(asked), Some(facts)) = (&self.admitted, &self.asked, &self.facts) else {
+            return Err(Reason::Internal);
+        };
+        let mut draw = Draw::new(draw);
+        let effective = admitted.effective();
+        let target = match &self.target {
+            Some(target) => target,
+            None => self
+                .target
+                .insert(Arc::clone(crate::balance::target(admitted.targets(), &mut draw).ok_or(Reason::NoEndpoints)?)),
+        };
+        let remaining = effective.request_timeout.map(|limit| limit.saturating_sub(now - self.began));
+        if remaining.is_some_and(|remaining| remaining.is_zero()) {
+            return Err(Reason::UpstreamTimeout);
+        }
+        let backend = self.snapshot.backend(&target.backend).ok_or(Reason::NoEndpoints)?;
+        let endpoint =
+            self.attempts.next(backend, effective.balance, facts.local, &self.shared.endpoints, (now, &mut draw));
+        let need = Need {
+            host: &asked.host,
+            upgrade: asked.upgrade.is_some(),
+            remaining,
+            idle: self.shared.options.upstream.idle,
+            http2_streams_max: self.shared.options.upstream.http2_streams_max,
+        };
+        Ok(upstream::peer(admitted, target, endpoint.ok_or(Reason::NoEndpoints)?, &need))
+    }
+
+    /// Notes that a connection is there, and how it was had.
+    pub(crate) fn connected(&mut self, reused: bool, now: Instant) {
+        let duration = self.attempts.connected(reused, now);
+        self.shared.metrics.connect(if reused { Connect::Reused } else { Connect::Opened });
+        if let Some(duration) = duration {
+            self.shared.metrics.connect_duration.observe(duration.as_secs_f64());
+        }
+    }
+
+    /// Notes that no connection could be made; whether to try another endpoint.
+    pub(crate) fn connect_failed(&mut self, how: Connect, now: Instant) -> bool {
+        self.shared.metrics.connect(how);
+        self.attempts.refused(self.shared.endpoints.moment(now));
+        let backend = self.target.as_ref().and_then(|target| self.snapshot.backend(&target.backend));
+        let others = backend.is_some_and(|backend| self.attempts.leaves(backend, self.local()));
+        self.again(Stage::Connecting { others })
+    }
+
+    /// Whether a request that failed after its connection was there is tried again.
+    pub(crate) fn again(&mut self, stage: Stage) -> bool {
+        let own = self.admitted.as_ref().map_or(1, |admitted| usize::from(admitted.effective().tries_max));
+        let tries_max = own.min(self.shared.options.upstream.tries_max);
+        let again = retry::again(&Failed { tries: self.attempts.count(), tries_max, stage });
+        if again {
+            self.shared.metrics.retries.inc();
+        }
+        again
+    }
+
+    /// What changes of the request on its way to the endpoint.
+    ///
+    /// # Errors
+    /// [`Reason::Internal`] when the request was never admitted.
+    pub(crate) fn request_edits<H: Head>(&self, head: &H) -> Result<RequestEdits, Reason> {
+        let (Some(admitted), Some(asked), Some(target)) = (&self.admitted, &self.asked, &self.target) else {
+            return Err(Reason::Internal);
+        };
+        let onward = Onward {
+            route: admitted.route(),
+            protocol: target.protocol,
+            path: &asked.path,
+            client: &asked.client,
+            port: self.local().map_or(0, |local| local.port()),
+            request_id: &self.request_id,
+            upgrade: asked.upgrade.as_ref(),
+            absolute: asked.absolute,
+        };
+        Ok(rewrite::request(head, &onward))
+    }
+
+    /// Counts a piece of the request's body.
+    ///
+    /// # Errors
+    /// [`Reason::BodyTooLarge`] when it is more than the route allows.
+    pub(crate) fn body(&mut self, bytes: usize) -> Result<(), Reason> {
+        self.body_bytes += bytes as u64;
+        let max = self.admitted.as_ref().and_then(|admitted| admitted.effective().body_bytes_max);
+        if max.is_some_and(|max| self.body_bytes > max) { Err(Reason::BodyTooLarge) } else { Ok(()) }
+    }
+
+    /// Notes the head of the endpoint's response.
+    pub(crate) fn response_began(&mut self, now: Instant) {
+        self.attempts.first_byte(now, self.shared.endpoints.moment(now));
+    }
+
+    /// What changes of the response on its way to the client.
+    pub(crate) fn response_edits<'v>(&self, status: u16, connection: impl Iterator<Item = &'v [u8]>) -> Vec<Edit> {
+        self.admitted.as_ref().map_or_else(Vec::new, |admitted| respond::response(admitted.route(), status, connection))
+    }
+
+    /// The time without a byte after which the tunnel of an upgrade ends.
+    pub(crate) fn tunnel_idle(&self) -> Option<Duration> {
+        self.admitted.as_ref().map(|admitted| admitted.effective().tunnel_idle_timeout)
+    }
+
+    /// Notes that the request failed; what to answer while no response has begun. An answer that was decided before stands.
+    pub(crate) fn failed(&mut self, reason: Reason) -> &Answer {
+        self.answer.get_or_insert_with(|| reason.into())
+    }
+
+    /// The request's id.
+    pub(crate) const fn request_id(&self) -> &HeaderValue {
+        &self.request_id
+    }
+
+    /// The limits that hold for it.
+    pub(crate) fn options(&self) -> &crate::options::Options {
+        &self.shared.options
+    }
+
+    fn local(&self) -> Option<SocketAddr> {
+        self.facts.as_ref().map(|facts| facts.local)
+    }
+
+    /// Writes the request down. Only the first call counts; a request that is dropped before it ended is written down
+    /// as abandoned.
+    pub(crate) fn record<H: Head>(&mut self, head: Option<&H>, end: &End<'_>) {
+        if std::mem::replace(&mut self.recorded, true) {
+            return;
+        }
+        self.attempts.leave();
+        self.shared.metrics.in_flight.dec();
+        let reason = self.answer.as_ref().map(|answer| answer.reason);
+        let status = match (end.status, reason) {
+            (_, Some(Reason::ClientGone | Reason::Abandoned)) | (None, None) => Reason::ClientGone.status(),
+            (Some(sent), _) => sent,
+            (None, Some(reason)) => reason.status(),
+        };
+        let duration = end.now.saturating_duration_since(self.began);
+        let outcome = Outcome { origin: self.origin.as_deref(), status, duration, reason };
+        let text = |name: &str| {
+            let value = head.and_then(|head| head.header(name)).unwrap_or_default();
+            std::str::from_utf8(value).unwrap_or("(not UTF-8)")
+        };
+        let asked = self.asked.as_ref();
+        let attempt = self.attempts.last();
+        outcome::record(
+            &self.shared,
+            &outcome,
+            &Entry {
+                time: end.wall,
+                request_id: self.request_id.to_str().unwrap_or("-"),
+                client: asked.map(|asked| asked.client.address),
+                peer: self.facts.as_ref().map(|facts| facts.peer),
+                method: head.map_or("", |head| head.method()),
+                scheme: asked.map_or("", |asked| asked.client.scheme()),
+                host: head.and_then(|head| head.authority()).unwrap_or_default(),
+                path: end.target,
+                protocol: asked.map_or("", |asked| asked.protocol.as_str()),
+                status,
+                bytes_in: end.bytes_in,
+                bytes_out: end.bytes_out,
+                duration_ms: milliseconds(duration),
+                upstream: attempt.map(|attempt| attempt.address),
+                upstream_connect_ms: attempt.and_then(|attempt| attempt.connect).map(milliseconds),
+                upstream_first_byte_ms: attempt.and_then(|attempt| attempt.first_byte).map(milliseconds),
+                tries: self.attempts.count(),
+                object: outcome.origin.map(|origin| &origin.object),
+                field: outcome.origin.map(|origin| &*origin.field),
+                listener: asked.and_then(|asked| asked.listener.as_ref()).map(|listener| &*listener.0),
+                tls: self.facts.as_ref().and_then(|facts| facts.tls.as_ref()).map(|tls| tls.version),
+                user_agent: text("user-agent"),
+                referer: text("referer"),
+                reason: reason.map(Reason::as_str),
+                generation: self.snapshot.generation().0,
+            },
+        );
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        if !self.recorded {
+            self.answer = Some(Reason::Abandoned.into());
+            let (now, wall) = (crate::clock::now(), crate::clock::wall());
+            let end = End { status: None, bytes_in: 0, bytes_out: 0, target: "", now, wall };
+            self.record::<crate::head::Parsed<'_>>(None, &end);
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Who the client is: the TCP peer, or what a trusted peer says about the clients behind it. What anybody else
+//! says in `X-Forwarded-*` is not believed.
+
+use std::net::{IpAddr, SocketAddr};
+
+use ipnet::IpNet;
+use tidegate_config::model::Head;
+
+/// The client of a request, as guards, endpoints and the log see it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Client {
+    /// Its address.
+    pub(crate) address: IpAddr,
+    /// The TCP peer: the client, or the nearest proxy.
+    pub(crate) peer: IpAddr,
+    /// Whether the peer's forwarded headers are believed.
+    pub(crate) trusted: bool,
+    /// Whether the client speaks TLS, here or to a trusted proxy.
+    pub(crate) secure: bool,
+}
+
+impl Client {
+    /// `http` or `https`.
+    pub(crate) const fn scheme(&self) -> &'static str {
+        if self.secure { "https" } else { "http" }
+    }
+}
+
+/// Finds the client: from the right of `X-Forwarded-For`, the first address that is not trusted itself, since
+/// everything to its left could have been written by it.
+pub(crate) fn client<H: Head + ?Sized>(head: &H, peer: SocketAddr, secure: bool, trusted: &[IpNet]) -> Client {
+    let peer = peer.ip().to_canonical();
+    let believed = |address: IpAddr| trusted.iter().any(|net| net.contains(&address));
+    if !believed(peer) {
+        return Client { address: peer, peer, trusted: false, secure };
+    }
+    // Read from the left: an untrusted address replaces what stands to its left, and a word that is no address
+    // makes all to its left worthless. Of trusted addresses alone, the farthest is the client.
+    let mut untrusted = None;
+    let mut farthest = None;
+    head.each_value("x-forwarded-for", &mut |value| {
+        for word in value.split(|byte| *byte == b',') {
+            match address(word) {
+                None => (untrusted, farthest) = (None, None),
+                Some(address) if believed(address) => farthest = farthest.or(Some(address)),
+                Some(address) => untrusted = Some(address),
+            }
+        }
+    });
+    let secure = match head.header("x-forwarded-proto").map(|value| value.split(|b| *b == b',').next()) {
+        Some(Some(proto)) if proto.trim_ascii().eq_ignore_ascii_case(b"https") => true,
+        Some(Some(proto)) if proto.trim_ascii().eq_ignore_ascii_case(b"http") => false,
+        Some(_) | None => secure,
+    };
+    Client { address: untrusted.or(farthest).unwrap_or(peer), peer, trusted: true, secure }
+}
+
+/// An address alone, or with a port as some proxies append it.
+fn address(word: &[u8]) -> Option<IpAddr> {
+    let word = std::str::from_utf8(word).ok()?.trim();
+    let bare = word.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(word);
+    let address = bare.parse().or_else(|_| word.parse().map(|socket: SocketAddr| socket.ip()));
+    address.ok().map(|address: IpAddr| address.to_canonical())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::Sample;
+
+    #[track_caller]
+    fn check(peer: &str, chain: &[&str], want: &str) {
+        let head = chain.iter().fold(Sample::get("a", "/"), |head, value| head.with("x-forwarded-for", value));
+        let trusted = ["10.0.0.0/8".parse().unwrap(), "fd00::/8".parse().unwrap()];
+        let got = client(&head, peer.parse().unwrap(), false, &trusted);
+        assert_eq!(got.address.to_string(), want, "{peer} {chain:?}");
+    }
+
+    #[test]
+    fn the_first_untrusted_address_from_the_right() {
+        check("192.0.2.1:9", &["198.51.100.1"], "192.0.2.1");
+        check("10.0.0.1:9", &[], "10.0.0.1");
+        check("10.0.0.1:9", &["198.51.100.1"], "198.51.100.1");
+        check("10.0.0.1:9", &["1.1.1.1, 198.51.100.1"], "198.51.100.1");
+        check("10.0.0.1:9", &["1.1.1.1, 198.51.100.1, 10.0.0.2"], "198.51.100.1");
+        check("10.0.0.1:9", &["1.1.1.1", "198.51.100.1", "10.0.0.2"], "198.51.100.1");
+        check("10.0.0.1:9", &["10.0.0.3, 10.0.0.2"], "10.0.0.3");
+        check("10.0.0.1:9", &["198.51.100.1:4711"], "198.51.100.1");
+        check("10.0.0.1:9", &["[2001:db8::1]:4711"], "2001:db8::1");
+        check("10.0.0.1:9", &["[2001:db8::1]"], "2001:db8::1");
+        check("[::ffff:10.0.0.1]:9", &["198.51.100.1"], "198.51.100.1");
+    }
+
+    #[test]
+    fn a_word_that_is_no_address_ends_the_chain() {
+        check("10.0.0.1:9", &["unknown"], "10.0.0.1");
+        check("10.0.0.1:9", &["198.51.100.1, unknown, 10.0.0.2"], "10.0.0.2");
+        check("10.0.0.1:9", &["unknown, 198.51.100.1"], "198.51.100.1");
+        check("10.0.0.1:9", &["198.51.100.1, unknown"], "10.0.0.1");
+    }
+
+    #[track_caller]
+    fn check_scheme(peer: &str, secure: bool, proto: &str, want: &str) {
+        let head = Sample::get("a", "/").with("x-forwarded-proto", proto);
+        let trusted = ["10.0.0.0/8".parse().unwrap()];
+        assert_eq!(client(&head, peer.parse().unwrap(), secure, &trusted).scheme(), want, "{peer} {proto}");
+    }
+
+    #[test]
+    fn the_scheme_is_believed_from_trusted_peers() {
+        check_scheme("10.0.0.1:9", false, "https", "https");
+        check_scheme("10.0.0.1:9", false, "HTTPS, http", "https");
+        check_scheme("10.0.0.1:9", true, "http", "http");
+        check_scheme("10.0.0.1:9", true, "gopher", "https");
+        check_scheme("192.0.2.1:9", false, "https", "http");
+    }
+}

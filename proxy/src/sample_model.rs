@@ -1,0 +1,97 @@
+//! Small routing models for the tests of the steps.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tidegate_config::model::{
+    Action, AppProtocol, Backend, BackendKey, Bind, BindKey, BindProtocol, Conditions, Endpoint, HostPattern,
+    HostRoutes, Listener, ListenerName, ListenerScope, Origin, PathMatch, Route, Settings, Snapshot, SnapshotParts,
+    Target, WeightedTarget,
+};
+use tidegate_config::object::{Age, Kind, ObjectName, ObjectRef};
+use tidegate_config::published::{Published, channel};
+
+/// The one bind of the samples.
+pub(crate) fn bind_key() -> BindKey {
+    BindKey { address: ([127, 0, 0, 1], 80).into(), protocol: BindProtocol::Http }
+}
+
+/// A prefix by elements.
+pub(crate) fn path(text: &str) -> PathMatch {
+    PathMatch::prefix(text).unwrap()
+}
+
+/// A route of `Ingress shop/NAME` that leads nowhere.
+pub(crate) fn route(name: &str, path: PathMatch) -> Route {
+    let name = ObjectName::new("shop", name);
+    let origin = Origin {
+        object: ObjectRef::new(Kind::Ingress, name.clone()),
+        age: Age { created_s: 0, name },
+        field: "spec.rules[0].http.paths[0]".into(),
+        position: 0,
+    };
+    Route {
+        origin: Arc::new(origin),
+        listeners: ListenerScope::All,
+        path,
+        conditions: Conditions::default(),
+        guards: Arc::default(),
+        filters: Arc::default(),
+        action: Action::Forward(Box::default()),
+        settings: Arc::new(Settings::default()),
+        scopes: Arc::default(),
+    }
+}
+
+/// The Service port of a name.
+pub(crate) fn backend_key(name: &str) -> BackendKey {
+    BackendKey { service: ObjectName::new("shop", name), port: 80 }
+}
+
+/// A target that is the backend of a name, spoken to in a protocol.
+pub(crate) fn weighted(name: &str, protocol: AppProtocol, weight: u32) -> WeightedTarget {
+    let target = Target { backend: backend_key(name), protocol, tls: None };
+    WeightedTarget { target: Arc::new(target), weight }
+}
+
+/// A route of `Ingress shop/NAME` to the backend of the same name.
+pub(crate) fn to_backend(name: &str, path: PathMatch, protocol: AppProtocol) -> Route {
+    Route { action: Action::Forward([weighted(name, protocol, 1)].into()), ..route(name, path) }
+}
+
+/// The parts of a model with one bind, these hosts, and a fallback.
+pub(crate) fn parts(hosts: Vec<(&str, Vec<Route>)>, fallback: Option<Route>) -> SnapshotParts {
+    let listener = Listener { name: ListenerName("http".into()), host: HostPattern::Any };
+    let mut parts =
+        SnapshotParts { binds: [Bind { key: bind_key(), listeners: [listener].into() }].into(), ..Default::default() };
+    for (host, routes) in hosts {
+        let host = HostPattern::parse(host).unwrap();
+        let routes = routes.into_iter().map(Arc::new).collect();
+        parts.hosts.insert(&host, Arc::new(HostRoutes::new(host.clone(), routes, None)));
+    }
+    if let Some(fallback) = fallback {
+        let routes = HostRoutes::new(HostPattern::Any, Vec::new(), Some(Arc::new(fallback)));
+        parts.hosts.insert(&HostPattern::Any, Arc::new(routes));
+    }
+    parts
+}
+
+/// Gives a backend its endpoints.
+pub(crate) fn endpoints(parts: &mut SnapshotParts, name: &str, addresses: &[SocketAddr]) {
+    let key = backend_key(name);
+    let endpoints = addresses.iter().map(|address| Endpoint::new(*address, None)).collect();
+    parts.backends.insert_mut(key.clone(), Arc::new(Backend { key, endpoints }));
+}
+
+/// A published model.
+pub(crate) fn published(parts: SnapshotParts) -> Published {
+    let (mut publisher, published) = channel();
+    let ready = publisher.prepare(parts);
+    publisher.publish(ready);
+    published
+}
+
+/// The frozen model of these parts.
+pub(crate) fn snapshot(hosts: Vec<(&str, Vec<Route>)>, fallback: Option<Route>) -> Arc<Snapshot> {
+    published(parts(hosts, fallback)).pin()
+}
