@@ -1,4 +1,14 @@
-//! A connection as the driver sees it: our `IO` type, and what is known of it for its requests.
+//! A connection from its acceptance to its end: what is known of it ([`ConnectionFacts`]), the byte stream that
+//! drivers read and write ([`Conn`]), and the loop that hands its requests to them ([`serve`]).
+
+mod close;
+mod head;
+mod io;
+mod serve;
+mod traits;
+
+pub(crate) use io::Conn;
+pub(crate) use serve::{Accepted, serve};
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -8,23 +8,45 @@ mod options;
 mod runtime;
 
 mod listen;
+mod bound;
+mod accept;
 mod connection;
+mod connection_metrics;
 mod tls;
 
 mod edge;
+mod exchange;
 mod head;
+mod refuse;
+mod forwarded;
 mod route;
 mod admit;
 mod balance;
 mod endpoint_state;
+mod attempt;
 mod upstream;
+mod target;
 mod rewrite;
 mod respond;
 mod retry;
-mod refuse;
+mod fault;
+mod answer;
 mod outcome;
 
 mod access_log;
 mod clock;
 mod metrics;
 mod shared;
+
+mod start;
+
+#[cfg(test)]
+mod sample;
+#[cfg(test)]
+mod sample_model;
+
+pub use access_log::AccessLogSink;
+pub use bound::{Bound, BoundBind};
+pub use options::{ClientLimits, DrainLimits, Http2Limits, Options, TlsLimits, UpstreamLimits};
+pub use start::{Proxy, StartError};
+pub use tls::TlsSetupError;

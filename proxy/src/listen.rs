@@ -1,1 +1,173 @@
-//! (to be written)
+//! Keeps the sockets of one thread as the snapshot wants them: opens what is new, closes what has gone and leaves
+//! the rest alone. A bind that cannot be opened is tried again; it hurts nobody else.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
+use tidegate_config::model::{BindKey, Generation};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::{Instant, sleep};
+
+use crate::accept::accept;
+use crate::bound::Binder;
+use crate::clock;
+use crate::runtime::Traffic;
+
+/// Connections that the kernel completes before they are accepted.
+const BACKLOG: i32 = 4096;
+
+/// Silence after which the kernel asks whether a client is still there, and the pause between its questions.
+const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(15));
+
+/// The shortest and longest pause before a bind is tried again.
+const RETRY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(15));
+
+/// Opens a listening socket whose address other threads can share (`SO_REUSEPORT`).
+///
+/// What is set here is inherited by accepted sockets. An unspecified IPv6 address takes IPv4 as well, as an
+/// operator who names one address for everything expects.
+///
+/// # Errors
+/// Those of the operating system.
+pub(crate) fn socket(address: SocketAddr) -> io::Result<std::net::TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    if let SocketAddr::V6(address) = address {
+        socket.set_only_v6(*address.ip() != Ipv6Addr::UNSPECIFIED)?;
+    }
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(true)?;
+    socket.set_nonblocking(true)?;
+    socket.set_tcp_nodelay(true)?;
+    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE.0).with_interval(KEEPALIVE.1))?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// An open bind of this thread.
+struct Open {
+    ending: watch::Sender<Option<Instant>>,
+    task: AbortHandle,
+}
+
+/// The sockets of one thread.
+struct Sockets<'a> {
+    thread: usize,
+    traffic: &'a Arc<Traffic>,
+    binder: &'a Binder,
+    open: BTreeMap<BindKey, Open>,
+    /// Binds that have left the snapshot and whose connections have not.
+    leaving: Vec<watch::Sender<Option<Instant>>>,
+    tasks: JoinSet<usize>,
+    /// Binds that could not be opened, and how often in a row that has gone on.
+    failed: Vec<BindKey>,
+    failures: u32,
+}
+
+/// Listens until `stop` names an end, lets connections finish until then, and returns how many were cut.
+pub(crate) async fn listen(
+    thread: usize,
+    traffic: &Arc<Traffic>,
+    binder: &Binder,
+    mut changes: watch::Receiver<Generation>,
+    mut stop: watch::Receiver<Option<Instant>>,
+) -> usize {
+    let mut sockets = Sockets {
+        thread,
+        traffic,
+        binder,
+        open: BTreeMap::new(),
+        leaving: Vec::new(),
+        tasks: JoinSet::new(),
+        failed: Vec::new(),
+        failures: 0,
+    };
+    let mut publishing = true;
+    loop {
+        changes.borrow_and_update();
+        sockets.reconcile();
+        tokio::select! {
+            changed = changes.changed(), if publishing => publishing = changed.is_ok(),
+            () = sleep(sockets.retry_after()), if !sockets.failed.is_empty() => {}
+            Some(ended) = sockets.tasks.join_next() => sockets.ended(ended.is_err()),
+            _ = stop.wait_for(Option::is_some) => break,
+        }
+    }
+    // A stop that can no longer name an end means now.
+    let until = stop.borrow().unwrap_or_else(|| Instant::from_std(clock::now()));
+    sockets.close(until).await
+}
+
+impl Sockets<'_> {
+    fn reconcile(&mut self) {
+        let snapshot = self.traffic.published.pin();
+        let wanted = |key: &BindKey| snapshot.bind(key).is_some();
+        let until = Instant::from_std(clock::now()) + self.traffic.options.drain.removed_bind_grace;
+        for (key, open) in self.open.extract_if(.., |key, open| !wanted(key) || open.task.is_finished()) {
+            open.ending.send_replace(Some(until));
+            self.leaving.push(open.ending);
+            self.binder.close(self.thread, &key);
+            tracing::info!(thread = self.thread, bind = %key.address, "stopped listening");
+        }
+        for key in self.failed.drain(..).filter(|key| !wanted(key)) {
+            self.binder.close(self.thread, &key);
+        }
+        self.leaving.retain(|ending| !ending.is_closed());
+        for bind in snapshot.binds() {
+            if !self.open.contains_key(&bind.key) {
+                self.start(bind.key);
+            }
+        }
+        self.failures = if self.failed.is_empty() { 0 } else { self.failures.saturating_add(1) };
+    }
+
+    fn start(&mut self, key: BindKey) {
+        let listener = self.binder.open(self.thread, key).and_then(TcpListener::from_std);
+        match listener {
+            Ok(listener) => {
+                let (ending, told) = watch::channel(None);
+                let task = self.tasks.spawn(accept(listener, key, Arc::clone(self.traffic), told));
+                self.open.insert(key, Open { ending, task });
+                tracing::info!(thread = self.thread, bind = %key.address, "listening");
+            }
+            Err(error) => {
+                tracing::warn!(thread = self.thread, bind = %key.address, %error, "cannot listen; trying again");
+                self.failed.push(key);
+            }
+        }
+    }
+
+    fn retry_after(&self) -> Duration {
+        (RETRY.0 * 2u32.saturating_pow(self.failures.saturating_sub(1).min(16))).min(RETRY.1)
+    }
+
+    /// A bind has drained, or its task has panicked; the next reconciliation opens it again if it is wanted.
+    fn ended(&self, panicked: bool) {
+        if panicked {
+            tracing::error!(thread = self.thread, "the task of a bind panicked");
+        }
+    }
+
+    async fn close(mut self, until: Instant) -> usize {
+        for (key, open) in std::mem::take(&mut self.open) {
+            open.ending.send_replace(Some(until));
+            self.leaving.push(open.ending);
+            self.binder.close(self.thread, &key);
+        }
+        for ending in &self.leaving {
+            ending.send_modify(|end| *end = Some(end.map_or(until, |end| end.min(until))));
+        }
+        let mut cut = 0;
+        while let Some(ended) = self.tasks.join_next().await {
+            cut += ended.unwrap_or_default();
+        }
+        self.binder.close_all(self.thread);
+        cut
+    }
+}

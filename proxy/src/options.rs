@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use crate::access_log::AccessLogSink;
+
 /// How the data plane behaves whatever the snapshot says. The defaults suit an edge that strangers reach.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -22,6 +24,8 @@ pub struct Options {
     pub upgrade_tokens: Vec<String>,
     /// Whether a client's `X-Request-Id` is kept where it is well-formed, instead of replaced.
     pub keep_request_id: bool,
+    /// Where the access log goes.
+    pub access_log: AccessLogSink,
     /// Access log lines that may wait to be written; more are dropped and counted.
     pub access_log_queue_max: usize,
 }
@@ -35,7 +39,7 @@ pub struct ClientLimits {
     pub head_bytes_max: usize,
     /// Header lines of one HTTP/1 request head. Pingora itself takes no more than 256.
     pub head_lines_max: usize,
-    /// From a connection's acceptance to the first whole head, and from the first byte of each later head to its end.
+    /// For a new connection's first byte, and from the first byte of each request head to its end.
     pub head_deadline: Duration,
     /// Silence between two requests of a connection.
     pub keep_alive_idle: Duration,
@@ -47,8 +51,6 @@ pub struct ClientLimits {
     pub write_stall: Duration,
     /// Bytes a second that a client must take of a response over HTTP/1.1; 0 leaves [`Self::write_stall`] alone in force.
     pub send_rate_min: usize,
-    /// Silence, in both directions at once, of a connection after its upgrade (a WebSocket).
-    pub upgraded_idle: Duration,
 }
 
 /// HTTP/2 with clients.
@@ -65,7 +67,7 @@ pub struct Http2Limits {
 /// Connections to endpoints.
 #[derive(Clone, Debug)]
 pub struct UpstreamLimits {
-    /// Endpoints that are tried for one request, the first included; at least 1.
+    /// Endpoints tried for one request at most, the first included, whatever its route allows; at least 1.
     pub tries_max: usize,
     /// Idle connections that each thread keeps.
     pub pool_size: usize,
@@ -102,6 +104,7 @@ impl Default for Options {
             drain: DrainLimits::default(),
             upgrade_tokens: vec!["websocket".to_owned()],
             keep_request_id: true,
+            access_log: AccessLogSink::default(),
             access_log_queue_max: 16 * 1024,
         }
     }
@@ -119,7 +122,6 @@ impl Default for ClientLimits {
             body_discard: Duration::from_secs(5),
             write_stall: Duration::from_secs(60),
             send_rate_min: 0,
-            upgraded_idle: Duration::from_secs(3600),
         }
     }
 }
@@ -132,7 +134,7 @@ impl Default for Http2Limits {
 
 impl Default for UpstreamLimits {
     fn default() -> Self {
-        Self { tries_max: 2, pool_size: 512, idle: Duration::from_secs(50), http2_streams_max: 100 }
+        Self { tries_max: 8, pool_size: 512, idle: Duration::from_secs(50), http2_streams_max: 100 }
     }
 }
 

@@ -1,1 +1,163 @@
-//! (to be written)
+//! The threads that carry traffic. Each has its own runtime, sockets and upstream connections, because a pooled
+//! connection stays with the reactor that opened it. A thread that fails is started again; the others do not notice.
+
+use std::any::Any;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use pingora::apps::HttpServerOptions;
+use pingora::protocols::http::v2::server::default_h2_options;
+use pingora::proxy::{HttpProxy, http_proxy};
+use pingora::server::configuration::ServerConf;
+use tidegate_config::model::Generation;
+use tidegate_config::published::Published;
+use tokio::sync::{oneshot, watch};
+use tokio::time::Instant;
+use tokio_rustls::TlsAcceptor;
+
+use crate::bound::Binder;
+use crate::connection_metrics::ConnectionMetrics;
+use crate::edge::Edge;
+use crate::listen::listen;
+use crate::options::Options;
+use crate::shared::Shared;
+
+/// The shortest and longest pause before a failed thread goes on.
+const RESTART: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+
+/// What the connections of a thread have in common.
+pub(crate) struct Traffic {
+    /// Pingora's driver with this thread's upstream pool.
+    pub(crate) proxy: Arc<HttpProxy<Edge>>,
+    pub(crate) tls: TlsAcceptor,
+    pub(crate) published: Published,
+    pub(crate) options: Arc<Options>,
+    pub(crate) metrics: Arc<ConnectionMetrics>,
+    pub(crate) places: Places,
+}
+
+/// What all threads have in common.
+#[derive(Clone)]
+pub(crate) struct Process {
+    pub(crate) published: Published,
+    pub(crate) changes: watch::Receiver<Generation>,
+    /// When traffic must be over; `None` while it goes on.
+    pub(crate) stop: watch::Receiver<Option<Instant>>,
+    pub(crate) options: Arc<Options>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) metrics: Arc<ConnectionMetrics>,
+    pub(crate) tls: TlsAcceptor,
+    pub(crate) binder: Arc<Binder>,
+    pub(crate) places: Places,
+}
+
+/// The connections that may be open at the same time, counted over all threads.
+#[derive(Clone, Debug)]
+pub(crate) struct Places {
+    taken: Arc<AtomicUsize>,
+    max: usize,
+}
+
+/// The place of one connection; dropping it gives it back.
+#[derive(Debug)]
+pub(crate) struct Place(Arc<AtomicUsize>);
+
+impl Places {
+    pub(crate) fn new(max: usize) -> Self {
+        Self { taken: Arc::default(), max }
+    }
+
+    /// A place, while there is one.
+    pub(crate) fn take(&self) -> Option<Place> {
+        let place = Place(Arc::clone(&self.taken));
+        (self.taken.fetch_add(1, Ordering::Relaxed) < self.max).then_some(place)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Starts a traffic thread; the receiver gets the number of cut connections when it has stopped for good.
+///
+/// # Errors
+/// When the operating system gives no thread.
+pub(crate) fn start(thread: usize, process: Process) -> io::Result<oneshot::Receiver<usize>> {
+    let (stopped, told) = oneshot::channel();
+    std::thread::Builder::new().name(format!("traffic-{thread}")).spawn(move || {
+        let metrics = Arc::clone(&process.metrics);
+        let cut = keep_running(thread, &metrics, |pause| {
+            process.binder.close_all(thread);
+            run(thread, &process, pause)
+        });
+        // Nobody waits when the proxy was dropped instead of drained.
+        stopped.send(cut).ok();
+    })?;
+    Ok(told)
+}
+
+/// Runs until a run ends well, with pauses that grow after each that does not.
+fn keep_running(
+    thread: usize,
+    metrics: &ConnectionMetrics,
+    mut run: impl FnMut(Duration) -> io::Result<usize>,
+) -> usize {
+    let mut pause = Duration::ZERO;
+    loop {
+        let why = match catch_unwind(AssertUnwindSafe(|| run(pause))) {
+            Ok(Ok(cut)) => return cut,
+            Ok(Err(error)) => error.to_string(),
+            Err(panic) => message(&*panic).to_owned(),
+        };
+        pause = (pause * 2).clamp(RESTART.0, RESTART.1);
+        metrics.thread_restarts.inc();
+        tracing::error!(thread, why, ?pause, "a traffic thread failed and starts again");
+    }
+}
+
+fn message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("a panic without words")
+}
+
+fn run(thread: usize, process: &Process, pause: Duration) -> io::Result<usize> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    Ok(runtime.block_on(async {
+        tokio::time::sleep(pause).await;
+        let traffic = Arc::new(Traffic {
+            proxy: Arc::new(proxy(process)),
+            tls: process.tls.clone(),
+            published: process.published.clone(),
+            options: Arc::clone(&process.options),
+            metrics: Arc::clone(&process.metrics),
+            places: process.places.clone(),
+        });
+        listen(thread, &traffic, &process.binder, process.changes.clone(), process.stop.clone()).await
+    }))
+}
+
+fn proxy(process: &Process) -> HttpProxy<Edge> {
+    let options = &process.options;
+    let conf = ServerConf {
+        threads: 1,
+        upstream_keepalive_pool_size: options.upstream.pool_size,
+        // Pingora counts the first try as well, and with 0 would never send anything.
+        max_retries: options.upstream.tries_max.max(1),
+        ..ServerConf::default()
+    };
+    let edge = Edge::new(process.published.clone(), Arc::clone(&process.shared));
+    let mut proxy = http_proxy(&Arc::new(conf), edge);
+    let mut http2 = default_h2_options();
+    http2.max_concurrent_streams(options.http2.streams_max);
+    http2.max_header_list_size(options.http2.header_list_bytes_max);
+    proxy.h2_options = Some(http2);
+    let mut server = HttpServerOptions::default();
+    server.h2_idle_timeout = Some(options.http2.idle);
+    proxy.server_options = Some(server);
+    proxy
+}

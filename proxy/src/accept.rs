@@ -1,0 +1,109 @@
+//! Accepts the connections of one bind on one thread, and ends them when the bind goes away.
+
+use std::future::pending;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use tidegate_config::model::BindKey;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::{Instant, sleep_until};
+
+use crate::clock;
+use crate::connection::{self, Accepted};
+use crate::runtime::Traffic;
+
+/// The shortest and longest pause after a failure to accept.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(1));
+
+/// When the connections of a bind must be over: `None` while it is open. The last word counts.
+pub(crate) type Ending = watch::Receiver<Option<Instant>>;
+
+/// Serves a bind until it is told its ending, then waits for its connections until then and cuts the rest.
+/// Returns how many it cut.
+pub(crate) async fn accept(listener: TcpListener, bind: BindKey, traffic: Arc<Traffic>, mut ending: Ending) -> usize {
+    let shutdown = watch::Sender::new(false);
+    let mut connections = JoinSet::new();
+    let mut pause = PAUSE.0;
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            Some(ended) = connections.join_next() => {
+                note(&ended, &traffic);
+                continue;
+            }
+            // A lost sender means that nobody is left to tell an ending.
+            _ = ending.wait_for(Option::is_some) => break,
+        };
+        match accepted {
+            Ok((stream, peer)) => {
+                pause = PAUSE.0;
+                start(&mut connections, Accepted { stream, peer, bind, at: clock::now() }, &traffic, &shutdown);
+            }
+            // The client left before its turn came; the queue is one shorter, so this cannot spin.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+            Err(error) => {
+                traffic.metrics.accept_errors.inc();
+                tracing::warn!(bind = %bind.address, %error, ?pause, "cannot accept connections");
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(PAUSE.1);
+            }
+        }
+    }
+    // What the kernel has completed already would be reset with the socket.
+    while let Some(Ok((stream, peer))) = listener.accept().now_or_never() {
+        start(&mut connections, Accepted { stream, peer, bind, at: clock::now() }, &traffic, &shutdown);
+    }
+    drop(listener);
+    shutdown.send_replace(true);
+    drain(connections, &traffic, ending).await
+}
+
+fn start(connections: &mut JoinSet<()>, accepted: Accepted, traffic: &Arc<Traffic>, shutdown: &watch::Sender<bool>) {
+    let Some(place) = traffic.places.take() else {
+        traffic.metrics.refused.inc();
+        return;
+    };
+    let active = traffic.metrics.accepted(accepted.bind.protocol);
+    let traffic = Arc::clone(traffic);
+    let shutdown = shutdown.subscribe();
+    connections.spawn(async move {
+        connection::serve(accepted, traffic, shutdown).await;
+        drop((active, place));
+    });
+}
+
+async fn drain(mut connections: JoinSet<()>, traffic: &Traffic, mut ending: Ending) -> usize {
+    loop {
+        let until = *ending.borrow_and_update();
+        tokio::select! {
+            ended = connections.join_next() => match ended {
+                Some(ended) => note(&ended, traffic),
+                None => return 0,
+            },
+            () = wait(until) => break,
+            changed = ending.changed() => if changed.is_err() { break },
+        }
+    }
+    let cut = connections.len();
+    traffic.metrics.cut.inc_by(cut as u64);
+    connections.shutdown().await;
+    cut
+}
+
+async fn wait(until: Option<Instant>) {
+    match until {
+        Some(until) => sleep_until(until).await,
+        None => pending().await,
+    }
+}
+
+fn note(ended: &Result<(), JoinError>, traffic: &Traffic) {
+    if ended.as_ref().is_err_and(JoinError::is_panic) {
+        traffic.metrics.panics.inc();
+        tracing::error!("the task of a connection panicked; the connection is closed");
+    }
+}

@@ -1,0 +1,144 @@
+//! Which binds are open, over all threads: what the process shows of its sockets, and the one place where a
+//! bind of port 0 gets its port.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+
+use tidegate_config::model::BindKey;
+use tokio::sync::watch;
+
+use crate::connection_metrics::ConnectionMetrics;
+use crate::listen;
+
+/// The binds of the snapshot as they really are.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Bound {
+    binds: BTreeMap<BindKey, BoundBind>,
+}
+
+/// One bind as it really is.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct BoundBind {
+    address: Option<SocketAddr>,
+    open: BTreeSet<usize>,
+    failed: BTreeMap<usize, Arc<str>>,
+}
+
+impl Bound {
+    /// Every bind that a thread has opened or tried to.
+    pub fn iter(&self) -> impl Iterator<Item = (&BindKey, &BoundBind)> {
+        self.binds.iter()
+    }
+
+    /// One bind.
+    #[must_use]
+    pub fn get(&self, key: &BindKey) -> Option<&BoundBind> {
+        self.binds.get(key)
+    }
+
+    /// Whether there are binds and none of them is open: nobody can be served.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        !self.binds.is_empty() && self.binds.values().all(|bind| bind.open.is_empty())
+    }
+}
+
+impl BoundBind {
+    /// The address with its real port; `None` while no thread listens.
+    #[must_use]
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.address
+    }
+
+    /// Threads that listen.
+    #[must_use]
+    pub fn threads(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Why a thread could not open it the last time it tried; it goes on trying.
+    #[must_use]
+    pub fn error(&self) -> Option<&str> {
+        self.failed.values().next().map(|error| &**error)
+    }
+}
+
+/// Opens and closes sockets for the threads and keeps [`Bound`] true.
+#[derive(Debug)]
+pub(crate) struct Binder {
+    bound: watch::Sender<Bound>,
+    metrics: Arc<ConnectionMetrics>,
+}
+
+impl Binder {
+    /// With nothing open yet.
+    pub(crate) fn new(metrics: Arc<ConnectionMetrics>) -> Self {
+        Self { bound: watch::Sender::default(), metrics }
+    }
+
+    /// The state, and word of its changes.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<Bound> {
+        self.bound.subscribe()
+    }
+
+    /// Opens a thread's own socket of a bind. Where the port is 0, the first thread's choice is everybody's.
+    ///
+    /// # Errors
+    /// Those of the operating system.
+    pub(crate) fn open(&self, thread: usize, key: BindKey) -> io::Result<TcpListener> {
+        let mut opened = Err(io::ErrorKind::Other.into());
+        // Threads take turns in here, which is what makes the choice of a port one.
+        self.bound.send_modify(|bound| {
+            let bind = bound.binds.entry(key).or_default();
+            opened = listen::socket(bind.address.unwrap_or(key.address));
+            match opened
+                .as_ref()
+                .map_err(ToString::to_string)
+                .and_then(|socket| socket.local_addr().map_err(|error| error.to_string()))
+            {
+                Ok(address) => {
+                    bind.address = Some(address);
+                    bind.open.insert(thread);
+                    bind.failed.remove(&thread);
+                }
+                Err(error) => {
+                    bind.failed.insert(thread, error.into());
+                    self.metrics.bind_failures.inc();
+                }
+            }
+            self.metrics.listening(&key, Some(bind.open.len()));
+        });
+        opened
+    }
+
+    /// A thread has closed its socket of a bind, or has given up trying to open it.
+    pub(crate) fn close(&self, thread: usize, key: &BindKey) {
+        self.bound.send_modify(|bound| self.leave(bound, thread, key));
+    }
+
+    /// A thread is gone with all its sockets.
+    pub(crate) fn close_all(&self, thread: usize) {
+        self.bound.send_modify(|bound| {
+            for key in bound.binds.keys().copied().collect::<Vec<_>>() {
+                self.leave(bound, thread, &key);
+            }
+        });
+    }
+
+    fn leave(&self, bound: &mut Bound, thread: usize, key: &BindKey) {
+        let Some(bind) = bound.binds.get_mut(key) else { return };
+        bind.open.remove(&thread);
+        bind.failed.remove(&thread);
+        if bind.open.is_empty() && bind.failed.is_empty() {
+            bound.binds.remove(key);
+            self.metrics.listening(key, None);
+        } else {
+            if bind.open.is_empty() {
+                bind.address = None;
+            }
+            self.metrics.listening(key, Some(bind.open.len()));
+        }
+    }
+}

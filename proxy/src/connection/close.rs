@@ -1,0 +1,75 @@
+//! Ends a connection so that the client still gets to read what was sent last.
+
+use std::time::Duration;
+
+use tokio::io::AsyncWriteExt;
+
+use super::Conn;
+
+/// Bytes that are thrown away while a client finishes what it was sending.
+const DISCARDED_BYTES_MAX: usize = 1024 * 1024;
+
+/// An answer to a client that never got as far as a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Refusal {
+    /// The head did not arrive in time.
+    HeadTooSlow,
+    /// The head is longer than the limit, or has more lines.
+    HeadTooLarge,
+    /// Plain HTTP came in where TLS is spoken.
+    PlainOnTls,
+}
+
+impl Refusal {
+    /// Its name in metrics.
+    pub(super) const fn reason(self) -> &'static str {
+        match self {
+            Self::HeadTooSlow => "head_too_slow",
+            Self::HeadTooLarge => "head_too_large",
+            Self::PlainOnTls => "plain_on_tls",
+        }
+    }
+
+    const fn answer(self) -> &'static [u8] {
+        match self {
+            Self::HeadTooSlow => {
+                b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Type: text/plain\r\nContent-Length: 34\r\n\r\n\
+                The request head came too slowly.\n"
+            }
+            Self::HeadTooLarge => {
+                b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Type: text/plain\r\n\
+                Content-Length: 31\r\n\r\nThe request head is too large.\n"
+            }
+            Self::PlainOnTls => {
+                b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\nContent-Length: 34\r\n\r\n\
+                This port speaks HTTPS, not HTTP.\n"
+            }
+        }
+    }
+}
+
+/// Answers and closes, within the time.
+pub(super) async fn refuse(mut conn: Conn, refusal: Refusal, within: Duration) {
+    conn.pass_all();
+    // A client that takes no answer gets none.
+    tokio::time::timeout(within, conn.write_all(refusal.answer())).await.ok();
+    close(&mut conn, within).await;
+}
+
+/// Sends the end of the stream, then reads on for a moment: closing a socket with unread bytes resets it, and a
+/// reset can overtake the answer (RFC 9112 section 9.6).
+pub(super) async fn close(conn: &mut Conn, within: Duration) {
+    let politely = async {
+        if conn.shutdown().await.is_err() || !conn.may_be_sending() {
+            return;
+        }
+        let mut discarded = 0;
+        while discarded < DISCARDED_BYTES_MAX {
+            match conn.discard().await {
+                Ok(0) | Err(_) => return,
+                Ok(count) => discarded += count,
+            }
+        }
+    };
+    tokio::time::timeout(within, politely).await.ok();
+}

@@ -1,0 +1,146 @@
+//! Reads as little as it takes of what a client sends first: HTTP/1 or HTTP/2, and where a request head ends.
+//! It parses nothing else; the drivers do, and they alone decide what is well-formed.
+
+/// The first bytes of HTTP/2 by prior knowledge (RFC 9113 section 3.4).
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// What the first bytes of a connection say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Opening {
+    /// They may still become either.
+    Undecided,
+    /// They are no HTTP/2 preface.
+    Http1,
+    /// They begin with the whole HTTP/2 preface.
+    Http2,
+}
+
+/// Decides at the first byte that differs from the preface, so that a short HTTP/1.0 request never waits for more.
+pub(super) fn opening(bytes: &[u8]) -> Opening {
+    if bytes.starts_with(PREFACE) {
+        Opening::Http2
+    } else if PREFACE.starts_with(bytes) {
+        Opening::Undecided
+    } else {
+        Opening::Http1
+    }
+}
+
+/// A head that has arrived whole.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct WholeHead {
+    /// Its bytes, with the empty line.
+    pub(super) len: usize,
+    /// Its header lines.
+    pub(super) lines: usize,
+    /// Whether bytes that belong to this request may follow: a body or an upgraded protocol. A false alarm is
+    /// harmless, a miss is not, so names are compared without the colon that should stand behind them.
+    pub(super) more_follows: bool,
+}
+
+/// Looks for the end of a head in bytes that arrive piece by piece, each byte once.
+#[derive(Debug, Default)]
+pub(super) struct HeadScan {
+    /// Where the line begins that has not ended yet.
+    line_start: usize,
+    /// Where to look for its end.
+    next: usize,
+    /// Lines that ended, with the request line.
+    lines: usize,
+    more_follows: bool,
+}
+
+impl HeadScan {
+    /// Goes on where the last call stopped; `bytes` is everything since the connection's last request.
+    ///
+    /// A line ends with LF, the head with an empty line; empty lines before the request line are skipped
+    /// (RFC 9112 section 2.2). This is what `httparse` takes for the end, or less.
+    pub(super) fn advance(&mut self, bytes: &[u8]) -> Option<WholeHead> {
+        while let Some(at) = bytes[self.next..].iter().position(|byte| *byte == b'\n') {
+            let end = self.next + at;
+            let line = &bytes[self.line_start..end];
+            self.next = end + 1;
+            self.line_start = end + 1;
+            if line.is_empty() || line == b"\r" {
+                if self.lines > 0 {
+                    let (lines, more_follows) = (self.lines - 1, self.more_follows);
+                    return Some(WholeHead { len: end + 1, lines, more_follows });
+                }
+            } else {
+                self.more_follows |= self.lines > 0 && announces_more(line);
+                self.lines += 1;
+            }
+        }
+        self.next = bytes.len();
+        None
+    }
+
+    /// Header lines that have ended so far.
+    pub(super) const fn lines(&self) -> usize {
+        self.lines.saturating_sub(1)
+    }
+}
+
+fn announces_more(line: &[u8]) -> bool {
+    let begins = |name: &[u8]| line.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name));
+    begins(b"content-length") || begins(b"transfer-encoding") || begins(b"upgrade")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check_opening(bytes: &[u8], expected: Opening) {
+        assert_eq!(opening(bytes), expected);
+    }
+
+    #[test]
+    fn the_opening_is_decided_at_the_first_differing_byte() {
+        check_opening(b"", Opening::Undecided);
+        check_opening(b"P", Opening::Undecided);
+        check_opening(b"PO", Opening::Http1);
+        check_opening(b"G", Opening::Http1);
+        check_opening(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r", Opening::Undecided);
+        check_opening(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", Opening::Http2);
+        check_opening(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0", Opening::Http2);
+        check_opening(b"PRI * HTTP/1.0\r\n", Opening::Http1);
+    }
+
+    /// The same answer must come out wherever the bytes are cut.
+    #[track_caller]
+    fn check_head(bytes: &[u8], expected: Option<WholeHead>) {
+        for step in 1..=bytes.len() {
+            let mut scan = HeadScan::default();
+            let mut found = None;
+            let mut arrived = 0;
+            while found.is_none() && arrived < bytes.len() {
+                arrived = (arrived + step).min(bytes.len());
+                found = scan.advance(&bytes[..arrived]);
+            }
+            assert_eq!(found, expected, "in steps of {step}");
+        }
+    }
+
+    fn whole(len: usize, lines: usize, more_follows: bool) -> Option<WholeHead> {
+        Some(WholeHead { len, lines, more_follows })
+    }
+
+    #[test]
+    fn a_head_ends_at_its_empty_line() {
+        check_head(b"GET / HTTP/1.0\r\n\r\n", whole(18, 0, false));
+        check_head(b"GET / HTTP/1.1\r\nHost: a\r\n\r\nGET /b", whole(27, 1, false));
+        check_head(b"GET / HTTP/1.1\nHost: a\n\n", whole(24, 1, false));
+        check_head(b"\r\n\r\nGET / HTTP/1.0\r\n\r\n", whole(22, 0, false));
+        check_head(b"GET / HTTP/1.1\r\nHost: a\r\n\r", None);
+        check_head(b"\r\n\r\n\r\n", None);
+    }
+
+    #[test]
+    fn a_body_or_an_upgrade_is_noticed_in_any_spelling() {
+        check_head(b"POST / HTTP/1.1\r\ncontent-LENGTH: 1\r\n\r\nx", whole(38, 1, true));
+        check_head(b"POST / HTTP/1.1\r\nTransfer-Encoding : chunked\r\n\r\n", whole(48, 1, true));
+        check_head(b"GET / HTTP/1.1\r\nUpgrade: websocket\r\n\r\n", whole(38, 1, true));
+        check_head(b"GET /content-length HTTP/1.1\r\nX: upgrade\r\n\r\n", whole(44, 1, false));
+    }
+}

@@ -1,0 +1,208 @@
+//! The life of one connection: handshake, then request after request, each handed to a driver once its head is
+//! there. Waiting for a head costs no driver anything, and no driver ever waits for one.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pingora::apps::{HttpServerApp, ServerApp};
+use pingora::protocols::http::ServerSession;
+use pingora::server::ShutdownWatch;
+use tidegate_config::model::{BindKey, BindProtocol};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::close::{Refusal, close, refuse};
+use super::head::{HeadScan, Opening, WholeHead, opening};
+use super::io::Transport;
+use super::{Conn, ConnectionFacts};
+use crate::clock;
+use crate::options::ClientLimits;
+use crate::runtime::Traffic;
+use crate::tls;
+
+/// A TCP connection as it was accepted.
+#[derive(Debug)]
+pub(crate) struct Accepted {
+    /// Its stream.
+    pub(crate) stream: TcpStream,
+    /// The address of the client.
+    pub(crate) peer: SocketAddr,
+    /// The bind it came in over.
+    pub(crate) bind: BindKey,
+    /// When it was accepted.
+    pub(crate) at: Instant,
+}
+
+/// Which protocols may be spoken on a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Expected {
+    Http1,
+    Http2,
+    /// HTTP/2 by prior knowledge, else HTTP/1.
+    Either,
+}
+
+/// What came of waiting for a request.
+enum Arrival {
+    /// A whole HTTP/1 head.
+    Head(WholeHead),
+    /// The HTTP/2 preface.
+    Http2,
+    /// Nothing that could be answered: the client or the server ended it.
+    Over,
+    /// Something that is answered without a driver.
+    Refused(Refusal),
+}
+
+/// Serves a connection to its end. A `true` in `shutdown` ends it after the requests that are in flight.
+pub(crate) async fn serve(accepted: Accepted, traffic: Arc<Traffic>, shutdown: ShutdownWatch) {
+    // The handshake's state is large and short-lived, so it gets a box of its own.
+    let Some((conn, expected)) = Box::pin(establish(accepted, &traffic)).await else { return };
+    requests(conn, expected, &traffic, shutdown).await;
+}
+
+async fn establish(accepted: Accepted, traffic: &Traffic) -> Option<(Conn, Expected)> {
+    let Accepted { stream, peer, bind, at } = accepted;
+    let linger = traffic.options.client.body_discard;
+    // A socket without a local address is dead already.
+    let local = canonical(stream.local_addr().ok()?);
+    let facts = ConnectionFacts { bind, local, peer: canonical(peer), tls: None, accepted: at };
+    match bind.protocol {
+        BindProtocol::Http => {
+            let conn = Conn::new(Transport::Plain(stream), &Arc::new(facts), linger).ok()?;
+            Some((conn, Expected::Either))
+        }
+        BindProtocol::Https => match tls::handshake(&traffic.tls, stream, traffic.options.tls.handshake_deadline).await
+        {
+            tls::Handshake::Done { stream, facts: agreed, http2 } => {
+                tracing::debug!(
+                    peer = %facts.peer,
+                    server_name = agreed.server_name.as_deref(),
+                    version = agreed.version,
+                    cipher = agreed.cipher,
+                    took = ?clock::now().duration_since(facts.accepted),
+                    "TLS handshake"
+                );
+                let facts = ConnectionFacts { tls: Some(agreed), ..facts };
+                let conn = Conn::new(Transport::Tls(stream), &Arc::new(facts), linger).ok()?;
+                Some((conn, if http2 { Expected::Http2 } else { Expected::Http1 }))
+            }
+            tls::Handshake::PlainHttp(stream) => {
+                traffic.metrics.handshake_failed(tls::Failure::PlainHttp);
+                let conn = Conn::new(Transport::Plain(stream), &Arc::new(facts), linger).ok()?;
+                refuse(conn, Refusal::PlainOnTls, linger).await;
+                None
+            }
+            tls::Handshake::Failed(failure) => {
+                traffic.metrics.handshake_failed(failure);
+                tracing::debug!(peer = %facts.peer, reason = failure.as_str(), "TLS handshake failed");
+                None
+            }
+        },
+    }
+}
+
+/// A dual-stack socket shows IPv4 peers as IPv4-mapped IPv6 addresses.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+async fn requests(mut conn: Conn, mut expected: Expected, traffic: &Traffic, mut shutdown: ShutdownWatch) {
+    let limits = &traffic.options.client;
+    let mut idle = limits.head_deadline;
+    loop {
+        match arrival(&mut conn, expected, idle, limits, &mut shutdown).await {
+            Arrival::Head(head) => {
+                let Some(back) = http1(conn, head, traffic, &shutdown).await else { return };
+                conn = back;
+            }
+            Arrival::Http2 => return http2(conn, traffic, &shutdown).await,
+            Arrival::Over => return close(&mut conn, Duration::ZERO).await,
+            Arrival::Refused(refusal) => {
+                traffic.metrics.head_refused(refusal.reason());
+                return refuse(conn, refusal, limits.body_discard).await;
+            }
+        }
+        expected = Expected::Http1;
+        idle = limits.keep_alive_idle;
+    }
+}
+
+/// Waits for the next request: `idle` for its first byte, then [`ClientLimits::head_deadline`] for its head.
+async fn arrival(
+    conn: &mut Conn,
+    expected: Expected,
+    idle: Duration,
+    limits: &ClientLimits,
+    shutdown: &mut ShutdownWatch,
+) -> Arrival {
+    if conn.unread().is_empty() {
+        let first = tokio::select! {
+            // What has already arrived is served even when the end has come.
+            biased;
+            first = timeout(idle, conn.read_ahead()) => first,
+            _ = shutdown.wait_for(|end| *end) => return Arrival::Over,
+        };
+        if !matches!(first, Ok(Ok(1..))) {
+            return Arrival::Over;
+        }
+    }
+    match timeout(limits.head_deadline, whole_head(conn, expected, limits)).await {
+        Ok(arrival) => arrival,
+        Err(_) if expected == Expected::Http2 => Arrival::Over,
+        Err(_) => Arrival::Refused(Refusal::HeadTooSlow),
+    }
+}
+
+async fn whole_head(conn: &mut Conn, expected: Expected, limits: &ClientLimits) -> Arrival {
+    let mut scan = HeadScan::default();
+    loop {
+        match (expected, opening(conn.unread())) {
+            (Expected::Either | Expected::Http2, Opening::Http2) => return Arrival::Http2,
+            (Expected::Http2, Opening::Http1) => return Arrival::Over,
+            (Expected::Http2 | Expected::Either, Opening::Undecided) => {}
+            (Expected::Either, Opening::Http1) | (Expected::Http1, _) => {
+                if let Some(head) = scan.advance(conn.unread()) {
+                    return within(head.len, head.lines, limits).unwrap_or(Arrival::Head(head));
+                }
+                if let Some(refused) = within(conn.unread().len(), scan.lines(), limits) {
+                    return refused;
+                }
+            }
+        }
+        if !matches!(conn.read_ahead().await, Ok(1..)) {
+            return Arrival::Over;
+        }
+    }
+}
+
+/// The refusal, where a head of so many bytes and header lines is beyond the limits.
+fn within(bytes: usize, lines: usize, limits: &ClientLimits) -> Option<Arrival> {
+    let beyond = bytes > limits.head_bytes_max || lines > limits.head_lines_max;
+    beyond.then_some(Arrival::Refused(Refusal::HeadTooLarge))
+}
+
+/// One request through Pingora; gives the connection back when another may follow.
+async fn http1(mut conn: Conn, head: WholeHead, traffic: &Traffic, shutdown: &ShutdownWatch) -> Option<Conn> {
+    if head.more_follows {
+        conn.pass_all();
+    } else {
+        conn.pass_only(head.len);
+    }
+    let session = ServerSession::new_http1(Box::new(conn));
+    let (stream, _) = traffic.proxy.process_new_http(session, shutdown).await?.consume();
+    let mut conn = *stream.into_any().downcast::<Conn>().ok()?;
+    if *shutdown.borrow() || !conn.is_between_requests() {
+        close(&mut conn, traffic.options.client.body_discard).await;
+        return None;
+    }
+    Some(conn)
+}
+
+/// All requests of an HTTP/2 connection, until it is idle for too long, the client leaves, or the shutdown is through.
+async fn http2(mut conn: Conn, traffic: &Traffic, shutdown: &ShutdownWatch) {
+    conn.http2 = true;
+    conn.pass_all();
+    traffic.proxy.process_new(Box::new(conn), shutdown).await;
+}

@@ -1,0 +1,150 @@
+//! What is counted of threads, binds and connections, before and outside of requests.
+
+use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
+use tidegate_config::model::{BindKey, BindProtocol};
+
+use crate::tls::Failure;
+
+/// The counters of connections, resolved before the first one comes.
+#[derive(Debug)]
+pub(crate) struct ConnectionMetrics {
+    /// Traffic threads that were started again after a panic or an error.
+    pub(crate) thread_restarts: IntCounter,
+    /// Connections whose task panicked.
+    pub(crate) panics: IntCounter,
+    /// Connections closed as they came because there were too many.
+    pub(crate) refused: IntCounter,
+    /// Failed attempts to accept a connection.
+    pub(crate) accept_errors: IntCounter,
+    /// Failed attempts to open a bind.
+    pub(crate) bind_failures: IntCounter,
+    /// Connections that a drain's grace period cut.
+    pub(crate) cut: IntCounter,
+    accepted: IntCounterVec,
+    active: IntGaugeVec,
+    listening: IntGaugeVec,
+    handshake_failures: IntCounterVec,
+    heads_refused: IntCounterVec,
+}
+
+impl ConnectionMetrics {
+    /// Registers all of them.
+    ///
+    /// # Errors
+    /// When the registry has one of the names already.
+    pub(crate) fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
+        let counter = |name, help| counter(registry, name, help);
+        let counters = |name, help, label| counters(registry, name, help, label);
+        let gauges = |name, help, label| gauges(registry, name, help, label);
+        let made = Self {
+            thread_restarts: counter(
+                "tidegate_traffic_thread_restarts_total",
+                "Traffic threads started again after a panic or an error",
+            )?,
+            panics: counter("tidegate_connection_panics_total", "Connections that ended because their task panicked")?,
+            refused: counter(
+                "tidegate_connections_refused_total",
+                "Connections closed as they came because too many were open",
+            )?,
+            accept_errors: counter(
+                "tidegate_accept_errors_total",
+                "Connections that could not be accepted, for want of file descriptors or memory mostly",
+            )?,
+            bind_failures: counter("tidegate_bind_failures_total", "Attempts of a thread to open a bind that failed")?,
+            cut: counter("tidegate_connections_cut_total", "Connections that outlived the grace period of a drain")?,
+            accepted: counters("tidegate_connections_accepted_total", "Connections from clients", "protocol")?,
+            active: gauges("tidegate_connections_active", "Connections from clients that are open", "protocol")?,
+            listening: gauges(
+                "tidegate_bind_listening_threads",
+                "Traffic threads that listen on a bind; 0 where it could not be opened",
+                "bind",
+            )?,
+            handshake_failures: counters(
+                "tidegate_tls_handshake_failures_total",
+                "TLS handshakes with clients that came to nothing",
+                "reason",
+            )?,
+            heads_refused: counters(
+                "tidegate_heads_refused_total",
+                "Request heads that were answered before any route was looked for",
+                "reason",
+            )?,
+        };
+        made.show_zeros();
+        Ok(made)
+    }
+
+    /// Series that exist from the start can be watched for their first increase.
+    fn show_zeros(&self) {
+        for protocol in [BindProtocol::Http, BindProtocol::Https] {
+            self.accepted.with_label_values(&[name(protocol)]);
+            self.active.with_label_values(&[name(protocol)]);
+        }
+        for failure in Failure::ALL {
+            self.handshake_failures.with_label_values(&[failure.as_str()]);
+        }
+    }
+
+    /// Counts a connection in; the returned value counts it out when it is dropped.
+    pub(crate) fn accepted(&self, protocol: BindProtocol) -> Active {
+        self.accepted.with_label_values(&[name(protocol)]).inc();
+        let active = self.active.with_label_values(&[name(protocol)]);
+        active.inc();
+        Active(active)
+    }
+
+    /// Counts a handshake that came to nothing.
+    pub(crate) fn handshake_failed(&self, failure: Failure) {
+        self.handshake_failures.with_label_values(&[failure.as_str()]).inc();
+    }
+
+    /// Counts a head that no driver saw.
+    pub(crate) fn head_refused(&self, reason: &'static str) {
+        self.heads_refused.with_label_values(&[reason]).inc();
+    }
+
+    /// Says how many threads listen on a bind, or that the bind is gone.
+    pub(crate) fn listening(&self, bind: &BindKey, threads: Option<usize>) {
+        let label = [format!("{}/{}", name(bind.protocol), bind.address)];
+        match threads {
+            Some(threads) => self.listening.with_label_values(&label).set(i64::try_from(threads).unwrap_or(i64::MAX)),
+            // A bind that never listened has no series to remove.
+            None => drop(self.listening.remove_label_values(&label)),
+        }
+    }
+}
+
+/// An open connection, as the gauge counts it.
+#[derive(Debug)]
+pub(crate) struct Active(IntGauge);
+
+impl Drop for Active {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+const fn name(protocol: BindProtocol) -> &'static str {
+    match protocol {
+        BindProtocol::Http => "http",
+        BindProtocol::Https => "https",
+    }
+}
+
+fn counter(registry: &Registry, name: &str, help: &str) -> Result<IntCounter, prometheus::Error> {
+    let made = IntCounter::new(name, help)?;
+    registry.register(Box::new(made.clone()))?;
+    Ok(made)
+}
+
+fn counters(registry: &Registry, name: &str, help: &str, label: &str) -> Result<IntCounterVec, prometheus::Error> {
+    let made = IntCounterVec::new(Opts::new(name, help), &[label])?;
+    registry.register(Box::new(made.clone()))?;
+    Ok(made)
+}
+
+fn gauges(registry: &Registry, name: &str, help: &str, label: &str) -> Result<IntGaugeVec, prometheus::Error> {
+    let made = IntGaugeVec::new(Opts::new(name, help), &[label])?;
+    registry.register(Box::new(made.clone()))?;
+    Ok(made)
+}

@@ -1,0 +1,120 @@
+//! The data plane as a whole: started once, drained once.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus::Registry;
+use tidegate_config::model::Generation;
+use tidegate_config::published::Published;
+use tokio::sync::{oneshot, watch};
+use tokio::time::{Instant, timeout_at};
+
+use crate::bound::{Binder, Bound};
+use crate::clock;
+use crate::connection_metrics::ConnectionMetrics;
+use crate::options::Options;
+use crate::runtime::{self, Places, Process};
+use crate::shared::Shared;
+use crate::tls::{self, TlsSetupError};
+
+/// What threads get to end after their connections' time is up, before they are left behind.
+const STRAGGLERS: Duration = Duration::from_secs(2);
+
+/// Why the data plane could not start.
+#[derive(Debug)]
+pub enum StartError {
+    /// TLS could not be set up.
+    Tls(TlsSetupError),
+    /// A metric's name was taken.
+    Metrics(prometheus::Error),
+    /// There was no thread to be had.
+    Thread(io::Error),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tls(error) => error.fmt(f),
+            Self::Metrics(error) => write!(f, "metrics cannot be registered: {error}"),
+            Self::Thread(error) => write!(f, "a traffic thread cannot be started: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+/// The running data plane. Dropping it cuts all traffic; [`Proxy::drain`] ends it well.
+#[derive(Debug)]
+pub struct Proxy {
+    stop: watch::Sender<Option<Instant>>,
+    bound: watch::Receiver<Bound>,
+    threads: Vec<oneshot::Receiver<usize>>,
+    published: Published,
+    shared: Arc<Shared>,
+}
+
+impl Proxy {
+    /// Starts the traffic threads. They listen on the binds of the published snapshot, and look again whenever
+    /// `changes` says that there is a new one.
+    ///
+    /// # Errors
+    /// When TLS, the metrics or a thread cannot be had. A bind that cannot be opened is no such error: see [`Self::bound`].
+    pub fn start(
+        published: Published,
+        changes: watch::Receiver<Generation>,
+        options: Options,
+        registry: &Registry,
+    ) -> Result<Self, StartError> {
+        let shared = Shared::new(&options, registry).map_err(StartError::Metrics)?;
+        let metrics = Arc::new(ConnectionMetrics::register(registry).map_err(StartError::Metrics)?);
+        let tls = tls::acceptor(published.clone(), &options.tls).map_err(StartError::Tls)?;
+        let (stop, stopped) = watch::channel(None);
+        let kept = (published.clone(), Arc::clone(&shared));
+        let process = Process {
+            published,
+            changes,
+            stop: stopped,
+            shared,
+            tls,
+            binder: Arc::new(Binder::new(Arc::clone(&metrics))),
+            metrics,
+            places: Places::new(options.client.connections_max),
+            options: Arc::new(options),
+        };
+        let bound = process.binder.subscribe();
+        let threads = (0..process.options.threads.max(1))
+            .map(|thread| runtime::start(thread, process.clone()).map_err(StartError::Thread))
+            .collect::<Result<_, _>>()?;
+        let (published, shared) = kept;
+        Ok(Self { stop, bound, threads, published, shared })
+    }
+
+    /// Forgets the state and the metrics of what the published snapshot no longer names. The work grows with the
+    /// whole model: call it now and then, from a thread that carries no traffic.
+    pub fn sweep(&self) {
+        self.shared.sweep(&self.published.pin());
+    }
+
+    /// The binds as they really are: addresses with their real ports, and errors of those that cannot be opened.
+    #[must_use]
+    pub fn bound(&self) -> watch::Receiver<Bound> {
+        self.bound.clone()
+    }
+
+    /// Stops listening at once, lets requests in flight finish for as long as `grace`, and cuts the rest. Idle
+    /// connections close, HTTP/1.1 ones close after their next response, HTTP/2 ones are told to go away.
+    ///
+    /// Returns how many connections were cut.
+    pub async fn drain(self, grace: Duration) -> usize {
+        let until = Instant::from_std(clock::now()) + grace;
+        self.stop.send_replace(Some(until));
+        let mut cut = 0;
+        for thread in self.threads {
+            // A thread that does not answer has lost its connections with itself.
+            cut += timeout_at(until + STRAGGLERS, thread).await.ok().and_then(Result::ok).unwrap_or_default();
+        }
+        cut
+    }
+}

@@ -1,0 +1,15 @@
+//! Connections from outside: real clients against the data plane, from the first byte to the drain.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
+#![allow(unreachable_pub, missing_docs, missing_debug_implementations, reason = "nothing outside uses a test bed")]
+
+mod transport {
+    pub mod bed;
+    pub mod clients;
+
+    mod binds;
+    mod drain;
+    mod http;
+    mod limits;
+    mod tls;
+}

@@ -1,0 +1,221 @@
+//! A running data plane with one upstream behind every path.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus::Registry;
+use tidegate_config::model::{
+    Action, AppProtocol, Backend, BackendKey, Bind, BindKey, BindProtocol, Conditions, Endpoint, Generation,
+    HostPattern, HostRoutes, Listener, ListenerName, ListenerScope, Origin, PathMatch, Route, Settings, SnapshotParts,
+    Target, WeightedTarget,
+};
+use tidegate_config::object::{Age, Kind, ObjectName, ObjectRef};
+use tidegate_config::published::{Publisher, channel};
+use tidegate_proxy::{AccessLogSink, Bound, Options, Proxy};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+/// Longer than anything here takes on a busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+pub struct Bed {
+    pub parts: SnapshotParts,
+    pub registry: Registry,
+    pub upstream: Upstream,
+    publisher: Publisher,
+    changed: watch::Sender<Generation>,
+    proxy: Proxy,
+}
+
+impl Bed {
+    /// Two threads that listen on these binds.
+    pub async fn start(binds: &[BindKey]) -> Self {
+        Self::with(binds, |_| ()).await
+    }
+
+    pub async fn with(binds: &[BindKey], set: impl FnOnce(&mut Options)) -> Self {
+        let mut options = Options { threads: 2, access_log: AccessLogSink::Off, ..Options::default() };
+        set(&mut options);
+        let upstream = Upstream::start().await;
+        let (publisher, published) = channel();
+        let (changed, changes) = watch::channel(Generation::default());
+        let registry = Registry::new();
+        let proxy = Proxy::start(published, changes, options, &registry).unwrap();
+        let mut bed = Self { parts: parts(upstream.address), registry, upstream, publisher, changed, proxy };
+        bed.listen_on(binds);
+        bed
+    }
+
+    pub fn listen_on(&mut self, binds: &[BindKey]) {
+        let listener = || Listener { name: ListenerName("http".into()), host: HostPattern::Any };
+        self.parts.binds = binds.iter().map(|key| Bind { key: *key, listeners: [listener()].into() }).collect();
+        self.publish();
+    }
+
+    pub fn publish(&mut self) {
+        let ready = self.publisher.prepare(self.parts.clone());
+        let generation = self.publisher.publish(ready);
+        self.changed.send_replace(generation);
+    }
+
+    /// Waits for a state of the binds.
+    pub async fn bound(&self, what: impl FnMut(&Bound) -> bool) -> Bound {
+        let mut bound = self.proxy.bound();
+        let reached = tokio::time::timeout(PATIENCE, bound.wait_for(what)).await;
+        reached.expect("the binds never got there").unwrap().clone()
+    }
+
+    /// The real address of a bind, once both threads listen.
+    pub async fn address(&self, key: BindKey) -> SocketAddr {
+        let bound = self.bound(|bound| bound.get(&key).is_some_and(|bind| bind.threads() == 2)).await;
+        bound.get(&key).unwrap().address().unwrap()
+    }
+
+    pub async fn drain(self, grace: Duration) -> usize {
+        self.proxy.drain(grace).await
+    }
+
+    /// The value of a metric without labels, or with this one.
+    pub fn metric(&self, name: &str, label: Option<&str>) -> f64 {
+        let families = self.registry.gather();
+        let family = families.iter().find(|family| family.name() == name).expect("a metric of that name");
+        let metric = family.get_metric().iter().find(|metric| match label {
+            Some(label) => metric.get_label().iter().any(|pair| pair.value() == label),
+            None => true,
+        });
+        metric.map_or(0.0, |metric| metric.get_counter().get_value() + metric.get_gauge().get_value())
+    }
+
+    /// Waits until a metric has a value.
+    pub async fn until_metric(&self, name: &str, label: Option<&str>, value: f64) {
+        let reached = tokio::time::timeout(PATIENCE, async {
+            while self.metric(name, label) < value {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        });
+        reached.await.unwrap_or_else(|_| panic!("{name} {label:?} is {}", self.metric(name, label)));
+    }
+}
+
+/// Waits until nobody listens on an address any more.
+pub async fn nobody_listens(address: SocketAddr) {
+    let closed = tokio::time::timeout(PATIENCE, async {
+        while TcpStream::connect(address).await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    });
+    closed.await.expect("it still listens");
+}
+
+pub fn http(address: &str) -> BindKey {
+    BindKey { address: address.parse().unwrap(), protocol: BindProtocol::Http }
+}
+
+pub fn https(address: &str) -> BindKey {
+    BindKey { address: address.parse().unwrap(), protocol: BindProtocol::Https }
+}
+
+fn parts(upstream: SocketAddr) -> SnapshotParts {
+    let name = ObjectName::new("shop", "web");
+    let key = BackendKey { service: name.clone(), port: 80 };
+    let target = Target { backend: key.clone(), protocol: AppProtocol::Http, tls: None };
+    let origin = Origin {
+        object: ObjectRef::new(Kind::Ingress, name.clone()),
+        age: Age { created_s: 0, name },
+        field: "spec.defaultBackend".into(),
+        position: 0,
+    };
+    let route = Route {
+        origin: Arc::new(origin),
+        listeners: ListenerScope::All,
+        path: PathMatch::prefix("/").unwrap(),
+        conditions: Conditions::default(),
+        guards: Arc::default(),
+        filters: Arc::default(),
+        action: Action::Forward([WeightedTarget { target: Arc::new(target), weight: 1 }].into()),
+        settings: Arc::new(Settings::default()),
+        scopes: Arc::default(),
+    };
+    let mut parts = SnapshotParts::default();
+    let routes = HostRoutes::new(HostPattern::Any, Vec::new(), Some(Arc::new(route)));
+    parts.hosts.insert(&HostPattern::Any, Arc::new(routes));
+    let endpoints = [Endpoint::new(upstream, None)].into();
+    parts.backends.insert_mut(key.clone(), Arc::new(Backend { key, endpoints }));
+    parts
+}
+
+/// Answers every request with its path and its body; `/wait…` only when it is told to.
+pub struct Upstream {
+    pub address: SocketAddr,
+    /// Requests that have arrived.
+    pub arrived: watch::Receiver<usize>,
+    /// Lets the waiting ones go.
+    pub go: watch::Sender<bool>,
+}
+
+impl Upstream {
+    async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (arrivals, arrived) = watch::channel(0);
+        let go = watch::Sender::new(false);
+        let told = go.subscribe();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(answer_all(stream, arrivals.clone(), told.clone()));
+            }
+        });
+        Self { address, arrived, go }
+    }
+
+    pub async fn wait_for_requests(&self, count: usize) {
+        let mut arrived = self.arrived.clone();
+        tokio::time::timeout(PATIENCE, arrived.wait_for(|n| *n >= count)).await.expect("no request came").unwrap();
+    }
+}
+
+async fn answer_all(mut stream: TcpStream, arrivals: watch::Sender<usize>, mut go: watch::Receiver<bool>) {
+    let mut bytes = Vec::new();
+    loop {
+        let Some(head) = read_until(&mut stream, &mut bytes, head_len).await else { return };
+        let text = String::from_utf8_lossy(&bytes[..head]).to_lowercase();
+        let path = text.split(' ').nth(1).unwrap_or_default().to_owned();
+        let length = text.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse::<usize>().ok());
+        let whole = head + length.unwrap_or_default();
+        if read_until(&mut stream, &mut bytes, |bytes| (bytes.len() >= whole).then_some(whole)).await.is_none() {
+            return;
+        }
+        arrivals.send_modify(|count| *count += 1);
+        if path.starts_with("/wait") && go.wait_for(|go| *go).await.is_err() {
+            return;
+        }
+        let body = format!("{path} {}", String::from_utf8_lossy(&bytes[head..whole]));
+        bytes.drain(..whole);
+        let response = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+        if stream.write_all(response.as_bytes()).await.is_err() {
+            return;
+        }
+    }
+}
+
+pub fn head_len(bytes: &[u8]) -> Option<usize> {
+    bytes.windows(4).position(|window| window == b"\r\n\r\n").map(|at| at + 4)
+}
+
+/// Reads until there is what `found` looks for; `None` at the end of the stream.
+pub async fn read_until(
+    stream: &mut (impl AsyncReadExt + Unpin),
+    bytes: &mut Vec<u8>,
+    found: impl Fn(&[u8]) -> Option<usize>,
+) -> Option<usize> {
+    loop {
+        if let Some(found) = found(bytes) {
+            return Some(found);
+        }
+        if !matches!(stream.read_buf(bytes).await, Ok(1..)) {
+            return None;
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Binds that come, go, fail and share their port between threads.
+
+use super::bed::{Bed, PATIENCE, http, https, nobody_listens};
+use super::clients::{Http1, assert_ok};
+
+#[tokio::test]
+async fn port_0_is_chosen_once_for_all_threads() {
+    let bed = Bed::with(&[http("127.0.0.1:0")], |options| options.threads = 4).await;
+    let bound = bed.bound(|bound| bound.iter().any(|(_, bind)| bind.threads() == 4)).await;
+    let (_, bind) = bound.iter().next().unwrap();
+    assert_ne!(bind.address().unwrap().port(), 0);
+    assert!(!bound.is_lost() && bind.error().is_none());
+    // Every thread's socket answers: connections are spread over them by the kernel.
+    for _ in 0..32 {
+        assert_ok(&Http1::connect(bind.address().unwrap()).await.get("/").await, "/ ");
+    }
+}
+
+#[tokio::test]
+async fn a_bind_that_is_added_or_removed_disturbs_no_other() {
+    let (kept, other) = (http("127.0.0.1:0"), http("127.0.0.2:0"));
+    let mut bed = Bed::start(&[kept]).await;
+    let address = bed.address(kept).await;
+    let mut client = Http1::connect(address).await;
+    assert_ok(&client.get("/1").await, "/1 ");
+
+    bed.listen_on(&[kept, other]);
+    let second = bed.address(other).await;
+    let mut leaving = Http1::connect(second).await;
+    assert_ok(&leaving.get("/2").await, "/2 ");
+    leaving.send("GET /wait HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    bed.upstream.wait_for_requests(3).await;
+    let mut idle = Http1::connect(second).await;
+    assert_ok(&idle.get("/3").await, "/3 ");
+
+    bed.listen_on(&[kept]);
+    bed.bound(|bound| bound.get(&other).is_none()).await;
+    nobody_listens(second).await;
+    // What is in flight on the removed bind ends well, then its connection closes; idle ones close at once.
+    idle.closed().await;
+    bed.upstream.go.send_replace(true);
+    assert_ok(&leaving.response().await.unwrap(), "/wait ");
+    leaving.closed().await;
+    // The connection over the other bind never noticed.
+    assert_ok(&client.get("/4").await, "/4 ");
+    assert_eq!(bed.address(kept).await, address);
+    let gauge = format!("http/{}", other.address);
+    assert_eq!(bed.metric("tidegate_bind_listening_threads", Some(&gauge)), 0.0);
+}
+
+#[tokio::test]
+async fn a_bind_that_fails_is_reported_and_tried_again() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let (good, bad) = (http("127.0.0.1:0"), http(&taken.local_addr().unwrap().to_string()));
+    let bed = Bed::start(&[good, bad]).await;
+    assert_ok(&Http1::connect(bed.address(good).await).await.get("/").await, "/ ");
+    let bound = bed.bound(|bound| bound.get(&bad).is_some_and(|bind| bind.error().is_some())).await;
+    assert_eq!((bound.get(&bad).unwrap().threads(), bound.get(&bad).unwrap().address()), (0, None));
+    assert!(!bound.is_lost());
+    assert!(bed.metric("tidegate_bind_failures_total", None) >= 1.0);
+
+    drop(taken);
+    assert_eq!(bed.address(bad).await, bad.address);
+    assert_ok(&Http1::connect(bad.address).await.get("/").await, "/ ");
+    let bound = bed.bound(|bound| bound.get(&bad).is_some_and(|bind| bind.error().is_none())).await;
+    assert!(!bound.is_lost());
+}
+
+#[tokio::test]
+async fn losing_every_bind_shows() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let bad = https(&taken.local_addr().unwrap().to_string());
+    let bed = Bed::start(&[bad]).await;
+    bed.bound(tidegate_proxy::Bound::is_lost).await;
+}
+
+#[tokio::test]
+async fn an_unspecified_ipv6_address_takes_ipv4_too() {
+    // Not every machine has IPv6; the error then shows, which another test covers.
+    if std::net::TcpListener::bind("[::1]:0").is_err() {
+        return;
+    }
+    let key = http("[::]:0");
+    let bed = Bed::start(&[key]).await;
+    let port = bed.address(key).await.port();
+    for address in ["127.0.0.1", "::1"] {
+        let address = (address.parse::<std::net::IpAddr>().unwrap(), port).into();
+        let mut client = tokio::time::timeout(PATIENCE, Http1::connect(address)).await.unwrap();
+        assert_ok(&client.get("/").await, "/ ");
+    }
+}

@@ -1,0 +1,166 @@
+//! Clients that are not the thing under test: raw HTTP/1 over any stream, the `h2` crate, rustls.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use super::bed::{PATIENCE, head_len, read_until};
+
+/// HTTP/1 by hand.
+pub struct Http1<S> {
+    pub stream: S,
+    bytes: Vec<u8>,
+}
+
+impl Http1<TcpStream> {
+    pub async fn connect(address: SocketAddr) -> Self {
+        Self::over(TcpStream::connect(address).await.unwrap())
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Http1<S> {
+    pub const fn over(stream: S) -> Self {
+        Self { stream, bytes: Vec::new() }
+    }
+
+    pub async fn send(&mut self, text: &str) {
+        self.stream.write_all(text.as_bytes()).await.unwrap();
+        self.stream.flush().await.unwrap();
+    }
+
+    /// The next response, head and body; `None` at the end of the stream.
+    pub async fn response(&mut self) -> Option<String> {
+        let read = async {
+            let head = read_until(&mut self.stream, &mut self.bytes, head_len).await?;
+            let text = String::from_utf8_lossy(&self.bytes[..head]).to_lowercase();
+            let length = text.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse::<usize>().ok());
+            let whole = head + length.unwrap_or_default();
+            read_until(&mut self.stream, &mut self.bytes, |bytes| (bytes.len() >= whole).then_some(whole)).await
+        };
+        let whole = timeout(PATIENCE, read).await.expect("no response came")?;
+        let rest = self.bytes.split_off(whole);
+        Some(String::from_utf8(std::mem::replace(&mut self.bytes, rest)).unwrap())
+    }
+
+    /// A GET and its response.
+    pub async fn get(&mut self, path: &str) -> String {
+        self.send(&format!("GET {path} HTTP/1.1\r\nHost: shop.example\r\n\r\n")).await;
+        self.response().await.expect("the connection was closed instead")
+    }
+
+    /// Waits for the end of the stream, with nothing before it.
+    pub async fn closed(&mut self) {
+        let mut rest = Vec::new();
+        // A reset is as much of an end.
+        timeout(PATIENCE, self.stream.read_to_end(&mut rest)).await.expect("it stays open").ok();
+        assert_eq!(String::from_utf8_lossy(&rest), "");
+    }
+}
+
+#[track_caller]
+pub fn assert_ok(response: &str, body: &str) {
+    assert!(response.starts_with("HTTP/1.1 200 ") && response.ends_with(body), "{response}");
+}
+
+/// What a client of TLS says of itself.
+#[derive(Clone, Copy)]
+pub struct TlsClient {
+    pub name: &'static str,
+    pub alpn: &'static [&'static [u8]],
+    pub schemes: &'static [SignatureScheme],
+}
+
+impl Default for TlsClient {
+    fn default() -> Self {
+        Self { name: "a.example", alpn: &[b"http/1.1"], schemes: &[ECDSA, SignatureScheme::RSA_PSS_SHA256] }
+    }
+}
+
+pub const ECDSA: SignatureScheme = SignatureScheme::ECDSA_NISTP256_SHA256;
+
+impl TlsClient {
+    pub async fn connect(self, address: SocketAddr) -> std::io::Result<TlsStream<TcpStream>> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(Anything(self.schemes)))
+            .with_no_client_auth();
+        config.alpn_protocols = self.alpn.iter().map(|protocol| protocol.to_vec()).collect();
+        let stream = TcpStream::connect(address).await.unwrap();
+        let name = ServerName::try_from(self.name).unwrap();
+        timeout(PATIENCE, TlsConnector::from(Arc::new(config)).connect(name, stream)).await.expect("no handshake")
+    }
+}
+
+/// The certificate that a server showed.
+pub fn shown(stream: &TlsStream<TcpStream>) -> CertificateDer<'static> {
+    stream.get_ref().1.peer_certificates().unwrap()[0].clone()
+}
+
+/// Takes every certificate: the tests look at it themselves.
+#[derive(Debug)]
+struct Anything(&'static [SignatureScheme]);
+
+impl ServerCertVerifier for Anything {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.to_vec()
+    }
+}
+
+/// One GET over a new stream of an HTTP/2 connection: the status and the body.
+pub async fn h2_get(
+    sender: &mut h2::client::SendRequest<bytes::Bytes>,
+    path: &str,
+) -> Result<(u16, String), h2::Error> {
+    let uri = format!("http://shop.example{path}");
+    let request = http::Request::get(uri).body(()).unwrap();
+    let exchange = async {
+        let (response, _) = sender.clone().ready().await?.send_request(request, true)?;
+        let (head, mut body) = response.await?.into_parts();
+        let mut text = Vec::new();
+        while let Some(bytes) = body.data().await {
+            text.extend_from_slice(&bytes?);
+        }
+        Ok((head.status.as_u16(), String::from_utf8(text).unwrap()))
+    };
+    timeout(PATIENCE, exchange).await.expect("no response came")
+}

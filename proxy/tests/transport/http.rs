@@ -1,0 +1,80 @@
+//! HTTP/1.0, HTTP/1.1 and HTTP/2 on one plain port.
+
+use tokio::net::TcpStream;
+
+use super::bed::{Bed, http};
+use super::clients::{Http1, assert_ok, h2_get};
+
+#[tokio::test]
+async fn a_connection_is_kept_for_the_next_request() {
+    let bed = Bed::start(&[http("127.0.0.1:0")]).await;
+    let mut client = Http1::connect(bed.address(http("127.0.0.1:0")).await).await;
+    assert_ok(&client.get("/one").await, "/one ");
+    client.send("POST /two HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello").await;
+    assert_ok(&client.response().await.unwrap(), "/two hello");
+    assert_ok(&client.get("/three").await, "/three ");
+    assert_eq!(bed.metric("tidegate_connections_accepted_total", Some("http")), 1.0);
+    assert_eq!(bed.metric("tidegate_connections_active", Some("http")), 1.0);
+}
+
+#[tokio::test]
+async fn requests_sent_ahead_are_answered_in_turn() {
+    let bed = Bed::start(&[http("127.0.0.1:0")]).await;
+    let mut client = Http1::connect(bed.address(http("127.0.0.1:0")).await).await;
+    client.send("GET /wait HTTP/1.1\r\nHost: a\r\n\r\nGET /two HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    bed.upstream.wait_for_requests(1).await;
+    // This one arrives while the first is being answered.
+    client.send("GET /three HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    bed.upstream.go.send_replace(true);
+    assert_ok(&client.response().await.unwrap(), "/wait ");
+    assert_ok(&client.response().await.unwrap(), "/two ");
+    assert_ok(&client.response().await.unwrap(), "/three ");
+}
+
+#[tokio::test]
+async fn a_request_shorter_than_the_preface_of_http2_is_answered() {
+    let bed = Bed::start(&[http("127.0.0.1:0")]).await;
+    let mut client = Http1::connect(bed.address(http("127.0.0.1:0")).await).await;
+    client.send("GET / HTTP/1.0\r\n\r\n").await;
+    let response = client.response().await.unwrap();
+    assert!(response.starts_with("HTTP/1."), "{response}");
+    client.closed().await;
+}
+
+#[tokio::test]
+async fn http2_by_prior_knowledge_shares_the_port() {
+    let bed = Bed::start(&[http("127.0.0.1:0")]).await;
+    let stream = TcpStream::connect(bed.address(http("127.0.0.1:0")).await).await.unwrap();
+    let (mut sender, connection) = h2::client::handshake(stream).await.unwrap();
+    tokio::spawn(connection);
+    assert_eq!(h2_get(&mut sender, "/one").await.unwrap(), (200, "/one ".to_owned()));
+    assert_eq!(h2_get(&mut sender, "/two").await.unwrap(), (200, "/two ".to_owned()));
+}
+
+#[tokio::test]
+async fn bytes_may_come_one_by_one() {
+    let bed = Bed::start(&[http("127.0.0.1:0")]).await;
+    let mut client = Http1::connect(bed.address(http("127.0.0.1:0")).await).await;
+    client.stream.set_nodelay(true).unwrap();
+    for byte in "POST /bytes HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi".chars() {
+        client.send(&byte.to_string()).await;
+        tokio::task::yield_now().await;
+    }
+    assert_ok(&client.response().await.unwrap(), "/bytes hi");
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_ends_its_request() {
+    let bed = Bed::start(&[http("127.0.0.1:0")]).await;
+    let mut client = Http1::connect(bed.address(http("127.0.0.1:0")).await).await;
+    client.send("GET /wait HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    bed.upstream.wait_for_requests(1).await;
+    assert_eq!(bed.metric("tidegate_connections_active", Some("http")), 1.0);
+    drop(client);
+    let gone = tokio::time::timeout(super::bed::PATIENCE, async {
+        while bed.metric("tidegate_connections_active", Some("http")) > 0.0 {
+            tokio::task::yield_now().await;
+        }
+    });
+    gone.await.expect("the connection stays, though the upstream has not answered");
+}

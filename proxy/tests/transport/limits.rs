@@ -1,0 +1,120 @@
+//! Deadlines and limits that a client meets before any route.
+
+use std::time::Duration;
+
+use super::bed::{Bed, PATIENCE, http};
+use super::clients::{Http1, assert_ok};
+
+const SHORT: Duration = Duration::from_millis(400);
+
+async fn impatient() -> (Bed, Http1<tokio::net::TcpStream>) {
+    let bed = Bed::with(&[http("127.0.0.1:0")], |options| {
+        options.client.head_deadline = SHORT;
+        options.client.keep_alive_idle = SHORT;
+        options.client.head_bytes_max = 2048;
+        options.client.head_lines_max = 10;
+        options.client.body_discard = SHORT;
+    })
+    .await;
+    let client = Http1::connect(bed.address(http("127.0.0.1:0")).await).await;
+    (bed, client)
+}
+
+/// Sends a byte now and then until the server has had enough.
+async fn trickle(client: &mut Http1<tokio::net::TcpStream>) {
+    client.send("GET / HTTP/1.1\r\nHost: a\r\nX: ").await;
+    let trickled = tokio::time::timeout(PATIENCE, async {
+        let mut nothing = [0; 1];
+        while tokio::time::timeout(SHORT / 8, client.stream.peek(&mut nothing)).await.is_err() {
+            client.send("x").await;
+        }
+    });
+    trickled.await.expect("a slow head is waited for without end");
+}
+
+#[tokio::test]
+async fn a_silent_connection_is_closed() {
+    let (_bed, mut client) = impatient().await;
+    client.closed().await;
+}
+
+#[tokio::test]
+async fn an_idle_connection_is_closed_after_its_request() {
+    let (_bed, mut client) = impatient().await;
+    assert_ok(&client.get("/").await, "/ ");
+    client.closed().await;
+}
+
+#[tokio::test]
+async fn an_unfinished_preface_is_closed() {
+    let (_bed, mut client) = impatient().await;
+    client.send("PRI * HTTP/2.0\r\n").await;
+    assert!(client.response().await.unwrap().starts_with("HTTP/1.1 408 "));
+    client.closed().await;
+}
+
+#[tokio::test]
+async fn a_head_that_trickles_is_answered_408() {
+    let (bed, mut client) = impatient().await;
+    trickle(&mut client).await;
+    assert!(client.response().await.unwrap().starts_with("HTTP/1.1 408 "));
+    client.closed().await;
+    assert_eq!(bed.metric("tidegate_heads_refused_total", Some("head_too_slow")), 1.0);
+}
+
+#[tokio::test]
+async fn a_head_that_trickles_is_answered_408_on_a_kept_connection_too() {
+    let (_bed, mut client) = impatient().await;
+    assert_ok(&client.get("/").await, "/ ");
+    trickle(&mut client).await;
+    assert!(client.response().await.unwrap().starts_with("HTTP/1.1 408 "));
+    client.closed().await;
+}
+
+#[track_caller]
+fn assert_431(response: Option<String>) {
+    assert!(response.unwrap().starts_with("HTTP/1.1 431 "));
+}
+
+#[tokio::test]
+async fn a_head_with_too_many_bytes_or_lines_is_answered_431() {
+    let (bed, mut client) = impatient().await;
+    client.send(&format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "x".repeat(2048))).await;
+    assert_431(client.response().await);
+    let mut client = Http1::connect(bed.address(http("127.0.0.1:0")).await).await;
+    client.send(&format!("GET / HTTP/1.1\r\n{}", "X: y\r\n".repeat(11))).await;
+    assert_431(client.response().await);
+    client.closed().await;
+    assert_eq!(bed.metric("tidegate_heads_refused_total", Some("head_too_large")), 2.0);
+}
+
+#[tokio::test]
+async fn a_client_that_goes_on_sending_still_reads_why_it_was_refused() {
+    let (_bed, mut client) = impatient().await;
+    client.send(&format!("GET / HTTP/1.1\r\nX: {}\r\n", "x".repeat(200_000))).await;
+    assert_431(client.response().await);
+}
+
+#[tokio::test]
+async fn connections_beyond_the_limit_are_closed_and_others_go_on() {
+    let key = http("127.0.0.1:0");
+    let bed = Bed::with(&[key], |options| options.client.connections_max = 1).await;
+    let address = bed.address(key).await;
+    let mut first = Http1::connect(address).await;
+    assert_ok(&first.get("/").await, "/ ");
+    Http1::connect(address).await.closed().await;
+    assert_ok(&first.get("/").await, "/ ");
+    assert_eq!(bed.metric("tidegate_connections_refused_total", None), 1.0);
+    drop(first);
+    // The place is given back.
+    let served = tokio::time::timeout(PATIENCE, async {
+        loop {
+            let mut next = Http1::connect(address).await;
+            next.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+            if let Some(response) = next.response().await {
+                return assert_ok(&response, "/ ");
+            }
+        }
+    });
+    served.await.expect("the place of a closed connection is never given again");
+}

@@ -1,0 +1,149 @@
+//! Certificates by server name, swapped while connections live, and handshakes that fail.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::SignatureScheme;
+use tidegate_config::model::{Certificate, HostPattern};
+use tidegate_config::object::ObjectName;
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+
+use super::bed::{Bed, PATIENCE, https};
+use super::clients::{ECDSA, Http1, TlsClient, assert_ok, h2_get, shown};
+
+const RSA_KEY: &str = include_str!("rsa_key.pem");
+const RSA_ONLY: TlsClient =
+    TlsClient { name: "a.example", alpn: &[b"http/1.1"], schemes: &[SignatureScheme::RSA_PSS_SHA256] };
+const ECDSA_ONLY: TlsClient = TlsClient { schemes: &[ECDSA], ..RSA_ONLY };
+
+fn certificate(name: &str, key: &rcgen::KeyPair) -> Arc<Certificate> {
+    let params = rcgen::CertificateParams::new(vec![name.to_owned()]).unwrap();
+    let chain = params.self_signed(key).unwrap().pem();
+    let secret = ObjectName::new("shop", name);
+    Arc::new(Certificate::from_pem(secret, chain.as_bytes(), key.serialize_pem().as_bytes()).unwrap())
+}
+
+fn ecdsa(name: &str) -> Arc<Certificate> {
+    certificate(name, &rcgen::KeyPair::generate().unwrap())
+}
+
+fn rsa(name: &str) -> Arc<Certificate> {
+    certificate(name, &rcgen::KeyPair::from_pem(RSA_KEY).unwrap())
+}
+
+fn give(bed: &mut Bed, host: &str, certificates: &[&Arc<Certificate>]) {
+    let host = HostPattern::parse(host).unwrap();
+    bed.parts.certificates.insert(&host, certificates.iter().copied().cloned().collect());
+    bed.publish();
+}
+
+async fn secure() -> (Bed, std::net::SocketAddr) {
+    let key = https("127.0.0.1:0");
+    let bed = Bed::start(&[key]).await;
+    let address = bed.address(key).await;
+    (bed, address)
+}
+
+async fn check(address: std::net::SocketAddr, client: TlsClient, expected: &Certificate) {
+    let stream = client.connect(address).await.unwrap();
+    assert_eq!(shown(&stream), expected.key.cert[0], "for {}", client.name);
+}
+
+#[tokio::test]
+async fn certificates_are_chosen_by_name_and_swapped_under_live_connections() {
+    let (mut bed, address) = secure().await;
+    let (a, b, wild, other) = (ecdsa("a.example"), ecdsa("b.example"), ecdsa("*.w.example"), ecdsa("default.example"));
+    give(&mut bed, "a.example", &[&a]);
+    give(&mut bed, "b.example", &[&b]);
+    give(&mut bed, "*.w.example", &[&wild]);
+    let [is_a, is_b, is_wild] =
+        ["a.example", "B.Example", "x.w.example"].map(|name| TlsClient { name, ..TlsClient::default() });
+    check(address, is_a, &a).await;
+    check(address, is_b, &b).await;
+    check(address, is_wild, &wild).await;
+
+    let mut old = Http1::over(is_a.connect(address).await.unwrap());
+    assert_ok(&old.get("/before").await, "/before ");
+    let renewed = ecdsa("a.example");
+    give(&mut bed, "a.example", &[&renewed]);
+    check(address, is_a, &renewed).await;
+    check(address, is_b, &b).await;
+    assert_ok(&old.get("/after").await, "/after ");
+
+    bed.parts.default_certificate = Some(Arc::clone(&other));
+    bed.publish();
+    for name in ["unknown.example", "y.x.w.example", "127.0.0.1"] {
+        check(address, TlsClient { name, ..TlsClient::default() }, &other).await;
+    }
+}
+
+#[tokio::test]
+async fn the_first_certificate_that_the_client_can_check_is_shown() {
+    let (mut bed, address) = secure().await;
+    let (ecdsa_a, rsa_a, other) = (ecdsa("a.example"), rsa("a.example"), rsa("default.example"));
+    give(&mut bed, "a.example", &[&ecdsa_a, &rsa_a]);
+    check(address, TlsClient::default(), &ecdsa_a).await;
+    check(address, RSA_ONLY, &rsa_a).await;
+    check(address, ECDSA_ONLY, &ecdsa_a).await;
+    // None of its own fits: the default does.
+    give(&mut bed, "a.example", &[&ecdsa_a]);
+    bed.parts.default_certificate = Some(Arc::clone(&other));
+    bed.publish();
+    check(address, RSA_ONLY, &other).await;
+}
+
+#[tokio::test]
+async fn without_any_certificate_the_handshake_still_works() {
+    let (_bed, address) = secure().await;
+    let stream = TlsClient::default().connect(address).await.unwrap();
+    let text = String::from_utf8_lossy(&shown(&stream)).into_owned();
+    assert!(text.contains("Tidegate default certificate"));
+    assert_ok(&Http1::over(stream).get("/").await, "/ ");
+}
+
+#[tokio::test]
+async fn http2_is_agreed_on_by_alpn() {
+    let (_bed, address) = secure().await;
+    let client = TlsClient { alpn: &[b"h2", b"http/1.1"], ..TlsClient::default() };
+    let stream = client.connect(address).await.unwrap();
+    assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
+    let (mut sender, connection) = h2::client::handshake(stream).await.unwrap();
+    tokio::spawn(connection);
+    assert_eq!(h2_get(&mut sender, "/one").await.unwrap(), (200, "/one ".to_owned()));
+}
+
+#[tokio::test]
+async fn plain_http_on_the_tls_port_is_told_so() {
+    let (bed, address) = secure().await;
+    let mut client = Http1::connect(address).await;
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    let response = client.response().await.unwrap();
+    assert!(response.starts_with("HTTP/1.1 400 ") && response.contains("HTTPS"), "{response}");
+    client.closed().await;
+    bed.until_metric("tidegate_tls_handshake_failures_total", Some("plain_http"), 1.0).await;
+}
+
+#[tokio::test]
+async fn failed_handshakes_are_counted_by_reason() {
+    let key = https("127.0.0.1:0");
+    let bed = Bed::with(&[key], |options| options.tls.handshake_deadline = Duration::from_millis(300)).await;
+    let address = bed.address(key).await;
+    let counted = "tidegate_tls_handshake_failures_total";
+
+    drop(TcpStream::connect(address).await.unwrap());
+    bed.until_metric(counted, Some("closed"), 1.0).await;
+
+    let mut garbage = Http1::connect(address).await;
+    garbage.send("\x16 this is no client hello, whatever it is").await;
+    bed.until_metric(counted, Some("malformed"), 1.0).await;
+
+    let mut silent = TcpStream::connect(address).await.unwrap();
+    let mut rest = Vec::new();
+    tokio::time::timeout(PATIENCE, silent.read_to_end(&mut rest)).await.expect("it stays open").ok();
+    bed.until_metric(counted, Some("timeout"), 1.0).await;
+
+    let client = TlsClient { alpn: &[b"spdy/3"], ..TlsClient::default() };
+    assert!(client.connect(address).await.is_err());
+    bed.until_metric(counted, Some("incompatible"), 1.0).await;
+}
