@@ -94,7 +94,11 @@ impl Failure {
     }
 
     pub(crate) fn too_large(limit_bytes: usize) -> Self {
-        let message = format!("limit is {limit_bytes} bytes");
+        Self::too_much(format!("Request entity too large: limit is {limit_bytes}"))
+    }
+
+    /// The whole of something, a patch or an object, is more than this server takes.
+    pub(crate) fn too_much(message: impl Into<String>) -> Self {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", message)
     }
 

@@ -1,5 +1,5 @@
 //! kube-rs against the service within the process.
-#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use std::time::Duration;
 
@@ -65,7 +65,8 @@ async fn objects_are_written_and_read() {
     let dry = PostParams { dry_run: true, ..PostParams::default() };
     maps.create(&dry, &config_map("b", "1")).await.unwrap();
     assert_eq!(code(maps.get("b").await.unwrap_err()), 404);
-    let wrong = DeleteParams::default().preconditions(kube::api::Preconditions { uid: Some("x".into()), resource_version: None });
+    let wrong = DeleteParams::default()
+        .preconditions(kube::api::Preconditions { uid: Some("x".into()), resource_version: None });
     assert_eq!(code(maps.delete("a", &wrong).await.unwrap_err()), 409);
     assert!(maps.delete("a", &DeleteParams::default()).await.unwrap().is_right());
     assert_eq!(code(maps.get("a").await.unwrap_err()), 404);
@@ -89,9 +90,11 @@ async fn status_scale_and_generation_are_apart() {
     let status = Patch::Merge(json!({"status": {"replicas": 1}, "spec": {"replicas": 7}}));
     let marked = deployments.patch_status("web", &PatchParams::default(), &status).await.unwrap();
     assert_eq!((marked.metadata.generation, marked.spec.unwrap().replicas), (Some(1), Some(1)));
-    let scaled = deployments.patch_scale("web", &PatchParams::default(), &Patch::Merge(json!({"spec": {"replicas": 3}}))).await;
+    let scaled =
+        deployments.patch_scale("web", &PatchParams::default(), &Patch::Merge(json!({"spec": {"replicas": 3}}))).await;
     assert_eq!(scaled.unwrap().status.unwrap().selector.as_deref(), Some("app=web"));
-    let image = Patch::Strategic(json!({"spec": {"template": {"spec": {"containers": [{"name": "web", "image": "echo:2"}]}}}}));
+    let image =
+        Patch::Strategic(json!({"spec": {"template": {"spec": {"containers": [{"name": "web", "image": "echo:2"}]}}}}));
     let patched = deployments.patch("web", &PatchParams::default(), &image).await.unwrap();
     assert_eq!((patched.metadata.generation, patched.spec.unwrap().replicas), (Some(3), Some(3)));
     assert_eq!(patched.status.unwrap().replicas, Some(1));
@@ -162,7 +165,7 @@ async fn timers_bring_bookmarks_and_the_end() {
     let (_lite, client) = client();
     let maps: Api<ConfigMap> = Api::default_namespaced(client);
     let version = maps.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
-    let watch = maps.watch(&WatchParams::default().timeout(290), &version).await.unwrap();
+    let watch = maps.watch(&WatchParams::default().timeout(270), &version).await.unwrap();
     let events: Vec<_> = watch.try_collect().await.unwrap();
     let bookmarks = events.iter().filter(|event| matches!(event, WatchEvent::Bookmark(_))).count();
     assert_eq!((events.len(), bookmarks), (5, 5));
@@ -174,7 +177,8 @@ async fn a_version_to_come_is_waited_for() {
     let maps: Api<ConfigMap> = Api::default_namespaced(client);
     let far = ListParams::default().at("9000000000000000000").matching(kube::api::VersionMatch::NotOlderThan);
     assert_eq!(code(maps.list(&far).await.unwrap_err()), 504);
-    let near: u64 = maps.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap().parse().unwrap();
+    let near: u64 =
+        maps.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap().parse().unwrap();
     let near = ListParams::default().at(&(near + 1).to_string()).matching(kube::api::VersionMatch::NotOlderThan);
     let (listed, _) = tokio::join!(maps.list(&near), async {
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -196,7 +200,9 @@ async fn a_namespace_goes_with_what_is_in_it() {
     assert_eq!(namespaces.get("team").await.unwrap().status.unwrap().phase.as_deref(), Some("Terminating"));
     assert_eq!(maps.list(&ListParams::default()).await.unwrap().items.len(), 1);
     assert_eq!(code(maps.create(&PostParams::default(), &config_map("new", "1")).await.unwrap_err()), 403);
-    maps.patch("held", &PatchParams::default(), &Patch::Merge(json!({"metadata": {"finalizers": null}}))).await.unwrap();
+    maps.patch("held", &PatchParams::default(), &Patch::Merge(json!({"metadata": {"finalizers": null}})))
+        .await
+        .unwrap();
     assert_eq!(code(namespaces.get("team").await.unwrap_err()), 404);
     assert_eq!(code(namespaces.delete("default", &DeleteParams::default()).await.unwrap_err()), 403);
 }

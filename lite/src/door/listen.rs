@@ -25,7 +25,7 @@ use crate::serve::answer;
 
 /// Connections at a time; further ones wait in the socket's backlog. Every watch is one.
 const CONNECTIONS_MAX: usize = 512;
-/// Request line and headers together.
+/// Request line and headers together. hyper looks at it between reads, so a little more can pass.
 const HEAD_MAX_BYTES: usize = 64 * 1024;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// From the end of one request to the whole head of the next: also how long an idle connection is kept.

@@ -1,5 +1,6 @@
 //! The three patches a client can send, applied to a copy of an object.
 
+mod json;
 mod strategic;
 
 use serde_json::Value;
@@ -46,14 +47,7 @@ impl Patch {
     pub(crate) fn apply(&self, of: &'static str, object: &Value) -> Result<Value, Failure> {
         let mut patched = object.clone();
         match self {
-            Self::Json(patch) => {
-                let refused = |why: json_patch::PatchError| {
-                    Failure::unprocessable(format!(
-                        "the server rejected our request due to an error in our request: {why}"
-                    ))
-                };
-                json_patch::patch(&mut patched, patch).map_err(refused)?;
-            }
+            Self::Json(patch) => patched = json::apply(patch, patched)?,
             Self::Merge(patch) => json_patch::merge(&mut patched, patch),
             Self::Strategic(patch) => {
                 let shape = Shape::Named(of, Retain::All);

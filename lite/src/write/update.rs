@@ -20,6 +20,9 @@ pub(crate) enum Edit {
     Patch(Patch),
 }
 
+/// An object as JSON.
+const OBJECT_MAX_BYTES: usize = 3 * 1024 * 1024;
+
 /// Fields of the metadata that only the server sets.
 const SYSTEM_FIELDS: &[&str] =
     &["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "resourceVersion"];
@@ -29,6 +32,10 @@ pub(crate) fn edit(state: &mut State, target: &Target, edit: &Edit, terms: &Term
     let kind = target.row();
     let old = state.get(target.kind, &target.key).cloned().ok_or_else(|| Failure::not_found(kind, &target.key.name))?;
     let mut new = edited(target, edit, old.value())?;
+    // A body has its limit, but many patches can make one large object.
+    if new.to_string().len() > OBJECT_MAX_BYTES {
+        return Err(Failure::too_large(OBJECT_MAX_BYTES));
+    }
     // What is already there and what a patch brings are told apart by nobody, so a patch is checked as a whole.
     let warnings = admit::fit(kind, &mut new, terms.validation)?;
     admit::check_place(target, &mut new)?;

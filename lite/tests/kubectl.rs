@@ -1,0 +1,182 @@
+//! kubectl against a door. Without kubectl on the machine these tests say so and pass.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+use std::process::{Output, Stdio};
+use std::time::Duration;
+
+use tempfile::TempDir;
+use tidegate_lite::{Door, Lite};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::process::Command;
+
+const MANIFEST: &str = r#"
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      containers: [{name: web, image: "echo:1", ports: [{containerPort: 8080}], env: [{name: A, value: "1"}]}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec:
+  selector: {app: web}
+  ports: [{name: http, port: 80, targetPort: 8080}]
+---
+apiVersion: networking.k8s.io/v1
+kind: Ingress
+metadata: {name: web}
+spec:
+  ingressClassName: tidegate
+  rules:
+  - host: web.example.com
+    http:
+      paths: [{path: /, pathType: Prefix, backend: {service: {name: web, port: {number: 80}}}}]
+"#;
+
+/// A door and a home of its own for kubectl: nothing outside the folder is read or written.
+struct Cluster {
+    home: TempDir,
+}
+
+async fn cluster() -> Option<Cluster> {
+    if Command::new("kubectl").arg("version").arg("--client").output().await.is_err() {
+        println!("left out: kubectl is not on this machine");
+        return None;
+    }
+    let door = Door::bind(Lite::new(), ([127, 0, 0, 1], 0).into()).await.unwrap();
+    let home = tempfile::tempdir().unwrap();
+    std::fs::write(home.path().join("kubeconfig"), door.kubeconfig()).unwrap();
+    tokio::spawn(door.serve(std::future::pending()));
+    Some(Cluster { home })
+}
+
+impl Cluster {
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new("kubectl");
+        command.args(words).env("HOME", self.home.path()).env("KUBECONFIG", self.home.path().join("kubeconfig"));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        command
+    }
+
+    async fn output(&self, words: &[&str], input: &str) -> Output {
+        let mut child = self.command(words).spawn().unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        stdin.write_all(input.as_bytes()).await.unwrap();
+        drop(stdin);
+        tokio::time::timeout(Duration::from_secs(30), child.wait_with_output()).await.expect("kubectl hangs").unwrap()
+    }
+
+    /// Runs kubectl with a manifest and gives what it printed; a failure fails the test.
+    async fn with(&self, line: &str, input: &str) -> String {
+        let output = self.output(&line.split(' ').collect::<Vec<_>>(), input).await;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "kubectl {line}: {text}{}", String::from_utf8_lossy(&output.stderr));
+        text.trim().to_owned()
+    }
+
+    async fn run(&self, line: &str) -> String {
+        self.with(line, "").await
+    }
+
+    /// Runs kubectl and gives what it complained of; a success fails the test.
+    async fn refused(&self, line: &str, input: &str) -> String {
+        let output = self.output(&line.split(' ').collect::<Vec<_>>(), input).await;
+        assert!(!output.status.success(), "kubectl {line} should fail");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    }
+}
+
+#[tokio::test]
+async fn apply_creates_changes_and_leaves_alone() {
+    let Some(cluster) = cluster().await else { return };
+    assert!(cluster.with("apply -f -", MANIFEST).await.contains("ingress.networking.k8s.io/web created"));
+    assert_eq!(cluster.with("apply -f -", MANIFEST).await.matches("unchanged").count(), 3);
+    let changed = MANIFEST.replace("echo:1", "echo:2").replace("port: 80,", "port: 81,");
+    assert_eq!(cluster.with("apply -f -", &changed).await.matches("configured").count(), 2);
+    assert_eq!(cluster.run("get svc web -o jsonpath={.spec.ports[*].port}").await, "81");
+    let template = "get deploy web -o jsonpath={.spec.template.spec.containers[0].image},{.metadata.generation}";
+    assert_eq!(cluster.run(template).await, "echo:2,2");
+    let misspelt = cluster.refused("apply -f -", &MANIFEST.replace("ingressClassName", "ingressClas")).await;
+    assert!(misspelt.contains("strict decoding error: unknown field \"spec.ingressClas\""), "{misspelt}");
+    let wrong = cluster.refused("apply -f -", &MANIFEST.replace("path: /,", "path: x,")).await;
+    assert!(
+        wrong.contains("spec.rules[0].http.paths[0].path: Invalid value: \"x\": must be an absolute path"),
+        "{wrong}"
+    );
+    // The objects of a manifest are independent: the good ones of the two refused manifests were taken back to the first.
+    assert_eq!(cluster.with("diff -f -", MANIFEST).await, "");
+    assert!(cluster.with("replace --force -f -", MANIFEST).await.contains("service/web replaced"));
+    assert!(cluster.with("delete -f -", MANIFEST).await.contains("service \"web\" deleted"));
+    assert_eq!(cluster.run("get deploy,svc,ing -o name").await, "");
+}
+
+#[tokio::test]
+async fn objects_are_patched_scaled_and_shown() {
+    let Some(cluster) = cluster().await else { return };
+    cluster.with("create -f -", MANIFEST).await;
+    cluster.run("scale deploy web --replicas=4").await;
+    cluster.run("wait --for=jsonpath={.spec.replicas}=4 deploy/web --timeout=5s").await;
+    cluster.run("patch svc web -p {\"spec\":{\"ports\":[{\"port\":82,\"name\":\"b\"}]}}").await;
+    cluster
+        .run("patch svc web --type=json -p [{\"op\":\"replace\",\"path\":\"/spec/selector/app\",\"value\":\"x\"}]")
+        .await;
+    cluster.run("patch svc web --type=merge -p {\"spec\":{\"sessionAffinity\":\"ClientIP\"}}").await;
+    let shown =
+        cluster.run("get svc web -o jsonpath={.spec.ports[*].port},{.spec.selector.app},{.spec.sessionAffinity}").await;
+    assert_eq!(shown, "80 82,x,ClientIP");
+    cluster.run("label svc web tier=front").await;
+    cluster.run("annotate ing web tidegate.io/x=y").await;
+    assert_eq!(cluster.run("get svc -l tier=front -o name").await, "service/web");
+    cluster.run("set image deploy/web web=echo:9").await;
+    let status = "patch deploy web --subresource=status --type=merge -p {\"status\":{\"readyReplicas\":4,\"conditions\":[{\"type\":\"Available\",\"status\":\"True\"}]}}";
+    cluster.run(status).await;
+    cluster.run("wait --for=condition=Available deploy/web --timeout=5s").await;
+    let table = cluster.run("get deploy,ing").await;
+    assert!(table.contains("READY") && table.contains("4/4") && table.contains("web.example.com"), "{table}");
+    assert!(cluster.run("describe ing web").await.contains("web.example.com"));
+    assert!(cluster.run("describe deploy web").await.contains("echo:9"));
+    assert!(cluster.run("api-resources").await.contains("networking.k8s.io/v1"));
+    assert!(cluster.run("explain ingress.spec").await.contains("ingressClassName"));
+    let stale = cluster.run("get svc web -o json").await;
+    cluster.run("label svc web tier-").await;
+    assert!(cluster.refused("replace -f -", &stale).await.contains("the object has been modified"));
+}
+
+#[tokio::test]
+async fn kubectls_own_creations_are_understood() {
+    let Some(cluster) = cluster().await else { return };
+    cluster.run("create namespace team").await;
+    cluster.run("create deployment web --image=echo --port=8080 --replicas=0 -n team").await;
+    assert_eq!(cluster.run("get deploy web -n team -o jsonpath={.spec.replicas}").await, "0");
+    cluster.run("expose deployment web --port=80 --target-port=8080 -n team").await;
+    cluster.run("create service clusterip s --tcp=80:8080 -n team").await;
+    cluster.run("create configmap c --from-literal=a=b -n team").await;
+    cluster.run("create ingress i --class=tidegate --rule=a.b/*=web:80,tls=t -n team").await;
+    assert_eq!(cluster.run("get ing i -n team -o jsonpath={.spec.rules[0].http.paths[0].pathType}").await, "Prefix");
+    cluster.run("create secret generic g --from-literal=a=b -n team").await;
+    assert_eq!(cluster.run("get secret g -n team -o jsonpath={.data.a}").await, "Yg==");
+    cluster.run("delete namespace team --timeout=10s").await;
+    assert_eq!(cluster.run("get all,secrets,ing -n team -o name").await, "");
+}
+
+#[tokio::test]
+async fn a_watch_shows_changes_as_they_come() {
+    let Some(cluster) = cluster().await else { return };
+    let mut child = cluster.command(&["get", "cm", "-w", "--output-watch-events"]).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    // The watch begins some time after the command; only what comes later is asked for.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    cluster.run("create configmap a --from-literal=a=b").await;
+    cluster.run("label configmap a x=y").await;
+    cluster.run("delete configmap a").await;
+    for expected in ["EVENT NAME", "ADDED a", "MODIFIED a", "DELETED a"] {
+        let line = tokio::time::timeout(Duration::from_secs(10), lines.next_line()).await.unwrap().unwrap().unwrap();
+        assert_eq!(line.split_whitespace().take(2).collect::<Vec<_>>().join(" "), expected);
+    }
+    child.kill().await.unwrap();
+}

@@ -1,0 +1,141 @@
+//! Whatever comes in, an answer goes out: objects and patches with parts replaced at random.
+#![allow(clippy::unwrap_used, clippy::wildcard_enum_match_arm, reason = "tests")]
+
+use bytes::Bytes;
+use fastrand::Rng;
+use http::{Method, Request};
+use http_body_util::{BodyExt as _, Full};
+use serde_json::{Value, json};
+use tidegate_lite::{Lite, LiteService};
+use tower::Service as _;
+
+const ROUNDS: usize = 20_000;
+
+fn seeds() -> Vec<(&'static str, Value)> {
+    let pod = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i", "ports": [{"containerPort": 1}], "env": [{"name": "A"}]}]}});
+    let backend = json!({"service": {"name": "s", "port": {"number": 80}}});
+    vec![
+        ("/api/v1/namespaces", json!({"metadata": {"name": "n", "labels": {"a": "b"}}})),
+        (
+            "/api/v1/namespaces/default/services",
+            json!({"metadata": {"name": "n", "finalizers": ["a/b"]}, "spec": {"type": "NodePort", "ports": [{"port": 80, "targetPort": "x", "nodePort": 30000}], "selector": {"a": "b"}}}),
+        ),
+        (
+            "/api/v1/namespaces/default/secrets",
+            json!({"metadata": {"name": "n"}, "data": {"a": "eA=="}, "stringData": {"b": "x"}}),
+        ),
+        (
+            "/apis/apps/v1/namespaces/default/deployments",
+            json!({"metadata": {"name": "n", "ownerReferences": [{"uid": "u"}]}, "spec": {"replicas": 1, "strategy": {"type": "RollingUpdate"}, "selector": {"matchLabels": {"a": "b"}, "matchExpressions": []}, "template": pod}}),
+        ),
+        (
+            "/apis/networking.k8s.io/v1/namespaces/default/ingresses",
+            json!({"metadata": {"name": "n"}, "spec": {"defaultBackend": backend, "tls": [{"hosts": ["a.b"]}], "rules": [{"host": "a.b", "http": {"paths": [{"path": "/", "pathType": "Prefix", "backend": backend}]}}]}}),
+        ),
+        (
+            "/apis/networking.k8s.io/v1/ingressclasses",
+            json!({"metadata": {"name": "n"}, "spec": {"controller": "a.b/c"}}),
+        ),
+        (
+            "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices",
+            json!({"metadata": {"name": "n"}, "addressType": "IPv4", "endpoints": [{"addresses": ["10.0.0.1"]}], "ports": [{"port": 1}]}),
+        ),
+    ]
+}
+
+fn junk(rng: &mut Rng) -> Value {
+    match rng.u8(..12) {
+        0 => Value::Null,
+        1 => json!([]),
+        2 => json!({}),
+        3 => json!(""),
+        4 => json!(-1),
+        5 => json!(u64::MAX),
+        6 => json!(1.5),
+        7 => json!([null, {}, "x", 0]),
+        8 => json!({"$patch": "delete"}),
+        9 => json!({"": null, "name": {}, "key": []}),
+        10 => json!("\u{0}\u{fffd}é%2f../"),
+        _ => json!(true),
+    }
+}
+
+/// Replaces a value somewhere below, or adds one beside.
+fn spoil(value: &mut Value, rng: &mut Rng) {
+    let here = rng.u8(..4) == 0;
+    match value {
+        Value::Object(map) if !here && !map.is_empty() => {
+            if rng.u8(..8) == 0 {
+                let key = [
+                    "$patch",
+                    "$retainKeys",
+                    "$setElementOrder/ports",
+                    "$deleteFromPrimitiveList/finalizers",
+                    "x",
+                    "status",
+                    "deletionTimestamp",
+                ];
+                map.insert(key[rng.usize(..key.len())].to_owned(), junk(rng));
+            }
+            let nth = rng.usize(..map.len());
+            if let Some(below) = map.values_mut().nth(nth) {
+                spoil(below, rng);
+            }
+        }
+        Value::Array(list) if !here && !list.is_empty() => {
+            let nth = rng.usize(..list.len());
+            spoil(&mut list[nth], rng);
+        }
+        other => *other = junk(rng),
+    }
+}
+
+async fn ask(service: &mut LiteService, method: Method, path: &str, content_type: &str, body: Vec<u8>) -> u16 {
+    let request = Request::builder().method(method).uri(path).header("content-type", content_type);
+    let response = service.call(request.body(Full::new(Bytes::from(body))).unwrap()).await.unwrap();
+    let code = response.status().as_u16();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    let answer: Value = serde_json::from_slice(&body).unwrap();
+    assert!(code < 500 && answer.is_object(), "{path}: {code} {answer}");
+    code
+}
+
+#[tokio::test]
+async fn nonsense_is_answered() {
+    let seed = 7;
+    let mut rng = Rng::with_seed(seed);
+    let mut service = Lite::new().service();
+    let seeds = seeds();
+    let (mut taken, mut refused) = (0, 0);
+    for round in 0..ROUNDS {
+        let (path, good) = &seeds[round % seeds.len()];
+        let one = format!("{path}/n");
+        ask(&mut service, Method::POST, path, "application/json", good.to_string().into_bytes()).await;
+        let mut bad = good.clone();
+        (0..=rng.usize(..3)).for_each(|_| spoil(&mut bad, &mut rng));
+        let (method, path, media) = match rng.u8(..6) {
+            0 => (Method::POST, path.to_string(), "application/json"),
+            1 => (Method::PUT, one, "application/json"),
+            2 => (Method::PATCH, one, "application/merge-patch+json"),
+            3 => (Method::PATCH, one, "application/strategic-merge-patch+json"),
+            4 => (Method::PATCH, format!("{one}/status"), "application/merge-patch+json"),
+            _ => (Method::DELETE, one, "application/json"),
+        };
+        let code = ask(&mut service, method, &path, media, bad.to_string().into_bytes()).await;
+        if code < 300 { taken += 1 } else { refused += 1 }
+    }
+    assert!(taken > ROUNDS / 20 && refused > ROUNDS / 20, "{taken} taken, {refused} refused");
+}
+
+#[tokio::test]
+async fn noise_in_place_of_protobuf_is_answered() {
+    let mut rng = Rng::with_seed(11);
+    let paths: Vec<&str> = seeds().into_iter().map(|(path, _)| path).collect();
+    let mut service = Lite::new().service();
+    for round in 0..ROUNDS {
+        let path = paths[round % paths.len()];
+        let mut body = b"k8s\0".to_vec();
+        body.extend((0..rng.usize(..40)).map(|_| rng.u8(..32)));
+        ask(&mut service, Method::POST, path, "application/vnd.kubernetes.protobuf", body).await;
+    }
+}
