@@ -58,14 +58,13 @@ impl Served {
         String::from_utf8_lossy(&answer).into_owned()
     }
 
-    fn get(&self, path: &str, host: &str, authorization: &str) -> String {
-        let _ = self;
-        format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n{authorization}Connection: close\r\n\r\n")
-    }
-
     fn bearer(&self) -> String {
         format!("Authorization: Bearer {}\r\n", self.token)
     }
+}
+
+fn get(path: &str, host: &str, authorization: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n{authorization}Connection: close\r\n\r\n")
 }
 
 #[track_caller]
@@ -81,13 +80,13 @@ async fn the_token_and_our_own_name_are_wanted() {
     let served = serve().await;
     let own = served.address.to_string();
     for name in ["localhost", "127.0.0.1"] {
-        check(&served.ask(name, served.get("/version", &own, &served.bearer())).await, 200);
+        check(&served.ask(name, get("/version", &own, &served.bearer())).await, 200);
     }
-    check(&served.ask("localhost", served.get("/api", &own, "")).await, 401);
-    check(&served.ask("localhost", served.get("/api", &own, "Authorization: Bearer no\r\n")).await, 401);
-    check(&served.ask("localhost", served.get("/api", "evil.example", &served.bearer())).await, 421);
+    check(&served.ask("localhost", get("/api", &own, "")).await, 401);
+    check(&served.ask("localhost", get("/api", &own, "Authorization: Bearer no\r\n")).await, 401);
+    check(&served.ask("localhost", get("/api", "evil.example", &served.bearer())).await, 421);
     let absolute = format!("https://evil.example:{}/api", served.address.port());
-    check(&served.ask("localhost", served.get(&absolute, &own, &served.bearer())).await, 421);
+    check(&served.ask("localhost", get(&absolute, &own, &served.bearer())).await, 421);
 }
 
 #[tokio::test]
@@ -104,7 +103,7 @@ async fn too_much_is_refused() {
     check(&served.ask("localhost", post(3 * 1024 * 1024)).await, 400);
     check(&served.ask("localhost", post(3 * 1024 * 1024 + 1)).await, 413);
     let wide = format!("{}X: {}\r\n", served.bearer(), "x".repeat(400 * 1024));
-    check(&served.ask("localhost", served.get("/api", &own, &wide)).await, 431);
+    check(&served.ask("localhost", get("/api", &own, &wide)).await, 431);
     let deep = "[".repeat(100_000);
     let length = deep.len();
     let head = format!("POST /api/v1/namespaces/default/configmaps HTTP/1.1\r\nHost: {own}\r\n{}", served.bearer());
@@ -120,7 +119,7 @@ async fn a_watch_says_its_head_at_once_and_ends_at_shutdown() {
     let stream = TcpStream::connect(served.address).await.unwrap();
     let mut stream = served.tls.connect("localhost".try_into().unwrap(), stream).await.unwrap();
     let path = "/api/v1/services?watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan";
-    let request = served.get(path, "localhost", &served.bearer()).replace("Connection: close\r\n", "");
+    let request = get(path, "localhost", &served.bearer()).replace("Connection: close\r\n", "");
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut head = [0; 512];
     let length = tokio::time::timeout(Duration::from_secs(2), stream.read(&mut head)).await.unwrap().unwrap();

@@ -7,7 +7,8 @@ use crate::failure::Failure;
 use crate::kind::Kind;
 use crate::kind::schema;
 
-/// What becomes of fields that a kind does not have (`fieldValidation`).
+/// What becomes of fields that a kind does not have (`fieldValidation`). Fields given twice in one JSON object are not
+/// noticed, and what the table of fields calls `any` is taken as it comes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Validation {
     Ignore,
