@@ -70,7 +70,7 @@ fn replacement() -> impl Strategy<Value = Value> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 1500, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn bytes_that_are_flipped(which in any::<Index>(), flips in vec((any::<Index>(), any::<u8>()), 1..6)) {
@@ -107,13 +107,13 @@ proptest! {
 
 #[test]
 fn deep_nesting_is_no_danger() {
-    for (kind, _) in &*MANIFESTS {
+    for kind in Kind::ALL {
         for depth in [100, 1000, 100_000] {
             let deep = format!("{}1{}", "[".repeat(depth), "]".repeat(depth));
             let text = format!(
                 r#"{{"metadata":{{"name":"a","resourceVersion":"1"}},"spec":{deep},"status":{deep},"data":{deep},"endpoints":{deep}}}"#
             );
-            check(*kind, text.as_bytes()).unwrap();
+            check(kind, text.as_bytes()).unwrap();
         }
     }
 }
