@@ -19,7 +19,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::mpsc;
+use tokio::sync::watch::{Receiver, Sender, channel};
 use tokio_util::sync::CancellationToken;
 
 pub use limits::Limits;
@@ -53,13 +54,13 @@ impl Interest {
 
 /// Asks an informer for a list; can be cloned and kept.
 #[derive(Clone, Debug)]
-pub struct Relist(Arc<Notify>);
+pub struct Relist(Sender<()>);
 
 impl Relist {
     /// The informer lists once more: at once when it watches, else when what it does is done. Asking again before that
-    /// changes nothing.
+    /// list has begun changes nothing.
     pub fn ask(&self) {
-        self.0.notify_one();
+        self.0.send_replace(());
     }
 }
 
@@ -70,7 +71,8 @@ pub struct Informer {
     api: Api,
     events: mpsc::Sender<Event>,
     series: SourceSeries,
-    relist: Arc<Notify>,
+    relist: Relist,
+    asked: Receiver<()>,
     chance: fastrand::Rng,
     backoff: Backoff,
     page_objects: u32,
@@ -104,9 +106,11 @@ impl Informer {
         metrics: &SourceMetrics,
         seed: u64,
     ) -> Self {
+        let (relist, asked) = channel(());
         Self {
             series: metrics.of(&interest.source),
-            relist: Arc::new(Notify::new()),
+            relist: Relist(relist),
+            asked,
             chance: fastrand::Rng::with_seed(seed),
             backoff: Backoff::new(Duration::ZERO, limits.backoff_first, limits.backoff_max),
             page_objects: limits.page_objects.max(1),
@@ -119,7 +123,7 @@ impl Informer {
     /// The handle to ask for a list.
     #[must_use]
     pub fn relist(&self) -> Relist {
-        Relist(Arc::clone(&self.relist))
+        self.relist.clone()
     }
 
     /// Lists and watches until told to stop, or until nobody receives the events any more. The first event is a
@@ -143,6 +147,8 @@ impl Informer {
     }
 
     async fn list(&mut self, reason: ListReason) -> Result<Step, Closed> {
+        // What was asked for until now is this list.
+        self.asked.mark_unchanged();
         let started = clock::now();
         self.series.list_begins(reason.as_str());
         match list::list(&self.api, self.page_objects).await {
@@ -174,7 +180,8 @@ impl Informer {
         let mut watch = Watch { api: &self.api, events: &self.events, series: &self.series, reached: version, told: 0 };
         let end = tokio::select! {
             biased;
-            () = self.relist.notified() => {
+            // An error would mean that no handle is left; this value holds one.
+            _ = self.asked.changed() => {
                 self.series.watch_ended("asked");
                 return Ok(Step::List(ListReason::Asked));
             }

@@ -1,0 +1,325 @@
+//! Watches: what they tell, how they end, and what follows.
+
+use super::*;
+
+fn expired() -> String {
+    frame("ERROR", r#"{"kind":"Status","code":410,"reason":"Expired","message":"too old resource version"}"#)
+}
+
+fn bookmark(version: u32) -> String {
+    frame("BOOKMARK", &format!(r#"{{"metadata":{{"resourceVersion":"{version}"}}}}"#))
+}
+
+/// The events and requests after a list `a@3` at 5. The second list is `b@8` at 9.
+#[track_caller]
+fn follows(limits: Limits, watches: Vec<Answer>, events: &[&str], requests: &[&str], counted: &[&str]) {
+    let events: Vec<_> = ["listed@5 a@3"].iter().chain(events).copied().collect();
+    let requests: Vec<_> = ["list", "watch 5"].iter().chain(requests).copied().collect();
+    let lists = vec![listed(5, &[("a", 3)]), listed(9, &[("b", 8)])];
+    check(limits, lists, watches, &Expect { events: &events, requests: &requests, counted });
+}
+
+#[test]
+fn changes_come_in_order() {
+    let frames = [
+        frame("ADDED", &object("b", 6)),
+        frame("MODIFIED", &object("a", 7)),
+        bookmark(8),
+        frame("DELETED", &object("b", 9)),
+    ];
+    follows(patient(), vec![watching(&frames)], &["applied b@6", "applied a@7", "bookmark@8", "deleted b@9"], &[], &[]);
+}
+
+#[test]
+fn frames_may_be_cut_anywhere() {
+    let all = [frame("ADDED", &object("b", 6)), frame("MODIFIED", &object("a", 7))].concat();
+    let (first, rest) = all.split_at(40);
+    let (second, third) = rest.split_at(100);
+    let steps = [first, second, third].map(|part| Step::Send(part.to_owned()));
+    let steps = steps.into_iter().flat_map(|step| [step, Step::Pause(MS(10))]).chain([Step::Hang]).collect();
+    follows(patient(), vec![Answer::steps(steps)], &["applied b@6", "applied a@7"], &[], &[]);
+}
+
+#[test]
+fn the_next_watch_goes_on_from_the_last_object_or_bookmark() {
+    let told = |frames: &[String]| Answer::ok(frames.concat());
+    follows(
+        patient(),
+        vec![
+            told(&[frame("ADDED", &object("b", 6))]),
+            told(&[bookmark(7)]),
+            told(&[frame("DELETED", &object("b", 8))]),
+            told(&[]),
+        ],
+        &["applied b@6", "bookmark@7", "deleted b@8"],
+        &["watch 6", "watch 7", "watch 8", "watch 8"],
+        &["watch:over"],
+    );
+}
+
+#[test]
+fn an_expired_version_is_listed_again_however_it_is_said() {
+    for watch in [Answer::status(410), watching(&[expired()])] {
+        follows(patient(), vec![watch], &["listed@9 b@8"], &["list", "watch 9"], &["watch:status_410", "why:expired"]);
+    }
+}
+
+#[test]
+fn refusals_that_say_nothing_of_the_version_are_waited_out() {
+    for code in [401_u16, 403, 429, 500, 503] {
+        let failing = format!("failing: the API server answered {code}: *");
+        let counted = format!("watch:status_{code}");
+        let error = frame("ERROR", &format!(r#"{{"kind":"Status","code":{code},"message":"as told"}}"#));
+        for watch in [Answer::status(code), watching(&[error])] {
+            follows(patient(), vec![watch], &[&failing], &["watch 5"], &[&counted]);
+        }
+    }
+}
+
+#[test]
+fn refusals_of_the_version_are_listed_again() {
+    for code in [400_u16, 404, 504] {
+        let failing = format!("failing: the API server answered {code}: as told");
+        let counted = format!("watch:status_{code}");
+        follows(
+            patient(),
+            vec![Answer::status(code)],
+            &[&failing, "listed@9 b@8"],
+            &["list", "watch 9"],
+            &[&counted, "why:refused"],
+        );
+    }
+}
+
+#[test]
+fn a_watch_that_never_starts_is_left() {
+    let limits = Limits { headers: MS(200), ..patient() };
+    follows(limits, vec![Answer::Mute], &["failing: no answer in time"], &["watch 5"], &["watch:no_headers"]);
+}
+
+#[test]
+fn a_watch_that_falls_silent_is_left() {
+    let limits = Limits { watch_timeout: MS(100)..=MS(100), watch_grace: MS(100), ..patient() };
+    follows(
+        limits,
+        vec![watching(&[frame("ADDED", &object("b", 6))])],
+        &["applied b@6", "failing: the answer stopped coming"],
+        &["watch 6"],
+        &["watch:stalled"],
+    );
+}
+
+#[test]
+fn a_connection_cut_inside_a_frame_loses_nothing() {
+    let whole = frame("ADDED", &object("b", 6));
+    let half = frame("MODIFIED", &object("a", 7))[..30].to_owned();
+    follows(
+        patient(),
+        vec![
+            Answer::steps(vec![Step::Send(whole + &half), Step::Cut]),
+            watching(&[frame("MODIFIED", &object("a", 7))]),
+        ],
+        &["applied b@6", "failing: connection: *", "applied a@7"],
+        &["watch 6"],
+        &["watch:broken"],
+    );
+}
+
+#[test]
+fn a_body_that_ends_inside_a_frame_loses_nothing() {
+    let half = frame("MODIFIED", &object("a", 7))[..30].to_owned();
+    follows(
+        patient(),
+        vec![Answer::ok(half), watching(&[frame("MODIFIED", &object("a", 7))])],
+        &["applied a@7"],
+        &["watch 5"],
+        &["watch:over"],
+    );
+}
+
+#[test]
+fn a_server_that_ends_every_watch_at_once_is_not_run_after() {
+    let limits = Limits { short_watch: Duration::from_secs(10), ..patient() };
+    let closed = || Answer::ok("");
+    follows(
+        limits,
+        vec![closed(), closed(), closed()],
+        &["failing: the watch was ended at once"],
+        &["watch 5", "watch 5", "watch 5"],
+        &["watch:short"],
+    );
+}
+
+#[test]
+fn back_off_grows_while_watches_are_ended_at_once() {
+    // With the delays drawn from up to 200 ms and more, ten requests in a row take a while; without them, a few
+    // milliseconds.
+    let limits =
+        Limits { short_watch: Duration::from_secs(10), backoff_first: MS(200), backoff_max: MS(200), ..patient() };
+    let (first, last) = block_on(async {
+        let closed = vec![Answer::ok(""); 20];
+        let run = start(vec![listed(5, &[])], closed, limits, 64).await;
+        run.requests(12).await;
+        let seen = run.api.seen().await;
+        (seen[1].at, seen[11].at)
+    });
+    assert!(last - first > MS(300), "ten restarts took {:?}", last - first);
+}
+
+#[test]
+fn an_event_that_cannot_be_told_to_belong_to_any_object_is_listed_again() {
+    let nameless = r#"{"metadata":{"resourceVersion":"6"}}"#;
+    let unversioned = r#"{"metadata":{"name":"b","namespace":"shop"}}"#;
+    for object in [nameless, unversioned, "7"] {
+        for what in ["ADDED", "MODIFIED", "DELETED"] {
+            follows(
+                patient(),
+                vec![watching(&[frame(what, object)])],
+                &["failing: an event cannot be told to belong to any object: *", "listed@9 b@8"],
+                &["list", "watch 9"],
+                &["watch:unidentified", "why:undecodable"],
+            );
+        }
+    }
+}
+
+#[test]
+fn a_line_that_is_no_event_is_listed_again() {
+    for line in ["no json\n", "{\"type\":\"ADDED\"}\n", "{\"type\":\"MOVED\",\"object\":{}}\n"] {
+        follows(
+            patient(),
+            vec![watching(&[line.to_owned()])],
+            &["failing: the answer cannot be read: *", "listed@9 b@8"],
+            &["list", "watch 9"],
+            &["watch:unreadable", "why:undecodable"],
+        );
+    }
+}
+
+#[test]
+fn an_object_that_is_readable_but_broken_is_told_with_its_findings() {
+    let broken = r#"{"metadata":{"name":"b","namespace":"shop","resourceVersion":"6"},"spec":{"ports":7}}"#;
+    follows(
+        patient(),
+        vec![watching(&[frame("ADDED", broken), bookmark(7)])],
+        &["applied b@6!", "bookmark@7"],
+        &[],
+        &[],
+    );
+}
+
+#[test]
+fn a_bookmark_without_a_version_is_passed_over() {
+    let frames = [
+        frame("BOOKMARK", r#"{"metadata":{}}"#),
+        frame("BOOKMARK", r#"{"kind":"Service"}"#),
+        frame("BOOKMARK", r#"{"metadata":{"resourceVersion":""}}"#),
+        frame("ADDED", &object("b", 6)),
+    ];
+    follows(patient(), vec![watching(&frames)], &["applied b@6"], &[], &[]);
+}
+
+#[test]
+fn a_frame_that_is_too_long_is_listed_again() {
+    let limits = Limits { frame_bytes_max: 300, ..patient() };
+    let long = frame("ADDED", &object(&"b".repeat(300), 7));
+    follows(
+        limits,
+        vec![watching(&[frame("ADDED", &object("b", 6)), long])],
+        &["applied b@6", "failing: an event is too long", "listed@9 b@8"],
+        &["list", "watch 9"],
+        &["watch:frame_too_long", "why:undecodable"],
+    );
+}
+
+#[test]
+fn an_event_that_comes_twice_is_told_twice() {
+    let twice = [frame("ADDED", &object("b", 6)), frame("ADDED", &object("b", 6))];
+    follows(patient(), vec![watching(&twice)], &["applied b@6", "applied b@6"], &[], &[]);
+}
+
+#[test]
+fn what_was_deleted_while_nobody_watched_is_missing_from_the_next_list() {
+    // The second list names `b` alone, and no event of a deletion is made up.
+    follows(
+        patient(),
+        vec![Answer::steps(vec![Step::Cut]), Answer::status(410)],
+        &["failing: connection: *", "listed@9 b@8"],
+        &["watch 5", "list", "watch 9"],
+        &["why:expired"],
+    );
+}
+
+#[test]
+fn a_list_that_is_asked_for_comes_at_once_and_once() {
+    block_on(async {
+        let lists = vec![listed(5, &[("a", 3)]), listed(9, &[("b", 8)])];
+        let mut run = start(lists, vec![], patient(), 64).await;
+        assert_eq!(run.next().await, "listed@5 a@3");
+        assert_eq!(run.requests(2).await, ["list", "watch 5"]);
+        run.relist.ask();
+        run.relist.ask();
+        assert_eq!(run.next().await, "listed@9 b@8");
+        assert_eq!(run.requests(4).await, ["list", "watch 5", "list", "watch 9"]);
+        assert_eq!(
+            (run.count("tidegate_lists_total", "asked"), run.count("tidegate_watch_restarts_total", "asked")),
+            (1.0, 1.0)
+        );
+    });
+}
+
+#[test]
+fn a_slow_receiver_holds_the_watch_up_without_ending_it() {
+    block_on(async {
+        let limits = Limits { watch_timeout: MS(200)..=MS(200), watch_grace: MS(100), ..patient() };
+        let frames: Vec<_> = (6..12).map(|version| frame("MODIFIED", &object("a", version))).collect();
+        let mut run = start(vec![listed(5, &[])], vec![watching(&frames)], limits, 1).await;
+        assert_eq!(run.requests(2).await, ["list", "watch 5"]);
+        tokio::time::sleep(MS(900)).await;
+        assert_eq!(run.next().await, "listed@5");
+        for version in 6..12 {
+            assert_eq!(run.next().await, format!("applied a@{version}"));
+        }
+        assert_eq!(run.api.seen().await.len(), 2, "nothing was asked again");
+    });
+}
+
+#[test]
+fn it_stops_when_told_and_when_nobody_listens() {
+    block_on(async {
+        // In the middle of a list, of a watch, and of a back-off.
+        for (lists, watches) in [
+            (vec![Answer::Mute], vec![]),
+            (vec![listed(5, &[])], vec![]),
+            (vec![Answer::status(429).with("retry-after", "60")], vec![]),
+        ] {
+            let run = start(lists, watches, patient(), 64).await;
+            run.requests(1).await;
+            tokio::time::sleep(MS(50)).await;
+            drop(run.stop);
+            tokio::time::timeout(DEADLINE, run.task).await.expect("it ends").unwrap();
+        }
+        let mut run = start(vec![listed(5, &[])], vec![watching(&[bookmark(6)])], patient(), 1).await;
+        run.events.close();
+        tokio::time::timeout(DEADLINE, run.task).await.expect("it ends").unwrap();
+    });
+}
+
+#[test]
+fn a_watch_is_connected_for_as_long_as_it_is_open() {
+    block_on(async {
+        let connected = |run: &Run| {
+            let families = run.registry.gather();
+            let family = families.iter().find(|it| it.name() == "tidegate_watch_connected").unwrap();
+            family.get_metric()[0].get_gauge().get_value()
+        };
+        let limits = Limits { headers: MS(200), ..patient() };
+        let steps = vec![Step::Send(bookmark(6)), Step::Pause(MS(300)), Step::Cut];
+        let mut run = start(vec![listed(5, &[])], vec![Answer::steps(steps), Answer::Mute], limits, 64).await;
+        assert_eq!(run.next().await, "listed@5");
+        assert_eq!(run.next().await, "bookmark@6");
+        assert_eq!(connected(&run), 1.0);
+        assert!(run.next().await.starts_with("failing"));
+        assert_eq!(connected(&run), 0.0);
+    });
+}

@@ -1,0 +1,284 @@
+//! The names of ExternalName Services, against a name server of the test's own on loopback.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use hickory_resolver::proto::op::{Message, OpCode, ResponseCode};
+use hickory_resolver::proto::rr::rdata::{A, AAAA, CNAME};
+use hickory_resolver::proto::rr::{Name, RData, Record, RecordType};
+use tidegate_control::{Event, ResolveLimits, Resolver, Upstream};
+use tokio::net::UdpSocket;
+use tokio::sync::{Mutex, mpsc, watch};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+const DEADLINE: Duration = Duration::from_secs(20);
+const MS: fn(u64) -> Duration = Duration::from_millis;
+
+/// What the name server says about a name.
+#[derive(Clone)]
+enum Says {
+    /// These addresses, of which each question gets those of its family, for this many seconds.
+    Addresses(Vec<IpAddr>, u32),
+    /// An alias of a name that has these addresses.
+    Alias(Vec<IpAddr>, u32),
+    /// A response code: NXDOMAIN, SERVFAIL and the like.
+    Code(ResponseCode),
+    /// Nothing.
+    Mute,
+}
+
+#[derive(Default)]
+struct Zone {
+    names: BTreeMap<String, Says>,
+    asked: BTreeMap<String, usize>,
+}
+
+struct Run {
+    zone: Arc<Mutex<Zone>>,
+    wanted: watch::Sender<Arc<BTreeSet<Arc<str>>>>,
+    events: mpsc::Receiver<Event>,
+    task: tokio::task::JoinHandle<()>,
+    stop: CancellationToken,
+    _server: JoinSet<()>,
+}
+
+fn quick() -> ResolveLimits {
+    ResolveLimits { ttl: MS(10)..=MS(50), retry: MS(10)..=MS(50), ..ResolveLimits::default() }
+}
+
+async fn start(names: &[(&str, Says)], limits: ResolveLimits) -> Run {
+    let names = names.iter().map(|(name, says)| ((*name).to_owned(), says.clone())).collect();
+    let zone = Arc::new(Mutex::new(Zone { names, asked: BTreeMap::new() }));
+    let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let upstream = Upstream::Servers(vec![socket.local_addr().unwrap()]);
+    let mut server = JoinSet::new();
+    server.spawn(serve(socket, Arc::clone(&zone)));
+    let (wanted, names) = watch::channel(Arc::default());
+    let (sender, events) = mpsc::channel(64);
+    let stop = CancellationToken::new();
+    let task = tokio::spawn(Resolver::new(upstream, limits, names, sender, 7).run(stop.clone()));
+    Run { zone, wanted, events, task, stop, _server: server }
+}
+
+async fn serve(socket: UdpSocket, zone: Arc<Mutex<Zone>>) {
+    let mut buffer = vec![0; 4096];
+    loop {
+        let (length, from): (usize, SocketAddr) = socket.recv_from(&mut buffer).await.unwrap();
+        let query = Message::from_vec(&buffer[..length]).unwrap();
+        let question = query.queries.first().unwrap().clone();
+        let name = question.name().to_ascii().trim_end_matches('.').to_owned();
+        let mut zone = zone.lock().await;
+        *zone.asked.entry(name.clone()).or_default() += 1;
+        let mut answer = Message::response(query.metadata.id, OpCode::Query);
+        answer.add_query(question.clone());
+        let add = |answer: &mut Message, name: &Name, addresses: &[IpAddr], ttl: u32| {
+            for address in addresses {
+                let (kind, data) = match address {
+                    IpAddr::V4(v4) => (RecordType::A, RData::A(A(*v4))),
+                    IpAddr::V6(v6) => (RecordType::AAAA, RData::AAAA(AAAA(*v6))),
+                };
+                if kind == question.query_type() {
+                    answer.add_answer(Record::from_rdata(name.clone(), ttl, data));
+                }
+            }
+        };
+        match zone.names.get(&name).cloned().unwrap_or(Says::Code(ResponseCode::NXDomain)) {
+            Says::Mute => continue,
+            Says::Code(code) => answer.metadata.response_code = code,
+            Says::Addresses(addresses, ttl) => add(&mut answer, question.name(), &addresses, ttl),
+            Says::Alias(addresses, ttl) => {
+                let target = Name::from_ascii("target.example.").unwrap();
+                let alias = RData::CNAME(CNAME(target.clone()));
+                answer.add_answer(Record::from_rdata(question.name().clone(), ttl, alias));
+                add(&mut answer, &target, &addresses, ttl);
+            }
+        }
+        socket.send_to(&answer.to_vec().unwrap(), from).await.unwrap();
+    }
+}
+
+impl Run {
+    fn want(&self, names: &[&str]) {
+        self.wanted.send_replace(Arc::new(names.iter().map(|name| Arc::from(*name)).collect()));
+    }
+
+    async fn say(&self, name: &str, says: Says) {
+        self.zone.lock().await.names.insert(name.to_owned(), says);
+    }
+
+    async fn asked(&self, name: &str) -> usize {
+        self.zone.lock().await.asked.get(name).copied().unwrap_or_default()
+    }
+
+    async fn next(&mut self) -> String {
+        let event = tokio::time::timeout(DEADLINE, self.events.recv()).await.expect("an event in time");
+        let Some(Event::Resolved { name, addresses }) = event else { panic!("{event:?}") };
+        match addresses {
+            Ok(addresses) => {
+                let addresses: Vec<_> = addresses.iter().map(ToString::to_string).collect();
+                format!("{name}: {}", addresses.join(" "))
+            }
+            Err(why) => format!("{name}: {why}"),
+        }
+    }
+
+    /// Waits until a name has been asked for this many times more.
+    async fn asked_again(&self, name: &str, times: usize) {
+        let until = self.asked(name).await + times;
+        let waited = async {
+            while self.asked(name).await < until {
+                tokio::time::sleep(MS(5)).await;
+            }
+        };
+        tokio::time::timeout(DEADLINE, waited).await.expect("it asks again");
+    }
+}
+
+fn addresses(texts: &[&str]) -> Vec<IpAddr> {
+    texts.iter().map(|text| text.parse().unwrap()).collect()
+}
+
+/// What one name resolves to at first.
+#[track_caller]
+fn check(says: Says, expected: &str) {
+    let told = block_on(async {
+        let limits = ResolveLimits { lookup: MS(300), ..quick() };
+        let mut run = start(&[("web.example", says)], limits).await;
+        run.want(&["web.example"]);
+        run.next().await
+    });
+    assert_eq!(told, format!("web.example: {expected}"));
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
+
+#[test]
+fn addresses_of_both_families_are_sorted_once_each() {
+    let all = addresses(&["10.0.0.2", "2001:db8::1", "10.0.0.1", "10.0.0.2"]);
+    check(Says::Addresses(all, 60), "10.0.0.1 10.0.0.2 2001:db8::1");
+    check(Says::Addresses(addresses(&["10.0.0.1"]), 0), "10.0.0.1");
+    check(Says::Addresses(addresses(&["2001:db8::1"]), 60), "2001:db8::1");
+    check(Says::Alias(addresses(&["10.0.0.1", "2001:db8::1"]), 60), "10.0.0.1 2001:db8::1");
+}
+
+#[test]
+fn no_such_name_differs_from_no_answer() {
+    check(Says::Code(ResponseCode::NXDomain), "the name has no addresses in DNS");
+    check(Says::Addresses(vec![], 60), "the name has no addresses in DNS");
+    check(Says::Code(ResponseCode::ServFail), "DNS does not answer");
+    check(Says::Code(ResponseCode::Refused), "DNS does not answer");
+    check(Says::Mute, "DNS does not answer");
+}
+
+#[test]
+fn a_change_is_told_and_the_same_answer_is_not() {
+    block_on(async {
+        let says = |address| Says::Addresses(addresses(&[address]), 0);
+        let mut run = start(&[("web.example", says("10.0.0.1"))], quick()).await;
+        run.want(&["web.example"]);
+        assert_eq!(run.next().await, "web.example: 10.0.0.1");
+        run.asked_again("web.example", 6).await;
+        assert!(run.events.try_recv().is_err(), "the same answer is no event");
+        run.say("web.example", says("10.0.0.2")).await;
+        assert_eq!(run.next().await, "web.example: 10.0.0.2");
+        // A resolver that is away is no news, a name that is gone is.
+        run.say("web.example", Says::Code(ResponseCode::ServFail)).await;
+        run.asked_again("web.example", 6).await;
+        assert!(run.events.try_recv().is_err(), "a failed look-up is no deletion");
+        run.say("web.example", Says::Code(ResponseCode::NXDomain)).await;
+        assert_eq!(run.next().await, "web.example: the name has no addresses in DNS");
+        run.say("web.example", says("10.0.0.3")).await;
+        assert_eq!(run.next().await, "web.example: 10.0.0.3");
+    });
+}
+
+#[test]
+fn only_wanted_names_are_asked_for() {
+    block_on(async {
+        let says = |address| Says::Addresses(addresses(&[address]), 0);
+        let mut run = start(&[("a.example", says("10.0.0.1")), ("b.example", says("10.0.0.2"))], quick()).await;
+        run.want(&["a.example"]);
+        assert_eq!(run.next().await, "a.example: 10.0.0.1");
+        run.want(&["b.example"]);
+        assert_eq!(run.next().await, "b.example: 10.0.0.2");
+        // Whatever was under way for the name that is no longer wanted has been asked by now.
+        run.asked_again("b.example", 4).await;
+        let asked = run.asked("a.example").await;
+        run.asked_again("b.example", 10).await;
+        assert_eq!(run.asked("a.example").await, asked);
+        // Wanted again, it is told again although nothing changed.
+        run.want(&["a.example", "b.example"]);
+        assert_eq!(run.next().await, "a.example: 10.0.0.1");
+    });
+}
+
+#[test]
+fn no_more_names_are_looked_up_at_once_than_allowed() {
+    block_on(async {
+        let names: Vec<String> = (0..20).map(|n| format!("n{n}.example")).collect();
+        let zone: Vec<_> = names.iter().map(|name| (name.as_str(), Says::Mute)).collect();
+        let mut run = start(&zone, ResolveLimits { lookups_max: 3, lookup: MS(400), ..quick() }).await;
+        run.want(&names.iter().map(String::as_str).collect::<Vec<_>>());
+        run.asked_again("n0.example", 1).await;
+        tokio::time::sleep(MS(100)).await;
+        assert_eq!(run.zone.lock().await.asked.len(), 3);
+        // Those that got no answer make room for the others.
+        let told: BTreeSet<_> = [run.next().await, run.next().await, run.next().await, run.next().await].into();
+        assert!(told.len() > 3, "{told:?}");
+    });
+}
+
+#[test]
+fn a_mute_server_holds_up_no_more_than_its_own_names() {
+    block_on(async {
+        let limits = ResolveLimits { lookups_max: 2, ..ResolveLimits::default() };
+        let good = Says::Addresses(addresses(&["10.0.0.1"]), 60);
+        let mut run = start(&[("mute.example", Says::Mute), ("web.example", good)], limits).await;
+        run.want(&["mute.example", "web.example"]);
+        assert_eq!(run.next().await, "web.example: 10.0.0.1");
+    });
+}
+
+#[test]
+fn what_is_no_dns_name_has_no_addresses() {
+    block_on(async {
+        let mut run = start(&[], quick()).await;
+        let long = "a".repeat(64) + ".example";
+        run.want(&[&long]);
+        assert_eq!(run.next().await, format!("{long}: the name has no addresses in DNS"));
+    });
+}
+
+#[test]
+fn without_servers_every_look_up_fails() {
+    block_on(async {
+        let (wanted, names) = watch::channel(Arc::new(BTreeSet::from([Arc::from("web.example")])));
+        let (sender, mut events) = mpsc::channel(4);
+        let resolver = Resolver::new(Upstream::Servers(vec![]), quick(), names, sender, 7);
+        let task = tokio::spawn(resolver.run(CancellationToken::new()));
+        let event = tokio::time::timeout(DEADLINE, events.recv()).await.expect("an event in time");
+        assert!(matches!(&event, Some(Event::Resolved { addresses: Err(why), .. }) if why == "DNS does not answer"));
+        drop(wanted);
+        tokio::time::timeout(DEADLINE, task).await.expect("it ends when nobody wants anything").unwrap();
+    });
+}
+
+#[test]
+fn it_stops_when_told_and_when_nobody_listens() {
+    block_on(async {
+        let run = start(&[("mute.example", Says::Mute)], quick()).await;
+        run.want(&["mute.example"]);
+        run.asked_again("mute.example", 1).await;
+        run.stop.cancel();
+        tokio::time::timeout(DEADLINE, run.task).await.expect("it ends").unwrap();
+        let mut run = start(&[("web.example", Says::Addresses(addresses(&["10.0.0.1"]), 0))], quick()).await;
+        run.events.close();
+        run.want(&["web.example"]);
+        tokio::time::timeout(DEADLINE, run.task).await.expect("it ends").unwrap();
+    });
+}
