@@ -152,9 +152,9 @@ mod tests {
         let tls = Guard::RequireTls { status: 308 };
         let head = Sample::get("a.test", "/x?y=1");
         check(guarded(&[]), &client("198.51.100.1", false), &head, Ok(()));
-        check(guarded(&[sources.clone()]), &client("192.0.2.9", false), &head, Ok(()));
-        check(guarded(&[sources.clone()]), &client("198.51.100.1", true), &head, Err((403, "")));
-        check(guarded(&[tls.clone()]), &client("192.0.2.9", true), &head, Ok(()));
+        check(guarded(std::slice::from_ref(&sources)), &client("192.0.2.9", false), &head, Ok(()));
+        check(guarded(std::slice::from_ref(&sources)), &client("198.51.100.1", true), &head, Err((403, "")));
+        check(guarded(std::slice::from_ref(&tls)), &client("192.0.2.9", true), &head, Ok(()));
         let https = Err((308, "https://a.test/x?y=1"));
         check(guarded(&[tls.clone(), sources.clone()]), &client("198.51.100.1", false), &head, https);
         check(guarded(&[sources, tls]), &client("198.51.100.1", false), &head, Err((403, "")));

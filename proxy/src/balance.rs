@@ -102,7 +102,7 @@ fn drawn<'e>(endpoints: &'e [Endpoint], accept: &impl Fn(&Endpoint) -> bool, dra
 }
 
 /// The first acceptable one from a place on, round the end.
-fn walk<'e>(endpoints: &'e [Endpoint], start: usize, accept: impl Fn(&Endpoint) -> bool) -> Option<&'e Endpoint> {
+fn walk(endpoints: &[Endpoint], start: usize, accept: impl Fn(&Endpoint) -> bool) -> Option<&Endpoint> {
     let (before, after) = endpoints.split_at_checked(start)?;
     after.iter().chain(before).find(|endpoint| accept(endpoint))
 }

@@ -13,7 +13,7 @@ use crate::access_log::{Entry, milliseconds};
 use crate::admit::{Admission, Admitted, admit};
 use crate::answer::{Answer, Reason};
 use crate::attempt::Attempts;
-use crate::balance::Draw;
+use crate::balance::{self, Draw};
 use crate::connection::ConnectionFacts;
 use crate::forwarded::{Client, client};
 use crate::head::Edit;
@@ -107,7 +107,7 @@ impl Exchange {
     ) -> Result<(), Answer> {
         self.facts = facts;
         self.request_id = rewrite::request_id(head, self.shared.options.keep_request_id, chance);
-        let decided = self.admitted(head, line);
+        let decided = self.admitted(head, line).and_then(|()| self.aimed(&mut Draw::new(chance as u64)));
         self.answer = decided.as_ref().err().cloned();
         decided
     }
@@ -139,22 +139,30 @@ impl Exchange {
         Ok(())
     }
 
-    /// Chooses where the request goes now: the target once, an endpoint for each try.
+    /// Chooses the target, and asks whether anything is there: said now, a 503 costs the client no connection.
+    fn aimed(&mut self, draw: &mut Draw) -> Result<(), Answer> {
+        let targets = self.admitted.as_ref().map_or(&[][..], Admitted::targets);
+        let target = balance::target(targets, draw).ok_or(Reason::NoEndpoints)?;
+        let backend = self.snapshot.backend(&target.backend).ok_or(Reason::NoEndpoints)?;
+        if !self.attempts.leaves(backend, self.local()) {
+            return Err(Reason::NoEndpoints.into());
+        }
+        self.target = Some(Arc::clone(target));
+        Ok(())
+    }
+
+    /// Chooses the endpoint to try now.
     ///
     /// # Errors
-    /// Why there is no such place.
+    /// Why there is none.
     pub(crate) fn next_peer(&mut self, now: Instant, draw: u64) -> Result<HttpPeer, Reason> {
-        let (Some(admitted), Some(asked), Some(facts)) = (&self.admitted, &self.asked, &self.facts) else {
+        let (Some(admitted), Some(asked), Some(facts), Some(target)) =
+            (&self.admitted, &self.asked, &self.facts, &self.target)
+        else {
             return Err(Reason::Internal);
         };
         let mut draw = Draw::new(draw);
         let effective = admitted.effective();
-        let target = match &self.target {
-            Some(target) => target,
-            None => self
-                .target
-                .insert(Arc::clone(crate::balance::target(admitted.targets(), &mut draw).ok_or(Reason::NoEndpoints)?)),
-        };
         let remaining = effective.request_timeout.map(|limit| limit.saturating_sub(now - self.began));
         if remaining.is_some_and(|remaining| remaining.is_zero()) {
             return Err(Reason::UpstreamTimeout);

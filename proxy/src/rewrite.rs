@@ -176,3 +176,110 @@ fn carry_over<H: Head + ?Sized>(head: &H, onward: &Onward<'_>, headers: &mut Vec
         Some(_) | None => {}
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tidegate_config::model::{HeaderEdits, normalize};
+
+    use super::*;
+    use crate::sample::Sample;
+    use crate::sample_model::{path, route};
+
+    #[track_caller]
+    fn check_id(sent: Option<&str>, keep: bool, want: &str) {
+        let head = Sample::get("a.test", "/");
+        let head = sent.into_iter().fold(head, |head, id| head.with("x-request-id", id));
+        assert_eq!(request_id(&head, keep, 0xabc), want, "{sent:?}");
+    }
+
+    #[test]
+    fn ids_are_kept_where_they_are_sane() {
+        let made = "00000000000000000000000000000abc";
+        check_id(None, true, made);
+        check_id(Some("x-1"), true, "x-1");
+        check_id(Some("x-1"), false, made);
+        check_id(Some(&"x".repeat(128)), true, &"x".repeat(128));
+        for bad in ["", "a b", "\"\t\"", "b\u{fc}", &"x".repeat(129)] {
+            check_id(Some(bad), true, made);
+        }
+    }
+
+    #[track_caller]
+    fn check_upgrade(lines: &[(&str, &str)], protocol: Protocol, want: Option<&str>) {
+        let head = lines.iter().fold(Sample::get("a.test", "/"), |head, (name, value)| head.with(name, value));
+        let got = upgrade(&head, protocol, &["websocket".to_owned()]);
+        assert_eq!(got.as_ref().map(|token| token.to_str().unwrap()), want, "{lines:?}");
+    }
+
+    #[test]
+    fn upgrades_are_asked_for_in_full_and_listed() {
+        let asked = [("connection", "keep-alive, Upgrade"), ("upgrade", "WebSocket")];
+        check_upgrade(&asked, Protocol::Http11, Some("WebSocket"));
+        check_upgrade(&asked, Protocol::Http10, None);
+        check_upgrade(&asked, Protocol::Http2, None);
+        check_upgrade(&asked[1..], Protocol::Http11, None);
+        check_upgrade(&[asked[0], ("upgrade", "h2c")], Protocol::Http11, None);
+        check_upgrade(&[asked[0], ("upgrade", "websocket, h2c")], Protocol::Http11, None);
+        check_upgrade(&[asked[0], asked[1], ("content-length", "0")], Protocol::Http11, Some("WebSocket"));
+        check_upgrade(&[asked[0], asked[1], ("content-length", "1")], Protocol::Http11, None);
+        check_upgrade(&[asked[0], asked[1], ("transfer-encoding", "chunked")], Protocol::Http11, None);
+    }
+
+    /// What is sent to an endpoint that speaks a protocol, header by header.
+    fn sent(head: &Sample, route: &Route, protocol: AppProtocol, trusted: bool) -> RequestEdits {
+        let peer = [10, 0, 0, 1].into();
+        let client = Client { address: [192, 0, 2, 1].into(), peer, trusted, secure: true };
+        let onward = Onward {
+            route,
+            protocol,
+            path: &normalize(head.path()).unwrap(),
+            client: &client,
+            port: 443,
+            request_id: &HeaderValue::from_static("id"),
+            upgrade: None,
+            absolute: false,
+        };
+        request(head, &onward)
+    }
+
+    #[track_caller]
+    fn check_set(edits: &RequestEdits, name: &str, want: Option<&str>) {
+        let values = edits.headers.iter().filter_map(|edit| match edit {
+            Edit::Set(own, value) => (own == name).then(|| value.to_str().unwrap()),
+            Edit::Add(..) | Edit::Remove(_) => None,
+        });
+        assert_eq!(values.last(), want, "{name}");
+    }
+
+    #[test]
+    fn the_chain_grows_only_behind_trusted_peers() {
+        let head = Sample::get("a.test", "/").with("x-forwarded-for", "192.0.2.1").with("x-forwarded-for", "10.0.0.2");
+        let route = route("r", path("/"));
+        let trusted = sent(&head, &route, AppProtocol::Http, true);
+        check_set(&trusted, "x-forwarded-for", Some("192.0.2.1, 10.0.0.2, 10.0.0.1"));
+        check_set(&trusted, "x-forwarded-proto", Some("https"));
+        check_set(&trusted, "x-forwarded-port", Some("443"));
+        check_set(&trusted, "x-real-ip", Some("192.0.2.1"));
+        check_set(&sent(&head, &route, AppProtocol::Http, false), "x-forwarded-for", Some("10.0.0.1"));
+    }
+
+    #[test]
+    fn trailers_are_asked_for_again_only_over_http2() {
+        let head = Sample::get("a.test", "/").with("te", "gzip, Trailers");
+        let route = route("r", path("/"));
+        check_set(&sent(&head, &route, AppProtocol::H2c, false), "te", Some("trailers"));
+        check_set(&sent(&head, &route, AppProtocol::Http, false), "te", None);
+        check_set(&sent(&Sample::get("a.test", "/"), &route, AppProtocol::H2c, false), "te", None);
+    }
+
+    #[test]
+    fn a_routes_own_edits_come_after_ours() {
+        let set = (X_REAL_IP.clone(), HeaderValue::from_static("hidden"));
+        let own = HeaderEdits { set: [set].into(), ..HeaderEdits::default() };
+        let filters = [Filter::RequestHeaders(own), Filter::Path(PathRewrite::Full("/new".into()))].into();
+        let route = Route { filters, ..route("r", path("/")) };
+        let edits = sent(&Sample::get("a.test", "/old?q"), &route, AppProtocol::Http, false);
+        check_set(&edits, "x-real-ip", Some("hidden"));
+        assert_eq!(edits.target.as_deref(), Some("/new?q"));
+    }
+}

@@ -1,0 +1,19 @@
+//! Requests from end to end: real clients, the data plane, and upstreams that do as a test tells them.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
+#![allow(unreachable_pub, missing_docs, missing_debug_implementations, reason = "nothing outside uses a test bed")]
+
+mod request {
+    pub mod bed;
+    pub mod upstream;
+
+    mod answers;
+    mod bodies;
+    mod forwarding;
+    mod http2;
+    mod hygiene;
+    mod outcomes;
+    mod retries;
+    mod secure_upstreams;
+    mod upgrades;
+}

@@ -1,0 +1,91 @@
+//! Answers of the edge's own.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_config::model::{Guard, Settings};
+use tokio::io::AsyncWriteExt;
+
+use super::bed::{Answer, Bed, Model, answer_without_body, nobody};
+use super::upstream::{Reply, Upstream};
+
+#[track_caller]
+fn check(answer: &Answer, status: u16, reason: &str) {
+    assert_eq!(answer.status, status, "{}{}", answer.head, answer.body);
+    let lines: Vec<_> = answer.body.lines().collect();
+    assert!(lines[0].starts_with(&status.to_string()), "{lines:?}");
+    assert_eq!(lines[1], format!("reason: {reason}"));
+    assert_eq!(lines[2], format!("request: {}", answer.header("x-request-id").unwrap()));
+    assert_eq!(answer.header("content-type"), Some("text/plain; charset=utf-8"));
+    assert!(answer.header("server").is_none() && answer.header("date").is_some());
+}
+
+#[tokio::test]
+async fn nothing_there() {
+    let bed = Bed::start(Model::to(&[])).await;
+    check(&bed.get("a.test", "/", "").await, 503, "no-endpoints");
+    check(&bed.get("b.test", "/", "").await, 404, "no-route");
+    bed.until_metric(r#"tidegate_answers_total{reason="no-endpoints"} 1"#).await;
+}
+
+#[tokio::test]
+async fn upstreams_that_fail() {
+    let bed = Bed::start(Model::to(&[nobody().await])).await;
+    check(&bed.get("a.test", "/", "").await, 502, "connect-failed");
+
+    for reply in ["", "nonsense\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-"] {
+        let upstream = Upstream::start(move |_| Reply::SendAndClose(reply.to_owned())).await;
+        let bed = Bed::start(Model::to(&[upstream.address])).await;
+        check(&bed.get("a.test", "/", "").await, 502, "upstream-broken");
+    }
+}
+
+#[tokio::test]
+async fn upstreams_that_say_nothing() {
+    let upstream = Upstream::start(|_| Reply::Silence).await;
+    let quick = |settings: Settings| Model::edited(&[upstream.address], |route| route.settings = Arc::new(settings));
+    let moment = Some(Duration::from_millis(200));
+    let bed = Bed::start(quick(Settings { read_timeout: moment, ..Settings::default() })).await;
+    check(&bed.get("a.test", "/", "").await, 504, "upstream-timeout");
+    let bed = Bed::start(quick(Settings { request_timeout: moment, ..Settings::default() })).await;
+    check(&bed.get("a.test", "/", "").await, 504, "upstream-timeout");
+}
+
+#[tokio::test]
+async fn a_response_that_breaks_off_is_no_success() {
+    let broken = "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf";
+    let upstream = Upstream::start(move |_| Reply::SendAndClose(broken.to_owned())).await;
+    let bed = Bed::start(Model::to(&[upstream.address])).await;
+    let answer = bed.get("a.test", "/", "").await;
+    assert_eq!((answer.status, answer.body.as_str()), (200, "half"));
+    bed.until_metric(r#"tidegate_answers_total{reason="upstream-broken"} 1"#).await;
+}
+
+#[tokio::test]
+async fn a_head_request_gets_no_body_and_the_connection_goes_on() {
+    let bed = Bed::start(Model::to(&[])).await;
+    let mut stream = bed.connect().await;
+    for method in ["HEAD", "GET", "HEAD"] {
+        let request = format!("{method} / HTTP/1.1\r\nHost: a.test\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let head = method == "HEAD";
+        let answer = if head { answer_without_body(&mut stream).await } else { super::bed::answer(&mut stream).await };
+        assert_eq!((answer.status, answer.body.is_empty()), (503, head));
+        assert!(answer.header("content-length").unwrap().parse::<usize>().unwrap() > 20);
+    }
+}
+
+#[tokio::test]
+async fn guards_answer_before_anything_is_sent() {
+    let mut upstream = Upstream::echo().await;
+    let guarded = |guard: Guard| Model::edited(&[upstream.address], |route| route.guards = [guard].into());
+    let bed = Bed::start(guarded(Guard::RequireTls { status: 308 })).await;
+    let answer = bed.get("a.test:8080", "/x?y", "").await;
+    assert_eq!((answer.status, answer.header("location")), (308, Some("https://a.test/x?y")));
+    check(&answer, 308, "redirect");
+    let bed = Bed::start(guarded(Guard::AllowSources(["192.0.2.0/24".parse().unwrap()].into()))).await;
+    check(&bed.get("a.test", "/", "X-Forwarded-For: 192.0.2.1\r\n").await, 403, "denied");
+    let bed = Bed::start(guarded(Guard::AllowSources(["192.0.2.0/24".parse().unwrap()].into())).trusting()).await;
+    assert!(upstream.is_quiet());
+    assert_eq!(bed.get("a.test", "/", "X-Forwarded-For: 192.0.2.1\r\n").await.status, 200);
+}

@@ -1,0 +1,114 @@
+//! Bodies: they stream both ways, they are limited, and clients that stop sending are told.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_config::model::Settings;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::time::timeout;
+
+use super::bed::{Bed, Model, PATIENCE, answer};
+use super::upstream::Upstream;
+
+fn limited(upstream: &Upstream, bytes: u64) -> Model {
+    let settings = Settings { body_bytes_max: Some(bytes), ..Settings::default() };
+    Model::edited(&[upstream.address], |route| route.settings = Arc::new(settings))
+}
+
+#[tokio::test]
+async fn a_body_within_the_limit_passes_whole() {
+    let mut upstream = Upstream::echo().await;
+    let bed = Bed::start(limited(&upstream, 10)).await;
+    let sent = bed.ask("POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 10\r\n\r\n0123456789").await;
+    assert_eq!((sent.status, upstream.seen().await.body.as_str()), (200, "0123456789"));
+    let chunked =
+        "POST / HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n01234\r\n5\r\n56789\r\n0\r\n\r\n";
+    assert_eq!(bed.ask(chunked).await.status, 200);
+    assert!(upstream.seen().await.body.contains("01234"));
+}
+
+#[tokio::test]
+async fn a_body_beyond_the_limit_is_refused() {
+    let mut upstream = Upstream::echo().await;
+    let bed = Bed::start(limited(&upstream, 10)).await;
+    let announced = bed.ask("POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 11\r\n\r\n01234567890").await;
+    assert_eq!((announced.status, announced.header("connection")), (413, Some("close")));
+    assert!(upstream.is_quiet());
+    // Unannounced, it is noticed as it comes; the client goes on sending and reads the answer afterwards.
+    let mut stream = bed.connect().await;
+    stream.write_all(b"POST / HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\n\r\n").await.unwrap();
+    for _ in 0..64 {
+        stream.write_all(format!("400\r\n{}\r\n", "x".repeat(1024)).as_bytes()).await.unwrap();
+    }
+    stream.write_all(b"0\r\n\r\n").await.unwrap();
+    let answer = answer(&mut stream).await;
+    assert_eq!((answer.status, answer.body.contains("body-too-large")), (413, true));
+}
+
+#[tokio::test]
+async fn a_client_that_stops_sending_is_told() {
+    let upstream = Upstream::echo().await;
+    let bed = Bed::with(Model::to(&[upstream.address]), |options| {
+        options.client.body_read_stall = Duration::from_millis(300);
+    })
+    .await;
+    let mut stream = bed.connect().await;
+    stream.write_all(b"POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 10\r\n\r\n0123").await.unwrap();
+    let answer = answer(&mut stream).await;
+    assert_eq!((answer.status, answer.body.contains("body-stalled")), (408, true));
+}
+
+/// Reads until a text has come.
+async fn read_to(stream: &mut tokio::net::TcpStream, seen: &mut String, text: &str) {
+    let arrived = timeout(PATIENCE, async {
+        while !seen.contains(text) {
+            let mut piece = [0; 1024];
+            let read = stream.read(&mut piece).await.unwrap();
+            assert!(read > 0, "closed after {seen}");
+            seen.push_str(&String::from_utf8_lossy(&piece[..read]));
+        }
+    });
+    arrived.await.unwrap_or_else(|_| panic!("{text} did not come: {seen}"));
+}
+
+#[tokio::test]
+async fn pieces_pass_both_ways_as_they_come() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let bed = Bed::start(Model::to(&[listener.local_addr().unwrap()])).await;
+    let mut client = bed.connect().await;
+    client
+        .write_all(b"POST / HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n")
+        .await
+        .unwrap();
+    let (mut upstream, _) = timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
+    let (mut up, mut down) = (String::new(), String::new());
+    // Each side waits for the other's piece before it sends its next: anything that held a piece back would stop here.
+    read_to(&mut upstream, &mut up, "one").await;
+    upstream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n").await.unwrap();
+    read_to(&mut client, &mut down, "first").await;
+    client.write_all(b"3\r\ntwo\r\n").await.unwrap();
+    read_to(&mut upstream, &mut up, "two").await;
+    upstream.write_all(b"6\r\nsecond\r\n").await.unwrap();
+    read_to(&mut client, &mut down, "second").await;
+    client.write_all(b"0\r\n\r\n").await.unwrap();
+    read_to(&mut upstream, &mut up, "\r\n0\r\n\r\n").await;
+    upstream.write_all(b"0\r\n\r\n").await.unwrap();
+    read_to(&mut client, &mut down, "\r\n0\r\n\r\n").await;
+}
+
+#[tokio::test]
+async fn early_hints_pass() {
+    let upstream = Upstream::start(|_| {
+        super::upstream::Reply::Send(
+            "HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\n\r\nHTTP/1.1 204 No Content\r\nX-End: 1\r\n\r\n".to_owned(),
+        )
+    })
+    .await;
+    let bed = Bed::start(Model::to(&[upstream.address])).await;
+    let mut client = bed.connect().await;
+    client.write_all(b"GET / HTTP/1.1\r\nHost: a.test\r\n\r\n").await.unwrap();
+    let mut down = String::new();
+    read_to(&mut client, &mut down, "X-End: 1").await;
+    assert!(down.starts_with("HTTP/1.1 103"), "{down}");
+}

@@ -1,0 +1,156 @@
+//! What an endpoint is sent, and what the client is sent back.
+
+use std::sync::Arc;
+
+use http::{HeaderName, HeaderValue};
+use tidegate_config::model::{Filter, HeaderEdits, PathMatch, PathRewrite};
+
+use super::bed::{Bed, Model};
+use super::upstream::{Reply, Upstream};
+
+#[tokio::test]
+async fn an_endpoint_learns_who_asked_for_what() {
+    let mut upstream = Upstream::echo().await;
+    let bed = Bed::start(Model::to(&[upstream.address])).await;
+    let answer = bed.get("a.test:8080", "/x?y=1", "X-Own: kept\r\n").await;
+    assert_eq!((answer.status, answer.body.as_str()), (200, "GET /x?y=1 HTTP/1.1"));
+    let seen = upstream.seen().await;
+    for (name, want) in [
+        ("host", "a.test:8080"),
+        ("x-forwarded-for", "127.0.0.1"),
+        ("x-forwarded-proto", "http"),
+        ("x-forwarded-host", "a.test:8080"),
+        ("x-forwarded-port", &bed.address.port().to_string()),
+        ("x-real-ip", "127.0.0.1"),
+        ("x-own", "kept"),
+        ("connection", ""),
+    ] {
+        assert_eq!(seen.header(name), want, "{name}");
+    }
+    let id = seen.header("x-request-id");
+    assert!(id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit()), "{id}");
+    assert!(answer.header("server").is_none());
+}
+
+const CLAIMS: &str = "X-Forwarded-For: 198.51.100.1\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Host: b.test\r\n\
+    X-Forwarded-Port: 443\r\nX-Real-IP: 198.51.100.9\r\nForwarded: for=198.51.100.1\r\nX_Forwarded_For: 198.51.100.1\r\n";
+
+#[track_caller]
+fn check(seen: &super::upstream::Seen, name: &str, want: &str) {
+    assert_eq!(seen.header(name), want, "{name}");
+}
+
+#[tokio::test]
+async fn claims_of_strangers_are_not_passed_on() {
+    let mut upstream = Upstream::echo().await;
+    let bed = Bed::start(Model::to(&[upstream.address])).await;
+    bed.get("a.test", "/", CLAIMS).await;
+    let seen = upstream.seen().await;
+    check(&seen, "x-forwarded-for", "127.0.0.1");
+    check(&seen, "x-forwarded-proto", "http");
+    check(&seen, "x-forwarded-host", "a.test");
+    check(&seen, "x-real-ip", "127.0.0.1");
+    check(&seen, "forwarded", "");
+    check(&seen, "x_forwarded_for", "");
+}
+
+#[tokio::test]
+async fn claims_of_trusted_proxies_are() {
+    let mut upstream = Upstream::echo().await;
+    let bed = Bed::start(Model::to(&[upstream.address]).trusting()).await;
+    bed.get("a.test", "/", CLAIMS).await;
+    let seen = upstream.seen().await;
+    check(&seen, "x-forwarded-for", "198.51.100.1, 127.0.0.1");
+    check(&seen, "x-forwarded-proto", "https");
+    check(&seen, "x-forwarded-host", "b.test");
+    check(&seen, "x-forwarded-port", "443");
+    check(&seen, "x-real-ip", "198.51.100.1");
+    check(&seen, "x_forwarded_for", "");
+}
+
+#[tokio::test]
+async fn request_ids_are_kept_or_made() {
+    let mut upstream = Upstream::echo().await;
+    let bed = Bed::start(Model::to(&[upstream.address])).await;
+    bed.get("a.test", "/", "X-Request-Id: abc-123\r\n").await;
+    check(&upstream.seen().await, "x-request-id", "abc-123");
+    for bad in ["has space", "", &"x".repeat(129), "b\u{fc}cher"] {
+        bed.get("a.test", "/", &format!("X-Request-Id: {bad}\r\n")).await;
+        let id = upstream.seen().await.header("x-request-id");
+        assert!(id.len() == 32 && id != bad, "{id}");
+    }
+    let answer = bed.get("nobody.test", "/", "X-Request-Id: abc-123\r\n").await;
+    assert_eq!((answer.status, answer.header("x-request-id")), (404, Some("abc-123")));
+}
+
+#[tokio::test]
+async fn headers_of_one_connection_go_no_further() {
+    let reply = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: X-Hop, keep-alive\r\nKeep-Alive: timeout=5\r\n\
+        X-Hop: 1\r\nX-End: 1\r\nUpgrade: h2c\r\nServer: theirs\r\n\r\n";
+    let mut upstream = Upstream::start(move |_| Reply::Send(reply.to_owned())).await;
+    let bed = Bed::start(Model::to(&[upstream.address])).await;
+    let lines = "Connection: X-Hop, close\r\nX-Hop: 1\r\nTE: trailers\r\nProxy-Authorization: secret\r\nKeep-Alive: 5\r\n\
+        Upgrade: h2c\r\n";
+    let answer = bed.get("a.test", "/", lines).await;
+    let seen = upstream.seen().await;
+    for name in ["x-hop", "te", "proxy-authorization", "keep-alive", "upgrade", "connection"] {
+        check(&seen, name, "");
+    }
+    for name in ["x-hop", "keep-alive", "upgrade"] {
+        assert!(answer.header(name).is_none(), "{name}");
+    }
+    assert_eq!((answer.header("x-end"), answer.header("server")), (Some("1"), Some("theirs")));
+    assert_eq!(answer.header("connection"), Some("close"));
+}
+
+#[track_caller]
+fn check_line(seen: &super::upstream::Seen, want: &str) {
+    assert_eq!(seen.line, format!("GET {want} HTTP/1.1"));
+}
+
+#[tokio::test]
+async fn paths_pass_as_sent_unless_they_have_dot_segments() {
+    let mut upstream = Upstream::echo().await;
+    let bed = Bed::start(Model::to(&[upstream.address])).await;
+    for (sent, want) in [
+        ("/a%2Fb//c?d=%2e", "/a%2Fb//c?d=%2e"),
+        ("/a/../b", "/b"),
+        ("/a/%2e%2e/b%20c?q", "/b%20c?q"),
+        ("http://a.test/abs?x", "/abs?x"),
+        ("http://a.test", "/"),
+        ("http://a.test?x", "/?x"),
+    ] {
+        assert_eq!(bed.get("a.test", sent, "").await.status, 200, "{sent}");
+        check_line(&upstream.seen().await, want);
+    }
+}
+
+#[tokio::test]
+async fn a_route_edits_in_its_order() {
+    let mut upstream = Upstream::echo().await;
+    let edits = |set: &[(&'static str, &'static str)], remove: &[&'static str]| HeaderEdits {
+        remove: remove.iter().map(|name| HeaderName::from_static(name)).collect(),
+        set: set.iter().map(|(n, v)| (HeaderName::from_static(n), HeaderValue::from_static(v))).collect(),
+        add: [(HeaderName::from_static("x-more"), HeaderValue::from_static("2"))].into(),
+    };
+    let filters = Arc::new([
+        Filter::RequestHeaders(edits(&[("x-set", "1")], &["x-gone"])),
+        Filter::ResponseHeaders(edits(&[("x-set", "3")], &["content-type"])),
+        Filter::Path(PathRewrite::Prefix("/new".into())),
+        Filter::Host("b.test".into()),
+    ]);
+    let model = Model::edited(&[upstream.address], |route| {
+        route.path = PathMatch::prefix("/old").unwrap();
+        route.filters = filters;
+    });
+    let bed = Bed::start(model).await;
+    let answer = bed.get("a.test", "/old/x%2Fy?z", "X-Gone: 1\r\nX-More: 1\r\nX-Set: 0\r\n").await;
+    let seen = upstream.seen().await;
+    check_line(&seen, "/new/x%2Fy?z");
+    for (name, want) in
+        [("host", "b.test"), ("x-forwarded-host", "a.test"), ("x-set", "1"), ("x-more", "1|2"), ("x-gone", "")]
+    {
+        check(&seen, name, want);
+    }
+    assert_eq!((answer.header("x-set"), answer.header("x-more")), (Some("3"), Some("2")));
+}

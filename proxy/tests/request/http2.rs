@@ -1,0 +1,142 @@
+//! HTTP/2 on both sides: gRPC's way of using it, with trailers in the response.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Request, Response};
+use tidegate_config::model::{AppProtocol, Settings};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::time::timeout;
+
+use super::bed::{Bed, Model, PATIENCE, route};
+use super::upstream::Upstream;
+
+/// An HTTP/2 server in plain text that sends each piece of the body back as it comes, then trailers.
+async fn grpc_like() -> (std::net::SocketAddr, UnboundedReceiver<http::request::Parts>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (sender, seen) = unbounded_channel();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let sender = sender.clone();
+            tokio::spawn(async move {
+                let mut connection = h2::server::handshake(stream).await.unwrap();
+                while let Some(Ok((request, respond))) = connection.accept().await {
+                    let (parts, body) = request.into_parts();
+                    if parts.uri.path() != "/silent" {
+                        tokio::spawn(echo(body, respond));
+                    } else {
+                        // Kept, so that the stream stays open and silent.
+                        std::mem::forget((body, respond));
+                    }
+                    sender.send(parts).ok();
+                }
+            });
+        }
+    });
+    (address, seen)
+}
+
+async fn echo(mut body: h2::RecvStream, mut respond: h2::server::SendResponse<Bytes>) -> Option<()> {
+    let response = Response::builder().header("content-type", "application/grpc").body(()).unwrap();
+    let mut stream = respond.send_response(response, false).ok()?;
+    while let Some(Ok(piece)) = body.data().await {
+        body.flow_control().release_capacity(piece.len()).ok()?;
+        stream.send_data(piece, false).ok()?;
+    }
+    let mut trailers = HeaderMap::new();
+    trailers.insert("grpc-status", HeaderValue::from_static("0"));
+    stream.send_trailers(trailers).ok()
+}
+
+async fn client(bed: &Bed) -> h2::client::SendRequest<Bytes> {
+    let stream = TcpStream::connect(bed.address).await.unwrap();
+    let (send, connection) = h2::client::handshake(stream).await.unwrap();
+    tokio::spawn(connection);
+    send.ready().await.unwrap()
+}
+
+fn model(address: std::net::SocketAddr, settings: Settings) -> Model {
+    let mut route = route("grpc", AppProtocol::H2c);
+    route.settings = Arc::new(settings);
+    Model::default().route("a.test", route).backend("grpc", &[address])
+}
+
+fn post(path: &str) -> Request<()> {
+    let uri = format!("http://a.test{path}");
+    let request = Request::post(uri).header("te", "trailers").header("content-type", "application/grpc");
+    request.header("x-forwarded-for", "198.51.100.1").body(()).unwrap()
+}
+
+#[tokio::test]
+async fn a_stream_goes_both_ways_and_ends_with_trailers() {
+    let (upstream, mut seen) = grpc_like().await;
+    let bed = Bed::start(model(upstream, Settings::default())).await;
+    let mut send = client(&bed).await;
+    let (response, mut body) = send.send_request(post("/svc/a/../Call"), false).unwrap();
+    body.send_data(Bytes::from_static(b"one"), false).unwrap();
+    let response = timeout(PATIENCE, response).await.unwrap().unwrap();
+    let mut stream = response.into_body();
+    // The second piece is sent after the first has come back.
+    assert_eq!(timeout(PATIENCE, stream.data()).await.unwrap().unwrap().unwrap(), "one");
+    body.send_data(Bytes::from_static(b"two"), true).unwrap();
+    assert_eq!(timeout(PATIENCE, stream.data()).await.unwrap().unwrap().unwrap(), "two");
+    let trailers = timeout(PATIENCE, stream.trailers()).await.unwrap().unwrap().unwrap();
+    assert_eq!(trailers["grpc-status"], "0");
+
+    let seen = timeout(PATIENCE, seen.recv()).await.unwrap().unwrap();
+    assert_eq!((seen.uri.authority().unwrap().as_str(), seen.uri.path()), ("a.test", "/svc/Call"));
+    assert_eq!(
+        (&seen.headers["te"], &seen.headers["x-forwarded-for"]),
+        (&"trailers".parse().unwrap(), &"127.0.0.1".parse().unwrap())
+    );
+    assert_eq!(seen.headers["x-forwarded-host"], "a.test");
+}
+
+#[tokio::test]
+async fn http1_clients_reach_http2_endpoints() {
+    let (upstream, mut seen) = grpc_like().await;
+    let bed = Bed::start(model(upstream, Settings::default())).await;
+    let lines = "TE: trailers\r\nContent-Length: 3\r\n\r\nabc";
+    let answer = bed.ask(&format!("POST http://a.test/x?y HTTP/1.1\r\nHost: a.test\r\n{lines}")).await;
+    assert_eq!(answer.status, 200);
+    assert!(answer.body.contains("abc"));
+    let seen = timeout(PATIENCE, seen.recv()).await.unwrap().unwrap();
+    assert_eq!(
+        (seen.uri.to_string().as_str(), &seen.headers["te"]),
+        ("http://a.test/x?y", &"trailers".parse().unwrap())
+    );
+}
+
+#[tokio::test]
+async fn http2_clients_reach_http1_endpoints() {
+    let mut upstream = Upstream::echo().await;
+    let bed = Bed::start(Model::to(&[upstream.address])).await;
+    let mut send = client(&bed).await;
+    let (response, mut body) = send.send_request(post("/a/./b?c"), false).unwrap();
+    body.send_data(Bytes::from_static(b"abc"), true).unwrap();
+    assert_eq!(timeout(PATIENCE, response).await.unwrap().unwrap().status(), 200);
+    let seen = upstream.seen().await;
+    assert_eq!((seen.line.as_str(), seen.header("host").as_str()), ("POST /a/b?c HTTP/1.1", "a.test"));
+    assert!(seen.body.contains("abc") && seen.header("te").is_empty());
+}
+
+#[tokio::test]
+async fn answers_of_the_edge_come_over_http2_too() {
+    let (upstream, _seen) = grpc_like().await;
+    let moment = Some(Duration::from_millis(200));
+    let bed = Bed::start(model(upstream, Settings { read_timeout: moment, ..Settings::default() })).await;
+    let mut send = client(&bed).await;
+    for (host, path, status) in [("b.test", "/", 404), ("a.test", "/../x", 400), ("a.test", "/silent", 504)] {
+        let request = Request::get(format!("http://{host}{path}")).body(()).unwrap();
+        let (response, _) = send.send_request(request, true).unwrap();
+        let response = timeout(PATIENCE, response).await.unwrap().unwrap();
+        assert_eq!(response.status(), status, "{host}{path}");
+        assert!(response.headers().contains_key("x-request-id"));
+        let mut body = response.into_body();
+        let text = timeout(PATIENCE, body.data()).await.unwrap().unwrap().unwrap();
+        assert!(text.starts_with(status.to_string().as_bytes()));
+    }
+}

@@ -1,0 +1,115 @@
+//! Requests on which two parsers could disagree: every row is either refused here, or reaches the endpoint in one
+//! form only.
+
+use tokio::io::AsyncReadExt;
+
+use super::bed::{Bed, Model};
+use super::upstream::Upstream;
+
+/// What must become of a row.
+enum Want {
+    /// An answer with this status, and nothing reaches the endpoint.
+    Refused(u16),
+    /// The endpoint sees these header lines (`name: values`), and of the others none named like them.
+    Sees(&'static [(&'static str, &'static str)]),
+}
+
+use Want::{Refused, Sees};
+
+const ROWS: &[(&str, Want)] = &[
+    // Hosts.
+    ("GET / HTTP/1.1\r\n\r\n", Refused(400)),
+    ("GET / HTTP/1.1\r\nHost:\r\n\r\n", Refused(400)),
+    ("GET / HTTP/1.1\r\nHost: a/b\r\n\r\n", Refused(400)),
+    ("GET / HTTP/1.1\r\nHost: a b\r\n\r\n", Refused(400)),
+    ("GET / HTTP/1.1\r\nHost: u@a.test\r\n\r\n", Refused(400)),
+    ("GET / HTTP/1.1\r\nHost: a.test:99999\r\n\r\n", Refused(400)),
+    ("GET / HTTP/1.1\r\nHost: a.test\r\nHost: a.test\r\n\r\n", Refused(400)),
+    ("GET / HTTP/1.1\r\nHost: a.test\r\nHost: b.test\r\n\r\n", Refused(400)),
+    ("GET http://b.test/ HTTP/1.1\r\nHost: a.test\r\n\r\n", Refused(400)),
+    ("GET http://a.test/ HTTP/1.1\r\nHost: a.test\r\n\r\n", Sees(&[("host", "a.test")])),
+    ("GET / HTTP/1.0\r\n\r\n", Refused(404)),
+    ("GET / HTTP/1.0\r\nHost: a.test\r\n\r\n", Sees(&[("host", "a.test")])),
+    // Lengths.
+    ("POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 3\r\nContent-Length: 3\r\n\r\nabc", Refused(400)),
+    ("POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 3, 3\r\n\r\nabc", Refused(400)),
+    ("POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd", Refused(400)),
+    ("POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: +3\r\n\r\nabc", Refused(400)),
+    ("POST / HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", Refused(501)),
+    ("POST / HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n", Refused(400)),
+    ("POST / HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n", Refused(400)),
+    ("POST / HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding : chunked\r\n\r\n0\r\n\r\n", Refused(400)),
+    ("POST / HTTP/1.0\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", Refused(400)),
+    (
+        "POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 30\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        Sees(&[("content-length", ""), ("transfer-encoding", "chunked")]),
+    ),
+    ("POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 3\r\n\r\nabc", Sees(&[("content-length", "3")])),
+    // Header lines.
+    ("GET / HTTP/1.1\r\nHost: a.test\r\nX-A: 1\r\n 2\r\n\r\n", Refused(400)),
+    ("GET / HTTP/1.1\r\nHost: a.test\r\nX-A: 1\0\r\n\r\n", Refused(400)),
+    ("GET / HTTP/1.1\r\nHost: a.test\r\nX-A: 1\r2\r\n\r\n", Refused(400)),
+    ("GET / HTTP/1.1\r\nHost: a.test\r\nConnection: x-forwarded-for\r\n\r\n", Refused(400)),
+    ("GET / HTTP/1.1\r\nHost: a.test\r\nConnection: close, X-Real-IP\r\n\r\n", Refused(400)),
+    ("GET / HTTP/1.1\r\nHost: a.test\r\nConnection: a,b,c,d,e,f,g,h,i,j,k\r\n\r\n", Refused(400)),
+    ("GET / HTTP/1.1\r\nHost: a.test\r\nConnection: X-Own\r\nX-Own: 1\r\n\r\n", Sees(&[("x-own", "")])),
+    // Methods and paths.
+    ("CONNECT a.test:443 HTTP/1.1\r\nHost: a.test:443\r\n\r\n", Refused(405)),
+    ("TRACE / HTTP/1.1\r\nHost: a.test\r\n\r\n", Refused(405)),
+    ("OPTIONS * HTTP/1.1\r\nHost: a.test\r\n\r\n", Refused(400)),
+    ("GET /../x HTTP/1.1\r\nHost: a.test\r\n\r\n", Refused(400)),
+    ("GET /%00 HTTP/1.1\r\nHost: a.test\r\n\r\n", Refused(400)),
+    ("GET /%zz HTTP/1.1\r\nHost: a.test\r\n\r\n", Refused(400)),
+];
+
+#[tokio::test]
+async fn doubtful_requests_are_refused_or_made_plain() {
+    let mut upstream = Upstream::echo().await;
+    let bed = Bed::start(Model::to(&[upstream.address])).await;
+    for (request, want) in ROWS {
+        let answer = bed.ask(request).await;
+        match want {
+            Refused(status) => {
+                assert_eq!(answer.status, *status, "{request:?}");
+                assert!(upstream.is_quiet(), "{request:?} reached the endpoint");
+            }
+            Sees(headers) => {
+                assert_eq!(answer.status, 200, "{request:?}");
+                let seen = upstream.seen().await;
+                for (name, want) in *headers {
+                    assert_eq!(seen.header(name), *want, "{name} of {request:?}");
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn too_many_header_lines_or_bytes_are_refused() {
+    let upstream = Upstream::echo().await;
+    let bed = Bed::with(Model::to(&[upstream.address]), |options| {
+        options.client.head_lines_max = 16;
+        options.client.head_bytes_max = 8 * 1024;
+    })
+    .await;
+    assert_eq!(bed.get("a.test", "/", &"X-A: 1\r\n".repeat(15)).await.status, 200);
+    assert_eq!(bed.get("a.test", "/", &"X-A: 1\r\n".repeat(16)).await.status, 431);
+    assert_eq!(bed.get("a.test", "/", &format!("X-A: {}\r\n", "x".repeat(7 * 1024))).await.status, 200);
+    assert_eq!(bed.get("a.test", "/", &format!("X-A: {}\r\n", "x".repeat(8 * 1024))).await.status, 431);
+}
+
+#[tokio::test]
+async fn what_follows_a_refused_head_is_not_read_as_a_request() {
+    let mut upstream = Upstream::echo().await;
+    let bed = Bed::start(Model::to(&[upstream.address])).await;
+    let mut stream = bed.connect().await;
+    let smuggled = "POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 3\r\nContent-Length: 3\r\n\r\n\
+        GET /smuggled HTTP/1.1\r\nHost: a.test\r\n\r\n";
+    tokio::io::AsyncWriteExt::write_all(&mut stream, smuggled.as_bytes()).await.unwrap();
+    let mut bytes = Vec::new();
+    // A reset instead of an end is as good.
+    drop(tokio::time::timeout(super::bed::PATIENCE, stream.read_to_end(&mut bytes)).await.expect("it stays open"));
+    let text = String::from_utf8_lossy(&bytes);
+    assert!(text.matches("HTTP/1.1").count() <= 1 && !text.contains(" 200 "), "{text}");
+    assert!(upstream.is_quiet());
+}

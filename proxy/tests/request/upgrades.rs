@@ -1,0 +1,125 @@
+//! Upgraded connections: WebSocket and other listed tokens, for as long as they like.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{SinkExt, StreamExt};
+use tidegate_config::model::Settings;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::time::timeout;
+use tokio_tungstenite::tungstenite::Message;
+
+use super::bed::{Bed, Model, PATIENCE, answer};
+use super::upstream::Upstream;
+
+/// A WebSocket server that sends every message back.
+async fn websocket_echo() -> std::net::SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut socket = tokio_tungstenite::accept_async(stream).await.unwrap();
+                while let Some(Ok(message)) = socket.next().await {
+                    if message.is_text() && socket.send(message).await.is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn a_websocket_outlives_the_timeouts_of_requests() {
+    let upstream = websocket_echo().await;
+    let moment = Duration::from_millis(200);
+    let settings = Settings { read_timeout: Some(moment), write_timeout: Some(moment), ..Settings::default() };
+    let model = Model::edited(&[upstream], |route| route.settings = Arc::new(settings));
+    let bed = Bed::with(model, |options| options.client.body_read_stall = moment).await;
+    let stream = bed.connect().await;
+    let (mut socket, _) = tokio_tungstenite::client_async("ws://a.test/chat", stream).await.unwrap();
+    for text in ["one", "two"] {
+        socket.send(Message::text(text)).await.unwrap();
+        let back = timeout(PATIENCE, socket.next()).await.unwrap().unwrap().unwrap();
+        assert_eq!(back, Message::text(text));
+        // The silence under test: several times what a request would be allowed.
+        tokio::time::sleep(3 * moment).await;
+    }
+    socket.close(None).await.unwrap();
+    while timeout(PATIENCE, socket.next()).await.unwrap().is_some_and(|message| message.is_ok()) {}
+    bed.until_metric(r#"tidegate_requests_total{class="1xx",namespace="shop",object="Ingress shop/web"} 1"#).await;
+}
+
+#[tokio::test]
+async fn a_silent_tunnel_ends_after_its_own_time() {
+    let upstream = websocket_echo().await;
+    let settings = Settings { tunnel_idle_timeout: Some(Duration::from_millis(300)), ..Settings::default() };
+    let bed = Bed::start(Model::edited(&[upstream], |route| route.settings = Arc::new(settings))).await;
+    let (mut socket, _) = tokio_tungstenite::client_async("ws://a.test/", bed.connect().await).await.unwrap();
+    let end = timeout(PATIENCE, socket.next()).await.expect("the tunnel stays open");
+    assert!(end.is_none_or(|message| message.is_err()));
+}
+
+/// A server that agrees to any upgrade, tells what it was asked, and then sends every byte back.
+async fn agreeable() -> std::net::SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            stream.read_buf(&mut head).await.unwrap();
+        }
+        let asked = String::from_utf8(head).unwrap().to_lowercase();
+        let upgrade = asked.lines().find_map(|line| line.strip_prefix("upgrade: ")).unwrap_or("nothing").to_owned();
+        let agreed = format!("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: {upgrade}\r\n\r\n");
+        stream.write_all(agreed.as_bytes()).await.unwrap();
+        let (mut read, mut write) = stream.split();
+        tokio::io::copy(&mut read, &mut write).await.ok();
+    });
+    address
+}
+
+const ASK: &[u8] = b"GET / HTTP/1.1\r\nHost: a.test\r\nConnection: Upgrade\r\nUpgrade: tide/1\r\n\r\n";
+
+#[tokio::test]
+async fn a_listed_token_passes() {
+    let bed = Bed::with(Model::to(&[agreeable().await]), |options| options.upgrade_tokens.push("tide/1".into())).await;
+    let mut stream = bed.connect().await;
+    stream.write_all(ASK).await.unwrap();
+    let agreed = answer(&mut stream).await;
+    assert_eq!((agreed.status, agreed.header("upgrade")), (101, Some("tide/1")));
+    stream.write_all(b"GET /not-http HTTP/1.1\r\n\r\n").await.unwrap();
+    let mut back = [0; 26];
+    timeout(PATIENCE, stream.read_exact(&mut back)).await.unwrap().unwrap();
+    assert_eq!(&back, b"GET /not-http HTTP/1.1\r\n\r\n");
+}
+
+#[tokio::test]
+async fn no_tunnel_opens_that_was_not_asked_for() {
+    // The token is not listed, so the endpoint is not asked; that it agrees nevertheless opens nothing.
+    let bed = Bed::start(Model::to(&[agreeable().await])).await;
+    let mut stream = bed.connect().await;
+    stream.write_all(ASK).await.unwrap();
+    assert_eq!(answer(&mut stream).await.status, 502);
+    // The same for a WebSocket when the list is empty.
+    let bed = Bed::with(Model::to(&[agreeable().await]), |options| options.upgrade_tokens.clear()).await;
+    let mut stream = bed.connect().await;
+    let ask = String::from_utf8_lossy(ASK).replace("tide/1", "websocket");
+    stream.write_all(ask.as_bytes()).await.unwrap();
+    assert_eq!(answer(&mut stream).await.status, 502);
+}
+
+#[tokio::test]
+async fn an_upgrade_with_a_body_is_an_ordinary_request() {
+    let mut upstream = Upstream::echo().await;
+    let bed = Bed::start(Model::to(&[upstream.address])).await;
+    let request =
+        "POST / HTTP/1.1\r\nHost: a.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nContent-Length: 3\r\n\r\nabc";
+    assert_eq!(bed.ask(request).await.status, 200);
+    let seen = upstream.seen().await;
+    assert_eq!((seen.header("upgrade"), seen.body.as_str()), (String::new(), "abc"));
+}
