@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::clock;
 use crate::connection::{self, Accepted};
+use crate::listen::BACKLOG;
 use crate::runtime::Traffic;
 
 /// The shortest and longest pause after a failure to accept.
@@ -54,7 +55,8 @@ pub(crate) async fn accept(listener: TcpListener, bind: BindKey, traffic: Arc<Tr
         }
     }
     // What the kernel has completed already would be reset with the socket.
-    while let Some(Ok((stream, peer))) = listener.accept().now_or_never() {
+    for _ in 0..BACKLOG {
+        let Some(Ok((stream, peer))) = listener.accept().now_or_never() else { break };
         start(&mut connections, Accepted { stream, peer, bind, at: clock::now() }, &traffic, &shutdown);
     }
     drop(listener);

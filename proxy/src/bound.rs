@@ -6,7 +6,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
-use tidegate_config::model::BindKey;
+use tidegate_config::model::{Bind, BindKey};
 use tokio::sync::watch;
 
 use crate::connection_metrics::ConnectionMetrics;
@@ -120,11 +120,26 @@ impl Binder {
 
     /// A thread is gone with all its sockets.
     pub(crate) fn close_all(&self, thread: usize) {
+        self.bound.send_modify(|bound| self.leave_all(bound, thread));
+    }
+
+    /// A thread has failed with all its sockets, and cannot serve these binds for now.
+    pub(crate) fn fail_all(&self, thread: usize, binds: &[Bind], why: &str) {
+        let why: Arc<str> = format!("a traffic thread failed: {why}").into();
         self.bound.send_modify(|bound| {
-            for key in bound.binds.keys().copied().collect::<Vec<_>>() {
-                self.leave(bound, thread, &key);
+            self.leave_all(bound, thread);
+            for Bind { key, .. } in binds {
+                let bind = bound.binds.entry(*key).or_default();
+                bind.failed.insert(thread, Arc::clone(&why));
+                self.metrics.listening(key, Some(bind.open.len()));
             }
         });
+    }
+
+    fn leave_all(&self, bound: &mut Bound, thread: usize) {
+        for key in bound.binds.keys().copied().collect::<Vec<_>>() {
+            self.leave(bound, thread, &key);
+        }
     }
 
     fn leave(&self, bound: &mut Bound, thread: usize, key: &BindKey) {
@@ -140,5 +155,52 @@ impl Binder {
             }
             self.metrics.listening(key, Some(bind.open.len()));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus::Registry;
+    use tidegate_config::model::BindProtocol;
+
+    use super::*;
+
+    fn binder() -> (Binder, watch::Receiver<Bound>) {
+        let binder = Binder::new(Arc::new(ConnectionMetrics::register(&Registry::new()).unwrap()));
+        let bound = binder.subscribe();
+        (binder, bound)
+    }
+
+    const KEY: BindKey = BindKey {
+        address: SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0),
+        protocol: BindProtocol::Http,
+    };
+
+    #[test]
+    fn a_port_is_kept_while_any_thread_listens_on_it() {
+        let (binder, bound) = binder();
+        let first = binder.open(0, KEY).unwrap();
+        let address = first.local_addr().unwrap();
+        let second = binder.open(1, KEY).unwrap();
+        assert_eq!(second.local_addr().unwrap(), address);
+        drop(first);
+        binder.close(0, &KEY);
+        assert_eq!(bound.borrow().get(&KEY).unwrap().threads(), 1);
+        assert_eq!(binder.open(0, KEY).unwrap().local_addr().unwrap(), address);
+        binder.close_all(0);
+        binder.close_all(1);
+        assert!(bound.borrow().get(&KEY).is_none() && !bound.borrow().is_lost());
+    }
+
+    #[test]
+    fn a_thread_that_fails_shows_on_every_bind_until_it_is_back() {
+        let (binder, bound) = binder();
+        let binds = [Bind { key: KEY, listeners: Box::default() }];
+        let _socket = binder.open(0, KEY).unwrap();
+        binder.fail_all(0, &binds, "no luck");
+        assert!(bound.borrow().is_lost());
+        assert_eq!(bound.borrow().get(&KEY).unwrap().error(), Some("a traffic thread failed: no luck"));
+        let _socket = binder.open(0, KEY).unwrap();
+        assert!(!bound.borrow().is_lost() && bound.borrow().get(&KEY).unwrap().error().is_none());
     }
 }

@@ -14,6 +14,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
+use pingora::server::ShutdownWatch;
 use tidegate_config::model::BindKey;
 
 /// What is known of a connection before its first request. It travels in Pingora's `ProxyDigest::user_data`
@@ -30,6 +31,25 @@ pub(crate) struct ConnectionFacts {
     pub(crate) tls: Option<TlsFacts>,
     /// When it was accepted.
     pub(crate) accepted: Instant,
+    /// `true` once its bind goes away: the request in flight is its last.
+    pub(crate) ending: ShutdownWatch,
+}
+
+impl ConnectionFacts {
+    /// Whether its bind goes away, so that the next response should say `Connection: close`.
+    pub(crate) fn is_ending(&self) -> bool {
+        *self.ending.borrow()
+    }
+
+    /// Facts of a plain connection that stays.
+    #[cfg(test)]
+    pub(crate) fn sample(peer: SocketAddr) -> Self {
+        use tidegate_config::model::BindProtocol;
+        let local: SocketAddr = ([127, 0, 0, 1], 80).into();
+        let bind = BindKey { address: local, protocol: BindProtocol::Http };
+        let ending = tokio::sync::watch::channel(false).1;
+        Self { bind, local, peer, tls: None, accepted: crate::clock::now(), ending }
+    }
 }
 
 /// What a TLS handshake agreed on.

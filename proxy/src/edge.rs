@@ -116,6 +116,8 @@ impl ProxyHttp for Edge {
             session.set_read_timeout(exchange.tunnel_idle());
         } else if status.is_informational() {
             return Ok(());
+        } else if facts(session).is_some_and(|facts| facts.is_ending()) {
+            session.set_keepalive(None);
         }
         exchange.response_began(clock::now());
         let connection = response.headers.get_all(CONNECTION).iter().map(HeaderValue::as_bytes);

@@ -20,7 +20,7 @@ use crate::clock;
 use crate::runtime::Traffic;
 
 /// Connections that the kernel completes before they are accepted.
-const BACKLOG: i32 = 4096;
+pub(crate) const BACKLOG: i32 = 4096;
 
 /// Silence after which the kernel asks whether a client is still there, and the pause between its questions.
 const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(15));
@@ -169,5 +169,23 @@ impl Sockets<'_> {
         }
         self.binder.close_all(self.thread);
         cut
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_accepted_socket_inherits_what_was_set_on_the_listening_one() {
+        let listener = TcpListener::from_std(socket(([127, 0, 0, 1], 0).into()).unwrap()).unwrap();
+        let address = listener.local_addr().unwrap();
+        let _client = tokio::net::TcpStream::connect(address).await.unwrap();
+        let (stream, _) = listener.accept().await.unwrap();
+        assert!(stream.nodelay().unwrap());
+        assert!(socket2::SockRef::from(&stream).keepalive().unwrap());
+        // Another thread's socket shares the port; a stranger's cannot.
+        socket(address).unwrap();
+        std::net::TcpListener::bind(address).unwrap_err();
     }
 }

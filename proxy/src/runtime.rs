@@ -90,11 +90,14 @@ impl Drop for Place {
 pub(crate) fn start(thread: usize, process: Process) -> io::Result<oneshot::Receiver<usize>> {
     let (stopped, told) = oneshot::channel();
     std::thread::Builder::new().name(format!("traffic-{thread}")).spawn(move || {
-        let metrics = Arc::clone(&process.metrics);
-        let cut = keep_running(thread, &metrics, |pause| {
-            process.binder.close_all(thread);
-            run(thread, &process, pause)
-        });
+        let cut = keep_running(
+            |pause| run(thread, &process, pause),
+            |why, pause| {
+                process.metrics.thread_restarts.inc();
+                process.binder.fail_all(thread, process.published.pin().binds(), why);
+                tracing::error!(thread, why, ?pause, "a traffic thread failed and starts again");
+            },
+        );
         // Nobody waits when the proxy was dropped instead of drained.
         stopped.send(cut).ok();
     })?;
@@ -102,21 +105,16 @@ pub(crate) fn start(thread: usize, process: Process) -> io::Result<oneshot::Rece
 }
 
 /// Runs until a run ends well, with pauses that grow after each that does not.
-fn keep_running(
-    thread: usize,
-    metrics: &ConnectionMetrics,
-    mut run: impl FnMut(Duration) -> io::Result<usize>,
-) -> usize {
+fn keep_running(mut run: impl FnMut(Duration) -> io::Result<usize>, mut failed: impl FnMut(&str, Duration)) -> usize {
     let mut pause = Duration::ZERO;
     loop {
-        let why = match catch_unwind(AssertUnwindSafe(|| run(pause))) {
-            Ok(Ok(cut)) => return cut,
-            Ok(Err(error)) => error.to_string(),
-            Err(panic) => message(&*panic).to_owned(),
-        };
+        let outcome = catch_unwind(AssertUnwindSafe(|| run(pause)));
         pause = (pause * 2).clamp(RESTART.0, RESTART.1);
-        metrics.thread_restarts.inc();
-        tracing::error!(thread, why, ?pause, "a traffic thread failed and starts again");
+        match outcome {
+            Ok(Ok(cut)) => return cut,
+            Ok(Err(error)) => failed(&error.to_string(), pause),
+            Err(panic) => failed(message(&*panic), pause),
+        }
     }
 }
 
@@ -128,7 +126,11 @@ fn message(panic: &(dyn Any + Send)) -> &str {
 fn run(thread: usize, process: &Process, pause: Duration) -> io::Result<usize> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     Ok(runtime.block_on(async {
-        tokio::time::sleep(pause).await;
+        let mut stop = process.stop.clone();
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            _ = stop.wait_for(Option::is_some) => return 0,
+        }
         let traffic = Arc::new(Traffic {
             proxy: Arc::new(proxy(process)),
             tls: process.tls.clone(),
@@ -160,4 +162,39 @@ fn proxy(process: &Process) -> HttpProxy<Edge> {
     server.h2_idle_timeout = Some(options.http2.idle);
     proxy.server_options = Some(server);
     proxy
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_that_fails_or_panics_is_followed_by_another_after_a_pause() {
+        let mut pauses = Vec::new();
+        let mut whys = Vec::new();
+        let cut = keep_running(
+            |pause| {
+                pauses.push(pause.as_millis());
+                match pauses.len() {
+                    1 => Err(io::Error::other("no runtime")),
+                    2 => panic!("of all things"),
+                    8 => Ok(3),
+                    n => panic!("for the {n}th time"),
+                }
+            },
+            |why, _| whys.push(why.to_owned()),
+        );
+        assert_eq!(cut, 3);
+        assert_eq!(pauses, [0, 100, 200, 400, 800, 1600, 3200, 5000]);
+        assert_eq!(whys[..3], ["no runtime", "of all things", "for the 3th time"]);
+    }
+
+    #[test]
+    fn places_are_limited_and_given_back() {
+        let places = Places::new(2);
+        let taken = (places.take().unwrap(), places.take().unwrap());
+        assert!(places.take().is_none() && places.take().is_none());
+        drop(taken.0);
+        assert!(places.take().is_some());
+    }
 }

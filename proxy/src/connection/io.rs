@@ -162,7 +162,7 @@ impl Conn {
 
 impl AsyncRead for Conn {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        match self.reads {
+        let read = match self.reads {
             Reads::All if self.unread.is_empty() => self.transport.poll_read(cx, buf),
             Reads::All => {
                 let held = self.unread.len();
@@ -175,7 +175,13 @@ impl AsyncRead for Conn {
                 self.reads = Reads::Only(left - taken);
                 Poll::Ready(Ok(()))
             }
+        };
+        if read.is_pending() {
+            // A driver that waits for its client has said all it has for now, so that a response whose body is slow
+            // to come does not wait in the buffer. What fails here fails again at the next write.
+            let _tried = self.poll_write_out(cx);
         }
+        read
     }
 }
 
@@ -238,5 +244,89 @@ impl AsRawFd for Transport {
             Self::Plain(stream) => stream.as_raw_fd(),
             Self::Tls(stream) => stream.get_ref().0.as_raw_fd(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::connection::ConnectionFacts;
+
+    /// A connection and the client's end of it.
+    async fn pair() -> (Conn, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (stream, peer) = listener.accept().await.unwrap();
+        let facts = Arc::new(ConnectionFacts::sample(peer));
+        (Conn::new(Transport::Plain(stream), &facts, Duration::from_secs(1)).unwrap(), client)
+    }
+
+    async fn read(conn: &mut Conn) -> String {
+        let mut bytes = [0; 64];
+        let count = conn.read(&mut bytes).await.unwrap();
+        String::from_utf8_lossy(&bytes[..count]).into_owned()
+    }
+
+    #[tokio::test]
+    async fn a_driver_reads_one_request_and_the_next_driver_the_next() {
+        let (mut conn, mut client) = pair().await;
+        client.write_all(b"onetwo").await.unwrap();
+        conn.read_ahead().await.unwrap();
+        conn.pass_only(3);
+        assert_eq!(read(&mut conn).await, "one");
+        assert!(conn.is_between_requests());
+        // What arrives now is held back, and the driver goes on waiting.
+        client.write_all(b"three").await.unwrap();
+        tokio::time::timeout(Duration::from_millis(50), conn.read_u8()).await.unwrap_err();
+        conn.pass_all();
+        assert_eq!(read(&mut conn).await, "twothree");
+    }
+
+    #[tokio::test]
+    async fn the_end_of_the_stream_is_seen_though_nothing_may_be_read() {
+        let (mut conn, client) = pair().await;
+        conn.pass_only(0);
+        drop(client);
+        assert_eq!(read(&mut conn).await, "");
+    }
+
+    #[tokio::test]
+    async fn what_is_held_back_has_a_limit() {
+        let (mut conn, mut client) = pair().await;
+        conn.pass_only(0);
+        let flood = tokio::spawn(async move { client.write_all(&vec![b'x'; 8 << 20]).await.is_ok() });
+        tokio::time::timeout(Duration::from_millis(100), conn.read_u8()).await.unwrap_err();
+        assert!((HELD_BYTES_MAX..HELD_BYTES_MAX + READ_AHEAD_BYTES).contains(&conn.unread().len()));
+        flood.abort();
+    }
+
+    #[tokio::test]
+    async fn small_writes_leave_together_and_large_ones_at_once() {
+        let (mut conn, mut client) = pair().await;
+        conn.write_all(b"head").await.unwrap();
+        conn.write_all(b"body").await.unwrap();
+        let mut bytes = [0; 8];
+        client.try_read(&mut bytes).expect_err("nothing was flushed yet");
+        conn.flush().await.unwrap();
+        client.read_exact(&mut bytes).await.unwrap();
+        assert_eq!(&bytes, b"headbody");
+        conn.write_all(b"head").await.unwrap();
+        conn.write_all(&[b'x'; WRITE_BUFFER_BYTES]).await.unwrap();
+        let mut large = [0; 4 + WRITE_BUFFER_BYTES];
+        client.read_exact(&mut large).await.unwrap();
+        assert!(large.starts_with(b"headx") && large.ends_with(b"x"));
+    }
+
+    #[tokio::test]
+    async fn what_waits_to_be_written_leaves_when_the_driver_waits_for_its_client() {
+        let (mut conn, mut client) = pair().await;
+        conn.write_all(b"head").await.unwrap();
+        tokio::time::timeout(Duration::from_millis(50), conn.read_u8()).await.unwrap_err();
+        let mut bytes = [0; 4];
+        client.read_exact(&mut bytes).await.unwrap();
+        assert_eq!(&bytes, b"head");
     }
 }

@@ -58,16 +58,16 @@ enum Arrival {
 /// Serves a connection to its end. A `true` in `shutdown` ends it after the requests that are in flight.
 pub(crate) async fn serve(accepted: Accepted, traffic: Arc<Traffic>, shutdown: ShutdownWatch) {
     // The handshake's state is large and short-lived, so it gets a box of its own.
-    let Some((conn, expected)) = Box::pin(establish(accepted, &traffic)).await else { return };
+    let Some((conn, expected)) = Box::pin(establish(accepted, &traffic, &shutdown)).await else { return };
     requests(conn, expected, &traffic, shutdown).await;
 }
 
-async fn establish(accepted: Accepted, traffic: &Traffic) -> Option<(Conn, Expected)> {
+async fn establish(accepted: Accepted, traffic: &Traffic, ending: &ShutdownWatch) -> Option<(Conn, Expected)> {
     let Accepted { stream, peer, bind, at } = accepted;
     let linger = traffic.options.client.body_discard;
     // A socket without a local address is dead already.
     let local = canonical(stream.local_addr().ok()?);
-    let facts = ConnectionFacts { bind, local, peer: canonical(peer), tls: None, accepted: at };
+    let facts = ConnectionFacts { bind, local, peer: canonical(peer), tls: None, accepted: at, ending: ending.clone() };
     match bind.protocol {
         BindProtocol::Http => {
             let conn = Conn::new(Transport::Plain(stream), &Arc::new(facts), linger).ok()?;

@@ -146,7 +146,8 @@ fn parts(upstream: SocketAddr) -> SnapshotParts {
     parts
 }
 
-/// Answers every request with its path and its body; `/wait…` only when it is told to.
+/// Answers every request with its path and its body; `/wait…` only when it is told to, and the second
+/// half of `/drip` likewise.
 pub struct Upstream {
     pub address: SocketAddr,
     /// Requests that have arrived.
@@ -190,6 +191,14 @@ async fn answer_all(mut stream: TcpStream, arrivals: watch::Sender<usize>, mut g
         arrivals.send_modify(|count| *count += 1);
         if path.starts_with("/wait") && go.wait_for(|go| *go).await.is_err() {
             return;
+        }
+        if path == "/drip" {
+            let part = b"HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\nfirst ";
+            if stream.write_all(part).await.is_err() || go.wait_for(|go| *go).await.is_err() {
+                return;
+            }
+            stream.write_all(b"second").await.ok();
+            continue;
         }
         let body = format!("{path} {}", String::from_utf8_lossy(&bytes[head..whole]));
         bytes.drain(..whole);

@@ -87,19 +87,32 @@ impl Default for TlsClient {
 pub const ECDSA: SignatureScheme = SignatureScheme::ECDSA_NISTP256_SHA256;
 
 impl TlsClient {
-    pub async fn connect(self, address: SocketAddr) -> std::io::Result<TlsStream<TcpStream>> {
+    /// A configuration of its own, with its own memory of sessions.
+    pub fn config(self, versions: &[&'static rustls::SupportedProtocolVersion]) -> Arc<ClientConfig> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut config = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
+            .with_protocol_versions(versions)
             .unwrap()
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(Anything(self.schemes)))
             .with_no_client_auth();
         config.alpn_protocols = self.alpn.iter().map(|protocol| protocol.to_vec()).collect();
-        let stream = TcpStream::connect(address).await.unwrap();
-        let name = ServerName::try_from(self.name).unwrap();
-        timeout(PATIENCE, TlsConnector::from(Arc::new(config)).connect(name, stream)).await.expect("no handshake")
+        Arc::new(config)
     }
+
+    pub async fn connect(self, address: SocketAddr) -> std::io::Result<TlsStream<TcpStream>> {
+        connect(&self.config(rustls::ALL_VERSIONS), self.name, address).await
+    }
+}
+
+pub async fn connect(
+    config: &Arc<ClientConfig>,
+    name: &'static str,
+    address: SocketAddr,
+) -> std::io::Result<TlsStream<TcpStream>> {
+    let stream = TcpStream::connect(address).await.unwrap();
+    let name = ServerName::try_from(name).unwrap();
+    timeout(PATIENCE, TlsConnector::from(Arc::clone(config)).connect(name, stream)).await.expect("no handshake")
 }
 
 /// The certificate that a server showed.

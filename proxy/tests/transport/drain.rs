@@ -27,7 +27,9 @@ async fn what_is_in_flight_finishes_and_the_rest_closes() {
     nobody_listens(address).await;
     assert!(!drained.is_finished());
     go.send_replace(true);
-    assert_ok(&busy.response().await.unwrap(), "/wait ");
+    let response = busy.response().await.unwrap();
+    assert_ok(&response, "/wait ");
+    assert!(response.to_lowercase().contains("connection: close\r\n"), "{response}");
     busy.closed().await;
     assert_eq!(stream.await.unwrap().unwrap(), (200, "/wait2 ".to_owned()));
     // The client is told to go away, and does.

@@ -2,7 +2,7 @@
 
 use tokio::net::TcpStream;
 
-use super::bed::{Bed, http};
+use super::bed::{Bed, PATIENCE, http, read_until};
 use super::clients::{Http1, assert_ok, h2_get};
 
 #[tokio::test]
@@ -71,10 +71,25 @@ async fn a_client_that_goes_away_ends_its_request() {
     bed.upstream.wait_for_requests(1).await;
     assert_eq!(bed.metric("tidegate_connections_active", Some("http")), 1.0);
     drop(client);
-    let gone = tokio::time::timeout(super::bed::PATIENCE, async {
+    let gone = tokio::time::timeout(PATIENCE, async {
         while bed.metric("tidegate_connections_active", Some("http")) > 0.0 {
             tokio::task::yield_now().await;
         }
     });
     gone.await.expect("the connection stays, though the upstream has not answered");
+}
+
+#[tokio::test]
+async fn the_first_part_of_a_body_does_not_wait_for_the_second() {
+    let bed = Bed::start(&[http("127.0.0.1:0")]).await;
+    let mut client = Http1::connect(bed.address(http("127.0.0.1:0")).await).await;
+    client.send("GET /drip HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    let mut bytes = Vec::new();
+    let first = |bytes: &[u8]| bytes.ends_with(b"first ").then_some(bytes.len());
+    let arrived = tokio::time::timeout(PATIENCE, read_until(&mut client.stream, &mut bytes, first)).await;
+    arrived.expect("the first part waits for the second").expect("the connection was closed instead");
+    bed.upstream.go.send_replace(true);
+    let second = |bytes: &[u8]| bytes.ends_with(b"first second").then_some(bytes.len());
+    let arrived = tokio::time::timeout(PATIENCE, read_until(&mut client.stream, &mut bytes, second)).await;
+    arrived.unwrap().expect("the connection was closed instead");
 }

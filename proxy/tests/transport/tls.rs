@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustls::SignatureScheme;
+use rustls::{HandshakeKind, SignatureScheme};
 use tidegate_config::model::{Certificate, HostPattern};
 use tidegate_config::object::ObjectName;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 
 use super::bed::{Bed, PATIENCE, https};
-use super::clients::{ECDSA, Http1, TlsClient, assert_ok, h2_get, shown};
+use super::clients::{ECDSA, Http1, TlsClient, assert_ok, connect, h2_get, shown};
 
 const RSA_KEY: &str = include_str!("rsa_key.pem");
 const RSA_ONLY: TlsClient =
@@ -100,6 +100,21 @@ async fn without_any_certificate_the_handshake_still_works() {
     let text = String::from_utf8_lossy(&shown(&stream)).into_owned();
     assert!(text.contains("Tidegate default certificate"));
     assert_ok(&Http1::over(stream).get("/").await, "/ ");
+}
+
+#[tokio::test]
+async fn a_session_is_resumed() {
+    let (_bed, address) = secure().await;
+    for versions in [&[&rustls::version::TLS13][..], &[&rustls::version::TLS12]] {
+        let client = TlsClient::default().config(versions);
+        let first = connect(&client, "a.example", address).await.unwrap();
+        assert_eq!(first.get_ref().1.handshake_kind(), Some(HandshakeKind::Full));
+        // The tickets of TLS 1.3 come after the handshake, with the first response.
+        assert_ok(&Http1::over(first).get("/").await, "/ ");
+        let second = connect(&client, "a.example", address).await.unwrap();
+        assert_eq!(second.get_ref().1.handshake_kind(), Some(HandshakeKind::Resumed));
+        assert_ok(&Http1::over(second).get("/").await, "/ ");
+    }
 }
 
 #[tokio::test]
