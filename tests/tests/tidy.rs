@@ -1,0 +1,180 @@
+//! The rules of the house that no compiler knows. Each is a function that returns its complaints.
+
+#![allow(clippy::expect_used, reason = "a test may fail loudly")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const CRATES: [&str; 7] = ["config", "control", "proxy", "lite", "app", "tests", "bench"];
+const LINES_MAX: usize = 400;
+/// Files that are longer for a reason. The list may only shrink.
+const LONGER: [&str; 0] = [];
+const WORDS_NOT_USED: [&str; 8] = ["manager", "handler", "helper", "util", "utils", "common", "info", "processor"];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").to_owned()
+}
+
+/// Every Rust file of the workspace, with its path from the root.
+fn sources() -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for name in CRATES {
+        walk(&root().join(name), &mut found);
+    }
+    found.sort();
+    found
+}
+
+fn walk(folder: &Path, found: &mut Vec<(String, String)>) {
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            walk(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let name = path.strip_prefix(root()).expect("inside the workspace").to_string_lossy().into_owned();
+            found.push((name, fs::read_to_string(&path).expect("UTF-8")));
+        }
+    }
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+#[track_caller]
+fn check(rule: impl Fn(&str, &str) -> Option<String>) {
+    let complaints: Vec<String> = sources()
+        .iter()
+        .filter_map(|(name, text)| rule(name, text).map(|complaint| format!("{name}: {complaint}")))
+        .collect();
+    assert!(complaints.is_empty(), "{}", complaints.join("\n"));
+}
+
+#[test]
+fn files_begin_by_saying_what_they_are() {
+    check(|_, text| (!text.starts_with("//!")).then(|| "does not start with //!".to_owned()));
+}
+
+#[test]
+fn files_are_short() {
+    check(|name, text| {
+        let lines = text.lines().count();
+        (lines > LINES_MAX && !LONGER.contains(&name)).then(|| format!("has {lines} lines"))
+    });
+}
+
+#[test]
+fn what_decides_is_synchronous() {
+    let pure = |name: &str| {
+        let control = ["compile/", "topology/", "world.rs", "queue.rs", "reconcile.rs", "explain.rs"];
+        name.starts_with("config/src/") || control.iter().any(|path| name.starts_with(&format!("control/src/{path}")))
+    };
+    let has_async = |text: &str| text.contains("async fn") || text.contains(".await") || text.contains("async move");
+    check(|name, text| (pure(name) && has_async(text)).then(|| "is async".to_owned()));
+}
+
+#[test]
+fn the_model_knows_no_outside_format() {
+    let outside = ["k8s_openapi", "kube::", "serde_json", "pingora"];
+    check(|name, text| {
+        let found = outside.iter().find(|word| text.contains(**word))?;
+        name.starts_with("config/src/model/").then(|| format!("names {found}"))
+    });
+}
+
+#[test]
+fn crates_know_only_whom_they_may() {
+    let may = |name: &str| -> &[&str] {
+        match name {
+            "control" | "proxy" => &["config"],
+            "app" => &["config", "control", "proxy", "lite"],
+            "bench" | "tests" => &["config", "control", "proxy", "lite", "app"],
+            _ => &[],
+        }
+    };
+    for name in CRATES {
+        let manifest = read(&format!("{name}/Cargo.toml"));
+        let normal = manifest.split("[dev-dependencies]").next().expect("a manifest");
+        for other in CRATES.iter().filter(|other| **other != name && !may(name).contains(other)) {
+            assert!(!normal.contains(&format!("tidegate-{other}.workspace")), "{name} must not depend on {other}");
+        }
+    }
+}
+
+#[test]
+fn one_file_holds_the_atomic_pointer() {
+    let code = |name: &str| name.contains("/src/") && name != "config/src/published.rs";
+    check(|name, text| (code(name) && text.contains("arc_swap::")).then(|| "uses arc-swap".to_owned()));
+}
+
+#[test]
+fn names_say_something() {
+    check(|name, _| {
+        let stem = Path::new(name).file_stem()?.to_string_lossy().into_owned();
+        stem.split('_').any(|word| WORDS_NOT_USED.contains(&word)).then(|| "has a name that says nothing".to_owned())
+    });
+}
+
+/// Both ways: what is there is on the map, and what is on the map is there.
+#[test]
+fn the_map_is_right() {
+    let map = read("ARCHITECTURE.md");
+    let named: BTreeSet<&str> =
+        map.split('`').skip(1).step_by(2).filter(|text| text.contains('/') && !text.contains(' ')).collect();
+    let missing: Vec<String> = sources()
+        .into_iter()
+        .map(|(name, _)| name)
+        .filter(|name| name.contains("/src/") && !name.starts_with("bench/") && !name.starts_with("tests/"))
+        .filter(|name| {
+            let folder = name.trim_end_matches(".rs");
+            let on_map = Path::new(name).ancestors().map(|path| path.to_string_lossy().into_owned());
+            let crate_root = |path: &str| path.ends_with("/src") || path.ends_with("src/") || !path.contains('/');
+            !on_map.filter(|path| !crate_root(path)).any(|path| {
+                named.iter().any(|text| text.trim_end_matches('/') == path || text.trim_end_matches('/') == folder)
+            })
+        })
+        .collect();
+    assert!(missing.is_empty(), "not on the map of ARCHITECTURE.md: {missing:#?}");
+    let is_path = |text: &&&str| CRATES.iter().any(|name| text.starts_with(&format!("{name}/")));
+    let stale: Vec<&&str> = named.iter().filter(is_path).filter(|text| !root().join(text).exists()).collect();
+    assert!(stale.is_empty(), "on the map of ARCHITECTURE.md, but not there: {stale:#?}");
+}
+
+#[test]
+fn the_role_allows_what_is_watched_and_nothing_else() {
+    let mut rules = String::new();
+    for entry in fs::read_dir(root().join("deploy/manifests")).expect("manifests") {
+        let text = fs::read_to_string(entry.expect("an entry").path()).expect("UTF-8");
+        rules.extend(text.split("\n---").filter(|document| document.contains("kind: ClusterRole\n")));
+    }
+    let words: BTreeSet<&str> =
+        rules.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty()).collect();
+    for kind in tidegate_config::object::Kind::ALL {
+        assert!(words.contains(kind.plural()), "the ClusterRole does not allow {}", kind.plural());
+    }
+    for verb in ["get", "create", "update", "patch", "delete", "*"] {
+        assert!(!rules.contains(&format!("\"{verb}\"")), "the ClusterRole allows {verb}");
+        assert!(!rules.contains(&format!("- {verb}\n")), "the ClusterRole allows {verb}");
+    }
+}
+
+/// Both ways: every metric is documented, and every documented metric exists.
+#[test]
+fn metrics_are_documented() {
+    let quoted = |text: &str, quote: char| -> BTreeSet<String> {
+        let named = text.split(quote).filter(|word| word.starts_with("tidegate_"));
+        let plain = |word: &&str| word.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
+        let own_crate = |word: &&str| CRATES.iter().any(|name| **word == format!("tidegate_{name}"));
+        named.filter(plain).filter(|word| !own_crate(word)).map(str::to_owned).collect()
+    };
+    let mut in_code = BTreeSet::new();
+    for (name, text) in sources() {
+        if ["control/src/", "proxy/src/", "app/src/"].iter().any(|folder| name.starts_with(folder)) {
+            in_code.extend(quoted(&text, '"'));
+        }
+    }
+    let in_docs = quoted(&read("docs/metrics.md"), '`');
+    assert_eq!(in_code.difference(&in_docs).collect::<Vec<_>>(), Vec::<&String>::new(), "not in docs/metrics.md");
+    assert_eq!(in_docs.difference(&in_code).collect::<Vec<_>>(), Vec::<&String>::new(), "in docs/metrics.md only");
+}
