@@ -34,13 +34,13 @@ pub struct Deadlines {
 }
 
 impl Deadlines {
-    /// For lists and watches. Reading may be silent for as long as the longest watch and a little more (215 s): the
-    /// loop that follows the watch has nearer deadlines of its own.
+    /// For lists and watches. Reading may be silent for longer than the longest watch: these deadlines are the last
+    /// resort, behind the nearer ones of the loop that lists and watches.
     pub const WATCH: Self = Self {
         tcp: Duration::from_secs(10),
         connect: Duration::from_secs(15),
         headers: Duration::from_secs(25),
-        read: Duration::from_secs(215),
+        read: Duration::from_secs(230),
         write: Duration::from_secs(30),
     };
 
@@ -120,6 +120,9 @@ pub async fn from_kubeconfig(path: &Path, context: Option<&str>) -> Result<Confi
 ///
 /// # Errors
 /// When the credentials or certificates cannot be used, or a proxy is asked for.
+///
+/// # Panics
+/// Outside of a Tokio runtime. The client belongs to the runtime in which it is made.
 pub fn connect(config: Config, deadlines: Deadlines) -> Result<kube::Client, ConnectError> {
     if config.proxy_url.is_some() {
         return Err(ConnectError::Proxy);

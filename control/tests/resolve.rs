@@ -1,5 +1,7 @@
 //! The names of ExternalName Services, against a name server of the test's own on loopback.
 
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

@@ -146,9 +146,11 @@ const fn status_label(code: u16) -> &'static str {
         502 => "status_502",
         503 => "status_503",
         504 => "status_504",
-        400..=499 => "status_4xx",
-        500..=599 => "status_5xx",
-        _ => "status_other",
+        _ => match code / 100 {
+            4 => "status_4xx",
+            5 => "status_5xx",
+            _ => "status_other",
+        },
     }
 }
 

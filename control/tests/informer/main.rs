@@ -2,6 +2,8 @@
 //!
 //! A case is a script of answers, the events that must come of it, and the requests that the server must have seen.
 
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
+
 mod fake_api;
 mod list;
 mod watch;

@@ -167,6 +167,25 @@ fn back_off_grows_while_watches_are_ended_at_once() {
 }
 
 #[test]
+fn only_a_watch_that_has_settled_wipes_the_slate() {
+    // The slate holds the back-off and what was reported; the latter can be seen without a clock. Lists that succeed
+    // in between wipe nothing.
+    let expire = || watching(&[expired()]);
+    let cut = || Answer::steps(vec![Step::Pause(MS(20)), Step::Cut]);
+    let lists = || vec![listed(5, &[]), listed(6, &[]), listed(7, &[])];
+    let watches = || vec![cut(), expire(), cut(), expire()];
+    let failing = "failing: connection: *";
+    for (settled, events) in [
+        (Duration::from_secs(10), ["listed@5", failing, "listed@6", "listed@7"].as_slice()),
+        (MS(1), ["listed@5", failing, "listed@6", failing, "listed@7"].as_slice()),
+    ] {
+        let limits = Limits { settled, ..patient() };
+        let requests = &["list", "watch 5", "watch 5", "list", "watch 6", "watch 6", "list", "watch 7"];
+        check(limits, lists(), watches(), &Expect { events, requests, counted: &["watch:broken"] });
+    }
+}
+
+#[test]
 fn an_event_that_cannot_be_told_to_belong_to_any_object_is_listed_again() {
     let nameless = r#"{"metadata":{"resourceVersion":"6"}}"#;
     let unversioned = r#"{"metadata":{"name":"b","namespace":"shop"}}"#;

@@ -1,0 +1,69 @@
+//! Where the address and the credentials of the API server come from.
+
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
+
+use std::io::Write;
+
+use tidegate_control::client::{Deadlines, connect, from_kubeconfig, in_cluster};
+
+const TOKEN: &str = "a-token-that-must-not-be-seen";
+
+fn kubeconfig(more: &str) -> tempfile::NamedTempFile {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    write!(
+        file,
+        "apiVersion: v1
+kind: Config
+current-context: one
+clusters:
+- {{name: one, cluster: {{server: 'http://127.0.0.1:1'{more}}}}}
+- {{name: two, cluster: {{server: 'http://127.0.0.1:2'{more}}}}}
+contexts:
+- {{name: one, context: {{cluster: one, user: me, namespace: shop}}}}
+- {{name: two, context: {{cluster: two, user: me}}}}
+users:
+- {{name: me, user: {{token: {TOKEN}}}}}
+"
+    )
+    .unwrap();
+    file
+}
+
+/// What becomes of a kubeconfig and the context that is asked for: the server's address, or a part of the error.
+#[track_caller]
+fn check(more: &str, context: Option<&str>, expected: Result<&str, &str>) {
+    let file = kubeconfig(more);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let outcome = runtime.block_on(async {
+        let config = from_kubeconfig(file.path(), context).await?;
+        let url = config.cluster_url.to_string();
+        connect(config, Deadlines::WRITE).map(|_client| url)
+    });
+    match (outcome, expected) {
+        (Ok(url), Ok(expected)) => assert_eq!(url, expected),
+        (Err(why), Err(expected)) => {
+            let why = format!("{why} {why:?}");
+            assert!(why.contains(expected), "{why}");
+            assert!(!why.contains(TOKEN), "{why}");
+        }
+        (outcome, expected) => panic!("{outcome:?} is not {expected:?}"),
+    }
+}
+
+#[test]
+fn a_kubeconfig_says_where_and_the_context_can_be_chosen() {
+    check("", None, Ok("http://127.0.0.1:1/"));
+    check("", Some("two"), Ok("http://127.0.0.1:2/"));
+    check("", Some("three"), Err("three"));
+}
+
+#[test]
+fn what_cannot_be_honoured_is_an_error() {
+    check(", proxy-url: 'http://127.0.0.1:3'", None, Err("proxy-url is not supported"));
+    check(", certificate-authority: /there/is/no/such/file", None, Err("no/such/file"));
+}
+
+#[test]
+fn outside_of_a_pod_there_is_no_service_account() {
+    assert!(in_cluster().unwrap_err().to_string().starts_with("no service account of a pod"));
+}
