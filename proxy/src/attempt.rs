@@ -6,7 +6,24 @@ use std::time::{Duration, Instant};
 use tidegate_config::model::{Backend, Balance, Endpoint, EndpointId};
 
 use crate::balance::{self, Draw, Known};
-use crate::endpoint_state::{EndpointState, EndpointStates, InFlight, Moment};
+use crate::endpoint_state::{EndpointState, EndpointStates, InFlight, Load, Moment};
+
+/// The latency that a failure counts as at least. An endpoint that fails at once would else seem the quickest of all, and
+/// draw the requests of the others.
+const FAILURE_LATENCY: Duration = Duration::from_secs(1);
+
+/// How the beginning of a response, or its lack, speaks for an endpoint.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Sign {
+    /// It answered.
+    Answer,
+    /// It answered, but the client's own body may have taken the time.
+    Slowed,
+    /// It answered that it cannot serve.
+    Unable,
+    /// It broke the connection or said nothing.
+    Broken,
+}
 
 /// All tries of one request.
 #[derive(Debug, Default)]
@@ -49,8 +66,8 @@ impl Known for Facts<'_> {
         self.states.peek(id, |state| state.rests(self.now)).unwrap_or(false)
     }
 
-    fn load(&self, id: EndpointId) -> f64 {
-        self.states.peek(id, |state| state.load(self.now)).unwrap_or_else(|| EndpointState::default().load(self.now))
+    fn load(&self, id: EndpointId) -> Load {
+        self.states.peek(id, |state| state.load(self.now)).unwrap_or_default()
     }
 }
 
@@ -109,13 +126,16 @@ impl Attempts {
         self.leave();
     }
 
-    /// Notes the response's head.
-    pub(crate) fn first_byte(&mut self, now: Instant, moment: Moment) {
+    /// Notes the response's head, or that there will be none, and how that speaks for the endpoint.
+    pub(crate) fn first_byte(&mut self, sign: Sign, now: Instant, moment: Moment) {
         let Some(attempt) = self.last.as_mut().filter(|attempt| attempt.first_byte.is_none()) else { return };
-        let latency = attempt.connected.map(|connected| now.saturating_duration_since(connected));
-        attempt.first_byte = latency;
-        if let (Some(latency), Some(state)) = (latency, attempt.state()) {
-            state.measured(latency, moment);
+        let Some(latency) = attempt.connected.map(|connected| now.saturating_duration_since(connected)) else { return };
+        attempt.first_byte = (sign != Sign::Broken).then_some(latency);
+        let Some(state) = attempt.state() else { return };
+        match sign {
+            Sign::Answer => state.measured(latency, moment),
+            Sign::Unable | Sign::Broken => state.measured(latency.max(FAILURE_LATENCY), moment),
+            Sign::Slowed => {}
         }
     }
 
@@ -145,5 +165,78 @@ impl Attempts {
 impl Attempt {
     fn state(&self) -> Option<&EndpointState> {
         self.in_flight.as_ref().map(InFlight::state)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock;
+    use crate::sample_model::backend_key;
+
+    const LOCAL: ([u8; 4], u16) = ([10, 0, 0, 9], 80);
+
+    fn backend(addresses: &[([u8; 4], u16)]) -> Backend {
+        let endpoints = addresses.iter().map(|address| Endpoint::new((*address).into(), None)).collect();
+        Backend { key: backend_key("web"), endpoints }
+    }
+
+    fn next(attempts: &mut Attempts, backend: &Backend, states: &EndpointStates, seed: u64) -> Option<SocketAddr> {
+        let chance = (clock::now(), &mut Draw::new(seed));
+        attempts.next(backend, Balance::PowerOfTwo, LOCAL.into(), states, chance).map(|endpoint| endpoint.address)
+    }
+
+    #[test]
+    fn the_way_back_to_ourselves_is_never_taken() {
+        let states = EndpointStates::new(clock::now());
+        let (loops, other) = (backend(&[LOCAL]), backend(&[LOCAL, ([10, 0, 0, 1], 80)]));
+        assert!(!Attempts::default().leaves(&loops, Some(LOCAL.into())));
+        assert_eq!(next(&mut Attempts::default(), &loops, &states, 1), None);
+        for seed in 0..50 {
+            assert_eq!(next(&mut Attempts::default(), &other, &states, seed), Some(([10, 0, 0, 1], 80).into()));
+        }
+    }
+
+    #[test]
+    fn each_try_counts_as_in_flight_only_while_it_lasts() {
+        let states = EndpointStates::new(clock::now());
+        let backend = backend(&[([10, 0, 0, 1], 80), ([10, 0, 0, 2], 80)]);
+        let in_flight = || -> u32 {
+            let ids = backend.endpoints.iter().map(|endpoint| endpoint.id);
+            ids.filter_map(|id| states.peek(id, EndpointState::in_flight)).sum()
+        };
+        let mut attempts = Attempts::default();
+        let first = next(&mut attempts, &backend, &states, 1);
+        assert_eq!((in_flight(), attempts.leaves(&backend, None)), (1, true));
+        attempts.refused(states.moment(clock::now()));
+        assert_eq!(in_flight(), 0);
+        let second = next(&mut attempts, &backend, &states, 1);
+        assert!(second.is_some() && second != first);
+        assert_eq!((in_flight(), attempts.count()), (1, 2));
+        drop(attempts);
+        assert_eq!(in_flight(), 0);
+    }
+
+    #[track_caller]
+    fn check_latency(sign: Sign, want: Option<Duration>, shown: bool) {
+        let states = EndpointStates::new(clock::now());
+        let backend = backend(&[([10, 0, 0, 1], 80)]);
+        let mut attempts = Attempts::default();
+        next(&mut attempts, &backend, &states, 1);
+        let now = clock::now();
+        attempts.connected(true, now);
+        let later = now + Duration::from_millis(20);
+        attempts.first_byte(sign, later, states.moment(later));
+        let load = states.peek(backend.endpoints[0].id, |state| state.load(states.moment(later))).unwrap();
+        let latency = load.latency_us.map(|latency| Duration::from_micros(latency.round() as u64));
+        assert_eq!((latency, attempts.last().unwrap().first_byte.is_some()), (want, shown), "{sign:?}");
+    }
+
+    #[test]
+    fn failing_quickly_is_no_virtue() {
+        check_latency(Sign::Answer, Some(Duration::from_millis(20)), true);
+        check_latency(Sign::Slowed, None, true);
+        check_latency(Sign::Unable, Some(FAILURE_LATENCY), true);
+        check_latency(Sign::Broken, Some(FAILURE_LATENCY), false);
     }
 }

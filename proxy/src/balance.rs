@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use tidegate_config::model::{Balance, Endpoint, EndpointId, Target, WeightedTarget};
 
+use crate::endpoint_state::Load;
+
 /// How often an endpoint is drawn blindly before the rest are walked one by one: with few unusable ones the draw
 /// stays even and costs no walk.
 const DRAWS: usize = 4;
@@ -41,8 +43,8 @@ pub(crate) trait Known {
     fn usable(&self, endpoint: &Endpoint) -> bool;
     /// Whether it is passed over while others are there.
     fn rests(&self, id: EndpointId) -> bool;
-    /// How busy it seems; the less the better.
-    fn load(&self, id: EndpointId) -> f64;
+    /// How busy it is.
+    fn load(&self, id: EndpointId) -> Load;
 }
 
 /// Chooses a target by weight; `None` when no weight is above 0.
@@ -93,7 +95,7 @@ fn better<'e>(
     let first = drawn(endpoints, accept, draw)?;
     let other = |endpoint: &Endpoint| endpoint.id != first.id && accept(endpoint);
     let Some(second) = drawn(endpoints, &other, draw) else { return Some(first) };
-    Some(if known.load(second.id) < known.load(first.id) { second } else { first })
+    Some(if known.load(second.id).is_below(known.load(first.id)) { second } else { first })
 }
 
 fn drawn<'e>(endpoints: &'e [Endpoint], accept: &impl Fn(&Endpoint) -> bool, draw: &mut Draw) -> Option<&'e Endpoint> {
@@ -120,7 +122,7 @@ mod tests {
     struct Facts {
         tried: BTreeSet<EndpointId>,
         resting: BTreeSet<EndpointId>,
-        loads: BTreeMap<EndpointId, f64>,
+        loads: BTreeMap<EndpointId, u32>,
     }
 
     impl Known for Facts {
@@ -132,8 +134,8 @@ mod tests {
             self.resting.contains(&id)
         }
 
-        fn load(&self, id: EndpointId) -> f64 {
-            self.loads.get(&id).copied().unwrap_or(1.0)
+        fn load(&self, id: EndpointId) -> Load {
+            Load { in_flight: self.loads.get(&id).copied().unwrap_or(1), latency_us: None }
         }
     }
 
@@ -165,12 +167,12 @@ mod tests {
     #[test]
     fn the_idle_one_is_preferred() {
         let pods = pods(4);
-        let loads = pods.iter().map(|pod| (pod.id, 10.0)).chain([(pods[2].id, 1.0)]).collect();
+        let loads = pods.iter().map(|pod| (pod.id, 10)).chain([(pods[2].id, 1)]).collect();
         let shares = shares(&pods, &Facts { loads, ..Facts::default() }, Balance::PowerOfTwo);
         // Drawn as one of two out of four: in half of the draws.
         assert!((1850..2150).contains(&shares[2]), "{shares:?}");
         // The busiest of two is never chosen when the other is idle.
-        let loads = pods.iter().map(|pod| (pod.id, 1.0)).chain([(pods[0].id, 10.0)]).collect();
+        let loads = pods.iter().map(|pod| (pod.id, 1)).chain([(pods[0].id, 10)]).collect();
         assert_eq!(self::shares(&pods, &Facts { loads, ..Facts::default() }, Balance::PowerOfTwo)[0], 0);
     }
 

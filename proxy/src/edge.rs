@@ -119,7 +119,7 @@ impl ProxyHttp for Edge {
         } else if facts(session).is_some_and(|facts| facts.is_ending()) {
             session.set_keepalive(None);
         }
-        exchange.response_began(clock::now());
+        exchange.response_began(status.as_u16(), clock::now());
         let connection = response.headers.get_all(CONNECTION).iter().map(HeaderValue::as_bytes);
         edit_response(&exchange.response_edits(status.as_u16(), connection), response)
     }
@@ -144,7 +144,7 @@ impl ProxyHttp for Edge {
         reused: bool,
     ) -> Box<Error> {
         let stage = if has_begun(session) { Stage::Later } else { stage(session, &error, reused) };
-        error.set_retry(exchange.again(stage));
+        error.set_retry(exchange.broke(fault::reason(&error), stage, clock::now()));
         error
     }
 

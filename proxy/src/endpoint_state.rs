@@ -13,8 +13,7 @@ const HALF_LIFE: Duration = Duration::from_secs(5);
 const REST_FIRST: Duration = Duration::from_secs(1);
 /// The longest rest.
 const REST_MAX: Duration = Duration::from_secs(16);
-/// The latency that an endpoint is taken to have at least, in microseconds, so that those in flight count even where
-/// nothing has been measured.
+/// The latency that an endpoint is taken to have at least, in microseconds, so that those in flight always count.
 const LATENCY_FLOOR_US: f64 = 100.0;
 
 /// The state of one endpoint. Times are microseconds since the start of [`EndpointStates`]; 0 is never.
@@ -26,6 +25,27 @@ pub(crate) struct EndpointState {
     measured_at: AtomicU64,
     failures_in_a_row: AtomicU32,
     rests_until: AtomicU64,
+}
+
+/// How busy an endpoint is.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub(crate) struct Load {
+    /// Requests in flight.
+    pub(crate) in_flight: u32,
+    /// What its latency has been of late, in microseconds; `None` before the first measurement.
+    pub(crate) latency_us: Option<f64>,
+}
+
+impl Load {
+    /// Whether it is the less busy of two: by those in flight, and the one to come, times the latency. Against one that has
+    /// not been measured only those in flight count, so that a new endpoint is not overrun before its first response.
+    pub(crate) fn is_below(self, other: Self) -> bool {
+        let (own, others) = (f64::from(self.in_flight) + 1.0, f64::from(other.in_flight) + 1.0);
+        match (self.latency_us, other.latency_us) {
+            (Some(latency), Some(others_latency)) => own * latency < others * others_latency,
+            (None, _) | (_, None) => own < others,
+        }
+    }
 }
 
 /// One request in flight at an endpoint, for as long as this lives.
@@ -52,12 +72,15 @@ impl Drop for InFlight {
 }
 
 impl EndpointState {
-    /// How busy it seems: those in flight, and the one to come, times its latency. A worse latency than before counts at
-    /// once, a better one by and by (the peak-sensitive average of Finagle's balancer).
-    pub(crate) fn load(&self, now: Moment) -> f64 {
-        let age = now.0.saturating_sub(self.measured_at.load(Relaxed));
-        let latency = decayed(f64::from_bits(self.latency.load(Relaxed)), age).max(LATENCY_FLOOR_US);
-        latency * (f64::from(self.in_flight.load(Relaxed)) + 1.0)
+    /// How busy it is. A worse latency than before counts at once, a better one by and by (the peak-sensitive average of
+    /// Finagle's balancer).
+    pub(crate) fn load(&self, now: Moment) -> Load {
+        let measured_at = self.measured_at.load(Relaxed);
+        let latency = decayed(f64::from_bits(self.latency.load(Relaxed)), now.0.saturating_sub(measured_at));
+        Load {
+            in_flight: self.in_flight.load(Relaxed),
+            latency_us: (measured_at > 0).then_some(latency.max(LATENCY_FLOOR_US)),
+        }
     }
 
     /// Whether it is passed over for now because it did not take connections.
@@ -191,14 +214,32 @@ mod tests {
     #[test]
     fn latency_rises_at_once_and_falls_by_and_by() {
         let state = EndpointState::default();
+        let latency = |seconds| state.load(at(seconds)).latency_us.unwrap_or_default();
+        assert_eq!(state.load(at(1.0)).latency_us, None);
         state.measured(Duration::from_millis(10), at(1.0));
-        assert!((state.load(at(1.0)) - 10_000.0).abs() < 1.0);
+        assert!((latency(1.0) - 10_000.0).abs() < 1.0);
         state.measured(Duration::from_millis(100), at(1.0));
-        assert!((state.load(at(1.0)) - 100_000.0).abs() < 1.0);
+        assert!((latency(1.0) - 100_000.0).abs() < 1.0);
         state.measured(Duration::from_millis(20), at(6.0));
-        assert!((state.load(at(6.0)) - 60_000.0).abs() < 1.0);
-        assert!(state.load(at(11.0)) < 31_000.0);
-        assert!((state.load(at(600.0)) - LATENCY_FLOOR_US).abs() < 1.0);
+        assert!((latency(6.0) - 60_000.0).abs() < 1.0);
+        assert!(latency(11.0) < 31_000.0);
+        assert!((latency(600.0) - LATENCY_FLOOR_US).abs() < 1.0);
+    }
+
+    #[track_caller]
+    fn check_below(own: (u32, Option<f64>), other: (u32, Option<f64>), want: bool) {
+        let load = |(in_flight, latency_us)| Load { in_flight, latency_us };
+        assert_eq!(load(own).is_below(load(other)), want, "{own:?} {other:?}");
+    }
+
+    #[test]
+    fn in_flight_counts_by_latency_where_it_is_known() {
+        check_below((0, Some(10.0)), (0, Some(20.0)), true);
+        check_below((1, Some(10.0)), (0, Some(20.0)), false);
+        check_below((9, Some(1.0)), (0, Some(20.0)), true);
+        check_below((0, None), (1, Some(1.0)), true);
+        check_below((1, None), (0, Some(1000.0)), false);
+        check_below((0, None), (0, None), false);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use tidegate_config::model::{Head, ListenerName, Normalized, Origin, Snapshot, T
 use crate::access_log::{Entry, milliseconds};
 use crate::admit::{Admission, Admitted, admit};
 use crate::answer::{Answer, Reason};
-use crate::attempt::Attempts;
+use crate::attempt::{Attempts, Sign};
 use crate::balance::{self, Draw};
 use crate::connection::ConnectionFacts;
 use crate::forwarded::{Client, client};
@@ -198,8 +198,7 @@ impl Exchange {
         self.again(Stage::Connecting { others })
     }
 
-    /// Whether a request that failed after its connection was there is tried again.
-    pub(crate) fn again(&mut self, stage: Stage) -> bool {
+    fn again(&mut self, stage: Stage) -> bool {
         let own = self.admitted.as_ref().map_or(1, |admitted| usize::from(admitted.effective().tries_max));
         let tries_max = own.min(self.shared.options.upstream.tries_max);
         let again = retry::again(&Failed { tries: self.attempts.count(), tries_max, stage });
@@ -241,8 +240,22 @@ impl Exchange {
     }
 
     /// Notes the head of the endpoint's response.
-    pub(crate) fn response_began(&mut self, now: Instant) {
-        self.attempts.first_byte(now, self.shared.endpoints.moment(now));
+    pub(crate) fn response_began(&mut self, status: u16, now: Instant) {
+        let sign = match status {
+            502..=504 => Sign::Unable,
+            _ if self.body_bytes > 0 => Sign::Slowed,
+            _ => Sign::Answer,
+        };
+        self.attempts.first_byte(sign, now, self.shared.endpoints.moment(now));
+    }
+
+    /// Notes that a try failed after its connection was there; whether to try again.
+    pub(crate) fn broke(&mut self, reason: Reason, stage: Stage, now: Instant) -> bool {
+        let idle_died = matches!(stage, Stage::IdleConnectionDied { .. } | Stage::Unprocessed { .. });
+        if !idle_died && matches!(reason, Reason::UpstreamBroken | Reason::UpstreamTimeout) {
+            self.attempts.first_byte(Sign::Broken, now, self.shared.endpoints.moment(now));
+        }
+        self.again(stage)
     }
 
     /// What changes of the response on its way to the client.
