@@ -1,1 +1,17 @@
-//! skeleton
+//! What whole-process tests share: the real binary as `tidegate dev`, kubectl, and plain clients that are not the thing
+//! under test.
+
+#![allow(clippy::expect_used, clippy::unwrap_used, clippy::missing_panics_doc, reason = "a test may fail loudly")]
+
+mod clock;
+mod client;
+mod dev;
+mod kubectl;
+mod program;
+mod wait;
+
+pub use client::{Answer, certificate_of, connect_tls, get, h2c, https, request};
+pub use dev::Dev;
+pub use kubectl::Kubectl;
+pub use program::binary;
+pub use wait::{eventually, moment};

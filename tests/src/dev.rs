@@ -1,0 +1,112 @@
+//! `tidegate dev` as a child process, on free ports of loopback, with a folder of manifests of its own.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+
+use crate::program::binary;
+
+/// A running `tidegate dev`. It ends with its handle.
+#[derive(Debug)]
+pub struct Dev {
+    child: Child,
+    folder: TempDir,
+    /// Where plain HTTP is served.
+    pub http: SocketAddr,
+    /// Where HTTPS is served.
+    pub https: SocketAddr,
+    /// Where health and metrics are served.
+    pub admin: SocketAddr,
+    /// Where dumps are served.
+    pub debug: SocketAddr,
+    /// The kubeconfig of the embedded API server.
+    pub kubeconfig: PathBuf,
+}
+
+impl Dev {
+    /// Starts it with these files in its folder and waits until it says that it is ready.
+    pub async fn start(files: &[(&str, &str)]) -> Self {
+        Self::with(files, &[]).await
+    }
+
+    /// As [`Dev::start`], with more arguments.
+    pub async fn with(files: &[(&str, &str)], arguments: &[&str]) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        for (name, text) in files {
+            std::fs::write(folder.path().join(name), text).expect("a manifest");
+        }
+        let mut command = Command::new(binary());
+        command.arg("dev").arg(folder.path());
+        for flag in ["--http", "--https", "--admin", "--debug"] {
+            command.args([flag, "127.0.0.1:0"]);
+        }
+        command.args(arguments).stdout(Stdio::piped()).kill_on_drop(true);
+        let mut child = command.spawn().expect("tidegate");
+        let said = banner(&mut child).await;
+        let place = |label: &str| -> SocketAddr {
+            let line =
+                said.iter().find_map(|line| line.trim().strip_prefix(label)).unwrap_or_else(|| panic!("{said:?}"));
+            let address = line.trim().split("://").nth(1).expect("a URL");
+            address.split('/').next().and_then(|text| text.parse().ok()).expect("an address")
+        };
+        let kubeconfig = said.iter().find_map(|line| line.trim().strip_prefix("export KUBECONFIG="));
+        Self {
+            http: place("http "),
+            https: place("https "),
+            admin: place("health "),
+            debug: place("debug "),
+            kubeconfig: kubeconfig.expect("a kubeconfig").into(),
+            child,
+            folder,
+        }
+    }
+
+    /// The folder of manifests.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Its process id.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.child.id().expect("it runs")
+    }
+
+    /// Sends it a signal, such as `-INT`.
+    pub async fn signal(&self, signal: &str) {
+        let sent = Command::new("kill").arg(signal).arg(self.id().to_string()).status().await.expect("kill");
+        assert!(sent.success());
+    }
+
+    /// Waits until it has ended and returns its exit code.
+    pub async fn ended(&mut self) -> Option<i32> {
+        let status = tokio::time::timeout(Duration::from_secs(60), self.child.wait()).await.expect("it ends");
+        status.expect("a status").code()
+    }
+}
+
+/// What it says up to its last line, with everything after that read and thrown away.
+async fn banner(child: &mut Child) -> Vec<String> {
+    let stdout = child.stdout.take().expect("piped");
+    let mut lines = BufReader::new(stdout).lines();
+    let mut said = Vec::new();
+    let read = async {
+        while let Some(line) = lines.next_line().await.expect("text") {
+            let last = line.contains("Ctrl-C");
+            said.push(line);
+            if last {
+                return;
+            }
+        }
+        panic!("it ended before it was ready: {said:#?}");
+    };
+    tokio::time::timeout(Duration::from_secs(60), read).await.expect("it says that it is ready");
+    tokio::spawn(async move { while lines.next_line().await.is_ok_and(|line| line.is_some()) {} });
+    said
+}

@@ -1,0 +1,27 @@
+//! The binary under test.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// The path of `tidegate`, built in the profile of the tests and up to date.
+#[must_use]
+pub fn binary() -> PathBuf {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT
+        .get_or_init(|| {
+            // Test programs lie in target/PROFILE/deps.
+            let folder = std::env::current_exe().expect("the path of this program");
+            let profile = folder.parent().and_then(std::path::Path::parent).expect("a target folder").to_owned();
+            let release = profile.file_name().is_some_and(|name| name == "release");
+            let mut build = Command::new(env!("CARGO"));
+            build.args(["build", "--quiet", "-p", "tidegate-app", "--bin", "tidegate"]);
+            build.arg("--target-dir").arg(profile.parent().expect("a target folder"));
+            if release {
+                build.arg("--release");
+            }
+            assert!(build.status().expect("cargo").success(), "the binary does not build");
+            profile.join("tidegate")
+        })
+        .clone()
+}

@@ -1,0 +1,147 @@
+//! kubectl against `tidegate dev`: what it changes is routed by the time it has returned.
+
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
+
+use tidegate_tests::{Answer, Dev, Kubectl, eventually, get};
+
+const SHOP: &str = include_str!("manifests/shop.yaml");
+
+/// The pod that answers, or the status.
+async fn pod(dev: &Dev, host: &str, path: &str) -> Result<String, String> {
+    let answer = get(dev.http, host, path).await?;
+    if answer.status != 200 {
+        return Err(format!("{} {}", answer.status, answer.body));
+    }
+    served_by(&answer)
+}
+
+fn served_by(answer: &Answer) -> Result<String, String> {
+    let pod = answer.headers.get("x-echo-pod").and_then(|pod| pod.to_str().ok());
+    pod.map(str::to_owned).ok_or_else(|| answer.body.clone())
+}
+
+async fn leads(dev: &Dev, host: &str, path: &str, deployment: &str) {
+    eventually(&format!("{host}{path} leads to {deployment}"), || async {
+        let pod = pod(dev, host, path).await?;
+        if pod.starts_with(deployment) { Ok(()) } else { Err(pod) }
+    })
+    .await;
+}
+
+async fn status(dev: &Dev, host: &str, path: &str, want: u16) {
+    eventually(&format!("{host}{path} answers {want}"), || async {
+        let answer = get(dev.http, host, path).await?;
+        if answer.status == want { Ok(()) } else { Err(answer.status.to_string()) }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_verb_changes_the_routing_live() {
+    let dev = Dev::start(&[("shop.yaml", SHOP)]).await;
+    let Some(kubectl) = Kubectl::for_config(&dev.kubeconfig) else { return };
+    leads(&dev, "shop.test", "/", "web").await;
+    leads(&dev, "shop.test", "/cart", "cart").await;
+
+    let other = SHOP.replace("shop.test", "other.test").replace("name: shop-ingress", "name: other");
+    let ingress = other.split("---").find(|document| document.contains("kind: Ingress")).unwrap();
+    status(&dev, "other.test", "/", 404).await;
+    kubectl.fed(&["create", "-f", "-"], ingress).await;
+    leads(&dev, "other.test", "/", "web").await;
+
+    let patch = r#"[{"op": "replace", "path": "/spec/rules/0/host", "value": "moved.test"}]"#;
+    kubectl.run(&["-n", "shop", "patch", "ingress", "other", "--type=json", "-p", patch]).await;
+    leads(&dev, "moved.test", "/", "web").await;
+    status(&dev, "other.test", "/", 404).await;
+
+    let swapped = ingress.replace("name: web, port", "name: cart, port");
+    kubectl.fed(&["replace", "-f", "-"], &swapped).await;
+    leads(&dev, "other.test", "/", "cart").await;
+    kubectl.fed(&["apply", "-f", "-"], ingress).await;
+    leads(&dev, "other.test", "/", "web").await;
+
+    let port = r#"{"spec": {"ports": [{"port": 80, "name": "web", "targetPort": 9}]}}"#;
+    kubectl.run(&["-n", "shop", "patch", "service", "cart", "-p", port]).await;
+    kubectl.run(&["-n", "shop", "delete", "ingress", "other"]).await;
+    status(&dev, "other.test", "/", 404).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scaling_changes_the_endpoints() {
+    let dev = Dev::start(&[("shop.yaml", SHOP)]).await;
+    let Some(kubectl) = Kubectl::for_config(&dev.kubeconfig) else { return };
+    leads(&dev, "shop.test", "/", "web").await;
+    kubectl.run(&["-n", "shop", "scale", "deployment/web", "--replicas=3"]).await;
+    kubectl.run(&["-n", "shop", "rollout", "status", "deployment/web", "--timeout=30s"]).await;
+    let seen = std::cell::RefCell::new(std::collections::BTreeSet::new());
+    eventually("three pods answer", || async {
+        let pod = pod(&dev, "shop.test", "/").await?;
+        seen.borrow_mut().insert(pod);
+        if seen.borrow().len() == 3 { Ok(()) } else { Err(format!("{:?}", seen.borrow())) }
+    })
+    .await;
+    kubectl.run(&["-n", "shop", "scale", "deployment/web", "--replicas=0"]).await;
+    status(&dev, "shop.test", "/", 503).await;
+    kubectl.run(&["-n", "shop", "scale", "deployment/web", "--replicas=1"]).await;
+    kubectl.run(&["-n", "shop", "wait", "--for=condition=Available", "deployment/web", "--timeout=30s"]).await;
+    leads(&dev, "shop.test", "/", "web").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_very_next_request_is_usually_right() {
+    let dev = Dev::start(&[("shop.yaml", SHOP)]).await;
+    let Some(kubectl) = Kubectl::for_config(&dev.kubeconfig) else { return };
+    leads(&dev, "shop.test", "/", "web").await;
+    let mut right = 0;
+    let rounds = 10;
+    for round in 0..rounds {
+        let service = if round % 2 == 0 { "cart" } else { "web" };
+        let patch = format!(
+            r#"[{{"op": "replace", "path": "/spec/rules/0/http/paths/0/backend/service/name", "value": "{service}"}}]"#
+        );
+        kubectl.run(&["-n", "shop", "patch", "ingress", "shop-ingress", "--type=json", "-p", &patch]).await;
+        if pod(&dev, "shop.test", "/").await.is_ok_and(|pod| pod.starts_with(service)) {
+            right += 1;
+        }
+        leads(&dev, "shop.test", "/", service).await;
+    }
+    println!("the very next request after kubectl patch was right {right} of {rounds} times");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_shows_what_happens() {
+    use tokio::io::AsyncBufReadExt;
+    let dev = Dev::start(&[("shop.yaml", SHOP)]).await;
+    let Some(kubectl) = Kubectl::for_config(&dev.kubeconfig) else { return };
+    let mut watch = kubectl.command();
+    watch.args(["-n", "shop", "get", "ingress", "-w", "-o", "name"]).stdout(std::process::Stdio::piped());
+    let mut child = watch.spawn().unwrap();
+    let mut lines = tokio::io::BufReader::new(child.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next_line().await.unwrap().as_deref(), Some("ingress.networking.k8s.io/shop-ingress"));
+    kubectl.run(&["-n", "shop", "annotate", "ingress", "shop-ingress", "example.com/note=x"]).await;
+    assert_eq!(lines.next_line().await.unwrap().as_deref(), Some("ingress.networking.k8s.io/shop-ingress"));
+    child.kill().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_are_followed_and_nothing_is_left_behind() {
+    let mut dev = Dev::start(&[("shop.yaml", SHOP)]).await;
+    leads(&dev, "shop.test", "/", "web").await;
+    let file = dev.folder().join("shop.yaml");
+    std::fs::write(&file, SHOP.replace("shop.test", "renamed.test")).unwrap();
+    leads(&dev, "renamed.test", "/", "web").await;
+    status(&dev, "shop.test", "/", 404).await;
+    let children = format!("/proc/{0}/task/{0}/children", dev.id());
+    let children: Vec<String> =
+        std::fs::read_to_string(children).unwrap().split_whitespace().map(str::to_owned).collect();
+    assert!(!children.is_empty(), "echo processes run");
+    dev.signal("-INT").await;
+    assert_eq!(dev.ended().await, Some(0));
+    assert!(!dev.kubeconfig.exists());
+    eventually("the echo processes are gone", || async {
+        let left: Vec<&String> =
+            children.iter().filter(|id| std::path::Path::new(&format!("/proc/{id}")).exists()).collect();
+        if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
+    })
+    .await;
+}
