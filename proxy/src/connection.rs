@@ -1,5 +1,5 @@
 //! A connection from its acceptance to its end: what is known of it ([`ConnectionFacts`]), the byte stream that
-//! drivers read and write ([`Conn`]), and the loop that hands its requests to them ([`serve`]).
+//! drivers read and write ([`Conn`]), and the loop that hands its requests to them ([`serve()`]).
 
 mod close;
 mod head;

@@ -1,10 +1,11 @@
 //! The data plane: accepts connections on the binds of the snapshot and carries requests to endpoints.
 //!
 //! The modules stand in the order in which a connection and then a request meet them. Every step from
-//! [`route`] on is a plain function over a read-only view of the head that returns its decision as data; [`edge`] is
+//! `route` on is a plain function over a read-only view of the head that returns its decision as data; `edge` is
 //! the only place that knows Pingora's phases. The request path reads one snapshot and per-endpoint atomics.
 
 mod options;
+mod start;
 mod runtime;
 
 mod listen;
@@ -37,8 +38,6 @@ mod access_log;
 mod clock;
 mod metrics;
 mod shared;
-
-mod start;
 
 #[cfg(test)]
 mod sample;

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use crate::access_log::AccessLogSink;
 
-/// How the data plane behaves whatever the snapshot says. The defaults suit an edge that strangers reach.
+/// How the data plane behaves whatever the snapshot says. The defaults suit an edge that strangers reach. Times of less
+/// than a millisecond count as one.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Threads that carry traffic, at least 1; each has its own runtime, sockets and upstream connections.
@@ -91,6 +92,29 @@ pub struct TlsLimits {
 pub struct DrainLimits {
     /// How long the requests of a bind that left the snapshot may go on.
     pub removed_bind_grace: Duration,
+}
+
+impl Options {
+    /// The same with every time at least a millisecond and at least one of what nothing works without: Pingora's timers
+    /// cannot count less than a millisecond, and panic in builds that check for overflow.
+    pub(crate) fn floored(mut self) -> Self {
+        self.threads = self.threads.max(1);
+        self.upstream.tries_max = self.upstream.tries_max.max(1);
+        let client = &mut self.client;
+        for time in [
+            &mut client.head_deadline,
+            &mut client.keep_alive_idle,
+            &mut client.body_read_stall,
+            &mut client.body_discard,
+            &mut client.write_stall,
+            &mut self.http2.idle,
+            &mut self.upstream.idle,
+            &mut self.tls.handshake_deadline,
+        ] {
+            *time = (*time).max(Duration::from_millis(1));
+        }
+        self
+    }
 }
 
 impl Default for Options {

@@ -148,8 +148,8 @@ fn proxy(process: &Process) -> HttpProxy<Edge> {
     let conf = ServerConf {
         threads: 1,
         upstream_keepalive_pool_size: options.upstream.pool_size,
-        // Pingora counts the first try as well, and with 0 would never send anything.
-        max_retries: options.upstream.tries_max.max(1),
+        // Pingora counts the first try as well.
+        max_retries: options.upstream.tries_max,
         ..ServerConf::default()
     };
     let edge = Edge::new(process.published.clone(), Arc::clone(&process.shared));

@@ -67,6 +67,7 @@ impl Proxy {
         options: Options,
         registry: &Registry,
     ) -> Result<Self, StartError> {
+        let options = options.floored();
         let shared = Shared::new(&options, registry).map_err(StartError::Metrics)?;
         let metrics = Arc::new(ConnectionMetrics::register(registry).map_err(StartError::Metrics)?);
         let tls = tls::acceptor(published.clone(), &options.tls).map_err(StartError::Tls)?;
@@ -84,7 +85,7 @@ impl Proxy {
             options: Arc::new(options),
         };
         let bound = process.binder.subscribe();
-        let threads = (0..process.options.threads.max(1))
+        let threads = (0..process.options.threads)
             .map(|thread| runtime::start(thread, process.clone()).map_err(StartError::Thread))
             .collect::<Result<_, _>>()?;
         let (published, shared) = kept;

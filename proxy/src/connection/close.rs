@@ -6,9 +6,6 @@ use tokio::io::AsyncWriteExt;
 
 use super::Conn;
 
-/// Bytes that are thrown away while a client finishes what it was sending.
-const DISCARDED_BYTES_MAX: usize = 1024 * 1024;
-
 /// An answer to a client that never got as far as a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Refusal {
@@ -63,13 +60,7 @@ pub(super) async fn close(conn: &mut Conn, within: Duration) {
         if conn.shutdown().await.is_err() || !conn.may_be_sending() {
             return;
         }
-        let mut discarded = 0;
-        while discarded < DISCARDED_BYTES_MAX {
-            match conn.discard().await {
-                Ok(0) | Err(_) => return,
-                Ok(count) => discarded += count,
-            }
-        }
+        while matches!(conn.discard().await, Ok(1..)) {}
     };
     tokio::time::timeout(within, politely).await.ok();
 }

@@ -1,11 +1,16 @@
 //! Deadlines and limits that a client meets before any route.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::bed::{Bed, PATIENCE, http};
-use super::clients::{Http1, assert_ok};
+use tidegate_config::model::Settings;
+use tokio::io::AsyncWriteExt;
 
-const SHORT: Duration = Duration::from_millis(400);
+use super::bed::{Bed, PATIENCE, http};
+use super::clients::{Http1, assert_ok, h2_get};
+
+/// Short to wait for, long for a busy machine to do what should happen before.
+const SHORT: Duration = Duration::from_millis(1500);
 
 async fn impatient() -> (Bed, Http1<tokio::net::TcpStream>) {
     let bed = Bed::with(&[http("127.0.0.1:0")], |options| {
@@ -117,4 +122,46 @@ async fn connections_beyond_the_limit_are_closed_and_others_go_on() {
         }
     });
     served.await.expect("the place of a closed connection is never given again");
+}
+
+#[tokio::test]
+async fn a_client_still_reads_its_answer_while_it_sends_a_body_that_is_too_large() {
+    let key = http("127.0.0.1:0");
+    let mut bed = Bed::with(&[key], |options| options.client.body_discard = PATIENCE).await;
+    let client = Http1::connect(bed.address(key).await).await;
+    bed.parts.defaults = Arc::new(Settings { body_bytes_max: Some(1024), ..Settings::default() });
+    bed.publish();
+    let (reading, mut writing) = client.stream.into_split();
+    let sending = tokio::spawn(async move {
+        writing.write_all(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4000000\r\n\r\n").await?;
+        writing.write_all(&vec![b'x'; 4_000_000]).await
+    });
+    let mut client = Http1::over(tokio::io::join(reading, tokio::io::sink()));
+    let response = client.response().await.expect("a reset overtook the answer");
+    assert!(response.starts_with("HTTP/1.1 413 "), "{response}");
+    sending.await.unwrap().expect("the connection was closed in the middle of the body");
+}
+
+#[tokio::test]
+async fn an_http2_connection_without_a_request_is_closed() {
+    let key = http("127.0.0.1:0");
+    let bed = Bed::with(&[key], |options| options.http2.idle = SHORT).await;
+    let stream = tokio::net::TcpStream::connect(bed.address(key).await).await.unwrap();
+    let (mut sender, connection) = h2::client::handshake(stream).await.unwrap();
+    let connection = tokio::spawn(connection);
+    assert_eq!(h2_get(&mut sender, "/").await.unwrap().0, 200);
+    // How it ends does not matter, only that it does.
+    tokio::time::timeout(PATIENCE, connection).await.expect("it stays open").unwrap().ok();
+}
+
+#[tokio::test]
+async fn limits_of_nothing_still_let_requests_through() {
+    let key = http("127.0.0.1:0");
+    let bed = Bed::with(&[key], |options| {
+        options.upstream.tries_max = 0;
+        options.client.body_discard = Duration::ZERO;
+        options.http2.idle = Duration::ZERO;
+    })
+    .await;
+    assert_ok(&Http1::connect(bed.address(key).await).await.get("/").await, "/ ");
 }

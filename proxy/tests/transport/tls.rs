@@ -142,7 +142,7 @@ async fn plain_http_on_the_tls_port_is_told_so() {
 #[tokio::test]
 async fn failed_handshakes_are_counted_by_reason() {
     let key = https("127.0.0.1:0");
-    let bed = Bed::with(&[key], |options| options.tls.handshake_deadline = Duration::from_millis(300)).await;
+    let bed = Bed::with(&[key], |options| options.tls.handshake_deadline = Duration::from_millis(1500)).await;
     let address = bed.address(key).await;
     let counted = "tidegate_tls_handshake_failures_total";
 
