@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use prometheus::Registry;
 use tidegate_config::model::Generation;
-use tidegate_config::object::Kind;
+use tidegate_config::object::{Kind, ObjectName};
 use tidegate_config::published::{Published, Publisher};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -113,7 +113,7 @@ impl State {
         let _ended = stop.clone().drop_guard();
         let mut tasks = JoinSet::new();
         let mut handles = Vec::new();
-        let sources = sources(&self.control.namespaces);
+        let sources = sources(&self.control.namespaces, self.control.options.default_certificate.as_ref());
         for (seed, source) in (fastrand::u64(..)..).zip(sources.clone()) {
             let selector = (source.kind == Kind::Secret).then(|| SECRETS.to_owned());
             let interest = Interest { field_selector: selector, ..Interest::in_all_of(source.clone()) };
@@ -139,17 +139,46 @@ impl State {
     }
 }
 
-/// What is watched: each kind in every namespace, or in those that were named.
-fn sources(namespaces: &[Arc<str>]) -> Vec<Source> {
-    let everywhere = |kind| vec![Source { kind, namespace: None }];
-    let in_each = |kind: Kind| {
-        namespaces.iter().map(|namespace| Source { kind, namespace: Some(Arc::clone(namespace)) }).collect()
-    };
-    let of = |kind: Kind| if kind.namespaced() && !namespaces.is_empty() { in_each(kind) } else { everywhere(kind) };
-    Kind::ALL.into_iter().flat_map(of).collect()
+/// What is watched: each kind in every namespace, or in those that were named; Secrets also in the namespace of the default certificate.
+fn sources(namespaces: &[Arc<str>], default_certificate: Option<&ObjectName>) -> Vec<Source> {
+    let mut sources = BTreeSet::new();
+    for kind in Kind::ALL {
+        if !kind.namespaced() || namespaces.is_empty() {
+            sources.insert(Source { kind, namespace: None });
+            continue;
+        }
+        let secret = default_certificate.filter(|_| kind == Kind::Secret).map(|name| &name.namespace);
+        let named = namespaces.iter().chain(secret);
+        sources.extend(named.map(|namespace| Source { kind, namespace: Some(Arc::clone(namespace)) }));
+    }
+    sources.into_iter().collect()
 }
 
 fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "it panicked".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(namespaces: &[&str], certificate: Option<&str>, want: &[&str]) {
+        let namespaces: Vec<Arc<str>> = namespaces.iter().map(|name| (*name).into()).collect();
+        let certificate = certificate.map(|namespace| ObjectName::new(namespace, "default"));
+        let of = |source: Source| source.namespace.map_or(source.kind.to_string(), |n| format!("{}/{n}", source.kind));
+        let mut got: Vec<String> = sources(&namespaces, certificate.as_ref()).into_iter().map(of).collect();
+        got.retain(|source| source.starts_with("Secret") || source.starts_with("IngressClass"));
+        assert_eq!(got, want);
+    }
+
+    #[test]
+    fn everything_or_the_namespaces_that_were_named() {
+        check(&[], None, &["IngressClass", "Secret"]);
+        check(&[], Some("edge"), &["IngressClass", "Secret"]);
+        check(&["a", "b", "a"], None, &["IngressClass", "Secret/a", "Secret/b"]);
+        check(&["b"], Some("edge"), &["IngressClass", "Secret/b", "Secret/edge"]);
+        check(&["b"], Some("b"), &["IngressClass", "Secret/b"]);
+    }
 }
