@@ -1,0 +1,152 @@
+//! Health and metrics, for kubelets and Prometheus. Nothing here shows or changes routes: that is [`crate::debug`].
+
+use std::fmt::Write as _;
+
+use axum::Router;
+use axum::extract::{RawQuery, State};
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use prometheus::{Encoder as _, Registry, TextEncoder};
+use tidegate_control::{Readiness, SourceState};
+use tidegate_proxy::Bound;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::supervise::Health;
+
+/// The text exposition format's media type, as the Prometheus documentation on exposition formats gives it.
+const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// What the pages are made of.
+#[derive(Clone, Debug)]
+pub(crate) struct Admin {
+    pub(crate) readiness: watch::Receiver<Readiness>,
+    pub(crate) bound: watch::Receiver<Bound>,
+    /// Cancelled when the process is ending.
+    pub(crate) draining: CancellationToken,
+    pub(crate) health: Health,
+    pub(crate) registry: Registry,
+}
+
+impl Admin {
+    /// `/healthz`, `/readyz` and `/metrics`.
+    pub(crate) fn pages(self) -> Router {
+        Router::new()
+            .route("/healthz", get(healthz))
+            .route("/readyz", get(readyz))
+            .route("/metrics", get(metrics))
+            .with_state(self)
+    }
+}
+
+/// Whether the process is worth keeping. A task that waits for its restart is no reason to end the traffic.
+async fn healthz(State(admin): State<Admin>) -> Response {
+    let down = admin.health.borrow().clone();
+    let status =
+        if down.values().any(|down| down.for_good) { StatusCode::INTERNAL_SERVER_ERROR } else { StatusCode::OK };
+    let lines = down.iter().map(|(task, down)| {
+        let then = if down.for_good { "not started again" } else { "to be started again" };
+        format!("task {task}: {}, {then}\n", down.why)
+    });
+    let text: String = lines.collect();
+    (status, if text.is_empty() { "ok\n".to_owned() } else { text }).into_response()
+}
+
+/// Whether traffic should be sent here.
+async fn readyz(State(admin): State<Admin>, RawQuery(query): RawQuery) -> Response {
+    let readiness = admin.readiness.borrow().clone();
+    let bound = admin.bound.borrow().clone();
+    let refusal = refusal(&readiness, &bound, admin.draining.is_cancelled());
+    let status = if refusal.is_some() { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
+    let mut text = refusal.map_or_else(|| "ready\n".to_owned(), |why| format!("not ready: {why}\n"));
+    let asked = query.unwrap_or_default();
+    if asked.split('&').any(|part| part == "verbose" || part.starts_with("verbose=")) {
+        text.push_str(&details(&readiness, &bound));
+    }
+    (status, text).into_response()
+}
+
+fn refusal(readiness: &Readiness, bound: &Bound, draining: bool) -> Option<&'static str> {
+    if draining {
+        Some("the process is ending")
+    } else if !readiness.ready {
+        Some("the first snapshot is not published")
+    } else if bound.is_lost() || bound.iter().next().is_none() {
+        Some("no socket is open for traffic")
+    } else {
+        None
+    }
+}
+
+fn details(readiness: &Readiness, bound: &Bound) -> String {
+    let mut text = format!("degraded: {}\n", readiness.degraded);
+    for source in &readiness.sources {
+        let _ = writeln!(text, "{}", source_line(source));
+    }
+    for (key, bind) in bound.iter() {
+        let address = bind.address().unwrap_or(key.address);
+        let _ = match bind.error() {
+            None => writeln!(text, "bind {address}: open on {} threads", bind.threads()),
+            Some(error) => writeln!(text, "bind {address}: open on {} threads, failing: {error}", bind.threads()),
+        };
+    }
+    text
+}
+
+fn source_line(source: &SourceState) -> String {
+    let place = source.namespace.as_deref().unwrap_or("all namespaces");
+    let synced = if source.synced { "synced" } else { "not synced" };
+    let at = source.resource_version.as_deref().map(|version| format!(", at {version}")).unwrap_or_default();
+    let failing = source.failing.as_deref().map(|why| format!(", failing: {why}")).unwrap_or_default();
+    format!("source {} in {place}: {synced}{at}{failing}", source.kind)
+}
+
+async fn metrics(State(admin): State<Admin>) -> Response {
+    // Gathering walks every series, which may take a while; health answers meanwhile.
+    let gathered = tokio::task::spawn_blocking(move || {
+        let mut text = Vec::new();
+        TextEncoder::new().encode(&admin.registry.gather(), &mut text).map(|()| text)
+    });
+    match gathered.await {
+        Ok(Ok(text)) => ([(CONTENT_TYPE, METRICS_TYPE)], text).into_response(),
+        Ok(Err(error)) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_config::object::Kind;
+
+    fn ready() -> Readiness {
+        Readiness { ready: true, degraded: false, sources: Vec::new() }
+    }
+
+    #[test]
+    fn readiness_wants_a_snapshot_and_a_socket() {
+        let nothing = Bound::default();
+        assert_eq!(refusal(&ready(), &nothing, true), Some("the process is ending"));
+        assert_eq!(refusal(&Readiness::default(), &nothing, false), Some("the first snapshot is not published"));
+        assert_eq!(refusal(&ready(), &nothing, false), Some("no socket is open for traffic"));
+    }
+
+    #[test]
+    fn the_details_name_what_fails() {
+        let source = |kind, failing: Option<&str>| SourceState {
+            kind,
+            namespace: failing.map(|_| "shop".to_owned()),
+            synced: failing.is_none(),
+            failing: failing.map(str::to_owned),
+            resource_version: failing.is_none().then(|| "7".to_owned()),
+        };
+        let sources = vec![source(Kind::Service, None), source(Kind::Secret, Some("403 Forbidden"))];
+        let text = details(&Readiness { ready: true, degraded: true, sources }, &Bound::default());
+        let want = "degraded: true\n\
+            source Service in all namespaces: synced, at 7\n\
+            source Secret in shop: not synced, failing: 403 Forbidden\n";
+        assert_eq!(text, want);
+    }
+}

@@ -1,0 +1,179 @@
+//! The command line as text: which flags there are, what they are called in the environment, and their help. What
+//! the text means is decided in [`crate::settings`].
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+
+/// A Kubernetes edge ingress that never reloads: every change of the cluster becomes a new routing snapshot.
+#[derive(Parser, Debug)]
+#[command(name = "tidegate", version, about)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    /// Serves the Ingresses of a cluster.
+    Run(Box<RunArgs>),
+    /// Serves a folder of manifests without a cluster: an embedded API server, and an echo process for every replica.
+    Dev(Box<DevArgs>),
+    /// Asks a running process what it would do with a URL, and why.
+    Explain(ExplainArgs),
+    /// Answers requests with what they asked: what `dev` starts for every replica.
+    #[command(hide = true)]
+    Echo(EchoArgs),
+}
+
+#[derive(clap::Args, Debug, Default)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+    #[command(flatten)]
+    pub(crate) edge: EdgeArgs,
+}
+
+#[derive(clap::Args, Debug, Default)]
+pub(crate) struct DevArgs {
+    /// The folder of manifests (.yaml, .yml, .json); its changes are followed.
+    #[arg(value_name = "DIR")]
+    pub(crate) folder: PathBuf,
+    /// Where the embedded API server listens; port 0 is any free port.
+    #[arg(long, value_name = "ADDR", env = "TIDEGATE_API", default_value = "127.0.0.1:0")]
+    pub(crate) api: String,
+    #[command(flatten)]
+    pub(crate) edge: EdgeArgs,
+}
+
+/// What `run` and `dev` have in common.
+#[derive(clap::Args, Debug, Default)]
+pub(crate) struct EdgeArgs {
+    #[command(flatten)]
+    pub(crate) sockets: SocketArgs,
+    #[command(flatten)]
+    pub(crate) routing: RoutingArgs,
+    #[command(flatten)]
+    pub(crate) drain: DrainArgs,
+    #[command(flatten)]
+    pub(crate) process: ProcessArgs,
+}
+
+#[derive(clap::Args, Debug, Default)]
+#[command(next_help_heading = "Sockets")]
+pub(crate) struct SocketArgs {
+    /// Where plain HTTP is served; several times for several sockets, `off` for none; port 0 is any free port
+    /// [default: 0.0.0.0:8080; dev: 127.0.0.1:8080, or any free port].
+    #[arg(long, value_name = "ADDR", env = "TIDEGATE_HTTP", value_delimiter = ',')]
+    pub(crate) http: Vec<String>,
+    /// Where HTTPS is served, as above [default: 0.0.0.0:8443; dev: 127.0.0.1:8443, or any free port].
+    #[arg(long, value_name = "ADDR", env = "TIDEGATE_HTTPS", value_delimiter = ',')]
+    pub(crate) https: Vec<String>,
+    /// Where health and metrics are served [default: 0.0.0.0:9180; dev: 127.0.0.1:9180, or any free port].
+    #[arg(long, value_name = "ADDR", env = "TIDEGATE_ADMIN")]
+    pub(crate) admin: Option<String>,
+    /// Where dumps are served: a loopback address, `unix:PATH` (readable by its owner alone), or `off`
+    /// [default: 127.0.0.1:9181; dev: that, or any free port].
+    #[arg(long, value_name = "ADDR|unix:PATH", env = "TIDEGATE_DEBUG")]
+    pub(crate) debug: Option<String>,
+    /// Lets --debug be an address that others can reach. Whoever reaches it sees every route.
+    #[arg(long, env = "TIDEGATE_DEBUG_ANYWHERE")]
+    pub(crate) debug_anywhere: bool,
+}
+
+#[derive(clap::Args, Debug, Default)]
+#[command(next_help_heading = "Routing")]
+pub(crate) struct RoutingArgs {
+    /// The name of our IngressClass, as the old annotation gives it.
+    #[arg(long, value_name = "NAME", env = "TIDEGATE_INGRESS_CLASS", default_value = "tidegate")]
+    pub(crate) ingress_class: String,
+    /// `spec.controller` of the IngressClasses that are ours.
+    #[arg(long, value_name = "NAME", env = "TIDEGATE_CONTROLLER_CLASS", default_value = "tidegate.io/ingress")]
+    pub(crate) controller_class: String,
+    /// Networks of proxies before this one, whose forwarded headers are believed.
+    #[arg(long, value_name = "CIDR", env = "TIDEGATE_TRUSTED_PROXIES", value_delimiter = ',')]
+    pub(crate) trusted_proxies: Vec<String>,
+    /// The Secret with the certificate for server names that no other certificate is for.
+    #[arg(long, value_name = "NAMESPACE/NAME", env = "TIDEGATE_DEFAULT_CERTIFICATE")]
+    pub(crate) default_certificate: Option<String>,
+    /// Whose a host is that objects of several namespaces claim: `shared` merges their rules, `namespace` gives it to
+    /// the namespace of the oldest.
+    #[arg(long, value_name = "RULE", env = "TIDEGATE_HOST_OWNERSHIP", default_value = "shared")]
+    pub(crate) host_ownership: String,
+    /// How long the first snapshot waits for Secrets and IngressClasses, which routing can do without.
+    #[arg(long, value_name = "TIME", env = "TIDEGATE_OPTIONAL_KINDS_GRACE", default_value = "15s")]
+    pub(crate) optional_kinds_grace: String,
+    /// An address of this process, which no object may lead to (the pod's address); several times for several.
+    #[arg(long, value_name = "IP", env = "TIDEGATE_OWN_ADDRESS", value_delimiter = ',')]
+    pub(crate) own_address: Vec<String>,
+}
+
+#[derive(clap::Args, Debug, Default)]
+#[command(next_help_heading = "Ending")]
+pub(crate) struct DrainArgs {
+    /// After SIGTERM: how long connections are still accepted, unready, so that load balancers can look away
+    /// [default: 5s; dev: 0s].
+    #[arg(long, value_name = "TIME", env = "TIDEGATE_SHUTDOWN_DELAY")]
+    pub(crate) shutdown_delay: Option<String>,
+    /// Then: how long what is in flight may take.
+    #[arg(long, value_name = "TIME", env = "TIDEGATE_GRACE", default_value = "30s")]
+    pub(crate) grace: String,
+}
+
+#[derive(clap::Args, Debug, Default)]
+#[command(next_help_heading = "Process")]
+pub(crate) struct ProcessArgs {
+    /// Threads that carry traffic [default: one a CPU].
+    #[arg(long, value_name = "COUNT", env = "TIDEGATE_THREADS")]
+    pub(crate) threads: Option<String>,
+    /// Where the access log goes: `stdout`, `off`, or a file that is appended to [default: stdout; dev: off].
+    #[arg(long, value_name = "stdout|off|PATH", env = "TIDEGATE_ACCESS_LOG")]
+    pub(crate) access_log: Option<String>,
+    /// What is logged to stderr: `error`, `warn`, `info`, `debug`, or directives such as `warn,tidegate_control=debug`
+    /// [default: info; dev: warn].
+    #[arg(long, value_name = "LEVEL", env = "TIDEGATE_LOG_LEVEL")]
+    pub(crate) log_level: Option<String>,
+    /// How it is logged: `text` or `json` [default: json; dev: text].
+    #[arg(long, value_name = "FORM", env = "TIDEGATE_LOG_FORM")]
+    pub(crate) log_form: Option<String>,
+}
+
+#[derive(clap::Args, Debug, Default)]
+#[command(next_help_heading = "Cluster")]
+pub(crate) struct ClusterArgs {
+    /// The kubeconfig of the cluster; without it, the service account of the pod.
+    #[arg(long, value_name = "PATH", env = "TIDEGATE_KUBECONFIG")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// The context of the kubeconfig [default: its current one].
+    #[arg(long, value_name = "NAME", env = "TIDEGATE_CONTEXT", requires = "kubeconfig")]
+    pub(crate) context: Option<String>,
+    /// A namespace to serve; several times for several [default: all].
+    #[arg(long, value_name = "NAME", env = "TIDEGATE_NAMESPACE", value_delimiter = ',')]
+    pub(crate) namespace: Vec<String>,
+    /// Lets objects name loopback addresses, which lead into this process's own host.
+    #[arg(long, env = "TIDEGATE_ALLOW_LOOPBACK_ENDPOINTS")]
+    pub(crate) allow_loopback_endpoints: bool,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct ExplainArgs {
+    /// The URL, such as `https://shop.example/cart`; without a scheme, http is meant.
+    pub(crate) url: String,
+    /// The debug address of the running process.
+    #[arg(long, value_name = "ADDR|unix:PATH", env = "TIDEGATE_DEBUG", default_value = "127.0.0.1:9181")]
+    pub(crate) debug: String,
+    /// Prints JSON.
+    #[arg(long, env = "TIDEGATE_JSON")]
+    pub(crate) json: bool,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct EchoArgs {
+    /// The name to answer with.
+    #[arg(long, value_name = "NAME", env = "TIDEGATE_POD")]
+    pub(crate) pod: String,
+}
+
+#[cfg(test)]
+#[path = "flags_page.rs"]
+mod flags_page;

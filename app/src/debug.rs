@@ -1,0 +1,114 @@
+//! Dumps of what the process knows, on an address of their own: routes, topology, findings, explanations. They hold no
+//! header value, no key and no token, but whoever reads them knows every route.
+
+mod access;
+mod routes;
+mod topology;
+
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use serde::{Deserialize, Serialize};
+use tidegate_config::finding::{Finding, Severity};
+use tidegate_config::published::Published;
+use tidegate_control::{View, explain};
+
+pub(crate) use access::{bind_unix, guarded};
+pub(crate) use routes::{Table, table};
+
+/// Hosts shown where the question sets no limit.
+const HOSTS_MAX: usize = 10_000;
+
+/// What the dumps are made of.
+#[derive(Clone, Debug)]
+pub(crate) struct Debug {
+    pub(crate) published: Published,
+    pub(crate) view: View,
+}
+
+impl Debug {
+    /// `/debug/routes`, `/debug/topology`, `/debug/findings` and `/debug/explain`.
+    pub(crate) fn pages(self) -> Router {
+        Router::new()
+            .route("/debug/routes", get(routes_page))
+            .route("/debug/topology", get(topology_page))
+            .route("/debug/findings", get(findings_page))
+            .route("/debug/explain", get(explain_page))
+            .with_state(self)
+    }
+}
+
+#[derive(Deserialize)]
+struct RoutesQuestion {
+    /// Only this host pattern, as the dump writes it.
+    host: Option<String>,
+    /// At most so many hosts.
+    limit: Option<usize>,
+}
+
+async fn routes_page(State(debug): State<Debug>, Query(question): Query<RoutesQuestion>) -> Response {
+    let limit = question.limit.unwrap_or(HOSTS_MAX);
+    Json(table(&debug.published.pin(), question.host.as_deref(), limit)).into_response()
+}
+
+#[derive(Deserialize)]
+struct TopologyQuestion {
+    format: Option<String>,
+}
+
+async fn topology_page(State(debug): State<Debug>, Query(question): Query<TopologyQuestion>) -> Response {
+    let Some(edges) = debug.view.topology().await else { return not_running() };
+    match question.format.as_deref() {
+        None | Some("json") => Json(topology::edges(&edges)).into_response(),
+        Some("dot") => ([(CONTENT_TYPE, "text/vnd.graphviz; charset=utf-8")], topology::dot(&edges)).into_response(),
+        Some(_) => (StatusCode::BAD_REQUEST, "format is neither json nor dot\n").into_response(),
+    }
+}
+
+/// A finding with its severity and the sentence that users read.
+#[derive(Serialize)]
+struct Told<'a> {
+    severity: Severity,
+    message: String,
+    #[serde(flatten)]
+    finding: &'a Finding,
+}
+
+impl<'a> Told<'a> {
+    fn of(finding: &'a Finding) -> Self {
+        Self { severity: finding.problem.severity(), message: finding.to_string(), finding }
+    }
+}
+
+async fn findings_page(State(debug): State<Debug>) -> Response {
+    let Some(findings) = debug.view.findings().await else { return not_running() };
+    Json(findings.iter().map(Told::of).collect::<Vec<_>>()).into_response()
+}
+
+#[derive(Deserialize)]
+struct ExplainQuestion {
+    url: String,
+    format: Option<String>,
+}
+
+/// 200 when a route serves the URL, 404 when none does; the explanation is the body of both.
+async fn explain_page(State(debug): State<Debug>, Query(question): Query<ExplainQuestion>) -> Response {
+    let findings = debug.view.findings().await.unwrap_or_default();
+    match explain(&debug.published.pin(), &findings, &question.url) {
+        Err(why) => (StatusCode::BAD_REQUEST, format!("{why}\n")).into_response(),
+        Ok(explanation) => {
+            let status = if explanation.route.is_some() { StatusCode::OK } else { StatusCode::NOT_FOUND };
+            match question.format.as_deref() {
+                Some("text") => (status, explanation.to_string()).into_response(),
+                _ => (status, Json(explanation)).into_response(),
+            }
+        }
+    }
+}
+
+fn not_running() -> Response {
+    (StatusCode::SERVICE_UNAVAILABLE, "the control loop does not run now\n").into_response()
+}

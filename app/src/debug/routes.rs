@@ -1,0 +1,131 @@
+//! The routes of a snapshot for people and scripts. Of conditions only names are shown: the values that a header must
+//! have may be secrets.
+
+use serde::Serialize;
+use tidegate_config::model::{
+    Action, BackendKey, Bind, Certificate, Conditions, Effective, Endpoint, Filter, Guard, HostRoutes, Redirect, Route,
+    Snapshot, WeightedTarget,
+};
+
+/// A snapshot, or a part of it.
+#[derive(Serialize)]
+pub(crate) struct Table<'a> {
+    generation: u64,
+    binds: &'a [Bind],
+    /// Hosts in the snapshot; there may be more than are shown.
+    hosts_total: usize,
+    pub(crate) hosts: Vec<HostView<'a>>,
+    certificates: Vec<CertificateView<'a>>,
+    default_certificate: Option<&'a Certificate>,
+}
+
+/// The routes of a host in the order in which they are tried.
+#[derive(Serialize)]
+pub(crate) struct HostView<'a> {
+    pub(crate) host: String,
+    pub(crate) routes: Vec<RouteView<'a>>,
+    pub(crate) fallback: Option<RouteView<'a>>,
+}
+
+/// One route with everything that applies to it.
+#[derive(Serialize)]
+pub(crate) struct RouteView<'a> {
+    pub(crate) path_kind: &'static str,
+    pub(crate) path: &'a str,
+    methods: Vec<&'a str>,
+    headers: Vec<&'a str>,
+    queries: Vec<&'a str>,
+    pub(crate) object: String,
+    field: &'a str,
+    guards: &'a [Guard],
+    filters: &'a [Filter],
+    settings: Effective,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    redirect: Option<&'a Redirect>,
+    pub(crate) targets: Vec<TargetView<'a>>,
+}
+
+/// Where a route leads.
+#[derive(Serialize)]
+pub(crate) struct TargetView<'a> {
+    pub(crate) backend: &'a BackendKey,
+    weight: u32,
+    protocol: tidegate_config::model::AppProtocol,
+    pub(crate) endpoints: &'a [Endpoint],
+}
+
+/// The certificates for a server name.
+#[derive(Serialize)]
+struct CertificateView<'a> {
+    host: String,
+    certificates: Vec<&'a Certificate>,
+}
+
+/// The hosts in ascending order, at most so many of them; or only the one that is asked for.
+pub(crate) fn table<'a>(snapshot: &'a Snapshot, host: Option<&str>, limit: usize) -> Table<'a> {
+    let mut hosts: Vec<(String, &HostRoutes)> =
+        snapshot.hosts().iter().map(|(pattern, routes)| (pattern.to_string(), &**routes)).collect();
+    let hosts_total = hosts.len();
+    hosts.retain(|(name, _)| host.is_none_or(|host| host == name));
+    hosts.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+    hosts.truncate(limit);
+    let mut certificates: Vec<CertificateView<'_>> = snapshot
+        .certificates()
+        .iter()
+        .map(|(pattern, all)| CertificateView {
+            host: pattern.to_string(),
+            certificates: all.iter().map(|certificate| &**certificate).collect(),
+        })
+        .filter(|view| host.is_none_or(|host| host == view.host))
+        .collect();
+    certificates.sort_unstable_by(|a, b| a.host.cmp(&b.host));
+    certificates.truncate(limit);
+    Table {
+        generation: snapshot.generation().0,
+        binds: snapshot.binds(),
+        hosts_total,
+        hosts: hosts.into_iter().map(|(host, routes)| host_view(snapshot, host, routes)).collect(),
+        certificates,
+        default_certificate: snapshot.default_certificate().map(|certificate| &**certificate),
+    }
+}
+
+fn host_view<'a>(snapshot: &'a Snapshot, host: String, routes: &'a HostRoutes) -> HostView<'a> {
+    HostView {
+        host,
+        routes: routes.routes().iter().map(|route| route_view(snapshot, route)).collect(),
+        fallback: routes.fallback().map(|route| route_view(snapshot, route)),
+    }
+}
+
+fn route_view<'a>(snapshot: &'a Snapshot, route: &'a Route) -> RouteView<'a> {
+    let Conditions { methods, headers, queries } = &route.conditions;
+    let (redirect, targets) = match &route.action {
+        Action::Redirect(redirect) => (Some(redirect), Vec::new()),
+        Action::Forward(targets) => (None, targets.iter().map(|target| target_view(snapshot, target)).collect()),
+    };
+    RouteView {
+        path_kind: route.path.kind(),
+        path: route.path.text(),
+        methods: methods.iter().map(|method| &**method).collect(),
+        headers: headers.iter().map(|header| &*header.name).collect(),
+        queries: queries.iter().map(|query| &*query.name).collect(),
+        object: route.origin.object.to_string(),
+        field: &route.origin.field,
+        guards: &route.guards,
+        filters: &route.filters,
+        settings: snapshot.effective(route),
+        redirect,
+        targets,
+    }
+}
+
+fn target_view<'a>(snapshot: &'a Snapshot, weighted: &'a WeightedTarget) -> TargetView<'a> {
+    let backend = &weighted.target.backend;
+    TargetView {
+        backend,
+        weight: weighted.weight,
+        protocol: weighted.target.protocol,
+        endpoints: snapshot.backend(backend).map_or(&[], |backend| &*backend.endpoints),
+    }
+}

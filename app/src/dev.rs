@@ -1,0 +1,74 @@
+//! `tidegate dev`: a folder of manifests, served on this machine. An embedded API server stands in for the cluster and
+//! echo processes for the pods; everything after them is what `run` runs.
+
+mod apply;
+mod banner;
+mod documents;
+mod echo;
+mod fleet;
+mod folder;
+mod follow;
+mod home;
+mod load;
+mod replica;
+mod slice;
+mod status;
+mod workload;
+
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use tidegate_lite::{Door, Lite};
+use tokio::sync::watch;
+
+pub(crate) use echo::main as echo;
+
+use self::banner::Banner;
+use self::fleet::Fleet;
+use self::home::Home;
+use self::load::Load;
+use crate::args::DevArgs;
+use crate::logs;
+use crate::settings::Dev;
+use crate::signal::Signals;
+use crate::wire::Wired;
+
+/// The namespace of objects that name none.
+const NAMESPACE: &str = "default";
+
+pub(crate) async fn main(args: &DevArgs) -> anyhow::Result<ExitCode> {
+    let Dev { edge, folder, api } = Dev::try_from(args)?;
+    logs::start(&edge.process)?;
+    let mut signals = Signals::listen().context("signals")?;
+    let folder = folder.canonicalize().with_context(|| folder.display().to_string())?;
+    let program = std::env::current_exe().context("the path of this program")?;
+    let lite = Lite::new();
+    let door = Door::bind(lite.clone(), api).await.with_context(|| format!("--api {api}"))?;
+    let home = Home::make(&door.kubeconfig()).context("a folder for the kubeconfig")?;
+    let client = move || kube::Client::new(lite.service(), NAMESPACE);
+
+    let mut wired = Wired::start(edge, client(), Vec::new()).await?;
+    let (loaded, steady) = (watch::Sender::new(false), watch::Sender::new(false));
+    let banner = Banner {
+        folder: folder.clone(),
+        kubeconfig: home.kubeconfig(),
+        admin: wired.admin,
+        debug: wired.debug.clone(),
+        bound: wired.bound(),
+        published: wired.published.clone(),
+        generation: wired.view.generation(),
+        loaded: loaded.subscribe(),
+        steady: steady.subscribe(),
+    };
+    let stop = wired.stop.clone();
+    wired.tasks.once("api", door.serve(stop.cancelled_owned()));
+    let (stop, fleet_client) = (wired.stop.clone(), client.clone());
+    wired.tasks.keep("fleet", move || Fleet::new(fleet_client(), program.clone(), steady.clone()).run(stop.clone()));
+    let stop = wired.stop.clone();
+    wired.tasks.keep("folder", move || Load::new(client(), folder.clone(), loaded.clone()).run(stop.clone()));
+
+    tokio::select! {
+        over = wired.until_over(&mut signals) => over,
+        never = banner.print() => match never {},
+    }
+}

@@ -1,0 +1,148 @@
+//! What `dev` says when it is ready: where everything is, what is routed, and what to type next.
+
+use std::convert::Infallible;
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tidegate_config::model::{BindProtocol, Generation, Snapshot};
+use tidegate_config::published::Published;
+use tidegate_proxy::Bound;
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use crate::debug::{Table, table};
+use crate::wire::DebugPlace;
+
+/// What is said is said after this long, ready or not.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// When no snapshot has been published for this long, the routes are those of the files.
+const QUIET: Duration = Duration::from_millis(150);
+/// Hosts that are shown; the debug page has them all.
+const HOSTS_MAX: usize = 30;
+
+/// What it is made of.
+#[derive(Debug)]
+pub(super) struct Banner {
+    pub(super) folder: PathBuf,
+    pub(super) kubeconfig: PathBuf,
+    pub(super) admin: Option<SocketAddr>,
+    pub(super) debug: Option<DebugPlace>,
+    pub(super) bound: watch::Receiver<Bound>,
+    pub(super) published: Published,
+    pub(super) generation: watch::Receiver<Generation>,
+    /// Whether the folder has been applied.
+    pub(super) loaded: watch::Receiver<bool>,
+    /// Whether every replica is ready.
+    pub(super) steady: watch::Receiver<bool>,
+}
+
+impl Banner {
+    /// Waits until everything is in place, prints once, and rests.
+    pub(super) async fn print(mut self) -> Infallible {
+        let in_time = timeout(PATIENCE, self.settle()).await.is_ok();
+        println!("{}", self.text(&self.published.pin()));
+        if !in_time {
+            println!("Not every replica is ready yet; the log above may say why.");
+        }
+        std::future::pending().await
+    }
+
+    async fn settle(&mut self) {
+        let wanted = self.loaded.wait_for(|loaded| *loaded).await.is_ok();
+        // Deployments are seen a moment after they are applied.
+        while timeout(QUIET, self.steady.wait_for(|steady| !*steady)).await.is_ok_and(|seen| seen.is_ok()) {
+            if self.steady.wait_for(|steady| *steady).await.is_err() {
+                break;
+            }
+        }
+        let open =
+            |bound: &Bound| bound.iter().next().is_some() && bound.iter().all(|(_, bind)| bind.address().is_some());
+        if !wanted || self.bound.wait_for(open).await.is_err() {
+            return;
+        }
+        while timeout(QUIET, self.generation.changed()).await.is_ok_and(|changed| changed.is_ok()) {}
+    }
+
+    fn text(&self, snapshot: &Snapshot) -> String {
+        let mut text = format!("\ntidegate dev serves {}\n\n", self.folder.display());
+        let _ = self.places(&mut text);
+        let routes = table(snapshot, None, HOSTS_MAX);
+        let _ = write_routes(&mut text, &routes, snapshot.hosts().len());
+        let _ = self.next(&mut text, &routes);
+        text
+    }
+
+    fn addresses(&self, protocol: BindProtocol) -> Vec<SocketAddr> {
+        let bound = self.bound.borrow();
+        bound.iter().filter(|(key, _)| key.protocol == protocol).filter_map(|(_, bind)| bind.address()).collect()
+    }
+
+    fn places(&self, text: &mut String) -> std::fmt::Result {
+        for address in self.addresses(BindProtocol::Http) {
+            writeln!(text, "  http     http://{address}")?;
+        }
+        for address in self.addresses(BindProtocol::Https) {
+            writeln!(text, "  https    https://{address}")?;
+        }
+        if let Some(admin) = self.admin {
+            writeln!(text, "  health   http://{admin}/readyz")?;
+            writeln!(text, "  metrics  http://{admin}/metrics")?;
+        }
+        match &self.debug {
+            Some(DebugPlace::Tcp(address)) => writeln!(text, "  debug    http://{address}/debug/routes")?,
+            Some(place @ DebugPlace::Unix(_)) => writeln!(text, "  debug    {place}")?,
+            None => {}
+        }
+        Ok(())
+    }
+
+    fn next(&self, text: &mut String, routes: &Table<'_>) -> std::fmt::Result {
+        writeln!(text, "\nTry:\n")?;
+        let example = routes.hosts.iter().find_map(|host| {
+            let route = host.routes.iter().chain(&host.fallback).next()?;
+            (!host.host.contains('*')).then(|| (host.host.clone(), route.path))
+        });
+        let http = self.addresses(BindProtocol::Http).first().copied();
+        if let (Some((host, path)), Some(http)) = (&example, http) {
+            // Everything under localhost leads to loopback (RFC 6761 section 6.3).
+            if host.ends_with(".localhost") {
+                writeln!(text, "  curl http://{host}:{}{path}", http.port())?;
+            } else {
+                writeln!(text, "  curl -H 'Host: {host}' http://{http}{path}")?;
+            }
+            if let Some(debug) = &self.debug {
+                writeln!(text, "  tidegate explain --debug {debug} http://{host}{path}")?;
+            }
+        }
+        writeln!(text, "  export KUBECONFIG={}", self.kubeconfig.display())?;
+        writeln!(text, "  kubectl get ingress,service,deployment -A")?;
+        write!(text, "\nChanges of files and of the API act at once. Ctrl-C ends it and leaves nothing behind.")
+    }
+}
+
+fn write_routes(text: &mut String, routes: &Table<'_>, hosts_total: usize) -> std::fmt::Result {
+    let mut rows = vec![["HOST", "PATH", "BACKEND", "ENDPOINTS", "OBJECT"].map(str::to_owned)];
+    for host in &routes.hosts {
+        for route in host.routes.iter().chain(&host.fallback) {
+            let endpoints: usize = route.targets.iter().map(|target| target.endpoints.len()).sum();
+            let backends: Vec<String> = route.targets.iter().map(|target| target.backend.to_string()).collect();
+            let path = format!("{} ({})", route.path, route.path_kind);
+            rows.push([host.host.clone(), path, backends.join(" "), endpoints.to_string(), route.object.clone()]);
+        }
+    }
+    let mut widths = [0; 5];
+    for row in &rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = cell.chars().count().max(*width);
+        }
+    }
+    writeln!(text)?;
+    for row in rows {
+        let cells: Vec<String> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        writeln!(text, "  {}", cells.join("  ").trim_end())?;
+    }
+    let more = hosts_total.saturating_sub(routes.hosts.len());
+    if more > 0 { writeln!(text, "  and {more} more hosts") } else { Ok(()) }
+}

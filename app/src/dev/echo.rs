@@ -1,0 +1,162 @@
+//! `tidegate echo`: stands in for a pod in `dev`. It answers every request with its own name and what was asked, sends
+//! WebSocket messages back, and ends when its standard input closes, so that it cannot outlive who started it.
+//!
+//! It serves one developer on a loopback address, never strangers.
+
+use std::convert::Infallible;
+use std::net::Ipv4Addr;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use http::header::{ACCEPT, CONNECTION, CONTENT_TYPE, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, UPGRADE};
+use http::{HeaderMap, HeaderName, Request, Response, StatusCode, Version};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::GracefulShutdown;
+use tokio::io::AsyncReadExt as _;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+use tokio_tungstenite::tungstenite::protocol::Role;
+
+use crate::args::EchoArgs;
+use crate::signal::Signals;
+
+/// What is in flight may take so long after the end of standard input.
+const GRACE: Duration = Duration::from_secs(5);
+/// After a failed accept, before the next.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// The header that names the pod, for those who do not read the body.
+const POD: HeaderName = HeaderName::from_static("x-echo-pod");
+
+pub(crate) async fn main(args: &EchoArgs) -> anyhow::Result<ExitCode> {
+    // Ctrl-C goes to everybody in the terminal; this process ends when its parent is done with it.
+    let mut ignored = Signals::listen()?;
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+    // The parent reads this line: from now on connections are accepted.
+    println!("{}", listener.local_addr()?.port());
+    let pod: Arc<str> = args.pod.as_str().into();
+    let connections = GracefulShutdown::new();
+    let mut over = std::pin::pin!(stdin_closed());
+    loop {
+        tokio::select! {
+            () = &mut over => break,
+            _ = ignored.next() => {}
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => drop(tokio::spawn(connection(stream, Arc::clone(&pod), connections.watcher()))),
+                Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+            }
+        }
+    }
+    drop(listener);
+    drop(tokio::time::timeout(GRACE, connections.shutdown()).await);
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn stdin_closed() {
+    let mut stdin = tokio::io::stdin();
+    let mut waste = [0; 64];
+    while matches!(stdin.read(&mut waste).await, Ok(read) if read > 0) {}
+}
+
+/// One connection: HTTP/1.1 with upgrades, or HTTP/2 by prior knowledge.
+async fn connection(stream: TcpStream, pod: Arc<str>, watcher: hyper_util::server::graceful::Watcher) {
+    let service = service_fn(move |request| {
+        let pod = Arc::clone(&pod);
+        async move { Ok::<_, Infallible>(answer(request, &pod).await) }
+    });
+    let mut server = auto::Builder::new(TokioExecutor::new());
+    server.http1().timer(TokioTimer::new());
+    let connection = server.serve_connection_with_upgrades(TokioIo::new(stream), service).into_owned();
+    // A client that breaks off is no event of ours.
+    drop(watcher.watch(connection).await);
+}
+
+async fn answer(mut request: Request<Incoming>, pod: &str) -> Response<Full<Bytes>> {
+    if let Some(key) = websocket_key(request.headers()) {
+        let accept = derive_accept_key(&key);
+        tokio::spawn(echo_messages(hyper::upgrade::on(&mut request)));
+        let response = Response::builder()
+            .status(StatusCode::SWITCHING_PROTOCOLS)
+            .header(CONNECTION, "upgrade")
+            .header(UPGRADE, "websocket")
+            .header(SEC_WEBSOCKET_ACCEPT, accept)
+            .header(POD, pod);
+        return response.body(Full::default()).unwrap_or_default();
+    }
+    let (head, mut body) = request.into_parts();
+    let mut body_bytes = 0;
+    while let Some(Ok(frame)) = body.frame().await {
+        body_bytes += frame.data_ref().map_or(0, Bytes::len);
+    }
+    let json = head.headers.get(ACCEPT).is_some_and(|accept| accept.as_bytes().starts_with(b"application/json"));
+    let said = Said { pod, head: &head, body_bytes };
+    let (kind, text) =
+        if json { ("application/json", said.json()) } else { ("text/plain; charset=utf-8", said.text()) };
+    let response = Response::builder().header(CONTENT_TYPE, kind).header(POD, pod);
+    response.body(Full::from(text)).unwrap_or_default()
+}
+
+/// What is said about a request.
+struct Said<'a> {
+    pod: &'a str,
+    head: &'a http::request::Parts,
+    body_bytes: usize,
+}
+
+impl Said<'_> {
+    fn headers(&self) -> impl Iterator<Item = (&str, String)> {
+        let headers = self.head.headers.iter();
+        headers.map(|(name, value)| (name.as_str(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
+    }
+
+    fn text(&self) -> String {
+        let http::request::Parts { method, uri, version, .. } = self.head;
+        let headers: String = self.headers().map(|(name, value)| format!("{name}: {value}\n")).collect();
+        format!("pod: {}\n{method} {uri} {version:?}\n{headers}body: {} bytes\n", self.pod, self.body_bytes)
+    }
+
+    fn json(&self) -> String {
+        let http::request::Parts { method, uri, version, .. } = self.head;
+        let headers: Vec<(&str, String)> = self.headers().collect();
+        let value = serde_json::json!({
+            "pod": self.pod,
+            "method": method.as_str(),
+            "path": uri.path(),
+            "query": uri.query(),
+            "version": version_name(*version),
+            "headers": headers,
+            "body_bytes": self.body_bytes,
+        });
+        format!("{value}\n")
+    }
+}
+
+fn version_name(version: Version) -> String {
+    format!("{version:?}")
+}
+
+/// The key of a WebSocket handshake (RFC 6455 section 4.2.1), if this is one.
+fn websocket_key(headers: &HeaderMap) -> Option<Vec<u8>> {
+    let upgrade = headers.get(UPGRADE)?;
+    let key = headers.get(SEC_WEBSOCKET_KEY)?;
+    upgrade.as_bytes().eq_ignore_ascii_case(b"websocket").then(|| key.as_bytes().to_vec())
+}
+
+/// Sends every message back until the other side closes.
+async fn echo_messages(upgrade: hyper::upgrade::OnUpgrade) {
+    let Ok(upgraded) = upgrade.await else { return };
+    let socket = WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Server, None).await;
+    let (sink, messages) = socket.split();
+    let data = messages.filter(|message| {
+        let data = message.as_ref().is_ok_and(|message| message.is_text() || message.is_binary());
+        std::future::ready(data || message.is_err())
+    });
+    // An end in the middle is the other side's choice.
+    drop(data.forward(sink).await);
+}

@@ -1,0 +1,247 @@
+//! Stands in for the controllers of a cluster: runs an echo process for every replica of every Deployment, and keeps
+//! the EndpointSlices of Services and the status of Deployments. It acts on what is now, so what came first is no matter.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::ResourceExt as _;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use serde_json::json;
+use tidegate_config::object::ObjectName;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::follow::{Seen, follow};
+use super::replica::{self, Happened};
+use super::slice::{self, KEEPER, KEEPER_NAME};
+use super::status::status;
+use super::workload::{Desired, Phase, REPLICAS_MAX, Replica, plan};
+use crate::clock;
+
+/// Words that wait to be read.
+const WORDS_MAX: usize = 256;
+/// After a write that failed.
+const RETRY: Duration = Duration::from_secs(1);
+/// What processes get to end when everything ends.
+const END: Duration = Duration::from_secs(3);
+
+/// The state of the stand-in.
+pub(super) struct Fleet {
+    client: kube::Client,
+    program: Arc<Path>,
+    /// Told whether every replica that should be ready is.
+    steady: watch::Sender<bool>,
+    deployments: BTreeMap<ObjectName, Deployment>,
+    services: BTreeMap<ObjectName, Service>,
+    replicas: BTreeMap<Arc<str>, (Replica, CancellationToken)>,
+    /// The slices that are on the server.
+    written: BTreeMap<ObjectName, EndpointSlice>,
+    processes: JoinSet<()>,
+}
+
+impl Fleet {
+    pub(super) fn new(client: kube::Client, program: PathBuf, steady: watch::Sender<bool>) -> Self {
+        Self {
+            client,
+            program: program.into(),
+            steady,
+            deployments: BTreeMap::new(),
+            services: BTreeMap::new(),
+            replicas: BTreeMap::new(),
+            written: BTreeMap::new(),
+            processes: JoinSet::new(),
+        }
+    }
+
+    pub(super) async fn run(mut self, stop: CancellationToken) {
+        let (tell, mut happened) = mpsc::channel::<(Arc<str>, Happened)>(WORDS_MAX);
+        let (deployment_seen, mut deployments) = mpsc::channel(WORDS_MAX);
+        let (service_seen, mut services) = mpsc::channel(WORDS_MAX);
+        let mut followers = JoinSet::new();
+        followers.spawn(follow(Api::all(self.client.clone()), deployment_seen));
+        followers.spawn(follow(Api::all(self.client.clone()), service_seen));
+        let mut settled = self.adopt().await;
+        loop {
+            let retry = async { if settled { std::future::pending().await } else { sleep(RETRY).await } };
+            tokio::select! {
+                () = stop.cancelled() => break,
+                // A follower that fails takes this life with it; the next begins with lists.
+                _ = followers.join_next() => break,
+                () = retry => {}
+                Some(seen) = deployments.recv() => see(&mut self.deployments, seen),
+                Some(seen) = services.recv() => see(&mut self.services, seen),
+                Some((pod, what)) = happened.recv() => self.note(&pod, &what),
+            }
+            self.act(&tell);
+            settled = self.write().await;
+        }
+        self.end_all(happened).await;
+    }
+
+    /// Takes over the slices of an earlier life, so that those that are wrong now are deleted.
+    async fn adopt(&mut self) -> bool {
+        let slices: Api<EndpointSlice> = Api::all(self.client.clone());
+        let ours = ListParams::default().labels(&format!("{KEEPER}={KEEPER_NAME}"));
+        let Ok(list) = slices.list(&ours).await else { return false };
+        self.written.extend(list.items.into_iter().filter_map(|slice| Some((slice::name(&slice)?, slice))));
+        true
+    }
+
+    fn note(&mut self, pod: &str, what: &Happened) {
+        let Some((replica, _)) = self.replicas.get_mut(pod) else { return };
+        match (what, replica.phase) {
+            (Happened::Gone, _) => drop(self.replicas.remove(pod)),
+            (Happened::Up(port), Phase::Down | Phase::Ready(_)) => replica.phase = Phase::Ready(*port),
+            (Happened::Up(port), Phase::Ending(_)) => replica.phase = Phase::Ending(Some(*port)),
+            (Happened::Down, Phase::Down | Phase::Ready(_)) => replica.phase = Phase::Down,
+            (Happened::Down, Phase::Ending(_)) => replica.phase = Phase::Ending(None),
+        }
+    }
+
+    /// Starts and ends processes.
+    fn act(&mut self, tell: &mpsc::Sender<(Arc<str>, Happened)>) {
+        let desired: BTreeMap<ObjectName, Desired> =
+            self.deployments.values().filter_map(Desired::of).map(|desired| (desired.name.clone(), desired)).collect();
+        let orphans = self.replicas.values().map(|(replica, _)| replica.workload.clone());
+        let mut names: Vec<ObjectName> = desired.keys().cloned().chain(orphans).collect();
+        names.sort();
+        names.dedup();
+        for name in names {
+            let desired = desired.get(&name);
+            let room = REPLICAS_MAX.saturating_sub(self.replicas.len());
+            let plan = plan(desired, &self.of(&name), room);
+            for pod in plan.end {
+                if let Some((replica, end)) = self.replicas.get_mut(&pod) {
+                    replica.phase = match replica.phase {
+                        Phase::Ready(port) => Phase::Ending(Some(port)),
+                        Phase::Down | Phase::Ending(_) => Phase::Ending(None),
+                    };
+                    end.cancel();
+                }
+            }
+            let Some(desired) = desired else { continue };
+            for _ in 0..plan.start {
+                self.start(desired.replica(clock::draw_bits()), tell);
+            }
+        }
+        while self.processes.try_join_next().is_some() {}
+        self.steady.send_replace(desired.values().all(|desired| {
+            let ready = self.of(&desired.name).iter().filter(|replica| replica.is_ready()).count();
+            ready == desired.replicas
+        }));
+    }
+
+    fn start(&mut self, replica: Replica, tell: &mpsc::Sender<(Arc<str>, Happened)>) {
+        let end = CancellationToken::new();
+        let pod = Arc::clone(&replica.pod);
+        self.replicas.insert(Arc::clone(&pod), (replica, end.clone()));
+        self.processes.spawn(replica::run(Arc::clone(&self.program), pod, tell.clone(), end));
+    }
+
+    fn of(&self, name: &ObjectName) -> Vec<&Replica> {
+        self.replicas.values().map(|(replica, _)| replica).filter(|replica| replica.workload == *name).collect()
+    }
+
+    /// Writes what is different; whether all of it was taken.
+    async fn write(&mut self) -> bool {
+        let replicas: Vec<&Replica> = self.replicas.values().map(|(replica, _)| replica).collect();
+        let wanted = slice::slices(self.services.values(), &replicas);
+        let mut settled = true;
+        for (name, slice) in &wanted {
+            if self.written.get(name) != Some(slice) {
+                settled &= self.put_slice(name, slice).await;
+            }
+        }
+        let gone: Vec<ObjectName> = self.written.keys().filter(|name| !wanted.contains_key(name)).cloned().collect();
+        for name in gone {
+            let deleted = self.api::<EndpointSlice>(&name).delete(&name.name, &DeleteParams::default()).await;
+            let done = told(deleted.map(|_| ()), true, &name);
+            settled &= done;
+            if done {
+                self.written.remove(&name);
+            }
+        }
+        for deployment in self.deployments.values() {
+            settled &= self.put_status(deployment).await;
+        }
+        settled
+    }
+
+    async fn put_slice(&mut self, name: &ObjectName, slice: &EndpointSlice) -> bool {
+        let slices = self.api::<EndpointSlice>(name);
+        let created = match slices.create(&PostParams::default(), slice).await {
+            Err(kube::Error::Api(status)) if status.is_already_exists() => {
+                slices.patch(&name.name, &PatchParams::default(), &Patch::Merge(slice)).await
+            }
+            created => created,
+        };
+        let done = told(created.map(|_| ()), false, name);
+        if done {
+            self.written.insert(name.clone(), slice.clone());
+        }
+        done
+    }
+
+    async fn put_status(&self, deployment: &Deployment) -> bool {
+        let Some(desired) = Desired::of(deployment) else { return true };
+        let Some(status) = status(deployment, &desired, &self.of(&desired.name), clock::wall()) else { return true };
+        let deployments = self.api::<Deployment>(&desired.name);
+        // What is not said is taken back: a number that has become 0 is absent.
+        let cleared = json!({
+            "observedGeneration": null, "replicas": null, "updatedReplicas": null, "readyReplicas": null,
+            "availableReplicas": null, "unavailableReplicas": null,
+        });
+        let patch = json!({ "status": super::folder::patch(Some(&cleared), &json!(status)) });
+        let patched = deployments.patch_status(&desired.name.name, &PatchParams::default(), &Patch::Merge(patch)).await;
+        told(patched.map(|_| ()), true, &desired.name)
+    }
+
+    fn api<K>(&self, name: &ObjectName) -> Api<K>
+    where
+        K: kube::Resource<Scope = NamespaceResourceScope>,
+        K::DynamicType: Default,
+    {
+        Api::namespaced(self.client.clone(), &name.namespace)
+    }
+
+    /// Ends every process, those that take too long by force.
+    async fn end_all(mut self, mut happened: mpsc::Receiver<(Arc<str>, Happened)>) {
+        happened.close();
+        for (_, end) in self.replicas.values() {
+            end.cancel();
+        }
+        let ended = async { while self.processes.join_next().await.is_some() {} };
+        // What is left then is killed as the set is dropped.
+        drop(timeout(END, ended).await);
+    }
+}
+
+/// Takes a word about an object into a map.
+fn see<K: kube::Resource>(objects: &mut BTreeMap<ObjectName, K>, seen: Seen<K>) {
+    let name = |object: &K| ObjectName::new(object.namespace().unwrap_or_default(), object.name_any());
+    match seen {
+        Seen::All(all) => *objects = all.into_iter().map(|object| (name(&object), object)).collect(),
+        Seen::Put(object) => drop(objects.insert(name(&object), object)),
+        Seen::Gone(object) => drop(objects.remove(&name(&object))),
+    }
+}
+
+/// Whether a write was taken, or has lost its point because the object is gone.
+fn told(written: kube::Result<()>, gone_is_fine: bool, name: &ObjectName) -> bool {
+    match written {
+        Ok(()) => true,
+        Err(kube::Error::Api(status)) if gone_is_fine && status.is_not_found() => true,
+        Err(error) => {
+            tracing::debug!(%name, %error, "a write was refused; it is tried again");
+            false
+        }
+    }
+}

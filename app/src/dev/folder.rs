@@ -1,0 +1,246 @@
+//! What the files of a folder ask for, and what has to be done when they change. Only objects that came from a file are
+//! ever deleted, and a file that cannot be read takes nothing away.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::documents::{self, FILE_BYTES_MAX, Identity};
+
+/// Files that are read; a folder with more is probably not meant.
+const FILES_MAX: usize = 1000;
+
+/// A complaint about a file or a document of it.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Complaint {
+    pub(super) file: PathBuf,
+    /// The place of the document, from 1; `None` for the file as a whole.
+    pub(super) place: Option<usize>,
+    pub(super) why: String,
+}
+
+impl fmt::Display for Complaint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.place {
+            Some(place) => write!(f, "{}, document {place}: {}", self.file.display(), self.why),
+            None => write!(f, "{}: {}", self.file.display(), self.why),
+        }
+    }
+}
+
+/// An object and where it is written.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Wanted {
+    pub(super) file: PathBuf,
+    pub(super) place: usize,
+    pub(super) object: Value,
+}
+
+/// One reading of a folder.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(super) struct Reading {
+    pub(super) objects: BTreeMap<Identity, Wanted>,
+    pub(super) complaints: BTreeSet<Complaint>,
+}
+
+/// What is to be done about one object.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) enum Change {
+    /// Make it, or bring it to this state; what it was before, where it came from a file before.
+    Put { identity: Identity, wanted: Wanted, before: Option<Value> },
+    /// It is in no file any more.
+    Delete(Identity),
+}
+
+/// Reads every manifest of a folder and of the folders in it.
+pub(super) fn read(folder: &Path) -> Reading {
+    let mut reading = Reading::default();
+    let mut files = Vec::new();
+    find(folder, &mut files, &mut reading);
+    files.sort();
+    for file in files {
+        match text(&file) {
+            Ok(text) => reading.take(&file, &text),
+            Err(why) => reading.complain(&file, None, why),
+        }
+    }
+    reading
+}
+
+fn text(file: &Path) -> Result<String, String> {
+    let length = fs::metadata(file).map_err(|why| why.to_string())?.len();
+    if length > FILE_BYTES_MAX {
+        return Err(format!("is larger than {FILE_BYTES_MAX} bytes"));
+    }
+    fs::read_to_string(file).map_err(|why| why.to_string())
+}
+
+fn find(folder: &Path, files: &mut Vec<PathBuf>, reading: &mut Reading) {
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(why) => return reading.complain(folder, None, why.to_string()),
+    };
+    for path in entries.flatten().map(|entry| entry.path()) {
+        let hidden = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
+        let manifest = path.extension().is_some_and(|end| end == "yaml" || end == "yml" || end == "json");
+        if hidden {
+            continue;
+        } else if path.is_dir() && !path.is_symlink() {
+            find(&path, files, reading);
+        } else if manifest && files.len() == FILES_MAX {
+            return reading.complain(&path, None, format!("is left out: there are more than {FILES_MAX} files"));
+        } else if manifest {
+            files.push(path);
+        }
+    }
+}
+
+impl Reading {
+    fn take(&mut self, file: &Path, text: &str) {
+        for found in documents::read(text) {
+            match found {
+                Err(fault) => self.complain(file, Some(fault.place), fault.why),
+                Ok(document) => match self.objects.get(&document.identity) {
+                    Some(first) => {
+                        let first = first.file.display();
+                        let why = format!("{} stands in {first} already; that one counts", document.identity);
+                        self.complain(file, Some(document.place), why);
+                    }
+                    None => {
+                        let wanted = Wanted { file: file.to_owned(), place: document.place, object: document.object };
+                        self.objects.insert(document.identity, wanted);
+                    }
+                },
+            }
+        }
+    }
+
+    fn complain(&mut self, file: &Path, place: Option<usize>, why: String) {
+        self.complaints.insert(Complaint { file: file.to_owned(), place, why });
+    }
+
+    /// Keeps what an earlier reading found in files and folders that cannot be read now.
+    pub(super) fn keep_unread(&mut self, before: &Self) {
+        let unread: Vec<PathBuf> = self.complaints.iter().map(|complaint| complaint.file.clone()).collect();
+        for (identity, wanted) in &before.objects {
+            if unread.iter().any(|path| wanted.file.starts_with(path)) {
+                self.objects.entry(identity.clone()).or_insert_with(|| wanted.clone());
+            }
+        }
+    }
+
+    /// What leads from an earlier reading to this one: deletions last, namespaces made first and deleted last.
+    pub(super) fn changes_since(&self, before: &Self) -> Vec<Change> {
+        let put = self.objects.iter().filter_map(|(identity, wanted)| {
+            let before = before.objects.get(identity).map(|before| &before.object);
+            let change = Change::Put { identity: identity.clone(), wanted: wanted.clone(), before: before.cloned() };
+            (before != Some(&wanted.object)).then_some(change)
+        });
+        let gone = before.objects.keys().rev().filter(|identity| !self.objects.contains_key(identity));
+        put.chain(gone.cloned().map(Change::Delete)).collect()
+    }
+}
+
+/// The merge patch (RFC 7386) that brings an object to what a file says now: all that the file says, and null for what
+/// it said before and says no more. What others have set stays.
+pub(super) fn patch(before: Option<&Value>, now: &Value) -> Value {
+    let Value::Object(now) = now else { return now.clone() };
+    let before = before.and_then(Value::as_object);
+    let kept = now.iter().map(|(key, value)| (key.clone(), patch(before.and_then(|before| before.get(key)), value)));
+    let gone = before.into_iter().flat_map(serde_json::Map::keys).filter(|key| !now.contains_key(*key));
+    Value::Object(kept.chain(gone.map(|key| (key.clone(), Value::Null))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn manifest(kind: &str, name: &str, extra: &str) -> String {
+        format!("---\napiVersion: v1\nkind: {kind}\nmetadata: {{name: {name}}}\n{extra}")
+    }
+
+    fn folder(files: &[(&str, String)]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            let path = folder.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        folder
+    }
+
+    #[track_caller]
+    fn check(before: &[(&str, String)], after: &[(&str, String)], want: &[&str]) {
+        let folder = folder(before);
+        let first = read(folder.path());
+        for (name, _) in before {
+            fs::remove_file(folder.path().join(name)).unwrap();
+        }
+        for (name, text) in after {
+            fs::write(folder.path().join(name), text).unwrap();
+        }
+        let mut second = read(folder.path());
+        second.keep_unread(&first);
+        let got: Vec<String> = second
+            .changes_since(&first)
+            .iter()
+            .map(|change| match change {
+                Change::Put { identity, before, .. } => {
+                    format!("{} {identity}", if before.is_some() { "update" } else { "create" })
+                }
+                Change::Delete(identity) => format!("delete {identity}"),
+            })
+            .collect();
+        assert_eq!(got, want);
+    }
+
+    #[test]
+    fn changes_of_files_become_changes_of_objects() {
+        let (a, b) = (manifest("Service", "a", ""), manifest("Service", "b", ""));
+        let namespace = manifest("Namespace", "z", "");
+        check(&[], &[("1.yaml", format!("{a}{namespace}"))], &["create Namespace z", "create Service a"]);
+        check(&[("1.yaml", format!("{namespace}{a}"))], &[], &["delete Service a", "delete Namespace z"]);
+        check(&[("1.yaml", a.clone())], &[("1.yaml", a.clone())], &[]);
+        check(&[("1.yaml", a.clone())], &[("2.yaml", a.clone())], &[]);
+        check(&[("1.yaml", a.clone())], &[("1.yaml", manifest("Service", "a", "spec: {}\n"))], &["update Service a"]);
+        check(&[("1.yaml", a.clone())], &[("1.yaml", b)], &["create Service b", "delete Service a"]);
+        check(&[("1.txt", a.clone())], &[(".1.yaml", a)], &[]);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_takes_nothing_away() {
+        let (a, b) = (manifest("Service", "a", ""), manifest("Service", "b", ""));
+        let before = [("1.yaml", format!("{a}{b}")), ("2.yaml", manifest("Service", "c", ""))];
+        check(&before, &[("1.yaml", format!("{a}---\nkind: [\n"))], &["delete Service c"]);
+        check(&before, &[("1.yaml", "\u{0}".to_owned()), before[1].clone()], &[]);
+    }
+
+    #[test]
+    fn complaints_name_file_document_and_reason() {
+        let a = manifest("Service", "a", "");
+        let folder = folder(&[("1.yaml", a.clone()), ("sub/2.yaml", format!("{a}---\nkind: Secret\n"))]);
+        let reading = read(folder.path());
+        let told: Vec<String> = reading.complaints.iter().map(ToString::to_string).collect();
+        let at = folder.path().display();
+        assert_eq!(
+            told,
+            [
+                format!("{at}/sub/2.yaml, document 1: Service a stands in {at}/1.yaml already; that one counts"),
+                format!("{at}/sub/2.yaml, document 2: has no apiVersion"),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_patch_takes_back_only_what_the_file_said() {
+        let before = json!({"spec": {"replicas": 2, "paused": true}, "metadata": {"labels": {"a": "1", "b": "2"}}});
+        let now = json!({"spec": {"replicas": 3}, "metadata": {"labels": {"b": "2"}}});
+        let want = json!({"spec": {"replicas": 3, "paused": null}, "metadata": {"labels": {"a": null, "b": "2"}}});
+        assert_eq!(patch(Some(&before), &now), want);
+        assert_eq!(patch(None, &now), now);
+    }
+}

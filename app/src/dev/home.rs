@@ -1,0 +1,45 @@
+//! The private folder of one run: the kubeconfig with its token lies in it, and it is gone when the run is over.
+
+use std::fs::OpenOptions;
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::PathBuf;
+
+use tempfile::TempDir;
+
+/// Removes its folder when dropped.
+#[derive(Debug)]
+pub(super) struct Home {
+    folder: TempDir,
+}
+
+impl Home {
+    /// Makes the folder, which only its user can enter, with the kubeconfig, which only its user can read.
+    pub(super) fn make(kubeconfig: &str) -> io::Result<Self> {
+        let home = Self { folder: tempfile::Builder::new().prefix("tidegate-dev-").tempdir()? };
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(home.kubeconfig())?;
+        file.write_all(kubeconfig.as_bytes())?;
+        Ok(home)
+    }
+
+    /// Where the kubeconfig is.
+    pub(super) fn kubeconfig(&self) -> PathBuf {
+        self.folder.path().join("kubeconfig")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn only_its_user_can_read_it_and_nothing_is_left() {
+        let home = Home::make("token").unwrap();
+        let (file, folder) = (home.kubeconfig(), home.folder.path().to_owned());
+        let mode = |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&file), mode(&folder)), (0o600, 0o700));
+        drop(home);
+        assert!(!folder.exists());
+    }
+}

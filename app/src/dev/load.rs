@@ -1,0 +1,153 @@
+//! Keeps the server equal to the files of a folder: reads them, applies what is different, and follows their changes.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use notify::{RecursiveMode, Watcher as _};
+use serde_json::json;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::apply::Applier;
+use super::documents;
+use super::folder::{self, Change, Complaint, Reading};
+
+/// Editors write a file in several steps: it is read when nothing has happened for this long.
+const QUIET: Duration = Duration::from_millis(50);
+/// Steps that are waited out at most, so that a folder that never rests is read too.
+const STEPS_MAX: usize = 20;
+/// What the server refused is tried again, since the reason may be gone (a namespace that somebody makes by hand).
+const RETRY: Duration = Duration::from_secs(5);
+
+/// One life of the task.
+pub(super) struct Load {
+    applier: Applier,
+    folder: PathBuf,
+    /// Told when the folder has been applied once.
+    loaded: watch::Sender<bool>,
+    /// What has been applied.
+    applied: Reading,
+    complaints: BTreeSet<Complaint>,
+}
+
+impl Load {
+    pub(super) fn new(client: kube::Client, folder: PathBuf, loaded: watch::Sender<bool>) -> Self {
+        let (applied, complaints) = (Reading::default(), BTreeSet::new());
+        Self { applier: Applier::new(client), folder, loaded, applied, complaints }
+    }
+
+    pub(super) async fn run(mut self, stop: CancellationToken) {
+        let (changed, mut changes) = mpsc::channel(1);
+        // Dropping the watcher ends it.
+        let _watcher = match watch_folder(&self.folder, changed) {
+            Ok(watcher) => Some(watcher),
+            Err(error) => {
+                tracing::warn!(%error, "changes of files are not followed");
+                None
+            }
+        };
+        loop {
+            let refused = self.load().await;
+            self.loaded.send_replace(true);
+            let retry = async { if refused { sleep(RETRY).await } else { std::future::pending().await } };
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = retry => {}
+                Some(()) = changes.recv() => rest(&mut changes).await,
+            }
+        }
+    }
+
+    /// Reads the folder and applies what is different; whether anything was refused.
+    async fn load(&mut self) -> bool {
+        let folder = self.folder.clone();
+        let reading = tokio::task::spawn_blocking(move || folder::read(&folder)).await;
+        let Ok(mut reading) = reading else { return true };
+        reading.keep_unread(&self.applied);
+        if let Some(class) = default_class(&reading).filter(|_| !*self.loaded.borrow()) {
+            self.make_class(&class).await;
+        }
+        let mut complaints = reading.complaints.clone();
+        let mut refused = false;
+        for change in reading.changes_since(&self.applied) {
+            if let Err(complaint) = self.apply(change).await {
+                complaints.insert(complaint);
+                refused = true;
+            }
+        }
+        for complaint in complaints.difference(&self.complaints) {
+            tracing::warn!("{complaint}");
+        }
+        self.complaints = complaints;
+        refused
+    }
+
+    /// Applies a change and remembers it; a refused one stays to be done.
+    async fn apply(&mut self, change: Change) -> Result<(), Complaint> {
+        match change {
+            Change::Put { identity, wanted, before } => {
+                let put = self.applier.put(&identity, &wanted.object, before.as_ref()).await;
+                put.map_err(|why| Complaint {
+                    file: wanted.file.clone(),
+                    place: Some(wanted.place),
+                    why: format!("{identity}: {why}"),
+                })?;
+                self.applied.objects.insert(identity, wanted);
+            }
+            Change::Delete(identity) => {
+                let file = self.applied.objects.get(&identity).map(|wanted| wanted.file.clone()).unwrap_or_default();
+                let deleted = self.applier.delete(&identity).await;
+                deleted.map_err(|why| Complaint { file, place: None, why: format!("{identity}: {why}") })?;
+                self.applied.objects.remove(&identity);
+            }
+        }
+        Ok(())
+    }
+
+    async fn make_class(&mut self, class: &serde_json::Value) {
+        let documents = documents::read(&class.to_string());
+        for document in documents.into_iter().flatten() {
+            if let Err(why) = self.applier.put(&document.identity, &document.object, None).await {
+                tracing::warn!(why, "the IngressClass could not be made");
+            }
+        }
+    }
+}
+
+/// The default IngressClass, which is made unless the folder has one of its own.
+fn default_class(reading: &Reading) -> Option<serde_json::Value> {
+    let own = reading.objects.keys().any(|identity| identity.kind == "IngressClass");
+    let class = json!({
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "IngressClass",
+        "metadata": {
+            "name": "tidegate",
+            "annotations": {"ingressclass.kubernetes.io/is-default-class": "true"},
+        },
+        "spec": {"controller": "tidegate.io/ingress"},
+    });
+    (!own).then_some(class)
+}
+
+fn watch_folder(folder: &Path, changed: mpsc::Sender<()>) -> notify::Result<notify::RecommendedWatcher> {
+    let tell = move |event: notify::Result<notify::Event>| {
+        // One word waits at most; who reads it reads everything. Reading a file is no change of it.
+        if !event.is_ok_and(|event| event.kind.is_access()) {
+            let _ = changed.try_send(());
+        }
+    };
+    let mut watcher = notify::recommended_watcher(tell)?;
+    watcher.watch(folder, RecursiveMode::Recursive)?;
+    Ok(watcher)
+}
+
+/// Waits until the folder rests.
+async fn rest(changes: &mut mpsc::Receiver<()>) {
+    for _ in 0..STEPS_MAX {
+        if timeout(QUIET, changes.recv()).await.is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! What a Deployment's status says of its replicas, as `kubectl rollout status` and `kubectl wait` read it.
+
+use std::time::SystemTime;
+
+use k8s_openapi::api::apps::v1::{Deployment, DeploymentCondition, DeploymentStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+
+use super::workload::{Desired, Replica};
+
+/// The status that a Deployment should have now; `None` when it has it already.
+pub(super) fn status(
+    deployment: &Deployment,
+    desired: &Desired,
+    replicas: &[&Replica],
+    now: SystemTime,
+) -> Option<DeploymentStatus> {
+    let running: Vec<&&Replica> = replicas.iter().filter(|replica| !replica.is_ending()).collect();
+    let updated = running.iter().filter(|replica| replica.revision == desired.revision).count();
+    let ready = running.iter().filter(|replica| replica.is_ready()).count();
+    let current_ready = running.iter().filter(|r| r.is_ready() && r.revision == desired.revision).count();
+    let before = deployment.status.clone().unwrap_or_default();
+    // A quarter may be missing, rounded down: the default of `spec.strategy.rollingUpdate.maxUnavailable`.
+    let available = ready >= desired.replicas - desired.replicas / 4;
+    let done = current_ready >= desired.replicas && running.len() == updated;
+    let conditions = [
+        ("Available", available, if available { "MinimumReplicasAvailable" } else { "MinimumReplicasUnavailable" }),
+        ("Progressing", true, if done { "NewReplicaSetAvailable" } else { "ReplicaSetUpdated" }),
+    ];
+    let conditions = conditions.map(|(kind, holds, reason)| condition(&before, kind, holds, reason, now));
+    let count = |number: usize| i32::try_from(number).ok().filter(|number| *number > 0);
+    let status = DeploymentStatus {
+        observed_generation: deployment.metadata.generation,
+        replicas: count(running.len()),
+        updated_replicas: count(updated),
+        ready_replicas: count(ready),
+        available_replicas: count(ready),
+        unavailable_replicas: count(desired.replicas.saturating_sub(ready)),
+        conditions: Some(conditions.into()),
+        ..DeploymentStatus::default()
+    };
+    (status != before).then_some(status)
+}
+
+/// A condition; the time of its last change is kept while it stays as it is.
+fn condition(before: &DeploymentStatus, kind: &str, holds: bool, reason: &str, now: SystemTime) -> DeploymentCondition {
+    let state = if holds { "True" } else { "False" };
+    let old = before.conditions.iter().flatten().find(|condition| condition.type_ == kind);
+    let unchanged = old.filter(|old| old.status == state);
+    let now = Timestamp::try_from(now).ok().and_then(|now| Timestamp::from_second(now.as_second()).ok()).map(Time);
+    let updated = old.filter(|old| old.status == state && old.reason.as_deref() == Some(reason));
+    DeploymentCondition {
+        type_: kind.to_owned(),
+        status: state.to_owned(),
+        reason: Some(reason.to_owned()),
+        message: None,
+        last_transition_time: unchanged.map_or_else(|| now.clone(), |old| old.last_transition_time.clone()),
+        last_update_time: updated.map_or_else(|| now.clone(), |old| old.last_update_time.clone()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::workload::Phase;
+    use super::super::workload::tests::{desired, replica};
+    use super::*;
+    use std::time::{Duration, UNIX_EPOCH};
+
+    fn at(second: u64) -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(second)
+    }
+
+    #[track_caller]
+    fn check(want: usize, replicas: &[Replica], numbers: [i32; 4], available: &str, reason: &str) {
+        let replicas: Vec<&Replica> = replicas.iter().collect();
+        let status = status(&Deployment::default(), &desired(want, 2), &replicas, at(7)).unwrap();
+        let got = [status.replicas, status.updated_replicas, status.ready_replicas, status.unavailable_replicas];
+        assert_eq!(got.map(Option::unwrap_or_default), numbers);
+        let conditions = status.conditions.unwrap();
+        assert_eq!((&*conditions[0].status, conditions[1].reason.as_deref()), (available, Some(reason)));
+    }
+
+    #[test]
+    fn the_numbers_are_those_of_the_replicas() {
+        let (up, down) = (replica("a", 2, Phase::Ready(1)), replica("b", 2, Phase::Down));
+        let (old, ending) = (replica("c", 1, Phase::Ready(1)), replica("d", 2, Phase::Ending(Some(1))));
+        check(0, &[], [0, 0, 0, 0], "True", "NewReplicaSetAvailable");
+        check(2, &[up.clone(), down.clone()], [2, 2, 1, 1], "False", "ReplicaSetUpdated");
+        check(1, &[up.clone(), ending], [1, 1, 1, 0], "True", "NewReplicaSetAvailable");
+        check(1, &[down, old.clone()], [2, 1, 1, 0], "True", "ReplicaSetUpdated");
+        check(1, &[up, old], [2, 1, 2, 0], "True", "ReplicaSetUpdated");
+    }
+
+    #[test]
+    fn an_equal_status_is_not_written_again() {
+        let up = replica("a", 2, Phase::Ready(1));
+        let mut deployment = Deployment::default();
+        let first = status(&deployment, &desired(1, 2), &[&up], at(7)).unwrap();
+        deployment.status = Some(first.clone());
+        assert_eq!(status(&deployment, &desired(1, 2), &[&up], at(9)), None);
+        let scaled = status(&deployment, &desired(8, 2), &[&up], at(9)).unwrap();
+        let times = |status: &DeploymentStatus, nth: usize| {
+            status.conditions.as_ref().unwrap()[nth].last_transition_time.clone()
+        };
+        assert_ne!(times(&scaled, 0), times(&first, 0), "Available has changed");
+        assert_eq!(times(&scaled, 1), times(&first, 1), "Progressing has not");
+    }
+}

@@ -1,0 +1,20 @@
+//! The process's own log: to stderr, for people or machines. The access log is a stream of its own and not here.
+
+use std::io;
+
+use anyhow::Context as _;
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::util::SubscriberInitExt as _;
+
+use crate::settings::{LogForm, Process};
+
+/// Starts logging as the settings say. Called once.
+pub(crate) fn start(settings: &Process) -> anyhow::Result<()> {
+    let filter = EnvFilter::builder().parse(&settings.log_level).context("--log-level")?;
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    match settings.log_form {
+        LogForm::Json => lines.json().flatten_event(true).finish().try_init(),
+        LogForm::Text => lines.with_target(false).finish().try_init(),
+    }
+    .context("the log cannot be started")
+}

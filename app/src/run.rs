@@ -1,0 +1,56 @@
+//! `tidegate run`: the edge of a cluster.
+
+use std::collections::BTreeSet;
+use std::convert::Infallible;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use tidegate_control::client;
+use tidegate_proxy::Bound;
+use tokio::sync::watch;
+
+use crate::args::RunArgs;
+use crate::logs;
+use crate::settings::{Cluster, Run};
+use crate::signal::Signals;
+use crate::wire::Wired;
+
+pub(crate) async fn main(args: &RunArgs) -> anyhow::Result<ExitCode> {
+    let Run { edge, cluster } = Run::try_from(args)?;
+    logs::start(&edge.process)?;
+    let mut signals = Signals::listen().context("signals")?;
+    let client = connect(&cluster).await?;
+    let wired = Wired::start(edge, client, cluster.namespaces).await?;
+    let debug_at = wired.debug.as_ref().map(ToString::to_string);
+    tracing::info!(admin = ?wired.admin, debug_at, "started; traffic is taken when the first snapshot is published");
+    let bound = wired.bound();
+    tokio::select! {
+        over = wired.until_over(&mut signals) => over,
+        never = announce(bound) => match never {},
+    }
+}
+
+/// Logs each socket as it opens, with its real port.
+async fn announce(mut bound: watch::Receiver<Bound>) -> Infallible {
+    let mut open = BTreeSet::new();
+    loop {
+        let now: BTreeSet<_> =
+            bound.borrow_and_update().iter().filter_map(|(key, bind)| Some((bind.address()?, key.protocol))).collect();
+        for (address, protocol) in now.difference(&open) {
+            tracing::info!(%address, ?protocol, "listening");
+        }
+        open = now;
+        if bound.changed().await.is_err() {
+            return std::future::pending().await;
+        }
+    }
+}
+
+/// A client for the cluster. No connection is made yet, so an absent API server is no error here.
+async fn connect(cluster: &Cluster) -> anyhow::Result<kube::Client> {
+    let config = match &cluster.kubeconfig {
+        Some((path, context)) => client::from_kubeconfig(path, context.as_deref()).await?,
+        None => client::in_cluster().context("without --kubeconfig")?,
+    };
+    Ok(client::connect(config, client::Deadlines::WATCH)?)
+}

@@ -1,0 +1,178 @@
+//! Flags and environment as typed settings, read once. Every complaint names the flag, the value and the reason.
+
+mod address;
+mod process;
+mod routing;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_control::options::Options;
+
+pub(crate) use address::{DebugAddress, Sockets, Wish, debug_address};
+pub(crate) use process::{LogForm, Process};
+
+use crate::args::{ClusterArgs, DevArgs, DrainArgs, EdgeArgs, RunArgs};
+
+/// Which command is run; some defaults differ.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Mode {
+    /// A cluster, strangers, a load balancer before us.
+    Run,
+    /// One person's machine.
+    Dev,
+}
+
+/// A flag that cannot be read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Misread {
+    flag: &'static str,
+    value: String,
+    why: String,
+}
+
+impl Misread {
+    pub(crate) fn new(flag: &'static str, value: impl Into<String>, why: impl fmt::Display) -> Self {
+        Self { flag, value: value.into(), why: why.to_string() }
+    }
+}
+
+impl fmt::Display for Misread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {:?}: {}", self.flag, self.value, self.why)
+    }
+}
+
+impl std::error::Error for Misread {}
+
+/// What `run` and `dev` have in common.
+#[derive(Clone, Debug)]
+pub(crate) struct Edge {
+    pub(crate) sockets: Sockets,
+    pub(crate) drain: Drain,
+    pub(crate) process: Process,
+    /// For the control loop; its binds are set when the sockets are.
+    pub(crate) control: Options,
+}
+
+/// How the process ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Drain {
+    /// How long connections are still accepted.
+    pub(crate) delay: Duration,
+    /// Then, how long what is in flight may take.
+    pub(crate) grace: Duration,
+}
+
+/// The settings of `run`.
+#[derive(Clone, Debug)]
+pub(crate) struct Run {
+    pub(crate) edge: Edge,
+    pub(crate) cluster: Cluster,
+}
+
+/// Which cluster.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Cluster {
+    /// A kubeconfig, and its context where it is not the current one; `None` for the pod's service account.
+    pub(crate) kubeconfig: Option<(PathBuf, Option<String>)>,
+    /// The namespaces; empty for all.
+    pub(crate) namespaces: Vec<Arc<str>>,
+}
+
+/// The settings of `dev`.
+#[derive(Clone, Debug)]
+pub(crate) struct Dev {
+    pub(crate) edge: Edge,
+    pub(crate) folder: PathBuf,
+    /// Where the API server listens.
+    pub(crate) api: std::net::SocketAddr,
+}
+
+impl TryFrom<&RunArgs> for Run {
+    type Error = Misread;
+
+    fn try_from(args: &RunArgs) -> Result<Self, Misread> {
+        let mut edge = Edge::read(&args.edge, Mode::Run)?;
+        edge.control.addresses.allow_loopback = args.cluster.allow_loopback_endpoints;
+        Ok(Self { edge, cluster: Cluster::try_from(&args.cluster)? })
+    }
+}
+
+impl TryFrom<&DevArgs> for Dev {
+    type Error = Misread;
+
+    fn try_from(args: &DevArgs) -> Result<Self, Misread> {
+        if !args.folder.is_dir() {
+            return Err(Misread::new("DIR", args.folder.display().to_string(), "is no folder"));
+        }
+        let mut edge = Edge::read(&args.edge, Mode::Dev)?;
+        // The echo processes have no other addresses.
+        edge.control.addresses.allow_loopback = true;
+        let api = args.api.parse().map_err(|why| Misread::new("--api", &args.api, why))?;
+        Ok(Self { edge, folder: args.folder.clone(), api })
+    }
+}
+
+impl Edge {
+    fn read(args: &EdgeArgs, mode: Mode) -> Result<Self, Misread> {
+        Ok(Self {
+            sockets: Sockets::read(&args.sockets, mode)?,
+            drain: Drain::read(&args.drain, mode)?,
+            process: Process::read(&args.process, mode)?,
+            control: routing::read(&args.routing)?,
+        })
+    }
+}
+
+impl Drain {
+    fn read(args: &DrainArgs, mode: Mode) -> Result<Self, Misread> {
+        let usual = match mode {
+            Mode::Run => Duration::from_secs(5),
+            Mode::Dev => Duration::ZERO,
+        };
+        let delay = args.shutdown_delay.as_deref().map(|text| time("--shutdown-delay", text)).transpose()?;
+        Ok(Self { delay: delay.unwrap_or(usual), grace: time("--grace", &args.grace)? })
+    }
+}
+
+impl TryFrom<&ClusterArgs> for Cluster {
+    type Error = Misread;
+
+    fn try_from(args: &ClusterArgs) -> Result<Self, Misread> {
+        let mut namespaces = Vec::new();
+        for name in &args.namespace {
+            label("--namespace", name)?;
+            namespaces.push(Arc::from(&**name));
+        }
+        namespaces.sort();
+        namespaces.dedup();
+        let kubeconfig = args.kubeconfig.clone().map(|path| (path, args.context.clone()));
+        Ok(Self { kubeconfig, namespaces })
+    }
+}
+
+/// A time, such as `250ms` or `1m 30s`, of at most a day.
+fn time(flag: &'static str, text: &str) -> Result<Duration, Misread> {
+    const MAX: Duration = Duration::from_secs(24 * 3600);
+    let time = humantime::parse_duration(text).map_err(|why| Misread::new(flag, text, why))?;
+    if time > MAX {
+        return Err(Misread::new(flag, text, "is more than a day"));
+    }
+    Ok(time)
+}
+
+/// A DNS label (RFC 1123), as namespaces are named.
+fn label(flag: &'static str, text: &str) -> Result<(), Misread> {
+    let plain = text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
+    if text.is_empty() || text.len() > 63 || !plain || text.starts_with('-') || text.ends_with('-') {
+        return Err(Misread::new(flag, text, "is no name of a namespace (small letters, digits and inner hyphens)"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[path = "settings/tests.rs"]
+mod tests;

@@ -1,0 +1,127 @@
+//! Where the process listens.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::PathBuf;
+
+use super::{Misread, Mode};
+use crate::args::SocketArgs;
+
+const OFF: &str = "off";
+
+/// An address to listen on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Wish {
+    /// The address; port 0 is any free port.
+    pub(crate) address: SocketAddr,
+    /// Whether any free port will do when this one is taken: nobody asked for it by name.
+    pub(crate) flexible: bool,
+}
+
+impl Wish {
+    /// The address to bind: another process may hold the port of a flexible wish.
+    pub(crate) fn settle(self) -> SocketAddr {
+        let taken = self.flexible && TcpListener::bind(self.address).is_err();
+        if taken { SocketAddr::new(self.address.ip(), 0) } else { self.address }
+    }
+}
+
+/// Where dumps are served.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum DebugAddress {
+    /// Nowhere.
+    Off,
+    /// On a TCP port.
+    Tcp(Wish),
+    /// On a unix socket.
+    Unix(PathBuf),
+}
+
+/// Every address of the process.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Sockets {
+    pub(crate) http: Vec<Wish>,
+    pub(crate) https: Vec<Wish>,
+    pub(crate) admin: Option<Wish>,
+    pub(crate) debug: DebugAddress,
+}
+
+impl Sockets {
+    pub(super) fn read(args: &SocketArgs, mode: Mode) -> Result<Self, Misread> {
+        let usual = |port| match mode {
+            Mode::Run => Wish { address: (Ipv4Addr::UNSPECIFIED, port).into(), flexible: false },
+            Mode::Dev => Wish { address: (Ipv4Addr::LOCALHOST, port).into(), flexible: true },
+        };
+        let sockets = Self {
+            http: traffic("--http", &args.http, usual(8080))?,
+            https: traffic("--https", &args.https, usual(8443))?,
+            admin: match args.admin.as_deref() {
+                None => Some(usual(9180)),
+                Some(OFF) => None,
+                Some(text) => Some(wish("--admin", text)?),
+            },
+            debug: debug(args, mode)?,
+        };
+        sockets.apart()?;
+        Ok(sockets)
+    }
+
+    /// No two sockets may have the same address. Port 0 stands for one free port of a protocol, so twice is an error too.
+    fn apart(&self) -> Result<(), Misread> {
+        let debug = match &self.debug {
+            DebugAddress::Tcp(wish) => Some(*wish),
+            DebugAddress::Off | DebugAddress::Unix(_) => None,
+        };
+        let mut seen = Vec::new();
+        let http = self.http.iter().map(|wish| ("--http", *wish));
+        let https = self.https.iter().map(|wish| ("--https", *wish));
+        let own = self.admin.map(|wish| ("--admin", wish)).into_iter().chain(debug.map(|wish| ("--debug", wish)));
+        for (flag, Wish { address, .. }) in http.chain(https).chain(own) {
+            let socket = (address, (address.port() == 0).then_some(flag));
+            if seen.contains(&socket) {
+                return Err(Misread::new(flag, address.to_string(), "is given twice"));
+            }
+            seen.push(socket);
+        }
+        Ok(())
+    }
+}
+
+fn traffic(flag: &'static str, given: &[String], usual: Wish) -> Result<Vec<Wish>, Misread> {
+    match given {
+        [] => Ok(vec![usual]),
+        [off] if off == OFF => Ok(Vec::new()),
+        several => several.iter().map(|text| wish(flag, text)).collect(),
+    }
+}
+
+fn debug(args: &SocketArgs, mode: Mode) -> Result<DebugAddress, Misread> {
+    let Some(text) = args.debug.as_deref() else {
+        let address = (Ipv4Addr::LOCALHOST, 9181).into();
+        return Ok(DebugAddress::Tcp(Wish { address, flexible: mode == Mode::Dev }));
+    };
+    let parsed = debug_address("--debug", text)?;
+    if let DebugAddress::Tcp(wish) = &parsed
+        && !wish.address.ip().is_loopback()
+        && !args.debug_anywhere
+    {
+        let why = "is no loopback address; --debug-anywhere allows it, and then whoever reaches it sees every route";
+        return Err(Misread::new("--debug", text, why));
+    }
+    Ok(parsed)
+}
+
+/// An address of dumps as the flag gives it, wherever it leads.
+pub(crate) fn debug_address(flag: &'static str, text: &str) -> Result<DebugAddress, Misread> {
+    match text.strip_prefix("unix:") {
+        Some("") => Err(Misread::new(flag, text, "names no path")),
+        Some(path) => Ok(DebugAddress::Unix(PathBuf::from(path))),
+        None if text == OFF => Ok(DebugAddress::Off),
+        None => wish(flag, text).map(DebugAddress::Tcp),
+    }
+}
+
+fn wish(flag: &'static str, text: &str) -> Result<Wish, Misread> {
+    let why = "is no IP address with a port, such as 127.0.0.1:8080 or [::]:8080";
+    let address = text.parse().map_err(|_| Misread::new(flag, text, why))?;
+    Ok(Wish { address, flexible: false })
+}

@@ -1,0 +1,64 @@
+//! Threads and logs.
+
+use std::path::PathBuf;
+
+use tidegate_proxy::AccessLogSink;
+use tracing_subscriber::EnvFilter;
+
+use super::{Misread, Mode};
+use crate::args::ProcessArgs;
+
+/// More threads than this are a typing error.
+const THREADS_MAX: usize = 1024;
+
+/// How the process's own log is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum LogForm {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Threads and logs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Process {
+    /// Traffic threads, at least 1; `None` for one a CPU.
+    pub(crate) threads: Option<usize>,
+    pub(crate) access_log: AccessLogSink,
+    /// Directives of what is logged; they can be read.
+    pub(crate) log_level: String,
+    pub(crate) log_form: LogForm,
+}
+
+impl Process {
+    pub(super) fn read(args: &ProcessArgs, mode: Mode) -> Result<Self, Misread> {
+        let dev = mode == Mode::Dev;
+        let access_log = match args.access_log.as_deref() {
+            None if dev => AccessLogSink::Off,
+            Some("off") => AccessLogSink::Off,
+            None | Some("stdout") => AccessLogSink::Stdout,
+            Some("") => return Err(Misread::new("--access-log", "", "names no file")),
+            Some(path) => AccessLogSink::File(PathBuf::from(path)),
+        };
+        let log_form = match args.log_form.as_deref() {
+            None if dev => LogForm::Text,
+            Some("text") => LogForm::Text,
+            None | Some("json") => LogForm::Json,
+            Some(other) => return Err(Misread::new("--log-form", other, "is neither text nor json")),
+        };
+        let log_level = args.log_level.as_deref().unwrap_or(if dev { "warn" } else { "info" });
+        EnvFilter::builder().parse(log_level).map_err(|why| Misread::new("--log-level", log_level, why))?;
+        let threads = args.threads.as_deref().map(threads).transpose()?;
+        Ok(Self { threads, access_log, log_level: log_level.to_owned(), log_form })
+    }
+}
+
+fn threads(text: &str) -> Result<usize, Misread> {
+    let count: usize = text.parse().map_err(|why| Misread::new("--threads", text, why))?;
+    if (1..=THREADS_MAX).contains(&count) {
+        Ok(count)
+    } else {
+        Err(Misread::new("--threads", text, format_args!("is not between 1 and {THREADS_MAX}")))
+    }
+}

@@ -1,0 +1,61 @@
+//! What the control loop is told about routing.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ipnet::IpNet;
+use tidegate_config::object::ObjectName;
+use tidegate_control::options::{AddressPolicy, HostOwnership, Options, Pace};
+
+use super::{Misread, time};
+use crate::args::RoutingArgs;
+
+pub(super) fn read(args: &RoutingArgs) -> Result<Options, Misread> {
+    let host_ownership = match &*args.host_ownership {
+        "shared" => HostOwnership::Shared,
+        "namespace" => HostOwnership::Namespace,
+        other => return Err(Misread::new("--host-ownership", other, "is neither shared nor namespace")),
+    };
+    let trusted = args.trusted_proxies.iter().map(|text| network(text)).collect::<Result<Arc<[IpNet]>, _>>()?;
+    let own = args.own_address.iter().map(|text| own_address(text)).collect::<Result<Arc<[IpAddr]>, _>>()?;
+    let optional_grace = time("--optional-kinds-grace", &args.optional_kinds_grace)?;
+    Ok(Options {
+        class: name("--ingress-class", &args.ingress_class)?,
+        controller: name("--controller-class", &args.controller_class)?,
+        default_certificate: args.default_certificate.as_deref().map(default_certificate).transpose()?,
+        host_ownership,
+        addresses: AddressPolicy { allow_loopback: false, own },
+        trusted_proxies: trusted,
+        pace: Pace { optional_grace, ..Pace::default() },
+        ..Options::default()
+    })
+}
+
+fn name(flag: &'static str, text: &str) -> Result<Arc<str>, Misread> {
+    if text.is_empty() || text.len() > 253 || text.contains(char::is_whitespace) {
+        return Err(Misread::new(flag, text, "is not between 1 and 253 characters without spaces"));
+    }
+    Ok(text.into())
+}
+
+/// A network, or one address.
+fn network(text: &str) -> Result<IpNet, Misread> {
+    let net = text.parse::<IpNet>().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
+    let net = net.map_err(|_| Misread::new("--trusted-proxies", text, "is no network such as 10.0.0.0/8"))?;
+    if net.prefix_len() == 0 {
+        // With it, every client could claim to be any other.
+        return Err(Misread::new("--trusted-proxies", text, "would believe everybody"));
+    }
+    Ok(net.trunc())
+}
+
+fn own_address(text: &str) -> Result<IpAddr, Misread> {
+    text.parse().map_err(|_| Misread::new("--own-address", text, "is no IP address"))
+}
+
+fn default_certificate(text: &str) -> Result<ObjectName, Misread> {
+    let parts = text.split_once('/').filter(|(ns, name)| !ns.is_empty() && !name.is_empty() && !name.contains('/'));
+    let why = "is not of the form NAMESPACE/NAME";
+    let (namespace, name) = parts.ok_or_else(|| Misread::new("--default-certificate", text, why))?;
+    Ok(ObjectName::new(namespace, name))
+}

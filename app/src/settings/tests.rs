@@ -1,0 +1,158 @@
+//! Tables of settings: what is given on the command line, and what becomes of it.
+
+use clap::Parser as _;
+use tidegate_control::options::HostOwnership;
+use tidegate_proxy::AccessLogSink;
+
+use super::*;
+use crate::args::{Args, Command};
+
+fn run(flags: &[&str]) -> Result<Run, Misread> {
+    let words = ["tidegate", "run"].iter().chain(flags).copied();
+    match Args::try_parse_from(words).unwrap().command {
+        Command::Run(args) => Run::try_from(&*args),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn dev(flags: &[&str]) -> Result<Dev, Misread> {
+    let words = ["tidegate", "dev", env!("CARGO_MANIFEST_DIR")].iter().chain(flags).copied();
+    match Args::try_parse_from(words).unwrap().command {
+        Command::Dev(args) => Dev::try_from(&*args),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[track_caller]
+fn check(flags: &[&str], complaint: &str) {
+    match run(flags) {
+        Ok(_) => panic!("{flags:?} is taken"),
+        Err(misread) => assert_eq!(misread.to_string(), complaint),
+    }
+}
+
+#[test]
+fn complaints_name_flag_value_and_reason() {
+    let address = "is no IP address with a port, such as 127.0.0.1:8080 or [::]:8080";
+    check(&["--http", "8080"], &format!("--http \"8080\": {address}"));
+    check(&["--https", "localhost:443"], &format!("--https \"localhost:443\": {address}"));
+    check(&["--admin", ""], &format!("--admin \"\": {address}"));
+    check(&["--http", "0.0.0.0:80", "--http", "off"], &format!("--http \"off\": {address}"));
+    check(&["--http", "0.0.0.0:80", "--https", "0.0.0.0:80"], "--https \"0.0.0.0:80\": is given twice");
+    check(&["--debug", "127.0.0.1:9180", "--admin", "127.0.0.1:9180"], "--debug \"127.0.0.1:9180\": is given twice");
+    check(&["--http", "[::1]:0", "--http", "[::1]:0"], "--http \"[::1]:0\": is given twice");
+    check(&["--debug", "unix:"], "--debug \"unix:\": names no path");
+    check(
+        &["--debug", "0.0.0.0:1"],
+        "--debug \"0.0.0.0:1\": is no loopback address; --debug-anywhere allows it, and then whoever reaches it sees every route",
+    );
+    check(&["--threads", "0"], "--threads \"0\": is not between 1 and 1024");
+    check(&["--threads", "two"], "--threads \"two\": invalid digit found in string");
+    check(&["--grace", "2d"], "--grace \"2d\": is more than a day");
+    check(&["--grace", "soon"], "--grace \"soon\": expected number at 0");
+    check(&["--log-form", "xml"], "--log-form \"xml\": is neither text nor json");
+    check(
+        &["--namespace", "Shop"],
+        "--namespace \"Shop\": is no name of a namespace (small letters, digits and inner hyphens)",
+    );
+    check(&["--trusted-proxies", "10.0.0.0/8,x"], "--trusted-proxies \"x\": is no network such as 10.0.0.0/8");
+    check(&["--trusted-proxies", "0.0.0.0/0"], "--trusted-proxies \"0.0.0.0/0\": would believe everybody");
+    check(&["--own-address", "me"], "--own-address \"me\": is no IP address");
+    check(&["--host-ownership", "mine"], "--host-ownership \"mine\": is neither shared nor namespace");
+    for text in ["cert", "/cert", "ns/", "a/b/c"] {
+        check(
+            &["--default-certificate", text],
+            &format!("--default-certificate {text:?}: is not of the form NAMESPACE/NAME"),
+        );
+    }
+    check(&["--ingress-class", ""], "--ingress-class \"\": is not between 1 and 253 characters without spaces");
+}
+
+#[test]
+fn run_listens_for_strangers_and_dev_for_its_user() {
+    let run = run(&[]).unwrap().edge;
+    assert_eq!(run.sockets.http, [Wish { address: "0.0.0.0:8080".parse().unwrap(), flexible: false }]);
+    assert_eq!(
+        run.sockets.debug,
+        DebugAddress::Tcp(Wish { address: "127.0.0.1:9181".parse().unwrap(), flexible: false })
+    );
+    assert_eq!(run.drain, Drain { delay: Duration::from_secs(5), grace: Duration::from_secs(30) });
+    assert_eq!((run.process.access_log, run.process.log_form), (AccessLogSink::Stdout, LogForm::Json));
+    assert!(!run.control.addresses.allow_loopback);
+
+    let dev = dev(&[]).unwrap().edge;
+    assert_eq!(dev.sockets.https, [Wish { address: "127.0.0.1:8443".parse().unwrap(), flexible: true }]);
+    assert_eq!(dev.sockets.admin, Some(Wish { address: "127.0.0.1:9180".parse().unwrap(), flexible: true }));
+    assert_eq!(dev.drain.delay, Duration::ZERO);
+    assert_eq!((dev.process.access_log, dev.process.log_form), (AccessLogSink::Off, LogForm::Text));
+    assert!(dev.control.addresses.allow_loopback);
+}
+
+#[test]
+fn what_is_given_is_taken() {
+    let run = run(&[
+        "--http",
+        "[::1]:80,127.0.0.1:0",
+        "--https",
+        "off",
+        "--admin",
+        "off",
+        "--debug",
+        "unix:/run/t.sock",
+        "--namespace",
+        "b,a",
+        "--namespace",
+        "a",
+        "--kubeconfig",
+        "/k",
+        "--context",
+        "c",
+        "--threads",
+        "3",
+        "--access-log",
+        "/var/log/a",
+        "--shutdown-delay",
+        "1m 30s",
+        "--default-certificate",
+        "edge/cert",
+        "--trusted-proxies",
+        "10.1.2.3/8,2001:db8::1",
+        "--own-address",
+        "10.0.0.9",
+        "--host-ownership",
+        "namespace",
+        "--optional-kinds-grace",
+        "250ms",
+        "--allow-loopback-endpoints",
+        "--log-level",
+        "warn,tidegate=debug",
+    ])
+    .unwrap();
+    let sockets = run.edge.sockets;
+    assert_eq!(sockets.http.iter().map(|w| w.address.to_string()).collect::<Vec<_>>(), ["[::1]:80", "127.0.0.1:0"]);
+    assert_eq!((sockets.https, sockets.admin), (Vec::new(), None));
+    assert_eq!(sockets.debug, DebugAddress::Unix("/run/t.sock".into()));
+    assert_eq!(run.cluster.namespaces, [Arc::from("a"), Arc::from("b")]);
+    assert_eq!(run.cluster.kubeconfig, Some(("/k".into(), Some("c".to_owned()))));
+    assert_eq!(run.edge.process.threads, Some(3));
+    assert_eq!(run.edge.process.access_log, AccessLogSink::File("/var/log/a".into()));
+    assert_eq!(run.edge.drain.delay, Duration::from_secs(90));
+    let control = run.edge.control;
+    assert_eq!(control.default_certificate.unwrap().to_string(), "edge/cert");
+    assert_eq!(
+        control.trusted_proxies.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        ["10.0.0.0/8", "2001:db8::1/128"]
+    );
+    assert_eq!(*control.addresses.own, ["10.0.0.9".parse::<std::net::IpAddr>().unwrap()]);
+    assert!(control.addresses.allow_loopback);
+    assert_eq!(control.host_ownership, HostOwnership::Namespace);
+    assert_eq!(control.pace.optional_grace, Duration::from_millis(250));
+}
+
+#[test]
+fn a_flexible_wish_moves_to_a_free_port() {
+    let held = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = held.local_addr().unwrap();
+    assert_eq!(Wish { address, flexible: true }.settle().port(), 0);
+    assert_eq!(Wish { address, flexible: false }.settle(), address);
+}

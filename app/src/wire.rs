@@ -1,0 +1,243 @@
+//! What `run` and `dev` share: the control loop, the proxy and the process's own pages, wired through one published
+//! snapshot, and their orderly end.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use prometheus::Registry;
+use tidegate_config::model::{Bind, BindKey, BindProtocol, HostPattern, Listener, ListenerName};
+use tidegate_config::published::{self, Published};
+use tidegate_control::{Control, Limits, View};
+use tidegate_proxy::{Bound, Proxy};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::admin::Admin;
+use crate::clock;
+use crate::debug::{self, Debug};
+use crate::serve::serve;
+use crate::settings::{DebugAddress, Drain, Edge, Sockets, Wish};
+use crate::signal::Signals;
+use crate::supervise::Supervisor;
+
+/// How long no socket may be open before the process gives up: a port may be held by a predecessor for a moment.
+const LISTENERS_LOST_MAX: Duration = Duration::from_secs(5);
+/// What the tasks get to end after the traffic has ended.
+const TASKS_GRACE: Duration = Duration::from_secs(5);
+
+/// Everything that runs.
+#[derive(Debug)]
+pub(crate) struct Wired {
+    pub(crate) tasks: Supervisor,
+    pub(crate) published: Published,
+    pub(crate) view: View,
+    /// Told to the tasks of the set when they have to end.
+    pub(crate) stop: CancellationToken,
+    pub(crate) admin: Option<SocketAddr>,
+    pub(crate) debug: Option<DebugPlace>,
+    proxy: Proxy,
+    draining: CancellationToken,
+    drain: Drain,
+}
+
+/// Where dumps are served, with the real port.
+#[derive(Clone, Debug)]
+pub(crate) enum DebugPlace {
+    Tcp(SocketAddr),
+    Unix(PathBuf),
+}
+
+impl std::fmt::Display for DebugPlace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+impl Wired {
+    /// Starts everything; traffic is taken as soon as the first snapshot is published.
+    pub(crate) async fn start(edge: Edge, client: kube::Client, namespaces: Vec<Arc<str>>) -> anyhow::Result<Self> {
+        let Edge { sockets, drain, process, mut control } = edge;
+        let registry = registry().context("metrics")?;
+        let (stop, draining) = (CancellationToken::new(), CancellationToken::new());
+        let mut tasks = Supervisor::new(&registry, stop.clone(), clock::draw).context("metrics")?;
+
+        control.binds = binds(&sockets);
+        let (publisher, published) = published::channel();
+        let control = Control { client, namespaces, options: control, limits: Limits::default() };
+        let published_to = (publisher, published.clone());
+        let (view, control) = tidegate_control::start(control, published_to, &registry, stop.clone())?;
+        let mut options = tidegate_proxy::Options { access_log: process.access_log, ..Default::default() };
+        options.threads = process.threads.unwrap_or(options.threads);
+        let proxy = Proxy::start(published.clone(), view.generation(), options, &registry)?;
+
+        let pages = Admin {
+            readiness: view.readiness(),
+            bound: proxy.bound(),
+            draining: draining.clone(),
+            health: tasks.health(),
+            registry,
+        };
+        let admin = match sockets.admin {
+            None => None,
+            Some(wish) => Some(serve_admin(wish, pages, &mut tasks, &stop).await?),
+        };
+        let dumps = Debug { published: published.clone(), view: view.clone() };
+        let debug = serve_debug(&sockets.debug, dumps, &mut tasks, &stop).await?;
+        tasks.once("control", control);
+        Ok(Self { tasks, published, view, stop, admin, debug, proxy, draining, drain })
+    }
+
+    /// The sockets as they really are.
+    pub(crate) fn bound(&self) -> watch::Receiver<Bound> {
+        self.proxy.bound()
+    }
+
+    /// Runs until a signal, then ends in order: unready, still accepting; draining; over. A second signal cuts.
+    pub(crate) async fn until_over(self, signals: &mut Signals) -> anyhow::Result<ExitCode> {
+        let why = tokio::select! {
+            signal = signals.next() => Ok(signal),
+            why = lost(self.proxy.bound()) => Err(why),
+        };
+        self.draining.cancel();
+        let over = match why {
+            Err(why) => Err(anyhow::anyhow!("no socket is open for traffic: {why}")),
+            Ok(signal) => {
+                tracing::info!(signal, delay_s = self.drain.delay.as_secs(), "ending: unready, still accepting");
+                let proxy = self.proxy;
+                let drained = async {
+                    sleep(self.drain.delay).await;
+                    proxy.drain(self.drain.grace).await
+                };
+                tokio::select! {
+                    cut = drained => {
+                        tracing::info!(connections_cut = cut, "drained");
+                        Ok(ExitCode::SUCCESS)
+                    }
+                    second = signals.next() => {
+                        tracing::warn!(signal = second, "ending at once");
+                        Ok(ExitCode::FAILURE)
+                    }
+                }
+            }
+        };
+        if let Some(DebugPlace::Unix(path)) = &self.debug {
+            // While we listen there, no successor can have taken the path over.
+            drop(std::fs::remove_file(path));
+        }
+        self.tasks.finish(TASKS_GRACE).await;
+        over
+    }
+}
+
+/// Waits until no socket has been open for longer than a moment, and says why.
+async fn lost(mut bound: watch::Receiver<Bound>) -> String {
+    loop {
+        if bound.wait_for(Bound::is_lost).await.is_err() {
+            return "the traffic threads are gone".to_owned();
+        }
+        let back = timeout(LISTENERS_LOST_MAX, bound.wait_for(|bound| !bound.is_lost())).await.is_ok();
+        if !back {
+            let bound = bound.borrow();
+            let errors = bound.iter().filter_map(|(key, bind)| Some(format!("{}: {}", key.address, bind.error()?)));
+            return errors.collect::<Vec<_>>().join("; ");
+        }
+    }
+}
+
+/// The sockets of plain Ingress: one listener each, for every host.
+fn binds(sockets: &Sockets) -> Arc<[Bind]> {
+    let bind = |wish: &Wish, protocol, name: &str| Bind {
+        key: BindKey { address: wish.settle(), protocol },
+        listeners: [Listener { name: ListenerName(name.into()), host: HostPattern::Any }].into(),
+    };
+    let http = sockets.http.iter().map(|wish| bind(wish, BindProtocol::Http, "http"));
+    let https = sockets.https.iter().map(|wish| bind(wish, BindProtocol::Https, "https"));
+    http.chain(https).collect()
+}
+
+fn registry() -> prometheus::Result<Registry> {
+    let registry = Registry::new();
+    #[cfg(target_os = "linux")]
+    registry.register(Box::new(prometheus::process_collector::ProcessCollector::for_self()))?;
+    let opts = prometheus::Opts::new("tidegate_build_info", "Always 1; the version is in the label.");
+    let build = prometheus::IntGaugeVec::new(opts, &["version"])?;
+    build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
+    registry.register(Box::new(build))?;
+    Ok(registry)
+}
+
+async fn serve_admin(
+    wish: Wish,
+    pages: Admin,
+    tasks: &mut Supervisor,
+    stop: &CancellationToken,
+) -> anyhow::Result<SocketAddr> {
+    let listener = TcpListener::bind(wish.settle()).await.with_context(|| format!("--admin {}", wish.address))?;
+    let address = listener.local_addr()?;
+    keep_tcp("admin", listener, pages.pages(), tasks, stop)?;
+    Ok(address)
+}
+
+async fn serve_debug(
+    wanted: &DebugAddress,
+    dumps: Debug,
+    tasks: &mut Supervisor,
+    stop: &CancellationToken,
+) -> anyhow::Result<Option<DebugPlace>> {
+    match wanted {
+        DebugAddress::Off => Ok(None),
+        DebugAddress::Tcp(wish) => {
+            let listener =
+                TcpListener::bind(wish.settle()).await.with_context(|| format!("--debug {}", wish.address))?;
+            let address = listener.local_addr()?;
+            keep_tcp("debug", listener, debug::guarded(dumps.pages()), tasks, stop)?;
+            Ok(Some(DebugPlace::Tcp(address)))
+        }
+        DebugAddress::Unix(path) => {
+            let listener = debug::bind_unix(path).with_context(|| format!("--debug unix:{}", path.display()))?;
+            let (pages, stop) = (dumps.pages(), stop.clone());
+            tasks.keep("debug", move || {
+                let listener = listener.try_clone().and_then(tokio::net::UnixListener::from_std);
+                let (pages, stop) = (pages.clone(), stop.clone());
+                async move {
+                    match listener {
+                        Ok(listener) => serve(listener, pages, stop).await,
+                        Err(error) => tracing::error!(%error, "the debug socket cannot be used"),
+                    }
+                }
+            });
+            Ok(Some(DebugPlace::Unix(path.clone())))
+        }
+    }
+}
+
+/// Serves pages on a port that stays bound over restarts of its task.
+fn keep_tcp(
+    name: &'static str,
+    listener: TcpListener,
+    pages: axum::Router,
+    tasks: &mut Supervisor,
+    stop: &CancellationToken,
+) -> anyhow::Result<()> {
+    let (listener, stop) = (listener.into_std()?, stop.clone());
+    tasks.keep(name, move || {
+        let listener = listener.try_clone().and_then(TcpListener::from_std);
+        let (pages, stop) = (pages.clone(), stop.clone());
+        async move {
+            match listener {
+                Ok(listener) => serve(listener, pages, stop).await,
+                Err(error) => tracing::error!(task = name, %error, "the socket cannot be used"),
+            }
+        }
+    });
+    Ok(())
+}
