@@ -3,7 +3,7 @@
 
 use http::HeaderValue;
 
-/// Why a request was not answered by an endpoint. The name is the label of the metric and of the log line.
+/// Why a request was not answered by an endpoint, or not to the end. The name is the label of the metric and of the log line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Reason {
     /// The head breaks the rules of HTTP.
@@ -46,6 +46,8 @@ pub(crate) enum Reason {
     UpstreamBroken,
     /// The endpoint said nothing for too long.
     UpstreamTimeout,
+    /// Nothing passed through a tunnel for too long, so it was closed.
+    TunnelIdle,
     /// The request was dropped before it ended: the process is going down.
     Abandoned,
     /// A fault of the edge.
@@ -54,7 +56,7 @@ pub(crate) enum Reason {
 
 impl Reason {
     /// All of them, for the metrics.
-    pub(crate) const ALL: [Self; 22] = [
+    pub(crate) const ALL: [Self; 23] = [
         Self::MalformedRequest,
         Self::MissingHost,
         Self::MalformedHost,
@@ -75,6 +77,7 @@ impl Reason {
         Self::ConnectTimeout,
         Self::UpstreamBroken,
         Self::UpstreamTimeout,
+        Self::TunnelIdle,
         Self::Abandoned,
         Self::Internal,
     ];
@@ -102,6 +105,7 @@ impl Reason {
             Self::ConnectTimeout => (504, "connect-timeout"),
             Self::UpstreamBroken => (502, "upstream-broken"),
             Self::UpstreamTimeout => (504, "upstream-timeout"),
+            Self::TunnelIdle => (504, "tunnel-idle"),
             Self::Abandoned => (499, "abandoned"),
             Self::Internal => (500, "internal"),
         }

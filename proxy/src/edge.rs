@@ -149,7 +149,11 @@ impl ProxyHttp for Edge {
     }
 
     async fn fail_to_proxy(&self, session: &mut Session, error: &Error, exchange: &mut Exchange) -> FailToProxy {
-        let answer = exchange.failed(fault::reason(error)).clone();
+        let reason = match fault::reason(error) {
+            Reason::UpstreamTimeout | Reason::BodyStalled if session.was_upgraded() => Reason::TunnelIdle,
+            reason => reason,
+        };
+        let answer = exchange.failed(reason).clone();
         let unheard = matches!(answer.reason, Reason::ClientGone) || has_begun(session);
         if !unheard {
             session.set_keepalive(None);

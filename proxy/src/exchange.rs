@@ -168,6 +168,8 @@ impl Exchange {
             return Err(Reason::UpstreamTimeout);
         }
         let backend = self.snapshot.backend(&target.backend).ok_or(Reason::NoEndpoints)?;
+        // Each try sends the body from its beginning.
+        self.body_bytes = 0;
         let endpoint =
             self.attempts.next(backend, effective.balance, facts.local, &self.shared.endpoints, (now, &mut draw));
         let need = Need {
@@ -296,11 +298,7 @@ impl Exchange {
         self.attempts.leave();
         self.shared.metrics.in_flight.dec();
         let reason = self.answer.as_ref().map(|answer| answer.reason);
-        let status = match (end.status, reason) {
-            (_, Some(Reason::ClientGone | Reason::Abandoned)) | (None, None) => Reason::ClientGone.status(),
-            (Some(sent), _) => sent,
-            (None, Some(reason)) => reason.status(),
-        };
+        let status = end.status.unwrap_or_else(|| reason.unwrap_or(Reason::ClientGone).status());
         let duration = end.now.saturating_duration_since(self.began);
         let outcome = Outcome { origin: self.origin.as_deref(), status, duration, reason };
         let text = |name: &str| {

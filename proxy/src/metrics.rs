@@ -81,7 +81,8 @@ impl Metrics {
         let durations = add(registry, HistogramVec::new(durations, &["namespace", "object"])?)?;
         let connects = Opts::new("tidegate_upstream_connects_total", "Connections to endpoints by how they were had.");
         let connects = add(registry, IntCounterVec::new(connects, &["result"])?)?;
-        let answers = Opts::new("tidegate_answers_total", "Requests that no endpoint answered, by reason.");
+        let answers =
+            Opts::new("tidegate_answers_total", "Requests that no endpoint answered, or not to the end, by reason.");
         let answers = add(registry, IntCounterVec::new(answers, &["reason"])?)?;
         let connect_duration =
             histogram("tidegate_upstream_connect_duration_seconds", "Time to open a connection to an endpoint.");
@@ -124,7 +125,7 @@ impl Metrics {
         self.connects[result as usize].inc();
     }
 
-    /// Counts a request that no endpoint answered.
+    /// Counts a request that no endpoint answered, or not to the end.
     pub(crate) fn answered(&self, reason: Reason) {
         self.answers[reason as usize].inc();
     }

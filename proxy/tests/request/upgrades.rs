@@ -61,6 +61,7 @@ async fn a_silent_tunnel_ends_after_its_own_time() {
     let (mut socket, _) = tokio_tungstenite::client_async("ws://a.test/", bed.connect().await).await.unwrap();
     let end = timeout(PATIENCE, socket.next()).await.expect("the tunnel stays open");
     assert!(end.is_none_or(|message| message.is_err()));
+    bed.until_metric(r#"tidegate_answers_total{reason="tunnel-idle"} 1"#).await;
 }
 
 /// A server that agrees to any upgrade, tells what it was asked, and then sends every byte back.
