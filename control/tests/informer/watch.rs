@@ -288,6 +288,19 @@ fn a_list_that_is_asked_for_comes_at_once_and_once() {
 }
 
 #[test]
+fn a_list_that_begins_after_it_was_asked_for_is_the_one() {
+    block_on(async {
+        let limits = Limits { retry_after_max: MS(300), ..patient() };
+        let refused = Answer::status(429).with("retry-after", "1");
+        let mut run = start(vec![refused, listed(5, &[("a", 3)])], vec![], limits, 64).await;
+        assert!(run.next().await.starts_with("failing"));
+        run.relist.ask();
+        assert_eq!(run.next().await, "listed@5 a@3");
+        assert_eq!(run.requests(3).await, ["list", "list", "watch 5"]);
+    });
+}
+
+#[test]
 fn a_slow_receiver_holds_the_watch_up_without_ending_it() {
     block_on(async {
         let limits = Limits { watch_timeout: MS(200)..=MS(200), watch_grace: MS(100), ..patient() };
