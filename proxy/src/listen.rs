@@ -1,7 +1,7 @@
 //! Keeps the sockets of one thread as the snapshot wants them: opens what is new, closes what has gone and leaves
 //! the rest alone. A bind that cannot be opened is tried again; it hurts nobody else.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tidegate_config::model::{BindKey, Generation};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep_until};
 
 use crate::accept::accept;
 use crate::bound::Binder;
@@ -65,9 +65,10 @@ struct Sockets<'a> {
     /// Binds that have left the snapshot and whose connections have not.
     leaving: Vec<watch::Sender<Option<Instant>>>,
     tasks: JoinSet<usize>,
-    /// Binds that could not be opened, and how often in a row that has gone on.
-    failed: Vec<BindKey>,
+    /// Binds that could not be opened, how many times in a row that has happened, and when it is time to try again.
+    failed: BTreeSet<BindKey>,
     failures: u32,
+    retry_at: Instant,
 }
 
 /// Listens until `stop` names an end, lets connections finish until then, and returns how many were cut.
@@ -85,8 +86,9 @@ pub(crate) async fn listen(
         open: BTreeMap::new(),
         leaving: Vec::new(),
         tasks: JoinSet::new(),
-        failed: Vec::new(),
+        failed: BTreeSet::new(),
         failures: 0,
+        retry_at: Instant::from_std(clock::now()),
     };
     let mut publishing = true;
     loop {
@@ -94,7 +96,7 @@ pub(crate) async fn listen(
         sockets.reconcile();
         tokio::select! {
             changed = changes.changed(), if publishing => publishing = changed.is_ok(),
-            () = sleep(sockets.retry_after()), if !sockets.failed.is_empty() => {}
+            () = sleep_until(sockets.retry_at), if !sockets.failed.is_empty() => {}
             Some(ended) = sockets.tasks.join_next() => sockets.ended(ended.is_err()),
             _ = stop.wait_for(Option::is_some) => break,
         }
@@ -106,25 +108,36 @@ pub(crate) async fn listen(
 
 impl Sockets<'_> {
     fn reconcile(&mut self) {
+        let now = Instant::from_std(clock::now());
         let snapshot = self.traffic.published.pin();
         let wanted = |key: &BindKey| snapshot.bind(key).is_some();
-        let until = Instant::from_std(clock::now()) + self.traffic.options.drain.removed_bind_grace;
+        let until = now + self.traffic.options.drain.removed_bind_grace;
         for (key, open) in self.open.extract_if(.., |key, open| !wanted(key) || open.task.is_finished()) {
             open.ending.send_replace(Some(until));
             self.leaving.push(open.ending);
             self.binder.close(self.thread, &key);
             tracing::info!(thread = self.thread, bind = %key.address, "stopped listening");
         }
-        for key in self.failed.drain(..).filter(|key| !wanted(key)) {
+        for key in self.failed.extract_if(.., |key| !wanted(key)) {
             self.binder.close(self.thread, &key);
         }
         self.leaving.retain(|ending| !ending.is_closed());
+        // A storm of publications is no reason to try a bad bind more often.
+        if now >= self.retry_at {
+            self.failed.clear();
+        }
+        let waiting = self.failed.len();
         for bind in snapshot.binds() {
-            if !self.open.contains_key(&bind.key) {
+            if !self.open.contains_key(&bind.key) && !self.failed.contains(&bind.key) {
                 self.start(bind.key);
             }
         }
-        self.failures = if self.failed.is_empty() { 0 } else { self.failures.saturating_add(1) };
+        if self.failed.is_empty() {
+            self.failures = 0;
+        } else if self.failed.len() > waiting {
+            self.retry_at = now + (RETRY.0 * 2u32.saturating_pow(self.failures.min(16))).min(RETRY.1);
+            self.failures = self.failures.saturating_add(1);
+        }
     }
 
     fn start(&mut self, key: BindKey) {
@@ -138,13 +151,9 @@ impl Sockets<'_> {
             }
             Err(error) => {
                 tracing::warn!(thread = self.thread, bind = %key.address, %error, "cannot listen; trying again");
-                self.failed.push(key);
+                self.failed.insert(key);
             }
         }
-    }
-
-    fn retry_after(&self) -> Duration {
-        (RETRY.0 * 2u32.saturating_pow(self.failures.saturating_sub(1).min(16))).min(RETRY.1)
     }
 
     /// A bind has drained, or its task has panicked; the next reconciliation opens it again if it is wanted.

@@ -67,6 +67,19 @@ async fn a_bind_that_fails_is_reported_and_tried_again() {
 }
 
 #[tokio::test]
+async fn a_bad_bind_is_not_tried_at_every_publication() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let (good, bad) = (http("127.0.0.1:0"), http(&taken.local_addr().unwrap().to_string()));
+    let mut bed = Bed::start(&[good, bad]).await;
+    bed.bound(|bound| bound.get(&bad).is_some_and(|bind| bind.error().is_some())).await;
+    for _ in 0..300 {
+        bed.publish();
+        tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+    }
+    assert!(bed.metric("tidegate_bind_failures_total", None) < 100.0);
+}
+
+#[tokio::test]
 async fn losing_every_bind_shows() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let bad = https(&taken.local_addr().unwrap().to_string());
