@@ -2,7 +2,6 @@
 //! knows Pingora's `Session`.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -59,6 +58,7 @@ impl ProxyHttp for Edge {
         let head = Parsed::new(session.req_header());
         let Err(answer) = exchange.decide(&head, &head.line(), facts, fastrand::u128(..)) else { return Ok(false) };
         write_answer(session, exchange, &answer).await?;
+        discard_body(session).await;
         Ok(true)
     }
 
@@ -149,16 +149,17 @@ impl ProxyHttp for Edge {
     }
 
     async fn fail_to_proxy(&self, session: &mut Session, error: &Error, exchange: &mut Exchange) -> FailToProxy {
-        let reason = match fault::reason(error) {
-            Reason::UpstreamTimeout | Reason::BodyStalled if session.was_upgraded() => Reason::TunnelIdle,
-            reason => reason,
-        };
+        let mut reason = fault::reason(error);
+        if session.was_upgraded() && matches!(reason, Reason::UpstreamTimeout | Reason::BodyStalled) {
+            reason = Reason::TunnelIdle;
+        }
         let answer = exchange.failed(reason).clone();
         let unheard = matches!(answer.reason, Reason::ClientGone) || has_begun(session);
         if !unheard {
             session.set_keepalive(None);
             // When this fails the client is gone too, and nobody is left to be told.
             drop(write_answer(session, exchange, &answer).await);
+            discard_body(session).await;
         }
         FailToProxy { error_code: if unheard { 0 } else { answer.status }, can_reuse_downstream: false }
     }
@@ -232,8 +233,7 @@ fn stage(session: &mut Session, error: &Error, reused: bool) -> Stage {
     }
 }
 
-/// Writes an answer of the edge's own. A body that nobody wants is read for a moment first when the answer is about it, since
-/// a connection that is closed over unread bytes may take the answer with it.
+/// Writes an answer of the edge's own.
 async fn write_answer(session: &mut Session, exchange: &Exchange, answer: &Answer) -> Result<()> {
     let method = session.req_header().method.as_str();
     let Rendered { status, headers, body } = render(answer, exchange.request_id(), method);
@@ -249,16 +249,14 @@ async fn write_answer(session: &mut Session, exchange: &Exchange, answer: &Answe
     if !bodiless {
         session.write_response_body(Some(body), true).await?;
     }
-    if answer.reason == Reason::BodyTooLarge {
-        linger(session, exchange.options().client.body_discard).await;
-    }
     Ok(())
 }
 
-/// Reads and forgets what the client still sends, within a time.
-async fn linger(session: &mut Session, limit: Duration) {
-    if session.as_mut().finish_body().await.is_ok() {
+/// Reads and forgets the rest of an HTTP/1.1 body, within the time that the session has for it. Pingora drops a connection whose
+/// request failed or was answered early; over unread bytes that resets it, and the reset may overtake the answer (RFC 9112 section 9.6).
+async fn discard_body(session: &mut Session) {
+    if !session.is_http2() && !session.is_body_done() && session.finish_body().await.is_ok() {
         // Running out of time is as good an end as any.
-        drop(tokio::time::timeout(limit, session.as_mut().drain_request_body()).await);
+        drop(session.drain_request_body().await);
     }
 }

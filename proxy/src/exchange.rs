@@ -280,11 +280,6 @@ impl Exchange {
         &self.request_id
     }
 
-    /// The limits that hold for it.
-    pub(crate) fn options(&self) -> &crate::options::Options {
-        &self.shared.options
-    }
-
     fn local(&self) -> Option<SocketAddr> {
         self.facts.as_ref().map(|facts| facts.local)
     }

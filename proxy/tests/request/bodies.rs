@@ -38,12 +38,24 @@ async fn a_body_beyond_the_limit_is_refused() {
     // Unannounced, it is noticed as it comes; the client goes on sending and reads the answer afterwards.
     let mut stream = bed.connect().await;
     stream.write_all(b"POST / HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\n\r\n").await.unwrap();
-    for _ in 0..64 {
-        stream.write_all(format!("400\r\n{}\r\n", "x".repeat(1024)).as_bytes()).await.unwrap();
+    let chunk = format!("400\r\n{}\r\n", "x".repeat(1024));
+    for _ in 0..4096 {
+        stream.write_all(chunk.as_bytes()).await.unwrap();
     }
     stream.write_all(b"0\r\n\r\n").await.unwrap();
     let answer = answer(&mut stream).await;
     assert_eq!((answer.status, answer.body.contains("body-too-large")), (413, true));
+}
+
+#[tokio::test]
+async fn an_answer_survives_a_body_that_nobody_wants() {
+    let bed = Bed::start(Model::to(&[])).await;
+    let mut stream = bed.connect().await;
+    let body = "x".repeat(4 << 20);
+    let head = format!("POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: {}\r\n\r\n", body.len());
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream.write_all(body.as_bytes()).await.unwrap();
+    assert_eq!(answer(&mut stream).await.status, 503);
 }
 
 #[tokio::test]
