@@ -1,0 +1,59 @@
+//! Counts of the allocator: every binary that links this crate counts its allocations. Counts, unlike times, are the same on
+//! every machine.
+
+use std::alloc::System;
+
+use serde::Serialize;
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+
+#[global_allocator]
+static COUNTED: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+/// What was asked of the allocator while something ran.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Allocations {
+    /// Blocks that were allocated, or grown or shrunk in place.
+    pub count: usize,
+    /// Bytes that were asked for.
+    pub bytes: usize,
+}
+
+impl std::ops::AddAssign for Allocations {
+    fn add_assign(&mut self, other: Self) {
+        self.count += other.count;
+        self.bytes += other.bytes;
+    }
+}
+
+/// Runs it and counts what it allocates on any thread.
+pub fn counted<T>(work: impl FnOnce() -> T) -> (T, Allocations) {
+    let region = Region::new(COUNTED);
+    let value = work();
+    let change = region.change();
+    let count = change.allocations + change.reallocations;
+    (value, Allocations { count, bytes: change.bytes_allocated })
+}
+
+/// Bytes that are allocated now and not given back.
+#[must_use]
+pub fn live_bytes() -> usize {
+    let stats = COUNTED.stats();
+    stats.bytes_allocated.saturating_sub(stats.bytes_deallocated)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_is_live_and_what_is_dropped_is_only_counted() {
+        let before = live_bytes();
+        let (kept, allocations) = counted(|| {
+            drop(vec![0u8; 5_000_000]);
+            vec![0u8; 3_000_000]
+        });
+        assert!(allocations.count >= 2 && allocations.bytes >= 8_000_000, "{allocations:?}");
+        let live = live_bytes() - before;
+        assert!((3_000_000..4_000_000).contains(&live), "{live} of {}", kept.len());
+    }
+}

@@ -1,0 +1,154 @@
+//! `swaps`: the cost of one change from its event to the published snapshot, and of one look-up, by the size and shape of the
+//! cluster.
+
+mod callgrind;
+mod cluster;
+mod edge;
+mod flat;
+mod native;
+mod probe;
+mod row;
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::ValueEnum;
+
+use crate::allocation::live_bytes;
+use crate::clock::{now, timed};
+use cluster::{Cluster, Shape};
+use edge::Edge;
+use native::{Native, Warmup};
+use row::Row;
+
+/// How much is measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Size {
+    /// 1,000 against 10,000 hosts, in seconds.
+    Small,
+    /// Up to 100,000 hosts, and 10,000 paths on one host and on none.
+    Full,
+}
+
+/// Measures the cost of one change and of one look-up.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// How much is measured.
+    #[arg(long, value_enum, default_value = "small")]
+    size: Size,
+    /// Fails unless allocations and instructions stay flat; times are never judged.
+    #[arg(long)]
+    check: bool,
+    /// Prints JSON.
+    #[arg(long)]
+    json: bool,
+    /// What `cargo bench` passes.
+    #[arg(long, hide = true)]
+    bench: bool,
+    /// Runs under callgrind: the shape and size of one cluster.
+    #[arg(long, hide = true, num_args = 2, value_names = ["SHAPE", "SIZE"])]
+    collect: Option<Vec<String>>,
+}
+
+/// Wall time spent on measuring one cluster, at most, after the first round.
+const BUDGET: Duration = Duration::from_secs(4);
+/// Rounds at most, so that small clusters do not fill the budget.
+const ROUNDS_MAX: usize = 60;
+
+/// Runs the command. `path` is what stands before its arguments on the command line.
+///
+/// # Errors
+/// When something cannot be measured, or with `--check` when something is not flat.
+pub fn run(args: &Args, path: &[&str]) -> anyhow::Result<()> {
+    if let Some(cell) = &args.collect {
+        return collect(cell);
+    }
+    let valgrind = callgrind::available();
+    let mut rows = Vec::new();
+    for &(shape, size) in cells(args.size) {
+        eprintln!("measuring {size} {}", shape.title());
+        rows.extend(measure(shape, size, path, valgrind)?);
+    }
+    row::compare(&mut rows);
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&rows)?);
+    } else {
+        println!("{}", row::table(&rows));
+    }
+    if !valgrind {
+        eprintln!("left out: instructions, because valgrind is not installed");
+    }
+    if args.check { flat::check(&rows) } else { Ok(()) }
+}
+
+const fn cells(size: Size) -> &'static [(Shape, usize)] {
+    match size {
+        Size::Small => &[(Shape::Hosts, 1_000), (Shape::Hosts, 10_000)],
+        Size::Full => &[
+            (Shape::Hosts, 1_000),
+            (Shape::Hosts, 10_000),
+            (Shape::Hosts, 100_000),
+            (Shape::OneHost, 1_000),
+            (Shape::OneHost, 10_000),
+            (Shape::NoHost, 1_000),
+            (Shape::NoHost, 10_000),
+        ],
+    }
+}
+
+/// Operations of one probe in one round. Where each costs a whole host, fewer say as much.
+const fn count(shape: Shape) -> usize {
+    match shape {
+        Shape::Hosts => 100,
+        Shape::OneHost | Shape::NoHost => 10,
+    }
+}
+
+fn measure(shape: Shape, size: usize, path: &[&str], valgrind: bool) -> anyhow::Result<Vec<Row>> {
+    let mut rows = vec![memory(shape, size)];
+    let cluster = Cluster::new(shape, size)?;
+    let mut edge = Edge::start(&cluster, now());
+    probe::round(&cluster, &mut edge, count(shape), &mut Warmup, now())?;
+    let mut native = Native::default();
+    let start = now();
+    for _ in 0..ROUNDS_MAX {
+        probe::round(&cluster, &mut edge, count(shape), &mut native, now())?;
+        if now() - start > BUDGET {
+            break;
+        }
+    }
+    drop(edge);
+    let instructions = if valgrind {
+        let shape = shape.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
+        let words = path.iter().copied().chain(["--collect", &shape]).map(OsString::from);
+        callgrind::instructions(&words.chain([size.to_string().into()]).collect::<Vec<_>>())?
+    } else {
+        std::collections::BTreeMap::new()
+    };
+    let figures = native.figures().into_iter();
+    rows.extend(
+        figures.map(|(probe, figures)| Row::probe(shape, size, probe, figures, instructions.get(&probe).copied())),
+    );
+    Ok(rows)
+}
+
+/// What a route costs in memory, certificates left out: their size is their owners' choice.
+fn memory(shape: Shape, size: usize) -> Row {
+    let before = live_bytes();
+    let (edge, took) = timed(|| Edge::start(&Cluster::plain(shape, size), now()));
+    let row = Row::start(shape, size, live_bytes().saturating_sub(before), took);
+    drop(edge);
+    row
+}
+
+/// What runs under callgrind.
+fn collect(cell: &[String]) -> anyhow::Result<()> {
+    let [shape, size] = cell else { anyhow::bail!("--collect takes a shape and a size") };
+    let shape = Shape::from_str(shape, false).map_err(anyhow::Error::msg)?;
+    let cluster = Cluster::new(shape, size.parse()?)?;
+    let mut edge = Edge::start(&cluster, now());
+    probe::round(&cluster, &mut edge, count(shape), &mut Warmup, now())?;
+    let mut collected = callgrind::Collected::default();
+    probe::round(&cluster, &mut edge, count(shape), &mut collected, now())?;
+    collected.tell()
+}

@@ -1,0 +1,241 @@
+//! A made-up cluster of a given shape and size, as projections. Keys of certificates are shared, because making 100,000 of
+//! them would take longer than everything that is measured.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::time::Instant;
+
+use clap::ValueEnum;
+use serde::Serialize;
+use tidegate_config::model::{Certificate, HostPattern, PathMatch, WildcardDepth};
+use tidegate_config::object::{Age, Kind, ObjectName, ObjectRef};
+use tidegate_config::project::{
+    BackendRef, ClassRef, EndpointSlice, Ingress, IngressClass, Meta, Object, PortRef, Projected, Rule, RulePath,
+    Secret, Service, ServiceKind, ServicePort, SliceEndpoint, SlicePort, TlsEntry,
+};
+use tidegate_control::{Event, Source};
+
+/// How the routes of a cluster spread over hosts. Every route is one Ingress with a Service and an EndpointSlice of its own.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Shape {
+    /// Each has its own host with its own certificate; every tenth host is a wildcard.
+    Hosts,
+    /// All are paths of one host.
+    OneHost,
+    /// All are paths of rules without a host.
+    NoHost,
+}
+
+impl Shape {
+    /// For tables.
+    #[must_use]
+    pub(super) const fn title(self) -> &'static str {
+        match self {
+            Self::Hosts => "hosts",
+            Self::OneHost => "paths on one host",
+            Self::NoHost => "paths without a host",
+        }
+    }
+}
+
+/// The host of [`Shape::OneHost`].
+pub(super) const ONE_HOST: &str = "one.example.com";
+/// Objects in one namespace.
+const NAMESPACE_SIZE: usize = 10;
+const CLASS: &str = "tidegate";
+
+/// A cluster.
+#[derive(Debug)]
+pub(super) struct Cluster {
+    /// How its routes spread over hosts.
+    pub(super) shape: Shape,
+    /// Its routes.
+    pub(super) size: usize,
+    /// Two certificates, for turning one into the other; `None` leaves TLS out.
+    certificates: Option<[Certificate; 2]>,
+}
+
+impl Cluster {
+    /// A cluster with a certificate for each host, where routes have hosts of their own.
+    ///
+    /// # Errors
+    /// When no certificate can be made.
+    pub(super) fn new(shape: Shape, size: usize) -> anyhow::Result<Self> {
+        let certificates = if shape == Shape::Hosts { Some([certificate()?, certificate()?]) } else { None };
+        Ok(Self { shape, size, certificates })
+    }
+
+    /// A cluster without TLS.
+    #[must_use]
+    pub(super) const fn plain(shape: Shape, size: usize) -> Self {
+        Self { shape, size, certificates: None }
+    }
+
+    /// Whether hosts have certificates.
+    #[must_use]
+    pub(super) const fn tls(&self) -> bool {
+        self.certificates.is_some()
+    }
+
+    /// The completed lists that a start-up sees.
+    pub(super) fn lists(&self, now: Instant) -> impl Iterator<Item = Event> {
+        Kind::ALL.into_iter().map(move |kind| Event::Listed {
+            source: Source { kind, namespace: None },
+            objects: self.objects(kind),
+            resource_version: "1".into(),
+            received: now,
+        })
+    }
+
+    fn objects(&self, kind: Kind) -> Vec<Projected> {
+        let all = 0..self.size;
+        match kind {
+            Kind::IngressClass => {
+                let name = ObjectName::new("", CLASS);
+                let class = IngressClass { name, controller: "tidegate.io/ingress".into(), is_default: false };
+                vec![projected(kind, Object::IngressClass(Arc::new(class)))]
+            }
+            Kind::Ingress => all.map(|i| self.ingress(i, i)).chain([catch_all()]).collect(),
+            Kind::Service => all.map(service).collect(),
+            Kind::EndpointSlice => all.map(|i| slice(i, 2)).collect(),
+            Kind::Secret => all.filter_map(|i| self.secret(i, 0)).collect(),
+        }
+    }
+
+    /// The Ingress of a route, leading to the Service of a route of the same namespace.
+    #[must_use]
+    pub(super) fn ingress(&self, i: usize, to: usize) -> Projected {
+        self.ingress_named(&format!("app-{i:06}"), i, to)
+    }
+
+    /// An Ingress beside those of [`Cluster::ingress`], with a host or path that no other has.
+    #[must_use]
+    pub(super) fn new_ingress(&self, i: usize) -> Projected {
+        self.ingress_named(&format!("new-{i:06}"), i, i)
+    }
+
+    /// What [`Cluster::new_ingress`] is called.
+    #[must_use]
+    pub(super) fn new_ingress_name(&self, i: usize) -> ObjectRef {
+        ObjectRef::new(Kind::Ingress, ObjectName::new(namespace(i), format!("new-{i:06}")))
+    }
+
+    fn ingress_named(&self, name: &str, i: usize, to: usize) -> Projected {
+        let (host, path) = match self.shape {
+            Shape::Hosts => (self.host(name, i), PathMatch::Prefix("".into())),
+            Shape::OneHost => (HostPattern::Exact(ONE_HOST.into()), PathMatch::Prefix(format!("/{name}").into())),
+            Shape::NoHost => (HostPattern::Any, PathMatch::Prefix(format!("/{name}").into())),
+        };
+        let tls = self.certificates.as_ref().map(|_| TlsEntry {
+            field: "spec.tls[0]".into(),
+            hosts: [host.clone()].into(),
+            secret: Some(app(i).into()),
+        });
+        let backend = BackendRef { service: app(to).into(), port: PortRef::Number(80) };
+        let path = RulePath { field: "spec.rules[0].http.paths[0]".into(), path, backend: Some(backend) };
+        let ingress = Ingress {
+            age: age(i, name),
+            class: ClassRef::Field(CLASS.into()),
+            default_backend: None,
+            rules: [Rule { host, paths: [path].into() }].into(),
+            tls: tls.into_iter().collect(),
+            guards: Arc::default(),
+            filters: Arc::default(),
+            settings: Arc::default(),
+        };
+        projected(Kind::Ingress, Object::Ingress(Arc::new(ingress)))
+    }
+
+    fn host(&self, name: &str, i: usize) -> HostPattern {
+        let host = format!("{name}.example.com").into();
+        if wildcard(i) { HostPattern::Wildcard(host, WildcardDepth::One) } else { HostPattern::Exact(host) }
+    }
+
+    /// The Secret of a host, in its first or its other version; `None` without TLS.
+    #[must_use]
+    pub(super) fn secret(&self, i: usize, version: usize) -> Option<Projected> {
+        let mut certificate = self.certificates.as_ref()?.get(version)?.clone();
+        certificate.secret = name(i);
+        certificate.names = [self.host(&app(i), i), self.host(&format!("new-{i:06}"), i)].into();
+        let secret = Secret { name: name(i), certificate: Ok(Arc::new(certificate)) };
+        Some(projected(Kind::Secret, Object::Secret(Arc::new(secret))))
+    }
+}
+
+/// Whether the host of a route is a wildcard.
+#[must_use]
+pub(super) const fn wildcard(i: usize) -> bool {
+    i % 10 == 9
+}
+
+/// What the objects of a route are called.
+#[must_use]
+pub(super) fn app(i: usize) -> String {
+    format!("app-{i:06}")
+}
+
+/// The EndpointSlice of a route.
+#[must_use]
+pub(super) fn slice(i: usize, endpoints: u8) -> Projected {
+    let endpoint = |number: u8| {
+        let [_, a, b, c] = u32::try_from(i).unwrap_or(0).to_be_bytes();
+        let address = IpAddr::V4(Ipv4Addr::new(10 + number, a, b, c));
+        SliceEndpoint { address, ready: true, serving: true, pod: Some(format!("pod-{i:06}-{number}").into()) }
+    };
+    let name = ObjectName::new(namespace(i), format!("app-{i:06}-x7k2p"));
+    let ports = [SlicePort { name: "".into(), number: 8080 }].into();
+    let slice =
+        EndpointSlice { name, service: Some(app(i).into()), ports, endpoints: (0..endpoints).map(endpoint).collect() };
+    projected(Kind::EndpointSlice, Object::EndpointSlice(Arc::new(slice)))
+}
+
+fn service(i: usize) -> Projected {
+    let ports = [ServicePort { name: "".into(), number: 80, target: None, protocol: Default::default() }].into();
+    let service = Service { name: name(i), kind: ServiceKind::Slices, ports };
+    projected(Kind::Service, Object::Service(Arc::new(service)))
+}
+
+/// The Ingress for everything that no other takes.
+fn catch_all() -> Projected {
+    let backend = BackendRef { service: app(0).into(), port: PortRef::Number(80) };
+    let path =
+        RulePath { field: "spec.defaultBackend".into(), path: PathMatch::Prefix("".into()), backend: Some(backend) };
+    let ingress = Ingress {
+        age: age(0, "catch-all"),
+        class: ClassRef::Field(CLASS.into()),
+        default_backend: Some(path),
+        rules: [].into(),
+        tls: [].into(),
+        guards: Arc::default(),
+        filters: Arc::default(),
+        settings: Arc::default(),
+    };
+    projected(Kind::Ingress, Object::Ingress(Arc::new(ingress)))
+}
+
+fn namespace(i: usize) -> String {
+    format!("team-{:05}", i / NAMESPACE_SIZE)
+}
+
+fn name(i: usize) -> ObjectName {
+    ObjectName::new(namespace(i), app(i))
+}
+
+fn age(i: usize, name: &str) -> Age {
+    Age { created_s: 1_750_000_000 + i64::try_from(i).unwrap_or(0), name: ObjectName::new(namespace(i), name) }
+}
+
+fn projected(kind: Kind, object: Object) -> Projected {
+    let key = ObjectRef::new(kind, object.name().clone());
+    let uid = "6f1de5f4-3f0c-4d5e-9a1c-2f6a0c1b7d3e".into();
+    let meta = Meta { object: key, uid, resource_version: "12345678".into(), generation: Some(1) };
+    Projected { meta, object: Some(object), findings: Vec::new() }
+}
+
+fn certificate() -> anyhow::Result<Certificate> {
+    let made = rcgen::generate_simple_self_signed(vec!["app.example.com".to_owned()])?;
+    let (chain, key) = (made.cert.pem(), made.signing_key.serialize_pem());
+    Certificate::from_pem(ObjectName::new("", ""), chain.as_bytes(), key.as_bytes())
+        .map_err(|fault| anyhow::anyhow!("the certificate that was made here cannot be read: {fault}"))
+}

@@ -1,0 +1,61 @@
+//! The control core as the process runs it, without its informers: events go in, snapshots come out.
+
+use std::time::Instant;
+
+use tidegate_config::model::Generation;
+use tidegate_config::object::Kind;
+use tidegate_config::published::{Published, Publisher, channel};
+use tidegate_control::options::Options;
+use tidegate_control::{Event, Reconciler, Source};
+
+use super::cluster::Cluster;
+
+/// A running control core.
+#[derive(Debug)]
+pub(super) struct Edge {
+    reconciler: Reconciler,
+    publisher: Publisher,
+    published: Published,
+    now: Instant,
+}
+
+impl Edge {
+    /// A core that has seen all of a cluster and published it.
+    #[must_use]
+    pub(super) fn start(cluster: &Cluster, now: Instant) -> Self {
+        let sources = Kind::ALL.map(|kind| Source { kind, namespace: None });
+        let (publisher, published) = channel();
+        let mut edge = Self { reconciler: Reconciler::new(Options::default(), sources), publisher, published, now };
+        for event in cluster.lists(now) {
+            edge.take(event);
+        }
+        edge
+    }
+
+    /// What requests see.
+    #[must_use]
+    pub(super) const fn published(&self) -> &Published {
+        &self.published
+    }
+
+    /// Takes a change and publishes what follows from it, as the control loop does between two waits. The
+    /// generation that serves it, where it made one.
+    pub(super) fn take(&mut self, event: Event) -> Option<Generation> {
+        // A list that would remove most has to be confirmed; none of the events here does.
+        let _asked_again = self.reconciler.observe(event, self.now);
+        let mut published = None;
+        while let Some(step) = self.reconciler.reconcile(self.now) {
+            if let Some(parts) = step.parts {
+                let ready = self.publisher.prepare(parts);
+                published = Some(self.publisher.publish(ready));
+            }
+            if step.names_moved {
+                drop(self.reconciler.names());
+            }
+            if !self.reconciler.busy() {
+                break;
+            }
+        }
+        published
+    }
+}

@@ -1,0 +1,202 @@
+//! What is measured: changes of the cluster and look-ups of requests, each with the way there and back so that every
+//! round starts from the same cluster.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+use tidegate_config::model::{Action, Head, ListenerName, Snapshot};
+use tidegate_control::Event;
+
+use super::cluster::{Cluster, ONE_HOST, Shape, app, slice, wildcard};
+use super::edge::Edge;
+
+/// One kind of operation.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Probe {
+    /// A path of an Ingress leads to another Service.
+    BackendMoved,
+    /// A third endpoint joins two.
+    EndpointAdded,
+    /// It leaves.
+    EndpointRemoved,
+    /// The Secret of a host holds another certificate.
+    CertificateRotated,
+    /// An Ingress with a host (or path) that is new.
+    IngressCreated,
+    /// It goes away.
+    IngressDeleted,
+    /// A request's way to its endpoints, by an exact host.
+    FindExact,
+    /// The same by a wildcard.
+    FindWildcard,
+    /// The same for a host that nobody claims.
+    FindNoHost,
+    /// A handshake's way to its certificates.
+    FindCertificate,
+}
+
+impl Probe {
+    /// For tables.
+    #[must_use]
+    pub(super) const fn title(self) -> &'static str {
+        match self {
+            Self::BackendMoved => "backend of a path moved",
+            Self::EndpointAdded => "endpoint added",
+            Self::EndpointRemoved => "endpoint removed",
+            Self::CertificateRotated => "certificate rotated",
+            Self::IngressCreated => "Ingress created",
+            Self::IngressDeleted => "Ingress deleted",
+            Self::FindExact => "find: exact host",
+            Self::FindWildcard => "find: wildcard host",
+            Self::FindNoHost => "find: host of nobody",
+            Self::FindCertificate => "find: certificate",
+        }
+    }
+
+    /// Whether its cost may grow with the routes of the one host that it touches.
+    #[must_use]
+    pub(super) const fn recompiles_host(self) -> bool {
+        matches!(self, Self::BackendMoved | Self::IngressCreated | Self::IngressDeleted | Self::CertificateRotated)
+    }
+}
+
+/// Who measures: it runs operations 0 to `count` of a probe, once each and in order.
+pub(super) trait Meter {
+    /// Measures them.
+    fn measure(&mut self, probe: Probe, count: usize, work: &mut dyn FnMut(usize));
+}
+
+/// Changes of which the second undoes the first.
+const CHANGES: [(Probe, Probe); 4] = [
+    (Probe::BackendMoved, Probe::BackendMoved),
+    (Probe::EndpointAdded, Probe::EndpointRemoved),
+    (Probe::CertificateRotated, Probe::CertificateRotated),
+    (Probe::IngressCreated, Probe::IngressDeleted),
+];
+
+/// One round of every probe that the cluster's shape has: `count` changes each, spread over the cluster, and their undoing.
+///
+/// # Errors
+/// When a change made no generation or a look-up found nothing: then it would measure something else.
+pub(super) fn round(
+    cluster: &Cluster,
+    edge: &mut Edge,
+    count: usize,
+    meter: &mut dyn Meter,
+    now: Instant,
+) -> anyhow::Result<()> {
+    for (there, back) in CHANGES.into_iter().filter(|(there, _)| cluster.tls() || *there != Probe::CertificateRotated) {
+        for (probe, undo) in [(there, false), (back, true)] {
+            let mut events: Vec<Option<Event>> =
+                places(cluster, count).map(|i| event(cluster, there, undo, i, now)).collect();
+            let mut silent = 0;
+            meter.measure(probe, events.len(), &mut |number| {
+                let event = events.get_mut(number).and_then(Option::take);
+                silent += usize::from(event.and_then(|event| edge.take(event)).is_none());
+            });
+            anyhow::ensure!(silent == 0, "{}: {silent} of {count} changes published nothing", probe.title());
+        }
+    }
+    for probe in [Probe::FindExact, Probe::FindWildcard, Probe::FindNoHost, Probe::FindCertificate] {
+        look_up(cluster, edge, probe, count, meter)?;
+    }
+    Ok(())
+}
+
+/// Some routes, spread evenly.
+fn places(cluster: &Cluster, count: usize) -> impl Iterator<Item = usize> + use<> {
+    let step = (cluster.size / count.max(1)).max(1);
+    (0..cluster.size).step_by(step).take(count)
+}
+
+fn event(cluster: &Cluster, change: Probe, undo: bool, i: usize, now: Instant) -> Option<Event> {
+    let applied = |projected| Event::Applied { projected: Box::new(projected), received: now };
+    match change {
+        // Of each pair of neighbours, which share a namespace, one leads to the other's Service.
+        Probe::BackendMoved => Some(applied(cluster.ingress(i, if undo { i } else { i ^ 1 }))),
+        Probe::EndpointAdded => Some(applied(slice(i, if undo { 2 } else { 3 }))),
+        Probe::CertificateRotated => cluster.secret(i, usize::from(!undo)).map(applied),
+        Probe::IngressCreated if undo => {
+            let object = cluster.new_ingress_name(i);
+            Some(Event::Deleted { object, resource_version: "2".into(), received: now })
+        }
+        Probe::IngressCreated => Some(applied(cluster.new_ingress(i))),
+        Probe::EndpointRemoved
+        | Probe::IngressDeleted
+        | Probe::FindExact
+        | Probe::FindWildcard
+        | Probe::FindNoHost
+        | Probe::FindCertificate => None,
+    }
+}
+
+/// A request with nothing but a host and a path.
+struct Plain<'a> {
+    path: &'a str,
+}
+
+impl Head for Plain<'_> {
+    fn method(&self) -> &str {
+        "GET"
+    }
+    fn path(&self) -> &str {
+        self.path
+    }
+    fn query(&self) -> Option<&str> {
+        None
+    }
+    fn authority(&self) -> Option<&str> {
+        None
+    }
+    fn header(&self, _: &str) -> Option<&[u8]> {
+        None
+    }
+    fn each_value(&self, _: &str, _: &mut dyn FnMut(&[u8])) {}
+}
+
+fn look_up(cluster: &Cluster, edge: &Edge, probe: Probe, count: usize, meter: &mut dyn Meter) -> anyhow::Result<()> {
+    let requests: Vec<(String, String)> = places(cluster, count).filter_map(|i| request(cluster, probe, i)).collect();
+    if requests.is_empty() {
+        return Ok(());
+    }
+    let listener = ListenerName("http".into());
+    let mut missed = 0;
+    meter.measure(probe, requests.len(), &mut |number| {
+        let Some((host, path)) = requests.get(number) else { return };
+        let snapshot = edge.published().pin();
+        let found = match probe {
+            Probe::FindCertificate => snapshot.certificates_for(black_box(host)).map_or(0, <[_]>::len),
+            _ => endpoints(&snapshot, &listener, black_box(host), black_box(path)),
+        };
+        missed += usize::from(black_box(found) == 0);
+    });
+    anyhow::ensure!(missed == 0, "{}: {missed} of {} found nothing", probe.title(), requests.len());
+    Ok(())
+}
+
+/// The host and path to ask for; `None` where the shape has no such request.
+fn request(cluster: &Cluster, probe: Probe, i: usize) -> Option<(String, String)> {
+    let root = "/cart/items".to_owned();
+    match (cluster.shape, probe) {
+        (Shape::Hosts, Probe::FindExact | Probe::FindCertificate) => {
+            let exact = if wildcard(i) { i - 1 } else { i };
+            Some((format!("{}.example.com", app(exact)), root))
+        }
+        (Shape::Hosts, Probe::FindWildcard) => Some((format!("blue.{}.example.com", app(i - i % 10 + 9)), root)),
+        (Shape::Hosts, Probe::FindNoHost) => Some((format!("nobody-{i}.example.net"), root)),
+        (Shape::OneHost, Probe::FindExact) => Some((ONE_HOST.to_owned(), format!("/{}{root}", app(i)))),
+        (Shape::NoHost, Probe::FindNoHost) => Some((format!("nobody-{i}.example.net"), format!("/{}{root}", app(i)))),
+        _ => None,
+    }
+}
+
+/// How many endpoints a request may go to.
+fn endpoints(snapshot: &Snapshot, listener: &ListenerName, host: &str, path: &str) -> usize {
+    let routes = snapshot.routes(listener, host);
+    let route = routes.and_then(|routes| routes.find(listener, path, &Plain { path }));
+    let Some(Action::Forward(targets)) = route.map(|route| &route.action) else { return 0 };
+    let backend = targets.first().and_then(|target| snapshot.backend(&target.target.backend));
+    backend.map_or(0, |backend| backend.endpoints.len())
+}

@@ -1,0 +1,129 @@
+//! The table: one line a probe and cluster, and what it costs compared with the smallest cluster of its shape.
+
+use std::time::Duration;
+
+use comfy_table::{CellAlignment, Table, presets};
+use serde::Serialize;
+
+use super::cluster::Shape;
+use super::native::Figures;
+use super::probe::Probe;
+
+/// One line: what one operation costs.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Row {
+    /// The shape of the cluster.
+    pub(super) shape: Shape,
+    /// Its routes.
+    pub(super) size: usize,
+    /// The operation; `None` for the start with everything.
+    pub(super) probe: Option<Probe>,
+    /// How often it was measured.
+    pub(super) operations: usize,
+    /// Allocations of one.
+    pub(super) allocations: Option<f64>,
+    /// Bytes that one allocates; for the start, bytes that stay, a route.
+    pub(super) bytes: f64,
+    /// Instructions of one, where callgrind could count them.
+    pub(super) instructions: Option<f64>,
+    /// The median time in microseconds; for the start, its time, a route.
+    pub(super) median_us: f64,
+    /// Allocations, as a multiple of those with the smallest cluster of the shape.
+    pub(super) allocations_ratio: Option<f64>,
+    /// Instructions, likewise.
+    pub(super) instructions_ratio: Option<f64>,
+}
+
+impl Row {
+    /// The line of a probe.
+    pub(super) fn probe(shape: Shape, size: usize, probe: Probe, figures: Figures, instructions: Option<f64>) -> Self {
+        Self {
+            shape,
+            size,
+            probe: Some(probe),
+            operations: figures.operations,
+            allocations: Some(figures.allocations),
+            bytes: figures.bytes,
+            instructions,
+            median_us: microseconds(figures.median),
+            allocations_ratio: None,
+            instructions_ratio: None,
+        }
+    }
+
+    /// The line of a start with the whole cluster.
+    #[allow(clippy::cast_precision_loss, reason = "counts far below 2^52")]
+    pub(super) fn start(shape: Shape, size: usize, live_bytes: usize, took: Duration) -> Self {
+        Self {
+            shape,
+            size,
+            probe: None,
+            operations: 1,
+            allocations: None,
+            bytes: live_bytes as f64 / size as f64,
+            instructions: None,
+            median_us: microseconds(took) / size as f64,
+            allocations_ratio: None,
+            instructions_ratio: None,
+        }
+    }
+
+    /// For messages.
+    pub(super) fn title(&self) -> &'static str {
+        self.probe.map_or("whole model, a route", Probe::title)
+    }
+}
+
+fn microseconds(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
+}
+
+/// Fills in the ratios.
+pub(super) fn compare(rows: &mut [Row]) {
+    let smallest: Vec<Row> = rows.to_vec();
+    for row in rows {
+        // The cells of a shape stand in ascending order.
+        let base = smallest.iter().find(|base| base.shape == row.shape && base.probe == row.probe);
+        let Some(base) = base else { continue };
+        row.allocations_ratio = ratio(row.allocations, base.allocations);
+        row.instructions_ratio = ratio(row.instructions, base.instructions);
+    }
+}
+
+/// Nothing against nothing is as much; something against nothing is endlessly more.
+fn ratio(value: Option<f64>, base: Option<f64>) -> Option<f64> {
+    let (value, base) = (value?, base?);
+    Some(if value == 0.0 && base == 0.0 { 1.0 } else { value / base })
+}
+
+/// The table, as text that Markdown shows as a table too.
+pub(super) fn table(rows: &[Row]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::ASCII_MARKDOWN);
+    table.set_header(["routes", "operation", "allocations", "×", "instructions", "×", "bytes", "median µs"]);
+    for row in sorted(rows) {
+        let number =
+            |value: Option<f64>, digits: usize| value.map_or("–".to_owned(), |value| format!("{value:.digits$}"));
+        table.add_row([
+            format!("{} {}", row.size, row.shape.title()),
+            row.title().to_owned(),
+            number(row.allocations, 1),
+            number(row.allocations_ratio, 2),
+            number(row.instructions, 0),
+            number(row.instructions_ratio, 2),
+            number(Some(row.bytes), 0),
+            number(Some(row.median_us), 2),
+        ]);
+    }
+    for column in table.column_iter_mut().skip(2) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+/// Sizes of one operation under each other.
+fn sorted(rows: &[Row]) -> Vec<&Row> {
+    let mut sorted: Vec<&Row> = rows.iter().collect();
+    sorted.sort_by_key(|row| (row.shape, row.probe, row.size));
+    sorted
+}
