@@ -26,7 +26,7 @@ pub(crate) use echo::main as echo;
 use self::banner::Banner;
 use self::fleet::Fleet;
 use self::home::Home;
-use self::load::Load;
+use self::load::{Class, Load};
 use crate::args::DevArgs;
 use crate::logs;
 use crate::settings::Dev;
@@ -47,8 +47,9 @@ pub(crate) async fn main(args: &DevArgs) -> anyhow::Result<ExitCode> {
     let home = Home::make(&door.kubeconfig()).context("a folder for the kubeconfig")?;
     let client = move || kube::Client::new(lite.service(), NAMESPACE);
 
+    let class = Class { name: edge.control.class.clone(), controller: edge.control.controller.clone() };
     let mut wired = Wired::start(edge, client(), Vec::new()).await?;
-    let (loaded, steady) = (watch::Sender::new(false), watch::Sender::new(false));
+    let (loaded, steady) = (watch::Sender::new(None), watch::Sender::new(0));
     let banner = Banner {
         folder: folder.clone(),
         kubeconfig: home.kubeconfig(),
@@ -65,7 +66,9 @@ pub(crate) async fn main(args: &DevArgs) -> anyhow::Result<ExitCode> {
     let (stop, fleet_client) = (wired.stop.clone(), client.clone());
     wired.tasks.keep("fleet", move || Fleet::new(fleet_client(), program.clone(), steady.clone()).run(stop.clone()));
     let stop = wired.stop.clone();
-    wired.tasks.keep("folder", move || Load::new(client(), folder.clone(), loaded.clone()).run(stop.clone()));
+    wired
+        .tasks
+        .keep("folder", move || Load::new(client(), folder.clone(), class.clone(), loaded.clone()).run(stop.clone()));
 
     tokio::select! {
         over = wired.until_over(&mut signals) => over,

@@ -42,7 +42,8 @@ pub(crate) fn bind_unix(path: &Path) -> io::Result<UnixListener> {
         return Err(io::Error::new(io::ErrorKind::AddrInUse, "another process listens there"));
     }
     let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let private = tempfile::Builder::new().prefix(".tidegate-").tempdir_in(folder)?;
+    let own = Permissions::from_mode(0o700);
+    let private = tempfile::Builder::new().prefix(".tidegate-").permissions(own).tempdir_in(folder)?;
     let fresh = private.path().join("s");
     let listener = UnixListener::bind(&fresh)?;
     fs::set_permissions(&fresh, Permissions::from_mode(0o600))?;

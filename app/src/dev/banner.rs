@@ -32,16 +32,16 @@ pub(super) struct Banner {
     pub(super) bound: watch::Receiver<Bound>,
     pub(super) published: Published,
     pub(super) generation: watch::Receiver<Generation>,
-    /// Whether the folder has been applied.
-    pub(super) loaded: watch::Receiver<bool>,
-    /// Whether every replica is ready.
-    pub(super) steady: watch::Receiver<bool>,
+    /// How many Deployments came from the folder, when it has been applied.
+    pub(super) loaded: watch::Receiver<Option<usize>>,
+    /// How many Deployments have all their replicas ready.
+    pub(super) steady: watch::Receiver<usize>,
 }
 
 impl Banner {
     /// Waits until everything is in place, prints once, and rests.
     pub(super) async fn print(mut self) -> Infallible {
-        let in_time = timeout(PATIENCE, self.settle()).await.is_ok();
+        let in_time = timeout(PATIENCE, self.settle()).await.is_ok_and(|settled| settled.is_ok());
         println!("{}", self.text(&self.published.pin()));
         if !in_time {
             println!("Not every replica is ready yet; the log above may say why.");
@@ -49,20 +49,16 @@ impl Banner {
         std::future::pending().await
     }
 
-    async fn settle(&mut self) {
-        let wanted = self.loaded.wait_for(|loaded| *loaded).await.is_ok();
-        // Deployments are seen a moment after they are applied.
-        while timeout(QUIET, self.steady.wait_for(|steady| !*steady)).await.is_ok_and(|seen| seen.is_ok()) {
-            if self.steady.wait_for(|steady| *steady).await.is_err() {
-                break;
-            }
+    /// An error means that a task is gone for good; then there is nothing to wait for.
+    async fn settle(&mut self) -> Result<(), watch::error::RecvError> {
+        let deployments = self.loaded.wait_for(Option::is_some).await?.unwrap_or_default();
+        self.steady.wait_for(|steady| *steady >= deployments).await?;
+        let listens = |bound: &Bound| bound.iter().all(|(_, bind)| bind.address().is_some());
+        self.bound.wait_for(|bound| bound.iter().next().is_some() && listens(bound)).await?;
+        while let Ok(changed) = timeout(QUIET, self.generation.changed()).await {
+            changed?;
         }
-        let open =
-            |bound: &Bound| bound.iter().next().is_some() && bound.iter().all(|(_, bind)| bind.address().is_some());
-        if !wanted || self.bound.wait_for(open).await.is_err() {
-            return;
-        }
-        while timeout(QUIET, self.generation.changed()).await.is_ok_and(|changed| changed.is_ok()) {}
+        Ok(())
     }
 
     fn text(&self, snapshot: &Snapshot) -> String {

@@ -37,8 +37,8 @@ const END: Duration = Duration::from_secs(3);
 pub(super) struct Fleet {
     client: kube::Client,
     program: Arc<Path>,
-    /// Told whether every replica that should be ready is.
-    steady: watch::Sender<bool>,
+    /// Told how many Deployments have all their replicas ready, and in their slices.
+    steady: watch::Sender<usize>,
     deployments: BTreeMap<ObjectName, Deployment>,
     services: BTreeMap<ObjectName, Service>,
     replicas: BTreeMap<Arc<str>, (Replica, CancellationToken)>,
@@ -48,7 +48,7 @@ pub(super) struct Fleet {
 }
 
 impl Fleet {
-    pub(super) fn new(client: kube::Client, program: PathBuf, steady: watch::Sender<bool>) -> Self {
+    pub(super) fn new(client: kube::Client, program: PathBuf, steady: watch::Sender<usize>) -> Self {
         Self {
             client,
             program: program.into(),
@@ -80,8 +80,18 @@ impl Fleet {
                 Some(seen) = services.recv() => see(&mut self.services, seen),
                 Some((pod, what)) = happened.recv() => self.note(&pod, &what),
             }
+            // What else has come in is taken along, so that a storm of changes costs one round and not many.
+            while let Ok(seen) = deployments.try_recv() {
+                see(&mut self.deployments, seen);
+            }
+            while let Ok(seen) = services.try_recv() {
+                see(&mut self.services, seen);
+            }
             self.act(&tell);
             settled = self.write().await;
+            if settled {
+                self.steady.send_replace(self.steady());
+            }
         }
         self.end_all(happened).await;
     }
@@ -133,10 +143,12 @@ impl Fleet {
             }
         }
         while self.processes.try_join_next().is_some() {}
-        self.steady.send_replace(desired.values().all(|desired| {
-            let ready = self.of(&desired.name).iter().filter(|replica| replica.is_ready()).count();
-            ready == desired.replicas
-        }));
+    }
+
+    /// How many Deployments have as many replicas ready as they ask for.
+    fn steady(&self) -> usize {
+        let ready = |name: &ObjectName| self.of(name).into_iter().filter(|replica| replica.is_ready()).count();
+        self.deployments.values().filter_map(Desired::of).filter(|d| ready(&d.name) == d.replicas).count()
     }
 
     fn start(&mut self, replica: Replica, tell: &mpsc::Sender<(Arc<str>, Happened)>) {

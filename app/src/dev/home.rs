@@ -1,8 +1,8 @@
 //! The private folder of one run: the kubeconfig with its token lies in it, and it is gone when the run is over.
 
-use std::fs::OpenOptions;
+use std::fs::{OpenOptions, Permissions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::PathBuf;
 
 use tempfile::TempDir;
@@ -16,7 +16,8 @@ pub(super) struct Home {
 impl Home {
     /// Makes the folder, which only its user can enter, with the kubeconfig, which only its user can read.
     pub(super) fn make(kubeconfig: &str) -> io::Result<Self> {
-        let home = Self { folder: tempfile::Builder::new().prefix("tidegate-dev-").tempdir()? };
+        let own = Permissions::from_mode(0o700);
+        let home = Self { folder: tempfile::Builder::new().prefix("tidegate-dev-").permissions(own).tempdir()? };
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(home.kubeconfig())?;
         file.write_all(kubeconfig.as_bytes())?;
         Ok(home)
@@ -31,7 +32,6 @@ impl Home {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt as _;
 
     #[test]
     fn only_its_user_can_read_it_and_nothing_is_left() {

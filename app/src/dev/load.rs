@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use notify::{RecursiveMode, Watcher as _};
@@ -21,21 +22,34 @@ const STEPS_MAX: usize = 20;
 /// What the server refused is tried again, since the reason may be gone (a namespace that somebody makes by hand).
 const RETRY: Duration = Duration::from_secs(5);
 
+/// The IngressClass that is made where the folder has none.
+#[derive(Clone, Debug)]
+pub(super) struct Class {
+    pub(super) name: Arc<str>,
+    pub(super) controller: Arc<str>,
+}
+
 /// One life of the task.
 pub(super) struct Load {
     applier: Applier,
     folder: PathBuf,
-    /// Told when the folder has been applied once.
-    loaded: watch::Sender<bool>,
+    class: Class,
+    /// Told how many Deployments came from the folder when it has been applied once.
+    loaded: watch::Sender<Option<usize>>,
     /// What has been applied.
     applied: Reading,
     complaints: BTreeSet<Complaint>,
 }
 
 impl Load {
-    pub(super) fn new(client: kube::Client, folder: PathBuf, loaded: watch::Sender<bool>) -> Self {
+    pub(super) fn new(
+        client: kube::Client,
+        folder: PathBuf,
+        class: Class,
+        loaded: watch::Sender<Option<usize>>,
+    ) -> Self {
         let (applied, complaints) = (Reading::default(), BTreeSet::new());
-        Self { applier: Applier::new(client), folder, loaded, applied, complaints }
+        Self { applier: Applier::new(client), folder, class, loaded, applied, complaints }
     }
 
     pub(super) async fn run(mut self, stop: CancellationToken) {
@@ -50,7 +64,8 @@ impl Load {
         };
         loop {
             let refused = self.load().await;
-            self.loaded.send_replace(true);
+            let deployments = self.applied.objects.keys().filter(|identity| identity.kind == "Deployment").count();
+            self.loaded.send_replace(Some(deployments));
             let retry = async { if refused { sleep(RETRY).await } else { std::future::pending().await } };
             tokio::select! {
                 () = stop.cancelled() => return,
@@ -66,8 +81,9 @@ impl Load {
         let reading = tokio::task::spawn_blocking(move || folder::read(&folder)).await;
         let Ok(mut reading) = reading else { return true };
         reading.keep_unread(&self.applied);
-        if let Some(class) = default_class(&reading).filter(|_| !*self.loaded.borrow()) {
-            self.make_class(&class).await;
+        let first = self.loaded.borrow().is_none();
+        if first && !reading.objects.keys().any(|identity| identity.kind == "IngressClass") {
+            self.make_class().await;
         }
         let mut complaints = reading.complaints.clone();
         let mut refused = false;
@@ -106,29 +122,22 @@ impl Load {
         Ok(())
     }
 
-    async fn make_class(&mut self, class: &serde_json::Value) {
-        let documents = documents::read(&class.to_string());
-        for document in documents.into_iter().flatten() {
+    async fn make_class(&mut self) {
+        let class = json!({
+            "apiVersion": "networking.k8s.io/v1",
+            "kind": "IngressClass",
+            "metadata": {
+                "name": &*self.class.name,
+                "annotations": {"ingressclass.kubernetes.io/is-default-class": "true"},
+            },
+            "spec": {"controller": &*self.class.controller},
+        });
+        for document in documents::read(&class.to_string()).into_iter().flatten() {
             if let Err(why) = self.applier.put(&document.identity, &document.object, None).await {
                 tracing::warn!(why, "the IngressClass could not be made");
             }
         }
     }
-}
-
-/// The default IngressClass, which is made unless the folder has one of its own.
-fn default_class(reading: &Reading) -> Option<serde_json::Value> {
-    let own = reading.objects.keys().any(|identity| identity.kind == "IngressClass");
-    let class = json!({
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "IngressClass",
-        "metadata": {
-            "name": "tidegate",
-            "annotations": {"ingressclass.kubernetes.io/is-default-class": "true"},
-        },
-        "spec": {"controller": "tidegate.io/ingress"},
-    });
-    (!own).then_some(class)
 }
 
 fn watch_folder(folder: &Path, changed: mpsc::Sender<()>) -> notify::Result<notify::RecommendedWatcher> {

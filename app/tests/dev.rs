@@ -1,0 +1,249 @@
+//! `tidegate dev` as its user meets it: started on a folder, asked, changed, ended by Ctrl-C. The wider tests with kubectl,
+//! HTTP/2 and TLS clients are those of the workspace's `tests/`.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+#![allow(clippy::disallowed_methods, reason = "a test waits for another process, by the clock")]
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+/// Long enough for a busy machine; nothing waits that long when all is well.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A running `tidegate dev`; killed when the test fails before its end.
+struct Dev {
+    child: Child,
+    folder: tempfile::TempDir,
+    home: tempfile::TempDir,
+    said: Vec<String>,
+    stderr: mpsc::Receiver<String>,
+}
+
+impl Dev {
+    fn start(files: &[(&str, String)]) -> Self {
+        let (folder, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        for (name, text) in files {
+            fs::write(folder.path().join(name), text).unwrap();
+        }
+        let any = "127.0.0.1:0";
+        let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+            .arg("dev")
+            .arg(folder.path())
+            .args(["--http", any, "--https", any, "--admin", any, "--debug", any, "--threads", "1"])
+            .env("TMPDIR", home.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stdout = lines(child.stdout.take().unwrap());
+        let stderr = lines(child.stderr.take().unwrap());
+        let mut dev = Self { child, folder, home, said: Vec::new(), stderr };
+        while !dev.said.iter().any(|line| line.contains("Ctrl-C")) {
+            let line = stdout.recv_timeout(PATIENCE).expect("what dev prints when it is ready");
+            dev.said.push(line);
+        }
+        dev
+    }
+
+    /// What stands after a word of the banner.
+    fn place(&self, word: &str) -> String {
+        let line = self.said.iter().find_map(|line| line.trim().strip_prefix(word));
+        line.unwrap_or_else(|| panic!("no {word} in {:#?}", self.said)).trim().to_owned()
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        fs::write(self.folder.path().join(name), text).unwrap();
+    }
+
+    /// Status and body of a GET over a connection of its own.
+    fn get(&self, host: &str, path: &str) -> (u16, String) {
+        get(self.place("http ").trim_start_matches("http://"), host, path)
+    }
+
+    fn explain(&self, url: &str) -> Output {
+        let page = self.place("debug ");
+        let address = page.trim_start_matches("http://").split('/').next().unwrap();
+        Command::new(env!("CARGO_BIN_EXE_tidegate")).args(["explain", "--debug", address, url]).output().unwrap()
+    }
+
+    fn interrupt(&self) {
+        assert!(Command::new("kill").args(["-INT", &self.child.id().to_string()]).status().unwrap().success());
+    }
+}
+
+impl Drop for Dev {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+fn lines(from: impl std::io::Read + Send + 'static) -> mpsc::Receiver<String> {
+    let (tell, told) = mpsc::channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(from).lines().map_while(Result::ok) {
+            if tell.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    told
+}
+
+fn get(address: &str, host: &str, path: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let status = answer.get(9..12).and_then(|status| status.parse().ok()).unwrap_or_else(|| panic!("{answer:?}"));
+    (status, answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default())
+}
+
+#[track_caller]
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// The processes that a process has started and that still run.
+fn children(of: u32) -> Vec<PathBuf> {
+    let processes = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
+    processes.filter(|path| parent(path) == Some(of) && runs(path)).collect()
+}
+
+/// State and parent stand after the name, which is in brackets (proc(5)).
+fn stat(process: &Path) -> Option<(String, u32)> {
+    let stat = fs::read_to_string(process.join("stat")).ok()?;
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    Some((fields.next()?.to_owned(), fields.next()?.parse().ok()?))
+}
+
+fn parent(process: &Path) -> Option<u32> {
+    stat(process).map(|(_, parent)| parent)
+}
+
+fn runs(process: &Path) -> bool {
+    stat(process).is_some_and(|(state, _)| state != "Z")
+}
+
+fn app(replicas: u32) -> String {
+    format!(
+        "apiVersion: v1
+kind: Service
+metadata: {{name: app}}
+spec: {{selector: {{app: app}}, ports: [{{port: 80}}]}}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {{name: app}}
+spec:
+  replicas: {replicas}
+  selector: {{matchLabels: {{app: app}}}}
+  template:
+    metadata: {{labels: {{app: app}}}}
+    spec: {{containers: [{{name: app, image: x}}]}}
+"
+    )
+}
+
+fn ingress(host: &str) -> String {
+    format!(
+        "apiVersion: networking.k8s.io/v1
+kind: Ingress
+metadata: {{name: app}}
+spec:
+  rules:
+  - host: {host}
+    http:
+      paths:
+      - {{path: /, pathType: Prefix, backend: {{service: {{name: app, port: {{number: 80}}}}}}}}
+"
+    )
+}
+
+#[test]
+fn a_folder_is_served_followed_and_left_clean() {
+    let broken = format!("kind: [\n---\n{}", app(1));
+    let mut dev = Dev::start(&[("app.yaml", broken), ("ingress.yaml", ingress("a.localhost"))]);
+    let complaint = dev.stderr.recv_timeout(PATIENCE).expect("a complaint about the broken document");
+    assert!(complaint.contains("app.yaml, document 1: "), "{complaint}");
+    assert!(
+        dev.said.iter().any(|line| line.contains("a.localhost") && line.contains("default/app:80")),
+        "{:#?}",
+        dev.said
+    );
+
+    // A request reaches the echo process.
+    let (status, body) = dev.get("a.localhost", "/x?y=1");
+    assert_eq!(status, 200);
+    assert!(body.starts_with("pod: app-") && body.contains("\nGET /x?y=1 HTTP/1.1\n"), "{body}");
+    assert_eq!(dev.get("b.localhost", "/").0, 404);
+
+    // A changed file changes the routes, and what is gone from it is gone.
+    dev.write("ingress.yaml", &ingress("b.localhost"));
+    eventually("b.localhost is served", || dev.get("b.localhost", "/").0 == 200);
+    assert_eq!(dev.get("a.localhost", "/").0, 404);
+    let (served, unserved) = (dev.explain("http://b.localhost/"), dev.explain("http://a.localhost/"));
+    assert_eq!((served.status.code(), unserved.status.code()), (Some(0), Some(1)));
+    assert!(String::from_utf8_lossy(&served.stdout).contains("Ingress default/app"), "{served:?}");
+
+    // A broken file takes nothing away; a mended one with more replicas starts them.
+    dev.write("app.yaml", "kind: [\n");
+    dev.write("app.yaml", &app(2));
+    let mut pods = std::collections::BTreeSet::new();
+    eventually("two pods answer", || {
+        let (status, body) = dev.get("b.localhost", "/");
+        assert_eq!(status, 200, "{body}");
+        pods.insert(body.lines().next().unwrap_or_default().to_owned());
+        pods.len() == 2
+    });
+
+    // The process's own pages.
+    let admin = dev.place("health ");
+    let admin = admin.trim_start_matches("http://").split('/').next().unwrap().to_owned();
+    assert_eq!(get(&admin, "x", "/readyz").0, 200);
+    assert_eq!(get(&admin, "x", "/healthz"), (200, "ok\n".to_owned()));
+    assert!(get(&admin, "x", "/metrics").1.contains("tidegate_task_restarts_total{task=\"control\"} 0\n"));
+    let debug = dev.place("debug ");
+    let debug = debug.trim_start_matches("http://").split('/').next().unwrap().to_owned();
+    assert_eq!(get(&debug, "evil.example", "/debug/routes").0, 421);
+    for page in ["routes", "topology", "topology?format=dot", "findings"] {
+        assert_eq!(get(&debug, "localhost", &format!("/debug/{page}")).0, 200, "{page}");
+    }
+
+    // The token is its user's alone.
+    let kubeconfig = PathBuf::from(dev.place("export KUBECONFIG="));
+    assert_eq!(fs::metadata(&kubeconfig).unwrap().permissions().mode() & 0o777, 0o600);
+    assert!(kubeconfig.starts_with(dev.home.path()));
+
+    // Ctrl-C leaves nothing behind.
+    let echoes = children(dev.child.id());
+    assert_eq!(echoes.len(), 2, "{echoes:?}");
+    dev.interrupt();
+    let ended = Instant::now();
+    let status = dev.child.wait().unwrap();
+    assert!(status.success(), "{status} {:?}", dev.stderr.try_iter().collect::<Vec<_>>());
+    assert!(ended.elapsed() < Duration::from_secs(15), "it took {:?}", ended.elapsed());
+    assert!(!echoes.iter().any(|echo| runs(echo)), "echo processes are left");
+    assert_eq!(fs::read_dir(dev.home.path()).unwrap().count(), 0, "files are left");
+}
+
+#[test]
+fn echo_processes_do_not_outlive_a_dev_that_is_killed() {
+    let mut dev = Dev::start(&[("app.yaml", app(2))]);
+    let echoes = children(dev.child.id());
+    assert_eq!(echoes.len(), 2, "{echoes:?}");
+    dev.child.kill().unwrap();
+    eventually("the echo processes end", || !echoes.iter().any(|echo| runs(echo)));
+}
