@@ -1,6 +1,6 @@
 //! The process's own log: to stderr, for people or machines. The access log is a stream of its own and not here.
 
-use std::io;
+use std::io::{self, IsTerminal as _};
 
 use anyhow::Context as _;
 use tracing_subscriber::EnvFilter;
@@ -14,7 +14,7 @@ pub(crate) fn start(settings: &Process) -> anyhow::Result<()> {
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
     match settings.log_form {
         LogForm::Json => lines.json().flatten_event(true).finish().try_init(),
-        LogForm::Text => lines.with_target(false).finish().try_init(),
+        LogForm::Text => lines.with_target(false).with_ansi(io::stderr().is_terminal()).finish().try_init(),
     }
     .context("the log cannot be started")
 }

@@ -1,8 +1,13 @@
 //! The signals that end the process: SIGTERM and SIGINT.
 
 use std::io;
+use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::timeout;
+
+/// What follows a signal this closely is the same signal.
+const TWIN: Duration = Duration::from_millis(250);
 
 /// Both signals; each arrival is told once.
 #[derive(Debug)]
@@ -15,6 +20,18 @@ impl Signals {
     /// From now on the signals come here instead of ending the process.
     pub(crate) fn listen() -> io::Result<Self> {
         Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    /// As [`Self::next`], but what comes at once is passed over: some wrappers send a signal to the process and again to
+    /// its group.
+    pub(crate) async fn next_but_twins(&mut self) -> &'static str {
+        let twins = async {
+            loop {
+                self.next().await;
+            }
+        };
+        drop(timeout(TWIN, twins).await);
+        self.next().await
     }
 
     /// Waits for the next one and names it. Safe to drop.

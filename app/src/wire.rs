@@ -122,7 +122,7 @@ impl Wired {
                         tracing::info!(connections_cut = cut, "drained");
                         Ok(ExitCode::SUCCESS)
                     }
-                    second = signals.next() => {
+                    second = signals.next_but_twins() => {
                         tracing::warn!(signal = second, "ending at once");
                         Ok(ExitCode::FAILURE)
                     }

@@ -247,3 +247,20 @@ fn echo_processes_do_not_outlive_a_dev_that_is_killed() {
     dev.child.kill().unwrap();
     eventually("the echo processes end", || !echoes.iter().any(|echo| runs(echo)));
 }
+
+#[test]
+fn a_process_that_cannot_listen_ends_and_says_why() {
+    let (folder, held) = (tempfile::tempdir().unwrap(), std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+    let taken = held.local_addr().unwrap().to_string();
+    let output = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .arg("dev")
+        .arg(folder.path())
+        .args(["--http", &taken, "--https", "off", "--admin", "off", "--debug", "off"])
+        .env("TMPDIR", folder.path())
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains(&format!("no socket is open for traffic: {taken}: ")), "{stderr}");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "files are left");
+}

@@ -89,8 +89,5 @@ impl Applier {
 
 /// The server's own words, where the error is one of its answers.
 pub(super) fn sentence(error: &kube::Error) -> String {
-    match error {
-        kube::Error::Api(status) => status.message.clone(),
-        other => other.to_string(),
-    }
+    if let kube::Error::Api(status) = error { status.message.clone() } else { error.to_string() }
 }

@@ -1,12 +1,13 @@
 //! One echo process: started, started again when it dies, and ended after routing has moved away from it.
 
+use std::io;
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
-use tokio::process::{Child, Command};
+use tokio::process::{Child, ChildStdin, Command};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -43,15 +44,15 @@ pub(super) async fn run(
     while !end.is_cancelled() {
         let started = Instant::now();
         match start(&program, &pod).await {
-            Ok((mut child, port)) => {
-                if told.send((Arc::clone(&pod), Happened::Up(port))).await.is_err() {
+            Ok(mut process) => {
+                if told.send((Arc::clone(&pod), Happened::Up(process.port))).await.is_err() {
                     return;
                 }
                 tokio::select! {
-                    _ = child.wait() => {}
+                    status = process.child.wait() => tracing::warn!(%pod, ?status, "an echo process ended"),
                     () = end.cancelled() => {
                         sleep(LEAVE).await;
-                        finish(child).await;
+                        process.finish().await;
                         break;
                     }
                 }
@@ -68,8 +69,16 @@ pub(super) async fn run(
     drop(told.send((pod, Happened::Gone)).await);
 }
 
+/// A process that accepts connections.
+struct Process {
+    child: Child,
+    /// Kept out of the child, which would close it when it is waited for. The process ends when it is closed.
+    stdin: Option<ChildStdin>,
+    port: u16,
+}
+
 /// Starts a process and waits for its port.
-async fn start(program: &Path, pod: &str) -> std::io::Result<(Child, u16)> {
+async fn start(program: &Path, pod: &str) -> io::Result<Process> {
     let mut child = Command::new(program)
         .args(["echo", "--pod", pod])
         .stdin(Stdio::piped())
@@ -78,22 +87,25 @@ async fn start(program: &Path, pod: &str) -> std::io::Result<(Child, u16)> {
         .process_group(0)
         .kill_on_drop(true)
         .spawn()?;
+    let stdin = child.stdin.take();
     let said = async {
         let mut line = String::new();
         if let Some(stdout) = child.stdout.take() {
             // A port is five digits.
             BufReader::new(stdout.take(16)).read_line(&mut line).await?;
         }
-        line.trim().parse().map_err(|_| std::io::Error::other("it said no port"))
+        line.trim().parse().map_err(|_| io::Error::other("it said no port"))
     };
-    let port = timeout(START, said).await.map_err(|_| std::io::Error::other("it said no port in time"))??;
-    Ok((child, port))
+    let port = timeout(START, said).await.map_err(|_| io::Error::other("it said no port in time"))??;
+    Ok(Process { child, stdin, port })
 }
 
-/// Ends a process by closing its standard input; one that does not take the hint is killed.
-pub(super) async fn finish(mut child: Child) {
-    drop(child.stdin.take());
-    if timeout(FINISH, child.wait()).await.is_err() {
-        drop(child.kill().await);
+impl Process {
+    /// Ends it by closing its standard input; if it does not take the hint, it is killed.
+    async fn finish(mut self) {
+        drop(self.stdin);
+        if timeout(FINISH, self.child.wait()).await.is_err() {
+            drop(self.child.kill().await);
+        }
     }
 }

@@ -9,18 +9,14 @@ use crate::args::{Args, Command};
 
 fn run(flags: &[&str]) -> Result<Run, Misread> {
     let words = ["tidegate", "run"].iter().chain(flags).copied();
-    match Args::try_parse_from(words).unwrap().command {
-        Command::Run(args) => Run::try_from(&*args),
-        other => panic!("{other:?}"),
-    }
+    let Command::Run(args) = Args::try_parse_from(words).unwrap().command else { panic!("another command") };
+    Run::try_from(&*args)
 }
 
 fn dev(flags: &[&str]) -> Result<Dev, Misread> {
     let words = ["tidegate", "dev", env!("CARGO_MANIFEST_DIR")].iter().chain(flags).copied();
-    match Args::try_parse_from(words).unwrap().command {
-        Command::Dev(args) => Dev::try_from(&*args),
-        other => panic!("{other:?}"),
-    }
+    let Command::Dev(args) = Args::try_parse_from(words).unwrap().command else { panic!("another command") };
+    Dev::try_from(&*args)
 }
 
 #[track_caller]
