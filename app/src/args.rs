@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 
+use clap::builder::BoolishValueParser;
 use clap::{Parser, Subcommand};
 
 /// A Kubernetes edge ingress that never reloads: every change of the cluster becomes a new routing snapshot.
@@ -77,7 +78,7 @@ pub(crate) struct SocketArgs {
     #[arg(long, value_name = "ADDR|unix:PATH", env = "TIDEGATE_DEBUG")]
     pub(crate) debug: Option<String>,
     /// Lets --debug be an address that others can reach. Whoever reaches it sees every route.
-    #[arg(long, env = "TIDEGATE_DEBUG_ANYWHERE")]
+    #[arg(long, env = "TIDEGATE_DEBUG_ANYWHERE", value_parser = BoolishValueParser::new())]
     pub(crate) debug_anywhere: bool,
 }
 
@@ -151,7 +152,7 @@ pub(crate) struct ClusterArgs {
     #[arg(long, value_name = "NAME", env = "TIDEGATE_NAMESPACE", value_delimiter = ',')]
     pub(crate) namespace: Vec<String>,
     /// Lets objects name loopback addresses, which lead into this process's own host.
-    #[arg(long, env = "TIDEGATE_ALLOW_LOOPBACK_ENDPOINTS")]
+    #[arg(long, env = "TIDEGATE_ALLOW_LOOPBACK_ENDPOINTS", value_parser = BoolishValueParser::new())]
     pub(crate) allow_loopback_endpoints: bool,
 }
 
@@ -163,7 +164,7 @@ pub(crate) struct ExplainArgs {
     #[arg(long, value_name = "ADDR|unix:PATH", env = "TIDEGATE_DEBUG", default_value = "127.0.0.1:9181")]
     pub(crate) debug: String,
     /// Prints JSON.
-    #[arg(long, env = "TIDEGATE_JSON")]
+    #[arg(long, env = "TIDEGATE_JSON", value_parser = BoolishValueParser::new())]
     pub(crate) json: bool,
 }
 

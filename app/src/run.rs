@@ -21,8 +21,8 @@ pub(crate) async fn main(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let mut signals = Signals::listen().context("signals")?;
     let client = connect(&cluster).await?;
     let wired = Wired::start(edge, client, cluster.namespaces).await?;
-    let debug_at = wired.debug.as_ref().map(ToString::to_string);
-    tracing::info!(admin = ?wired.admin, debug_at, "started; traffic is taken when the first snapshot is published");
+    let (admin, dumps) = (wired.admin.map(|at| at.to_string()), wired.debug.as_ref().map(ToString::to_string));
+    tracing::info!(admin, dumps, "started; traffic is taken when the first snapshot is published");
     let bound = wired.bound();
     tokio::select! {
         over = wired.until_over(&mut signals) => over,

@@ -96,12 +96,12 @@ impl Banner {
 
     fn next(&self, text: &mut String, routes: &Table<'_>) -> std::fmt::Result {
         writeln!(text, "\nTry:\n")?;
-        let example = routes.hosts.iter().find_map(|host| {
-            let route = host.routes.iter().chain(&host.fallback).next()?;
-            (!host.host.contains('*')).then(|| (host.host.clone(), route.path))
-        });
+        // The broadest path of a real name is the likeliest to be wanted.
+        let named = routes.hosts.iter().filter(|host| !host.host.contains('*'));
+        let all = named.flat_map(|host| host.routes.iter().map(|route| (&*host.host, route.path)));
+        let example = all.min_by_key(|(_, path)| path.len());
         let http = self.addresses(BindProtocol::Http).first().copied();
-        if let (Some((host, path)), Some(http)) = (&example, http) {
+        if let (Some((host, path)), Some(http)) = (example, http) {
             // Everything under localhost leads to loopback (RFC 6761 section 6.3).
             if host.ends_with(".localhost") {
                 writeln!(text, "  curl http://{host}:{}{path}", http.port())?;

@@ -12,6 +12,8 @@ use super::documents::{self, FILE_BYTES_MAX, Identity};
 
 /// Files that are read; a folder with more is probably not meant.
 const FILES_MAX: usize = 1000;
+/// Folders within folders that are looked into.
+const DEPTH_MAX: usize = 8;
 
 /// A complaint about a file or a document of it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -59,7 +61,7 @@ pub(super) enum Change {
 pub(super) fn read(folder: &Path) -> Reading {
     let mut reading = Reading::default();
     let mut files = Vec::new();
-    find(folder, &mut files, &mut reading);
+    find(folder, 0, &mut files, &mut reading);
     files.sort();
     for file in files {
         match text(&file) {
@@ -78,7 +80,7 @@ fn text(file: &Path) -> Result<String, String> {
     fs::read_to_string(file).map_err(|why| why.to_string())
 }
 
-fn find(folder: &Path, files: &mut Vec<PathBuf>, reading: &mut Reading) {
+fn find(folder: &Path, depth: usize, files: &mut Vec<PathBuf>, reading: &mut Reading) {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
         Err(why) => return reading.complain(folder, None, why.to_string()),
@@ -89,7 +91,9 @@ fn find(folder: &Path, files: &mut Vec<PathBuf>, reading: &mut Reading) {
         if hidden {
             continue;
         } else if path.is_dir() && !path.is_symlink() {
-            find(&path, files, reading);
+            if depth < DEPTH_MAX {
+                find(&path, depth + 1, files, reading);
+            }
         } else if manifest && files.len() == FILES_MAX {
             return reading.complain(&path, None, format!("is left out: there are more than {FILES_MAX} files"));
         } else if manifest {
