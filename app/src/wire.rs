@@ -12,7 +12,7 @@ use prometheus::Registry;
 use tidegate_config::model::{Bind, BindKey, BindProtocol, HostPattern, Listener, ListenerName};
 use tidegate_config::published::{self, Published};
 use tidegate_control::{Control, Limits, View};
-use tidegate_proxy::{Bound, Proxy};
+use tidegate_proxy::{Bound, Proxy, Sweeper};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
@@ -30,6 +30,9 @@ use crate::supervise::Supervisor;
 const LISTENERS_LOST_MAX: Duration = Duration::from_secs(5);
 /// What the tasks get to end after the traffic has ended.
 const TASKS_GRACE: Duration = Duration::from_secs(5);
+
+/// How long the series and the state of what is gone are kept at most.
+const SWEEP_EVERY: Duration = Duration::from_secs(15);
 
 /// Everything that runs.
 #[derive(Debug)]
@@ -78,6 +81,8 @@ impl Wired {
         let mut options = tidegate_proxy::Options { access_log: process.access_log, ..Default::default() };
         options.threads = process.threads.unwrap_or(options.threads);
         let proxy = Proxy::start(published.clone(), view.generation(), options, &registry)?;
+        let (sweeper, ending) = (proxy.sweeper(), stop.clone());
+        tasks.keep("sweep", move || sweep(sweeper.clone(), ending.clone()));
 
         let pages = Admin {
             readiness: view.readiness(),
@@ -135,6 +140,16 @@ impl Wired {
         }
         self.tasks.finish(TASKS_GRACE).await;
         over
+    }
+}
+
+/// Forgets, now and then, what outlived its objects.
+async fn sweep(sweeper: Sweeper, stop: CancellationToken) {
+    let mut swept = None;
+    while stop.run_until_cancelled(sleep(SWEEP_EVERY)).await.is_some() {
+        if swept != Some(sweeper.newest()) {
+            swept = Some(sweeper.sweep());
+        }
     }
 }
 

@@ -80,13 +80,20 @@ pub enum Problem {
         /// The port's name or number.
         port: String,
     },
-    /// Another object has the same rule and is older; this one's rule serves nobody.
+    /// An older object, or an earlier rule of the same one, has the same rule; this one serves nobody.
     RuleLost {
         /// The host of the rule, `*` for none.
         host: String,
         /// The path of the rule.
         path: String,
         /// The object that serves it.
+        winner: ObjectRef,
+    },
+    /// An older object has a default backend for the host; this one's serves nobody there.
+    DefaultLost {
+        /// The host, `*` for none.
+        host: String,
+        /// The object whose default backend serves.
         winner: ObjectRef,
     },
     /// The host belongs to the namespace of the oldest object that claims it; this object's rules for
@@ -159,6 +166,7 @@ impl Problem {
             Self::ServiceMissing { .. } => "ServiceMissing",
             Self::PortMissing { .. } => "PortMissing",
             Self::RuleLost { .. } => "RuleLost",
+            Self::DefaultLost { .. } => "DefaultLost",
             Self::HostOwned { .. } => "HostOwned",
             Self::CertificateMissing { .. } => "CertificateMissing",
             Self::CertificateBroken { .. } => "CertificateBroken",
@@ -182,6 +190,7 @@ impl Problem {
             | Self::ServiceMissing { .. }
             | Self::PortMissing { .. }
             | Self::RuleLost { .. }
+            | Self::DefaultLost { .. }
             | Self::HostOwned { .. }
             | Self::CertificateMissing { .. }
             | Self::CertificateBroken { .. }
@@ -208,7 +217,15 @@ impl fmt::Display for Problem {
             Self::PortMissing { service, port } => {
                 write!(f, "Service {service} has no port {port}, so the route answers 503")
             }
-            Self::RuleLost { host, path, winner } => write!(f, "{host}{path} is served by {winner}, which is older"),
+            Self::RuleLost { host, path, winner } => {
+                write!(
+                    f,
+                    "{host}{path} is served by {winner}: the older object, or the earlier rule of one object, wins"
+                )
+            }
+            Self::DefaultLost { host, winner } => {
+                write!(f, "what no rule of {host} takes goes to the default backend of {winner}, which is older")
+            }
             Self::HostOwned { host, owner, shared: true } => {
                 write!(f, "host {host} is shared with {owner}, which is older")
             }

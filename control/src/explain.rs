@@ -198,7 +198,7 @@ fn concerned(
     let path = route.map_or("", |route| route.path.text());
     let lost = |finding: &&Finding| {
         matches!(&finding.problem, Problem::RuleLost { host: h, path: p, .. } if *h == host && *p == path)
-            || matches!(&finding.problem, Problem::HostOwned { host: h, .. } if *h == host)
+            || matches!(&finding.problem, Problem::HostOwned { host: h, .. } | Problem::DefaultLost { host: h, .. } if *h == host)
     };
     let lost: Vec<Finding> = findings.iter().filter(lost).cloned().collect();
     let object = route.map(|route| &route.origin.object);

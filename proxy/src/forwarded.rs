@@ -47,12 +47,20 @@ pub(crate) fn client<H: Head + ?Sized>(head: &H, peer: SocketAddr, secure: bool,
             }
         }
     });
-    let secure = match head.header("x-forwarded-proto").map(|value| value.split(|b| *b == b',').next()) {
-        Some(Some(proto)) if proto.trim_ascii().eq_ignore_ascii_case(b"https") => true,
-        Some(Some(proto)) if proto.trim_ascii().eq_ignore_ascii_case(b"http") => false,
-        Some(_) | None => secure,
-    };
+    let secure = last_scheme(head).unwrap_or(secure);
     Client { address: untrusted.or(farthest).unwrap_or(peer), peer, trusted: true, secure }
+}
+
+/// Whether the nearest proxy was spoken to by TLS: the last word of `X-Forwarded-Proto`, since a proxy that appends its own
+/// leaves what the client claimed to the left of it.
+fn last_scheme<H: Head + ?Sized>(head: &H) -> Option<bool> {
+    let mut secure = None;
+    head.each_value("x-forwarded-proto", &mut |value| {
+        let word = value.rsplit(|byte| *byte == b',').next().unwrap_or_default().trim_ascii();
+        let known = [(b"https".as_slice(), true), (b"http", false)];
+        secure = known.into_iter().find_map(|(name, tls)| word.eq_ignore_ascii_case(name).then_some(tls));
+    });
+    secure
 }
 
 /// An address alone, or with a port as some proxies append it.
@@ -109,7 +117,8 @@ mod tests {
     #[test]
     fn the_scheme_is_believed_from_trusted_peers() {
         check_scheme("10.0.0.1:9", false, "https", "https");
-        check_scheme("10.0.0.1:9", false, "HTTPS, http", "https");
+        check_scheme("10.0.0.1:9", false, "http, HTTPS", "https");
+        check_scheme("10.0.0.1:9", false, "https, http", "http");
         check_scheme("10.0.0.1:9", true, "http", "http");
         check_scheme("10.0.0.1:9", true, "gopher", "https");
         check_scheme("192.0.2.1:9", false, "https", "http");

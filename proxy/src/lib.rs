@@ -47,5 +47,5 @@ mod sample_model;
 pub use access_log::AccessLogSink;
 pub use bound::{Bound, BoundBind};
 pub use options::{ClientLimits, DrainLimits, Http2Limits, Options, TlsLimits, UpstreamLimits};
-pub use start::{Proxy, StartError};
+pub use start::{Proxy, StartError, Sweeper};
 pub use tls::TlsSetupError;

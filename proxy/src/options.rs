@@ -158,7 +158,7 @@ impl Default for Http2Limits {
 
 impl Default for UpstreamLimits {
     fn default() -> Self {
-        Self { tries_max: 8, pool_size: 512, idle: Duration::from_secs(50), http2_streams_max: 100 }
+        Self { tries_max: 10, pool_size: 512, idle: Duration::from_secs(50), http2_streams_max: 100 }
     }
 }
 

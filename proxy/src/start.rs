@@ -55,6 +55,29 @@ pub struct Proxy {
     shared: Arc<Shared>,
 }
 
+/// Forgets what outlived its objects. It has to be asked: the data plane does no work of this size by itself.
+#[derive(Clone, Debug)]
+pub struct Sweeper {
+    published: Published,
+    shared: Arc<Shared>,
+}
+
+impl Sweeper {
+    /// The generation that is published now. While it stays the same there is nothing new to forget.
+    #[must_use]
+    pub fn newest(&self) -> Generation {
+        self.published.pin().generation()
+    }
+
+    /// Forgets the state and the metrics of what the published snapshot no longer names, and returns its generation. The
+    /// work grows with the whole model: call it now and then, from a thread that carries no traffic.
+    pub fn sweep(&self) -> Generation {
+        let snapshot = self.published.pin();
+        self.shared.sweep(&snapshot);
+        snapshot.generation()
+    }
+}
+
 impl Proxy {
     /// Starts the traffic threads. They listen on the binds of the published snapshot, and look again whenever
     /// `changes` says that there is a new one.
@@ -92,10 +115,10 @@ impl Proxy {
         Ok(Self { stop, bound, threads, published, shared })
     }
 
-    /// Forgets the state and the metrics of what the published snapshot no longer names. The work grows with the
-    /// whole model: call it now and then, from a thread that carries no traffic.
-    pub fn sweep(&self) {
-        self.shared.sweep(&self.published.pin());
+    /// What forgets the state and the metrics of objects and endpoints that are gone.
+    #[must_use]
+    pub fn sweeper(&self) -> Sweeper {
+        Sweeper { published: self.published.clone(), shared: Arc::clone(&self.shared) }
     }
 
     /// The binds as they really are: addresses with their real ports, and errors of those that cannot be opened.

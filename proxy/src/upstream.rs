@@ -32,7 +32,8 @@ pub(crate) fn peer(admitted: &Admitted, target: &Target, endpoint: &Endpoint, ne
     let effective = admitted.effective();
     let tls = target.protocol == AppProtocol::Https;
     let mut options = PeerOptions::new();
-    let within = |limit: Duration| need.remaining.map_or(limit, |remaining| remaining.min(limit));
+    // Pingora's timers count whole milliseconds and fail on less.
+    let within = |limit: Duration| need.remaining.map_or(limit, |left| left.min(limit)).max(Duration::from_millis(1));
     options.connection_timeout = Some(within(effective.connect_timeout));
     options.total_connection_timeout = options.connection_timeout;
     // A read has no other clock in Pingora than this one, so the time left until the head bounds each read.

@@ -43,6 +43,7 @@ async fn load(dev: std::net::SocketAddr, until: std::time::Instant) -> Result<u6
     let mut answered = 0;
     while moment() < until {
         let request = Request::get("/").header("host", "shop.test").body(Full::<Bytes>::default()).unwrap();
+        sender.ready().await.map_err(|error| format!("after {answered}: {error}"))?;
         let answer = sender.send_request(request).await.map_err(|error| format!("after {answered}: {error}"))?;
         let status = answer.status();
         answer.into_body().collect().await.map_err(|error| format!("after {answered}: {error}"))?;
@@ -70,6 +71,7 @@ async fn churn(kubectl: &Kubectl, until: std::time::Instant) -> u64 {
         let path = format!("/apis/networking.k8s.io/v1/namespaces/shop/ingresses{path}");
         let request = Request::builder().method(method).uri(path).header("host", address.to_string());
         let request = request.header("content-type", "application/json").body(Full::<Bytes>::from(body)).unwrap();
+        sender.ready().await.unwrap();
         let answer = sender.send_request(request).await.unwrap();
         let status = answer.status();
         let body = answer.into_body().collect().await.unwrap().to_bytes();

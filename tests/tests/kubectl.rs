@@ -131,9 +131,11 @@ async fn files_are_followed_and_nothing_is_left_behind() {
     std::fs::write(&file, SHOP.replace("shop.test", "renamed.test")).unwrap();
     leads(&dev, "renamed.test", "/", "web").await;
     status(&dev, "shop.test", "/", 404).await;
-    let children = format!("/proc/{0}/task/{0}/children", dev.id());
-    let children: Vec<String> =
-        std::fs::read_to_string(children).unwrap().split_whitespace().map(str::to_owned).collect();
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", dev.id())).unwrap();
+    let children: Vec<String> = tasks
+        .filter_map(|task| std::fs::read_to_string(task.unwrap().path().join("children")).ok())
+        .flat_map(|text| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+        .collect();
     assert!(!children.is_empty(), "echo processes run");
     dev.signal("-INT").await;
     assert_eq!(dev.ended().await, Some(0));

@@ -255,5 +255,5 @@ most `24h`; a number without a unit is refused. *Bytes* are a whole number, with
 and a list that names nothing is refused, since it would let everybody in.
 
 A value that cannot be read, and a key under `tidegate.io/` that is not in this list, are told as findings: see
-`tidegate explain`, the Events of the Ingress, and `/debug/findings`.
+`tidegate explain` and `/debug/findings`.
 ";

@@ -54,7 +54,8 @@ fn owners<'a>(
     for stranger in &strangers {
         let owner = ObjectRef::new(Kind::Ingress, oldest.age.name.clone());
         let problem = Problem::HostOwned { host: host.to_string(), owner, shared };
-        findings.push(Finding::new(object(stranger), "spec.rules", problem));
+        let field = if claims_by_rule(stranger, host) { "spec.rules" } else { "spec.tls" };
+        findings.push(Finding::new(object(stranger), field, problem));
     }
     if shared {
         kept.extend(strangers);
@@ -94,10 +95,17 @@ fn routes(
             routes.push(Arc::new(route));
             findings.extend(finding);
         }
-        if let Some(backend) = ingress.default_backend.as_ref().filter(|_| fallback.is_none()) {
-            let (route, finding) = route::compile(world, ingress, backend, u32::MAX);
-            fallback = Some(Arc::new(route));
-            findings.extend(finding);
+        match (&ingress.default_backend, &fallback) {
+            (None, _) => {}
+            (Some(backend), None) => {
+                let (route, finding) = route::compile(world, ingress, backend, u32::MAX);
+                fallback = Some(Arc::new(route));
+                findings.extend(finding);
+            }
+            (Some(_), Some(winner)) => {
+                let problem = Problem::DefaultLost { host: host.to_string(), winner: winner.origin.object.clone() };
+                findings.push(Finding::new(object(ingress), "spec.defaultBackend", problem));
+            }
         }
     }
     claimed.then(|| HostRoutes::new(host.clone(), settle_conflicts(host, routes, findings), fallback))
