@@ -84,7 +84,7 @@ async fn churn(kubectl: &Kubectl, until: std::time::Instant) -> u64 {
     let mut changes = 0;
     while moment() < until {
         pace.tick().await;
-        let service = if changes / HOSTS % 2 == 0 { "cart" } else { "web" };
+        let service = if (changes / HOSTS).is_multiple_of(2) { "cart" } else { "web" };
         send("PUT", &format!("/other-{}", changes % HOSTS), ingress(changes % HOSTS, service)).await;
         changes += 1;
     }

@@ -22,7 +22,7 @@ fn free() -> SocketAddr {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
-async fn run(dev: &Dev) -> Run {
+fn run(dev: &Dev) -> Run {
     let (http, admin) = (free(), free());
     let mut command = Command::new(binary());
     command.arg("run").arg("--kubeconfig").arg(&dev.kubeconfig).arg("--allow-loopback-endpoints");
@@ -52,7 +52,7 @@ async fn ready(run: &Run) {
 #[tokio::test(flavor = "multi_thread")]
 async fn it_serves_what_the_api_server_holds_and_goes_on_without_it() {
     let mut dev = Dev::start(&[("shop.yaml", SHOP)]).await;
-    let mut run = run(&dev).await;
+    let mut run = run(&dev);
     ready(&run).await;
     let answer = get(run.http, "shop.test", "/").await.unwrap();
     assert_eq!(answer.status, 200, "ready means right: {}", answer.body);
