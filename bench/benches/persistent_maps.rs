@@ -140,7 +140,7 @@ fn measure<C: Candidate>(table: &mut Table, title: &str, size: usize, empty: imp
     let mut allocations = Allocations::default();
     for name in spread(&names, CHANGES) {
         let value = Arc::new(0);
-        let ((((), took)), counts) = counted(|| timed(|| map.change(Arc::clone(name), value)));
+        let (((), took), counts) = counted(|| timed(|| map.change(Arc::clone(name), value)));
         allocations += counts;
         times.push(took);
     }

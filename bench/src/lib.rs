@@ -3,6 +3,19 @@
 //!
 //! Each command is one module; `docs/benchmarks.md` says what it measures and shows a run.
 
+pub mod churn;
+pub mod propagate;
+pub mod swaps;
+
+mod load;
+mod nginx;
+mod peer;
+mod place;
+mod poll;
+mod progress;
+mod spread;
+mod upstream;
+mod websocket;
+
 pub mod allocation;
 pub mod clock;
-pub mod swaps;

@@ -34,7 +34,7 @@ pub enum Size {
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// How much is measured.
-    #[arg(long, value_enum, default_value = "small")]
+    #[arg(long, value_enum, default_value = "full")]
     size: Size,
     /// Fails unless allocations and instructions stay flat; times are never judged.
     #[arg(long)]

@@ -166,9 +166,10 @@ fn look_up(cluster: &Cluster, edge: &Edge, probe: Probe, count: usize, meter: &m
     meter.measure(probe, requests.len(), &mut |number| {
         let Some((host, path)) = requests.get(number) else { return };
         let snapshot = edge.published().pin();
-        let found = match probe {
-            Probe::FindCertificate => snapshot.certificates_for(black_box(host)).map_or(0, <[_]>::len),
-            _ => endpoints(&snapshot, &listener, black_box(host), black_box(path)),
+        let found = if probe == Probe::FindCertificate {
+            snapshot.certificates_for(black_box(host)).map_or(0, <[_]>::len)
+        } else {
+            endpoints(&snapshot, &listener, black_box(host), black_box(path))
         };
         missed += usize::from(black_box(found) == 0);
     });

@@ -1,0 +1,101 @@
+//! Load by wrk: as many requests as go through, over connections that are kept, and what became of them.
+
+use std::net::SocketAddr;
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use serde::{Deserialize, Serialize};
+use tokio::process::Command;
+use tokio::time::timeout;
+
+/// Prints what wrk knows as one line of JSON; wrk's own summary has no p99.9 and leaves out errors that did not happen.
+const SCRIPT: &str = r#"
+done = function(summary, latency, requests)
+  local e = summary.errors
+  io.write(string.format(
+    '{"requests":%d,"duration_us":%d,"connect":%d,"read":%d,"write":%d,"status":%d,"timeout":%d,' ..
+    '"p50_us":%d,"p99_us":%d,"p999_us":%d,"max_us":%d}\n',
+    summary.requests, summary.duration, e.connect, e.read, e.write, e.status, e.timeout,
+    latency:percentile(50), latency:percentile(99), latency:percentile(99.9), latency.max))
+end
+"#;
+
+/// How hard is loaded.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct Args {
+    /// Connections of the load.
+    #[arg(long, default_value_t = 16)]
+    connections: usize,
+    /// Threads of the load.
+    #[arg(long, default_value_t = 1)]
+    load_threads: usize,
+}
+
+/// What one run of wrk saw.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Load {
+    /// Requests that were answered.
+    pub(crate) requests: u64,
+    /// Wall time, in microseconds.
+    pub(crate) duration_us: u64,
+    /// Connections that could not be made.
+    pub(crate) connect: u64,
+    /// Connections that broke, or were closed, while an answer was waited for.
+    pub(crate) read: u64,
+    /// Requests that could not be sent.
+    pub(crate) write: u64,
+    /// Answers of status 400 and above.
+    pub(crate) status: u64,
+    /// Answers that took longer than 2 seconds.
+    pub(crate) timeout: u64,
+    /// The median latency, in microseconds.
+    pub(crate) p50_us: u64,
+    /// The latency that 99 of 100 requests stay under.
+    pub(crate) p99_us: u64,
+    /// The latency that 999 of 1000 requests stay under.
+    pub(crate) p999_us: u64,
+    /// The longest latency.
+    pub(crate) max_us: u64,
+}
+
+impl Load {
+    /// Everything that went wrong.
+    #[must_use]
+    pub(crate) const fn failures(&self) -> u64 {
+        self.connect + self.read + self.write + self.status + self.timeout
+    }
+
+    /// Answers a second.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss, reason = "counts far below 2^52")]
+    pub(crate) fn rate(&self) -> f64 {
+        self.requests as f64 * 1e6 / self.duration_us.max(1) as f64
+    }
+}
+
+/// Loads an address with requests for `/` of a host.
+///
+/// # Errors
+/// When wrk cannot be run or saw no answer at all.
+pub(crate) async fn load(address: SocketAddr, host: &str, duration: Duration, args: &Args) -> anyhow::Result<Load> {
+    let script = tempfile::Builder::new().suffix(".lua").tempfile()?;
+    std::fs::write(script.path(), SCRIPT)?;
+    let wrk = Command::new("wrk")
+        .args(["--connections", &args.connections.to_string(), "--threads", &args.load_threads.to_string()])
+        .args(["--duration", &format!("{}s", duration.as_secs().max(1)), "--header", &format!("Host: {host}")])
+        .arg("--script")
+        .arg(script.path())
+        .arg(format!("http://{address}/"))
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .kill_on_drop(true)
+        .output();
+    let output = timeout(duration + Duration::from_secs(30), wrk).await.context("wrk does not end")??;
+    ensure!(output.status.success(), "wrk: {}", output.status);
+    let text = String::from_utf8_lossy(&output.stdout);
+    let line = text.lines().rev().find(|line| line.starts_with('{')).context("wrk printed no figures")?;
+    let load: Load = serde_json::from_str(line)?;
+    ensure!(load.requests > 0, "{address} answered nothing for {host}");
+    Ok(load)
+}

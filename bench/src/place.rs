@@ -1,0 +1,122 @@
+//! Places of this machine: free ports, programs, and what the kernel counts of processes.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// Ticks of `/proc/PID/stat` in a second: `USER_HZ`, which is 100 on every Linux that Rust knows.
+const TICKS_PER_SECOND: f64 = 100.0;
+/// Bytes of a page, as `/proc/PID/statm` counts them on x86-64 and most arm64.
+const PAGE_BYTES: u64 = 4096;
+
+/// A loopback address whose port was free a moment ago.
+///
+/// # Errors
+/// When none is.
+pub(crate) fn free_address() -> std::io::Result<SocketAddr> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
+}
+
+/// The first line that a program says when it is asked for its version; `None` when it is not installed. Some print it as an
+/// error.
+#[must_use]
+pub(crate) fn version(program: &str, flag: &str) -> Option<String> {
+    let output = Command::new(program).arg(flag).stdin(Stdio::null()).output().ok()?;
+    let text = [output.stdout, output.stderr].concat();
+    Some(String::from_utf8_lossy(&text).lines().next().unwrap_or_default().trim().to_owned())
+}
+
+/// The machine in one line: its processor, cores, memory and kernel.
+#[must_use]
+pub(crate) fn machine() -> String {
+    let field = |file: &str, name: &str| {
+        let text = std::fs::read_to_string(file).unwrap_or_default();
+        let line = text.lines().find(|line| line.starts_with(name)).map(str::to_owned);
+        line.and_then(|line| line.split_once(':').map(|(_, value)| value.trim().to_owned())).unwrap_or_default()
+    };
+    let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
+    let kibibytes = field("/proc/meminfo", "MemTotal").trim_end_matches(" kB").parse::<u64>().unwrap_or(0);
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let model = field("/proc/cpuinfo", "model name");
+    format!("{model}, {cores} cores, {} GiB, Linux {}", kibibytes >> 20, kernel.trim())
+}
+
+/// What a process and its children have used.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub(crate) struct Usage {
+    /// CPU time in user mode and in the kernel, also of children that have ended.
+    pub(crate) cpu: Duration,
+    /// Memory that is resident now. What processes share counts for each.
+    pub(crate) resident_bytes: u64,
+    /// Processes that run now.
+    pub(crate) processes: usize,
+}
+
+/// What a process and all of its descendants have used; nothing when it is gone.
+#[must_use]
+pub(crate) fn usage(process: u32) -> Usage {
+    let mut stats: BTreeMap<u32, Stat> = BTreeMap::new();
+    for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Some(id) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        if let Some(stat) = Stat::read(id) {
+            stats.insert(id, stat);
+        }
+    }
+    let mut usage = Usage::default();
+    let mut family = vec![process];
+    while let Some(id) = family.pop() {
+        let Some(stat) = stats.get(&id) else { continue };
+        usage.cpu += stat.cpu;
+        usage.resident_bytes += stat.resident_bytes;
+        usage.processes += 1;
+        family.extend(stats.iter().filter(|(_, child)| child.parent == id).map(|(child, _)| *child));
+    }
+    usage
+}
+
+#[derive(Debug)]
+struct Stat {
+    parent: u32,
+    cpu: Duration,
+    resident_bytes: u64,
+}
+
+impl Stat {
+    fn read(id: u32) -> Option<Self> {
+        Self::parse(&std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?)
+    }
+
+    /// Reads the fields that proc_pid_stat(5) numbers 4 (ppid), 14 to 17 (utime, stime, cutime, cstime) and 24 (rss). The name
+    /// before them may hold anything, so they are counted from its last parenthesis.
+    fn parse(text: &str) -> Option<Self> {
+        let (_, rest) = text.rsplit_once(") ")?;
+        let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+        let number = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
+        let ticks: u64 = (14..=17).filter_map(number).sum();
+        #[allow(clippy::cast_precision_loss, reason = "ticks far below 2^52")]
+        let cpu = Duration::from_secs_f64(ticks as f64 / TICKS_PER_SECOND);
+        Some(Self { parent: u32::try_from(number(4)?).ok()?, cpu, resident_bytes: number(24)? * PAGE_BYTES })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_parentheses_moves_no_field() {
+        let text = "7 (a) b) S 3 7 7 0 -1 4194560 10 0 0 0 100 50 25 25 20 0 1 0 99 1000 12 18446744073709551615 1 1";
+        let stat = Stat::parse(text).unwrap();
+        assert_eq!((stat.parent, stat.cpu, stat.resident_bytes), (3, Duration::from_secs(2), 12 * 4096));
+    }
+
+    #[test]
+    fn a_process_counts_its_children() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let usage = usage(std::process::id());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(usage.processes >= 2 && usage.resident_bytes > 0, "{usage:?}");
+    }
+}
