@@ -1,6 +1,7 @@
 //! What happened outside, in the order in which it is told to the control loop. A closed list: the loop answers
 //! every variant in one place.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,6 +16,15 @@ pub struct Source {
     pub kind: Kind,
     /// The namespace; `None` for all of them and for cluster-scoped kinds.
     pub namespace: Option<Arc<str>>,
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.namespace {
+            Some(namespace) => write!(f, "{} in {namespace}", self.kind),
+            None => self.kind.fmt(f),
+        }
+    }
 }
 
 /// Something that happened outside.

@@ -147,7 +147,7 @@ impl Sockets<'_> {
                 let (ending, told) = watch::channel(None);
                 let task = self.tasks.spawn(accept(listener, key, Arc::clone(self.traffic), told));
                 self.open.insert(key, Open { ending, task });
-                tracing::info!(thread = self.thread, bind = %key.address, "listening");
+                tracing::debug!(thread = self.thread, bind = %key.address, "listening");
             }
             Err(error) => {
                 tracing::warn!(thread = self.thread, bind = %key.address, %error, "cannot listen; trying again");

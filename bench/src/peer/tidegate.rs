@@ -41,11 +41,15 @@ pub(super) fn build(cargo: &Path) -> anyhow::Result<PathBuf> {
     let own = std::env::current_exe()?;
     let folder = own.parent().context("the folder of this program")?;
     let target = folder.parent().context("the target folder")?;
-    let status = std::process::Command::new(cargo)
-        .args(["build", "--release", "--package", "tidegate-app", "--target-dir"])
-        .arg(target)
-        .status()
-        .context("cargo cannot be run")?;
+    let mut build = std::process::Command::new(cargo);
+    build.args(["build", "--release", "--package", "tidegate-app", "--bin", "tidegate", "--target-dir"]).arg(target);
+    // What `cargo run` tells this program about its package is not for the build scripts of others: they would run again.
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")) {
+            build.env_remove(name);
+        }
+    }
+    let status = build.status().context("cargo cannot be run")?;
     ensure!(status.success(), "tidegate cannot be built: {status}");
     Ok(target.join("release/tidegate"))
 }

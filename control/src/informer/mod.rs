@@ -216,9 +216,9 @@ impl Informer {
         let delay = self.backoff.next(self.chance.u64(..)).max(asked);
         let source = self.api.source();
         if failure.is_routine() || !self.worth_reporting(failure.reason()) {
-            tracing::debug!(?source, %failure, ?delay, "list or watch failed");
+            tracing::debug!(%source, %failure, ?delay, "list or watch failed");
         } else {
-            tracing::warn!(?source, %failure, ?delay, "list or watch failed");
+            tracing::warn!(%source, %failure, ?delay, "list or watch failed");
             self.reported = Some(Reported { reason: failure.reason(), at: clock::now() });
             self.send(Event::Failing { source: source.clone(), why: failure.to_string() }).await?;
         }
