@@ -99,7 +99,7 @@ pub fn compile(world: &World, options: &Options) -> Compiled {
     }
     for (service, ingresses) in &led_to {
         let slices = slices.remove(service).unwrap_or_default();
-        compiled.put_service(service, service::compile(world, options, service, &slices, ingresses));
+        compiled.put_service(service, service::compile(world, options, service, &slices, ingresses.iter().copied()));
     }
     for kind in Kind::ALL {
         for object in world.names_of(kind, None) {
@@ -138,7 +138,7 @@ impl Compiled {
         let mut deferred = BTreeSet::new();
         for host in &dirty.hosts {
             let key = Key::Host(host.clone());
-            let claims = ingresses(world, topology.referrers(&key));
+            let claims: Vec<_> = ingresses(world, topology.referrers(&key)).collect();
             match guarded(|| host::compile(world, options, host, &claims)) {
                 Ok(unit) if defer(host, self, &unit) => {
                     deferred.insert(host.clone());
@@ -157,10 +157,11 @@ impl Compiled {
                 .referrers_of(key.clone(), Kind::EndpointSlice)
                 .filter_map(|slice| world.slices.get(&slice.name))
                 .collect();
-            let ingresses = ingresses(world, topology.referrers_of(key.clone(), Kind::Ingress));
-            let needed = !ingresses.is_empty() || still_used.contains(service);
+            // Looked at only as far as needed: all the Ingresses of a cluster may lead to one Service.
+            let led_to_by = || ingresses(world, topology.referrers_of(key.clone(), Kind::Ingress));
+            let needed = led_to_by().next().is_some() || still_used.contains(service);
             let unit = guarded(|| match needed {
-                true => service::compile(world, options, service, &slices, &ingresses),
+                true => service::compile(world, options, service, &slices, led_to_by()),
                 false => service::ServiceUnit::default(),
             });
             touched.parts |= match unit {
@@ -275,8 +276,11 @@ impl Compiled {
     }
 }
 
-fn ingresses<'a>(world: &'a World, names: impl Iterator<Item = &'a ObjectRef>) -> Vec<&'a Arc<Ingress>> {
-    names.filter(|object| object.kind == Kind::Ingress).filter_map(|object| world.ingresses.get(&object.name)).collect()
+fn ingresses<'a>(
+    world: &'a World,
+    names: impl Iterator<Item = &'a ObjectRef>,
+) -> impl Iterator<Item = &'a Arc<Ingress>> {
+    names.filter(|object| object.kind == Kind::Ingress).filter_map(|object| world.ingresses.get(&object.name))
 }
 
 /// Runs the compiler of one unit. It is pure, so nothing is left half done when it panics.

@@ -20,13 +20,13 @@ pub(super) struct ServiceUnit {
 }
 
 /// The backends of a Service, one for each of its ports. Which Services are asked for (those that any Ingress leads
-/// to) is the caller's to say.
-pub(super) fn compile(
+/// to) is the caller's to say; who they are is asked only where it matters.
+pub(super) fn compile<'a>(
     world: &World,
     options: &Options,
     name: &ObjectName,
     slices: &[&Arc<EndpointSlice>],
-    ingresses: &[&Arc<Ingress>],
+    ingresses: impl Iterator<Item = &'a Arc<Ingress>>,
 ) -> ServiceUnit {
     let mut unit = ServiceUnit::default();
     let Some(service) = world.services.get(name) else { return unit };
@@ -109,11 +109,11 @@ fn unresolved(dns: &str, why: &str) -> Problem {
 }
 
 /// The ports of an ExternalName Service. It need not declare any: then those that are led to by number.
-fn external_ports(service: &Service, ingresses: &[&Arc<Ingress>]) -> BTreeSet<u16> {
+fn external_ports<'a>(service: &Service, ingresses: impl Iterator<Item = &'a Arc<Ingress>>) -> BTreeSet<u16> {
     if !service.ports.is_empty() {
         return service.ports.iter().map(|port| port.number).collect();
     }
-    let near = ingresses.iter().filter(|ingress| ingress.age.name.namespace == service.name.namespace);
+    let near = ingresses.filter(|ingress| ingress.age.name.namespace == service.name.namespace);
     let paths = near.flat_map(|i| i.rules.iter().flat_map(|rule| &rule.paths).chain(&i.default_backend));
     let backends = paths.filter_map(|path| path.backend.as_ref()).filter(|b| b.service == service.name.name);
     backends

@@ -9,7 +9,7 @@ use std::sync::Arc;
 pub use edges::references;
 use serde::Serialize;
 use tidegate_config::model::HostPattern;
-use tidegate_config::object::{Kind, ObjectRef};
+use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 
 /// What an object can refer to.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -72,9 +72,18 @@ impl Topology {
         one.into_iter().chain(many.into_iter().flatten())
     }
 
-    /// Who refers to an object by name, of one kind.
+    /// Who refers to an object by name, of one kind, in ascending order. The referrers of other kinds cost nothing: a
+    /// Service that thousands of Ingresses lead to has few EndpointSlices.
     pub fn referrers_of(&self, object: ObjectRef, kind: Kind) -> impl Iterator<Item = &ObjectRef> {
-        self.referrers(&Key::Object(object)).filter(move |referrer| referrer.kind == kind)
+        let (one, many) = match self.reverse.get(&Key::Object(object)) {
+            None => (None, None),
+            Some(Referrers::One(object)) => (Some(object), None),
+            Some(Referrers::Many(objects)) => {
+                let first = ObjectRef::new(kind, ObjectName::new("", ""));
+                (None, Some(objects.range(first..)))
+            }
+        };
+        one.into_iter().chain(many.into_iter().flatten()).take_while(move |referrer| referrer.kind == kind)
     }
 
     /// Every DNS name that anything refers to.
@@ -143,7 +152,6 @@ impl Serialize for Key {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidegate_config::object::ObjectName;
 
     fn ingress(name: &str) -> ObjectRef {
         ObjectRef::new(Kind::Ingress, ObjectName::new("shop", name))
@@ -157,6 +165,23 @@ mod tests {
     fn check(topology: &Topology, key: &Key, want: &[&str]) {
         let got: Vec<&str> = topology.referrers(key).map(|object| &*object.name.name).collect();
         assert_eq!(got, want, "{key}");
+    }
+
+    #[test]
+    fn referrers_are_found_by_kind() {
+        let service = ObjectRef::new(Kind::Service, ObjectName::new("shop", "web"));
+        let slice = ObjectRef::new(Kind::EndpointSlice, ObjectName::new("shop", "web-1"));
+        let mut topology = Topology::default();
+        let mut check = |object: &ObjectRef, ingresses: &[&str], slices: &[&str]| {
+            topology.relink(object, vec![Key::Object(service.clone())]);
+            for (kind, want) in [(Kind::Ingress, ingresses), (Kind::EndpointSlice, slices), (Kind::Secret, &[])] {
+                let got: Vec<&str> = topology.referrers_of(service.clone(), kind).map(|o| &*o.name.name).collect();
+                assert_eq!(got, want, "{kind}");
+            }
+        };
+        check(&slice, &[], &["web-1"]);
+        check(&ingress("b"), &["b"], &["web-1"]);
+        check(&ingress("a"), &["a", "b"], &["web-1"]);
     }
 
     #[test]
