@@ -1,8 +1,10 @@
 //! Health and metrics, for kubelets and Prometheus. Nothing here shows or changes routes: that is [`crate::debug`].
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use axum::Router;
+use axum::body::{Body, Bytes};
 use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
@@ -11,13 +13,16 @@ use axum::routing::get;
 use prometheus::{Encoder as _, Registry, TextEncoder};
 use tidegate_control::{Readiness, SourceState};
 use tidegate_proxy::Bound;
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::supervise::Health;
 
 /// The text exposition format's media type, as the Prometheus documentation on exposition formats gives it.
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Answers to `/metrics` at a time, until they have been sent: each holds the text of every series.
+const SCRAPES_MAX: usize = 4;
 
 /// What the pages are made of.
 #[derive(Clone, Debug)]
@@ -36,7 +41,7 @@ impl Admin {
         Router::new()
             .route("/healthz", get(healthz))
             .route("/readyz", get(readyz))
-            .route("/metrics", get(metrics))
+            .route("/metrics", get(metrics).with_state((self.registry.clone(), Arc::new(Semaphore::new(SCRAPES_MAX)))))
             .with_state(self)
     }
 }
@@ -103,14 +108,29 @@ fn source_line(source: &SourceState) -> String {
     format!("source {} in {place}: {synced}{at}{failing}", source.kind)
 }
 
-async fn metrics(State(admin): State<Admin>) -> Response {
+/// The text of every series, and the place of its scrape, which is free again when the text is.
+struct Scrape {
+    text: Vec<u8>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl AsRef<[u8]> for Scrape {
+    fn as_ref(&self) -> &[u8] {
+        &self.text
+    }
+}
+
+async fn metrics(State((registry, places)): State<(Registry, Arc<Semaphore>)>) -> Response {
+    let Ok(place) = places.try_acquire_owned() else {
+        return (StatusCode::SERVICE_UNAVAILABLE, "too many scrapes at once\n").into_response();
+    };
     // Gathering walks every series, which may take a while; health answers meanwhile.
     let gathered = tokio::task::spawn_blocking(move || {
         let mut text = Vec::new();
-        TextEncoder::new().encode(&admin.registry.gather(), &mut text).map(|()| text)
+        TextEncoder::new().encode(&registry.gather(), &mut text).map(|()| Scrape { text, _place: place })
     });
     match gathered.await {
-        Ok(Ok(text)) => ([(CONTENT_TYPE, METRICS_TYPE)], text).into_response(),
+        Ok(Ok(scrape)) => ([(CONTENT_TYPE, METRICS_TYPE)], Body::from(Bytes::from_owner(scrape))).into_response(),
         Ok(Err(error)) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
     }
@@ -148,5 +168,21 @@ mod tests {
             source Service in all namespaces: synced, at 7\n\
             source Secret in shop: not synced, failing: 403 Forbidden\n";
         assert_eq!(text, want);
+    }
+
+    #[tokio::test]
+    async fn scrapes_that_nobody_reads_are_few() {
+        let places = Arc::new(Semaphore::new(SCRAPES_MAX));
+        let registry = Registry::new();
+        registry.register(Box::new(prometheus::IntCounter::new("x_total", "x").unwrap())).unwrap();
+        let scrape = async || metrics(State((registry.clone(), Arc::clone(&places)))).await;
+        let mut unread = Vec::new();
+        for _ in 0..SCRAPES_MAX {
+            unread.push(scrape().await);
+        }
+        assert!(unread.iter().all(|answer| answer.status() == StatusCode::OK));
+        assert_eq!(scrape().await.status(), StatusCode::SERVICE_UNAVAILABLE);
+        drop(unread.pop());
+        assert_eq!(scrape().await.status(), StatusCode::OK);
     }
 }

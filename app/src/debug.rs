@@ -16,7 +16,7 @@ use tidegate_config::finding::{Finding, Severity};
 use tidegate_config::published::Published;
 use tidegate_control::{View, explain};
 
-pub(crate) use access::{bind_unix, guarded};
+pub(crate) use access::{bind_unix, guarded, unlink};
 pub(crate) use routes::{Table, table};
 
 /// Hosts shown where the question sets no limit.

@@ -11,7 +11,9 @@ use crate::settings::{LogForm, Process};
 /// Starts logging as the settings say. Called once.
 pub(crate) fn start(settings: &Process) -> anyhow::Result<()> {
     let filter = EnvFilter::builder().parse(&settings.log_level).context("--log-level")?;
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    // A line that cannot be written is lost: complaining of it on the same stderr would panic, and a terminal that was
+    // closed must not keep the process from its orderly end.
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).log_internal_errors(false);
     match settings.log_form {
         LogForm::Json => lines.json().flatten_event(true).finish().try_init(),
         LogForm::Text => lines.with_target(false).with_ansi(io::stderr().is_terminal()).finish().try_init(),

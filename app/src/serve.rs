@@ -1,7 +1,8 @@
-//! A small HTTP/1.1 server for the process's own pages: few connections, short deadlines, TCP or unix socket. It is not
-//! the edge: it never carries traffic.
+//! A small HTTP/1.1 server for the process's own pages: one request a connection, short deadlines, TCP or unix socket. It
+//! is not the edge: it never carries traffic.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::time::Duration;
 
 use axum::Router;
@@ -9,41 +10,138 @@ use axum::serve::Listener;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-/// Connections at a time; further ones wait in the backlog.
-const CONNECTIONS_MAX: usize = 64;
 /// Bytes of a request head.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
-/// From a connection's first byte, or its last answer, to the end of the next head.
-const HEAD_DEADLINE: Duration = Duration::from_secs(10);
-/// The whole life of a connection: a reader that does not read must not hold its place.
-const CONNECTION_MAX: Duration = Duration::from_secs(300);
+
+/// What a stranger who reaches the port can take.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    /// Connections at a time. One more closes the oldest: whoever holds places in silence loses them to those who ask,
+    /// so that a kubelet is always answered.
+    connections: usize,
+    /// From the beginning of a connection to the end of its request's head.
+    head: Duration,
+    /// The whole life of a connection, the reading of the answer included.
+    life: Duration,
+}
+
+const LIMITS: Limits = Limits { connections: 256, head: Duration::from_secs(2), life: Duration::from_secs(30) };
 
 /// Serves until told to stop. What is being answered then is cut: these pages are asked again.
-pub(crate) async fn serve<L: Listener>(mut listener: L, pages: Router, stop: CancellationToken) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    let mut connections = JoinSet::new();
+pub(crate) async fn serve<L: Listener>(listener: L, pages: Router, stop: CancellationToken) {
+    tokio::select! {
+        () = stop.cancelled() => {}
+        never = accept(listener, pages, LIMITS) => match never {},
+    }
+}
+
+async fn accept<L: Listener>(mut listener: L, pages: Router, limits: Limits) -> Infallible {
+    let mut tasks = JoinSet::new();
+    let mut open: VecDeque<AbortHandle> = VecDeque::new();
     loop {
-        // The semaphore is never closed, so a place always comes.
-        let place = Arc::clone(&places).acquire_owned().await.ok();
-        let (stream, _) = tokio::select! {
-            () = stop.cancelled() => return,
-            accepted = listener.accept() => accepted,
-        };
-        while connections.try_join_next().is_some() {}
-        let pages = TowerToHyperService::new(pages.clone());
+        let (stream, _) = listener.accept().await;
+        while tasks.try_join_next().is_some() {}
+        open.retain(|connection| !connection.is_finished());
+        if open.len() >= limits.connections
+            && let Some(oldest) = open.pop_front()
+        {
+            oldest.abort();
+        }
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(HEAD_DEADLINE)
+            .keep_alive(false)
+            .header_read_timeout(limits.head)
             .max_buf_size(HEAD_BYTES_MAX)
-            .serve_connection(TokioIo::new(stream), pages);
-        connections.spawn(async move {
-            // A client that breaks off is no event of ours.
-            drop(tokio::time::timeout(CONNECTION_MAX, connection).await);
-            drop(place);
-        });
+            .serve_connection(TokioIo::new(stream), TowerToHyperService::new(pages.clone()));
+        // A client that breaks off is no event of ours.
+        open.push_back(tasks.spawn(async move { drop(tokio::time::timeout(limits.life, connection).await) }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use axum::routing::get;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    /// Longer than any test lasts: what passes with it does not owe it to a deadline.
+    const NEVER: Duration = Duration::from_secs(3600);
+    /// Long enough for a busy machine.
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    async fn start(limits: Limits) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let pages = Router::new()
+            .route("/healthz", get(async || "ok\n"))
+            // More than the buffers of both sockets hold.
+            .route("/long", get(async || vec![b'x'; 64 << 20]));
+        tokio::spawn(accept(listener, pages, limits));
+        address
+    }
+
+    async fn open(address: SocketAddr, sent: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(sent.as_bytes()).await.unwrap();
+        stream
+    }
+
+    /// What comes until the connection ends.
+    async fn rest(mut stream: TcpStream) -> String {
+        let mut text = Vec::new();
+        let read = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut text)).await.expect("an end");
+        // A connection that is cut is an end as well.
+        drop(read);
+        String::from_utf8(text).unwrap()
+    }
+
+    /// Holds more connections than there is room for, each with these bytes sent, and asks for health.
+    #[track_caller]
+    fn check_held(sent: &'static str) -> impl Future<Output = ()> {
+        let caller = std::panic::Location::caller();
+        async move {
+            let limits = Limits { connections: 8, head: NEVER, life: NEVER };
+            let address = start(limits).await;
+            let mut held = Vec::new();
+            for _ in 0..limits.connections + 3 {
+                held.push(open(address, sent).await);
+            }
+            let asked = open(address, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").await;
+            let answer = rest(asked).await;
+            assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("ok\n"), "{caller}: {answer:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn health_is_answered_whoever_holds_connections() {
+        check_held("").await;
+        check_held("GET /healthz HTTP/1.1\r\nHo").await;
+        check_held("GET /long HTTP/1.1\r\nHost: x\r\n\r\n").await;
+    }
+
+    #[tokio::test]
+    async fn a_connection_does_not_live_long() {
+        let moment = Duration::from_millis(50);
+        let address = start(Limits { connections: 8, head: moment, life: NEVER }).await;
+        assert!(!rest(open(address, "GET /he").await).await.contains("200"));
+        let address = start(Limits { connections: 8, head: NEVER, life: moment }).await;
+        assert_eq!(rest(open(address, "").await).await, "");
+        let slow = open(address, "GET /long HTTP/1.1\r\nHost: x\r\n\r\n").await;
+        tokio::time::sleep(moment * 4).await;
+        assert!(rest(slow).await.len() < 64 << 20, "an answer that nobody read was not cut");
+    }
+
+    #[tokio::test]
+    async fn one_request_a_connection() {
+        let address = start(LIMITS).await;
+        let twice = "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n".repeat(2);
+        assert_eq!(rest(open(address, &twice).await).await.matches("HTTP/1.1 200").count(), 1);
     }
 }

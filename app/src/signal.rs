@@ -1,4 +1,4 @@
-//! The signals that end the process: SIGTERM and SIGINT.
+//! The signals that end the process: SIGTERM, SIGINT, and SIGHUP, which a closed terminal sends.
 
 use std::io;
 use std::time::Duration;
@@ -9,17 +9,22 @@ use tokio::time::timeout;
 /// What follows a signal this closely is the same signal.
 const TWIN: Duration = Duration::from_millis(250);
 
-/// Both signals; each arrival is told once.
+/// All of them; each arrival is told once.
 #[derive(Debug)]
 pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    hangup: Signal,
 }
 
 impl Signals {
     /// From now on the signals come here instead of ending the process.
     pub(crate) fn listen() -> io::Result<Self> {
-        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
     }
 
     /// As [`Self::next`], but what comes at once is passed over: some wrappers send a signal to the process and again to
@@ -39,6 +44,7 @@ impl Signals {
         tokio::select! {
             _ = self.terminate.recv() => "SIGTERM",
             _ = self.interrupt.recv() => "SIGINT",
+            _ = self.hangup.recv() => "SIGHUP",
         }
     }
 }

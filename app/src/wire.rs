@@ -135,8 +135,7 @@ impl Wired {
             }
         };
         if let Some(DebugPlace::Unix(path)) = &self.debug {
-            // While we listen there, no successor can have taken the path over.
-            drop(std::fs::remove_file(path));
+            debug::unlink(path);
         }
         self.tasks.finish(TASKS_GRACE).await;
         over

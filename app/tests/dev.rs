@@ -27,6 +27,11 @@ struct Dev {
 
 impl Dev {
     fn start(files: &[(&str, String)]) -> Self {
+        Self::with(files, &[], Stdio::piped())
+    }
+
+    /// With more arguments, and with the other end of its stderr, which is read only when it is piped.
+    fn with(files: &[(&str, String)], arguments: &[&str], stderr: Stdio) -> Self {
         let (folder, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         for (name, text) in files {
             fs::write(folder.path().join(name), text).unwrap();
@@ -36,14 +41,15 @@ impl Dev {
             .arg("dev")
             .arg(folder.path())
             .args(["--http", any, "--https", any, "--admin", any, "--debug", any, "--threads", "1"])
+            .args(arguments)
             .env("TMPDIR", home.path())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
+            .stderr(stderr)
             .spawn()
             .unwrap();
         let stdout = lines(child.stdout.take().unwrap());
-        let stderr = lines(child.stderr.take().unwrap());
+        let stderr = child.stderr.take().map_or_else(|| mpsc::channel().1, lines);
         let mut dev = Self { child, folder, home, said: Vec::new(), stderr };
         while !dev.said.iter().any(|line| line.contains("Ctrl-C")) {
             let line = stdout.recv_timeout(PATIENCE).expect("what dev prints when it is ready");
@@ -73,8 +79,8 @@ impl Dev {
         Command::new(env!("CARGO_BIN_EXE_tidegate")).args(["explain", "--debug", address, url]).output().unwrap()
     }
 
-    fn interrupt(&self) {
-        assert!(Command::new("kill").args(["-INT", &self.child.id().to_string()]).status().unwrap().success());
+    fn signal(&self, signal: &str) {
+        assert!(Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap().success());
     }
 }
 
@@ -230,11 +236,25 @@ fn a_folder_is_served_followed_and_left_clean() {
     // Ctrl-C leaves nothing behind.
     let echoes = children(dev.child.id());
     assert_eq!(echoes.len(), 2, "{echoes:?}");
-    dev.interrupt();
+    dev.signal("-INT");
     let ended = Instant::now();
     let status = dev.child.wait().unwrap();
     assert!(status.success(), "{status} {:?}", dev.stderr.try_iter().collect::<Vec<_>>());
     assert!(ended.elapsed() < Duration::from_secs(15), "it took {:?}", ended.elapsed());
+    assert!(!echoes.iter().any(|echo| runs(echo)), "echo processes are left");
+    assert_eq!(fs::read_dir(dev.home.path()).unwrap().count(), 0, "files are left");
+}
+
+#[test]
+fn a_closed_terminal_leaves_nothing_behind() {
+    // Nobody reads what it says: writing fails, as it does on a terminal that is gone.
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut dev = Dev::with(&[("app.yaml", app(1))], &["--log-level", "info"], writer.into());
+    let echoes = children(dev.child.id());
+    assert_eq!(echoes.len(), 1, "{echoes:?}");
+    dev.signal("-HUP");
+    assert_eq!(dev.child.wait().unwrap().code(), Some(0));
     assert!(!echoes.iter().any(|echo| runs(echo)), "echo processes are left");
     assert_eq!(fs::read_dir(dev.home.path()).unwrap().count(), 0, "files are left");
 }

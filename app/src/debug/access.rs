@@ -2,7 +2,7 @@
 
 use std::fs::{self, Permissions};
 use std::io;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 
@@ -36,8 +36,14 @@ fn names_no_stranger(host: &str) -> bool {
 }
 
 /// A unix socket that only its owner can use, from its first moment: it is made in a directory that nobody else can
-/// enter and then moved into place. A socket that nobody listens on any more is replaced.
+/// enter and then moved into place. A socket that nobody listens on any more is replaced; nothing else is.
+///
+/// # Errors
+/// When something else is there, or somebody listens there, or the folder does not take it.
 pub(crate) fn bind_unix(path: &Path) -> io::Result<UnixListener> {
+    if !free_or_socket(path)? {
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "what is there is no socket and is left as it is"));
+    }
     if UnixStream::connect(path).is_ok() {
         return Err(io::Error::new(io::ErrorKind::AddrInUse, "another process listens there"));
     }
@@ -50,6 +56,23 @@ pub(crate) fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     listener.set_nonblocking(true)?;
     fs::rename(&fresh, path)?;
     Ok(listener)
+}
+
+/// Takes the socket away at the end, unless something else has taken its place.
+pub(crate) fn unlink(path: &Path) {
+    // While we listen there, no successor can have taken the path over.
+    if matches!(free_or_socket(path), Ok(true)) {
+        drop(fs::remove_file(path));
+    }
+}
+
+/// Whether nothing is at a path, or a socket itself and no link to one.
+fn free_or_socket(path: &Path) -> io::Result<bool> {
+    match fs::symlink_metadata(path) {
+        Ok(there) => Ok(there.file_type().is_socket()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
+        Err(error) => Err(error),
+    }
 }
 
 #[cfg(test)]
@@ -84,5 +107,23 @@ mod tests {
         drop(first);
         bind_unix(&path).unwrap();
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn nothing_but_a_socket_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let (text, link) = (folder.path().join("notes.txt"), folder.path().join("link"));
+        fs::write(&text, "mine").unwrap();
+        std::os::unix::fs::symlink(&text, &link).unwrap();
+        for path in [&text, &link, &folder.path().to_owned()] {
+            assert_eq!(bind_unix(path).unwrap_err().kind(), io::ErrorKind::AlreadyExists, "{}", path.display());
+            unlink(path);
+        }
+        assert_eq!(fs::read_to_string(&link).unwrap(), "mine");
+
+        let socket = folder.path().join("debug.sock");
+        drop(bind_unix(&socket).unwrap());
+        unlink(&socket);
+        assert!(!socket.exists());
     }
 }
