@@ -24,9 +24,9 @@ use row::Row;
 /// How much is measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Size {
-    /// 1,000 against 10,000 hosts, in seconds.
+    /// 1,000 against 10,000 hosts, in a minute.
     Small,
-    /// Up to 100,000 hosts, and 10,000 paths on one host and on none.
+    /// Up to 100,000 hosts, each with a Service of its own or all on two, and 10,000 paths on one host and on none.
     Full,
 }
 
@@ -83,11 +83,16 @@ pub fn run(args: &Args, path: &[&str]) -> anyhow::Result<()> {
 
 const fn cells(size: Size) -> &'static [(Shape, usize)] {
     match size {
-        Size::Small => &[(Shape::Hosts, 1_000), (Shape::Hosts, 10_000)],
+        Size::Small => {
+            &[(Shape::Hosts, 1_000), (Shape::Hosts, 10_000), (Shape::TwoServices, 1_000), (Shape::TwoServices, 10_000)]
+        }
         Size::Full => &[
             (Shape::Hosts, 1_000),
             (Shape::Hosts, 10_000),
             (Shape::Hosts, 100_000),
+            (Shape::TwoServices, 1_000),
+            (Shape::TwoServices, 10_000),
+            (Shape::TwoServices, 100_000),
             (Shape::OneHost, 1_000),
             (Shape::OneHost, 10_000),
             (Shape::NoHost, 1_000),
@@ -99,7 +104,7 @@ const fn cells(size: Size) -> &'static [(Shape, usize)] {
 /// Operations of one probe in one round. Where each costs a whole host, fewer say as much.
 const fn count(shape: Shape) -> usize {
     match shape {
-        Shape::Hosts => 100,
+        Shape::Hosts | Shape::TwoServices => 100,
         Shape::OneHost | Shape::NoHost => 10,
     }
 }

@@ -21,6 +21,8 @@ use tidegate_control::{Event, Source};
 pub(super) enum Shape {
     /// Each has its own host with its own certificate; every tenth host is a wildcard.
     Hosts,
+    /// As `Hosts`, but all of them lead to two Services, as they do to a login page or a front door.
+    TwoServices,
     /// All are paths of one host.
     OneHost,
     /// All are paths of rules without a host.
@@ -33,9 +35,16 @@ impl Shape {
     pub(super) const fn title(self) -> &'static str {
         match self {
             Self::Hosts => "hosts",
+            Self::TwoServices => "hosts on two Services",
             Self::OneHost => "paths on one host",
             Self::NoHost => "paths without a host",
         }
+    }
+
+    /// Whether each route has a host of its own.
+    #[must_use]
+    pub(super) const fn many_hosts(self) -> bool {
+        matches!(self, Self::Hosts | Self::TwoServices)
     }
 }
 
@@ -62,7 +71,7 @@ impl Cluster {
     /// # Errors
     /// When no certificate can be made.
     pub(super) fn new(shape: Shape, size: usize) -> anyhow::Result<Self> {
-        let certificates = if shape == Shape::Hosts { Some([certificate()?, certificate()?]) } else { None };
+        let certificates = if shape.many_hosts() { Some([certificate()?, certificate()?]) } else { None };
         Ok(Self { shape, size, certificates })
     }
 
@@ -96,9 +105,9 @@ impl Cluster {
                 let class = IngressClass { name, controller: "tidegate.io/ingress".into(), is_default: false };
                 vec![projected(kind, Object::IngressClass(Arc::new(class)))]
             }
-            Kind::Ingress => all.map(|i| self.ingress(i, i)).chain([catch_all()]).collect(),
-            Kind::Service => all.map(service).collect(),
-            Kind::EndpointSlice => all.map(|i| slice(i, 2)).collect(),
+            Kind::Ingress => all.map(|i| self.ingress(i, i)).chain([self.catch_all()]).collect(),
+            Kind::Service => all.map(|i| self.service(i)).collect(),
+            Kind::EndpointSlice => all.map(|i| self.slice(i, 2)).collect(),
             Kind::Secret => all.filter_map(|i| self.secret(i, 0)).collect(),
         }
     }
@@ -106,7 +115,7 @@ impl Cluster {
     /// The Ingress of a route, leading to the Service of a route of the same namespace.
     #[must_use]
     pub(super) fn ingress(&self, i: usize, to: usize) -> Projected {
-        self.ingress_named(&format!("app-{i:06}"), i, to)
+        self.ingress_named(&app(i), i, to)
     }
 
     /// An Ingress beside those of [`Cluster::ingress`], with a host or path that no other has.
@@ -118,12 +127,12 @@ impl Cluster {
     /// What [`Cluster::new_ingress`] is called.
     #[must_use]
     pub(super) fn new_ingress_name(&self, i: usize) -> ObjectRef {
-        ObjectRef::new(Kind::Ingress, ObjectName::new(namespace(i), format!("new-{i:06}")))
+        ObjectRef::new(Kind::Ingress, ObjectName::new(self.namespace(i), format!("new-{i:06}")))
     }
 
     fn ingress_named(&self, name: &str, i: usize, to: usize) -> Projected {
         let (host, path) = match self.shape {
-            Shape::Hosts => (self.host(name, i), PathMatch::Prefix("".into())),
+            Shape::Hosts | Shape::TwoServices => (self.host(name, i), PathMatch::Prefix("".into())),
             Shape::OneHost => (HostPattern::Exact(ONE_HOST.into()), PathMatch::Prefix(format!("/{name}").into())),
             Shape::NoHost => (HostPattern::Any, PathMatch::Prefix(format!("/{name}").into())),
         };
@@ -132,10 +141,10 @@ impl Cluster {
             hosts: [host.clone()].into(),
             secret: Some(app(i).into()),
         });
-        let backend = BackendRef { service: app(to).into(), port: PortRef::Number(80) };
+        let backend = BackendRef { service: app(self.led_to(to)).into(), port: PortRef::Number(80) };
         let path = RulePath { field: "spec.rules[0].http.paths[0]".into(), path, backend: Some(backend) };
         let ingress = Ingress {
-            age: age(i, name),
+            age: self.age(i, name),
             class: ClassRef::Field(CLASS.into()),
             default_backend: None,
             rules: [Rule { host, paths: [path].into() }].into(),
@@ -156,10 +165,70 @@ impl Cluster {
     #[must_use]
     pub(super) fn secret(&self, i: usize, version: usize) -> Option<Projected> {
         let mut certificate = self.certificates.as_ref()?.get(version)?.clone();
-        certificate.secret = name(i);
+        certificate.secret = self.name(i);
         certificate.names = [self.host(&app(i), i), self.host(&format!("new-{i:06}"), i)].into();
-        let secret = Secret { name: name(i), certificate: Ok(Arc::new(certificate)) };
+        let secret = Secret { name: self.name(i), certificate: Ok(Arc::new(certificate)) };
         Some(projected(Kind::Secret, Object::Secret(Arc::new(secret))))
+    }
+
+    /// An EndpointSlice of the Service that a route leads to. Its addresses are the route's.
+    #[must_use]
+    pub(super) fn slice(&self, i: usize, endpoints: u8) -> Projected {
+        let endpoint = |number: u8| {
+            let [_, a, b, c] = u32::try_from(i).unwrap_or(0).to_be_bytes();
+            let address = IpAddr::V4(Ipv4Addr::new(10 + number, a, b, c));
+            SliceEndpoint { address, ready: true, serving: true, pod: Some(format!("pod-{i:06}-{number}").into()) }
+        };
+        let service = app(self.led_to(i));
+        let name = ObjectName::new(self.namespace(i), format!("{service}-x7k2p"));
+        let ports = [SlicePort { name: "".into(), number: 8080 }].into();
+        let endpoints = (0..endpoints).map(endpoint).collect();
+        let slice = EndpointSlice { name, service: Some(service.into()), ports, endpoints };
+        projected(Kind::EndpointSlice, Object::EndpointSlice(Arc::new(slice)))
+    }
+
+    fn service(&self, i: usize) -> Projected {
+        let ports = [ServicePort { name: "".into(), number: 80, target: None, protocol: Default::default() }].into();
+        let service = Service { name: self.name(i), kind: ServiceKind::Slices, ports };
+        projected(Kind::Service, Object::Service(Arc::new(service)))
+    }
+
+    /// The Ingress for everything that no other takes.
+    fn catch_all(&self) -> Projected {
+        let backend = BackendRef { service: app(0).into(), port: PortRef::Number(80) };
+        let path = RulePath {
+            field: "spec.defaultBackend".into(),
+            path: PathMatch::Prefix("".into()),
+            backend: Some(backend),
+        };
+        let ingress = Ingress {
+            age: self.age(0, "catch-all"),
+            class: ClassRef::Field(CLASS.into()),
+            default_backend: Some(path),
+            rules: [].into(),
+            tls: [].into(),
+            guards: Arc::default(),
+            filters: Arc::default(),
+            settings: Arc::default(),
+        };
+        projected(Kind::Ingress, Object::Ingress(Arc::new(ingress)))
+    }
+
+    /// The route whose Service a route leads to.
+    const fn led_to(&self, i: usize) -> usize {
+        if matches!(self.shape, Shape::TwoServices) { i % 2 } else { i }
+    }
+
+    fn namespace(&self, i: usize) -> String {
+        format!("team-{:05}", if self.shape == Shape::TwoServices { 0 } else { i / NAMESPACE_SIZE })
+    }
+
+    fn name(&self, i: usize) -> ObjectName {
+        ObjectName::new(self.namespace(i), app(i))
+    }
+
+    fn age(&self, i: usize, name: &str) -> Age {
+        Age { created_s: 1_750_000_000 + i64::try_from(i).unwrap_or(0), name: ObjectName::new(self.namespace(i), name) }
     }
 }
 
@@ -173,57 +242,6 @@ pub(super) const fn wildcard(i: usize) -> bool {
 #[must_use]
 pub(super) fn app(i: usize) -> String {
     format!("app-{i:06}")
-}
-
-/// The EndpointSlice of a route.
-#[must_use]
-pub(super) fn slice(i: usize, endpoints: u8) -> Projected {
-    let endpoint = |number: u8| {
-        let [_, a, b, c] = u32::try_from(i).unwrap_or(0).to_be_bytes();
-        let address = IpAddr::V4(Ipv4Addr::new(10 + number, a, b, c));
-        SliceEndpoint { address, ready: true, serving: true, pod: Some(format!("pod-{i:06}-{number}").into()) }
-    };
-    let name = ObjectName::new(namespace(i), format!("app-{i:06}-x7k2p"));
-    let ports = [SlicePort { name: "".into(), number: 8080 }].into();
-    let slice =
-        EndpointSlice { name, service: Some(app(i).into()), ports, endpoints: (0..endpoints).map(endpoint).collect() };
-    projected(Kind::EndpointSlice, Object::EndpointSlice(Arc::new(slice)))
-}
-
-fn service(i: usize) -> Projected {
-    let ports = [ServicePort { name: "".into(), number: 80, target: None, protocol: Default::default() }].into();
-    let service = Service { name: name(i), kind: ServiceKind::Slices, ports };
-    projected(Kind::Service, Object::Service(Arc::new(service)))
-}
-
-/// The Ingress for everything that no other takes.
-fn catch_all() -> Projected {
-    let backend = BackendRef { service: app(0).into(), port: PortRef::Number(80) };
-    let path =
-        RulePath { field: "spec.defaultBackend".into(), path: PathMatch::Prefix("".into()), backend: Some(backend) };
-    let ingress = Ingress {
-        age: age(0, "catch-all"),
-        class: ClassRef::Field(CLASS.into()),
-        default_backend: Some(path),
-        rules: [].into(),
-        tls: [].into(),
-        guards: Arc::default(),
-        filters: Arc::default(),
-        settings: Arc::default(),
-    };
-    projected(Kind::Ingress, Object::Ingress(Arc::new(ingress)))
-}
-
-fn namespace(i: usize) -> String {
-    format!("team-{:05}", i / NAMESPACE_SIZE)
-}
-
-fn name(i: usize) -> ObjectName {
-    ObjectName::new(namespace(i), app(i))
-}
-
-fn age(i: usize, name: &str) -> Age {
-    Age { created_s: 1_750_000_000 + i64::try_from(i).unwrap_or(0), name: ObjectName::new(namespace(i), name) }
 }
 
 fn projected(kind: Kind, object: Object) -> Projected {

@@ -1,6 +1,5 @@
 //! `--check`: what must not grow with the cluster. Counts are judged, times never.
 
-use super::cluster::Shape;
 use super::row::Row;
 
 /// A count may grow by this much over the smallest cluster of its shape.
@@ -18,7 +17,7 @@ pub(super) fn check(rows: &[Row]) -> anyhow::Result<()> {
 }
 
 fn must_be_flat(row: &Row) -> bool {
-    row.probe.is_some_and(|probe| row.shape == Shape::Hosts || !probe.recompiles_host())
+    row.probe.is_some_and(|probe| row.shape.many_hosts() || !probe.recompiles_host())
 }
 
 fn complaints(row: &Row) -> Vec<String> {
@@ -35,6 +34,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::swaps::cluster::Shape;
     use crate::swaps::native::Figures;
     use crate::swaps::probe::Probe;
     use crate::swaps::row::compare;

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use tidegate_config::model::{Action, Head, ListenerName, Snapshot};
 use tidegate_control::Event;
 
-use super::cluster::{Cluster, ONE_HOST, Shape, app, slice, wildcard};
+use super::cluster::{Cluster, ONE_HOST, Shape, app, wildcard};
 use super::edge::Edge;
 
 /// One kind of operation.
@@ -116,7 +116,7 @@ fn event(cluster: &Cluster, change: Probe, undo: bool, i: usize, now: Instant) -
     match change {
         // Of each pair of neighbours, which share a namespace, one leads to the other's Service.
         Probe::BackendMoved => Some(applied(cluster.ingress(i, if undo { i } else { i ^ 1 }))),
-        Probe::EndpointAdded => Some(applied(slice(i, if undo { 2 } else { 3 }))),
+        Probe::EndpointAdded => Some(applied(cluster.slice(i, if undo { 2 } else { 3 }))),
         Probe::CertificateRotated => cluster.secret(i, usize::from(!undo)).map(applied),
         Probe::IngressCreated if undo => {
             let object = cluster.new_ingress_name(i);
@@ -181,12 +181,14 @@ fn look_up(cluster: &Cluster, edge: &Edge, probe: Probe, count: usize, meter: &m
 fn request(cluster: &Cluster, probe: Probe, i: usize) -> Option<(String, String)> {
     let root = "/cart/items".to_owned();
     match (cluster.shape, probe) {
-        (Shape::Hosts, Probe::FindExact | Probe::FindCertificate) => {
+        (Shape::Hosts | Shape::TwoServices, Probe::FindExact | Probe::FindCertificate) => {
             let exact = if wildcard(i) { i - 1 } else { i };
             Some((format!("{}.example.com", app(exact)), root))
         }
-        (Shape::Hosts, Probe::FindWildcard) => Some((format!("blue.{}.example.com", app(i - i % 10 + 9)), root)),
-        (Shape::Hosts, Probe::FindNoHost) => Some((format!("nobody-{i}.example.net"), root)),
+        (Shape::Hosts | Shape::TwoServices, Probe::FindWildcard) => {
+            Some((format!("blue.{}.example.com", app(i - i % 10 + 9)), root))
+        }
+        (Shape::Hosts | Shape::TwoServices, Probe::FindNoHost) => Some((format!("nobody-{i}.example.net"), root)),
         (Shape::OneHost, Probe::FindExact) => Some((ONE_HOST.to_owned(), format!("/{}{root}", app(i)))),
         (Shape::NoHost, Probe::FindNoHost) => Some((format!("nobody-{i}.example.net"), format!("/{}{root}", app(i)))),
         _ => None,

@@ -79,7 +79,7 @@ impl Topology {
             None => (None, None),
             Some(Referrers::One(object)) => (Some(object), None),
             Some(Referrers::Many(objects)) => {
-                let first = ObjectRef::new(kind, ObjectName::new("", ""));
+                let first = ObjectRef::new(kind, ObjectName { namespace: Arc::default(), name: Arc::default() });
                 (None, Some(objects.range(first..)))
             }
         };
