@@ -104,9 +104,14 @@ pub(crate) struct RoutingArgs {
     /// How long the first snapshot waits for Secrets and IngressClasses, which routing can do without.
     #[arg(long, value_name = "TIME", env = "TIDEGATE_OPTIONAL_KINDS_GRACE", default_value = "15s")]
     pub(crate) optional_kinds_grace: String,
-    /// An address of this process, which no object may lead to (the pod's address); several times for several.
+    /// An address of this process alone (the pod's address), which no object may lead to, whatever the port; several
+    /// times for several. The process's own sockets are refused on every address of its host without it.
     #[arg(long, value_name = "IP", env = "TIDEGATE_OWN_ADDRESS", value_delimiter = ',')]
     pub(crate) own_address: Vec<String>,
+    /// A network that no object may lead to, besides loopback, link-local addresses and the metadata services of clouds;
+    /// several times for several.
+    #[arg(long, value_name = "CIDR", env = "TIDEGATE_REFUSE_ADDRESSES", value_delimiter = ',')]
+    pub(crate) refuse_addresses: Vec<String>,
 }
 
 #[derive(clap::Args, Debug, Default)]

@@ -7,6 +7,7 @@ mod debug;
 mod dev;
 mod explain;
 mod logs;
+mod own;
 mod run;
 mod serve;
 mod settings;

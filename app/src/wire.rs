@@ -1,7 +1,9 @@
 //! What `run` and `dev` share: the control loop, the proxy and the process's own pages, wired through one published
 //! snapshot, and their orderly end.
 
-use std::net::SocketAddr;
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -13,7 +15,6 @@ use tidegate_config::model::{Bind, BindKey, BindProtocol, HostPattern, Listener,
 use tidegate_config::published::{self, Published};
 use tidegate_control::{Control, Limits, View};
 use tidegate_proxy::{Bound, Proxy, Sweeper};
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -21,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use crate::admin::Admin;
 use crate::clock;
 use crate::debug::{self, Debug};
+use crate::own;
 use crate::serve::serve;
 use crate::settings::{DebugAddress, Drain, Edge, Sockets, Wish};
 use crate::signal::Signals;
@@ -73,7 +75,11 @@ impl Wired {
         let (stop, draining) = (CancellationToken::new(), CancellationToken::new());
         let mut tasks = Supervisor::new(&registry, stop.clone(), clock::draw).context("metrics")?;
 
+        let (admin_socket, debug_socket) = (listen_admin(sockets.admin)?, DebugSocket::open(&sockets.debug)?);
         control.binds = binds(&sockets);
+        let pages = [local(admin_socket.as_ref()), debug_socket.address()];
+        let listening = control.binds.iter().map(|bind| bind.key.address).chain(pages.into_iter().flatten());
+        control.addresses.sockets = own::sockets(listening, &host_addresses());
         let (publisher, published) = published::channel();
         let control = Control { client, namespaces, options: control, limits: Limits::default() };
         let published_to = (publisher, published.clone());
@@ -91,12 +97,12 @@ impl Wired {
             health: tasks.health(),
             registry,
         };
-        let admin = match sockets.admin {
-            None => None,
-            Some(wish) => Some(serve_admin(wish, pages, &mut tasks, &stop).await?),
-        };
+        let admin = local(admin_socket.as_ref());
+        if let Some(socket) = admin_socket {
+            keep_tcp("admin", socket, pages.pages(), &mut tasks, &stop);
+        }
         let dumps = Debug { published: published.clone(), view: view.clone() };
-        let debug = serve_debug(&sockets.debug, dumps, &mut tasks, &stop).await?;
+        let debug = serve_debug(debug_socket, dumps, &mut tasks, &stop);
         tasks.once("control", control);
         Ok(Self { tasks, published, view, stop, admin, debug, proxy, draining, drain })
     }
@@ -189,38 +195,73 @@ fn registry() -> prometheus::Result<Registry> {
     Ok(registry)
 }
 
-async fn serve_admin(
-    wish: Wish,
-    pages: Admin,
-    tasks: &mut Supervisor,
-    stop: &CancellationToken,
-) -> anyhow::Result<SocketAddr> {
-    let listener = TcpListener::bind(wish.settle()).await.with_context(|| format!("--admin {}", wish.address))?;
-    let address = listener.local_addr()?;
-    keep_tcp("admin", listener, pages.pages(), tasks, stop)?;
-    Ok(address)
+/// The addresses of this host. Without them only what an address names by itself is known to be our own.
+fn host_addresses() -> Vec<IpAddr> {
+    own::host_addresses().unwrap_or_else(|error| {
+        tracing::warn!(%error, "the addresses of this host are not known; give them by --own-address");
+        Vec::new()
+    })
 }
 
-async fn serve_debug(
-    wanted: &DebugAddress,
+fn local(socket: Option<&TcpListener>) -> Option<SocketAddr> {
+    socket.and_then(|socket| socket.local_addr().ok())
+}
+
+fn listen(wish: Wish) -> io::Result<TcpListener> {
+    let socket = TcpListener::bind(wish.settle())?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+fn listen_admin(wish: Option<Wish>) -> anyhow::Result<Option<TcpListener>> {
+    wish.map(|wish| listen(wish).with_context(|| format!("--admin {}", wish.address))).transpose()
+}
+
+/// The socket of the dumps, open.
+#[derive(Debug)]
+enum DebugSocket {
+    Off,
+    Tcp(TcpListener),
+    Unix(UnixListener, PathBuf),
+}
+
+impl DebugSocket {
+    fn open(wanted: &DebugAddress) -> anyhow::Result<Self> {
+        Ok(match wanted {
+            DebugAddress::Off => Self::Off,
+            DebugAddress::Tcp(wish) => Self::Tcp(listen(*wish).with_context(|| format!("--debug {}", wish.address))?),
+            DebugAddress::Unix(path) => {
+                let listener = debug::bind_unix(path).with_context(|| format!("--debug unix:{}", path.display()))?;
+                Self::Unix(listener, path.clone())
+            }
+        })
+    }
+
+    fn address(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Tcp(socket) => local(Some(socket)),
+            Self::Off | Self::Unix(..) => None,
+        }
+    }
+}
+
+fn serve_debug(
+    socket: DebugSocket,
     dumps: Debug,
     tasks: &mut Supervisor,
     stop: &CancellationToken,
-) -> anyhow::Result<Option<DebugPlace>> {
-    match wanted {
-        DebugAddress::Off => Ok(None),
-        DebugAddress::Tcp(wish) => {
-            let listener =
-                TcpListener::bind(wish.settle()).await.with_context(|| format!("--debug {}", wish.address))?;
-            let address = listener.local_addr()?;
-            keep_tcp("debug", listener, debug::guarded(dumps.pages()), tasks, stop)?;
-            Ok(Some(DebugPlace::Tcp(address)))
+) -> Option<DebugPlace> {
+    let address = socket.address();
+    match socket {
+        DebugSocket::Off => None,
+        DebugSocket::Tcp(socket) => {
+            keep_tcp("debug", socket, debug::guarded(dumps.pages()), tasks, stop);
+            address.map(DebugPlace::Tcp)
         }
-        DebugAddress::Unix(path) => {
-            let listener = debug::bind_unix(path).with_context(|| format!("--debug unix:{}", path.display()))?;
+        DebugSocket::Unix(socket, path) => {
             let (pages, stop) = (dumps.pages(), stop.clone());
             tasks.keep("debug", move || {
-                let listener = listener.try_clone().and_then(tokio::net::UnixListener::from_std);
+                let listener = socket.try_clone().and_then(tokio::net::UnixListener::from_std);
                 let (pages, stop) = (pages.clone(), stop.clone());
                 async move {
                     match listener {
@@ -229,7 +270,7 @@ async fn serve_debug(
                     }
                 }
             });
-            Ok(Some(DebugPlace::Unix(path.clone())))
+            Some(DebugPlace::Unix(path))
         }
     }
 }
@@ -237,14 +278,14 @@ async fn serve_debug(
 /// Serves pages on a port that stays bound over restarts of its task.
 fn keep_tcp(
     name: &'static str,
-    listener: TcpListener,
+    socket: TcpListener,
     pages: axum::Router,
     tasks: &mut Supervisor,
     stop: &CancellationToken,
-) -> anyhow::Result<()> {
-    let (listener, stop) = (listener.into_std()?, stop.clone());
+) {
+    let stop = stop.clone();
     tasks.keep(name, move || {
-        let listener = listener.try_clone().and_then(TcpListener::from_std);
+        let listener = socket.try_clone().and_then(tokio::net::TcpListener::from_std);
         let (pages, stop) = (pages.clone(), stop.clone());
         async move {
             match listener {
@@ -253,5 +294,4 @@ fn keep_tcp(
             }
         }
     });
-    Ok(())
 }

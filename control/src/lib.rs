@@ -23,6 +23,7 @@ mod view;
 mod metrics;
 
 pub mod options;
+mod addresses;
 mod clock;
 
 pub use compile::{Compiled, Dirty, HostUnit, Membership, Touched, Unit, Verdict, compile, membership};

@@ -1,12 +1,13 @@
 //! What the operator decides about the control loop, and every limit of it in one place.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
 use tidegate_config::model::{Bind, Settings};
 use tidegate_config::object::ObjectName;
+
+pub use crate::addresses::AddressPolicy;
 
 /// What compiling depends on besides the objects.
 #[derive(Clone, Debug)]
@@ -88,70 +89,4 @@ pub enum HostOwnership {
     Shared,
     /// It belongs to the namespace of the oldest object that claims it.
     Namespace,
-}
-
-/// Which addresses objects may name. Objects are written by tenants, so an address of theirs must not lead
-/// into the edge's own host.
-#[derive(Clone, Debug, Default)]
-pub struct AddressPolicy {
-    /// Loopback addresses are allowed: for local development only.
-    pub allow_loopback: bool,
-    /// The edge's own addresses.
-    pub own: Arc<[IpAddr]>,
-}
-
-impl AddressPolicy {
-    /// Why an address is refused; `None` when it is allowed.
-    #[must_use]
-    pub fn refusal(&self, address: IpAddr) -> Option<&'static str> {
-        let address = address.to_canonical();
-        if address.is_loopback() {
-            return (!self.allow_loopback).then_some("loopback addresses lead into the edge's own host");
-        }
-        let link_local = match address {
-            IpAddr::V4(v4) => v4.is_link_local() || v4.is_broadcast(),
-            IpAddr::V6(v6) => v6.is_unicast_link_local(),
-        };
-        if link_local {
-            Some("link-local addresses lead to the edge's own node")
-        } else if address.is_unspecified() || address.is_multicast() {
-            Some("it is no address of one host")
-        } else if self.own.contains(&address) {
-            Some("it is the edge's own address")
-        } else {
-            None
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[track_caller]
-    fn check(address: &str, allowed: bool) {
-        let own: Arc<[IpAddr]> = ["10.0.0.9".parse().unwrap()].into();
-        let policy = AddressPolicy { allow_loopback: false, own };
-        assert_eq!(policy.refusal(address.parse().unwrap()).is_none(), allowed, "{address}");
-    }
-
-    #[test]
-    fn addresses_of_the_edge_itself_are_refused() {
-        for address in ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1", "169.254.169.254", "fe80::1"] {
-            check(address, false);
-        }
-        for address in ["0.0.0.0", "::", "224.0.0.1", "ff02::1", "255.255.255.255", "10.0.0.9", "::ffff:10.0.0.9"] {
-            check(address, false);
-        }
-        for address in ["10.0.0.8", "192.0.2.1", "2001:db8::1"] {
-            check(address, true);
-        }
-    }
-
-    #[test]
-    fn loopback_can_be_allowed_and_nothing_else_is() {
-        let policy = AddressPolicy { allow_loopback: true, own: Arc::default() };
-        assert_eq!(policy.refusal("127.0.0.1".parse().unwrap()), None);
-        assert!(policy.refusal("169.254.169.254".parse().unwrap()).is_some());
-    }
 }

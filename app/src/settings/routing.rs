@@ -16,7 +16,9 @@ pub(super) fn read(args: &RoutingArgs) -> Result<Options, Misread> {
         "namespace" => HostOwnership::Namespace,
         other => return Err(Misread::new("--host-ownership", other, "is neither shared nor namespace")),
     };
-    let trusted = args.trusted_proxies.iter().map(|text| network(text)).collect::<Result<Arc<[IpNet]>, _>>()?;
+    let trusted = args.trusted_proxies.iter().map(|text| trusted(text)).collect::<Result<Arc<[IpNet]>, _>>()?;
+    let refused = args.refuse_addresses.iter().map(|text| network("--refuse-addresses", text));
+    let refused = refused.collect::<Result<Arc<[IpNet]>, _>>()?;
     let own = args.own_address.iter().map(|text| own_address(text)).collect::<Result<Arc<[IpAddr]>, _>>()?;
     let optional_grace = time("--optional-kinds-grace", &args.optional_kinds_grace)?;
     Ok(Options {
@@ -24,7 +26,7 @@ pub(super) fn read(args: &RoutingArgs) -> Result<Options, Misread> {
         controller: name("--controller-class", &args.controller_class)?,
         default_certificate: args.default_certificate.as_deref().map(default_certificate).transpose()?,
         host_ownership,
-        addresses: AddressPolicy { allow_loopback: false, own },
+        addresses: AddressPolicy { own, refused, ..AddressPolicy::default() },
         trusted_proxies: trusted,
         pace: Pace { optional_grace, ..Pace::default() },
         ..Options::default()
@@ -38,15 +40,19 @@ fn name(flag: &'static str, text: &str) -> Result<Arc<str>, Misread> {
     Ok(text.into())
 }
 
-/// A network, or one address.
-fn network(text: &str) -> Result<IpNet, Misread> {
-    let net = text.parse::<IpNet>().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
-    let net = net.map_err(|_| Misread::new("--trusted-proxies", text, "is no network such as 10.0.0.0/8"))?;
+fn trusted(text: &str) -> Result<IpNet, Misread> {
+    let net = network("--trusted-proxies", text)?;
     if net.prefix_len() == 0 {
         // With it, every client could claim to be any other.
         return Err(Misread::new("--trusted-proxies", text, "would believe everybody"));
     }
-    Ok(net.trunc())
+    Ok(net)
+}
+
+/// A network, or one address.
+fn network(flag: &'static str, text: &str) -> Result<IpNet, Misread> {
+    let net = text.parse::<IpNet>().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
+    Ok(net.map_err(|_| Misread::new(flag, text, "is no network such as 10.0.0.0/8"))?.trunc())
 }
 
 fn own_address(text: &str) -> Result<IpAddr, Misread> {

@@ -53,6 +53,7 @@ fn complaints_name_flag_value_and_reason() {
     );
     check(&["--trusted-proxies", "10.0.0.0/8,x"], "--trusted-proxies \"x\": is no network such as 10.0.0.0/8");
     check(&["--trusted-proxies", "0.0.0.0/0"], "--trusted-proxies \"0.0.0.0/0\": would believe everybody");
+    check(&["--refuse-addresses", "x"], "--refuse-addresses \"x\": is no network such as 10.0.0.0/8");
     check(&["--own-address", "me"], "--own-address \"me\": is no IP address");
     check(&["--host-ownership", "mine"], "--host-ownership \"mine\": is neither shared nor namespace");
     for text in ["cert", "/cert", "ns/", "a/b/c"] {
@@ -115,6 +116,8 @@ fn what_is_given_is_taken() {
         "10.1.2.3/8,2001:db8::1",
         "--own-address",
         "10.0.0.9",
+        "--refuse-addresses",
+        "172.16.0.1/12,2001:db8::7",
         "--host-ownership",
         "namespace",
         "--optional-kinds-grace",
@@ -140,6 +143,10 @@ fn what_is_given_is_taken() {
         ["10.0.0.0/8", "2001:db8::1/128"]
     );
     assert_eq!(*control.addresses.own, ["10.0.0.9".parse::<std::net::IpAddr>().unwrap()]);
+    assert_eq!(
+        control.addresses.refused.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        ["172.16.0.0/12", "2001:db8::7/128"]
+    );
     assert!(control.addresses.allow_loopback);
     assert_eq!(control.host_ownership, HostOwnership::Namespace);
     assert_eq!(control.pace.optional_grace, Duration::from_millis(250));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tidegate_config::finding::{Finding, Problem};
 use tidegate_config::model::{Backend, BackendKey, Endpoint};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
-use tidegate_config::project::{EndpointSlice, Ingress, PortRef, Service, ServiceKind, ServicePort};
+use tidegate_config::project::{EndpointSlice, Ingress, PortRef, Service, ServiceKind, ServicePort, SliceEndpoint};
 
 use crate::options::Options;
 use crate::world::World;
@@ -39,13 +39,21 @@ pub(super) fn compile<'a>(
         }
         ServiceKind::ExternalName(dns) => {
             let object = ObjectRef::new(Kind::Service, name.clone());
-            let (addresses, problems) = resolved(world, options, dns);
-            for port in external_ports(service, ingresses) {
-                let target = service.ports.iter().find(|p| p.number == port).and_then(|p| p.target).unwrap_or(port);
-                let endpoints = addresses.iter().map(|address| Endpoint::new(SocketAddr::new(*address, target), None));
-                let key = BackendKey { service: name.clone(), port };
+            let target = |port| service.ports.iter().find(|p| p.number == port).and_then(|p| p.target).unwrap_or(port);
+            let ports: Vec<(u16, u16)> =
+                external_ports(service, ingresses).into_iter().map(|port| (port, target(port))).collect();
+            let (addresses, mut problems) = resolved(world, dns);
+            let refusal = |address, target| options.addresses.refusal(SocketAddr::new(address, target));
+            for (port, target) in &ports {
+                let usable = addresses.iter().filter(|address| refusal(**address, *target).is_none());
+                let endpoints = usable.map(|address| Endpoint::new(SocketAddr::new(*address, *target), None));
+                let key = BackendKey { service: name.clone(), port: *port };
                 unit.backends.push(Backend { key, endpoints: sorted(endpoints) });
             }
+            problems.extend(addresses.iter().filter_map(|address| {
+                let why = ports.iter().find_map(|(_, target)| refusal(*address, *target))?.to_owned();
+                Some(Problem::AddressRefused { address: format!("{address} of {dns}"), why })
+            }));
             let finding = |problem| Finding::new(object.clone(), "spec.externalName", problem);
             unit.findings = problems.into_iter().map(finding).collect();
         }
@@ -60,7 +68,8 @@ fn from_slices(options: &Options, service: &Service, port: &ServicePort, slices:
         let numbers = slice.ports.iter().filter(|p| p.name == port.name).map(|p| p.number);
         numbers.flat_map(|number| slice.endpoints.iter().map(move |endpoint| (number, endpoint)))
     });
-    let usable: Vec<_> = of_port.filter(|(_, e)| options.addresses.refusal(e.address).is_none()).collect();
+    let allowed = |number, e: &SliceEndpoint| options.addresses.refusal(SocketAddr::new(e.address, number)).is_none();
+    let usable: Vec<_> = of_port.filter(|(number, e)| allowed(*number, e)).collect();
     let any_ready = usable.iter().any(|(_, endpoint)| endpoint.ready);
     let chosen = usable.into_iter().filter(|(_, e)| if any_ready { e.ready } else { e.serving });
     let endpoints = chosen.map(|(number, e)| Endpoint::new(SocketAddr::new(e.address, number), e.pod.clone()));
@@ -76,7 +85,9 @@ fn sorted(endpoints: impl Iterator<Item = Endpoint>) -> Box<[Endpoint]> {
 
 fn refusals(options: &Options, slice: &EndpointSlice) -> Vec<Finding> {
     let object = ObjectRef::new(Kind::EndpointSlice, slice.name.clone());
-    let refused = slice.endpoints.iter().filter_map(|e| Some((e.address, options.addresses.refusal(e.address)?)));
+    let refusal =
+        |address| slice.ports.iter().find_map(|port| options.addresses.refusal(SocketAddr::new(address, port.number)));
+    let refused = slice.endpoints.iter().filter_map(|e| Some((e.address, refusal(e.address)?)));
     refused
         .map(|(address, why)| {
             let problem = Problem::AddressRefused { address: address.to_string(), why: why.to_owned() };
@@ -85,22 +96,11 @@ fn refusals(options: &Options, slice: &EndpointSlice) -> Vec<Finding> {
         .collect()
 }
 
-fn resolved(world: &World, options: &Options, dns: &Arc<str>) -> (Vec<IpAddr>, Vec<Problem>) {
+fn resolved<'a>(world: &'a World, dns: &Arc<str>) -> (&'a [IpAddr], Vec<Problem>) {
     match world.names.get(dns) {
-        None => (Vec::new(), vec![unresolved(dns, "it has not been looked up yet")]),
-        Some(Err(why)) => (Vec::new(), vec![unresolved(dns, why)]),
-        Some(Ok(addresses)) => {
-            let mut usable = Vec::new();
-            let mut problems = Vec::new();
-            for address in addresses {
-                match options.addresses.refusal(*address) {
-                    None => usable.push(*address),
-                    Some(why) => problems
-                        .push(Problem::AddressRefused { address: format!("{address} of {dns}"), why: why.to_owned() }),
-                }
-            }
-            (usable, problems)
-        }
+        None => (&[], vec![unresolved(dns, "it has not been looked up yet")]),
+        Some(Err(why)) => (&[], vec![unresolved(dns, why)]),
+        Some(Ok(addresses)) => (addresses, Vec::new()),
     }
 }
 

@@ -1,0 +1,58 @@
+//! Where this process itself can be reached: no object of a tenant may lead there.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use nix::ifaddrs::getifaddrs;
+
+/// The addresses of every network interface of this host, or of the pod, as they are now.
+///
+/// # Errors
+/// When the system does not tell.
+pub(crate) fn host_addresses() -> io::Result<Vec<IpAddr>> {
+    let addresses = getifaddrs()?.filter_map(|interface| interface.address).filter_map(|address| {
+        let v4 = address.as_sockaddr_in().map(|v4| IpAddr::V4(v4.ip()));
+        v4.or_else(|| address.as_sockaddr_in6().map(|v6| IpAddr::V6(v6.ip())))
+    });
+    Ok(addresses.collect())
+}
+
+/// What leads to sockets that listen on these addresses: one that listens everywhere is reached by every address of the
+/// host, by IPv4 as well when it is `[::]`. Port 0 is none yet.
+pub(crate) fn sockets(listening: impl Iterator<Item = SocketAddr>, host: &[IpAddr]) -> Arc<[SocketAddr]> {
+    let reached = |at: SocketAddr| -> Vec<SocketAddr> {
+        if !at.ip().is_unspecified() {
+            return vec![SocketAddr::new(at.ip().to_canonical(), at.port())];
+        }
+        let by = host.iter().filter(|address| at.is_ipv6() || address.is_ipv4());
+        by.map(|address| SocketAddr::new(*address, at.port())).collect()
+    };
+    listening.filter(|at| at.port() != 0).flat_map(reached).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(listening: &str, want: &[&str]) {
+        let host: Vec<IpAddr> = ["127.0.0.1", "10.0.0.7", "2001:db8::7"].map(|ip| ip.parse().unwrap()).into();
+        let got = sockets([listening.parse().unwrap()].into_iter(), &host);
+        assert_eq!(got.iter().map(ToString::to_string).collect::<Vec<_>>(), want, "{listening}");
+    }
+
+    #[test]
+    fn a_socket_is_reached_by_the_addresses_it_listens_on() {
+        check("10.0.0.7:80", &["10.0.0.7:80"]);
+        check("[::ffff:10.0.0.7]:80", &["10.0.0.7:80"]);
+        check("0.0.0.0:80", &["127.0.0.1:80", "10.0.0.7:80"]);
+        check("[::]:80", &["127.0.0.1:80", "10.0.0.7:80", "[2001:db8::7]:80"]);
+        check("0.0.0.0:0", &[]);
+    }
+
+    #[test]
+    fn the_host_has_loopback() {
+        assert!(host_addresses().unwrap().iter().any(IpAddr::is_loopback));
+    }
+}
