@@ -4,6 +4,7 @@
 //!
 //! This crate knows nobody: it does no I/O, has no `async` and reads no clock.
 
+pub mod caught;
 pub mod finding;
 pub mod model;
 pub mod object;

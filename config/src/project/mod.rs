@@ -30,9 +30,10 @@ pub use secret::Secret;
 pub use service::{Service, ServiceKind, ServicePort};
 pub use source::Unidentified;
 
-use crate::finding::Finding;
+use crate::caught::caught;
+use crate::finding::{Finding, Problem, printable};
 use crate::object::{Kind, ObjectName, ObjectRef};
-use field::Found;
+use field::{Found, Misread};
 use source::Source;
 
 /// Projects one object from the bytes of its JSON, as it stands in a list's `items` or a watch event's `object`.
@@ -41,18 +42,30 @@ use source::Source;
 /// When the bytes do not say whose they are. Everything else is a projection with findings.
 pub fn project(kind: Kind, bytes: &[u8]) -> Result<Projected, Unidentified> {
     let source = Source::identify(kind, bytes)?;
-    let mut found = Found::new(source.meta.object.clone());
-    let object = match kind {
-        Kind::Ingress => ingress::project(&source, &mut found).map(|it| Object::Ingress(Arc::new(it))),
+    Ok(projected(&source, |found| match kind {
+        Kind::Ingress => ingress::project(&source, found).map(|it| Object::Ingress(Arc::new(it))),
         Kind::IngressClass => ingress_class::project(&source).map(|it| Object::IngressClass(Arc::new(it))),
-        Kind::Service => service::project(&source, &mut found).map(|it| Object::Service(Arc::new(it))),
-        Kind::EndpointSlice => {
-            endpoint_slice::project(&source, &mut found).map(|it| Object::EndpointSlice(Arc::new(it)))
-        }
+        Kind::Service => service::project(&source, found).map(|it| Object::Service(Arc::new(it))),
+        Kind::EndpointSlice => endpoint_slice::project(&source, found).map(|it| Object::EndpointSlice(Arc::new(it))),
         Kind::Secret => Ok(Object::Secret(Arc::new(secret::project(&source)))),
-    };
-    let object = object.map_err(|misread| found.unreadable(&misread)).ok();
-    Ok(Projected { meta: source.meta, object, findings: found.into_findings() })
+    }))
+}
+
+/// Reads an object that is identified. One that makes the reader panic is set aside like one that cannot be read: it
+/// must not cost its whole kind.
+fn projected(source: &Source<'_>, read: impl FnOnce(&mut Found) -> Result<Object, Misread>) -> Projected {
+    let meta = source.meta.clone();
+    let reading = caught(|| {
+        let mut found = Found::new(meta.object.clone());
+        let object = read(&mut found).map_err(|misread| found.unreadable(&misread)).ok();
+        (object, found.into_findings())
+    });
+    let (object, findings) = reading.unwrap_or_else(|said| {
+        // The words of a panic may quote what was read.
+        let why = if meta.object.kind == Kind::Secret { "its reader panicked".to_owned() } else { printable(&said) };
+        (None, vec![Finding::new(meta.object.clone(), "", Problem::SetAside { why })])
+    });
+    Projected { meta, object, findings }
 }
 
 /// What every object has, whether the rest can be read or not.
@@ -105,5 +118,30 @@ impl Object {
             Self::EndpointSlice(object) => &object.name,
             Self::Secret(object) => &object.name,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The reason and text of what is told of an object whose reader panics.
+    #[track_caller]
+    fn check(kind: Kind, why: &str) {
+        let bytes = br#"{"metadata":{"name":"a","namespace":"shop","resourceVersion":"7"}}"#;
+        let source = Source::identify(kind, bytes).unwrap();
+        let projected = projected(&source, |found| {
+            found.ignored("spec", "x", "was read before");
+            panic!("at {:?}", "key")
+        });
+        assert_eq!((projected.meta, projected.object), (source.meta.clone(), None));
+        let problem = Problem::SetAside { why: why.to_owned() };
+        assert_eq!(projected.findings, [Finding::new(source.meta.object, "", problem)]);
+    }
+
+    #[test]
+    fn an_object_that_makes_its_reader_panic_is_set_aside_alone() {
+        check(Kind::Ingress, "at \"key\"");
+        check(Kind::Secret, "its reader panicked");
     }
 }

@@ -9,16 +9,18 @@ mod dirty;
 mod host;
 mod route;
 mod service;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 pub use class::{Membership, membership};
 pub use dirty::Dirty;
 pub use host::HostUnit;
 use serde::Serialize;
-use tidegate_config::finding::{Finding, Problem};
+use tidegate_config::caught::caught;
+use tidegate_config::finding::{Finding, Problem, printable};
 use tidegate_config::model::{Action, BackendKey, HostPattern, SnapshotParts};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 use tidegate_config::project::{EndpointSlice, Ingress};
@@ -95,18 +97,23 @@ pub fn compile(world: &World, options: &Options) -> Compiled {
     }
     let mut compiled = Compiled::empty(options);
     for (host, claims) in &claims {
-        compiled.put_host(host, host::compile(world, options, host, claims));
+        let claimants = claims.iter().map(|ingress| ObjectRef::new(Kind::Ingress, ingress.age.name.clone()));
+        let make = || host::compile(world, options, host, claims);
+        compiled.unit(Unit::Host(host.clone()), claimants, make, |compiled, unit| compiled.put_host(host, unit));
     }
     for (service, ingresses) in &led_to {
         let slices = slices.remove(service).unwrap_or_default();
-        compiled.put_service(service, service::compile(world, options, service, &slices, ingresses.iter().copied()));
+        let make = || service::compile(world, options, service, &slices, ingresses.iter().copied());
+        let object = [ObjectRef::new(Kind::Service, service.clone())];
+        compiled
+            .unit(Unit::Service(service.clone()), object, make, |compiled, unit| compiled.put_service(service, unit));
     }
     for kind in Kind::ALL {
         for object in world.names_of(kind, None) {
-            compiled.put_object(object, class::compile(world, options, object));
+            compiled.object(world, options, object);
         }
     }
-    compiled.put_default_certificate(host::default_certificate(world, options));
+    compiled.default_certificate(world, options);
     compiled
 }
 
@@ -139,15 +146,15 @@ impl Compiled {
         for host in &dirty.hosts {
             let key = Key::Host(host.clone());
             let claims: Vec<_> = ingresses(world, topology.referrers(&key)).collect();
-            match guarded(|| host::compile(world, options, host, &claims)) {
-                Ok(unit) if defer(host, self, &unit) => {
+            let make = || host::compile(world, options, host, &claims);
+            let claimants = topology.referrers(&key).cloned();
+            touched.parts |= self.unit(Unit::Host(host.clone()), claimants, make, |compiled, unit| {
+                let waits = defer(host, compiled, &unit);
+                if waits {
                     deferred.insert(host.clone());
                 }
-                Ok(unit) => touched.parts |= self.put_host(host, unit),
-                Err(why) => {
-                    touched.parts |= self.set_aside(Unit::Host(host.clone()), topology.referrers(&key), &why);
-                }
-            }
+                !waits && compiled.put_host(host, unit)
+            });
         }
         // The backends of a host that stays as it was stay with it, whoever leads to them now.
         let still_used: BTreeSet<ObjectName> = deferred.iter().flat_map(|host| self.services_of(host)).collect();
@@ -160,20 +167,19 @@ impl Compiled {
             // Looked at only as far as needed: all the Ingresses of a cluster may lead to one Service.
             let led_to_by = || ingresses(world, topology.referrers_of(key.clone(), Kind::Ingress));
             let needed = led_to_by().next().is_some() || still_used.contains(service);
-            let unit = guarded(|| match needed {
+            let make = || match needed {
                 true => service::compile(world, options, service, &slices, led_to_by()),
                 false => service::ServiceUnit::default(),
-            });
-            touched.parts |= match unit {
-                Ok(unit) => self.put_service(service, unit),
-                Err(why) => self.set_aside(Unit::Service(service.clone()), [key].iter(), &why),
             };
+            touched.parts |= self.unit(Unit::Service(service.clone()), [key.clone()], make, |compiled, unit| {
+                compiled.put_service(service, unit)
+            });
         }
         for object in &dirty.objects {
-            self.put_object(object, class::compile(world, options, object));
+            self.object(world, options, object);
         }
         if dirty.default_certificate {
-            touched.parts |= self.put_default_certificate(host::default_certificate(world, options));
+            touched.parts |= self.default_certificate(world, options);
         }
         (touched, deferred)
     }
@@ -195,6 +201,45 @@ impl Compiled {
     pub fn all_findings(&self) -> Vec<Finding> {
         let all: BTreeSet<&Finding> = self.findings.values().flat_map(|findings| &**findings).collect();
         all.into_iter().cloned().collect()
+    }
+
+    /// Compiles one unit and puts it in its place; whether the parts differ. One that panics stays as it was, and the
+    /// objects that it was made of are told.
+    fn unit<T>(
+        &mut self,
+        unit: Unit,
+        made_of: impl IntoIterator<Item = ObjectRef>,
+        make: impl FnOnce() -> T,
+        put: impl FnOnce(&mut Self, T) -> bool,
+    ) -> bool {
+        let made = caught(|| {
+            #[cfg(test)]
+            tests::trip(&unit);
+            make()
+        });
+        match made {
+            Ok(made) => put(self, made),
+            Err(said) => {
+                let problem = Problem::SetAside { why: printable(&said) };
+                let told = made_of.into_iter().map(|object| Finding::new(object, "", problem.clone()));
+                self.tell(unit, told.collect());
+                false
+            }
+        }
+    }
+
+    fn object(&mut self, world: &World, options: &Options, object: &ObjectRef) {
+        let make = || class::compile(world, options, object);
+        self.unit(Unit::Object(object.clone()), [object.clone()], make, |compiled, unit| {
+            compiled.put_object(object, unit);
+            false
+        });
+    }
+
+    fn default_certificate(&mut self, world: &World, options: &Options) -> bool {
+        let secret = options.default_certificate.as_ref().map(|name| ObjectRef::new(Kind::Secret, name.clone()));
+        let make = || host::default_certificate(world, options);
+        self.unit(Unit::DefaultCertificate, secret, make, Self::put_default_certificate)
     }
 
     fn put_host(&mut self, host: &HostPattern, unit: HostUnit) -> bool {
@@ -268,12 +313,6 @@ impl Compiled {
             self.findings.insert(unit, findings.into());
         }
     }
-
-    fn set_aside<'a>(&mut self, unit: Unit, objects: impl Iterator<Item = &'a ObjectRef>, why: &str) -> bool {
-        let problem = Problem::SetAside { why: why.to_owned() };
-        self.tell(unit, objects.map(|object| Finding::new(object.clone(), "", problem.clone())).collect());
-        false
-    }
 }
 
 fn ingresses<'a>(
@@ -281,12 +320,4 @@ fn ingresses<'a>(
     names: impl Iterator<Item = &'a ObjectRef>,
 ) -> impl Iterator<Item = &'a Arc<Ingress>> {
     names.filter(|object| object.kind == Kind::Ingress).filter_map(|object| world.ingresses.get(&object.name))
-}
-
-/// Runs the compiler of one unit. It is pure, so nothing is left half done when it panics.
-fn guarded<T>(unit: impl FnOnce() -> T) -> Result<T, String> {
-    catch_unwind(AssertUnwindSafe(unit)).map_err(|panic| {
-        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-        text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "the compiler failed".to_owned())
-    })
 }

@@ -1,0 +1,123 @@
+//! A unit that panics costs itself alone, whether everything is compiled or only what is dirty.
+
+use std::cell::RefCell;
+
+use serde_json::{Value, json};
+use tidegate_config::project::project;
+
+use super::*;
+use crate::topology::references;
+
+thread_local! {
+    /// The unit whose compilation panics in this test.
+    static TRIPS: RefCell<Option<Unit>> = const { RefCell::new(None) };
+}
+
+/// Called before each unit is compiled.
+pub(super) fn trip(unit: &Unit) {
+    let trips = TRIPS.with_borrow(|trips| trips.as_ref() == Some(unit));
+    assert!(!trips, "tripped");
+}
+
+fn ingress(name: &str) -> Value {
+    let backend = json!({"service": {"name": name, "port": {"number": 80}}});
+    json!({
+        "metadata": {"namespace": "shop", "name": name, "resourceVersion": "1"},
+        "spec": {
+            "rules": [{"host": format!("{name}.example"), "http": {"paths": [{"pathType": "Prefix", "backend": backend}]}}],
+        },
+    })
+}
+
+/// Two Ingresses `a` and `b` of the default class, each with a host, and a Service, of its name.
+fn world() -> World {
+    let mut world = World::default();
+    let mut put = |kind, object: Value| world.apply(project(kind, object.to_string().as_bytes()).unwrap());
+    for name in ["a", "b"] {
+        put(Kind::Ingress, ingress(name));
+        let meta = json!({"namespace": "shop", "name": name, "resourceVersion": "1"});
+        put(Kind::Service, json!({"metadata": meta, "spec": {"ports": [{"port": 80}]}}));
+    }
+    let default = json!({"ingressclass.kubernetes.io/is-default-class": "true"});
+    let meta = json!({"name": "tidegate", "resourceVersion": "1", "annotations": default});
+    put(Kind::IngressClass, json!({"metadata": meta, "spec": {"controller": "tidegate.io/ingress"}}));
+    world.classes_known = true;
+    world
+}
+
+fn options() -> Options {
+    Options { default_certificate: Some(name("a")), ..Options::default() }
+}
+
+fn name(name: &str) -> ObjectName {
+    ObjectName::new("shop", name)
+}
+
+fn host(name: &str) -> HostPattern {
+    HostPattern::Exact(format!("{name}.example").into())
+}
+
+/// What is there of a unit: its routes, backends, verdict.
+fn there(compiled: &Compiled, unit: &Unit) -> bool {
+    match unit {
+        Unit::Host(host) => compiled.parts.hosts.get(host).is_some(),
+        Unit::Service(service) => compiled.backends_of.contains_key(service),
+        Unit::Object(object) => compiled.verdicts.contains_key(&object.name),
+        Unit::DefaultCertificate => compiled.parts.default_certificate.is_some(),
+    }
+}
+
+fn everything(world: &World, topology: &mut Topology) -> Dirty {
+    let mut dirty = Dirty { default_certificate: true, ..Dirty::default() };
+    for kind in Kind::ALL {
+        for object in world.names_of(kind, None) {
+            let keys = world.get(object).map(|object| references(&object)).unwrap_or_default();
+            topology.relink(object, keys);
+        }
+    }
+    for kind in Kind::ALL {
+        for object in world.names_of(kind, None) {
+            dirty.object(object, &[], topology, &options());
+        }
+    }
+    dirty
+}
+
+/// Lets a unit panic and compiles everything twice: from scratch, and again over what was good before.
+#[track_caller]
+fn check(unit: &Unit, told: &ObjectRef) {
+    let (world, options, mut topology) = (world(), options(), Topology::default());
+    let dirty = everything(&world, &mut topology);
+    let good = compile(&world, &options);
+    let others =
+        [Unit::Host(host("b")), Unit::Service(name("b")), Unit::Object(ObjectRef::new(Kind::Ingress, name("b")))];
+    let mut again = compile(&world, &options);
+
+    TRIPS.set(Some(unit.clone()));
+    let full = compile(&world, &options);
+    again.recompile(&world, &options, &topology, &dirty, |_, _, _| false);
+    TRIPS.set(None);
+
+    assert!(!there(&full, unit), "{unit:?} has no good state to stay in");
+    assert_eq!(there(&again, unit), there(&good, unit), "{unit:?} stays as it was");
+    for compiled in [&full, &again] {
+        let problem = Problem::SetAside { why: "tripped".to_owned() };
+        assert_eq!(*compiled.findings[unit], [Finding::new(told.clone(), "", problem)]);
+        for other in &others {
+            assert!(there(compiled, other), "{other:?} beside {unit:?}");
+            assert_eq!(compiled.findings.get(other), good.findings.get(other), "{other:?} beside {unit:?}");
+        }
+    }
+
+    again.recompile(&world, &options, &topology, &dirty, |_, _, _| false);
+    assert_eq!(again.findings, good.findings, "once it does not panic any more, nothing is left of it");
+}
+
+#[test]
+fn a_unit_that_panics_is_set_aside_alone() {
+    let object = |kind| ObjectRef::new(kind, name("a"));
+    check(&Unit::Host(host("a")), &object(Kind::Ingress));
+    check(&Unit::Service(name("a")), &object(Kind::Service));
+    check(&Unit::Object(object(Kind::Ingress)), &object(Kind::Ingress));
+    check(&Unit::DefaultCertificate, &object(Kind::Secret));
+}
