@@ -23,7 +23,10 @@ pub struct Queue<K> {
     waiting: HashMap<K, Waiting>,
     /// Keys that wait in each lane; a lane's own length may count places that were moved away from.
     depths: [usize; 2],
+    /// Batches of the fast lane since the last one of the slow lane.
     fast_batches: u32,
+    /// Whether the last batch was one of the slow lane.
+    slow_last: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -40,13 +43,20 @@ pub struct Share {
     pub batch_max: usize,
     /// Batches of the fast lane after which a waiting slow lane gets one.
     pub fast_batches_max: u32,
-    /// Age at which the oldest slow key goes next.
+    /// Age at which the oldest slow key goes next. It earns one batch: while a whole list is of that age, the lanes take
+    /// turns.
     pub slow_age_max: Duration,
 }
 
 impl<K> Default for Queue<K> {
     fn default() -> Self {
-        Self { lanes: [VecDeque::new(), VecDeque::new()], waiting: HashMap::new(), depths: [0; 2], fast_batches: 0 }
+        Self {
+            lanes: [VecDeque::new(), VecDeque::new()],
+            waiting: HashMap::new(),
+            depths: [0; 2],
+            fast_batches: 0,
+            slow_last: false,
+        }
     }
 }
 
@@ -110,18 +120,17 @@ impl<K: Clone + Eq + Hash> Queue<K> {
 
     fn next_lane(&mut self, share: Share, now: Instant) -> Lane {
         let slow_head = self.lanes[Lane::Slow as usize].front().and_then(|key| self.waiting.get(key));
-        let Some(head) = slow_head else {
-            self.fast_batches = 0;
-            return Lane::Fast;
+        let lane = match slow_head {
+            None => Lane::Fast,
+            Some(head) => {
+                let due = !self.slow_last && now.saturating_duration_since(head.since) >= share.slow_age_max;
+                let turn = self.fast_batches >= share.fast_batches_max.max(1);
+                if self.depth(Lane::Fast) == 0 || due || turn { Lane::Slow } else { Lane::Fast }
+            }
         };
-        let due = now.saturating_duration_since(head.since) >= share.slow_age_max;
-        if self.lanes[Lane::Fast as usize].is_empty() || due || self.fast_batches >= share.fast_batches_max {
-            self.fast_batches = 0;
-            Lane::Slow
-        } else {
-            self.fast_batches += 1;
-            Lane::Fast
-        }
+        self.slow_last = lane == Lane::Slow;
+        self.fast_batches = if self.slow_last || slow_head.is_none() { 0 } else { self.fast_batches + 1 };
+        lane
     }
 }
 
@@ -186,6 +195,28 @@ mod tests {
         let mut queue = queue(now, &[("s", Slow), ("a", Fast)]);
         check(&mut queue, now + SHARE.slow_age_max, &["s"]);
         check(&mut queue, now + SHARE.slow_age_max, &["a"]);
+    }
+
+    #[test]
+    fn however_long_and_old_the_slow_lane_is_a_live_change_goes_within_two_batches() {
+        for (fast_batches_max, batches_max) in [(0, 2), (1, 2), (8, 2)] {
+            let share = Share { batch_max: 512, fast_batches_max, ..SHARE };
+            let now = Instant::now();
+            let mut queue = Queue::default();
+            for key in 0..100_000 {
+                queue.add(key, Slow, now);
+            }
+            let now = now + share.slow_age_max;
+            let mut took = 0;
+            for live in 100_000..100_100 {
+                queue.add(live, Fast, now);
+                let takes = (1..).find(|_| queue.take(share, now).iter().any(|(key, _)| *key == live)).unwrap();
+                assert!(takes <= batches_max, "{live} came in batch {takes}");
+                took += takes;
+            }
+            assert!(queue.depth(Slow) < 100_000 - 50 * 512, "the slow lane has its turns as well");
+            assert!(took > 100, "the slow lane is due");
+        }
     }
 
     #[test]
