@@ -26,6 +26,7 @@ use hickory_resolver::system_conf::read_system_conf;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
+use crate::backoff::Backoff;
 use crate::clock;
 use crate::event::Event;
 use tracked::{Found, Tracked};
@@ -114,13 +115,7 @@ impl Resolver {
     }
 
     async fn follow(mut self) {
-        let mut work = match self.upstream.connect() {
-            Ok(dns) => Work::new(dns, self.limits.clone()),
-            Err(why) => {
-                tracing::error!(%why, "no DNS resolver");
-                return;
-            }
-        };
+        let mut work = Work::new(self.connect().await, self.limits.clone());
         self.wanted.mark_changed();
         loop {
             work.begin_lookups(clock::now());
@@ -143,6 +138,21 @@ impl Resolver {
                 }
                 () = tokio::time::sleep_until(due.unwrap_or_else(clock::now).into()), if due.is_some() => {}
             }
+        }
+    }
+}
+
+impl Resolver {
+    /// A resolver that cannot be made now may be made later; until then its names have no answer.
+    async fn connect(&mut self) -> TokioResolver {
+        let (first, max) = (*self.limits.retry.start(), *self.limits.retry.end());
+        let mut backoff = Backoff::new(first, first, max);
+        loop {
+            match self.upstream.connect() {
+                Ok(dns) => return dns,
+                Err(why) => tracing::error!(%why, "no DNS resolver"),
+            }
+            tokio::time::sleep(backoff.next(self.chance.u64(..))).await;
         }
     }
 }

@@ -47,7 +47,8 @@ impl Tracked {
     }
 
     /// Takes what a look-up found, for IPv4 and IPv6. Gives the answer to tell, if it is news, and how long the next
-    /// look-up has time.
+    /// look-up has time: as long as what was found lives, but what failed is tried again sooner, so that a family that
+    /// answers does not hide for an hour that the other one does not.
     ///
     /// A family without an answer keeps the addresses it had for a bounded while (in the spirit of RFC 8767): a resolver
     /// that is away must not take a working route away.
@@ -76,10 +77,11 @@ impl Tracked {
         } else {
             Err(NO_SUCH_NAME.to_owned())
         };
-        let delay = match ttl {
+        let delay = match ttl.map(|ttl| ttl.clamp(*limits.ttl.start(), *limits.ttl.end())) {
+            Some(ttl) if failed => ttl.min(self.backoff.next(draw)),
             Some(ttl) => {
                 self.backoff.reset();
-                ttl.clamp(*limits.ttl.start(), *limits.ttl.end())
+                ttl
             }
             None => self.backoff.next(draw),
         };
@@ -177,9 +179,14 @@ mod tests {
     fn one_family_does_not_speak_for_the_other() {
         check(&[
             (0, [found(&["10.0.0.1"], 9), found(&["2001:db8::1"], 9)], "10.0.0.1 2001:db8::1", 9),
-            (9, [found(&["10.0.0.2"], 9), Found::Failed], "10.0.0.2 2001:db8::1", 9),
-            (9, [Found::Nothing, Found::Failed], "2001:db8::1", 5),
+            (9, [found(&["10.0.0.2"], 9), Found::Failed], "10.0.0.2 2001:db8::1", 5),
+            (5, [found(&["10.0.0.2"], 3), Found::Failed], "", 3),
+            (3, [Found::Nothing, Found::Failed], "2001:db8::1", 5),
             (9, [Found::Failed, Found::Nothing], LOOKUP_FAILED, 5),
+        ]);
+        check(&[
+            (0, [Found::Failed, found(&["2001:db8::1"], 3600)], "2001:db8::1", 5),
+            (5, [found(&["10.0.0.1"], 3600), found(&["2001:db8::1"], 3600)], "10.0.0.1 2001:db8::1", 3600),
         ]);
     }
 }
