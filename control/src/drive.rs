@@ -34,7 +34,7 @@ pub(crate) struct Told {
 /// The loop's state.
 #[derive(Debug)]
 pub(crate) struct Loop<'a> {
-    reconciler: Reconciler,
+    reconciler: &'a mut Reconciler,
     publisher: &'a mut Publisher,
     told: &'a Told,
     metrics: &'a ControlMetrics,
@@ -43,7 +43,7 @@ pub(crate) struct Loop<'a> {
 
 impl<'a> Loop<'a> {
     pub(crate) fn new(
-        reconciler: Reconciler,
+        reconciler: &'a mut Reconciler,
         publisher: &'a mut Publisher,
         told: &'a Told,
         metrics: &'a ControlMetrics,
@@ -103,24 +103,30 @@ impl<'a> Loop<'a> {
 
     /// Keeps what readiness says of each source.
     fn note(&mut self, event: &Event) {
-        let (source, version, failing) = match event {
-            Event::Listed { source, resource_version, .. } => (source.clone(), Some(resource_version), None),
-            Event::Bookmark { source, resource_version } => (source.clone(), Some(resource_version), None),
-            Event::Failing { source, why } => (source.clone(), None, Some(why.clone())),
+        let (source, version) = match event {
+            Event::Listed { source, resource_version, .. } | Event::Bookmark { source, resource_version } => {
+                (source.clone(), Some(resource_version))
+            }
+            Event::Watching { source } | Event::Failing { source, .. } => (source.clone(), None),
             Event::Applied { projected, .. } => {
                 let object = &projected.meta.object;
-                (self.source_of(object.kind, &object.name.namespace), Some(&projected.meta.resource_version), None)
+                (self.source_of(object.kind, &object.name.namespace), Some(&projected.meta.resource_version))
             }
             Event::Deleted { object, resource_version, .. } => {
-                (self.source_of(object.kind, &object.name.namespace), Some(resource_version), None)
+                (self.source_of(object.kind, &object.name.namespace), Some(resource_version))
             }
             Event::Resolved { .. } => return,
         };
         let Some(state) = self.sources.get_mut(&source) else { return };
-        state.synced |= matches!(event, Event::Listed { .. });
-        state.failing = failing;
         if let Some(version) = version {
             state.resource_version = Some(version.to_string());
+        }
+        match event {
+            Event::Listed { .. } => state.synced = true,
+            // A list that succeeds says nothing of the watch, which alone keeps what is served up to date.
+            Event::Watching { .. } => state.failing = None,
+            Event::Failing { why, .. } => state.failing = Some(why.clone()),
+            Event::Applied { .. } | Event::Deleted { .. } | Event::Bookmark { .. } | Event::Resolved { .. } => {}
         }
     }
 
@@ -130,7 +136,7 @@ impl<'a> Loop<'a> {
     }
 
     fn step(&mut self, now: Instant) {
-        let Some(Step { parts, touched, oldest, names_moved }) = self.reconciler.reconcile(now) else { return };
+        let Some(Step { parts, touched, oldest, names }) = self.reconciler.reconcile(now) else { return };
         self.metrics.hosts_compiled.inc_by(touched.hosts as u64);
         self.metrics.services_compiled.inc_by(touched.services as u64);
         if let Some(parts) = parts {
@@ -145,13 +151,10 @@ impl<'a> Loop<'a> {
             self.metrics.generation.set(i64::try_from(generation.0).unwrap_or(i64::MAX));
             tracing::debug!(%generation, hosts = touched.hosts, services = touched.services, "published");
         }
-        if names_moved {
-            let names = self.reconciler.names();
+        if let Some(names) = names {
             self.told.names.send_if_modified(|before| {
-                let moved = **before != names;
-                if moved {
-                    *before = Arc::new(names);
-                }
+                let moved = *before != names;
+                *before = names;
                 moved
             });
         }
@@ -207,5 +210,53 @@ impl<'a> Loop<'a> {
                 drop(answer.send(verdicts.map(|(name, verdict)| (name.clone(), verdict.clone())).collect()));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus::Registry;
+    use tidegate_config::published;
+
+    use super::*;
+    use crate::options::Options;
+
+    /// What is said of a source once these have happened to it: whether it is synced, and why it fails.
+    #[track_caller]
+    fn check(events: Vec<Event>, synced: bool, failing: Option<&str>) {
+        let source = Source { kind: Kind::Secret, namespace: None };
+        let mut reconciler = Reconciler::new(Options::default(), [source]);
+        let (mut publisher, _published) = published::channel();
+        let (relist, _relists) = mpsc::unbounded_channel();
+        let (generation, names) = (watch::Sender::default(), watch::Sender::default());
+        let told = Told { generation, readiness: watch::Sender::default(), names, relist };
+        let metrics = ControlMetrics::register(&Registry::new()).unwrap();
+        let mut running = Loop::new(&mut reconciler, &mut publisher, &told, &metrics);
+        events.into_iter().for_each(|event| running.observe(event));
+        running.step(clock::now());
+        running.report();
+        let readiness = told.readiness.borrow();
+        let state = &readiness.sources[0];
+        assert_eq!((state.synced, state.failing.as_deref()), (synced, failing));
+        assert_eq!(readiness.degraded, failing.is_some(), "the loop runs, so this is all that can be wrong");
+        assert_eq!(metrics.degraded.get(), i64::from(failing.is_some()));
+    }
+
+    #[test]
+    fn a_source_fails_until_its_watch_is_open() {
+        let source = || Source { kind: Kind::Secret, namespace: None };
+        let failing = || Event::Failing { source: source(), why: "refused".to_owned() };
+        let watching = || Event::Watching { source: source() };
+        let bookmark = || Event::Bookmark { source: source(), resource_version: "7".into() };
+        let listed = || {
+            let (objects, received) = (Vec::new(), clock::now());
+            Event::Listed { source: source(), objects, complete: true, resource_version: "5".into(), received }
+        };
+        check(vec![listed()], true, None);
+        check(vec![failing(), listed()], true, Some("refused"));
+        check(vec![failing(), listed(), watching()], true, None);
+        check(vec![listed(), failing()], true, Some("refused"));
+        check(vec![listed(), failing(), listed(), bookmark()], true, Some("refused"));
+        check(vec![listed(), failing(), watching(), failing()], true, Some("refused"));
     }
 }

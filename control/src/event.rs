@@ -46,13 +46,15 @@ pub enum Event {
         /// When the bytes arrived.
         received: Instant,
     },
-    /// A list came in whole: what the source covers and the list does not name is gone. A failed or half list is
-    /// never an event.
+    /// A list came in to its last page. When it is complete, what the source covers and the list does not name is gone.
+    /// A failed or half list is never an event.
     Listed {
         /// What was listed.
         source: Source,
-        /// Every object of it.
+        /// Every object of it that says which one it is.
         objects: Vec<Projected>,
+        /// Whether these are all. An item that does not say which object it is may be any, so nothing counts as gone then.
+        complete: bool,
         /// The resourceVersion of the list.
         resource_version: Arc<str>,
         /// When the last page arrived.
@@ -65,7 +67,12 @@ pub enum Event {
         /// The resourceVersion it has reached.
         resource_version: Arc<str>,
     },
-    /// A list or watch failed; it is tried again by itself.
+    /// A watch is open that follows one or more failures.
+    Watching {
+        /// The source.
+        source: Source,
+    },
+    /// A list or watch failed; it is tried again by itself, and fails until a watch is open.
     Failing {
         /// The source.
         source: Source,

@@ -10,6 +10,7 @@ use tidegate_config::project::{Projected, ServiceKind};
 
 use crate::compile::{Compiled, Dirty, HostUnit, Touched, compile};
 use crate::event::{Event, Source};
+use crate::names;
 use crate::options::Options;
 use crate::queue::{Lane, Queue, Share};
 use crate::topology::{Key, Topology, references};
@@ -32,13 +33,18 @@ pub struct Reconciler {
     queue: Queue<Work>,
     /// Sources that have not been listed yet.
     unsynced: BTreeSet<Source>,
-    started: Option<Instant>,
+    /// Sources that fail, as far as was told.
+    failing: BTreeSet<Source>,
+    /// When the last of the kinds had been listed that routing cannot do without.
+    required_since: Option<Instant>,
     /// When the first model was compiled; nothing is published before.
     running: bool,
     /// Hosts whose next routes lead to what World has never seen, and until when they wait for it.
     deferred: BTreeMap<HostPattern, Instant>,
     /// Sources whose last list would have removed so much that another one has to confirm it.
     doubted: BTreeSet<Source>,
+    /// The DNS names that are looked up.
+    names: Arc<BTreeSet<Arc<str>>>,
 }
 
 /// What one call of [`Reconciler::reconcile`] did.
@@ -50,8 +56,18 @@ pub struct Step {
     pub touched: Touched,
     /// When the oldest of the changes arrived.
     pub oldest: Option<Instant>,
-    /// Whether the names that are looked up may be different.
-    pub names_moved: bool,
+    /// The DNS names to look up, where they may be others than before.
+    pub names: Option<Arc<BTreeSet<Arc<str>>>>,
+}
+
+/// What a batch of changes leads to.
+#[derive(Debug, Default)]
+struct Affected {
+    dirty: Dirty,
+    /// Hosts whose claimants themselves have changed.
+    moved: BTreeSet<HostPattern>,
+    /// Whether an edge on the way to a DNS name has come or gone.
+    names: bool,
 }
 
 impl Reconciler {
@@ -66,11 +82,22 @@ impl Reconciler {
             compiled,
             queue: Queue::default(),
             unsynced: sources.into_iter().collect(),
-            started: None,
+            failing: BTreeSet::new(),
+            required_since: None,
             running: false,
             deferred: BTreeMap::new(),
             doubted: BTreeSet::new(),
+            names: Arc::default(),
         }
+    }
+
+    /// Begins a new life after a panic or a lost task: everything that follows from World is forgotten, because a panic
+    /// may have left it half done, and every source has to be listed again. World stays. It is changed object by object,
+    /// and the lists correct it before anything is published; without it a list that lost most of a kind would find
+    /// nothing to be measured against, and what cannot be listed now, such as Secrets, would be gone from what serves.
+    pub fn start_over(&mut self, sources: impl IntoIterator<Item = Source>) {
+        let world = std::mem::take(&mut self.world);
+        *self = Self { world, ..Self::new(self.options.clone(), sources) };
     }
 
     /// Takes an event into World. Returns a source that has to be listed again before its last list is believed.
@@ -82,13 +109,22 @@ impl Reconciler {
                     self.queue.add(Work::Object(object), Lane::Fast, received);
                 }
             }
-            Event::Listed { source, objects, received, .. } => return self.list(source, objects, received),
+            Event::Listed { source, objects, complete, received, .. } => {
+                return self.list(source, objects, complete, received);
+            }
             Event::Resolved { name, addresses } => {
-                if self.world.resolve(Arc::clone(&name), addresses) {
+                // An answer may come after its name was given up; kept, it would be stale when the name comes back.
+                if self.names.contains(&name) && self.world.resolve(Arc::clone(&name), addresses) {
                     self.queue.add(Work::Name(name), Lane::Fast, now);
                 }
             }
-            Event::Bookmark { .. } | Event::Failing { .. } => {}
+            Event::Failing { source, .. } => {
+                self.failing.insert(source);
+            }
+            Event::Watching { source } => {
+                self.failing.remove(&source);
+            }
+            Event::Bookmark { .. } => {}
         }
         None
     }
@@ -110,13 +146,13 @@ impl Reconciler {
         };
         let batch = self.queue.take(share, now);
         let oldest = batch.iter().map(|(_, since)| *since).min();
-        let (mut dirty, mut moved) = self.dirty(batch.into_iter().map(|(work, _)| work));
-        let names_moved = !dirty.services.is_empty();
-        for host in self.deferred.keys() {
+        let Affected { mut dirty, mut moved, mut names } = self.affected(batch.into_iter().map(|(work, _)| work));
+        let waited: Vec<HostPattern> = self.deferred.keys().cloned().collect();
+        for host in &waited {
             dirty.services.extend(self.compiled.services_of(host));
             moved.insert(host.clone());
         }
-        dirty.hosts.extend(self.deferred.keys().cloned());
+        dirty.hosts.extend(waited.iter().cloned());
         let Self { world, topology, compiled, options, deferred, .. } = self;
         let waits = |host: &HostPattern, compiled: &Compiled, unit: &HostUnit| {
             moved.contains(host)
@@ -129,7 +165,9 @@ impl Reconciler {
             deferred.entry(host).or_insert(now + pace.settle);
         }
         let parts = touched.parts.then(|| compiled.parts.clone());
-        Some(Step { parts, touched, oldest, names_moved })
+        names |= !self.deferred.keys().eq(&waited);
+        let names = names.then(|| self.name());
+        Some(Step { parts, touched, oldest, names })
     }
 
     /// When [`Reconciler::reconcile`] has to be called even if nothing happens until then.
@@ -138,8 +176,10 @@ impl Reconciler {
         if self.running {
             return self.deferred.values().min().copied();
         }
-        let optional = self.unsynced.iter().all(|source| !required(source.kind));
-        self.started.filter(|_| optional).map(|started| started + self.options.pace.optional_grace)
+        let pace = self.options.pace;
+        let slow = self.unsynced.iter().any(|source| !self.failing.contains(source));
+        let grace = if slow { pace.optional_grace.max(pace.optional_slow_max) } else { pace.optional_grace };
+        self.required_since.map(|since| since + grace)
     }
 
     /// Whether keys wait.
@@ -190,15 +230,13 @@ impl Reconciler {
         &self.options
     }
 
-    /// The DNS names to look up: those of ExternalName Services that an Ingress leads to. Others are left alone,
-    /// so that a Service that nobody uses makes the edge ask nothing.
-    #[must_use]
-    pub fn names(&self) -> BTreeSet<Arc<str>> {
-        let led_to = |name: &&Arc<str>| {
-            let services = self.topology.referrers(&Key::Name((*name).clone())).cloned();
-            services.into_iter().any(|service| self.topology.referrers_of(service, Kind::Ingress).next().is_some())
-        };
-        self.topology.names().filter(led_to).cloned().collect()
+    /// Makes out again which DNS names are looked up, and forgets what the others led to.
+    fn name(&mut self) -> Arc<BTreeSet<Arc<str>>> {
+        let kept = self.deferred.keys().flat_map(|host| self.compiled.services_of(host));
+        let names = names::in_use(&self.topology, kept);
+        self.world.names.retain(|name, _| names.contains(name));
+        self.names = Arc::new(names);
+        Arc::clone(&self.names)
     }
 
     fn apply(&mut self, projected: Projected, lane: Lane, received: Instant) {
@@ -208,27 +246,31 @@ impl Reconciler {
         }
     }
 
-    /// A completed list: what it names is there, then what it does not name is gone.
-    fn list(&mut self, source: Source, objects: Vec<Projected>, received: Instant) -> Option<Source> {
+    /// A list: what it names is there; then, if it is complete, what it does not name is gone.
+    fn list(&mut self, source: Source, objects: Vec<Projected>, complete: bool, received: Instant) -> Option<Source> {
         let named: BTreeSet<ObjectRef> = objects.iter().map(|object| object.meta.object.clone()).collect();
         for projected in objects {
             self.apply(projected, Lane::Slow, received);
         }
-        let held: Vec<ObjectRef> = self.world.names_of(source.kind, source.namespace.as_deref()).cloned().collect();
-        let gone: Vec<&ObjectRef> = held.iter().filter(|object| !named.contains(object)).collect();
-        if self.doubtful(gone.len(), held.len()) && self.doubted.insert(source.clone()) {
-            return Some(source);
-        }
-        self.doubted.remove(&source);
-        for object in gone {
-            if self.world.delete(object) {
-                self.queue.add(Work::Object(object.clone()), Lane::Slow, received);
+        if complete {
+            let held: Vec<ObjectRef> = self.world.names_of(source.kind, source.namespace.as_deref()).cloned().collect();
+            let gone: Vec<&ObjectRef> = held.iter().filter(|object| !named.contains(object)).collect();
+            if self.doubtful(gone.len(), held.len()) && self.doubted.insert(source.clone()) {
+                return Some(source);
+            }
+            self.doubted.remove(&source);
+            for object in gone {
+                if self.world.delete(object) {
+                    self.queue.add(Work::Object(object.clone()), Lane::Slow, received);
+                }
             }
         }
         if self.unsynced.remove(&source) && source.kind == Kind::IngressClass {
             self.know_classes(received);
         }
-        self.started.get_or_insert(received);
+        if !self.unsynced.iter().any(|source| required(source.kind)) {
+            self.required_since.get_or_insert(received);
+        }
         None
     }
 
@@ -254,18 +296,18 @@ impl Reconciler {
             return None;
         }
         self.running = true;
-        while !self.queue.is_empty() {
-            let share = Share { batch_max: usize::MAX, fast_batches_max: 0, slow_age_max: std::time::Duration::ZERO };
-            for (work, _) in self.queue.take(share, now) {
-                if let Work::Object(object) = work {
-                    self.relink(&object);
-                }
+        self.queue = Queue::default();
+        for kind in Kind::ALL {
+            for object in self.world.names_of(kind, None) {
+                let keys = self.world.get(object).map(|object| references(&object)).unwrap_or_default();
+                self.topology.relink(object, keys);
             }
         }
         self.compiled = compile(&self.world, &self.options);
         let touched =
             Touched { parts: true, hosts: self.compiled.parts.hosts.len(), services: self.world.services.len() };
-        Some(Step { parts: Some(self.compiled.parts.clone()), touched, oldest: None, names_moved: true })
+        let names = Some(self.name());
+        Some(Step { parts: Some(self.compiled.parts.clone()), touched, oldest: None, names })
     }
 
     fn relink(&mut self, object: &ObjectRef) -> Box<[Key]> {
@@ -273,26 +315,27 @@ impl Reconciler {
         self.topology.relink(object, keys)
     }
 
-    /// What a batch makes dirty, and the hosts whose claimants themselves have changed.
-    fn dirty(&mut self, batch: impl Iterator<Item = Work>) -> (Dirty, BTreeSet<HostPattern>) {
-        let mut dirty = Dirty::default();
-        let mut moved = BTreeSet::new();
+    fn affected(&mut self, batch: impl Iterator<Item = Work>) -> Affected {
+        let mut affected = Affected::default();
         for work in batch {
             match work {
-                Work::Name(name) => dirty.name(&name, &self.topology),
+                Work::Name(name) => affected.dirty.name(&name, &self.topology),
                 Work::Object(object) => {
                     let before = self.relink(&object);
-                    dirty.object(&object, &before, &self.topology, &self.options);
+                    affected.dirty.object(&object, &before, &self.topology, &self.options);
+                    affected.names |= names::moved(&self.topology, &object, &before);
                     if object.kind == Kind::Ingress {
-                        moved.extend(self.topology.references_of(&object).iter().filter_map(|key| match key {
-                            Key::Host(host) => Some(host.clone()),
-                            Key::Object(_) | Key::InNamespace(..) | Key::Any(_) | Key::Name(_) => None,
-                        }));
+                        affected.moved.extend(self.topology.references_of(&object).iter().filter_map(
+                            |key| match key {
+                                Key::Host(host) => Some(host.clone()),
+                                Key::Object(_) | Key::InNamespace(..) | Key::Any(_) | Key::Name(_) => None,
+                            },
+                        ));
                     }
                 }
             }
         }
-        (dirty, moved)
+        affected
     }
 }
 

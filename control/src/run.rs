@@ -1,7 +1,6 @@
 //! Wiring: informers, the resolver and the loop, in one supervised set. When one of them ends or panics, all are
 //! started again with back-off, while the last snapshot serves.
 
-use std::any::Any;
 use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -9,6 +8,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use prometheus::Registry;
+use tidegate_config::caught::said;
 use tidegate_config::model::Generation;
 use tidegate_config::object::{Kind, ObjectName};
 use tidegate_config::published::{Published, Publisher};
@@ -17,6 +17,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::backoff::Backoff;
+use crate::clock;
 use crate::drive::{Loop, Told};
 use crate::event::{Event, Source};
 use crate::informer::{Informer, Interest, Limits};
@@ -31,6 +32,8 @@ use crate::view::{Question, Readiness, View};
 const EVENTS_MAX: usize = 4096;
 /// Questions that wait for the loop.
 const QUESTIONS_MAX: usize = 16;
+/// A life that has lasted this long was sound: the pauses between lives begin anew.
+const SOUND_AFTER: Duration = Duration::from_secs(60);
 /// Kept out of the Secrets that are read: what can hold no certificate, and may be large or many.
 const SECRETS: &str = "type!=helm.sh/release.v1,type!=kubernetes.io/service-account-token,\
                        type!=kubernetes.io/dockerconfigjson,type!=kubernetes.io/dockercfg,type!=bootstrap.kubernetes.io/token";
@@ -71,12 +74,17 @@ pub fn start(
     let (readiness, readiness_seen) = watch::channel(Readiness::default());
     let (questions, asked) = mpsc::channel(QUESTIONS_MAX);
     let view = View { generation: generation_seen, readiness: readiness_seen, questions };
-    let state = State { control, publisher, generation, readiness, asked, metrics, source_metrics };
+    let sources = sources(&control.namespaces, control.options.default_certificate.as_ref());
+    let reconciler = Reconciler::new(control.options.clone(), sources.clone());
+    let state =
+        State { control, sources, reconciler, publisher, generation, readiness, asked, metrics, source_metrics };
     Ok((view, state.supervise(shutdown)))
 }
 
 struct State {
     control: Control,
+    sources: Vec<Source>,
+    reconciler: Reconciler,
     publisher: Publisher,
     generation: watch::Sender<Generation>,
     readiness: watch::Sender<Readiness>,
@@ -86,25 +94,31 @@ struct State {
 }
 
 impl State {
-    /// Runs one life after the other. A life starts with lists, so nothing of a failed one is carried over but the
-    /// publisher, and with it the snapshot that serves meanwhile.
+    /// Runs one life after the other. A life starts with lists; of the one before, it keeps the publisher, and with it the
+    /// snapshot that serves meanwhile, and World, so that what it lists is measured against what serves.
     async fn supervise(mut self, shutdown: CancellationToken) {
         let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(1), Duration::from_secs(30));
         let mut chance = fastrand::Rng::new();
         while !shutdown.is_cancelled() {
+            let started = clock::now();
             let ended = AssertUnwindSafe(self.live(&shutdown)).catch_unwind().await;
             if shutdown.is_cancelled() {
                 return;
             }
-            let why = ended.map_or_else(|panic| panic_text(&*panic), |()| "a task of it ended".to_owned());
+            let why = ended.unwrap_or_else(|panic| format!("the loop panicked: {}", said(&*panic)));
             self.metrics.restarts.inc();
             tracing::error!(%why, "the control loop is started again; the last snapshot serves meanwhile");
+            if clock::now().saturating_duration_since(started) >= SOUND_AFTER {
+                backoff.reset();
+            }
             let delay = backoff.next(chance.u64(..));
             shutdown.run_until_cancelled(tokio::time::sleep(delay)).await;
+            self.reconciler.start_over(self.sources.iter().cloned());
         }
     }
 
-    async fn live(&mut self, shutdown: &CancellationToken) {
+    /// One life, to its end; gives why it ended.
+    async fn live(&mut self, shutdown: &CancellationToken) -> String {
         let (events, mut received) = mpsc::channel::<Event>(EVENTS_MAX);
         let (names, wanted) = watch::channel(Arc::new(BTreeSet::new()));
         let (relist, mut relists) = mpsc::unbounded_channel::<Source>();
@@ -113,29 +127,44 @@ impl State {
         let _ended = stop.clone().drop_guard();
         let mut tasks = JoinSet::new();
         let mut handles = Vec::new();
-        let sources = sources(&self.control.namespaces, self.control.options.default_certificate.as_ref());
-        for (seed, source) in (fastrand::u64(..)..).zip(sources.clone()) {
+        for (seed, source) in (fastrand::u64(..)..).zip(self.sources.clone()) {
             let selector = (source.kind == Kind::Secret).then(|| SECRETS.to_owned());
             let interest = Interest { field_selector: selector, ..Interest::in_all_of(source.clone()) };
             let Control { client, limits, .. } = self.control.clone();
             let informer = Informer::new(client, interest, limits, events.clone(), &self.source_metrics, seed);
-            handles.push((source, informer.relist()));
-            tasks.spawn(informer.run(stop.clone()));
+            handles.push((source.clone(), informer.relist()));
+            tasks.spawn(ending(format!("the informer of {source}"), informer.run(stop.clone())));
         }
-        tasks.spawn(Resolver::from_system(wanted, events).run(stop.clone()));
-        tasks.spawn(async move {
+        let resolver = Resolver::from_system(wanted, events);
+        tasks.spawn(ending("the resolver".to_owned(), resolver.run(stop.clone())));
+        tasks.spawn(ending("relisting".to_owned(), async move {
             while let Some(source) = relists.recv().await {
                 handles.iter().filter(|(of, _)| *of == source).for_each(|(_, relist)| relist.ask());
             }
-        });
+        }));
         let told = Told { generation: self.generation.clone(), readiness: self.readiness.clone(), names, relist };
-        let reconciler = Reconciler::new(self.control.options.clone(), sources);
-        let running =
-            Loop::new(reconciler, &mut self.publisher, &told, &self.metrics).run(&mut received, &mut self.asked, &stop);
-        tokio::select! {
-            () = running => {}
-            Some(Err(error)) = tasks.join_next() => tracing::error!(%error, "a task of the control loop failed"),
-        }
+        let running = Loop::new(&mut self.reconciler, &mut self.publisher, &told, &self.metrics).run(
+            &mut received,
+            &mut self.asked,
+            &stop,
+        );
+        first_end(running, &mut tasks).await
+    }
+}
+
+/// Runs a task and says how it ended.
+async fn ending(name: String, task: impl Future<Output = ()>) -> String {
+    match AssertUnwindSafe(task).catch_unwind().await {
+        Ok(()) => format!("{name} ended by itself"),
+        Err(panic) => format!("{name} panicked: {}", said(&*panic)),
+    }
+}
+
+/// Waits until the loop or one of its tasks ends, in whatever way: none of them is to end before the others.
+async fn first_end(running: impl Future<Output = ()>, tasks: &mut JoinSet<String>) -> String {
+    tokio::select! {
+        () = running => "the loop ended by itself".to_owned(),
+        Some(ended) = tasks.join_next() => ended.unwrap_or_else(|error| error.to_string()),
     }
 }
 
@@ -152,11 +181,6 @@ fn sources(namespaces: &[Arc<str>], default_certificate: Option<&ObjectName>) ->
         sources.extend(named.map(|namespace| Source { kind, namespace: Some(Arc::clone(namespace)) }));
     }
     sources.into_iter().collect()
-}
-
-fn panic_text(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "it panicked".to_owned())
 }
 
 #[cfg(test)]
@@ -180,5 +204,25 @@ mod tests {
         check(&["a", "b", "a"], None, &["IngressClass", "Secret/a", "Secret/b"]);
         check(&["b"], Some("edge"), &["IngressClass", "Secret/b", "Secret/edge"]);
         check(&["b"], Some("b"), &["IngressClass", "Secret/b"]);
+    }
+
+    /// Why a life ends in which the loop goes on, beside one task that never ends and this one.
+    #[track_caller]
+    fn check_end(task: impl Future<Output = ()> + Send + 'static, want: &str) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let ended = runtime.block_on(async {
+            let mut tasks = JoinSet::new();
+            tasks.spawn(ending("one".to_owned(), std::future::pending()));
+            tasks.spawn(ending("another".to_owned(), task));
+            let end = first_end(std::future::pending(), &mut tasks);
+            tokio::time::timeout(Duration::from_secs(20), end).await
+        });
+        assert_eq!(ended.as_deref(), Ok(want));
+    }
+
+    #[test]
+    fn a_task_that_ends_in_any_way_ends_the_life() {
+        check_end(async {}, "another ended by itself");
+        check_end(async { panic!("no {}", "luck") }, "another panicked: no luck");
     }
 }

@@ -24,8 +24,13 @@ impl Bench {
         let sources = Kind::ALL.map(|kind| Source { kind, namespace: None });
         let mut bench = Self { reconciler: Reconciler::new(Options::default(), sources.clone()), now: Instant::now() };
         for source in sources {
-            let event =
-                Event::Listed { source, objects: Vec::new(), resource_version: "1".into(), received: bench.now };
+            let event = Event::Listed {
+                source,
+                objects: Vec::new(),
+                complete: true,
+                resource_version: "1".into(),
+                received: bench.now,
+            };
             bench.reconciler.observe(event, bench.now);
         }
         bench.reconcile();

@@ -92,6 +92,7 @@ impl Cluster {
         Kind::ALL.into_iter().map(move |kind| Event::Listed {
             source: Source { kind, namespace: None },
             objects: self.objects(kind),
+            complete: true,
             resource_version: "1".into(),
             received: now,
         })

@@ -49,9 +49,6 @@ impl Edge {
                 let ready = self.publisher.prepare(parts);
                 published = Some(self.publisher.publish(ready));
             }
-            if step.names_moved {
-                drop(self.reconciler.names());
-            }
             if !self.reconciler.busy() {
                 break;
             }

@@ -14,7 +14,8 @@ use super::wire::Page;
 pub(super) struct List {
     pub(super) objects: Vec<Projected>,
     pub(super) resource_version: Arc<str>,
-    /// Items that do not say which object they are, and are left out: one of them must not blind the whole kind.
+    /// Items that do not say which object they are, and are left out: one of them must not blind the whole kind, but
+    /// with one the list is not complete.
     pub(super) unidentified: u64,
 }
 

@@ -31,6 +31,7 @@ use crate::event::{Event, Source};
 use crate::source_metrics::{SourceMetrics, SourceSeries};
 use api::Api;
 use failure::{Failure, ListReason};
+use list::List;
 use watch::{Stop, Watch};
 
 /// Which objects an informer follows.
@@ -77,6 +78,8 @@ pub struct Informer {
     backoff: Backoff,
     page_objects: u32,
     reported: Option<Reported>,
+    /// Whether the last that the control loop was told is that this source fails.
+    failing: bool,
 }
 
 /// The receiver of the events is gone.
@@ -115,6 +118,7 @@ impl Informer {
             backoff: Backoff::new(Duration::ZERO, limits.backoff_first, limits.backoff_max),
             page_objects: limits.page_objects.max(1),
             reported: None,
+            failing: false,
             api: Api::new(client, interest, limits),
             events,
         }
@@ -156,11 +160,11 @@ impl Informer {
                 let received = clock::now();
                 self.series.list_done(received.saturating_duration_since(started), list.objects.len());
                 self.series.unidentified(list.unidentified);
-                let resource_version = Arc::clone(&list.resource_version);
-                let source = self.api.source().clone();
-                let listed = Event::Listed { source, objects: list.objects, resource_version, received };
-                self.send(listed).await?;
-                Ok(Step::WatchAfter(list.resource_version))
+                let List { objects, resource_version, unidentified } = list;
+                let version = Arc::clone(&resource_version);
+                let (source, complete) = (self.api.source().clone(), unidentified == 0);
+                self.send(Event::Listed { source, objects, complete, resource_version, received }).await?;
+                Ok(Step::WatchAfter(version))
             }
             Err(failure) => {
                 self.series.list_failed(failure.reason());
@@ -177,7 +181,8 @@ impl Informer {
         let started = clock::now();
         let range = &self.api.limits.watch_timeout;
         let lasting = *range.start() + share(range.end().saturating_sub(*range.start()), self.chance.u64(..));
-        let mut watch = Watch { api: &self.api, events: &self.events, series: &self.series, reached: version, told: 0 };
+        let Self { api, events, series, failing, .. } = self;
+        let mut watch = Watch { api, events, series, failing, reached: version, told: 0 };
         let end = tokio::select! {
             biased;
             // An error would mean that no handle is left; this value holds one.
@@ -215,12 +220,16 @@ impl Informer {
         let asked = failure.retry_after().unwrap_or_default().min(self.api.limits.retry_after_max);
         let delay = self.backoff.next(self.chance.u64(..)).max(asked);
         let source = self.api.source();
-        if failure.is_routine() || !self.worth_reporting(failure.reason()) {
+        let again = self.worth_reporting(failure.reason());
+        if failure.is_routine() || !again {
             tracing::debug!(%source, %failure, ?delay, "list or watch failed");
         } else {
             tracing::warn!(%source, %failure, ?delay, "list or watch failed");
             self.reported = Some(Reported { reason: failure.reason(), at: clock::now() });
+        }
+        if !failure.is_routine() && (again || !self.failing) {
             self.send(Event::Failing { source: source.clone(), why: failure.to_string() }).await?;
+            self.failing = true;
         }
         tokio::time::sleep(delay).await;
         Ok(())

@@ -21,6 +21,8 @@ pub(super) struct Watch<'a> {
     pub(super) api: &'a Api,
     pub(super) events: &'a mpsc::Sender<Event>,
     pub(super) series: &'a SourceSeries,
+    /// Whether the control loop was told that the source fails, and not yet that it no longer does.
+    pub(super) failing: &'a mut bool,
     /// The resourceVersion up to which everything has been told.
     pub(super) reached: Arc<str>,
     /// Objects told of by this watch.
@@ -51,6 +53,10 @@ impl Watch<'_> {
     pub(super) async fn follow(&mut self, lasting: Duration) -> Result<(), Stop> {
         let mut body = self.api.watch(&self.reached, lasting).await?;
         let _connected = self.series.connected();
+        if *self.failing {
+            self.send(Event::Watching { source: self.api.source().clone() }).await?;
+            *self.failing = false;
+        }
         let silence_max = lasting + self.api.limits.watch_grace;
         let mut frames = Frames::new(self.api.limits.frame_bytes_max);
         while let Some(bytes) = chunk(&mut body, silence_max).await? {
@@ -82,9 +88,13 @@ impl Watch<'_> {
             }
             Told::Bookmark(None) => return Ok(()),
         };
-        self.events.send(event).await.map_err(|_unsent| Closed)?;
+        self.send(event).await?;
         self.reached = reached;
         Ok(())
+    }
+
+    async fn send(&self, event: Event) -> Result<(), Closed> {
+        self.events.send(event).await.map_err(|_unsent| Closed)
     }
 }
 

@@ -50,7 +50,10 @@ fn compiled(text: &str, options: Options) -> Reconciler {
     }
     for source in sources {
         let objects = of_kind.remove(&source.kind).unwrap_or_default();
-        reconciler.observe(Event::Listed { source, objects, resource_version: "1".into(), received: now }, now);
+        reconciler.observe(
+            Event::Listed { source, objects, complete: true, resource_version: "1".into(), received: now },
+            now,
+        );
     }
     reconciler.reconcile(now).expect("a first model");
     reconciler

@@ -133,21 +133,46 @@ fn a_list_without_end_is_given_up() {
     );
 }
 
+/// A list of `a` and `d`, one that is broken, and one that does not say which it is.
+fn listed_with(unidentified: &str) -> Answer {
+    let broken = r#"{"metadata":{"name":"b","namespace":"shop","resourceVersion":"2"},"spec":{"ports":7}}"#;
+    let (a, d) = (object("a", 1), object("d", 3));
+    Answer::ok(format!(r#"{{"metadata":{{"resourceVersion":"5"}},"items":[{a},{broken},{unidentified},{d}]}}"#))
+}
+
+const NAMELESS: &str = r#"{"metadata":{"resourceVersion":"4"},"spec":{}}"#;
+const UNVERSIONED: &str = r#"{"metadata":{"name":"c","namespace":"shop"},"spec":{}}"#;
+
 #[test]
 fn one_bad_item_does_not_blind_the_kind() {
-    let broken = r#"{"metadata":{"name":"b","namespace":"shop","resourceVersion":"2"},"spec":{"ports":7}}"#;
-    let nameless = r#"{"metadata":{"resourceVersion":"4"},"spec":{}}"#;
-    let body = format!(
-        r#"{{"metadata":{{"resourceVersion":"5"}},"items":[{},{broken},{nameless},{}]}}"#,
-        object("a", 1),
-        object("d", 3)
-    );
-    check(
-        patient(),
-        vec![Answer::ok(body)],
-        vec![],
-        &Expect { events: &["listed@5 a@1 b@2! d@3"], requests: &["list", "watch 5"], counted: &[] },
-    );
+    for item in [NAMELESS, UNVERSIONED, "7"] {
+        check(
+            patient(),
+            vec![listed_with(item)],
+            vec![],
+            &Expect { events: &["listed@5 a@1 b@2! d@3 and more"], requests: &["list", "watch 5"], counted: &[] },
+        );
+    }
+}
+
+#[test]
+fn a_list_with_an_item_that_may_be_any_object_removes_none() {
+    let world = block_on(async {
+        let source = Source { kind: Kind::Service, namespace: Some("shop".into()) };
+        let mut reconciler = Reconciler::new(Options::default(), [source]);
+        let lists = vec![listed(4, &[("c", 3)]), listed_with(UNVERSIONED), listed(9, &[("a", 1)])];
+        let mut run = start(lists, vec![], patient(), 64).await;
+        let mut worlds = Vec::new();
+        for _ in 0..3 {
+            let event = tokio::time::timeout(DEADLINE, run.events.recv()).await.unwrap().unwrap();
+            assert_eq!(reconciler.observe(event, tokio::time::Instant::now().into_std()), None);
+            let names = reconciler.world().names_of(Kind::Service, None).map(|object| object.name.name.to_string());
+            worlds.push(names.collect::<Vec<_>>().join(" "));
+            run.relist.ask();
+        }
+        worlds
+    });
+    assert_eq!(world, ["c", "a b c d", "a"]);
 }
 
 #[test]

@@ -15,7 +15,8 @@ use prometheus::Registry;
 use tidegate_config::object::Kind;
 use tidegate_config::project::Projected;
 use tidegate_control::client::{Deadlines, connect};
-use tidegate_control::{Event, Informer, Interest, Limits, Relist, Source, SourceMetrics};
+use tidegate_control::options::Options;
+use tidegate_control::{Event, Informer, Interest, Limits, Reconciler, Relist, Source, SourceMetrics};
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -136,10 +137,12 @@ fn text(event: &Event) -> String {
     match event {
         Event::Applied { projected, .. } => format!("applied {}", named(projected)),
         Event::Deleted { object, resource_version, .. } => format!("deleted {}@{resource_version}", object.name.name),
-        Event::Listed { objects, resource_version, .. } => {
+        Event::Listed { objects, complete, resource_version, .. } => {
             let objects: Vec<_> = objects.iter().map(named).collect();
-            format!("listed@{resource_version} {}", objects.join(" ")).trim_end().to_owned()
+            let part = if *complete { "" } else { " and more" };
+            format!("listed@{resource_version} {}{part}", objects.join(" ")).trim_end().to_owned()
         }
+        Event::Watching { .. } => "watching".to_owned(),
         Event::Bookmark { resource_version, .. } => format!("bookmark@{resource_version}"),
         Event::Failing { why, .. } => format!("failing: {why}"),
         Event::Resolved { name, .. } => format!("resolved {name}"),

@@ -84,11 +84,33 @@ fn refusals_of_the_version_are_listed_again() {
         follows(
             patient(),
             vec![Answer::status(code)],
-            &[&failing, "listed@9 b@8"],
+            &[&failing, "listed@9 b@8", "watching"],
             &["list", "watch 9"],
             &[&counted, "why:refused"],
         );
     }
+}
+
+#[test]
+fn a_source_fails_until_a_watch_is_open_however_many_lists_succeed() {
+    let failing = "failing: the API server answered 404: as told";
+    check(
+        patient(),
+        vec![Answer::status(404), listed(5, &[]), listed(6, &[]), listed(7, &[])],
+        vec![Answer::status(404), Answer::status(404)],
+        &Expect {
+            events: &[failing, "listed@5", "listed@6", "listed@7", "watching"],
+            requests: &["list", "list", "watch 5", "list", "watch 6", "list", "watch 7"],
+            counted: &["list:status_404", "watch:status_404"],
+        },
+    );
+}
+
+#[test]
+fn a_source_that_fails_again_after_it_worked_is_told_to_fail_again() {
+    let cut = || Answer::steps(vec![Step::Pause(MS(20)), Step::Cut]);
+    let failing = "failing: connection: *";
+    follows(patient(), vec![cut(), cut()], &[failing, "watching", failing, "watching"], &["watch 5", "watch 5"], &[]);
 }
 
 #[test]
@@ -119,7 +141,7 @@ fn a_connection_cut_inside_a_frame_loses_nothing() {
             Answer::steps(vec![Step::Send(whole + &half), Step::Cut]),
             watching(&[frame("MODIFIED", &object("a", 7))]),
         ],
-        &["applied b@6", "failing: connection: *", "applied a@7"],
+        &["applied b@6", "failing: connection: *", "watching", "applied a@7"],
         &["watch 6"],
         &["watch:broken"],
     );
@@ -168,21 +190,21 @@ fn back_off_grows_while_watches_are_ended_at_once() {
 
 #[test]
 fn only_a_watch_that_has_settled_wipes_the_slate() {
-    // The slate holds the back-off and what was reported; the latter can be seen without a clock. Lists that succeed
-    // in between wipe nothing.
-    let expire = || watching(&[expired()]);
-    let cut = || Answer::steps(vec![Step::Pause(MS(20)), Step::Cut]);
-    let lists = || vec![listed(5, &[]), listed(6, &[]), listed(7, &[])];
-    let watches = || vec![cut(), expire(), cut(), expire()];
-    let failing = "failing: connection: *";
-    for (settled, events) in [
-        (Duration::from_secs(10), ["listed@5", failing, "listed@6", "listed@7"].as_slice()),
-        (MS(1), ["listed@5", failing, "listed@6", failing, "listed@7"].as_slice()),
-    ] {
-        let limits = Limits { settled, ..patient() };
-        let requests = &["list", "watch 5", "watch 5", "list", "watch 6", "watch 6", "list", "watch 7"];
-        check(limits, lists(), watches(), &Expect { events, requests, counted: &["watch:broken"] });
-    }
+    // Watches that are cut after 20 ms, and lists that succeed between them, with delays that double each time.
+    let took = |settled: Duration| {
+        block_on(async {
+            let cut = Answer::steps(vec![Step::Pause(MS(20)), Step::Cut]);
+            let watches = [cut, watching(&[expired()])].into_iter().cycle().take(8).collect();
+            let lists = (5..=9).map(|version| listed(version, &[])).collect();
+            let limits = Limits { settled, backoff_first: MS(10), backoff_max: MS(5000), ..patient() };
+            let run = start(lists, watches, limits, 64).await;
+            assert_eq!(run.requests(14).await.last().map(String::as_str), Some("watch 9"));
+            let seen = run.api.seen().await;
+            seen[13].at - seen[0].at
+        })
+    };
+    let (kept, wiped) = (took(Duration::from_secs(10)), took(MS(1)));
+    assert!(kept > wiped * 2, "{kept:?}, and {wiped:?} with a slate that is wiped");
 }
 
 #[test]

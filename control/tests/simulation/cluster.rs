@@ -76,6 +76,7 @@ impl Cluster {
         Event::Listed {
             source: Source { kind, namespace: None },
             objects: objects.collect(),
+            complete: true,
             resource_version: self.version.to_string().into(),
             received: now,
         }
@@ -120,6 +121,12 @@ impl Cluster {
         let version: Arc<str> = version.to_string().into();
         let meta = Meta { object: object.clone(), uid: "".into(), resource_version: version, generation: None };
         Some(Projected { meta, object: Some(projection.clone()), findings: findings.clone() })
+    }
+
+    /// What a name that is looked up leads to, if anything was said of it.
+    pub(crate) fn resolved(&self, name: &Arc<str>) -> Option<Event> {
+        let addresses = self.names.get(name)?.clone();
+        Some(Event::Resolved { name: Arc::clone(name), addresses })
     }
 
     fn resolve(&mut self, die: &mut Rng) -> Event {
