@@ -20,7 +20,7 @@ pub(crate) async fn main(args: &RunArgs) -> anyhow::Result<ExitCode> {
     logs::start(&edge.process)?;
     let mut signals = Signals::listen().context("signals")?;
     let client = connect(&cluster).await?;
-    let wired = Wired::start(edge, client, cluster.namespaces).await?;
+    let wired = Wired::start(edge, client, cluster.namespaces)?;
     let (admin, dumps) = (wired.admin.map(|at| at.to_string()), wired.debug.as_ref().map(ToString::to_string));
     tracing::info!(admin, dumps, "started; traffic is taken when the first snapshot is published");
     let bound = wired.bound();

@@ -68,8 +68,8 @@ impl std::fmt::Display for DebugPlace {
 }
 
 impl Wired {
-    /// Starts everything; traffic is taken as soon as the first snapshot is published.
-    pub(crate) async fn start(edge: Edge, client: kube::Client, namespaces: Vec<Arc<str>>) -> anyhow::Result<Self> {
+    /// Starts everything, on the runtime that it is called on; traffic is taken as soon as the first snapshot is published.
+    pub(crate) fn start(edge: Edge, client: kube::Client, namespaces: Vec<Arc<str>>) -> anyhow::Result<Self> {
         let Edge { sockets, drain, process, mut control } = edge;
         let registry = registry().context("metrics")?;
         let (stop, draining) = (CancellationToken::new(), CancellationToken::new());

@@ -68,7 +68,8 @@ impl Fleet {
         let mut followers = JoinSet::new();
         followers.spawn(follow(Api::all(self.client.clone()), deployment_seen));
         followers.spawn(follow(Api::all(self.client.clone()), service_seen));
-        let mut settled = self.adopt().await;
+        let mut adopted = self.adopt().await;
+        let mut settled = adopted;
         loop {
             let retry = async { if settled { std::future::pending().await } else { sleep(RETRY).await } };
             tokio::select! {
@@ -88,7 +89,10 @@ impl Fleet {
                 see(&mut self.services, seen);
             }
             self.act(&tell);
-            settled = self.write().await;
+            if !adopted {
+                adopted = self.adopt().await;
+            }
+            settled = self.write().await && adopted;
             if settled {
                 self.steady.send_replace(self.steady());
             }
@@ -101,7 +105,12 @@ impl Fleet {
         let slices: Api<EndpointSlice> = Api::all(self.client.clone());
         let ours = ListParams::default().labels(&format!("{KEEPER}={KEEPER_NAME}"));
         let Ok(list) = slices.list(&ours).await else { return false };
-        self.written.extend(list.items.into_iter().filter_map(|slice| Some((slice::name(&slice)?, slice))));
+        for slice in list.items {
+            if let Some(name) = slice::name(&slice) {
+                // What this life has written since is newer than the list.
+                self.written.entry(name).or_insert(slice);
+            }
+        }
         true
     }
 
@@ -255,5 +264,56 @@ fn told(written: kube::Result<()>, gone_is_fine: bool, name: &ObjectName) -> boo
             tracing::debug!(%name, %error, "a write was refused; it is tried again");
             false
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use axum::response::IntoResponse as _;
+    use http::{Request, StatusCode};
+    use kube::client::Body;
+    use tidegate_lite::Lite;
+    use tower::ServiceExt as _;
+
+    use super::*;
+
+    /// A client for a server that fails the first list of slices.
+    fn failing_once(lite: &Lite) -> kube::Client {
+        let (lite, failed) = (lite.service(), Arc::new(AtomicBool::new(false)));
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let (lite, failed) = (lite.clone(), Arc::clone(&failed));
+            async move {
+                let list = request.method() == "GET" && request.uri().path().ends_with("/endpointslices");
+                if list && !failed.swap(true, Ordering::Relaxed) {
+                    return Ok(StatusCode::SERVICE_UNAVAILABLE.into_response());
+                }
+                lite.oneshot(request).await.map(|answer| answer.map(axum::body::Body::new))
+            }
+        });
+        kube::Client::new(service, "default")
+    }
+
+    #[tokio::test]
+    async fn slices_of_an_earlier_life_go_even_when_the_first_list_fails() {
+        let lite = Lite::new();
+        let slices: Api<EndpointSlice> = Api::default_namespaced(kube::Client::new(lite.service(), "default"));
+        let stale = json!({
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4", "endpoints": [],
+            "metadata": {"name": "stale", "labels": {KEEPER: KEEPER_NAME}},
+        });
+        slices.create(&PostParams::default(), &serde_json::from_value(stale).unwrap()).await.unwrap();
+        let stop = CancellationToken::new();
+        let fleet = Fleet::new(failing_once(&lite), PathBuf::new(), watch::Sender::new(0));
+        let fleet = tokio::spawn(fleet.run(stop.clone()));
+        let gone = async {
+            while slices.get_opt("stale").await.unwrap().is_some() {
+                sleep(Duration::from_millis(10)).await;
+            }
+        };
+        timeout(Duration::from_secs(20), gone).await.expect("the slice goes");
+        stop.cancel();
+        fleet.await.unwrap();
     }
 }
