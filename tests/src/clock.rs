@@ -1,9 +1,14 @@
-//! Deadlines of tests.
+//! Deadlines and pauses of tests.
 
 #![allow(clippy::disallowed_methods, reason = "this is the shell that reads the clock")]
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 pub(crate) fn now() -> Instant {
     Instant::now()
+}
+
+/// Blocks, for an end that cannot wait for a runtime.
+pub(crate) fn pause(time: Duration) {
+    std::thread::sleep(time);
 }

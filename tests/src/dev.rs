@@ -2,20 +2,26 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
+use crate::clock;
 use crate::program::binary;
 
-/// A running `tidegate dev`. It ends with its handle.
+/// How long it gets to end in order when its handle is dropped.
+const END: Duration = Duration::from_secs(10);
+
+/// A running `tidegate dev`. It ends with its handle, and so does every file it has made.
 #[derive(Debug)]
 pub struct Dev {
     child: Child,
     folder: TempDir,
+    /// Its folder for temporary files. It goes after the process, also when that had to be killed.
+    _temporary: TempDir,
     /// Where plain HTTP is served.
     pub http: SocketAddr,
     /// Where HTTPS is served.
@@ -40,8 +46,9 @@ impl Dev {
         for (name, text) in files {
             std::fs::write(folder.path().join(name), text).expect("a manifest");
         }
+        let temporary = tempfile::tempdir().expect("a folder");
         let mut command = Command::new(binary());
-        command.arg("dev").arg(folder.path());
+        command.arg("dev").arg(folder.path()).env("TMPDIR", temporary.path());
         for flag in ["--http", "--https", "--admin", "--debug"] {
             command.args([flag, "127.0.0.1:0"]);
         }
@@ -63,6 +70,7 @@ impl Dev {
             kubeconfig: kubeconfig.expect("a kubeconfig").into(),
             child,
             folder,
+            _temporary: temporary,
         }
     }
 
@@ -88,6 +96,22 @@ impl Dev {
     pub async fn ended(&mut self) -> Option<i32> {
         let status = tokio::time::timeout(Duration::from_secs(60), self.child.wait()).await.expect("it ends");
         status.expect("a status").code()
+    }
+}
+
+impl Drop for Dev {
+    fn drop(&mut self) {
+        // None when it has been waited for.
+        let Some(id) = self.child.id() else { return };
+        let asked = std::process::Command::new("kill").arg(id.to_string()).status();
+        let deadline = clock::now() + END;
+        while asked.as_ref().is_ok_and(ExitStatus::success) && clock::now() < deadline {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return;
+            }
+            clock::pause(Duration::from_millis(5));
+        }
+        // What is left is killed with `child`.
     }
 }
 

@@ -115,5 +115,7 @@ async fn nothing_in_flight_notices() {
     socket.send(Message::text("still here")).await.unwrap();
     assert_eq!(socket.next().await.unwrap().unwrap().into_text().unwrap().as_str(), "still here");
     println!("{answered} requests and a WebSocket went on through {changes} changes in {} s", seconds());
-    assert!(changes > 0 && answered > 0);
+    // The pace is what is aimed at; a machine that is busy with other things gets room for a tenth of it.
+    assert!(changes >= CHANGES_A_SECOND * seconds() / 10, "only {changes} changes");
+    assert!(answered >= changes, "only {answered} requests went on beside {changes} changes");
 }

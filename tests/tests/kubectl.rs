@@ -106,6 +106,8 @@ async fn the_very_next_request_is_usually_right() {
         leads(&dev, "shop.test", "/", service).await;
     }
     println!("the very next request after kubectl patch was right {right} of {rounds} times");
+    // It is right nearly always; a machine that is busy with other things gets room for half.
+    assert!(right * 2 >= rounds, "{right} of {rounds}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

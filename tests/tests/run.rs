@@ -4,12 +4,17 @@
 
 use std::net::SocketAddr;
 use std::process::Stdio;
+use std::time::Duration;
 
-use tidegate_tests::{Dev, Kubectl, binary, eventually, get};
-use tokio::io::{AsyncBufReadExt, BufReader};
+use tidegate_tests::{Dev, binary, eventually, get};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpListener;
 use tokio::process::{Child, Command};
 
 const SHOP: &str = include_str!("manifests/shop.yaml");
+
+/// Routes `kept.test` to a port of loopback that no Deployment stands behind.
+const KEPT: &str = include_str!("manifests/kept.yaml");
 
 struct Run {
     child: Child,
@@ -17,28 +22,51 @@ struct Run {
     admin: SocketAddr,
 }
 
-/// A free port of loopback, for a moment.
-fn free() -> SocketAddr {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
-}
-
-fn run(dev: &Dev) -> Run {
-    let (http, admin) = (free(), free());
+/// `tidegate run` on free ports, which it tells in its log.
+async fn run(dev: &Dev) -> Run {
     let mut command = Command::new(binary());
     command.arg("run").arg("--kubeconfig").arg(&dev.kubeconfig).arg("--allow-loopback-endpoints");
-    command.args([
-        "--http",
-        &http.to_string(),
-        "--https",
-        "127.0.0.1:0",
-        "--admin",
-        &admin.to_string(),
-        "--debug",
-        "off",
-    ]);
-    command.args(["--access-log", "stdout", "--shutdown-delay", "0s"]);
-    let child = command.stdout(Stdio::piped()).kill_on_drop(true).spawn().expect("tidegate run");
-    Run { child, http, admin }
+    let any = "127.0.0.1:0";
+    command.args(["--http", any, "--https", "off", "--admin", any, "--debug", "off"]);
+    command.args(["--access-log", "stdout", "--shutdown-delay", "0s", "--log-form", "json", "--log-level", "info"]);
+    let piped = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = piped.kill_on_drop(true).spawn().expect("tidegate run");
+    let mut log = BufReader::new(child.stderr.take().unwrap()).lines();
+    let (mut http, mut admin) = (None, None);
+    let read = async {
+        while http.is_none() || admin.is_none() {
+            let line = log.next_line().await.expect("text").expect("a line about each socket");
+            let line: serde_json::Value = serde_json::from_str(&line).expect("JSON");
+            let address = |field: &str| line[field].as_str().and_then(|text| text.parse().ok());
+            if line["message"] == "listening" && line["protocol"] == "Http" {
+                http = address("address");
+            }
+            admin = admin.or_else(|| address("admin"));
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), read).await.expect("its sockets");
+    // What nobody reads would fill the pipe.
+    tokio::spawn(async move { while log.next_line().await.is_ok_and(|line| line.is_some()) {} });
+    Run { child, http: http.expect("an address"), admin: admin.expect("an address") }
+}
+
+/// Answers every request of a connection of its own with `kept`.
+async fn upstream() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                // A request of these tests fits into one read.
+                let mut head = [0; 4096];
+                let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\nconnection: close\r\n\r\nkept";
+                if stream.read(&mut head).await.is_ok_and(|read| read > 0) {
+                    drop(stream.write_all(answer).await);
+                }
+            });
+        }
+    });
+    address
 }
 
 async fn ready(run: &Run) {
@@ -49,10 +77,19 @@ async fn ready(run: &Run) {
     .await;
 }
 
+async fn answers(run: &Run, host: &str, status: u16) {
+    eventually(&format!("{host} answers {status}"), || async {
+        let answer = get(run.http, host, "/").await?;
+        if answer.status == status { Ok(()) } else { Err(answer.status.to_string()) }
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn it_serves_what_the_api_server_holds_and_goes_on_without_it() {
-    let mut dev = Dev::start(&[("shop.yaml", SHOP)]).await;
-    let mut run = run(&dev);
+    let kept = KEPT.replace("PORT", &upstream().await.port().to_string());
+    let mut dev = Dev::start(&[("shop.yaml", SHOP), ("kept.yaml", &kept)]).await;
+    let mut run = run(&dev).await;
     ready(&run).await;
     let answer = get(run.http, "shop.test", "/").await.unwrap();
     assert_eq!(answer.status, 200, "ready means right: {}", answer.body);
@@ -61,25 +98,25 @@ async fn it_serves_what_the_api_server_holds_and_goes_on_without_it() {
     let line = log.next_line().await.unwrap().expect("one line a request");
     let line: serde_json::Value = serde_json::from_str(&line).expect("JSON");
     assert_eq!((line["status"].as_u64(), line["host"].as_str()), (Some(200), Some("shop.test")), "{line}");
+    tokio::spawn(async move { while log.next_line().await.is_ok_and(|line| line.is_some()) {} });
 
-    if let Some(kubectl) = Kubectl::for_config(&dev.kubeconfig) {
-        kubectl.run(&["-n", "shop", "delete", "ingress", "shop-ingress"]).await;
-        eventually("the route is gone", || async {
-            let answer = get(run.http, "shop.test", "/").await?;
-            if answer.status == 404 { Ok(()) } else { Err(answer.status.to_string()) }
-        })
-        .await;
-    }
+    answers(&run, "kept.test", 200).await;
+    let file = dev.folder().join("shop.yaml");
+    std::fs::write(&file, SHOP.replace("shop.test", "renamed.test")).unwrap();
+    answers(&run, "renamed.test", 200).await;
+    answers(&run, "shop.test", 404).await;
 
     dev.signal("-TERM").await;
     dev.ended().await;
     eventually("the failing watches show", || async {
         let answer = get(run.admin, "localhost", "/readyz?verbose").await?;
-        if answer.status == 200 && answer.body.contains("degraded") { Ok(()) } else { Err(answer.body) }
+        if answer.status == 200 && answer.body.contains("degraded: true") { Ok(()) } else { Err(answer.body) }
     })
     .await;
+    let answer = get(run.http, "kept.test", "/").await.unwrap();
+    assert_eq!((answer.status.as_u16(), &*answer.body), (200, "kept"), "the last good configuration serves");
     let answer = get(run.http, "shop.test", "/").await.unwrap();
-    assert!(answer.status == 404 || answer.status == 502 || answer.status == 503, "{answer:?}");
+    assert_eq!(answer.status, 404, "what was gone stays gone");
 
     let term = Command::new("kill").arg(run.child.id().unwrap().to_string()).status().await.unwrap();
     assert!(term.success());

@@ -6,6 +6,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use serde_json::Value;
+use tidegate_config::object::Kind;
+
 const CRATES: [&str; 7] = ["config", "control", "proxy", "lite", "app", "tests", "bench"];
 const LINES_MAX: usize = 400;
 /// Files that are longer for a reason. The list may only shrink.
@@ -141,23 +144,40 @@ fn the_map_is_right() {
     assert!(stale.is_empty(), "on the map of ARCHITECTURE.md, but not there: {stale:#?}");
 }
 
+/// Every document of the manifests.
+fn manifests() -> Vec<Value> {
+    let files = fs::read_dir(root().join("deploy/manifests")).expect("manifests");
+    let texts = files.map(|entry| fs::read_to_string(entry.expect("an entry").path()).expect("UTF-8"));
+    texts.flat_map(|text| serde_saphyr::from_multiple::<Value>(&text).expect("YAML")).collect()
+}
+
 #[test]
 fn the_role_allows_what_is_watched_and_nothing_else() {
-    let mut rules = String::new();
-    for entry in fs::read_dir(root().join("deploy/manifests")).expect("manifests") {
-        let text = fs::read_to_string(entry.expect("an entry").path()).expect("UTF-8");
-        rules.extend(text.split("\n---").filter(|document| document.contains("kind: ClusterRole\n")));
+    let words = |rule: &Value, field: &str| -> Vec<String> {
+        let words = rule[field].as_array().unwrap_or_else(|| panic!("{field} of {rule}"));
+        words.iter().map(|word| word.as_str().expect("a word").to_owned()).collect()
+    };
+    let mut allowed = BTreeSet::new();
+    for document in manifests() {
+        assert_ne!(document["kind"], "Role", "a Role allows more than the ClusterRole");
+        if document["kind"] != "ClusterRole" {
+            continue;
+        }
+        for rule in document["rules"].as_array().expect("rules") {
+            let fields: Vec<&String> = rule.as_object().expect("a rule").keys().collect();
+            assert_eq!(fields, ["apiGroups", "resources", "verbs"], "{rule}");
+            for group in words(rule, "apiGroups") {
+                for resource in words(rule, "resources") {
+                    allowed
+                        .extend(words(rule, "verbs").into_iter().map(|verb| (group.clone(), resource.clone(), verb)));
+                }
+            }
+        }
     }
-    let words: BTreeSet<&str> =
-        rules.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty()).collect();
-    for kind in tidegate_config::object::Kind::ALL {
-        assert!(words.contains(kind.plural()), "the ClusterRole does not allow {}", kind.plural());
-    }
-    let plain: String = rules.lines().map(|line| line.split('#').next().unwrap_or_default()).collect();
-    let words: BTreeSet<&str> = plain.split(|c: char| c.is_whitespace() || "[]{},:\"'".contains(c)).collect();
-    for verb in ["get", "create", "update", "patch", "delete", "deletecollection", "bind", "impersonate", "*"] {
-        assert!(!words.contains(verb), "the ClusterRole allows {verb}");
-    }
+    let watched = Kind::ALL.into_iter().flat_map(|kind| {
+        ["list", "watch"].map(|verb| (kind.group().to_owned(), kind.plural().to_owned(), verb.to_owned()))
+    });
+    assert_eq!(allowed, watched.collect::<BTreeSet<_>>());
 }
 
 /// Both ways: every metric is documented, and every documented metric exists.
