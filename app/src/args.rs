@@ -132,6 +132,10 @@ pub(crate) struct ProcessArgs {
     /// Threads that carry traffic [default: one a CPU].
     #[arg(long, value_name = "COUNT", env = "TIDEGATE_THREADS")]
     pub(crate) threads: Option<String>,
+    /// The name under which passes through this edge are counted in CDN-Loop; a request that has passed it three times
+    /// is refused. Edges behind one another may have different ones.
+    #[arg(long, value_name = "TOKEN", env = "TIDEGATE_LOOP_TOKEN", default_value = "tidegate")]
+    pub(crate) loop_token: String,
     /// Where the access log goes: `stdout`, `off`, or a file that is appended to [default: stdout; dev: off].
     #[arg(long, value_name = "stdout|off|PATH", env = "TIDEGATE_ACCESS_LOG")]
     pub(crate) access_log: Option<String>,

@@ -24,7 +24,7 @@ use crate::clock;
 use crate::debug::{self, Debug};
 use crate::own;
 use crate::serve::serve;
-use crate::settings::{DebugAddress, Drain, Edge, Sockets, Wish};
+use crate::settings::{DebugAddress, Drain, Edge, Process, Sockets, Wish};
 use crate::signal::Signals;
 use crate::supervise::Supervisor;
 
@@ -84,7 +84,8 @@ impl Wired {
         let control = Control { client, namespaces, options: control, limits: Limits::default() };
         let published_to = (publisher, published.clone());
         let (view, control) = tidegate_control::start(control, published_to, &registry, stop.clone())?;
-        let mut options = tidegate_proxy::Options { access_log: process.access_log, ..Default::default() };
+        let Process { access_log, loop_token, .. } = process;
+        let mut options = tidegate_proxy::Options { access_log, loop_token, ..Default::default() };
         options.threads = process.threads.unwrap_or(options.threads);
         let proxy = Proxy::start(published.clone(), view.generation(), options, &registry)?;
         let (sweeper, ending) = (proxy.sweeper(), stop.clone());

@@ -24,6 +24,8 @@ pub(crate) enum Reason {
     UnknownCoding,
     /// More header lines or bytes than allowed.
     HeadTooLarge,
+    /// It has come this way too often: somewhere behind the edge it is led back to it.
+    LoopDetected,
     /// No host or path takes it.
     NoRoute,
     /// A guard says no.
@@ -56,7 +58,7 @@ pub(crate) enum Reason {
 
 impl Reason {
     /// All of them, for the metrics.
-    pub(crate) const ALL: [Self; 23] = [
+    pub(crate) const ALL: [Self; 24] = [
         Self::MalformedRequest,
         Self::MissingHost,
         Self::MalformedHost,
@@ -66,6 +68,7 @@ impl Reason {
         Self::MethodNotAllowed,
         Self::UnknownCoding,
         Self::HeadTooLarge,
+        Self::LoopDetected,
         Self::NoRoute,
         Self::Denied,
         Self::Redirect,
@@ -94,6 +97,7 @@ impl Reason {
             Self::MethodNotAllowed => (405, "method-not-allowed"),
             Self::UnknownCoding => (501, "unknown-coding"),
             Self::HeadTooLarge => (431, "head-too-large"),
+            Self::LoopDetected => (508, "loop-detected"),
             Self::NoRoute => (404, "no-route"),
             Self::Denied => (403, "denied"),
             Self::Redirect => (302, "redirect"),

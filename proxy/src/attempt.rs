@@ -1,12 +1,13 @@
 //! The tries of one request: which endpoints have been tried, and how the present try goes.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use tidegate_config::model::{Backend, Balance, Endpoint, EndpointId};
 
 use crate::balance::{self, Draw, Known};
 use crate::endpoint_state::{EndpointState, EndpointStates, InFlight, Load, Moment};
+use crate::listening::Listening;
 
 /// The latency that a failure counts as at least. An endpoint that fails at once would else seem the quickest of all, and
 /// draw the requests of the others.
@@ -49,17 +50,26 @@ pub(crate) struct Attempt {
     in_flight: Option<InFlight>,
 }
 
+/// Where a request is, so that it is not led back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Here<'a> {
+    /// Where the process listens.
+    pub(crate) listening: &'a Listening,
+    /// The address that the request came in over.
+    pub(crate) local: Option<IpAddr>,
+}
+
 /// What a choice may know.
 struct Facts<'a> {
     states: &'a EndpointStates,
     refused: &'a [EndpointId],
-    local: SocketAddr,
+    here: Here<'a>,
     now: Moment,
 }
 
 impl Known for Facts<'_> {
     fn usable(&self, endpoint: &Endpoint) -> bool {
-        usable(endpoint, self.refused, Some(self.local))
+        usable(endpoint, self.refused, self.here)
     }
 
     fn rests(&self, id: EndpointId) -> bool {
@@ -71,10 +81,9 @@ impl Known for Facts<'_> {
     }
 }
 
-/// Whether an endpoint has not refused before and is not the very address that the request came in over, which would
-/// go round for ever.
-fn usable(endpoint: &Endpoint, refused: &[EndpointId], local: Option<SocketAddr>) -> bool {
-    Some(endpoint.address) != local && !refused.contains(&endpoint.id)
+/// Whether an endpoint has not refused before and is not an address of our own.
+fn usable(endpoint: &Endpoint, refused: &[EndpointId], here: Here<'_>) -> bool {
+    !refused.contains(&endpoint.id) && !here.listening.leads_back(endpoint.address, here.local)
 }
 
 impl Attempts {
@@ -83,12 +92,12 @@ impl Attempts {
         &mut self,
         backend: &'b Backend,
         balance: Balance,
-        local: SocketAddr,
+        here: Here<'_>,
         states: &EndpointStates,
         (now, draw): (Instant, &mut Draw),
     ) -> Option<&'b Endpoint> {
         self.leave();
-        let facts = Facts { states, refused: &self.refused, local, now: states.moment(now) };
+        let facts = Facts { states, refused: &self.refused, here, now: states.moment(now) };
         let turn = if balance == Balance::RoundRobin { states.turn(&backend.key) } else { 0 };
         let endpoint = balance::endpoint(&backend.endpoints, balance, &facts, turn, draw)?;
         self.count += 1;
@@ -140,8 +149,8 @@ impl Attempts {
     }
 
     /// Whether a backend has an endpoint that has not refused.
-    pub(crate) fn leaves(&self, backend: &Backend, local: Option<SocketAddr>) -> bool {
-        backend.endpoints.iter().any(|endpoint| usable(endpoint, &self.refused, local))
+    pub(crate) fn leaves(&self, backend: &Backend, here: Here<'_>) -> bool {
+        backend.endpoints.iter().any(|endpoint| usable(endpoint, &self.refused, here))
     }
 
     /// No longer counts as in flight anywhere.
@@ -181,16 +190,27 @@ mod tests {
         Backend { key: backend_key("web"), endpoints }
     }
 
+    fn listening() -> Listening {
+        let listening = Listening::default();
+        listening.add(LOCAL.into());
+        listening
+    }
+
+    const fn here(listening: &Listening) -> Here<'_> {
+        Here { listening, local: None }
+    }
+
     fn next(attempts: &mut Attempts, backend: &Backend, states: &EndpointStates, seed: u64) -> Option<SocketAddr> {
         let chance = (clock::now(), &mut Draw::new(seed));
-        attempts.next(backend, Balance::PowerOfTwo, LOCAL.into(), states, chance).map(|endpoint| endpoint.address)
+        let listening = listening();
+        attempts.next(backend, Balance::PowerOfTwo, here(&listening), states, chance).map(|endpoint| endpoint.address)
     }
 
     #[test]
     fn the_way_back_to_ourselves_is_never_taken() {
         let states = EndpointStates::new(clock::now());
         let (loops, other) = (backend(&[LOCAL]), backend(&[LOCAL, ([10, 0, 0, 1], 80)]));
-        assert!(!Attempts::default().leaves(&loops, Some(LOCAL.into())));
+        assert!(!Attempts::default().leaves(&loops, here(&listening())));
         assert_eq!(next(&mut Attempts::default(), &loops, &states, 1), None);
         for seed in 0..50 {
             assert_eq!(next(&mut Attempts::default(), &other, &states, seed), Some(([10, 0, 0, 1], 80).into()));
@@ -207,7 +227,7 @@ mod tests {
         };
         let mut attempts = Attempts::default();
         let first = next(&mut attempts, &backend, &states, 1);
-        assert_eq!((in_flight(), attempts.leaves(&backend, None)), (1, true));
+        assert_eq!((in_flight(), attempts.leaves(&backend, here(&listening()))), (1, true));
         attempts.refused(states.moment(clock::now()));
         assert_eq!(in_flight(), 0);
         let second = next(&mut attempts, &backend, &states, 1);

@@ -11,6 +11,7 @@ use tokio::sync::watch;
 
 use crate::connection_metrics::ConnectionMetrics;
 use crate::listen;
+use crate::listening::Listening;
 
 /// The binds of the snapshot as they really are.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -69,13 +70,14 @@ impl BoundBind {
 #[derive(Debug)]
 pub(crate) struct Binder {
     bound: watch::Sender<Bound>,
+    listening: Arc<Listening>,
     metrics: Arc<ConnectionMetrics>,
 }
 
 impl Binder {
     /// With nothing open yet.
-    pub(crate) fn new(metrics: Arc<ConnectionMetrics>) -> Self {
-        Self { bound: watch::Sender::default(), metrics }
+    pub(crate) fn new(listening: Arc<Listening>, metrics: Arc<ConnectionMetrics>) -> Self {
+        Self { bound: watch::Sender::default(), listening, metrics }
     }
 
     /// The state, and word of its changes.
@@ -100,6 +102,7 @@ impl Binder {
             {
                 Ok(address) => {
                     bind.address = Some(address);
+                    self.listening.add(address);
                     bind.open.insert(thread);
                     bind.failed.remove(&thread);
                 }
@@ -146,13 +149,15 @@ impl Binder {
         let Some(bind) = bound.binds.get_mut(key) else { return };
         bind.open.remove(&thread);
         bind.failed.remove(&thread);
+        if bind.open.is_empty()
+            && let Some(address) = bind.address.take()
+        {
+            self.listening.remove(address);
+        }
         if bind.open.is_empty() && bind.failed.is_empty() {
             bound.binds.remove(key);
             self.metrics.listening(key, None);
         } else {
-            if bind.open.is_empty() {
-                bind.address = None;
-            }
             self.metrics.listening(key, Some(bind.open.len()));
         }
     }
@@ -166,7 +171,7 @@ mod tests {
     use super::*;
 
     fn binder() -> (Binder, watch::Receiver<Bound>) {
-        let binder = Binder::new(Arc::new(ConnectionMetrics::register(&Registry::new()).unwrap()));
+        let binder = Binder::new(Arc::default(), Arc::new(ConnectionMetrics::register(&Registry::new()).unwrap()));
         let bound = binder.subscribe();
         (binder, bound)
     }

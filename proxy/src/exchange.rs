@@ -12,7 +12,7 @@ use tidegate_config::model::{Head, ListenerName, Normalized, Origin, Snapshot, T
 use crate::access_log::{Entry, milliseconds};
 use crate::admit::{Admission, Admitted, admit};
 use crate::answer::{Answer, Reason};
-use crate::attempt::{Attempts, Sign};
+use crate::attempt::{Attempts, Here, Sign};
 use crate::balance::{self, Draw};
 use crate::connection::ConnectionFacts;
 use crate::forwarded::{Client, client};
@@ -144,7 +144,7 @@ impl Exchange {
         let targets = self.admitted.as_ref().map_or(&[][..], Admitted::targets);
         let target = balance::target(targets, draw).ok_or(Reason::NoEndpoints)?;
         let backend = self.snapshot.backend(&target.backend).ok_or(Reason::NoEndpoints)?;
-        if !self.attempts.leaves(backend, self.local()) {
+        if !self.attempts.leaves(backend, here(&self.shared, self.facts.as_deref())) {
             return Err(Reason::NoEndpoints.into());
         }
         self.target = Some(Arc::clone(target));
@@ -156,9 +156,7 @@ impl Exchange {
     /// # Errors
     /// Why there is none.
     pub(crate) fn next_peer(&mut self, now: Instant, draw: u64) -> Result<HttpPeer, Reason> {
-        let (Some(admitted), Some(asked), Some(facts), Some(target)) =
-            (&self.admitted, &self.asked, &self.facts, &self.target)
-        else {
+        let (Some(admitted), Some(asked), Some(target)) = (&self.admitted, &self.asked, &self.target) else {
             return Err(Reason::Internal);
         };
         let mut draw = Draw::new(draw);
@@ -168,10 +166,10 @@ impl Exchange {
             return Err(Reason::UpstreamTimeout);
         }
         let backend = self.snapshot.backend(&target.backend).ok_or(Reason::NoEndpoints)?;
+        let here = here(&self.shared, self.facts.as_deref());
         // Each try sends the body from its beginning.
         self.body_bytes = 0;
-        let endpoint =
-            self.attempts.next(backend, effective.balance, facts.local, &self.shared.endpoints, (now, &mut draw));
+        let endpoint = self.attempts.next(backend, effective.balance, here, &self.shared.endpoints, (now, &mut draw));
         let need = Need {
             host: &asked.host,
             upgrade: asked.upgrade.is_some(),
@@ -196,7 +194,8 @@ impl Exchange {
         self.shared.metrics.connect(how);
         self.attempts.refused(self.shared.endpoints.moment(now));
         let backend = self.target.as_ref().and_then(|target| self.snapshot.backend(&target.backend));
-        let others = backend.is_some_and(|backend| self.attempts.leaves(backend, self.local()));
+        let others =
+            backend.is_some_and(|backend| self.attempts.leaves(backend, here(&self.shared, self.facts.as_deref())));
         self.again(Stage::Connecting { others })
     }
 
@@ -226,6 +225,7 @@ impl Exchange {
             port: self.local().map_or(0, |local| local.port()),
             request_id: &self.request_id,
             upgrade: asked.upgrade.as_ref(),
+            token: &self.shared.options.loop_token,
             absolute: asked.absolute,
         };
         Ok(rewrite::request(head, &onward))
@@ -334,6 +334,10 @@ impl Exchange {
             },
         );
     }
+}
+
+fn here<'a>(shared: &'a Shared, facts: Option<&ConnectionFacts>) -> Here<'a> {
+    Here { listening: &shared.listening, local: facts.map(|facts| facts.local.ip()) }
 }
 
 impl Drop for Exchange {

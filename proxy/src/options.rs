@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use crate::access_log::AccessLogSink;
+use crate::passes::LoopToken;
 
 /// How the data plane behaves whatever the snapshot says. The defaults suit an edge that strangers reach. Times of less
 /// than a millisecond count as one.
@@ -25,6 +26,11 @@ pub struct Options {
     pub upgrade_tokens: Vec<String>,
     /// Whether a client's `X-Request-Id` is kept where it is well-formed, instead of replaced.
     pub keep_request_id: bool,
+    /// The name under which passes through this edge are counted in `CDN-Loop` (RFC 8586). Edges that may stand behind one
+    /// another share it or not: with a name of its own, each counts for itself.
+    pub loop_token: LoopToken,
+    /// How often a request may have passed an edge of this name already; one that comes once more is refused.
+    pub passes_max: usize,
     /// Where the access log goes.
     pub access_log: AccessLogSink,
     /// Access log lines that may wait to be written; more are dropped and counted.
@@ -99,6 +105,7 @@ impl Options {
     /// cannot count less than a millisecond, and panic in builds that check for overflow.
     pub(crate) fn floored(mut self) -> Self {
         self.threads = self.threads.max(1);
+        self.passes_max = self.passes_max.max(1);
         self.upstream.tries_max = self.upstream.tries_max.max(1);
         let client = &mut self.client;
         for time in [
@@ -128,6 +135,8 @@ impl Default for Options {
             drain: DrainLimits::default(),
             upgrade_tokens: vec!["websocket".to_owned()],
             keep_request_id: true,
+            loop_token: LoopToken::default(),
+            passes_max: 3,
             access_log: AccessLogSink::default(),
             access_log_queue_max: 16 * 1024,
         }

@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use tidegate_config::model::{Head, Normalized, normalize, request_host};
 
 use crate::answer::Reason;
+use crate::passes::LoopToken;
 
 /// The version that a request came in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,13 +43,17 @@ pub(crate) struct Line<'a> {
     pub(crate) header_bytes: usize,
 }
 
-/// How large a head may be.
-#[derive(Clone, Copy, Debug)]
+/// How large a head may be, and how far it may have come.
+#[derive(Clone, Debug)]
 pub(crate) struct HeadLimits {
     /// Header lines.
     pub(crate) lines_max: usize,
     /// Bytes of the target and of all header lines.
     pub(crate) bytes_max: usize,
+    /// Passes through edges of this token.
+    pub(crate) passes_max: usize,
+    /// The token.
+    pub(crate) token: LoopToken,
 }
 
 /// What is known of a request in which nothing is wrong.
@@ -80,6 +85,9 @@ pub(crate) fn check<'a, H: Head + ?Sized>(
     let host = host(head, line)?;
     let content_length = length(head)?;
     nominations(head)?;
+    if limits.token.passes(head) >= limits.passes_max {
+        return Err(Reason::LoopDetected);
+    }
     let path = normalize(head.path()).ok_or(Reason::MalformedPath)?;
     Ok(Sound { host, path, content_length })
 }
@@ -143,7 +151,9 @@ mod tests {
     use super::*;
     use crate::sample::Sample;
 
-    const LIMITS: HeadLimits = HeadLimits { lines_max: 64, bytes_max: 16_384 };
+    fn limits() -> HeadLimits {
+        HeadLimits { lines_max: 64, bytes_max: 16_384, passes_max: 3, token: LoopToken::default() }
+    }
 
     fn line(protocol: Protocol) -> Line<'static> {
         Line { protocol, target_authority: None, header_lines: 3, header_bytes: 100 }
@@ -151,7 +161,7 @@ mod tests {
 
     #[track_caller]
     fn check_row(sample: &Sample, want: Result<(&str, &str), Reason>) {
-        let got = check(sample, &line(Protocol::Http11), &LIMITS);
+        let got = check(sample, &line(Protocol::Http11), &limits());
         let got = got.as_ref().map(|sound| (&*sound.host, &*sound.path.path)).map_err(|reason| *reason);
         assert_eq!(got, want, "{sample:?}");
     }
@@ -200,18 +210,24 @@ mod tests {
     }
 
     #[test]
+    fn a_request_that_goes_round_ends() {
+        check_row(&Sample::get("a", "/").with("cdn-loop", "tidegate, tidegate, other"), Ok(("a", "/")));
+        check_row(&Sample::get("a", "/").with("cdn-loop", "tidegate, tidegate, tidegate"), Err(Reason::LoopDetected));
+    }
+
+    #[test]
     fn limits_versions_and_absolute_form() {
         let sample = Sample::get("a", "/");
         let many = Line { header_lines: 65, ..line(Protocol::Http11) };
-        assert_eq!(check(&sample, &many, &LIMITS), Err(Reason::HeadTooLarge));
+        assert_eq!(check(&sample, &many, &limits()), Err(Reason::HeadTooLarge));
         let long = Line { header_bytes: 16_385, ..line(Protocol::Http11) };
-        assert_eq!(check(&sample, &long, &LIMITS), Err(Reason::HeadTooLarge));
+        assert_eq!(check(&sample, &long, &limits()), Err(Reason::HeadTooLarge));
         let other = Line { target_authority: Some(b"b"), ..line(Protocol::Http11) };
-        assert_eq!(check(&sample, &other, &LIMITS), Err(Reason::MalformedHost));
+        assert_eq!(check(&sample, &other, &limits()), Err(Reason::MalformedHost));
         let same = Line { target_authority: Some(b"A"), ..line(Protocol::Http11) };
-        assert!(check(&sample, &same, &LIMITS).is_ok());
+        assert!(check(&sample, &same, &limits()).is_ok());
         let bare = Sample::default().path("/");
-        assert_eq!(check(&bare, &line(Protocol::Http10), &LIMITS).unwrap().host, "");
-        assert_eq!(check(&bare, &line(Protocol::Http2), &LIMITS), Err(Reason::MissingHost));
+        assert_eq!(check(&bare, &line(Protocol::Http10), &limits()).unwrap().host, "");
+        assert_eq!(check(&bare, &line(Protocol::Http2), &limits()), Err(Reason::MissingHost));
     }
 }

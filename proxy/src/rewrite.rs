@@ -10,6 +10,7 @@ use tidegate_config::model::{AppProtocol, Filter, Head, Normalized, PathRewrite,
 
 use crate::forwarded::Client;
 use crate::head::Edit;
+use crate::passes::{CDN_LOOP, LoopToken};
 use crate::refuse::Protocol;
 use crate::target;
 
@@ -52,6 +53,8 @@ pub(crate) struct Onward<'a> {
     pub(crate) request_id: &'a HeaderValue,
     /// The upgrade that it asks for and may have.
     pub(crate) upgrade: Option<&'a HeaderValue>,
+    /// Under what name it passes here.
+    pub(crate) token: &'a LoopToken,
     /// Whether its target is in absolute form, which only proxies are sent.
     pub(crate) absolute: bool,
 }
@@ -110,6 +113,7 @@ pub(crate) fn request<H: Head + ?Sized>(head: &H, onward: &Onward<'_>) -> Reques
             Filter::ResponseHeaders(_) => {}
         }
     }
+    set(&mut headers, &CDN_LOOP, onward.token.added(head));
     let path = target::onward(rewrite, &onward.route.path, head.path(), onward.path);
     let path = path.or_else(|| onward.absolute.then(|| head.path().to_owned()));
     let target = path.map(|path| match head.query() {
@@ -237,6 +241,7 @@ mod tests {
             port: 443,
             request_id: &HeaderValue::from_static("id"),
             upgrade: None,
+            token: &LoopToken::default(),
             absolute: false,
         };
         request(head, &onward)
@@ -275,11 +280,14 @@ mod tests {
     #[test]
     fn a_routes_own_edits_come_after_ours() {
         let set = (X_REAL_IP.clone(), HeaderValue::from_static("hidden"));
-        let own = HeaderEdits { set: [set].into(), ..HeaderEdits::default() };
+        let own = HeaderEdits { set: [set].into(), remove: [CDN_LOOP.clone()].into(), ..HeaderEdits::default() };
         let filters = [Filter::RequestHeaders(own), Filter::Path(PathRewrite::Full("/new".into()))].into();
         let route = Route { filters, ..route("r", path("/")) };
-        let edits = sent(&Sample::get("a.test", "/old?q"), &route, AppProtocol::Http, false);
+        let head = Sample::get("a.test", "/old?q").with("cdn-loop", "x").with("cdn-loop", "y");
+        let edits = sent(&head, &route, AppProtocol::Http, false);
         check_set(&edits, "x-real-ip", Some("hidden"));
+        // But for the account of passes, which no object can change.
+        check_set(&edits, "cdn-loop", Some("x, y, tidegate"));
         assert_eq!(edits.target.as_deref(), Some("/new?q"));
     }
 }

@@ -9,6 +9,7 @@ use tidegate_config::model::Snapshot;
 use crate::access_log::AccessLog;
 use crate::clock;
 use crate::endpoint_state::EndpointStates;
+use crate::listening::Listening;
 use crate::metrics::Metrics;
 use crate::options::Options;
 use crate::refuse::HeadLimits;
@@ -18,10 +19,12 @@ use crate::refuse::HeadLimits;
 pub(crate) struct Shared {
     /// Limits and deadlines.
     pub(crate) options: Options,
-    /// How large a head may be.
+    /// How large a head may be, and how far it may have come.
     pub(crate) head_limits: HeadLimits,
     /// What is counted.
     pub(crate) metrics: Metrics,
+    /// Where the process listens.
+    pub(crate) listening: Arc<Listening>,
     /// What is known of endpoints.
     pub(crate) endpoints: Arc<EndpointStates>,
     /// Where requests are written down.
@@ -38,9 +41,20 @@ impl Shared {
         let metrics = Metrics::new(registry, Arc::clone(&endpoints))?;
         let dropped = metrics.log_lines_dropped.clone();
         let access_log = AccessLog::open(&options.access_log, options.access_log_queue_max, dropped)?;
-        let head_limits =
-            HeadLimits { lines_max: options.client.head_lines_max, bytes_max: options.client.head_bytes_max };
-        Ok(Arc::new(Self { options: options.clone(), head_limits, metrics, endpoints, access_log }))
+        let head_limits = HeadLimits {
+            lines_max: options.client.head_lines_max,
+            bytes_max: options.client.head_bytes_max,
+            passes_max: options.passes_max,
+            token: options.loop_token.clone(),
+        };
+        Ok(Arc::new(Self {
+            options: options.clone(),
+            head_limits,
+            metrics,
+            listening: Arc::default(),
+            endpoints,
+            access_log,
+        }))
     }
 
     /// Forgets what the snapshot no longer names. The work grows with the whole model, so this is for a control thread,

@@ -95,6 +95,7 @@ impl Proxy {
         let metrics = Arc::new(ConnectionMetrics::register(registry).map_err(StartError::Metrics)?);
         let tls = tls::acceptor(published.clone(), &options.tls).map_err(StartError::Tls)?;
         let (stop, stopped) = watch::channel(None);
+        let binder = Arc::new(Binder::new(Arc::clone(&shared.listening), Arc::clone(&metrics)));
         let kept = (published.clone(), Arc::clone(&shared));
         let process = Process {
             published,
@@ -102,7 +103,7 @@ impl Proxy {
             stop: stopped,
             shared,
             tls,
-            binder: Arc::new(Binder::new(Arc::clone(&metrics))),
+            binder,
             metrics,
             places: Places::new(options.client.connections_max),
             options: Arc::new(options),

@@ -12,6 +12,7 @@ mod request {
     mod forwarding;
     mod http2;
     mod hygiene;
+    mod loops;
     mod outcomes;
     mod retries;
     mod secure_upstreams;

@@ -1,8 +1,8 @@
-//! Threads and logs.
+//! Threads, logs, and how the process is called on the way of a request.
 
 use std::path::PathBuf;
 
-use tidegate_proxy::AccessLogSink;
+use tidegate_proxy::{AccessLogSink, LoopToken};
 use tracing_subscriber::EnvFilter;
 
 use super::{Misread, Mode};
@@ -25,6 +25,8 @@ pub(crate) enum LogForm {
 pub(crate) struct Process {
     /// Traffic threads, at least 1; `None` for one a CPU.
     pub(crate) threads: Option<usize>,
+    /// How this edge is named in `CDN-Loop`.
+    pub(crate) loop_token: LoopToken,
     pub(crate) access_log: AccessLogSink,
     /// Directives of what is logged; they can be read.
     pub(crate) log_level: String,
@@ -50,7 +52,8 @@ impl Process {
         let log_level = args.log_level.as_deref().unwrap_or(if dev { "warn" } else { "info" });
         EnvFilter::builder().parse(log_level).map_err(|why| Misread::new("--log-level", log_level, why))?;
         let threads = args.threads.as_deref().map(threads).transpose()?;
-        Ok(Self { threads, access_log, log_level: log_level.to_owned(), log_form })
+        let loop_token = args.loop_token.parse().map_err(|why| Misread::new("--loop-token", &args.loop_token, why))?;
+        Ok(Self { threads, loop_token, access_log, log_level: log_level.to_owned(), log_form })
     }
 }
 

@@ -55,6 +55,10 @@ fn complaints_name_flag_value_and_reason() {
     check(&["--trusted-proxies", "0.0.0.0/0"], "--trusted-proxies \"0.0.0.0/0\": would believe everybody");
     check(&["--refuse-addresses", "x"], "--refuse-addresses \"x\": is no network such as 10.0.0.0/8");
     check(&["--own-address", "me"], "--own-address \"me\": is no IP address");
+    check(
+        &["--loop-token", "a b"],
+        "--loop-token \"a b\": is not between 1 and 64 letters, digits and characters of !#$%&'*+-.^_`|~",
+    );
     check(&["--host-ownership", "mine"], "--host-ownership \"mine\": is neither shared nor namespace");
     for text in ["cert", "/cert", "ns/", "a/b/c"] {
         check(

@@ -54,6 +54,14 @@ impl Bed {
         self.publish();
     }
 
+    /// Gives the backend other endpoints.
+    pub fn lead_to(&mut self, endpoints: &[SocketAddr]) {
+        let key = BackendKey { service: ObjectName::new("shop", "web"), port: 80 };
+        let endpoints = endpoints.iter().map(|address| Endpoint::new(*address, None)).collect();
+        self.parts.backends.insert_mut(key.clone(), Arc::new(Backend { key, endpoints }));
+        self.publish();
+    }
+
     pub fn publish(&mut self) {
         let ready = self.publisher.prepare(self.parts.clone());
         let generation = self.publisher.publish(ready);

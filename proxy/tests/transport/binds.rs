@@ -49,6 +49,18 @@ async fn a_bind_that_is_added_or_removed_disturbs_no_other() {
 }
 
 #[tokio::test]
+async fn no_request_goes_from_one_bind_to_another() {
+    let (one, other) = (http("127.0.0.1:0"), http("127.0.0.2:0"));
+    let mut bed = Bed::start(&[one, other]).await;
+    let (address, back) = (bed.address(one).await, bed.address(other).await);
+    bed.lead_to(&[address, back]);
+    for address in [address, back] {
+        let answer = Http1::connect(address).await.get("/").await;
+        assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("no-endpoints"), "{answer}");
+    }
+}
+
+#[tokio::test]
 async fn a_bind_that_fails_is_reported_and_tried_again() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let (good, bad) = (http("127.0.0.1:0"), http(&taken.local_addr().unwrap().to_string()));
