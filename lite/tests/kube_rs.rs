@@ -224,3 +224,31 @@ async fn secrets_and_services_are_filled_in() {
     services.delete_collection(&DeleteParams::default(), &ListParams::default()).await.unwrap();
     assert!(services.list(&ListParams::default()).await.unwrap().items.is_empty());
 }
+
+/// Where the metadata of the bookmark stands that ends what was there, when a watch is asked for in this form.
+#[track_caller]
+fn check_mark(text: &str, metadata: &str) {
+    let frames: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let types: Vec<_> = frames.iter().map(|frame| frame["type"].as_str().unwrap()).collect();
+    assert_eq!(types, ["ADDED", "BOOKMARK"]);
+    let mark = frames[1].pointer(metadata).unwrap_or_else(|| panic!("no {metadata} in {}", frames[1]));
+    assert_eq!(mark["annotations"]["k8s.io/initial-events-end"], "true");
+    assert_eq!(mark["resourceVersion"], frames[0].pointer(metadata).unwrap()["resourceVersion"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_there_ends_with_a_mark_in_every_form() {
+    let (_lite, client) = client();
+    let maps: Api<ConfigMap> = Api::default_namespaced(client.clone());
+    maps.create(&PostParams::default(), &config_map("a", "1")).await.unwrap();
+    for (form, metadata) in [
+        ("application/json", "/object/metadata"),
+        ("application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io", "/object/metadata"),
+        ("application/json;as=Table;v=v1;g=meta.k8s.io", "/object/rows/0/object/metadata"),
+    ] {
+        let options = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+        let path = format!("/api/v1/namespaces/default/configmaps?{options}&timeoutSeconds=1");
+        let request = http::Request::get(path).header("accept", form).body(Vec::new()).unwrap();
+        check_mark(&client.request_text(request).await.unwrap(), metadata);
+    }
+}

@@ -8,15 +8,15 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::StreamExt as _;
 use http::{Response, StatusCode};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::{Sleep, sleep, sleep_until};
 
+use super::answer;
 use super::body::LiteBody;
 use super::form::Form;
 use super::query::Query;
 use super::read::{select, wait_for};
-use super::{answer, table};
 use crate::failure::Failure;
 use crate::kind::KindId;
 use crate::lite::Lite;
@@ -181,9 +181,11 @@ impl Watching {
         }
     }
 
-    /// The version up to which this watch has seen everything, if nothing waits for it.
+    /// The version up to which this watch has seen everything, if nothing waits for it. Bookmarks are the store's pulse:
+    /// with them goes what is too old, of all kinds, even when nothing changes any more.
     fn idle_at(&self) -> Option<u64> {
-        let state = self.lite.store().read();
+        let mut state = self.lite.store().read();
+        state.trim(self.lite.now().since_start);
         (self.events.is_empty() && !self.events.is_closed()).then(|| state.version())
     }
 
@@ -208,20 +210,13 @@ impl Watching {
 
     fn bookmark(&self, version: u64, ends_existing: bool) -> Bytes {
         let kind = self.kind.row();
-        let version = version.to_string();
-        let (name, api_version) = match self.form {
-            Form::Whole => (kind.kind, kind.api_version()),
-            Form::Metadata => ("PartialObjectMetadata", "meta.k8s.io/v1".to_owned()),
-            Form::Table => {
-                let table = table::of(kind, std::iter::empty::<&Value>(), &version, "None", 0);
-                return frame("BOOKMARK", table.to_string().as_bytes());
-            }
-        };
-        let mut object = json!({"kind": name, "apiVersion": api_version, "metadata": {"resourceVersion": version}});
+        let metadata = json!({"resourceVersion": version.to_string()});
+        let mut object = json!({"kind": kind.kind, "apiVersion": kind.api_version(), "metadata": metadata});
         if ends_existing {
             object["metadata"]["annotations"] = json!({"k8s.io/initial-events-end": "true"});
         }
-        frame("BOOKMARK", object.to_string().as_bytes())
+        let shown = self.form.one(kind, &object, &self.include, 0);
+        frame("BOOKMARK", shown.to_string().as_bytes())
     }
 }
 

@@ -172,6 +172,11 @@ impl State {
         self.collections[kind.0].ring.after(version)
     }
 
+    /// Lets go of history that no client needs any more.
+    pub(crate) fn trim(&mut self, now: Duration) {
+        self.collections.iter_mut().for_each(|collection| collection.ring.trim(now));
+    }
+
     /// From now on the changes of a part of a kind, until the receiver is too far behind.
     pub(crate) fn subscribe(&mut self, kind: KindId, part: Part) -> mpsc::Receiver<Arc<Event>> {
         let (events, receiver) = mpsc::channel(WATCH_DEPTH);

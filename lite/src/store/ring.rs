@@ -13,7 +13,6 @@ const FRESH: Duration = Duration::from_secs(75);
 /// A bounded history that grows and shrinks with the rate of changes.
 pub(crate) struct Ring<T> {
     entries: VecDeque<Entry<T>>,
-    capacity: usize,
     /// Everything after this version is in the ring.
     complete_after: u64,
 }
@@ -34,16 +33,26 @@ pub(crate) struct Gone {
 impl<T> Ring<T> {
     /// An empty history of everything after `version`.
     pub(crate) fn after_version(version: u64) -> Self {
-        Self { entries: VecDeque::new(), capacity: CAPACITY_MIN, complete_after: version }
+        Self { entries: VecDeque::new(), complete_after: version }
     }
 
     /// Adds a change that happened at `at`. Versions must rise.
     pub(crate) fn push(&mut self, at: Duration, version: u64, item: T) {
-        self.resize(at);
-        while self.entries.len() >= self.capacity {
+        self.entries.push_back(Entry { at, version, item });
+        self.trim(at);
+    }
+
+    /// Lets go of what need not be kept any more.
+    pub(crate) fn trim(&mut self, now: Duration) {
+        let old = |entry: &Entry<T>| now.saturating_sub(entry.at) >= FRESH;
+        while self.entries.len() > CAPACITY_MIN
+            && (self.entries.len() > CAPACITY_MAX || self.entries.front().is_some_and(old))
+        {
             self.evict();
         }
-        self.entries.push_back(Entry { at, version, item });
+        if self.entries.capacity() / 4 > self.entries.len().max(CAPACITY_MIN) {
+            self.entries.shrink_to_fit();
+        }
     }
 
     /// Every change after `version`, in order.
@@ -60,18 +69,6 @@ impl<T> Ring<T> {
         self.entries.pop_front();
         if let Some(oldest) = self.entries.front() {
             self.complete_after = oldest.version - 1;
-        }
-    }
-
-    fn resize(&mut self, now: Duration) {
-        if self.entries.len() < self.capacity {
-            return;
-        }
-        let age = |entry: Option<&Entry<T>>| entry.map_or(Duration::ZERO, |entry| now.saturating_sub(entry.at));
-        if age(self.entries.front()) < FRESH {
-            self.capacity = (self.capacity * 2).min(CAPACITY_MAX);
-        } else if age(self.entries.get(self.entries.len() - self.capacity / 4)) > FRESH {
-            self.capacity = (self.capacity / 2).max(CAPACITY_MIN);
         }
     }
 }
@@ -129,12 +126,14 @@ mod tests {
     #[test]
     fn the_ring_shrinks_when_it_is_quiet() {
         let mut ring = ring(6_400, Duration::from_millis(1));
-        assert_eq!(ring.capacity, 6_400);
-        ring.push(FRESH * 10, 20_000, 0);
-        assert_eq!(ring.entries.len(), 3_200);
-        for nth in 0..20_u32 {
-            ring.push(FRESH * (nth + 11), 20_001 + u64::from(nth), 0);
-        }
+        ring.trim(FRESH);
+        assert_eq!(ring.entries.len(), 6_399, "all but the first are young");
+        ring.trim(FRESH + Duration::from_secs(3));
+        assert_eq!(ring.entries.len(), 3_399);
+        ring.trim(FRESH * 10);
         assert_eq!(ring.entries.len(), CAPACITY_MIN);
+        assert!(ring.entries.capacity() < 6_400, "its memory as well");
+        check(&ring, 10 + 6_300, Ok(CAPACITY_MIN));
+        check(&ring, 10 + 6_299, Err(10 + 6_300));
     }
 }
