@@ -55,6 +55,8 @@ pub(crate) struct EdgeArgs {
     #[command(flatten)]
     pub(crate) routing: RoutingArgs,
     #[command(flatten)]
+    pub(crate) pace: PaceArgs,
+    #[command(flatten)]
     pub(crate) drain: DrainArgs,
     #[command(flatten)]
     pub(crate) process: ProcessArgs,
@@ -101,9 +103,6 @@ pub(crate) struct RoutingArgs {
     /// the namespace of the oldest.
     #[arg(long, value_name = "RULE", env = "TIDEGATE_HOST_OWNERSHIP", default_value = "shared")]
     pub(crate) host_ownership: String,
-    /// How long the first snapshot waits for Secrets and IngressClasses, which routing can do without.
-    #[arg(long, value_name = "TIME", env = "TIDEGATE_OPTIONAL_KINDS_GRACE", default_value = "15s")]
-    pub(crate) optional_kinds_grace: String,
     /// An address of this process alone (the pod's address), which no object may lead to, whatever the port; several
     /// times for several. The process's own sockets are refused on every address of its host without it.
     #[arg(long, value_name = "IP", env = "TIDEGATE_OWN_ADDRESS", value_delimiter = ',')]
@@ -112,6 +111,33 @@ pub(crate) struct RoutingArgs {
     /// several times for several.
     #[arg(long, value_name = "CIDR", env = "TIDEGATE_REFUSE_ADDRESSES", value_delimiter = ',')]
     pub(crate) refuse_addresses: Vec<String>,
+}
+
+#[derive(clap::Args, Debug, Default)]
+#[command(next_help_heading = "Pace")]
+pub(crate) struct PaceArgs {
+    /// How long the first snapshot waits for Secrets and IngressClasses, which routing can do without, when they cannot be
+    /// listed; from when all else has been.
+    #[arg(long, value_name = "TIME", env = "TIDEGATE_OPTIONAL_KINDS_GRACE", default_value = "15s")]
+    pub(crate) optional_kinds_grace: String,
+    /// How long it waits for them when their lists are merely slow; no less than the above.
+    #[arg(long, value_name = "TIME", env = "TIDEGATE_OPTIONAL_KINDS_SLOW_GRACE", default_value = "2m")]
+    pub(crate) optional_kinds_slow_grace: String,
+    /// The share of a kind, from 0 to 1, that a complete list may remove before a second one has to confirm it.
+    #[arg(long, value_name = "SHARE", env = "TIDEGATE_SWEEP_SHARE_MAX", default_value = "0.5")]
+    pub(crate) sweep_share_max: String,
+    /// How many objects a complete list may remove unconfirmed, whatever their share.
+    #[arg(long, value_name = "COUNT", env = "TIDEGATE_SWEEP_FREE", default_value = "10")]
+    pub(crate) sweep_free: String,
+    /// Changed objects compiled between two publications.
+    #[arg(long, value_name = "COUNT", env = "TIDEGATE_BATCH_MAX", default_value = "512")]
+    pub(crate) batch_max: String,
+    /// Batches of live changes after which one of what lists brought is taken.
+    #[arg(long, value_name = "COUNT", env = "TIDEGATE_FAST_BATCHES_MAX", default_value = "8")]
+    pub(crate) fast_batches_max: String,
+    /// Age at which what lists brought takes turns with live changes.
+    #[arg(long, value_name = "TIME", env = "TIDEGATE_SLOW_AGE_MAX", default_value = "1s")]
+    pub(crate) slow_age_max: String,
 }
 
 #[derive(clap::Args, Debug, Default)]

@@ -1,6 +1,7 @@
 //! Flags and environment as typed settings, read once. Every complaint names the flag, the value and the reason.
 
 mod address;
+mod pace;
 mod process;
 mod routing;
 
@@ -122,7 +123,7 @@ impl Edge {
             sockets: Sockets::read(&args.sockets, mode)?,
             drain: Drain::read(&args.drain, mode)?,
             process: Process::read(&args.process, mode)?,
-            control: routing::read(&args.routing)?,
+            control: Options { pace: pace::read(&args.pace)?, ..routing::read(&args.routing)? },
         })
     }
 }

@@ -63,7 +63,7 @@ pub struct Pace {
     /// be listed, once the others have been.
     pub optional_grace: Duration,
     /// How long it waits for them when their lists are merely slow; never less than the above.
-    pub optional_slow_max: Duration,
+    pub optional_slow_grace: Duration,
     /// Share of a kind (0 to 1) that a completed list may remove without a second list that confirms it.
     pub sweep_share_max: f64,
     /// Objects that a completed list may remove without confirmation, whatever their share.
@@ -78,7 +78,7 @@ impl Default for Pace {
             slow_age_max: Duration::from_secs(1),
             settle: Duration::from_secs(1),
             optional_grace: Duration::from_secs(15),
-            optional_slow_max: Duration::from_secs(120),
+            optional_slow_grace: Duration::from_secs(120),
             sweep_share_max: 0.5,
             sweep_free: 10,
         }

@@ -178,7 +178,7 @@ impl Reconciler {
         }
         let pace = self.options.pace;
         let slow = self.unsynced.iter().any(|source| !self.failing.contains(source));
-        let grace = if slow { pace.optional_grace.max(pace.optional_slow_max) } else { pace.optional_grace };
+        let grace = if slow { pace.optional_grace.max(pace.optional_slow_grace) } else { pace.optional_grace };
         self.required_since.map(|since| since + grace)
     }
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use tidegate_config::object::ObjectName;
-use tidegate_control::options::{AddressPolicy, HostOwnership, Options, Pace};
+use tidegate_control::options::{AddressPolicy, HostOwnership, Options};
 
-use super::{Misread, time};
+use super::Misread;
 use crate::args::RoutingArgs;
 
 pub(super) fn read(args: &RoutingArgs) -> Result<Options, Misread> {
@@ -20,7 +20,6 @@ pub(super) fn read(args: &RoutingArgs) -> Result<Options, Misread> {
     let refused = args.refuse_addresses.iter().map(|text| network("--refuse-addresses", text));
     let refused = refused.collect::<Result<Arc<[IpNet]>, _>>()?;
     let own = args.own_address.iter().map(|text| own_address(text)).collect::<Result<Arc<[IpAddr]>, _>>()?;
-    let optional_grace = time("--optional-kinds-grace", &args.optional_kinds_grace)?;
     Ok(Options {
         class: name("--ingress-class", &args.ingress_class)?,
         controller: name("--controller-class", &args.controller_class)?,
@@ -28,7 +27,6 @@ pub(super) fn read(args: &RoutingArgs) -> Result<Options, Misread> {
         host_ownership,
         addresses: AddressPolicy { own, refused, ..AddressPolicy::default() },
         trusted_proxies: trusted,
-        pace: Pace { optional_grace, ..Pace::default() },
         ..Options::default()
     })
 }

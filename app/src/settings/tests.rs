@@ -1,7 +1,7 @@
 //! Tables of settings: what is given on the command line, and what becomes of it.
 
 use clap::Parser as _;
-use tidegate_control::options::HostOwnership;
+use tidegate_control::options::{HostOwnership, Pace};
 use tidegate_proxy::AccessLogSink;
 
 use super::*;
@@ -44,6 +44,11 @@ fn complaints_name_flag_value_and_reason() {
     );
     check(&["--threads", "0"], "--threads \"0\": is not between 1 and 1024");
     check(&["--threads", "two"], "--threads \"two\": invalid digit found in string");
+    check(&["--batch-max", "0"], "--batch-max \"0\": is not between 1 and 1000000");
+    check(&["--fast-batches-max", "x"], "--fast-batches-max \"x\": invalid digit found in string");
+    check(&["--sweep-share-max", "50"], "--sweep-share-max \"50\": is not between 0 and 1");
+    check(&["--sweep-share-max", "NaN"], "--sweep-share-max \"NaN\": is not between 0 and 1");
+    check(&["--slow-age-max", "x"], "--slow-age-max \"x\": expected number at 0");
     check(&["--grace", "2d"], "--grace \"2d\": is more than a day");
     check(&["--grace", "soon"], "--grace \"soon\": expected number at 0");
     check(&["--log-form", "xml"], "--log-form \"xml\": is neither text nor json");
@@ -80,6 +85,7 @@ fn run_listens_for_strangers_and_dev_for_its_user() {
     assert_eq!(run.drain, Drain { delay: Duration::from_secs(5), grace: Duration::from_secs(30) });
     assert_eq!((run.process.access_log, run.process.log_form), (AccessLogSink::Stdout, LogForm::Json));
     assert!(!run.control.addresses.allow_loopback);
+    assert_eq!(format!("{:?}", run.control.pace), format!("{:?}", Pace::default()), "the page of flags says so");
 
     let dev = dev(&[]).unwrap().edge;
     assert_eq!(dev.sockets.https, [Wish { address: "127.0.0.1:8443".parse().unwrap(), flexible: true }]);
@@ -124,8 +130,6 @@ fn what_is_given_is_taken() {
         "172.16.0.1/12,2001:db8::7",
         "--host-ownership",
         "namespace",
-        "--optional-kinds-grace",
-        "250ms",
         "--allow-loopback-endpoints",
         "--log-level",
         "warn,tidegate=debug",
@@ -153,7 +157,25 @@ fn what_is_given_is_taken() {
     );
     assert!(control.addresses.allow_loopback);
     assert_eq!(control.host_ownership, HostOwnership::Namespace);
-    assert_eq!(control.pace.optional_grace, Duration::from_millis(250));
+}
+
+#[test]
+fn the_pace_is_settable() {
+    let flags = "--optional-kinds-grace=250ms --optional-kinds-slow-grace=3s --sweep-share-max=0.25 --sweep-free=0 \
+                 --batch-max=7 --fast-batches-max=2 --slow-age-max=40ms";
+    let flags: Vec<&str> = flags.split_whitespace().collect();
+    let pace = run(&flags).unwrap().edge.control.pace;
+    let want = Pace {
+        optional_grace: Duration::from_millis(250),
+        optional_slow_grace: Duration::from_secs(3),
+        sweep_share_max: 0.25,
+        sweep_free: 0,
+        batch_max: 7,
+        fast_batches_max: 2,
+        slow_age_max: Duration::from_millis(40),
+        ..Pace::default()
+    };
+    assert_eq!(format!("{:?}", pace), format!("{want:?}"));
 }
 
 #[test]
