@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use regex::bytes::Regex;
+use regex::bytes::{Regex, RegexBuilder};
 use serde::Serialize;
+
+use super::path::REGEX_BYTES_MAX;
 
 /// A read-only view of a request's head. Every step of a request reads this and nothing else, so that
 /// several drivers can call the same steps.
@@ -27,17 +29,38 @@ pub trait Head {
 pub enum TextMatch {
     /// Byte for byte.
     Exact(Arc<str>),
-    /// By a regular expression of linear time, anchored at both ends.
-    Regex(Arc<Regex>),
+    /// By a regular expression.
+    Regex(WholeRegex),
     /// Any value will do.
     Present,
+}
+
+/// A regular expression of linear time that has to take a whole text.
+#[derive(Clone, Debug)]
+pub struct WholeRegex(Arc<Regex>);
+
+impl WholeRegex {
+    /// Anchors an expression at both ends.
+    ///
+    /// # Errors
+    /// When it is no expression of linear time, or compiles to more than [`REGEX_BYTES_MAX`] bytes.
+    pub fn new(pattern: &str) -> Result<Self, String> {
+        let build = |pattern: &str| {
+            let mut builder = RegexBuilder::new(pattern);
+            builder.size_limit(REGEX_BYTES_MAX).dfa_size_limit(REGEX_BYTES_MAX);
+            builder.build().map_err(|error| error.to_string())
+        };
+        // By itself first: what is no expression could close the group early and escape the anchors.
+        build(pattern)?;
+        Ok(Self(Arc::new(build(&format!(r"\A(?:{pattern})\z"))?)))
+    }
 }
 
 impl TextMatch {
     fn accepts(&self, value: &[u8]) -> bool {
         match self {
             Self::Exact(exact) => exact.as_bytes() == value,
-            Self::Regex(regex) => regex.is_match(value),
+            Self::Regex(WholeRegex(regex)) => regex.is_match(value),
             Self::Present => true,
         }
     }
@@ -47,7 +70,7 @@ impl PartialEq for TextMatch {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Exact(a), Self::Exact(b)) => a == b,
-            (Self::Regex(a), Self::Regex(b)) => a.as_str() == b.as_str(),
+            (Self::Regex(WholeRegex(a)), Self::Regex(WholeRegex(b))) => a.as_str() == b.as_str(),
             (Self::Present, Self::Present) => true,
             (Self::Exact(_) | Self::Regex(_) | Self::Present, _) => false,
         }
@@ -60,7 +83,7 @@ impl Serialize for TextMatch {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Exact(text) => serializer.collect_str(text),
-            Self::Regex(regex) => serializer.collect_str(&format_args!("~{}", regex.as_str())),
+            Self::Regex(WholeRegex(regex)) => serializer.collect_str(&format_args!("~{}", regex.as_str())),
             Self::Present => serializer.serialize_str("*"),
         }
     }
@@ -106,4 +129,34 @@ fn parameter<'a>(query: &'a str, name: &str) -> Option<&'a str> {
         .split('&')
         .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
         .find_map(|(key, value)| (key == name).then_some(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(pattern: &str, value: &str, want: bool) {
+        let regex = TextMatch::Regex(WholeRegex::new(pattern).unwrap());
+        assert_eq!(regex.accepts(value.as_bytes()), want, "{pattern} on {value:?}");
+    }
+
+    #[test]
+    fn an_expression_takes_the_whole_value() {
+        check("a|ab", "ab", true);
+        check("a|ab", "xab", false);
+        check("a|ab", "abx", false);
+        check("a|ab", "a\n", false);
+        check("(?i)beta", "BETA", true);
+        check("(?m)^a$", "a\nb", false);
+        check("", "", true);
+        check("", "a", false);
+    }
+
+    #[test]
+    fn what_would_escape_the_anchors_is_refused() {
+        for pattern in ["a)|(?:b", "(", "(?x)a #", "(a{1000}){1000}"] {
+            assert!(WholeRegex::new(pattern).is_err(), "{pattern}");
+        }
+    }
 }

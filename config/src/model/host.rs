@@ -48,6 +48,27 @@ impl HostPattern {
         Ok(Self::Exact(lower.into()))
     }
 
+    /// The pattern of the names that fall under both, where there are any.
+    #[must_use]
+    pub fn meet(&self, other: &Self) -> Option<Self> {
+        match (self, other) {
+            (Self::Any, narrow) | (narrow, Self::Any) => Some(narrow.clone()),
+            (Self::Exact(name), pattern) | (pattern, Self::Exact(name)) => {
+                pattern.matches(name).then(|| Self::Exact(Arc::clone(name)))
+            }
+            (Self::Wildcard(a, deep_a), Self::Wildcard(b, deep_b)) if a == b => {
+                Some(Self::Wildcard(Arc::clone(a), *deep_a.min(deep_b)))
+            }
+            (narrow @ Self::Wildcard(suffix, _), wide @ Self::Wildcard(_, WildcardDepth::Any))
+            | (wide @ Self::Wildcard(_, WildcardDepth::Any), narrow @ Self::Wildcard(suffix, _))
+                if wide.matches(suffix) =>
+            {
+                Some(narrow.clone())
+            }
+            (Self::Wildcard(..), Self::Wildcard(..)) => None,
+        }
+    }
+
     /// Whether a name in lower case falls under the pattern.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
@@ -102,7 +123,8 @@ impl Serialize for HostPattern {
 }
 
 /// The name to route by, from a `Host` header or an `:authority`: without port and trailing dot, in
-/// lower case. `None` when the text is no `uri-host [":" port]` of RFC 9110 section 7.2; such a request is malformed.
+/// lower case. `None` when the text is no `uri-host [":" port]` of RFC 9110 section 7.2, or has an empty label; such a
+/// request is malformed.
 #[must_use]
 pub fn request_host(authority: &str) -> Option<Cow<'_, str>> {
     let name = if authority.starts_with('[') {
@@ -116,7 +138,7 @@ pub fn request_host(authority: &str) -> Option<Cow<'_, str>> {
         name.strip_suffix('.').unwrap_or(name)
     };
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_' | b'[' | b']' | b':');
-    if name.is_empty() || name.len() > 253 || !name.bytes().all(plain) {
+    if name.len() > 253 || !name.bytes().all(plain) || name.split('.').any(str::is_empty) {
         return None;
     }
     Some(if name.bytes().any(|b| b.is_ascii_uppercase()) {
@@ -235,12 +257,16 @@ impl<T> HostMap<T> {
     }
 }
 
-fn parent(name: &str) -> Option<&str> {
+/// A name without its first label.
+pub(super) fn parent(name: &str) -> Option<&str> {
     name.split_once('.').map(|(_, suffix)| suffix).filter(|suffix| !suffix.is_empty())
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::{Just, Strategy, prop_assert_eq, prop_oneof, proptest};
+
     use super::*;
 
     #[track_caller]
@@ -260,7 +286,9 @@ mod tests {
 
     #[test]
     fn what_is_no_authority_is_refused() {
-        for text in ["", ".", "a b", "a/b", "a:b", "a:99999", "[::1", "[zz]", "u@h", "a,b", "a:1:2"] {
+        for text in
+            ["", ".", "a b", "a/b", "a:b", "a:99999", "[::1", "[zz]", "u@h", "a,b", "a:1:2", ".a", "a..b", "a.."]
+        {
             check_request(text, None);
         }
     }
@@ -322,11 +350,48 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_matches_what_its_map_entry_would() {
+    fn a_star_stands_for_whole_labels() {
         assert!(HostPattern::parse("*.b.c").unwrap().matches("a.b.c"));
         assert!(!HostPattern::parse("*.b.c").unwrap().matches("b.c"));
         assert!(!HostPattern::parse("*.b.c").unwrap().matches("x.a.b.c"));
         assert!(!HostPattern::parse("*.b.c").unwrap().matches("ab.c"));
         assert!(HostPattern::Wildcard("b.c".into(), WildcardDepth::Any).matches("x.a.b.c"));
+    }
+
+    /// Names of few labels, so that they meet, with now and then a label too few.
+    fn name() -> impl Strategy<Value = String> {
+        proptest::string::string_regex("[ab]?(\\.[ab]?){0,3}").unwrap()
+    }
+
+    fn pattern() -> impl Strategy<Value = HostPattern> {
+        let suffix = || proptest::string::string_regex("[ab](\\.[ab]){0,2}").unwrap();
+        prop_oneof![
+            suffix().prop_map(|name| HostPattern::Exact(name.into())),
+            suffix().prop_map(|name| HostPattern::Wildcard(name.into(), WildcardDepth::One)),
+            suffix().prop_map(|name| HostPattern::Wildcard(name.into(), WildcardDepth::Any)),
+            Just(HostPattern::Any),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn a_pattern_matches_what_its_map_entry_would(patterns in vec(pattern(), 1..6), authority in name()) {
+            let Some(name) = request_host(&authority) else { return Ok(()) };
+            let mut map = HostMap::default();
+            patterns.iter().for_each(|pattern| map.insert(pattern, pattern.clone()));
+            let mut found: Vec<HostPattern> = map.matching(&name).cloned().collect();
+            let mut want: Vec<HostPattern> = patterns.into_iter().filter(|pattern| pattern.matches(&name)).collect();
+            found.sort();
+            want.sort();
+            want.dedup();
+            prop_assert_eq!(found, want);
+        }
+
+        #[test]
+        fn patterns_meet_in_the_names_that_both_match(a in pattern(), b in pattern(), name in name()) {
+            prop_assert_eq!(a.meet(&b), b.meet(&a));
+            let meet = a.meet(&b).is_some_and(|pattern| pattern.matches(&name));
+            prop_assert_eq!(meet, a.matches(&name) && b.matches(&name));
+        }
     }
 }

@@ -21,7 +21,7 @@ pub use backend::{
     AppProtocol, Backend, BackendKey, BackendMap, Endpoint, EndpointId, Target, UpstreamTls, WeightedTarget,
 };
 pub use certificate::{Certificate, CertificateFault};
-pub use condition::{Conditions, Head, TextMatch, ValueMatch};
+pub use condition::{Conditions, Head, TextMatch, ValueMatch, WholeRegex};
 pub use filter::{Filter, HeaderEdits, PathRewrite, Redirect};
 pub use guard::Guard;
 pub use host::{HostMap, HostPattern, WildcardDepth, request_host};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::backend::{AppProtocol, WeightedTarget};
+use super::backend::WeightedTarget;
 use super::condition::Conditions;
 use super::filter::{Filter, Redirect};
 use super::guard::Guard;
@@ -92,18 +92,5 @@ impl Route {
     #[must_use]
     pub fn same_match(&self, other: &Self) -> bool {
         self.path == other.path && self.conditions == other.conditions && self.listeners == other.listeners
-    }
-
-    /// Whether nothing about it needs more than plain HTTP/1.1 with edited headers.
-    #[must_use]
-    pub fn lean(&self) -> bool {
-        let targets = match &self.action {
-            Action::Forward(targets) => targets.iter().all(|t| t.target.protocol == AppProtocol::Http),
-            Action::Redirect(_) => true,
-        };
-        let plain = |filter: &Filter| match filter {
-            Filter::RequestHeaders(_) | Filter::ResponseHeaders(_) | Filter::Path(_) | Filter::Host(_) => true,
-        };
-        targets && self.filters.iter().all(plain)
     }
 }
