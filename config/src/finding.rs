@@ -61,6 +61,13 @@ pub enum Problem {
         /// Why it cannot be read.
         why: String,
     },
+    /// The setting that asks for TLS cannot be read; plain-text requests are redirected as if it did.
+    RedirectAssumed {
+        /// The value as written.
+        value: String,
+        /// Why it cannot be read.
+        why: String,
+    },
     /// A route points at something that cannot be a backend; it answers 503.
     BackendUnusable {
         /// What is named there.
@@ -84,7 +91,7 @@ pub enum Problem {
     RuleLost {
         /// The host of the rule, `*` for none.
         host: String,
-        /// The path of the rule.
+        /// The path of the rule and its kind, such as `prefix /a`.
         path: String,
         /// The object that serves it.
         winner: ObjectRef,
@@ -106,7 +113,14 @@ pub enum Problem {
         /// Whether the rules still serve because hosts are shared.
         shared: bool,
     },
-    /// The Secret of a TLS entry does not exist; the host falls back to a less specific or the default certificate.
+    /// A TLS entry is for server names whose requests go to no rule of its object, so it is not used for them.
+    TlsUnused {
+        /// The host as written, or what stands for it.
+        value: String,
+        /// Why it is not used.
+        why: String,
+    },
+    /// The Secret of a TLS entry does not exist; the host falls back to another of its certificates or the default one.
     CertificateMissing {
         /// The Secret.
         secret: String,
@@ -162,12 +176,14 @@ impl Problem {
             Self::RuleDropped { .. } => "RuleDropped",
             Self::SettingIgnored { .. } => "SettingIgnored",
             Self::GuardClosed { .. } => "GuardClosed",
+            Self::RedirectAssumed { .. } => "RedirectAssumed",
             Self::BackendUnusable { .. } => "BackendUnusable",
             Self::ServiceMissing { .. } => "ServiceMissing",
             Self::PortMissing { .. } => "PortMissing",
             Self::RuleLost { .. } => "RuleLost",
             Self::DefaultLost { .. } => "DefaultLost",
             Self::HostOwned { .. } => "HostOwned",
+            Self::TlsUnused { .. } => "TlsUnused",
             Self::CertificateMissing { .. } => "CertificateMissing",
             Self::CertificateBroken { .. } => "CertificateBroken",
             Self::CertificateElsewhere { .. } => "CertificateElsewhere",
@@ -182,7 +198,9 @@ impl Problem {
     #[must_use]
     pub const fn severity(&self) -> Severity {
         match self {
-            Self::SettingIgnored { .. } | Self::HostOwned { shared: true, .. } => Severity::Warning,
+            Self::SettingIgnored { .. } | Self::RedirectAssumed { .. } | Self::HostOwned { shared: true, .. } => {
+                Severity::Warning
+            }
             Self::Unreadable { .. }
             | Self::RuleDropped { .. }
             | Self::GuardClosed { .. }
@@ -192,6 +210,7 @@ impl Problem {
             | Self::RuleLost { .. }
             | Self::DefaultLost { .. }
             | Self::HostOwned { .. }
+            | Self::TlsUnused { .. }
             | Self::CertificateMissing { .. }
             | Self::CertificateBroken { .. }
             | Self::CertificateElsewhere { .. }
@@ -210,6 +229,9 @@ impl fmt::Display for Problem {
             Self::RuleDropped { value, why } => write!(f, "{value:?} {why}, so it is dropped"),
             Self::SettingIgnored { value, why } => write!(f, "{value:?} {why}, so the default applies"),
             Self::GuardClosed { value, why } => write!(f, "{value:?} {why}, so every request is refused"),
+            Self::RedirectAssumed { value, why } => {
+                write!(f, "{value:?} {why}, so plain-text requests are redirected to https")
+            }
             Self::BackendUnusable { value, why } => write!(f, "{value} {why}, so the route answers 503"),
             Self::ServiceMissing { service } => {
                 write!(f, "Service {service} does not exist, so the route answers 503")
@@ -220,7 +242,7 @@ impl fmt::Display for Problem {
             Self::RuleLost { host, path, winner } => {
                 write!(
                     f,
-                    "{host}{path} is served by {winner}: the older object, or the earlier rule of one object, wins"
+                    "{path} of {host} is served by {winner}: the older object, or the earlier rule of one object, wins"
                 )
             }
             Self::DefaultLost { host, winner } => {
@@ -232,6 +254,7 @@ impl fmt::Display for Problem {
             Self::HostOwned { host, owner, shared: false } => {
                 write!(f, "host {host} belongs to the namespace of {owner}, which is older")
             }
+            Self::TlsUnused { value, why } => write!(f, "{value} {why}, so no certificate is shown for it"),
             Self::CertificateMissing { secret, host } => {
                 write!(f, "Secret {secret} does not exist, so {host} falls back to another certificate")
             }

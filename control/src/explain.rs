@@ -32,7 +32,8 @@ pub struct Explanation {
     pub lost: Vec<Finding>,
     /// What else the owner of the route's object is told.
     pub findings: Vec<Finding>,
-    /// The status that the edge itself would answer, where it would not forward.
+    /// The status that the edge itself would answer to a client whose address the route's guards allow, where it would
+    /// not forward. Other clients are answered 403.
     pub answer: Option<u16>,
 }
 
@@ -120,7 +121,7 @@ pub fn explain(snapshot: &Snapshot, findings: &[Finding], url: &str) -> Result<E
     let routes = snapshot.routes(&listener.name, &host);
     let asked = Asked { uri: &uri };
     let own = routes.and_then(|routes| routes.find(&listener.name, &normal.path, &asked));
-    let route = own.or_else(|| snapshot.fallback(&listener.name));
+    let route = own.or_else(|| snapshot.last_resort(&listener.name, routes));
     let (lost, told) = concerned(findings, routes, route);
     Ok(Explanation {
         url: url.to_owned(),
@@ -166,7 +167,7 @@ fn served(snapshot: &Snapshot, route: &Arc<Route>) -> Served {
     Served { candidate: candidate(route), guards, settings: snapshot.effective(route), targets }
 }
 
-/// The status of the answer that a client without special rights would get from the edge itself.
+/// The status of the answer that a client from an allowed address would get from the edge itself.
 fn answer(snapshot: &Snapshot, route: Option<&Arc<Route>>, protocol: BindProtocol) -> Option<u16> {
     let Some(route) = route else { return Some(404) };
     for guard in &*route.guards {
@@ -195,7 +196,7 @@ fn concerned(
     route: Option<&Arc<Route>>,
 ) -> (Vec<Finding>, Vec<Finding>) {
     let host = routes.map(|routes| routes.host.to_string()).unwrap_or_default();
-    let path = route.map_or("", |route| route.path.text());
+    let path = route.map(|route| route.path.to_string()).unwrap_or_default();
     let lost = |finding: &&Finding| {
         matches!(&finding.problem, Problem::RuleLost { host: h, path: p, .. } if *h == host && *p == path)
             || matches!(&finding.problem, Problem::HostOwned { host: h, .. } | Problem::DefaultLost { host: h, .. } if *h == host)
@@ -219,6 +220,9 @@ impl fmt::Display for Explanation {
             Some(route) => {
                 writeln!(f, "  route    {}", route.candidate.path)?;
                 writeln!(f, "  object   {}, {}", route.candidate.object, route.candidate.field)?;
+                for guard in &*route.guards {
+                    write_guard(f, guard)?;
+                }
                 for target in &route.targets {
                     writeln!(f, "  backend  {} (weight {})", target.backend, target.weight)?;
                     if target.endpoints.is_empty() {
@@ -243,5 +247,16 @@ impl fmt::Display for Explanation {
             writeln!(f, "  finding  {finding}")?;
         }
         Ok(())
+    }
+}
+
+fn write_guard(f: &mut fmt::Formatter<'_>, guard: &Guard) -> fmt::Result {
+    match guard {
+        Guard::AllowSources(networks) => {
+            let networks: Vec<String> = networks.iter().map(ToString::to_string).collect();
+            writeln!(f, "  guard    403 for clients from elsewhere than {}", networks.join(", "))
+        }
+        Guard::RequireTls { status } => writeln!(f, "  guard    {status} to https for plain-text requests"),
+        Guard::DenyAll => writeln!(f, "  guard    403 for everybody"),
     }
 }

@@ -15,6 +15,7 @@ mod queue;
 mod reconcile;
 mod topology;
 mod compile;
+mod settle;
 mod names;
 mod drive;
 mod run;

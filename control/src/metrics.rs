@@ -114,7 +114,8 @@ impl Collector for SnapshotCollector {
     #[allow(clippy::cast_precision_loss, reason = "a date in seconds fits a double for millions of years")]
     fn collect(&self) -> Vec<MetricFamily> {
         let snapshot = self.published.pin();
-        let all = snapshot.certificates().iter().flat_map(|(_, certificates)| certificates.iter());
+        let hosts = snapshot.hosts().iter().flat_map(|(_, host)| host.certificates.iter());
+        let all = hosts.flat_map(|(_, certificates)| certificates);
         let all = all.chain(snapshot.default_certificate());
         let by_secret: BTreeMap<String, &Certificate> =
             all.map(|certificate| (certificate.secret.to_string(), &**certificate)).collect();

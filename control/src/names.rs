@@ -1,25 +1,31 @@
-//! Which DNS names are looked up: those of ExternalName Services that an Ingress leads to. Others are left alone, so that a
-//! Service that nobody uses makes the edge ask nothing.
+//! Which DNS names are looked up: those of ExternalName Services that an Ingress of ours leads to. Others are left alone, so
+//! that a Service that nobody uses makes the edge ask nothing.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 
+use crate::compile::Compiled;
 use crate::topology::{Key, Topology};
 
 /// The names that are in use. Whoever leads to them, those of `kept` are: Services that a host stays with for now.
-pub(crate) fn in_use(topology: &Topology, kept: impl Iterator<Item = ObjectName>) -> BTreeSet<Arc<str>> {
+pub(crate) fn in_use<'a>(
+    topology: &'a Topology,
+    compiled: &Compiled,
+    kept: impl Iterator<Item = &'a ObjectName>,
+) -> BTreeSet<Arc<str>> {
+    let ours = |ingress: &ObjectRef| compiled.verdicts.get(&ingress.name).is_some_and(|it| it.class.is_some());
     let led_to = |name: &&Arc<str>| {
         let mut services = topology.referrers(&Key::Name((*name).clone())).cloned();
-        services.any(|service| topology.referrers_of(service, Kind::Ingress).next().is_some())
+        services.any(|service| topology.referrers_of(service, Kind::Ingress).any(ours))
     };
-    let kept = kept.flat_map(|service| topology.references_of(&ObjectRef::new(Kind::Service, service)));
+    let kept = kept.flat_map(|service| topology.references_of(&ObjectRef::new(Kind::Service, service.clone())));
     topology.names().filter(led_to).chain(kept.filter_map(dns_name)).cloned().collect()
 }
 
-/// Whether an edge of an object has come or gone that is one to a DNS name, or to a Service that has one. Only then can
-/// other names be in use.
+/// Whether an edge of an object has come or gone that is one to a DNS name, or to a Service that has one. Only then, or
+/// when an Ingress becomes ours or ceases to be, can other names be in use.
 pub(crate) fn moved(topology: &Topology, object: &ObjectRef, before: &[Key]) -> bool {
     let after = topology.references_of(object);
     let gone = before.iter().filter(|key| after.binary_search(key).is_err());

@@ -4,15 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use tidegate_config::model::{Action, HostPattern, Route, SnapshotParts};
+use tidegate_config::model::{HostPattern, SnapshotParts};
 use tidegate_config::object::{Kind, ObjectRef};
-use tidegate_config::project::{Projected, ServiceKind};
+use tidegate_config::project::Projected;
 
 use crate::compile::{Compiled, Dirty, HostUnit, Touched, compile};
 use crate::event::{Event, Source};
 use crate::names;
 use crate::options::Options;
 use crate::queue::{Lane, Queue, Share};
+use crate::settle::would_break;
 use crate::topology::{Key, Topology, references};
 use crate::world::World;
 
@@ -149,7 +150,7 @@ impl Reconciler {
         let Affected { mut dirty, mut moved, mut names } = self.affected(batch.into_iter().map(|(work, _)| work));
         let waited: Vec<HostPattern> = self.deferred.keys().cloned().collect();
         for host in &waited {
-            dirty.services.extend(self.compiled.services_of(host));
+            dirty.services.extend(self.compiled.led_to(host).map(|key| key.service.clone()));
             moved.insert(host.clone());
         }
         dirty.hosts.extend(waited.iter().cloned());
@@ -165,7 +166,7 @@ impl Reconciler {
             deferred.entry(host).or_insert(now + pace.settle);
         }
         let parts = touched.parts.then(|| compiled.parts.clone());
-        names |= !self.deferred.keys().eq(&waited);
+        names |= touched.members || !self.deferred.keys().eq(&waited);
         let names = names.then(|| self.name());
         Some(Step { parts, touched, oldest, names })
     }
@@ -232,8 +233,8 @@ impl Reconciler {
 
     /// Makes out again which DNS names are looked up, and forgets what the others led to.
     fn name(&mut self) -> Arc<BTreeSet<Arc<str>>> {
-        let kept = self.deferred.keys().flat_map(|host| self.compiled.services_of(host));
-        let names = names::in_use(&self.topology, kept);
+        let kept = self.deferred.keys().flat_map(|host| self.compiled.led_to(host)).map(|key| &key.service);
+        let names = names::in_use(&self.topology, &self.compiled, kept);
         self.world.names.retain(|name, _| names.contains(name));
         self.names = Arc::new(names);
         Arc::clone(&self.names)
@@ -304,8 +305,12 @@ impl Reconciler {
             }
         }
         self.compiled = compile(&self.world, &self.options);
-        let touched =
-            Touched { parts: true, hosts: self.compiled.parts.hosts.len(), services: self.world.services.len() };
+        let touched = Touched {
+            parts: true,
+            hosts: self.compiled.parts.hosts.len(),
+            services: self.world.services.len(),
+            members: true,
+        };
         let names = Some(self.name());
         Some(Step { parts: Some(self.compiled.parts.clone()), touched, oldest: None, names })
     }
@@ -345,36 +350,4 @@ fn required(kind: Kind) -> bool {
         Kind::Ingress | Kind::Service | Kind::EndpointSlice => true,
         Kind::Secret | Kind::IngressClass => false,
     }
-}
-
-/// Whether a route that works now would move to a Service or to endpoints that World has never seen. Kinds arrive in
-/// no order, so these are probably on their way.
-fn would_break(world: &World, topology: &Topology, compiled: &Compiled, unit: &HostUnit, host: &HostPattern) -> bool {
-    let (Some(before), Some(after)) = (compiled.parts.hosts.get(host), &unit.routes) else { return false };
-    let unseen = |route: &&Arc<Route>| match &route.action {
-        Action::Redirect(_) => false,
-        Action::Forward(targets) => targets.iter().all(|weighted| {
-            let service = &weighted.target.backend.service;
-            let external = world.services.get(service).is_some_and(|s| matches!(s.kind, ServiceKind::ExternalName(_)));
-            let key = ObjectRef::new(Kind::Service, service.clone());
-            !external && topology.referrers_of(key, Kind::EndpointSlice).next().is_none()
-        }),
-    };
-    let mut unseen = after.routes().iter().chain(after.fallback()).filter(unseen).peekable();
-    if unseen.peek().is_none() {
-        return false;
-    }
-    let works = |route: &Arc<Route>| match &route.action {
-        Action::Redirect(_) => true,
-        Action::Forward(targets) => targets.iter().any(|weighted| {
-            let backend = compiled.parts.backends.get(&weighted.target.backend);
-            backend.is_some_and(|backend| !backend.endpoints.is_empty())
-        }),
-    };
-    let now: BTreeMap<(&str, &str), &Arc<Route>> =
-        before.routes().iter().chain(before.fallback()).map(|r| ((r.path.kind(), r.path.text()), r)).collect();
-    unseen.any(|route| {
-        let old = now.get(&(route.path.kind(), route.path.text()));
-        old.is_some_and(|old| old.action != route.action && works(old))
-    })
 }

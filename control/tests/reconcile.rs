@@ -39,8 +39,7 @@ impl Bench {
             bench.list(kind, &[]);
         }
         bench.reconcile();
-        let class = json!({"metadata": {"name": "tidegate"}, "spec": {"controller": "tidegate.io/ingress"}});
-        bench.apply(Kind::IngressClass, class);
+        bench.apply(Kind::IngressClass, class());
         bench.reconcile();
         bench
     }
@@ -118,6 +117,10 @@ fn external(name: &str, dns: &str) -> Value {
         "metadata": {"namespace": "shop", "name": name},
         "spec": {"type": "ExternalName", "externalName": dns, "ports": [{"port": 80}]},
     })
+}
+
+fn class() -> Value {
+    json!({"metadata": {"name": "tidegate"}, "spec": {"controller": "tidegate.io/ingress"}})
 }
 
 fn slice(service: &str, address: &str) -> Value {
@@ -223,7 +226,7 @@ fn a_new_life_keeps_what_cannot_be_listed_now_and_forgets_what_is_gone() {
     bench.list(Kind::Service, &[external("ext", "e.example")]);
     bench.list(Kind::Ingress, &[ingress("ext")]);
     bench.list(Kind::EndpointSlice, &[]);
-    bench.list(Kind::IngressClass, &[]);
+    bench.list(Kind::IngressClass, &[class()]);
     bench.now += SECOND * 60;
     bench.check_names(Some("e.example"));
     let world = bench.reconciler.world();

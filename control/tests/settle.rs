@@ -3,6 +3,8 @@
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -15,6 +17,8 @@ use tidegate_control::{Event, Reconciler, Source};
 struct Bench {
     reconciler: Reconciler,
     now: Instant,
+    /// The names that are to be looked up, as they were told last.
+    names: Arc<BTreeSet<Arc<str>>>,
 }
 
 impl Bench {
@@ -22,7 +26,8 @@ impl Bench {
     #[allow(clippy::disallowed_methods, reason = "a test needs some instant to start from")]
     fn new() -> Self {
         let sources = Kind::ALL.map(|kind| Source { kind, namespace: None });
-        let mut bench = Self { reconciler: Reconciler::new(Options::default(), sources.clone()), now: Instant::now() };
+        let reconciler = Reconciler::new(Options::default(), sources.clone());
+        let mut bench = Self { reconciler, now: Instant::now(), names: Arc::default() };
         for source in sources {
             let event = Event::Listed {
                 source,
@@ -50,13 +55,25 @@ impl Bench {
         assert_eq!(self.reconciler.observe(event, self.now), None);
     }
 
+    fn resolve(&mut self, name: &str, address: Option<&str>) {
+        let addresses = address.map(|address| [address.parse().expect("an address")].into());
+        let addresses = addresses.ok_or_else(|| "no such name".to_owned());
+        self.reconciler.observe(Event::Resolved { name: name.into(), addresses }, self.now);
+    }
+
+    #[track_caller]
+    fn check_names(&self, want: &[&str]) {
+        assert_eq!(self.names.iter().map(|name| &**name).collect::<Vec<_>>(), want);
+    }
+
     fn delete(&mut self, kind: Kind, name: &str) {
         let object = ObjectRef::new(kind, ObjectName::new("shop", name));
         self.reconciler.observe(Event::Deleted { object, resource_version: "3".into(), received: self.now }, self.now);
     }
 
     fn reconcile(&mut self) {
-        while self.reconciler.reconcile(self.now).is_some() {
+        while let Some(step) = self.reconciler.reconcile(self.now) {
+            self.names = step.names.unwrap_or_else(|| Arc::clone(&self.names));
             if !self.reconciler.busy() {
                 break;
             }
@@ -81,6 +98,10 @@ fn leads(parts: &SnapshotParts) -> String {
 
 fn service(name: &str) -> Value {
     json!({"metadata": {"namespace": "shop", "name": name}, "spec": {"ports": [{"port": 80}]}})
+}
+
+fn external(name: &str, dns: &str) -> Value {
+    json!({"metadata": {"namespace": "shop", "name": name}, "spec": {"type": "ExternalName", "externalName": dns}})
 }
 
 fn slice(service: &str, address: &str) -> Value {
@@ -184,4 +205,94 @@ fn an_equal_object_is_no_event() {
     again["status"] = json!({"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}});
     bench.apply(Kind::Ingress, again);
     assert!(!bench.reconciler.busy());
+}
+
+#[test]
+fn a_working_route_waits_for_the_addresses_of_an_external_name() {
+    let mut bench = Bench::new();
+    bench.apply(Kind::Ingress, ingress("ext"));
+    bench.reconcile();
+    bench.apply(Kind::Service, external("ext", "e.test"));
+    bench.reconcile();
+    bench.check("10.0.0.1");
+    bench.check_names(&["e.test"]);
+    bench.resolve("e.test", Some("192.0.2.9"));
+    bench.reconcile();
+    bench.check("192.0.2.9");
+    assert_eq!(bench.reconciler.wake(), None);
+}
+
+#[test]
+fn a_name_that_has_no_addresses_is_not_waited_for() {
+    let mut bench = Bench::new();
+    bench.apply(Kind::Service, external("ext", "e.test"));
+    bench.apply(Kind::Ingress, ingress("ext"));
+    bench.reconcile();
+    bench.check("10.0.0.1");
+    bench.resolve("e.test", None);
+    bench.reconcile();
+    bench.check("no endpoint");
+}
+
+#[test]
+fn an_external_name_without_ports_stays_while_a_route_waits() {
+    let mut bench = Bench::new();
+    bench.apply(Kind::Service, external("ext", "e.test"));
+    bench.apply(Kind::Ingress, ingress("ext"));
+    bench.reconcile();
+    bench.resolve("e.test", Some("192.0.2.9"));
+    bench.reconcile();
+    bench.check("192.0.2.9");
+    bench.apply(Kind::Ingress, ingress("new"));
+    bench.reconcile();
+    bench.check("192.0.2.9");
+    bench.check_names(&["e.test"]);
+    bench.resolve("e.test", Some("192.0.2.10"));
+    bench.reconcile();
+    bench.check("192.0.2.10");
+    bench.now = bench.reconciler.wake().expect("a deadline");
+    bench.reconcile();
+    bench.check("no target");
+    bench.check_names(&[]);
+    assert_eq!(bench.reconciler.compiled().parts.backends.size(), 0);
+}
+
+/// A path and a default backend are different places, though both may take everything.
+#[test]
+fn a_route_waits_for_its_own_place_only() {
+    let mut bench = Bench::new();
+    let with_default = |path: &str| {
+        let mut object = ingress(path);
+        object["spec"]["defaultBackend"] = json!({"service": {"name": "old", "port": {"number": 80}}});
+        object
+    };
+    bench.apply(Kind::Ingress, with_default("missing"));
+    bench.reconcile();
+    bench.now = bench.reconciler.wake().expect("the working path waits");
+    bench.reconcile();
+    bench.check("no target");
+    bench.apply(Kind::Service, service("new"));
+    bench.apply(Kind::Ingress, with_default("new"));
+    bench.reconcile();
+    bench.check("no endpoint");
+}
+
+#[test]
+fn what_ingresses_of_others_lead_to_costs_nothing() {
+    let mut bench = Bench::new();
+    let mut foreign = ingress("ext");
+    foreign["metadata"]["name"] = "foreign".into();
+    foreign["spec"]["ingressClassName"] = "nginx".into();
+    foreign["spec"]["rules"][0]["host"] = "foreign.example".into();
+    bench.apply(Kind::Service, external("ext", "e.test"));
+    bench.apply(Kind::Ingress, foreign);
+    let class = |controller: &str| json!({"metadata": {"name": "nginx"}, "spec": {"controller": controller}});
+    for (controller, names) in [("k8s.io/ingress-nginx", &[][..]), ("tidegate.io/ingress", &["e.test"]), ("x/y", &[])] {
+        bench.apply(Kind::IngressClass, class(controller));
+        bench.reconcile();
+        bench.check_names(names);
+        let compiled = bench.reconciler.compiled();
+        assert_eq!(compiled.parts.backends.size(), 1 + names.len(), "{controller}");
+        assert_eq!(compiled.all_findings().len(), names.len(), "{controller}");
+    }
 }

@@ -148,7 +148,7 @@ impl Metrics {
     /// Removes the series of objects that no route of the snapshot names. The series go before the handles: a request that
     /// finds the old handles in between counts into nothing once, and the next one makes new series.
     pub(crate) fn sweep(&self, snapshot: &Snapshot) {
-        let routes = snapshot.hosts().iter().flat_map(|(_, host)| host.routes().iter().chain(host.fallback()));
+        let routes = snapshot.hosts().iter().flat_map(|(_, host)| host.all());
         let named: BTreeSet<&ObjectRef> = routes.map(|route| &route.origin.object).collect();
         let objects = self.objects.pin();
         for object in objects.keys().filter(|object| !named.contains(object)) {

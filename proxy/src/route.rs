@@ -1,5 +1,5 @@
-//! Which route takes a request. The host is chosen once; a path that none of its routes takes goes to a fallback,
-//! never to a broader host.
+//! Which route takes a request. The host is chosen once; a path that none of its routes takes goes to a fallback or
+//! the last resort, never to a broader host.
 
 use std::sync::Arc;
 
@@ -29,8 +29,9 @@ pub(crate) fn find<'s, H: Head + ?Sized>(
 ) -> Result<Routed<'s>, Reason> {
     let bind = snapshot.bind(bind).ok_or(Reason::NoRoute)?;
     let listener = &bind.listener(host).ok_or(Reason::NoRoute)?.name;
-    let own = snapshot.routes(listener, host).and_then(|routes| routes.find(listener, path, head));
-    let route = own.or_else(|| snapshot.fallback(listener)).ok_or(Reason::NoRoute)?;
+    let routes = snapshot.routes(listener, host);
+    let own = routes.and_then(|routes| routes.find(listener, path, head));
+    let route = own.or_else(|| snapshot.last_resort(listener, routes)).ok_or(Reason::NoRoute)?;
     Ok(Routed { listener, route })
 }
 

@@ -70,7 +70,9 @@ pub(crate) fn parts(hosts: Vec<(&str, Vec<Route>)>, fallback: Option<Route>) -> 
         parts.hosts.insert(&host, Arc::new(HostRoutes::new(host.clone(), routes, None)));
     }
     if let Some(fallback) = fallback {
-        let routes = HostRoutes::new(HostPattern::Any, Vec::new(), Some(Arc::new(fallback)));
+        let fallback = Arc::new(fallback);
+        let mut routes = HostRoutes::new(HostPattern::Any, Vec::new(), Some(Arc::clone(&fallback)));
+        routes.last_resort = Some(fallback);
         parts.hosts.insert(&HostPattern::Any, Arc::new(routes));
     }
     parts

@@ -88,7 +88,7 @@ impl ResolvesServerCert for Resolver {
         let snapshot = self.published.pin();
         let schemes = hello.signature_schemes();
         let named = hello.server_name().and_then(|name| {
-            let certificates = snapshot.certificates_for(&name.to_ascii_lowercase())?;
+            let certificates = snapshot.certificates_for(&name.to_ascii_lowercase());
             certificates.iter().find(|certificate| can_sign(certificate, schemes))
         });
         let chosen = named.or_else(|| snapshot.default_certificate().filter(|default| can_sign(default, schemes)));

@@ -25,6 +25,12 @@ pub(crate) struct HostView<'a> {
     pub(crate) host: String,
     pub(crate) routes: Vec<RouteView<'a>>,
     pub(crate) fallback: Option<RouteView<'a>>,
+    /// Of the rules without a host: what takes the requests of other hosts that nothing of theirs takes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_resort: Option<RouteView<'a>>,
+    /// The namespace that the host belongs to, where hosts belong to namespaces.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    owner: Option<&'a str>,
 }
 
 /// One route with everything that applies to it.
@@ -54,10 +60,11 @@ pub(crate) struct TargetView<'a> {
     pub(crate) endpoints: &'a [Endpoint],
 }
 
-/// The certificates for a server name.
+/// The certificates for a server name, as long as its requests go to a host.
 #[derive(Serialize)]
 struct CertificateView<'a> {
     host: String,
+    name: String,
     certificates: Vec<&'a Certificate>,
 }
 
@@ -69,17 +76,13 @@ pub(crate) fn table<'a>(snapshot: &'a Snapshot, host: Option<&str>, limit: usize
     hosts.retain(|(name, _)| host.is_none_or(|host| host == name));
     hosts.sort_unstable_by(|a, b| a.0.cmp(&b.0));
     hosts.truncate(limit);
-    let mut certificates: Vec<CertificateView<'_>> = snapshot
-        .certificates()
-        .iter()
-        .map(|(pattern, all)| CertificateView {
-            host: pattern.to_string(),
-            certificates: all.iter().map(|certificate| &**certificate).collect(),
-        })
-        .filter(|view| host.is_none_or(|host| host == view.host))
-        .collect();
-    certificates.sort_unstable_by(|a, b| a.host.cmp(&b.host));
-    certificates.truncate(limit);
+    let certificates = hosts.iter().flat_map(|(host, routes)| routes.certificates.iter().map(move |it| (host, it)));
+    let certificates = certificates.take(limit).map(|(host, (name, all))| CertificateView {
+        host: host.clone(),
+        name: name.to_string(),
+        certificates: all.iter().map(|certificate| &**certificate).collect(),
+    });
+    let certificates = certificates.collect();
     Table {
         generation: snapshot.generation().0,
         binds: snapshot.binds(),
@@ -95,6 +98,8 @@ fn host_view<'a>(snapshot: &'a Snapshot, host: String, routes: &'a HostRoutes) -
         host,
         routes: routes.routes().iter().map(|route| route_view(snapshot, route)).collect(),
         fallback: routes.fallback().map(|route| route_view(snapshot, route)),
+        last_resort: routes.last_resort.as_ref().map(|route| route_view(snapshot, route)),
+        owner: routes.owner.as_deref(),
     }
 }
 

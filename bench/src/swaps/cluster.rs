@@ -10,8 +10,8 @@ use serde::Serialize;
 use tidegate_config::model::{Certificate, HostPattern, PathMatch, WildcardDepth};
 use tidegate_config::object::{Age, Kind, ObjectName, ObjectRef};
 use tidegate_config::project::{
-    BackendRef, ClassRef, EndpointSlice, Ingress, IngressClass, Meta, Object, PortRef, Projected, Rule, RulePath,
-    Secret, Service, ServiceKind, ServicePort, SliceEndpoint, SlicePort, TlsEntry,
+    BackendRef, ClassRef, DefaultBackend, EndpointSlice, Ingress, IngressClass, Meta, Object, PortRef, Projected, Rule,
+    RulePath, Secret, Service, ServiceKind, ServicePort, SliceEndpoint, SlicePort, TlsEntry,
 };
 use tidegate_control::{Event, Source};
 
@@ -197,15 +197,10 @@ impl Cluster {
     /// The Ingress for everything that no other takes.
     fn catch_all(&self) -> Projected {
         let backend = BackendRef { service: app(0).into(), port: PortRef::Number(80) };
-        let path = RulePath {
-            field: "spec.defaultBackend".into(),
-            path: PathMatch::Prefix("".into()),
-            backend: Some(backend),
-        };
         let ingress = Ingress {
             age: self.age(0, "catch-all"),
             class: ClassRef::Field(CLASS.into()),
-            default_backend: Some(path),
+            default_backend: Some(DefaultBackend { backend: Some(backend), alone: true }),
             rules: [].into(),
             tls: [].into(),
             guards: Arc::default(),

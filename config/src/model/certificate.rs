@@ -1,5 +1,6 @@
 //! Certificates with their keys, checked when their Secret is read. Key material never shows in `Debug`.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use rustls::sign::CertifiedKey;
 use serde::Serialize;
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
-use super::host::{HostPattern, WildcardDepth};
+use super::host::{HostPattern, WildcardDepth, parent};
 use crate::object::ObjectName;
 
 /// Bytes of PEM accepted for one chain or one key, against memory bombs.
@@ -28,6 +29,51 @@ pub struct Certificate {
     pub not_after_s: i64,
     /// The PEM bytes' identity: two certificates with equal digests are the same.
     digest: u128,
+}
+
+/// The certificates of one host, by the server names that they are for: the host itself, or names below it.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct ServerCertificates(Box<[Named]>);
+
+/// A server name and its certificates, the preferred ones first.
+type Named = (HostPattern, Box<[Arc<Certificate>]>);
+
+impl ServerCertificates {
+    /// By server name, the preferred ones first. Names without any are left out.
+    #[must_use]
+    pub fn new(by_name: BTreeMap<HostPattern, Vec<Arc<Certificate>>>) -> Self {
+        let mut all: Vec<Named> = by_name.into_iter().map(|(name, all)| (name, all.into_boxed_slice())).collect();
+        all.retain(|(_, certificates)| !certificates.is_empty());
+        all.sort_unstable_by(|(a, _), (b, _)| place(a).cmp(&place(b)));
+        Self(all.into())
+    }
+
+    /// Those for a server name in lower case: of its most specific pattern that has any.
+    #[must_use]
+    pub fn of(&self, name: &str) -> &[Arc<Certificate>] {
+        let at = |text: &str, kind: u8| {
+            let found = self.0.binary_search_by(|(pattern, _)| place(pattern).cmp(&(text, kind))).ok();
+            found.and_then(|number| self.0.get(number)).map(|(_, certificates)| &**certificates)
+        };
+        let mut parents = std::iter::successors(parent(name), |suffix| parent(suffix));
+        let one = || at(parent(name)?, 1);
+        at(name, 0).or_else(one).or_else(|| parents.find_map(|suffix| at(suffix, 2))).unwrap_or_default()
+    }
+
+    /// Every server name with its certificates.
+    pub fn iter(&self) -> impl Iterator<Item = (&HostPattern, &[Arc<Certificate>])> {
+        self.0.iter().map(|(name, certificates)| (name, &**certificates))
+    }
+}
+
+/// Where a pattern stands in the list.
+fn place(pattern: &HostPattern) -> (&str, u8) {
+    match pattern {
+        HostPattern::Exact(name) => (name, 0),
+        HostPattern::Wildcard(suffix, WildcardDepth::One) => (suffix, 1),
+        HostPattern::Wildcard(suffix, WildcardDepth::Any) => (suffix, 2),
+        HostPattern::Any => ("", 3),
+    }
 }
 
 /// Why a chain and key cannot be used. Never holds key material.

@@ -1,6 +1,6 @@
 //! The immutable routing model: what the request path reads and nothing else writes.
 //!
-//! A [`Snapshot`] holds [`HostRoutes`] by host, [`Backend`]s by key, certificates by server name and
+//! A [`Snapshot`] holds [`HostRoutes`] by host (their routes and their certificates), [`Backend`]s by key and
 //! the [`Bind`]s to listen on. It is frozen whole, shares what did not change with the snapshot before
 //! it, and has no method that changes it.
 
@@ -20,7 +20,7 @@ mod snapshot;
 pub use backend::{
     AppProtocol, Backend, BackendKey, BackendMap, Endpoint, EndpointId, Target, UpstreamTls, WeightedTarget,
 };
-pub use certificate::{Certificate, CertificateFault};
+pub use certificate::{Certificate, CertificateFault, ServerCertificates};
 pub use condition::{Conditions, Head, TextMatch, ValueMatch, WholeRegex};
 pub use filter::{Filter, HeaderEdits, PathRewrite, Redirect};
 pub use guard::Guard;

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use super::certificate::ServerCertificates;
 use super::condition::Head;
 use super::host::HostPattern;
 use super::listener::{ListenerName, ListenerScope};
@@ -19,7 +20,7 @@ use super::route::Route;
 /// Up to this many routes, trying each is quicker and smaller than an index.
 const UNINDEXED_MAX: usize = 8;
 
-/// Everything that is routed for one host.
+/// Everything about one host: where its requests go, and what is shown in its handshakes.
 #[derive(Serialize)]
 pub struct HostRoutes {
     /// The host.
@@ -28,17 +29,33 @@ pub struct HostRoutes {
     routes: Box<[Arc<Route>]>,
     /// Where requests go that no route takes.
     fallback: Option<Arc<Route>>,
+    /// Of the routes without a host: where requests for other hosts go that those do not take.
+    pub last_resort: Option<Arc<Route>>,
+    /// The namespace that the host belongs to, where hosts belong to namespaces. The last resort of another is not
+    /// for this host.
+    pub owner: Option<Arc<str>>,
+    /// What is shown to clients that ask for a server name that this host takes.
+    pub certificates: ServerCertificates,
     #[serde(skip)]
     index: Option<PathIndex>,
 }
 
 impl HostRoutes {
-    /// Orders the routes and indexes them. The work grows with the routes of this host alone.
+    /// Orders the routes and indexes them; the host has no owner and no certificates. The work grows with the routes
+    /// of this host alone.
     #[must_use]
     pub fn new(host: HostPattern, mut routes: Vec<Arc<Route>>, fallback: Option<Arc<Route>>) -> Self {
         routes.sort_by(|a, b| a.precedence().cmp(&b.precedence()));
         let index = (routes.len() > UNINDEXED_MAX).then(|| PathIndex::build(&routes)).flatten();
-        Self { host, routes: routes.into(), fallback, index }
+        Self {
+            host,
+            routes: routes.into(),
+            fallback,
+            last_resort: None,
+            owner: None,
+            certificates: ServerCertificates::default(),
+            index,
+        }
     }
 
     /// The routes in order of precedence.
@@ -51,6 +68,11 @@ impl HostRoutes {
     #[must_use]
     pub fn fallback(&self) -> Option<&Arc<Route>> {
         self.fallback.as_ref()
+    }
+
+    /// Every route, the fallback and the last resort among them.
+    pub fn all(&self) -> impl Iterator<Item = &Arc<Route>> {
+        self.routes.iter().chain(&self.fallback).chain(&self.last_resort)
     }
 
     /// Whether the host has anything for a listener.
@@ -87,10 +109,12 @@ impl HostRoutes {
     }
 }
 
-/// Equal when the same requests go the same way; the index follows from the routes.
+/// Equal when the same requests go the same way under the same certificates; the index follows from the routes.
 impl PartialEq for HostRoutes {
     fn eq(&self, other: &Self) -> bool {
-        self.host == other.host && self.routes == other.routes && self.fallback == other.fallback
+        let Self { host, routes, fallback, last_resort, owner, certificates, index: _ } = self;
+        (host, routes, fallback) == (&other.host, &other.routes, &other.fallback)
+            && (last_resort, owner, certificates) == (&other.last_resort, &other.owner, &other.certificates)
     }
 }
 
@@ -102,6 +126,9 @@ impl fmt::Debug for HostRoutes {
             .field("host", &self.host)
             .field("routes", &self.routes)
             .field("fallback", &self.fallback)
+            .field("last_resort", &self.last_resort)
+            .field("owner", &self.owner)
+            .field("certificates", &self.certificates)
             .finish_non_exhaustive()
     }
 }

@@ -38,12 +38,10 @@ impl fmt::Display for Generation {
 pub struct SnapshotParts {
     /// The sockets to listen on.
     pub binds: Arc<[Bind]>,
-    /// Routes by host.
+    /// Routes and certificates by host.
     pub hosts: HostMap<Arc<HostRoutes>>,
     /// Endpoints by Service port.
     pub backends: BackendMap,
-    /// Certificates by server name, the preferred first.
-    pub certificates: HostMap<Arc<[Arc<Certificate>]>>,
     /// The certificate for every other server name.
     pub default_certificate: Option<Arc<Certificate>>,
     /// Shared settings.
@@ -60,7 +58,6 @@ impl Default for SnapshotParts {
             binds: Arc::default(),
             hosts: HostMap::default(),
             backends: no_backends(),
-            certificates: HostMap::default(),
             default_certificate: None,
             scopes: Arc::default(),
             defaults: Arc::default(),
@@ -99,24 +96,27 @@ impl Snapshot {
         self.parts.binds.iter().find(|bind| bind.key == *key)
     }
 
-    /// Routes by host.
+    /// Routes and certificates by host.
     #[must_use]
     pub const fn hosts(&self) -> &HostMap<Arc<HostRoutes>> {
         &self.parts.hosts
     }
 
     /// The routes of the most specific pattern that matches a host in lower case and has anything for the
-    /// listener. A path that is not among them goes to their fallback or that of the cluster, never to a broader host.
+    /// listener. A path that is not among them goes to their fallback or the last resort, never to a broader host.
     #[must_use]
     pub fn routes(&self, listener: &ListenerName, host: &str) -> Option<&Arc<HostRoutes>> {
         self.parts.hosts.matching(host).find(|routes| routes.serves(listener))
     }
 
-    /// Where requests go that no host takes, or whose host has no fallback of its own.
+    /// Where requests go that neither a route nor the fallback of their host takes. A host that belongs to a namespace
+    /// has a last resort only where that is of the same namespace.
     #[must_use]
-    pub fn fallback(&self, listener: &ListenerName) -> Option<&Arc<Route>> {
-        let routes = self.parts.hosts.get(&HostPattern::Any)?;
-        routes.fallback().filter(|route| route.listeners.holds(listener))
+    pub fn last_resort(&self, listener: &ListenerName, routes: Option<&Arc<HostRoutes>>) -> Option<&Arc<Route>> {
+        let route = self.parts.hosts.get(&HostPattern::Any)?.last_resort.as_ref()?;
+        let owner = routes.and_then(|routes| routes.owner.as_ref());
+        let allowed = owner.is_none_or(|owner| *owner == route.origin.object.name.namespace);
+        (allowed && route.listeners.holds(listener)).then_some(route)
     }
 
     /// The endpoints of a Service port, where any route leads to it.
@@ -131,16 +131,12 @@ impl Snapshot {
         &self.parts.backends
     }
 
-    /// The certificates for a server name in lower case: those of its most specific pattern that has any.
+    /// The certificates for a server name in lower case: those of the host that takes its requests, and of no other,
+    /// so that nobody can show a certificate for requests that go to somebody else.
     #[must_use]
-    pub fn certificates_for(&self, server_name: &str) -> Option<&[Arc<Certificate>]> {
-        self.parts.certificates.matching(server_name).next().map(|certificates| &**certificates)
-    }
-
-    /// Certificates by server name.
-    #[must_use]
-    pub const fn certificates(&self) -> &HostMap<Arc<[Arc<Certificate>]>> {
-        &self.parts.certificates
+    pub fn certificates_for(&self, server_name: &str) -> &[Arc<Certificate>] {
+        let host = self.parts.hosts.matching(server_name).next();
+        host.map_or(&[], |routes| routes.certificates.of(server_name))
     }
 
     /// The certificate for every other server name.

@@ -89,9 +89,13 @@ pub(super) fn count(text: &str, max: u8) -> Result<u8, String> {
     number.filter(|number| (1..=max).contains(number)).ok_or_else(|| format!("is no whole number from 1 to {max}"))
 }
 
-/// `true` or `false`.
+/// `true` or `false`, in the spellings that Go's `strconv.ParseBool` takes and so other controllers do.
 pub(super) fn boolean(text: &str) -> Result<bool, String> {
-    text.trim().parse().map_err(|_| "is neither true nor false".to_owned())
+    match text.trim() {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
+        _ => Err("is neither true nor false".to_owned()),
+    }
 }
 
 /// `power-of-two` or `round-robin`.
@@ -185,6 +189,18 @@ mod tests {
     fn counts_stay_within_their_limits() {
         for (text, want) in [("1", Some(1)), ("10", Some(10)), ("0", None), ("11", None), ("300", None), ("+1", None)] {
             assert_eq!(count(text, 10).ok(), want, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn booleans_are_those_of_go() {
+        let read = |text| boolean(text).ok();
+        for (yes, no) in [("1", "0"), ("t", "f"), ("T", "F"), ("true", "false"), (" TRUE", "FALSE "), ("True", "False")]
+        {
+            assert_eq!((read(yes), read(no)), (Some(true), Some(false)), "{yes} {no}");
+        }
+        for text in ["", "yes", "no", "on", "tRUE", "truee", "2", "null"] {
+            assert_eq!(read(text), None, "{text:?}");
         }
     }
 

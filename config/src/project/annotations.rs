@@ -42,6 +42,7 @@ struct Draft {
     settings: Settings,
     sources: Option<Guard>,
     require_tls: bool,
+    closed: bool,
 }
 
 /// What happens when a value cannot be read.
@@ -49,6 +50,8 @@ struct Draft {
 enum Otherwise {
     /// The default applies.
     Default,
+    /// Plain-text requests are redirected, because the annotation may say so.
+    Redirected,
     /// Every request is refused, because the annotation restricts access.
     Closed,
 }
@@ -143,7 +146,7 @@ const TABLE: [Annotation; 10] = [
         form: "`true` or `false`",
         default: |_| "`false`".to_owned(),
         effect: "Sends plain-text requests to https with status 308.",
-        otherwise: Otherwise::Default,
+        otherwise: Otherwise::Redirected,
         read: |draft, text| boolean(text).map(|required| draft.require_tls = required),
     },
     Annotation {
@@ -167,19 +170,23 @@ pub(super) fn read(annotations: &Annotations<'_>, found: &mut Found) -> Effects 
     for (name, raw) in annotations {
         let Some(key) = name.strip_prefix(PREFIX) else { continue };
         let field = annotation_field(name);
-        let Some(annotation) = TABLE.iter().find(|annotation| annotation.key == key) else {
-            found.ignored(&field, key, unknown(key));
-            continue;
+        let fault = match TABLE.iter().find(|annotation| annotation.key == key) {
+            None => Some(unknown(key)),
+            Some(annotation) => match read_field::<String>(raw, &field) {
+                Ok(text) => (annotation.read)(&mut draft, &text).err().map(|why| (text, why)),
+                Err(misread) => Some((misread.value, misread.why)),
+            }
+            .map(|(value, why)| (annotation.otherwise, value, why)),
         };
-        let fault = match read_field::<String>(raw, &field) {
-            Ok(text) => (annotation.read)(&mut draft, &text).err().map(|why| (text, why)),
-            Err(misread) => Some((misread.value, misread.why)),
-        };
-        match (fault, annotation.otherwise) {
-            (None, _) => {}
-            (Some((value, why)), Otherwise::Default) => found.ignored(&field, &value, why),
-            (Some((value, why)), Otherwise::Closed) => {
-                draft.sources = Some(Guard::DenyAll);
+        match fault {
+            None => {}
+            Some((Otherwise::Default, value, why)) => found.ignored(&field, &value, why),
+            Some((Otherwise::Redirected, value, why)) => {
+                draft.require_tls = true;
+                found.assumed(&field, &value, why);
+            }
+            Some((Otherwise::Closed, value, why)) => {
+                draft.closed = true;
                 found.closed(&field, &value, why);
             }
         }
@@ -193,20 +200,25 @@ impl Draft {
         if self.settings != *effects.settings {
             effects.settings = Arc::new(self.settings);
         }
+        let sources = if self.closed { Some(Guard::DenyAll) } else { self.sources };
         let redirect = self.require_tls.then_some(Guard::RequireTls { status: TLS_REDIRECT_STATUS });
-        if self.sources.is_some() || redirect.is_some() {
-            effects.guards = self.sources.into_iter().chain(redirect).collect();
+        if sources.is_some() || redirect.is_some() {
+            effects.guards = sources.into_iter().chain(redirect).collect();
         }
         effects
     }
 }
 
-fn unknown(key: &str) -> String {
-    let near = TABLE.iter().map(|annotation| (strsim::osa_distance(annotation.key, key), annotation.key));
-    match near.min().filter(|(edits, _)| *edits <= TYPO_EDITS_MAX) {
-        Some((_, near)) => format!("is no annotation of Tidegate (is {near} meant?)"),
-        None => "is no annotation of Tidegate".to_owned(),
-    }
+/// What becomes of a key that is not in the table. One that may be meant for another has the effect of that other's
+/// unreadable value, so that a guard does not stand open because of a letter.
+fn unknown(key: &str) -> (Otherwise, String, String) {
+    let edits = |annotation: &&Annotation| strsim::osa_distance(annotation.key, key);
+    let near = TABLE.iter().min_by_key(edits).filter(|near| edits(near) <= TYPO_EDITS_MAX);
+    let (otherwise, why) = match near {
+        Some(near) => (near.otherwise, format!("is no annotation of Tidegate (is {} meant?)", near.key)),
+        None => (Otherwise::Default, "is no annotation of Tidegate".to_owned()),
+    };
+    (otherwise, key.to_owned(), why)
 }
 
 fn printed(time: Duration) -> String {
@@ -227,6 +239,7 @@ pub fn manual() -> String {
         let default = (annotation.default)(&Effective::DEFAULT);
         let otherwise = match annotation.otherwise {
             Otherwise::Default => "the default applies",
+            Otherwise::Redirected => "plain-text requests are redirected",
             Otherwise::Closed => "**every request is refused**",
         };
         let Annotation { key, form, effect, .. } = annotation;
@@ -254,6 +267,9 @@ most `24h`; a number without a unit is refused. *Bytes* are a whole number, with
 *Addresses and networks* are of IPv4 or IPv6, such as `192.0.2.7, 10.0.0.0/8, 2001:db8::/32`; a comma at the end does no harm,
 and a list that names nothing is refused, since it would let everybody in.
 
+`true` may also be written `1`, `t`, `T`, `TRUE` or `True`, and `false` likewise.
+
 A value that cannot be read, and a key under `tidegate.io/` that is not in this list, are told as findings: see
-`tidegate explain` and `/debug/findings`.
+`tidegate explain` and `/debug/findings`. A key that is within two letters of one in the list has the effect of that
+one's unreadable value: `allow-source-ranges` closes the routes.
 ";

@@ -135,6 +135,16 @@ impl Found {
         self.add(field, Problem::GuardClosed { value: printable(value), why: why.to_string() });
     }
 
+    /// What asks for TLS cannot be read, so it counts as asked for.
+    pub(super) fn assumed(&mut self, field: &str, value: &str, why: impl fmt::Display) {
+        self.add(field, Problem::RedirectAssumed { value: printable(value), why: why.to_string() });
+    }
+
+    /// A TLS entry, or a host of one, is for nothing.
+    pub(super) fn unused(&mut self, field: &str, value: &str, why: impl fmt::Display) {
+        self.add(field, Problem::TlsUnused { value: printable(value), why: why.to_string() });
+    }
+
     /// What a route points at cannot be used.
     pub(super) fn unusable(&mut self, field: &str, value: &str, why: impl fmt::Display) {
         self.add(field, Problem::BackendUnusable { value: printable(value), why: why.to_string() });

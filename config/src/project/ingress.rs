@@ -1,4 +1,4 @@
-//! Ingress (`networking.k8s.io/v1`): hosts, paths and backends.
+//! Ingress (`networking.k8s.io/v1`): hosts, paths and backends; `ingress_tls.rs` has its certificates.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 
 use super::annotations;
 use super::field::{Found, Misread, read, read_or_default, written};
+use super::ingress_tls::{self, TlsEntry};
 use super::service::port_number;
 use super::source::{Annotations, Source, annotation_field};
 use crate::model::{Filter, Guard, HostPattern, PathMatch, Settings};
@@ -21,8 +22,6 @@ const PATHS_MAX: usize = 16_384;
 const PATH_BYTES_MAX: usize = 4096;
 /// What is said of a longer one.
 const PATH_TOO_LONG: &str = "is longer than 4096 bytes";
-/// Entries of `spec.tls` that are read of one Ingress, and hosts that are read of one entry.
-const TLS_MAX: usize = 4096;
 
 /// The way to name a class from before there were IngressClasses.
 const CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
@@ -35,7 +34,7 @@ pub struct Ingress {
     /// The class it asks for.
     pub class: ClassRef,
     /// `spec.defaultBackend`.
-    pub default_backend: Option<RulePath>,
+    pub default_backend: Option<DefaultBackend>,
     /// `spec.rules` that can be read.
     pub rules: Box<[Rule]>,
     /// `spec.tls` that can be read.
@@ -68,7 +67,17 @@ pub struct Rule {
     pub paths: Box<[RulePath]>,
 }
 
-/// One path of a rule, or the default backend (as the prefix of everything).
+/// `spec.defaultBackend`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DefaultBackend {
+    /// Where it leads; `None` when that cannot be used (a finding says why), and the route answers 503.
+    pub backend: Option<BackendRef>,
+    /// Whether the object was written without rules. Rules that cannot be read count: dropping them must not widen
+    /// what the object takes.
+    pub alone: bool,
+}
+
+/// One path of a rule.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RulePath {
     /// The field, such as `spec.rules[0].http.paths[1]`.
@@ -95,17 +104,6 @@ pub enum PortRef {
     Name(Arc<str>),
     /// `port.number`, 1 to 65535.
     Number(u16),
-}
-
-/// One of `spec.tls`.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct TlsEntry {
-    /// The field, such as `spec.tls[0]`.
-    pub field: Arc<str>,
-    /// Its hosts; none means the hosts of the rules.
-    pub hosts: Box<[HostPattern]>,
-    /// The Secret's name, in the Ingress's namespace; `None` asks for the default certificate.
-    pub secret: Option<Arc<str>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -166,14 +164,6 @@ struct PortJson {
     number: Option<i64>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", expecting = "an object")]
-struct TlsJson<'a> {
-    #[serde(borrow)]
-    hosts: Option<Vec<&'a RawValue>>,
-    secret_name: Option<Arc<str>>,
-}
-
 pub(super) fn project(source: &Source<'_>, found: &mut Found) -> Result<Ingress, Misread> {
     let spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
     let annotations = source.annotations()?;
@@ -183,16 +173,40 @@ pub(super) fn project(source: &Source<'_>, found: &mut Found) -> Result<Ingress,
     };
     let effects = annotations::read(&annotations, found);
     let mut reader = Reader { services: BTreeSet::new(), found };
-    Ok(Ingress {
+    let alone = spec.rules.as_ref().is_none_or(Vec::is_empty);
+    let mut ingress = Ingress {
         age: Age { created_s: created_s(source.created, reader.found), name: source.name().clone() },
         class,
-        default_backend: spec.default_backend.and_then(|raw| reader.default_backend(raw)),
+        default_backend: spec.default_backend.map(|raw| reader.default_backend(raw, alone)),
         rules: reader.rules(spec.rules),
-        tls: reader.tls(spec.tls),
+        tls: Box::default(),
         guards: effects.guards,
         filters: effects.filters,
         settings: effects.settings,
-    })
+    };
+    ingress.tls = ingress_tls::read(spec.tls, ingress.hosts(), found);
+    Ok(ingress)
+}
+
+impl Ingress {
+    /// The hosts whose requests it takes, some of them several times: those of its rules, and no host where it has
+    /// nothing but a default backend.
+    pub fn hosts(&self) -> impl Iterator<Item = &HostPattern> {
+        static NO_HOST: HostPattern = HostPattern::Any;
+        self.rules.iter().map(|rule| &rule.host).chain(self.catch_all().map(|_| &NO_HOST))
+    }
+
+    /// Its default backend, where it has nothing else and takes every host that nobody claims.
+    #[must_use]
+    pub fn catch_all(&self) -> Option<&DefaultBackend> {
+        self.default_backend.as_ref().filter(|default| default.alone)
+    }
+
+    /// Everything that it leads to, some of it several times.
+    pub fn backends(&self) -> impl Iterator<Item = &BackendRef> {
+        let of_rules = self.rules.iter().flat_map(|rule| &rule.paths).filter_map(|path| path.backend.as_ref());
+        of_rules.chain(self.default_backend.as_ref().and_then(|default| default.backend.as_ref()))
+    }
 }
 
 fn class_annotation(annotations: &Annotations<'_>) -> Result<ClassRef, Misread> {
@@ -221,10 +235,8 @@ struct Reader<'f> {
 }
 
 impl Reader<'_> {
-    fn default_backend(&mut self, raw: &RawValue) -> Option<RulePath> {
-        const FIELD: &str = "spec.defaultBackend";
-        let path = PathMatch::prefix("/").ok()?;
-        Some(RulePath { field: FIELD.into(), path, backend: self.backend(raw, FIELD) })
+    fn default_backend(&mut self, raw: &RawValue, alone: bool) -> DefaultBackend {
+        DefaultBackend { backend: self.backend(raw, "spec.defaultBackend"), alone }
     }
 
     fn rules(&mut self, list: Option<Vec<&RawValue>>) -> Box<[Rule]> {
@@ -322,26 +334,5 @@ impl Reader<'_> {
         }
         self.services.insert(Arc::clone(&name));
         name
-    }
-
-    fn tls(&mut self, list: Option<Vec<&RawValue>>) -> Box<[TlsEntry]> {
-        let entries = self.found.entries(list, TLS_MAX, "spec.tls");
-        entries.filter_map(|(field, raw)| self.tls_entry(raw, field)).collect()
-    }
-
-    /// An entry that has hosts of which none can be read is dropped: without hosts it would stand for those of the
-    /// rules.
-    fn tls_entry(&mut self, raw: &RawValue, field: String) -> Option<TlsEntry> {
-        let json: TlsJson<'_> = self.found.entry(raw, &field)?;
-        let named = json.hosts.as_ref().is_some_and(|hosts| !hosts.is_empty());
-        let entries = self.found.entries(json.hosts, TLS_MAX, &format!("{field}.hosts"));
-        let hosts: Box<[HostPattern]> = entries.filter_map(|(field, raw)| self.tls_host(raw, &field)).collect();
-        let secret = json.secret_name.filter(|name| !name.is_empty());
-        (!named || !hosts.is_empty()).then(|| TlsEntry { field: field.into(), hosts, secret })
-    }
-
-    fn tls_host(&mut self, raw: &RawValue, field: &str) -> Option<HostPattern> {
-        let text: String = self.found.entry(raw, field)?;
-        HostPattern::parse(&text).map_err(|why| self.found.dropped(field, &text, why)).ok()
     }
 }

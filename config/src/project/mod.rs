@@ -17,6 +17,7 @@ mod endpoint_slice;
 mod field;
 mod ingress;
 mod ingress_class;
+mod ingress_tls;
 mod secret;
 mod service;
 mod source;
@@ -24,8 +25,9 @@ mod source;
 use std::sync::Arc;
 
 pub use endpoint_slice::{EndpointSlice, SliceEndpoint, SlicePort};
-pub use ingress::{BackendRef, ClassRef, Ingress, PortRef, Rule, RulePath, TlsEntry};
+pub use ingress::{BackendRef, ClassRef, DefaultBackend, Ingress, PortRef, Rule, RulePath};
 pub use ingress_class::IngressClass;
+pub use ingress_tls::TlsEntry;
 pub use secret::Secret;
 pub use service::{Service, ServiceKind, ServicePort};
 pub use source::Unidentified;

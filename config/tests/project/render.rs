@@ -41,7 +41,10 @@ fn ingress(out: &mut String, it: &Ingress) {
         line(out, format_args!("host {}", rule.host));
         rule.paths.iter().for_each(|path| rule_path(out, path));
     }
-    it.default_backend.iter().for_each(|path| rule_path(out, path));
+    if let Some(default) = &it.default_backend {
+        let reach = if default.alone { "everything" } else { "else" };
+        line(out, format_args!("  {reach} -> {}", backend(default.backend.as_ref())));
+    }
     for entry in &it.tls {
         line(out, format_args!("tls {:?} by {:?} ({})", entry.hosts, entry.secret, entry.field));
     }
@@ -51,12 +54,15 @@ fn ingress(out: &mut String, it: &Ingress) {
 }
 
 fn rule_path(out: &mut String, path: &RulePath) {
-    let backend = match &path.backend {
+    line(out, format_args!("  {} -> {} ({})", path.path, backend(path.backend.as_ref()), path.field));
+}
+
+fn backend(backend: Option<&BackendRef>) -> String {
+    match backend {
         Some(BackendRef { service, port: PortRef::Name(name) }) => format!("{service}:{name:?}"),
         Some(BackendRef { service, port: PortRef::Number(number) }) => format!("{service}:{number}"),
         None => "503".to_owned(),
-    };
-    line(out, format_args!("  {} -> {backend} ({})", path.path, path.field));
+    }
 }
 
 fn settings(out: &mut String, it: &Settings) {

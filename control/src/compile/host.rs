@@ -1,23 +1,22 @@
 //! One host: its routes and its certificates, from the Ingresses that claim it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tidegate_config::finding::{Finding, Problem};
-use tidegate_config::model::{Certificate, HostPattern, HostRoutes, Route};
+use tidegate_config::model::{Certificate, HostPattern, HostRoutes, Route, ServerCertificates};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
-use tidegate_config::project::{Ingress, TlsEntry};
+use tidegate_config::project::Ingress;
 
-use super::{class, route};
+use super::route;
 use crate::options::{HostOwnership, Options};
 use crate::world::World;
 
 /// What is compiled of a host.
 #[derive(Debug)]
 pub struct HostUnit {
-    /// Its routes, where any rule names it.
+    /// Its routes and certificates, where anybody claims it.
     pub routes: Option<HostRoutes>,
-    /// Its certificates, where any can be used.
-    pub certificates: Option<Arc<[Arc<Certificate>]>>,
     /// What the owners of its claimants should be told.
     pub findings: Vec<Finding>,
 }
@@ -28,87 +27,79 @@ pub(super) struct DefaultCertificate {
     pub(super) findings: Vec<Finding>,
 }
 
-/// Compiles a host from the Ingresses that claim it, whoever's they are and in whatever order.
+/// Compiles a host from the Ingresses of ours that claim it, in whatever order.
 pub(super) fn compile(world: &World, options: &Options, host: &HostPattern, claims: &[&Arc<Ingress>]) -> HostUnit {
-    let mut ours: Vec<&Arc<Ingress>> =
-        claims.iter().copied().filter(|ingress| class::is_ours(world, options, ingress)).collect();
-    ours.sort_by(|a, b| a.age.cmp(&b.age));
     let mut findings = Vec::new();
-    let ours = owners(options, host, ours, &mut findings);
-    let routes = routes(world, host, &ours, &mut findings);
-    let certificates = certificates(world, host, &ours, &mut findings);
-    HostUnit { routes, certificates, findings }
-}
-
-/// Those whose claims are in effect: all, or those of the oldest one's namespace. The others are told.
-fn owners<'a>(
-    options: &Options,
-    host: &HostPattern,
-    claims: Vec<&'a Arc<Ingress>>,
-    findings: &mut Vec<Finding>,
-) -> Vec<&'a Arc<Ingress>> {
-    let Some(oldest) = claims.iter().find(|ingress| claims_by_rule(ingress, host)).copied() else { return claims };
+    let mut claims = claims.to_vec();
+    claims.sort_by(|a, b| a.age.cmp(&b.age));
+    let Some(oldest) = claims.first().map(|ingress| ingress.age.name.clone()) else {
+        return HostUnit { routes: None, findings };
+    };
     let shared = options.host_ownership == HostOwnership::Shared;
-    let at_home = |ingress: &&Arc<Ingress>| ingress.age.name.namespace == oldest.age.name.namespace;
-    let (mut kept, strangers): (Vec<_>, Vec<_>) = claims.into_iter().partition(at_home);
-    for stranger in &strangers {
-        let owner = ObjectRef::new(Kind::Ingress, oldest.age.name.clone());
-        let problem = Problem::HostOwned { host: host.to_string(), owner, shared };
-        let field = if claims_by_rule(stranger, host) { "spec.rules" } else { "spec.tls" };
-        findings.push(Finding::new(object(stranger), field, problem));
-    }
-    if shared {
-        kept.extend(strangers);
-        kept.sort_by(|a, b| a.age.cmp(&b.age));
-    }
-    kept
-}
-
-fn claims_by_rule(ingress: &Ingress, host: &HostPattern) -> bool {
-    ingress.rules.iter().any(|rule| rule.host == *host) || catches_all(ingress) && *host == HostPattern::Any
-}
-
-/// Whether it has nothing but a default backend: that takes every host that nobody claims.
-fn catches_all(ingress: &Ingress) -> bool {
-    ingress.rules.is_empty() && ingress.default_backend.is_some()
+    claims.retain(|ingress| {
+        let at_home = ingress.age.name.namespace == oldest.namespace;
+        if !at_home {
+            let owner = ObjectRef::new(Kind::Ingress, oldest.clone());
+            let problem = Problem::HostOwned { host: host.to_string(), owner, shared };
+            let by_rule = ingress.rules.iter().any(|rule| rule.host == *host);
+            let field = if by_rule { "spec.rules" } else { "spec.defaultBackend" };
+            findings.push(Finding::new(object(ingress), field, problem));
+        }
+        at_home || shared
+    });
+    let paths = paths(world, host, &claims, &mut findings);
+    let (fallback, last_resort) = defaults(world, host, &claims, &mut findings);
+    let mut routes = HostRoutes::new(host.clone(), settle_conflicts(host, paths, &mut findings), fallback);
+    routes.last_resort = last_resort;
+    routes.owner = (!shared).then_some(oldest.namespace);
+    routes.certificates = certificates(world, host, &claims, &mut findings);
+    HostUnit { routes: Some(routes), findings }
 }
 
 fn object(ingress: &Ingress) -> ObjectRef {
     ObjectRef::new(Kind::Ingress, ingress.age.name.clone())
 }
 
-fn routes(
+fn paths(world: &World, host: &HostPattern, claims: &[&Arc<Ingress>], findings: &mut Vec<Finding>) -> Vec<Arc<Route>> {
+    let mut routes = Vec::new();
+    for ingress in claims {
+        // Positions count over the whole object, so that they stay what they are when another host's rule changes.
+        let all = ingress.rules.iter().flat_map(|rule| rule.paths.iter().map(move |path| (&rule.host, path)));
+        for (position, (_, path)) in (0u32..).zip(all).filter(|(_, (of, _))| *of == host) {
+            let (route, finding) = route::of_path(world, ingress, path, position);
+            routes.push(Arc::new(route));
+            findings.extend(finding);
+        }
+    }
+    routes
+}
+
+/// Where requests go that no path takes: to the oldest default backend for the host itself; and for hosts of others
+/// that have none, to the oldest one that stands alone in its object.
+fn defaults(
     world: &World,
     host: &HostPattern,
     claims: &[&Arc<Ingress>],
     findings: &mut Vec<Finding>,
-) -> Option<HostRoutes> {
-    let mut routes: Vec<Arc<Route>> = Vec::new();
+) -> (Option<Arc<Route>>, Option<Arc<Route>>) {
     let mut fallback: Option<Arc<Route>> = None;
-    let mut claimed = false;
-    for ingress in claims.iter().filter(|ingress| claims_by_rule(ingress, host)) {
-        claimed = true;
-        // Positions count over the whole object, so that they stay what they are when another host's rule changes.
-        let all = ingress.rules.iter().flat_map(|rule| rule.paths.iter().map(move |path| (&rule.host, path)));
-        for (position, (_, path)) in (0u32..).zip(all).filter(|(_, (of, _))| *of == host) {
-            let (route, finding) = route::compile(world, ingress, path, position);
-            routes.push(Arc::new(route));
-            findings.extend(finding);
+    let mut last_resort: Option<Arc<Route>> = None;
+    for ingress in claims {
+        let Some(default) = &ingress.default_backend else { continue };
+        if let Some(winner) = &fallback {
+            let problem = Problem::DefaultLost { host: host.to_string(), winner: winner.origin.object.clone() };
+            findings.push(Finding::new(object(ingress), "spec.defaultBackend", problem));
         }
-        match (&ingress.default_backend, &fallback) {
-            (None, _) => {}
-            (Some(backend), None) => {
-                let (route, finding) = route::compile(world, ingress, backend, u32::MAX);
-                fallback = Some(Arc::new(route));
-                findings.extend(finding);
-            }
-            (Some(_), Some(winner)) => {
-                let problem = Problem::DefaultLost { host: host.to_string(), winner: winner.origin.object.clone() };
-                findings.push(Finding::new(object(ingress), "spec.defaultBackend", problem));
-            }
+        let last = default.alone && last_resort.is_none();
+        if last || fallback.is_none() {
+            let (route, finding) = route::of_default(world, ingress, default);
+            let route = Arc::new(route);
+            findings.extend(finding);
+            last_resort = last_resort.or_else(|| last.then(|| Arc::clone(&route)));
+            fallback.get_or_insert(route);
         }
     }
-    claimed.then(|| HostRoutes::new(host.clone(), settle_conflicts(host, routes, findings), fallback))
+    (fallback, last_resort)
 }
 
 /// Of routes that take the same requests, the first in order of precedence stays: the oldest object's.
@@ -120,7 +111,7 @@ fn settle_conflicts(host: &HostPattern, mut routes: Vec<Arc<Route>>, findings: &
         match rivals.into_iter().find(|rival| rival.same_match(&route)) {
             None => kept.push(route),
             Some(winner) => {
-                let path = route.path.text().to_owned();
+                let path = route.path.to_string();
                 let winner = winner.origin.object.clone();
                 let problem = Problem::RuleLost { host: host.to_string(), path, winner };
                 findings.push(Finding::new(route.origin.object.clone(), &*route.origin.field, problem));
@@ -130,49 +121,55 @@ fn settle_conflicts(host: &HostPattern, mut routes: Vec<Arc<Route>>, findings: &
     kept
 }
 
-/// The usable certificates that TLS entries name for the host, the oldest object's first. Several may stand side
-/// by side, such as an ECDSA and an RSA one: the handshake takes the first that the client can use.
+/// The usable certificates of the claimants, the oldest one's first, for the names that both a TLS entry and the host
+/// stand for. Several may stand side by side, such as an ECDSA and an RSA one: the handshake takes the first that the
+/// client can use.
 fn certificates(
     world: &World,
     host: &HostPattern,
     claims: &[&Arc<Ingress>],
     findings: &mut Vec<Finding>,
-) -> Option<Arc<[Arc<Certificate>]>> {
-    let mut certificates: Vec<Arc<Certificate>> = Vec::new();
+) -> ServerCertificates {
+    let mut by_name: BTreeMap<HostPattern, Vec<Arc<Certificate>>> = BTreeMap::new();
     for ingress in claims {
-        for entry in ingress.tls.iter().filter(|entry| secures(ingress, entry, host)) {
+        for entry in &ingress.tls {
             let Some(secret) = &entry.secret else { continue };
-            let name = ObjectName::new(ingress.age.name.namespace.clone(), secret.clone());
-            match certificate(world, &name, host) {
-                Ok(certificate) if certificates.contains(&certificate) => {}
-                Ok(certificate) => certificates.push(certificate),
-                Err(problem) => {
-                    findings.push(Finding::new(object(ingress), format!("{}.secretName", entry.field), problem));
+            let secret = ObjectName::new(ingress.age.name.namespace.clone(), secret.clone());
+            // Without hosts an entry is for those of the rules, as far as these name any.
+            let whole = (entry.hosts.is_empty() && *host != HostPattern::Any).then_some(host);
+            for asked in entry.hosts.iter().chain(whole) {
+                let Some(name) = asked.meet(host) else { continue };
+                match certificate(world, &secret, asked, &name) {
+                    Ok(certificate) => {
+                        let all = by_name.entry(name).or_default();
+                        if !all.contains(&certificate) {
+                            all.push(certificate);
+                        }
+                    }
+                    Err(problem) => {
+                        findings.push(Finding::new(object(ingress), format!("{}.secretName", entry.field), problem));
+                    }
                 }
             }
         }
     }
-    (!certificates.is_empty()).then(|| certificates.into())
+    ServerCertificates::new(by_name)
 }
 
-/// Whether a TLS entry is for the host: it lists it, or lists none and a rule has it.
-fn secures(ingress: &Ingress, entry: &TlsEntry, host: &HostPattern) -> bool {
-    if entry.hosts.is_empty() {
-        *host != HostPattern::Any && ingress.rules.iter().any(|rule| rule.host == *host)
-    } else {
-        entry.hosts.contains(host)
-    }
-}
-
-fn certificate(world: &World, name: &ObjectName, host: &HostPattern) -> Result<Arc<Certificate>, Problem> {
-    let secret = name.to_string();
-    let Some(found) = world.secrets.get(name) else {
-        return Err(Problem::CertificateMissing { secret, host: host.to_string() });
+/// The certificate of a Secret for a name, which is that of a TLS entry or one below it.
+fn certificate(
+    world: &World,
+    secret: &ObjectName,
+    asked: &HostPattern,
+    name: &HostPattern,
+) -> Result<Arc<Certificate>, Problem> {
+    let Some(found) = world.secrets.get(secret) else {
+        return Err(Problem::CertificateMissing { secret: secret.to_string(), host: asked.to_string() });
     };
     match &found.certificate {
-        Err(fault) => Err(Problem::CertificateBroken { secret, why: fault.to_string() }),
-        Ok(certificate) if !certificate.covers(host) => {
-            Err(Problem::CertificateElsewhere { secret, host: host.to_string() })
+        Err(fault) => Err(Problem::CertificateBroken { secret: secret.to_string(), why: fault.to_string() }),
+        Ok(certificate) if !certificate.covers(name) => {
+            Err(Problem::CertificateElsewhere { secret: secret.to_string(), host: name.to_string() })
         }
         Ok(certificate) => Ok(Arc::clone(certificate)),
     }

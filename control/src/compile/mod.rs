@@ -15,6 +15,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use class::is_ours;
 pub use class::{Membership, membership};
 pub use dirty::Dirty;
 pub use host::HostUnit;
@@ -23,7 +24,7 @@ use tidegate_config::caught::caught;
 use tidegate_config::finding::{Finding, Problem, printable};
 use tidegate_config::model::{Action, BackendKey, HostPattern, SnapshotParts};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
-use tidegate_config::project::{EndpointSlice, Ingress};
+use tidegate_config::project::{BackendRef, EndpointSlice, Ingress, PortRef};
 
 use crate::options::Options;
 use crate::topology::{Key, Topology};
@@ -62,6 +63,9 @@ pub struct Verdict {
     pub class: Option<Arc<str>>,
 }
 
+/// The port numbers by which Services are led to.
+type Ports = BTreeMap<ObjectName, BTreeSet<u16>>;
+
 /// What one recompilation touched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Touched {
@@ -71,22 +75,22 @@ pub struct Touched {
     pub hosts: usize,
     /// Services whose backends were compiled.
     pub services: usize,
+    /// Whether an Ingress has become ours, or is no longer.
+    pub members: bool,
 }
 
 /// Everything, from scratch.
 #[must_use]
 pub fn compile(world: &World, options: &Options) -> Compiled {
-    let mut claims: BTreeMap<HostPattern, Vec<&Arc<Ingress>>> = BTreeMap::new();
-    let mut led_to: BTreeMap<ObjectName, Vec<&Arc<Ingress>>> = BTreeMap::new();
-    for ingress in world.ingresses.values() {
-        for key in crate::topology::references(&tidegate_config::project::Object::Ingress(Arc::clone(ingress))) {
-            match key {
-                Key::Host(host) => claims.entry(host).or_default().push(ingress),
-                Key::Object(object) if object.kind == Kind::Service => {
-                    led_to.entry(object.name).or_default().push(ingress);
-                }
-                Key::Object(_) | Key::InNamespace(..) | Key::Any(_) | Key::Name(_) => {}
-            }
+    let mut claims: BTreeMap<&HostPattern, Vec<&Arc<Ingress>>> = BTreeMap::new();
+    let mut led_to = Ports::new();
+    for ingress in world.ingresses.values().filter(|ingress| is_ours(world, options, ingress)) {
+        for host in ingress.hosts().collect::<BTreeSet<_>>() {
+            claims.entry(host).or_default().push(ingress);
+        }
+        for backend in ingress.backends() {
+            let service = ObjectName::new(ingress.age.name.namespace.clone(), backend.service.clone());
+            led_to.entry(service).or_default().extend(number(backend));
         }
     }
     let mut slices: BTreeMap<ObjectName, Vec<&Arc<EndpointSlice>>> = BTreeMap::new();
@@ -96,14 +100,14 @@ pub fn compile(world: &World, options: &Options) -> Compiled {
         }
     }
     let mut compiled = Compiled::empty(options);
-    for (host, claims) in &claims {
+    for (&host, claims) in &claims {
         let claimants = claims.iter().map(|ingress| ObjectRef::new(Kind::Ingress, ingress.age.name.clone()));
         let make = || host::compile(world, options, host, claims);
         compiled.unit(Unit::Host(host.clone()), claimants, make, |compiled, unit| compiled.put_host(host, unit));
     }
-    for (service, ingresses) in &led_to {
+    for (service, numbers) in &led_to {
         let slices = slices.remove(service).unwrap_or_default();
-        let make = || service::compile(world, options, service, &slices, ingresses.iter().copied());
+        let make = || service::compile(world, options, service, &slices, numbers.iter().copied());
         let object = [ObjectRef::new(Kind::Service, service.clone())];
         compiled
             .unit(Unit::Service(service.clone()), object, make, |compiled, unit| compiled.put_service(service, unit));
@@ -145,7 +149,7 @@ impl Compiled {
         let mut deferred = BTreeSet::new();
         for host in &dirty.hosts {
             let key = Key::Host(host.clone());
-            let claims: Vec<_> = ingresses(world, topology.referrers(&key)).collect();
+            let claims: Vec<_> = ours(world, options, topology.referrers(&key)).collect();
             let make = || host::compile(world, options, host, &claims);
             let claimants = topology.referrers(&key).cloned();
             touched.parts |= self.unit(Unit::Host(host.clone()), claimants, make, |compiled, unit| {
@@ -157,7 +161,10 @@ impl Compiled {
             });
         }
         // The backends of a host that stays as it was stay with it, whoever leads to them now.
-        let still_used: BTreeSet<ObjectName> = deferred.iter().flat_map(|host| self.services_of(host)).collect();
+        let mut still_used = Ports::new();
+        for key in deferred.iter().flat_map(|host| self.led_to(host)) {
+            still_used.entry(key.service.clone()).or_default().insert(key.port);
+        }
         for service in &dirty.services {
             let key = ObjectRef::new(Kind::Service, service.clone());
             let slices: Vec<_> = topology
@@ -165,10 +172,14 @@ impl Compiled {
                 .filter_map(|slice| world.slices.get(&slice.name))
                 .collect();
             // Looked at only as far as needed: all the Ingresses of a cluster may lead to one Service.
-            let led_to_by = || ingresses(world, topology.referrers_of(key.clone(), Kind::Ingress));
-            let needed = led_to_by().next().is_some() || still_used.contains(service);
+            let led_to_by = || ours(world, options, topology.referrers_of(key.clone(), Kind::Ingress));
+            let kept = still_used.get(service);
+            let needed = kept.is_some() || led_to_by().next().is_some();
+            let backends = led_to_by().flat_map(|ingress| ingress.backends());
+            let numbers = backends.filter(|backend| backend.service == service.name).filter_map(number);
+            let numbers = numbers.chain(kept.into_iter().flatten().copied());
             let make = || match needed {
-                true => service::compile(world, options, service, &slices, led_to_by()),
+                true => service::compile(world, options, service, &slices, numbers),
                 false => service::ServiceUnit::default(),
             };
             touched.parts |= self.unit(Unit::Service(service.clone()), [key.clone()], make, |compiled, unit| {
@@ -176,7 +187,7 @@ impl Compiled {
             });
         }
         for object in &dirty.objects {
-            self.object(world, options, object);
+            touched.members |= self.object(world, options, object);
         }
         if dirty.default_certificate {
             touched.parts |= self.default_certificate(world, options);
@@ -184,16 +195,14 @@ impl Compiled {
         (touched, deferred)
     }
 
-    /// The Services that the routes of a host lead to as they were compiled last.
-    #[must_use]
-    pub fn services_of(&self, host: &HostPattern) -> BTreeSet<ObjectName> {
-        let routes = self.parts.hosts.get(host).into_iter();
-        let routes = routes.flat_map(|routes| routes.routes().iter().chain(routes.fallback()));
+    /// What the routes of a host lead to as they were compiled last.
+    pub fn led_to(&self, host: &HostPattern) -> impl Iterator<Item = &BackendKey> {
+        let routes = self.parts.hosts.get(host).into_iter().flat_map(|routes| routes.all());
         let targets = routes.flat_map(|route| match &route.action {
             Action::Forward(targets) => &**targets,
             Action::Redirect(_) => &[],
         });
-        targets.map(|weighted| weighted.target.backend.service.clone()).collect()
+        targets.map(|weighted| &weighted.target.backend)
     }
 
     /// Everything that users should be told, each thing once, ordered by object and field.
@@ -203,7 +212,7 @@ impl Compiled {
         all.into_iter().cloned().collect()
     }
 
-    /// Compiles one unit and puts it in its place; whether the parts differ. One that panics stays as it was, and the
+    /// Compiles one unit and puts it in its place; what that says. One that panics stays as it was, and the
     /// objects that it was made of are told.
     fn unit<T>(
         &mut self,
@@ -228,12 +237,11 @@ impl Compiled {
         }
     }
 
-    fn object(&mut self, world: &World, options: &Options, object: &ObjectRef) {
+    fn object(&mut self, world: &World, options: &Options, object: &ObjectRef) -> bool {
         let make = || class::compile(world, options, object);
         self.unit(Unit::Object(object.clone()), [object.clone()], make, |compiled, unit| {
-            compiled.put_object(object, unit);
-            false
-        });
+            compiled.put_object(object, unit)
+        })
     }
 
     fn default_certificate(&mut self, world: &World, options: &Options) -> bool {
@@ -243,7 +251,8 @@ impl Compiled {
     }
 
     fn put_host(&mut self, host: &HostPattern, unit: HostUnit) -> bool {
-        let routes = match (self.parts.hosts.get(host), unit.routes) {
+        self.tell(Unit::Host(host.clone()), unit.findings);
+        match (self.parts.hosts.get(host), unit.routes) {
             (None, None) => false,
             (Some(before), Some(after)) if **before == after => false,
             (_, Some(after)) => {
@@ -251,18 +260,7 @@ impl Compiled {
                 true
             }
             (Some(_), None) => self.parts.hosts.remove(host),
-        };
-        let certificates = match (self.parts.certificates.get(host), unit.certificates) {
-            (None, None) => false,
-            (Some(before), Some(after)) if **before == *after => false,
-            (_, Some(after)) => {
-                self.parts.certificates.insert(host, after);
-                true
-            }
-            (Some(_), None) => self.parts.certificates.remove(host),
-        };
-        self.tell(Unit::Host(host.clone()), unit.findings);
-        routes || certificates
+        }
     }
 
     fn put_service(&mut self, service: &ObjectName, unit: service::ServiceUnit) -> bool {
@@ -286,17 +284,17 @@ impl Compiled {
         changed
     }
 
-    fn put_object(&mut self, object: &ObjectRef, unit: class::ObjectUnit) {
-        match unit.verdict {
-            Some(verdict) => {
-                self.verdicts.insert(object.name.clone(), verdict);
-            }
-            None if object.kind == Kind::Ingress => {
-                self.verdicts.remove(&object.name);
-            }
-            None => {}
-        }
+    /// Whether the object has become ours, or is no longer.
+    fn put_object(&mut self, object: &ObjectRef, unit: class::ObjectUnit) -> bool {
+        let ours = |verdict: &Verdict| verdict.class.is_some();
+        let after = unit.verdict.as_ref().is_some_and(ours);
+        let before = match unit.verdict {
+            Some(verdict) => self.verdicts.insert(object.name.clone(), verdict),
+            None if object.kind == Kind::Ingress => self.verdicts.remove(&object.name),
+            None => None,
+        };
         self.tell(Unit::Object(object.clone()), unit.findings);
+        before.as_ref().is_some_and(ours) != after
     }
 
     fn put_default_certificate(&mut self, unit: host::DefaultCertificate) -> bool {
@@ -315,9 +313,21 @@ impl Compiled {
     }
 }
 
-fn ingresses<'a>(
+/// The Ingresses of ours among some objects. Those of others claim no host, lead to nothing and cost nothing.
+fn ours<'a>(
     world: &'a World,
-    names: impl Iterator<Item = &'a ObjectRef>,
+    options: &Options,
+    objects: impl Iterator<Item = &'a ObjectRef>,
 ) -> impl Iterator<Item = &'a Arc<Ingress>> {
-    names.filter(|object| object.kind == Kind::Ingress).filter_map(|object| world.ingresses.get(&object.name))
+    let ingresses = objects.filter(|object| object.kind == Kind::Ingress);
+    let ingresses = ingresses.filter_map(|object| world.ingresses.get(&object.name));
+    ingresses.filter(move |ingress| is_ours(world, options, ingress))
+}
+
+/// The number by which a port is led to, where it is one.
+fn number(backend: &BackendRef) -> Option<u16> {
+    match backend.port {
+        PortRef::Number(number) => Some(number),
+        PortRef::Name(_) => None,
+    }
 }

@@ -1,35 +1,53 @@
-//! One rule of one Ingress becomes a route.
+//! One path or the default backend of one Ingress becomes a route.
 
 use std::sync::Arc;
 
 use tidegate_config::finding::{Finding, Problem};
 use tidegate_config::model::{
-    Action, AppProtocol, BackendKey, Conditions, ListenerScope, Origin, Route, Target, UpstreamTls, WeightedTarget,
+    Action, AppProtocol, BackendKey, Conditions, ListenerScope, Origin, PathMatch, Route, Target, UpstreamTls,
+    WeightedTarget,
 };
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
-use tidegate_config::project::{BackendRef, Ingress, PortRef, RulePath, ServiceKind};
+use tidegate_config::project::{BackendRef, DefaultBackend, Ingress, PortRef, RulePath, ServiceKind};
 
 use crate::world::World;
 
-/// The route of a rule. Where its backend cannot be used it answers 503, and the finding says why.
-pub(super) fn compile(world: &World, ingress: &Ingress, rule: &RulePath, position: u32) -> (Route, Option<Finding>) {
+/// Where in its object a route comes from, and what it takes.
+struct Place {
+    field: Arc<str>,
+    /// The field of the Service, below `field`.
+    service: &'static str,
+    path: PathMatch,
+    position: u32,
+}
+
+/// The route of a path. Where its backend cannot be used it answers 503, and the finding says why.
+pub(super) fn of_path(world: &World, ingress: &Ingress, path: &RulePath, position: u32) -> (Route, Option<Finding>) {
+    let place = Place { field: path.field.clone(), service: "backend.service", path: path.path.clone(), position };
+    compile(world, ingress, place, path.backend.as_ref())
+}
+
+/// The route of a default backend; else as [`of_path`].
+pub(super) fn of_default(world: &World, ingress: &Ingress, default: &DefaultBackend) -> (Route, Option<Finding>) {
+    let everything = PathMatch::Prefix("".into());
+    let place = Place { field: "spec.defaultBackend".into(), service: "service", path: everything, position: u32::MAX };
+    compile(world, ingress, place, default.backend.as_ref())
+}
+
+fn compile(world: &World, ingress: &Ingress, place: Place, backend: Option<&BackendRef>) -> (Route, Option<Finding>) {
     let object = ObjectRef::new(Kind::Ingress, ingress.age.name.clone());
-    let (targets, problem) = match rule.backend.as_ref().map(|backend| target(world, ingress, backend)) {
+    let (targets, problem) = match backend.map(|backend| target(world, ingress, backend)) {
         None => (Vec::new(), None),
         Some(Ok(target)) => (vec![WeightedTarget { target: Arc::new(target), weight: 1 }], None),
         Some(Err(problem)) => (Vec::new(), Some(problem)),
     };
-    let field = if &*rule.field == "spec.defaultBackend" {
-        "spec.defaultBackend.service".to_owned()
-    } else {
-        format!("{}.backend.service", rule.field)
-    };
-    let finding = problem.map(|problem| Finding::new(object.clone(), field, problem));
-    let origin = Origin { object, age: ingress.age.clone(), field: rule.field.clone(), position };
+    let Place { field, service, path, position } = place;
+    let finding = problem.map(|problem| Finding::new(object.clone(), format!("{field}.{service}"), problem));
+    let origin = Origin { object, age: ingress.age.clone(), field, position };
     let route = Route {
         origin: Arc::new(origin),
         listeners: ListenerScope::All,
-        path: rule.path.clone(),
+        path,
         conditions: Conditions::default(),
         guards: Arc::clone(&ingress.guards),
         filters: Arc::clone(&ingress.filters),

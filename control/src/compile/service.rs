@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tidegate_config::finding::{Finding, Problem};
 use tidegate_config::model::{Backend, BackendKey, Endpoint};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
-use tidegate_config::project::{EndpointSlice, Ingress, PortRef, Service, ServiceKind, ServicePort, SliceEndpoint};
+use tidegate_config::project::{EndpointSlice, Service, ServiceKind, ServicePort, SliceEndpoint};
 
 use crate::options::Options;
 use crate::world::World;
@@ -19,14 +19,14 @@ pub(super) struct ServiceUnit {
     pub(super) findings: Vec<Finding>,
 }
 
-/// The backends of a Service, one for each of its ports. Which Services are asked for (those that any Ingress leads
-/// to) is the caller's to say; who they are is asked only where it matters.
-pub(super) fn compile<'a>(
+/// The backends of a Service, one for each of its ports. Which Services are asked for (those that any route leads to)
+/// is the caller's to say, and so is by which numbers; these are asked for only where they matter.
+pub(super) fn compile(
     world: &World,
     options: &Options,
     name: &ObjectName,
     slices: &[&Arc<EndpointSlice>],
-    ingresses: impl Iterator<Item = &'a Arc<Ingress>>,
+    numbers: impl Iterator<Item = u16>,
 ) -> ServiceUnit {
     let mut unit = ServiceUnit::default();
     let Some(service) = world.services.get(name) else { return unit };
@@ -41,7 +41,7 @@ pub(super) fn compile<'a>(
             let object = ObjectRef::new(Kind::Service, name.clone());
             let target = |port| service.ports.iter().find(|p| p.number == port).and_then(|p| p.target).unwrap_or(port);
             let ports: Vec<(u16, u16)> =
-                external_ports(service, ingresses).into_iter().map(|port| (port, target(port))).collect();
+                external_ports(service, numbers).into_iter().map(|port| (port, target(port))).collect();
             let (addresses, mut problems) = resolved(world, dns);
             let refusal = |address, target| options.addresses.refusal(SocketAddr::new(address, target));
             for (port, target) in &ports {
@@ -109,17 +109,6 @@ fn unresolved(dns: &str, why: &str) -> Problem {
 }
 
 /// The ports of an ExternalName Service. It need not declare any: then those that are led to by number.
-fn external_ports<'a>(service: &Service, ingresses: impl Iterator<Item = &'a Arc<Ingress>>) -> BTreeSet<u16> {
-    if !service.ports.is_empty() {
-        return service.ports.iter().map(|port| port.number).collect();
-    }
-    let near = ingresses.filter(|ingress| ingress.age.name.namespace == service.name.namespace);
-    let paths = near.flat_map(|i| i.rules.iter().flat_map(|rule| &rule.paths).chain(&i.default_backend));
-    let backends = paths.filter_map(|path| path.backend.as_ref()).filter(|b| b.service == service.name.name);
-    backends
-        .filter_map(|backend| match backend.port {
-            PortRef::Number(number) => Some(number),
-            PortRef::Name(_) => None,
-        })
-        .collect()
+fn external_ports(service: &Service, numbers: impl Iterator<Item = u16>) -> BTreeSet<u16> {
+    if service.ports.is_empty() { numbers.collect() } else { service.ports.iter().map(|port| port.number).collect() }
 }

@@ -1,6 +1,5 @@
 //! The references of each kind: one entry a kind. Linking two kinds is a line here and nothing elsewhere.
 
-use tidegate_config::model::HostPattern;
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 use tidegate_config::project::{ClassRef, EndpointSlice, Ingress, Object, Service, ServiceKind};
 
@@ -32,19 +31,10 @@ fn ingress_references(ingress: &Ingress) -> Vec<Key> {
         ClassRef::Default => Some(Key::Any(Kind::IngressClass)),
     };
     let mut keys = Vec::from_iter(class);
-    let paths = ingress.rules.iter().flat_map(|rule| &rule.paths).chain(&ingress.default_backend);
-    keys.extend(paths.filter_map(|path| path.backend.as_ref()).map(|backend| near(Kind::Service, &backend.service)));
+    keys.extend(ingress.backends().map(|backend| near(Kind::Service, &backend.service)));
     keys.extend(ingress.tls.iter().filter_map(|entry| entry.secret.as_ref()).map(|secret| near(Kind::Secret, secret)));
-    keys.extend(hosts(ingress).map(Key::Host));
+    keys.extend(ingress.hosts().cloned().map(Key::Host));
     keys
-}
-
-/// The hosts that an Ingress claims: those of its rules and TLS entries, and no host for a rule-less default backend.
-fn hosts(ingress: &Ingress) -> impl Iterator<Item = HostPattern> {
-    let catch_all = ingress.rules.is_empty() && ingress.default_backend.is_some();
-    let ruled = ingress.rules.iter().map(|rule| &rule.host);
-    let secured = ingress.tls.iter().flat_map(|entry| &entry.hosts);
-    ruled.chain(secured).cloned().chain(catch_all.then_some(HostPattern::Any))
 }
 
 fn slice_references(slice: &EndpointSlice) -> Vec<Key> {

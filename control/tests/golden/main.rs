@@ -71,11 +71,13 @@ fn table(compiled: &Compiled) -> String {
         if let Some(route) = routes.fallback() {
             writeln!(out, "  else -> {}", leads(parts, route)).unwrap();
         }
-    }
-    let certificates: BTreeMap<HostPattern, _> = parts.certificates.iter().collect();
-    for (host, certificates) in certificates {
-        let secrets: Vec<String> = certificates.iter().map(|certificate| certificate.secret.to_string()).collect();
-        writeln!(out, "certificate of {host}: {}", secrets.join(", ")).unwrap();
+        if let Some(route) = &routes.last_resort {
+            writeln!(out, "  last resort -> {}", leads(parts, route)).unwrap();
+        }
+        for (name, certificates) in routes.certificates.iter() {
+            let secrets: Vec<String> = certificates.iter().map(|certificate| certificate.secret.to_string()).collect();
+            writeln!(out, "  certificate for {name}: {}", secrets.join(", ")).unwrap();
+        }
     }
     out
 }

@@ -1,28 +1,38 @@
-//! A second opinion on who serves a request, written without the compiler's types: walk every rule of every Ingress
-//! and keep the best. Incremental and full share the rules of precedence, so their equality says nothing about those.
+//! A second opinion on who serves a request and whose certificate is shown, written without the compiler: walk every
+//! rule of every Ingress and keep the best. Incremental and full share the rules of precedence, so their equality says
+//! nothing about those.
 
 use std::cmp::Reverse;
+use std::sync::Arc;
 
-use tidegate_config::model::{Action, Head, HostPattern, ListenerName, PathMatch};
+use tidegate_config::model::{Action, Certificate, Head, HostPattern, ListenerName, PathMatch};
 use tidegate_config::object::ObjectName;
-use tidegate_config::project::{Ingress, RulePath};
+use tidegate_config::project::{BackendRef, ClassRef, Ingress, PortRef, RulePath, ServiceKind};
 use tidegate_control::options::{HostOwnership, Options};
-use tidegate_control::{Compiled, Membership, World, membership};
+use tidegate_control::{Compiled, World};
 
-const NAMES: [&str; 5] = ["a.example", "x.example", "c.test", "y.x.example", "else.where"];
+const NAMES: [&str; 6] = ["a.example", "b.example", "x.example", "c.test", "y.x.example", "else.where"];
 const REQUESTS: [&str; 6] = ["/", "/a", "/a/", "/a/b", "/a/bc", "/z"];
 
 /// Compares the answers for a grid of requests.
 pub(crate) fn check(world: &World, options: &Options, compiled: &Compiled, seed: u64) {
+    let naive = Naive::new(world, options);
     for name in NAMES {
+        assert_eq!(shown(compiled, name), naive.shown(name), "seed {seed}: certificates of {name}");
         for path in REQUESTS {
-            assert_eq!(live(compiled, name, path), naive(world, options, name, path), "seed {seed}: {name}{path}");
+            assert_eq!(live(compiled, name, path), naive.answer(name, path), "seed {seed}: {name}{path}");
         }
     }
 }
 
-/// The object and the field of the rule that serves.
-type Answer = Option<(ObjectName, String)>;
+/// The rule that serves.
+#[derive(PartialEq, Eq, Debug)]
+struct Answer {
+    object: ObjectName,
+    field: String,
+    /// The Service and its port; `None` where they cannot be used.
+    target: Option<(ObjectName, u16)>,
+}
 
 struct Get<'a>(&'a str);
 
@@ -45,55 +55,150 @@ impl Head for Get<'_> {
     fn each_value(&self, _: &str, _: &mut dyn FnMut(&[u8])) {}
 }
 
-fn live(compiled: &Compiled, name: &str, path: &str) -> Answer {
+fn live(compiled: &Compiled, name: &str, path: &str) -> Option<Answer> {
     let listener = ListenerName("http".into());
     let hosts = &compiled.parts.hosts;
-    let routes = hosts.matching(name).find(|routes| routes.serves(&listener));
-    let route = routes.and_then(|routes| routes.find(&listener, path, &Get(path)));
-    let route = route.or_else(|| hosts.get(&HostPattern::Any).and_then(|routes| routes.fallback()))?;
-    assert!(matches!(route.action, Action::Forward(_)));
-    Some((route.origin.object.name.clone(), route.origin.field.to_string()))
-}
-
-fn naive(world: &World, options: &Options, name: &str, path: &str) -> Answer {
-    let mut ours: Vec<&Ingress> = world
-        .ingresses
-        .values()
-        .map(|ingress| &**ingress)
-        .filter(|ingress| matches!(membership(world, options, ingress), Membership::Ours(_)))
-        .collect();
-    ours.sort_by_key(|ingress| (ingress.age.created_s, ingress.age.name.clone()));
-    // The most specific pattern that any rule names takes the request, whatever its paths.
-    let claims = |ingress: &Ingress, host: &str| {
-        let rule = ingress.rules.iter().any(|rule| rule.host.to_string() == host);
-        rule || host == "*" && ingress.rules.is_empty() && ingress.default_backend.is_some()
+    let host = hosts.matching(name).find(|routes| routes.serves(&listener))?;
+    let last_resort = || {
+        let route = hosts.get(&HostPattern::Any)?.last_resort.as_ref()?;
+        let ours = host.owner.as_ref().is_none_or(|owner| *owner == route.origin.object.name.namespace);
+        ours.then_some(route)
     };
-    let parent = name.split_once('.').map(|(_, rest)| format!("*.{rest}")).unwrap_or_default();
-    let host = [name, &parent, "*"].into_iter().find(|host| ours.iter().any(|ingress| claims(ingress, host)));
-    let kept = |host: &str| -> Vec<&Ingress> {
-        let all = ours.iter().copied().filter(|ingress| claims(ingress, host));
-        let home = all.clone().next().map(|oldest| oldest.age.name.namespace.clone());
-        let shared = options.host_ownership == HostOwnership::Shared;
-        all.filter(|ingress| shared || Some(&ingress.age.name.namespace) == home.as_ref()).collect()
-    };
-    let own = host.and_then(|host| best(&kept(host), host, path).or_else(|| fallback(&kept(host))));
-    own.or_else(|| fallback(&kept("*")))
-}
-
-fn fallback(claims: &[&Ingress]) -> Answer {
-    let ingress = claims.iter().find(|ingress| ingress.default_backend.is_some())?;
-    Some((ingress.age.name.clone(), "spec.defaultBackend".to_owned()))
-}
-
-/// Exact before prefix, the longer prefix first, then the older object (the claims are in that order), then the earlier rule.
-fn best(claims: &[&Ingress], host: &str, path: &str) -> Answer {
-    let rules = claims.iter().enumerate().flat_map(|(age, ingress)| {
-        let rules = ingress.rules.iter().filter(|rule| rule.host.to_string() == host);
-        rules.flat_map(|rule| &rule.paths).enumerate().map(move |(place, rule)| (age, place, *ingress, rule))
+    let route = host.find(&listener, path, &Get(path)).or_else(last_resort)?;
+    let Action::Forward(targets) = &route.action else { panic!("an Ingress cannot redirect") };
+    let target = targets.first().map(|weighted| {
+        let key = &weighted.target.backend;
+        assert!(compiled.parts.backends.contains_key(key), "{name}{path} leads to {key}, which is not there");
+        (key.service.clone(), key.port)
     });
-    let matching = rules.filter_map(|(age, place, ingress, rule)| Some((rank(rule, path)?, age, place, ingress, rule)));
-    let best = matching.min_by_key(|(rank, age, place, ..)| (*rank, *age, *place))?;
-    Some((best.3.age.name.clone(), best.4.field.to_string()))
+    let (object, field) = (route.origin.object.name.clone(), route.origin.field.to_string());
+    Some(Answer { object, field, target })
+}
+
+fn shown(compiled: &Compiled, name: &str) -> Vec<ObjectName> {
+    let host = compiled.parts.hosts.matching(name).next();
+    host.map_or(&[][..], |host| host.certificates.of(name)).iter().map(|it| it.secret.clone()).collect()
+}
+
+struct Naive<'a> {
+    world: &'a World,
+    shared: bool,
+    /// Those of our classes, the oldest first.
+    ours: Vec<&'a Ingress>,
+}
+
+impl<'a> Naive<'a> {
+    fn new(world: &'a World, options: &Options) -> Self {
+        let ours = |ingress: &&Ingress| {
+            let controller = |name: &str| world.classes.values().find(|class| *class.name.name == *name);
+            match &ingress.class {
+                ClassRef::Annotation(name) => *name == options.class,
+                ClassRef::Field(name) => controller(name)
+                    .map_or(!world.classes_known && *name == options.class, |it| it.controller == options.controller),
+                ClassRef::Default => {
+                    world.classes.values().any(|it| it.is_default && it.controller == options.controller)
+                }
+            }
+        };
+        let mut ours: Vec<&Ingress> = world.ingresses.values().map(|ingress| &**ingress).filter(ours).collect();
+        ours.sort_by_key(|ingress| (ingress.age.created_s, ingress.age.name.clone()));
+        Self { world, shared: options.host_ownership == HostOwnership::Shared, ours }
+    }
+
+    /// Those whose claims to a host are in effect, and the namespace of the oldest.
+    fn claims(&self, host: &str) -> (Vec<&'a Ingress>, Option<Arc<str>>) {
+        let alone = |ingress: &Ingress| ingress.default_backend.as_ref().is_some_and(|default| default.alone);
+        let claims = |ingress: &&&Ingress| {
+            ingress.rules.iter().any(|rule| rule.host.to_string() == host) || host == "*" && alone(ingress)
+        };
+        let all = || self.ours.iter().filter(claims).copied();
+        let home = all().next().map(|oldest| oldest.age.name.namespace.clone());
+        let kept = all().filter(|ingress| self.shared || Some(&ingress.age.name.namespace) == home.as_ref());
+        (kept.collect(), home)
+    }
+
+    /// The most specific pattern that any rule names takes the request, whatever its paths.
+    fn host(&self, name: &str) -> Option<String> {
+        [name.to_owned(), above(name), "*".to_owned()].into_iter().find(|host| !self.claims(host).0.is_empty())
+    }
+
+    fn answer(&self, name: &str, path: &str) -> Option<Answer> {
+        let host = self.host(name)?;
+        let (claims, home) = self.claims(&host);
+        let own = self.best(&claims, &host, path).or_else(|| self.fallback(&claims, |_| true));
+        own.or_else(|| {
+            let last = self.fallback(&self.claims("*").0, |alone| alone)?;
+            (self.shared || Some(&last.object.namespace) == home.as_ref()).then_some(last)
+        })
+    }
+
+    fn fallback(&self, claims: &[&Ingress], counts: impl Fn(bool) -> bool) -> Option<Answer> {
+        let mut offers = claims.iter().filter_map(|ingress| Some((ingress, ingress.default_backend.as_ref()?)));
+        let (ingress, default) = offers.find(|(_, default)| counts(default.alone))?;
+        Some(self.led(ingress, "spec.defaultBackend", default.backend.as_ref()))
+    }
+
+    /// Exact before prefix, the longer prefix first, then the older object (the claims are in that order), then the earlier rule.
+    fn best(&self, claims: &[&Ingress], host: &str, path: &str) -> Option<Answer> {
+        let rules = claims.iter().enumerate().flat_map(|(age, ingress)| {
+            let rules = ingress.rules.iter().filter(|rule| rule.host.to_string() == host);
+            rules.flat_map(|rule| &rule.paths).enumerate().map(move |(place, rule)| (age, place, *ingress, rule))
+        });
+        let matching = rules.filter_map(|(age, place, ingress, it)| Some((rank(it, path)?, age, place, ingress, it)));
+        let (.., ingress, best) = matching.min_by_key(|(rank, age, place, ..)| (*rank, *age, *place))?;
+        Some(self.led(ingress, &best.field, best.backend.as_ref()))
+    }
+
+    fn led(&self, ingress: &Ingress, field: &str, backend: Option<&BackendRef>) -> Answer {
+        let target = backend.and_then(|backend| {
+            let name = ObjectName::new(ingress.age.name.namespace.clone(), backend.service.clone());
+            let service = self.world.services.get(&name)?;
+            let any = service.ports.is_empty() && matches!(service.kind, ServiceKind::ExternalName(_));
+            let port = match &backend.port {
+                PortRef::Name(name) => service.ports.iter().find(|port| port.name == *name).map(|port| port.number),
+                PortRef::Number(number) => {
+                    (any || service.ports.iter().any(|port| port.number == *number)).then_some(*number)
+                }
+            };
+            Some((name, port?))
+        });
+        Answer { object: ingress.age.name.clone(), field: field.to_owned(), target }
+    }
+
+    /// The Secrets for a server name, out of those whose object takes its requests: those that are asked for by name,
+    /// else those for the names beside it. To a host of that very name both are the same.
+    fn shown(&self, name: &str) -> Vec<ObjectName> {
+        let Some(host) = self.host(name) else { return Vec::new() };
+        let (claims, _) = self.claims(&host);
+        let secrets = |asked: &[&str], needed: &[&str]| {
+            let mut secrets: Vec<ObjectName> = Vec::new();
+            for ingress in &claims {
+                for entry in ingress.tls.iter().filter(|entry| entry.secret.is_some()) {
+                    let whole = entry.hosts.is_empty() && host != "*" && asked.contains(&&*host);
+                    let listed = entry.hosts.iter().any(|host| asked.contains(&&*host.to_string()));
+                    let secret = entry.secret.clone().unwrap_or_default();
+                    let secret = ObjectName::new(ingress.age.name.namespace.clone(), secret);
+                    let usable = self.world.secrets.get(&secret).and_then(|secret| secret.certificate.as_ref().ok());
+                    let names = |it: &Arc<Certificate>| it.names.iter().any(|it| needed.contains(&&*it.to_string()));
+                    if (whole || listed) && usable.is_some_and(names) && !secrets.contains(&secret) {
+                        secrets.push(secret);
+                    }
+                }
+            }
+            secrets
+        };
+        let beside = above(name);
+        if host == name {
+            return secrets(&[name, &beside], &[name, &beside]);
+        }
+        let own = secrets(&[name], &[name, &beside]);
+        if own.is_empty() { secrets(&[&beside], &[&beside]) } else { own }
+    }
+}
+
+/// The wildcard above a name.
+fn above(name: &str) -> String {
+    name.split_once('.').map(|(_, rest)| format!("*.{rest}")).unwrap_or_default()
 }
 
 fn rank(rule: &RulePath, path: &str) -> Option<(u8, Reverse<usize>)> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::{HandshakeKind, SignatureScheme};
-use tidegate_config::model::{Certificate, HostPattern};
+use tidegate_config::model::{Certificate, HostPattern, HostRoutes, ServerCertificates};
 use tidegate_config::object::ObjectName;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
@@ -32,9 +32,14 @@ fn rsa(name: &str) -> Arc<Certificate> {
     certificate(name, &rcgen::KeyPair::from_pem(RSA_KEY).unwrap())
 }
 
-fn give(bed: &mut Bed, host: &str, certificates: &[&Arc<Certificate>]) {
-    let host = HostPattern::parse(host).unwrap();
-    bed.parts.certificates.insert(&host, certificates.iter().copied().cloned().collect());
+/// Gives the one host of the bed, which takes every name, certificates for some names more.
+fn give(bed: &mut Bed, name: &str, certificates: &[&Arc<Certificate>]) {
+    let before = bed.parts.hosts.get(&HostPattern::Any).unwrap();
+    let mut routes = HostRoutes::new(HostPattern::Any, before.routes().to_vec(), before.fallback().cloned());
+    let all = before.certificates.iter().map(|(name, all)| (name.clone(), all.to_vec()));
+    let more = (HostPattern::parse(name).unwrap(), certificates.iter().copied().cloned().collect());
+    routes.certificates = ServerCertificates::new(all.chain([more]).collect());
+    bed.parts.hosts.insert(&HostPattern::Any, Arc::new(routes));
     bed.publish();
 }
 

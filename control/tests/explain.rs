@@ -1,0 +1,93 @@
+//! What `tidegate explain` says of guards and of rules that lost.
+
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
+
+use std::time::Instant;
+
+use serde_json::{Value, json};
+use tidegate_config::model::{Bind, BindKey, BindProtocol, HostPattern, Listener, ListenerName};
+use tidegate_config::object::Kind;
+use tidegate_config::project::{Projected, project};
+use tidegate_config::published::channel;
+use tidegate_control::options::Options;
+use tidegate_control::{Event, Reconciler, Source, explain};
+
+fn ingress(name: &str, year: u32, annotations: &Value, paths: &[(&str, &str)]) -> Value {
+    let backend = json!({"service": {"name": "missing", "port": {"number": 80}}});
+    let path = |(kind, path): &(&str, &str)| json!({"path": path, "pathType": kind, "backend": backend});
+    let paths: Vec<Value> = paths.iter().map(path).collect();
+    let created = format!("{year}-01-01T00:00:00Z");
+    let metadata = json!({
+        "namespace": "shop", "name": name, "resourceVersion": "1", "creationTimestamp": created,
+        "annotations": annotations,
+    });
+    json!({
+        "metadata": metadata,
+        "spec": {"ingressClassName": "tidegate", "rules": [{"host": "web.example", "http": {"paths": paths}}]},
+    })
+}
+
+/// What is said of a URL in a cluster of these Ingresses.
+#[allow(clippy::disallowed_methods, reason = "a test needs some instant to start from")]
+fn explained(ingresses: &[Value], url: &str) -> String {
+    let listener = Listener { name: ListenerName("http".into()), host: HostPattern::Any };
+    let key = BindKey { address: ([127, 0, 0, 1], 80).into(), protocol: BindProtocol::Http };
+    let binds = [Bind { key, listeners: [listener].into() }].into();
+    let sources = Kind::ALL.map(|kind| Source { kind, namespace: None });
+    let mut reconciler = Reconciler::new(Options { binds, ..Options::default() }, sources.clone());
+    let now = Instant::now();
+    let read = |kind, object: &Value| project(kind, object.to_string().as_bytes()).expect("an identity");
+    let class = json!({
+        "metadata": {"name": "tidegate", "resourceVersion": "1"}, "spec": {"controller": "tidegate.io/ingress"},
+    });
+    for source in sources {
+        let objects: Vec<Projected> = match source.kind {
+            Kind::Ingress => ingresses.iter().map(|ingress| read(Kind::Ingress, ingress)).collect(),
+            Kind::IngressClass => vec![read(Kind::IngressClass, &class)],
+            Kind::Service | Kind::EndpointSlice | Kind::Secret => Vec::new(),
+        };
+        reconciler.observe(
+            Event::Listed { source, objects, complete: true, resource_version: "1".into(), received: now },
+            now,
+        );
+    }
+    let step = reconciler.reconcile(now).expect("a first model");
+    let (mut publisher, published) = channel();
+    let ready = publisher.prepare(step.parts.expect("parts"));
+    publisher.publish(ready);
+    explain(&published.pin(), &reconciler.compiled().all_findings(), url).expect("an explanation").to_string()
+}
+
+#[track_caller]
+fn check(text: &str, word: &str, want: &[&str]) {
+    let got: Vec<&str> = text.lines().filter_map(|line| line.trim().strip_prefix(word)).map(str::trim).collect();
+    assert_eq!(got, want, "{text}");
+}
+
+#[test]
+fn guards_are_named_with_what_they_depend_on() {
+    let annotations = json!({"tidegate.io/allow-source-range": "10.0.0.0/8", "tidegate.io/ssl-redirect": "true"});
+    let text = explained(&[ingress("web", 2026, &annotations, &[("Prefix", "/")])], "http://web.example/");
+    let redirect = "308 to https for plain-text requests";
+    check(&text, "guard", &["403 for clients from elsewhere than 10.0.0.0/8", redirect]);
+    check(&text, "answer", &["308, by the edge itself"]);
+
+    let closed = json!({"tidegate.io/allow-source-range": "office"});
+    let text = explained(&[ingress("web", 2026, &closed, &[("Prefix", "/")])], "http://web.example/");
+    check(&text, "guard", &["403 for everybody"]);
+    check(&text, "answer", &["403, by the edge itself"]);
+}
+
+#[test]
+fn a_rule_lost_to_one_of_its_own_kind() {
+    let none = json!({});
+    let old = ingress("old", 2025, &none, &[("Exact", "/a"), ("Prefix", "/a")]);
+    let young = ingress("young", 2026, &none, &[("Prefix", "/a")]);
+    let lost = "Ingress shop/young: spec.rules[0].http.paths[0]: prefix /a of web.example is served by Ingress shop/old: \
+                the older object, or the earlier rule of one object, wins";
+    let text = |url| explained(&[old.clone(), young.clone()], url);
+    check(&text("web.example/a"), "route", &["exact /a"]);
+    check(&text("web.example/a"), "lost", &[]);
+    check(&text("web.example/a/b"), "route", &["prefix /a"]);
+    check(&text("web.example/a/b"), "lost", &[lost]);
+}
