@@ -105,7 +105,6 @@ async fn wait(until: Option<Instant>) {
 
 fn note(ended: &Result<(), JoinError>, traffic: &Traffic) {
     if ended.as_ref().is_err_and(JoinError::is_panic) {
-        traffic.metrics.panics.inc();
-        tracing::error!("the task of a connection panicked; the connection is closed");
+        traffic.metrics.panicked();
     }
 }

@@ -5,10 +5,13 @@ mod close;
 mod head;
 mod io;
 mod serve;
+mod stall;
+mod streams;
 mod traits;
 
 pub(crate) use io::Conn;
 pub(crate) use serve::{Accepted, serve};
+pub(crate) use streams::Streams;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

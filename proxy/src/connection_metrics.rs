@@ -10,7 +10,7 @@ use crate::tls::Failure;
 pub(crate) struct ConnectionMetrics {
     /// Traffic threads that were started again after a panic or an error.
     pub(crate) thread_restarts: IntCounter,
-    /// Connections whose task panicked.
+    /// Connections and HTTP/2 requests whose task panicked.
     pub(crate) panics: IntCounter,
     /// Connections closed as they came because there were too many.
     pub(crate) refused: IntCounter,
@@ -41,7 +41,10 @@ impl ConnectionMetrics {
                 "tidegate_traffic_thread_restarts_total",
                 "Traffic threads started again after a panic or an error",
             )?,
-            panics: counter("tidegate_connection_panics_total", "Connections that ended because their task panicked")?,
+            panics: counter(
+                "tidegate_connection_panics_total",
+                "Connections, and requests of HTTP/2, that ended because their task panicked",
+            )?,
             refused: counter(
                 "tidegate_connections_refused_total",
                 "Connections closed as they came because too many were open",
@@ -75,6 +78,12 @@ impl ConnectionMetrics {
     }
 
     /// Series that exist from the start can be watched for their first increase.
+    /// Notes a panic; what it was has been written to the standard error.
+    pub(crate) fn panicked(&self) {
+        self.panics.inc();
+        tracing::error!("the task of a connection or of an HTTP/2 request panicked; it is closed");
+    }
+
     fn show_zeros(&self) {
         for protocol in [BindProtocol::Http, BindProtocol::Https] {
             self.accepted.with_label_values(&[name(protocol)]);

@@ -16,6 +16,7 @@ use tidegate_config::published::Published;
 
 use crate::answer::{Answer, Reason};
 use crate::connection::ConnectionFacts;
+use crate::due::Due;
 use crate::exchange::{End, Exchange};
 use crate::head::{Parsed, edit_request, edit_response, set_target};
 use crate::respond::{Rendered, render};
@@ -42,7 +43,7 @@ impl ProxyHttp for Edge {
     type CTX = Exchange;
 
     fn new_ctx(&self) -> Exchange {
-        Exchange::begin(self.published.pin(), Arc::clone(&self.shared), clock::now())
+        Exchange::begin(self.published.pin(), Arc::clone(&self.shared), Due::current(), clock::now())
     }
 
     /// No compression: bodies pass as they are.
@@ -144,12 +145,13 @@ impl ProxyHttp for Edge {
         reused: bool,
     ) -> Box<Error> {
         let stage = if has_begun(session) { Stage::Later } else { stage(session, &error, reused) };
-        error.set_retry(exchange.broke(fault::reason(&error), stage, clock::now()));
+        let (reason, now) = (fault::reason(&error), clock::now());
+        error.set_retry(exchange.broke(exchange.in_time(reason, now), stage, now));
         error
     }
 
     async fn fail_to_proxy(&self, session: &mut Session, error: &Error, exchange: &mut Exchange) -> FailToProxy {
-        let mut reason = fault::reason(error);
+        let mut reason = exchange.in_time(fault::reason(error), clock::now());
         if session.was_upgraded() && matches!(reason, Reason::UpstreamTimeout | Reason::BodyStalled) {
             reason = Reason::TunnelIdle;
         }

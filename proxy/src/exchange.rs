@@ -15,6 +15,7 @@ use crate::answer::{Answer, Reason};
 use crate::attempt::{Attempts, Here, Sign};
 use crate::balance::{self, Draw};
 use crate::connection::ConnectionFacts;
+use crate::due::Due;
 use crate::forwarded::{Client, client};
 use crate::head::Edit;
 use crate::metrics::Connect;
@@ -32,6 +33,8 @@ pub(crate) struct Exchange {
     shared: Arc<Shared>,
     snapshot: Arc<Snapshot>,
     began: Instant,
+    /// When the head of the response is due.
+    due: Due,
     facts: Option<Arc<ConnectionFacts>>,
     request_id: HeaderValue,
     asked: Option<Asked>,
@@ -75,12 +78,13 @@ pub(crate) struct End<'a> {
 
 impl Exchange {
     /// Begins with a request's head; the snapshot is the one it will see to its end.
-    pub(crate) fn begin(snapshot: Arc<Snapshot>, shared: Arc<Shared>, now: Instant) -> Self {
+    pub(crate) fn begin(snapshot: Arc<Snapshot>, shared: Arc<Shared>, due: Due, now: Instant) -> Self {
         shared.metrics.in_flight.inc();
         Self {
             shared,
             snapshot,
             began: now,
+            due,
             facts: None,
             request_id: HeaderValue::from_static("-"),
             asked: None,
@@ -161,9 +165,13 @@ impl Exchange {
         };
         let mut draw = Draw::new(draw);
         let effective = admitted.effective();
-        let remaining = effective.request_timeout.map(|limit| limit.saturating_sub(now - self.began));
-        if remaining.is_some_and(|remaining| remaining.is_zero()) {
+        let end = effective.request_timeout.map(|limit| self.began + limit);
+        if end.is_some_and(|end| end <= now) {
             return Err(Reason::UpstreamTimeout);
+        }
+        match end {
+            Some(end) => self.due.set(end),
+            None => self.due.lift(),
         }
         let backend = self.snapshot.backend(&target.backend).ok_or(Reason::NoEndpoints)?;
         let here = here(&self.shared, self.facts.as_deref());
@@ -173,7 +181,7 @@ impl Exchange {
         let need = Need {
             host: &asked.host,
             upgrade: asked.upgrade.is_some(),
-            remaining,
+            remaining: end.map(|end| end - now),
             idle: self.shared.options.upstream.idle,
             http2_streams_max: self.shared.options.upstream.http2_streams_max,
         };
@@ -183,10 +191,25 @@ impl Exchange {
     /// Notes that a connection is there, and how it was had.
     pub(crate) fn connected(&mut self, reused: bool, now: Instant) {
         let duration = self.attempts.connected(reused, now);
+        self.expect_answer(now);
         self.shared.metrics.connect(if reused { Connect::Reused } else { Connect::Opened });
         if let Some(duration) = duration {
             self.shared.metrics.connect_duration.observe(duration.as_secs_f64());
         }
+    }
+
+    /// An upgrade has the read timeout of a request until it is answered; the connection's own one is the tunnel's.
+    fn expect_answer(&self, now: Instant) {
+        let upgrade = self.asked.as_ref().is_some_and(|asked| asked.upgrade.is_some());
+        let Some(effective) = self.admitted.as_ref().filter(|_| upgrade).map(Admitted::effective) else { return };
+        let silence = now + effective.read_timeout;
+        let end = effective.request_timeout.map(|limit| self.began + limit);
+        self.due.set(end.map_or(silence, |end| end.min(silence)));
+    }
+
+    /// Why it failed: whatever broke past the time of its response, that is why.
+    pub(crate) fn in_time(&self, seen: Reason, now: Instant) -> Reason {
+        if self.due.has_passed(now) { Reason::UpstreamTimeout } else { seen }
     }
 
     /// Notes that no connection could be made; whether to try another endpoint.
@@ -243,6 +266,7 @@ impl Exchange {
 
     /// Notes the head of the endpoint's response.
     pub(crate) fn response_began(&mut self, status: u16, now: Instant) {
+        self.due.lift();
         let sign = match status {
             502..=504 => Sign::Unable,
             _ if self.body_bytes > 0 => Sign::Slowed,
@@ -272,6 +296,7 @@ impl Exchange {
 
     /// Notes that the request failed; what to answer while no response has begun. An answer that was decided before stands.
     pub(crate) fn failed(&mut self, reason: Reason) -> &Answer {
+        self.due.lift();
         self.answer.get_or_insert_with(|| reason.into())
     }
 
@@ -343,8 +368,13 @@ fn here<'a>(shared: &'a Shared, facts: Option<&ConnectionFacts>) -> Here<'a> {
 impl Drop for Exchange {
     fn drop(&mut self) {
         if !self.recorded {
-            self.answer = Some(Reason::Abandoned.into());
             let (now, wall) = (crate::clock::now(), crate::clock::wall());
+            let reason = self.in_time(Reason::Abandoned, now);
+            self.answer = Some(reason.into());
+            if reason == Reason::UpstreamTimeout {
+                self.attempts.first_byte(Sign::Broken, now, self.shared.endpoints.moment(now));
+            }
+            self.due.lift();
             let end = End { status: None, bytes_in: 0, bytes_out: 0, target: "", now, wall };
             self.record::<crate::head::Parsed<'_>>(None, &end);
         }

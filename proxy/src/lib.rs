@@ -16,6 +16,7 @@ mod connection;
 mod connection_metrics;
 mod tls;
 
+mod due;
 mod edge;
 mod exchange;
 mod head;

@@ -8,8 +8,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use pingora::apps::HttpServerOptions;
-use pingora::protocols::http::v2::server::default_h2_options;
 use pingora::proxy::{HttpProxy, http_proxy};
 use pingora::server::configuration::ServerConf;
 use tidegate_config::model::Generation;
@@ -19,6 +17,7 @@ use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
 use crate::bound::Binder;
+use crate::connection::Streams;
 use crate::connection_metrics::ConnectionMetrics;
 use crate::edge::Edge;
 use crate::listen::listen;
@@ -32,6 +31,8 @@ const RESTART: (Duration, Duration) = (Duration::from_millis(100), Duration::fro
 pub(crate) struct Traffic {
     /// Pingora's driver with this thread's upstream pool.
     pub(crate) proxy: Arc<HttpProxy<Edge>>,
+    /// The same for HTTP/2.
+    pub(crate) streams: Arc<Streams>,
     pub(crate) tls: TlsAcceptor,
     pub(crate) published: Published,
     pub(crate) options: Arc<Options>,
@@ -131,8 +132,11 @@ fn run(thread: usize, process: &Process, pause: Duration) -> io::Result<usize> {
             () = tokio::time::sleep(pause) => {}
             _ = stop.wait_for(Option::is_some) => return 0,
         }
+        let proxy = Arc::new(proxy(process));
+        let http2 = &process.options.http2;
         let traffic = Arc::new(Traffic {
-            proxy: Arc::new(proxy(process)),
+            streams: Arc::new(Streams::new(Arc::clone(&proxy), Arc::clone(&process.metrics), http2)),
+            proxy,
             tls: process.tls.clone(),
             published: process.published.clone(),
             options: Arc::clone(&process.options),
@@ -153,15 +157,7 @@ fn proxy(process: &Process) -> HttpProxy<Edge> {
         ..ServerConf::default()
     };
     let edge = Edge::new(process.published.clone(), Arc::clone(&process.shared));
-    let mut proxy = http_proxy(&Arc::new(conf), edge);
-    let mut http2 = default_h2_options();
-    http2.max_concurrent_streams(options.http2.streams_max);
-    http2.max_header_list_size(options.http2.header_list_bytes_max);
-    proxy.h2_options = Some(http2);
-    let mut server = HttpServerOptions::default();
-    server.h2_idle_timeout = Some(options.http2.idle);
-    proxy.server_options = Some(server);
-    proxy
+    http_proxy(&Arc::new(conf), edge)
 }
 
 #[cfg(test)]

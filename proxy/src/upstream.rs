@@ -19,7 +19,7 @@ pub(crate) struct Need<'a> {
     pub(crate) host: &'a str,
     /// Whether it asks for an upgrade, after which silence is the tunnel's business.
     pub(crate) upgrade: bool,
-    /// What is left of the time until the response's head; `None` for no limit.
+    /// What is left of the time until the response's head, for opening the connection; `None` for no limit.
     pub(crate) remaining: Option<Duration>,
     /// How long the connection is kept when nobody uses it.
     pub(crate) idle: Duration,
@@ -33,13 +33,14 @@ pub(crate) fn peer(admitted: &Admitted, target: &Target, endpoint: &Endpoint, ne
     let tls = target.protocol == AppProtocol::Https;
     let mut options = PeerOptions::new();
     // Pingora's timers count whole milliseconds and fail on less.
-    let within = |limit: Duration| need.remaining.map_or(limit, |left| left.min(limit)).max(Duration::from_millis(1));
-    options.connection_timeout = Some(within(effective.connect_timeout));
+    let floored = |limit: Duration| Some(limit.max(Duration::from_millis(1)));
+    let connect = effective.connect_timeout;
+    options.connection_timeout = floored(need.remaining.map_or(connect, |left| left.min(connect)));
     options.total_connection_timeout = options.connection_timeout;
-    // A read has no other clock in Pingora than this one, so the time left until the head bounds each read.
-    let read = if need.upgrade { effective.tunnel_idle_timeout } else { effective.read_timeout };
-    options.read_timeout = Some(within(read));
-    options.write_timeout = Some(if need.upgrade { effective.tunnel_idle_timeout } else { effective.write_timeout });
+    // These hold for each read and write to the end of the connection's use; when the head is due, the exchange knows.
+    let tunnel = need.upgrade.then_some(effective.tunnel_idle_timeout);
+    options.read_timeout = floored(tunnel.unwrap_or(effective.read_timeout));
+    options.write_timeout = floored(tunnel.unwrap_or(effective.write_timeout));
     options.idle_timeout = Some(need.idle);
     options.max_h2_streams = need.http2_streams_max;
     options.alpn = match target.protocol {
@@ -169,7 +170,8 @@ mod tests {
         let left = Some(Duration::from_secs(2));
         let bounded =
             peer(&admitted(), &target(AppProtocol::Http, None), &endpoint("a"), &Need { remaining: left, ..need("a") });
-        assert_eq!((bounded.options.connection_timeout, bounded.options.read_timeout), (left, left));
+        let read = Some(Effective::DEFAULT.read_timeout);
+        assert_eq!((bounded.options.connection_timeout, bounded.options.read_timeout), (left, read));
         let tunnel =
             peer(&admitted(), &target(AppProtocol::Ws, None), &endpoint("a"), &Need { upgrade: true, ..need("a") });
         assert_eq!(tunnel.options.read_timeout, Some(Effective::DEFAULT.tunnel_idle_timeout));

@@ -16,5 +16,6 @@ mod request {
     mod outcomes;
     mod retries;
     mod secure_upstreams;
-    mod upgrades;
+    mod timeouts;
+    pub mod upgrades;
 }

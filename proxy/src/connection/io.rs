@@ -16,7 +16,10 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
+use super::stall::Stall;
 use super::{ConnectionFacts, traits};
+use crate::due::{Bell, Due};
+use crate::options::ClientLimits;
 
 /// Bytes that wait for company before they are written, so that a head and a small body leave together.
 const WRITE_BUFFER_BYTES: usize = 4 * 1024;
@@ -54,6 +57,10 @@ pub(crate) struct Conn {
     reads: Reads,
     /// Written by a driver and not by the transport yet.
     unwritten: BytesMut,
+    stall: Stall,
+    /// When the response to the request in progress is due, and who says so.
+    due: Due,
+    bell: Option<Bell>,
     /// Whether HTTP/2 was agreed on, by ALPN or by prior knowledge.
     pub(super) http2: bool,
     /// For the end of the connection: see [`super::close`].
@@ -64,7 +71,11 @@ pub(crate) struct Conn {
 
 impl Conn {
     /// A connection that nothing was read from yet.
-    pub(crate) fn new(transport: Transport, facts: &Arc<ConnectionFacts>, linger: Duration) -> pingora::Result<Self> {
+    pub(crate) fn new(
+        transport: Transport,
+        facts: &Arc<ConnectionFacts>,
+        limits: &ClientLimits,
+    ) -> pingora::Result<Self> {
         Ok(Self {
             proxy_digest: traits::proxy_digest(facts)?,
             socket_digest: traits::socket_digest(transport.as_raw_fd(), facts),
@@ -72,8 +83,11 @@ impl Conn {
             unread: BytesMut::new(),
             reads: Reads::All,
             unwritten: BytesMut::new(),
+            stall: Stall::new(limits.write_stall),
+            due: Due::default(),
+            bell: None,
             http2: false,
-            linger,
+            linger: limits.body_discard,
         })
     }
 
@@ -85,6 +99,12 @@ impl Conn {
     /// The number of its socket.
     pub(super) fn fd(&self) -> RawFd {
         self.transport.as_raw_fd()
+    }
+
+    /// When the response to the request in progress is due; to be set by whoever knows. Reads that wait past it fail, so
+    /// that the driver looks up.
+    pub(super) const fn due(&self) -> &Due {
+        &self.due
     }
 
     /// Whether drivers read everything: then nobody knows whether the client has more to say.
@@ -147,9 +167,20 @@ impl Conn {
         Poll::Pending
     }
 
+    /// Ready, with an error, once the response is overdue.
+    fn poll_due(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.due.is_set() {
+            self.bell = None;
+            return Poll::Pending;
+        }
+        ready!(self.bell.get_or_insert_with(|| Bell::new(self.due.clone())).poll(cx));
+        self.bell = None;
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+
     fn poll_write_out(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.unwritten.is_empty() {
-            let count = ready!(self.transport.poll_write(cx, &self.unwritten))?;
+            let count = ready!(self.stall.bound(self.transport.poll_write(cx, &self.unwritten), cx))?;
             if count == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
@@ -178,8 +209,11 @@ impl AsyncRead for Conn {
         };
         if read.is_pending() {
             // A driver that waits for its client has said all it has for now, so that a response whose body is slow
-            // to come does not wait in the buffer. What fails here fails again at the next write.
-            let _tried = self.poll_write_out(cx);
+            // to come does not wait in the buffer.
+            if let Poll::Ready(Err(error)) = self.poll_write_out(cx) {
+                return Poll::Ready(Err(error));
+            }
+            return self.poll_due(cx);
         }
         read
     }
@@ -191,7 +225,8 @@ impl AsyncWrite for Conn {
             ready!(self.poll_write_out(cx))?;
         }
         if bytes.len() >= WRITE_BUFFER_BYTES {
-            return self.transport.poll_write(cx, bytes);
+            let this = &mut *self;
+            return this.stall.bound(this.transport.poll_write(cx, bytes), cx);
         }
         self.unwritten.extend_from_slice(bytes);
         Poll::Ready(Ok(bytes.len()))
@@ -199,12 +234,14 @@ impl AsyncWrite for Conn {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_write_out(cx))?;
-        self.transport.poll_flush(cx)
+        let this = &mut *self;
+        this.stall.bound(this.transport.poll_flush(cx), cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_write_out(cx))?;
-        self.transport.poll_shutdown(cx)
+        let this = &mut *self;
+        this.stall.bound(this.transport.poll_shutdown(cx), cx)
     }
 }
 
@@ -255,13 +292,16 @@ mod tests {
     use super::*;
     use crate::connection::ConnectionFacts;
 
+    const MOMENT: Duration = Duration::from_millis(200);
+
     /// A connection and the client's end of it.
     async fn pair() -> (Conn, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (stream, peer) = listener.accept().await.unwrap();
         let facts = Arc::new(ConnectionFacts::sample(peer));
-        (Conn::new(Transport::Plain(stream), &facts, Duration::from_secs(1)).unwrap(), client)
+        let limits = ClientLimits { write_stall: MOMENT, ..ClientLimits::default() };
+        (Conn::new(Transport::Plain(stream), &facts, &limits).unwrap(), client)
     }
 
     async fn read(conn: &mut Conn) -> String {
@@ -328,5 +368,33 @@ mod tests {
         let mut bytes = [0; 4];
         client.read_exact(&mut bytes).await.unwrap();
         assert_eq!(&bytes, b"head");
+    }
+
+    #[tokio::test]
+    async fn a_client_that_takes_nothing_is_given_up() {
+        let (mut conn, _client) = pair().await;
+        let stuff = async {
+            loop {
+                conn.write_all(&[b'x'; 1000]).await?;
+                conn.flush().await?;
+            }
+        };
+        let stuffed: io::Result<()> = tokio::time::timeout(20 * MOMENT, stuff).await.expect("it waits for ever");
+        assert_eq!(stuffed.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!(conn.read_u8().await.unwrap_err().kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[tokio::test]
+    async fn a_read_past_the_time_of_the_response_fails() {
+        let (mut conn, mut client) = pair().await;
+        let due = conn.due().clone();
+        due.set(crate::clock::now() + MOMENT);
+        let error = tokio::time::timeout(20 * MOMENT, conn.read_u8()).await.expect("it waits for ever").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        // What is there is read nevertheless, and when nothing is due, waiting is in order.
+        client.write_all(b"a").await.unwrap();
+        due.lift();
+        tokio::time::timeout(20 * MOMENT, conn.read_u8()).await.unwrap().unwrap();
+        tokio::time::timeout(2 * MOMENT, conn.read_u8()).await.unwrap_err();
     }
 }

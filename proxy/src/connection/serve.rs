@@ -64,13 +64,13 @@ pub(crate) async fn serve(accepted: Accepted, traffic: Arc<Traffic>, shutdown: S
 
 async fn establish(accepted: Accepted, traffic: &Traffic, ending: &ShutdownWatch) -> Option<(Conn, Expected)> {
     let Accepted { stream, peer, bind, at } = accepted;
-    let linger = traffic.options.client.body_discard;
+    let limits = &traffic.options.client;
     // A socket without a local address is dead already.
     let local = canonical(stream.local_addr().ok()?);
     let facts = ConnectionFacts { bind, local, peer: canonical(peer), tls: None, accepted: at, ending: ending.clone() };
     match bind.protocol {
         BindProtocol::Http => {
-            let conn = Conn::new(Transport::Plain(stream), &Arc::new(facts), linger).ok()?;
+            let conn = Conn::new(Transport::Plain(stream), &Arc::new(facts), limits).ok()?;
             Some((conn, Expected::Either))
         }
         BindProtocol::Https => match tls::handshake(&traffic.tls, stream, traffic.options.tls.handshake_deadline).await
@@ -85,13 +85,13 @@ async fn establish(accepted: Accepted, traffic: &Traffic, ending: &ShutdownWatch
                     "TLS handshake"
                 );
                 let facts = ConnectionFacts { tls: Some(agreed), ..facts };
-                let conn = Conn::new(Transport::Tls(stream), &Arc::new(facts), linger).ok()?;
+                let conn = Conn::new(Transport::Tls(stream), &Arc::new(facts), limits).ok()?;
                 Some((conn, if http2 { Expected::Http2 } else { Expected::Http1 }))
             }
             tls::Handshake::PlainHttp(stream) => {
                 traffic.metrics.handshake_failed(tls::Failure::PlainHttp);
-                let conn = Conn::new(Transport::Plain(stream), &Arc::new(facts), linger).ok()?;
-                refuse(conn, Refusal::PlainOnTls, linger).await;
+                let conn = Conn::new(Transport::Plain(stream), &Arc::new(facts), limits).ok()?;
+                refuse(conn, Refusal::PlainOnTls, limits.body_discard).await;
                 None
             }
             tls::Handshake::Failed(failure) => {
@@ -190,8 +190,9 @@ async fn http1(mut conn: Conn, head: WholeHead, traffic: &Traffic, shutdown: &Sh
     } else {
         conn.pass_only(head.len);
     }
+    let due = conn.due().clone();
     let session = ServerSession::new_http1(Box::new(conn));
-    let (stream, _) = traffic.proxy.process_new_http(session, shutdown).await?.consume();
+    let (stream, _) = due.scope(traffic.proxy.process_new_http(session, shutdown)).await?.consume();
     let mut conn = *stream.into_any().downcast::<Conn>().ok()?;
     if *shutdown.borrow() || !conn.is_between_requests() {
         close(&mut conn, traffic.options.client.body_discard).await;
@@ -204,5 +205,5 @@ async fn http1(mut conn: Conn, head: WholeHead, traffic: &Traffic, shutdown: &Sh
 async fn http2(mut conn: Conn, traffic: &Traffic, shutdown: &ShutdownWatch) {
     conn.http2 = true;
     conn.pass_all();
-    traffic.proxy.process_new(Box::new(conn), shutdown).await;
+    traffic.streams.process_new(Box::new(conn), shutdown).await;
 }

@@ -14,7 +14,7 @@ use super::bed::{Bed, Model, PATIENCE, answer};
 use super::upstream::Upstream;
 
 /// A WebSocket server that sends every message back.
-async fn websocket_echo() -> std::net::SocketAddr {
+pub async fn websocket_echo() -> std::net::SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {

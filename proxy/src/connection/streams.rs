@@ -1,0 +1,115 @@
+//! The requests of HTTP/2 connections. Pingora gives each a task of its own and does not look back, so what their
+//! connection would do for them is done here: panics are counted, and a response that is overdue ends the wait.
+
+use std::fmt;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use futures::FutureExt;
+use pingora::apps::{HttpServerApp, HttpServerOptions, ReusedHttpStream};
+use pingora::protocols::http::ServerSession;
+use pingora::protocols::http::v2::server::{H2Options, default_h2_options};
+use pingora::proxy::HttpProxy;
+use pingora::server::ShutdownWatch;
+
+use crate::connection_metrics::ConnectionMetrics;
+use crate::due::Due;
+use crate::edge::Edge;
+use crate::options::Http2Limits;
+
+/// What Pingora's HTTP/2 server hands requests to.
+pub(crate) struct Streams {
+    proxy: Arc<HttpProxy<Edge>>,
+    metrics: Arc<ConnectionMetrics>,
+    http2: H2Options,
+    server: HttpServerOptions,
+}
+
+impl fmt::Debug for Streams {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Streams").finish_non_exhaustive()
+    }
+}
+
+impl Streams {
+    /// Over this proxy, within these limits.
+    pub(crate) fn new(proxy: Arc<HttpProxy<Edge>>, metrics: Arc<ConnectionMetrics>, limits: &Http2Limits) -> Self {
+        // The bare defaults have no bounds.
+        let mut http2 = default_h2_options();
+        http2.max_concurrent_streams(limits.streams_max);
+        http2.max_header_list_size(limits.header_list_bytes_max);
+        let mut server = HttpServerOptions::default();
+        server.h2_idle_timeout = Some(limits.idle);
+        Self { proxy, metrics, http2, server }
+    }
+}
+
+#[async_trait]
+impl HttpServerApp for Streams {
+    async fn process_new_http(
+        self: &Arc<Self>,
+        session: ServerSession,
+        shutdown: &ShutdownWatch,
+    ) -> Option<ReusedHttpStream> {
+        carry(self.proxy.process_new_http(session, shutdown), &self.metrics).await;
+        None
+    }
+
+    fn h2_options(&self) -> Option<H2Options> {
+        Some(self.http2.clone())
+    }
+
+    fn server_options(&self) -> Option<&HttpServerOptions> {
+        Some(&self.server)
+    }
+}
+
+/// Carries a request to its end, or until its response is overdue: dropped, it resets its stream.
+async fn carry(request: impl Future, metrics: &ConnectionMetrics) {
+    let due = Due::default();
+    let request = AssertUnwindSafe(due.scope(request)).catch_unwind();
+    tokio::select! {
+        biased;
+        ended = request => if ended.is_err() {
+            metrics.panicked();
+        },
+        () = due.clone().passed() => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use prometheus::Registry;
+
+    use super::*;
+    use crate::clock;
+
+    #[tokio::test]
+    async fn a_panic_is_counted_and_what_is_overdue_is_dropped() {
+        let metrics = ConnectionMetrics::register(&Registry::new()).unwrap();
+        carry(async {}, &metrics).await;
+        assert_eq!(metrics.panics.get(), 0);
+        carry(async { panic!("of all things") }, &metrics).await;
+        assert_eq!(metrics.panics.get(), 1);
+        let overdue = async {
+            let due = Due::current();
+            due.set(clock::now() + Duration::from_secs(3600));
+            due.set(clock::now());
+            std::future::pending::<()>().await;
+        };
+        carry(overdue, &metrics).await;
+        let in_time = async {
+            let due = Due::current();
+            due.set(clock::now() + Duration::from_millis(20));
+            tokio::task::yield_now().await;
+            due.lift();
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            metrics.panics.inc();
+        };
+        carry(in_time, &metrics).await;
+        assert_eq!(metrics.panics.get(), 2);
+    }
+}

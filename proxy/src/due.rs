@@ -1,0 +1,93 @@
+//! The time by which the head of a response must have come. Pingora has a clock for each read and none for that, so a
+//! request carries its own, and whoever waits for the response asks it.
+
+use std::fmt;
+use std::future::pending;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use tokio::sync::watch;
+use tokio::time::sleep_until;
+
+tokio::task_local! {
+    /// The clock of the request that a task is at, for Pingora makes requests without telling of whom.
+    static CURRENT: Due;
+}
+
+/// When the head of a response is due; at first, and again once the head is there, at no time. Clones are the same clock.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Due(watch::Sender<Option<Instant>>);
+
+impl Due {
+    /// The one that this task works under; one of its own where there is none.
+    pub(crate) fn current() -> Self {
+        CURRENT.try_with(Self::clone).unwrap_or_default()
+    }
+
+    /// Does some work under this one.
+    pub(crate) async fn scope<F: Future>(&self, work: F) -> F::Output {
+        CURRENT.scope(self.clone(), work).await
+    }
+
+    /// Sets the time.
+    pub(crate) fn set(&self, at: Instant) {
+        self.0.send_replace(Some(at));
+    }
+
+    /// Nothing is due any more.
+    pub(crate) fn lift(&self) {
+        self.0.send_if_modified(|at| at.take().is_some());
+    }
+
+    /// Whether something is due.
+    pub(crate) fn is_set(&self) -> bool {
+        self.0.borrow().is_some()
+    }
+
+    /// Whether it is overdue.
+    pub(crate) fn has_passed(&self, now: Instant) -> bool {
+        self.0.borrow().is_some_and(|at| at <= now)
+    }
+
+    /// Waits until it is overdue.
+    pub(crate) async fn passed(self) {
+        let mut told = self.0.subscribe();
+        loop {
+            let at = *told.borrow_and_update();
+            let at = async {
+                match at {
+                    Some(at) => sleep_until(at.into()).await,
+                    None => pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                // The sender is our own, so it lives.
+                _ = told.changed() => {}
+                () = at => return,
+            }
+        }
+    }
+}
+
+/// [`Due::passed`] for who is polled.
+pub(crate) struct Bell(Pin<Box<dyn Future<Output = ()> + Send + Sync>>);
+
+impl Bell {
+    /// Rings when it is overdue.
+    pub(crate) fn new(due: Due) -> Self {
+        Self(Box::pin(due.passed()))
+    }
+
+    /// Ready when it rings.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.0.as_mut().poll(cx)
+    }
+}
+
+impl fmt::Debug for Bell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Bell")
+    }
+}
