@@ -89,7 +89,17 @@ fn elsewhere<H: Head + ?Sized>(
     away(redirect.status, location(scheme, host, redirect.port, path, head))
 }
 
-fn location<H: Head + ?Sized>(scheme: &str, host: &str, port: Option<u16>, path: &str, head: &H) -> String {
+/// Where a redirect leads; nowhere without a host.
+fn location<H: Head + ?Sized>(
+    scheme: &str,
+    host: &str,
+    port: Option<u16>,
+    path: &str,
+    head: &H,
+) -> Option<HeaderValue> {
+    if host.is_empty() {
+        return None;
+    }
     let mut url = format!("{scheme}://{host}");
     let default = matches!((scheme, port), (_, None) | ("http", Some(80)) | ("https", Some(443)));
     if let Some(port) = port.filter(|_| !default) {
@@ -100,16 +110,12 @@ fn location<H: Head + ?Sized>(scheme: &str, host: &str, port: Option<u16>, path:
         url.push('?');
         url.push_str(query);
     }
-    url
+    HeaderValue::try_from(url).ok()
 }
 
-/// A redirect without a host to lead to, or to what no header can hold, is refused.
-fn away(status: u16, url: String) -> Answer {
-    let hostless = url.contains(":///");
-    HeaderValue::try_from(url)
-        .ok()
-        .filter(|_| !hostless)
-        .map_or_else(|| Reason::MalformedRequest.into(), |url| Answer::redirect(status, url))
+/// A redirect that leads nowhere, or to what no header can hold, is refused.
+fn away(status: u16, location: Option<HeaderValue>) -> Answer {
+    location.map_or_else(|| Reason::MalformedRequest.into(), |location| Answer::redirect(status, location))
 }
 
 #[cfg(test)]
@@ -157,7 +163,11 @@ mod tests {
         check(guarded(std::slice::from_ref(&tls)), &client("192.0.2.9", true), &head, Ok(()));
         let https = Err((308, "https://a.test/x?y=1"));
         check(guarded(&[tls.clone(), sources.clone()]), &client("198.51.100.1", false), &head, https);
-        check(guarded(&[sources, tls]), &client("198.51.100.1", false), &head, Err((403, "")));
+        check(guarded(&[sources, tls.clone()]), &client("198.51.100.1", false), &head, Err((403, "")));
+        let inner = Sample::get("a.test", "/open:///?u=file:///x");
+        let https = Err((308, "https://a.test/open:///?u=file:///x"));
+        check(guarded(std::slice::from_ref(&tls)), &client("192.0.2.9", false), &inner, https);
+        check(guarded(&[tls]), &client("192.0.2.9", false), &Sample::get("", "/x"), Err((400, "")));
         check(guarded(&[Guard::DenyAll]), &client("192.0.2.9", true), &head, Err((403, "")));
     }
 

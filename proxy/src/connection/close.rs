@@ -13,6 +13,8 @@ pub(super) enum Refusal {
     HeadTooSlow,
     /// The head is longer than the limit, or has more lines.
     HeadTooLarge,
+    /// The head names both a length and a transfer coding (RFC 9112 section 6.3).
+    AmbiguousLength,
     /// Plain HTTP came in where TLS is spoken.
     PlainOnTls,
 }
@@ -23,6 +25,7 @@ impl Refusal {
         match self {
             Self::HeadTooSlow => "head_too_slow",
             Self::HeadTooLarge => "head_too_large",
+            Self::AmbiguousLength => "ambiguous_length",
             Self::PlainOnTls => "plain_on_tls",
         }
     }
@@ -36,6 +39,10 @@ impl Refusal {
             Self::HeadTooLarge => {
                 b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Type: text/plain\r\n\
                 Content-Length: 31\r\n\r\nThe request head is too large.\n"
+            }
+            Self::AmbiguousLength => {
+                b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\nContent-Length: 51\r\n\r\n\
+                A length and a transfer coding exclude each other.\n"
             }
             Self::PlainOnTls => {
                 b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\nContent-Length: 34\r\n\r\n\

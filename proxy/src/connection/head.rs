@@ -36,6 +36,8 @@ pub(super) struct WholeHead {
     /// Whether bytes that belong to this request may follow: a body or an upgraded protocol. A false alarm is
     /// harmless, a miss is not, so names are compared without the colon that should stand behind them.
     pub(super) more_follows: bool,
+    /// Whether it names both a length and a transfer coding. Pingora takes the length away before anybody can see it.
+    pub(super) ambiguous: bool,
 }
 
 /// Looks for the end of a head in bytes that arrive piece by piece, each byte once.
@@ -47,7 +49,15 @@ pub(super) struct HeadScan {
     next: usize,
     /// Lines that ended, with the request line.
     lines: usize,
-    more_follows: bool,
+    announced: Announced,
+}
+
+/// What header lines say of the bytes after the head.
+#[derive(Clone, Copy, Debug, Default)]
+struct Announced {
+    more: bool,
+    length: bool,
+    coding: bool,
 }
 
 impl HeadScan {
@@ -63,11 +73,14 @@ impl HeadScan {
             self.line_start = end + 1;
             if line.is_empty() || line == b"\r" {
                 if self.lines > 0 {
-                    let (lines, more_follows) = (self.lines - 1, self.more_follows);
-                    return Some(WholeHead { len: end + 1, lines, more_follows });
+                    let Announced { more, length, coding } = self.announced;
+                    let (lines, ambiguous) = (self.lines - 1, length && coding);
+                    return Some(WholeHead { len: end + 1, lines, more_follows: more, ambiguous });
                 }
             } else {
-                self.more_follows |= self.lines > 0 && announces_more(line);
+                if self.lines > 0 {
+                    self.announced.hear(line);
+                }
                 self.lines += 1;
             }
         }
@@ -81,9 +94,18 @@ impl HeadScan {
     }
 }
 
-fn announces_more(line: &[u8]) -> bool {
-    let begins = |name: &[u8]| line.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name));
-    begins(b"content-length") || begins(b"transfer-encoding") || begins(b"upgrade")
+impl Announced {
+    fn hear(&mut self, line: &[u8]) {
+        let after = |name: &[u8]| {
+            let (start, rest) = line.split_at_checked(name.len())?;
+            start.eq_ignore_ascii_case(name).then_some(rest)
+        };
+        let (length, coding) = (after(b"content-length"), after(b"transfer-encoding"));
+        let ends = |rest: Option<&[u8]>| matches!(rest, Some([b':' | b' ' | b'\t', ..]));
+        self.length |= ends(length);
+        self.coding |= ends(coding);
+        self.more |= length.is_some() || coding.is_some() || after(b"upgrade").is_some();
+    }
 }
 
 #[cfg(test)]
@@ -123,7 +145,7 @@ mod tests {
     }
 
     fn whole(len: usize, lines: usize, more_follows: bool) -> Option<WholeHead> {
-        Some(WholeHead { len, lines, more_follows })
+        Some(WholeHead { len, lines, more_follows, ambiguous: false })
     }
 
     #[test]
@@ -141,6 +163,13 @@ mod tests {
         check_head(b"POST / HTTP/1.1\r\ncontent-LENGTH: 1\r\n\r\nx", whole(38, 1, true));
         check_head(b"POST / HTTP/1.1\r\nTransfer-Encoding : chunked\r\n\r\n", whole(48, 1, true));
         check_head(b"GET / HTTP/1.1\r\nUpgrade: websocket\r\n\r\n", whole(38, 1, true));
+        check_head(b"POST / HTTP/1.1\r\nContent-Lengthy: 1\r\nTransfer-Encoding: a\r\n\r\n", whole(61, 2, true));
+        for head in [
+            b"POST / HTTP/1.1\r\nContent-Length: 1\r\ntransfer-encoding: a\r\n\r\n",
+            b"POST / HTTP/1.1\r\nTransfer-Encoding:a \r\nCONTENT-LENGTH :1\r\n\r\n",
+        ] {
+            check_head(head, whole(head.len(), 2, true).map(|head| WholeHead { ambiguous: true, ..head }));
+        }
         check_head(b"GET /content-length HTTP/1.1\r\nX: upgrade\r\n\r\n", whole(44, 1, false));
     }
 }

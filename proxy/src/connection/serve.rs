@@ -164,7 +164,9 @@ async fn whole_head(conn: &mut Conn, expected: Expected, limits: &ClientLimits) 
             (Expected::Http2 | Expected::Either, Opening::Undecided) => {}
             (Expected::Either, Opening::Http1) | (Expected::Http1, _) => {
                 if let Some(head) = scan.advance(conn.unread()) {
-                    return within(head.len, head.lines, limits).unwrap_or(Arrival::Head(head));
+                    let refused = within(head.len, head.lines, limits);
+                    let ambiguous = head.ambiguous.then_some(Arrival::Refused(Refusal::AmbiguousLength));
+                    return refused.or(ambiguous).unwrap_or(Arrival::Head(head));
                 }
                 if let Some(refused) = within(conn.unread().len(), scan.lines(), limits) {
                     return refused;

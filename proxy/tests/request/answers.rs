@@ -30,7 +30,7 @@ async fn nothing_there() {
 
 #[tokio::test]
 async fn upstreams_that_fail() {
-    let bed = Bed::start(Model::to(&[nobody().await])).await;
+    let bed = Bed::start(Model::to(&[nobody()])).await;
     check(&bed.get("a.test", "/", "").await, 502, "connect-failed");
 
     for reply in ["", "nonsense\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-"] {

@@ -14,7 +14,7 @@ use tidegate_config::object::{Age, Kind, ObjectName, ObjectRef};
 use tidegate_config::published::channel;
 use tidegate_proxy::{AccessLogSink, Options, Proxy};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
@@ -211,7 +211,9 @@ pub fn route(name: &str, protocol: AppProtocol) -> Route {
     }
 }
 
-/// An address at which nobody listens.
-pub async fn nobody() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
+/// An address at which nobody listens. It stays bound to the end of the process, so that no other test gets it.
+pub fn nobody() -> SocketAddr {
+    let socket = Box::leak(Box::new(TcpSocket::new_v4().unwrap()));
+    socket.bind(([127, 0, 0, 1], 0).into()).unwrap();
+    socket.local_addr().unwrap()
 }

@@ -42,6 +42,14 @@ const ROWS: &[(&str, Want)] = &[
     ("POST / HTTP/1.0\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", Refused(400)),
     (
         "POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 30\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        Refused(400),
+    ),
+    (
+        "POST / HTTP/1.1\r\nHost: a.test\r\ntransfer-encoding: chunked\r\nX-A: 1\r\ncontent-length: 5\r\n\r\n0\r\n\r\n",
+        Refused(400),
+    ),
+    (
+        "POST / HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
         Sees(&[("content-length", ""), ("transfer-encoding", "chunked")]),
     ),
     ("POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 3\r\n\r\nabc", Sees(&[("content-length", "3")])),
@@ -102,14 +110,18 @@ async fn too_many_header_lines_or_bytes_are_refused() {
 async fn what_follows_a_refused_head_is_not_read_as_a_request() {
     let mut upstream = Upstream::echo().await;
     let bed = Bed::start(Model::to(&[upstream.address])).await;
-    let mut stream = bed.connect().await;
-    let smuggled = "POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 3\r\nContent-Length: 3\r\n\r\n\
-        GET /smuggled HTTP/1.1\r\nHost: a.test\r\n\r\n";
-    tokio::io::AsyncWriteExt::write_all(&mut stream, smuggled.as_bytes()).await.unwrap();
-    let mut bytes = Vec::new();
-    // A reset instead of an end is as good.
-    drop(tokio::time::timeout(super::bed::PATIENCE, stream.read_to_end(&mut bytes)).await.expect("it stays open"));
-    let text = String::from_utf8_lossy(&bytes);
-    assert!(text.matches("HTTP/1.1").count() <= 1 && !text.contains(" 200 "), "{text}");
-    assert!(upstream.is_quiet());
+    for lengths in ["Content-Length: 3\r\nContent-Length: 3", "Content-Length: 3\r\nTransfer-Encoding: chunked"] {
+        let mut stream = bed.connect().await;
+        let smuggled = format!(
+            "POST / HTTP/1.1\r\nHost: a.test\r\n{lengths}\r\n\r\n0\r\n\r\n\
+            GET /smuggled HTTP/1.1\r\nHost: a.test\r\n\r\n"
+        );
+        tokio::io::AsyncWriteExt::write_all(&mut stream, smuggled.as_bytes()).await.unwrap();
+        let mut bytes = Vec::new();
+        // A reset instead of an end is as good.
+        drop(tokio::time::timeout(super::bed::PATIENCE, stream.read_to_end(&mut bytes)).await.expect("it stays open"));
+        let text = String::from_utf8_lossy(&bytes);
+        assert!(text.matches("HTTP/1.1").count() <= 1 && !text.contains(" 200 "), "{text}");
+        assert!(upstream.is_quiet());
+    }
 }

@@ -7,7 +7,7 @@ use tokio::io::AsyncWriteExt;
 #[tokio::test]
 async fn an_endpoint_that_takes_no_connection_is_replaced_with_the_body_intact() {
     let mut upstream = Upstream::echo().await;
-    let bed = Bed::start(Model::to(&[nobody().await, upstream.address])).await;
+    let bed = Bed::start(Model::to(&[nobody(), upstream.address])).await;
     let body = "0123456789".repeat(10_000);
     for _ in 0..20 {
         let request = format!("POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: {}\r\n\r\n{body}", body.len());
@@ -22,7 +22,7 @@ async fn an_endpoint_that_takes_no_connection_is_replaced_with_the_body_intact()
 
 #[tokio::test]
 async fn when_none_takes_a_connection_the_tries_end() {
-    let bed = Bed::start(Model::to(&[nobody().await, nobody().await, nobody().await])).await;
+    let bed = Bed::start(Model::to(&[nobody(), nobody(), nobody()])).await;
     let answer = bed.get("a.test", "/", "").await;
     assert_eq!((answer.status, answer.body.contains("connect-failed")), (502, true));
     bed.until_metric(r#"tidegate_upstream_connects_total{result="failed"} 2"#).await;
@@ -63,7 +63,7 @@ async fn a_post_is_never_sent_twice() {
 #[tokio::test]
 async fn an_endpoint_that_answers_and_breaks_is_not_retried() {
     let mut upstream = Upstream::start(|_| Reply::Close).await;
-    let bed = Bed::start(Model::to(&[upstream.address, nobody().await])).await;
+    let bed = Bed::start(Model::to(&[upstream.address, nobody()])).await;
     // Whichever is tried first, the one that closes is asked once.
     assert_eq!(bed.get("a.test", "/", "").await.status, 502);
     assert_eq!(upstream.seen().await.number, 1);
