@@ -151,11 +151,8 @@ impl Wired {
 
 /// Forgets, now and then, what outlived its objects.
 async fn sweep(sweeper: Sweeper, stop: CancellationToken) {
-    let mut swept = None;
     while stop.run_until_cancelled(sleep(SWEEP_EVERY)).await.is_some() {
-        if swept != Some(sweeper.newest()) {
-            swept = Some(sweeper.sweep());
-        }
+        sweeper.sweep();
     }
 }
 

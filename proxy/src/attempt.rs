@@ -179,6 +179,8 @@ impl Attempt {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::clock;
     use crate::sample_model::backend_key;
@@ -208,7 +210,7 @@ mod tests {
 
     #[test]
     fn the_way_back_to_ourselves_is_never_taken() {
-        let states = EndpointStates::new(clock::now());
+        let states = EndpointStates::new(clock::now(), Arc::default());
         let (loops, other) = (backend(&[LOCAL]), backend(&[LOCAL, ([10, 0, 0, 1], 80)]));
         assert!(!Attempts::default().leaves(&loops, here(&listening())));
         assert_eq!(next(&mut Attempts::default(), &loops, &states, 1), None);
@@ -219,7 +221,7 @@ mod tests {
 
     #[test]
     fn each_try_counts_as_in_flight_only_while_it_lasts() {
-        let states = EndpointStates::new(clock::now());
+        let states = EndpointStates::new(clock::now(), Arc::default());
         let backend = backend(&[([10, 0, 0, 1], 80), ([10, 0, 0, 2], 80)]);
         let in_flight = || -> u32 {
             let ids = backend.endpoints.iter().map(|endpoint| endpoint.id);
@@ -239,7 +241,7 @@ mod tests {
 
     #[track_caller]
     fn check_latency(sign: Sign, want: Option<Duration>, shown: bool) {
-        let states = EndpointStates::new(clock::now());
+        let states = EndpointStates::new(clock::now(), Arc::default());
         let backend = backend(&[([10, 0, 0, 1], 80)]);
         let mut attempts = Attempts::default();
         next(&mut attempts, &backend, &states, 1);

@@ -85,7 +85,8 @@ impl Binder {
         self.bound.subscribe()
     }
 
-    /// Opens a thread's own socket of a bind. Where the port is 0, the first thread's choice is everybody's.
+    /// Opens a thread's own socket of a bind. Where the port is 0, the first thread's choice is everybody's; where it is
+    /// not, the first thread asks whether it is free.
     ///
     /// # Errors
     /// Those of the operating system.
@@ -94,7 +95,10 @@ impl Binder {
         // Threads take turns in here, which is what makes the choice of a port one.
         self.bound.send_modify(|bound| {
             let bind = bound.binds.entry(key).or_default();
-            opened = listen::socket(bind.address.unwrap_or(key.address));
+            opened = match bind.address {
+                Some(shared) => listen::socket(shared),
+                None => listen::probe(key.address).and_then(|()| listen::socket(key.address)),
+            };
             match opened
                 .as_ref()
                 .map_err(ToString::to_string)

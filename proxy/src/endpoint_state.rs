@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use tidegate_config::model::{BackendKey, EndpointId, Snapshot};
 
+use crate::grown::Grown;
+
 /// A latency counts half as much after this time, so that an endpoint that was slow once is tried again.
 const HALF_LIFE: Duration = Duration::from_secs(5);
 /// The rest after a first failed connection; it doubles with each further one in a row.
@@ -136,14 +138,16 @@ pub(crate) struct Moment(u64);
 #[derive(Debug)]
 pub(crate) struct EndpointStates {
     start: Instant,
+    /// Told of every endpoint and backend that gets a state.
+    grown: Arc<Grown>,
     states: papaya::HashMap<EndpointId, Arc<EndpointState>>,
     turns: papaya::HashMap<BackendKey, Arc<AtomicU64>>,
 }
 
 impl EndpointStates {
     /// Nothing is known yet.
-    pub(crate) fn new(start: Instant) -> Self {
-        Self { start, states: papaya::HashMap::new(), turns: papaya::HashMap::new() }
+    pub(crate) fn new(start: Instant, grown: Arc<Grown>) -> Self {
+        Self { start, grown, states: papaya::HashMap::new(), turns: papaya::HashMap::new() }
     }
 
     /// The moment of an instant.
@@ -158,7 +162,13 @@ impl EndpointStates {
 
     /// Counts a request in flight at an endpoint.
     pub(crate) fn enter(&self, id: EndpointId) -> InFlight {
-        InFlight::enter(Arc::clone(self.states.pin().get_or_insert_with(id, Arc::default)))
+        let states = self.states.pin();
+        if let Some(state) = states.get(&id) {
+            return InFlight::enter(Arc::clone(state));
+        }
+        let in_flight = InFlight::enter(Arc::clone(states.get_or_insert_with(id, Arc::default)));
+        self.grown.note();
+        in_flight
     }
 
     /// The next turn of a backend whose endpoints are taken one after the other.
@@ -167,7 +177,9 @@ impl EndpointStates {
         if let Some(turn) = turns.get(backend) {
             return turn.fetch_add(1, Relaxed);
         }
-        turns.get_or_insert_with(backend.clone(), Arc::default).fetch_add(1, Relaxed)
+        let turn = turns.get_or_insert_with(backend.clone(), Arc::default).fetch_add(1, Relaxed);
+        self.grown.note();
+        turn
     }
 
     /// How many endpoints rest now.
@@ -200,7 +212,7 @@ mod tests {
 
     #[test]
     fn those_in_flight_leave_when_dropped() {
-        let states = EndpointStates::new(clock::now());
+        let states = EndpointStates::new(clock::now(), Arc::default());
         let id = Endpoint::new(([10, 0, 0, 1], 80).into(), None).id;
         let first = states.enter(id);
         let second = states.enter(id);
@@ -259,7 +271,7 @@ mod tests {
 
     #[test]
     fn a_sweep_keeps_what_is_named() {
-        let states = EndpointStates::new(clock::now());
+        let states = EndpointStates::new(clock::now(), Arc::default());
         let (kept, gone) = (([10, 0, 0, 1], 80).into(), ([10, 0, 0, 2], 80).into());
         let mut model = parts(vec![("a.test", vec![to_backend("web", path("/"), AppProtocol::Http)])], None);
         endpoints(&mut model, "web", &[kept]);

@@ -27,6 +27,7 @@ mod route;
 mod admit;
 mod balance;
 mod endpoint_state;
+mod grown;
 mod attempt;
 mod upstream;
 mod target;

@@ -36,11 +36,7 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_
 /// # Errors
 /// Those of the operating system.
 pub(crate) fn socket(address: SocketAddr) -> io::Result<std::net::TcpListener> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    if let SocketAddr::V6(address) = address {
-        socket.set_only_v6(*address.ip() != Ipv6Addr::UNSPECIFIED)?;
-    }
-    socket.set_reuse_address(true)?;
+    let socket = unbound(address)?;
     socket.set_reuse_port(true)?;
     socket.set_nonblocking(true)?;
     socket.set_tcp_nodelay(true)?;
@@ -48,6 +44,25 @@ pub(crate) fn socket(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
     Ok(socket.into())
+}
+
+/// Asks whether anybody listens on an address already. A socket that shares its port would not notice: the kernel would
+/// spread connections over us and, say, a second process with the same flags.
+///
+/// # Errors
+/// [`io::ErrorKind::AddrInUse`] when somebody does, and others of the operating system.
+pub(crate) fn probe(address: SocketAddr) -> io::Result<()> {
+    unbound(address)?.bind(&address.into())
+}
+
+/// A socket that connections which have just ended do not keep from an address.
+fn unbound(address: SocketAddr) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    if let SocketAddr::V6(address) = address {
+        socket.set_only_v6(*address.ip() != Ipv6Addr::UNSPECIFIED)?;
+    }
+    socket.set_reuse_address(true)?;
+    Ok(socket)
 }
 
 /// An open bind of this thread.

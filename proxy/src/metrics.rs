@@ -14,6 +14,7 @@ use tidegate_config::object::ObjectRef;
 use crate::answer::Reason;
 use crate::clock;
 use crate::endpoint_state::EndpointStates;
+use crate::grown::Grown;
 
 /// Route objects that have series of their own; the requests of further ones are counted under `other`.
 const OBJECTS_MAX: usize = 10_000;
@@ -49,6 +50,8 @@ pub(crate) struct Metrics {
     /// Access log lines that were dropped because the writer was slow.
     pub(crate) log_lines_dropped: IntCounter,
     objects: papaya::HashMap<ObjectRef, Arc<ObjectSeries>>,
+    /// Told of every object that gets series.
+    grown: Arc<Grown>,
     unrouted: Arc<ObjectSeries>,
     other: Arc<ObjectSeries>,
 }
@@ -69,7 +72,11 @@ impl Metrics {
     ///
     /// # Errors
     /// When a name is taken in the registry.
-    pub(crate) fn new(registry: &Registry, endpoints: Arc<EndpointStates>) -> Result<Self, prometheus::Error> {
+    pub(crate) fn new(
+        registry: &Registry,
+        endpoints: Arc<EndpointStates>,
+        grown: Arc<Grown>,
+    ) -> Result<Self, prometheus::Error> {
         fn add<C: Collector + Clone + 'static>(registry: &Registry, collector: C) -> Result<C, prometheus::Error> {
             registry.register(Box::new(collector.clone()))?;
             Ok(collector)
@@ -106,6 +113,7 @@ impl Metrics {
                 IntCounter::new("tidegate_access_log_dropped_total", "Access log lines dropped: the writer was slow.")?,
             )?,
             objects: papaya::HashMap::new(),
+            grown,
             requests,
             durations,
         })
@@ -117,7 +125,10 @@ impl Metrics {
         if let Some(counter) = series.classes.get(usize::from(status / 100).saturating_sub(1)) {
             counter.inc();
         }
-        series.duration.observe(duration.as_secs_f64());
+        // How long a tunnel stays open says nothing of how long requests take.
+        if status != 101 {
+            series.duration.observe(duration.as_secs_f64());
+        }
     }
 
     /// Counts a connection to an endpoint.
@@ -142,7 +153,9 @@ impl Metrics {
             let (namespace, name) = (&object.name.namespace, object.to_string());
             Arc::new(ObjectSeries::new(&self.requests, &self.durations, namespace, &name))
         };
-        Arc::clone(objects.get_or_insert_with(object.clone(), create))
+        let series = Arc::clone(objects.get_or_insert_with(object.clone(), create));
+        self.grown.note();
+        series
     }
 
     /// Removes the series of objects that no route of the snapshot names. The series go before the handles: a request that
@@ -204,16 +217,20 @@ mod tests {
     #[test]
     fn series_come_with_requests_and_go_with_their_object() {
         let registry = Registry::new();
-        let endpoints = Arc::new(EndpointStates::new(clock::now()));
-        let metrics = Metrics::new(&registry, endpoints).unwrap();
+        let grown = Arc::new(Grown::default());
+        let endpoints = Arc::new(EndpointStates::new(clock::now(), Arc::clone(&grown)));
+        let metrics = Metrics::new(&registry, endpoints, grown).unwrap();
         let object = |name: &str| ObjectRef::new(Kind::Ingress, ObjectName::new("shop", name));
-        for (object, status) in [(Some(object("web")), 204), (Some(object("old")), 503), (None, 404)] {
+        for (object, status) in
+            [(Some(object("web")), 204), (Some(object("web")), 101), (Some(object("old")), 503), (None, 404)]
+        {
             metrics.finished(object.as_ref(), status, Duration::from_millis(3));
         }
         metrics.answered(Reason::Internal);
         let before = text(&registry);
         for line in [
             r#"tidegate_requests_total{class="2xx",namespace="shop",object="Ingress shop/web"} 1"#,
+            r#"tidegate_requests_total{class="1xx",namespace="shop",object="Ingress shop/web"} 1"#,
             r#"tidegate_requests_total{class="5xx",namespace="shop",object="Ingress shop/old"} 1"#,
             r#"tidegate_requests_total{class="4xx",namespace="",object=""} 1"#,
             r#"tidegate_answers_total{reason="internal"} 1"#,

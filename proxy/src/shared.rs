@@ -9,6 +9,7 @@ use tidegate_config::model::Snapshot;
 use crate::access_log::AccessLog;
 use crate::clock;
 use crate::endpoint_state::EndpointStates;
+use crate::grown::Grown;
 use crate::listening::Listening;
 use crate::metrics::Metrics;
 use crate::options::Options;
@@ -27,6 +28,8 @@ pub(crate) struct Shared {
     pub(crate) listening: Arc<Listening>,
     /// What is known of endpoints.
     pub(crate) endpoints: Arc<EndpointStates>,
+    /// Whether there is anything to forget.
+    grown: Arc<Grown>,
     /// Where requests are written down.
     pub(crate) access_log: AccessLog,
 }
@@ -37,8 +40,9 @@ impl Shared {
     /// # Errors
     /// When a metric's name is taken, or the access log cannot be opened.
     pub(crate) fn new(options: &Options, registry: &Registry) -> Result<Arc<Self>, prometheus::Error> {
-        let endpoints = Arc::new(EndpointStates::new(clock::now()));
-        let metrics = Metrics::new(registry, Arc::clone(&endpoints))?;
+        let grown = Arc::new(Grown::default());
+        let endpoints = Arc::new(EndpointStates::new(clock::now(), Arc::clone(&grown)));
+        let metrics = Metrics::new(registry, Arc::clone(&endpoints), Arc::clone(&grown))?;
         let dropped = metrics.log_lines_dropped.clone();
         let access_log = AccessLog::open(&options.access_log, options.access_log_queue_max, dropped)?;
         let head_limits = HeadLimits {
@@ -53,14 +57,60 @@ impl Shared {
             metrics,
             listening: Arc::default(),
             endpoints,
+            grown,
             access_log,
         }))
     }
 
-    /// Forgets what the snapshot no longer names. The work grows with the whole model, so this is for a control thread,
-    /// now and then.
+    /// Forgets what the snapshot no longer names, if there can be anything new to forget. The work grows with the whole
+    /// model, so this is for a control thread, now and then.
     pub(crate) fn sweep(&self, snapshot: &Snapshot) {
+        if !self.grown.take(snapshot.generation()) {
+            return;
+        }
         self.endpoints.sweep(snapshot);
         self.metrics.sweep(snapshot);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tidegate_config::model::{AppProtocol, Endpoint};
+    use tidegate_config::object::{Kind, ObjectName, ObjectRef};
+
+    use super::*;
+    use crate::access_log::AccessLogSink;
+    use crate::sample_model::{endpoints, parts, path, published, to_backend};
+
+    #[test]
+    fn what_comes_back_after_its_object_went_is_swept_too() {
+        let registry = Registry::new();
+        let options = Options { access_log: AccessLogSink::Off, ..Options::default() };
+        let shared = Shared::new(&options, &registry).unwrap();
+        let mut model = parts(vec![("a.test", vec![to_backend("web", path("/"), AppProtocol::Http)])], None);
+        endpoints(&mut model, "web", &[([10, 0, 0, 1], 80).into()]);
+        let snapshot = published(model).pin();
+        let shows = |name: &str| {
+            let text = prometheus::TextEncoder::new().encode_to_string(&registry.gather()).unwrap();
+            text.contains(&format!("Ingress shop/{name}"))
+        };
+        let gone = Endpoint::new(([10, 0, 0, 9], 80).into(), None).id;
+        shared.sweep(&snapshot);
+        // Twice: the last request of a gone object, and then one that was there even longer.
+        for _ in 0..2 {
+            for name in ["web", "gone"] {
+                let object = ObjectRef::new(Kind::Ingress, ObjectName::new("shop", name));
+                shared.metrics.finished(Some(&object), 101, Duration::ZERO);
+            }
+            drop(shared.endpoints.enter(gone));
+            shared.sweep(&snapshot);
+            assert!(shows("web") && !shows("gone"));
+            assert!(shared.endpoints.peek(gone, |_| ()).is_none());
+            drop(shared.endpoints.enter(gone));
+            shared.sweep(&snapshot);
+            assert!(shared.endpoints.peek(gone, |_| ()).is_none());
+        }
     }
 }

@@ -63,18 +63,11 @@ pub struct Sweeper {
 }
 
 impl Sweeper {
-    /// The generation that is published now. While it stays the same there is nothing new to forget.
-    #[must_use]
-    pub fn newest(&self) -> Generation {
-        self.published.pin().generation()
-    }
-
-    /// Forgets the state and the metrics of what the published snapshot no longer names, and returns its generation. The
-    /// work grows with the whole model: call it now and then, from a thread that carries no traffic.
-    pub fn sweep(&self) -> Generation {
-        let snapshot = self.published.pin();
-        self.shared.sweep(&snapshot);
-        snapshot.generation()
+    /// Forgets the state and the metrics of what the published snapshot no longer names. The work grows with the whole
+    /// model, unless nothing was published or made since the last time: call it now and then, from a thread that carries no
+    /// traffic.
+    pub fn sweep(&self) {
+        self.shared.sweep(&self.published.pin());
     }
 }
 

@@ -79,6 +79,25 @@ async fn a_bind_that_fails_is_reported_and_tried_again() {
 }
 
 #[tokio::test]
+async fn a_port_that_another_process_would_share_is_taken() {
+    let other = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    other.set_reuse_address(true).unwrap();
+    other.set_reuse_port(true).unwrap();
+    other.bind(&std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    other.listen(1).unwrap();
+    let key = http(&other.local_addr().unwrap().as_socket().unwrap().to_string());
+    let bed = Bed::start(&[key]).await;
+    let bound = bed.bound(|bound| bound.get(&key).is_some_and(|bind| bind.error().is_some())).await;
+    assert_eq!(bound.get(&key).unwrap().threads(), 0);
+    drop(other);
+    // And connections that ended a moment ago keep nobody from it.
+    assert_ok(&Http1::connect(bed.address(key).await).await.get("/").await, "/ ");
+    bed.drain(std::time::Duration::ZERO).await;
+    let again = Bed::start(&[key]).await;
+    assert_eq!(again.address(key).await, key.address);
+}
+
+#[tokio::test]
 async fn a_bad_bind_is_not_tried_at_every_publication() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let (good, bad) = (http("127.0.0.1:0"), http(&taken.local_addr().unwrap().to_string()));
