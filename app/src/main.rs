@@ -4,6 +4,7 @@ mod admin;
 mod args;
 mod clock;
 mod debug;
+mod descriptors;
 mod dev;
 mod explain;
 mod logs;

@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use crate::admin::Admin;
 use crate::clock;
 use crate::debug::{self, Debug};
+use crate::descriptors;
 use crate::own;
 use crate::serve::serve;
 use crate::settings::{DebugAddress, Drain, Edge, Process, Sockets, Wish};
@@ -87,6 +88,10 @@ impl Wired {
         let Process { access_log, loop_token, .. } = process;
         let mut options = tidegate_proxy::Options { access_log, loop_token, ..Default::default() };
         options.threads = process.threads.unwrap_or(options.threads);
+        let open_files = descriptors::raise();
+        let client = &mut options.client;
+        client.connections_max = descriptors::connections_max(open_files, client.connections_max);
+        tracing::info!(open_files, connections_max = client.connections_max, "limits of this process");
         let proxy = Proxy::start(published.clone(), view.generation(), options, &registry)?;
         let (sweeper, ending) = (proxy.sweeper(), stop.clone());
         tasks.keep("sweep", move || sweep(sweeper.clone(), ending.clone()));
