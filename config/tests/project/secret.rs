@@ -6,8 +6,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use rcgen::{CertificateParams, KeyPair, date_time_ymd};
 use serde_json::{Value, json};
-use tidegate_config::model::{Certificate, CertificateFault};
-use tidegate_config::object::Kind;
+use tidegate_config::model::{Certificate, CertificateFault, HostPattern, ServerCertificates, WildcardDepth};
+use tidegate_config::object::{Kind, ObjectName};
 use tidegate_config::project::{Object, Projected};
 
 use crate::manifest::projected;
@@ -115,4 +115,42 @@ fn the_type_of_a_secret_makes_no_difference() {
     opaque["type"] = json!("Opaque");
     opaque["data"]["ca.crt"] = json!("not base64 either");
     assert!(certificate(&projected(Kind::Secret, &opaque)).is_ok());
+}
+
+#[test]
+fn a_server_name_is_shown_what_is_most_specific() {
+    use WildcardDepth::{Any, One};
+    let key = ecdsa();
+    let made = Certificate::from_pem(
+        ObjectName::new("shop", "any"),
+        signed(&key, &["shop.example"]).as_bytes(),
+        key.serialize_pem().as_bytes(),
+    )
+    .unwrap();
+    let of_secret = |name: &str| {
+        let mut certificate = made.clone();
+        certificate.secret = ObjectName::new("shop", name);
+        Arc::new(certificate)
+    };
+    let patterns = [
+        HostPattern::Exact("a.b.c".into()),
+        HostPattern::Wildcard("b.c".into(), One),
+        HostPattern::Wildcard("b.c".into(), Any),
+        HostPattern::Wildcard("c".into(), Any),
+    ];
+    let empty = (HostPattern::Exact("x.b.c".into()), Vec::new());
+    let by_name = patterns.into_iter().map(|pattern| (pattern.clone(), vec![of_secret(&pattern.to_string())]));
+    let all = ServerCertificates::new(by_name.chain([empty]).collect());
+    for (name, want) in [
+        ("a.b.c", Some("a.b.c")),
+        ("x.b.c", Some("*.b.c")),
+        ("y.x.b.c", Some("**.b.c")),
+        ("b.c", Some("**.c")),
+        ("z.c", Some("**.c")),
+        ("c", None),
+        ("b.d", None),
+    ] {
+        assert_eq!(all.of(name).first().map(|it| &*it.secret.name), want, "{name}");
+    }
+    assert_eq!(all.iter().count(), 4);
 }

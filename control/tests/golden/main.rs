@@ -64,7 +64,8 @@ fn table(compiled: &Compiled) -> String {
     let parts = &compiled.parts;
     let hosts: BTreeMap<HostPattern, _> = parts.hosts.iter().collect();
     for (host, routes) in hosts {
-        writeln!(out, "{host}").unwrap();
+        let owner = routes.owner.as_ref().map(|owner| format!(", of {owner}")).unwrap_or_default();
+        writeln!(out, "{host}{owner}").unwrap();
         for route in routes.routes() {
             writeln!(out, "  {} -> {}", route.path, leads(parts, route)).unwrap();
         }

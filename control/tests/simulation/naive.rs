@@ -5,9 +5,10 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use tidegate_config::model::{Action, Certificate, Head, HostPattern, ListenerName, PathMatch};
+use tidegate_config::model::{Action, Certificate, Head, ListenerName, PathMatch, Snapshot};
 use tidegate_config::object::ObjectName;
 use tidegate_config::project::{BackendRef, ClassRef, Ingress, PortRef, RulePath, ServiceKind};
+use tidegate_config::published::channel;
 use tidegate_control::options::{HostOwnership, Options};
 use tidegate_control::{Compiled, World};
 
@@ -17,10 +18,14 @@ const REQUESTS: [&str; 6] = ["/", "/a", "/a/", "/a/b", "/a/bc", "/z"];
 /// Compares the answers for a grid of requests.
 pub(crate) fn check(world: &World, options: &Options, compiled: &Compiled, seed: u64) {
     let naive = Naive::new(world, options);
+    let (mut publisher, published) = channel();
+    let ready = publisher.prepare(compiled.parts.clone());
+    publisher.publish(ready);
+    let snapshot = published.pin();
     for name in NAMES {
-        assert_eq!(shown(compiled, name), naive.shown(name), "seed {seed}: certificates of {name}");
+        assert_eq!(shown(&snapshot, name), naive.shown(name), "seed {seed}: certificates of {name}");
         for path in REQUESTS {
-            assert_eq!(live(compiled, name, path), naive.answer(name, path), "seed {seed}: {name}{path}");
+            assert_eq!(live(&snapshot, name, path), naive.answer(name, path), "seed {seed}: {name}{path}");
         }
     }
 }
@@ -55,29 +60,23 @@ impl Head for Get<'_> {
     fn each_value(&self, _: &str, _: &mut dyn FnMut(&[u8])) {}
 }
 
-fn live(compiled: &Compiled, name: &str, path: &str) -> Option<Answer> {
+fn live(snapshot: &Snapshot, name: &str, path: &str) -> Option<Answer> {
     let listener = ListenerName("http".into());
-    let hosts = &compiled.parts.hosts;
-    let host = hosts.matching(name).find(|routes| routes.serves(&listener))?;
-    let last_resort = || {
-        let route = hosts.get(&HostPattern::Any)?.last_resort.as_ref()?;
-        let ours = host.owner.as_ref().is_none_or(|owner| *owner == route.origin.object.name.namespace);
-        ours.then_some(route)
-    };
-    let route = host.find(&listener, path, &Get(path)).or_else(last_resort)?;
+    let routes = snapshot.routes(&listener, name);
+    let own = routes.and_then(|routes| routes.find(&listener, path, &Get(path)));
+    let route = own.or_else(|| snapshot.last_resort(&listener, routes))?;
     let Action::Forward(targets) = &route.action else { panic!("an Ingress cannot redirect") };
     let target = targets.first().map(|weighted| {
         let key = &weighted.target.backend;
-        assert!(compiled.parts.backends.contains_key(key), "{name}{path} leads to {key}, which is not there");
+        assert!(snapshot.backend(key).is_some(), "{name}{path} leads to {key}, which is not there");
         (key.service.clone(), key.port)
     });
     let (object, field) = (route.origin.object.name.clone(), route.origin.field.to_string());
     Some(Answer { object, field, target })
 }
 
-fn shown(compiled: &Compiled, name: &str) -> Vec<ObjectName> {
-    let host = compiled.parts.hosts.matching(name).next();
-    host.map_or(&[][..], |host| host.certificates.of(name)).iter().map(|it| it.secret.clone()).collect()
+fn shown(snapshot: &Snapshot, name: &str) -> Vec<ObjectName> {
+    snapshot.certificates_for(name).iter().map(|certificate| certificate.secret.clone()).collect()
 }
 
 struct Naive<'a> {
