@@ -199,3 +199,50 @@ fn metrics_are_documented() {
     assert_eq!(in_code.difference(&in_docs).collect::<Vec<_>>(), Vec::<&String>::new(), "not in docs/metrics.md");
     assert_eq!(in_docs.difference(&in_code).collect::<Vec<_>>(), Vec::<&String>::new(), "in docs/metrics.md only");
 }
+
+/// The words that a heading is linked by: small letters, without signs, hyphens for spaces.
+fn anchor(heading: &str) -> String {
+    let kept = heading.trim().to_lowercase();
+    let kept = kept.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+    kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+}
+
+/// Every page, without its blocks of code.
+fn pages(folder: &Path, found: &mut Vec<(PathBuf, Vec<String>)>) {
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+        if path.is_dir() && !name.starts_with('.') && name != "target" {
+            pages(&path, found);
+        } else if name.ends_with(".md") {
+            let text = fs::read_to_string(&path).expect("UTF-8");
+            // What stands between two fences is code.
+            let prose = text.split("```").step_by(2).flat_map(str::lines).map(str::to_owned).collect();
+            found.push((path, prose));
+        }
+    }
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let mut all = Vec::new();
+    pages(&root(), &mut all);
+    let anchors = |page: &Path| -> BTreeSet<String> {
+        let lines = all.iter().filter(|(path, _)| path == page).flat_map(|(_, lines)| lines);
+        lines.filter(|line| line.starts_with('#')).map(|line| anchor(line.trim_start_matches('#'))).collect()
+    };
+    let mut stale = Vec::new();
+    for (page, lines) in &all {
+        // A link may break over a line between its words, never within its target.
+        let targets = lines.iter().flat_map(|line| line.split("](").skip(1)).filter_map(|rest| rest.split(')').next());
+        for target in targets.filter(|target| !target.contains("://") && !target.starts_with("mailto:")) {
+            let (file, place) = target.split_once('#').unwrap_or((target, ""));
+            let beside = page.parent().expect("a folder").join(file);
+            let leads = if file.is_empty() { Some(page.clone()) } else { beside.canonicalize().ok() };
+            if !leads.is_some_and(|leads| place.is_empty() || anchors(&leads).contains(place)) {
+                stale.push(format!("{}: {target}", page.display()));
+            }
+        }
+    }
+    assert!(stale.is_empty(), "links that lead nowhere:\n{}", stale.join("\n"));
+}
