@@ -1,25 +1,34 @@
-//! The access log: one JSON line a request, on a stream of its own. Requests leave their lines in a bounded queue and
-//! never wait; a thread takes them from it in batches. When it is slow, lines are dropped and counted.
+//! The access log: one JSON line a request, on a stream of its own. Each thread gathers its lines in a batch of its own and
+//! leaves it whole in a bounded queue, so that a line costs neither an allocation nor a word with another thread; a writer
+//! takes the batches and gives their buffers back. When it is slow, lines are dropped and counted; nobody waits for it.
 
+mod entry;
+
+pub(crate) use entry::{Entry, milliseconds};
+
+use std::cell::RefCell;
+use std::convert::Infallible;
 use std::io::{self, Write};
-use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread::{self, JoinHandle};
-use std::time::{Duration, SystemTime};
+use std::sync::{Arc, OnceLock};
+use std::thread::{self, JoinHandle, Thread};
+use std::time::Duration;
 
 use crossbeam_queue::ArrayQueue;
 use prometheus::IntCounter;
-use serde::{Serialize, Serializer};
-use tidegate_config::object::ObjectRef;
+use tokio::sync::Notify;
 
-/// Lines are written at least this often.
+/// A line waits for others of its thread at most for so long.
 const TICK: Duration = Duration::from_millis(100);
-/// Bytes that are written at once.
+/// Bytes of lines that are a whole batch.
 const BATCH_BYTES: usize = 32 * 1024;
-/// Bytes that may wait, whatever the number of lines.
+/// Bytes of a buffer: a batch and the line that made it whole, unless that is a long one.
+const BUFFER_BYTES: usize = BATCH_BYTES + 4 * 1024;
+/// Bytes that may wait to be written, of all threads.
 const WAITING_BYTES_MAX: usize = 16 << 20;
+/// Buffers that are kept for the next batches.
+const SPARE_MAX: usize = 64;
 /// How long the end of the log waits for lines to be written.
 const CLOSE_DEADLINE: Duration = Duration::from_secs(2);
 
@@ -35,61 +44,46 @@ pub enum AccessLogSink {
     File(PathBuf),
 }
 
-/// What a line says of its request. Durations are milliseconds.
-#[derive(Debug, Serialize)]
-pub(crate) struct Entry<'a> {
-    #[serde(serialize_with = "rfc3339")]
-    pub(crate) time: SystemTime,
-    pub(crate) request_id: &'a str,
-    pub(crate) client: Option<IpAddr>,
-    pub(crate) peer: Option<SocketAddr>,
-    pub(crate) method: &'a str,
-    pub(crate) scheme: &'a str,
-    pub(crate) host: &'a str,
-    /// The target as sent: path and query.
-    pub(crate) path: &'a str,
-    pub(crate) protocol: &'a str,
-    pub(crate) status: u16,
-    pub(crate) bytes_in: usize,
-    pub(crate) bytes_out: usize,
-    pub(crate) duration_ms: f64,
-    pub(crate) upstream: Option<SocketAddr>,
-    pub(crate) upstream_connect_ms: Option<f64>,
-    pub(crate) upstream_first_byte_ms: Option<f64>,
-    pub(crate) tries: usize,
-    pub(crate) object: Option<&'a ObjectRef>,
-    pub(crate) field: Option<&'a str>,
-    pub(crate) listener: Option<&'a str>,
-    pub(crate) tls: Option<&'a str>,
-    pub(crate) user_agent: &'a str,
-    pub(crate) referer: &'a str,
-    /// Why no endpoint answered.
-    pub(crate) reason: Option<&'a str>,
-    pub(crate) generation: u64,
-}
-
-fn rfc3339<S: Serializer>(time: &SystemTime, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(&humantime::format_rfc3339_millis(*time))
-}
-
-/// Milliseconds to three places.
-pub(crate) fn milliseconds(duration: Duration) -> f64 {
-    (duration.as_secs_f64() * 1e6).round() / 1e3
+thread_local! {
+    /// The batch that this thread gathers.
+    static BATCH: RefCell<Option<Batch>> = const { RefCell::new(None) };
+    /// Told whenever a batch of this thread has got its first line.
+    static BEGUN: Arc<Notify> = Arc::default();
 }
 
 /// The end of the log where requests leave their lines. The last one to go closes the log.
 #[derive(Debug)]
 pub(crate) struct AccessLog {
     waiting: Option<Arc<Waiting>>,
-    dropped: IntCounter,
     writer: Option<JoinHandle<()>>,
 }
 
+/// What is between the threads and the writer.
 #[derive(Debug)]
 struct Waiting {
-    lines: ArrayQueue<Vec<u8>>,
+    batches: ArrayQueue<Lines>,
+    /// What the batches take of memory.
     bytes: AtomicUsize,
+    bytes_max: usize,
+    /// Empty buffers.
+    spare: ArrayQueue<Vec<u8>>,
     closed: AtomicBool,
+    dropped: IntCounter,
+    writer: OnceLock<Thread>,
+}
+
+/// Lines, one after the other, and how many.
+#[derive(Debug, Default)]
+struct Lines {
+    bytes: Vec<u8>,
+    count: u64,
+}
+
+/// The lines that a thread gathers, and the log that they are for. Whatever ends it, they go there.
+#[derive(Debug)]
+struct Batch {
+    lines: Lines,
+    waiting: Arc<Waiting>,
 }
 
 impl AccessLog {
@@ -97,70 +91,148 @@ impl AccessLog {
     ///
     /// # Errors
     /// When the file cannot be opened or no thread be started.
-    pub(crate) fn open(sink: &AccessLogSink, lines_max: usize, dropped: IntCounter) -> io::Result<Self> {
+    pub(crate) fn open(sink: &AccessLogSink, dropped: IntCounter) -> io::Result<Self> {
         match sink {
-            AccessLogSink::Off => Ok(Self { waiting: None, dropped, writer: None }),
-            AccessLogSink::Stdout => Self::start(io::stdout(), lines_max, dropped),
+            AccessLogSink::Off => Ok(Self { waiting: None, writer: None }),
+            AccessLogSink::Stdout => Self::start(io::stdout(), WAITING_BYTES_MAX, dropped),
             AccessLogSink::File(path) => {
                 let file = std::fs::OpenOptions::new().append(true).create(true).open(path)?;
-                Self::start(file, lines_max, dropped)
+                Self::start(file, WAITING_BYTES_MAX, dropped)
             }
         }
     }
 
-    fn start(sink: impl Write + Send + 'static, lines_max: usize, dropped: IntCounter) -> io::Result<Self> {
-        let lines = ArrayQueue::new(lines_max.max(1));
-        let waiting = Arc::new(Waiting { lines, bytes: AtomicUsize::new(0), closed: AtomicBool::new(false) });
-        let (queue, lost) = (Arc::clone(&waiting), dropped.clone());
-        let writer = thread::Builder::new().name("access-log".into()).spawn(move || write(&queue, sink, &lost))?;
-        Ok(Self { waiting: Some(waiting), dropped, writer: Some(writer) })
+    fn start(sink: impl Write + Send + 'static, bytes_max: usize, dropped: IntCounter) -> io::Result<Self> {
+        let waiting = Arc::new(Waiting {
+            batches: ArrayQueue::new((bytes_max / BUFFER_BYTES).max(1)),
+            bytes: AtomicUsize::new(0),
+            bytes_max,
+            spare: ArrayQueue::new(SPARE_MAX),
+            closed: AtomicBool::new(false),
+            dropped,
+            writer: OnceLock::new(),
+        });
+        let queue = Arc::clone(&waiting);
+        let writer = thread::Builder::new().name("access-log".into()).spawn(move || write(&queue, sink))?;
+        // Before anybody can leave a batch.
+        waiting.writer.get_or_init(|| writer.thread().clone());
+        Ok(Self { waiting: Some(waiting), writer: Some(writer) })
     }
 
-    /// Leaves a line; dropped and counted when too many wait.
+    /// Leaves a line with those of this thread; dropped and counted when too many wait.
     pub(crate) fn put(&self, entry: &Entry<'_>) {
         let Some(waiting) = &self.waiting else { return };
-        let mut line = Vec::with_capacity(512);
-        if serde_json::to_writer(&mut line, entry).is_err() {
-            return self.dropped.inc();
+        let put = BATCH.try_with(|batch| {
+            let mut batch = batch.try_borrow_mut().ok()?;
+            // The batch of another log goes there as it is replaced.
+            let batch = match &mut *batch {
+                Some(batch) if Arc::ptr_eq(&batch.waiting, waiting) => batch,
+                other => other.insert(Batch { lines: Lines::default(), waiting: Arc::clone(waiting) }),
+            };
+            batch.add(entry)
+        });
+        if put.ok().flatten().is_none() {
+            waiting.dropped.inc();
         }
-        line.push(b'\n');
-        let length = line.len();
-        if waiting.bytes.fetch_add(length, Ordering::Relaxed) + length > WAITING_BYTES_MAX
-            || waiting.lines.push(line).is_err()
-        {
-            waiting.bytes.fetch_sub(length, Ordering::Relaxed);
-            self.dropped.inc();
-        }
-        if let Some(writer) = &self.writer
-            && waiting.lines.len() == waiting.lines.capacity() / 2
-        {
-            writer.thread().unpark();
+    }
+
+    /// Hands this thread's lines to the writer, whole batch or not.
+    pub(crate) fn flush(&self) {
+        let own = |batch: &mut Batch| self.waiting.as_ref().is_some_and(|own| Arc::ptr_eq(own, &batch.waiting));
+        // A thread that is ending has handed them over already.
+        let taken = |batch: &RefCell<Option<Batch>>| batch.try_borrow_mut().ok()?.take_if(own);
+        drop(BATCH.try_with(taken));
+    }
+
+    /// Hands this thread's lines to the writer in time. While the writer is behind it would not write them any sooner, and
+    /// they go on gathering.
+    pub(crate) async fn flush_in_time(&self) -> Infallible {
+        let begun = BEGUN.with(Arc::clone);
+        loop {
+            begun.notified().await;
+            tokio::time::sleep(TICK).await;
+            while self.waiting.as_ref().is_some_and(|waiting| waiting.is_behind()) {
+                tokio::time::sleep(TICK).await;
+            }
+            self.flush();
         }
     }
 }
 
+impl Batch {
+    /// Adds a line, and hands the batch over when that made it whole.
+    fn add(&mut self, entry: &Entry<'_>) -> Option<()> {
+        let Lines { bytes, count } = &mut self.lines;
+        if bytes.capacity() == 0 {
+            *bytes = self.waiting.spare.pop().unwrap_or_else(|| Vec::with_capacity(BUFFER_BYTES));
+        }
+        let before = bytes.len();
+        if serde_json::to_writer(&mut *bytes, entry).is_err() {
+            bytes.truncate(before);
+            return None;
+        }
+        bytes.push(b'\n');
+        *count += 1;
+        if bytes.len() >= BATCH_BYTES {
+            self.hand_over();
+        } else if before == 0 {
+            // A thread that is ending hands the batch over as it goes.
+            BEGUN.try_with(|begun| begun.notify_one()).ok();
+        }
+        Some(())
+    }
+
+    fn hand_over(&mut self) {
+        let lines = std::mem::take(&mut self.lines);
+        if lines.count > 0 {
+            self.waiting.take(lines);
+        }
+    }
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        self.hand_over();
+    }
+}
+
+impl Waiting {
+    /// Takes lines in, or drops and counts them when too many wait.
+    fn take(&self, lines: Lines) {
+        let (size, count) = (lines.bytes.capacity(), lines.count);
+        if self.bytes.fetch_add(size, Ordering::Relaxed) + size > self.bytes_max || self.batches.push(lines).is_err() {
+            self.bytes.fetch_sub(size, Ordering::Relaxed);
+            self.dropped.inc_by(count);
+        }
+        if let Some(writer) = self.writer.get() {
+            writer.unpark();
+        }
+    }
+
+    /// Whether half of what may wait does.
+    fn is_behind(&self) -> bool {
+        self.batches.len() > self.batches.capacity() / 2
+    }
+}
+
 /// Writes what waits, batch by batch, until the log is closed and empty. A sink that fails costs the batch, not the log.
-fn write(waiting: &Waiting, mut sink: impl Write, lost: &IntCounter) {
-    let mut batch = Vec::with_capacity(2 * BATCH_BYTES);
+fn write(waiting: &Waiting, mut sink: impl Write) {
     loop {
         let closed = waiting.closed.load(Ordering::Acquire);
-        let mut lines = 0;
-        while batch.len() < BATCH_BYTES
-            && let Some(line) = waiting.lines.pop()
-        {
-            waiting.bytes.fetch_sub(line.len(), Ordering::Relaxed);
-            batch.extend_from_slice(&line);
-            lines += 1;
-        }
-        if lines > 0 {
-            if sink.write_all(&batch).and_then(|()| sink.flush()).is_err() {
-                lost.inc_by(lines);
+        if let Some(Lines { mut bytes, count }) = waiting.batches.pop() {
+            if sink.write_all(&bytes).and_then(|()| sink.flush()).is_err() {
+                waiting.dropped.inc_by(count);
             }
-            batch.clear();
+            waiting.bytes.fetch_sub(bytes.capacity(), Ordering::Relaxed);
+            bytes.clear();
+            if bytes.capacity() <= BUFFER_BYTES {
+                // Where there are enough, it goes.
+                waiting.spare.push(bytes).ok();
+            }
         } else if closed {
             return;
         } else {
-            thread::park_timeout(TICK);
+            thread::park();
         }
     }
 }
@@ -168,6 +240,7 @@ fn write(waiting: &Waiting, mut sink: impl Write, lost: &IntCounter) {
 impl Drop for AccessLog {
     /// Gives the writer a moment to write what still waits; a sink that is stuck does not hold up the end of the process.
     fn drop(&mut self) {
+        self.flush();
         let (Some(waiting), Some(writer)) = (&self.waiting, self.writer.take()) else { return };
         waiting.closed.store(true, Ordering::Release);
         let end = crate::clock::now() + CLOSE_DEADLINE;
@@ -196,77 +269,138 @@ mod tests {
         }
     }
 
-    fn entry(path: &str) -> Entry<'_> {
-        Entry {
-            time: SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_123),
-            request_id: "id",
-            client: Some([192, 0, 2, 1].into()),
-            peer: None,
-            method: "GET",
-            scheme: "http",
-            host: "a.test",
-            path,
-            protocol: "HTTP/1.1",
-            status: 200,
-            bytes_in: 0,
-            bytes_out: 5,
-            duration_ms: milliseconds(Duration::from_micros(1_234)),
-            upstream: None,
-            upstream_connect_ms: None,
-            upstream_first_byte_ms: None,
-            tries: 0,
-            object: None,
-            field: None,
-            listener: None,
-            tls: None,
-            user_agent: "",
-            referer: "",
-            reason: None,
-            generation: 7,
+    /// A log whose sink takes so many pieces before somebody takes them from it.
+    fn log(bytes_max: usize, pieces: usize) -> (AccessLog, Receiver<Vec<u8>>, IntCounter) {
+        let (sender, receiver) = sync_channel(pieces);
+        let dropped = IntCounter::new("dropped", "dropped").unwrap();
+        (AccessLog::start(Channel(sender), bytes_max, dropped.clone()).unwrap(), receiver, dropped)
+    }
+
+    fn count(pieces: impl IntoIterator<Item = Vec<u8>>) -> u64 {
+        pieces.into_iter().flatten().filter(|byte| *byte == b'\n').count() as u64
+    }
+
+    fn put(log: &AccessLog, lines: usize) {
+        for _ in 0..lines {
+            log.put(&Entry::sample("/"));
         }
     }
 
-    fn log(lines_max: usize, pieces: usize) -> (AccessLog, Receiver<Vec<u8>>) {
-        let (sender, receiver) = sync_channel(pieces);
-        let dropped = IntCounter::new("dropped", "dropped").unwrap();
-        (AccessLog::start(Channel(sender), lines_max, dropped).unwrap(), receiver)
+    #[test]
+    fn lines_leave_in_whole_batches_and_in_order() {
+        let (log, received, dropped) = log(WAITING_BYTES_MAX, 64);
+        let paths: Vec<String> = (0..100).map(|n| format!("/{n}")).collect();
+        for path in &paths {
+            log.put(&Entry::sample(path));
+        }
+        let first = received.recv().unwrap();
+        assert!((BATCH_BYTES..BUFFER_BYTES).contains(&first.len()), "{}", first.len());
+        assert!(received.recv_timeout(3 * TICK).is_err(), "the rest is no whole batch");
+        log.flush();
+        let all = [first, received.recv().unwrap()].concat();
+        let seen = all.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+        let seen = seen.map(|line| serde_json::from_slice::<serde_json::Value>(line).unwrap()["path"].clone());
+        assert_eq!(seen.collect::<Vec<_>>(), paths);
+        assert_eq!(dropped.get(), 0);
     }
 
-    #[test]
-    fn a_line_is_one_json_object() {
-        let (log, received) = log(16, 16);
-        log.put(&entry("/a\"\n\u{7f}b"));
-        drop(log);
-        let text = String::from_utf8(received.iter().flatten().collect()).unwrap();
-        assert_eq!(text.matches('\n').count(), 1, "{text}");
-        let line: serde_json::Value = serde_json::from_str(&text).unwrap();
-        assert_eq!(line["time"], "2023-11-14T22:13:20.123Z");
-        assert_eq!(line["path"], "/a\"\n\u{7f}b");
-        assert_eq!((line["duration_ms"].as_f64(), line["generation"].as_u64()), (Some(1.234), Some(7)));
+    #[tokio::test(start_paused = true)]
+    async fn a_line_alone_leaves_in_time() {
+        let (log, received, _) = log(WAITING_BYTES_MAX, 64);
+        let began = tokio::time::Instant::now();
+        for _ in 0..3 {
+            put(&log, 1);
+            // The one that puts a line is the one that hands it over.
+            tokio::select! {
+                _ = log.flush_in_time() => unreachable!(),
+                () = tokio::time::sleep(TICK + Duration::from_millis(1)) => {}
+            }
+            assert_eq!(count([received.recv_timeout(CLOSE_DEADLINE).unwrap()]), 1);
+        }
+        assert!(began.elapsed() < 4 * TICK);
     }
 
     #[test]
     fn a_slow_writer_costs_lines_and_never_time() {
-        // A sink that takes one batch and then blocks until the receiver is gone.
-        let (log, received) = log(64, 0);
-        for _ in 0..1000 {
-            log.put(&entry("/"));
-        }
-        // Between nothing taken yet and one whole batch taken.
-        let lost = log.dropped.get();
-        assert!((1000 - 64 - 256..=1000 - 64).contains(&lost), "{lost}");
+        let (log, received, dropped) = log(8 * BUFFER_BYTES, 0);
+        put(&log, 10_000);
+        log.flush();
+        // Between nothing taken yet and one batch taken.
+        let kept = 10_000 - dropped.get();
+        let batch = BATCH_BYTES as u64 / serde_json::to_vec(&Entry::sample("/")).unwrap().len() as u64;
+        assert!((8 * batch - 8..=9 * batch + 9).contains(&kept), "{kept} of {batch} a batch");
+        let waiting = log.waiting.as_ref().unwrap();
+        assert!(waiting.bytes.load(Ordering::Relaxed) <= 9 * BUFFER_BYTES);
+        // What was kept is written, and what is written was kept.
+        let reader = thread::spawn(move || count(received));
+        drop(log);
+        assert_eq!(reader.join().unwrap(), kept);
+    }
+
+    #[test]
+    fn a_stuck_writer_does_not_hold_up_the_end() {
+        let (log, received, _) = log(WAITING_BYTES_MAX, 0);
+        put(&log, 1000);
+        let began = crate::clock::now();
+        drop(log);
+        assert!((CLOSE_DEADLINE..3 * CLOSE_DEADLINE).contains(&began.elapsed()));
         drop(received);
     }
 
     #[test]
-    fn what_waits_is_written_before_the_end() {
-        let (log, received) = log(4096, 4096);
-        for _ in 0..3000 {
-            log.put(&entry("/"));
-        }
-        let lost = log.dropped.get();
+    fn what_waits_is_written_before_the_end_whichever_thread_has_it() {
+        let (log, received, dropped) = log(WAITING_BYTES_MAX, 4096);
+        let log = Arc::new(log);
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                let log = Arc::clone(&log);
+                thread::spawn(move || put(&log, 3000))
+            })
+            .collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        put(&log, 7);
         drop(log);
-        let text = received.iter().flatten().filter(|byte| *byte == b'\n').count();
-        assert_eq!((text, lost), (3000, 0));
+        assert_eq!((count(received), dropped.get()), (12_007, 0));
+    }
+
+    #[test]
+    fn lines_of_two_logs_on_one_thread_do_not_meet() {
+        let (one, from_one, _) = log(WAITING_BYTES_MAX, 64);
+        let (two, from_two, _) = log(WAITING_BYTES_MAX, 64);
+        for lines in 1..4 {
+            put(&one, lines);
+            put(&two, 1);
+        }
+        drop(one);
+        drop(two);
+        assert_eq!((count(from_one), count(from_two)), (6, 3));
+    }
+
+    #[test]
+    fn a_sink_that_fails_costs_its_lines_and_no_more() {
+        let (log, received, dropped) = log(WAITING_BYTES_MAX, 1);
+        drop(received);
+        put(&log, 10);
+        drop(log);
+        assert_eq!(dropped.get(), 10);
+    }
+
+    #[test]
+    fn in_steady_state_nothing_is_allocated() {
+        // Nobody takes the pieces while it is counted, so the sink must have room for all.
+        let (log, received, dropped) = log(WAITING_BYTES_MAX, 1024);
+        put(&log, 5000);
+        let allocated = allocation_counter::measure(|| {
+            for _ in 0..20 {
+                put(&log, 500);
+                // The writer has its time between the batches of real traffic too.
+                while !log.waiting.as_ref().unwrap().batches.is_empty() {
+                    thread::yield_now();
+                }
+            }
+        });
+        drop(log);
+        assert_eq!((count(received), dropped.get()), (15_000, 0));
+        assert!(allocated.count_total <= 2, "{} for 10,000 lines", allocated.count_total);
     }
 }

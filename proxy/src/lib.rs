@@ -50,7 +50,7 @@ mod sample_model;
 
 pub use access_log::AccessLogSink;
 pub use bound::{Bound, BoundBind};
-pub use options::{ClientLimits, DrainLimits, Http2Limits, Options, TlsLimits, UpstreamLimits};
+pub use options::{ClientLimits, DrainLimits, Driver, Http2Limits, Options, TlsLimits, UpstreamLimits};
 pub use passes::{LoopToken, NoToken};
 pub use start::{Proxy, StartError, Sweeper};
 pub use tls::TlsSetupError;

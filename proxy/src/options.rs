@@ -33,8 +33,18 @@ pub struct Options {
     pub passes_max: usize,
     /// Where the access log goes.
     pub access_log: AccessLogSink,
-    /// Access log lines that may wait to be written; more are dropped and counted.
-    pub access_log_queue_max: usize,
+    /// Who carries requests.
+    pub driver: Driver,
+}
+
+/// Who carries requests. Whichever does, the endpoint is sent the same and the client gets the same.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Driver {
+    /// The lean driver carries what it may, plain HTTP/1.1 beyond doubt, and the full one everything else.
+    #[default]
+    Both,
+    /// The full driver carries everything; the lean one is off.
+    Full,
 }
 
 /// What a client may cost in connections, bytes and time.
@@ -138,7 +148,7 @@ impl Default for Options {
             loop_token: LoopToken::default(),
             passes_max: 3,
             access_log: AccessLogSink::default(),
-            access_log_queue_max: 16 * 1024,
+            driver: Driver::default(),
         }
     }
 }

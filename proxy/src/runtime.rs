@@ -16,6 +16,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
+use crate::access_log::AccessLog;
 use crate::bound::Binder;
 use crate::connection::Streams;
 use crate::connection_metrics::ConnectionMetrics;
@@ -125,6 +126,9 @@ fn message(panic: &(dyn Any + Send)) -> &str {
 }
 
 fn run(thread: usize, process: &Process, pause: Duration) -> io::Result<usize> {
+    // Declared before the runtime, so dropped after it: requests that the end cuts are written down as they are dropped.
+    let log = &process.shared.access_log;
+    let _flush = Flush(log);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     Ok(runtime.block_on(async {
         let mut stop = process.stop.clone();
@@ -143,8 +147,21 @@ fn run(thread: usize, process: &Process, pause: Duration) -> io::Result<usize> {
             metrics: Arc::clone(&process.metrics),
             places: process.places.clone(),
         });
-        listen(thread, &traffic, &process.binder, process.changes.clone(), process.stop.clone()).await
+        let (changes, stop) = (process.changes.clone(), process.stop.clone());
+        tokio::select! {
+            cut = listen(thread, &traffic, &process.binder, changes, stop) => cut,
+            never = log.flush_in_time() => match never {},
+        }
     }))
+}
+
+/// Hands over what the thread has written down, whichever way it ends.
+struct Flush<'a>(&'a AccessLog);
+
+impl Drop for Flush<'_> {
+    fn drop(&mut self) {
+        self.0.flush();
+    }
 }
 
 fn proxy(process: &Process) -> HttpProxy<Edge> {

@@ -44,7 +44,7 @@ impl Shared {
         let endpoints = Arc::new(EndpointStates::new(clock::now(), Arc::clone(&grown)));
         let metrics = Metrics::new(registry, Arc::clone(&endpoints), Arc::clone(&grown))?;
         let dropped = metrics.log_lines_dropped.clone();
-        let access_log = AccessLog::open(&options.access_log, options.access_log_queue_max, dropped)?;
+        let access_log = AccessLog::open(&options.access_log, dropped)?;
         let head_limits = HeadLimits {
             lines_max: options.client.head_lines_max,
             bytes_max: options.client.head_bytes_max,
