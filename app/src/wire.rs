@@ -85,8 +85,8 @@ impl Wired {
         let control = Control { client, namespaces, options: control, limits: Limits::default() };
         let published_to = (publisher, published.clone());
         let (view, control) = tidegate_control::start(control, published_to, &registry, stop.clone())?;
-        let Process { access_log, loop_token, .. } = process;
-        let mut options = tidegate_proxy::Options { access_log, loop_token, ..Default::default() };
+        let Process { access_log, loop_token, driver, .. } = process;
+        let mut options = tidegate_proxy::Options { access_log, loop_token, driver, ..Default::default() };
         options.threads = process.threads.unwrap_or(options.threads);
         let open_files = descriptors::raise();
         let client = &mut options.client;

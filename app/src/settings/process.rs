@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use tidegate_proxy::{AccessLogSink, LoopToken};
+use tidegate_proxy::{AccessLogSink, Driver, LoopToken};
 use tracing_subscriber::EnvFilter;
 
 use super::{Misread, Mode};
@@ -28,6 +28,8 @@ pub(crate) struct Process {
     /// How this edge is named in `CDN-Loop`.
     pub(crate) loop_token: LoopToken,
     pub(crate) access_log: AccessLogSink,
+    /// Who carries requests.
+    pub(crate) driver: Driver,
     /// Directives of what is logged; they can be read.
     pub(crate) log_level: String,
     pub(crate) log_form: LogForm,
@@ -43,6 +45,11 @@ impl Process {
             Some("") => return Err(Misread::new("--access-log", "", "names no file")),
             Some(path) => AccessLogSink::File(PathBuf::from(path)),
         };
+        let driver = match args.driver.as_str() {
+            "both" => Driver::Both,
+            "full" => Driver::Full,
+            other => return Err(Misread::new("--driver", other, "is neither both nor full")),
+        };
         let log_form = match args.log_form.as_deref() {
             None if dev => LogForm::Text,
             Some("text") => LogForm::Text,
@@ -53,7 +60,7 @@ impl Process {
         EnvFilter::builder().parse(log_level).map_err(|why| Misread::new("--log-level", log_level, why))?;
         let threads = args.threads.as_deref().map(threads).transpose()?;
         let loop_token = args.loop_token.parse().map_err(|why| Misread::new("--loop-token", &args.loop_token, why))?;
-        Ok(Self { threads, loop_token, access_log, log_level: log_level.to_owned(), log_form })
+        Ok(Self { threads, loop_token, access_log, driver, log_level: log_level.to_owned(), log_form })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use clap::Parser as _;
 use tidegate_control::options::{HostOwnership, Pace};
-use tidegate_proxy::AccessLogSink;
+use tidegate_proxy::{AccessLogSink, Driver};
 
 use super::*;
 use crate::args::{Args, Command};
@@ -51,6 +51,7 @@ fn complaints_name_flag_value_and_reason() {
     check(&["--slow-age-max", "x"], "--slow-age-max \"x\": expected number at 0");
     check(&["--grace", "2d"], "--grace \"2d\": is more than a day");
     check(&["--grace", "soon"], "--grace \"soon\": expected number at 0");
+    check(&["--driver", "lean"], "--driver \"lean\": is neither both nor full");
     check(&["--log-form", "xml"], "--log-form \"xml\": is neither text nor json");
     check(
         &["--namespace", "Shop"],
@@ -84,6 +85,7 @@ fn run_listens_for_strangers_and_dev_for_its_user() {
     );
     assert_eq!(run.drain, Drain { delay: Duration::from_secs(5), grace: Duration::from_secs(30) });
     assert_eq!((run.process.access_log, run.process.log_form), (AccessLogSink::Stdout, LogForm::Json));
+    assert_eq!(run.process.driver, Driver::Both);
     assert!(!run.control.addresses.allow_loopback);
     assert_eq!(format!("{:?}", run.control.pace), format!("{:?}", Pace::default()), "the page of flags says so");
 
@@ -118,6 +120,8 @@ fn what_is_given_is_taken() {
         "3",
         "--access-log",
         "/var/log/a",
+        "--driver",
+        "full",
         "--shutdown-delay",
         "1m 30s",
         "--default-certificate",
@@ -143,6 +147,7 @@ fn what_is_given_is_taken() {
     assert_eq!(run.cluster.kubeconfig, Some(("/k".into(), Some("c".to_owned()))));
     assert_eq!(run.edge.process.threads, Some(3));
     assert_eq!(run.edge.process.access_log, AccessLogSink::File("/var/log/a".into()));
+    assert_eq!(run.edge.process.driver, Driver::Full);
     assert_eq!(run.edge.drain.delay, Duration::from_secs(90));
     let control = run.edge.control;
     assert_eq!(control.default_certificate.unwrap().to_string(), "edge/cert");
