@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::clock::now;
 use crate::load::{self, Load, load};
-use crate::peer::{self, Choice, Kind, Peer, Route, Target};
+use crate::peer::{self, Kind, Peer, Route, Target};
 use crate::place::{machine, usage, version};
 use crate::progress::Progress;
 use crate::upstream::Upstream;
@@ -117,7 +117,7 @@ pub async fn run(mut args: Args) -> anyhow::Result<()> {
         }
     }
     progress.finish();
-    let versions = choices.iter().map(|Choice { version, .. }| version.clone()).chain([wrk]).collect();
+    let versions = [peer::versions(&choices), vec![wrk]].concat();
     let report = Report { machine: machine(), versions, left_out, turns };
     if args.json {
         println!("{}", serde_json::to_string_pretty(&report)?);
@@ -151,7 +151,7 @@ async fn turn(peer: &mut Peer, rate: u32, args: &Args) -> anyhow::Result<Turn> {
         rate,
         reached: changes as f64 / duration.as_secs_f64(),
         load,
-        cpu_us: after.cpu.saturating_sub(before.cpu).as_secs_f64() * 1e6 / load.requests as f64,
+        cpu_us: after.cpu().saturating_sub(before.cpu()).as_secs_f64() * 1e6 / load.requests as f64,
         resident_mib: after.resident_bytes as f64 / f64::from(1 << 20),
         processes: after.processes,
         socket_broken: held.err().map(|why| format!("{why:#}")),

@@ -3,15 +3,19 @@
 //!
 //! Each command is one module; `docs/benchmarks.md` says what it measures and shows a run.
 
+#![allow(dead_code, reason = "peers can do what the commands steady, memory and start need, which come next")]
+
 pub mod churn;
 pub mod propagate;
 pub mod swaps;
 
+mod identity;
 mod load;
 mod nginx;
 mod peer;
 mod place;
 mod poll;
+mod process;
 mod progress;
 mod spread;
 mod upstream;

@@ -23,6 +23,7 @@ end
 
 /// How hard is loaded.
 #[derive(clap::Args, Clone, Debug)]
+#[group(skip)]
 pub(crate) struct Args {
     /// Connections of the load.
     #[arg(long, default_value_t = 16)]

@@ -1,52 +1,59 @@
 //! An nginx process with a configuration of ours in a folder of its own.
 
+use std::ffi::OsString;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use tempfile::TempDir;
 use tokio::net::TcpStream;
-use tokio::process::{Child, Command};
+use tokio::process::Command;
 use tokio::time::{sleep, timeout};
 
+use crate::clock::now;
 use crate::place::free_address;
+use crate::process::Group;
 
 /// How long a start may take. Large configurations take seconds.
-const START_MAX: Duration = Duration::from_secs(60);
+const START_MAX: Duration = Duration::from_secs(300);
 
 /// A running nginx; stopped, with its workers, when dropped.
 #[derive(Debug)]
 pub(crate) struct Nginx {
-    child: Child,
+    group: Group,
     folder: TempDir,
     address: SocketAddr,
-    workers: usize,
+    how: How,
+}
+
+/// How an nginx runs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum How {
+    /// A master with so many workers.
+    Workers(usize),
+    /// One process, run by this command.
+    Under(Vec<OsString>),
 }
 
 impl Nginx {
-    /// Starts one. `servers` gives what stands in its `http` block, from the address to listen on.
+    /// Starts one. `servers` gives what stands in its `http` block, from the address to listen on and its folder.
     ///
     /// # Errors
     /// When it does not start.
     pub(crate) async fn start(
         name: &str,
-        workers: usize,
-        servers: impl FnOnce(SocketAddr) -> String,
+        how: How,
+        servers: impl FnOnce(SocketAddr, &Path) -> anyhow::Result<String>,
     ) -> anyhow::Result<Self> {
         let folder = tempfile::Builder::new().prefix(&format!("tidegate-bench-{name}-")).tempdir()?;
         let address = free_address()?;
         let file = folder.path().join("nginx.conf");
-        std::fs::write(&file, configuration(&folder.path().display().to_string(), workers, &servers(address)))?;
-        let child = command(&folder)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::inherit())
-            .kill_on_drop(true)
-            .spawn()
-            .context("nginx cannot be run; bench/setup installs it")?;
-        let mut nginx = Self { child, folder, address, workers };
+        let servers = servers(address, folder.path())?;
+        std::fs::write(&file, configuration(&folder.path().display().to_string(), &how, &servers))?;
+        let group = spawn(&folder, &how)?;
+        let mut nginx = Self { group, folder, address, how };
         timeout(START_MAX, nginx.until_listening()).await.context("nginx does not start")??;
         Ok(nginx)
     }
@@ -60,7 +67,7 @@ impl Nginx {
     /// Its master process; its workers are children of that.
     #[must_use]
     pub(crate) fn process(&self) -> Option<u32> {
-        self.child.id()
+        self.group.child.id()
     }
 
     /// Replaces what stands in its `http` block and reloads, as a controller does.
@@ -69,21 +76,43 @@ impl Nginx {
     /// When the configuration cannot be written or nginx refuses it.
     pub(crate) async fn reload(&self, servers: &str) -> anyhow::Result<()> {
         let (file, next) = (self.path("nginx.conf"), self.path("nginx.conf.next"));
-        tokio::fs::write(&next, configuration(&self.folder.path().display().to_string(), self.workers, servers))
-            .await?;
+        tokio::fs::write(&next, configuration(&self.folder.path().display().to_string(), &self.how, servers)).await?;
         tokio::fs::rename(&next, &file).await?;
-        let status = command(&self.folder).args(["-s", "reload"]).status().await?;
+        let status = command(&self.folder, &How::Workers(1)).args(["-s", "reload"]).status().await?;
         ensure!(status.success(), "nginx -s reload: {status}");
         Ok(())
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    /// Ends it well.
+    ///
+    /// # Errors
+    /// When it does not end.
+    pub(crate) async fn stop(&mut self) -> anyhow::Result<()> {
+        let status = command(&self.folder, &How::Workers(1)).args(["-s", "stop"]).status().await?;
+        ensure!(status.success(), "nginx -s stop: {status}");
+        timeout(START_MAX, self.group.child.wait()).await.context("nginx does not end")??;
+        Ok(())
+    }
+
+    /// Ends it and starts it again with what stands in its configuration; returns when that began.
+    ///
+    /// # Errors
+    /// When it does not end, or nothing can be started.
+    pub(crate) async fn restart(&mut self) -> anyhow::Result<Instant> {
+        self.stop().await?;
+        let begun = now();
+        self.group = spawn(&self.folder, &self.how)?;
+        Ok(begun)
+    }
+
+    /// A file in its folder.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
     async fn until_listening(&mut self) -> anyhow::Result<()> {
         while TcpStream::connect(self.address).await.is_err() {
-            if let Some(status) = self.child.try_wait()? {
+            if let Some(status) = self.group.child.try_wait()? {
                 bail!("nginx ended at once: {status}");
             }
             sleep(Duration::from_millis(5)).await;
@@ -92,41 +121,40 @@ impl Nginx {
     }
 }
 
-impl Drop for Nginx {
-    /// A killed master leaves its workers behind, so it is asked to stop first.
-    fn drop(&mut self) {
-        let stopped = command(&self.folder).args(["-s", "stop"]).as_std_mut().status();
-        if !stopped.is_ok_and(|status| status.success()) {
-            eprintln!("nginx (process {:?}) could not be asked to stop", self.child.id());
-            return;
-        }
-        for _ in 0..200 {
-            if !matches!(self.child.try_wait(), Ok(None)) {
-                return;
-            }
-            crate::clock::pause(Duration::from_millis(5));
-        }
-    }
+fn spawn(folder: &TempDir, how: &How) -> anyhow::Result<Group> {
+    let mut command = command(folder, how);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::inherit());
+    Group::spawn(&mut command).context("bench/setup installs it")
 }
 
-fn command(folder: &TempDir) -> Command {
-    let mut command = Command::new("nginx");
+fn command(folder: &TempDir, how: &How) -> Command {
+    let mut command = match how {
+        How::Under(words) if let [program, rest @ ..] = &words[..] => {
+            let mut command = Command::new(program);
+            command.args(rest).arg("nginx");
+            command
+        }
+        How::Under(_) | How::Workers(_) => Command::new("nginx"),
+    };
     // What nginx says before it has read where its log is goes to the log too.
     let log = folder.path().join("error.log");
     command.arg("-p").arg(folder.path()).arg("-c").arg(folder.path().join("nginx.conf")).arg("-e").arg(log);
     command
 }
 
-fn configuration(folder: &str, workers: usize, servers: &str) -> String {
+fn configuration(folder: &str, how: &How, servers: &str) -> String {
+    let processes = match how {
+        How::Workers(workers) => format!("worker_processes {workers};"),
+        How::Under(_) => "master_process off;".to_owned(),
+    };
     format!(
         "daemon off;
-worker_processes {workers};
+{processes}
 pid {folder}/nginx.pid;
 error_log {folder}/error.log warn;
 worker_rlimit_nofile 65536;
 events {{ worker_connections 16384; }}
 http {{
-    access_log off;
     client_body_temp_path {folder}/body;
     proxy_temp_path {folder}/proxy;
     fastcgi_temp_path {folder}/fastcgi;

@@ -1,21 +1,33 @@
 //! The proxies that are compared: each is started with routes and changes them the way its controller does.
 
+mod envoy;
+mod haproxy;
 mod nginx;
+mod objects;
 mod tidegate;
 
+use std::ffi::OsString;
+use std::fs::File;
 use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
+use anyhow::{Context, bail};
 use clap::ValueEnum;
 use serde::Serialize;
+use tokio::net::TcpStream;
+use tokio::time::{sleep, timeout};
 
+use crate::nginx::How;
 use crate::place::version;
 use crate::poll;
-use crate::upstream::Upstream;
+use crate::process::is_over;
+use crate::upstream::{PODS, Upstream};
 
 /// How long the routes of a start may take.
-const RIGHT_MAX: Duration = Duration::from_secs(120);
+const RIGHT_MAX: Duration = Duration::from_secs(300);
+/// The host that every proxy serves over TLS too, where it has a route. wrk can ask for no other than the one it connects to.
+pub(crate) const SECURE: &str = "localhost";
 
 /// A proxy that can be measured.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, ValueEnum)]
@@ -23,25 +35,69 @@ const RIGHT_MAX: Duration = Duration::from_secs(120);
 pub(crate) enum Kind {
     /// nginx, with a server block a host, rewritten and reloaded.
     Nginx,
+    /// HAProxy, with its routes in a map, changed over its runtime socket.
+    Haproxy,
+    /// Envoy, by its file-based discovery.
+    Envoy,
     /// `tidegate dev`, changed by writes to its API server.
     Tidegate,
 }
 
+/// What a proxy does on every request beside passing it on.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Work {
+    /// What Tidegate does: `X-Forwarded-*`, `X-Real-IP` and `X-Request-Id`, a JSON line in an access log, and metrics.
+    Same,
+    /// Nothing of that which can be switched off.
+    Bare,
+}
+
+impl Work {
+    const fn is_same(self) -> bool {
+        matches!(self, Self::Same)
+    }
+}
+
 /// Which proxies are measured, and how they run.
 #[derive(clap::Args, Clone, Debug)]
+#[group(skip)]
 pub(crate) struct Args {
     /// Which proxies.
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "nginx,tidegate")]
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "nginx,haproxy,envoy,tidegate")]
     peers: Vec<Kind>,
+    /// What they do on every request; several for a row each.
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "same")]
+    work: Vec<Work>,
     /// Threads (nginx: worker processes) that carry traffic.
     #[arg(long, default_value_t = 1)]
     workers: usize,
     /// The tidegate binary [default: built by cargo, in release].
     #[arg(long, value_name = "PATH")]
     tidegate: Option<PathBuf>,
+    /// Runs Tidegate as `tidegate run`, against the API server of a `tidegate dev` that is not measured.
+    #[arg(long)]
+    pub(crate) apart: bool,
+    /// The envoy binary [default: the one of bench/setup, or that of the machine].
+    #[arg(long, value_name = "PATH")]
+    envoy: Option<PathBuf>,
     /// Who runs us.
     #[arg(long, hide = true, env = "CARGO", default_value = "cargo")]
     cargo: PathBuf,
+}
+
+impl Args {
+    /// Threads that carry traffic.
+    #[must_use]
+    pub(crate) const fn workers(&self) -> usize {
+        self.workers
+    }
+
+    /// The same with another number of them.
+    #[must_use]
+    pub(crate) fn with_workers(&self, workers: usize) -> Self {
+        Self { workers, ..self.clone() }
+    }
 }
 
 /// Where a route leads. All of them answer alike, so that a change is one for the proxy alone.
@@ -53,22 +109,30 @@ pub(crate) enum Target {
     Again,
     /// The echo for WebSockets.
     Echo,
+    /// The upstream, by a Service that no other route has.
+    Own,
+    /// The upstream, by a Service whose endpoints can be changed.
+    Rolled,
 }
 
 impl Target {
-    const ALL: [Self; 3] = [Self::Right, Self::Again, Self::Echo];
+    /// Those that many routes share, and that never change.
+    const SHARED: [Self; 3] = [Self::Right, Self::Again, Self::Echo];
 
-    const fn name(self) -> &'static str {
+    /// What the Service of a host is called: its own after its first label, which no other host may have.
+    fn service(self, host: &str) -> &str {
         match self {
             Self::Right => "right",
             Self::Again => "again",
             Self::Echo => "echo",
+            Self::Rolled => "rolled",
+            Self::Own => host.split('.').next().unwrap_or(host),
         }
     }
 
     const fn address(self, upstream: &Upstream) -> SocketAddr {
         match self {
-            Self::Right | Self::Again => upstream.http,
+            Self::Right | Self::Again | Self::Own | Self::Rolled => upstream.http,
             Self::Echo => upstream.echo,
         }
     }
@@ -90,12 +154,60 @@ impl Route {
     }
 }
 
+/// Two of the upstream's pods: those that the service [`Target::Rolled`] has after so many rolls.
+pub(crate) fn rolled(upstream: &Upstream, rolls: usize) -> [SocketAddr; 2] {
+    let pods = upstream.pods();
+    let [a, b] = [rolls % PODS, (rolls + 1) % PODS];
+    pods.get(a).copied().zip(pods.get(b).copied()).map_or([upstream.http; 2], <[SocketAddr; 2]>::from)
+}
+
+/// What is given to a proxy as it starts, beside routes.
+#[derive(Clone, Copy, Debug)]
+struct Setting<'a> {
+    upstream: &'a Upstream,
+    /// Of [`Target::Rolled`].
+    endpoints: &'a [SocketAddr],
+    workers: usize,
+    work: Work,
+    apart: bool,
+}
+
+/// What changes at the same time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Change<'a> {
+    /// Routes that are made, or lead elsewhere.
+    pub(crate) routes: &'a [Route],
+    /// What [`Target::Rolled`] has from now on.
+    pub(crate) endpoints: Option<&'a [SocketAddr]>,
+}
+
+/// Where a proxy writes its access log, in its folder.
+fn log_file(folder: &Path) -> PathBuf {
+    folder.join("access.log")
+}
+
+/// Where a proxy writes what goes wrong, beside its access log.
+fn error_file(folder: &Path) -> PathBuf {
+    folder.join("errors.log")
+}
+
+/// A file to which a process appends.
+fn appended(path: &Path) -> std::io::Result<File> {
+    File::options().create(true).append(true).open(path)
+}
+
 /// A running proxy; stopped when dropped.
 #[derive(Debug)]
-pub(crate) enum Peer {
-    /// nginx.
+pub(crate) struct Peer {
+    choice: Choice,
+    proxy: Proxy,
+}
+
+#[derive(Debug)]
+enum Proxy {
     Nginx(Box<nginx::Peer>),
-    /// Tidegate.
+    Haproxy(Box<haproxy::Peer>),
+    Envoy(Box<envoy::Peer>),
     Tidegate(Box<tidegate::Peer>),
 }
 
@@ -104,25 +216,43 @@ pub(crate) enum Peer {
 /// # Errors
 /// When Tidegate cannot be built.
 pub(crate) fn choose(args: &Args) -> anyhow::Result<(Vec<Choice>, Vec<String>)> {
-    let mut left_out = Vec::new();
-    let mut choices = Vec::new();
+    let (mut choices, mut left_out) = (Vec::new(), Vec::new());
     for kind in &args.peers {
-        match kind {
-            Kind::Nginx => match version("nginx", "-v") {
-                Some(version) => choices.push(Choice { kind: *kind, version, program: "nginx".into() }),
-                None => left_out.push("nginx: it is not installed (bench/setup installs it)".to_owned()),
-            },
-            Kind::Tidegate => {
-                let program = match &args.tidegate {
-                    Some(program) => program.clone(),
-                    None => tidegate::build(&args.cargo)?,
-                };
-                let version = version(&program.display().to_string(), "--version").unwrap_or_default();
-                choices.push(Choice { kind: *kind, version, program });
-            }
+        let (program, flag) = match kind {
+            Kind::Nginx => ("nginx".into(), "-v"),
+            Kind::Haproxy => ("haproxy".into(), "-v"),
+            Kind::Envoy => (args.envoy.clone().unwrap_or_else(envoy::program), "--version"),
+            Kind::Tidegate => (args.tidegate.clone().map_or_else(|| tidegate::build(&args.cargo), Ok)?, "--version"),
+        };
+        let Some(version) = version(&program.display().to_string(), flag) else {
+            left_out.push(format!("{}: it is not installed (bench/setup installs it)", kind.name()));
+            continue;
+        };
+        for work in &args.work {
+            choices.push(Choice { kind: *kind, work: *work, version: version.clone(), program: program.clone() });
         }
     }
     Ok((choices, left_out))
+}
+
+impl Kind {
+    /// What it is called.
+    #[must_use]
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Nginx => "nginx",
+            Self::Haproxy => "haproxy",
+            Self::Envoy => "envoy",
+            Self::Tidegate => "tidegate",
+        }
+    }
+}
+
+/// The versions of what is measured, each once.
+pub(crate) fn versions(choices: &[Choice]) -> Vec<String> {
+    let mut versions: Vec<String> = choices.iter().map(|choice| choice.version.clone()).collect();
+    versions.dedup();
+    versions
 }
 
 /// A proxy that can be started.
@@ -130,66 +260,110 @@ pub(crate) fn choose(args: &Args) -> anyhow::Result<(Vec<Choice>, Vec<String>)> 
 pub(crate) struct Choice {
     /// Which.
     pub(crate) kind: Kind,
+    /// What it does on every request.
+    pub(crate) work: Work,
     /// What it says its version is.
-    pub(crate) version: String,
+    version: String,
     program: PathBuf,
 }
 
 impl Choice {
+    /// What its rows are called.
+    #[must_use]
+    pub(crate) fn name(&self) -> String {
+        match self.work {
+            Work::Same => self.kind.name().to_owned(),
+            Work::Bare => format!("{}, bare", self.kind.name()),
+        }
+    }
+
     /// Starts it with routes and waits until the last of them answers.
     ///
     /// # Errors
     /// When it does not start or a route does not become right.
     pub(crate) async fn start(&self, args: &Args, upstream: &Upstream, routes: &[Route]) -> anyhow::Result<Peer> {
-        let mut peer = match self.kind {
-            Kind::Nginx => Peer::Nginx(Box::new(nginx::Peer::start(args.workers, upstream).await?)),
+        let endpoints = rolled(upstream, 0);
+        let (workers, work, apart) = (args.workers, self.work, args.apart);
+        let setting = Setting { upstream, endpoints: &endpoints, workers, work, apart };
+        let proxy = match self.kind {
+            Kind::Nginx => Proxy::Nginx(Box::new(nginx::Peer::start(How::Workers(workers), &setting, routes).await?)),
+            Kind::Haproxy => Proxy::Haproxy(Box::new(haproxy::Peer::start(&setting, routes)?)),
+            Kind::Envoy => Proxy::Envoy(Box::new(envoy::Peer::start(&self.program, &setting, routes)?)),
             Kind::Tidegate => {
-                Peer::Tidegate(Box::new(tidegate::Peer::start(&self.program, args.workers, upstream).await?))
+                let mut peer = tidegate::Peer::start(&self.program, &setting).await?;
+                peer.change(&Change { routes, endpoints: None }).await?;
+                Proxy::Tidegate(Box::new(peer))
             }
         };
-        peer.put(routes).await?;
-        if let Some(last) = routes.iter().rev().find(|route| route.target == Target::Right) {
-            poll::until_right(peer.address(), &last.host, RIGHT_MAX).await?;
-        }
+        let peer = Peer { choice: self.clone(), proxy };
+        peer.until_right(routes).await.with_context(|| format!("{} does not start", self.name()))?;
         Ok(peer)
     }
+}
+
+/// One nginx process with one route, [`SECURE`], run by another command.
+///
+/// # Errors
+/// When it does not start or the route does not become right.
+pub(crate) async fn nginx_under(under: Vec<OsString>, upstream: &Upstream) -> anyhow::Result<nginx::Peer> {
+    let endpoints = rolled(upstream, 0);
+    let setting = Setting { upstream, endpoints: &endpoints, workers: 1, work: Work::Same, apart: false };
+    let peer = nginx::Peer::start(How::Under(under), &setting, &[Route::new(SECURE, Target::Own)]).await?;
+    poll::until_right(peer.address(), SECURE, RIGHT_MAX).await?;
+    Ok(peer)
+}
+
+/// Does the same with any of the proxies.
+macro_rules! each {
+    ($proxy:expr, $peer:ident => $done:expr) => {
+        match $proxy {
+            Proxy::Nginx($peer) => $done,
+            Proxy::Haproxy($peer) => $done,
+            Proxy::Envoy($peer) => $done,
+            Proxy::Tidegate($peer) => $done,
+        }
+    };
 }
 
 impl Peer {
     /// Which it is.
     #[must_use]
     pub(crate) const fn kind(&self) -> Kind {
-        match self {
-            Self::Nginx(_) => Kind::Nginx,
-            Self::Tidegate(_) => Kind::Tidegate,
-        }
+        self.choice.kind
+    }
+
+    /// What its rows are called.
+    #[must_use]
+    pub(crate) fn name(&self) -> String {
+        self.choice.name()
     }
 
     /// Where it serves plain HTTP.
     #[must_use]
     pub(crate) const fn address(&self) -> SocketAddr {
-        match self {
-            Self::Nginx(peer) => peer.address(),
-            Self::Tidegate(peer) => peer.address,
-        }
+        each!(&self.proxy, peer => peer.address())
+    }
+
+    /// Where it serves [`SECURE`] over TLS.
+    #[must_use]
+    pub(crate) const fn secure_address(&self) -> Option<SocketAddr> {
+        Some(each!(&self.proxy, peer => peer.secure()))
     }
 
     /// Its process, whose children are its own too.
     #[must_use]
     pub(crate) fn process(&self) -> u32 {
-        match self {
-            Self::Nginx(peer) => peer.process(),
-            Self::Tidegate(peer) => peer.process(),
-        }
-        .unwrap_or_default()
+        each!(&self.proxy, peer => peer.process()).unwrap_or_default()
     }
 
-    /// How long it gathers changes before it acts: the time between two reloads of a controller that must reload.
+    /// How long it gathers changes before it acts: the time between two reloads of a controller that must reload, a tenth of a
+    /// second where everything is written anew, as the controllers of Envoy wait.
     #[must_use]
     pub(crate) const fn gathers(&self, reload_every: Duration) -> Duration {
-        match self {
-            Self::Nginx(_) => reload_every,
-            Self::Tidegate(_) => Duration::from_millis(2),
+        match self.choice.kind {
+            Kind::Nginx => reload_every,
+            Kind::Envoy => Duration::from_millis(100),
+            Kind::Haproxy | Kind::Tidegate => Duration::from_millis(2),
         }
     }
 
@@ -198,9 +372,32 @@ impl Peer {
     /// # Errors
     /// When the change is refused.
     pub(crate) async fn put(&mut self, routes: &[Route]) -> anyhow::Result<()> {
-        match self {
-            Self::Nginx(peer) => peer.put(routes).await,
-            Self::Tidegate(peer) => peer.put(routes).await,
+        self.change(&Change { routes, endpoints: None }).await
+    }
+
+    /// Hands over a change.
+    ///
+    /// # Errors
+    /// When it is refused.
+    pub(crate) async fn change(&mut self, change: &Change<'_>) -> anyhow::Result<()> {
+        match &mut self.proxy {
+            Proxy::Nginx(peer) => peer.change(change).await,
+            Proxy::Haproxy(peer) => peer.change(change).await,
+            Proxy::Envoy(peer) => peer.change(change),
+            Proxy::Tidegate(peer) => peer.change(change).await,
+        }
+    }
+
+    /// Ends its process and starts another with the routes that are there, at the same addresses. Returns as soon as that has begun.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub(crate) async fn restart(&mut self) -> anyhow::Result<Instant> {
+        match &mut self.proxy {
+            Proxy::Nginx(peer) => peer.restart().await,
+            Proxy::Haproxy(peer) => peer.restart(),
+            Proxy::Envoy(peer) => peer.restart(),
+            Proxy::Tidegate(peer) => peer.restart(),
         }
     }
 
@@ -209,12 +406,44 @@ impl Peer {
     /// # Errors
     /// When the change is refused.
     pub(crate) async fn remove(&mut self, host: &str) -> anyhow::Result<()> {
-        match self {
-            Self::Nginx(peer) => {
+        match &mut self.proxy {
+            Proxy::Nginx(peer) => {
                 peer.remove(host);
                 Ok(())
             }
-            Self::Tidegate(peer) => peer.remove(host).await,
+            Proxy::Haproxy(peer) => peer.remove(host).await,
+            Proxy::Envoy(peer) => peer.remove(host),
+            Proxy::Tidegate(peer) => peer.remove(host).await,
         }
+    }
+
+    /// Empties the access log and says how many lines were in it.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub(crate) async fn take_log(&self) -> anyhow::Result<u64> {
+        let path = each!(&self.proxy, peer => peer.log());
+        let Ok(text) = tokio::fs::read(&path).await else { return Ok(0) };
+        tokio::fs::OpenOptions::new().write(true).truncate(true).open(&path).await?;
+        Ok(u64::try_from(text.iter().filter(|byte| **byte == b'\n').count())?)
+    }
+
+    /// Waits until the last of these routes answers, or without one until connections are taken.
+    async fn until_right(&self, routes: &[Route]) -> anyhow::Result<()> {
+        let listening = async {
+            while TcpStream::connect(self.address()).await.is_err() {
+                if is_over(self.process()) {
+                    let errors = each!(&self.proxy, peer => peer.log()).with_file_name("errors.log");
+                    bail!("it ended at once: {}", std::fs::read_to_string(errors).unwrap_or_default());
+                }
+                sleep(Duration::from_millis(5)).await;
+            }
+            Ok(())
+        };
+        timeout(RIGHT_MAX, listening).await.context("it does not listen")??;
+        if let Some(last) = routes.iter().rev().find(|route| route.target != Target::Echo) {
+            poll::until_right(self.address(), &last.host, RIGHT_MAX).await?;
+        }
+        Ok(())
     }
 }

@@ -24,7 +24,14 @@ pub(crate) fn free_address() -> std::io::Result<SocketAddr> {
 pub(crate) fn version(program: &str, flag: &str) -> Option<String> {
     let output = Command::new(program).arg(flag).stdin(Stdio::null()).output().ok()?;
     let text = [output.stdout, output.stderr].concat();
-    Some(String::from_utf8_lossy(&text).lines().next().unwrap_or_default().trim().to_owned())
+    Some(
+        String::from_utf8_lossy(&text)
+            .lines()
+            .find(|line| !line.trim().is_empty())
+            .unwrap_or_default()
+            .trim()
+            .to_owned(),
+    )
 }
 
 /// The machine in one line: its processor, cores, memory and kernel.
@@ -45,17 +52,44 @@ pub(crate) fn machine() -> String {
 /// What a process and its children have used.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(crate) struct Usage {
-    /// CPU time in user mode and in the kernel, also of children that have ended.
-    pub(crate) cpu: Duration,
+    /// CPU time in user mode, also of children that have ended.
+    pub(crate) user: Duration,
+    /// CPU time in the kernel, also of children that have ended.
+    pub(crate) system: Duration,
     /// Memory that is resident now. What processes share counts for each.
     pub(crate) resident_bytes: u64,
     /// Processes that run now.
     pub(crate) processes: usize,
 }
 
+impl Usage {
+    /// CPU time in user mode and in the kernel.
+    #[must_use]
+    pub(crate) fn cpu(&self) -> Duration {
+        self.user + self.system
+    }
+}
+
 /// What a process and all of its descendants have used; nothing when it is gone.
 #[must_use]
 pub(crate) fn usage(process: u32) -> Usage {
+    let mut usage = Usage::default();
+    for (_, stat) in descendants(process) {
+        usage.user += stat.user;
+        usage.system += stat.system;
+        usage.resident_bytes += stat.resident_bytes;
+        usage.processes += 1;
+    }
+    usage
+}
+
+/// A process and all of its descendants.
+#[must_use]
+pub(crate) fn family(process: u32) -> Vec<u32> {
+    descendants(process).into_iter().map(|(id, _)| id).collect()
+}
+
+fn descendants(process: u32) -> Vec<(u32, Stat)> {
     let mut stats: BTreeMap<u32, Stat> = BTreeMap::new();
     for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
         let Some(id) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
@@ -63,22 +97,20 @@ pub(crate) fn usage(process: u32) -> Usage {
             stats.insert(id, stat);
         }
     }
-    let mut usage = Usage::default();
-    let mut family = vec![process];
-    while let Some(id) = family.pop() {
+    let (mut found, mut waiting) = (Vec::new(), vec![process]);
+    while let Some(id) = waiting.pop() {
         let Some(stat) = stats.get(&id) else { continue };
-        usage.cpu += stat.cpu;
-        usage.resident_bytes += stat.resident_bytes;
-        usage.processes += 1;
-        family.extend(stats.iter().filter(|(_, child)| child.parent == id).map(|(child, _)| *child));
+        found.push((id, *stat));
+        waiting.extend(stats.iter().filter(|(_, child)| child.parent == id).map(|(child, _)| *child));
     }
-    usage
+    found
 }
 
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Stat {
     parent: u32,
-    cpu: Duration,
+    user: Duration,
+    system: Duration,
     resident_bytes: u64,
 }
 
@@ -93,10 +125,13 @@ impl Stat {
         let (_, rest) = text.rsplit_once(") ")?;
         let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
         let number = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
-        let ticks: u64 = (14..=17).filter_map(number).sum();
         #[allow(clippy::cast_precision_loss, reason = "ticks far below 2^52")]
-        let cpu = Duration::from_secs_f64(ticks as f64 / TICKS_PER_SECOND);
-        Some(Self { parent: u32::try_from(number(4)?).ok()?, cpu, resident_bytes: number(24)? * PAGE_BYTES })
+        let time = |of: [usize; 2]| {
+            let ticks: u64 = of.into_iter().filter_map(number).sum();
+            Duration::from_secs_f64(ticks as f64 / TICKS_PER_SECOND)
+        };
+        let (user, system) = (time([14, 16]), time([15, 17]));
+        Some(Self { parent: u32::try_from(number(4)?).ok()?, user, system, resident_bytes: number(24)? * PAGE_BYTES })
     }
 }
 
@@ -106,9 +141,10 @@ mod tests {
 
     #[test]
     fn a_name_with_parentheses_moves_no_field() {
-        let text = "7 (a) b) S 3 7 7 0 -1 4194560 10 0 0 0 100 50 25 25 20 0 1 0 99 1000 12 18446744073709551615 1 1";
+        let text = "7 (a) b) S 3 7 7 0 -1 4194560 10 0 0 0 100 50 25 30 20 0 1 0 99 1000 12 18446744073709551615 1 1";
         let stat = Stat::parse(text).unwrap();
-        assert_eq!((stat.parent, stat.cpu, stat.resident_bytes), (3, Duration::from_secs(2), 12 * 4096));
+        let (user, system) = (Duration::from_millis(1250), Duration::from_millis(800));
+        assert_eq!((stat.parent, stat.user, stat.system, stat.resident_bytes), (3, user, system, 12 * 4096));
     }
 
     #[test]

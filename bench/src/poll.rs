@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
+use tokio::sync::oneshot;
 
 use crate::clock::{now, pause};
 
@@ -27,13 +28,18 @@ pub(crate) struct Right {
 /// Asks for `/` of a host until the answer is 200, for at most `patience`.
 ///
 /// # Errors
-/// When it does not become right, or the server cannot be reached.
+/// When it does not become right.
 pub(crate) async fn until_right(address: SocketAddr, host: &str, patience: Duration) -> anyhow::Result<Right> {
-    let host = host.to_owned();
-    tokio::task::spawn_blocking(move || ask(address, &host, patience)).await?
+    let (host, (sender, receiver)) = (host.to_owned(), oneshot::channel());
+    // Not one of the runtime's: its end would wait for this one's.
+    std::thread::Builder::new().name("poll".to_owned()).spawn(move || {
+        let right = ask(address, &host, patience, &|| sender.is_closed());
+        drop(sender.send(right));
+    })?;
+    receiver.await?
 }
 
-fn ask(address: SocketAddr, host: &str, patience: Duration) -> anyhow::Result<Right> {
+fn ask(address: SocketAddr, host: &str, patience: Duration, is_over: &dyn Fn() -> bool) -> anyhow::Result<Right> {
     let question = format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
     let start = now();
     let (mut connection, mut asked, mut gap_max) = (None, start, Duration::ZERO);
@@ -41,12 +47,12 @@ fn ask(address: SocketAddr, host: &str, patience: Duration) -> anyhow::Result<Ri
         let before = std::mem::replace(&mut asked, now());
         gap_max = gap_max.max(asked - before);
         ensure!(asked - start < patience, "{host} is not right after {patience:?}");
-        let mut stream = match connection.take() {
-            Some(stream) => stream,
-            None => connect(address)?,
-        };
-        // A server that replaces its processes closes connections between two requests; that is no answer.
-        if let Ok(Answer { status, keep }) = exchange(&mut stream, question.as_bytes()) {
+        ensure!(!is_over(), "nobody waits for {host} any more");
+        // A server that starts takes no connections, and one that replaces its processes closes connections between two requests;
+        // that is no answer.
+        if let Ok(mut stream) = connection.take().map_or_else(|| connect(address), Ok)
+            && let Ok(Answer { status, keep }) = exchange(&mut stream, question.as_bytes())
+        {
             if status == 200 {
                 return Ok(Right { at: now(), gap_max });
             }

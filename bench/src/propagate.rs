@@ -94,7 +94,7 @@ pub async fn run(mut args: Args) -> anyhow::Result<()> {
         }
     }
     progress.finish();
-    let versions = choices.iter().map(|Choice { version, .. }| version.clone()).collect();
+    let versions = peer::versions(&choices);
     let report = Report { machine: machine(), versions, left_out, rows };
     if args.json {
         println!("{}", serde_json::to_string_pretty(&report)?);

@@ -2,21 +2,30 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
+use anyhow::Context;
 use futures::{SinkExt as _, StreamExt as _};
+use tempfile::TempDir;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::nginx::Nginx;
+use crate::nginx::{How, Nginx};
+
+/// The files that it answers with, and their bytes.
+const FILES: [(&str, usize); 3] = [("64k", 64 << 10), ("1m", 1 << 20), ("post", 0)];
+
+/// Addresses that it listens on.
+pub(crate) const PODS: usize = 3;
 
 /// The running upstream; gone when dropped.
 #[derive(Debug)]
 pub(crate) struct Upstream {
-    /// Answers every HTTP request with 200 and a few bytes.
+    /// Answers `/64k` and `/1m` with so many bytes, `/post` when it has read the body, and everything else at once; always with 200.
     pub(crate) http: SocketAddr,
     /// Answers every WebSocket message with itself.
     pub(crate) echo: SocketAddr,
-    _nginx: Nginx,
+    nginx: Nginx,
+    _folder: TempDir,
     _echoing: AbortOnDropHandle<()>,
 }
 
@@ -26,15 +35,60 @@ impl Upstream {
     /// # Errors
     /// When one cannot be started.
     pub(crate) async fn start() -> anyhow::Result<Self> {
-        let nginx = Nginx::start("upstream", 1, |address| {
-            format!("server {{ listen {address} backlog=4096; location / {{ return 200 \"right\\n\"; }} }}\n")
-        })
-        .await?;
+        let folder = tempfile::Builder::new().prefix("tidegate-bench-answers-").tempdir()?;
+        for (name, bytes) in FILES {
+            std::fs::write(folder.path().join(name), vec![b'x'; bytes])?;
+        }
+        let root = folder.path().to_str().context("the folder of answers has a name that is no text")?.to_owned();
+        let nginx = Nginx::start("upstream", How::Workers(1), |address, _| Ok(server(address, &root))).await?;
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let echo = listener.local_addr()?;
         let echoing = AbortOnDropHandle::new(tokio::spawn(echo_all(listener)));
-        Ok(Self { http: nginx.address(), echo, _nginx: nginx, _echoing: echoing })
+        Ok(Self { http: nginx.address(), echo, nginx, _folder: folder, _echoing: echoing })
     }
+}
+
+impl Upstream {
+    /// Its process.
+    #[must_use]
+    pub(crate) fn process(&self) -> u32 {
+        self.nginx.process().unwrap_or_default()
+    }
+
+    /// The same upstream at several addresses, as if they were pods.
+    #[must_use]
+    pub(crate) fn pods(&self) -> [SocketAddr; PODS] {
+        std::array::from_fn(|pod| pod_address(self.http, pod))
+    }
+}
+
+fn pod_address(http: SocketAddr, pod: usize) -> SocketAddr {
+    let [a, b, c, d] = Ipv4Addr::LOCALHOST.octets();
+    (Ipv4Addr::new(a, b, c, d.saturating_add(u8::try_from(pod).unwrap_or(u8::MAX))), http.port()).into()
+}
+
+/// What answers. A mirrored request is one whose body has been read.
+fn server(address: SocketAddr, root: &str) -> String {
+    let listen: String = (0..PODS).map(|pod| format!("listen {} backlog=4096; ", pod_address(address, pod))).collect();
+    format!(
+        "    access_log off;
+    sendfile on;
+    tcp_nopush on;
+    client_body_buffer_size 128k;
+    client_max_body_size 2m;
+    open_file_cache max=16;
+    server {{
+        {listen}
+        root {root};
+        location / {{ return 200 \"right\\n\"; }}
+        location = /64k {{ }}
+        location = /1m {{ }}
+        location = /post {{ mirror /read; error_page 405 =200 @right; }}
+        location = /read {{ internal; return 204; }}
+        location @right {{ return 200 \"right\\n\"; }}
+    }}
+"
+    )
 }
 
 /// Ends with its task; so do its connections.

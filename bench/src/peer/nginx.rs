@@ -3,62 +3,151 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
 
-use super::{Route, Target};
-use crate::nginx::Nginx;
-use crate::upstream::Upstream;
+use super::{Change, Route, SECURE, Setting, Target};
+use crate::identity::Identity;
+use crate::nginx::{How, Nginx};
+use crate::place::free_address;
+
+/// One line of JSON a request, with what Tidegate's has.
+const LOG: &str = r#"    log_format edge escape=json '{"time":"$time_iso8601","request_id":"$request_id","client":"$remote_addr",'
+        '"method":"$request_method","scheme":"$scheme","host":"$http_host","path":"$request_uri",'
+        '"protocol":"$server_protocol","status":$status,"bytes_in":$request_length,"bytes_out":$body_bytes_sent,'
+        '"duration_s":$request_time,"upstream":"$upstream_addr","upstream_connect_s":"$upstream_connect_time",'
+        '"upstream_first_byte_s":"$upstream_header_time","object":"$server_name","tls":"$ssl_protocol",'
+        '"user_agent":"$http_user_agent","referer":"$http_referer"}';
+    access_log access.log edge buffer=32k flush=1s;
+"#;
+/// What Tidegate tells endpoints.
+const HEADERS: &str = "    proxy_set_header X-Request-Id $request_id;
+    proxy_set_header X-Real-IP $remote_addr;
+    proxy_set_header X-Forwarded-For $remote_addr;
+    proxy_set_header X-Forwarded-Host $http_host;
+    proxy_set_header X-Forwarded-Port $server_port;
+    proxy_set_header X-Forwarded-Proto $scheme;
+";
 
 /// A running nginx.
 #[derive(Debug)]
 pub(crate) struct Peer {
     nginx: Nginx,
+    sites: Sites,
+}
+
+/// What its configuration says.
+#[derive(Debug)]
+struct Sites {
+    address: SocketAddr,
+    /// Where [`SECURE`] is served over TLS.
+    secure: SocketAddr,
+    folder: PathBuf,
     /// What stands before the hosts.
     preamble: String,
+    /// An upstream.
+    upstream: SocketAddr,
+    /// The endpoints of [`Target::Rolled`].
+    rolled: Vec<SocketAddr>,
     routes: BTreeMap<String, Target>,
 }
 
 impl Peer {
-    pub(super) async fn start(workers: usize, upstream: &Upstream) -> anyhow::Result<Self> {
-        let mut preamble = preamble(upstream);
-        let nginx = Nginx::start("nginx", workers, |address| {
-            // A host that nobody claims is answered like Tidegate answers it.
-            preamble += &format!("server {{ listen {address} default_server backlog=4096; return 404; }}\n");
-            preamble.clone()
+    pub(super) async fn start(how: How, setting: &Setting<'_>, routes: &[Route]) -> anyhow::Result<Self> {
+        let mut sites = None;
+        let nginx = Nginx::start("nginx", how, |address, folder| {
+            let identity = Identity::new()?;
+            std::fs::write(folder.join("tls.crt"), &identity.certificate)?;
+            std::fs::write(folder.join("tls.key"), &identity.key)?;
+            let made = Sites::new(address, folder, setting, routes)?;
+            Ok(sites.insert(made).text())
         })
         .await?;
-        Ok(Self { nginx, preamble, routes: BTreeMap::new() })
+        let Some(sites) = sites else { anyhow::bail!("nginx has no configuration") };
+        Ok(Self { nginx, sites })
     }
 
-    pub(super) const fn address(&self) -> SocketAddr {
+    pub(crate) const fn address(&self) -> SocketAddr {
         self.nginx.address()
+    }
+
+    pub(crate) const fn secure(&self) -> SocketAddr {
+        self.sites.secure
     }
 
     pub(super) fn process(&self) -> Option<u32> {
         self.nginx.process()
     }
 
-    pub(super) async fn put(&mut self, routes: &[Route]) -> anyhow::Result<()> {
-        self.routes.extend(routes.iter().map(|route| (route.host.clone(), route.target)));
-        let mut servers = self.preamble.clone();
-        let address = self.address();
-        for (host, target) in &self.routes {
-            let name = target.name();
-            let _ = writeln!(
-                servers,
-                "server {{ listen {address}; server_name {host}; location / {{ proxy_pass http://{name}; }} }}"
-            );
+    pub(super) fn log(&self) -> PathBuf {
+        self.nginx.path("access.log")
+    }
+
+    pub(super) async fn change(&mut self, change: &Change<'_>) -> anyhow::Result<()> {
+        self.sites.routes.extend(change.routes.iter().map(|route| (route.host.clone(), route.target)));
+        if let Some(endpoints) = change.endpoints {
+            self.sites.rolled = endpoints.to_vec();
         }
-        self.nginx.reload(&servers).await
+        self.nginx.reload(&self.sites.text()).await
+    }
+
+    /// Ends it well, so that what it runs under can say what it counted.
+    pub(crate) async fn stop(&mut self) -> anyhow::Result<()> {
+        self.nginx.stop().await
+    }
+
+    pub(super) async fn restart(&mut self) -> anyhow::Result<Instant> {
+        self.nginx.restart().await
     }
 
     /// Gone with the next reload.
     pub(super) fn remove(&mut self, host: &str) {
-        self.routes.remove(host);
+        self.sites.routes.remove(host);
     }
 }
 
-/// The upstreams, and the work that Tidegate does by default too: headers, and connections that are kept.
-fn preamble(upstream: &Upstream) -> String {
+impl Sites {
+    fn new(address: SocketAddr, folder: &Path, setting: &Setting<'_>, routes: &[Route]) -> anyhow::Result<Self> {
+        Ok(Self {
+            address,
+            secure: free_address()?,
+            folder: folder.to_owned(),
+            preamble: preamble(address, free_address()?, setting),
+            upstream: setting.upstream.http,
+            rolled: setting.endpoints.to_vec(),
+            routes: routes.iter().map(|route| (route.host.clone(), route.target)).collect(),
+        })
+    }
+
+    fn text(&self) -> String {
+        let mut servers = self.preamble.clone();
+        servers += &kept(Target::Rolled.service(""), &self.rolled);
+        let address = self.address;
+        for (host, target) in &self.routes {
+            let service = target.service(host);
+            if *target == Target::Own {
+                servers += &kept(service, &[self.upstream]);
+            }
+            let tls = if host == SECURE { self.tls() } else { String::new() };
+            let _ = writeln!(
+                servers,
+                "server {{ listen {address}; {tls}server_name {host}; location / {{ proxy_pass http://{service}; }} }}"
+            );
+        }
+        servers
+    }
+
+    fn tls(&self) -> String {
+        let (certificate, key) = (self.folder.join("tls.crt"), self.folder.join("tls.key"));
+        let (certificate, key) = (certificate.display(), key.display());
+        format!("listen {} ssl http2; ssl_certificate {certificate}; ssl_certificate_key {key}; ", self.secure)
+    }
+}
+
+/// What no change touches: the work on every request, the upstreams that routes share, and the answer to hosts that nobody
+/// claims, which is Tidegate's.
+fn preamble(address: SocketAddr, status: SocketAddr, setting: &Setting<'_>) -> String {
+    let Setting { upstream, work, .. } = setting;
     let mut text = "    server_names_hash_max_size 1048576;
     server_names_hash_bucket_size 128;
     map $http_upgrade $connection_upgrade { default upgrade; '' ''; }
@@ -66,21 +155,24 @@ fn preamble(upstream: &Upstream) -> String {
     proxy_set_header Host $host;
     proxy_set_header Connection $connection_upgrade;
     proxy_set_header Upgrade $http_upgrade;
-    proxy_set_header X-Request-Id $request_id;
-    proxy_set_header X-Real-IP $remote_addr;
-    proxy_set_header X-Forwarded-For $remote_addr;
-    proxy_set_header X-Forwarded-Host $http_host;
-    proxy_set_header X-Forwarded-Port $server_port;
-    proxy_set_header X-Forwarded-Proto $scheme;
 "
     .to_owned();
-    for target in Target::ALL {
-        let _ = writeln!(
-            text,
-            "upstream {} {{ server {}; keepalive 64; keepalive_requests 1000000000; }}",
-            target.name(),
-            target.address(upstream)
-        );
+    if work.is_same() {
+        text += LOG;
+        text += HEADERS;
+        text += &format!("server {{ listen {status}; location = /status {{ stub_status; access_log off; }} }}\n");
+    } else {
+        text += "    access_log off;\n";
     }
+    for target in Target::SHARED {
+        text += &kept(target.service(""), &[target.address(upstream)]);
+    }
+    text += &format!("server {{ listen {address} default_server backlog=4096; return 404; }}\n");
     text
+}
+
+/// An upstream with connections that are kept.
+fn kept(name: &str, addresses: &[SocketAddr]) -> String {
+    let servers: String = addresses.iter().map(|address| format!("server {address}; ")).collect();
+    format!("upstream {name} {{ {servers}keepalive 64; keepalive_requests 1000000000; }}\n")
 }

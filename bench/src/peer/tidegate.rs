@@ -1,24 +1,27 @@
-//! `tidegate dev`, changed by writes of objects to its API server, over TLS with its kubeconfig as any client would.
+//! Tidegate, changed by writes of objects to an API server, over TLS with its kubeconfig as any client would. It is `tidegate dev`,
+//! which has that API server in it, or `tidegate run` against the one of a `dev` beside it.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use k8s_openapi::api::networking::v1::Ingress;
-use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
-use tokio::process::{Child, Command};
+use tokio::process::Command;
 use tokio::time::timeout;
 
-use super::{Route, Target};
-use crate::upstream::Upstream;
+use super::objects::{Objects, manifests};
+use super::{Change, Setting, log_file};
+use crate::clock::now;
+use crate::identity::Identity;
+use crate::place::free_address;
+use crate::process::Group;
 
 /// Writes under way at the same time.
 const WRITES_MAX: usize = 32;
@@ -28,11 +31,19 @@ const START_MAX: Duration = Duration::from_secs(60);
 /// A running Tidegate.
 #[derive(Debug)]
 pub(crate) struct Peer {
-    child: Child,
-    /// The manifests that it serves from the start.
-    _folder: TempDir,
-    pub(super) address: SocketAddr,
-    ingresses: Api<Ingress>,
+    /// The process that is measured.
+    group: Group,
+    program: PathBuf,
+    arguments: Vec<String>,
+    /// What has the API server, where that is not the measured process.
+    api: Option<Group>,
+    /// The manifests that are there from the start, and what it writes.
+    folder: TempDir,
+    address: SocketAddr,
+    secure: SocketAddr,
+    /// Where its metrics are.
+    pub(super) admin: SocketAddr,
+    objects: Objects,
     known: BTreeSet<String>,
 }
 
@@ -55,34 +66,72 @@ pub(super) fn build(cargo: &Path) -> anyhow::Result<PathBuf> {
 }
 
 impl Peer {
-    pub(super) async fn start(program: &Path, workers: usize, upstream: &Upstream) -> anyhow::Result<Self> {
-        let folder = tempfile::Builder::new().prefix("tidegate-bench-manifests-").tempdir()?;
-        let manifests = manifests(upstream).iter().map(Value::to_string).collect::<Vec<_>>().join("\n---\n");
-        std::fs::write(folder.path().join("upstream.yaml"), manifests)?;
-        let mut child = Command::new(program)
-            .arg("dev")
-            .arg(folder.path())
-            .args(["--api", "127.0.0.1:0", "--http", "127.0.0.1:0", "--https", "off", "--debug", "off"])
-            .args(["--admin", "127.0.0.1:0", "--access-log", "off", "--log-level", "error"])
-            .args(["--threads", &workers.to_string()])
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .with_context(|| format!("{} cannot be run", program.display()))?;
-        let (address, kubeconfig) =
-            timeout(START_MAX, banner(&mut child)).await.context("tidegate dev does not start")??;
-        let ingresses = Api::default_namespaced(client(&kubeconfig).await?);
-        Ok(Self { child, _folder: folder, address, ingresses, known: BTreeSet::new() })
+    pub(super) async fn start(program: &Path, setting: &Setting<'_>) -> anyhow::Result<Self> {
+        let folder = tempfile::Builder::new().prefix("tidegate-bench-tidegate-").tempdir()?;
+        let manifests = manifests(setting.upstream, setting.endpoints, &Identity::new()?);
+        let manifests = manifests.iter().map(Value::to_string).collect::<Vec<_>>().join("\n---\n");
+        let given = folder.path().join("manifests");
+        std::fs::create_dir(&given)?;
+        std::fs::write(given.join("upstream.yaml"), manifests)?;
+        let log = if setting.work.is_same() { log_file(folder.path()).display().to_string() } else { "off".to_owned() };
+        let mut dev = vec!["dev".to_owned(), given.display().to_string()];
+        dev.extend(["--api", "127.0.0.1:0"].map(str::to_owned));
+        let (address, secure, admin) = (free_address()?, free_address()?, free_address()?);
+        let threads = setting.workers.to_string();
+        let served = |address: &str, secure: &str, admin: &str, log: &str| {
+            [
+                ["--http", address, "--https", secure, "--debug", "off", "--admin", admin],
+                ["--access-log", log, "--log-level", "error", "--threads", &threads, "--grace", "1s"],
+            ]
+            .concat()
+            .into_iter()
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+        };
+        let edge = served(&address.to_string(), &secure.to_string(), &admin.to_string(), &log);
+        let (group, api, kubeconfig, arguments);
+        if setting.apart {
+            dev.extend(served("127.0.0.1:0", "off", "127.0.0.1:0", "off"));
+            let mut first = spawn(program, &dev, folder.path(), Stdio::piped())?;
+            kubeconfig = until_ready(&mut first).await?;
+            let mut run = vec!["run".to_owned(), "--kubeconfig".to_owned(), kubeconfig.display().to_string()];
+            run.extend(["--allow-loopback-endpoints", "--shutdown-delay", "0s"].map(str::to_owned));
+            arguments = [run, edge].concat();
+            group = spawn(program, &arguments, folder.path(), Stdio::null())?;
+            api = Some(first);
+        } else {
+            arguments = [dev, edge].concat();
+            let mut first = spawn(program, &arguments, folder.path(), Stdio::piped())?;
+            kubeconfig = until_ready(&mut first).await?;
+            (group, api) = (first, None);
+        }
+        let objects = Objects::new(client(&kubeconfig).await?, setting.upstream.http);
+        let (program, known) = (program.to_owned(), BTreeSet::new());
+        Ok(Self { group, program, arguments, api, folder, address, secure, admin, objects, known })
+    }
+
+    pub(super) const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub(super) const fn secure(&self) -> SocketAddr {
+        self.secure
     }
 
     pub(super) fn process(&self) -> Option<u32> {
-        self.child.id()
+        self.group.child.id()
     }
 
-    pub(super) async fn put(&mut self, routes: &[Route]) -> anyhow::Result<()> {
-        let Self { ingresses, known, .. } = self;
-        let writes = routes.iter().map(|route| write(ingresses, route, known.contains(&route.host)));
+    pub(super) fn log(&self) -> PathBuf {
+        log_file(self.folder.path())
+    }
+
+    pub(super) async fn change(&mut self, change: &Change<'_>) -> anyhow::Result<()> {
+        let (Self { objects, known, .. }, routes) = (self, change.routes);
+        if let Some(endpoints) = change.endpoints {
+            objects.roll(endpoints).await?;
+        }
+        let writes = routes.iter().map(|route| objects.write(route, known.contains(&route.host)));
         stream::iter(writes.collect::<Vec<_>>()).buffer_unordered(WRITES_MAX).try_collect::<Vec<()>>().await?;
         known.extend(routes.iter().map(|route| route.host.clone()));
         Ok(())
@@ -90,25 +139,35 @@ impl Peer {
 
     pub(super) async fn remove(&mut self, host: &str) -> anyhow::Result<()> {
         self.known.remove(host);
-        self.ingresses.delete(host, &DeleteParams::default()).await?;
-        Ok(())
+        self.objects.remove(host).await
+    }
+
+    pub(super) fn restart(&mut self) -> anyhow::Result<Instant> {
+        ensure!(self.api.is_some(), "the API server would end with it");
+        self.group.end();
+        let begun = now();
+        self.group = spawn(&self.program, &self.arguments, self.folder.path(), Stdio::null())?;
+        Ok(begun)
     }
 }
 
-/// Where it serves, from what it says when it is ready.
-async fn banner(child: &mut Child) -> anyhow::Result<(SocketAddr, PathBuf)> {
-    let mut lines = BufReader::new(child.stdout.take().context("its output")?).lines();
-    let mut address = None;
+/// What it writes beside what it is told to goes to the folder too.
+fn spawn(program: &Path, arguments: &[String], folder: &Path, stdout: Stdio) -> anyhow::Result<Group> {
+    Group::spawn(Command::new(program).args(arguments).env("TMPDIR", folder).stdin(Stdio::null()).stdout(stdout))
+}
+
+/// The kubeconfig of a `dev`, when it says that it is ready.
+async fn until_ready(dev: &mut Group) -> anyhow::Result<PathBuf> {
+    timeout(START_MAX, banner(dev)).await.context("tidegate dev does not start")?
+}
+
+async fn banner(dev: &mut Group) -> anyhow::Result<PathBuf> {
+    let mut lines = BufReader::new(dev.child.stdout.take().context("its output")?).lines();
     while let Some(line) = lines.next_line().await? {
-        let line = line.trim();
-        if let Some(found) = line.strip_prefix("http ").and_then(|rest| rest.trim().strip_prefix("http://")) {
-            address = Some(found.parse()?);
-        }
-        if let Some(kubeconfig) = line.strip_prefix("export KUBECONFIG=") {
-            let address = address.context("it does not say where it serves HTTP")?;
+        if let Some(kubeconfig) = line.trim().strip_prefix("export KUBECONFIG=") {
             // What else it says must not fill the pipe.
             tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
-            return Ok((address, kubeconfig.into()));
+            return Ok(kubeconfig.into());
         }
     }
     bail!("tidegate dev ended at once")
@@ -118,54 +177,4 @@ async fn client(kubeconfig: &Path) -> anyhow::Result<kube::Client> {
     let kubeconfig = Kubeconfig::read_from(kubeconfig)?;
     let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     Ok(kube::Client::try_from(config)?)
-}
-
-async fn write(ingresses: &Api<Ingress>, route: &Route, known: bool) -> anyhow::Result<()> {
-    let backend = json!({"service": {"name": route.target.name(), "port": {"number": 80}}});
-    let paths = json!([{"path": "/", "pathType": "Prefix", "backend": backend}]);
-    let object = json!({
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "Ingress",
-        "metadata": {"name": route.host},
-        "spec": {"ingressClassName": "tidegate", "rules": [{"host": route.host, "http": {"paths": paths}}]},
-    });
-    if known {
-        ingresses.patch(&route.host, &PatchParams::default(), &Patch::Merge(&object)).await?;
-    } else {
-        ingresses.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
-    }
-    Ok(())
-}
-
-/// The class, and a Service with an EndpointSlice for each target.
-fn manifests(upstream: &Upstream) -> Vec<Value> {
-    let class = json!({
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "IngressClass",
-        "metadata": {"name": "tidegate"},
-        "spec": {"controller": "tidegate.io/ingress"},
-    });
-    let of_target = |target: Target| {
-        let (name, address) = (target.name(), target.address(upstream));
-        [
-            json!({
-                "apiVersion": "v1",
-                "kind": "Service",
-                "metadata": {"name": name, "namespace": "default"},
-                "spec": {"ports": [{"port": 80}]},
-            }),
-            json!({
-                "apiVersion": "discovery.k8s.io/v1",
-                "kind": "EndpointSlice",
-                "metadata": {
-                    "name": name, "namespace": "default",
-                    "labels": {"kubernetes.io/service-name": name},
-                },
-                "addressType": "IPv4",
-                "ports": [{"name": "", "port": address.port(), "protocol": "TCP"}],
-                "endpoints": [{"addresses": [address.ip()], "conditions": {"ready": true}}],
-            }),
-        ]
-    };
-    std::iter::once(class).chain(Target::ALL.into_iter().flat_map(of_target)).collect()
 }

@@ -1,0 +1,29 @@
+//! The certificate that proxies show over TLS: made anew in every run, for one host, known to nobody.
+
+use crate::peer::SECURE;
+
+/// A certificate and its key.
+#[derive(Clone)]
+pub(crate) struct Identity {
+    /// The certificate, as PEM.
+    pub(crate) certificate: String,
+    /// Its key, as PEM.
+    pub(crate) key: String,
+}
+
+impl std::fmt::Debug for Identity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Identity").finish_non_exhaustive()
+    }
+}
+
+impl Identity {
+    /// A new one, with an ECDSA key.
+    ///
+    /// # Errors
+    /// When no key can be made.
+    pub(crate) fn new() -> anyhow::Result<Self> {
+        let made = rcgen::generate_simple_self_signed(vec![SECURE.to_owned()])?;
+        Ok(Self { certificate: made.cert.pem(), key: made.signing_key.serialize_pem() })
+    }
+}

@@ -1,0 +1,128 @@
+//! Envoy by its file-based discovery: routes, clusters and endpoints stand in a file each, which is replaced by a renamed one. Its
+//! controllers say the same over gRPC, and as differences; this is what it can do alone.
+
+mod resources;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Instant;
+
+use anyhow::Context;
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::process::Command;
+
+use super::{Change, Route, Setting, Target, appended, error_file, log_file};
+use crate::clock::now;
+use crate::identity::Identity;
+use crate::place::free_address;
+use crate::process::Group;
+
+/// A running Envoy.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    group: Group,
+    folder: TempDir,
+    program: PathBuf,
+    workers: usize,
+    address: SocketAddr,
+    secure: SocketAddr,
+    /// What it does on every request.
+    work: super::Work,
+    /// Where the routes that are not its own lead.
+    shared: Vec<(Target, SocketAddr)>,
+    upstream: SocketAddr,
+    routes: BTreeMap<String, Target>,
+}
+
+/// Where bench/setup puts it, or the one of the machine.
+pub(super) fn program() -> PathBuf {
+    let installed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/tools/envoy");
+    if installed.exists() { installed } else { "envoy".into() }
+}
+
+impl Peer {
+    pub(super) fn start(program: &Path, setting: &Setting<'_>, routes: &[Route]) -> anyhow::Result<Self> {
+        let folder = tempfile::Builder::new().prefix("tidegate-bench-envoy-").tempdir()?;
+        let (address, secure) = (free_address()?, free_address()?);
+        let sockets = resources::Sockets { plain: address, secure, admin: free_address()? };
+        let bootstrap = resources::bootstrap(folder.path(), sockets, &Identity::new()?, setting.work);
+        let shared = Target::SHARED.map(|target| (target, target.address(setting.upstream))).to_vec();
+        let routes: BTreeMap<_, _> = routes.iter().map(|route| (route.host.clone(), route.target)).collect();
+        let (work, upstream) = (setting.work, setting.upstream.http);
+        std::fs::write(folder.path().join("bootstrap.json"), serde_json::to_vec(&bootstrap)?)?;
+        for name in resources::FILES {
+            std::fs::create_dir(folder.path().join(name))?;
+        }
+        replace(folder.path(), resources::ENDPOINTS, &resources::endpoints(setting.endpoints))?;
+        replace(folder.path(), resources::CLUSTERS, &resources::clusters(folder.path(), &shared, &routes, upstream))?;
+        replace(folder.path(), resources::ROUTES, &resources::routes(&routes, work))?;
+        let (program, workers) = (program.to_owned(), setting.workers);
+        let group = spawn(&program, folder.path(), workers)?;
+        Ok(Self { group, folder, program, workers, address, secure, work, shared, upstream, routes })
+    }
+
+    pub(super) const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub(super) const fn secure(&self) -> SocketAddr {
+        self.secure
+    }
+
+    pub(super) fn process(&self) -> Option<u32> {
+        self.group.child.id()
+    }
+
+    pub(super) fn log(&self) -> PathBuf {
+        log_file(self.folder.path())
+    }
+
+    pub(super) fn change(&mut self, change: &Change<'_>) -> anyhow::Result<()> {
+        let folder = self.folder.path();
+        if let Some(endpoints) = change.endpoints {
+            replace(folder, resources::ENDPOINTS, &resources::endpoints(endpoints))?;
+        }
+        if change.routes.is_empty() {
+            return Ok(());
+        }
+        let before = self.routes.values().filter(|target| **target == Target::Own).count();
+        self.routes.extend(change.routes.iter().map(|route| (route.host.clone(), route.target)));
+        if self.routes.values().filter(|target| **target == Target::Own).count() != before {
+            let clusters = resources::clusters(folder, &self.shared, &self.routes, self.upstream);
+            replace(folder, resources::CLUSTERS, &clusters)?;
+        }
+        replace(folder, resources::ROUTES, &resources::routes(&self.routes, self.work))
+    }
+
+    pub(super) fn remove(&mut self, host: &str) -> anyhow::Result<()> {
+        self.routes.remove(host);
+        replace(self.folder.path(), resources::ROUTES, &resources::routes(&self.routes, self.work))
+    }
+
+    pub(super) fn restart(&mut self) -> anyhow::Result<Instant> {
+        self.group.end();
+        let begun = now();
+        self.group = spawn(&self.program, self.folder.path(), self.workers)?;
+        Ok(begun)
+    }
+}
+
+fn spawn(program: &Path, folder: &Path, workers: usize) -> anyhow::Result<Group> {
+    let mut command = Command::new(program);
+    command.arg("-c").arg(folder.join("bootstrap.json"));
+    command.args(["--concurrency", &workers.to_string(), "--disable-hot-restart", "--log-level", "error"]);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(appended(&error_file(folder))?);
+    Group::spawn(&mut command).context("bench/setup installs it")
+}
+
+/// Envoy looks for files that are renamed into a folder, which is one of their own: it would read every other there again.
+fn replace(folder: &Path, name: &str, value: &Value) -> anyhow::Result<()> {
+    let file = resources::file(folder, name);
+    let next = folder.join("next.json");
+    std::fs::write(&next, serde_json::to_vec(value)?)?;
+    std::fs::rename(next, file)?;
+    Ok(())
+}

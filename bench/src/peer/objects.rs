@@ -1,0 +1,143 @@
+//! Routes as Kubernetes objects.
+
+use std::net::SocketAddr;
+
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::networking::v1::Ingress;
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+
+use super::{Route, SECURE, Target};
+use crate::identity::Identity;
+use crate::upstream::Upstream;
+
+/// The Secret of [`SECURE`].
+const SECRET: &str = "secure";
+
+/// The objects of an API server, and what the upstream's address is.
+#[derive(Debug)]
+pub(super) struct Objects {
+    ingresses: Api<Ingress>,
+    services: Api<Service>,
+    slices: Api<EndpointSlice>,
+    upstream: SocketAddr,
+}
+
+impl Objects {
+    pub(super) fn new(client: kube::Client, upstream: SocketAddr) -> Self {
+        let (services, slices) = (Api::default_namespaced(client.clone()), Api::default_namespaced(client.clone()));
+        Self { ingresses: Api::default_namespaced(client), services, slices, upstream }
+    }
+
+    /// Makes a route with what it leads to, or lets one that is known lead elsewhere.
+    pub(super) async fn write(&self, route: &Route, known: bool) -> anyhow::Result<()> {
+        let (Route { host, target }, create) = (route, PostParams::default());
+        if known {
+            self.ingresses.patch(host, &PatchParams::default(), &Patch::Merge(&ingress(route))).await?;
+            return Ok(());
+        }
+        if *target == Target::Own {
+            self.services.create(&create, &serde_json::from_value(service(target.service(host)))?).await?;
+            self.slices
+                .create(&create, &serde_json::from_value(slice(target.service(host), &[self.upstream]))?)
+                .await?;
+        }
+        self.ingresses.create(&create, &serde_json::from_value(ingress(route))?).await?;
+        Ok(())
+    }
+
+    /// Lets the Service whose endpoints roll have these.
+    pub(super) async fn roll(&self, endpoints: &[SocketAddr]) -> anyhow::Result<()> {
+        let name = Target::Rolled.service("");
+        let change = json!({"endpoints": endpoints.iter().map(endpoint).collect::<Vec<_>>()});
+        self.slices.patch(name, &PatchParams::default(), &Patch::Merge(&change)).await?;
+        Ok(())
+    }
+
+    pub(super) async fn remove(&self, host: &str) -> anyhow::Result<()> {
+        self.ingresses.delete(host, &DeleteParams::default()).await?;
+        Ok(())
+    }
+}
+
+/// The class, the certificate of [`SECURE`], and what routes share.
+pub(super) fn manifests(upstream: &Upstream, rolled: &[SocketAddr], identity: &Identity) -> Vec<Value> {
+    let of_target = |target: Target| {
+        let name = target.service("");
+        [service(name), slice(name, &[target.address(upstream)])]
+    };
+    let rolls = Target::Rolled.service("");
+    let shared = Target::SHARED.into_iter().flat_map(of_target);
+    [class(), secret(identity), service(rolls), slice(rolls, rolled)].into_iter().chain(shared).collect()
+}
+
+/// Everything that it takes for [`SECURE`] to lead to an address, plain and over TLS.
+pub(crate) fn one_route(upstream: SocketAddr, identity: &Identity) -> Vec<Value> {
+    let mut route = ingress(&Route::new(SECURE, Target::Own));
+    route["metadata"]["namespace"] = json!("default");
+    vec![
+        class(),
+        secret(identity),
+        service(Target::Own.service(SECURE)),
+        slice(Target::Own.service(SECURE), &[upstream]),
+        route,
+    ]
+}
+
+fn class() -> Value {
+    json!({
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "IngressClass",
+        "metadata": {"name": "tidegate"},
+        "spec": {"controller": "tidegate.io/ingress"},
+    })
+}
+
+fn secret(identity: &Identity) -> Value {
+    let encoded = |text: &str| BASE64_STANDARD.encode(text);
+    json!({
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": SECRET, "namespace": "default"},
+        "type": "kubernetes.io/tls",
+        "data": {"tls.crt": encoded(&identity.certificate), "tls.key": encoded(&identity.key)},
+    })
+}
+
+fn ingress(route: &Route) -> Value {
+    let Route { host, target } = route;
+    let backend = json!({"service": {"name": target.service(host), "port": {"number": 80}}});
+    let paths = json!([{"path": "/", "pathType": "Prefix", "backend": backend}]);
+    let mut spec = json!({"ingressClassName": "tidegate", "rules": [{"host": host, "http": {"paths": paths}}]});
+    if host == SECURE {
+        spec["tls"] = json!([{"hosts": [host], "secretName": SECRET}]);
+    }
+    json!({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"name": host}, "spec": spec})
+}
+
+fn service(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"ports": [{"port": 80}]},
+    })
+}
+
+fn slice(service: &str, endpoints: &[SocketAddr]) -> Value {
+    let port = endpoints.first().map(SocketAddr::port);
+    json!({
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {"name": service, "namespace": "default", "labels": {"kubernetes.io/service-name": service}},
+        "addressType": "IPv4",
+        "ports": [{"name": "", "port": port, "protocol": "TCP"}],
+        "endpoints": endpoints.iter().map(endpoint).collect::<Vec<_>>(),
+    })
+}
+
+fn endpoint(address: &SocketAddr) -> Value {
+    json!({"addresses": [address.ip()], "conditions": {"ready": true}})
+}

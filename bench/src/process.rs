@@ -1,0 +1,79 @@
+//! A process with everything that it starts: one group, which ends with us.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::process::{Child, Command};
+
+use crate::clock::pause;
+
+/// A process, and those that it has started, whether it still runs or not; killed when dropped.
+#[derive(Debug)]
+pub(crate) struct Group {
+    /// The first of them.
+    pub(crate) child: Child,
+    group: Pid,
+}
+
+impl Group {
+    /// Starts a command.
+    ///
+    /// # Errors
+    /// When it cannot be run.
+    pub(crate) fn spawn(command: &mut Command) -> anyhow::Result<Self> {
+        let program = command.as_std().get_program().to_owned();
+        let child = command.process_group(0).kill_on_drop(true).spawn();
+        let child = child.with_context(|| format!("{} cannot be run", program.display()))?;
+        let group = child.id().and_then(|id| Pid::from_raw(id.try_into().ok()?)).context("it has no id")?;
+        Ok(Self { child, group })
+    }
+
+    /// Kills them, and returns when they are gone: nothing listens any more, and nothing is written.
+    pub(crate) fn end(&mut self) {
+        for _ in 0..400 {
+            // Refused when there is nobody left. The first of them stays until it has been waited for.
+            drop(self.child.try_wait());
+            if kill_process_group(self.group, Signal::KILL).is_err() {
+                return;
+            }
+            pause(Duration::from_millis(5));
+        }
+        eprintln!("processes of group {:?} do not end", self.group);
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Whether a process is gone, or dead and not yet waited for.
+#[must_use]
+pub(crate) fn is_over(process: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    stat.is_empty() || stat.contains(") Z ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Stdio;
+
+    use tokio::io::{AsyncBufReadExt as _, BufReader};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_a_killed_process_leaves_behind_ends_too() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "sleep 60 & echo $!; wait"]).stdout(Stdio::piped());
+        let mut group = Group::spawn(&mut command).unwrap();
+        let mut lines = BufReader::new(group.child.stdout.take().unwrap()).lines();
+        let left: u32 = lines.next_line().await.unwrap().unwrap().parse().unwrap();
+        group.child.kill().await.unwrap();
+        assert!(!is_over(left), "it runs on alone");
+        drop(group);
+        assert!(is_over(left));
+    }
+}
