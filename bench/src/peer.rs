@@ -1,5 +1,6 @@
 //! The proxies that are compared: each is started with routes and changes them the way its controller does.
 
+mod choice;
 mod envoy;
 mod haproxy;
 mod nginx;
@@ -13,92 +14,20 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use clap::ValueEnum;
-use serde::Serialize;
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
 use crate::nginx::How;
-use crate::place::version;
 use crate::poll;
 use crate::process::is_over;
 use crate::upstream::{PODS, Upstream};
+
+pub(crate) use choice::{Args, Choice, Kind, Work, choose, versions};
 
 /// How long the routes of a start may take.
 const RIGHT_MAX: Duration = Duration::from_secs(300);
 /// The host that every proxy serves over TLS too, where it has a route. wrk can ask for no other than the one it connects to.
 pub(crate) const SECURE: &str = "localhost";
-
-/// A proxy that can be measured.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Kind {
-    /// nginx, with a server block a host, rewritten and reloaded.
-    Nginx,
-    /// HAProxy, with its routes in a map, changed over its runtime socket.
-    Haproxy,
-    /// Envoy, by its file-based discovery.
-    Envoy,
-    /// `tidegate dev`, changed by writes to its API server.
-    Tidegate,
-}
-
-/// What a proxy does on every request beside passing it on.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Work {
-    /// What Tidegate does: `X-Forwarded-*`, `X-Real-IP` and `X-Request-Id`, a JSON line in an access log, and metrics.
-    Same,
-    /// Nothing of that which can be switched off.
-    Bare,
-}
-
-impl Work {
-    const fn is_same(self) -> bool {
-        matches!(self, Self::Same)
-    }
-}
-
-/// Which proxies are measured, and how they run.
-#[derive(clap::Args, Clone, Debug)]
-#[group(skip)]
-pub(crate) struct Args {
-    /// Which proxies.
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "nginx,haproxy,envoy,tidegate")]
-    peers: Vec<Kind>,
-    /// What they do on every request; several for a row each.
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "same")]
-    work: Vec<Work>,
-    /// Threads (nginx: worker processes) that carry traffic.
-    #[arg(long, default_value_t = 1)]
-    workers: usize,
-    /// The tidegate binary [default: built by cargo, in release].
-    #[arg(long, value_name = "PATH")]
-    tidegate: Option<PathBuf>,
-    /// Runs Tidegate as `tidegate run`, against the API server of a `tidegate dev` that is not measured.
-    #[arg(long)]
-    pub(crate) apart: bool,
-    /// The envoy binary [default: the one of bench/setup, or that of the machine].
-    #[arg(long, value_name = "PATH")]
-    envoy: Option<PathBuf>,
-    /// Who runs us.
-    #[arg(long, hide = true, env = "CARGO", default_value = "cargo")]
-    cargo: PathBuf,
-}
-
-impl Args {
-    /// Threads that carry traffic.
-    #[must_use]
-    pub(crate) const fn workers(&self) -> usize {
-        self.workers
-    }
-
-    /// The same with another number of them.
-    #[must_use]
-    pub(crate) fn with_workers(&self, workers: usize) -> Self {
-        Self { workers, ..self.clone() }
-    }
-}
 
 /// Where a route leads. All of them answer alike, so that a change is one for the proxy alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -209,96 +138,6 @@ enum Proxy {
     Haproxy(Box<haproxy::Peer>),
     Envoy(Box<envoy::Peer>),
     Tidegate(Box<tidegate::Peer>),
-}
-
-/// What can be measured here, and what was left out and why.
-///
-/// # Errors
-/// When Tidegate cannot be built.
-pub(crate) fn choose(args: &Args) -> anyhow::Result<(Vec<Choice>, Vec<String>)> {
-    let (mut choices, mut left_out) = (Vec::new(), Vec::new());
-    for kind in &args.peers {
-        let (program, flag) = match kind {
-            Kind::Nginx => ("nginx".into(), "-v"),
-            Kind::Haproxy => ("haproxy".into(), "-v"),
-            Kind::Envoy => (args.envoy.clone().unwrap_or_else(envoy::program), "--version"),
-            Kind::Tidegate => (args.tidegate.clone().map_or_else(|| tidegate::build(&args.cargo), Ok)?, "--version"),
-        };
-        let Some(version) = version(&program.display().to_string(), flag) else {
-            left_out.push(format!("{}: it is not installed (bench/setup installs it)", kind.name()));
-            continue;
-        };
-        for work in &args.work {
-            choices.push(Choice { kind: *kind, work: *work, version: version.clone(), program: program.clone() });
-        }
-    }
-    Ok((choices, left_out))
-}
-
-impl Kind {
-    /// What it is called.
-    #[must_use]
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Nginx => "nginx",
-            Self::Haproxy => "haproxy",
-            Self::Envoy => "envoy",
-            Self::Tidegate => "tidegate",
-        }
-    }
-}
-
-/// The versions of what is measured, each once.
-pub(crate) fn versions(choices: &[Choice]) -> Vec<String> {
-    let mut versions: Vec<String> = choices.iter().map(|choice| choice.version.clone()).collect();
-    versions.dedup();
-    versions
-}
-
-/// A proxy that can be started.
-#[derive(Clone, Debug)]
-pub(crate) struct Choice {
-    /// Which.
-    pub(crate) kind: Kind,
-    /// What it does on every request.
-    pub(crate) work: Work,
-    /// What it says its version is.
-    version: String,
-    program: PathBuf,
-}
-
-impl Choice {
-    /// What its rows are called.
-    #[must_use]
-    pub(crate) fn name(&self) -> String {
-        match self.work {
-            Work::Same => self.kind.name().to_owned(),
-            Work::Bare => format!("{}, bare", self.kind.name()),
-        }
-    }
-
-    /// Starts it with routes and waits until the last of them answers.
-    ///
-    /// # Errors
-    /// When it does not start or a route does not become right.
-    pub(crate) async fn start(&self, args: &Args, upstream: &Upstream, routes: &[Route]) -> anyhow::Result<Peer> {
-        let endpoints = rolled(upstream, 0);
-        let (workers, work, apart) = (args.workers, self.work, args.apart);
-        let setting = Setting { upstream, endpoints: &endpoints, workers, work, apart };
-        let proxy = match self.kind {
-            Kind::Nginx => Proxy::Nginx(Box::new(nginx::Peer::start(How::Workers(workers), &setting, routes).await?)),
-            Kind::Haproxy => Proxy::Haproxy(Box::new(haproxy::Peer::start(&setting, routes)?)),
-            Kind::Envoy => Proxy::Envoy(Box::new(envoy::Peer::start(&self.program, &setting, routes)?)),
-            Kind::Tidegate => {
-                let mut peer = tidegate::Peer::start(&self.program, &setting).await?;
-                peer.change(&Change { routes, endpoints: None }).await?;
-                Proxy::Tidegate(Box::new(peer))
-            }
-        };
-        let peer = Peer { choice: self.clone(), proxy };
-        peer.until_right(routes).await.with_context(|| format!("{} does not start", self.name()))?;
-        Ok(peer)
-    }
 }
 
 /// One nginx process with one route, [`SECURE`], run by another command.
