@@ -1,6 +1,7 @@
 //! A connection from its acceptance to its end: what is known of it ([`ConnectionFacts`]), the byte stream that
 //! drivers read and write ([`Conn`]), and the loop that hands its requests to them ([`serve()`]).
 
+mod alarm;
 mod close;
 mod head;
 mod io;

@@ -45,11 +45,6 @@ impl Due {
         self.0.borrow().is_some()
     }
 
-    /// Whether it is overdue.
-    pub(crate) fn has_passed(&self, now: Instant) -> bool {
-        self.0.borrow().is_some_and(|at| at <= now)
-    }
-
     /// Waits until it is overdue.
     pub(crate) async fn passed(self) {
         let mut told = self.0.subscribe();

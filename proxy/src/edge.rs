@@ -12,17 +12,45 @@ use pingora::protocols::Digest;
 use pingora::proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
 use pingora::upstreams::peer::HttpPeer;
 use pingora::{Error, ErrorType, Result, RetryType};
+use tidegate_config::model::{Head, request_host};
 use tidegate_config::published::Published;
 
 use crate::answer::{Answer, Reason};
 use crate::connection::ConnectionFacts;
 use crate::due::Due;
+use crate::edit::Edits;
 use crate::exchange::{End, Exchange};
-use crate::head::{Parsed, edit_request, edit_response, set_target};
+use crate::head::{Parsed, edit_request, edit_response};
+use crate::metrics::Driver;
 use crate::respond::{Rendered, render};
 use crate::retry::Stage;
 use crate::shared::Shared;
+use crate::upstream::{Need, peer};
 use crate::{clock, fault};
+
+/// A request in Pingora's hands, and the clock by which whoever waits for its response looks up.
+#[derive(Debug)]
+pub(crate) struct Carried {
+    exchange: Exchange,
+    due: Due,
+}
+
+impl Carried {
+    /// Tells the clock what the exchange has decided.
+    fn agree(&self) {
+        match self.exchange.due() {
+            Some(at) => self.due.set(at),
+            None => self.due.lift(),
+        }
+    }
+}
+
+impl Drop for Carried {
+    /// The clock is the connection's, and outlives the request.
+    fn drop(&mut self) {
+        self.due.lift();
+    }
+}
 
 /// Carries requests by the newest snapshot.
 #[derive(Debug)]
@@ -40,31 +68,40 @@ impl Edge {
 
 #[async_trait]
 impl ProxyHttp for Edge {
-    type CTX = Exchange;
+    type CTX = Carried;
 
-    fn new_ctx(&self) -> Exchange {
-        Exchange::begin(self.published.pin(), Arc::clone(&self.shared), Due::current(), clock::now())
+    fn new_ctx(&self) -> Carried {
+        let exchange = Exchange::begin(Driver::Full, self.published.pin(), Arc::clone(&self.shared), clock::now());
+        Carried { exchange, due: Due::current() }
     }
 
     /// No compression: bodies pass as they are.
     fn init_downstream_modules(&self, _: &mut pingora::modules::http::HttpModules) {}
 
-    async fn early_request_filter(&self, session: &mut Session, _: &mut Exchange) -> Result<()> {
+    async fn early_request_filter(&self, session: &mut Session, _: &mut Carried) -> Result<()> {
         set_deadlines(session, &self.shared);
         Ok(())
     }
 
-    async fn request_filter(&self, session: &mut Session, exchange: &mut Exchange) -> Result<bool> {
+    async fn request_filter(&self, session: &mut Session, carried: &mut Carried) -> Result<bool> {
         let facts = facts(session);
         let head = Parsed::new(session.req_header());
-        let Err(answer) = exchange.decide(&head, &head.line(), facts, fastrand::u128(..)) else { return Ok(false) };
-        write_answer(session, exchange, &answer).await?;
+        let Err(answer) = carried.exchange.decide(&head, &head.line(), facts, fastrand::u128(..)) else {
+            return Ok(false);
+        };
+        write_answer(session, &carried.exchange, &answer).await?;
         discard_body(session).await;
         Ok(true)
     }
 
-    async fn upstream_peer(&self, _: &mut Session, exchange: &mut Exchange) -> Result<Box<HttpPeer>> {
-        exchange.next_peer(clock::now(), fastrand::u64(..)).map(Box::new).map_err(|reason| stop(exchange, reason))
+    async fn upstream_peer(&self, session: &mut Session, carried: &mut Carried) -> Result<Box<HttpPeer>> {
+        let head = Parsed::new(session.req_header());
+        let limits = &self.shared.options.upstream;
+        let host = head.authority().and_then(request_host).unwrap_or_default();
+        let need = Need { host: &host, idle: limits.idle, http2_streams_max: limits.http2_streams_max };
+        let aimed = carried.exchange.aim(clock::now(), fastrand::u64(..)).map(|aim| Box::new(peer(&aim, &need)));
+        carried.agree();
+        aimed.map_err(|reason| stop(carried, reason))
     }
 
     async fn connected_to_upstream(
@@ -74,9 +111,10 @@ impl ProxyHttp for Edge {
         _: &HttpPeer,
         _: std::os::unix::io::RawFd,
         _: Option<&Digest>,
-        exchange: &mut Exchange,
+        carried: &mut Carried,
     ) -> Result<()> {
-        exchange.connected(reused, clock::now());
+        carried.exchange.connected(reused, clock::now());
+        carried.agree();
         Ok(())
     }
 
@@ -86,13 +124,12 @@ impl ProxyHttp for Edge {
         &self,
         session: &mut Session,
         request: &mut RequestHeader,
-        exchange: &mut Exchange,
+        carried: &mut Carried,
     ) -> Result<()> {
-        let edits = exchange.request_edits(&Parsed::new(session.req_header())).map_err(|r| stop(exchange, r))?;
-        if let Some(target) = &edits.target {
-            set_target(request, target)?;
-        }
-        edit_request(&edits.headers, request)
+        let mut edits = Edits::default();
+        let listed = carried.exchange.request_edits(&Parsed::new(session.req_header()), &mut edits);
+        listed.map_err(|reason| stop(carried, reason))?;
+        edit_request(&edits, request)
     }
 
     async fn request_body_filter(
@@ -100,39 +137,42 @@ impl ProxyHttp for Edge {
         session: &mut Session,
         body: &mut Option<Bytes>,
         _: bool,
-        exchange: &mut Exchange,
+        carried: &mut Carried,
     ) -> Result<()> {
         let length = if session.was_upgraded() { 0 } else { body.as_ref().map_or(0, Bytes::len) };
-        exchange.body(length).map_err(|reason| stop(exchange, reason))
+        carried.exchange.body(length).map_err(|reason| stop(carried, reason))
     }
 
     async fn response_filter(
         &self,
         session: &mut Session,
         response: &mut ResponseHeader,
-        exchange: &mut Exchange,
+        carried: &mut Carried,
     ) -> Result<()> {
         let status = response.status;
         if status == StatusCode::SWITCHING_PROTOCOLS {
-            session.set_read_timeout(exchange.tunnel_idle());
+            session.set_read_timeout(carried.exchange.tunnel_idle());
         } else if status.is_informational() {
             return Ok(());
         } else if facts(session).is_some_and(|facts| facts.is_ending()) {
             session.set_keepalive(None);
         }
-        exchange.response_began(status.as_u16(), clock::now());
+        carried.exchange.response_began(status.as_u16(), clock::now());
+        carried.agree();
         let connection = response.headers.get_all(CONNECTION).iter().map(HeaderValue::as_bytes);
-        edit_response(&exchange.response_edits(status.as_u16(), connection), response)
+        let mut edits = Edits::default();
+        carried.exchange.response_edits(status.as_u16(), connection, &mut edits);
+        edit_response(&edits, response)
     }
 
     fn fail_to_connect(
         &self,
         _: &mut Session,
         _: &HttpPeer,
-        exchange: &mut Exchange,
+        carried: &mut Carried,
         mut error: Box<Error>,
     ) -> Box<Error> {
-        error.set_retry(exchange.connect_failed(fault::connect(&error), clock::now()));
+        error.set_retry(carried.exchange.connect_failed(fault::connect(&error), clock::now()));
         error
     }
 
@@ -141,32 +181,34 @@ impl ProxyHttp for Edge {
         _: &HttpPeer,
         session: &mut Session,
         mut error: Box<Error>,
-        exchange: &mut Exchange,
+        carried: &mut Carried,
         reused: bool,
     ) -> Box<Error> {
         let stage = if has_begun(session) { Stage::Later } else { stage(session, &error, reused) };
         let (reason, now) = (fault::reason(&error), clock::now());
-        error.set_retry(exchange.broke(exchange.in_time(reason, now), stage, now));
+        let reason = carried.exchange.in_time(reason, now);
+        error.set_retry(carried.exchange.broke(reason, stage, now));
         error
     }
 
-    async fn fail_to_proxy(&self, session: &mut Session, error: &Error, exchange: &mut Exchange) -> FailToProxy {
-        let mut reason = exchange.in_time(fault::reason(error), clock::now());
+    async fn fail_to_proxy(&self, session: &mut Session, error: &Error, carried: &mut Carried) -> FailToProxy {
+        let mut reason = carried.exchange.in_time(fault::reason(error), clock::now());
         if session.was_upgraded() && matches!(reason, Reason::UpstreamTimeout | Reason::BodyStalled) {
             reason = Reason::TunnelIdle;
         }
-        let answer = exchange.failed(reason).clone();
+        let answer = carried.exchange.failed(reason).clone();
+        carried.agree();
         let unheard = matches!(answer.reason, Reason::ClientGone) || has_begun(session);
         if !unheard {
             session.set_keepalive(None);
             // When this fails the client is gone too, and nobody is left to be told.
-            drop(write_answer(session, exchange, &answer).await);
+            drop(write_answer(session, &carried.exchange, &answer).await);
             discard_body(session).await;
         }
         FailToProxy { error_code: if unheard { 0 } else { answer.status }, can_reuse_downstream: false }
     }
 
-    async fn logging(&self, session: &mut Session, _: Option<&Error>, exchange: &mut Exchange) {
+    async fn logging(&self, session: &mut Session, _: Option<&Error>, carried: &mut Carried) {
         let head = Parsed::new(session.req_header());
         let target = String::from_utf8_lossy(session.req_header().raw_path());
         let end = End {
@@ -177,15 +219,15 @@ impl ProxyHttp for Edge {
             now: clock::now(),
             wall: clock::wall(),
         };
-        exchange.record(Some(&head), &end);
+        carried.exchange.record(Some(&head), &end);
     }
 
     /// What fails is in the metrics and the access log.
-    fn suppress_error_log(&self, _: &Session, _: &Exchange, _: &Error) -> bool {
+    fn suppress_error_log(&self, _: &Session, _: &Carried, _: &Error) -> bool {
         true
     }
 
-    fn suppress_proxy_warn_log(&self, _: &Session, _: &Exchange, _: &Error, _: ProxyWarnLogContext) -> bool {
+    fn suppress_proxy_warn_log(&self, _: &Session, _: &Carried, _: &Error, _: ProxyWarnLogContext) -> bool {
         true
     }
 }
@@ -212,8 +254,9 @@ fn set_deadlines(session: &mut Session, shared: &Shared) {
 }
 
 /// Ends the request with an answer of the edge's own, by way of an error that Pingora does not try again.
-fn stop(exchange: &mut Exchange, reason: Reason) -> Box<Error> {
-    let status = exchange.failed(reason).status;
+fn stop(carried: &mut Carried, reason: Reason) -> Box<Error> {
+    let status = carried.exchange.failed(reason).status;
+    carried.agree();
     Error::explain(ErrorType::HTTPStatus(status), reason.as_str())
 }
 

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use http::HeaderValue;
-use pingora::upstreams::peer::HttpPeer;
-use tidegate_config::model::{Head, ListenerName, Normalized, Origin, Snapshot, Target};
+use tidegate_config::model::{Endpoint, Head, ListenerName, Origin, Snapshot, Target};
 
 use crate::access_log::{Entry, milliseconds};
 use crate::admit::{Admission, Admitted, admit};
@@ -15,28 +14,27 @@ use crate::answer::{Answer, Reason};
 use crate::attempt::{Attempts, Here, Sign};
 use crate::balance::{self, Draw};
 use crate::connection::ConnectionFacts;
-use crate::due::Due;
+use crate::edit::Edits;
 use crate::forwarded::{Client, client};
-use crate::head::Edit;
-use crate::metrics::Connect;
+use crate::metrics::{Connect, Driver};
 use crate::outcome::{self, Outcome};
 use crate::refuse::{self, Line, Protocol};
 use crate::retry::{Failed, Stage};
-use crate::rewrite::{Onward, RequestEdits};
+use crate::rewrite::{Onward, RequestId};
 use crate::shared::Shared;
-use crate::upstream::{self, Need};
 use crate::{respond, retry, rewrite, route};
 
 /// What is known of one request.
 #[derive(Debug)]
 pub(crate) struct Exchange {
+    driver: Driver,
     shared: Arc<Shared>,
     snapshot: Arc<Snapshot>,
     began: Instant,
     /// When the head of the response is due.
-    due: Due,
+    due: Option<Instant>,
     facts: Option<Arc<ConnectionFacts>>,
-    request_id: HeaderValue,
+    request_id: RequestId,
     asked: Option<Asked>,
     origin: Option<Arc<Origin>>,
     admitted: Option<Admitted>,
@@ -51,12 +49,26 @@ pub(crate) struct Exchange {
 #[derive(Debug)]
 struct Asked {
     client: Client,
-    host: Box<str>,
-    path: Normalized<'static>,
     protocol: Protocol,
+    had_dot_segments: bool,
     absolute: bool,
     upgrade: Option<HeaderValue>,
     listener: Option<ListenerName>,
+}
+
+/// The endpoint to try now, and what holds for the try.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Aim<'a> {
+    /// What the request was admitted to.
+    pub(crate) admitted: &'a Admitted,
+    /// The target.
+    pub(crate) target: &'a Target,
+    /// The endpoint.
+    pub(crate) endpoint: &'a Endpoint,
+    /// Whether the request asks for an upgrade and may have it.
+    pub(crate) upgrade: bool,
+    /// What is left of the time until the response's head; `None` for no limit.
+    pub(crate) remaining: Option<Duration>,
 }
 
 /// What only the driver knows when a request is over.
@@ -78,15 +90,16 @@ pub(crate) struct End<'a> {
 
 impl Exchange {
     /// Begins with a request's head; the snapshot is the one it will see to its end.
-    pub(crate) fn begin(snapshot: Arc<Snapshot>, shared: Arc<Shared>, due: Due, now: Instant) -> Self {
+    pub(crate) fn begin(driver: Driver, snapshot: Arc<Snapshot>, shared: Arc<Shared>, now: Instant) -> Self {
         shared.metrics.in_flight.inc();
         Self {
+            driver,
             shared,
             snapshot,
             began: now,
-            due,
+            due: None,
             facts: None,
-            request_id: HeaderValue::from_static("-"),
+            request_id: RequestId::none(),
             asked: None,
             origin: None,
             admitted: None,
@@ -110,7 +123,7 @@ impl Exchange {
         chance: u128,
     ) -> Result<(), Answer> {
         self.facts = facts;
-        self.request_id = rewrite::request_id(head, self.shared.options.keep_request_id, chance);
+        self.request_id = RequestId::choose(head, self.shared.options.keep_request_id, chance);
         let decided = self.admitted(head, line).and_then(|()| self.aimed(&mut Draw::new(chance as u64)));
         self.answer = decided.as_ref().err().cloned();
         decided
@@ -123,12 +136,8 @@ impl Exchange {
         let client = client(head, facts.peer, facts.tls.is_some(), snapshot.trusted_proxies());
         let asked = self.asked.insert(Asked {
             client,
-            host: sound.host.as_ref().into(),
-            path: Normalized {
-                path: sound.path.path.to_string().into(),
-                had_dot_segments: sound.path.had_dot_segments,
-            },
             protocol: line.protocol,
+            had_dot_segments: sound.path.had_dot_segments,
             absolute: line.target_authority.is_some(),
             upgrade: rewrite::upgrade(head, line.protocol, &self.shared.options.upgrade_tokens),
             listener: None,
@@ -155,37 +164,46 @@ impl Exchange {
         Ok(())
     }
 
+    /// Whether it goes to an endpoint that is spoken to in plain HTTP/1.1.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.target.as_ref().is_some_and(|target| target.protocol.is_plain_http1())
+    }
+
+    /// Forgets the request, which begins anew with another driver.
+    pub(crate) fn withdraw(mut self) {
+        if !std::mem::replace(&mut self.recorded, true) {
+            self.shared.metrics.in_flight.dec();
+        }
+    }
+
     /// Chooses the endpoint to try now.
     ///
     /// # Errors
     /// Why there is none.
-    pub(crate) fn next_peer(&mut self, now: Instant, draw: u64) -> Result<HttpPeer, Reason> {
+    pub(crate) fn aim(&mut self, now: Instant, draw: u64) -> Result<Aim<'_>, Reason> {
         let (Some(admitted), Some(asked), Some(target)) = (&self.admitted, &self.asked, &self.target) else {
             return Err(Reason::Internal);
         };
-        let mut draw = Draw::new(draw);
         let effective = admitted.effective();
         let end = effective.request_timeout.map(|limit| self.began + limit);
         if end.is_some_and(|end| end <= now) {
             return Err(Reason::UpstreamTimeout);
         }
-        match end {
-            Some(end) => self.due.set(end),
-            None => self.due.lift(),
-        }
+        self.due = end;
         let backend = self.snapshot.backend(&target.backend).ok_or(Reason::NoEndpoints)?;
         let here = here(&self.shared, self.facts.as_deref());
         // Each try sends the body from its beginning.
         self.body_bytes = 0;
-        let endpoint = self.attempts.next(backend, effective.balance, here, &self.shared.endpoints, (now, &mut draw));
-        let need = Need {
-            host: &asked.host,
-            upgrade: asked.upgrade.is_some(),
-            remaining: end.map(|end| end - now),
-            idle: self.shared.options.upstream.idle,
-            http2_streams_max: self.shared.options.upstream.http2_streams_max,
-        };
-        Ok(upstream::peer(admitted, target, endpoint.ok_or(Reason::NoEndpoints)?, &need))
+        let chance = (now, &mut Draw::new(draw));
+        let endpoint = self.attempts.next(backend, effective.balance, here, &self.shared.endpoints, chance);
+        let endpoint = endpoint.ok_or(Reason::NoEndpoints)?;
+        let remaining = end.map(|end| end - now);
+        Ok(Aim { admitted, target, endpoint, upgrade: asked.upgrade.is_some(), remaining })
+    }
+
+    /// When the head of the response is due; `None` while nothing is.
+    pub(crate) const fn due(&self) -> Option<Instant> {
+        self.due
     }
 
     /// Notes that a connection is there, and how it was had.
@@ -199,17 +217,17 @@ impl Exchange {
     }
 
     /// An upgrade has the read timeout of a request until it is answered; the connection's own one is the tunnel's.
-    fn expect_answer(&self, now: Instant) {
+    fn expect_answer(&mut self, now: Instant) {
         let upgrade = self.asked.as_ref().is_some_and(|asked| asked.upgrade.is_some());
         let Some(effective) = self.admitted.as_ref().filter(|_| upgrade).map(Admitted::effective) else { return };
         let silence = now + effective.read_timeout;
         let end = effective.request_timeout.map(|limit| self.began + limit);
-        self.due.set(end.map_or(silence, |end| end.min(silence)));
+        self.due = Some(end.map_or(silence, |end| end.min(silence)));
     }
 
     /// Why it failed: whatever broke past the time of its response, that is why.
     pub(crate) fn in_time(&self, seen: Reason, now: Instant) -> Reason {
-        if self.due.has_passed(now) { Reason::UpstreamTimeout } else { seen }
+        if self.due.is_some_and(|at| at <= now) { Reason::UpstreamTimeout } else { seen }
     }
 
     /// Notes that no connection could be made; whether to try another endpoint.
@@ -236,14 +254,14 @@ impl Exchange {
     ///
     /// # Errors
     /// [`Reason::Internal`] when the request was never admitted.
-    pub(crate) fn request_edits<H: Head>(&self, head: &H) -> Result<RequestEdits, Reason> {
+    pub(crate) fn request_edits<H: Head>(&self, head: &H, edits: &mut Edits) -> Result<(), Reason> {
         let (Some(admitted), Some(asked), Some(target)) = (&self.admitted, &self.asked, &self.target) else {
             return Err(Reason::Internal);
         };
         let onward = Onward {
             route: admitted.route(),
             protocol: target.protocol,
-            path: &asked.path,
+            had_dot_segments: asked.had_dot_segments,
             client: &asked.client,
             port: self.local().map_or(0, |local| local.port()),
             request_id: &self.request_id,
@@ -251,7 +269,8 @@ impl Exchange {
             token: &self.shared.options.loop_token,
             absolute: asked.absolute,
         };
-        Ok(rewrite::request(head, &onward))
+        rewrite::request(head, &onward, edits);
+        Ok(())
     }
 
     /// Counts a piece of the request's body.
@@ -266,7 +285,7 @@ impl Exchange {
 
     /// Notes the head of the endpoint's response.
     pub(crate) fn response_began(&mut self, status: u16, now: Instant) {
-        self.due.lift();
+        self.due = None;
         let sign = match status {
             502..=504 => Sign::Unable,
             _ if self.body_bytes > 0 => Sign::Slowed,
@@ -285,8 +304,15 @@ impl Exchange {
     }
 
     /// What changes of the response on its way to the client.
-    pub(crate) fn response_edits<'v>(&self, status: u16, connection: impl Iterator<Item = &'v [u8]>) -> Vec<Edit> {
-        self.admitted.as_ref().map_or_else(Vec::new, |admitted| respond::response(admitted.route(), status, connection))
+    pub(crate) fn response_edits<'v>(
+        &self,
+        status: u16,
+        connection: impl Iterator<Item = &'v [u8]>,
+        edits: &mut Edits,
+    ) {
+        if let Some(admitted) = &self.admitted {
+            respond::response(admitted.route(), status, connection, edits);
+        }
     }
 
     /// The time without a byte after which the tunnel of an upgrade ends.
@@ -296,12 +322,12 @@ impl Exchange {
 
     /// Notes that the request failed; what to answer while no response has begun. An answer that was decided before stands.
     pub(crate) fn failed(&mut self, reason: Reason) -> &Answer {
-        self.due.lift();
+        self.due = None;
         self.answer.get_or_insert_with(|| reason.into())
     }
 
     /// The request's id.
-    pub(crate) const fn request_id(&self) -> &HeaderValue {
+    pub(crate) const fn request_id(&self) -> &RequestId {
         &self.request_id
     }
 
@@ -320,7 +346,7 @@ impl Exchange {
         let reason = self.answer.as_ref().map(|answer| answer.reason);
         let status = end.status.unwrap_or_else(|| reason.unwrap_or(Reason::ClientGone).status());
         let duration = end.now.saturating_duration_since(self.began);
-        let outcome = Outcome { origin: self.origin.as_deref(), status, duration, reason };
+        let outcome = Outcome { driver: self.driver, origin: self.origin.as_deref(), status, duration, reason };
         let text = |name: &str| {
             let value = head.and_then(|head| head.header(name)).unwrap_or_default();
             std::str::from_utf8(value).unwrap_or("(not UTF-8)")
@@ -332,7 +358,7 @@ impl Exchange {
             &outcome,
             &Entry {
                 time: end.wall,
-                request_id: self.request_id.to_str().unwrap_or("-"),
+                request_id: self.request_id.as_str(),
                 client: asked.map(|asked| asked.client.address),
                 peer: self.facts.as_ref().map(|facts| facts.peer),
                 method: head.map_or("", |head| head.method()),
@@ -374,7 +400,6 @@ impl Drop for Exchange {
             if reason == Reason::UpstreamTimeout {
                 self.attempts.first_byte(Sign::Broken, now, self.shared.endpoints.moment(now));
             }
-            self.due.lift();
             let end = End { status: None, bytes_in: 0, bytes_out: 0, target: "", now, wall };
             self.record::<crate::head::Parsed<'_>>(None, &end);
         }

@@ -1,23 +1,12 @@
-//! Pingora's request head as the steps read it, and how the edits that the steps return are applied to
-//! Pingora's heads. What a second driver needs is the trait `Head` and the type [`Edit`], not this file's impls.
+//! Pingora's request head as the steps read it, and how the edits that the steps return are applied to Pingora's heads.
 
-use http::{HeaderName, HeaderValue, Version};
+use http::{HeaderValue, Version};
 use pingora::http::{RequestHeader, ResponseHeader};
 use pingora::protocols::http::authority::{RawTargetAuthority, raw_target_authority};
 use tidegate_config::model::Head;
 
+use crate::edit::{Edit, Edits};
 use crate::refuse::{Line, Protocol};
-
-/// One change of a head. Lists of them are applied in order.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Edit {
-    /// Removes every value.
-    Remove(HeaderName),
-    /// Replaces every value by one.
-    Set(HeaderName, HeaderValue),
-    /// Adds a value beside what is there.
-    Add(HeaderName, HeaderValue),
-}
 
 /// A read-only view of a request that Pingora has parsed.
 #[derive(Debug)]
@@ -85,32 +74,34 @@ impl Head for Parsed<'_> {
     }
 }
 
-/// Applies edits to the head that goes to an endpoint.
+/// Applies edits to the head that goes to an endpoint. A value that no header can hold removes what was there: what the
+/// client claims never stands in for ours.
 ///
 /// # Errors
-/// When there are more headers than Pingora's map can hold.
-pub(crate) fn edit_request(edits: &[Edit], head: &mut RequestHeader) -> pingora::Result<()> {
-    for edit in edits {
-        match edit {
-            Edit::Remove(name) => drop(head.remove_header(name)),
-            Edit::Set(name, value) => head.insert_header(name, value)?,
-            Edit::Add(name, value) => drop(head.append_header(name, value)?),
+/// When there are more headers than Pingora's map can hold, or the target is none that Pingora can send.
+pub(crate) fn edit_request(edits: &Edits, head: &mut RequestHeader) -> pingora::Result<()> {
+    if let Some(target) = edits.target() {
+        set_target(head, target)?;
+    }
+    for edit in edits.iter() {
+        match (edit, value(edit)) {
+            (Edit::Set(name, _), Some(value)) => head.insert_header(name, value)?,
+            (Edit::Add(name, _), Some(value)) => drop(head.append_header(name, value)?),
+            (Edit::Remove(name) | Edit::Set(name, _), _) => drop(head.remove_header(name)),
+            (Edit::Add(..), None) => {}
         }
     }
     Ok(())
 }
 
 /// Sets the target in origin form. The authority of HTTP/2 stays, for it is told from the target there.
-///
-/// # Errors
-/// When it is no target that Pingora can send.
-pub(crate) fn set_target(head: &mut RequestHeader, target: &str) -> pingora::Result<()> {
+fn set_target(head: &mut RequestHeader, target: &[u8]) -> pingora::Result<()> {
     if head.uri.authority().is_none() {
-        return head.set_raw_path(target.as_bytes());
+        return head.set_raw_path(target);
     }
     let invalid = || pingora::Error::explain(pingora::ErrorType::InvalidHTTPHeader, "the target cannot be rewritten");
     let mut parts = head.uri.clone().into_parts();
-    parts.path_and_query = Some(target.parse().map_err(|_| invalid())?);
+    parts.path_and_query = Some(target.try_into().map_err(|_| invalid())?);
     head.set_uri(http::Uri::from_parts(parts).map_err(|_| invalid())?);
     Ok(())
 }
@@ -119,13 +110,21 @@ pub(crate) fn set_target(head: &mut RequestHeader, target: &str) -> pingora::Res
 ///
 /// # Errors
 /// When there are more headers than Pingora's map can hold.
-pub(crate) fn edit_response(edits: &[Edit], head: &mut ResponseHeader) -> pingora::Result<()> {
-    for edit in edits {
-        match edit {
-            Edit::Remove(name) => drop(head.remove_header(name)),
-            Edit::Set(name, value) => head.insert_header(name, value)?,
-            Edit::Add(name, value) => drop(head.append_header(name, value)?),
+pub(crate) fn edit_response(edits: &Edits, head: &mut ResponseHeader) -> pingora::Result<()> {
+    for edit in edits.iter() {
+        match (edit, value(edit)) {
+            (Edit::Set(name, _), Some(value)) => head.insert_header(name, value)?,
+            (Edit::Add(name, _), Some(value)) => drop(head.append_header(name, value)?),
+            (Edit::Remove(name) | Edit::Set(name, _), _) => drop(head.remove_header(name)),
+            (Edit::Add(..), None) => {}
         }
     }
     Ok(())
+}
+
+fn value(edit: Edit<'_>) -> Option<HeaderValue> {
+    match edit {
+        Edit::Remove(_) => None,
+        Edit::Set(_, value) | Edit::Add(_, value) => HeaderValue::from_bytes(value).ok(),
+    }
 }

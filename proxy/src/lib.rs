@@ -18,8 +18,10 @@ mod tls;
 
 mod due;
 mod edge;
+mod lean;
 mod exchange;
 mod head;
+mod edit;
 mod refuse;
 mod forwarded;
 mod passes;
@@ -39,7 +41,9 @@ mod answer;
 mod outcome;
 
 mod access_log;
+mod buffers;
 mod clock;
+mod date;
 mod metrics;
 mod shared;
 

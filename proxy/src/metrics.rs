@@ -34,6 +34,15 @@ pub(crate) enum Connect {
     TimedOut,
 }
 
+/// Who carries a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Driver {
+    /// [`crate::lean`].
+    Lean,
+    /// [`crate::edge`].
+    Full,
+}
+
 /// Counters and histograms of the data plane.
 #[derive(Debug)]
 pub(crate) struct Metrics {
@@ -41,6 +50,7 @@ pub(crate) struct Metrics {
     durations: HistogramVec,
     /// Requests between their first and their last byte.
     pub(crate) in_flight: IntGauge,
+    drivers: [IntCounter; 2],
     connects: [IntCounter; 4],
     /// Time to open a connection, TLS included.
     pub(crate) connect_duration: Histogram,
@@ -86,6 +96,8 @@ impl Metrics {
         let requests = add(registry, IntCounterVec::new(requests, &["namespace", "object", "class"])?)?;
         let durations = histogram("tidegate_request_duration_seconds", "Time from a request's head to its last byte.");
         let durations = add(registry, HistogramVec::new(durations, &["namespace", "object"])?)?;
+        let drivers = Opts::new("tidegate_requests_by_driver_total", "Requests by the driver that carried them.");
+        let drivers = add(registry, IntCounterVec::new(drivers, &["driver"])?)?;
         let connects = Opts::new("tidegate_upstream_connects_total", "Connections to endpoints by how they were had.");
         let connects = add(registry, IntCounterVec::new(connects, &["result"])?)?;
         let answers =
@@ -104,6 +116,7 @@ impl Metrics {
             unrouted: series("", ""),
             other: series("", "other"),
             in_flight: add(registry, IntGauge::new("tidegate_requests_in_flight", "Requests in flight.")?)?,
+            drivers: ["lean", "full"].map(|driver| drivers.with_label_values(&[driver])),
             connects: ["opened", "reused", "failed", "timeout"].map(|result| connects.with_label_values(&[result])),
             connect_duration: add(registry, Histogram::with_opts(connect_duration)?)?,
             retries: add(registry, IntCounter::new("tidegate_upstream_retries_total", "Further tries of requests.")?)?,
@@ -129,6 +142,11 @@ impl Metrics {
         if status != 101 {
             series.duration.observe(duration.as_secs_f64());
         }
+    }
+
+    /// Counts a request under its driver.
+    pub(crate) fn carried(&self, driver: Driver) {
+        self.drivers[driver as usize].inc();
     }
 
     /// Counts a connection to an endpoint.

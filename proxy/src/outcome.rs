@@ -6,11 +6,14 @@ use tidegate_config::model::Origin;
 
 use crate::access_log::Entry;
 use crate::answer::Reason;
+use crate::metrics::Driver;
 use crate::shared::Shared;
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outcome<'a> {
+    /// Which driver carried it.
+    pub(crate) driver: Driver,
     /// The rule that took it.
     pub(crate) origin: Option<&'a Origin>,
     /// The status that the client got, or 499 when it was gone.
@@ -24,6 +27,7 @@ pub(crate) struct Outcome<'a> {
 /// Counts the request and leaves its line in the access log.
 pub(crate) fn record(shared: &Shared, outcome: &Outcome<'_>, entry: &Entry<'_>) {
     let object = outcome.origin.map(|origin| &origin.object);
+    shared.metrics.carried(outcome.driver);
     shared.metrics.finished(object, outcome.status, outcome.duration);
     if let Some(reason) = outcome.reason {
         shared.metrics.answered(reason);

@@ -3,38 +3,44 @@
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, LOCATION, UPGRADE};
 use http::{HeaderName, HeaderValue, StatusCode};
-use tidegate_config::model::{Filter, Route};
+use tidegate_config::model::{Filter, HeaderEdits, Route};
 
 use crate::answer::Answer;
-use crate::head::Edit;
-use crate::rewrite::X_REQUEST_ID;
+use crate::edit::Edits;
+use crate::rewrite::{RequestId, X_REQUEST_ID};
 
 static KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 static PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 
 /// Lists what changes: headers of the endpoint's connection go (RFC 9110 section 7.6.1), then the route's edits apply.
 /// The transfer coding stays, since the driver frames by it; a successful upgrade keeps the headers it consists of.
-pub(crate) fn response<'v>(route: &Route, status: u16, connection: impl Iterator<Item = &'v [u8]>) -> Vec<Edit> {
-    let mut edits = Vec::new();
+pub(crate) fn response<'v>(route: &Route, status: u16, connection: impl Iterator<Item = &'v [u8]>, edits: &mut Edits) {
     if status != 101 {
         for word in connection.flat_map(|value| value.split(|b| *b == b',')).map(<[u8]>::trim_ascii) {
-            let framing =
-                word.eq_ignore_ascii_case(b"transfer-encoding") || word.eq_ignore_ascii_case(b"content-length");
-            edits.extend(HeaderName::from_bytes(word).ok().filter(|_| !framing).map(Edit::Remove));
+            let known = [b"close".as_slice(), b"keep-alive", b"transfer-encoding", b"content-length"];
+            if !known.iter().any(|known| word.eq_ignore_ascii_case(known))
+                && let Ok(name) = HeaderName::from_bytes(word)
+            {
+                edits.remove(&name);
+            }
         }
-        edits.extend([&CONNECTION, &KEEP_ALIVE, &PROXY_CONNECTION, &UPGRADE].map(|name| Edit::Remove(name.clone())));
+        for name in [&CONNECTION, &KEEP_ALIVE, &PROXY_CONNECTION, &UPGRADE] {
+            edits.remove(name);
+        }
     }
     for filter in &*route.filters {
         match filter {
-            Filter::ResponseHeaders(own) => {
-                edits.extend(own.remove.iter().cloned().map(Edit::Remove));
-                edits.extend(own.set.iter().cloned().map(|(name, value)| Edit::Set(name, value)));
-                edits.extend(own.add.iter().cloned().map(|(name, value)| Edit::Add(name, value)));
-            }
+            Filter::ResponseHeaders(own) => apply(own, edits),
             Filter::RequestHeaders(_) | Filter::Path(_) | Filter::Host(_) => {}
         }
     }
-    edits
+}
+
+/// Lists the edits of a route's own filter.
+pub(crate) fn apply(own: &HeaderEdits, edits: &mut Edits) {
+    own.remove.iter().for_each(|name| edits.remove(name));
+    own.set.iter().for_each(|(name, value)| edits.set(name, |out| out.extend_from_slice(value.as_bytes())));
+    own.add.iter().for_each(|(name, value)| edits.add(name, value));
 }
 
 /// An answer of the edge's own, ready to be written.
@@ -49,20 +55,20 @@ pub(crate) struct Rendered {
 }
 
 /// Writes an answer out: status, reason and the request id, so that a user can name the request to whoever runs the edge.
-pub(crate) fn render(answer: &Answer, request_id: &HeaderValue, method: &str) -> Rendered {
+pub(crate) fn render(answer: &Answer, request_id: &RequestId, method: &str) -> Rendered {
     let phrase = StatusCode::from_u16(answer.status).ok().and_then(|status| status.canonical_reason());
     let body = format!(
         "{} {}\nreason: {}\nrequest: {}\n",
         answer.status,
         phrase.unwrap_or("Unknown"),
         answer.reason.as_str(),
-        request_id.to_str().unwrap_or("-"),
+        request_id.as_str(),
     );
     let mut headers = vec![
         (CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8")),
         (CONTENT_LENGTH, HeaderValue::from(body.len())),
-        (X_REQUEST_ID.clone(), request_id.clone()),
     ];
+    headers.extend(HeaderValue::from_str(request_id.as_str()).map(|id| (X_REQUEST_ID.clone(), id)));
     headers.extend(answer.location.clone().map(|location| (LOCATION, location)));
     let body = if method == "HEAD" { Bytes::new() } else { Bytes::from(body) };
     Rendered { status: answer.status, headers, body }
@@ -70,20 +76,19 @@ pub(crate) fn render(answer: &Answer, request_id: &HeaderValue, method: &str) ->
 
 #[cfg(test)]
 mod tests {
-    use tidegate_config::model::HeaderEdits;
-
     use super::*;
     use crate::answer::Reason;
+    use crate::edit::Edit;
     use crate::sample_model::{path, route};
 
     #[test]
     fn an_answer_names_status_reason_and_request() {
-        let id = HeaderValue::from_static("abc");
+        let id = RequestId::choose(&crate::sample::Sample::default().with("x-request-id", "abc"), true, 0);
         let answer = render(&Reason::NoEndpoints.into(), &id, "GET");
         assert_eq!(answer.body, "503 Service Unavailable\nreason: no-endpoints\nrequest: abc\n");
         let length = HeaderValue::from(answer.body.len());
         assert!(answer.headers.contains(&(CONTENT_LENGTH, length.clone())));
-        assert!(answer.headers.contains(&(X_REQUEST_ID.clone(), id.clone())));
+        assert!(answer.headers.contains(&(X_REQUEST_ID.clone(), HeaderValue::from_static("abc"))));
         let head = render(&Reason::NoEndpoints.into(), &id, "HEAD");
         assert!(head.body.is_empty() && head.headers.contains(&(CONTENT_LENGTH, length)));
         let redirect = render(&Answer::redirect(308, HeaderValue::from_static("https://a/")), &id, "GET");
@@ -92,16 +97,17 @@ mod tests {
 
     #[track_caller]
     fn check_removed(status: u16, connection: &[&str], want: &[&str]) {
-        let edits = response(&route("r", path("/")), status, connection.iter().map(|value| value.as_bytes()));
-        let want: Vec<_> = want.iter().map(|name| Edit::Remove(name.parse().unwrap())).collect();
-        assert_eq!(edits, want);
+        let mut edits = Edits::default();
+        response(&route("r", path("/")), status, connection.iter().map(|value| value.as_bytes()), &mut edits);
+        assert!(edits.iter().all(|edit| matches!(edit, Edit::Remove(_))));
+        assert_eq!(edits.iter().map(|edit| edit.name().as_str()).collect::<Vec<_>>(), want);
     }
 
     #[test]
     fn headers_of_the_connection_go() {
         let always = ["connection", "keep-alive", "proxy-connection", "upgrade"];
         check_removed(200, &[], &always);
-        let nominated = [&["x-own", "x-more", "close"], always.as_slice()].concat();
+        let nominated = [&["x-own", "x-more"], always.as_slice()].concat();
         check_removed(200, &["X-Own, transfer-encoding,", "x-more, close, content-length"], &nominated);
         check_removed(101, &["Upgrade"], &[]);
     }
@@ -110,6 +116,8 @@ mod tests {
     fn the_routes_edits_come_last() {
         let own = HeaderEdits { remove: [http::header::SERVER].into(), ..HeaderEdits::default() };
         let edited = Route { filters: [Filter::ResponseHeaders(own)].into(), ..route("r", path("/")) };
-        assert_eq!(response(&edited, 101, std::iter::empty()), [Edit::Remove(http::header::SERVER)]);
+        let mut edits = Edits::default();
+        response(&edited, 101, std::iter::empty(), &mut edits);
+        assert_eq!(edits.iter().collect::<Vec<_>>(), [Edit::Remove(&http::header::SERVER)]);
     }
 }

@@ -2,17 +2,19 @@
 //! client, and the route's own edits. The result is a list that a driver applies after it has removed what
 //! belongs to the client's connection alone.
 
-use std::net::IpAddr;
+use std::fmt::{self, Write as _};
+use std::io::Write as _;
 
+use arrayvec::ArrayString;
 use http::header::{CONNECTION, HOST, TE, UPGRADE};
 use http::{HeaderName, HeaderValue};
-use tidegate_config::model::{AppProtocol, Filter, Head, Normalized, PathRewrite, Route};
+use tidegate_config::model::{AppProtocol, Filter, Head, PathRewrite, Route, normalize};
 
+use crate::edit::Edits;
 use crate::forwarded::Client;
-use crate::head::Edit;
 use crate::passes::{CDN_LOOP, LoopToken};
 use crate::refuse::Protocol;
-use crate::target;
+use crate::{respond, target};
 
 pub(crate) static X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 static X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -43,14 +45,14 @@ pub(crate) struct Onward<'a> {
     pub(crate) route: &'a Route,
     /// What the endpoint speaks.
     pub(crate) protocol: AppProtocol,
-    /// Its path as rules see it.
-    pub(crate) path: &'a Normalized<'a>,
+    /// Whether its path has dot segments, which no endpoint gets to see.
+    pub(crate) had_dot_segments: bool,
     /// Who sent it.
     pub(crate) client: &'a Client,
     /// The port it came in over.
     pub(crate) port: u16,
     /// Its id.
-    pub(crate) request_id: &'a HeaderValue,
+    pub(crate) request_id: &'a RequestId,
     /// The upgrade that it asks for and may have.
     pub(crate) upgrade: Option<&'a HeaderValue>,
     /// Under what name it passes here.
@@ -59,22 +61,46 @@ pub(crate) struct Onward<'a> {
     pub(crate) absolute: bool,
 }
 
-/// What changes.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct RequestEdits {
-    /// The target in origin form, where it differs from the one that was sent.
-    pub(crate) target: Option<String>,
-    /// The headers, in order.
-    pub(crate) headers: Vec<Edit>,
+/// The id of a request, of visible characters.
+#[derive(Clone, Copy)]
+pub(crate) struct RequestId(ArrayString<REQUEST_ID_CHARACTERS_MAX>);
+
+impl RequestId {
+    /// Before there is one.
+    pub(crate) fn none() -> Self {
+        Self::of("-")
+    }
+
+    /// The client's where it is well-formed and may be kept, else 128 bits of chance in hexadecimal.
+    pub(crate) fn choose<H: Head + ?Sized>(head: &H, keep: bool, chance: u128) -> Self {
+        let sent = if keep { head.header(X_REQUEST_ID.as_str()) } else { None };
+        let kept = sent.filter(|id| !id.is_empty() && id.iter().all(u8::is_ascii_graphic));
+        let kept = kept.and_then(|id| ArrayString::from(std::str::from_utf8(id).ok()?).ok());
+        kept.map_or_else(
+            || {
+                let mut made = ArrayString::new();
+                // 32 characters fit.
+                write!(made, "{chance:032x}").ok();
+                Self(made)
+            },
+            Self,
+        )
+    }
+
+    fn of(text: &str) -> Self {
+        Self(ArrayString::from(text).unwrap_or_default())
+    }
+
+    /// Its text.
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
 }
 
-/// The id of a request: the client's where it is well-formed and may be kept, else 128 bits of chance in hexadecimal.
-pub(crate) fn request_id<H: Head + ?Sized>(head: &H, keep: bool, chance: u128) -> HeaderValue {
-    let kept = head.header(X_REQUEST_ID.as_str()).filter(|id| {
-        keep && (1..=REQUEST_ID_CHARACTERS_MAX).contains(&id.len()) && id.iter().all(u8::is_ascii_graphic)
-    });
-    kept.and_then(|id| HeaderValue::from_bytes(id).ok())
-        .unwrap_or_else(|| HeaderValue::try_from(format!("{chance:032x}")).unwrap_or(HeaderValue::from_static("-")))
+impl fmt::Debug for RequestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
 }
 
 /// The upgrade that a request asks for (RFC 9110 section 7.8), where the list, in lower case, has it. Requests with a body
@@ -95,87 +121,85 @@ pub(crate) fn upgrade<H: Head + ?Sized>(head: &H, protocol: Protocol, allowed: &
 }
 
 /// Lists what changes.
-pub(crate) fn request<H: Head + ?Sized>(head: &H, onward: &Onward<'_>) -> RequestEdits {
-    let mut headers = Vec::with_capacity(16);
-    headers.extend(MISLEADING.iter().filter(|name| head.header(name.as_str()).is_some()).cloned().map(Edit::Remove));
-    identify(head, onward, &mut headers);
-    carry_over(head, onward, &mut headers);
+pub(crate) fn request<H: Head + ?Sized>(head: &H, onward: &Onward<'_>, edits: &mut Edits) {
+    for name in MISLEADING.iter().filter(|name| head.header(name.as_str()).is_some()) {
+        edits.remove(name);
+    }
+    identify(head, onward, edits);
+    carry_over(head, onward, edits);
     let mut rewrite: Option<&PathRewrite> = None;
     for filter in &*onward.route.filters {
         match filter {
-            Filter::RequestHeaders(edits) => {
-                headers.extend(edits.remove.iter().cloned().map(Edit::Remove));
-                headers.extend(edits.set.iter().cloned().map(|(name, value)| Edit::Set(name, value)));
-                headers.extend(edits.add.iter().cloned().map(|(name, value)| Edit::Add(name, value)));
-            }
+            Filter::RequestHeaders(own) => respond::apply(own, edits),
             Filter::Path(path) => rewrite = Some(path),
-            Filter::Host(host) => set(&mut headers, &HOST, HeaderValue::from_str(host).ok()),
+            Filter::Host(host) => edits.set(&HOST, |out| out.extend_from_slice(host.as_bytes())),
             Filter::ResponseHeaders(_) => {}
         }
     }
-    set(&mut headers, &CDN_LOOP, onward.token.added(head));
-    let path = target::onward(rewrite, &onward.route.path, head.path(), onward.path);
-    let path = path.or_else(|| onward.absolute.then(|| head.path().to_owned()));
-    let target = path.map(|path| match head.query() {
-        Some(query) => format!("{path}?{query}"),
-        None => path,
-    });
-    RequestEdits { target, headers }
-}
-
-/// Sets a header, or removes it when there is no value for it: what the client claims never stands in for ours.
-fn set(headers: &mut Vec<Edit>, name: &HeaderName, value: Option<HeaderValue>) {
-    headers.push(match value {
-        Some(value) => Edit::Set(name.clone(), value),
-        None => Edit::Remove(name.clone()),
-    });
+    edits.set(&CDN_LOOP, |out| onward.token.write_added(head, out));
+    let path = if rewrite.is_some() || onward.had_dot_segments {
+        normalize(head.path()).and_then(|path| target::onward(rewrite, &onward.route.path, head.path(), &path))
+    } else {
+        None
+    };
+    let path = path.as_deref().or_else(|| onward.absolute.then(|| head.path()));
+    if let Some(path) = path {
+        edits.set_target(|out| {
+            out.extend_from_slice(path.as_bytes());
+            if let Some(query) = head.query() {
+                out.push(b'?');
+                out.extend_from_slice(query.as_bytes());
+            }
+        });
+    }
 }
 
 /// Says who the client is and what it asked for.
-fn identify<H: Head + ?Sized>(head: &H, onward: &Onward<'_>, headers: &mut Vec<Edit>) {
+fn identify<H: Head + ?Sized>(head: &H, onward: &Onward<'_>, edits: &mut Edits) {
     let client = onward.client;
-    let believed = |name: &HeaderName| {
-        let value = client.trusted.then(|| head.header(name.as_str())).flatten()?;
-        HeaderValue::from_bytes(value).ok()
-    };
-    let mut chain = Vec::new();
-    if client.trusted {
-        head.each_value(X_FORWARDED_FOR.as_str(), &mut |value| {
-            chain.extend_from_slice(value.trim_ascii());
-            chain.extend_from_slice(b", ");
-        });
+    let believed = |name: &HeaderName| client.trusted.then(|| head.header(name.as_str())).flatten();
+    // Writing to a Vec cannot fail.
+    edits.set(&X_FORWARDED_FOR, |out| {
+        if client.trusted {
+            head.each_value(X_FORWARDED_FOR.as_str(), &mut |value| {
+                out.extend_from_slice(value.trim_ascii());
+                out.extend_from_slice(b", ");
+            });
+        }
+        write!(out, "{}", client.peer).ok();
+    });
+    edits.set(&X_FORWARDED_PROTO, |out| out.extend_from_slice(client.scheme().as_bytes()));
+    let host = believed(&X_FORWARDED_HOST).or_else(|| head.authority().map(str::as_bytes));
+    match host {
+        Some(host) => edits.set(&X_FORWARDED_HOST, |out| out.extend_from_slice(host)),
+        None => edits.remove(&X_FORWARDED_HOST),
     }
-    chain.extend_from_slice(client.peer.to_string().as_bytes());
-    let host = || head.authority().and_then(|host| HeaderValue::from_str(host).ok());
-    set(headers, &X_FORWARDED_FOR, HeaderValue::try_from(chain).ok());
-    set(headers, &X_FORWARDED_PROTO, Some(HeaderValue::from_static(client.scheme())));
-    set(headers, &X_FORWARDED_HOST, believed(&X_FORWARDED_HOST).or_else(host));
-    set(headers, &X_FORWARDED_PORT, believed(&X_FORWARDED_PORT).or_else(|| Some(onward.port.into())));
-    set(headers, &X_REAL_IP, address_value(client.address));
-    set(headers, &X_REQUEST_ID, Some(onward.request_id.clone()));
-}
-
-fn address_value(address: IpAddr) -> Option<HeaderValue> {
-    HeaderValue::try_from(address.to_string()).ok()
+    edits.set(&X_FORWARDED_PORT, |out| match believed(&X_FORWARDED_PORT) {
+        Some(port) => out.extend_from_slice(port),
+        None => drop(write!(out, "{}", onward.port)),
+    });
+    edits.set(&X_REAL_IP, |out| drop(write!(out, "{}", client.address)));
+    edits.set(&X_REQUEST_ID, |out| out.extend_from_slice(onward.request_id.as_str().as_bytes()));
 }
 
 /// Hop-by-hop headers that mean something to this endpoint: gRPC asks for trailers (`te`), and an upgrade is asked for
 /// again in our own name.
-fn carry_over<H: Head + ?Sized>(head: &H, onward: &Onward<'_>, headers: &mut Vec<Edit>) {
+fn carry_over<H: Head + ?Sized>(head: &H, onward: &Onward<'_>, edits: &mut Edits) {
     let trailers = head
         .header(TE.as_str())
         .is_some_and(|te| te.split(|b| *b == b',').any(|word| word.trim_ascii().eq_ignore_ascii_case(b"trailers")));
     if trailers && onward.protocol == AppProtocol::H2c {
-        headers.push(Edit::Set(TE, HeaderValue::from_static("trailers")));
+        edits.set(&TE, |out| out.extend_from_slice(b"trailers"));
     }
     match onward.upgrade {
         Some(token) if onward.protocol != AppProtocol::H2c => {
-            headers.push(Edit::Set(CONNECTION, HeaderValue::from_static("Upgrade")));
-            headers.push(Edit::Set(UPGRADE, token.clone()));
+            edits.set(&CONNECTION, |out| out.extend_from_slice(b"Upgrade"));
+            edits.set(&UPGRADE, |out| out.extend_from_slice(token.as_bytes()));
         }
         // Pingora asks for a WebSocket by itself; one that the list does not have is taken back.
         Some(_) | None if head.header(UPGRADE.as_str()).is_some() => {
-            headers.extend([Edit::Remove(CONNECTION), Edit::Remove(UPGRADE)]);
+            edits.remove(&CONNECTION);
+            edits.remove(&UPGRADE);
         }
         Some(_) | None => {}
     }
@@ -183,9 +207,10 @@ fn carry_over<H: Head + ?Sized>(head: &H, onward: &Onward<'_>, headers: &mut Vec
 
 #[cfg(test)]
 mod tests {
-    use tidegate_config::model::{HeaderEdits, normalize};
+    use tidegate_config::model::HeaderEdits;
 
     use super::*;
+    use crate::edit::Edit;
     use crate::sample::Sample;
     use crate::sample_model::{path, route};
 
@@ -193,7 +218,7 @@ mod tests {
     fn check_id(sent: Option<&str>, keep: bool, want: &str) {
         let head = Sample::get("a.test", "/");
         let head = sent.into_iter().fold(head, |head, id| head.with("x-request-id", id));
-        assert_eq!(request_id(&head, keep, 0xabc), want, "{sent:?}");
+        assert_eq!(RequestId::choose(&head, keep, 0xabc).as_str(), want, "{sent:?}");
     }
 
     #[test]
@@ -230,27 +255,29 @@ mod tests {
     }
 
     /// What is sent to an endpoint that speaks a protocol, header by header.
-    fn sent(head: &Sample, route: &Route, protocol: AppProtocol, trusted: bool) -> RequestEdits {
+    fn sent(head: &Sample, route: &Route, protocol: AppProtocol, trusted: bool) -> Edits {
         let peer = [10, 0, 0, 1].into();
         let client = Client { address: [192, 0, 2, 1].into(), peer, trusted, secure: true };
         let onward = Onward {
             route,
             protocol,
-            path: &normalize(head.path()).unwrap(),
+            had_dot_segments: false,
             client: &client,
             port: 443,
-            request_id: &HeaderValue::from_static("id"),
+            request_id: &RequestId::of("id"),
             upgrade: None,
             token: &LoopToken::default(),
             absolute: false,
         };
-        request(head, &onward)
+        let mut edits = Edits::default();
+        request(head, &onward, &mut edits);
+        edits
     }
 
     #[track_caller]
-    fn check_set(edits: &RequestEdits, name: &str, want: Option<&str>) {
-        let values = edits.headers.iter().filter_map(|edit| match edit {
-            Edit::Set(own, value) => (own == name).then(|| value.to_str().unwrap()),
+    fn check_set(edits: &Edits, name: &str, want: Option<&str>) {
+        let values = edits.iter().filter_map(|edit| match edit {
+            Edit::Set(own, value) => (own == name).then(|| std::str::from_utf8(value).unwrap()),
             Edit::Add(..) | Edit::Remove(_) => None,
         });
         assert_eq!(values.last(), want, "{name}");
@@ -288,6 +315,6 @@ mod tests {
         check_set(&edits, "x-real-ip", Some("hidden"));
         // But for the account of passes, which no object can change.
         check_set(&edits, "cdn-loop", Some("x, y, tidegate"));
-        assert_eq!(edits.target.as_deref(), Some("/new?q"));
+        assert_eq!(edits.target(), Some(b"/new?q".as_slice()));
     }
 }

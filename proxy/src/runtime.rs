@@ -2,6 +2,7 @@
 //! connection stays with the reactor that opened it. A thread that fails is started again; the others do not notice.
 
 use std::any::Any;
+use std::convert::Infallible;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -18,15 +19,20 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::access_log::AccessLog;
 use crate::bound::Binder;
+use crate::clock;
 use crate::connection::Streams;
 use crate::connection_metrics::ConnectionMetrics;
 use crate::edge::Edge;
+use crate::lean::pool;
 use crate::listen::listen;
 use crate::options::Options;
 use crate::shared::Shared;
 
 /// The shortest and longest pause before a failed thread goes on.
 const RESTART: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+
+/// How often idle connections to endpoints are looked through.
+const POOL_SWEEP: Duration = Duration::from_secs(1);
 
 /// What the connections of a thread have in common.
 pub(crate) struct Traffic {
@@ -37,6 +43,7 @@ pub(crate) struct Traffic {
     pub(crate) tls: TlsAcceptor,
     pub(crate) published: Published,
     pub(crate) options: Arc<Options>,
+    pub(crate) shared: Arc<Shared>,
     pub(crate) metrics: Arc<ConnectionMetrics>,
     pub(crate) places: Places,
 }
@@ -144,6 +151,7 @@ fn run(thread: usize, process: &Process, pause: Duration) -> io::Result<usize> {
             tls: process.tls.clone(),
             published: process.published.clone(),
             options: Arc::clone(&process.options),
+            shared: Arc::clone(&process.shared),
             metrics: Arc::clone(&process.metrics),
             places: process.places.clone(),
         });
@@ -151,8 +159,19 @@ fn run(thread: usize, process: &Process, pause: Duration) -> io::Result<usize> {
         tokio::select! {
             cut = listen(thread, &traffic, &process.binder, changes, stop) => cut,
             never = log.flush_in_time() => match never {},
+            never = sweep_pool(process.options.upstream.idle) => match never {},
         }
     }))
+}
+
+/// Lets idle connections to endpoints go in time.
+async fn sweep_pool(idle: Duration) -> Infallible {
+    // Those of a runtime that failed before on this thread belong to it.
+    pool::clear();
+    loop {
+        tokio::time::sleep(POOL_SWEEP).await;
+        pool::sweep(idle, clock::now());
+    }
 }
 
 /// Hands over what the thread has written down, whichever way it ends.

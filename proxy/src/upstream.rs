@@ -10,17 +10,13 @@ use pingora::upstreams::peer::{HttpPeer, PeerOptions, Scheme};
 use rustls::pki_types::ServerName;
 use tidegate_config::model::{AppProtocol, Endpoint, Target};
 
-use crate::admit::Admitted;
+use crate::exchange::Aim;
 
 /// What a request needs of its connection besides the target's own demands.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Need<'a> {
     /// The host of the request, for targets that name no server name of their own.
     pub(crate) host: &'a str,
-    /// Whether it asks for an upgrade, after which silence is the tunnel's business.
-    pub(crate) upgrade: bool,
-    /// What is left of the time until the response's head, for opening the connection; `None` for no limit.
-    pub(crate) remaining: Option<Duration>,
     /// How long the connection is kept when nobody uses it.
     pub(crate) idle: Duration,
     /// Requests at the same time on one HTTP/2 connection.
@@ -28,17 +24,19 @@ pub(crate) struct Need<'a> {
 }
 
 /// The peer for an endpoint of a target.
-pub(crate) fn peer(admitted: &Admitted, target: &Target, endpoint: &Endpoint, need: &Need<'_>) -> HttpPeer {
+pub(crate) fn peer(aim: &Aim<'_>, need: &Need<'_>) -> HttpPeer {
+    let Aim { admitted, target, endpoint, upgrade, remaining } = *aim;
     let effective = admitted.effective();
     let tls = target.protocol == AppProtocol::Https;
     let mut options = PeerOptions::new();
     // Pingora's timers count whole milliseconds and fail on less.
     let floored = |limit: Duration| Some(limit.max(Duration::from_millis(1)));
     let connect = effective.connect_timeout;
-    options.connection_timeout = floored(need.remaining.map_or(connect, |left| left.min(connect)));
+    options.connection_timeout = floored(remaining.map_or(connect, |left| left.min(connect)));
     options.total_connection_timeout = options.connection_timeout;
     // These hold for each read and write to the end of the connection's use; when the head is due, the exchange knows.
-    let tunnel = need.upgrade.then_some(effective.tunnel_idle_timeout);
+    // After an upgrade silence is the tunnel's business.
+    let tunnel = upgrade.then_some(effective.tunnel_idle_timeout);
     options.read_timeout = floored(tunnel.unwrap_or(effective.read_timeout));
     options.write_timeout = floored(tunnel.unwrap_or(effective.write_timeout));
     options.idle_timeout = Some(need.idle);
@@ -85,7 +83,7 @@ mod tests {
     use tidegate_config::model::{Effective, Normalized, Settings, UpstreamTls};
 
     use super::*;
-    use crate::admit::{Admission, admit};
+    use crate::admit::{Admission, Admitted, admit};
     use crate::forwarded::Client;
     use crate::refuse::Sound;
     use crate::sample::Sample;
@@ -105,7 +103,7 @@ mod tests {
     }
 
     const fn need(host: &str) -> Need<'_> {
-        Need { host, upgrade: false, remaining: None, idle: Duration::from_secs(50), http2_streams_max: 100 }
+        Need { host, idle: Duration::from_secs(50), http2_streams_max: 100 }
     }
 
     fn endpoint(pod: &str) -> Endpoint {
@@ -116,6 +114,12 @@ mod tests {
         Target { backend: backend_key("web"), protocol, tls }
     }
 
+    fn peer_of(target: &Target, pod: &str, host: &str) -> HttpPeer {
+        let (admitted, endpoint) = (admitted(), endpoint(pod));
+        let aim = Aim { admitted: &admitted, target, endpoint: &endpoint, upgrade: false, remaining: None };
+        peer(&aim, &need(host))
+    }
+
     #[test]
     fn protocols_are_spoken_as_named() {
         for (protocol, tls, alpn) in [
@@ -124,7 +128,7 @@ mod tests {
             (AppProtocol::H2c, false, ALPN::H2),
             (AppProtocol::Https, true, ALPN::H1),
         ] {
-            let peer = peer(&admitted(), &target(protocol, None), &endpoint("a"), &need("a.test"));
+            let peer = peer_of(&target(protocol, None), "a", "a.test");
             assert_eq!((peer.is_tls(), &peer.options.alpn), (tls, &alpn), "{protocol:?}");
             assert!(!peer.verify_cert() && peer.options.max_h2_streams == 100);
         }
@@ -133,7 +137,7 @@ mod tests {
     #[track_caller]
     fn check_name(named: Option<&str>, host: &str, want: &str) {
         let tls = UpstreamTls { server_name: named.map(Into::into), verify: true };
-        let peer = peer(&admitted(), &target(AppProtocol::Https, Some(tls)), &endpoint("a"), &need(host));
+        let peer = peer_of(&target(AppProtocol::Https, Some(tls)), "a", host);
         assert_eq!((peer.sni.as_str(), peer.verify_cert(), peer.verify_hostname()), (want, true, true));
     }
 
@@ -156,24 +160,22 @@ mod tests {
             (target(AppProtocol::Https, tls(false)), "a"),
             (target(AppProtocol::Https, tls(true)), "a"),
         ];
-        let hashes: BTreeSet<u64> = variants
-            .iter()
-            .map(|(target, pod)| peer(&admitted(), target, &endpoint(pod), &need("a.test")).reuse_hash())
-            .collect();
+        let hashes: BTreeSet<u64> =
+            variants.iter().map(|(target, pod)| peer_of(target, pod, "a.test").reuse_hash()).collect();
         assert_eq!(hashes.len(), variants.len());
-        let again = peer(&admitted(), &variants[0].0, &endpoint("a"), &need("other.test")).reuse_hash();
+        let again = peer_of(&variants[0].0, "a", "other.test").reuse_hash();
         assert!(hashes.contains(&again), "the host of a request in plain text splits no pool");
     }
 
     #[test]
     fn times_are_bounded_by_what_is_left() {
         let left = Some(Duration::from_secs(2));
-        let bounded =
-            peer(&admitted(), &target(AppProtocol::Http, None), &endpoint("a"), &Need { remaining: left, ..need("a") });
+        let (admitted, endpoint, target) = (admitted(), endpoint("a"), target(AppProtocol::Ws, None));
+        let aim = Aim { admitted: &admitted, target: &target, endpoint: &endpoint, upgrade: false, remaining: left };
+        let bounded = peer(&aim, &need("a"));
         let read = Some(Effective::DEFAULT.read_timeout);
         assert_eq!((bounded.options.connection_timeout, bounded.options.read_timeout), (left, read));
-        let tunnel =
-            peer(&admitted(), &target(AppProtocol::Ws, None), &endpoint("a"), &Need { upgrade: true, ..need("a") });
+        let tunnel = peer(&Aim { upgrade: true, ..aim }, &need("a"));
         assert_eq!(tunnel.options.read_timeout, Some(Effective::DEFAULT.tunnel_idle_timeout));
     }
 }

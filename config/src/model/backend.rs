@@ -88,6 +88,14 @@ pub enum AppProtocol {
     Ws,
 }
 
+impl AppProtocol {
+    /// Whether requests go to the endpoint in HTTP/1.1 and in plain text.
+    #[must_use]
+    pub const fn is_plain_http1(self) -> bool {
+        matches!(self, Self::Http | Self::Ws)
+    }
+}
+
 /// How an endpoint's TLS identity is checked.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 pub struct UpstreamTls {

@@ -38,6 +38,8 @@ pub(super) struct WholeHead {
     pub(super) more_follows: bool,
     /// Whether it names both a length and a transfer coding. Pingora takes the length away before anybody can see it.
     pub(super) ambiguous: bool,
+    /// Whether nothing stands before the request line, and every line ends with CRLF.
+    pub(super) strict: bool,
 }
 
 /// Looks for the end of a head in bytes that arrive piece by piece, each byte once.
@@ -49,6 +51,8 @@ pub(super) struct HeadScan {
     next: usize,
     /// Lines that ended, with the request line.
     lines: usize,
+    /// Whether a line ended without CR, or was empty where no head had begun.
+    lax: bool,
     announced: Announced,
 }
 
@@ -66,17 +70,19 @@ impl HeadScan {
     /// A line ends with LF, the head with an empty line; empty lines before the request line are skipped
     /// (RFC 9112 section 2.2). This is what `httparse` takes for the end, or less.
     pub(super) fn advance(&mut self, bytes: &[u8]) -> Option<WholeHead> {
-        while let Some(at) = bytes[self.next..].iter().position(|byte| *byte == b'\n') {
+        while let Some(at) = memchr::memchr(b'\n', &bytes[self.next..]) {
             let end = self.next + at;
             let line = &bytes[self.line_start..end];
             self.next = end + 1;
             self.line_start = end + 1;
+            self.lax |= !line.ends_with(b"\r");
             if line.is_empty() || line == b"\r" {
                 if self.lines > 0 {
                     let Announced { more, length, coding } = self.announced;
                     let (lines, ambiguous) = (self.lines - 1, length && coding);
-                    return Some(WholeHead { len: end + 1, lines, more_follows: more, ambiguous });
+                    return Some(WholeHead { len: end + 1, lines, more_follows: more, ambiguous, strict: !self.lax });
                 }
+                self.lax = true;
             } else {
                 if self.lines > 0 {
                     self.announced.hear(line);
@@ -96,6 +102,9 @@ impl HeadScan {
 
 impl Announced {
     fn hear(&mut self, line: &[u8]) {
+        if !matches!(line.first(), Some(b'c' | b'C' | b't' | b'T' | b'u' | b'U')) {
+            return;
+        }
         let after = |name: &[u8]| {
             let (start, rest) = line.split_at_checked(name.len())?;
             start.eq_ignore_ascii_case(name).then_some(rest)
@@ -145,15 +154,20 @@ mod tests {
     }
 
     fn whole(len: usize, lines: usize, more_follows: bool) -> Option<WholeHead> {
-        Some(WholeHead { len, lines, more_follows, ambiguous: false })
+        Some(WholeHead { len, lines, more_follows, ambiguous: false, strict: true })
+    }
+
+    fn lax(len: usize, lines: usize) -> Option<WholeHead> {
+        Some(WholeHead { len, lines, more_follows: false, ambiguous: false, strict: false })
     }
 
     #[test]
     fn a_head_ends_at_its_empty_line() {
         check_head(b"GET / HTTP/1.0\r\n\r\n", whole(18, 0, false));
         check_head(b"GET / HTTP/1.1\r\nHost: a\r\n\r\nGET /b", whole(27, 1, false));
-        check_head(b"GET / HTTP/1.1\nHost: a\n\n", whole(24, 1, false));
-        check_head(b"\r\n\r\nGET / HTTP/1.0\r\n\r\n", whole(22, 0, false));
+        check_head(b"GET / HTTP/1.1\nHost: a\n\n", lax(24, 1));
+        check_head(b"GET / HTTP/1.1\r\nHost: a\n\r\n", lax(26, 1));
+        check_head(b"\r\n\r\nGET / HTTP/1.0\r\n\r\n", lax(22, 0));
         check_head(b"GET / HTTP/1.1\r\nHost: a\r\n\r", None);
         check_head(b"\r\n\r\n\r\n", None);
     }

@@ -2,12 +2,11 @@
 //! what they write. Buffers are there only while bytes are in them, so that an idle connection holds none.
 
 use std::io;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, RawFd};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::{Buf, BytesMut};
 use pingora::protocols::SocketDigest;
@@ -15,17 +14,17 @@ use pingora::protocols::raw_connect::ProxyDigest;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
+use tokio_util::io::poll_read_buf;
 
+use super::alarm::Alarm;
 use super::stall::Stall;
 use super::{ConnectionFacts, traits};
+use crate::buffers;
 use crate::due::{Bell, Due};
 use crate::options::ClientLimits;
 
 /// Bytes that wait for company before they are written, so that a head and a small body leave together.
 const WRITE_BUFFER_BYTES: usize = 4 * 1024;
-
-/// Bytes asked of the transport at once when reading ahead.
-const READ_AHEAD_BYTES: usize = 4 * 1024;
 
 /// Bytes of later requests that are kept while one is answered; the rest waits in the kernel.
 const HELD_BYTES_MAX: usize = 16 * 1024;
@@ -48,7 +47,7 @@ enum Reads {
     Only(usize),
 }
 
-/// A connection between requests and during them: Pingora's `IO`, and what a lean driver needs to take over from it.
+/// A connection between requests and during them: Pingora's `IO`, and what the lean driver reads and writes.
 #[derive(Debug)]
 pub(crate) struct Conn {
     transport: Transport,
@@ -58,6 +57,8 @@ pub(crate) struct Conn {
     /// Written by a driver and not by the transport yet.
     unwritten: BytesMut,
     stall: Stall,
+    alarm: Alarm,
+    facts: Arc<ConnectionFacts>,
     /// When the response to the request in progress is due, and who says so.
     due: Due,
     bell: Option<Bell>,
@@ -84,6 +85,8 @@ impl Conn {
             reads: Reads::All,
             unwritten: BytesMut::new(),
             stall: Stall::new(limits.write_stall),
+            alarm: Alarm::default(),
+            facts: Arc::clone(facts),
             due: Due::default(),
             bell: None,
             http2: false,
@@ -91,9 +94,20 @@ impl Conn {
         })
     }
 
+    /// What is known of it.
+    pub(crate) const fn facts(&self) -> &Arc<ConnectionFacts> {
+        &self.facts
+    }
+
     /// What was read ahead.
-    pub(super) fn unread(&self) -> &[u8] {
+    pub(crate) fn unread(&self) -> &[u8] {
         &self.unread
+    }
+
+    /// Notes that bytes of what was read ahead were taken.
+    pub(crate) fn advance(&mut self, count: usize) {
+        self.unread.advance(count);
+        buffers::give_if_empty(&mut self.unread);
     }
 
     /// The number of its socket.
@@ -118,47 +132,59 @@ impl Conn {
     }
 
     /// Lets drivers read everything.
-    pub(super) fn pass_all(&mut self) {
+    pub(crate) fn pass_all(&mut self) {
         self.reads = Reads::All;
     }
 
     /// Lets drivers read the first `len` bytes of what was read ahead, and keeps what comes after them for later.
-    pub(super) fn pass_only(&mut self, len: usize) {
+    pub(crate) fn pass_only(&mut self, len: usize) {
         self.reads = Reads::Only(len);
     }
 
     /// Waits for bytes and reads them ahead; `Ok(0)` at the end of the stream.
-    pub(super) async fn read_ahead(&mut self) -> io::Result<usize> {
+    pub(crate) async fn read_ahead(&mut self) -> io::Result<usize> {
         std::future::poll_fn(|cx| self.poll_read_ahead(cx)).await
     }
 
-    fn poll_read_ahead(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        let mut space = [MaybeUninit::uninit(); READ_AHEAD_BYTES];
-        let mut arrived = ReadBuf::uninit(&mut space);
-        ready!(self.transport.poll_read(cx, &mut arrived))?;
-        self.unread.extend_from_slice(arrived.filled());
-        Poll::Ready(Ok(arrived.filled().len()))
+    /// [`Self::read_ahead`] for who is polled.
+    pub(crate) fn poll_read_ahead(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        buffers::make_room(&mut self.unread);
+        let read = poll_read_buf(Pin::new(&mut self.transport), cx, &mut self.unread);
+        buffers::give_if_empty(&mut self.unread);
+        read
     }
 
     /// Reads and throws away; `Ok(0)` at the end of the stream.
     pub(super) async fn discard(&mut self) -> io::Result<usize> {
         let count = self.read_ahead().await?;
-        self.unread = BytesMut::new();
+        self.advance(self.unread.len());
         Ok(count)
+    }
+
+    /// Sends a part of some bytes, at once and before nothing else that waits.
+    pub(crate) fn poll_send(&mut self, bytes: &[u8], cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.transport).poll_write(cx, bytes)
+    }
+
+    /// Makes sure that what was sent has left.
+    pub(crate) fn poll_sent(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.transport).poll_flush(cx)
+    }
+
+    /// Ready once a time has come; the last one that was asked for counts.
+    pub(crate) fn poll_alarm(&mut self, at: Instant, cx: &mut Context<'_>) -> Poll<()> {
+        self.alarm.poll_at(at, cx)
     }
 
     fn take_unread(&mut self, len: usize, into: &mut ReadBuf<'_>) -> usize {
         let len = len.min(into.remaining()).min(self.unread.len());
         into.put_slice(&self.unread[..len]);
-        self.unread.advance(len);
-        if self.unread.is_empty() {
-            self.unread = BytesMut::new();
-        }
+        self.advance(len);
         len
     }
 
     /// Nothing for the driver, but the end of the stream must not go unseen: it is how a client goes away.
-    fn poll_hold(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub(crate) fn poll_hold(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.unread.len() < HELD_BYTES_MAX {
             if ready!(self.poll_read_ahead(cx))? == 0 {
                 return if self.unread.is_empty() { Poll::Ready(Ok(())) } else { Poll::Pending };
@@ -180,13 +206,14 @@ impl Conn {
 
     fn poll_write_out(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.unwritten.is_empty() {
-            let count = ready!(self.stall.bound(self.transport.poll_write(cx, &self.unwritten), cx))?;
+            let write = Pin::new(&mut self.transport).poll_write(cx, &self.unwritten);
+            let count = ready!(self.stall.bound(write, cx))?;
             if count == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
             self.unwritten.advance(count);
         }
-        self.unwritten = BytesMut::new();
+        buffers::give_if_empty(&mut self.unwritten);
         Poll::Ready(Ok(()))
     }
 }
@@ -194,7 +221,7 @@ impl Conn {
 impl AsyncRead for Conn {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let read = match self.reads {
-            Reads::All if self.unread.is_empty() => self.transport.poll_read(cx, buf),
+            Reads::All if self.unread.is_empty() => Pin::new(&mut self.transport).poll_read(cx, buf),
             Reads::All => {
                 let held = self.unread.len();
                 self.take_unread(held, buf);
@@ -226,8 +253,9 @@ impl AsyncWrite for Conn {
         }
         if bytes.len() >= WRITE_BUFFER_BYTES {
             let this = &mut *self;
-            return this.stall.bound(this.transport.poll_write(cx, bytes), cx);
+            return this.stall.bound(Pin::new(&mut this.transport).poll_write(cx, bytes), cx);
         }
+        buffers::make_room(&mut self.unwritten);
         self.unwritten.extend_from_slice(bytes);
         Poll::Ready(Ok(bytes.len()))
     }
@@ -235,40 +263,42 @@ impl AsyncWrite for Conn {
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_write_out(cx))?;
         let this = &mut *self;
-        this.stall.bound(this.transport.poll_flush(cx), cx)
+        this.stall.bound(Pin::new(&mut this.transport).poll_flush(cx), cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_write_out(cx))?;
         let this = &mut *self;
-        this.stall.bound(this.transport.poll_shutdown(cx), cx)
+        this.stall.bound(Pin::new(&mut this.transport).poll_shutdown(cx), cx)
     }
 }
 
-impl Transport {
-    fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        match self {
+impl AsyncRead for Transport {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
             Self::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
         }
     }
+}
 
-    fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        match self {
+impl AsyncWrite for Transport {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
             Self::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
         }
     }
 
-    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self {
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_flush(cx),
             Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
         }
     }
 
-    fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self {
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
             Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
         }
@@ -339,7 +369,7 @@ mod tests {
         conn.pass_only(0);
         let flood = tokio::spawn(async move { client.write_all(&vec![b'x'; 8 << 20]).await.is_ok() });
         tokio::time::timeout(Duration::from_millis(100), conn.read_u8()).await.unwrap_err();
-        assert!((HELD_BYTES_MAX..HELD_BYTES_MAX + READ_AHEAD_BYTES).contains(&conn.unread().len()));
+        assert!((HELD_BYTES_MAX..HELD_BYTES_MAX + buffers::BUFFER_BYTES).contains(&conn.unread().len()));
         flood.abort();
     }
 

@@ -17,6 +17,7 @@ use super::head::{HeadScan, Opening, WholeHead, opening};
 use super::io::Transport;
 use super::{Conn, ConnectionFacts};
 use crate::clock;
+use crate::lean;
 use crate::options::ClientLimits;
 use crate::runtime::Traffic;
 use crate::tls;
@@ -114,6 +115,19 @@ async fn requests(mut conn: Conn, mut expected: Expected, traffic: &Traffic, mut
     loop {
         match arrival(&mut conn, expected, idle, limits, &mut shutdown).await {
             Arrival::Head(head) => {
+                if head.strict && lean::serves(&traffic.options) {
+                    match lean::carry(&mut conn, head.len, traffic).await {
+                        lean::Next::Full => {}
+                        lean::Next::Again if !*shutdown.borrow() => {
+                            conn.pass_all();
+                            (expected, idle) = (Expected::Http1, limits.keep_alive_idle);
+                            continue;
+                        }
+                        lean::Next::Again | lean::Next::Close => {
+                            return close(&mut conn, limits.body_discard).await;
+                        }
+                    }
+                }
                 let Some(back) = http1(conn, head, traffic, &shutdown).await else { return };
                 conn = back;
             }

@@ -1,0 +1,110 @@
+//! What the steps change of a head: a list of edits that a driver applies in order while it writes the head. The values
+//! stand one after the other in a single buffer, so that a list which is used again allocates nothing.
+
+use std::fmt;
+use std::ops::Range;
+
+use http::{HeaderName, HeaderValue};
+
+/// The edits of one head.
+#[derive(Default)]
+pub(crate) struct Edits {
+    list: Vec<Listed>,
+    values: Vec<u8>,
+    target: Option<Range<usize>>,
+}
+
+struct Listed {
+    name: HeaderName,
+    how: How,
+}
+
+enum How {
+    Remove,
+    Set(Range<usize>),
+    Add(Range<usize>),
+}
+
+/// One change of a head.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Edit<'a> {
+    /// Removes every value.
+    Remove(&'a HeaderName),
+    /// Replaces every value by one.
+    Set(&'a HeaderName, &'a [u8]),
+    /// Adds a value beside what is there.
+    Add(&'a HeaderName, &'a [u8]),
+}
+
+impl<'a> Edit<'a> {
+    /// The header that it changes.
+    pub(crate) const fn name(&self) -> &'a HeaderName {
+        match *self {
+            Self::Remove(name) | Self::Set(name, _) | Self::Add(name, _) => name,
+        }
+    }
+
+    /// Whether it takes away what was there before.
+    pub(crate) const fn removes(&self) -> bool {
+        matches!(self, Self::Remove(_) | Self::Set(..))
+    }
+}
+
+impl fmt::Debug for Edits {
+    /// Names only: values may be secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.list.iter().map(|listed| &listed.name)).finish()
+    }
+}
+
+impl Edits {
+    /// Forgets everything but the room.
+    pub(crate) fn clear(&mut self) {
+        self.list.clear();
+        self.values.clear();
+        self.target = None;
+    }
+
+    /// Removes every value of a header.
+    pub(crate) fn remove(&mut self, name: &HeaderName) {
+        self.list.push(Listed { name: name.clone(), how: How::Remove });
+    }
+
+    /// Replaces every value of a header by the one that is written.
+    pub(crate) fn set(&mut self, name: &HeaderName, write: impl FnOnce(&mut Vec<u8>)) {
+        let value = self.written(write);
+        self.list.push(Listed { name: name.clone(), how: How::Set(value) });
+    }
+
+    /// Adds a value to a header.
+    pub(crate) fn add(&mut self, name: &HeaderName, value: &HeaderValue) {
+        let value = self.written(|out| out.extend_from_slice(value.as_bytes()));
+        self.list.push(Listed { name: name.clone(), how: How::Add(value) });
+    }
+
+    /// Replaces the target by the one that is written, in origin form.
+    pub(crate) fn set_target(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        self.target = Some(self.written(write));
+    }
+
+    /// The new target, where it changes.
+    pub(crate) fn target(&self) -> Option<&[u8]> {
+        self.target.clone().and_then(|range| self.values.get(range))
+    }
+
+    /// The edits of headers, in order.
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = Edit<'_>> + Clone {
+        let value = |range: &Range<usize>| self.values.get(range.clone()).unwrap_or_default();
+        self.list.iter().map(move |listed| match &listed.how {
+            How::Remove => Edit::Remove(&listed.name),
+            How::Set(range) => Edit::Set(&listed.name, value(range)),
+            How::Add(range) => Edit::Add(&listed.name, value(range)),
+        })
+    }
+
+    fn written(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Range<usize> {
+        let start = self.values.len();
+        write(&mut self.values);
+        start..self.values.len()
+    }
+}

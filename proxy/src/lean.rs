@@ -1,0 +1,275 @@
+//! The lean driver: plain HTTP/1.1 from a client to an endpoint in plain text, on our own parser, without an allocation.
+//! It takes a request only when nothing about it is in doubt; everything else is the full driver's, and a connection
+//! passes between the two from request to request. Both call the same steps in the same order.
+
+mod body;
+mod fields;
+pub(crate) mod pool;
+mod relay;
+mod request;
+mod response;
+mod scratch;
+mod write;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tidegate_config::model::{EndpointId, Head};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use self::body::{Framing, Piece};
+use self::relay::{Patience, Progress, Relay};
+use self::scratch::Scratch;
+use crate::answer::{Answer, Reason};
+use crate::connection::Conn;
+use crate::exchange::{Aim, End, Exchange};
+use crate::metrics::{Connect, Driver};
+use crate::options::Options;
+use crate::respond::render;
+use crate::retry::Stage;
+use crate::runtime::Traffic;
+use crate::{clock, date};
+
+/// What becomes of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Next {
+    /// The request is the full driver's; nothing of it was taken.
+    Full,
+    /// It was answered, and another one may follow.
+    Again,
+    /// It was the last one.
+    Close,
+}
+
+/// Whether the settings leave the driver anything to do: it knows no rate that a client must keep up.
+pub(crate) const fn serves(options: &Options) -> bool {
+    matches!(options.driver, crate::options::Driver::Both) && options.client.send_rate_min == 0
+}
+
+/// Answers the request whose head was read ahead, of so many bytes and in lines that end with CRLF, if it may.
+pub(crate) async fn carry(conn: &mut Conn, head_bytes: usize, traffic: &Traffic) -> Next {
+    let mut scratch = Scratch::take();
+    let head = conn.unread().get(..head_bytes).unwrap_or_default();
+    if !scratch.request.read(head) {
+        scratch.give();
+        return Next::Full;
+    }
+    crate::buffers::make_room(&mut scratch.head);
+    scratch.head.extend_from_slice(head);
+    let next = request(conn, &mut scratch, traffic).await;
+    scratch.give();
+    next
+}
+
+async fn request(conn: &mut Conn, scratch: &mut Scratch, traffic: &Traffic) -> Next {
+    let now = clock::now();
+    let mut exchange = Exchange::begin(Driver::Lean, traffic.published.pin(), Arc::clone(&traffic.shared), now);
+    let view = scratch.request.view(&scratch.head);
+    let facts = Some(Arc::clone(conn.facts()));
+    let decided = exchange.decide(&view, &scratch.request.line(), facts, fastrand::u128(..));
+    if decided.is_ok() && !exchange.is_plain() {
+        exchange.withdraw();
+        return Next::Full;
+    }
+    conn.advance(scratch.head.len());
+    let mut progress = Progress::new(scratch.request.framing, scratch.request.closes, now);
+    let next = match decided {
+        Ok(()) => {
+            let carried = attempts(conn, scratch, &mut exchange, &mut progress, traffic, now).await;
+            match carried {
+                Ok(()) if progress.closes || !progress.body.is_over() => Next::Close,
+                Ok(()) => Next::Again,
+                Err(reason) => {
+                    let answer = exchange.failed(reason).clone();
+                    if progress.status.is_none() && answer.reason != Reason::ClientGone {
+                        give(conn, scratch, &exchange, &mut progress, &answer, true).await;
+                    }
+                    Next::Close
+                }
+            }
+        }
+        Err(answer) => {
+            let closes = progress.closes || conn.facts().is_ending() || answer.reason.closes();
+            let given = give(conn, scratch, &exchange, &mut progress, &answer, closes).await;
+            let rest = given && !closes && discard(conn, &mut progress, traffic.options.client.body_discard).await;
+            if rest { Next::Again } else { Next::Close }
+        }
+    };
+    let view = scratch.request.view(&scratch.head);
+    let end = End {
+        status: progress.status,
+        bytes_in: progress.bytes_in,
+        bytes_out: progress.bytes_out,
+        target: view.target(),
+        now: clock::now(),
+        wall: clock::wall(),
+    };
+    exchange.record(Some(&view), &end);
+    if progress.body.is_over() {
+        // What is unread is another request's, and nobody need wait for more of this one.
+        conn.pass_only(0);
+    }
+    next
+}
+
+/// What a try takes with it from the choice of its endpoint.
+#[derive(Clone, Copy)]
+struct Try {
+    id: EndpointId,
+    address: SocketAddr,
+    connect: Duration,
+    read: Duration,
+    write: Duration,
+}
+
+impl Try {
+    fn of(aim: &Aim<'_>) -> Self {
+        let effective = aim.admitted.effective();
+        let connect = aim.remaining.map_or(effective.connect_timeout, |left| left.min(effective.connect_timeout));
+        Self {
+            id: aim.endpoint.id,
+            address: aim.endpoint.address,
+            connect,
+            read: effective.read_timeout,
+            write: effective.write_timeout,
+        }
+    }
+}
+
+/// Tries endpoints until one has answered.
+async fn attempts(
+    conn: &mut Conn,
+    scratch: &mut Scratch,
+    exchange: &mut Exchange,
+    progress: &mut Progress,
+    traffic: &Traffic,
+    mut now: Instant,
+) -> Result<(), Reason> {
+    let limits = &traffic.options.upstream;
+    loop {
+        let attempt = Try::of(&exchange.aim(now, fastrand::u64(..))?);
+        let pooled = pool::take(attempt.id);
+        let reused = pooled.is_some();
+        let mut endpoint = match pooled {
+            Some(endpoint) => endpoint,
+            None => match connect(attempt.address, attempt.connect).await {
+                Ok(endpoint) => {
+                    now = clock::now();
+                    endpoint
+                }
+                Err((how, reason)) => {
+                    now = clock::now();
+                    if exchange.connect_failed(how, now) {
+                        continue;
+                    }
+                    return Err(exchange.in_time(reason, now));
+                }
+            },
+        };
+        exchange.connected(reused, now);
+        let (view, bodiless) = (scratch.request.view(&scratch.head), scratch.request.framing == Framing::None);
+        let asked_by_head = view.method() == "HEAD";
+        let idempotent = view.is_idempotent();
+        scratch.edits.clear();
+        exchange.request_edits(&view, &mut scratch.edits)?;
+        crate::buffers::make_room(&mut scratch.to_endpoint);
+        write::request(&view, &scratch.edits, &mut scratch.to_endpoint);
+        let client = &traffic.options.client;
+        let patience = Patience {
+            read: attempt.read,
+            write: attempt.write,
+            body: client.body_read_stall,
+            client: client.write_stall,
+        };
+        let chunked_up = scratch.request.framing == Framing::Chunked;
+        let relay = Relay {
+            client: &mut *conn,
+            endpoint: &mut endpoint,
+            exchange: &mut *exchange,
+            scratch: &mut *scratch,
+            progress: &mut *progress,
+            patience,
+            asked_by_head,
+            chunked_up,
+        };
+        let carried = relay.run().await;
+        let Err(reason) = carried else {
+            if progress.reusable {
+                pool::put(attempt.id, endpoint, limits.pool_size, now);
+            }
+            return Ok(());
+        };
+        now = clock::now();
+        let stage = if reused && !progress.heard && reason == Reason::UpstreamBroken {
+            Stage::IdleConnectionDied { idempotent, bodiless }
+        } else {
+            Stage::Later
+        };
+        let reason = exchange.in_time(reason, now);
+        if !exchange.broke(reason, stage, now) {
+            return Err(reason);
+        }
+        scratch.clear();
+        *progress = Progress::new(scratch.request.framing, scratch.request.closes, now);
+    }
+}
+
+/// Opens a connection to an endpoint.
+async fn connect(address: SocketAddr, within: Duration) -> Result<TcpStream, (Connect, Reason)> {
+    match timeout(within, TcpStream::connect(address)).await {
+        // A delay for the sake of fuller packets would only add to each request's time.
+        Ok(Ok(stream)) if stream.set_nodelay(true).is_ok() => Ok(stream),
+        Ok(_) => Err((Connect::Failed, Reason::ConnectFailed)),
+        Err(_) => Err((Connect::TimedOut, Reason::ConnectTimeout)),
+    }
+}
+
+/// Gives an answer of the edge's own; whether the client took it.
+async fn give(
+    conn: &mut Conn,
+    scratch: &mut Scratch,
+    exchange: &Exchange,
+    progress: &mut Progress,
+    answer: &Answer,
+    closes: bool,
+) -> bool {
+    let rendered = render(answer, exchange.request_id(), scratch.request.view(&scratch.head).method());
+    scratch.clear();
+    crate::buffers::make_room(&mut scratch.to_client);
+    date::with(clock::now(), |date| write::answer(&rendered, closes, date, &mut scratch.to_client));
+    progress.status = Some(rendered.status);
+    progress.bytes_out = rendered.body.len();
+    conn.pass_all();
+    conn.write_all(&scratch.to_client).await.is_ok() && conn.flush().await.is_ok()
+}
+
+/// Reads and forgets the rest of a request's body; whether it ended in time and as announced.
+async fn discard(conn: &mut Conn, progress: &mut Progress, within: Duration) -> bool {
+    if progress.body.is_over() {
+        return true;
+    }
+    let reading = async {
+        loop {
+            let unread = conn.unread();
+            match progress.body.next(unread) {
+                Ok(Piece::End) => return true,
+                Ok(Piece::Unknown) => {
+                    if !matches!(conn.read_ahead().await, Ok(1..)) {
+                        return false;
+                    }
+                }
+                Ok(Piece::Content(count) | Piece::Framing(count)) => {
+                    if progress.body.take(&unread[..count]).is_err() {
+                        return false;
+                    }
+                    conn.advance(count);
+                }
+                Err(_) => return false,
+            }
+        }
+    };
+    timeout(within, reading).await.unwrap_or(false)
+}

@@ -1,0 +1,209 @@
+//! Where a body ends: by its length, by its chunks, or with the connection (RFC 9112 section 6.3).
+
+/// Bytes of a chunk's size and its extensions, and of all trailers together.
+const LINE_BYTES_MAX: usize = 4 * 1024;
+
+/// How a body is framed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) enum Framing {
+    /// There is none.
+    #[default]
+    None,
+    /// So many bytes.
+    Length(u64),
+    /// Chunks, then trailers.
+    Chunked,
+    /// Everything until the connection ends.
+    UntilClose,
+}
+
+/// A body that breaks the rules of its framing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Malformed;
+
+/// What the next bytes of a body are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Piece {
+    /// So many bytes of content.
+    Content(usize),
+    /// So many bytes of framing, which nobody else needs.
+    Framing(usize),
+    /// That cannot be said before there are more of them.
+    Unknown,
+    /// The body is over; they are something else's.
+    End,
+}
+
+/// How far a body has been read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Body {
+    /// So many bytes are left.
+    Left(u64),
+    /// Until the connection ends.
+    UntilClose,
+    /// Before the size of a chunk.
+    Size,
+    /// In a chunk.
+    Chunk(u64),
+    /// Behind the content of a chunk.
+    ChunkEnd,
+    /// In the trailers, of which so many bytes were read.
+    Trailers(usize),
+}
+
+impl Body {
+    /// A body from its beginning.
+    pub(super) const fn new(framing: Framing) -> Self {
+        match framing {
+            Framing::None => Self::Left(0),
+            Framing::Length(length) => Self::Left(length),
+            Framing::Chunked => Self::Size,
+            Framing::UntilClose => Self::UntilClose,
+        }
+    }
+
+    /// Whether it was read to its end.
+    pub(super) const fn is_over(self) -> bool {
+        matches!(self, Self::Left(0))
+    }
+
+    /// Notes the end of the connection.
+    ///
+    /// # Errors
+    /// When the body was to go on.
+    pub(super) const fn closed(&mut self) -> Result<(), Malformed> {
+        match self {
+            Self::UntilClose | Self::Left(0) => {
+                *self = Self::Left(0);
+                Ok(())
+            }
+            _ => Err(Malformed),
+        }
+    }
+
+    /// What the next bytes are.
+    ///
+    /// # Errors
+    /// When they break the framing.
+    pub(super) fn next(self, bytes: &[u8]) -> Result<Piece, Malformed> {
+        let within = |left: u64| usize::try_from(left).map_or(bytes.len(), |left| left.min(bytes.len()));
+        Ok(match self {
+            Self::Left(0) => Piece::End,
+            _ if bytes.is_empty() => Piece::Unknown,
+            Self::Left(left) | Self::Chunk(left) => Piece::Content(within(left)),
+            Self::UntilClose => Piece::Content(bytes.len()),
+            Self::Size => match httparse::parse_chunk_size(bytes) {
+                Ok(httparse::Status::Complete((length, _))) => Piece::Framing(length),
+                Ok(httparse::Status::Partial) if bytes.len() < LINE_BYTES_MAX => Piece::Unknown,
+                Ok(httparse::Status::Partial) | Err(_) => return Err(Malformed),
+            },
+            Self::ChunkEnd => match bytes {
+                [b'\r', b'\n', ..] => Piece::Framing(2),
+                [b'\r'] => Piece::Unknown,
+                _ => return Err(Malformed),
+            },
+            Self::Trailers(read) => match memchr::memchr(b'\n', bytes) {
+                Some(end) if read + end < LINE_BYTES_MAX && bytes[..end].ends_with(b"\r") => Piece::Framing(end + 1),
+                None if read + bytes.len() < LINE_BYTES_MAX => Piece::Unknown,
+                Some(_) | None => return Err(Malformed),
+            },
+        })
+    }
+
+    /// Notes that a piece, or of content a part of it, was taken; `taken` are its bytes.
+    ///
+    /// # Errors
+    /// When a chunk has a size that nobody can hold.
+    pub(super) fn take(&mut self, taken: &[u8]) -> Result<(), Malformed> {
+        let count = taken.len() as u64;
+        *self = match *self {
+            Self::Left(left) => Self::Left(left.saturating_sub(count)),
+            Self::UntilClose => Self::UntilClose,
+            Self::Size => match httparse::parse_chunk_size(taken) {
+                Ok(httparse::Status::Complete((_, 0))) => Self::Trailers(0),
+                Ok(httparse::Status::Complete((_, size))) => Self::Chunk(size),
+                Ok(httparse::Status::Partial) | Err(_) => return Err(Malformed),
+            },
+            Self::Chunk(left) if left == count => Self::ChunkEnd,
+            Self::Chunk(left) => Self::Chunk(left.saturating_sub(count)),
+            Self::ChunkEnd => Self::Size,
+            Self::Trailers(_) if taken == b"\r\n" => Self::Left(0),
+            Self::Trailers(read) => Self::Trailers(read + taken.len()),
+        };
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reads bytes that arrive in pieces of every size; the content, and how many bytes were left over.
+    #[track_caller]
+    fn check(framing: Framing, bytes: &[u8], want: Result<(&[u8], usize), Malformed>) {
+        for step in 1..=bytes.len() {
+            let got = read(framing, bytes, step);
+            assert_eq!(
+                got.as_ref().map(|(content, left)| (content.as_slice(), *left)),
+                want.as_ref().copied().map_err(|e| e),
+                "in steps of {step}"
+            );
+        }
+    }
+
+    fn read(framing: Framing, bytes: &[u8], step: usize) -> Result<(Vec<u8>, usize), Malformed> {
+        let (mut body, mut content, mut at, mut arrived) = (Body::new(framing), Vec::new(), 0, 0);
+        loop {
+            match body.next(&bytes[at..arrived])? {
+                Piece::Content(count) => {
+                    content.extend_from_slice(&bytes[at..at + count]);
+                    body.take(&bytes[at..at + count])?;
+                    at += count;
+                }
+                Piece::Framing(count) => {
+                    body.take(&bytes[at..at + count])?;
+                    at += count;
+                }
+                Piece::Unknown if arrived < bytes.len() => arrived = (arrived + step).min(bytes.len()),
+                Piece::Unknown => {
+                    body.closed()?;
+                    return Ok((content, 0));
+                }
+                Piece::End => return Ok((content, bytes.len() - at)),
+            }
+        }
+    }
+
+    #[test]
+    fn bodies_end_where_their_framing_says() {
+        check(Framing::None, b"next", Ok((b"", 4)));
+        check(Framing::Length(4), b"bodynext", Ok((b"body", 4)));
+        check(Framing::Length(4), b"bod", Err(Malformed));
+        check(Framing::UntilClose, b"body", Ok((b"body", 0)));
+        check(Framing::Chunked, b"2\r\nbo\r\n2;x=y\r\ndy\r\n0\r\n\r\nnext", Ok((b"body", 4)));
+        check(Framing::Chunked, b"0\r\nA: b\r\nC: d\r\n\r\nnext", Ok((b"", 4)));
+    }
+
+    #[test]
+    fn chunks_that_break_the_rules_are_refused() {
+        for bytes in [
+            b"2\r\nbo".as_slice(),
+            b"2\r\nbody\r\n",
+            b"2\nbo\r\n",
+            b"g\r\n",
+            b"-1\r\n",
+            b"\r\n",
+            b"fffffffffffffffff\r\n",
+            b"2\r\nbo\n0\r\n\r\n",
+            b"0\r\nA: b\n\r\n",
+            b"0\r\n",
+        ] {
+            let got = read(Framing::Chunked, bytes, bytes.len());
+            assert_eq!(got, Err(Malformed), "{}", bytes.escape_ascii());
+        }
+        let long = [b"2;".as_slice(), &[b'x'; LINE_BYTES_MAX]].concat();
+        assert_eq!(read(Framing::Chunked, &long, 100), Err(Malformed));
+        let trailers = [b"0\r\n".as_slice(), &b"a: b\r\n".repeat(LINE_BYTES_MAX)].concat();
+        assert_eq!(read(Framing::Chunked, &trailers, 100), Err(Malformed));
+    }
+}

@@ -1,0 +1,427 @@
+//! One request to an endpoint and its response back, as bytes: the request's body goes up while the response comes down,
+//! nothing waits for the other, and nothing is held but what fits into a buffer.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use bytes::{Buf, BufMut, BytesMut};
+use tokio::io::AsyncWrite;
+use tokio::net::TcpStream;
+use tokio_util::io::poll_read_buf;
+
+use super::body::{Body, Framing, Piece};
+use super::response::Read;
+use super::scratch::Scratch;
+use super::write::{self, Says};
+use crate::answer::Reason;
+use crate::buffers::{BUFFER_BYTES, make_room};
+use crate::connection::Conn;
+use crate::exchange::Exchange;
+use crate::{clock, date};
+
+/// Bytes of a response's head.
+const HEAD_BYTES_MAX: usize = 1 << 20;
+
+/// A piece of a body of at least this size is sent from where it lies; a smaller one is copied behind what waits already.
+const DIRECT_BYTES_MIN: usize = 4 * 1024;
+
+/// Bytes that may wait to be sent while there is more to add.
+const WAITING_BYTES_MAX: usize = BUFFER_BYTES - 1024;
+
+/// How long each side may be silent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience {
+    /// Between two pieces from the endpoint.
+    pub(super) read: Duration,
+    /// Between two pieces that the endpoint takes.
+    pub(super) write: Duration,
+    /// Between two pieces of the request's body.
+    pub(super) body: Duration,
+    /// Between two pieces that the client takes.
+    pub(super) client: Duration,
+}
+
+/// A request on its way. The head that goes up waits in the scratch already.
+#[derive(Debug)]
+pub(super) struct Relay<'a> {
+    pub(super) client: &'a mut Conn,
+    pub(super) endpoint: &'a mut TcpStream,
+    pub(super) exchange: &'a mut Exchange,
+    pub(super) scratch: &'a mut Scratch,
+    pub(super) progress: &'a mut Progress,
+    pub(super) patience: Patience,
+    /// Whether the method is HEAD, whose responses have no body.
+    pub(super) asked_by_head: bool,
+    /// Whether the request's body goes up in chunks.
+    pub(super) chunked_up: bool,
+}
+
+/// How far a request has come.
+#[derive(Debug)]
+pub(super) struct Progress {
+    /// The request's body.
+    pub(super) body: Body,
+    /// Bytes of content that were read of it.
+    pub(super) bytes_in: usize,
+    /// Bytes of content that the client was sent.
+    pub(super) bytes_out: usize,
+    /// The status that the client is sent.
+    pub(super) status: Option<u16>,
+    /// Whether anything came from the endpoint.
+    pub(super) heard: bool,
+    /// Whether the endpoint's connection can take another request.
+    pub(super) reusable: bool,
+    /// Whether the client's connection ends with the response.
+    pub(super) closes: bool,
+    /// Whether the endpoint takes no more of the request.
+    deaf: bool,
+    response: Stage,
+    /// Where the head of the response was last looked for its end.
+    looked: usize,
+    endpoint_moved: Moved,
+    client_moved: Moved,
+}
+
+/// When something moved last, as far as the clock was read since.
+#[derive(Clone, Copy, Debug)]
+enum Moved {
+    At(Instant),
+    Since,
+}
+
+/// What of the response comes next.
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    Head,
+    Body { body: Body, chunked: bool },
+    Tail,
+}
+
+impl Progress {
+    /// Nothing has happened yet.
+    pub(super) const fn new(framing: Framing, closes: bool, now: Instant) -> Self {
+        Self {
+            body: Body::new(framing),
+            bytes_in: 0,
+            bytes_out: 0,
+            status: None,
+            heard: false,
+            reusable: false,
+            closes,
+            deaf: false,
+            response: Stage::Head,
+            looked: 0,
+            endpoint_moved: Moved::At(now),
+            client_moved: Moved::At(now),
+        }
+    }
+}
+
+/// Whether anything moved, or why it cannot.
+type Step = Result<bool, Reason>;
+
+impl Relay<'_> {
+    /// Carries the request to the end of its response.
+    ///
+    /// # Errors
+    /// Why it did not come there.
+    pub(super) async fn run(mut self) -> Result<(), Reason> {
+        std::future::poll_fn(|cx| self.poll(cx)).await
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Reason>> {
+        loop {
+            let moved = self.up(cx)? | self.down(cx)?;
+            if matches!(self.progress.response, Stage::Tail) && self.scratch.to_client.is_empty() {
+                if let Poll::Ready(sent) = self.client.poll_sent(cx) {
+                    return Poll::Ready(sent.map_err(|_| Reason::ClientGone));
+                }
+            }
+            if !moved {
+                match self.wait(cx) {
+                    Poll::Ready(reason) => return Poll::Ready(Err(reason)),
+                    Poll::Pending => return Poll::Pending,
+                }
+            }
+        }
+    }
+
+    /// Sends what it can of the request.
+    fn up(&mut self, cx: &mut Context<'_>) -> Step {
+        let mut moved = self.gather()?;
+        while !self.scratch.to_endpoint.is_empty() {
+            match Pin::new(&mut *self.endpoint).poll_write(cx, &self.scratch.to_endpoint) {
+                Poll::Pending => return Ok(moved),
+                Poll::Ready(Ok(count @ 1..)) => self.scratch.to_endpoint.advance(count),
+                // An endpoint that takes no more may have answered before it stopped.
+                Poll::Ready(Ok(0) | Err(_)) => {
+                    self.scratch.to_endpoint.clear();
+                    self.progress.deaf = true;
+                }
+            }
+            self.progress.endpoint_moved = Moved::Since;
+            moved = true;
+        }
+        if self.progress.deaf {
+            return Ok(moved);
+        }
+        if self.progress.body.is_over() {
+            return match self.client.poll_hold(cx) {
+                Poll::Pending => Ok(moved),
+                Poll::Ready(_) => Err(Reason::ClientGone),
+            };
+        }
+        match self.client.poll_read_ahead(cx) {
+            Poll::Pending => Ok(moved),
+            Poll::Ready(Ok(1..)) => {
+                self.progress.client_moved = Moved::Since;
+                Ok(true)
+            }
+            Poll::Ready(Ok(0) | Err(_)) => Err(Reason::ClientGone),
+        }
+    }
+
+    /// Takes what has arrived of the request's body.
+    fn gather(&mut self) -> Step {
+        let Progress { body, bytes_in, .. } = self.progress;
+        let out = &mut self.scratch.to_endpoint;
+        let mut moved = false;
+        while !body.is_over() && !self.progress.deaf && out.len() < WAITING_BYTES_MAX {
+            let unread = self.client.unread();
+            let count = match body.next(unread).map_err(|_| Reason::MalformedRequest)? {
+                Piece::Unknown | Piece::End => break,
+                Piece::Framing(count) => count,
+                Piece::Content(count) => {
+                    let count = count.min(WAITING_BYTES_MAX - out.len());
+                    self.exchange.body(count)?;
+                    *bytes_in += count;
+                    make_room(out);
+                    put(&unread[..count], self.chunked_up, out);
+                    count
+                }
+            };
+            body.take(&unread[..count]).map_err(|_| Reason::MalformedRequest)?;
+            self.client.advance(count);
+            moved = true;
+            if self.chunked_up && body.is_over() {
+                out.put_slice(LAST_CHUNK);
+            }
+        }
+        Ok(moved)
+    }
+
+    /// Sends on what it can of the response.
+    fn down(&mut self, cx: &mut Context<'_>) -> Step {
+        let mut moved = false;
+        loop {
+            let ready = match self.progress.response {
+                Stage::Head => self.head()?,
+                Stage::Body { body, chunked } => self.body(body, chunked, cx)?,
+                Stage::Tail => Flow::Blocked,
+            };
+            if ready == Flow::Moved {
+                moved = true;
+                continue;
+            }
+            if !self.scratch.to_client.is_empty() {
+                match self.client.poll_send(&self.scratch.to_client, cx) {
+                    Poll::Pending => return Ok(moved),
+                    Poll::Ready(Ok(count @ 1..)) => self.scratch.to_client.advance(count),
+                    Poll::Ready(Ok(0) | Err(_)) => return Err(Reason::ClientGone),
+                }
+                self.progress.client_moved = Moved::Since;
+                moved = true;
+            } else if ready == Flow::Hungry {
+                match self.read(cx)? {
+                    Poll::Pending => return Ok(moved),
+                    Poll::Ready(()) => moved = true,
+                }
+            } else {
+                return Ok(moved);
+            }
+        }
+    }
+
+    /// Looks for the head of the response.
+    fn head(&mut self) -> Result<Flow, Reason> {
+        let from = &self.scratch.from_endpoint;
+        if from.len() == self.progress.looked {
+            return Ok(Flow::Hungry);
+        }
+        self.progress.looked = from.len();
+        match self.scratch.response.read(from) {
+            Read::Partial if from.len() < HEAD_BYTES_MAX => return Ok(Flow::Hungry),
+            Read::Partial | Read::Malformed => return Err(Reason::UpstreamBroken),
+            Read::Whole(length) => self.begin(length)?,
+        }
+        self.progress.looked = 0;
+        Ok(Flow::Moved)
+    }
+
+    /// Sends on a head.
+    fn begin(&mut self, length: usize) -> Result<(), Reason> {
+        let Scratch { response, edits, from_endpoint: head, to_client: out, .. } = &mut *self.scratch;
+        make_room(out);
+        match response.status {
+            // Nobody has asked for another protocol.
+            101 => return Err(Reason::UpstreamBroken),
+            100..=199 => write::interim(response, &head[..length], out),
+            status => {
+                let now = clock::now();
+                self.exchange.response_began(status, now);
+                let framing = response.framing(head, self.asked_by_head).ok_or(Reason::UpstreamBroken)?;
+                self.progress.closes |= self.client.facts().is_ending();
+                let closes = self.progress.closes;
+                edits.clear();
+                self.exchange.response_edits(status, response.values(head, "connection"), edits);
+                date::with(now, |date| {
+                    let says = Says { framing, closes, date };
+                    write::response(response, &head[..length], edits, &says, out);
+                });
+                self.progress.reusable = response.keeps_alive(head) && framing != Framing::UntilClose;
+                self.progress.status = Some(status);
+                let chunked = matches!(framing, Framing::Chunked | Framing::UntilClose);
+                self.progress.response = Stage::Body { body: Body::new(framing), chunked };
+            }
+        }
+        head.advance(length);
+        Ok(())
+    }
+
+    /// Moves what has arrived of the response's body.
+    fn body(&mut self, mut body: Body, chunked: bool, cx: &mut Context<'_>) -> Result<Flow, Reason> {
+        let Scratch { from_endpoint: from, to_client: out, to_endpoint, .. } = &mut *self.scratch;
+        let mut flow = Flow::Hungry;
+        while out.len() < WAITING_BYTES_MAX {
+            let count = match body.next(from).map_err(|_| Reason::UpstreamBroken)? {
+                Piece::Unknown => break,
+                Piece::End => {
+                    if chunked {
+                        out.put_slice(LAST_CHUNK);
+                    }
+                    self.progress.response = Stage::Tail;
+                    // More than was announced is nothing to build on, and neither is a request that never arrived.
+                    let whole = self.progress.body.is_over() && to_endpoint.is_empty();
+                    self.progress.reusable &= from.is_empty() && whole && !self.progress.deaf;
+                    return Ok(Flow::Moved);
+                }
+                Piece::Framing(count) => count,
+                Piece::Content(count) if out.is_empty() && !chunked && count >= DIRECT_BYTES_MIN => {
+                    match self.client.poll_send(&from[..count], cx) {
+                        Poll::Pending => {
+                            flow = Flow::Blocked;
+                            break;
+                        }
+                        Poll::Ready(Ok(count @ 1..)) => {
+                            self.progress.client_moved = Moved::Since;
+                            self.progress.bytes_out += count;
+                            count
+                        }
+                        Poll::Ready(Ok(0) | Err(_)) => return Err(Reason::ClientGone),
+                    }
+                }
+                Piece::Content(count) => {
+                    let count = count.min(WAITING_BYTES_MAX - out.len());
+                    self.progress.bytes_out += count;
+                    make_room(out);
+                    put(&from[..count], chunked, out);
+                    count
+                }
+            };
+            body.take(&from[..count]).map_err(|_| Reason::UpstreamBroken)?;
+            from.advance(count);
+        }
+        self.progress.response = Stage::Body { body, chunked };
+        Ok(flow)
+    }
+
+    /// Reads from the endpoint.
+    fn read(&mut self, cx: &mut Context<'_>) -> Result<Poll<()>, Reason> {
+        let from = &mut self.scratch.from_endpoint;
+        make_room(from);
+        match poll_read_buf(Pin::new(&mut *self.endpoint), cx, from) {
+            Poll::Pending => return Ok(Poll::Pending),
+            Poll::Ready(Ok(1..)) => {
+                self.progress.heard = true;
+                self.progress.endpoint_moved = Moved::Since;
+            }
+            Poll::Ready(read) => {
+                self.progress.reusable = false;
+                let Stage::Body { body, .. } = &mut self.progress.response else { return Err(Reason::UpstreamBroken) };
+                // A connection that was reset has not said that this was all.
+                read.and_then(|_| body.closed().map_err(|_| io::ErrorKind::UnexpectedEof.into()))
+                    .map_err(|_| Reason::UpstreamBroken)?;
+            }
+        }
+        Ok(Poll::Ready(()))
+    }
+
+    /// Waits for the first of the deadlines; why there is no more to wait for.
+    fn wait(&mut self, cx: &mut Context<'_>) -> Poll<Reason> {
+        let now = clock::now();
+        let endpoint = self.progress.endpoint_moved.settle(now);
+        let client = self.progress.client_moved.settle(now);
+        let held = !self.scratch.from_endpoint.is_empty();
+        let blocked = match self.progress.response {
+            Stage::Head => !self.scratch.to_client.is_empty(),
+            Stage::Body { chunked, .. } => !self.scratch.to_client.is_empty() || held && !chunked,
+            Stage::Tail => true,
+        };
+        let waits = [
+            // While the client takes nothing, the endpoint is not asked for more.
+            if blocked {
+                Some((client + self.patience.client, Reason::ClientGone))
+            } else {
+                Some((endpoint + self.patience.read, Reason::UpstreamTimeout))
+            },
+            (!self.scratch.to_endpoint.is_empty()).then(|| (endpoint + self.patience.write, Reason::UpstreamTimeout)),
+            (!self.progress.body.is_over() && self.scratch.to_endpoint.is_empty() && !self.progress.deaf)
+                .then(|| (client + self.patience.body, Reason::BodyStalled)),
+            self.exchange.due().map(|at| (at, Reason::UpstreamTimeout)),
+        ];
+        let Some((at, reason)) = waits.into_iter().flatten().min_by_key(|(at, _)| *at) else { return Poll::Pending };
+        if at <= now {
+            return Poll::Ready(reason);
+        }
+        self.client.poll_alarm(at, cx).map(|()| reason)
+    }
+}
+
+/// What a look at the response came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Flow {
+    /// Something moved; there may be more.
+    Moved,
+    /// It takes more from the endpoint.
+    Hungry,
+    /// The client has to take something first, or there is nothing left.
+    Blocked,
+}
+
+impl Moved {
+    /// When it moved, as of now.
+    const fn settle(&mut self, now: Instant) -> Instant {
+        match *self {
+            Self::At(at) => at,
+            Self::Since => {
+                *self = Self::At(now);
+                now
+            }
+        }
+    }
+}
+
+const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
+
+/// Adds content of a body to what is to be sent.
+fn put(content: &[u8], chunked: bool, out: &mut BytesMut) {
+    if chunked {
+        write::chunk_size(content.len(), out);
+    }
+    out.put_slice(content);
+    if chunked {
+        out.put_slice(b"\r\n");
+    }
+}

@@ -1,0 +1,65 @@
+//! What one request needs while it is in flight. A thread keeps what is not in use, so that a request allocates nothing.
+
+use std::cell::RefCell;
+
+use bytes::BytesMut;
+
+use super::request::Request;
+use super::response::Response;
+use crate::buffers;
+use crate::edit::Edits;
+
+/// What a thread keeps.
+const KEPT_MAX: usize = 64;
+
+thread_local! {
+    // Boxed, because a connection's future would else have room for one at all times.
+    #[allow(clippy::vec_box, reason = "they are handed out as boxes")]
+    static FREE: RefCell<Vec<Box<Scratch>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Room for one request and its response.
+#[derive(Debug, Default)]
+pub(super) struct Scratch {
+    /// The bytes of the request's head.
+    pub(super) head: BytesMut,
+    /// What they say.
+    pub(super) request: Request,
+    /// What the response's head says.
+    pub(super) response: Response,
+    /// What the steps change of either head.
+    pub(super) edits: Edits,
+    /// What is to be sent to the endpoint.
+    pub(super) to_endpoint: BytesMut,
+    /// What came from the endpoint and is not sent on.
+    pub(super) from_endpoint: BytesMut,
+    /// What is to be sent to the client.
+    pub(super) to_client: BytesMut,
+}
+
+impl Scratch {
+    /// One without buffers.
+    pub(super) fn take() -> Box<Self> {
+        FREE.with_borrow_mut(Vec::pop).unwrap_or_default()
+    }
+
+    /// Gives it back, with all of its buffers.
+    pub(super) fn give(mut self: Box<Self>) {
+        self.head.clear();
+        self.clear();
+        buffers::give_if_empty(&mut self.head);
+        FREE.with_borrow_mut(|free| {
+            if free.len() < KEPT_MAX {
+                free.push(self);
+            }
+        });
+    }
+
+    /// Forgets everything but the request.
+    pub(super) fn clear(&mut self) {
+        for buffer in [&mut self.to_endpoint, &mut self.from_endpoint, &mut self.to_client] {
+            buffer.clear();
+            buffers::give_if_empty(buffer);
+        }
+    }
+}
