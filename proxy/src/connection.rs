@@ -9,6 +9,7 @@ mod serve;
 mod stall;
 mod streams;
 mod traits;
+mod transport;
 
 pub(crate) use io::Conn;
 pub(crate) use serve::{Accepted, serve};

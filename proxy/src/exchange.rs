@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use http::HeaderValue;
-use tidegate_config::model::{Endpoint, Head, ListenerName, Origin, Snapshot, Target};
+use tidegate_config::model::{Head, ListenerName, Origin, Snapshot, Target};
 
 use crate::access_log::{Entry, milliseconds};
 use crate::admit::{Admission, Admitted, admit};
@@ -22,6 +22,7 @@ use crate::refuse::{self, Line, Protocol};
 use crate::retry::{Failed, Stage};
 use crate::rewrite::{Onward, RequestId};
 use crate::shared::Shared;
+use crate::upstream::Aim;
 use crate::{respond, retry, rewrite, route};
 
 /// What is known of one request.
@@ -54,21 +55,6 @@ struct Asked {
     absolute: bool,
     upgrade: Option<HeaderValue>,
     listener: Option<ListenerName>,
-}
-
-/// The endpoint to try now, and what holds for the try.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Aim<'a> {
-    /// What the request was admitted to.
-    pub(crate) admitted: &'a Admitted,
-    /// The target.
-    pub(crate) target: &'a Target,
-    /// The endpoint.
-    pub(crate) endpoint: &'a Endpoint,
-    /// Whether the request asks for an upgrade and may have it.
-    pub(crate) upgrade: bool,
-    /// What is left of the time until the response's head; `None` for no limit.
-    pub(crate) remaining: Option<Duration>,
 }
 
 /// What only the driver knows when a request is over.

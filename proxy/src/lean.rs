@@ -5,6 +5,7 @@
 mod body;
 mod fields;
 pub(crate) mod pool;
+mod progress;
 mod relay;
 mod request;
 mod response;
@@ -21,16 +22,18 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use self::body::{Framing, Piece};
-use self::relay::{Patience, Progress, Relay};
+use self::progress::Progress;
+use self::relay::{Patience, Relay};
 use self::scratch::Scratch;
 use crate::answer::{Answer, Reason};
 use crate::connection::Conn;
-use crate::exchange::{Aim, End, Exchange};
+use crate::exchange::{End, Exchange};
 use crate::metrics::{Connect, Driver};
 use crate::options::Options;
 use crate::respond::render;
 use crate::retry::Stage;
 use crate::runtime::Traffic;
+use crate::upstream::Aim;
 use crate::{clock, date};
 
 /// What becomes of a connection.

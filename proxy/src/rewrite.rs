@@ -276,11 +276,11 @@ mod tests {
 
     #[track_caller]
     fn check_set(edits: &Edits, name: &str, want: Option<&str>) {
-        let values = edits.iter().filter_map(|edit| match edit {
+        let mut values = edits.iter().rev().filter_map(|edit| match edit {
             Edit::Set(own, value) => (own == name).then(|| std::str::from_utf8(value).unwrap()),
             Edit::Add(..) | Edit::Remove(_) => None,
         });
-        assert_eq!(values.last(), want, "{name}");
+        assert_eq!(values.next(), want, "{name}");
     }
 
     #[test]

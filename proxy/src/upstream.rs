@@ -10,7 +10,22 @@ use pingora::upstreams::peer::{HttpPeer, PeerOptions, Scheme};
 use rustls::pki_types::ServerName;
 use tidegate_config::model::{AppProtocol, Endpoint, Target};
 
-use crate::exchange::Aim;
+use crate::admit::Admitted;
+
+/// The endpoint to try now, and what holds for the try.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Aim<'a> {
+    /// What the request was admitted to.
+    pub(crate) admitted: &'a Admitted,
+    /// The target.
+    pub(crate) target: &'a Target,
+    /// The endpoint.
+    pub(crate) endpoint: &'a Endpoint,
+    /// Whether the request asks for an upgrade and may have it.
+    pub(crate) upgrade: bool,
+    /// What is left of the time until the response's head; `None` for no limit.
+    pub(crate) remaining: Option<Duration>,
+}
 
 /// What a request needs of its connection besides the target's own demands.
 #[derive(Clone, Copy, Debug)]

@@ -12,12 +12,11 @@ use bytes::{Buf, BytesMut};
 use pingora::protocols::SocketDigest;
 use pingora::protocols::raw_connect::ProxyDigest;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
-use tokio_rustls::server::TlsStream;
 use tokio_util::io::poll_read_buf;
 
 use super::alarm::Alarm;
 use super::stall::Stall;
+use super::transport::Transport;
 use super::{ConnectionFacts, traits};
 use crate::buffers;
 use crate::due::{Bell, Due};
@@ -28,15 +27,6 @@ const WRITE_BUFFER_BYTES: usize = 4 * 1024;
 
 /// Bytes of later requests that are kept while one is answered; the rest waits in the kernel.
 const HELD_BYTES_MAX: usize = 16 * 1024;
-
-/// What the bytes travel over.
-#[derive(Debug)]
-pub(crate) enum Transport {
-    /// Plain TCP.
-    Plain(TcpStream),
-    /// TLS over TCP, after its handshake.
-    Tls(Box<TlsStream<TcpStream>>),
-}
 
 /// What reading drivers are given.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -273,51 +263,10 @@ impl AsyncWrite for Conn {
     }
 }
 
-impl AsyncRead for Transport {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
-            Self::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
-        }
-    }
-}
-
-impl AsyncWrite for Transport {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
-            Self::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
-        }
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_flush(cx),
-            Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
-        }
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
-            Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
-        }
-    }
-}
-
-impl AsRawFd for Transport {
-    fn as_raw_fd(&self) -> RawFd {
-        match self {
-            Self::Plain(stream) => stream.as_raw_fd(),
-            Self::Tls(stream) => stream.get_ref().0.as_raw_fd(),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::TcpListener;
+    use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
     use crate::connection::ConnectionFacts;

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use super::close::{Refusal, close, refuse};
 use super::head::{HeadScan, Opening, WholeHead, opening};
-use super::io::Transport;
+use super::transport::Transport;
 use super::{Conn, ConnectionFacts};
 use crate::clock;
 use crate::lean;

@@ -4,7 +4,7 @@
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::{Buf, BufMut, BytesMut};
 use tokio::io::AsyncWrite;
@@ -12,6 +12,7 @@ use tokio::net::TcpStream;
 use tokio_util::io::poll_read_buf;
 
 use super::body::{Body, Framing, Piece};
+use super::progress::{Moved, Progress, Stage};
 use super::response::Read;
 use super::scratch::Scratch;
 use super::write::{self, Says};
@@ -58,67 +59,6 @@ pub(super) struct Relay<'a> {
     pub(super) chunked_up: bool,
 }
 
-/// How far a request has come.
-#[derive(Debug)]
-pub(super) struct Progress {
-    /// The request's body.
-    pub(super) body: Body,
-    /// Bytes of content that were read of it.
-    pub(super) bytes_in: usize,
-    /// Bytes of content that the client was sent.
-    pub(super) bytes_out: usize,
-    /// The status that the client is sent.
-    pub(super) status: Option<u16>,
-    /// Whether anything came from the endpoint.
-    pub(super) heard: bool,
-    /// Whether the endpoint's connection can take another request.
-    pub(super) reusable: bool,
-    /// Whether the client's connection ends with the response.
-    pub(super) closes: bool,
-    /// Whether the endpoint takes no more of the request.
-    deaf: bool,
-    response: Stage,
-    /// Where the head of the response was last looked for its end.
-    looked: usize,
-    endpoint_moved: Moved,
-    client_moved: Moved,
-}
-
-/// When something moved last, as far as the clock was read since.
-#[derive(Clone, Copy, Debug)]
-enum Moved {
-    At(Instant),
-    Since,
-}
-
-/// What of the response comes next.
-#[derive(Clone, Copy, Debug)]
-enum Stage {
-    Head,
-    Body { body: Body, chunked: bool },
-    Tail,
-}
-
-impl Progress {
-    /// Nothing has happened yet.
-    pub(super) const fn new(framing: Framing, closes: bool, now: Instant) -> Self {
-        Self {
-            body: Body::new(framing),
-            bytes_in: 0,
-            bytes_out: 0,
-            status: None,
-            heard: false,
-            reusable: false,
-            closes,
-            deaf: false,
-            response: Stage::Head,
-            looked: 0,
-            endpoint_moved: Moved::At(now),
-            client_moved: Moved::At(now),
-        }
-    }
-}
-
 /// Whether anything moved, or why it cannot.
 type Step = Result<bool, Reason>;
 
@@ -134,10 +74,11 @@ impl Relay<'_> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Reason>> {
         loop {
             let moved = self.up(cx)? | self.down(cx)?;
-            if matches!(self.progress.response, Stage::Tail) && self.scratch.to_client.is_empty() {
-                if let Poll::Ready(sent) = self.client.poll_sent(cx) {
-                    return Poll::Ready(sent.map_err(|_| Reason::ClientGone));
-                }
+            if matches!(self.progress.response, Stage::Tail)
+                && self.scratch.to_client.is_empty()
+                && let Poll::Ready(sent) = self.client.poll_sent(cx)
+            {
+                return Poll::Ready(sent.map_err(|_| Reason::ClientGone));
             }
             if !moved {
                 match self.wait(cx) {
@@ -398,19 +339,6 @@ enum Flow {
     Hungry,
     /// The client has to take something first, or there is nothing left.
     Blocked,
-}
-
-impl Moved {
-    /// When it moved, as of now.
-    const fn settle(&mut self, now: Instant) -> Instant {
-        match *self {
-            Self::At(at) => at,
-            Self::Since => {
-                *self = Self::At(now);
-                now
-            }
-        }
-    }
 }
 
 const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
