@@ -3,13 +3,14 @@
 //! takes the batches and gives their buffers back. When it is slow, lines are dropped and counted; nobody waits for it.
 
 mod entry;
+mod sink;
 
 pub(crate) use entry::{Entry, milliseconds};
+pub use sink::AccessLogSink;
 
 use std::cell::RefCell;
 use std::convert::Infallible;
 use std::io::{self, Write};
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle, Thread};
@@ -31,18 +32,6 @@ const WAITING_BYTES_MAX: usize = 16 << 20;
 const SPARE_MAX: usize = 64;
 /// How long the end of the log waits for lines to be written.
 const CLOSE_DEADLINE: Duration = Duration::from_secs(2);
-
-/// Where the access log goes.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub enum AccessLogSink {
-    /// Nowhere.
-    Off,
-    /// The standard output.
-    #[default]
-    Stdout,
-    /// The end of this file, which is created where it does not exist.
-    File(PathBuf),
-}
 
 thread_local! {
     /// The batch that this thread gathers.
