@@ -9,6 +9,7 @@ pub mod churn;
 pub mod propagate;
 pub mod swaps;
 
+mod cores;
 mod identity;
 mod load;
 mod nginx;
@@ -17,6 +18,7 @@ mod place;
 mod poll;
 mod process;
 mod progress;
+mod sampler;
 mod spread;
 mod upstream;
 mod websocket;

@@ -40,7 +40,7 @@ pub(crate) async fn until_right(address: SocketAddr, host: &str, patience: Durat
 }
 
 fn ask(address: SocketAddr, host: &str, patience: Duration, is_over: &dyn Fn() -> bool) -> anyhow::Result<Right> {
-    let question = format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
+    let question = question(host);
     let start = now();
     let (mut connection, mut asked, mut gap_max) = (None, start, Duration::ZERO);
     loop {
@@ -62,19 +62,36 @@ fn ask(address: SocketAddr, host: &str, patience: Duration, is_over: &dyn Fn() -
     }
 }
 
-fn connect(address: SocketAddr) -> anyhow::Result<TcpStream> {
+/// A connection to ask over.
+///
+/// # Errors
+/// When it is refused.
+pub(crate) fn connect(address: SocketAddr) -> anyhow::Result<TcpStream> {
     let stream = TcpStream::connect(address).with_context(|| format!("{address} takes no connections"))?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(ANSWER_MAX))?;
     Ok(stream)
 }
 
-struct Answer {
-    status: u16,
-    keep: bool,
+/// What came back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Answer {
+    /// Its status.
+    pub(crate) status: u16,
+    /// Whether the connection may be asked again.
+    pub(crate) keep: bool,
 }
 
-fn exchange(stream: &mut TcpStream, question: &[u8]) -> anyhow::Result<Answer> {
+/// The bytes that ask for `/` of a host.
+pub(crate) fn question(host: &str) -> String {
+    format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n")
+}
+
+/// Asks, and waits for the whole answer.
+///
+/// # Errors
+/// When the connection breaks, or what comes is no answer.
+pub(crate) fn exchange(stream: &mut TcpStream, question: &[u8]) -> anyhow::Result<Answer> {
     stream.write_all(question)?;
     let mut bytes = Vec::with_capacity(512);
     let mut chunk = [0; 2048];

@@ -1,16 +1,14 @@
-//! The table of `churn`: one line a rate and proxy.
-
-use std::collections::BTreeMap;
+//! The tables of `churn`: one line a rate and proxy, in figures and in ratios.
 
 use comfy_table::{CellAlignment, Table, presets};
 
-use super::{Report, Turn};
+use super::{Case, Report, Turn};
 use crate::load::Load;
-use crate::peer::Kind;
 use crate::spread::Spread;
 
-const HEADER: [&str; 11] = [
+const FIGURES: [&str; 12] = [
     "changes/s",
+    "rolls/s",
     "proxy",
     "reached",
     "failures",
@@ -22,48 +20,82 @@ const HEADER: [&str; 11] = [
     "CPU µs/request",
     "MiB (processes)",
 ];
+const RATIOS: [&str; 9] = [
+    "changes/s",
+    "rolls/s",
+    "proxy",
+    "p50 ÷ quiet",
+    "p99 ÷ quiet",
+    "p99.9 ÷ quiet",
+    "CPU ÷ quiet",
+    "p99 ÷ best",
+    "CPU ÷ best",
+];
+
+/// The turns of one proxy at one rate.
+#[derive(Debug)]
+struct Line<'a> {
+    case: Case,
+    peer: &'a str,
+    turns: Vec<&'a Turn>,
+}
 
 /// Prints everything: medians over the rounds, with the least and the greatest in brackets.
 pub(super) fn print(report: &Report) {
     println!("Machine: {}", report.machine);
+    println!("Cores: {}", report.cores);
     println!("Versions: {}", report.versions.join("; "));
     for left_out in &report.left_out {
         println!("Left out: {left_out}");
     }
-    let mut cells: BTreeMap<(u32, Kind), Vec<&Turn>> = BTreeMap::new();
-    for turn in &report.turns {
-        cells.entry((turn.rate, turn.peer)).or_default().push(turn);
-    }
-    let mut table = Table::new();
-    table.load_preset(presets::ASCII_MARKDOWN);
-    table.set_header(HEADER);
-    for ((rate, peer), turns) in cells {
-        table.add_row(line(rate, peer, &turns));
-    }
-    for column in table.column_iter_mut().skip(2) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    println!("{table}");
+    let lines = lines(&report.turns);
+    println!("{}", table(&FIGURES, lines.iter().map(figures)));
+    println!("{}", table(&RATIOS, lines.iter().map(|line| ratios(line, &lines))));
 }
 
-fn line(rate: u32, peer: Kind, turns: &[&Turn]) -> Vec<String> {
-    let spread = |digits: usize, of: &dyn Fn(&Turn) -> f64| {
-        let Some(spread) = Spread::of(turns.iter().map(|turn| of(turn))) else { return "–".to_owned() };
-        let Spread { least, median, greatest } = spread;
-        if turns.len() == 1 {
-            return format!("{median:.digits$}");
+fn lines(turns: &[Turn]) -> Vec<Line<'_>> {
+    let mut lines: Vec<Line<'_>> = Vec::new();
+    for turn in turns {
+        match lines.iter_mut().find(|line| line.case == turn.case && line.peer == turn.peer) {
+            Some(line) => line.turns.push(turn),
+            None => lines.push(Line { case: turn.case, peer: &turn.peer, turns: vec![turn] }),
         }
-        format!("{median:.digits$} ({least:.digits$}–{greatest:.digits$})")
-    };
-    #[allow(clippy::cast_precision_loss, reason = "microseconds far below 2^52")]
-    let milliseconds = |of: fn(&Load) -> u64| spread(2, &|turn| of(&turn.load) as f64 / 1e3);
+    }
+    lines
+}
+
+fn table(header: &[&str], rows: impl Iterator<Item = Vec<String>>) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::ASCII_MARKDOWN).set_header(header);
+    for row in rows {
+        table.add_row(row);
+    }
+    for column in table.column_iter_mut().filter(|column| column.index != 2) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+impl Line<'_> {
+    fn spread(&self, of: impl Fn(&Turn) -> f64) -> Option<Spread> {
+        Spread::of(self.turns.iter().map(|turn| of(turn)))
+    }
+
+    fn names(&self) -> Vec<String> {
+        vec![self.case.rate.to_string(), self.case.rolls.to_string(), self.peer.to_owned()]
+    }
+}
+
+fn figures(line: &Line<'_>) -> Vec<String> {
+    let turns = &line.turns;
+    let spread = |digits: usize, of: &dyn Fn(&Turn) -> f64| show(line.spread(of), digits, 1.0);
+    let milliseconds = |of: fn(&Load) -> u64| spread(2, &|turn| milliseconds(turn, of));
     let broken = turns.iter().filter(|turn| turn.socket_broken.is_some()).count();
     let processes = turns.iter().map(|turn| turn.processes).max().unwrap_or_default();
-    vec![
-        rate.to_string(),
-        format!("{peer:?}").to_lowercase(),
+    let mut row = line.names();
+    row.extend([
         spread(0, &|turn| turn.reached),
-        turns.iter().map(|turn| turn.load.failures()).sum::<u64>().to_string(),
+        turns.iter().map(|turn| turn.failures()).sum::<u64>().to_string(),
         format!("{broken} of {}", turns.len()),
         milliseconds(|load| load.p50_us),
         milliseconds(|load| load.p99_us),
@@ -71,5 +103,49 @@ fn line(rate: u32, peer: Kind, turns: &[&Turn]) -> Vec<String> {
         spread(0, &|turn| turn.load.rate()),
         spread(1, &|turn| turn.cpu_us),
         format!("{} ({processes})", spread(0, &|turn| turn.resident_mib)),
-    ]
+    ]);
+    row
+}
+
+/// Against the median of the same proxy's quiet turns, whose own spread stands in their line, and against the least median of all
+/// proxies at the same rate.
+fn ratios(line: &Line<'_>, lines: &[Line<'_>]) -> Vec<String> {
+    let quiet = lines.iter().find(|other| other.peer == line.peer && other.case.is_quiet());
+    let to_quiet = |of: &dyn Fn(&Turn) -> f64| match quiet.and_then(|quiet| quiet.spread(of)) {
+        Some(quiet) => show(line.spread(of), 2, quiet.median),
+        None => "–".to_owned(),
+    };
+    let to_best = |of: &dyn Fn(&Turn) -> f64| {
+        let same = lines.iter().filter(|other| other.case == line.case);
+        let best = same.filter_map(|other| other.spread(of)).map(|spread| spread.median).min_by(f64::total_cmp);
+        match line.spread(of).zip(best) {
+            Some((spread, best)) => format!("{:.2}", spread.median / best),
+            None => "–".to_owned(),
+        }
+    };
+    let mut row = line.names();
+    row.extend([
+        to_quiet(&|turn| milliseconds(turn, |load| load.p50_us)),
+        to_quiet(&|turn| milliseconds(turn, |load| load.p99_us)),
+        to_quiet(&|turn| milliseconds(turn, |load| load.p999_us)),
+        to_quiet(&|turn| turn.cpu_us),
+        to_best(&|turn| milliseconds(turn, |load| load.p99_us)),
+        to_best(&|turn| turn.cpu_us),
+    ]);
+    row
+}
+
+#[allow(clippy::cast_precision_loss, reason = "microseconds far below 2^52")]
+fn milliseconds(turn: &Turn, of: fn(&Load) -> u64) -> f64 {
+    of(&turn.load) as f64 / 1e3
+}
+
+/// A median with its ends, where they differ, divided by something.
+fn show(spread: Option<Spread>, digits: usize, by: f64) -> String {
+    let Some(Spread { least, median, greatest }) = spread else { return "–".to_owned() };
+    let [least, median, greatest] = [least, median, greatest].map(|figure| figure / by);
+    if least.total_cmp(&greatest).is_eq() {
+        return format!("{median:.digits$}");
+    }
+    format!("{median:.digits$} ({least:.digits$}–{greatest:.digits$})")
 }

@@ -99,6 +99,11 @@ pub(crate) fn choose(args: &Args) -> anyhow::Result<(Vec<Choice>, Vec<String>)> 
             left_out.push(format!("{}: it is not installed (bench/setup installs it)", kind.name()));
             continue;
         };
+        // Envoy begins with the path that it was called by.
+        let version = version
+            .split_once("version: ")
+            .filter(|_| *kind == Kind::Envoy)
+            .map_or_else(|| version.clone(), |(_, version)| format!("envoy {version}"));
         for work in &args.work {
             choices.push(Choice { kind: *kind, work: *work, version: version.clone(), program: program.clone() });
         }

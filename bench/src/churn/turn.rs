@@ -1,0 +1,184 @@
+//! One turn of a proxy: load, a sampler and a WebSocket, and the changes meanwhile.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use super::{Args, Case, MEASURED, SOCKET, host};
+use crate::clock::now;
+use crate::load::{Load, load};
+use crate::peer::{Change, Kind, Peer, Route, Target, rolled};
+use crate::place::{Usage, usage};
+use crate::sampler::{Sample, sample};
+use crate::upstream::Upstream;
+use crate::websocket::Held;
+
+/// Between two looks at the memory.
+const MEMORY_EVERY: Duration = Duration::from_millis(250);
+
+/// One turn of a proxy.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Turn {
+    /// What its row is called.
+    pub(super) peer: String,
+    pub(super) kind: Kind,
+    pub(super) round: usize,
+    pub(super) case: Case,
+    /// Changes a second that were handed over.
+    pub(super) reached: f64,
+    /// Rolls a second that were handed over.
+    pub(super) rolled: f64,
+    pub(super) load: Load,
+    /// CPU time of the proxy with all of its processes, for one request, in microseconds.
+    pub(super) cpu_us: f64,
+    /// Memory that is resident at the end, in MiB.
+    pub(super) resident_mib: f64,
+    /// Processes at the end.
+    pub(super) processes: usize,
+    /// What broke the WebSocket.
+    pub(super) socket_broken: Option<String>,
+    /// Lines of the access log that had been written by then; proxies gather some first.
+    pub(super) logged: u64,
+    /// Memory over time.
+    pub(super) memory: Vec<Memory>,
+    /// When changes were handed over, in milliseconds from the beginning.
+    pub(super) changes_ms: Vec<f64>,
+    /// Latency over time.
+    pub(super) samples: Vec<Sample>,
+}
+
+impl Turn {
+    /// Everything that went wrong with requests, those of the sampler too.
+    #[must_use]
+    pub(super) fn failures(&self) -> u64 {
+        let sampled = self.samples.iter().filter(|sample| sample.latency_ms.is_none()).count();
+        self.load.failures() + u64::try_from(sampled).unwrap_or(u64::MAX)
+    }
+}
+
+/// What a proxy has at a moment.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Memory {
+    at_ms: f64,
+    resident_mib: f64,
+    processes: usize,
+}
+
+/// Loads a proxy while it is changed.
+///
+/// # Errors
+/// When something cannot be measured, or a change is refused.
+pub(super) async fn turn(
+    peer: &mut Peer,
+    case: Case,
+    round: usize,
+    upstream: &Upstream,
+    args: &Args,
+) -> anyhow::Result<Turn> {
+    let (address, process, kind) = (peer.address(), peer.process(), peer.kind());
+    let duration = Duration::from_secs(args.seconds);
+    let stop = CancellationToken::new();
+    let socket = Held::open(address, SOCKET).await?;
+    peer.take_log().await?;
+    let before = usage(process);
+    let loading = async {
+        let load = load(address, MEASURED, duration, &args.load).await;
+        stop.cancel();
+        load
+    };
+    let sampling = sample(address, MEASURED, Duration::from_millis(args.sample_every_ms.max(1)), stop.clone());
+    let changing = changing(peer, case, upstream, args, &stop);
+    let (load, changes, held, samples, memory) =
+        tokio::join!(loading, changing, socket.hold(&stop), sampling, watch(process, &stop));
+    let (load, changes, after) = (load?, changes?, usage(process));
+    let seconds = duration.as_secs_f64();
+    #[allow(clippy::cast_precision_loss, reason = "counts far below 2^52")]
+    Ok(Turn {
+        peer: peer.name(),
+        kind,
+        round,
+        case,
+        reached: changes.made as f64 / seconds,
+        rolled: changes.rolled as f64 / seconds,
+        load,
+        cpu_us: after.cpu().saturating_sub(before.cpu()).as_secs_f64() * 1e6 / load.requests as f64,
+        resident_mib: mebibytes(&after),
+        processes: after.processes,
+        socket_broken: held.err().map(|why| format!("{why:#}")),
+        logged: peer.take_log().await?,
+        memory,
+        changes_ms: changes.at_ms,
+        samples: samples?,
+    })
+}
+
+#[allow(clippy::cast_precision_loss, reason = "bytes far below 2^52")]
+fn mebibytes(usage: &Usage) -> f64 {
+    usage.resident_bytes as f64 / f64::from(1 << 20)
+}
+
+fn milliseconds_since(start: Instant) -> f64 {
+    (now() - start).as_secs_f64() * 1e3
+}
+
+/// What was handed over.
+#[derive(Debug, Default)]
+struct Changes {
+    made: usize,
+    rolled: usize,
+    at_ms: Vec<f64>,
+}
+
+/// Lets hosts lead elsewhere, one after the other, and endpoints roll, until told to stop.
+async fn changing(
+    peer: &mut Peer,
+    case: Case,
+    upstream: &Upstream,
+    args: &Args,
+    stop: &CancellationToken,
+) -> anyhow::Result<Changes> {
+    let (start, mut done, mut rolls) = (now(), Changes::default(), 0);
+    let gathers = peer.gathers(Duration::try_from_secs_f64(args.reload_every)?);
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a few thousand")]
+    let due = |rate: f64| ((now() - start).as_secs_f64() * rate) as usize;
+    while !stop.is_cancelled() {
+        let (changes, rolls_due) = (due(f64::from(case.rate)), due(case.rolls));
+        let routes: Vec<Route> = (done.made..changes).map(|change| changed(change, args.routes)).collect();
+        let endpoints: Option<[SocketAddr; 2]> = (rolls_due > rolls).then(|| rolled(upstream, rolls_due));
+        if !routes.is_empty() || endpoints.is_some() {
+            done.at_ms.push(milliseconds_since(start));
+            peer.change(&Change { routes: &routes, endpoints: endpoints.as_ref().map(<[SocketAddr; 2]>::as_slice) })
+                .await?;
+            (done.made, rolls) = (changes, rolls_due);
+            done.rolled += usize::from(endpoints.is_some());
+        }
+        tokio::select! {
+            () = sleep(gathers) => {}
+            () = stop.cancelled() => {}
+        }
+    }
+    Ok(done)
+}
+
+fn changed(change: usize, routes: usize) -> Route {
+    let target = if (change / routes).is_multiple_of(2) { Target::Right } else { Target::Again };
+    Route::new(host(change % routes), target)
+}
+
+/// Memory over time, until told to stop.
+async fn watch(process: u32, stop: &CancellationToken) -> Vec<Memory> {
+    let (start, mut seen) = (now(), Vec::new());
+    while !stop.is_cancelled() {
+        let usage = usage(process);
+        let (resident_mib, processes) = (mebibytes(&usage), usage.processes);
+        seen.push(Memory { at_ms: milliseconds_since(start), resident_mib, processes });
+        tokio::select! {
+            () = sleep(MEMORY_EVERY) => {}
+            () = stop.cancelled() => {}
+        }
+    }
+    seen
+}

@@ -1,0 +1,90 @@
+//! Latency over time, which wrk does not tell: one client of our own that asks at a fixed pace over one kept connection.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use serde::Serialize;
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+
+use crate::clock::{now, pause};
+use crate::poll::{connect, exchange, question};
+
+/// One question.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Sample {
+    /// When it was due, from the beginning, in milliseconds.
+    pub(crate) at_ms: f64,
+    /// From then until the answer was there whole, in milliseconds; a question that has to wait for a late answer has waited too.
+    /// Nothing when the connection broke or the answer was not 200.
+    pub(crate) latency_ms: Option<f64>,
+}
+
+/// Asks for `/` of a host at a fixed pace until told to stop.
+///
+/// # Errors
+/// When no thread can be started.
+pub(crate) async fn sample(
+    address: SocketAddr,
+    host: &str,
+    pace: Duration,
+    stop: CancellationToken,
+) -> anyhow::Result<Vec<Sample>> {
+    let (question, (sender, receiver)) = (question(host), oneshot::channel());
+    std::thread::Builder::new().name("sampler".to_owned()).spawn(move || {
+        drop(sender.send(ask(address, question.as_bytes(), pace, &|| stop.is_cancelled())));
+    })?;
+    Ok(receiver.await?)
+}
+
+fn ask(address: SocketAddr, question: &[u8], pace: Duration, is_over: &dyn Fn() -> bool) -> Vec<Sample> {
+    let (start, mut samples, mut kept) = (now(), Vec::new(), None);
+    let mut due = start;
+    while !is_over() {
+        pause(due.saturating_duration_since(now()));
+        let stream = kept.take().map_or_else(|| connect(address), Ok);
+        let answer = stream.and_then(|mut stream| Ok((exchange(&mut stream, question)?, stream)));
+        let latency = now() - due;
+        let right = answer.as_ref().is_ok_and(|(answer, _)| answer.status == 200);
+        samples.push(Sample {
+            at_ms: (due - start).as_secs_f64() * 1e3,
+            latency_ms: right.then_some(latency.as_secs_f64() * 1e3),
+        });
+        kept = answer.ok().filter(|(answer, _)| answer.keep).map(|(_, stream)| stream);
+        due += pace;
+    }
+    samples
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::{Ipv4Addr, TcpListener};
+
+    use super::*;
+
+    /// Answers twice, the second time late, and is gone.
+    fn late(listener: &TcpListener) {
+        let (mut stream, _) = listener.accept().unwrap();
+        for delay in [0, 30] {
+            let mut bytes = [0; 256];
+            assert!(stream.read(&mut bytes).unwrap() > 0);
+            pause(Duration::from_millis(delay));
+            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").unwrap();
+        }
+    }
+
+    #[test]
+    fn a_late_answer_delays_the_questions_after_it_and_a_closed_connection_is_a_failure() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = std::thread::spawn(move || late(&listener));
+        let asked = std::cell::Cell::new(0);
+        let samples =
+            ask(address, question("a").as_bytes(), Duration::from_millis(10), &|| asked.replace(asked.get() + 1) == 3);
+        server.join().unwrap();
+        let [first, second, third] = samples[..] else { panic!("{samples:?}") };
+        assert!(first.latency_ms.is_some() && second.latency_ms.is_some_and(|ms| ms >= 30.0), "{samples:?}");
+        assert!(third.latency_ms.is_none() && (third.at_ms - 20.0).abs() < 0.001, "{samples:?}");
+    }
+}
