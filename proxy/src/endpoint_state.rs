@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use foldhash::fast::RandomState;
 use tidegate_config::model::{BackendKey, EndpointId, Snapshot};
 
 use crate::grown::Grown;
@@ -140,14 +141,19 @@ pub(crate) struct EndpointStates {
     start: Instant,
     /// Told of every endpoint and backend that gets a state.
     grown: Arc<Grown>,
-    states: papaya::HashMap<EndpointId, Arc<EndpointState>>,
-    turns: papaya::HashMap<BackendKey, Arc<AtomicU64>>,
+    states: papaya::HashMap<EndpointId, Arc<EndpointState>, RandomState>,
+    turns: papaya::HashMap<BackendKey, Arc<AtomicU64>, RandomState>,
 }
 
 impl EndpointStates {
     /// Nothing is known yet.
     pub(crate) fn new(start: Instant, grown: Arc<Grown>) -> Self {
-        Self { start, grown, states: papaya::HashMap::new(), turns: papaya::HashMap::new() }
+        Self {
+            start,
+            grown,
+            states: papaya::HashMap::with_hasher(RandomState::default()),
+            turns: papaya::HashMap::with_hasher(RandomState::default()),
+        }
     }
 
     /// The moment of an instant.

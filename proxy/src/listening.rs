@@ -2,30 +2,56 @@
 //! request would come back to where it is.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Ports in one word of the table.
+const PORTS_A_WORD: usize = u64::BITS as usize;
 
 /// The addresses with their real ports. Requests read it without a lock.
-#[derive(Debug, Default)]
-pub(crate) struct Listening(papaya::HashSet<SocketAddr>);
+#[derive(Debug)]
+pub(crate) struct Listening {
+    addresses: papaya::HashSet<SocketAddr>,
+    /// A bit for each port that was ever listened on: nearly every endpoint has another one, and is asked about no further.
+    ports: Box<[AtomicU64]>,
+}
+
+impl Default for Listening {
+    fn default() -> Self {
+        let words = (usize::from(u16::MAX) + 1) / PORTS_A_WORD;
+        Self { addresses: papaya::HashSet::new(), ports: (0..words).map(|_| AtomicU64::new(0)).collect() }
+    }
+}
 
 impl Listening {
     /// A bind is open there.
     pub(crate) fn add(&self, address: SocketAddr) {
-        self.0.pin().insert(address);
+        self.addresses.pin().insert(address);
+        let (word, bit) = self.place(address.port());
+        word.fetch_or(bit, Ordering::Release);
     }
 
     /// No bind is open there any more.
     pub(crate) fn remove(&self, address: SocketAddr) {
-        self.0.pin().remove(&address);
+        self.addresses.pin().remove(&address);
     }
 
     /// Whether an address leads back here. A bind without an address of its own takes loopback and the one that the
     /// request came in over; what else the host is called only the host knows, and [`crate::passes`] ends such a loop.
     pub(crate) fn leads_back(&self, address: SocketAddr, local: Option<IpAddr>) -> bool {
-        let listening = self.0.pin();
+        let (word, bit) = self.place(address.port());
+        if word.load(Ordering::Acquire) & bit == 0 {
+            return false;
+        }
+        let listening = self.addresses.pin();
         let on_any = |any: IpAddr| listening.contains(&SocketAddr::new(any, address.port()));
         let ours = address.ip().is_loopback() || local == Some(address.ip());
         listening.contains(&address)
             || ours && (on_any(Ipv4Addr::UNSPECIFIED.into()) || on_any(Ipv6Addr::UNSPECIFIED.into()))
+    }
+
+    fn place(&self, port: u16) -> (&AtomicU64, u64) {
+        let port = usize::from(port);
+        (&self.ports[port / PORTS_A_WORD], 1 << (port % PORTS_A_WORD))
     }
 }
 

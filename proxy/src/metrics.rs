@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use foldhash::fast::RandomState;
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry};
@@ -59,7 +60,7 @@ pub(crate) struct Metrics {
     answers: [IntCounter; Reason::ALL.len()],
     /// Access log lines that were dropped because the writer was slow.
     pub(crate) log_lines_dropped: IntCounter,
-    objects: papaya::HashMap<ObjectRef, Arc<ObjectSeries>>,
+    objects: papaya::HashMap<ObjectRef, Arc<ObjectSeries>, RandomState>,
     /// Told of every object that gets series.
     grown: Arc<Grown>,
     unrouted: Arc<ObjectSeries>,
@@ -125,7 +126,7 @@ impl Metrics {
                 registry,
                 IntCounter::new("tidegate_access_log_dropped_total", "Access log lines dropped: the writer was slow.")?,
             )?,
-            objects: papaya::HashMap::new(),
+            objects: papaya::HashMap::with_hasher(RandomState::default()),
             grown,
             requests,
             durations,

@@ -2,7 +2,7 @@
 //! client, and the route's own edits. The result is a list that a driver applies after it has removed what
 //! belongs to the client's connection alone.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::io::Write as _;
 
 use arrayvec::ArrayString;
@@ -78,10 +78,9 @@ impl RequestId {
         let kept = kept.and_then(|id| ArrayString::from(std::str::from_utf8(id).ok()?).ok());
         kept.map_or_else(
             || {
-                let mut made = ArrayString::new();
-                // 32 characters fit.
-                write!(made, "{chance:032x}").ok();
-                Self(made)
+                let nibble = |place: u32| b"0123456789abcdef"[(chance >> (4 * place)) as usize & 15];
+                let made: [u8; 32] = std::array::from_fn(|i| nibble(31 - i as u32));
+                Self::of(std::str::from_utf8(&made).unwrap_or_default())
             },
             Self,
         )

@@ -1,8 +1,11 @@
 //! The life of one connection: handshake, then request after request, each handed to a driver once its head is
 //! there. Waiting for a head costs no driver anything, and no driver ever waits for one.
 
+use std::future::poll_fn;
 use std::net::SocketAddr;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use pingora::apps::{HttpServerApp, ServerApp};
@@ -10,7 +13,6 @@ use pingora::protocols::http::ServerSession;
 use pingora::server::ShutdownWatch;
 use tidegate_config::model::{BindKey, BindProtocol};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
 
 use super::close::{Refusal, close, refuse};
 use super::head::{HeadScan, Opening, WholeHead, opening};
@@ -109,28 +111,18 @@ fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-async fn requests(mut conn: Conn, mut expected: Expected, traffic: &Traffic, mut shutdown: ShutdownWatch) {
+async fn requests(mut conn: Conn, mut expected: Expected, traffic: &Traffic, shutdown: ShutdownWatch) {
     let limits = &traffic.options.client;
     let mut idle = limits.head_deadline;
+    let mut told = shutdown.clone();
+    // One for all requests, because to begin to listen costs more than to go on.
+    let mut ended = pin!(async move { drop(told.wait_for(|end| *end).await) });
     loop {
-        match arrival(&mut conn, expected, idle, limits, &mut shutdown).await {
-            Arrival::Head(head) => {
-                if head.strict && lean::serves(&traffic.options) {
-                    match lean::carry(&mut conn, head.len, traffic).await {
-                        lean::Next::Full => {}
-                        lean::Next::Again if !*shutdown.borrow() => {
-                            conn.pass_all();
-                            (expected, idle) = (Expected::Http1, limits.keep_alive_idle);
-                            continue;
-                        }
-                        lean::Next::Again | lean::Next::Close => {
-                            return close(&mut conn, limits.body_discard).await;
-                        }
-                    }
-                }
-                let Some(back) = http1(conn, head, traffic, &shutdown).await else { return };
-                conn = back;
-            }
+        match arrival(&mut conn, expected, idle, limits, ended.as_mut()).await {
+            Arrival::Head(head) => match carry(conn, &head, traffic, &shutdown).await {
+                Some(back) => conn = back,
+                None => return,
+            },
             Arrival::Http2 => return http2(conn, traffic, &shutdown).await,
             Arrival::Over => return close(&mut conn, Duration::ZERO).await,
             Arrival::Refused(refusal) => {
@@ -149,48 +141,81 @@ async fn arrival(
     expected: Expected,
     idle: Duration,
     limits: &ClientLimits,
-    shutdown: &mut ShutdownWatch,
+    ended: Pin<&mut impl Future<Output = ()>>,
 ) -> Arrival {
-    if conn.unread().is_empty() {
-        let first = tokio::select! {
-            // What has already arrived is served even when the end has come.
-            biased;
-            first = timeout(idle, conn.read_ahead()) => first,
-            _ = shutdown.wait_for(|end| *end) => return Arrival::Over,
-        };
-        if !matches!(first, Ok(Ok(1..))) {
-            return Arrival::Over;
-        }
+    if conn.unread().is_empty() && !first_bytes(conn, clock::now() + idle, ended).await {
+        return Arrival::Over;
     }
-    match timeout(limits.head_deadline, whole_head(conn, expected, limits)).await {
-        Ok(arrival) => arrival,
-        Err(_) if expected == Expected::Http2 => Arrival::Over,
-        Err(_) => Arrival::Refused(Refusal::HeadTooSlow),
+    let mut scan = HeadScan::default();
+    let mut end = None;
+    loop {
+        if let Some(arrival) = look(conn.unread(), expected, limits, &mut scan) {
+            return arrival;
+        }
+        let end = *end.get_or_insert_with(|| clock::now() + limits.head_deadline);
+        match more_bytes(conn, end).await {
+            Some(true) => {}
+            None if expected != Expected::Http2 => return Arrival::Refused(Refusal::HeadTooSlow),
+            Some(false) | None => return Arrival::Over,
+        }
     }
 }
 
-async fn whole_head(conn: &mut Conn, expected: Expected, limits: &ClientLimits) -> Arrival {
-    let mut scan = HeadScan::default();
-    loop {
-        match (expected, opening(conn.unread())) {
-            (Expected::Either | Expected::Http2, Opening::Http2) => return Arrival::Http2,
-            (Expected::Http2, Opening::Http1) => return Arrival::Over,
-            (Expected::Http2 | Expected::Either, Opening::Undecided) => {}
-            (Expected::Either, Opening::Http1) | (Expected::Http1, _) => {
-                if let Some(head) = scan.advance(conn.unread()) {
-                    let refused = within(head.len, head.lines, limits);
-                    let ambiguous = head.ambiguous.then_some(Arrival::Refused(Refusal::AmbiguousLength));
-                    return refused.or(ambiguous).unwrap_or(Arrival::Head(head));
-                }
-                if let Some(refused) = within(conn.unread().len(), scan.lines(), limits) {
-                    return refused;
-                }
-            }
+/// Waits for bytes until a time, or until the connection has to end; whether there are any.
+async fn first_bytes(conn: &mut Conn, until: Instant, mut ended: Pin<&mut impl Future<Output = ()>>) -> bool {
+    poll_fn(|cx| {
+        // What has already arrived is served even when the end has come.
+        if let Poll::Ready(read) = conn.poll_read_ahead(cx) {
+            return Poll::Ready(matches!(read, Ok(1..)));
         }
-        if !matches!(conn.read_ahead().await, Ok(1..)) {
-            return Arrival::Over;
+        if ended.as_mut().poll(cx).is_ready() || conn.poll_alarm(until, cx).is_ready() {
+            return Poll::Ready(false);
+        }
+        Poll::Pending
+    })
+    .await
+}
+
+/// Waits for more bytes until a time: whether there are any, or `None` when the time has come.
+async fn more_bytes(conn: &mut Conn, until: Instant) -> Option<bool> {
+    poll_fn(|cx| match conn.poll_read_ahead(cx) {
+        Poll::Ready(read) => Poll::Ready(Some(matches!(read, Ok(1..)))),
+        Poll::Pending => conn.poll_alarm(until, cx).map(|()| None),
+    })
+    .await
+}
+
+/// What the bytes that have arrived are; `None` while they may still become several things.
+fn look(unread: &[u8], expected: Expected, limits: &ClientLimits, scan: &mut HeadScan) -> Option<Arrival> {
+    match (expected, opening(unread)) {
+        (Expected::Either | Expected::Http2, Opening::Http2) => Some(Arrival::Http2),
+        (Expected::Http2, Opening::Http1) => Some(Arrival::Over),
+        (Expected::Http2 | Expected::Either, Opening::Undecided) => None,
+        (Expected::Either, Opening::Http1) | (Expected::Http1, _) => {
+            let Some(head) = scan.advance(unread) else { return within(unread.len(), scan.lines(), limits) };
+            let refused = within(head.len, head.lines, limits);
+            let ambiguous = head.ambiguous.then_some(Arrival::Refused(Refusal::AmbiguousLength));
+            Some(refused.or(ambiguous).unwrap_or(Arrival::Head(head)))
         }
     }
+}
+
+/// One request, by whichever driver may have it; gives the connection back when another may follow.
+async fn carry(mut conn: Conn, head: &WholeHead, traffic: &Traffic, shutdown: &ShutdownWatch) -> Option<Conn> {
+    if head.strict && lean::serves(&traffic.options) {
+        match lean::carry(&mut conn, head.len, traffic).await {
+            lean::Next::Full => {}
+            lean::Next::Again if !*shutdown.borrow() => {
+                conn.pass_all();
+                return Some(conn);
+            }
+            lean::Next::Again | lean::Next::Close => {
+                close(&mut conn, traffic.options.client.body_discard).await;
+                return None;
+            }
+        }
+    }
+    http1(conn, head, traffic, shutdown).await
 }
 
 /// The refusal, where a head of so many bytes and header lines is beyond the limits.
@@ -200,7 +225,7 @@ fn within(bytes: usize, lines: usize, limits: &ClientLimits) -> Option<Arrival> 
 }
 
 /// One request through Pingora; gives the connection back when another may follow.
-async fn http1(mut conn: Conn, head: WholeHead, traffic: &Traffic, shutdown: &ShutdownWatch) -> Option<Conn> {
+async fn http1(mut conn: Conn, head: &WholeHead, traffic: &Traffic, shutdown: &ShutdownWatch) -> Option<Conn> {
     if head.more_follows {
         conn.pass_all();
     } else {

@@ -60,7 +60,7 @@ pub(super) fn response(response: &Response, head: &[u8], edits: &Edits, says: &S
         dated |= name.eq_ignore_ascii_case(b"date");
         match (is_length, says.framing) {
             (true, Framing::Length(length)) => number(b"Content-Length", length, out),
-            _ => line(name, value, out),
+            _ => received(name, value, out),
         }
     }
     if says.framing == Framing::UntilClose && !coded {
@@ -84,7 +84,7 @@ pub(super) fn interim(response: &Response, head: &[u8], out: &mut BytesMut) {
         let name = field.name.of_bytes(head);
         let own = ["connection", "keep-alive", "proxy-connection", "upgrade", "transfer-encoding", "content-length"];
         if !own.iter().any(|own| name.eq_ignore_ascii_case(own.as_bytes())) {
-            line(name, field.value.of_bytes(head), out);
+            received(name, field.value.of_bytes(head), out);
         }
     }
     out.put_slice(b"\r\n");
@@ -124,11 +124,18 @@ fn status_line(response: &Response, head: &[u8], out: &mut BytesMut) {
 fn line(name: &[u8], value: &[u8], out: &mut BytesMut) {
     out.put_slice(name);
     out.put_slice(b": ");
+    out.put_slice(value);
+    out.put_slice(b"\r\n");
+}
+
+/// A line of an endpoint, whose value may be over several lines; it becomes one.
+fn received(name: &[u8], value: &[u8], out: &mut BytesMut) {
     if memchr::memchr3(b'\r', b'\n', 0, value).is_none() {
-        out.put_slice(value);
-    } else {
-        unfolded(value, out);
+        return line(name, value, out);
     }
+    out.put_slice(name);
+    out.put_slice(b": ");
+    unfolded(value, out);
     out.put_slice(b"\r\n");
 }
 
