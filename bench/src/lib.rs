@@ -12,6 +12,7 @@ pub mod swaps;
 mod cores;
 mod identity;
 mod load;
+mod metrics;
 mod nginx;
 mod peer;
 mod place;

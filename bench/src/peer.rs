@@ -195,6 +195,15 @@ impl Peer {
         each!(&self.proxy, peer => peer.process()).unwrap_or_default()
     }
 
+    /// Where it says of itself where its time goes.
+    #[must_use]
+    pub(crate) const fn metrics(&self) -> Option<SocketAddr> {
+        match &self.proxy {
+            Proxy::Tidegate(peer) => Some(peer.admin()),
+            Proxy::Nginx(_) | Proxy::Haproxy(_) | Proxy::Envoy(_) => None,
+        }
+    }
+
     /// How long it gathers changes before it acts: the time between two reloads of a controller that must reload, a tenth of a
     /// second where everything is written anew, as the controllers of Envoy wait.
     #[must_use]

@@ -42,7 +42,7 @@ pub(crate) struct Peer {
     address: SocketAddr,
     secure: SocketAddr,
     /// Where its metrics are.
-    pub(super) admin: SocketAddr,
+    admin: SocketAddr,
     objects: Objects,
     known: BTreeSet<String>,
 }
@@ -116,6 +116,10 @@ impl Peer {
 
     pub(super) const fn secure(&self) -> SocketAddr {
         self.secure
+    }
+
+    pub(super) const fn admin(&self) -> SocketAddr {
+        self.admin
     }
 
     pub(super) fn process(&self) -> Option<u32> {

@@ -1,0 +1,75 @@
+//! What Tidegate says of itself at `/metrics`: sums and counts of its histograms.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// An answer later than this is none.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
+
+/// A histogram without labels, as far as means need it.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub(crate) struct Histogram {
+    sum_s: f64,
+    count: f64,
+}
+
+impl Histogram {
+    /// The mean of what came in since an earlier look, in milliseconds; `None` when nothing did.
+    #[must_use]
+    pub(crate) fn mean_ms_since(self, before: Self) -> Option<f64> {
+        let count = self.count - before.count;
+        (count > 0.0).then(|| (self.sum_s - before.sum_s) * 1e3 / count)
+    }
+}
+
+/// Asks for histograms by their names.
+///
+/// # Errors
+/// When there is no answer, or one of them is not in it.
+pub(crate) async fn histograms<const N: usize>(admin: SocketAddr, names: [&str; N]) -> anyhow::Result<[Histogram; N]> {
+    let text = timeout(ANSWER_MAX, page(admin)).await.context("no metrics")??;
+    let mut found = [Histogram::default(); N];
+    for (found, name) in found.iter_mut().zip(names) {
+        *found = histogram(&text, name).with_context(|| format!("no metric {name}"))?;
+    }
+    Ok(found)
+}
+
+/// As HTTP/1.0 asks for it: the answer ends with its connection.
+async fn page(admin: SocketAddr) -> anyhow::Result<String> {
+    let mut stream = TcpStream::connect(admin).await?;
+    stream.write_all(b"GET /metrics HTTP/1.0\r\nHost: bench\r\n\r\n").await?;
+    let mut text = Vec::new();
+    stream.read_to_end(&mut text).await?;
+    Ok(String::from_utf8(text)?)
+}
+
+fn histogram(text: &str, name: &str) -> Option<Histogram> {
+    let value = |suffix: &str| {
+        let mut values =
+            text.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(suffix)?.strip_prefix(' '));
+        values.next()?.trim().parse().ok()
+    };
+    Some(Histogram { sum_s: value("_sum")?, count: value("_count")? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_histogram_is_its_sum_and_its_count() {
+        let text = "# TYPE a_seconds histogram\na_seconds_bucket{le=\"1\"} 3\na_seconds_sum 1.5\na_seconds_count 3\n\
+            aa_seconds_sum 9\naa_seconds_count 9\n";
+        let found = histogram(text, "a_seconds").unwrap();
+        assert_eq!(found, Histogram { sum_s: 1.5, count: 3.0 });
+        assert_eq!(found.mean_ms_since(Histogram { sum_s: 0.5, count: 1.0 }), Some(500.0));
+        assert_eq!(found.mean_ms_since(found), None);
+        assert_eq!(histogram(text, "b_seconds"), None);
+    }
+}

@@ -1,0 +1,84 @@
+//! The tables of `propagate`: one line a number of routes and proxy, and where Tidegate's time goes.
+
+use comfy_table::{CellAlignment, Table, presets};
+
+use super::{Report, Row};
+use crate::spread::percentile;
+
+const TIMES: [&str; 11] = [
+    "routes",
+    "proxy",
+    "start s",
+    "writes",
+    "p50 ms",
+    "p99 ms",
+    "max ms",
+    "p50 ÷ best",
+    "write alone, p50 ms",
+    "longest gap ms",
+    "cut off",
+];
+const STAGES: [&str; 7] = [
+    "routes",
+    "proxy",
+    "whole, mean ms",
+    "of it until the API's answer",
+    "arrival to publication",
+    "of it waiting and relinking",
+    "of it compiling and publishing",
+];
+
+/// Prints everything.
+pub(super) fn print(report: &Report) {
+    println!("Machine: {}", report.machine);
+    println!("Cores: {}", report.cores);
+    println!("Versions: {}", report.versions.join("; "));
+    for left_out in &report.left_out {
+        println!("Left out: {left_out}");
+    }
+    println!("{}", table(&TIMES, report.rows.iter().map(|row| times(row, &report.rows)).collect()));
+    let stages: Vec<_> = report.rows.iter().filter_map(stages).collect();
+    if !stages.is_empty() {
+        println!("{}", table(&STAGES, stages));
+    }
+}
+
+fn table(header: &[&str], rows: Vec<Vec<String>>) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::ASCII_MARKDOWN).set_header(header).add_rows(rows);
+    for column in table.column_iter_mut().filter(|column| column.index != 1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+fn show(figure: Option<f64>) -> String {
+    figure.map_or_else(|| "–".to_owned(), |figure| format!("{figure:.2}"))
+}
+
+fn times(row: &Row, rows: &[Row]) -> Vec<String> {
+    let same = rows.iter().filter(|other| other.routes == row.routes);
+    let best = same.filter_map(|other| other.right(50.0)).min_by(f64::total_cmp);
+    let mut line = vec![row.routes.to_string(), row.peer.clone()];
+    line.extend([format!("{:.2}", row.start_s), row.right_ms.len().to_string()]);
+    line.extend([50.0, 99.0, 100.0].map(|percent| show(row.right(percent))));
+    line.push(show(row.right(50.0).zip(best).map(|(own, best)| own / best)));
+    line.extend([show(percentile(&row.write_ms, 50.0)), show(Some(row.gap_max_ms))]);
+    line.push(row.cut_off.clone().unwrap_or_default());
+    line
+}
+
+fn stages(row: &Row) -> Option<Vec<String>> {
+    let stages = row.stages?;
+    let mut line = vec![row.routes.to_string(), row.peer.clone()];
+    line.extend([mean(&row.right_ms), mean(&row.write_ms)].map(show));
+    line.extend(
+        [stages.change_ms, stages.change_ms - stages.publish_ms, stages.publish_ms].map(|figure| show(Some(figure))),
+    );
+    Some(line)
+}
+
+#[allow(clippy::cast_precision_loss, reason = "counts far below 2^52")]
+fn mean(figures: &[f64]) -> Option<f64> {
+    (!figures.is_empty()).then(|| figures.iter().sum::<f64>() / figures.len() as f64)
+}
