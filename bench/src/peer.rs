@@ -6,6 +6,8 @@ mod haproxy;
 mod nginx;
 mod objects;
 mod tidegate;
+#[cfg(test)]
+mod tests;
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -265,12 +267,16 @@ impl Peer {
         }
     }
 
+    fn log_path(&self) -> PathBuf {
+        each!(&self.proxy, peer => peer.log())
+    }
+
     /// Empties the access log and says how many lines were in it.
     ///
     /// # Errors
     /// When it cannot be read.
     pub(crate) async fn take_log(&self) -> anyhow::Result<u64> {
-        let path = each!(&self.proxy, peer => peer.log());
+        let path = self.log_path();
         let Ok(text) = tokio::fs::read(&path).await else { return Ok(0) };
         tokio::fs::OpenOptions::new().write(true).truncate(true).open(&path).await?;
         Ok(u64::try_from(text.iter().filter(|byte| **byte == b'\n').count())?)
@@ -281,7 +287,7 @@ impl Peer {
         let listening = async {
             while TcpStream::connect(self.address()).await.is_err() {
                 if is_over(self.process()) {
-                    let errors = each!(&self.proxy, peer => peer.log()).with_file_name("errors.log");
+                    let errors = self.log_path().with_file_name("errors.log");
                     bail!("it ended at once: {}", std::fs::read_to_string(errors).unwrap_or_default());
                 }
                 sleep(Duration::from_millis(5)).await;

@@ -270,6 +270,7 @@ fn preamble(
 defaults
     mode http
     log global
+    option dontlognull
     timeout connect 5s
     timeout client 600s
     timeout server 60s

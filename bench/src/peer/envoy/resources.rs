@@ -153,7 +153,10 @@ fn tls(identity: &Identity) -> Value {
 
 /// What is done with the connections of a listener.
 fn connections(folder: &Path, name: &str, work: Work) -> Value {
-    let mut router = json!({"@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"});
+    let mut router = json!({
+        "@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router",
+        "suppress_envoy_headers": true,
+    });
     let mut manager = json!({
         "@type":
             "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
@@ -167,7 +170,6 @@ fn connections(folder: &Path, name: &str, work: Work) -> Value {
     } else {
         manager["generate_request_id"] = json!(false);
         router["dynamic_stats"] = json!(false);
-        router["suppress_envoy_headers"] = json!(true);
     }
     manager["http_filters"] = json!([{"name": "envoy.filters.http.router", "typed_config": router}]);
     json!({"name": "envoy.filters.network.http_connection_manager", "typed_config": manager})

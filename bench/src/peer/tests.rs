@@ -1,0 +1,137 @@
+//! That proxies do the same work. Those that are not installed are left out by name.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use clap::Parser as _;
+use serde_json::Value;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::sleep;
+
+use super::{Args, Change, Kind, Route, Target, Work, choose};
+use crate::upstream::{PODS, Upstream};
+
+#[derive(clap::Parser, Debug)]
+struct Cli {
+    #[command(flatten)]
+    args: Args,
+}
+
+/// Requests that fill the buffers of every access log.
+const REQUESTS: usize = 400;
+const TOLD: [&str; 6] =
+    ["x-forwarded-for", "x-forwarded-host", "x-forwarded-port", "x-forwarded-proto", "x-real-ip", "x-request-id"];
+
+/// Answers each request with its own head.
+async fn mirror() -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                // A request of these tests comes in one piece.
+                let mut head = vec![0; 8192];
+                while let Ok(count @ 1..) = stream.read(&mut head).await {
+                    let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {count}\r\n\r\n");
+                    let answer = [answer.as_bytes(), &head[..count]].concat();
+                    stream.write_all(&answer).await.unwrap();
+                }
+            });
+        }
+    });
+    address
+}
+
+/// What comes back when a host is asked for so often, the last of it.
+async fn ask(address: SocketAddr, host: &str, times: usize) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let mut answer = vec![0; 16384];
+    let mut count = 0;
+    for _ in 0..times {
+        stream.write_all(format!("GET /path?query HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes()).await.unwrap();
+        count = 0;
+        // Head and mirrored head end by an empty line each; a refusal has no second one.
+        while String::from_utf8_lossy(&answer[..count]).matches("\r\n\r\n").count() < 2 {
+            count += stream.read(&mut answer[count..]).await.unwrap();
+            if answer.starts_with(b"HTTP/1.1 404") {
+                break;
+            }
+        }
+    }
+    String::from_utf8_lossy(&answer[..count]).to_ascii_lowercase()
+}
+
+async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    for _ in 0..500 {
+        if let Some(found) = look().await {
+            return found;
+        }
+        sleep(Duration::from_millis(20)).await;
+    }
+    panic!("never: {what}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_endpoints_are_told_and_logs_hold_is_the_same() {
+    let args = Cli::parse_from(["", "--peers", "nginx,haproxy,envoy", "--work", "same,bare"]).args;
+    let (choices, left_out) = choose(&args).unwrap();
+    eprintln!("left out: {left_out:?}");
+    let Ok(mut upstream) = Upstream::start().await else { return };
+    let pods = upstream.pods();
+    let routes = [Route::new("roll.example", Target::Rolled), Route::new("a.example", Target::Right)];
+    let real = std::mem::replace(&mut upstream.http, mirror().await);
+    for choice in choices {
+        let name = choice.name();
+        let mut peer = choice.start(&args, &upstream, &routes).await.unwrap();
+        let told = ask(peer.address(), "A.example:80", REQUESTS).await;
+        for header in TOLD {
+            // Envoy cannot be told to leave the scheme out.
+            let want = choice.work == Work::Same || (choice.kind == Kind::Envoy && header == "x-forwarded-proto");
+            assert_eq!(told.contains(&format!("\r\n{header}: ")), want, "{name}, {header}: {told}");
+        }
+        if choice.work == Work::Same {
+            // Envoy names an address of the machine in X-Forwarded-For where a client is on loopback.
+            assert!(told.contains("\r\nx-real-ip: 127.0.0.1\r\n"), "{name}: {told}");
+            let path = peer.log_path();
+            let line = eventually("a line of the log", async || {
+                std::fs::read_to_string(&path).ok()?.lines().next().map(str::to_owned)
+            })
+            .await;
+            let line: Value = serde_json::from_str(&line).unwrap_or_else(|why| panic!("{name}: {why}: {line}"));
+            assert_eq!((&line["method"], &line["status"]), (&"GET".into(), &200.into()), "{name}: {line}");
+        }
+        // The measured host's endpoints roll through all pods, and come back.
+        assert_eq!(real, pods[0]);
+        for rolls in 0..=PODS {
+            let endpoints = [pods[rolls % PODS]];
+            peer.change(&Change { routes: &[], endpoints: Some(&endpoints) }).await.unwrap();
+        }
+        eventually("an answer of a pod", async || {
+            let answer = crate::poll::until_right(peer.address(), "roll.example", Duration::from_secs(5)).await;
+            answer.ok()
+        })
+        .await;
+        peer.put(&[Route::new("b.example", Target::Right)]).await.unwrap();
+        eventually("a new route", async || {
+            ask(peer.address(), "b.example", 1).await.starts_with("http/1.1 200").then_some(())
+        })
+        .await;
+        peer.remove("b.example").await.unwrap();
+        peer.put(&[Route::new("c.example", Target::Own)]).await.unwrap();
+        eventually("a route with a service of its own", async || {
+            ask(peer.address(), "c.example", 1).await.starts_with("http/1.1 200").then_some(())
+        })
+        .await;
+        eventually("the route is gone", async || {
+            ask(peer.address(), "b.example", 1).await.starts_with("http/1.1 404").then_some(())
+        })
+        .await;
+        peer.restart().await.unwrap();
+        eventually("an answer after a restart", async || {
+            TcpStream::connect(peer.address()).await.ok()?;
+            ask(peer.address(), "a.example", 1).await.starts_with("http/1.1 200").then_some(())
+        })
+        .await;
+    }
+}
