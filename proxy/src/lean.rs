@@ -87,8 +87,13 @@ async fn request(conn: &mut Conn, scratch: &mut Scratch, traffic: &Traffic) -> N
                 Ok(()) => Next::Again,
                 Err(reason) => {
                     let answer = exchange.failed(reason).clone();
-                    if progress.status.is_none() && answer.reason != Reason::ClientGone {
-                        give(conn, scratch, &exchange, &mut progress, &answer, true).await;
+                    if answer.reason != Reason::ClientGone {
+                        if progress.status.is_none() {
+                            give(conn, scratch, &exchange, &mut progress, &answer, true).await;
+                        } else {
+                            // A client that got nothing would take it that it may ask again.
+                            send(conn, scratch).await;
+                        }
                     }
                     Next::Close
                 }
@@ -240,11 +245,16 @@ async fn give(
     closes: bool,
 ) -> bool {
     let rendered = render(answer, exchange.request_id(), scratch.request.view(&scratch.head).method());
-    scratch.clear();
+    // What may wait there are heads of responses before the last, and of those it may have got a part already.
     crate::buffers::make_room(&mut scratch.to_client);
     date::with(clock::now(), |date| write::answer(&rendered, closes, date, &mut scratch.to_client));
     progress.status = Some(rendered.status);
     progress.bytes_out = rendered.body.len();
+    send(conn, scratch).await
+}
+
+/// Sends what waits for the client; whether it took it.
+async fn send(conn: &mut Conn, scratch: &Scratch) -> bool {
     conn.pass_all();
     conn.write_all(&scratch.to_client).await.is_ok() && conn.flush().await.is_ok()
 }

@@ -121,8 +121,9 @@ impl Body {
             Self::UntilClose => Self::UntilClose,
             Self::Size => match httparse::parse_chunk_size(taken) {
                 Ok(httparse::Status::Complete((_, 0))) => Self::Trailers(0),
-                Ok(httparse::Status::Complete((_, size))) => Self::Chunk(size),
-                Ok(httparse::Status::Partial) | Err(_) => return Err(Malformed),
+                // What cannot be counted to the end of its chunk is no size.
+                Ok(httparse::Status::Complete((_, size))) if size <= u64::MAX >> 1 => Self::Chunk(size),
+                Ok(httparse::Status::Complete(_) | httparse::Status::Partial) | Err(_) => return Err(Malformed),
             },
             Self::Chunk(left) if left == count => Self::ChunkEnd,
             Self::Chunk(left) => Self::Chunk(left.saturating_sub(count)),
@@ -193,6 +194,7 @@ mod tests {
             b"g\r\n",
             b"-1\r\n",
             b"\r\n",
+            b"ffffffffffffffff\r\n",
             b"fffffffffffffffff\r\n",
             b"2\r\nbo\n0\r\n\r\n",
             b"0\r\nA: b\n\r\n",

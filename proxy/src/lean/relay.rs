@@ -213,7 +213,8 @@ impl Relay<'_> {
                 let now = clock::now();
                 self.exchange.response_began(status, now);
                 let framing = response.framing(head, self.asked_by_head).ok_or(Reason::UpstreamBroken)?;
-                self.progress.closes |= self.client.facts().is_ending();
+                // Nobody need send on the rest of a request that is answered already.
+                self.progress.closes |= self.client.facts().is_ending() || !self.progress.body.is_over();
                 let closes = self.progress.closes;
                 edits.clear();
                 self.exchange.response_edits(status, response.values(head, "connection"), edits);
