@@ -1,0 +1,112 @@
+//! One entry of the corpus: what a client sends, in which pieces, and what the endpoint answers.
+
+use std::fmt;
+
+use super::message::shown;
+use super::recorder::{Reply, Step};
+
+#[derive(Clone)]
+pub struct Case {
+    /// What is tried.
+    pub name: String,
+    /// What the client sends, each piece a write of its own.
+    pub pieces: Vec<Vec<u8>>,
+    /// What the endpoint answers, request by request.
+    pub replies: Vec<Reply>,
+    /// Whether the client's address is a trusted proxy's.
+    pub trusted: bool,
+    /// Final responses that are due before the client goes on.
+    pub finals: usize,
+    /// Whether the endpoint's connections are new ones.
+    pub fresh: bool,
+    /// Whether the lean driver must take it.
+    pub lean: bool,
+}
+
+impl Case {
+    pub fn new(name: impl Into<String>, bytes: impl Into<Vec<u8>>) -> Self {
+        Self {
+            name: name.into(),
+            pieces: vec![bytes.into()],
+            replies: Vec::new(),
+            trusted: false,
+            finals: 1,
+            fresh: false,
+            lean: false,
+        }
+    }
+
+    /// A GET of a path with these further lines, each ended.
+    pub fn get(name: impl Into<String>, host: &str, target: &str, lines: &str) -> Self {
+        Self::new(name, format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n{lines}\r\n"))
+    }
+
+    pub fn in_pieces(mut self, pieces: Vec<Vec<u8>>) -> Self {
+        self.pieces = pieces;
+        self
+    }
+
+    pub fn answered(mut self, reply: Reply) -> Self {
+        self.replies.push(reply);
+        self
+    }
+
+    pub fn trusted(mut self) -> Self {
+        self.trusted = true;
+        self
+    }
+
+    /// New connections to the endpoint: whether a broken one is tried again depends on its age.
+    pub fn fresh(mut self) -> Self {
+        self.fresh = true;
+        self
+    }
+
+    /// Nothing about it is in doubt.
+    pub fn lean(mut self) -> Self {
+        self.lean = true;
+        self
+    }
+
+    pub fn expecting(mut self, finals: usize) -> Self {
+        self.finals = finals;
+        self
+    }
+
+    /// Whether an answer comes before its request is whole.
+    pub fn is_answered_early(&self) -> bool {
+        self.replies.iter().any(|reply| reply.early)
+    }
+
+    pub fn bytes(&self) -> Vec<u8> {
+        self.pieces.concat()
+    }
+
+    /// Whether the first and the second request ask by HEAD, as far as one can say.
+    pub fn heads(&self) -> [bool; 2] {
+        let bytes = self.bytes();
+        let is_head = |bytes: &[u8]| bytes.trim_ascii_start().starts_with(b"HEAD ");
+        let second = bytes.windows(4).position(|window| window == b"\r\n\r\n");
+        [is_head(&bytes), self.finals > 1 && second.is_some_and(|end| is_head(&bytes[end + 4..]))]
+    }
+}
+
+impl fmt::Debug for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let trusted = if self.trusted { ", from a trusted proxy" } else { "" };
+        writeln!(f, "{}{trusted}", self.name)?;
+        for piece in &self.pieces {
+            writeln!(f, "    > {}", shown(piece))?;
+        }
+        for reply in &self.replies {
+            writeln!(f, "    < {}", if reply.early { "before the body:" } else { "" })?;
+            for step in &reply.steps {
+                match step {
+                    Step::Send(bytes) => writeln!(f, "      {}", shown(bytes))?,
+                    Step::Pause | Step::Close | Step::Reset => writeln!(f, "      {step:?}")?,
+                }
+            }
+        }
+        Ok(())
+    }
+}

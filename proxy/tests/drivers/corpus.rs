@@ -1,0 +1,18 @@
+//! The whole corpus. It is made of tables and of chance from one seed, so that every run plays the same.
+
+use super::case::Case;
+use super::{bodies, fields, heads, mutations, responses};
+
+/// Where all chance of the corpus comes from.
+pub const SEED: u64 = 4;
+
+pub fn all() -> Vec<Case> {
+    let mut cases = heads::all();
+    cases.extend(fields::all());
+    cases.extend(bodies::all());
+    cases.extend(responses::all());
+    let mut chance = fastrand::Rng::with_seed(SEED);
+    cases.extend(mutations::of_requests(&cases, &mut chance));
+    cases.extend(mutations::of_responses(&cases, &mut chance));
+    cases
+}

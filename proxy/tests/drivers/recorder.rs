@@ -1,0 +1,211 @@
+//! An endpoint that keeps the bytes of every request and answers with the bytes of a script.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+
+use super::message::{Kind, Message};
+
+/// One thing to do for an answer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Step {
+    Send(Vec<u8>),
+    /// Long enough for what was sent to be a read of its own.
+    Pause,
+    /// Ends the connection well.
+    Close,
+    /// Ends it by a reset.
+    Reset,
+}
+
+/// An answer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Reply {
+    pub steps: Vec<Step>,
+    /// Whether it is given before the request's body is read.
+    pub early: bool,
+}
+
+impl Reply {
+    /// These bytes at once.
+    pub fn send(bytes: impl Into<Vec<u8>>) -> Self {
+        Self { steps: vec![Step::Send(bytes.into())], early: false }
+    }
+
+    /// What requests without a script get.
+    fn usual() -> Self {
+        Self::send("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")
+    }
+}
+
+#[derive(Debug, Default)]
+struct Script {
+    replies: Vec<Reply>,
+    next: AtomicUsize,
+}
+
+/// A pause that makes two reads of two writes.
+pub const PAUSE: Duration = Duration::from_millis(3);
+
+/// What ends are waited for.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+#[derive(Clone)]
+struct State {
+    script: watch::Receiver<Arc<Script>>,
+    seen: UnboundedSender<Message>,
+    /// Connections, and those of them that are at a request.
+    open: watch::Sender<usize>,
+    busy: watch::Sender<usize>,
+    /// Counts the calls to close what is idle.
+    close: watch::Receiver<usize>,
+}
+
+pub struct Recorder {
+    pub address: SocketAddr,
+    script: watch::Sender<Arc<Script>>,
+    seen: UnboundedReceiver<Message>,
+    open: watch::Sender<usize>,
+    busy: watch::Sender<usize>,
+    close: watch::Sender<usize>,
+}
+
+impl Recorder {
+    pub async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (script, told) = watch::channel(Arc::default());
+        let (sender, seen) = unbounded_channel();
+        let (open, busy, close) = (watch::Sender::new(0), watch::Sender::new(0), watch::Sender::new(0));
+        let state =
+            State { script: told, seen: sender, open: open.clone(), busy: busy.clone(), close: close.subscribe() };
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(connection(stream, state.clone()));
+            }
+        });
+        Self { address, script, seen, open, busy, close }
+    }
+
+    /// Answers from now on like this; beyond the script, in the usual way. `fresh` closes what is idle first.
+    pub async fn play(&mut self, replies: Vec<Reply>, fresh: bool) {
+        if fresh {
+            self.close.send_modify(|calls| *calls += 1);
+            drop(timeout(PATIENCE, self.open.subscribe().wait_for(|open| *open == 0)).await);
+            // Until those at the other end have looked.
+            sleep(4 * PAUSE).await;
+        }
+        self.script.send_replace(Arc::new(Script { replies, next: AtomicUsize::new(0) }));
+    }
+
+    /// What has arrived, once nobody is at a request any more.
+    pub async fn seen(&mut self) -> Vec<Message> {
+        drop(timeout(PATIENCE, self.busy.subscribe().wait_for(|busy| *busy == 0)).await);
+        let mut all = Vec::new();
+        while let Ok(message) = self.seen.try_recv() {
+            all.push(message);
+        }
+        all
+    }
+}
+
+async fn connection(mut stream: TcpStream, state: State) {
+    stream.set_nodelay(true).ok();
+    state.open.send_modify(|open| *open += 1);
+    requests(&mut stream, &state).await;
+    drop(stream);
+    state.open.send_modify(|open| *open -= 1);
+}
+
+async fn requests(stream: &mut TcpStream, state: &State) {
+    let mut bytes = Vec::new();
+    let mut close = state.close.clone();
+    close.borrow_and_update();
+    loop {
+        if bytes.is_empty() {
+            let read = tokio::select! {
+                read = stream.read_buf(&mut bytes) => read,
+                _ = close.changed() => return,
+            };
+            if !matches!(read, Ok(1..)) {
+                return;
+            }
+        }
+        state.busy.send_modify(|busy| *busy += 1);
+        let goes_on = request(stream, &mut bytes, state).await;
+        state.busy.send_modify(|busy| *busy -= 1);
+        if !goes_on {
+            return;
+        }
+    }
+}
+
+/// Takes one request and answers it; whether the connection goes on.
+async fn request(stream: &mut TcpStream, bytes: &mut Vec<u8>, state: &State) -> bool {
+    let mut early = None;
+    loop {
+        if let Some((message, length)) = Message::read(bytes, Kind::Request, false) {
+            let (reply, answered) = early.get_or_insert_with(|| {
+                let script = state.script.borrow().clone();
+                let reply = script.replies.get(script.next.fetch_add(1, Ordering::Relaxed)).cloned();
+                (reply.unwrap_or_else(Reply::usual), false)
+            });
+            if !*answered && (message.whole || reply.early) {
+                if message.whole {
+                    state.seen.send(message.clone()).ok();
+                }
+                *answered = true;
+                if !answer(stream, &reply.steps).await {
+                    if !message.whole {
+                        state.seen.send(message).ok();
+                    }
+                    return false;
+                }
+            } else if message.whole {
+                state.seen.send(message.clone()).ok();
+            }
+            if message.whole {
+                bytes.drain(..length);
+                return true;
+            }
+        }
+        if !matches!(stream.read_buf(bytes).await, Ok(1..)) {
+            if let Some((message, _)) = Message::read(bytes, Kind::Request, true) {
+                state.seen.send(message).ok();
+            }
+            return false;
+        }
+    }
+}
+
+async fn answer(stream: &mut TcpStream, steps: &[Step]) -> bool {
+    for step in steps {
+        match step {
+            Step::Send(bytes) => {
+                if stream.write_all(bytes).await.is_err() {
+                    return false;
+                }
+            }
+            Step::Pause => sleep(PAUSE).await,
+            Step::Close => {
+                stream.shutdown().await.ok();
+                // What is unread would make a reset of it.
+                let mut rest = Vec::new();
+                drop(timeout(PATIENCE, stream.read_to_end(&mut rest)).await);
+                return false;
+            }
+            Step::Reset => {
+                socket2::SockRef::from(&*stream).set_linger(Some(Duration::ZERO)).ok();
+                return false;
+            }
+        }
+    }
+    true
+}

@@ -1,0 +1,181 @@
+//! Plays the corpus on both sides and compares.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tidegate_proxy::{Driver, Options};
+
+use super::case::Case;
+use super::compare::differences;
+use super::corpus::{self, SEED};
+use super::side::{Outcome, Side};
+
+/// Pairs of data planes that play cases at the same time.
+const PAIRS: usize = 12;
+
+/// How long nothing must come before a client takes it that nothing will; longer where the first look found a difference.
+const QUIET: [Duration; 3] = [Duration::from_millis(250), Duration::from_millis(500), Duration::from_millis(1000)];
+
+/// What came of the whole corpus.
+#[derive(Default)]
+struct Tally {
+    cases: usize,
+    /// Cases of which the lean driver took something.
+    lean: usize,
+    /// Cases that differed once and not again.
+    wavering: Vec<String>,
+    complaints: Vec<Complaint>,
+}
+
+/// A case that differs.
+struct Complaint {
+    case: String,
+    found: Vec<String>,
+    text: String,
+}
+
+struct Pair {
+    one: Side,
+    other: Side,
+}
+
+impl Pair {
+    async fn play(&mut self, case: &Case, quiet: Duration) -> [Outcome; 2] {
+        let (one, other) = tokio::join!(self.one.play(case, quiet), self.other.play(case, quiet));
+        [one, other]
+    }
+
+    /// A difference counts that stays: the machine may be slow.
+    async fn check(&mut self, number: usize, case: &Case, tally: &mut Tally) {
+        tally.cases += 1;
+        let mut first = None;
+        for quiet in QUIET {
+            let [one, other] = self.play(case, quiet).await;
+            let mut found = differences(case, &one, &other);
+            let taken = taken(&one);
+            if case.lean && taken == 0 && other.full > 0 {
+                found.push("the lean driver did not take it".to_owned());
+            }
+            tally.lean += usize::from(first.is_none() && taken > 0);
+            if found.is_empty() {
+                tally.wavering.extend(first.map(|first| format!("case {number}, {}: {first}", case.name)));
+                return;
+            }
+            let text = format!(
+                "case {number} of seed {SEED}: {case:?}  {}\n  one ({} lean, {} full): {:#?}\n  other: {:#?}\n",
+                found.join("\n  "),
+                one.lean,
+                one.full,
+                (&one.upstream, &one.client, one.rest.escape_ascii().to_string()),
+                (&other.upstream, &other.client, other.rest.escape_ascii().to_string()),
+            );
+            if quiet == QUIET[QUIET.len() - 1] {
+                tally.complaints.push(Complaint {
+                    case: format!("{number}, {}", case.name),
+                    found: found.clone(),
+                    text,
+                });
+            }
+            first.get_or_insert(found.join("; "));
+        }
+    }
+}
+
+/// Requests of the case itself that the lean driver took.
+fn taken(outcome: &Outcome) -> u64 {
+    let probed = outcome.upstream.iter().any(|message| message.start == b"GET /probe HTTP/1.1");
+    outcome.lean.saturating_sub(u64::from(probed))
+}
+
+/// What a side is set to.
+type Set = fn(&mut Options);
+
+async fn play(cases: Vec<Case>, one: Set, other: Set) -> Tally {
+    let cases = Arc::new(cases);
+    let next = Arc::new(AtomicUsize::new(0));
+    let pairs = (0..PAIRS.min(cases.len())).map(|_| {
+        let (cases, next) = (Arc::clone(&cases), Arc::clone(&next));
+        tokio::spawn(async move {
+            let mut pair = Pair { one: Side::start(one).await, other: Side::start(other).await };
+            let mut tally = Tally::default();
+            while let number = next.fetch_add(1, Ordering::Relaxed)
+                && let Some(case) = cases.get(number)
+            {
+                pair.check(number, case, &mut tally).await;
+            }
+            tally
+        })
+    });
+    let mut all = Tally::default();
+    for pair in pairs.collect::<Vec<_>>() {
+        let tally = pair.await.unwrap();
+        all.cases += tally.cases;
+        all.lean += tally.lean;
+        all.wavering.extend(tally.wavering);
+        all.complaints.extend(tally.complaints);
+    }
+    all
+}
+
+fn full(options: &mut Options) {
+    options.driver = Driver::Full;
+}
+
+/// The cases whose number or name the environment asks for; all, where it asks for nothing.
+#[allow(clippy::disallowed_methods, reason = "to play one case alone is asked of the environment")]
+fn chosen(cases: Vec<Case>) -> Vec<Case> {
+    let Ok(wanted) = std::env::var("DRIVERS_CASE") else { return cases };
+    let numbered = cases.into_iter().enumerate();
+    numbered.filter(|(n, case)| n.to_string() == wanted || case.name.contains(&wanted)).map(|(_, case)| case).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn both_drivers_do_the_same() {
+    let cases = corpus::all();
+    assert!(cases.len() >= 2000, "{} cases", cases.len());
+    let all = cases.len();
+    let cases = chosen(cases);
+    let tally = play(cases, |_| (), full).await;
+    println!("{} cases, {} lean, {} wavering", tally.cases, tally.lean, tally.wavering.len());
+    tally.wavering.iter().for_each(|text| println!("wavering: {text}"));
+    let shown = tally.complaints.iter().take(20).map(|complaint| complaint.text.as_str()).collect::<String>();
+    let count = tally.complaints.len();
+    assert!(tally.complaints.is_empty(), "{shown}\n{}\n{count} cases differ", overview(&tally.complaints));
+    assert!(tally.cases < all || tally.lean * 2 > all, "the lean driver took only {} of {}", tally.lean, tally.cases);
+    assert!(tally.wavering.len() * 50 <= tally.cases, "more than one in fifty cases wavers");
+}
+
+/// Which differences there are, how often, and where first.
+fn overview(complaints: &[Complaint]) -> String {
+    let mut kinds: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for complaint in complaints {
+        for found in &complaint.found {
+            kinds.entry(found).or_default().push(&complaint.case);
+        }
+    }
+    kinds
+        .iter()
+        .fold(String::new(), |all, (found, cases)| format!("{all}{} x {found}: case {}\n", cases.len(), cases[0]))
+}
+
+/// What would be noticed: every one of these is a difference that somebody could make by accident.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn differences_are_found() {
+    let named = |case: &Case, name: &str| case.name.contains(name) && !case.name.contains("mutation");
+    let some = |name: &str| corpus::all().into_iter().filter(|case| named(case, name)).take(2).collect::<Vec<_>>();
+    let planted: [(&str, Set); 4] = [
+        ("kept-request-id", |options| options.keep_request_id = false),
+        ("GET of /a/b?c=d", |options| options.loop_token = "other".parse().unwrap()),
+        ("127 lines", |options| options.client.head_lines_max = 100),
+        ("passed 2 times", |options| options.passes_max = 2),
+    ];
+    for (name, plant) in planted {
+        let cases = some(name);
+        assert!(!cases.is_empty(), "no case is named {name}");
+        let all = cases.len();
+        let tally = play(cases, full, plant).await;
+        assert_eq!(tally.complaints.len(), all, "{name}: {:?}", tally.wavering);
+    }
+}

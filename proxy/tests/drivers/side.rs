@@ -1,0 +1,209 @@
+//! One of the two sides: a data plane with its own endpoint, and a client that plays a case on it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderName, HeaderValue};
+use tidegate_config::model::{AppProtocol, Filter, Guard, HeaderEdits, PathMatch, PathRewrite, Route, Settings};
+use tidegate_proxy::Options;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+
+use super::case::Case;
+use super::message::{Kind, Message};
+use super::recorder::{PAUSE, Recorder};
+use crate::bed::{Bed, Model, nobody, route};
+
+/// What follows every case on its connection: whether it is answered says whether the connection went on.
+pub const PROBE: &[u8] = b"GET /probe HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n";
+
+/// How long a client stays that is told nothing.
+const PATIENCE: Duration = Duration::from_secs(8);
+
+/// What came of a case.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// What reached the endpoint, the probe included.
+    pub upstream: Vec<Message>,
+    /// What the client got, interim responses included.
+    pub client: Vec<Message>,
+    /// What it got besides.
+    pub rest: Vec<u8>,
+    /// Whether the connection was ended by the edge.
+    pub closed: bool,
+    /// Requests by driver.
+    pub lean: u64,
+    pub full: u64,
+}
+
+pub struct Side {
+    bed: Bed,
+    recorder: Recorder,
+}
+
+fn edits(
+    set: &[(&'static str, &'static str)],
+    add: &[(&'static str, &'static str)],
+    remove: &[&'static str],
+) -> HeaderEdits {
+    let pairs = |pairs: &[(&'static str, &'static str)]| {
+        pairs.iter().map(|(n, v)| (HeaderName::from_static(n), HeaderValue::from_static(v))).collect()
+    };
+    HeaderEdits {
+        remove: remove.iter().map(|n| HeaderName::from_static(n)).collect(),
+        set: pairs(set),
+        add: pairs(add),
+    }
+}
+
+/// Every kind of route that both drivers know.
+fn model(endpoint: SocketAddr) -> Model {
+    let edited = |name: &str, edit: &dyn Fn(&mut Route)| {
+        let mut route = route(name, AppProtocol::Http);
+        edit(&mut route);
+        route
+    };
+    let rewriting = edited("web", &|route| {
+        route.path = PathMatch::prefix("/old").unwrap();
+        route.filters = [
+            Filter::RequestHeaders(edits(&[("x-set", "1")], &[("x-more", "2")], &["x-gone", "user-agent"])),
+            Filter::ResponseHeaders(edits(&[("x-set", "3")], &[("x-more", "4")], &["server", "x-gone"])),
+            Filter::Path(PathRewrite::Prefix("/new".into())),
+            Filter::Host("c.internal".into()),
+        ]
+        .into();
+    });
+    let limited = edited("web", &|route| {
+        route.settings = Arc::new(Settings { body_bytes_max: Some(1000), ..Settings::default() });
+    });
+    let guarded = edited("web", &|route| route.guards = [Guard::RequireTls { status: 308 }].into());
+    let mut model = Model::default()
+        .route("a.test", route("web", AppProtocol::Http))
+        .route("b.test", rewriting)
+        .route("l.test", limited)
+        .route("g.test", guarded)
+        .route("n.test", route("nothing", AppProtocol::Http))
+        .route("x.test", route("nobody", AppProtocol::Http))
+        .backend("web", &[endpoint])
+        .backend("nothing", &[])
+        .backend("nobody", &[nobody()]);
+    model.parts.trusted_proxies = ["127.0.0.2/32".parse().unwrap()].into();
+    model
+}
+
+impl Side {
+    pub async fn start(set: impl FnOnce(&mut Options)) -> Self {
+        let recorder = Recorder::start().await;
+        let bed = Bed::with(model(recorder.address), set).await;
+        Self { bed, recorder }
+    }
+
+    /// Plays a case; `quiet` is how long nothing must come before the client takes it that nothing will.
+    pub async fn play(&mut self, case: &Case, quiet: Duration) -> Outcome {
+        self.recorder.play(case.replies.clone(), case.fresh).await;
+        let before = self.carried();
+        let (bytes, closed) = timeout(PATIENCE, converse(self.connect(case.trusted).await, case, quiet))
+            .await
+            .unwrap_or_else(|_| (b"(no end)".to_vec(), false));
+        let upstream = self.recorder.seen().await;
+        let after = self.carried();
+        let (client, rest) = read_all(&bytes, case, true);
+        let port = self.bed.address.port().to_string();
+        let mut outcome =
+            Outcome { upstream, client, rest, closed, lean: after[0] - before[0], full: after[1] - before[1] };
+        outcome.forget_port(port.as_bytes());
+        outcome
+    }
+
+    async fn connect(&self, trusted: bool) -> TcpStream {
+        let socket = TcpSocket::new_v4().unwrap();
+        let own = if trusted { [127, 0, 0, 2] } else { [127, 0, 0, 1] };
+        socket.bind((own, 0).into()).unwrap();
+        let stream = socket.connect(self.bed.address).await.unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream
+    }
+
+    /// Requests by driver.
+    pub fn carried(&self) -> [u64; 2] {
+        let families = self.bed.registry.gather();
+        let family = families.iter().find(|family| family.name() == "tidegate_requests_by_driver_total");
+        ["lean", "full"].map(|driver| {
+            let metrics = family.iter().flat_map(|family| family.get_metric());
+            let own = metrics.filter(|metric| metric.get_label().iter().any(|label| label.value() == driver));
+            own.map(|metric| metric.get_counter().get_value() as u64).sum()
+        })
+    }
+}
+
+impl Outcome {
+    /// The two sides listen on ports of their own.
+    fn forget_port(&mut self, port: &[u8]) {
+        for (name, value) in self.upstream.iter_mut().flat_map(|message| &mut message.lines) {
+            if name.eq_ignore_ascii_case(b"x-forwarded-port") && value.strip_prefix(b": ") == Some(port) {
+                *value = b": (port)".to_vec();
+            }
+        }
+    }
+}
+
+/// All messages that the client got; when none is to come any more, also a last one that was cut, and what is left.
+fn read_all(bytes: &[u8], case: &Case, closed: bool) -> (Vec<Message>, Vec<u8>) {
+    let (mut all, mut at, mut finals) = (Vec::new(), 0, 0);
+    while at < bytes.len() {
+        let to_head = case.heads().get(finals).copied().unwrap_or_default();
+        let Some((message, length)) = Message::read(&bytes[at..], Kind::Response { to_head }, closed) else { break };
+        if !message.whole && !closed {
+            break;
+        }
+        finals += usize::from(message.status() >= 200);
+        all.push(message);
+        at += length;
+    }
+    (all, bytes[at..].to_vec())
+}
+
+/// Sends a case and then the probe, reads to the end; what was read, and whether the edge ended the connection.
+async fn converse(mut stream: TcpStream, case: &Case, quiet: Duration) -> (Vec<u8>, bool) {
+    let (mut reader, mut writer) = stream.split();
+    // What has arrived, and whether that is all.
+    let arrived = watch::Sender::new((Vec::new(), false));
+    let mut news = arrived.subscribe();
+    let read = async {
+        let mut bytes = Vec::with_capacity(64 * 1024);
+        while matches!(reader.read_buf(&mut bytes).await, Ok(1..)) {
+            arrived.send_modify(|(all, _)| all.append(&mut bytes));
+        }
+        arrived.send_modify(|(_, over)| *over = true);
+    };
+    let write = async {
+        for (number, piece) in case.pieces.iter().enumerate() {
+            if number > 0 {
+                sleep(PAUSE).await;
+            }
+            // A connection that takes no more may have something to say nevertheless.
+            if writer.write_all(piece).await.is_err() {
+                break;
+            }
+        }
+        let is_over = || arrived.borrow().1;
+        let is_answered = || {
+            let (all, _) = read_all(&arrived.borrow().0, case, false);
+            all.iter().filter(|message| message.status() >= 200).count() >= case.finals
+        };
+        while !is_over() && !is_answered() && timeout(quiet, news.changed()).await.is_ok() {}
+        let probed = !is_over() && writer.write_all(PROBE).await.is_ok();
+        while probed && !is_over() && timeout(quiet, news.changed()).await.is_ok() {}
+        let closed = is_over();
+        if !closed {
+            writer.shutdown().await.ok();
+        }
+        closed
+    };
+    let ((), closed) = tokio::join!(read, write);
+    let bytes = arrived.borrow().0.clone();
+    (bytes, closed)
+}
