@@ -15,10 +15,12 @@ pub(crate) use io::Conn;
 pub(crate) use serve::{Accepted, serve};
 pub(crate) use streams::Streams;
 
+use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
+use arrayvec::ArrayString;
 use pingora::server::ShutdownWatch;
 use tidegate_config::model::BindKey;
 
@@ -32,6 +34,8 @@ pub(crate) struct ConnectionFacts {
     pub(crate) local: SocketAddr,
     /// The address of the TCP peer.
     pub(crate) peer: SocketAddr,
+    /// Its IP address and the port of `local` as text, because every request needs them.
+    pub(crate) text: AddressText,
     /// What TLS agreed on; `None` in plain text.
     pub(crate) tls: Option<TlsFacts>,
     /// When it was accepted.
@@ -53,7 +57,34 @@ impl ConnectionFacts {
         let local: SocketAddr = ([127, 0, 0, 1], 80).into();
         let bind = BindKey { address: local, protocol: BindProtocol::Http };
         let ending = tokio::sync::watch::channel(false).1;
-        Self { bind, local, peer, tls: None, accepted: crate::clock::now(), ending }
+        let text = AddressText::new(peer, local);
+        Self { bind, local, peer, text, tls: None, accepted: crate::clock::now(), ending }
+    }
+}
+
+/// Addresses of a connection as text.
+#[derive(Debug)]
+pub(crate) struct AddressText {
+    /// The IP address of the TCP peer.
+    pub(crate) peer: ArrayString<IP_CHARACTERS_MAX>,
+    /// The port that it came in over.
+    pub(crate) port: ArrayString<PORT_CHARACTERS_MAX>,
+}
+
+/// Characters of an IPv6 address that ends like an IPv4 address.
+const IP_CHARACTERS_MAX: usize = 45;
+
+/// Characters of a port.
+const PORT_CHARACTERS_MAX: usize = 5;
+
+impl AddressText {
+    /// Of these.
+    pub(crate) fn new(peer: SocketAddr, local: SocketAddr) -> Self {
+        let (mut own, mut port) = (ArrayString::new(), ArrayString::new());
+        // There is room for whatever an address or a port can be.
+        write!(own, "{}", peer.ip()).ok();
+        write!(port, "{}", local.port()).ok();
+        Self { peer: own, port }
     }
 }
 

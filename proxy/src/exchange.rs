@@ -1,7 +1,6 @@
 //! One request from its head to its end: the snapshot it is pinned to, and what each step has decided for the next.
 //! A driver asks it what to do and tells it what happened; it calls the steps in their order and knows no session.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -241,7 +240,9 @@ impl Exchange {
     /// # Errors
     /// [`Reason::Internal`] when the request was never admitted.
     pub(crate) fn request_edits<H: Head>(&self, head: &H, edits: &mut Edits) -> Result<(), Reason> {
-        let (Some(admitted), Some(asked), Some(target)) = (&self.admitted, &self.asked, &self.target) else {
+        let (Some(admitted), Some(asked), Some(target), Some(facts)) =
+            (&self.admitted, &self.asked, &self.target, &self.facts)
+        else {
             return Err(Reason::Internal);
         };
         let onward = Onward {
@@ -249,7 +250,7 @@ impl Exchange {
             protocol: target.protocol,
             had_dot_segments: asked.had_dot_segments,
             client: &asked.client,
-            port: self.local().map_or(0, |local| local.port()),
+            text: &facts.text,
             request_id: &self.request_id,
             upgrade: asked.upgrade.as_ref(),
             token: &self.shared.options.loop_token,
@@ -315,10 +316,6 @@ impl Exchange {
     /// The request's id.
     pub(crate) const fn request_id(&self) -> &RequestId {
         &self.request_id
-    }
-
-    fn local(&self) -> Option<SocketAddr> {
-        self.facts.as_ref().map(|facts| facts.local)
     }
 
     /// Writes the request down. Only the first call counts; a request that is dropped before it ended is written down

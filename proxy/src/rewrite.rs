@@ -10,6 +10,7 @@ use http::header::{CONNECTION, HOST, TE, UPGRADE};
 use http::{HeaderName, HeaderValue};
 use tidegate_config::model::{AppProtocol, Filter, Head, PathRewrite, Route, normalize};
 
+use crate::connection::AddressText;
 use crate::edit::Edits;
 use crate::forwarded::Client;
 use crate::passes::{CDN_LOOP, LoopToken};
@@ -49,8 +50,8 @@ pub(crate) struct Onward<'a> {
     pub(crate) had_dot_segments: bool,
     /// Who sent it.
     pub(crate) client: &'a Client,
-    /// The port it came in over.
-    pub(crate) port: u16,
+    /// The addresses of its connection.
+    pub(crate) text: &'a AddressText,
     /// Its id.
     pub(crate) request_id: &'a RequestId,
     /// The upgrade that it asks for and may have.
@@ -157,7 +158,6 @@ pub(crate) fn request<H: Head + ?Sized>(head: &H, onward: &Onward<'_>, edits: &m
 fn identify<H: Head + ?Sized>(head: &H, onward: &Onward<'_>, edits: &mut Edits) {
     let client = onward.client;
     let believed = |name: &HeaderName| client.trusted.then(|| head.header(name.as_str())).flatten();
-    // Writing to a Vec cannot fail.
     edits.set(&X_FORWARDED_FOR, |out| {
         if client.trusted {
             head.each_value(X_FORWARDED_FOR.as_str(), &mut |value| {
@@ -165,7 +165,7 @@ fn identify<H: Head + ?Sized>(head: &H, onward: &Onward<'_>, edits: &mut Edits) 
                 out.extend_from_slice(b", ");
             });
         }
-        write!(out, "{}", client.peer).ok();
+        out.extend_from_slice(onward.text.peer.as_bytes());
     });
     edits.set(&X_FORWARDED_PROTO, |out| out.extend_from_slice(client.scheme().as_bytes()));
     let host = believed(&X_FORWARDED_HOST).or_else(|| head.authority().map(str::as_bytes));
@@ -175,9 +175,16 @@ fn identify<H: Head + ?Sized>(head: &H, onward: &Onward<'_>, edits: &mut Edits) 
     }
     edits.set(&X_FORWARDED_PORT, |out| match believed(&X_FORWARDED_PORT) {
         Some(port) => out.extend_from_slice(port),
-        None => drop(write!(out, "{}", onward.port)),
+        None => out.extend_from_slice(onward.text.port.as_bytes()),
     });
-    edits.set(&X_REAL_IP, |out| drop(write!(out, "{}", client.address)));
+    edits.set(&X_REAL_IP, |out| {
+        if client.address == client.peer {
+            out.extend_from_slice(onward.text.peer.as_bytes());
+        } else {
+            // Writing to a Vec cannot fail.
+            write!(out, "{}", client.address).ok();
+        }
+    });
     edits.set(&X_REQUEST_ID, |out| out.extend_from_slice(onward.request_id.as_str().as_bytes()));
 }
 
@@ -262,7 +269,7 @@ mod tests {
             protocol,
             had_dot_segments: false,
             client: &client,
-            port: 443,
+            text: &AddressText::new((peer, 9).into(), ([10, 0, 0, 9], 443).into()),
             request_id: &RequestId::of("id"),
             upgrade: None,
             token: &LoopToken::default(),

@@ -4,7 +4,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
@@ -56,32 +56,39 @@ pub(crate) struct Conn {
     pub(super) http2: bool,
     /// For the end of the connection: see [`super::close`].
     pub(super) linger: Duration,
-    pub(super) proxy_digest: Arc<ProxyDigest>,
-    pub(super) socket_digest: Arc<SocketDigest>,
+    /// For Pingora, which is never asked for most connections.
+    proxy_digest: OnceLock<Option<Arc<ProxyDigest>>>,
+    socket_digest: OnceLock<Arc<SocketDigest>>,
 }
 
 impl Conn {
     /// A connection that nothing was read from yet.
-    pub(crate) fn new(
-        transport: Transport,
-        facts: &Arc<ConnectionFacts>,
-        limits: &ClientLimits,
-    ) -> pingora::Result<Self> {
-        Ok(Self {
-            proxy_digest: traits::proxy_digest(facts)?,
-            socket_digest: traits::socket_digest(transport.as_raw_fd(), facts),
+    pub(crate) fn new(transport: Transport, facts: Arc<ConnectionFacts>, limits: &ClientLimits) -> Self {
+        Self {
+            proxy_digest: OnceLock::new(),
+            socket_digest: OnceLock::new(),
             transport,
             unread: BytesMut::new(),
             reads: Reads::All,
             unwritten: BytesMut::new(),
             stall: Stall::new(limits.write_stall),
             alarm: Alarm::default(),
-            facts: Arc::clone(facts),
+            facts,
             due: Due::default(),
             bell: None,
             http2: false,
             linger: limits.body_discard,
-        })
+        }
+    }
+
+    /// The facts as Pingora hands them on.
+    pub(super) fn proxy_digest(&self) -> Option<Arc<ProxyDigest>> {
+        self.proxy_digest.get_or_init(|| traits::proxy_digest(&self.facts).ok()).clone()
+    }
+
+    /// The addresses as Pingora asks for them.
+    pub(super) fn socket_digest(&self) -> Arc<SocketDigest> {
+        Arc::clone(self.socket_digest.get_or_init(|| traits::socket_digest(self.fd(), &self.facts)))
     }
 
     /// What is known of it.
@@ -280,7 +287,7 @@ mod tests {
         let (stream, peer) = listener.accept().await.unwrap();
         let facts = Arc::new(ConnectionFacts::sample(peer));
         let limits = ClientLimits { write_stall: MOMENT, ..ClientLimits::default() };
-        (Conn::new(Transport::Plain(stream), &facts, &limits).unwrap(), client)
+        (Conn::new(Transport::Plain(stream), facts, &limits), client)
     }
 
     async fn read(conn: &mut Conn) -> String {

@@ -17,9 +17,9 @@ use tokio::net::TcpStream;
 use super::close::{Refusal, close, refuse};
 use super::head::{HeadScan, Opening, WholeHead, opening};
 use super::transport::Transport;
-use super::{Conn, ConnectionFacts};
+use super::{AddressText, Conn, ConnectionFacts};
 use crate::clock;
-use crate::lean;
+use crate::lean::{self, Next};
 use crate::options::ClientLimits;
 use crate::runtime::Traffic;
 use crate::tls;
@@ -70,10 +70,12 @@ async fn establish(accepted: Accepted, traffic: &Traffic, ending: &ShutdownWatch
     let limits = &traffic.options.client;
     // A socket without a local address is dead already.
     let local = canonical(stream.local_addr().ok()?);
-    let facts = ConnectionFacts { bind, local, peer: canonical(peer), tls: None, accepted: at, ending: ending.clone() };
+    let (peer, ending) = (canonical(peer), ending.clone());
+    let text = AddressText::new(peer, local);
+    let facts = ConnectionFacts { bind, local, peer, text, tls: None, accepted: at, ending };
     match bind.protocol {
         BindProtocol::Http => {
-            let conn = Conn::new(Transport::Plain(stream), &Arc::new(facts), limits).ok()?;
+            let conn = Conn::new(Transport::Plain(stream), Arc::new(facts), limits);
             Some((conn, Expected::Either))
         }
         BindProtocol::Https => match tls::handshake(&traffic.tls, stream, traffic.options.tls.handshake_deadline).await
@@ -88,12 +90,12 @@ async fn establish(accepted: Accepted, traffic: &Traffic, ending: &ShutdownWatch
                     "TLS handshake"
                 );
                 let facts = ConnectionFacts { tls: Some(agreed), ..facts };
-                let conn = Conn::new(Transport::Tls(stream), &Arc::new(facts), limits).ok()?;
+                let conn = Conn::new(Transport::Tls(stream), Arc::new(facts), limits);
                 Some((conn, if http2 { Expected::Http2 } else { Expected::Http1 }))
             }
             tls::Handshake::PlainHttp(stream) => {
                 traffic.metrics.handshake_failed(tls::Failure::PlainHttp);
-                let conn = Conn::new(Transport::Plain(stream), &Arc::new(facts), limits).ok()?;
+                let conn = Conn::new(Transport::Plain(stream), Arc::new(facts), limits);
                 refuse(conn, Refusal::PlainOnTls, limits.body_discard).await;
                 None
             }
@@ -119,10 +121,17 @@ async fn requests(mut conn: Conn, mut expected: Expected, traffic: &Traffic, shu
     let mut ended = pin!(async move { drop(told.wait_for(|end| *end).await) });
     loop {
         match arrival(&mut conn, expected, idle, limits, ended.as_mut()).await {
-            Arrival::Head(head) => match carry(conn, &head, traffic, &shutdown).await {
-                Some(back) => conn = back,
-                None => return,
-            },
+            Arrival::Head(head) => {
+                let lean = head.strict && lean::serves(&traffic.options);
+                match if lean { lean::carry(&mut conn, head.len, traffic).await } else { Next::Full } {
+                    Next::Full => match http1(conn, &head, traffic, &shutdown).await {
+                        Some(back) => conn = back,
+                        None => return,
+                    },
+                    Next::Again if !*shutdown.borrow() => conn.pass_all(),
+                    Next::Again | Next::Close => return close(&mut conn, limits.body_discard).await,
+                }
+            }
             Arrival::Http2 => return http2(conn, traffic, &shutdown).await,
             Arrival::Over => return close(&mut conn, Duration::ZERO).await,
             Arrival::Refused(refusal) => {
@@ -198,24 +207,6 @@ fn look(unread: &[u8], expected: Expected, limits: &ClientLimits, scan: &mut Hea
             Some(refused.or(ambiguous).unwrap_or(Arrival::Head(head)))
         }
     }
-}
-
-/// One request, by whichever driver may have it; gives the connection back when another may follow.
-async fn carry(mut conn: Conn, head: &WholeHead, traffic: &Traffic, shutdown: &ShutdownWatch) -> Option<Conn> {
-    if head.strict && lean::serves(&traffic.options) {
-        match lean::carry(&mut conn, head.len, traffic).await {
-            lean::Next::Full => {}
-            lean::Next::Again if !*shutdown.borrow() => {
-                conn.pass_all();
-                return Some(conn);
-            }
-            lean::Next::Again | lean::Next::Close => {
-                close(&mut conn, traffic.options.client.body_discard).await;
-                return None;
-            }
-        }
-    }
-    http1(conn, head, traffic, shutdown).await
 }
 
 /// The refusal, where a head of so many bytes and header lines is beyond the limits.

@@ -58,13 +58,13 @@ impl GetTimingDigest for Conn {
 
 impl GetProxyDigest for Conn {
     fn get_proxy_digest(&self) -> Option<Arc<ProxyDigest>> {
-        Some(Arc::clone(&self.proxy_digest))
+        self.proxy_digest()
     }
 }
 
 impl GetSocketDigest for Conn {
     fn get_socket_digest(&self) -> Option<Arc<SocketDigest>> {
-        Some(Arc::clone(&self.socket_digest))
+        Some(self.socket_digest())
     }
 }
 
