@@ -103,7 +103,12 @@ impl Body {
                 _ => return Err(Malformed),
             },
             Self::Trailers(read) => match memchr::memchr(b'\n', bytes) {
-                Some(end) if read + end < LINE_BYTES_MAX && bytes[..end].ends_with(b"\r") => Piece::Framing(end + 1),
+                // Another end of a line within it could be one to the other parser.
+                Some(end)
+                    if read + end < LINE_BYTES_MAX && memchr::memchr(b'\r', bytes).is_some_and(|cr| cr + 1 == end) =>
+                {
+                    Piece::Framing(end + 1)
+                }
                 None if read + bytes.len() < LINE_BYTES_MAX => Piece::Unknown,
                 Some(_) | None => return Err(Malformed),
             },
@@ -198,6 +203,9 @@ mod tests {
             b"fffffffffffffffff\r\n",
             b"2\r\nbo\n0\r\n\r\n",
             b"0\r\nA: b\n\r\n",
+            b"0\r\nA: b\r\r\n\r\n",
+            b"0\r\n\r\r\n\r\n",
+            b"0\r\n\n",
             b"0\r\n",
         ] {
             let got = read(Framing::Chunked, bytes, bytes.len());

@@ -208,7 +208,10 @@ impl Relay<'_> {
         match response.status {
             // Nobody has asked for another protocol.
             101 => return Err(Reason::UpstreamBroken),
-            100..=199 => write::interim(response, &head[..length], out),
+            100..=199 => {
+                response.framing(head, true).ok_or(Reason::UpstreamBroken)?;
+                write::interim(response, &head[..length], out);
+            }
             status => {
                 let now = clock::now();
                 self.exchange.response_began(status, now);
