@@ -5,7 +5,7 @@
 mod entry;
 mod sink;
 
-pub(crate) use entry::{Entry, milliseconds};
+pub(crate) use entry::{Address, Entry, milliseconds};
 pub use sink::AccessLogSink;
 
 use std::cell::RefCell;

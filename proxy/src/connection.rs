@@ -34,7 +34,7 @@ pub(crate) struct ConnectionFacts {
     pub(crate) local: SocketAddr,
     /// The address of the TCP peer.
     pub(crate) peer: SocketAddr,
-    /// Its IP address and the port of `local` as text, because every request needs them.
+    /// Addresses as text, because every request needs them.
     pub(crate) text: AddressText,
     /// What TLS agreed on; `None` in plain text.
     pub(crate) tls: Option<TlsFacts>,
@@ -65,6 +65,8 @@ impl ConnectionFacts {
 /// Addresses of a connection as text.
 #[derive(Debug)]
 pub(crate) struct AddressText {
+    /// The address of the TCP peer, with its port.
+    pub(crate) socket: ArrayString<SOCKET_CHARACTERS_MAX>,
     /// The IP address of the TCP peer.
     pub(crate) peer: ArrayString<IP_CHARACTERS_MAX>,
     /// The port that it came in over.
@@ -74,17 +76,21 @@ pub(crate) struct AddressText {
 /// Characters of an IPv6 address that ends like an IPv4 address.
 const IP_CHARACTERS_MAX: usize = 45;
 
+/// Characters of such an address in brackets with a port.
+const SOCKET_CHARACTERS_MAX: usize = IP_CHARACTERS_MAX + 2 + 1 + PORT_CHARACTERS_MAX;
+
 /// Characters of a port.
 const PORT_CHARACTERS_MAX: usize = 5;
 
 impl AddressText {
     /// Of these.
     pub(crate) fn new(peer: SocketAddr, local: SocketAddr) -> Self {
-        let (mut own, mut port) = (ArrayString::new(), ArrayString::new());
+        let (mut socket, mut own, mut port) = (ArrayString::new(), ArrayString::new(), ArrayString::new());
         // There is room for whatever an address or a port can be.
+        write!(socket, "{peer}").ok();
         write!(own, "{}", peer.ip()).ok();
         write!(port, "{}", local.port()).ok();
-        Self { peer: own, port }
+        Self { socket, peer: own, port }
     }
 }
 

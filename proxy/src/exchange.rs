@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use http::HeaderValue;
-use tidegate_config::model::{Head, ListenerName, Origin, Snapshot, Target};
+use tidegate_config::model::{Backend, Head, ListenerName, Origin, Snapshot, Target};
 
-use crate::access_log::{Entry, milliseconds};
+use crate::access_log::{Address, Entry, milliseconds};
 use crate::admit::{Admission, Admitted, admit};
 use crate::answer::{Answer, Reason};
 use crate::attempt::{Attempts, Here, Sign};
@@ -39,6 +39,7 @@ pub(crate) struct Exchange {
     origin: Option<Arc<Origin>>,
     admitted: Option<Admitted>,
     target: Option<Arc<Target>>,
+    backend: Option<Arc<Backend>>,
     attempts: Attempts,
     body_bytes: u64,
     answer: Option<Answer>,
@@ -89,6 +90,7 @@ impl Exchange {
             origin: None,
             admitted: None,
             target: None,
+            backend: None,
             attempts: Attempts::default(),
             body_bytes: 0,
             answer: None,
@@ -145,7 +147,7 @@ impl Exchange {
         if !self.attempts.leaves(backend, here(&self.shared, self.facts.as_deref())) {
             return Err(Reason::NoEndpoints.into());
         }
-        self.target = Some(Arc::clone(target));
+        (self.target, self.backend) = (Some(Arc::clone(target)), Some(Arc::clone(backend)));
         Ok(())
     }
 
@@ -166,7 +168,9 @@ impl Exchange {
     /// # Errors
     /// Why there is none.
     pub(crate) fn aim(&mut self, now: Instant, draw: u64) -> Result<Aim<'_>, Reason> {
-        let (Some(admitted), Some(asked), Some(target)) = (&self.admitted, &self.asked, &self.target) else {
+        let (Some(admitted), Some(asked), Some(target), Some(backend)) =
+            (&self.admitted, &self.asked, &self.target, &self.backend)
+        else {
             return Err(Reason::Internal);
         };
         let effective = admitted.effective();
@@ -175,7 +179,6 @@ impl Exchange {
             return Err(Reason::UpstreamTimeout);
         }
         self.due = end;
-        let backend = self.snapshot.backend(&target.backend).ok_or(Reason::NoEndpoints)?;
         let here = here(&self.shared, self.facts.as_deref());
         // Each try sends the body from its beginning.
         self.body_bytes = 0;
@@ -184,6 +187,11 @@ impl Exchange {
         let endpoint = endpoint.ok_or(Reason::NoEndpoints)?;
         let remaining = end.map(|end| end - now);
         Ok(Aim { admitted, target, endpoint, upgrade: asked.upgrade.is_some(), remaining })
+    }
+
+    /// When it began.
+    pub(crate) const fn began(&self) -> Instant {
+        self.began
     }
 
     /// When the head of the response is due; `None` while nothing is.
@@ -219,9 +227,10 @@ impl Exchange {
     pub(crate) fn connect_failed(&mut self, how: Connect, now: Instant) -> bool {
         self.shared.metrics.connect(how);
         self.attempts.refused(self.shared.endpoints.moment(now));
-        let backend = self.target.as_ref().and_then(|target| self.snapshot.backend(&target.backend));
-        let others =
-            backend.is_some_and(|backend| self.attempts.leaves(backend, here(&self.shared, self.facts.as_deref())));
+        let others = self
+            .backend
+            .as_ref()
+            .is_some_and(|backend| self.attempts.leaves(backend, here(&self.shared, self.facts.as_deref())));
         self.again(Stage::Connecting { others })
     }
 
@@ -342,8 +351,8 @@ impl Exchange {
             &Entry {
                 time: end.wall,
                 request_id: self.request_id.as_str(),
-                client: asked.map(|asked| asked.client.address),
-                peer: self.facts.as_ref().map(|facts| facts.peer),
+                client: asked.map(|asked| Address::of(&asked.client, self.facts.as_deref())),
+                peer: self.facts.as_ref().map(|facts| facts.text.socket.as_str()),
                 method: head.map_or("", |head| head.method()),
                 scheme: asked.map_or("", |asked| asked.client.scheme()),
                 host: head.and_then(|head| head.authority()).unwrap_or_default(),

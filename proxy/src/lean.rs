@@ -14,7 +14,7 @@ mod write;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tidegate_config::model::{EndpointId, Head};
 use tokio::io::AsyncWriteExt;
@@ -24,7 +24,8 @@ use tokio::time::timeout;
 use self::body::{Framing, Piece};
 use self::progress::Progress;
 use self::relay::{Patience, Relay};
-use self::scratch::Scratch;
+use self::request::{Request, View};
+use self::scratch::{Room, Scratch};
 use crate::answer::{Answer, Reason};
 use crate::connection::Conn;
 use crate::exchange::{End, Exchange};
@@ -68,20 +69,21 @@ pub(crate) async fn carry(conn: &mut Conn, head_bytes: usize, traffic: &Traffic)
 }
 
 async fn request(conn: &mut Conn, scratch: &mut Scratch, traffic: &Traffic) -> Next {
+    let Scratch { head, request, room } = scratch;
+    let view = request.view(head);
     let now = clock::now();
     let mut exchange = Exchange::begin(Driver::Lean, traffic.published.pin(), Arc::clone(&traffic.shared), now);
-    let view = scratch.request.view(&scratch.head);
     let facts = Some(Arc::clone(conn.facts()));
-    let decided = exchange.decide(&view, &scratch.request.line(), facts, fastrand::u128(..));
+    let decided = exchange.decide(&view, &request.line(), facts, fastrand::u128(..));
     if decided.is_ok() && !exchange.is_plain() {
         exchange.withdraw();
         return Next::Full;
     }
-    conn.advance(scratch.head.len());
-    let mut progress = Progress::new(scratch.request.framing, scratch.request.closes, now);
+    conn.advance(head.len());
+    let mut progress = Progress::new(request.framing, request.closes, now);
     let next = match decided {
         Ok(()) => {
-            let carried = attempts(conn, scratch, &mut exchange, &mut progress, traffic, now).await;
+            let carried = attempts(conn, (request, &view), room, &mut exchange, &mut progress, traffic).await;
             match carried {
                 Ok(()) if progress.closes || !progress.body.is_over() => Next::Close,
                 Ok(()) => Next::Again,
@@ -89,10 +91,10 @@ async fn request(conn: &mut Conn, scratch: &mut Scratch, traffic: &Traffic) -> N
                     let answer = exchange.failed(reason).clone();
                     if answer.reason != Reason::ClientGone {
                         if progress.status.is_none() {
-                            give(conn, scratch, &exchange, &mut progress, &answer, true).await;
+                            give(conn, (&view, room), &exchange, &mut progress, &answer, true).await;
                         } else {
                             // A client that got nothing would take it that it may ask again.
-                            send(conn, scratch).await;
+                            send(conn, room).await;
                         }
                     }
                     Next::Close
@@ -101,12 +103,11 @@ async fn request(conn: &mut Conn, scratch: &mut Scratch, traffic: &Traffic) -> N
         }
         Err(answer) => {
             let closes = progress.closes || conn.facts().is_ending() || answer.reason.closes();
-            let given = give(conn, scratch, &exchange, &mut progress, &answer, closes).await;
+            let given = give(conn, (&view, room), &exchange, &mut progress, &answer, closes).await;
             let rest = given && !closes && discard(conn, &mut progress, traffic.options.client.body_discard).await;
             if rest { Next::Again } else { Next::Close }
         }
     };
-    let view = scratch.request.view(&scratch.head);
     let end = End {
         status: progress.status,
         bytes_in: progress.bytes_in,
@@ -150,13 +151,14 @@ impl Try {
 /// Tries endpoints until one has answered.
 async fn attempts(
     conn: &mut Conn,
-    scratch: &mut Scratch,
+    (request, view): (&Request, &View<'_>),
+    room: &mut Room,
     exchange: &mut Exchange,
     progress: &mut Progress,
     traffic: &Traffic,
-    mut now: Instant,
 ) -> Result<(), Reason> {
     let limits = &traffic.options.upstream;
+    let mut now = exchange.began();
     loop {
         let attempt = Try::of(&exchange.aim(now, fastrand::u64(..))?);
         let pooled = pool::take(attempt.id);
@@ -178,13 +180,13 @@ async fn attempts(
             },
         };
         exchange.connected(reused, now);
-        let (view, bodiless) = (scratch.request.view(&scratch.head), scratch.request.framing == Framing::None);
+        let bodiless = request.framing == Framing::None;
         let asked_by_head = view.method() == "HEAD";
         let idempotent = view.is_idempotent();
-        scratch.edits.clear();
-        exchange.request_edits(&view, &mut scratch.edits)?;
-        crate::buffers::make_room(&mut scratch.to_endpoint);
-        write::request(&view, &scratch.edits, &mut scratch.to_endpoint);
+        room.edits.clear();
+        exchange.request_edits(view, &mut room.edits)?;
+        crate::buffers::make_room(&mut room.to_endpoint);
+        write::request(view, &room.edits, &mut room.to_endpoint);
         let client = &traffic.options.client;
         let patience = Patience {
             read: attempt.read,
@@ -192,12 +194,12 @@ async fn attempts(
             body: client.body_read_stall,
             client: client.write_stall,
         };
-        let chunked_up = scratch.request.framing == Framing::Chunked;
+        let chunked_up = request.framing == Framing::Chunked;
         let relay = Relay {
             client: &mut *conn,
             endpoint: &mut endpoint,
             exchange: &mut *exchange,
-            scratch: &mut *scratch,
+            room: &mut *room,
             progress: &mut *progress,
             patience,
             asked_by_head,
@@ -220,8 +222,8 @@ async fn attempts(
         if !exchange.broke(reason, stage, now) {
             return Err(reason);
         }
-        scratch.clear();
-        *progress = Progress::new(scratch.request.framing, scratch.request.closes, now);
+        room.clear();
+        *progress = Progress::new(request.framing, request.closes, now);
     }
 }
 
@@ -238,25 +240,25 @@ async fn connect(address: SocketAddr, within: Duration) -> Result<TcpStream, (Co
 /// Gives an answer of the edge's own; whether the client took it.
 async fn give(
     conn: &mut Conn,
-    scratch: &mut Scratch,
+    (view, room): (&View<'_>, &mut Room),
     exchange: &Exchange,
     progress: &mut Progress,
     answer: &Answer,
     closes: bool,
 ) -> bool {
-    let rendered = render(answer, exchange.request_id(), scratch.request.view(&scratch.head).method());
+    let rendered = render(answer, exchange.request_id(), view.method());
     // What may wait there are heads of responses before the last, and of those it may have got a part already.
-    crate::buffers::make_room(&mut scratch.to_client);
-    date::with(clock::now(), |date| write::answer(&rendered, closes, date, &mut scratch.to_client));
+    crate::buffers::make_room(&mut room.to_client);
+    date::with(clock::now(), |date| write::answer(&rendered, closes, date, &mut room.to_client));
     progress.status = Some(rendered.status);
     progress.bytes_out = rendered.body.len();
-    send(conn, scratch).await
+    send(conn, room).await
 }
 
 /// Sends what waits for the client; whether it took it.
-async fn send(conn: &mut Conn, scratch: &Scratch) -> bool {
+async fn send(conn: &mut Conn, room: &Room) -> bool {
     conn.pass_all();
-    conn.write_all(&scratch.to_client).await.is_ok() && conn.flush().await.is_ok()
+    conn.write_all(&room.to_client).await.is_ok() && conn.flush().await.is_ok()
 }
 
 /// Reads and forgets the rest of a request's body; whether it ended in time and as announced.

@@ -8,14 +8,17 @@ use std::time::{Duration, SystemTime};
 use serde::{Serialize, Serializer};
 use tidegate_config::object::ObjectRef;
 
+use crate::connection::ConnectionFacts;
+use crate::forwarded::Client;
+
 /// What a line says of its request. Durations are milliseconds.
 #[derive(Debug, Serialize)]
 pub(crate) struct Entry<'a> {
     #[serde(serialize_with = "rfc3339")]
     pub(crate) time: SystemTime,
     pub(crate) request_id: &'a str,
-    pub(crate) client: Option<IpAddr>,
-    pub(crate) peer: Option<SocketAddr>,
+    pub(crate) client: Option<Address<'a>>,
+    pub(crate) peer: Option<&'a str>,
     pub(crate) method: &'a str,
     pub(crate) scheme: &'a str,
     pub(crate) host: &'a str,
@@ -39,6 +42,24 @@ pub(crate) struct Entry<'a> {
     /// Why no endpoint answered.
     pub(crate) reason: Option<&'a str>,
     pub(crate) generation: u64,
+}
+
+/// Where a request came from.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(untagged)]
+pub(crate) enum Address<'a> {
+    /// As text that is there already.
+    Text(&'a str),
+    /// As it is.
+    Ip(IpAddr),
+}
+
+impl<'a> Address<'a> {
+    /// Of a client, whose address is most often its connection's.
+    pub(crate) fn of(client: &Client, facts: Option<&'a ConnectionFacts>) -> Self {
+        let own = facts.filter(|_| client.address == client.peer);
+        own.map_or(Self::Ip(client.address), |facts| Self::Text(&facts.text.peer))
+    }
 }
 
 /// As `2023-11-14T22:13:20.123Z`. What stands before the point changes once a second, so each thread keeps it.
@@ -74,7 +95,7 @@ impl Entry<'_> {
         Entry {
             time: SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_123),
             request_id: "id",
-            client: Some([192, 0, 2, 1].into()),
+            client: Some(Address::Ip([192, 0, 2, 1].into())),
             peer: None,
             method: "GET",
             scheme: "http",

@@ -14,7 +14,7 @@ use tokio_util::io::poll_read_buf;
 use super::body::{Body, Framing, Piece};
 use super::progress::{Moved, Progress, Stage};
 use super::response::Read;
-use super::scratch::Scratch;
+use super::scratch::Room;
 use super::write::{self, Says};
 use crate::answer::Reason;
 use crate::buffers::{BUFFER_BYTES, make_room};
@@ -44,13 +44,13 @@ pub(super) struct Patience {
     pub(super) client: Duration,
 }
 
-/// A request on its way. The head that goes up waits in the scratch already.
+/// A request on its way. The head that goes up waits in the room already.
 #[derive(Debug)]
 pub(super) struct Relay<'a> {
     pub(super) client: &'a mut Conn,
     pub(super) endpoint: &'a mut TcpStream,
     pub(super) exchange: &'a mut Exchange,
-    pub(super) scratch: &'a mut Scratch,
+    pub(super) room: &'a mut Room,
     pub(super) progress: &'a mut Progress,
     pub(super) patience: Patience,
     /// Whether the method is HEAD, whose responses have no body.
@@ -75,7 +75,7 @@ impl Relay<'_> {
         loop {
             let moved = self.up(cx)? | self.down(cx)?;
             if matches!(self.progress.response, Stage::Tail)
-                && self.scratch.to_client.is_empty()
+                && self.room.to_client.is_empty()
                 && let Poll::Ready(sent) = self.client.poll_sent(cx)
             {
                 return Poll::Ready(sent.map_err(|_| Reason::ClientGone));
@@ -92,13 +92,13 @@ impl Relay<'_> {
     /// Sends what it can of the request.
     fn up(&mut self, cx: &mut Context<'_>) -> Step {
         let mut moved = self.gather()?;
-        while !self.scratch.to_endpoint.is_empty() {
-            match Pin::new(&mut *self.endpoint).poll_write(cx, &self.scratch.to_endpoint) {
+        while !self.room.to_endpoint.is_empty() {
+            match Pin::new(&mut *self.endpoint).poll_write(cx, &self.room.to_endpoint) {
                 Poll::Pending => return Ok(moved),
-                Poll::Ready(Ok(count @ 1..)) => self.scratch.to_endpoint.advance(count),
+                Poll::Ready(Ok(count @ 1..)) => self.room.to_endpoint.advance(count),
                 // An endpoint that takes no more may have answered before it stopped.
                 Poll::Ready(Ok(0) | Err(_)) => {
-                    self.scratch.to_endpoint.clear();
+                    self.room.to_endpoint.clear();
                     self.progress.deaf = true;
                 }
             }
@@ -127,7 +127,7 @@ impl Relay<'_> {
     /// Takes what has arrived of the request's body.
     fn gather(&mut self) -> Step {
         let Progress { body, bytes_in, .. } = self.progress;
-        let out = &mut self.scratch.to_endpoint;
+        let out = &mut self.room.to_endpoint;
         let mut moved = false;
         while !body.is_over() && !self.progress.deaf && out.len() < WAITING_BYTES_MAX {
             let unread = self.client.unread();
@@ -166,10 +166,10 @@ impl Relay<'_> {
                 moved = true;
                 continue;
             }
-            if !self.scratch.to_client.is_empty() {
-                match self.client.poll_send(&self.scratch.to_client, cx) {
+            if !self.room.to_client.is_empty() {
+                match self.client.poll_send(&self.room.to_client, cx) {
                     Poll::Pending => return Ok(moved),
-                    Poll::Ready(Ok(count @ 1..)) => self.scratch.to_client.advance(count),
+                    Poll::Ready(Ok(count @ 1..)) => self.room.to_client.advance(count),
                     Poll::Ready(Ok(0) | Err(_)) => return Err(Reason::ClientGone),
                 }
                 self.progress.client_moved = Moved::Since;
@@ -187,12 +187,12 @@ impl Relay<'_> {
 
     /// Looks for the head of the response.
     fn head(&mut self) -> Result<Flow, Reason> {
-        let from = &self.scratch.from_endpoint;
+        let from = &self.room.from_endpoint;
         if from.len() == self.progress.looked {
             return Ok(Flow::Hungry);
         }
         self.progress.looked = from.len();
-        match self.scratch.response.read(from) {
+        match self.room.response.read(from) {
             Read::Partial if from.len() < HEAD_BYTES_MAX => return Ok(Flow::Hungry),
             Read::Partial | Read::Malformed => return Err(Reason::UpstreamBroken),
             Read::Whole(length) => self.begin(length)?,
@@ -203,7 +203,7 @@ impl Relay<'_> {
 
     /// Sends on a head.
     fn begin(&mut self, length: usize) -> Result<(), Reason> {
-        let Scratch { response, edits, from_endpoint: head, to_client: out, .. } = &mut *self.scratch;
+        let Room { response, edits, from_endpoint: head, to_client: out, .. } = &mut *self.room;
         make_room(out);
         match response.status {
             // Nobody has asked for another protocol.
@@ -237,7 +237,7 @@ impl Relay<'_> {
 
     /// Moves what has arrived of the response's body.
     fn body(&mut self, mut body: Body, chunked: bool, cx: &mut Context<'_>) -> Result<Flow, Reason> {
-        let Scratch { from_endpoint: from, to_client: out, to_endpoint, .. } = &mut *self.scratch;
+        let Room { from_endpoint: from, to_client: out, to_endpoint, .. } = &mut *self.room;
         let mut flow = Flow::Hungry;
         while out.len() < WAITING_BYTES_MAX {
             let count = match body.next(from).map_err(|_| Reason::UpstreamBroken)? {
@@ -284,7 +284,7 @@ impl Relay<'_> {
 
     /// Reads from the endpoint.
     fn read(&mut self, cx: &mut Context<'_>) -> Result<Poll<()>, Reason> {
-        let from = &mut self.scratch.from_endpoint;
+        let from = &mut self.room.from_endpoint;
         make_room(from);
         match poll_read_buf(Pin::new(&mut *self.endpoint), cx, from) {
             Poll::Pending => return Ok(Poll::Pending),
@@ -308,10 +308,10 @@ impl Relay<'_> {
         let now = clock::now();
         let endpoint = self.progress.endpoint_moved.settle(now);
         let client = self.progress.client_moved.settle(now);
-        let held = !self.scratch.from_endpoint.is_empty();
+        let held = !self.room.from_endpoint.is_empty();
         let blocked = match self.progress.response {
-            Stage::Head => !self.scratch.to_client.is_empty(),
-            Stage::Body { chunked, .. } => !self.scratch.to_client.is_empty() || held && !chunked,
+            Stage::Head => !self.room.to_client.is_empty(),
+            Stage::Body { chunked, .. } => !self.room.to_client.is_empty() || held && !chunked,
             Stage::Tail => true,
         };
         let waits = [
@@ -321,8 +321,8 @@ impl Relay<'_> {
             } else {
                 Some((endpoint + self.patience.read, Reason::UpstreamTimeout))
             },
-            (!self.scratch.to_endpoint.is_empty()).then(|| (endpoint + self.patience.write, Reason::UpstreamTimeout)),
-            (!self.progress.body.is_over() && self.scratch.to_endpoint.is_empty() && !self.progress.deaf)
+            (!self.room.to_endpoint.is_empty()).then(|| (endpoint + self.patience.write, Reason::UpstreamTimeout)),
+            (!self.progress.body.is_over() && self.room.to_endpoint.is_empty() && !self.progress.deaf)
                 .then(|| (client + self.patience.body, Reason::BodyStalled)),
             self.exchange.due().map(|at| (at, Reason::UpstreamTimeout)),
         ];

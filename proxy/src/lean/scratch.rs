@@ -25,6 +25,13 @@ pub(super) struct Scratch {
     pub(super) head: BytesMut,
     /// What they say.
     pub(super) request: Request,
+    /// What carrying it takes.
+    pub(super) room: Room,
+}
+
+/// Room for what is on its way.
+#[derive(Debug, Default)]
+pub(super) struct Room {
     /// What the response's head says.
     pub(super) response: Response,
     /// What the steps change of either head.
@@ -46,16 +53,18 @@ impl Scratch {
     /// Gives it back, with all of its buffers.
     pub(super) fn give(mut self: Box<Self>) {
         self.head.clear();
-        self.clear();
         buffers::give_if_empty(&mut self.head);
+        self.room.clear();
         FREE.with_borrow_mut(|free| {
             if free.len() < KEPT_MAX {
                 free.push(self);
             }
         });
     }
+}
 
-    /// Forgets everything but the request.
+impl Room {
+    /// Gives its buffers back.
     pub(super) fn clear(&mut self) {
         for buffer in [&mut self.to_endpoint, &mut self.from_endpoint, &mut self.to_client] {
             buffer.clear();
