@@ -390,6 +390,7 @@ mod tests {
         });
         drop(log);
         assert_eq!((count(received), dropped.get()), (15_000, 0));
-        assert!(allocated.count_total <= 2, "{} for 10,000 lines", allocated.count_total);
+        // One more buffer for each batch that the writer was slow to give back, at most; a line has none of its own.
+        assert!(allocated.count_total <= 20, "{} for 10,000 lines", allocated.count_total);
     }
 }
