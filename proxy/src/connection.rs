@@ -24,6 +24,12 @@ use arrayvec::ArrayString;
 use pingora::server::ShutdownWatch;
 use tidegate_config::model::BindKey;
 
+/// The length of the head that these bytes begin with, where drivers are asked about it at all: its lines all end with CRLF.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn strict_head(bytes: &[u8]) -> Option<usize> {
+    head::HeadScan::default().advance(bytes).filter(|head| head.strict).map(|head| head.len)
+}
+
 /// What is known of a connection before its first request. It travels in Pingora's `ProxyDigest::user_data`
 /// as `Arc<ConnectionFacts>`, so that it can be read on HTTP/1.1 and HTTP/2 alike.
 #[derive(Debug)]

@@ -2,6 +2,8 @@
 //! It takes a request only when nothing about it is in doubt; everything else is the full driver's, and a connection
 //! passes between the two from request to request. Both call the same steps in the same order.
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod agreement;
 mod body;
 mod fields;
 pub(crate) mod pool;

@@ -58,3 +58,9 @@ pub use options::{ClientLimits, DrainLimits, Driver, Http2Limits, Options, TlsLi
 pub use passes::{LoopToken, NoToken};
 pub use start::{Proxy, StartError, Sweeper};
 pub use tls::TlsSetupError;
+
+/// Reads bytes by both parsers of requests, and panics when they disagree about what the lean driver takes.
+#[cfg(feature = "fuzzing")]
+pub fn requests_agree(bytes: &[u8]) {
+    lean::agreement::check(bytes);
+}

@@ -1,5 +1,5 @@
 //! Whether the two sides did the same. The differences that are none are listed here and nowhere else, each with its reason;
-//! docs/decisions/0014-one-corpus-for-two-drivers.md has them for readers.
+//! docs/decisions/0015-one-corpus-for-two-drivers.md has them for readers.
 
 use std::collections::BTreeMap;
 
