@@ -20,5 +20,6 @@ mod drivers {
     pub mod recorder;
     pub mod responses;
     pub mod run;
+    pub mod secure;
     pub mod side;
 }

@@ -102,7 +102,7 @@ fn line(request: &str) -> &str {
 }
 
 fn sizes(cases: &mut Vec<Case>, chance: &mut fastrand::Rng) {
-    for size in [0, 1, 100, 999, 1000, 1001, 4096, 16_384, 102_400] {
+    for size in [0, 1, 100, 999, 1000, 1001, 4096, 16_384, 102_400, 300_000] {
         let body: Vec<u8> = (0..size).map(|_| chance.u8(..)).collect();
         for host in ["a.test", "b.test", "l.test"] {
             let counted = format!("PUT /old/x HTTP/1.1\r\nHost: {host}\r\nContent-Length: {size}\r\n\r\n");

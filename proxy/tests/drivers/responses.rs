@@ -188,7 +188,7 @@ pub fn reply(text: &str) -> Reply {
 
 fn large(cases: &mut Vec<Case>) {
     for (name, asked) in ASKED {
-        for size in [1000, 4096, 65_536, 102_400] {
+        for size in [1000, 4096, 65_536, 102_400, 300_000] {
             let body = "x".repeat(size);
             for (how, text) in [
                 ("counted", format!("Content-Length: {size}\r\n\r\n{body}")),

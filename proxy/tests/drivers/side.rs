@@ -5,16 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
-use tidegate_config::model::{AppProtocol, Filter, Guard, HeaderEdits, PathMatch, PathRewrite, Route, Settings};
+use tidegate_config::model::{
+    AppProtocol, BindProtocol, Filter, Guard, HeaderEdits, PathMatch, PathRewrite, Route, Settings,
+};
 use tidegate_proxy::Options;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::net::TcpSocket;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use super::case::Case;
 use super::message::{Kind, Message};
 use super::recorder::{PAUSE, Recorder};
+use super::secure::{Stream, over_tls};
 use crate::bed::{Bed, Model, nobody, route};
 
 /// What follows every case on its connection: whether it is answered says whether the connection went on.
@@ -42,6 +45,8 @@ pub struct Outcome {
 pub struct Side {
     bed: Bed,
     recorder: Recorder,
+    /// Whether clients come over TLS.
+    secure: bool,
 }
 
 fn edits(
@@ -95,10 +100,10 @@ fn model(endpoint: SocketAddr) -> Model {
 }
 
 impl Side {
-    pub async fn start(set: impl FnOnce(&mut Options)) -> Self {
+    pub async fn start(protocol: BindProtocol, set: impl FnOnce(&mut Options)) -> Self {
         let recorder = Recorder::start().await;
-        let bed = Bed::with(model(recorder.address), set).await;
-        Self { bed, recorder }
+        let bed = Bed::over(protocol, model(recorder.address), set).await;
+        Self { bed, recorder, secure: protocol == BindProtocol::Https }
     }
 
     /// Plays a case; `quiet` is how long nothing must come before the client takes it that nothing will.
@@ -118,13 +123,13 @@ impl Side {
         outcome
     }
 
-    async fn connect(&self, trusted: bool) -> TcpStream {
+    async fn connect(&self, trusted: bool) -> Box<dyn Stream> {
         let socket = TcpSocket::new_v4().unwrap();
         let own = if trusted { [127, 0, 0, 2] } else { [127, 0, 0, 1] };
         socket.bind((own, 0).into()).unwrap();
         let stream = socket.connect(self.bed.address).await.unwrap();
         stream.set_nodelay(true).unwrap();
-        stream
+        if self.secure { over_tls(stream).await } else { Box::new(stream) }
     }
 
     /// Requests by driver.
@@ -167,8 +172,8 @@ fn read_all(bytes: &[u8], case: &Case, closed: bool) -> (Vec<Message>, Vec<u8>) 
 }
 
 /// Sends a case and then the probe, reads to the end; what was read, and whether the edge ended the connection.
-async fn converse(mut stream: TcpStream, case: &Case, quiet: Duration) -> (Vec<u8>, bool) {
-    let (mut reader, mut writer) = stream.split();
+async fn converse(stream: Box<dyn Stream>, case: &Case, quiet: Duration) -> (Vec<u8>, bool) {
+    let (mut reader, mut writer) = tokio::io::split(stream);
     // What has arrived, and whether that is all.
     let arrived = watch::Sender::new((Vec::new(), false));
     let mut news = arrived.subscribe();
@@ -185,7 +190,7 @@ async fn converse(mut stream: TcpStream, case: &Case, quiet: Duration) -> (Vec<u
                 sleep(PAUSE).await;
             }
             // A connection that takes no more may have something to say nevertheless.
-            if writer.write_all(piece).await.is_err() {
+            if writer.write_all(piece).await.is_err() || writer.flush().await.is_err() {
                 break;
             }
         }
@@ -195,7 +200,7 @@ async fn converse(mut stream: TcpStream, case: &Case, quiet: Duration) -> (Vec<u
             all.iter().filter(|message| message.status() >= 200).count() >= case.finals
         };
         while !is_over() && !is_answered() && timeout(quiet, news.changed()).await.is_ok() {}
-        let probed = !is_over() && writer.write_all(PROBE).await.is_ok();
+        let probed = !is_over() && writer.write_all(PROBE).await.is_ok() && writer.flush().await.is_ok();
         while probed && !is_over() && timeout(quiet, news.changed()).await.is_ok() {}
         let closed = is_over();
         if !closed {

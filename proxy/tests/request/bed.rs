@@ -34,10 +34,14 @@ impl Bed {
         Self::with(model, |_| ()).await
     }
 
-    pub async fn with(mut model: Model, set: impl FnOnce(&mut Options)) -> Self {
+    pub async fn with(model: Model, set: impl FnOnce(&mut Options)) -> Self {
+        Self::over(BindProtocol::Http, model, set).await
+    }
+
+    pub async fn over(protocol: BindProtocol, mut model: Model, set: impl FnOnce(&mut Options)) -> Self {
         let mut options = Options { threads: 1, access_log: AccessLogSink::Off, ..Options::default() };
         set(&mut options);
-        let key = BindKey { address: ([127, 0, 0, 1], 0).into(), protocol: BindProtocol::Http };
+        let key = BindKey { address: ([127, 0, 0, 1], 0).into(), protocol };
         let listener = Listener { name: ListenerName("http".into()), host: HostPattern::Any };
         model.parts.binds = [Bind { key, listeners: [listener].into() }].into();
         let (mut publisher, published) = channel();
