@@ -138,7 +138,14 @@ fn command(folder: &TempDir, how: &How) -> Command {
     };
     // What nginx says before it has read where its log is goes to the log too.
     let log = folder.path().join("error.log");
-    command.arg("-p").arg(folder.path()).arg("-c").arg(folder.path().join("nginx.conf")).arg("-e").arg(log);
+    command
+        .kill_on_drop(true)
+        .arg("-p")
+        .arg(folder.path())
+        .arg("-c")
+        .arg(folder.path().join("nginx.conf"))
+        .arg("-e")
+        .arg(log);
     command
 }
 

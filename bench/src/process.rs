@@ -29,9 +29,10 @@ impl Group {
         Ok(Self { child, group })
     }
 
-    /// Kills them, and returns when they are gone: nothing listens any more, and nothing is written.
+    /// Kills them, and returns when they are gone: nothing listens any more, and nothing is written. Those that have much memory
+    /// take a while.
     pub(crate) fn end(&mut self) {
-        for _ in 0..400 {
+        for _ in 0..4000 {
             // Refused when there is nobody left. The first of them stays until it has been waited for.
             drop(self.child.try_wait());
             if kill_process_group(self.group, Signal::KILL).is_err() {

@@ -10,7 +10,7 @@ const FIGURES: [&str; 12] = [
     "changes/s",
     "rolls/s",
     "proxy",
-    "reached",
+    "reached (+ rolls)",
     "failures",
     "WebSockets broken",
     "p50 ms",
@@ -94,7 +94,10 @@ fn figures(line: &Line<'_>) -> Vec<String> {
     let processes = turns.iter().map(|turn| turn.processes).max().unwrap_or_default();
     let mut row = line.names();
     row.extend([
-        spread(0, &|turn| turn.reached),
+        match line.case.rolls {
+            0.0 => spread(0, &|turn| turn.reached),
+            _ => format!("{} + {}", spread(0, &|turn| turn.reached), spread(1, &|turn| turn.rolled)),
+        },
         turns.iter().map(|turn| turn.failures()).sum::<u64>().to_string(),
         format!("{broken} of {}", turns.len()),
         milliseconds(|load| load.p50_us),
