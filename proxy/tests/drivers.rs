@@ -11,6 +11,7 @@ mod bed;
 mod drivers {
     pub mod bodies;
     pub mod case;
+    pub mod combinations;
     pub mod compare;
     pub mod corpus;
     pub mod fields;

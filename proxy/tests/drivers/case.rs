@@ -15,8 +15,6 @@ pub struct Case {
     pub replies: Vec<Reply>,
     /// Whether the client's address is a trusted proxy's.
     pub trusted: bool,
-    /// Final responses that are due before the client goes on.
-    pub finals: usize,
     /// Whether the endpoint's connections are new ones.
     pub fresh: bool,
     /// Whether the lean driver must take it.
@@ -30,7 +28,6 @@ impl Case {
             pieces: vec![bytes.into()],
             replies: Vec::new(),
             trusted: false,
-            finals: 1,
             fresh: false,
             lean: false,
         }
@@ -68,11 +65,6 @@ impl Case {
         self
     }
 
-    pub fn expecting(mut self, finals: usize) -> Self {
-        self.finals = finals;
-        self
-    }
-
     /// Whether an answer comes before its request is whole.
     pub fn is_answered_early(&self) -> bool {
         self.replies.iter().any(|reply| reply.early)
@@ -82,12 +74,17 @@ impl Case {
         self.pieces.concat()
     }
 
+    /// Final responses that are due before the client goes on, as far as one can say.
+    pub fn finals(&self) -> usize {
+        self.bytes().windows(8).filter(|window| window == b" HTTP/1.").count().max(1)
+    }
+
     /// Whether the first and the second request ask by HEAD, as far as one can say.
     pub fn heads(&self) -> [bool; 2] {
         let bytes = self.bytes();
         let is_head = |bytes: &[u8]| bytes.trim_ascii_start().starts_with(b"HEAD ");
         let second = bytes.windows(4).position(|window| window == b"\r\n\r\n");
-        [is_head(&bytes), self.finals > 1 && second.is_some_and(|end| is_head(&bytes[end + 4..]))]
+        [is_head(&bytes), self.finals() > 1 && second.is_some_and(|end| is_head(&bytes[end + 4..]))]
     }
 }
 

@@ -4,7 +4,7 @@
 use super::case::Case;
 
 /// Lines that frame a body, and whether nothing about them is in doubt. Each is tried with several bodies.
-const FRAMINGS: &[(&str, bool)] = &[
+pub const FRAMINGS: &[(&str, bool)] = &[
     ("Content-Length: 5\r\n", true),
     ("Content-Length: 0\r\n", true),
     ("content-length: 5\r\n", true),
@@ -58,7 +58,7 @@ const FRAMINGS: &[(&str, bool)] = &[
 const BODIES: &[&str] = &["hello", "5\r\nhello\r\n0\r\n\r\n", ""];
 
 /// Header lines that mean something to a connection, and whether nothing about them is in doubt.
-const CONNECTIONS: &[(&str, bool)] = &[
+pub const CONNECTIONS: &[(&str, bool)] = &[
     ("Connection: close\r\n", true),
     ("Connection: keep-alive\r\n", true),
     ("connection: Keep-Alive\r\n", true),
@@ -107,7 +107,7 @@ const CONNECTIONS: &[(&str, bool)] = &[
 ];
 
 /// What a client may claim of itself.
-const CLAIMS: &[&str] = &[
+pub const CLAIMS: &[&str] = &[
     "X-Forwarded-For: 198.51.100.1\r\n",
     "X-Forwarded-For: 1.1.1.1, 198.51.100.1\r\n",
     "X-Forwarded-For: 1.1.1.1\r\nx-forwarded-for: 198.51.100.1\r\n",

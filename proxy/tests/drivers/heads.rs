@@ -2,7 +2,7 @@
 
 use super::case::Case;
 
-const METHODS: &[&str] = &[
+pub const METHODS: &[&str] = &[
     "GET",
     "HEAD",
     "POST",
@@ -25,7 +25,7 @@ const METHODS: &[&str] = &[
     "A",
 ];
 
-const TARGETS: &[&str] = &[
+pub const TARGETS: &[&str] = &[
     "/",
     "/a/b?c=d",
     "/a//b",
@@ -127,7 +127,7 @@ const VERSIONS: &[&str] =
     &["HTTP/1.1", "HTTP/1.0", "HTTP/0.9", "HTTP/2.0", "HTTP/1.2", "http/1.1", "HTTP/1.", "HTTP/11", ""];
 
 /// Header lines as such, good and bad.
-const SYNTAX: &[&str] = &[
+pub const SYNTAX: &[&str] = &[
     "X: y\n",
     "X: y\r\r\n",
     "X: y\rz\r\n",

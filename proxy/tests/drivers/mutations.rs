@@ -81,7 +81,7 @@ pub fn of_responses(cases: &[Case], chance: &mut Rng) -> Vec<Case> {
         let steps = vec![Step::Send(bytes), Step::Close];
         let asked = asked[chance.usize(..asked.len())];
         let name = format!("mutation {number} of answer {base:?}");
-        Case { name, replies: vec![Reply { steps, early: false }], finals: 1, ..asked.clone() }.fresh()
+        Case { name, replies: vec![Reply { steps, early: false }], ..asked.clone() }.fresh()
     });
     mutations.collect()
 }

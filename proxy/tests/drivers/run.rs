@@ -97,7 +97,7 @@ fn taken(outcome: &Outcome) -> u64 {
 /// What a side is set to.
 type Set = fn(&mut Options);
 
-async fn play(cases: Vec<Case>, protocol: BindProtocol, one: Set, other: Set) -> Tally {
+async fn play(cases: Vec<(usize, Case)>, protocol: BindProtocol, one: Set, other: Set) -> Tally {
     let cases = Arc::new(cases);
     let next = Arc::new(AtomicUsize::new(0));
     let pairs = (0..PAIRS.min(cases.len())).map(|_| {
@@ -105,10 +105,8 @@ async fn play(cases: Vec<Case>, protocol: BindProtocol, one: Set, other: Set) ->
         tokio::spawn(async move {
             let mut pair = Pair { one: Side::start(protocol, one).await, other: Side::start(protocol, other).await };
             let mut tally = Tally::default();
-            while let number = next.fetch_add(1, Ordering::Relaxed)
-                && let Some(case) = cases.get(number)
-            {
-                pair.check(number, case, &mut tally).await;
+            while let Some((number, case)) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+                pair.check(*number, case, &mut tally).await;
             }
             tally
         })
@@ -130,26 +128,25 @@ fn full(options: &mut Options) {
 
 /// The cases whose number or name the environment asks for; all, where it asks for nothing.
 #[allow(clippy::disallowed_methods, reason = "to play one case alone is asked of the environment")]
-fn chosen(cases: Vec<Case>) -> Vec<Case> {
+fn chosen(cases: Vec<(usize, Case)>) -> Vec<(usize, Case)> {
     let Ok(wanted) = std::env::var("DRIVERS_CASE") else { return cases };
-    let numbered = cases.into_iter().enumerate();
-    numbered.filter(|(n, case)| n.to_string() == wanted || case.name.contains(&wanted)).map(|(_, case)| case).collect()
+    cases.into_iter().filter(|(number, case)| number.to_string() == wanted || case.name.contains(&wanted)).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn both_drivers_do_the_same() {
     let cases = corpus::all();
     assert!(cases.len() >= 2000, "{} cases", cases.len());
-    check(cases, BindProtocol::Http).await;
+    check(cases.into_iter().enumerate().collect(), BindProtocol::Http).await;
 }
 
 /// The bytes are the same, but come and go in other pieces.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn both_drivers_do_the_same_over_tls() {
-    check(corpus::all().into_iter().step_by(7).collect(), BindProtocol::Https).await;
+    check(corpus::all().into_iter().enumerate().step_by(7).collect(), BindProtocol::Https).await;
 }
 
-async fn check(cases: Vec<Case>, protocol: BindProtocol) {
+async fn check(cases: Vec<(usize, Case)>, protocol: BindProtocol) {
     let _turn = TURN.acquire().await.unwrap();
     let all = cases.len();
     let tally = play(chosen(cases), protocol, |_| (), full).await;
@@ -158,9 +155,11 @@ async fn check(cases: Vec<Case>, protocol: BindProtocol) {
     let shown = tally.complaints.iter().take(20).map(|complaint| complaint.text.as_str()).collect::<String>();
     let count = tally.complaints.len();
     assert!(tally.complaints.is_empty(), "{shown}\n{}\n{count} cases differ", overview(&tally.complaints));
-    assert!(tally.cases < all || tally.lean * 2 > all, "the lean driver took only {} of {}", tally.lean, tally.cases);
-    // A busy machine may do that to a few.
-    assert!(tally.wavering.len() * 10 <= tally.cases, "more than one in ten cases wavers");
+    if tally.cases == all {
+        assert!(tally.lean * 2 > all, "the lean driver took only {} of {all}", tally.lean);
+        // A busy machine may do that to a few.
+        assert!(tally.wavering.len() * 10 <= all, "more than one in ten cases wavers");
+    }
 }
 
 /// Which differences there are, how often, and where first.
@@ -181,7 +180,10 @@ fn overview(complaints: &[Complaint]) -> String {
 async fn differences_are_found() {
     let _turn = TURN.acquire().await.unwrap();
     let named = |case: &Case, name: &str| case.name.contains(name) && !case.name.contains("mutation");
-    let some = |name: &str| corpus::all().into_iter().filter(|case| named(case, name)).take(2).collect::<Vec<_>>();
+    let some = |name: &str| {
+        let numbered = corpus::all().into_iter().enumerate();
+        numbered.filter(|(_, case)| named(case, name)).take(2).collect::<Vec<_>>()
+    };
     let planted: [(&str, Set); 4] = [
         ("kept-request-id", |options| options.keep_request_id = false),
         ("GET of /a/b?c=d", |options| options.loop_token = "other".parse().unwrap()),

@@ -194,10 +194,11 @@ async fn converse(stream: Box<dyn Stream>, case: &Case, quiet: Duration) -> (Vec
                 break;
             }
         }
+        let finals = case.finals();
         let is_over = || arrived.borrow().1;
         let is_answered = || {
             let (all, _) = read_all(&arrived.borrow().0, case, false);
-            all.iter().filter(|message| message.status() >= 200).count() >= case.finals
+            all.iter().filter(|message| message.status() >= 200).count() >= finals
         };
         while !is_over() && !is_answered() && timeout(quiet, news.changed()).await.is_ok() {}
         let probed = !is_over() && writer.write_all(PROBE).await.is_ok() && writer.flush().await.is_ok();

@@ -1,0 +1,62 @@
+//! What the tables have, put together by chance: any method, target and host with some lines, a body and an answer.
+
+use fastrand::Rng;
+
+use super::bodies::cut;
+use super::case::Case;
+use super::fields::{CLAIMS, CONNECTIONS};
+use super::heads::{METHODS, SYNTAX, TARGETS};
+use super::responses::{ANSWERS, reply};
+
+const CASES: usize = 700;
+
+const HOSTS: [&str; 8] = ["a.test", "a.test", "b.test", "b.test", "A.test:80", "l.test", "g.test", "n.test"];
+
+/// Lines that frame a body, and the body.
+const FRAMED: [(&str, &str); 6] = [
+    ("", ""),
+    ("", ""),
+    ("Content-Length: 0\r\n", ""),
+    ("Content-Length: 5\r\n", "hello"),
+    ("Transfer-Encoding: chunked\r\n", "5\r\nhello\r\n0\r\n\r\n"),
+    ("Transfer-Encoding: chunked\r\n", "2;x\r\nhe\r\n3\r\nllo\r\n0\r\nX-Sum: 1\r\n\r\n"),
+];
+
+fn any<'a, T>(table: &'a [T], chance: &mut Rng) -> &'a T {
+    &table[chance.usize(..table.len())]
+}
+
+pub fn all(chance: &mut Rng) -> Vec<Case> {
+    (0..CASES).map(|number| one(number, chance)).collect()
+}
+
+fn one(number: usize, chance: &mut Rng) -> Case {
+    // Mostly what the lean driver takes: all else has only one parser.
+    let odd = chance.u8(..4) == 0;
+    let method = if odd { *any(METHODS, chance) } else { any(&["GET", "HEAD", "POST", "PUT", "DELETE"], chance) };
+    let target = if chance.bool() { *any(TARGETS, chance) } else { any(&["/old/a/../b?c", "/old", "/", "/x"], chance) };
+    let (framing, body) = any(&FRAMED, chance);
+    let mut lines = vec![format!("Host: {}\r\n", any(&HOSTS, chance)), (*framing).to_owned()];
+    for _ in 0..chance.usize(..4) {
+        let line = match chance.u8(..5) {
+            0 if odd => any(SYNTAX, chance),
+            0 | 1 => any(CLAIMS, chance),
+            _ => {
+                let (line, sound) = any(CONNECTIONS, chance);
+                if *sound || odd { line } else { "Accept: */*\r\n" }
+            }
+        };
+        lines.push(line.to_owned());
+    }
+    chance.shuffle(&mut lines);
+    let bytes = format!("{method} {target} HTTP/1.1\r\n{}\r\n{body}", lines.concat());
+    let answer = any(ANSWERS, chance);
+    // What comes behind a response in its own time may meet the next request, or not.
+    let answer = answer.replace("{pause}", "");
+    let mut case = Case::new(format!("combination {number}"), bytes).answered(reply(&answer)).fresh();
+    case.trusted = chance.bool();
+    if chance.u8(..3) == 0 {
+        case.pieces = cut(case.bytes(), chance);
+    }
+    case
+}
