@@ -3,14 +3,14 @@
 
 use std::alloc::System;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
 #[global_allocator]
 static COUNTED: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 /// What was asked of the allocator while something ran.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Allocations {
     /// Blocks that were allocated, or grown or shrunk in place.
     pub count: usize,
@@ -32,6 +32,13 @@ pub fn counted<T>(work: impl FnOnce() -> T) -> (T, Allocations) {
     let change = region.change();
     let count = change.allocations + change.reallocations;
     (value, Allocations { count, bytes: change.bytes_allocated })
+}
+
+/// What was asked of the allocator since the process began, by any thread.
+#[must_use]
+pub fn total() -> Allocations {
+    let stats = COUNTED.stats();
+    Allocations { count: stats.allocations + stats.reallocations, bytes: stats.bytes_allocated }
 }
 
 /// Bytes that are allocated now and not given back.

@@ -3,13 +3,17 @@
 //!
 //! Each command is one module; `docs/benchmarks.md` says what it measures and shows a run.
 
-#![allow(dead_code, reason = "peers can do what the commands steady, memory and start need, which come next")]
-
 pub mod churn;
+pub mod memory;
 pub mod propagate;
+pub mod start;
+pub mod steady;
+pub mod subject;
 pub mod swaps;
 
+mod callgrind;
 mod cores;
+mod files;
 mod identity;
 mod load;
 mod metrics;
@@ -21,6 +25,7 @@ mod process;
 mod progress;
 mod sampler;
 mod spread;
+mod strace;
 mod upstream;
 mod websocket;
 

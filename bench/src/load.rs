@@ -1,4 +1,7 @@
-//! Load by wrk: as many requests as go through, over connections that are kept, and what became of them.
+//! Load: as many requests as go through, or so many a second, and what became of them. wrk makes it where HTTP/1.1 is asked for as
+//! fast as it goes, h2load all else.
+
+mod h2load;
 
 use std::net::SocketAddr;
 use std::process::Stdio;
@@ -9,8 +12,12 @@ use serde::{Deserialize, Serialize};
 use tokio::process::Command;
 use tokio::time::timeout;
 
+pub(crate) use h2load::{Amount, h2load};
+
 /// Prints what wrk knows as one line of JSON; wrk's own summary has no p99.9 and leaves out errors that did not happen.
 const SCRIPT: &str = r#"
+wrk.method = "%METHOD%"
+wrk.body = %BODY%
 done = function(summary, latency, requests)
   local e = summary.errors
   io.write(string.format(
@@ -27,10 +34,40 @@ end
 pub(crate) struct Args {
     /// Connections of the load.
     #[arg(long, default_value_t = 16)]
-    connections: usize,
+    pub(crate) connections: usize,
     /// Threads of the load.
     #[arg(long, default_value_t = 1)]
     load_threads: usize,
+}
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ask<'a> {
+    /// Where.
+    pub(crate) address: SocketAddr,
+    /// Whether over TLS.
+    pub(crate) tls: bool,
+    /// Whether by HTTP/2, with so many requests at the same time on one connection.
+    pub(crate) streams: Option<usize>,
+    /// Whether every connection carries one request.
+    pub(crate) close: bool,
+    /// The host.
+    pub(crate) host: &'a str,
+    /// The path.
+    pub(crate) path: &'a str,
+    /// Bytes that are posted; `None` is a GET.
+    pub(crate) body: Option<usize>,
+}
+
+impl<'a> Ask<'a> {
+    /// `/` of a host, over connections that are kept.
+    pub(crate) const fn plain(address: SocketAddr, host: &'a str) -> Self {
+        Self { address, tls: false, streams: None, close: false, host, path: "/", body: None }
+    }
+
+    const fn scheme(&self) -> &'static str {
+        if self.tls { "https" } else { "http" }
+    }
 }
 
 /// What one run of wrk saw.
@@ -75,19 +112,27 @@ impl Load {
     }
 }
 
-/// Loads an address with requests for `/` of a host.
+/// Asks over HTTP/1.1, as fast as it goes.
 ///
 /// # Errors
 /// When wrk cannot be run or saw no answer at all.
-pub(crate) async fn load(address: SocketAddr, host: &str, duration: Duration, args: &Args) -> anyhow::Result<Load> {
+pub(crate) async fn wrk(ask: &Ask<'_>, duration: Duration, args: &Args) -> anyhow::Result<Load> {
+    let Ask { address, host, path, .. } = *ask;
     let script = tempfile::Builder::new().suffix(".lua").tempfile()?;
-    std::fs::write(script.path(), SCRIPT)?;
-    let wrk = Command::new("wrk")
+    let (method, body) = ask.body.map_or(("GET", "nil".to_owned()), |n| ("POST", format!("string.rep('x', {n})")));
+    std::fs::write(script.path(), SCRIPT.replace("%METHOD%", method).replace("%BODY%", &body))?;
+    let mut wrk = Command::new("wrk");
+    if ask.close {
+        wrk.args(["--header", "Connection: close"]);
+    }
+    // Over TLS, wrk asks for the certificate of the host that it connects to.
+    let authority = if ask.tls { format!("{host}:{}", address.port()) } else { address.to_string() };
+    let wrk = wrk
         .args(["--connections", &args.connections.to_string(), "--threads", &args.load_threads.to_string()])
         .args(["--duration", &format!("{}s", duration.as_secs().max(1)), "--header", &format!("Host: {host}")])
         .arg("--script")
         .arg(script.path())
-        .arg(format!("http://{address}/"))
+        .arg(format!("{}://{authority}{path}", ask.scheme()))
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())
         .kill_on_drop(true)

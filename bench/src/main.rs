@@ -1,7 +1,7 @@
 //! `tidegate-bench`: one command for each thing that is measured.
 
 use clap::{Parser, Subcommand};
-use tidegate_bench::{churn, propagate, swaps};
+use tidegate_bench::{churn, memory, propagate, start, steady, subject, swaps};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -18,23 +18,36 @@ enum Command {
     Swaps(swaps::Args),
     /// What requests to one host notice while the routes of other hosts change.
     Churn(churn::Args),
+    /// What a request costs when nothing changes.
+    Steady(steady::Args),
+    /// What routes, changes and idle connections cost in memory.
+    Memory(memory::Args),
+    /// The time from the start of a process to its first right answer.
+    Start(start::Args),
     /// The time from the write of a route to its first right answer.
     Propagate(propagate::Args),
+    /// A data plane alone, for what counts it.
+    #[command(subcommand, hide = true)]
+    Subject(subject::Command),
 }
 
 fn main() -> anyhow::Result<()> {
+    if rustls::crypto::ring::default_provider().install_default().is_err() {
+        anyhow::bail!("another crypto provider was installed");
+    }
     match Cli::parse().command {
         Command::Swaps(args) => swaps::run(&args, &["swaps"]),
         Command::Churn(args) => with_processes(churn::run(args)),
+        Command::Steady(args) => with_processes(steady::run(args)),
+        Command::Memory(args) => with_processes(memory::run(args)),
+        Command::Start(args) => with_processes(start::run(args)),
         Command::Propagate(args) => with_processes(propagate::run(args)),
+        Command::Subject(command) => subject::run(&command),
     }
 }
 
 /// Runs a command that starts processes. When it is told to end it is dropped, and they with it.
 fn with_processes(command: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
-    if rustls::crypto::ring::default_provider().install_default().is_err() {
-        anyhow::bail!("another crypto provider was installed");
-    }
     Runtime::new()?.block_on(async {
         let mut terminate = signal(SignalKind::terminate())?;
         tokio::select! {

@@ -25,6 +25,7 @@ use crate::process::is_over;
 use crate::upstream::{PODS, Upstream};
 
 pub(crate) use choice::{Args, Choice, Kind, Work, choose, versions};
+pub(crate) use objects::one_route;
 
 /// How long the routes of a start may take.
 const RIGHT_MAX: Duration = Duration::from_secs(300);

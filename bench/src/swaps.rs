@@ -63,7 +63,7 @@ pub fn run(args: &Args, path: &[&str]) -> anyhow::Result<()> {
     if let Some(cell) = &args.collect {
         return collect(cell);
     }
-    let valgrind = callgrind::available();
+    let valgrind = crate::callgrind::available();
     let mut rows = Vec::new();
     for &(shape, size) in cells(args.size) {
         eprintln!("measuring {size} {}", shape.title());

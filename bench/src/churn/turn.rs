@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Args, Case, MEASURED, SOCKET, host};
 use crate::clock::now;
-use crate::load::{Load, load};
+use crate::load::{Ask, Load, wrk};
 use crate::peer::{Change, Kind, Peer, Route, Target, rolled};
 use crate::place::{Usage, usage};
 use crate::sampler::{Sample, sample};
@@ -85,7 +85,7 @@ pub(super) async fn turn(
     peer.take_log().await?;
     let before = usage(process);
     let loading = async {
-        let load = load(address, MEASURED, duration, &args.load).await;
+        let load = wrk(&Ask::plain(address, MEASURED), duration, &args.load).await;
         stop.cancel();
         load
     };

@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::hint::black_box;
-use std::path::Path;
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 
 use super::probe::{Meter, Probe};
+use crate::callgrind::read;
 
 /// How callgrind is told of [`collected`].
 const COLLECTED: &str = concat!(module_path!(), "::collected");
@@ -45,13 +45,6 @@ impl Meter for Collected {
     }
 }
 
-/// Whether callgrind can be run.
-#[must_use]
-pub(super) fn available() -> bool {
-    let version = Command::new("valgrind").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-    version.is_ok_and(|status| status.success())
-}
-
 /// Runs this binary under callgrind and returns the instructions of one operation of each probe.
 ///
 /// # Errors
@@ -81,13 +74,4 @@ pub(super) fn instructions(arguments: &[OsString]) -> anyhow::Result<BTreeMap<Pr
     #[allow(clippy::cast_precision_loss, reason = "counts far below 2^52")]
     let each = |(probe, (instructions, count))| (probe, instructions as f64 / count as f64);
     Ok(totals.into_iter().map(each).collect())
-}
-
-/// The instructions of one dump (`totals:` of the callgrind profile format).
-fn read(path: &Path) -> anyhow::Result<u64> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("callgrind wrote no {}", path.display()))?;
-    let Some(total) = text.lines().find_map(|line| line.strip_prefix("totals: ")) else {
-        bail!("{} has no totals", path.display());
-    };
-    Ok(total.trim().parse()?)
 }

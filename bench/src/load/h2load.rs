@@ -1,0 +1,160 @@
+//! h2load: HTTP/2, and HTTP/1.1 where so many requests or so many a second are wanted.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use tokio::process::Command;
+use tokio::time::timeout;
+
+use super::{Ask, Load};
+use crate::spread::{percentile, sorted};
+
+/// How much is asked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Amount {
+    /// As fast as it goes, for so long.
+    Saturated(Duration),
+    /// So many a second over all connections, for so long.
+    Paced(Duration, usize),
+    /// So many.
+    Counted(usize),
+}
+
+/// Asks over so many connections.
+///
+/// # Errors
+/// When h2load cannot be run or saw no answer at all.
+pub(crate) async fn h2load(ask: &Ask<'_>, amount: Amount, connections: usize) -> anyhow::Result<Load> {
+    let folder = tempfile::tempdir()?;
+    let (log, body) = (folder.path().join("log"), folder.path().join("body"));
+    let mut command = Command::new("h2load");
+    command.args(["--threads", "1", "--clients", &connections.to_string()]);
+    match ask.streams {
+        Some(streams) => command.args(["--max-concurrent-streams", &streams.to_string()]),
+        None => command.arg("--h1"),
+    };
+    let patience = match amount {
+        Amount::Saturated(duration) => {
+            command.args(["--duration", &duration.as_secs().max(1).to_string()]);
+            duration
+        }
+        Amount::Paced(duration, rate) => {
+            command.args(["--duration", &duration.as_secs().max(1).to_string()]);
+            command.args(["--rps", &(rate / connections).max(1).to_string()]);
+            duration
+        }
+        Amount::Counted(requests) => {
+            command.args(["--requests", &requests.to_string()]);
+            Duration::from_secs(600)
+        }
+    };
+    if let Some(bytes) = ask.body {
+        std::fs::write(&body, vec![b'x'; bytes])?;
+        command.arg("--data").arg(&body);
+    }
+    let h2load = command
+        .arg("--log-file")
+        .arg(&log)
+        .arg(format!("--connect-to={}", ask.address))
+        .arg(format!("{}://{}{}", ask.scheme(), ask.host, ask.path))
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .kill_on_drop(true)
+        .output();
+    let output = timeout(patience + Duration::from_secs(30), h2load).await.context("h2load does not end")??;
+    ensure!(output.status.success(), "h2load: {}", output.status);
+    let text = String::from_utf8_lossy(&output.stdout);
+    read(&text, &log).with_context(|| format!("h2load with {ask:?} said:\n{text}"))
+}
+
+/// What its summary and its log of requests say.
+fn read(text: &str, log: &Path) -> anyhow::Result<Load> {
+    let summary = Summary::parse(text).context("no summary")?;
+    let (mut statuses, mut latencies) = (0, Vec::new());
+    for line in std::fs::read_to_string(log)?.lines() {
+        let mut fields = line.split('\t').skip(1);
+        let (status, latency) = (fields.next().context("a status")?, fields.next().context("a latency")?);
+        // A request without an answer has the status -1; the summary counts it as failed too.
+        statuses += u64::from(status.parse::<i64>()? >= 400);
+        latencies.push(latency.parse::<f64>()?);
+    }
+    let latencies = sorted(latencies);
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "microseconds far below 2^52")]
+    let of = |percent| percentile(&latencies, percent).map_or(0, |latency| latency as u64);
+    ensure!(summary.done > 0, "no answer");
+    Ok(Load {
+        requests: summary.done,
+        duration_us: summary.duration_us,
+        connect: 0,
+        read: summary.errored,
+        write: 0,
+        status: statuses.max(summary.failed.saturating_sub(summary.errored)),
+        timeout: summary.timeout,
+        p50_us: of(50.0),
+        p99_us: of(99.0),
+        p999_us: of(99.9),
+        max_us: of(100.0),
+    })
+}
+
+#[derive(PartialEq, Debug)]
+struct Summary {
+    duration_us: u64,
+    done: u64,
+    failed: u64,
+    errored: u64,
+    timeout: u64,
+}
+
+impl Summary {
+    fn parse(text: &str) -> Option<Self> {
+        let after = |start: &str| text.lines().find_map(|line| line.strip_prefix(start));
+        let requests = after("requests: ")?;
+        let number = |name: &str| {
+            let field = requests.split(", ").find_map(|field| field.trim().strip_suffix(name))?;
+            field.trim().parse::<u64>().ok()
+        };
+        let duration = after("finished in ")?.split(',').next()?;
+        let (figure, unit) = duration.split_at(duration.find(|c: char| c.is_ascii_alphabetic())?);
+        let factor = match unit {
+            "s" => 1e6,
+            "ms" => 1e3,
+            "us" => 1.0,
+            _ => return None,
+        };
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a few minutes")]
+        let duration_us = (figure.parse::<f64>().ok()? * factor) as u64;
+        Some(Self {
+            duration_us,
+            done: number(" succeeded")?,
+            failed: number(" failed")?,
+            errored: number(" errored")?,
+            timeout: number(" timeout")?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(duration: &str, want_us: u64) {
+        let text = format!(
+            "starting benchmark...\n\nfinished in {duration}, 3321.52 req/s, 531.70KB/s\n\
+             requests: 1000 total, 1000 started, 990 done, 980 succeeded, 10 failed, 3 errored, 1 timeout\n"
+        );
+        let want = Summary { duration_us: want_us, done: 980, failed: 10, errored: 3, timeout: 1 };
+        assert_eq!(Summary::parse(&text), Some(want));
+    }
+
+    #[test]
+    fn a_summary_is_read_in_every_unit() {
+        check("3.01s", 3_010_000);
+        check("301.07ms", 301_070);
+        check("950us", 950);
+        assert_eq!(Summary::parse("finished"), None);
+    }
+}

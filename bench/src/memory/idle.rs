@@ -1,0 +1,163 @@
+//! Connections that have carried one request and then keep silent.
+
+use std::any::Any;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
+use serde::Serialize;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::peer::SECURE;
+
+/// Connections that are being opened at the same time; as many upstream connections stay behind.
+const AT_ONCE: usize = 8;
+/// How long one may take.
+const OPEN_MAX: Duration = Duration::from_secs(10);
+
+/// What a connection speaks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Speech {
+    /// HTTP/1.1.
+    Plain,
+    /// HTTP/1.1 over TLS.
+    Tls,
+    /// HTTP/2 over TLS.
+    Http2,
+}
+
+impl Speech {
+    pub(super) const ALL: [Self; 3] = [Self::Plain, Self::Tls, Self::Http2];
+
+    /// For tables.
+    #[must_use]
+    pub(super) const fn title(self) -> &'static str {
+        match self {
+            Self::Plain => "HTTP/1.1",
+            Self::Tls => "HTTP/1.1 over TLS",
+            Self::Http2 => "HTTP/2 over TLS",
+        }
+    }
+
+    /// Whether it goes over TLS.
+    #[must_use]
+    pub(super) const fn secure(self) -> bool {
+        !matches!(self, Self::Plain)
+    }
+}
+
+/// Connections that are held open until they are dropped.
+pub(super) type Held = Vec<Box<dyn Any + Send>>;
+
+/// Opens so many connections, each with one request that was answered well.
+///
+/// # Errors
+/// When one cannot be opened, or its answer is another than 200.
+pub(super) async fn open(address: SocketAddr, speech: Speech, count: usize) -> anyhow::Result<Held> {
+    let tls = connector(speech)?;
+    let one = |_| async {
+        let opened = timeout(OPEN_MAX, open_one(address, speech, &tls));
+        opened.await.context("no answer in time")?.with_context(|| format!("{speech:?} at {address}"))
+    };
+    stream::iter(0..count).map(one).buffer_unordered(AT_ONCE).try_collect().await
+}
+
+async fn open_one(address: SocketAddr, speech: Speech, tls: &TlsConnector) -> anyhow::Result<Box<dyn Any + Send>> {
+    let stream = TcpStream::connect(address).await?;
+    if !speech.secure() {
+        return Ok(Box::new(http1(stream).await?));
+    }
+    let stream = tls.connect(ServerName::try_from(SECURE)?, stream).await?;
+    match speech {
+        Speech::Plain | Speech::Tls => Ok(Box::new(http1(stream).await?)),
+        Speech::Http2 => http2(stream).await,
+    }
+}
+
+async fn http1<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) -> anyhow::Result<S> {
+    stream.write_all(format!("GET / HTTP/1.1\r\nHost: {SECURE}\r\n\r\n").as_bytes()).await?;
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"right\n") {
+        let mut chunk = [0; 1024];
+        let count = stream.read(&mut chunk).await?;
+        ensure!(count > 0, "closed");
+        answer.extend_from_slice(chunk.get(..count).unwrap_or_default());
+    }
+    ensure!(answer.starts_with(b"HTTP/1.1 200 "), "{}", String::from_utf8_lossy(&answer));
+    Ok(stream)
+}
+
+async fn http2<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: S) -> anyhow::Result<Box<dyn Any + Send>> {
+    let (mut requests, connection) = h2::client::handshake(stream).await?;
+    let connection = AbortOnDropHandle::new(tokio::spawn(connection));
+    let request = http::Request::get(format!("https://{SECURE}/")).body(())?;
+    let (response, _) = requests.send_request(request, true)?;
+    let response = response.await?;
+    ensure!(response.status() == http::StatusCode::OK, "{}", response.status());
+    let mut body = response.into_body();
+    while let Some(bytes) = body.data().await {
+        let count = bytes?.len();
+        body.flow_control().release_capacity(count)?;
+    }
+    Ok(Box::new((requests, connection)))
+}
+
+fn connector(speech: Speech) -> anyhow::Result<TlsConnector> {
+    let builder = ClientConfig::builder().dangerous().with_custom_certificate_verifier(Arc::new(Anyone));
+    let mut config = builder.with_no_client_auth();
+    if speech == Speech::Http2 {
+        config.alpn_protocols = vec![b"h2".to_vec()];
+    }
+    // Every handshake is a whole one, so that all connections are alike.
+    config.resumption = rustls::client::Resumption::disabled();
+    Ok(TlsConnector::from(Arc::new(config)))
+}
+
+/// Believes every certificate: the proxies' own are made in this run, and nothing that is sent matters.
+#[derive(Debug)]
+struct Anyone;
+
+impl ServerCertVerifier for Anyone {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        rustls::crypto::ring::default_provider().signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,265 @@
+//! `steady`: what a request costs when nothing changes: time, and counts that no noise touches.
+
+mod case;
+mod counts;
+mod table;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use clap::ValueEnum;
+use clap::builder::PossibleValuesParser;
+use serde::Serialize;
+
+use crate::cores::{Cores, Part};
+use crate::load::{self, Amount, Load, h2load, wrk};
+use crate::peer::{self, Choice, Kind, Peer, Route, SECURE, Target, choose, versions};
+use crate::place::{Usage, machine, usage, version};
+use crate::progress::Progress;
+use crate::subject::Running;
+use crate::upstream::Upstream;
+use case::{CASES, Case, STREAMS};
+use counts::Row;
+
+/// How much is measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Size {
+    /// A minute; fails when Tidegate fails a request or a count is too high.
+    Smoke,
+    /// What the flags say.
+    Full,
+}
+
+/// Measures what a request costs when nothing changes.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// How much is measured.
+    #[arg(long, value_enum, default_value = "full")]
+    size: Size,
+    /// Counts allocations, system calls and instructions of one request, instead of measuring time.
+    #[arg(long)]
+    counts: bool,
+    /// What is asked [default: everything].
+    #[arg(long, value_delimiter = ',', value_parser = PossibleValuesParser::new(CASES.map(|case| case.name)))]
+    cases: Vec<String>,
+    /// Rounds; in each, the proxies take turns.
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Seconds of load in one turn: as fast as it goes, and as many at the fixed rate.
+    #[arg(long, default_value_t = 3)]
+    seconds: u64,
+    /// Requests a second at the fixed rate, for small answers.
+    #[arg(long, default_value_t = 1000)]
+    rate: usize,
+    /// Numbers of workers to measure with, one after the other [default: the one of --workers].
+    #[arg(long, value_delimiter = ',')]
+    worker_counts: Vec<usize>,
+    /// Requests that are counted.
+    #[arg(long, default_value_t = 2000)]
+    count_requests: usize,
+    /// Leaves the bare Pingora out.
+    #[arg(long)]
+    no_bare: bool,
+    /// Prints JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    load: load::Args,
+    #[command(flatten)]
+    peers: peer::Args,
+}
+
+/// What takes turns.
+#[derive(Debug)]
+enum Contestant {
+    /// A proxy that can do more.
+    Peer(Peer),
+    /// A bare Pingora.
+    Bare(Box<Running>),
+}
+
+/// What a [`Contestant::Bare`] is called.
+const BARE: &str = "bare pingora";
+
+impl Contestant {
+    fn name(&self) -> String {
+        match self {
+            Self::Peer(peer) => peer.name(),
+            Self::Bare(_) => BARE.to_owned(),
+        }
+    }
+
+    fn process(&self) -> u32 {
+        match self {
+            Self::Peer(peer) => peer.process(),
+            Self::Bare(bare) => bare.process(),
+        }
+    }
+
+    fn addresses(&self) -> Option<(SocketAddr, SocketAddr)> {
+        match self {
+            Self::Peer(peer) => Some((peer.address(), peer.secure_address()?)),
+            Self::Bare(bare) => Some((bare.plain, bare.secure)),
+        }
+    }
+}
+
+/// One turn of a proxy.
+#[derive(Debug, Serialize)]
+struct Turn {
+    proxy: String,
+    workers: usize,
+    case: &'static str,
+    round: usize,
+    /// As fast as it goes.
+    load: Load,
+    /// CPU time of the proxy for one request then, in microseconds.
+    user_us: f64,
+    system_us: f64,
+    /// At the fixed rate.
+    paced: Option<Load>,
+}
+
+impl Turn {
+    fn cpu_us(&self) -> f64 {
+        self.user_us + self.system_us
+    }
+}
+
+/// A run.
+#[derive(Debug, Default, Serialize)]
+struct Report {
+    machine: String,
+    cores: String,
+    versions: Vec<String>,
+    left_out: Vec<String>,
+    turns: Vec<Turn>,
+    counts: Vec<Row>,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// When something cannot be measured, or at smoke size when Tidegate failed a request or a count is too high.
+pub async fn run(mut args: Args) -> anyhow::Result<()> {
+    let smoke = args.size == Size::Smoke;
+    if smoke {
+        (args.rounds, args.seconds, args.count_requests) = (1, 1, 300);
+        args.cases = ["h1-small", "h1-post-64k", "tls-small", "h2-small"].map(Into::into).into();
+    }
+    let (choices, left_out) = choose(&args.peers)?;
+    let tools = [("wrk", "--version"), ("h2load", "--version")];
+    let tools = tools.map(|(tool, flag)| version(tool, flag).with_context(|| format!("{tool} is not installed")));
+    let mut versions = versions(&choices);
+    for tool in tools {
+        versions.push(tool.context("bench/setup installs it")?);
+    }
+    let mut report = Report { machine: machine(), versions, left_out, ..Report::default() };
+    let upstream = Upstream::start().await?;
+    if !args.counts {
+        turns(&args, &choices, &upstream, &mut report).await?;
+    }
+    if args.counts || smoke {
+        counts::measure(&args, &choices, &upstream, &mut report).await?;
+    }
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&report)?);
+    } else {
+        table::print(&report);
+    }
+    if smoke {
+        unharmed(&report.turns)?;
+        counts::check(&report.counts)?;
+    }
+    Ok(())
+}
+
+async fn turns(args: &Args, choices: &[Choice], upstream: &Upstream, report: &mut Report) -> anyhow::Result<()> {
+    let cases: Vec<Case> = match &args.cases[..] {
+        [] => CASES.into(),
+        names => names.iter().filter_map(|name| Case::named(name)).collect(),
+    };
+    let worker_counts =
+        if args.worker_counts.is_empty() { vec![args.peers.workers()] } else { args.worker_counts.clone() };
+    let progress =
+        Progress::new(worker_counts.len() * args.rounds * cases.len() * (choices.len() + usize::from(!args.no_bare)));
+    let cores = Cores::share(worker_counts.iter().copied().max().unwrap_or(1))?;
+    cores.give(Part::Upstream, upstream.process())?;
+    report.cores = cores.describe();
+    for workers in worker_counts {
+        let mut contestants = contestants(args, workers, choices, upstream).await?;
+        contestants.retain(|contestant| {
+            let complete = contestant.addresses().is_some();
+            if !complete {
+                report.left_out.push(format!("{}: it serves no TLS here", contestant.name()));
+            }
+            complete
+        });
+        for contestant in &contestants {
+            cores.give(Part::Proxy, contestant.process())?;
+        }
+        for round in 1..=args.rounds {
+            for case in &cases {
+                for contestant in &contestants {
+                    progress.say(format!("round {round}: {}, {}, {workers} workers", case.name, contestant.name()));
+                    report.turns.push(turn(contestant, case, args, workers, round).await?);
+                }
+            }
+        }
+    }
+    progress.finish();
+    Ok(())
+}
+
+async fn contestants(
+    args: &Args,
+    workers: usize,
+    choices: &[Choice],
+    upstream: &Upstream,
+) -> anyhow::Result<Vec<Contestant>> {
+    let peers = args.peers.with_workers(workers);
+    let mut contestants = Vec::new();
+    for choice in choices {
+        let peer = choice.start(&peers, upstream, &[Route::new(SECURE, Target::Own)]).await?;
+        contestants.push(Contestant::Peer(peer));
+    }
+    if !args.no_bare {
+        let words = ["pingora", "--threads", &workers.to_string()];
+        contestants.push(Contestant::Bare(Box::new(Running::start(&words, upstream.http, &[]).await?)));
+    }
+    Ok(contestants)
+}
+
+async fn turn(contestant: &Contestant, case: &Case, args: &Args, workers: usize, round: usize) -> anyhow::Result<Turn> {
+    let (plain, secure) = contestant.addresses().context("it has addresses")?;
+    let (ask, process, duration) = (case.ask(plain, secure), contestant.process(), Duration::from_secs(args.seconds));
+    let all = args.load.connections;
+    let connections = if case.http2() { (all / STREAMS).max(1) } else { all };
+    let before = usage(process);
+    let load = if case.http2() {
+        h2load(&ask, Amount::Saturated(duration), connections).await?
+    } else {
+        wrk(&ask, duration, &args.load).await?
+    };
+    let after = usage(process);
+    let paced =
+        if case.paced { Some(h2load(&ask, Amount::Paced(duration, args.rate), connections).await?) } else { None };
+    if let Contestant::Peer(peer) = contestant {
+        // Or it would fill the disk.
+        peer.take_log().await?;
+    }
+    #[allow(clippy::cast_precision_loss, reason = "counts far below 2^52")]
+    let each =
+        |of: fn(&Usage) -> Duration| of(&after).saturating_sub(of(&before)).as_secs_f64() * 1e6 / load.requests as f64;
+    let (user_us, system_us) = (each(|usage| usage.user), each(|usage| usage.system));
+    Ok(Turn { proxy: contestant.name(), workers, case: case.name, round, load, user_us, system_us, paced })
+}
+
+fn unharmed(turns: &[Turn]) -> anyhow::Result<()> {
+    for turn in turns.iter().filter(|turn| turn.proxy == Kind::Tidegate.name()) {
+        let failures = turn.load.failures() + turn.paced.map_or(0, |load| load.failures());
+        ensure!(failures == 0, "{failures} requests failed: {turn:?}");
+    }
+    Ok(())
+}

@@ -1,0 +1,329 @@
+//! What one request costs in counts. A load of so many requests over one connection is counted, then one of many more; what the second
+//! has more, for each request that it has more, is what a request costs. What connections and start-ups cost is in both.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use anyhow::{Context, ensure};
+use serde::Serialize;
+
+use super::case::Case;
+use super::{Args, BARE, Report, Size};
+use crate::callgrind;
+use crate::load::{Amount, h2load};
+use crate::peer::{self, Choice, Kind, Route, SECURE, Target};
+use crate::place::family;
+use crate::progress::Progress;
+use crate::strace::{self, Calls, Strace};
+use crate::subject::Running;
+use crate::upstream::Upstream;
+
+/// What is counted by itself, in a process of this binary.
+const SUBJECTS: [Subject; 4] = [
+    Subject { name: BARE, words: &["pingora"], driver: None },
+    Subject { name: "tidegate", words: &["edge", "--access-log", "/dev/null"], driver: Some(Driver::Lean) },
+    Subject { name: "tidegate, no log", words: &["edge"], driver: Some(Driver::Lean) },
+    Subject {
+        name: "tidegate, full driver",
+        words: &["edge", "--access-log", "/dev/null", "--full"],
+        driver: Some(Driver::Full),
+    },
+];
+/// What is asked: kept HTTP/1.1, with a body, over TLS, and HTTP/2.
+const CASES: [&str; 4] = ["h1-small", "h1-post-small", "tls-small", "h2-small"];
+/// Requests of the smaller load.
+const FEW: usize = 100;
+
+/// A data plane alone.
+#[derive(Debug)]
+struct Subject {
+    name: &'static str,
+    words: &'static [&'static str],
+    /// Who carries what may be carried in more than one way, where it is Tidegate.
+    driver: Option<Driver>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Driver {
+    Lean,
+    Full,
+}
+
+/// What a request may cost.
+#[derive(Clone, Copy, Debug)]
+struct Most {
+    /// Allocations beyond those of a bare Pingora, or at all.
+    beyond_bare: bool,
+    allocations: f64,
+    syscalls: f64,
+}
+
+/// None, but for those that come with time and not with requests.
+const LEAN: Most = Most { beyond_bare: false, allocations: 0.5, syscalls: 7.0 };
+/// rustls has one for the record that comes in and one for the record that goes out.
+const LEAN_TLS: Most = Most { allocations: 2.5, ..LEAN };
+const FULL: Most = Most { beyond_bare: true, allocations: 50.0, syscalls: 9.0 };
+
+impl Driver {
+    /// The lean driver leaves HTTP/2 to the full one.
+    const fn most(self, case: &Case) -> Most {
+        match self {
+            Self::Lean if case.http2() => FULL,
+            Self::Lean if case.tls() => LEAN_TLS,
+            Self::Lean => LEAN,
+            Self::Full => FULL,
+        }
+    }
+}
+
+/// What a request costs; `None` is what was not counted.
+#[derive(Debug, Serialize)]
+pub(super) struct Row {
+    pub(super) subject: String,
+    pub(super) case: &'static str,
+    /// Calls of the allocator, and the bytes that were asked for, on any thread.
+    pub(super) allocations: Option<f64>,
+    pub(super) bytes: Option<f64>,
+    /// System calls of all threads and processes.
+    pub(super) syscalls: Option<f64>,
+    pub(super) calls: BTreeMap<String, f64>,
+    /// Instructions in user mode.
+    pub(super) instructions: Option<f64>,
+}
+
+/// The tools that are here.
+#[derive(Clone, Copy, Debug)]
+struct Tools {
+    strace: bool,
+    callgrind: bool,
+    /// Requests of the larger load.
+    many: usize,
+    /// Only what shows that nothing has rotted is counted beside what is judged.
+    briefly: bool,
+}
+
+/// Counts everything that can be counted here.
+///
+/// # Errors
+/// When something cannot be counted that the tools here could.
+pub(super) async fn measure(
+    args: &Args,
+    choices: &[Choice],
+    upstream: &Upstream,
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    let refused = strace::unavailable().await;
+    let (callgrind, briefly) = (callgrind::available(), args.size == Size::Smoke);
+    let tools = Tools { strace: refused.is_none(), callgrind, many: FEW + args.count_requests.max(1), briefly };
+    report.left_out.extend(refused.map(|why| format!("system calls: {why}")));
+    if !tools.callgrind {
+        report.left_out.push("instructions: valgrind is not installed (bench/setup installs it)".to_owned());
+    }
+    let cases: Vec<Case> = CASES.into_iter().filter_map(Case::named).collect();
+    let peers: Vec<&Choice> = choices.iter().filter(|choice| !tools.briefly && choice.kind != Kind::Tidegate).collect();
+    let progress = Progress::new(cases.len() * (SUBJECTS.len() + peers.len()));
+    for case in &cases {
+        for choice in &peers {
+            progress.say(format!("counts: {}, {}", case.name, choice.name()));
+            report.counts.extend(of_peer(choice, case, args, tools, upstream).await?);
+        }
+        for subject in &SUBJECTS {
+            progress.say(format!("counts: {}, {}", case.name, subject.name));
+            report.counts.push(of_subject(subject, case, tools, upstream).await?);
+        }
+    }
+    progress.finish();
+    Ok(())
+}
+
+/// Whether nothing that is Tidegate's costs more than it may.
+///
+/// # Errors
+/// When something does.
+pub(super) fn check(rows: &[Row]) -> anyhow::Result<()> {
+    for row in rows {
+        let Some(driver) = SUBJECTS.iter().find(|it| it.name == row.subject).and_then(|it| it.driver) else { continue };
+        let most = driver.most(&Case::named(row.case).context("a case")?);
+        let bare = rows.iter().find(|other| other.subject == BARE && other.case == row.case);
+        let bare = bare.and_then(|bare| bare.allocations).context("nothing is known of a bare Pingora")?;
+        let (allocations, most_allocations) =
+            (row.allocations.context("not counted")?, most.allocations + if most.beyond_bare { bare } else { 0.0 });
+        ensure!(
+            allocations <= most_allocations,
+            "{allocations:.1} allocations, at most {most_allocations:.1}: {row:?}"
+        );
+        if let Some(syscalls) = row.syscalls {
+            ensure!(syscalls <= most.syscalls, "{syscalls:.1} system calls, at most {:.1}: {row:?}", most.syscalls);
+        }
+    }
+    Ok(())
+}
+
+async fn of_subject(subject: &Subject, case: &Case, tools: Tools, upstream: &Upstream) -> anyhow::Result<Row> {
+    let mut running = Running::start(subject.words, upstream.http, &[]).await?;
+    let (at, process) = ((running.plain, running.secure), running.process());
+    let (mut few, mut many) = (0.0, 0.0);
+    let (mut few_bytes, mut many_bytes) = (0.0, 0.0);
+    ask(case, at, FEW).await?;
+    for (requests, count, bytes) in [(FEW, &mut few, &mut few_bytes), (tools.many, &mut many, &mut many_bytes)] {
+        let before = running.allocations().await?;
+        ask(case, at, requests).await?;
+        let after = running.allocations().await?;
+        (*count, *bytes) = (float(after.count - before.count), float(after.bytes - before.bytes));
+    }
+    let calls = if tools.strace { syscalls(case, at, &[process], tools.many).await? } else { BTreeMap::new() };
+    running.stop().await?;
+    let instructions =
+        if tools.callgrind && (!tools.briefly || (case.name, subject.driver) == (CASES[0], Some(Driver::Full))) {
+            let (few, many) = (
+                under_callgrind(subject.words, case, FEW, upstream).await?,
+                under_callgrind(subject.words, case, tools.many, upstream).await?,
+            );
+            Some(each(few, many, tools.many))
+        } else {
+            None
+        };
+    Ok(Row {
+        subject: subject.name.to_owned(),
+        case: case.name,
+        allocations: Some(each(few, many, tools.many)),
+        bytes: Some(each(few_bytes, many_bytes, tools.many)),
+        syscalls: tools.strace.then(|| calls.values().sum()),
+        calls,
+        instructions,
+    })
+}
+
+/// What others cost: no allocations, and instructions of nginx alone, which can run as one process.
+async fn of_peer(
+    choice: &Choice,
+    case: &Case,
+    args: &Args,
+    tools: Tools,
+    upstream: &Upstream,
+) -> anyhow::Result<Option<Row>> {
+    let peer = choice.start(&args.peers.with_workers(1), upstream, &[Route::new(SECURE, Target::Own)]).await?;
+    let Some(secure) = peer.secure_address() else { return Ok(None) };
+    let at = (peer.address(), secure);
+    ask(case, at, FEW).await?;
+    let processes = family(peer.process());
+    let calls = if tools.strace { syscalls(case, at, &processes, tools.many).await? } else { BTreeMap::new() };
+    drop(peer);
+    let instructions = if tools.callgrind && choice.kind == Kind::Nginx {
+        let few = nginx_under_callgrind(case, FEW, upstream).await?;
+        Some(each(few, nginx_under_callgrind(case, tools.many, upstream).await?, tools.many))
+    } else {
+        None
+    };
+    Ok(Some(Row {
+        subject: choice.name(),
+        case: case.name,
+        allocations: None,
+        bytes: None,
+        syscalls: tools.strace.then(|| calls.values().sum()),
+        calls,
+        instructions,
+    }))
+}
+
+/// Asks so often, over one connection, one request after the other.
+async fn ask(case: &Case, (plain, secure): (SocketAddr, SocketAddr), requests: usize) -> anyhow::Result<()> {
+    let mut ask = case.ask(plain, secure);
+    ask.streams = ask.streams.map(|_| 1);
+    let load = h2load(&ask, Amount::Counted(requests), 1).await?;
+    ensure!(load.failures() == 0, "requests failed: {load:?}");
+    Ok(())
+}
+
+async fn syscalls(
+    case: &Case,
+    at: (SocketAddr, SocketAddr),
+    processes: &[u32],
+    many: usize,
+) -> anyhow::Result<BTreeMap<String, f64>> {
+    let few = traced(case, at, processes, FEW).await?;
+    let of = |calls: &Calls, name: &str| float(calls.get(name).copied().unwrap_or_default());
+    let more = traced(case, at, processes, many).await?;
+    Ok(more.keys().map(|name| (name.clone(), each(of(&few, name), of(&more, name), many))).collect())
+}
+
+async fn traced(
+    case: &Case,
+    at: (SocketAddr, SocketAddr),
+    processes: &[u32],
+    requests: usize,
+) -> anyhow::Result<Calls> {
+    let strace = Strace::attach(processes).await?;
+    ask(case, at, requests).await?;
+    strace.detach().await
+}
+
+async fn under_callgrind(words: &[&str], case: &Case, requests: usize, upstream: &Upstream) -> anyhow::Result<f64> {
+    let folder = tempfile::tempdir()?;
+    let out = folder.path().join("counts");
+    let running = Running::start(words, upstream.http, &valgrind(&out)).await?;
+    ask(case, (running.plain, running.secure), requests).await?;
+    running.stop().await?;
+    Ok(float(callgrind::read(&out)?))
+}
+
+async fn nginx_under_callgrind(case: &Case, requests: usize, upstream: &Upstream) -> anyhow::Result<f64> {
+    let folder = tempfile::tempdir()?;
+    let out = folder.path().join("counts");
+    let mut nginx = peer::nginx_under(valgrind(&out), upstream).await?;
+    ask(case, (nginx.address(), nginx.secure()), requests).await?;
+    nginx.stop().await?;
+    Ok(float(callgrind::read(&out)?))
+}
+
+fn valgrind(out: &Path) -> Vec<OsString> {
+    let mut file = OsString::from("--callgrind-out-file=");
+    file.push(out);
+    vec!["valgrind".into(), "--tool=callgrind".into(), "--quiet".into(), file]
+}
+
+fn each(few: f64, many: f64, requests: usize) -> f64 {
+    (many - few) / float(requests - FEW)
+}
+
+#[allow(clippy::cast_precision_loss, reason = "counts far below 2^52")]
+fn float(count: impl TryInto<u64>) -> f64 {
+    count.try_into().map_or(f64::NAN, |count| count as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(subject: &str, case: &'static str, allocations: f64, syscalls: Option<f64>) -> Row {
+        let (subject, calls) = (subject.to_owned(), BTreeMap::new());
+        Row { subject, case, allocations: Some(allocations), bytes: None, syscalls, calls, instructions: None }
+    }
+
+    #[track_caller]
+    fn check_one(subject: &str, case: &'static str, allocations: f64, syscalls: Option<f64>, want: bool) {
+        let rows = [row(BARE, case, 70.0, None), row(subject, case, allocations, syscalls)];
+        assert_eq!(check(&rows).is_ok(), want, "{subject} {case}: {allocations} {syscalls:?}");
+    }
+
+    #[test]
+    fn what_costs_more_than_it_may_is_noticed() {
+        check_one("tidegate", "h1-small", 0.1, Some(6.0), true);
+        check_one("tidegate", "h1-small", 1.1, Some(6.0), false);
+        check_one("tidegate", "h1-small", 0.1, Some(20.0), false);
+        check_one("tidegate", "tls-small", 2.1, Some(6.0), true);
+        check_one("tidegate", "tls-small", 3.1, Some(6.0), false);
+        check_one("tidegate", "h2-small", 75.0, None, true);
+        check_one("tidegate, full driver", "tls-small", 75.0, Some(8.0), true);
+        check_one("tidegate, full driver", "tls-small", 170.0, Some(8.0), false);
+        check_one("tidegate, full driver", "tls-small", 75.0, Some(20.0), false);
+        check_one("nginx", "h1-small", 1000.0, Some(1000.0), true);
+    }
+
+    #[test]
+    fn every_counted_case_is_one_of_all() {
+        assert!(CASES.iter().all(|name| Case::named(name).is_some()));
+    }
+}

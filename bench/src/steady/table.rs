@@ -1,0 +1,140 @@
+//! The tables of `steady`: one line a case and proxy.
+
+use std::collections::BTreeMap;
+
+use comfy_table::{CellAlignment, Table, presets};
+
+use super::{CASES, Report, Row, Turn};
+use crate::load::Load;
+use crate::spread::Spread;
+
+/// What ratios are of.
+const NGINX: &str = "nginx";
+
+/// Prints everything: medians over the rounds, with the least and the greatest in brackets.
+pub(super) fn print(report: &Report) {
+    println!("Machine: {}", report.machine);
+    if !report.cores.is_empty() {
+        println!("Cores: {}", report.cores);
+    }
+    println!("Versions: {}", report.versions.join("; "));
+    for left_out in &report.left_out {
+        println!("Left out: {left_out}");
+    }
+    if !report.turns.is_empty() {
+        println!("{}", turns(&report.turns));
+    }
+    if !report.counts.is_empty() {
+        println!("{}", counts(&report.counts));
+        for row in &report.counts {
+            let calls = row.calls.iter().filter(|(_, each)| **each >= 0.05);
+            let calls: Vec<String> = calls.map(|(name, each)| format!("{name} {each:.2}")).collect();
+            println!("System calls of {} {}: {}", row.subject, row.case, calls.join(", "));
+        }
+    }
+}
+
+fn table(header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::ASCII_MARKDOWN);
+    table.set_header(header);
+    table
+}
+
+fn aligned(mut table: Table, from: usize) -> Table {
+    for column in table.column_iter_mut().skip(from) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+/// The turns of one proxy, in the order of rounds.
+type Rounds<'a> = Vec<&'a Turn>;
+
+fn turns(turns: &[Turn]) -> Table {
+    let mut table = table(&[
+        "workers",
+        "case",
+        "proxy",
+        "requests/s",
+        "CPU µs/request",
+        "user",
+        "system",
+        "CPU ÷ nginx",
+        "CPU ÷ best",
+        "p50 ms at the rate",
+        "p99 ms at the rate",
+        "failures",
+    ]);
+    let place = |turn: &Turn| CASES.iter().position(|case| case.name == turn.case).unwrap_or_default();
+    let mut cells: BTreeMap<(usize, usize), BTreeMap<&str, Rounds<'_>>> = BTreeMap::new();
+    for turn in turns {
+        cells.entry((turn.workers, place(turn))).or_default().entry(&turn.proxy).or_default().push(turn);
+    }
+    for proxies in cells.values() {
+        let median =
+            |rounds: &Rounds<'_>| Spread::of(rounds.iter().map(|turn| turn.cpu_us())).map_or(f64::NAN, |it| it.median);
+        let best = proxies.values().min_by(|one, other| median(one).total_cmp(&median(other)));
+        for (proxy, rounds) in proxies {
+            let mut line = vec![String::new(); 3];
+            if let Some(turn) = rounds.first() {
+                line = vec![turn.workers.to_string(), turn.case.to_owned(), (*proxy).to_owned()];
+            }
+            line.push(spread(0, rounds.iter().map(|turn| turn.load.rate())));
+            line.push(spread(1, rounds.iter().map(|turn| turn.cpu_us())));
+            line.push(spread(1, rounds.iter().map(|turn| turn.user_us)));
+            line.push(spread(1, rounds.iter().map(|turn| turn.system_us)));
+            line.push(ratio(rounds, proxies.get(NGINX)));
+            line.push(ratio(rounds, best));
+            line.push(latency(rounds, |load| load.p50_us));
+            line.push(latency(rounds, |load| load.p99_us));
+            let failures = |turn: &&Turn| turn.load.failures() + turn.paced.map_or(0, |load| load.failures());
+            line.push(rounds.iter().map(failures).sum::<u64>().to_string());
+            table.add_row(line);
+        }
+    }
+    aligned(table, 3)
+}
+
+/// Of CPU time, round by round.
+fn ratio(rounds: &Rounds<'_>, to: Option<&Rounds<'_>>) -> String {
+    let Some(to) = to else { return "–".to_owned() };
+    spread(2, rounds.iter().zip(to).map(|(one, other)| one.cpu_us() / other.cpu_us()))
+}
+
+#[allow(clippy::cast_precision_loss, reason = "microseconds far below 2^52")]
+fn latency(rounds: &Rounds<'_>, of: fn(&Load) -> u64) -> String {
+    spread(2, rounds.iter().filter_map(|turn| turn.paced.as_ref()).map(|load| of(load) as f64 / 1e3))
+}
+
+fn spread(digits: usize, figures: impl Iterator<Item = f64>) -> String {
+    let figures: Vec<f64> = figures.collect();
+    let rounds = figures.len();
+    match Spread::of(figures) {
+        None => "–".to_owned(),
+        Some(Spread { median, .. }) if rounds == 1 => format!("{median:.digits$}"),
+        Some(Spread { least, median, greatest }) => {
+            format!("{median:.digits$} ({least:.digits$}–{greatest:.digits$})")
+        }
+    }
+}
+
+fn counts(rows: &[Row]) -> Table {
+    let mut table = table(&["case", "proxy", "allocations", "bytes", "system calls", "instructions", "÷ nginx"]);
+    for row in rows {
+        let figure =
+            |figure: Option<f64>, digits: usize| figure.map_or("–".to_owned(), |it| format!("{it:.digits$}"));
+        let nginx = rows.iter().find(|other| other.case == row.case && other.subject == NGINX);
+        let ratio = nginx.and_then(|nginx| Some(row.instructions? / nginx.instructions?));
+        table.add_row([
+            row.case.to_owned(),
+            row.subject.clone(),
+            figure(row.allocations, 2),
+            figure(row.bytes, 0),
+            figure(row.syscalls, 2),
+            figure(row.instructions, 0),
+            figure(ratio, 2),
+        ]);
+    }
+    aligned(table, 2)
+}

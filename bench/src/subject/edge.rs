@@ -1,0 +1,114 @@
+//! Tidegate's data plane, with a snapshot that is compiled from the objects the proxies are compared with.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context, ensure};
+use prometheus::Registry;
+use serde_json::{Value, json};
+use tidegate_config::model::{Bind, BindKey, BindProtocol, HostPattern, Listener, ListenerName};
+use tidegate_config::object::Kind;
+use tidegate_config::project::{Projected, project};
+use tidegate_config::published::{Published, Publisher, channel};
+use tidegate_control::options::Options;
+use tidegate_control::{Event, Reconciler, Source};
+use tidegate_proxy::{AccessLogSink, Bound, Driver, Proxy};
+use tokio::sync::watch;
+
+use super::{IdentityFiles, tell};
+use crate::clock::now;
+use crate::peer::one_route;
+
+/// Where it leads, and how it runs.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Where every request goes.
+    #[arg(long)]
+    upstream: SocketAddr,
+    /// Writes an access log there.
+    #[arg(long)]
+    access_log: Option<PathBuf>,
+    /// The full driver carries everything.
+    #[arg(long)]
+    full: bool,
+    #[command(flatten)]
+    identity: IdentityFiles,
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<()> {
+    let objects = one_route(args.upstream, &args.identity.read()?);
+    let (_publisher, published) = published(&objects)?;
+    let (_told, changes) = watch::channel(published.pin().generation());
+    let access_log = args.access_log.clone().map_or(AccessLogSink::Off, AccessLogSink::File);
+    let driver = if args.full { Driver::Full } else { Driver::default() };
+    let options = tidegate_proxy::Options { threads: 1, access_log, driver, ..Default::default() };
+    let proxy = Proxy::start(published, changes, options, &Registry::new())?;
+    let (plain, secure) = bound(proxy.bound())?;
+    tell(plain, secure)
+}
+
+/// The objects as a start-up sees them, compiled.
+fn published(objects: &[Value]) -> anyhow::Result<(Publisher, Published)> {
+    let mut options = Options { binds: binds(), ..Options::default() };
+    options.addresses.allow_loopback = true;
+    let sources = Kind::ALL.map(|kind| Source { kind, namespace: None });
+    let mut reconciler = Reconciler::new(options, sources);
+    for kind in Kind::ALL {
+        let event = Event::Listed {
+            source: Source { kind, namespace: None },
+            objects: projected(kind, objects)?,
+            complete: true,
+            resource_version: "1".into(),
+            received: now(),
+        };
+        let asked_again = reconciler.observe(event, now());
+        ensure!(asked_again.is_none(), "the list of {kind} has to be confirmed");
+    }
+    let (mut publisher, published) = channel();
+    while let Some(step) = reconciler.reconcile(now()) {
+        if let Some(parts) = step.parts {
+            let ready = publisher.prepare(parts);
+            publisher.publish(ready);
+        }
+        if !reconciler.busy() {
+            break;
+        }
+    }
+    Ok((publisher, published))
+}
+
+/// The objects of a kind, with what an API server adds.
+fn projected(kind: Kind, objects: &[Value]) -> anyhow::Result<Vec<Projected>> {
+    let of_kind = objects.iter().filter(|object| object["kind"] == kind.to_string());
+    let project = |object: &Value| {
+        let mut object = object.clone();
+        let meta = &mut object["metadata"];
+        (meta["uid"], meta["resourceVersion"]) = (json!("6f1de5f4-3f0c-4d5e-9a1c-2f6a0c1b7d3e"), json!("1"));
+        meta["creationTimestamp"] = json!("2026-01-01T00:00:00Z");
+        let projected = project(kind, object.to_string().as_bytes());
+        let projected = projected.map_err(|why| anyhow::anyhow!("{object}: {why:?}"))?;
+        ensure!(projected.object.is_some(), "{:?}", projected.findings);
+        Ok(projected)
+    };
+    of_kind.map(project).collect()
+}
+
+fn binds() -> Arc<[Bind]> {
+    let bind = |protocol, name: &str| Bind {
+        key: BindKey { address: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0), protocol },
+        listeners: [Listener { name: ListenerName(name.into()), host: HostPattern::Any }].into(),
+    };
+    [bind(BindProtocol::Http, "http"), bind(BindProtocol::Https, "https")].into()
+}
+
+/// Where it really listens, plain and over TLS.
+fn bound(mut bound: watch::Receiver<Bound>) -> anyhow::Result<(SocketAddr, SocketAddr)> {
+    let at = |bound: &Bound, protocol| {
+        bound.iter().find(|(key, _)| key.protocol == protocol).and_then(|(_, bind)| bind.address())
+    };
+    let both = |bound: &Bound| at(bound, BindProtocol::Http).zip(at(bound, BindProtocol::Https));
+    let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    let bound = runtime.block_on(bound.wait_for(|bound| both(bound).is_some()))?;
+    both(&bound).context("it is bound")
+}
