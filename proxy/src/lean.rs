@@ -278,7 +278,10 @@ async fn discard(conn: &mut Conn, progress: &mut Progress, within: Duration) -> 
                         return false;
                     }
                 }
-                Ok(Piece::Content(count) | Piece::Framing(count)) => {
+                Ok(piece @ (Piece::Content(count) | Piece::Framing(count))) => {
+                    if matches!(piece, Piece::Content(_)) {
+                        progress.bytes_in += count;
+                    }
                     if progress.body.take(&unread[..count]).is_err() {
                         return false;
                     }

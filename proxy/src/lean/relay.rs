@@ -213,9 +213,9 @@ impl Relay<'_> {
                 write::interim(response, &head[..length], out);
             }
             status => {
+                let framing = response.framing(head, self.asked_by_head).ok_or(Reason::UpstreamBroken)?;
                 let now = clock::now();
                 self.exchange.response_began(status, now);
-                let framing = response.framing(head, self.asked_by_head).ok_or(Reason::UpstreamBroken)?;
                 // Nobody need send on the rest of a request that is answered already.
                 self.progress.closes |= self.client.facts().is_ending() || !self.progress.body.is_over();
                 let closes = self.progress.closes;
