@@ -16,6 +16,7 @@ mod drivers {
     pub mod corpus;
     pub mod fields;
     pub mod heads;
+    mod log;
     pub mod message;
     pub mod mutations;
     pub mod recorder;

@@ -18,10 +18,10 @@ use super::side::{Outcome, Side};
 const PAIRS: usize = 12;
 
 /// How long nothing must come before a client takes it that nothing will; longer where the first look found a difference.
-const QUIET: [Duration; 3] = [Duration::from_millis(250), Duration::from_millis(500), Duration::from_millis(1000)];
+pub const QUIET: [Duration; 3] = [Duration::from_millis(250), Duration::from_millis(500), Duration::from_millis(1000)];
 
 /// One test after the other: what is quick is judged more surely.
-static TURN: Semaphore = Semaphore::const_new(1);
+pub static TURN: Semaphore = Semaphore::const_new(1);
 
 /// What came of the whole corpus.
 #[derive(Default)]

@@ -132,8 +132,13 @@ impl Side {
         if self.secure { over_tls(stream).await } else { Box::new(stream) }
     }
 
+    /// Ends the data plane.
+    pub async fn end(self) {
+        self.bed.drain().await;
+    }
+
     /// Requests by driver.
-    pub fn carried(&self) -> [u64; 2] {
+    fn carried(&self) -> [u64; 2] {
         let families = self.bed.registry.gather();
         let family = families.iter().find(|family| family.name() == "tidegate_requests_by_driver_total");
         ["lean", "full"].map(|driver| {
