@@ -91,7 +91,8 @@ impl Relay<'_> {
 
     /// Sends what it can of the request.
     fn up(&mut self, cx: &mut Context<'_>) -> Step {
-        let mut moved = self.gather()?;
+        let gathered = self.gather()?;
+        let mut moved = gathered;
         while !self.room.to_endpoint.is_empty() {
             match Pin::new(&mut *self.endpoint).poll_write(cx, &self.room.to_endpoint) {
                 Poll::Pending => return Ok(moved),
@@ -113,6 +114,10 @@ impl Relay<'_> {
                 Poll::Pending => Ok(moved),
                 Poll::Ready(_) => Err(Reason::ClientGone),
             };
+        }
+        if gathered {
+            // More is read only when all of it was taken, so that what was read ahead never adds up.
+            return Ok(true);
         }
         match self.client.poll_read_ahead(cx) {
             Poll::Pending => Ok(moved),
