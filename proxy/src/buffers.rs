@@ -24,7 +24,7 @@ pub(crate) fn take() -> BytesMut {
 /// Gives a buffer back. One that has grown is let go, and so is one of which a part lives on elsewhere.
 pub(crate) fn give(mut buffer: BytesMut) {
     buffer.clear();
-    if !buffer.try_reclaim(BUFFER_BYTES) || buffer.capacity() > 2 * BUFFER_BYTES {
+    if !buffer.try_reclaim(BUFFER_BYTES) || buffer.capacity() > BUFFER_BYTES {
         return;
     }
     FREE.with_borrow_mut(|free| {
@@ -34,18 +34,21 @@ pub(crate) fn give(mut buffer: BytesMut) {
     });
 }
 
-/// Makes room for the next read into a buffer that is in use.
+/// Makes room for the next read into a buffer that is in use. One that is empty has all of its room again, wherever in it
+/// the last bytes were.
 pub(crate) fn make_room(buffer: &mut BytesMut) {
-    if buffer.capacity() == 0 {
-        *buffer = take();
+    if buffer.is_empty() {
+        if !buffer.try_reclaim(BUFFER_BYTES) {
+            *buffer = take();
+        }
     } else if buffer.capacity() == buffer.len() {
         buffer.reserve(BUFFER_BYTES);
     }
 }
 
-/// Gives a buffer back that has nothing in it, and leaves one that takes no room.
+/// Gives a buffer back that has nothing in it.
 pub(crate) fn give_if_empty(buffer: &mut BytesMut) {
-    if buffer.is_empty() && buffer.capacity() > 0 {
+    if buffer.is_empty() {
         give(std::mem::take(buffer));
     }
 }
@@ -65,6 +68,22 @@ mod tests {
         give(buffer);
         let again = take();
         assert_eq!((again.len(), again.as_ptr(), again.capacity() >= BUFFER_BYTES), (0, at, true));
+    }
+
+    #[test]
+    fn a_buffer_that_was_filled_and_emptied_has_its_room_again() {
+        let mut buffer = take();
+        let at = buffer.as_ptr();
+        for filled in [BUFFER_BYTES, 15_000] {
+            buffer.extend_from_slice(&vec![1; filled]);
+            buffer.advance(filled);
+            make_room(&mut buffer);
+            assert_eq!((buffer.as_ptr(), buffer.capacity()), (at, BUFFER_BYTES));
+        }
+        buffer.extend_from_slice(&[1; BUFFER_BYTES]);
+        buffer.advance(BUFFER_BYTES);
+        give_if_empty(&mut buffer);
+        assert_eq!((take().as_ptr(), buffer.capacity()), (at, 0));
     }
 
     #[test]

@@ -151,9 +151,10 @@ impl Exchange {
         Ok(())
     }
 
-    /// Whether it goes to an endpoint that is spoken to in plain HTTP/1.1.
+    /// Whether every endpoint that its route may lead to is spoken to in plain HTTP/1.1: chance has no part in who drives.
     pub(crate) fn is_plain(&self) -> bool {
-        self.target.as_ref().is_some_and(|target| target.protocol.is_plain_http1())
+        let targets = self.admitted.as_ref().map_or(&[][..], Admitted::targets);
+        targets.iter().all(|weighted| weighted.target.protocol.is_plain_http1())
     }
 
     /// Forgets the request, which begins anew with another driver.

@@ -16,14 +16,14 @@ mod write;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tidegate_config::model::{EndpointId, Head};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use self::body::{Framing, Piece};
+use self::body::{Body, Framing, Piece};
 use self::progress::Progress;
 use self::relay::{Patience, Relay};
 use self::request::{Request, View};
@@ -81,14 +81,18 @@ async fn request(conn: &mut Conn, scratch: &mut Scratch, traffic: &Traffic) -> N
         exchange.withdraw();
         return Next::Full;
     }
+    conn.pass_all();
     conn.advance(head.len());
-    let mut progress = Progress::new(request.framing, request.closes, now);
+    let mut progress = Progress::new(request.framing, request.closes);
+    let mut over = None;
     let next = match decided {
         Ok(()) => {
             let carried = attempts(conn, (request, &view), room, &mut exchange, &mut progress, traffic).await;
             match carried {
-                Ok(()) if progress.closes || !progress.body.is_over() => Next::Close,
-                Ok(()) => Next::Again,
+                Ok(at) => {
+                    over = Some(at);
+                    if progress.closes { Next::Close } else { Next::Again }
+                }
                 Err(reason) => {
                     let answer = exchange.failed(reason).clone();
                     if answer.reason != Reason::ClientGone {
@@ -115,7 +119,7 @@ async fn request(conn: &mut Conn, scratch: &mut Scratch, traffic: &Traffic) -> N
         bytes_in: progress.bytes_in,
         bytes_out: progress.bytes_out,
         target: view.target(),
-        now: clock::now(),
+        now: over.unwrap_or_else(clock::now),
         wall: clock::wall(),
     };
     exchange.record(Some(&view), &end);
@@ -129,8 +133,7 @@ async fn request(conn: &mut Conn, scratch: &mut Scratch, traffic: &Traffic) -> N
 /// What a try takes with it from the choice of its endpoint.
 #[derive(Clone, Copy)]
 struct Try {
-    id: EndpointId,
-    address: SocketAddr,
+    at: (SocketAddr, EndpointId),
     connect: Duration,
     read: Duration,
     write: Duration,
@@ -141,8 +144,7 @@ impl Try {
         let effective = aim.admitted.effective();
         let connect = aim.remaining.map_or(effective.connect_timeout, |left| left.min(effective.connect_timeout));
         Self {
-            id: aim.endpoint.id,
-            address: aim.endpoint.address,
+            at: (aim.endpoint.address, aim.endpoint.id),
             connect,
             read: effective.read_timeout,
             write: effective.write_timeout,
@@ -158,16 +160,16 @@ async fn attempts(
     exchange: &mut Exchange,
     progress: &mut Progress,
     traffic: &Traffic,
-) -> Result<(), Reason> {
+) -> Result<Instant, Reason> {
     let limits = &traffic.options.upstream;
     let mut now = exchange.began();
     loop {
         let attempt = Try::of(&exchange.aim(now, fastrand::u64(..))?);
-        let pooled = pool::take(attempt.id);
+        let pooled = pool::take(attempt.at);
         let reused = pooled.is_some();
         let mut endpoint = match pooled {
             Some(endpoint) => endpoint,
-            None => match connect(attempt.address, attempt.connect).await {
+            None => match connect(attempt.at.0, attempt.connect).await {
                 Ok(endpoint) => {
                     now = clock::now();
                     endpoint
@@ -182,7 +184,7 @@ async fn attempts(
             },
         };
         exchange.connected(reused, now);
-        let bodiless = request.framing == Framing::None;
+        let bodiless = Body::new(request.framing).is_over();
         let asked_by_head = view.method() == "HEAD";
         let idempotent = view.is_idempotent();
         room.edits.clear();
@@ -208,13 +210,13 @@ async fn attempts(
             chunked_up,
         };
         let carried = relay.run().await;
+        now = clock::now();
         let Err(reason) = carried else {
             if progress.reusable {
-                pool::put(attempt.id, endpoint, limits.pool_size, now);
+                pool::put(attempt.at, endpoint, limits.pool_size, now);
             }
-            return Ok(());
+            return Ok(now);
         };
-        now = clock::now();
         let stage = if reused && !progress.heard && reason == Reason::UpstreamBroken {
             Stage::IdleConnectionDied { idempotent, bodiless }
         } else {
@@ -225,7 +227,7 @@ async fn attempts(
             return Err(reason);
         }
         room.clear();
-        *progress = Progress::new(request.framing, request.closes, now);
+        *progress = Progress::new(request.framing, request.closes);
     }
 }
 
@@ -278,13 +280,13 @@ async fn discard(conn: &mut Conn, progress: &mut Progress, within: Duration) -> 
                         return false;
                     }
                 }
-                Ok(piece @ (Piece::Content(count) | Piece::Framing(count))) => {
-                    if matches!(piece, Piece::Content(_)) {
-                        progress.bytes_in += count;
-                    }
-                    if progress.body.take(&unread[..count]).is_err() {
-                        return false;
-                    }
+                Ok(Piece::Content(count)) => {
+                    progress.bytes_in += count;
+                    progress.body.took(count);
+                    conn.advance(count);
+                }
+                Ok(Piece::Framing(count, then)) => {
+                    progress.body = then;
                     conn.advance(count);
                 }
                 Err(_) => return false,

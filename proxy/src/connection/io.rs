@@ -1,12 +1,12 @@
 //! The byte stream of a connection: TCP or TLS, with what was read ahead of the drivers and a small buffer for
 //! what they write. Buffers are there only while bytes are in them, so that an idle connection holds none.
 
-use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
+use std::{fmt, io};
 
 use bytes::{Buf, BytesMut};
 use pingora::protocols::SocketDigest;
@@ -38,7 +38,6 @@ enum Reads {
 }
 
 /// A connection between requests and during them: Pingora's `IO`, and what the lean driver reads and writes.
-#[derive(Debug)]
 pub(crate) struct Conn {
     transport: Transport,
     /// Read from the transport and by no driver yet.
@@ -59,6 +58,13 @@ pub(crate) struct Conn {
     /// For Pingora, which is never asked for most connections.
     proxy_digest: OnceLock<Option<Arc<ProxyDigest>>>,
     socket_digest: OnceLock<Arc<SocketDigest>>,
+}
+
+impl fmt::Debug for Conn {
+    /// Without the bytes, which may be secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Conn").field("facts", &self.facts).field("reads", &self.reads).finish_non_exhaustive()
+    }
 }
 
 impl Conn {

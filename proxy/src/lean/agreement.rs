@@ -1,5 +1,5 @@
 //! Whether two parsers read the same bytes as the same request: what the lean driver takes, Pingora must take, with the same
-//! method, target, header lines and body. For tests and for `fuzz/`; nothing of it is in the program.
+//! method, target and header lines, and the same body unless the lean driver refuses it. For tests and for `fuzz/`; nothing of it is in the program.
 
 use pingora::protocols::http::v1::server::HttpSession;
 use tidegate_config::model::Head;
@@ -30,12 +30,14 @@ struct Seen {
 pub(crate) fn check(bytes: &[u8]) -> bool {
     let bytes = &bytes[..bytes.len().min(BYTES_MAX)];
     let Some(ours) = ours(bytes) else { return false };
-    assert_eq!(
-        theirs(bytes),
-        Some(ours),
-        "the lean driver, to the right, reads something else in {}",
-        bytes.escape_ascii()
-    );
+    let mut theirs = theirs(bytes);
+    if ours.body.is_none()
+        && let Some(theirs) = &mut theirs
+    {
+        // A body may be refused that the other parser takes: it knows sizes of chunks without digits, and any byte behind them.
+        theirs.body = None;
+    }
+    assert_eq!(theirs, Some(ours), "the lean driver, to the right, reads something else in {}", bytes.escape_ascii());
     true
 }
 
@@ -60,13 +62,16 @@ fn content(mut body: Body, mut bytes: &[u8]) -> Option<Vec<u8>> {
         let count = match body.next(bytes).ok()? {
             Piece::End => return Some(content),
             Piece::Unknown => return None,
-            Piece::Framing(count) => count,
+            Piece::Framing(count, then) => {
+                body = then;
+                count
+            }
             Piece::Content(count) => {
                 content.extend_from_slice(&bytes[..count]);
+                body.took(count);
                 count
             }
         };
-        body.take(&bytes[..count]).ok()?;
         bytes = &bytes[count..];
     }
 }

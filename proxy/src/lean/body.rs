@@ -1,4 +1,5 @@
-//! Where a body ends: by its length, by its chunks, or with the connection (RFC 9112 section 6.3).
+//! Where a body ends: by its length, by its chunks, or with the connection (RFC 9112 section 6.3). Chunks are read as
+//! strictly as the grammar has them, for what is lax here is another request to somebody else.
 
 /// Bytes of a chunk's size and its extensions, and of all trailers together.
 const LINE_BYTES_MAX: usize = 4 * 1024;
@@ -26,8 +27,8 @@ pub(super) struct Malformed;
 pub(super) enum Piece {
     /// So many bytes of content.
     Content(usize),
-    /// So many bytes of framing, which nobody else needs.
-    Framing(usize),
+    /// So many bytes of framing, which nobody else needs, and where the body is behind them.
+    Framing(usize, Body),
     /// That cannot be said before there are more of them.
     Unknown,
     /// The body is over; they are something else's.
@@ -92,51 +93,60 @@ impl Body {
             _ if bytes.is_empty() => Piece::Unknown,
             Self::Left(left) | Self::Chunk(left) => Piece::Content(within(left)),
             Self::UntilClose => Piece::Content(bytes.len()),
-            Self::Size => match httparse::parse_chunk_size(bytes) {
-                Ok(httparse::Status::Complete((length, _))) => Piece::Framing(length),
-                Ok(httparse::Status::Partial) if bytes.len() < LINE_BYTES_MAX => Piece::Unknown,
-                Ok(httparse::Status::Partial) | Err(_) => return Err(Malformed),
+            Self::Size => match whole_line(bytes, LINE_BYTES_MAX)? {
+                Some(line) => Piece::Framing(line.len(), size(line)?),
+                None => Piece::Unknown,
             },
             Self::ChunkEnd => match bytes {
-                [b'\r', b'\n', ..] => Piece::Framing(2),
+                [b'\r', b'\n', ..] => Piece::Framing(2, Self::Size),
                 [b'\r'] => Piece::Unknown,
                 _ => return Err(Malformed),
             },
-            Self::Trailers(read) => match memchr::memchr(b'\n', bytes) {
-                // Another end of a line within it could be one to the other parser.
-                Some(end)
-                    if read + end < LINE_BYTES_MAX && memchr::memchr(b'\r', bytes).is_some_and(|cr| cr + 1 == end) =>
-                {
-                    Piece::Framing(end + 1)
-                }
-                None if read + bytes.len() < LINE_BYTES_MAX => Piece::Unknown,
-                Some(_) | None => return Err(Malformed),
+            Self::Trailers(read) => match whole_line(bytes, LINE_BYTES_MAX - read)? {
+                Some(b"\r\n") => Piece::Framing(2, Self::Left(0)),
+                Some(line) => Piece::Framing(line.len(), Self::Trailers(read + line.len())),
+                None => Piece::Unknown,
             },
         })
     }
 
-    /// Notes that a piece, or of content a part of it, was taken; `taken` are its bytes.
-    ///
-    /// # Errors
-    /// When a chunk has a size that nobody can hold.
-    pub(super) fn take(&mut self, taken: &[u8]) -> Result<(), Malformed> {
-        let count = taken.len() as u64;
+    /// Notes that so much content was taken.
+    pub(super) const fn took(&mut self, count: usize) {
+        let count = count as u64;
         *self = match *self {
             Self::Left(left) => Self::Left(left.saturating_sub(count)),
-            Self::UntilClose => Self::UntilClose,
-            Self::Size => match httparse::parse_chunk_size(taken) {
-                Ok(httparse::Status::Complete((_, 0))) => Self::Trailers(0),
-                // What cannot be counted to the end of its chunk is no size.
-                Ok(httparse::Status::Complete((_, size))) if size <= u64::MAX >> 1 => Self::Chunk(size),
-                Ok(httparse::Status::Complete(_) | httparse::Status::Partial) | Err(_) => return Err(Malformed),
-            },
             Self::Chunk(left) if left == count => Self::ChunkEnd,
             Self::Chunk(left) => Self::Chunk(left.saturating_sub(count)),
-            Self::ChunkEnd => Self::Size,
-            Self::Trailers(_) if taken == b"\r\n" => Self::Left(0),
-            Self::Trailers(read) => Self::Trailers(read + taken.len()),
+            other @ (Self::UntilClose | Self::Size | Self::ChunkEnd | Self::Trailers(_)) => other,
         };
-        Ok(())
+    }
+}
+
+/// The line that some bytes begin with, once it is whole. It ends with CRLF, and nothing in it could be the end of a line to
+/// another parser.
+fn whole_line(bytes: &[u8], max: usize) -> Result<Option<&[u8]>, Malformed> {
+    let end = memchr::memchr(b'\n', bytes);
+    if end.unwrap_or(bytes.len()) >= max {
+        return Err(Malformed);
+    }
+    let Some(end) = end else { return Ok(None) };
+    let is_text = |byte: &u8| *byte == b'\t' || !byte.is_ascii_control();
+    match bytes[..end].strip_suffix(b"\r") {
+        Some(text) if text.iter().all(is_text) => Ok(Some(&bytes[..=end])),
+        Some(_) | None => Err(Malformed),
+    }
+}
+
+/// What follows the line of a chunk's size. The size is at least one digit, which the library does not ask for.
+fn size(line: &[u8]) -> Result<Body, Malformed> {
+    if !line.first().is_some_and(u8::is_ascii_hexdigit) {
+        return Err(Malformed);
+    }
+    match httparse::parse_chunk_size(line) {
+        Ok(httparse::Status::Complete((_, 0))) => Ok(Body::Trailers(0)),
+        // What cannot be counted to the end of its chunk is no size.
+        Ok(httparse::Status::Complete((_, size))) if size <= u64::MAX >> 1 => Ok(Body::Chunk(size)),
+        Ok(httparse::Status::Complete(_) | httparse::Status::Partial) | Err(_) => Err(Malformed),
     }
 }
 
@@ -163,11 +173,11 @@ mod tests {
             match body.next(&bytes[at..arrived])? {
                 Piece::Content(count) => {
                     content.extend_from_slice(&bytes[at..at + count]);
-                    body.take(&bytes[at..at + count])?;
+                    body.took(count);
                     at += count;
                 }
-                Piece::Framing(count) => {
-                    body.take(&bytes[at..at + count])?;
+                Piece::Framing(count, then) => {
+                    body = then;
                     at += count;
                 }
                 Piece::Unknown if arrived < bytes.len() => arrived = (arrived + step).min(bytes.len()),
@@ -202,6 +212,11 @@ mod tests {
             b"ffffffffffffffff\r\n",
             b"fffffffffffffffff\r\n",
             b"2\r\nbo\n0\r\n\r\n",
+            b"\r\n\r\n",
+            b";x\r\n\r\n",
+            b" \r\n\r\n",
+            b"2;\nxx\r\nbo\r\n0\r\n\r\n",
+            b"2;x\0\r\nbo\r\n0\r\n\r\n",
             b"0\r\nA: b\n\r\n",
             b"0\r\nA: b\r\r\n\r\n",
             b"0\r\n\r\r\n\r\n",
@@ -212,7 +227,10 @@ mod tests {
             assert_eq!(got, Err(Malformed), "{}", bytes.escape_ascii());
         }
         let long = [b"2;".as_slice(), &[b'x'; LINE_BYTES_MAX]].concat();
-        assert_eq!(read(Framing::Chunked, &long, 100), Err(Malformed));
+        let long = [long.as_slice(), b"\r\nbo\r\n0\r\n\r\n"].concat();
+        for step in [100, long.len()] {
+            assert_eq!(read(Framing::Chunked, &long, step), Err(Malformed));
+        }
         let trailers = [b"0\r\n".as_slice(), &b"a: b\r\n".repeat(LINE_BYTES_MAX)].concat();
         assert_eq!(read(Framing::Chunked, &trailers, 100), Err(Malformed));
     }

@@ -1,12 +1,17 @@
 //! The idle connections of a traffic thread to endpoints in plain text, kept by endpoint: what the Service is called through
-//! which a pod was found makes no difference to a connection without TLS.
+//! which a pod was found makes no difference to a connection without TLS. The address is part of the key, for the endpoint's
+//! identity is made of text that tenants write.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use tidegate_config::model::EndpointId;
 use tokio::net::TcpStream;
+
+/// What connections are kept by.
+type Key = (SocketAddr, EndpointId);
 
 /// An idle connection.
 #[derive(Debug)]
@@ -17,7 +22,7 @@ struct Idle {
 
 #[derive(Debug, Default)]
 struct Pool {
-    idle: HashMap<EndpointId, Vec<Idle>, foldhash::fast::RandomState>,
+    idle: HashMap<Key, Vec<Idle>, foldhash::fast::RandomState>,
     count: usize,
 }
 
@@ -26,7 +31,7 @@ thread_local! {
 }
 
 /// The connection to an endpoint that was used last and still lives.
-pub(crate) fn take(endpoint: EndpointId) -> Option<TcpStream> {
+pub(crate) fn take(endpoint: Key) -> Option<TcpStream> {
     POOL.with_borrow_mut(|pool| {
         let Pool { idle, count } = pool;
         let list = idle.get_mut(&endpoint)?;
@@ -40,12 +45,17 @@ pub(crate) fn take(endpoint: EndpointId) -> Option<TcpStream> {
     })
 }
 
-/// Keeps a connection, unless `max` are kept already.
-pub(crate) fn put(endpoint: EndpointId, stream: TcpStream, max: usize, now: Instant) {
+/// Keeps a connection; of more than `max`, the one that has been idle for longest goes.
+pub(crate) fn put(endpoint: Key, stream: TcpStream, max: usize, now: Instant) {
     POOL.with_borrow_mut(|pool| {
-        if pool.count < max {
-            pool.count += 1;
-            pool.idle.entry(endpoint).or_default().push(Idle { stream, since: now });
+        pool.count += 1;
+        pool.idle.entry(endpoint).or_default().push(Idle { stream, since: now });
+        if pool.count > max {
+            let oldest = pool.idle.values_mut().filter(|list| !list.is_empty()).min_by_key(|list| list[0].since);
+            if let Some(list) = oldest {
+                list.remove(0);
+                pool.count -= 1;
+            }
         }
     });
 }
@@ -87,8 +97,9 @@ mod tests {
         (client, listener.accept().await.unwrap().0)
     }
 
-    fn endpoint(port: u16) -> EndpointId {
-        Endpoint::new(([10, 0, 0, 1], port).into(), None).id
+    fn endpoint(port: u16) -> Key {
+        let endpoint = Endpoint::new(([10, 0, 0, 1], port).into(), None);
+        (endpoint.address, endpoint.id)
     }
 
     fn kept() -> usize {
@@ -116,12 +127,17 @@ mod tests {
     async fn what_is_kept_has_a_limit_and_an_age() {
         let (id, now) = (endpoint(1), clock::now());
         let ((first, _a), (second, _b), (third, _c)) = (pair().await, pair().await, pair().await);
-        put(id, first, 2, now);
-        put(id, second, 2, now + Duration::from_secs(30));
+        let youngest = third.local_addr().unwrap();
+        put(endpoint(2), first, 2, now);
+        put(id, second, 2, now + Duration::from_secs(1));
         put(id, third, 2, now + Duration::from_secs(30));
         assert_eq!(kept(), 2);
+        assert!(take(endpoint(2)).is_none());
         sweep(Duration::from_secs(50), now + Duration::from_secs(60));
         assert_eq!(kept(), 1);
+        let left = take(id).unwrap();
+        assert_eq!(left.local_addr().unwrap(), youngest);
+        put(id, left, 2, now);
         clear();
         assert!(take(id).is_none());
     }

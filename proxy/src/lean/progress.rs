@@ -1,6 +1,6 @@
 //! How far a request and its response have come.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::body::{Body, Framing};
 
@@ -27,19 +27,23 @@ pub(super) struct Progress {
     pub(super) response: Stage,
     /// Where the head of the response was last looked for its end.
     pub(super) looked: usize,
-    /// When the endpoint sent or took something.
-    pub(super) endpoint_moved: Moved,
-    /// When the client sent or took something.
-    pub(super) client_moved: Moved,
+    /// Whether what the client was sent may still wait below, as it does in TLS.
+    pub(super) unsent: bool,
+    /// The wait for the endpoint to send something.
+    pub(super) reading: Wait,
+    /// The wait for the endpoint to take something.
+    pub(super) writing: Wait,
+    /// The wait for the client to send something.
+    pub(super) listening: Wait,
+    /// The wait for the client to take something.
+    pub(super) telling: Wait,
 }
 
-/// When something moved last, as far as the clock was read since.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Moved {
-    /// At this time.
-    At(Instant),
-    /// After that.
-    Since,
+/// How long one thing has been waited for without a sign of it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Wait {
+    since: Option<Instant>,
+    moved: bool,
 }
 
 /// What of the response comes next.
@@ -55,7 +59,7 @@ pub(super) enum Stage {
 
 impl Progress {
     /// Nothing has happened yet.
-    pub(super) const fn new(framing: Framing, closes: bool, now: Instant) -> Self {
+    pub(super) const fn new(framing: Framing, closes: bool) -> Self {
         Self {
             body: Body::new(framing),
             bytes_in: 0,
@@ -67,21 +71,46 @@ impl Progress {
             deaf: false,
             response: Stage::Head,
             looked: 0,
-            endpoint_moved: Moved::At(now),
-            client_moved: Moved::At(now),
+            unsent: false,
+            reading: Wait::NONE,
+            writing: Wait::NONE,
+            listening: Wait::NONE,
+            telling: Wait::NONE,
         }
     }
 }
 
-impl Moved {
-    /// When it moved, as of now.
-    pub(super) const fn settle(&mut self, now: Instant) -> Instant {
-        match *self {
-            Self::At(at) => at,
-            Self::Since => {
-                *self = Self::At(now);
-                now
-            }
-        }
+impl Wait {
+    const NONE: Self = Self { since: None, moved: false };
+
+    /// Something moved.
+    pub(super) const fn moved(&mut self) {
+        self.moved = true;
+    }
+
+    /// When patience ends, while it is waited for. The wait begins when nobody was waiting before, or something has moved.
+    pub(super) fn until(&mut self, waits: bool, patience: Duration, now: Instant) -> Option<Instant> {
+        let since = self.since.filter(|_| waits && !self.moved).unwrap_or(now);
+        *self = Self { since: waits.then_some(since), moved: false };
+        waits.then(|| since + patience)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_begins_when_it_begins_and_anew_with_every_sign() {
+        let start = crate::clock::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let minute = Duration::from_secs(60);
+        let mut wait = Wait::default();
+        assert_eq!(wait.until(true, minute, at(0)), Some(at(60)));
+        assert_eq!(wait.until(true, minute, at(50)), Some(at(60)));
+        wait.moved();
+        assert_eq!(wait.until(true, minute, at(55)), Some(at(115)));
+        assert_eq!(wait.until(false, minute, at(90)), None);
+        assert_eq!(wait.until(true, minute, at(100)), Some(at(160)));
     }
 }

@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio_util::io::poll_read_buf;
 
 use super::body::{Body, Framing, Piece};
-use super::progress::{Moved, Progress, Stage};
+use super::progress::{Progress, Stage};
 use super::response::Read;
 use super::scratch::Room;
 use super::write::{self, Says};
@@ -23,7 +23,10 @@ use crate::exchange::Exchange;
 use crate::{clock, date};
 
 /// Bytes of a response's head.
-const HEAD_BYTES_MAX: usize = 1 << 20;
+const HEAD_BYTES_MAX: usize = 1 << 18;
+
+/// Bytes of the longest end of a head, from one end of a line to the next.
+const HEAD_END_BYTES: usize = b"\n\r\n".len();
 
 /// A piece of a body of at least this size is sent from where it lies; a smaller one is copied behind what waits already.
 const DIRECT_BYTES_MIN: usize = 4 * 1024;
@@ -45,7 +48,6 @@ pub(super) struct Patience {
 }
 
 /// A request on its way. The head that goes up waits in the room already.
-#[derive(Debug)]
 pub(super) struct Relay<'a> {
     pub(super) client: &'a mut Conn,
     pub(super) endpoint: &'a mut TcpStream,
@@ -74,11 +76,9 @@ impl Relay<'_> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Reason>> {
         loop {
             let moved = self.up(cx)? | self.down(cx)?;
-            if matches!(self.progress.response, Stage::Tail)
-                && self.room.to_client.is_empty()
-                && let Poll::Ready(sent) = self.client.poll_sent(cx)
-            {
-                return Poll::Ready(sent.map_err(|_| Reason::ClientGone));
+            let told = self.room.to_client.is_empty() && !self.progress.unsent;
+            if told && matches!(self.progress.response, Stage::Tail) {
+                return Poll::Ready(Ok(()));
             }
             if !moved {
                 match self.wait(cx) {
@@ -103,7 +103,8 @@ impl Relay<'_> {
                     self.progress.deaf = true;
                 }
             }
-            self.progress.endpoint_moved = Moved::Since;
+            self.progress.writing.moved();
+            self.progress.reading.moved();
             moved = true;
         }
         if self.progress.deaf {
@@ -122,7 +123,7 @@ impl Relay<'_> {
         match self.client.poll_read_ahead(cx) {
             Poll::Pending => Ok(moved),
             Poll::Ready(Ok(1..)) => {
-                self.progress.client_moved = Moved::Since;
+                self.progress.listening.moved();
                 Ok(true)
             }
             Poll::Ready(Ok(0) | Err(_)) => Err(Reason::ClientGone),
@@ -138,17 +139,20 @@ impl Relay<'_> {
             let unread = self.client.unread();
             let count = match body.next(unread).map_err(|_| Reason::MalformedRequest)? {
                 Piece::Unknown | Piece::End => break,
-                Piece::Framing(count) => count,
+                Piece::Framing(count, then) => {
+                    *body = then;
+                    count
+                }
                 Piece::Content(count) => {
                     let count = count.min(WAITING_BYTES_MAX - out.len());
                     self.exchange.body(count)?;
+                    body.took(count);
                     *bytes_in += count;
                     make_room(out);
                     put(&unread[..count], self.chunked_up, out);
                     count
                 }
             };
-            body.take(&unread[..count]).map_err(|_| Reason::MalformedRequest)?;
             self.client.advance(count);
             moved = true;
             if self.chunked_up && body.is_over() {
@@ -177,26 +181,48 @@ impl Relay<'_> {
                     Poll::Ready(Ok(count @ 1..)) => self.room.to_client.advance(count),
                     Poll::Ready(Ok(0) | Err(_)) => return Err(Reason::ClientGone),
                 }
-                self.progress.client_moved = Moved::Since;
+                self.told();
                 moved = true;
-            } else if ready == Flow::Hungry {
-                match self.read(cx)? {
-                    Poll::Pending => return Ok(moved),
-                    Poll::Ready(()) => moved = true,
-                }
+            } else if ready == Flow::Hungry && self.read(cx)?.is_ready() {
+                moved = true;
             } else {
-                return Ok(moved);
+                return Ok(self.flush(cx)? | moved);
             }
+        }
+    }
+
+    /// Notes that the client, or what encrypts for it, took something.
+    const fn told(&mut self) {
+        self.progress.unsent = true;
+        self.progress.telling.moved();
+    }
+
+    /// Sees to it that what was taken leaves: what encrypts takes more than the socket does, and whoever waits for an event
+    /// cannot wait for the next one to push it out.
+    fn flush(&mut self, cx: &mut Context<'_>) -> Step {
+        if !self.progress.unsent {
+            return Ok(false);
+        }
+        match self.client.poll_sent(cx) {
+            Poll::Pending => Ok(false),
+            Poll::Ready(Ok(())) => {
+                self.progress.unsent = false;
+                Ok(true)
+            }
+            Poll::Ready(Err(_)) => Err(Reason::ClientGone),
         }
     }
 
     /// Looks for the head of the response.
     fn head(&mut self) -> Result<Flow, Reason> {
         let from = &self.room.from_endpoint;
-        if from.len() == self.progress.looked {
+        // The first look tells whether it is HTTP; the next ones are for when there is an end of a head to be found.
+        let looked = std::mem::replace(&mut self.progress.looked, from.len());
+        let news = &from[looked.saturating_sub(HEAD_END_BYTES - 1).min(from.len())..];
+        let worth = if looked == 0 { !from.is_empty() } else { has_empty_line(news) || from.len() >= HEAD_BYTES_MAX };
+        if !worth {
             return Ok(Flow::Hungry);
         }
-        self.progress.looked = from.len();
         match self.room.response.read(from) {
             Read::Partial if from.len() < HEAD_BYTES_MAX => return Ok(Flow::Hungry),
             Read::Partial | Read::Malformed => return Err(Reason::UpstreamBroken),
@@ -257,7 +283,10 @@ impl Relay<'_> {
                     self.progress.reusable &= from.is_empty() && whole && !self.progress.deaf;
                     return Ok(Flow::Moved);
                 }
-                Piece::Framing(count) => count,
+                Piece::Framing(count, then) => {
+                    body = then;
+                    count
+                }
                 Piece::Content(count) if out.is_empty() && !chunked && count >= DIRECT_BYTES_MIN => {
                     match self.client.poll_send(&from[..count], cx) {
                         Poll::Pending => {
@@ -265,8 +294,9 @@ impl Relay<'_> {
                             break;
                         }
                         Poll::Ready(Ok(count @ 1..)) => {
-                            self.progress.client_moved = Moved::Since;
-                            self.progress.bytes_out += count;
+                            (self.progress.unsent, self.progress.bytes_out) = (true, self.progress.bytes_out + count);
+                            self.progress.telling.moved();
+                            body.took(count);
                             count
                         }
                         Poll::Ready(Ok(0) | Err(_)) => return Err(Reason::ClientGone),
@@ -275,12 +305,12 @@ impl Relay<'_> {
                 Piece::Content(count) => {
                     let count = count.min(WAITING_BYTES_MAX - out.len());
                     self.progress.bytes_out += count;
+                    body.took(count);
                     make_room(out);
                     put(&from[..count], chunked, out);
                     count
                 }
             };
-            body.take(&from[..count]).map_err(|_| Reason::UpstreamBroken)?;
             from.advance(count);
         }
         self.progress.response = Stage::Body { body, chunked };
@@ -295,7 +325,7 @@ impl Relay<'_> {
             Poll::Pending => return Ok(Poll::Pending),
             Poll::Ready(Ok(1..)) => {
                 self.progress.heard = true;
-                self.progress.endpoint_moved = Moved::Since;
+                self.progress.reading.moved();
             }
             Poll::Ready(read) => {
                 self.progress.reusable = false;
@@ -311,27 +341,26 @@ impl Relay<'_> {
     /// Waits for the first of the deadlines; why there is no more to wait for.
     fn wait(&mut self, cx: &mut Context<'_>) -> Poll<Reason> {
         let now = clock::now();
-        let endpoint = self.progress.endpoint_moved.settle(now);
-        let client = self.progress.client_moved.settle(now);
+        let Patience { read, write, body, client } = self.patience;
         let held = !self.room.from_endpoint.is_empty();
-        let blocked = match self.progress.response {
-            Stage::Head => !self.room.to_client.is_empty(),
-            Stage::Body { chunked, .. } => !self.room.to_client.is_empty() || held && !chunked,
-            Stage::Tail => true,
-        };
+        let blocked = self.progress.unsent
+            || !self.room.to_client.is_empty()
+            || matches!(self.progress.response, Stage::Body { chunked: false, .. }) && held;
+        let going_up = !self.room.to_endpoint.is_empty();
+        let awaited = !self.progress.body.is_over() && !going_up && !self.progress.deaf;
+        // While the client takes nothing the endpoint is not asked for more, and before it has the whole request it need not
+        // answer: neither the client's silence nor our own is the endpoint's.
+        let answers = !blocked && !(matches!(self.progress.response, Stage::Head) && (going_up || awaited));
+        let Progress { reading, writing, listening, telling, .. } = &mut *self.progress;
         let waits = [
-            // While the client takes nothing, the endpoint is not asked for more.
-            if blocked {
-                Some((client + self.patience.client, Reason::ClientGone))
-            } else {
-                Some((endpoint + self.patience.read, Reason::UpstreamTimeout))
-            },
-            (!self.room.to_endpoint.is_empty()).then(|| (endpoint + self.patience.write, Reason::UpstreamTimeout)),
-            (!self.progress.body.is_over() && self.room.to_endpoint.is_empty() && !self.progress.deaf)
-                .then(|| (client + self.patience.body, Reason::BodyStalled)),
-            self.exchange.due().map(|at| (at, Reason::UpstreamTimeout)),
+            (telling.until(blocked, client, now), Reason::ClientGone),
+            (reading.until(answers, read, now), Reason::UpstreamTimeout),
+            (writing.until(going_up, write, now), Reason::UpstreamTimeout),
+            (listening.until(awaited, body, now), Reason::BodyStalled),
+            (self.exchange.due(), Reason::UpstreamTimeout),
         ];
-        let Some((at, reason)) = waits.into_iter().flatten().min_by_key(|(at, _)| *at) else { return Poll::Pending };
+        let waits = waits.into_iter().filter_map(|(at, reason)| Some((at?, reason)));
+        let Some((at, reason)) = waits.min_by_key(|(at, _)| *at) else { return Poll::Pending };
         if at <= now {
             return Poll::Ready(reason);
         }
@@ -348,6 +377,11 @@ enum Flow {
     Hungry,
     /// The client has to take something first, or there is nothing left.
     Blocked,
+}
+
+/// Whether there is an empty line somewhere, by the ends of lines that endpoints may use.
+fn has_empty_line(bytes: &[u8]) -> bool {
+    memchr::memmem::find(bytes, b"\n\r\n").is_some() || memchr::memmem::find(bytes, b"\n\n").is_some()
 }
 
 const LAST_CHUNK: &[u8] = b"0\r\n\r\n";

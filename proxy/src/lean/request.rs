@@ -133,7 +133,7 @@ impl Request {
 }
 
 /// A head that was taken, as steps read it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(super) struct View<'a> {
     head: &'a [u8],
     fields: &'a [Field],

@@ -19,7 +19,7 @@ thread_local! {
 }
 
 /// Room for one request and its response.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Scratch {
     /// The bytes of the request's head.
     pub(super) head: BytesMut,
@@ -30,7 +30,7 @@ pub(super) struct Scratch {
 }
 
 /// Room for what is on its way.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Room {
     /// What the response's head says.
     pub(super) response: Response,
@@ -55,6 +55,7 @@ impl Scratch {
         self.head.clear();
         buffers::give_if_empty(&mut self.head);
         self.room.clear();
+        self.room.edits.clear();
         FREE.with_borrow_mut(|free| {
             if free.len() < KEPT_MAX {
                 free.push(self);

@@ -63,7 +63,7 @@ pub(super) fn response(response: &Response, head: &[u8], edits: &Edits, says: &S
             _ => received(name, value, out),
         }
     }
-    if says.framing == Framing::UntilClose && !coded {
+    if says.framing == Framing::UntilClose {
         // What ends with the endpoint's connection need not end the client's.
         line(b"Transfer-Encoding", b"chunked", out);
     }
