@@ -23,7 +23,7 @@ use crate::exchange::Exchange;
 use crate::{clock, date};
 
 /// Bytes of a response's head.
-const HEAD_BYTES_MAX: usize = 1 << 18;
+const HEAD_BYTES_MAX: usize = 1 << 20;
 
 /// Bytes of the longest end of a head, from one end of a line to the next.
 const HEAD_END_BYTES: usize = b"\n\r\n".len();
