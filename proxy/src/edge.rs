@@ -129,7 +129,7 @@ impl ProxyHttp for Edge {
         let mut edits = Edits::default();
         let listed = carried.exchange.request_edits(&Parsed::new(session.req_header()), &mut edits);
         listed.map_err(|reason| stop(carried, reason))?;
-        edit_request(&edits, request)
+        edit_request(edits, request)
     }
 
     async fn request_body_filter(
@@ -162,7 +162,7 @@ impl ProxyHttp for Edge {
         let connection = response.headers.get_all(CONNECTION).iter().map(HeaderValue::as_bytes);
         let mut edits = Edits::default();
         carried.exchange.response_edits(status.as_u16(), connection, &mut edits);
-        edit_response(&edits, response)
+        edit_response(edits, response)
     }
 
     fn fail_to_connect(

@@ -4,6 +4,7 @@
 use std::fmt;
 use std::ops::Range;
 
+use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
 
 /// The edits of one head.
@@ -34,6 +35,17 @@ pub(crate) enum Edit<'a> {
     Set(&'a HeaderName, &'a [u8]),
     /// Adds a value beside what is there.
     Add(&'a HeaderName, &'a [u8]),
+}
+
+/// One change of a header, for who keeps the value.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) enum Shared {
+    /// See [`Edit::Remove`].
+    Remove,
+    /// See [`Edit::Set`].
+    Set(Bytes),
+    /// See [`Edit::Add`].
+    Add(Bytes),
 }
 
 impl<'a> Edit<'a> {
@@ -85,6 +97,19 @@ impl Edits {
     /// Replaces the target by the one that is written, in origin form.
     pub(crate) fn set_target(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         self.target = Some(self.written(write));
+    }
+
+    /// The same edits with values that share one buffer.
+    pub(crate) fn shared(self) -> impl Iterator<Item = (HeaderName, Shared)> {
+        let values = Bytes::from(self.values);
+        self.list.into_iter().map(move |Listed { name, how }| {
+            let how = match how {
+                How::Remove => Shared::Remove,
+                How::Set(range) => Shared::Set(values.slice(range)),
+                How::Add(range) => Shared::Add(values.slice(range)),
+            };
+            (name, how)
+        })
     }
 
     /// The new target, where it changes.

@@ -1,12 +1,13 @@
 //! Pingora's request head as the steps read it, and how the edits that the steps return are applied to Pingora's heads.
 
-use http::{HeaderValue, Version};
+use http::{HeaderName, HeaderValue, Version};
 use pingora::http::{RequestHeader, ResponseHeader};
 use pingora::protocols::http::authority::{RawTargetAuthority, raw_target_authority};
 use tidegate_config::model::Head;
 
-use crate::edit::{Edit, Edits};
+use crate::edit::{Edits, Shared};
 use crate::refuse::{Line, Protocol};
+use crate::rewrite;
 
 /// A read-only view of a request that Pingora has parsed.
 #[derive(Debug)]
@@ -79,16 +80,19 @@ impl Head for Parsed<'_> {
 ///
 /// # Errors
 /// When there are more headers than Pingora's map can hold, or the target is none that Pingora can send.
-pub(crate) fn edit_request(edits: &Edits, head: &mut RequestHeader) -> pingora::Result<()> {
+pub(crate) fn edit_request(edits: Edits, head: &mut RequestHeader) -> pingora::Result<()> {
     if let Some(target) = edits.target() {
         set_target(head, target)?;
     }
-    for edit in edits.iter() {
-        match (edit, value(edit)) {
-            (Edit::Set(name, _), Some(value)) => head.insert_header(name, value)?,
-            (Edit::Add(name, _), Some(value)) => drop(head.append_header(name, value)?),
-            (Edit::Remove(name) | Edit::Set(name, _), _) => drop(head.remove_header(name)),
-            (Edit::Add(..), None) => {}
+    for (name, change) in edits.shared() {
+        match value(change) {
+            Change::Keep => {}
+            Change::Remove => drop(head.remove_header(&name)),
+            Change::Set(value) => match own_name(&name) {
+                Some(own) => head.insert_header(own, value)?,
+                None => head.insert_header(name, value)?,
+            },
+            Change::Add(value) => drop(head.append_header(name, value)?),
         }
     }
     Ok(())
@@ -110,21 +114,36 @@ fn set_target(head: &mut RequestHeader, target: &[u8]) -> pingora::Result<()> {
 ///
 /// # Errors
 /// When there are more headers than Pingora's map can hold.
-pub(crate) fn edit_response(edits: &Edits, head: &mut ResponseHeader) -> pingora::Result<()> {
-    for edit in edits.iter() {
-        match (edit, value(edit)) {
-            (Edit::Set(name, _), Some(value)) => head.insert_header(name, value)?,
-            (Edit::Add(name, _), Some(value)) => drop(head.append_header(name, value)?),
-            (Edit::Remove(name) | Edit::Set(name, _), _) => drop(head.remove_header(name)),
-            (Edit::Add(..), None) => {}
+pub(crate) fn edit_response(edits: Edits, head: &mut ResponseHeader) -> pingora::Result<()> {
+    for (name, change) in edits.shared() {
+        match value(change) {
+            Change::Keep => {}
+            Change::Remove => drop(head.remove_header(&name)),
+            Change::Set(value) => head.insert_header(name, value)?,
+            Change::Add(value) => drop(head.append_header(name, value)?),
         }
     }
     Ok(())
 }
 
-fn value(edit: Edit<'_>) -> Option<HeaderValue> {
-    match edit {
-        Edit::Remove(_) => None,
-        Edit::Set(_, value) | Edit::Add(_, value) => HeaderValue::from_bytes(value).ok(),
+/// A change that Pingora's maps can take.
+enum Change {
+    Keep,
+    Remove,
+    Set(HeaderValue),
+    Add(HeaderValue),
+}
+
+fn value(change: Shared) -> Change {
+    match change {
+        Shared::Remove => Change::Remove,
+        Shared::Set(value) => HeaderValue::from_maybe_shared(value).map_or(Change::Remove, Change::Set),
+        // What is added comes from a route, as a value that was checked.
+        Shared::Add(value) => HeaderValue::from_maybe_shared(value).map_or(Change::Keep, Change::Add),
     }
+}
+
+/// The name of a header that every request gets. Pingora's map copies all names but those that live for ever.
+fn own_name(name: &HeaderName) -> Option<&'static str> {
+    rewrite::SET_ALWAYS.iter().copied().find(|own| *own == name.as_str())
 }

@@ -24,6 +24,17 @@ static X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host"
 static X_FORWARDED_PORT: HeaderName = HeaderName::from_static("x-forwarded-port");
 static X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 
+/// The names of the headers that every request gets.
+pub(crate) const SET_ALWAYS: [&str; 7] = [
+    "x-forwarded-for",
+    "x-forwarded-proto",
+    "x-forwarded-host",
+    "x-forwarded-port",
+    "x-real-ip",
+    "x-request-id",
+    "cdn-loop",
+];
+
 /// Spellings that servers which turn headers into variables (CGI, WSGI) cannot tell from the edge's own, and the
 /// standard's form of the same claims, which is not checked.
 static MISLEADING: [HeaderName; 7] = [
