@@ -14,6 +14,8 @@ mod transport;
 pub(crate) use io::Conn;
 pub(crate) use serve::{Accepted, serve};
 pub(crate) use streams::Streams;
+#[cfg(test)]
+pub(crate) use transport::Transport;
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;

@@ -396,3 +396,6 @@ fn put(content: &[u8], chunked: bool, out: &mut BytesMut) {
         out.put_slice(b"\r\n");
     }
 }
+
+#[cfg(test)]
+mod tests;

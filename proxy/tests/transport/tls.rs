@@ -6,8 +6,8 @@ use std::time::Duration;
 use rustls::{HandshakeKind, SignatureScheme};
 use tidegate_config::model::{Certificate, HostPattern, HostRoutes, ServerCertificates};
 use tidegate_config::object::ObjectName;
-use tokio::io::AsyncReadExt;
-use tokio::net::TcpStream;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 
 use super::bed::{Bed, PATIENCE, https};
 use super::clients::{ECDSA, Http1, TlsClient, assert_ok, connect, h2_get, shown};
@@ -166,4 +166,34 @@ async fn failed_handshakes_are_counted_by_reason() {
     let client = TlsClient { alpn: &[b"spdy/3"], ..TlsClient::default() };
     assert!(client.connect(address).await.is_err());
     bed.until_metric(counted, Some("incompatible"), 1.0).await;
+}
+
+#[tokio::test]
+async fn what_an_endpoint_has_sent_arrives_though_it_says_no_more() {
+    const BYTES: usize = 24 << 20;
+    let (mut bed, address) = secure().await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    bed.lead_to(&[listener.local_addr().unwrap()]);
+    let endpoint = tokio::spawn(async move {
+        let mut stream = listener.accept().await.unwrap().0;
+        let mut head = [0; 4096];
+        assert!(stream.read(&mut head).await.unwrap() > 0);
+        stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n").await.unwrap();
+        stream.write_all(format!("{BYTES:x}\r\n{}\r\n", "x".repeat(BYTES)).as_bytes()).await.unwrap();
+        stream
+    });
+    let mut client = ECDSA_ONLY.connect(address).await.unwrap();
+    client.write_all(b"GET /events HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+    // Long enough for every buffer on the way to fill, so that the end of it waits in the edge.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let (mut read, mut bytes) = (0, vec![0; 64 << 10]);
+    let reading = async {
+        while read < BYTES {
+            // So slowly that they stay full.
+            read += client.read(&mut bytes).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, reading).await.unwrap_or_else(|_| panic!("{read} of {BYTES} bytes arrived"));
+    drop(endpoint.await.unwrap());
 }
