@@ -84,8 +84,8 @@ pub(crate) struct AddressText {
 /// Characters of an IPv6 address that ends like an IPv4 address.
 const IP_CHARACTERS_MAX: usize = 45;
 
-/// Characters of such an address in brackets with a port.
-const SOCKET_CHARACTERS_MAX: usize = IP_CHARACTERS_MAX + 2 + 1 + PORT_CHARACTERS_MAX;
+/// Characters of such an address in brackets, with a scope and a port.
+const SOCKET_CHARACTERS_MAX: usize = IP_CHARACTERS_MAX + "[%4294967295]:".len() + PORT_CHARACTERS_MAX;
 
 /// Characters of a port.
 const PORT_CHARACTERS_MAX: usize = 5;
@@ -111,4 +111,19 @@ pub(crate) struct TlsFacts {
     pub(crate) version: &'static str,
     /// The cipher suite's name.
     pub(crate) cipher: &'static str,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv6Addr, SocketAddrV6};
+
+    use super::*;
+
+    #[test]
+    fn there_is_room_for_every_address() {
+        let long = SocketAddrV6::new(Ipv6Addr::from([0xff; 16]), u16::MAX, 0, u32::MAX);
+        let text = AddressText::new(long.into(), long.into());
+        assert_eq!((&*text.socket, &*text.port), (&*long.to_string(), "65535"));
+        assert_eq!(&*text.peer, "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff");
+    }
 }
