@@ -24,8 +24,8 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use self::body::{Body, Framing, Piece};
-use self::progress::Progress;
-use self::relay::{Patience, Relay};
+use self::progress::{Patience, Progress};
+use self::relay::Relay;
 use self::request::{Request, View};
 use self::scratch::{Room, Scratch};
 use crate::answer::{Answer, Reason};

@@ -39,6 +39,19 @@ pub(super) struct Progress {
     pub(super) telling: Wait,
 }
 
+/// How long each side may be silent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience {
+    /// Between two pieces from the endpoint.
+    pub(super) read: Duration,
+    /// Between two pieces that the endpoint takes.
+    pub(super) write: Duration,
+    /// Between two pieces of the request's body.
+    pub(super) body: Duration,
+    /// Between two pieces that the client takes.
+    pub(super) client: Duration,
+}
+
 /// How long one thing has been waited for without a sign of it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Wait {

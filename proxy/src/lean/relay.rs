@@ -4,7 +4,6 @@
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use bytes::{Buf, BufMut, BytesMut};
 use tokio::io::AsyncWrite;
@@ -12,7 +11,7 @@ use tokio::net::TcpStream;
 use tokio_util::io::poll_read_buf;
 
 use super::body::{Body, Framing, Piece};
-use super::progress::{Progress, Stage};
+use super::progress::{Patience, Progress, Stage};
 use super::response::Read;
 use super::scratch::Room;
 use super::write::{self, Says};
@@ -33,19 +32,6 @@ const DIRECT_BYTES_MIN: usize = 4 * 1024;
 
 /// Bytes that may wait to be sent while there is more to add.
 const WAITING_BYTES_MAX: usize = BUFFER_BYTES - 1024;
-
-/// How long each side may be silent.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Patience {
-    /// Between two pieces from the endpoint.
-    pub(super) read: Duration,
-    /// Between two pieces that the endpoint takes.
-    pub(super) write: Duration,
-    /// Between two pieces of the request's body.
-    pub(super) body: Duration,
-    /// Between two pieces that the client takes.
-    pub(super) client: Duration,
-}
 
 /// A request on its way. The head that goes up waits in the room already.
 pub(super) struct Relay<'a> {

@@ -1,6 +1,7 @@
 //! A request on its way between two sockets, polled by hand, so that a test can look in between.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use prometheus::Registry;
 use tidegate_config::model::{AppProtocol, Head};
