@@ -2,6 +2,7 @@
 //! drivers read and write ([`Conn`]), and the loop that hands its requests to them ([`serve()`]).
 
 mod alarm;
+mod chunks;
 mod close;
 mod head;
 mod io;

@@ -11,6 +11,7 @@ pub(crate) fn reason(error: &Error) -> Reason {
     match (error.esource(), error.etype()) {
         (_, E::HTTPStatus(413)) => Reason::BodyTooLarge,
         (ErrorSource::Downstream, E::ReadTimedout) => Reason::BodyStalled,
+        (ErrorSource::Downstream, E::ReadError) if is_malformed(error) => Reason::MalformedRequest,
         (
             ErrorSource::Downstream,
             E::WriteTimedout | E::WriteError | E::ReadError | E::ConnectionClosed | E::H2Error,
@@ -35,6 +36,12 @@ pub(crate) fn reason(error: &Error) -> Reason {
         // A head that our own edits made invalid, and all that should not happen.
         (ErrorSource::Internal | ErrorSource::Unset, _) => Reason::Internal,
     }
+}
+
+/// Whether reading ended because [`crate::connection`] would not have it.
+fn is_malformed(error: &Error) -> bool {
+    let cause = error.root_cause().downcast_ref::<std::io::Error>();
+    cause.is_some_and(|cause| cause.kind() == std::io::ErrorKind::InvalidData)
 }
 
 /// How a connection that could not be opened is counted.

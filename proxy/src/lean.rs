@@ -4,7 +4,7 @@
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod agreement;
-mod body;
+pub(crate) mod body;
 mod fields;
 pub(crate) mod pool;
 mod progress;

@@ -36,6 +36,8 @@ pub(super) struct WholeHead {
     /// Whether bytes that belong to this request may follow: a body or an upgraded protocol. A false alarm is
     /// harmless, a miss is not, so names are compared without the colon that should stand behind them.
     pub(super) more_follows: bool,
+    /// Whether it names a transfer coding.
+    pub(super) coded: bool,
     /// Whether it names both a length and a transfer coding. Pingora takes the length away before anybody can see it.
     pub(super) ambiguous: bool,
     /// Whether nothing stands before the request line, and every line ends with CRLF.
@@ -80,7 +82,8 @@ impl HeadScan {
                 if self.lines > 0 {
                     let Announced { more, length, coding } = self.announced;
                     let (lines, ambiguous) = (self.lines - 1, length && coding);
-                    return Some(WholeHead { len: end + 1, lines, more_follows: more, ambiguous, strict: !self.lax });
+                    let (len, strict) = (end + 1, !self.lax);
+                    return Some(WholeHead { len, lines, more_follows: more, coded: coding, ambiguous, strict });
                 }
                 self.lax = true;
             } else {
@@ -154,11 +157,11 @@ mod tests {
     }
 
     fn whole(len: usize, lines: usize, more_follows: bool) -> Option<WholeHead> {
-        Some(WholeHead { len, lines, more_follows, ambiguous: false, strict: true })
+        Some(WholeHead { len, lines, more_follows, coded: false, ambiguous: false, strict: true })
     }
 
     fn lax(len: usize, lines: usize) -> Option<WholeHead> {
-        Some(WholeHead { len, lines, more_follows: false, ambiguous: false, strict: false })
+        Some(WholeHead { len, lines, more_follows: false, coded: false, ambiguous: false, strict: false })
     }
 
     #[test]
@@ -175,14 +178,15 @@ mod tests {
     #[test]
     fn a_body_or_an_upgrade_is_noticed_in_any_spelling() {
         check_head(b"POST / HTTP/1.1\r\ncontent-LENGTH: 1\r\n\r\nx", whole(38, 1, true));
-        check_head(b"POST / HTTP/1.1\r\nTransfer-Encoding : chunked\r\n\r\n", whole(48, 1, true));
+        let coded = |len, lines| whole(len, lines, true).map(|head| WholeHead { coded: true, ..head });
+        check_head(b"POST / HTTP/1.1\r\nTransfer-Encoding : chunked\r\n\r\n", coded(48, 1));
         check_head(b"GET / HTTP/1.1\r\nUpgrade: websocket\r\n\r\n", whole(38, 1, true));
-        check_head(b"POST / HTTP/1.1\r\nContent-Lengthy: 1\r\nTransfer-Encoding: a\r\n\r\n", whole(61, 2, true));
+        check_head(b"POST / HTTP/1.1\r\nContent-Lengthy: 1\r\nTransfer-Encoding: a\r\n\r\n", coded(61, 2));
         for head in [
             b"POST / HTTP/1.1\r\nContent-Length: 1\r\ntransfer-encoding: a\r\n\r\n",
             b"POST / HTTP/1.1\r\nTransfer-Encoding:a \r\nCONTENT-LENGTH :1\r\n\r\n",
         ] {
-            check_head(head, whole(head.len(), 2, true).map(|head| WholeHead { ambiguous: true, ..head }));
+            check_head(head, coded(head.len(), 2).map(|head| WholeHead { ambiguous: true, ..head }));
         }
         check_head(b"GET /content-length HTTP/1.1\r\nX: upgrade\r\n\r\n", whole(44, 1, false));
     }

@@ -14,10 +14,11 @@ use pingora::protocols::raw_connect::ProxyDigest;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::io::poll_read_buf;
 
+use super::ConnectionFacts;
 use super::alarm::Alarm;
+use super::chunks::Chunks;
 use super::stall::Stall;
 use super::transport::Transport;
-use super::{ConnectionFacts, traits};
 use crate::buffers;
 use crate::due::{Bell, Due};
 use crate::options::ClientLimits;
@@ -43,6 +44,8 @@ pub(crate) struct Conn {
     /// Read from the transport and by no driver yet.
     unread: BytesMut,
     reads: Reads,
+    /// Reads along with a driver that is less strict.
+    chunks: Option<Chunks>,
     /// Written by a driver and not by the transport yet.
     unwritten: BytesMut,
     stall: Stall,
@@ -56,8 +59,8 @@ pub(crate) struct Conn {
     /// For the end of the connection: see [`super::close`].
     pub(super) linger: Duration,
     /// For Pingora, which is never asked for most connections.
-    proxy_digest: OnceLock<Option<Arc<ProxyDigest>>>,
-    socket_digest: OnceLock<Arc<SocketDigest>>,
+    pub(super) proxy_digest: OnceLock<Option<Arc<ProxyDigest>>>,
+    pub(super) socket_digest: OnceLock<Arc<SocketDigest>>,
 }
 
 impl fmt::Debug for Conn {
@@ -76,6 +79,7 @@ impl Conn {
             transport,
             unread: BytesMut::new(),
             reads: Reads::All,
+            chunks: None,
             unwritten: BytesMut::new(),
             stall: Stall::new(limits.write_stall),
             alarm: Alarm::default(),
@@ -85,16 +89,6 @@ impl Conn {
             http2: false,
             linger: limits.body_discard,
         }
-    }
-
-    /// The facts as Pingora hands them on.
-    pub(super) fn proxy_digest(&self) -> Option<Arc<ProxyDigest>> {
-        self.proxy_digest.get_or_init(|| traits::proxy_digest(&self.facts).ok()).clone()
-    }
-
-    /// The addresses as Pingora asks for them.
-    pub(super) fn socket_digest(&self) -> Arc<SocketDigest> {
-        Arc::clone(self.socket_digest.get_or_init(|| traits::socket_digest(self.fd(), &self.facts)))
     }
 
     /// What is known of it.
@@ -132,6 +126,11 @@ impl Conn {
     /// Whether a request was read to its end, so that what comes next is another's.
     pub(super) fn is_between_requests(&self) -> bool {
         matches!(self.reads, Reads::All | Reads::Only(0))
+    }
+
+    /// Has what drivers read looked at, from the head of a request on.
+    pub(super) fn watch(&mut self, chunks: Option<Chunks>) {
+        self.chunks = chunks;
     }
 
     /// Lets drivers read everything.
@@ -223,6 +222,7 @@ impl Conn {
 
 impl AsyncRead for Conn {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
         let read = match self.reads {
             Reads::All if self.unread.is_empty() => Pin::new(&mut self.transport).poll_read(cx, buf),
             Reads::All => {
@@ -244,6 +244,12 @@ impl AsyncRead for Conn {
                 return Poll::Ready(Err(error));
             }
             return self.poll_due(cx);
+        }
+        if let Some(chunks) = &mut self.chunks
+            && chunks.see(&buf.filled()[before..]).is_err()
+        {
+            buf.set_filled(before);
+            return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
         }
         read
     }

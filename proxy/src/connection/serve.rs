@@ -14,6 +14,7 @@ use pingora::server::ShutdownWatch;
 use tidegate_config::model::{BindKey, BindProtocol};
 use tokio::net::TcpStream;
 
+use super::chunks::Chunks;
 use super::close::{Refusal, close, refuse};
 use super::head::{HeadScan, Opening, WholeHead, opening};
 use super::transport::Transport;
@@ -222,10 +223,21 @@ async fn http1(mut conn: Conn, head: &WholeHead, traffic: &Traffic, shutdown: &S
     } else {
         conn.pass_only(head.len);
     }
+    if head.coded {
+        // Of a body that has arrived with its head, Pingora would read the head no more.
+        if Chunks::behind(head.len).see(conn.unread()).is_err() {
+            let refusal = Refusal::MalformedChunks;
+            traffic.metrics.head_refused(refusal.reason());
+            refuse(conn, refusal, traffic.options.client.body_discard).await;
+            return None;
+        }
+        conn.watch(Some(Chunks::behind(head.len)));
+    }
     let due = conn.due().clone();
     let session = ServerSession::new_http1(Box::new(conn));
     let (stream, _) = due.scope(traffic.proxy.process_new_http(session, shutdown)).await?.consume();
     let mut conn = *stream.into_any().downcast::<Conn>().ok()?;
+    conn.watch(None);
     if *shutdown.borrow() || !conn.is_between_requests() {
         close(&mut conn, traffic.options.client.body_discard).await;
         return None;

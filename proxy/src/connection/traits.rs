@@ -15,14 +15,26 @@ use pingora::protocols::{
 use super::io::Conn;
 use super::{ConnectionFacts, close};
 
+impl Conn {
+    /// The facts as Pingora hands them on.
+    fn proxy_digest(&self) -> Option<Arc<ProxyDigest>> {
+        self.proxy_digest.get_or_init(|| proxy_digest(self.facts()).ok()).clone()
+    }
+
+    /// The addresses as Pingora asks for them.
+    fn socket_digest(&self) -> Arc<SocketDigest> {
+        Arc::clone(self.socket_digest.get_or_init(|| socket_digest(self.fd(), self.facts())))
+    }
+}
+
 /// The facts in the one place of a digest that takes a foreign type; its response is never read.
-pub(super) fn proxy_digest(facts: &Arc<ConnectionFacts>) -> pingora::Result<Arc<ProxyDigest>> {
+fn proxy_digest(facts: &Arc<ConnectionFacts>) -> pingora::Result<Arc<ProxyDigest>> {
     let unused = Box::new(ResponseHeader::build_no_case(200u16, Some(0))?);
     Ok(Arc::new(ProxyDigest::new(unused, Some(Box::new(Arc::clone(facts))))))
 }
 
 /// A digest that knows its addresses, so that Pingora need not ask the kernel.
-pub(super) fn socket_digest(fd: RawFd, facts: &ConnectionFacts) -> Arc<SocketDigest> {
+fn socket_digest(fd: RawFd, facts: &ConnectionFacts) -> Arc<SocketDigest> {
     let digest = SocketDigest::from_raw_fd(fd);
     // A new cell takes its first value, so these cannot fail.
     digest.peer_addr.set(Some(SocketAddr::Inet(facts.peer))).ok();

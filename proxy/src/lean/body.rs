@@ -6,7 +6,7 @@ const LINE_BYTES_MAX: usize = 4 * 1024;
 
 /// How a body is framed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) enum Framing {
+pub(crate) enum Framing {
     /// There is none.
     #[default]
     None,
@@ -20,11 +20,11 @@ pub(super) enum Framing {
 
 /// A body that breaks the rules of its framing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Malformed;
+pub(crate) struct Malformed;
 
 /// What the next bytes of a body are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Piece {
+pub(crate) enum Piece {
     /// So many bytes of content.
     Content(usize),
     /// So many bytes of framing, which nobody else needs, and where the body is behind them.
@@ -37,7 +37,7 @@ pub(super) enum Piece {
 
 /// How far a body has been read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Body {
+pub(crate) enum Body {
     /// So many bytes are left.
     Left(u64),
     /// Until the connection ends.
@@ -54,7 +54,7 @@ pub(super) enum Body {
 
 impl Body {
     /// A body from its beginning.
-    pub(super) const fn new(framing: Framing) -> Self {
+    pub(crate) const fn new(framing: Framing) -> Self {
         match framing {
             Framing::None => Self::Left(0),
             Framing::Length(length) => Self::Left(length),
@@ -64,7 +64,7 @@ impl Body {
     }
 
     /// Whether it was read to its end.
-    pub(super) const fn is_over(self) -> bool {
+    pub(crate) const fn is_over(self) -> bool {
         matches!(self, Self::Left(0))
     }
 
@@ -72,7 +72,7 @@ impl Body {
     ///
     /// # Errors
     /// When the body was to go on.
-    pub(super) const fn closed(&mut self) -> Result<(), Malformed> {
+    pub(crate) const fn closed(&mut self) -> Result<(), Malformed> {
         match self {
             Self::UntilClose | Self::Left(0) => {
                 *self = Self::Left(0);
@@ -86,7 +86,7 @@ impl Body {
     ///
     /// # Errors
     /// When they break the framing.
-    pub(super) fn next(self, bytes: &[u8]) -> Result<Piece, Malformed> {
+    pub(crate) fn next(self, bytes: &[u8]) -> Result<Piece, Malformed> {
         let within = |left: u64| usize::try_from(left).map_or(bytes.len(), |left| left.min(bytes.len()));
         Ok(match self {
             Self::Left(0) => Piece::End,
@@ -111,7 +111,7 @@ impl Body {
     }
 
     /// Notes that so much content was taken.
-    pub(super) const fn took(&mut self, count: usize) {
+    pub(crate) const fn took(&mut self, count: usize) {
         let count = count as u64;
         *self = match *self {
             Self::Left(left) => Self::Left(left.saturating_sub(count)),

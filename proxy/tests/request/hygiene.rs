@@ -1,9 +1,9 @@
 //! Requests on which two parsers could disagree: every row is either refused here, or reaches the endpoint in one
 //! form only.
 
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::bed::{Bed, Model};
+use super::bed::{Bed, Model, answer};
 use super::upstream::Upstream;
 
 /// What must become of a row.
@@ -116,7 +116,7 @@ async fn what_follows_a_refused_head_is_not_read_as_a_request() {
             "POST / HTTP/1.1\r\nHost: a.test\r\n{lengths}\r\n\r\n0\r\n\r\n\
             GET /smuggled HTTP/1.1\r\nHost: a.test\r\n\r\n"
         );
-        tokio::io::AsyncWriteExt::write_all(&mut stream, smuggled.as_bytes()).await.unwrap();
+        stream.write_all(smuggled.as_bytes()).await.unwrap();
         let mut bytes = Vec::new();
         // A reset instead of an end is as good.
         drop(tokio::time::timeout(super::bed::PATIENCE, stream.read_to_end(&mut bytes)).await.expect("it stays open"));
@@ -124,4 +124,25 @@ async fn what_follows_a_refused_head_is_not_read_as_a_request() {
         assert!(text.matches("HTTP/1.1").count() <= 1 && !text.contains(" 200 "), "{text}");
         assert!(upstream.is_quiet());
     }
+}
+
+#[tokio::test]
+async fn chunks_keep_the_grammar_in_either_driver() {
+    let upstream = Upstream::echo().await;
+    let bed = Bed::start(Model::to(&[upstream.address])).await;
+    // With the second line, a request is the full driver's.
+    for line in ["", "TE: x\r\n"] {
+        let post =
+            |body: &str| format!("POST / HTTP/1.1\r\nHost: a.test\r\n{line}Transfer-Encoding: chunked\r\n\r\n{body}");
+        for body in ["\r\n2b\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: a.test\r\n\r\n", "2;\nxx\r\nbo\r\n0\r\n\r\n"] {
+            assert_eq!(bed.ask(&post(body)).await.status, 400, "{line:?} {body:?}");
+            let mut late = bed.connect().await;
+            late.write_all(post("").as_bytes()).await.unwrap();
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            late.write_all(body.as_bytes()).await.unwrap();
+            assert_eq!(answer(&mut late).await.status, 400, "{line:?} {body:?}, late");
+        }
+        assert_eq!(bed.ask(&post("2;x=y\r\nbo\r\n0\r\nt: v\r\n\r\n")).await.status, 200, "{line:?}");
+    }
+    assert!(bed.metrics().contains("tidegate_requests_by_driver_total{driver=\"full\"} 3"));
 }

@@ -1,0 +1,92 @@
+//! Whether a body in chunks that passes by keeps the grammar. Pingora takes sizes without digits, and any byte behind them;
+//! a proxy in front of the edge may read another body in those bytes, and a request behind it that is none.
+
+use crate::lean::body::{Body, Framing, Malformed, Piece};
+
+/// Reads along with a driver.
+#[derive(Debug)]
+pub(super) struct Chunks {
+    /// Bytes of the head that have not passed yet.
+    head: usize,
+    body: Body,
+    /// The beginning of a line whose end has not come.
+    line: Vec<u8>,
+}
+
+impl Chunks {
+    /// A body behind a head of so many bytes.
+    pub(super) const fn behind(head: usize) -> Self {
+        Self { head, body: Body::new(Framing::Chunked), line: Vec::new() }
+    }
+
+    /// Sees the next bytes. What follows the body is somebody else's.
+    ///
+    /// # Errors
+    /// When they break the grammar.
+    pub(super) fn see(&mut self, bytes: &[u8]) -> Result<(), Malformed> {
+        let head = self.head.min(bytes.len());
+        self.head -= head;
+        let mut rest = &bytes[head..];
+        while !rest.is_empty() && !self.body.is_over() {
+            let taken = if self.line.is_empty() { self.whole(rest)? } else { self.piecemeal(rest)? };
+            rest = &rest[taken..];
+        }
+        Ok(())
+    }
+
+    /// Takes a piece; how many bytes it has.
+    fn whole(&mut self, bytes: &[u8]) -> Result<usize, Malformed> {
+        Ok(match self.body.next(bytes)? {
+            Piece::Content(count) => {
+                self.body.took(count);
+                count
+            }
+            Piece::Framing(count, then) => {
+                self.body = then;
+                count
+            }
+            Piece::Unknown | Piece::End => {
+                self.line.extend_from_slice(bytes);
+                bytes.len()
+            }
+        })
+    }
+
+    /// Adds a byte to a line that has begun.
+    fn piecemeal(&mut self, bytes: &[u8]) -> Result<usize, Malformed> {
+        self.line.extend_from_slice(&bytes[..1]);
+        if let Piece::Framing(_, then) = self.body.next(&self.line)? {
+            self.body = then;
+            self.line.clear();
+        }
+        Ok(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(body: &str, want: Result<(), Malformed>) {
+        let bytes = format!("head{body}").into_bytes();
+        for step in 1..=bytes.len() {
+            let mut chunks = Chunks::behind(4);
+            let got = bytes.chunks(step).try_for_each(|piece| chunks.see(piece));
+            assert_eq!(got, want, "{body:?} in steps of {step}");
+        }
+    }
+
+    #[test]
+    fn what_keeps_the_grammar_passes_and_what_follows_is_not_looked_at() {
+        check("5\r\nhello\r\n0\r\n\r\n\r\n\nnext", Ok(()));
+        check("1;a=b\r\nx\r\nA\r\n0123456789\r\n000\r\nT: v\r\n\r\nnext", Ok(()));
+    }
+
+    #[test]
+    fn what_breaks_it_does_not() {
+        for body in ["\r\n5\r\nhello\r\n0\r\n\r\n", ";x\r\n", "2;\nxx\r\nbo\r\n", "2\r\nboo\r\n", "0\r\nT: v\n\r\n"] {
+            check(body, Err(Malformed));
+        }
+    }
+}
