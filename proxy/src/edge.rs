@@ -11,7 +11,7 @@ use pingora::http::{RequestHeader, ResponseHeader};
 use pingora::protocols::Digest;
 use pingora::proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
 use pingora::upstreams::peer::HttpPeer;
-use pingora::{Error, ErrorType, Result, RetryType};
+use pingora::{Error, ErrorSource, ErrorType, Result, RetryType};
 use tidegate_config::model::{Head, request_host};
 use tidegate_config::published::Published;
 
@@ -268,12 +268,18 @@ fn has_begun(session: &Session) -> bool {
 
 /// How far a try came whose connection had been made.
 fn stage(session: &mut Session, error: &Error, reused: bool) -> Stage {
+    // Pingora says so of reads only; a write may be the first to notice.
+    let unwritten = *error.esource() == ErrorSource::Upstream && *error.etype() == ErrorType::WriteError;
     match error.retry {
         RetryType::Decided(true) => Stage::Unprocessed { replayable: !session.as_ref().retry_buffer_truncated() },
-        RetryType::ReusedOnly if reused => Stage::IdleConnectionDied {
-            idempotent: session.req_header().method.is_idempotent(),
-            bodiless: session.as_mut().is_body_empty(),
-        },
+        RetryType::ReusedOnly | RetryType::Decided(false)
+            if reused && (unwritten || matches!(error.retry, RetryType::ReusedOnly)) =>
+        {
+            Stage::IdleConnectionDied {
+                idempotent: session.req_header().method.is_idempotent(),
+                bodiless: session.as_mut().is_body_empty(),
+            }
+        }
         RetryType::ReusedOnly | RetryType::Decided(false) => Stage::Later,
     }
 }
