@@ -1,6 +1,10 @@
 //! Whether a body in chunks that passes by keeps the grammar. Pingora takes sizes without digits, and any byte behind them;
 //! a proxy in front of the edge may read another body in those bytes, and a request behind it that is none.
 
+use std::io;
+
+use tokio::io::ReadBuf;
+
 use crate::lean::body::{Body, Framing, Malformed, Piece};
 
 /// Reads along with a driver.
@@ -11,27 +15,49 @@ pub(super) struct Chunks {
     body: Body,
     /// The beginning of a line whose end has not come.
     line: Vec<u8>,
+    broken: bool,
 }
 
 impl Chunks {
     /// A body behind a head of so many bytes.
     pub(super) const fn behind(head: usize) -> Self {
-        Self { head, body: Body::new(Framing::Chunked), line: Vec::new() }
+        Self { head, body: Body::new(Framing::Chunked), line: Vec::new(), broken: false }
     }
 
-    /// Sees the next bytes. What follows the body is somebody else's.
+    /// Whether anything may pass.
     ///
     /// # Errors
-    /// When they break the grammar.
-    pub(super) fn see(&mut self, bytes: &[u8]) -> Result<(), Malformed> {
+    /// [`io::ErrorKind::InvalidData`] once the grammar was broken.
+    pub(super) fn check(&self) -> io::Result<()> {
+        if self.broken { Err(io::ErrorKind::InvalidData.into()) } else { Ok(()) }
+    }
+
+    /// Lets pass what was read behind the first `before` bytes of a buffer, or as much of it as keeps the grammar.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::InvalidData`] when that is nothing.
+    pub(super) fn pass(&mut self, buf: &mut ReadBuf<'_>, before: usize) -> io::Result<()> {
+        let seen = self.see(&buf.filled()[before..]);
+        buf.set_filled(before + seen);
+        if seen == 0 { self.check() } else { Ok(()) }
+    }
+
+    /// Sees the next bytes; how many of them may pass. What follows the body is somebody else's, and passes.
+    fn see(&mut self, bytes: &[u8]) -> usize {
         let head = self.head.min(bytes.len());
         self.head -= head;
-        let mut rest = &bytes[head..];
-        while !rest.is_empty() && !self.body.is_over() {
-            let taken = if self.line.is_empty() { self.whole(rest)? } else { self.piecemeal(rest)? };
-            rest = &rest[taken..];
+        let mut seen = head;
+        while seen < bytes.len() && !self.body.is_over() {
+            let rest = &bytes[seen..];
+            match if self.line.is_empty() { self.whole(rest) } else { self.piecemeal(rest) } {
+                Ok(taken) => seen += taken,
+                Err(Malformed) => {
+                    self.broken = true;
+                    return seen;
+                }
+            }
         }
-        Ok(())
+        bytes.len()
     }
 
     /// Takes a piece; how many bytes it has.
@@ -68,25 +94,32 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(body: &str, want: Result<(), Malformed>) {
+    fn check(body: &str, breaks: bool) {
         let bytes = format!("head{body}").into_bytes();
         for step in 1..=bytes.len() {
             let mut chunks = Chunks::behind(4);
-            let got = bytes.chunks(step).try_for_each(|piece| chunks.see(piece));
-            assert_eq!(got, want, "{body:?} in steps of {step}");
+            let mut passed = 0;
+            for piece in bytes.chunks(step) {
+                passed += chunks.see(piece);
+                if chunks.broken {
+                    break;
+                }
+            }
+            assert_eq!((chunks.broken, passed < bytes.len()), (breaks, breaks), "{body:?} in steps of {step}");
+            assert!(passed >= 4, "the head always passes");
         }
     }
 
     #[test]
     fn what_keeps_the_grammar_passes_and_what_follows_is_not_looked_at() {
-        check("5\r\nhello\r\n0\r\n\r\n\r\n\nnext", Ok(()));
-        check("1;a=b\r\nx\r\nA\r\n0123456789\r\n000\r\nT: v\r\n\r\nnext", Ok(()));
+        check("5\r\nhello\r\n0\r\n\r\n\r\n\nnext", false);
+        check("1;a=b\r\nx\r\nA\r\n0123456789\r\n000\r\nT: v\r\n\r\nnext", false);
     }
 
     #[test]
     fn what_breaks_it_does_not() {
         for body in ["\r\n5\r\nhello\r\n0\r\n\r\n", ";x\r\n", "2;\nxx\r\nbo\r\n", "2\r\nboo\r\n", "0\r\nT: v\n\r\n"] {
-            check(body, Err(Malformed));
+            check(body, true);
         }
     }
 }

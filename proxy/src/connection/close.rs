@@ -15,8 +15,6 @@ pub(super) enum Refusal {
     HeadTooLarge,
     /// The head names both a length and a transfer coding (RFC 9112 section 6.3).
     AmbiguousLength,
-    /// The body that arrived with the head breaks the grammar of chunks (RFC 9112 section 7.1).
-    MalformedChunks,
     /// Plain HTTP came in where TLS is spoken.
     PlainOnTls,
 }
@@ -28,7 +26,6 @@ impl Refusal {
             Self::HeadTooSlow => "head_too_slow",
             Self::HeadTooLarge => "head_too_large",
             Self::AmbiguousLength => "ambiguous_length",
-            Self::MalformedChunks => "malformed_chunks",
             Self::PlainOnTls => "plain_on_tls",
         }
     }
@@ -46,10 +43,6 @@ impl Refusal {
             Self::AmbiguousLength => {
                 b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\nContent-Length: 51\r\n\r\n\
                 A length and a transfer coding exclude each other.\n"
-            }
-            Self::MalformedChunks => {
-                b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\nContent-Length: 45\r\n\r\n\
-                The body is not in chunks, as it says it is.\n"
             }
             Self::PlainOnTls => {
                 b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\nContent-Length: 34\r\n\r\n\

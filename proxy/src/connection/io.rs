@@ -222,6 +222,7 @@ impl Conn {
 
 impl AsyncRead for Conn {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        self.chunks.as_ref().map_or(Ok(()), Chunks::check)?;
         let before = buf.filled().len();
         let read = match self.reads {
             Reads::All if self.unread.is_empty() => Pin::new(&mut self.transport).poll_read(cx, buf),
@@ -245,11 +246,8 @@ impl AsyncRead for Conn {
             }
             return self.poll_due(cx);
         }
-        if let Some(chunks) = &mut self.chunks
-            && chunks.see(&buf.filled()[before..]).is_err()
-        {
-            buf.set_filled(before);
-            return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
+        if let Some(chunks) = &mut self.chunks {
+            chunks.pass(buf, before)?;
         }
         read
     }

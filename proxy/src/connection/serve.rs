@@ -223,16 +223,7 @@ async fn http1(mut conn: Conn, head: &WholeHead, traffic: &Traffic, shutdown: &S
     } else {
         conn.pass_only(head.len);
     }
-    if head.coded {
-        // Of a body that has arrived with its head, Pingora would read the head no more.
-        if Chunks::behind(head.len).see(conn.unread()).is_err() {
-            let refusal = Refusal::MalformedChunks;
-            traffic.metrics.head_refused(refusal.reason());
-            refuse(conn, refusal, traffic.options.client.body_discard).await;
-            return None;
-        }
-        conn.watch(Some(Chunks::behind(head.len)));
-    }
+    conn.watch(head.coded.then(|| Chunks::behind(head.len)));
     let due = conn.due().clone();
     let session = ServerSession::new_http1(Box::new(conn));
     let (stream, _) = due.scope(traffic.proxy.process_new_http(session, shutdown)).await?.consume();

@@ -144,5 +144,5 @@ async fn chunks_keep_the_grammar_in_either_driver() {
         }
         assert_eq!(bed.ask(&post("2;x=y\r\nbo\r\n0\r\nt: v\r\n\r\n")).await.status, 200, "{line:?}");
     }
-    bed.until_metric("tidegate_requests_by_driver_total{driver=\"full\"} 3").await;
+    bed.until_metric("tidegate_requests_by_driver_total{driver=\"full\"} 5").await;
 }
