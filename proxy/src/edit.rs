@@ -38,14 +38,13 @@ pub(crate) enum Edit<'a> {
 }
 
 /// One change of a header, for who keeps the value.
-#[derive(Clone, PartialEq, Eq)]
-pub(crate) enum Shared {
+pub(crate) enum Change {
     /// See [`Edit::Remove`].
     Remove,
     /// See [`Edit::Set`].
-    Set(Bytes),
+    Set(HeaderValue),
     /// See [`Edit::Add`].
-    Add(Bytes),
+    Add(HeaderValue),
 }
 
 impl<'a> Edit<'a> {
@@ -99,16 +98,18 @@ impl Edits {
         self.target = Some(self.written(write));
     }
 
-    /// The same edits with values that share one buffer.
-    pub(crate) fn shared(self) -> impl Iterator<Item = (HeaderName, Shared)> {
+    /// The same edits with values that share one buffer. A value that no header can hold removes what was there: what the
+    /// client claims never stands in for ours. What is added comes from a route, as a value that was checked.
+    pub(crate) fn into_changes(self) -> impl Iterator<Item = (HeaderName, Change)> {
         let values = Bytes::from(self.values);
-        self.list.into_iter().map(move |Listed { name, how }| {
-            let how = match how {
-                How::Remove => Shared::Remove,
-                How::Set(range) => Shared::Set(values.slice(range)),
-                How::Add(range) => Shared::Add(values.slice(range)),
+        self.list.into_iter().filter_map(move |Listed { name, how }| {
+            let value = |range| HeaderValue::from_maybe_shared(values.slice(range));
+            let change = match how {
+                How::Remove => Change::Remove,
+                How::Set(range) => value(range).map_or(Change::Remove, Change::Set),
+                How::Add(range) => Change::Add(value(range).ok()?),
             };
-            (name, how)
+            Some((name, change))
         })
     }
 

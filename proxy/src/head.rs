@@ -5,7 +5,7 @@ use pingora::http::{RequestHeader, ResponseHeader};
 use pingora::protocols::http::authority::{RawTargetAuthority, raw_target_authority};
 use tidegate_config::model::Head;
 
-use crate::edit::{Edits, Shared};
+use crate::edit::{Change, Edits};
 use crate::refuse::{Line, Protocol};
 use crate::rewrite;
 
@@ -75,8 +75,7 @@ impl Head for Parsed<'_> {
     }
 }
 
-/// Applies edits to the head that goes to an endpoint. A value that no header can hold removes what was there: what the
-/// client claims never stands in for ours.
+/// Applies edits to the head that goes to an endpoint.
 ///
 /// # Errors
 /// When there are more headers than Pingora's map can hold, or the target is none that Pingora can send.
@@ -84,9 +83,8 @@ pub(crate) fn edit_request(edits: Edits, head: &mut RequestHeader) -> pingora::R
     if let Some(target) = edits.target() {
         set_target(head, target)?;
     }
-    for (name, change) in edits.shared() {
-        match value(change) {
-            Change::Keep => {}
+    for (name, change) in edits.into_changes() {
+        match change {
             Change::Remove => drop(head.remove_header(&name)),
             Change::Set(value) => match own_name(&name) {
                 Some(own) => head.insert_header(own, value)?,
@@ -115,32 +113,14 @@ fn set_target(head: &mut RequestHeader, target: &[u8]) -> pingora::Result<()> {
 /// # Errors
 /// When there are more headers than Pingora's map can hold.
 pub(crate) fn edit_response(edits: Edits, head: &mut ResponseHeader) -> pingora::Result<()> {
-    for (name, change) in edits.shared() {
-        match value(change) {
-            Change::Keep => {}
+    for (name, change) in edits.into_changes() {
+        match change {
             Change::Remove => drop(head.remove_header(&name)),
             Change::Set(value) => head.insert_header(name, value)?,
             Change::Add(value) => drop(head.append_header(name, value)?),
         }
     }
     Ok(())
-}
-
-/// A change that Pingora's maps can take.
-enum Change {
-    Keep,
-    Remove,
-    Set(HeaderValue),
-    Add(HeaderValue),
-}
-
-fn value(change: Shared) -> Change {
-    match change {
-        Shared::Remove => Change::Remove,
-        Shared::Set(value) => HeaderValue::from_maybe_shared(value).map_or(Change::Remove, Change::Set),
-        // What is added comes from a route, as a value that was checked.
-        Shared::Add(value) => HeaderValue::from_maybe_shared(value).map_or(Change::Keep, Change::Add),
-    }
 }
 
 /// The name of a header that every request gets. Pingora's map copies all names but those that live for ever.

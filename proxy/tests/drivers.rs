@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
 #![allow(unreachable_pub, missing_docs, missing_debug_implementations, reason = "nothing outside uses a test bed")]
 
+mod anyone;
 #[path = "request/bed.rs"]
 #[allow(dead_code, reason = "the requests of other tests use the rest")]
 mod bed;

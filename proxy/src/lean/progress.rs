@@ -72,7 +72,7 @@ pub(super) enum Stage {
 
 impl Progress {
     /// Nothing has happened yet.
-    pub(super) const fn new(framing: Framing, closes: bool) -> Self {
+    pub(super) fn new(framing: Framing, closes: bool) -> Self {
         Self {
             body: Body::new(framing),
             bytes_in: 0,
@@ -85,17 +85,21 @@ impl Progress {
             response: Stage::Head,
             looked: 0,
             unsent: false,
-            reading: Wait::NONE,
-            writing: Wait::NONE,
-            listening: Wait::NONE,
-            telling: Wait::NONE,
+            reading: Wait::default(),
+            writing: Wait::default(),
+            listening: Wait::default(),
+            telling: Wait::default(),
         }
+    }
+
+    /// The client, or what encrypts for it, took something.
+    pub(super) const fn told(&mut self) {
+        self.unsent = true;
+        self.telling.moved();
     }
 }
 
 impl Wait {
-    const NONE: Self = Self { since: None, moved: false };
-
     /// Something moved.
     pub(super) const fn moved(&mut self) {
         self.moved = true;

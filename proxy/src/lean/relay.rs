@@ -167,7 +167,7 @@ impl Relay<'_> {
                     Poll::Ready(Ok(count @ 1..)) => self.room.to_client.advance(count),
                     Poll::Ready(Ok(0) | Err(_)) => return Err(Reason::ClientGone),
                 }
-                self.told();
+                self.progress.told();
                 moved = true;
             } else if ready == Flow::Hungry && self.read(cx)?.is_ready() {
                 moved = true;
@@ -175,12 +175,6 @@ impl Relay<'_> {
                 return Ok(self.flush(cx)? | moved);
             }
         }
-    }
-
-    /// Notes that the client, or what encrypts for it, took something.
-    const fn told(&mut self) {
-        self.progress.unsent = true;
-        self.progress.telling.moved();
     }
 
     /// Sees to it that what was taken leaves: what encrypts takes more than the socket does, and whoever waits for an event
@@ -280,8 +274,8 @@ impl Relay<'_> {
                             break;
                         }
                         Poll::Ready(Ok(count @ 1..)) => {
-                            (self.progress.unsent, self.progress.bytes_out) = (true, self.progress.bytes_out + count);
-                            self.progress.telling.moved();
+                            self.progress.told();
+                            self.progress.bytes_out += count;
                             body.took(count);
                             count
                         }

@@ -3,9 +3,8 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, SignatureScheme};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -13,6 +12,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::bed::{PATIENCE, head_len, read_until};
+use crate::anyone::Anyone;
 
 /// HTTP/1 by hand.
 pub struct Http1<S> {
@@ -94,7 +94,7 @@ impl TlsClient {
             .with_protocol_versions(versions)
             .unwrap()
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(Anything(self.schemes)))
+            .with_custom_certificate_verifier(Arc::new(Anyone(self.schemes.to_vec())))
             .with_no_client_auth();
         config.alpn_protocols = self.alpn.iter().map(|protocol| protocol.to_vec()).collect();
         Arc::new(config)
@@ -118,45 +118,6 @@ pub async fn connect(
 /// The certificate that a server showed.
 pub fn shown(stream: &TlsStream<TcpStream>) -> CertificateDer<'static> {
     stream.get_ref().1.peer_certificates().unwrap()[0].clone()
-}
-
-/// Takes every certificate: the tests look at it themselves.
-#[derive(Debug)]
-struct Anything(&'static [SignatureScheme]);
-
-impl ServerCertVerifier for Anything {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.to_vec()
-    }
 }
 
 /// One GET over a new stream of an HTTP/2 connection: the status and the body.
