@@ -7,7 +7,6 @@ mod turn;
 use std::path::PathBuf;
 
 use anyhow::Context;
-use clap::ValueEnum;
 use serde::Serialize;
 
 use crate::cores::{Cores, Part};
@@ -15,6 +14,7 @@ use crate::load;
 use crate::peer::{self, Kind, Route, Target};
 use crate::place::{machine, version};
 use crate::progress::Progress;
+use crate::size::Size;
 use crate::upstream::Upstream;
 use turn::Turn;
 
@@ -22,19 +22,10 @@ use turn::Turn;
 const MEASURED: &str = "measured.example";
 const SOCKET: &str = "socket.example";
 
-/// How much is measured.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum Size {
-    /// A few seconds; fails when Tidegate fails a request.
-    Smoke,
-    /// What the flags say.
-    Full,
-}
-
 /// Measures requests to one host while the routes of other hosts change, and while its own endpoints roll.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// How much is measured.
+    /// How much is measured; a smoke run fails when Tidegate fails a request.
     #[arg(long, value_enum, default_value = "full")]
     size: Size,
     /// Rounds; in each, the proxies take turns.

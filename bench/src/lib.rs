@@ -24,6 +24,7 @@ mod poll;
 mod process;
 mod progress;
 mod sampler;
+mod size;
 mod spread;
 mod strace;
 mod upstream;

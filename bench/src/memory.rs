@@ -4,7 +4,6 @@ mod idle;
 
 use std::time::Duration;
 
-use clap::ValueEnum;
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 use tokio::time::sleep;
@@ -14,6 +13,7 @@ use crate::peer::{self, Choice, Peer, Route, SECURE, Target, choose, versions};
 use crate::place::{machine, usage};
 use crate::poll::until_right;
 use crate::progress::Progress;
+use crate::size::Size;
 use crate::upstream::Upstream;
 use idle::Speech;
 
@@ -25,15 +25,6 @@ const SHORT_REST: Duration = Duration::from_millis(100);
 const RIGHT_MAX: Duration = Duration::from_secs(300);
 /// Changes that are handed over at once.
 const CHANGES: usize = 1000;
-
-/// How much is measured.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum Size {
-    /// A few seconds.
-    Smoke,
-    /// What the flags say.
-    Full,
-}
 
 /// Measures resident memory: of routes, after changes, and of idle connections.
 #[derive(clap::Args, Debug)]

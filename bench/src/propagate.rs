@@ -5,7 +5,6 @@ mod table;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use clap::ValueEnum;
 use serde::Serialize;
 use tokio::time::timeout;
 
@@ -16,6 +15,7 @@ use crate::peer::{self, Choice, Kind, Peer, Route, Target};
 use crate::place::machine;
 use crate::poll::until_right;
 use crate::progress::Progress;
+use crate::size::Size;
 use crate::spread::{percentile, sorted};
 use crate::upstream::Upstream;
 
@@ -24,19 +24,10 @@ const BUDGET: Duration = Duration::from_secs(120);
 /// What Tidegate says of where its time goes: from the arrival of a change to its publication, and of that compiling and publishing.
 const STAGES: [&str; 2] = ["tidegate_change_duration_seconds", "tidegate_publish_duration_seconds"];
 
-/// How much is measured.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum Size {
-    /// A few seconds; fails when Tidegate is cut off.
-    Smoke,
-    /// What the flags say.
-    Full,
-}
-
 /// Measures the time from the write of a route to its first right answer.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// How much is measured.
+    /// How much is measured; a smoke run fails when Tidegate is cut off.
     #[arg(long, value_enum, default_value = "full")]
     size: Size,
     /// Routes that are there already; several for several runs (up to 100000).

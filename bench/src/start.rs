@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use clap::ValueEnum;
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
@@ -10,20 +9,12 @@ use crate::peer::{self, Choice, Route, Target, choose, versions};
 use crate::place::machine;
 use crate::poll::until_right;
 use crate::progress::Progress;
+use crate::size::Size;
 use crate::spread::Spread;
 use crate::upstream::Upstream;
 
 /// A start that takes longer fails the run.
 const RIGHT_MAX: Duration = Duration::from_secs(300);
-
-/// How much is measured.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum Size {
-    /// A few seconds.
-    Smoke,
-    /// What the flags say.
-    Full,
-}
 
 /// Measures the time from the start of a process to its first right answer.
 #[derive(clap::Args, Debug)]

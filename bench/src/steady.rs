@@ -8,7 +8,6 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use clap::ValueEnum;
 use clap::builder::PossibleValuesParser;
 use serde::Serialize;
 
@@ -17,24 +16,16 @@ use crate::load::{self, Amount, Load, h2load, wrk};
 use crate::peer::{self, Choice, Kind, Peer, Route, SECURE, Target, choose, versions};
 use crate::place::{Usage, machine, usage, version};
 use crate::progress::Progress;
+use crate::size::Size;
 use crate::subject::Running;
 use crate::upstream::Upstream;
 use case::{CASES, Case, STREAMS};
 use counts::Row;
 
-/// How much is measured.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum Size {
-    /// A minute; fails when Tidegate fails a request or a count is too high.
-    Smoke,
-    /// What the flags say.
-    Full,
-}
-
 /// Measures what a request costs when nothing changes.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// How much is measured.
+    /// How much is measured; a smoke run fails when Tidegate fails a request or a count is too high.
     #[arg(long, value_enum, default_value = "full")]
     size: Size,
     /// Counts allocations, system calls and instructions of one request, instead of measuring time.

@@ -10,12 +10,13 @@ use anyhow::{Context, ensure};
 use serde::Serialize;
 
 use super::case::Case;
-use super::{Args, BARE, Report, Size};
+use super::{Args, BARE, Report};
 use crate::callgrind;
 use crate::load::{Amount, h2load};
 use crate::peer::{self, Choice, Kind, Route, SECURE, Target};
 use crate::place::family;
 use crate::progress::Progress;
+use crate::size::Size;
 use crate::strace::{self, Calls, Strace};
 use crate::subject::Running;
 use crate::upstream::Upstream;
