@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 use http::HeaderValue;
 use tidegate_config::model::{Backend, Head, ListenerName, Origin, Snapshot, Target};
 
-use crate::access_log::{Address, Entry, milliseconds};
+use crate::access_log::{Address, Entry};
 use crate::admit::{Admission, Admitted, admit};
 use crate::answer::{Answer, Reason};
 use crate::attempt::{Attempts, Here, Sign};
@@ -362,10 +362,10 @@ impl Exchange {
                 status,
                 bytes_in: end.bytes_in,
                 bytes_out: end.bytes_out,
-                duration_ms: milliseconds(duration),
+                duration,
                 upstream: attempt.map(|attempt| attempt.address),
-                upstream_connect_ms: attempt.and_then(|attempt| attempt.connect).map(milliseconds),
-                upstream_first_byte_ms: attempt.and_then(|attempt| attempt.first_byte).map(milliseconds),
+                upstream_connect: attempt.and_then(|attempt| attempt.connect),
+                upstream_first_byte: attempt.and_then(|attempt| attempt.first_byte),
                 tries: self.attempts.count(),
                 object: outcome.origin.map(|origin| &origin.object),
                 field: outcome.origin.map(|origin| &*origin.field),

@@ -14,10 +14,10 @@ use crate::respond::Rendered;
 
 /// Writes the head of a request to an endpoint.
 pub(super) fn request(view: &View<'_>, edits: &Edits, out: &mut BytesMut) {
-    out.put_slice(view.method().as_bytes());
-    out.put_u8(b' ');
-    out.put_slice(edits.target().unwrap_or(view.target().as_bytes()));
-    out.put_slice(b" HTTP/1.1\r\n");
+    out.extend_from_slice(view.method().as_bytes());
+    out.extend_from_slice(b" ");
+    out.extend_from_slice(edits.target().unwrap_or(view.target().as_bytes()));
+    out.extend_from_slice(b" HTTP/1.1\r\n");
     for (name, value) in view.lines() {
         // The only hop-by-hop headers that a request of this driver can have are this one and the transfer coding, which
         // stays, for the body is sent on in chunks as it came.
@@ -26,7 +26,7 @@ pub(super) fn request(view: &View<'_>, edits: &Edits, out: &mut BytesMut) {
         }
     }
     added(edits, out);
-    out.put_slice(b"\r\n");
+    out.extend_from_slice(b"\r\n");
 }
 
 /// What the head of a response to the client says besides what the endpoint's says.
@@ -74,7 +74,7 @@ pub(super) fn response(response: &Response, head: &[u8], edits: &Edits, says: &S
         line(b"Connection", b"close", out);
     }
     added(edits, out);
-    out.put_slice(b"\r\n");
+    out.extend_from_slice(b"\r\n");
 }
 
 /// Writes a response that is not the last one (RFC 9110 section 15.2), without what is the endpoint's connection's own.
@@ -87,7 +87,7 @@ pub(super) fn interim(response: &Response, head: &[u8], out: &mut BytesMut) {
             received(name, field.value.of_bytes(head), out);
         }
     }
-    out.put_slice(b"\r\n");
+    out.extend_from_slice(b"\r\n");
 }
 
 /// Writes an answer of the edge's own.
@@ -102,8 +102,8 @@ pub(super) fn answer(rendered: &Rendered, closes: bool, date: &str, out: &mut By
     if closes {
         line(b"Connection", b"close", out);
     }
-    out.put_slice(b"\r\n");
-    out.put_slice(&rendered.body);
+    out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(&rendered.body);
 }
 
 /// Writes the size of a chunk.
@@ -112,20 +112,20 @@ pub(super) fn chunk_size(size: usize, out: &mut BytesMut) {
 }
 
 fn status_line(response: &Response, head: &[u8], out: &mut BytesMut) {
-    out.put_slice(b"HTTP/1.1 ");
+    out.extend_from_slice(b"HTTP/1.1 ");
     let status = response.status;
     // Three digits, as the parser has made sure.
     let digit = |tens: u16| b'0' + u8::try_from(status / tens % 10).unwrap_or_default();
-    out.put_slice(&[digit(100), digit(10), digit(1), b' ']);
-    out.put_slice(response.reason(head));
-    out.put_slice(b"\r\n");
+    out.extend_from_slice(&[digit(100), digit(10), digit(1), b' ']);
+    out.extend_from_slice(response.reason(head));
+    out.extend_from_slice(b"\r\n");
 }
 
 fn line(name: &[u8], value: &[u8], out: &mut BytesMut) {
-    out.put_slice(name);
-    out.put_slice(b": ");
-    out.put_slice(value);
-    out.put_slice(b"\r\n");
+    out.extend_from_slice(name);
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
 }
 
 /// A line of an endpoint, whose value may be over several lines; it becomes one.
@@ -133,24 +133,24 @@ fn received(name: &[u8], value: &[u8], out: &mut BytesMut) {
     if memchr::memchr3(b'\r', b'\n', 0, value).is_none() {
         return line(name, value, out);
     }
-    out.put_slice(name);
-    out.put_slice(b": ");
+    out.extend_from_slice(name);
+    out.extend_from_slice(b": ");
     unfolded(value, out);
-    out.put_slice(b"\r\n");
+    out.extend_from_slice(b"\r\n");
 }
 
 /// A value over several lines becomes one (RFC 9112 section 5.2).
 fn unfolded(value: &[u8], out: &mut BytesMut) {
     let mut parts = value.split(|byte| matches!(byte, b'\r' | b'\n' | 0)).map(<[u8]>::trim_ascii);
-    out.put_slice(parts.next().unwrap_or_default());
+    out.extend_from_slice(parts.next().unwrap_or_default());
     for part in parts.filter(|part| !part.is_empty()) {
-        out.put_u8(b' ');
-        out.put_slice(part);
+        out.extend_from_slice(b" ");
+        out.extend_from_slice(part);
     }
 }
 
 fn number(name: &[u8], value: u64, out: &mut BytesMut) {
-    out.put_slice(name);
+    out.extend_from_slice(name);
     write!(out.writer(), ": {value}\r\n").ok();
 }
 

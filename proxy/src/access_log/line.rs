@@ -1,0 +1,93 @@
+//! JSON on one line, field by field. Most texts of most requests need no escape, and so most of a line is copied; whatever
+//! needs one is the JSON library's.
+
+use std::fmt::Display;
+use std::io::{self, Write as _};
+use std::time::Duration;
+
+/// A field's name as it stands in a line behind another field.
+macro_rules! field {
+    ($name:literal) => {
+        concat!(",\"", $name, "\":")
+    };
+}
+pub(super) use field;
+
+/// An object that is being written. Names come from [`field!`].
+#[derive(Debug)]
+pub(super) struct Line<'a>(&'a mut Vec<u8>);
+
+impl<'a> Line<'a> {
+    /// Begins with a field whose text needs no escape.
+    pub(super) fn begin(out: &'a mut Vec<u8>, name: &str, plain: &[u8]) -> Self {
+        for piece in [b"{\"", name.as_bytes(), b"\":\"", plain, b"\""] {
+            out.extend_from_slice(piece);
+        }
+        Self(out)
+    }
+
+    /// A text.
+    pub(super) fn text(&mut self, field: &str, value: &str) -> io::Result<()> {
+        self.0.extend_from_slice(field.as_bytes());
+        if needs_escape(value.as_bytes()) {
+            return Ok(serde_json::to_writer(&mut *self.0, value)?);
+        }
+        self.0.push(b'"');
+        self.0.extend_from_slice(value.as_bytes());
+        self.0.push(b'"');
+        Ok(())
+    }
+
+    /// A text or nothing.
+    pub(super) fn text_or_null(&mut self, field: &str, value: Option<&str>) -> io::Result<()> {
+        match value {
+            Some(value) => self.text(field, value),
+            None => self.null(field),
+        }
+    }
+
+    /// A value as it is printed, or nothing.
+    pub(super) fn printed(&mut self, field: &str, value: Option<impl Display>) -> io::Result<()> {
+        let Some(value) = value else { return self.null(field) };
+        self.0.extend_from_slice(field.as_bytes());
+        let begin = self.0.len();
+        write!(self.0, "\"{value}\"")?;
+        let printed = self.0.get(begin + 1..self.0.len() - 1).unwrap_or_default();
+        if needs_escape(printed) {
+            self.0.truncate(begin);
+            serde_json::to_writer(&mut *self.0, &value.to_string())?;
+        }
+        Ok(())
+    }
+
+    /// A whole number.
+    pub(super) fn number(&mut self, field: &str, value: impl itoa::Integer) -> io::Result<()> {
+        self.0.extend_from_slice(field.as_bytes());
+        self.0.write_all(itoa::Buffer::new().format(value).as_bytes())
+    }
+
+    /// Milliseconds to three places, or nothing.
+    pub(super) fn milliseconds(&mut self, field: &str, value: Option<Duration>) -> io::Result<()> {
+        let Some(value) = value else { return self.null(field) };
+        let micros = value.as_nanos().saturating_add(500) / 1000;
+        self.number(field, micros / 1000)?;
+        let digit = |unit: u128| b'0' + (micros / unit % 10) as u8;
+        self.0.write_all(&[b'.', digit(100), digit(10), digit(1)])
+    }
+
+    fn null(&mut self, field: &str) -> io::Result<()> {
+        self.0.extend_from_slice(field.as_bytes());
+        self.0.write_all(b"null")
+    }
+
+    /// Ends the object and the line.
+    pub(super) fn end(self) {
+        self.0.extend_from_slice(b"}\n");
+    }
+}
+
+/// Whether a JSON string has to have anything of it escaped (RFC 8259, section 7). All bytes are looked at, whatever the
+/// first ones are, because that is done many at a time.
+fn needs_escape(text: &[u8]) -> bool {
+    text.iter().fold(false, |any, byte| any | (*byte < b' ') | (*byte == b'"') | (*byte == b'\\'))
+}
