@@ -33,7 +33,7 @@ enum Protocol {
 pub(super) const STREAMS: usize = 4;
 
 /// All of them.
-pub(super) const CASES: [Case; 14] = [
+pub(super) const CASES: [Case; 16] = [
     Case::new("h1-small", Protocol::H1, "/", None),
     Case::new("h1-64k", Protocol::H1, "/64k", None),
     Case::new("h1-1m", Protocol::H1, "/1m", None),
@@ -43,6 +43,8 @@ pub(super) const CASES: [Case; 14] = [
     Case::new("tls-small", Protocol::Tls, "/", None),
     Case::new("tls-64k", Protocol::Tls, "/64k", None),
     Case::new("tls-1m", Protocol::Tls, "/1m", None),
+    Case::new("tls-post-small", Protocol::Tls, "/post", Some(100)),
+    Case::new("tls-post-64k", Protocol::Tls, "/post", Some(64 << 10)),
     Case::new("h2-small", Protocol::H2, "/", None),
     Case::new("h2-64k", Protocol::H2, "/64k", None),
     Case::new("h2-1m", Protocol::H2, "/1m", None),
