@@ -1,17 +1,20 @@
 //! Plain clients: hyper for HTTP, rustls for TLS.
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, StatusCode, Version};
 use http_body_util::{BodyExt, Empty};
+use hyper::body::Body;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -43,9 +46,27 @@ pub async fn get(address: SocketAddr, host: &str, path: &str) -> Result<Answer, 
 /// When there is no answer.
 pub async fn request(address: SocketAddr, request: Request<Empty<Bytes>>) -> Result<Answer, String> {
     let stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
+    sent(stream, request).await
+}
+
+/// Any request over HTTP/1.1 on a stream that is open, and nothing after it.
+pub(crate) async fn sent<S, B>(stream: S, request: Request<B>) -> Result<Answer, String>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    B: Body<Data = Bytes, Error = Infallible> + Send + 'static,
+{
+    whole(opened(stream).await?.send_request(request).await.map_err(|error| error.to_string())?).await
+}
+
+/// An HTTP/1.1 connection on a stream that is open.
+pub(crate) async fn opened<S, B>(stream: S) -> Result<http1::SendRequest<B>, String>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    B: Body<Data = Bytes, Error = Infallible> + Send + 'static,
+{
+    let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
     tokio::spawn(connection);
-    whole(sender.send_request(request).await.map_err(|error| error.to_string())?).await
+    Ok(sender)
 }
 
 /// A GET over HTTP/2 in plain text, by prior knowledge.
@@ -68,24 +89,19 @@ pub async fn h2c(address: SocketAddr, host: &str, path: &str) -> Result<Answer, 
 pub async fn https(address: SocketAddr, host: &str, path: &str, h2: bool) -> Result<Answer, String> {
     let protocols: &[&[u8]] = if h2 { &[b"h2", b"http/1.1"] } else { &[b"http/1.1"] };
     let stream = connect_tls(address, host, protocols).await?;
-    let agreed_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-    let stream = TokioIo::new(stream);
-    let builder = Request::get(format!("https://{host}{path}"));
-    if agreed_h2 {
-        let handshake = http2::handshake(TokioExecutor::new(), stream).await;
+    if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
+        let handshake = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
         let (mut sender, connection) = handshake.map_err(|error| error.to_string())?;
         tokio::spawn(connection);
-        let request = builder.body(Empty::<Bytes>::new()).unwrap();
+        let request = Request::get(format!("https://{host}{path}")).body(Empty::<Bytes>::new()).unwrap();
         whole(sender.send_request(request).await.map_err(|error| error.to_string())?).await
     } else {
-        let (mut sender, connection) = http1::handshake(stream).await.map_err(|error| error.to_string())?;
-        tokio::spawn(connection);
-        let request = Request::get(path).header("host", host).body(Empty::<Bytes>::new()).unwrap();
-        whole(sender.send_request(request).await.map_err(|error| error.to_string())?).await
+        sent(stream, Request::get(path).header("host", host).body(Empty::<Bytes>::new()).unwrap()).await
     }
 }
 
-async fn whole(response: http::Response<hyper::body::Incoming>) -> Result<Answer, String> {
+/// The whole of an answer.
+pub(crate) async fn whole(response: http::Response<hyper::body::Incoming>) -> Result<Answer, String> {
     let (head, body) = response.into_parts();
     let body = body.collect().await.map_err(|error| error.to_string())?.to_bytes();
     let body = String::from_utf8(body.to_vec()).map_err(|error| error.to_string())?;

@@ -18,17 +18,18 @@ impl Kubectl {
     /// `None`, with one printed line, where the machine has no kubectl.
     #[must_use]
     pub fn for_config(kubeconfig: &Path) -> Option<Self> {
-        let there = std::process::Command::new("kubectl")
-            .args(["version", "--client"])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status()
-            .is_ok_and(|status| status.success());
-        if !there {
+        if !Self::is_there() {
             println!("left out: there is no kubectl");
             return None;
         }
         Some(Self { home: tempfile::tempdir().expect("a folder"), kubeconfig: kubeconfig.to_owned() })
+    }
+
+    /// Whether the machine has one.
+    pub(crate) fn is_there() -> bool {
+        let mut command = std::process::Command::new("kubectl");
+        let command = command.args(["version", "--client"]).stdout(Stdio::null()).stderr(Stdio::null());
+        command.status().is_ok_and(|status| status.success())
     }
 
     /// A command that is ready to be given arguments.

@@ -1,10 +1,11 @@
-//! What whole-process tests share: the real binary as `tidegate dev`, kubectl, and plain clients that are not the thing
-//! under test.
+//! What whole-process tests share: the real binary as `tidegate dev`, or on a real control plane, kubectl, and plain clients
+//! that are not the thing under test.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, clippy::missing_panics_doc, reason = "a test may fail loudly")]
 
 mod clock;
 mod client;
+pub mod cluster;
 mod dev;
 mod kubectl;
 mod program;

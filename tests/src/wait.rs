@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use crate::clock;
 
-/// How long tests wait before they call something broken.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long tests wait before they call something broken: more than the longest pause between two tries of anything.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Now, for counting in tests.
 #[must_use]

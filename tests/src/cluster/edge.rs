@@ -1,0 +1,82 @@
+//! `tidegate run` on the cluster, with the rights that `deploy/` gives it and no others.
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use serde_json::json;
+use tokio::process::Command;
+
+use super::Cluster;
+use super::part::Part;
+use crate::{binary, eventually, get};
+
+/// A running `tidegate run`, on an address of its own as its pod would have.
+#[derive(Debug)]
+pub struct Edge {
+    part: Part,
+    /// Where plain HTTP is served.
+    pub http: SocketAddr,
+    /// Where HTTPS is served.
+    pub https: SocketAddr,
+    /// Where health and metrics are served.
+    pub admin: SocketAddr,
+}
+
+impl Edge {
+    /// Applies what `deploy/` says about rights and class, and starts Tidegate at 10.244.0.2 as that service account.
+    pub async fn start(cluster: &Cluster) -> Self {
+        let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").join("deploy/manifests");
+        for name in ["00-namespace", "10-rbac", "20-ingress-class"] {
+            let file = deploy.join(format!("{name}.yaml"));
+            cluster.kubectl.run(&["apply", "-f", file.to_str().expect("UTF-8")]).await;
+        }
+        let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}});
+        let answer = cluster.api.create("/api/v1/namespaces/tidegate/serviceaccounts/tidegate/token", &request).await;
+        let kubeconfig = cluster.kubeconfig("tidegate", answer["status"]["token"].as_str().expect("a token"));
+
+        let address = "10.244.0.2";
+        let at = |port: u16| format!("{address}:{port}");
+        let mut command = Command::new(binary());
+        command.arg("run").arg("--kubeconfig").arg(kubeconfig).args(["--own-address", address]);
+        command.args(["--http", &at(80), "--https", &at(443), "--admin", &at(9180), "--debug", "127.0.0.1:9181"]);
+        command.args(["--access-log", "off", "--shutdown-delay", "1s", "--log-form", "text"]);
+        let part = Part::start(cluster.folder(), "tidegate", &mut command);
+        let place = |port| at(port).parse().expect("an address");
+        let edge = Self { part, http: place(80), https: place(443), admin: place(9180) };
+        edge.ready().await;
+        edge
+    }
+
+    /// Waits until it is ready, with nothing amiss.
+    pub async fn ready(&self) {
+        eventually("ready and whole", || async {
+            let answer = get(self.admin, "localhost", "/readyz?verbose").await?;
+            let whole = answer.status == 200 && answer.body.contains("degraded: false");
+            if whole { Ok(()) } else { Err(answer.body) }
+        })
+        .await;
+    }
+
+    /// The sum of a metric's series that have this text in their labels.
+    pub async fn metric(&self, name: &str, label: &str) -> f64 {
+        let text = get(self.admin, "localhost", "/metrics").await.expect("metrics").body;
+        let series = text.lines().filter(|line| line.strip_prefix(name).is_some_and(|rest| rest.contains(label)));
+        series.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+    }
+
+    /// Sends it a signal, such as `-TERM`.
+    pub async fn signal(&self, signal: &str) {
+        self.part.signal(signal).await;
+    }
+
+    /// Waits until it has ended, and returns its exit code.
+    pub async fn ended(&mut self) -> Option<i32> {
+        self.part.ended().await
+    }
+
+    /// The end of its log.
+    #[must_use]
+    pub fn last_words(&self) -> String {
+        self.part.last_words()
+    }
+}

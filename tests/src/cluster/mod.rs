@@ -1,0 +1,202 @@
+//! A real control plane: etcd, kube-apiserver and kube-controller-manager as processes, and a stand-in for kubelets that
+//! runs each pod as a process with an address of its own. Everything is in namespaces that [`enter`] makes.
+//!
+//! The binary is built by `tests/cluster/build`; how it stands in for nodes is told in `tests/cluster/README.md`.
+
+mod api;
+mod edge;
+mod namespace;
+mod part;
+mod steady;
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use http::Method;
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use serde_json::{Value, json};
+use tokio::process::Command;
+
+pub use self::api::Api;
+pub use self::edge::Edge;
+pub use self::namespace::{Entered, enter};
+use self::part::Part;
+pub use self::steady::{Steady, Taken};
+use crate::{Kubectl, eventually};
+
+const ETCD: &str = "http://127.0.0.1:2379";
+/// Where the API server says it is. Nothing listens there: clients of the tests know it by its loopback address.
+const ADVERTISED: &str = "10.244.0.1";
+const API_SERVER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 6443);
+/// A name for `--token-auth-file`, not a secret: nobody but this test reaches the server.
+const ADMIN: &str = "admin";
+
+/// Every request by a service account is written down once it is answered, and every watch also when it begins.
+const AUDIT: &str = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"],
+    "rules": [{"level": "Metadata", "userGroups": ["system:serviceaccounts"]}, {"level": "None"}]}"#;
+
+/// The controllers whose work is seen at the edge.
+const CONTROLLERS: &str = "deployment-controller,replicaset-controller,endpointslice-controller,\
+    endpointslice-mirroring-controller,endpoints-controller,namespace-controller,garbage-collector-controller";
+
+/// A control plane with one node. It ends with its handle.
+#[derive(Debug)]
+pub struct Cluster {
+    binary: PathBuf,
+    folder: PathBuf,
+    /// Dropped, and so killed, in this order.
+    parts: Vec<Part>,
+    api_server: Option<Part>,
+    _etcd: Part,
+    /// The administrator's requests.
+    pub api: Api,
+    /// The administrator's kubectl.
+    pub kubectl: Kubectl,
+}
+
+impl Cluster {
+    /// Starts it from this binary, with its files in this folder, and waits until the API server is ready.
+    pub async fn start(binary: &Path, folder: &Path) -> Self {
+        credentials(folder);
+        let mut etcd = Command::new(binary);
+        etcd.args(["etcd", "--unsafe-no-fsync", "--log-level=error", "--listen-peer-urls=http://127.0.0.1:2380"]);
+        etcd.args([
+            "--initial-advertise-peer-urls=http://127.0.0.1:2380",
+            "--initial-cluster=default=http://127.0.0.1:2380",
+        ]);
+        etcd.arg(format!("--listen-client-urls={ETCD}")).arg(format!("--advertise-client-urls={ETCD}"));
+        etcd.arg("--data-dir").arg(folder.join("etcd"));
+        let etcd = Part::start(folder, "etcd", &mut etcd);
+
+        let api = Api { address: API_SERVER, token: ADMIN.to_owned() };
+        let kubeconfig = kubeconfig(folder, "admin", ADMIN);
+        let kubectl = Kubectl::for_config(&kubeconfig).expect("kubectl, which was there before");
+        let mut cluster = Self {
+            binary: binary.to_owned(),
+            folder: folder.to_owned(),
+            parts: Vec::new(),
+            api_server: None,
+            _etcd: etcd,
+            api,
+            kubectl,
+        };
+        cluster.start_api_server().await;
+        let mut controllers = Command::new(binary);
+        controllers.arg("kube-controller-manager").arg("--kubeconfig").arg(&kubeconfig);
+        controllers.args([&format!("--controllers={CONTROLLERS}"), "--leader-elect=false", "--secure-port=0"]);
+        controllers.args(["--endpointslice-updates-batch-period=0s", "--kube-api-qps=500", "--kube-api-burst=1000"]);
+        let mut node = Command::new(binary);
+        node.arg("node").arg("--kubeconfig").arg(&kubeconfig);
+        for (name, command) in [("kube-controller-manager", &mut controllers), ("node", &mut node)] {
+            cluster.parts.push(Part::start(&cluster.folder, name, command));
+        }
+        cluster
+    }
+
+    /// Where the logs are, and what else this cluster keeps.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// A kubeconfig of this name with this token.
+    #[must_use]
+    pub fn kubeconfig(&self, name: &str, token: &str) -> PathBuf {
+        kubeconfig(&self.folder, name, token)
+    }
+
+    /// Starts the API server on what etcd holds, and waits until it is ready.
+    ///
+    /// # Panics
+    /// When it runs already.
+    pub async fn start_api_server(&mut self) {
+        assert!(self.api_server.is_none(), "it runs");
+        let file = |name: &str| self.folder.join(name).display().to_string();
+        let mut command = Command::new(&self.binary);
+        command.args(["kube-apiserver", "--bind-address=127.0.0.1", "--authorization-mode=RBAC"]);
+        command.args([&format!("--etcd-servers={ETCD}"), &format!("--secure-port={}", API_SERVER.port())]);
+        command.args([&format!("--advertise-address={ADVERTISED}"), "--endpoint-reconciler-type=none"]);
+        command.args(["--service-cluster-ip-range=10.96.0.0/12", "--service-account-issuer=https://cluster.test"]);
+        // Pods have no use for tokens here, so that namespaces need no default account.
+        command.arg("--disable-admission-plugins=ServiceAccount");
+        for (flag, name) in [
+            ("tls-cert-file", "server.crt"),
+            ("tls-private-key-file", "server.key"),
+            ("service-account-key-file", "accounts.pub"),
+            ("service-account-signing-key-file", "accounts.key"),
+            ("token-auth-file", "tokens"),
+            ("audit-policy-file", "audit-policy"),
+            ("audit-log-path", "audit.log"),
+            ("cert-dir", "."),
+        ] {
+            command.arg(format!("--{flag}={}", file(name)));
+        }
+        let part = self.api_server.insert(Part::start(&self.folder, "kube-apiserver", &mut command));
+        let ready = eventually("the API server is ready", || async {
+            let (status, answer) = self.api.ask(Method::GET, "/readyz", None).await?;
+            if status == 200 { Ok(()) } else { Err(answer.to_string()) }
+        });
+        tokio::select! {
+            () = ready => {}
+            code = part.ended() => panic!("it ended with {code:?}: {}", part.last_words()),
+        }
+    }
+
+    /// Kills the API server as a crash would.
+    ///
+    /// # Panics
+    /// When it does not run.
+    pub async fn crash_api_server(&mut self) {
+        self.api_server.take().expect("it runs").crash().await;
+    }
+
+    /// Throws away the history that etcd keeps.
+    pub async fn compact(&self) {
+        let compact = Command::new(&self.binary).args(["compact", "--etcd", ETCD]).output().await.expect("it runs");
+        assert!(compact.status.success(), "{}", String::from_utf8_lossy(&compact.stderr));
+    }
+
+    /// What this service account has asked for so far, in the order of the answers.
+    #[must_use]
+    pub fn asked_by(&self, namespace: &str, account: &str) -> Vec<Value> {
+        let user = format!("system:serviceaccount:{namespace}:{account}");
+        let text = std::fs::read_to_string(self.folder.join("audit.log")).expect("an audit log");
+        let events = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        events.filter(|event| event["user"]["username"] == user).collect()
+    }
+}
+
+/// The files of the API server: its certificate and the authority that signed it, the key of service accounts, the one
+/// user with a fixed token, and what is written down.
+fn credentials(folder: &Path) {
+    let write = |name: &str, text: &str| std::fs::write(folder.join(name), text).expect("a file");
+    let key = || KeyPair::generate().expect("a key");
+    let mut authority = CertificateParams::default();
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority_key = key();
+    write("authority.crt", &authority.self_signed(&authority_key).expect("a certificate").pem());
+    let server_key = key();
+    let names = ["localhost".to_owned(), API_SERVER.ip().to_string()];
+    let server = CertificateParams::new(names).expect("names");
+    let server = server.signed_by(&server_key, &Issuer::new(authority, authority_key)).expect("a certificate");
+    write("server.crt", &server.pem());
+    write("server.key", &server_key.serialize_pem());
+    let accounts = key();
+    write("accounts.key", &accounts.serialize_pem());
+    write("accounts.pub", &accounts.public_key_pem());
+    write("tokens", &format!("{ADMIN},admin,admin,\"system:masters\"\n"));
+    write("audit-policy", AUDIT);
+}
+
+fn kubeconfig(folder: &Path, name: &str, token: &str) -> PathBuf {
+    let config = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "tests",
+        "clusters": [{"name": "tests", "cluster":
+            {"server": format!("https://{API_SERVER}"), "certificate-authority": folder.join("authority.crt")}}],
+        "users": [{"name": name, "user": {"token": token}}],
+        "contexts": [{"name": "tests", "context": {"cluster": "tests", "user": name}}],
+    });
+    let path = folder.join(format!("{name}.kubeconfig"));
+    std::fs::write(&path, config.to_string()).expect("a kubeconfig");
+    path
+}

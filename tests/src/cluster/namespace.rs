@@ -1,0 +1,94 @@
+//! A network and a process namespace for a program of tests: addresses for pods that nobody else has, and an end that
+//! nothing started in it survives.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::Kubectl;
+
+/// Tells the program inside where the control plane's binary is.
+const CONTROL_PLANE: &str = "TIDEGATE_TESTS_CONTROL_PLANE";
+
+/// What has to be done inside before anything else: a loopback, on which every address of the pods' network is local.
+const SET_UP: &str = "ip link set lo up && ip route add local 10.244.0.0/16 dev lo";
+
+/// Where this program is.
+#[derive(Debug)]
+pub enum Entered {
+    /// Inside.
+    Inside {
+        /// The control plane's binary.
+        control_plane: PathBuf,
+        /// An empty folder, removed by the program outside when this one has succeeded.
+        folder: PathBuf,
+    },
+    /// It has run inside, and this is its exit code.
+    Ended(u8),
+    /// It cannot get inside, and this is why.
+    Not(String),
+}
+
+/// Runs this program with its arguments once more, inside, or tells that it is there.
+///
+/// The one inside is the first process of its namespace, so the kernel kills whatever it has started when it ends, also
+/// when it panics. It ends itself when the one outside is gone.
+#[must_use]
+#[allow(clippy::disallowed_methods, reason = "what a program tells itself goes through the environment")]
+pub fn enter() -> Entered {
+    if let Ok(control_plane) = std::env::var(CONTROL_PLANE) {
+        std::thread::spawn(|| {
+            // Nothing is ever written to it: it ends when the program outside does.
+            drop(std::io::copy(&mut std::io::stdin(), &mut std::io::sink()));
+            std::process::exit(1);
+        });
+        return Entered::Inside { control_plane: control_plane.into(), folder: std::env::temp_dir() };
+    }
+    let tried = found().and_then(|control_plane| again(&control_plane));
+    tried.unwrap_or_else(Entered::Not)
+}
+
+/// The control plane's binary, where all is there that the tests need.
+fn found() -> Result<PathBuf, String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("cluster");
+    let built = Command::new(folder.join("build")).arg("--path").stderr(Stdio::null()).output();
+    let path = built.ok().filter(|output| output.status.success()).map(|output| output.stdout);
+    let path = path.and_then(|text| String::from_utf8(text).ok());
+    let path = path.ok_or("the control plane is not built: run tests/cluster/build")?;
+    if !Kubectl::is_there() {
+        return Err("there is no kubectl".to_owned());
+    }
+    let probe = unshare().args(["sh", "-c", SET_UP]).output().map_err(|error| format!("unshare: {error}"))?;
+    if !probe.status.success() {
+        return Err(format!("no network namespace can be made: {}", String::from_utf8_lossy(&probe.stderr).trim()));
+    }
+    Ok(path.trim().into())
+}
+
+fn unshare() -> Command {
+    let mut command = Command::new("unshare");
+    // Where the user is not root, a user namespace makes it root of the others.
+    let root = Command::new("id").arg("-u").output().is_ok_and(|output| output.stdout == b"0\n");
+    if !root {
+        command.args(["--user", "--map-root-user"]);
+    }
+    command.args(["--net", "--pid", "--fork", "--kill-child", "--mount-proc"]);
+    command
+}
+
+fn again(control_plane: &Path) -> Result<Entered, String> {
+    let program = std::env::current_exe().map_err(|error| error.to_string())?;
+    let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
+    let mut command = unshare();
+    command.args(["sh", "-c", &format!("{SET_UP} && exec \"$0\" \"$@\"")]).arg(program);
+    command.args(std::env::args_os().skip(1)).env(CONTROL_PLANE, control_plane).env("TMPDIR", folder.path());
+    let mut child = command.stdin(Stdio::piped()).spawn().map_err(|error| error.to_string())?;
+    // Held until it has ended: `wait` would close it.
+    let outside = child.stdin.take();
+    let status = child.wait().map_err(|error| error.to_string())?;
+    drop(outside);
+    let code = status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1);
+    if code != 0 {
+        println!("the logs of the cluster are kept in {}", folder.keep().display());
+    }
+    Ok(Entered::Ended(code))
+}

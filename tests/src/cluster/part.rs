@@ -1,0 +1,49 @@
+//! One process of the cluster.
+
+use std::fs::OpenOptions;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use tokio::process::{Child, Command};
+
+/// A process with its output in a file. It is killed with its handle.
+#[derive(Debug)]
+pub(crate) struct Part {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Part {
+    /// Starts it; what it says is added to `NAME.log` in the folder.
+    pub(crate) fn start(folder: &Path, name: &str, command: &mut Command) -> Self {
+        let log = folder.join(format!("{name}.log"));
+        let file = OpenOptions::new().create(true).append(true).open(&log).expect("a log");
+        let other = file.try_clone().expect("a log");
+        command.stdin(Stdio::null()).stdout(file).stderr(other).kill_on_drop(true);
+        Self { child: command.spawn().unwrap_or_else(|error| panic!("{name}: {error}")), log }
+    }
+
+    /// Sends it a signal, such as `-TERM`.
+    pub(crate) async fn signal(&self, signal: &str) {
+        let id = self.child.id().expect("it runs").to_string();
+        let sent = Command::new("kill").args([signal, &id]).status().await.expect("kill");
+        assert!(sent.success());
+    }
+
+    /// Kills it as a crash would, and waits until it is gone.
+    pub(crate) async fn crash(mut self) {
+        self.child.kill().await.expect("it is killed");
+    }
+
+    /// Waits until it has ended by itself, and returns its exit code.
+    pub(crate) async fn ended(&mut self) -> Option<i32> {
+        self.child.wait().await.expect("a status").code()
+    }
+
+    /// The end of what it has said.
+    pub(crate) fn last_words(&self) -> String {
+        let text = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(30)..].join("\n")
+    }
+}

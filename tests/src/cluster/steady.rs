@@ -1,0 +1,148 @@
+//! A client that asks all the time, to notice what nobody may notice.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Request;
+use http_body_util::Full;
+use hyper::client::conn::http1::SendRequest;
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::{client, moment};
+
+/// Connections that a steady client keeps, each with one request at a time.
+const CONNECTIONS: usize = 4;
+
+/// The pause of a connection between two requests.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Requests that go on until they are stopped.
+#[derive(Debug)]
+pub struct Steady {
+    asking: JoinSet<Taken>,
+    stop: watch::Sender<bool>,
+}
+
+/// What became of them.
+#[derive(Debug, Default)]
+#[must_use = "that nothing failed is for its asker to say"]
+pub struct Taken {
+    /// Answers with status 200, by body.
+    pub answers: BTreeMap<String, u64>,
+    /// What else happened, after which time.
+    pub failures: Vec<(Duration, String)>,
+}
+
+impl Taken {
+    /// How many requests had the right answer.
+    ///
+    /// # Panics
+    /// When one had not.
+    #[track_caller]
+    pub fn all(&self) -> u64 {
+        assert!(self.failures.is_empty(), "{} failed of {}: {:?}", self.failures.len(), self.count(), self.failures);
+        assert!(self.count() > 0, "nothing was asked");
+        self.count()
+    }
+
+    fn count(&self) -> u64 {
+        self.answers.values().sum()
+    }
+}
+
+impl Steady {
+    /// Asks for this path of this host from now on.
+    #[must_use]
+    pub fn start(address: SocketAddr, host: &str, path: &str) -> Self {
+        Self::of(Asked { address, host: host.to_owned(), path: path.to_owned(), tls: false })
+    }
+
+    /// As [`Steady::start`], over TLS.
+    #[must_use]
+    pub fn start_tls(address: SocketAddr, host: &str, path: &str) -> Self {
+        Self::of(Asked { address, host: host.to_owned(), path: path.to_owned(), tls: true })
+    }
+
+    fn of(asked: Asked) -> Self {
+        let (stop, stopped) = watch::channel(false);
+        let mut asking = JoinSet::new();
+        for _ in 0..CONNECTIONS {
+            asking.spawn(ask(asked.clone(), stopped.clone()));
+        }
+        Self { asking, stop }
+    }
+
+    /// Finishes what is in flight, and tells.
+    pub async fn stop(mut self) -> Taken {
+        self.stop.send_replace(true);
+        let mut all = Taken::default();
+        while let Some(taken) = self.asking.join_next().await {
+            let taken = taken.expect("a client does not panic");
+            all.failures.extend(taken.failures);
+            for (body, count) in taken.answers {
+                *all.answers.entry(body).or_default() += count;
+            }
+        }
+        all
+    }
+}
+
+async fn ask(asked: Asked, stopped: watch::Receiver<bool>) -> Taken {
+    let begun = moment();
+    let mut taken = Taken::default();
+    let mut connection = None;
+    while !*stopped.borrow() {
+        match asked.one(&mut connection).await {
+            Ok(body) => *taken.answers.entry(body).or_default() += 1,
+            Err(what) => {
+                taken.failures.push((begun.elapsed(), what));
+                connection = None;
+            }
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+    taken
+}
+
+type Connection = SendRequest<Full<Bytes>>;
+
+/// What is asked for.
+#[derive(Debug, Clone)]
+struct Asked {
+    address: SocketAddr,
+    host: String,
+    path: String,
+    tls: bool,
+}
+
+impl Asked {
+    /// The body of an answer with status 200. A connection that was closed in order between two requests is made again.
+    async fn one(&self, connection: &mut Option<Connection>) -> Result<String, String> {
+        let kept = match connection.take() {
+            Some(mut sender) => sender.ready().await.is_ok().then_some(sender),
+            None => None,
+        };
+        let sender = match kept {
+            Some(sender) => sender,
+            None => self.connect().await.map_err(|error| format!("no connection: {error}"))?,
+        };
+        let request = Request::get(&self.path).header("host", &self.host).body(Full::default());
+        let request = request.map_err(|error| error.to_string())?;
+        let answer = connection.insert(sender).send_request(request).await.map_err(|error| format!("{error:?}"))?;
+        let answer = client::whole(answer).await?;
+        if answer.status == 200 { Ok(answer.body) } else { Err(format!("{} {}", answer.status, answer.body)) }
+    }
+
+    async fn connect(&self) -> Result<Connection, String> {
+        if self.tls {
+            let stream = client::connect_tls(self.address, &self.host, &[b"http/1.1"]).await?;
+            client::opened(stream).await
+        } else {
+            client::opened(TcpStream::connect(self.address).await.map_err(|error| error.to_string())?).await
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! `tidegate run` on a real control plane, with the rights that `deploy/` gives it: real Deployments, EndpointSlices and
+//! rollouts, and what may happen to a cluster.
+//!
+//! One cluster and one Tidegate serve all cases, one after the other. A client asks for another host all the while, and
+//! no case may cost it a request. Where the cluster cannot run, the cases are left out by name.
+
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
+
+mod faults;
+mod objects;
+mod pods;
+mod rights;
+mod stage;
+
+use std::process::ExitCode;
+
+use libtest_mimic::Arguments;
+use tidegate_tests::cluster::{Entered, enter};
+
+use stage::{Case, cases};
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads = Some(1);
+    let all: &[Case] = &cases![
+        pods::a_deployment_is_routed,
+        pods::a_rolling_update_fails_no_request,
+        pods::to_zero_and_back,
+        pods::a_deleted_pod_ends_its_requests_first,
+        objects::a_target_port_changes,
+        objects::a_service_port_is_renumbered,
+        objects::an_ingress_is_edited,
+        objects::a_class_changes,
+        objects::a_certificate_is_rotated,
+        objects::a_namespace_goes,
+        faults::the_api_server_crashes,
+        faults::what_was_missed_is_listed,
+        rights::the_role_is_what_is_used,
+    ];
+    if arguments.list {
+        return stage::left_out(&arguments, all);
+    }
+    match enter() {
+        Entered::Inside { control_plane, folder } => stage::run(&arguments, all, (control_plane, folder)),
+        Entered::Ended(code) => ExitCode::from(code),
+        Entered::Not(lack) => {
+            println!("left out: the cases on a real control plane, because {lack}");
+            stage::left_out(&arguments, all)
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! What Deployments do to their pods.
+
+use std::collections::BTreeSet;
+
+use futures::future::join_all;
+use serde_json::json;
+use tidegate_tests::{get, moment};
+
+use crate::stage::{Stage, deployment, measured};
+
+async fn pods(stage: &Stage, name: &str) -> BTreeSet<String> {
+    let list = stage.cluster.api.get(&format!("/api/v1/namespaces/{name}/pods")).await;
+    let names = list["items"].as_array().expect("items").iter();
+    names.map(|pod| pod["metadata"]["name"].as_str().expect("a name").to_owned()).collect()
+}
+
+pub(crate) async fn a_deployment_is_routed(stage: &mut Stage) {
+    stage.app("routed").await;
+    let want = pods(stage, "routed").await;
+    let mut answered = BTreeSet::new();
+    for _ in 0..50 {
+        let answer = get(stage.edge.http, "routed.test", "/").await.expect("an answer");
+        assert_eq!((answer.status.as_u16(), &*answer.body), (200, "one"));
+        answered.insert(answer.headers["pod"].to_str().expect("text").to_owned());
+    }
+    assert_eq!(answered, want, "every pod gets requests");
+    assert_eq!(want.len(), 2);
+}
+
+pub(crate) async fn a_rolling_update_fails_no_request(stage: &mut Stage) {
+    stage.app("rolling").await;
+    let steady = stage.steady("rolling.test");
+    let path = deployment("rolling");
+    let begun = moment();
+    stage.cluster.api.replace(&path, "/spec/template/spec/containers/0/args", &json!(["--say=two"])).await;
+    stage.until("rolling.test", "a new pod answers", |answer| answer.body == "two").await;
+    measured("a rolling update's first new pod answers", begun);
+    stage.settled("rolling").await;
+    measured("a rolling update is over", begun);
+    for _ in 0..50 {
+        let answer = get(stage.edge.http, "rolling.test", "/").await.expect("an answer");
+        assert_eq!(answer.body, "two", "the old pods are gone");
+    }
+    let taken = steady.stop().await;
+    println!("    {} requests went on through the rolling update", taken.all());
+    assert!(taken.answers["one"] > 0 && taken.answers["two"] > 0, "{:?}", taken.answers);
+}
+
+pub(crate) async fn to_zero_and_back(stage: &mut Stage) {
+    stage.app("scaled").await;
+    let scale = |replicas: u32| json!({"spec": {"replicas": replicas}});
+    let path = deployment("scaled");
+    stage.change(&path, &scale(0), "scaled.test", "scaled to 0, answered 503", |answer| answer.status == 503).await;
+    stage.settled("scaled").await;
+    assert_eq!(get(stage.edge.http, "scaled.test", "/").await.expect("an answer").status, 503);
+    stage.change(&path, &scale(3), "scaled.test", "scaled to 3, answered 200", |answer| answer.status == 200).await;
+    let steady = stage.steady("scaled.test");
+    for replicas in [2, 4, 3] {
+        stage.cluster.api.merge(&path, &scale(replicas)).await;
+        stage.settled("scaled").await;
+    }
+    steady.stop().await.all();
+}
+
+pub(crate) async fn a_deleted_pod_ends_its_requests_first(stage: &mut Stage) {
+    stage.app("deleted").await;
+    let steady = stage.steady("deleted.test");
+    let before = pods(stage, "deleted").await;
+    let slow = join_all((0..8).map(|_| get(stage.edge.http, "deleted.test", "/?delay=1500ms")));
+    let delete = async {
+        // Until the slow requests are with the pods.
+        tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+        let begun = moment();
+        let pod = before.first().expect("a pod");
+        stage.cluster.api.delete(&format!("/api/v1/namespaces/deleted/pods/{pod}")).await;
+        stage.settled("deleted").await;
+        measured("a deleted pod is replaced", begun);
+    };
+    let (slow, ()) = futures::join!(slow, delete);
+    let mut by = BTreeSet::new();
+    for answer in slow {
+        let answer = answer.expect("what is in flight is finished");
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        by.insert(answer.headers["pod"].to_str().expect("text").to_owned());
+    }
+    assert_eq!(by, before, "requests were in flight on both pods");
+    assert!(!pods(stage, "deleted").await.contains(before.first().expect("a pod")));
+    steady.stop().await.all();
+}

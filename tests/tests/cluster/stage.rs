@@ -1,0 +1,174 @@
+//! What the cases share: the cluster, Tidegate on it, applications to route to, and the measured times.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures::FutureExt;
+use futures::future::LocalBoxFuture;
+use libtest_mimic::{Arguments, Trial};
+use serde_json::{Value, json};
+use tidegate_tests::cluster::{Cluster, Edge, Steady};
+use tidegate_tests::{Answer, eventually, get};
+use tokio::runtime::Runtime;
+use tokio::sync::Mutex;
+
+const APP: &str = include_str!("../manifests/app.yaml");
+
+/// A case by its name.
+pub(crate) type Case = (&'static str, fn(&mut Stage) -> LocalBoxFuture<'_, ()>);
+
+/// A list of cases.
+macro_rules! cases {
+    ($($module:ident::$name:ident),* $(,)?) => {
+        [$((concat!(stringify!($module), "::", stringify!($name)),
+            (|stage| Box::pin($module::$name(stage))) as fn(&mut stage::Stage) -> futures::future::LocalBoxFuture<'_, ()>)),*]
+    };
+}
+pub(crate) use cases;
+
+/// Runs the cases inside of the namespaces.
+pub(crate) fn run(arguments: &Arguments, cases: &[Case], place: (PathBuf, PathBuf)) -> ExitCode {
+    let place = Arc::new(place);
+    let runtime = Arc::new(Runtime::new().expect("a runtime"));
+    // Made by the first case that runs. It ends with the process, and everything in its namespace with it.
+    let stage = Arc::new(Mutex::new(Set::NotYet));
+    let trial = |(name, case): &Case| {
+        let (runtime, stage, place, case) = (Arc::clone(&runtime), Arc::clone(&stage), Arc::clone(&place), *case);
+        Trial::test(*name, move || {
+            runtime.block_on(played(&stage, case, &place));
+            Ok(())
+        })
+    };
+    libtest_mimic::run(arguments, cases.iter().map(trial).collect()).exit_code()
+}
+
+/// The cases by name alone, where they cannot run.
+pub(crate) fn left_out(arguments: &Arguments, cases: &[Case]) -> ExitCode {
+    let trial = |(name, _): &Case| Trial::test(*name, || Ok(())).with_ignored_flag(true);
+    libtest_mimic::run(arguments, cases.iter().map(trial).collect()).exit_code()
+}
+
+async fn played(stage: &Mutex<Set>, case: fn(&mut Stage) -> LocalBoxFuture<'_, ()>, place: &(PathBuf, PathBuf)) {
+    let mut stage = stage.lock().await;
+    if let Set::NotYet = *stage {
+        *stage = Set::Failed;
+        *stage = Set::Up(Box::new(Stage::start(&place.0, &place.1).await));
+    }
+    let Set::Up(stage) = &mut *stage else { panic!("the cluster has not started, see the first case") };
+    let over = std::panic::AssertUnwindSafe(case(stage)).catch_unwind().await;
+    let bystander = stage.bystander.replace(stage.steady("bystander.test"));
+    if let Err(panic) = over {
+        println!("Tidegate's last words:\n{}", stage.edge.last_words());
+        std::panic::resume_unwind(panic);
+    }
+    bystander.expect("it is always there").stop().await.all();
+}
+
+/// Whether there is a stage: a cluster that has not started once is not started again for every case.
+enum Set {
+    NotYet,
+    Failed,
+    Up(Box<Stage>),
+}
+
+/// A cluster with Tidegate on it, and a client of a host that no case touches.
+pub(crate) struct Stage {
+    pub(crate) cluster: Cluster,
+    pub(crate) edge: Edge,
+    bystander: Option<Steady>,
+}
+
+impl Stage {
+    async fn start(control_plane: &Path, folder: &Path) -> Self {
+        let begun = tidegate_tests::moment();
+        let cluster = Cluster::start(control_plane, folder).await;
+        measured("the control plane starts", begun);
+        let edge = Edge::start(&cluster).await;
+        let mut stage = Self { cluster, edge, bystander: None };
+        stage.app("bystander").await;
+        stage.bystander = Some(stage.steady("bystander.test"));
+        stage
+    }
+
+    /// Makes a namespace with a Deployment of two pods, a Service and an Ingress for `NAME.test`, which says `one`, and
+    /// waits until that is routed.
+    pub(crate) async fn app(&self, name: &str) {
+        let begun = tidegate_tests::moment();
+        self.cluster.kubectl.fed(&["apply", "-f", "-"], &APP.replace("NAME", name)).await;
+        measured("kubectl applies an application", begun);
+        self.until(&format!("{name}.test"), "it answers", |answer| answer.status == 200).await;
+        self.settled(name).await;
+        measured("  its first answer, and all pods ready", begun);
+    }
+
+    /// Waits until the Deployment has what it wants, and nothing else.
+    pub(crate) async fn settled(&self, name: &str) {
+        let path = deployment(name);
+        let pods = format!("/api/v1/namespaces/{name}/pods");
+        eventually("the Deployment is complete", || async {
+            let object = self.cluster.api.get(&path).await;
+            let status = &object["status"];
+            let want = &object["spec"]["replicas"];
+            let is = |field: &str| status[field].as_u64().unwrap_or(0) == want.as_u64().unwrap_or(0);
+            let seen = status["observedGeneration"] == object["metadata"]["generation"];
+            let there = self.cluster.api.get(&pods).await["items"].as_array().map_or(0, Vec::len);
+            let done = seen && is("availableReplicas") && is("updatedReplicas") && is("replicas");
+            if done && Some(there as u64) == want.as_u64() { Ok(()) } else { Err(status.to_string()) }
+        })
+        .await;
+    }
+
+    /// Asks for the root of a host until the answer is the right one, and returns it.
+    pub(crate) async fn until(&self, host: &str, what: &str, right: impl Fn(&Answer) -> bool) -> Answer {
+        eventually(&format!("{host}: {what}"), || async {
+            let answer = get(self.edge.http, host, "/").await?;
+            if right(&answer) { Ok(answer) } else { Err(format!("{} {}", answer.status, answer.body)) }
+        })
+        .await
+    }
+
+    /// A change of an object by a merge patch, and how long it takes until a host's answer is the right one.
+    pub(crate) async fn change(
+        &self,
+        path: &str,
+        patch: &Value,
+        host: &str,
+        what: &str,
+        right: impl Fn(&Answer) -> bool,
+    ) {
+        let begun = tidegate_tests::moment();
+        self.cluster.api.merge(path, patch).await;
+        self.until(host, what, right).await;
+        measured(what, begun);
+    }
+
+    /// A client that asks for the root of a host from now on.
+    pub(crate) fn steady(&self, host: &str) -> Steady {
+        Steady::start(self.edge.http, host, "/")
+    }
+}
+
+/// Prints how long something took: tests never judge it.
+pub(crate) fn measured(what: &str, begun: Instant) {
+    println!("    {:>6} ms  {what}", begun.elapsed().as_millis());
+}
+
+pub(crate) fn deployment(name: &str) -> String {
+    format!("/apis/apps/v1/namespaces/{name}/deployments/web")
+}
+
+pub(crate) fn service(name: &str) -> String {
+    format!("/api/v1/namespaces/{name}/services/web")
+}
+
+pub(crate) fn ingress(name: &str) -> String {
+    format!("/apis/networking.k8s.io/v1/namespaces/{name}/ingresses/web")
+}
+
+/// A rule of an Ingress that sends all of a host to a port of the Service.
+pub(crate) fn rule(host: &str, port: u16) -> Value {
+    let backend = json!({"service": {"name": "web", "port": {"number": port}}});
+    json!({"host": host, "http": {"paths": [{"path": "/", "pathType": "Prefix", "backend": backend}]}})
+}
