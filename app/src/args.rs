@@ -129,9 +129,12 @@ pub(crate) struct PaceArgs {
     /// How many objects a complete list may remove unconfirmed, whatever their share.
     #[arg(long, value_name = "COUNT", env = "TIDEGATE_SWEEP_FREE", default_value = "10")]
     pub(crate) sweep_free: String,
-    /// Changed objects compiled between two publications.
+    /// Live changes compiled between two publications.
     #[arg(long, value_name = "COUNT", env = "TIDEGATE_BATCH_MAX", default_value = "512")]
     pub(crate) batch_max: String,
+    /// Of what lists brought, objects compiled between two publications: live changes wait for that long.
+    #[arg(long, value_name = "COUNT", env = "TIDEGATE_SLOW_BATCH_MAX", default_value = "64")]
+    pub(crate) slow_batch_max: String,
     /// Batches of live changes after which one of what lists brought is taken.
     #[arg(long, value_name = "COUNT", env = "TIDEGATE_FAST_BATCHES_MAX", default_value = "8")]
     pub(crate) fast_batches_max: String,

@@ -14,7 +14,6 @@ use tokio_util::sync::CancellationToken;
 use crate::clock;
 use crate::event::{Event, Source};
 use crate::metrics::ControlMetrics;
-use crate::queue::Lane;
 use crate::reconcile::{Reconciler, Step};
 use crate::view::{Question, Readiness, SourceState};
 
@@ -151,6 +150,7 @@ impl<'a> Loop<'a> {
             self.metrics.generation.set(i64::try_from(generation.0).unwrap_or(i64::MAX));
             tracing::debug!(%generation, hosts = touched.hosts, services = touched.services, "published");
         }
+        self.reconciler.finish(clock::now());
         if let Some(names) = names {
             self.told.names.send_if_modified(|before| {
                 let moved = *before != names;
@@ -166,10 +166,6 @@ impl<'a> Loop<'a> {
         let degraded = ready && sources.iter().any(|source| source.failing.is_some() || !source.synced);
         self.metrics.ready.set(i64::from(ready));
         self.metrics.degraded.set(i64::from(degraded));
-        for (lane, name) in [(Lane::Fast, "fast"), (Lane::Slow, "slow")] {
-            let depth = self.reconciler.depth(lane);
-            self.metrics.queue_depth.with_label_values(&[name]).set(i64::try_from(depth).unwrap_or(i64::MAX));
-        }
         if !self.reconciler.busy() {
             self.report_versions();
         }

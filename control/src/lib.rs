@@ -27,12 +27,13 @@ mod metrics;
 pub mod options;
 mod addresses;
 mod clock;
+mod sync;
 
 pub use compile::{Compiled, Dirty, HostUnit, Membership, Touched, Unit, Verdict, compile, membership};
 pub use event::{Event, Source};
 pub use explain::{Candidate, Explanation, Served, TargetView, explain};
 pub use informer::{Informer, Interest, Limits, Relist};
-pub use queue::{Lane, Queue, Share};
+pub use queue::{Get, Held, Lane, Meter, Queue, Retries, Share, Workqueue};
 pub use reconcile::{Reconciler, Step};
 pub use resolve::{ResolveLimits, Resolver, Upstream, Wanted};
 pub use run::{Control, start};

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
-use prometheus::{GaugeVec, Histogram, HistogramOpts, IntCounter, IntGauge, IntGaugeVec, Opts, Registry};
+use prometheus::{GaugeVec, Histogram, HistogramOpts, IntCounter, IntGauge, Opts, Registry};
 use tidegate_config::model::Certificate;
 use tidegate_config::published::Published;
 
@@ -18,7 +18,6 @@ pub(crate) struct ControlMetrics {
     pub(crate) events: IntCounter,
     pub(crate) hosts_compiled: IntCounter,
     pub(crate) services_compiled: IntCounter,
-    pub(crate) queue_depth: IntGaugeVec,
     pub(crate) applied_resource_version: GaugeVec,
     pub(crate) ready: IntGauge,
     pub(crate) degraded: IntGauge,
@@ -26,7 +25,7 @@ pub(crate) struct ControlMetrics {
 }
 
 /// From 10 µs to about 10 s.
-fn buckets() -> Vec<f64> {
+pub(crate) fn buckets() -> Vec<f64> {
     (0..14).map(|step| 1e-5 * f64::powi(3.0, step)).collect()
 }
 
@@ -51,11 +50,6 @@ impl ControlMetrics {
             registry.register(Box::new(made.clone()))?;
             Ok(made)
         };
-        let queue_depth = IntGaugeVec::new(
-            Opts::new("tidegate_control_queue_depth", "Keys that wait to be compiled, by lane."),
-            &["lane"],
-        )?;
-        registry.register(Box::new(queue_depth.clone()))?;
         let applied_resource_version = GaugeVec::new(
             Opts::new("tidegate_applied_resource_version", "The resourceVersion that is in effect, by kind."),
             &["kind"],
@@ -74,7 +68,6 @@ impl ControlMetrics {
             events: counter("tidegate_control_events_total", "Events taken by the control loop.")?,
             hosts_compiled: counter("tidegate_control_hosts_compiled_total", "Hosts compiled.")?,
             services_compiled: counter("tidegate_control_services_compiled_total", "Services compiled.")?,
-            queue_depth,
             applied_resource_version,
             ready: gauge("tidegate_ready", "1 once the first complete model has been published.")?,
             degraded: gauge("tidegate_degraded", "1 while a source of objects fails.")?,

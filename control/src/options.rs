@@ -8,6 +8,7 @@ use tidegate_config::model::{Bind, Settings};
 use tidegate_config::object::ObjectName;
 
 pub use crate::addresses::AddressPolicy;
+use crate::queue::Share;
 
 /// What compiling depends on besides the objects.
 #[derive(Clone, Debug)]
@@ -51,12 +52,8 @@ impl Default for Options {
 /// Limits and deadlines of the loop.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
-    /// Keys compiled in one batch.
-    pub batch_max: usize,
-    /// Batches of live changes after which one batch of the slow lane is taken, if any waits.
-    pub fast_batches_max: u32,
-    /// Age at which the oldest key of the slow lane goes next.
-    pub slow_age_max: Duration,
+    /// How much one batch compiles, and how live changes share with the rest.
+    pub share: Share,
     /// How long a working route waits for the Service or endpoints that it would move to.
     pub settle: Duration,
     /// How long the first publication waits for kinds that routing can do without (Secret, IngressClass) and that cannot
@@ -73,9 +70,13 @@ pub struct Pace {
 impl Default for Pace {
     fn default() -> Self {
         Self {
-            batch_max: 512,
-            fast_batches_max: 8,
-            slow_age_max: Duration::from_secs(1),
+            share: Share {
+                batch_max: 512,
+                slow_batch_max: 64,
+                fast_turns_max: 8,
+                slow_age_max: Duration::from_secs(1),
+                aged_every: 2,
+            },
             settle: Duration::from_secs(1),
             optional_grace: Duration::from_secs(15),
             optional_slow_grace: Duration::from_secs(120),

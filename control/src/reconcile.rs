@@ -12,7 +12,7 @@ use crate::compile::{Compiled, Dirty, HostUnit, Touched, compile};
 use crate::event::{Event, Source};
 use crate::names;
 use crate::options::Options;
-use crate::queue::{Lane, Queue, Share};
+use crate::queue::{Lane, Meter, Queue, Retries};
 use crate::settle::would_break;
 use crate::topology::{Key, Topology, references};
 use crate::world::World;
@@ -92,13 +92,21 @@ impl Reconciler {
         }
     }
 
+    /// The same loop, with its queue counted by this meter. To be called before anything else.
+    #[must_use]
+    pub fn metered(mut self, meter: Meter) -> Self {
+        self.queue = Queue::new(meter, Retries::default());
+        self
+    }
+
     /// Begins a new life after a panic or a lost task: everything that follows from World is forgotten, because a panic
     /// may have left it half done, and every source has to be listed again. World stays. It is changed object by object,
     /// and the lists correct it before anything is published; without it a list that lost most of a kind would find
     /// nothing to be measured against, and what cannot be listed now, such as Secrets, would be gone from what serves.
     pub fn start_over(&mut self, sources: impl IntoIterator<Item = Source>) {
-        let world = std::mem::take(&mut self.world);
-        *self = Self { world, ..Self::new(self.options.clone(), sources) };
+        let (world, mut queue) = (std::mem::take(&mut self.world), std::mem::take(&mut self.queue));
+        queue.clear();
+        *self = Self { world, queue, ..Self::new(self.options.clone(), sources) };
     }
 
     /// Takes an event into World. Returns a source that has to be listed again before its last list is believed.
@@ -107,7 +115,7 @@ impl Reconciler {
             Event::Applied { projected, received } => self.apply(*projected, Lane::Fast, received),
             Event::Deleted { object, received, .. } => {
                 if self.world.delete(&object) {
-                    self.queue.add(Work::Object(object), Lane::Fast, received);
+                    self.queue.add(Work::Object(object), Lane::Fast, 0, received);
                 }
             }
             Event::Listed { source, objects, complete, received, .. } => {
@@ -116,7 +124,7 @@ impl Reconciler {
             Event::Resolved { name, addresses } => {
                 // An answer may come after its name was given up; kept, it would be stale when the name comes back.
                 if self.names.contains(&name) && self.world.resolve(Arc::clone(&name), addresses) {
-                    self.queue.add(Work::Name(name), Lane::Fast, now);
+                    self.queue.add(Work::Name(name), Lane::Fast, 0, now);
                 }
             }
             Event::Failing { source, .. } => {
@@ -140,12 +148,7 @@ impl Reconciler {
             return None;
         }
         let pace = self.options.pace;
-        let share = Share {
-            batch_max: pace.batch_max,
-            fast_batches_max: pace.fast_batches_max,
-            slow_age_max: pace.slow_age_max,
-        };
-        let batch = self.queue.take(share, now);
+        let batch = self.queue.take(pace.share, now);
         let oldest = batch.iter().map(|(_, since)| *since).min();
         let Affected { mut dirty, mut moved, mut names } = self.affected(batch.into_iter().map(|(work, _)| work));
         let waited: Vec<HostPattern> = self.deferred.keys().cloned().collect();
@@ -189,10 +192,9 @@ impl Reconciler {
         !self.queue.is_empty()
     }
 
-    /// Keys that wait in a lane.
-    #[must_use]
-    pub fn depth(&self, lane: Lane) -> usize {
-        self.queue.depth(lane)
+    /// Ends the batch that was compiled last: what it changed is published.
+    pub fn finish(&self, now: Instant) {
+        self.queue.finish(now);
     }
 
     /// Whether the first complete model has been compiled.
@@ -243,7 +245,7 @@ impl Reconciler {
     fn apply(&mut self, projected: Projected, lane: Lane, received: Instant) {
         let key = projected.meta.object.clone();
         if self.world.apply(projected) {
-            self.queue.add(Work::Object(key), lane, received);
+            self.queue.add(Work::Object(key), lane, 0, received);
         }
     }
 
@@ -262,7 +264,7 @@ impl Reconciler {
             self.doubted.remove(&source);
             for object in gone {
                 if self.world.delete(object) {
-                    self.queue.add(Work::Object(object.clone()), Lane::Slow, received);
+                    self.queue.add(Work::Object(object.clone()), Lane::Slow, 0, received);
                 }
             }
         }
@@ -285,7 +287,7 @@ impl Reconciler {
     fn know_classes(&mut self, received: Instant) {
         self.world.classes_known = !self.unsynced.iter().any(|source| source.kind == Kind::IngressClass);
         for name in self.world.ingresses.keys().filter(|_| self.running) {
-            self.queue.add(Work::Object(ObjectRef::new(Kind::Ingress, name.clone())), Lane::Slow, received);
+            self.queue.add(Work::Object(ObjectRef::new(Kind::Ingress, name.clone())), Lane::Slow, 0, received);
         }
     }
 
@@ -297,7 +299,7 @@ impl Reconciler {
             return None;
         }
         self.running = true;
-        self.queue = Queue::default();
+        self.queue.clear();
         for kind in Kind::ALL {
             for object in self.world.names_of(kind, None) {
                 let keys = self.world.get(object).map(|object| references(&object)).unwrap_or_default();

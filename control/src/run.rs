@@ -23,6 +23,7 @@ use crate::event::{Event, Source};
 use crate::informer::{Informer, Interest, Limits};
 use crate::metrics::{ControlMetrics, SnapshotCollector};
 use crate::options::Options;
+use crate::queue::Meter;
 use crate::reconcile::Reconciler;
 use crate::resolve::Resolver;
 use crate::source_metrics::SourceMetrics;
@@ -75,7 +76,8 @@ pub fn start(
     let (questions, asked) = mpsc::channel(QUESTIONS_MAX);
     let view = View { generation: generation_seen, readiness: readiness_seen, questions };
     let sources = sources(&control.namespaces, control.options.default_certificate.as_ref());
-    let reconciler = Reconciler::new(control.options.clone(), sources.clone());
+    let reconciler =
+        Reconciler::new(control.options.clone(), sources.clone()).metered(Meter::register(registry, "routes")?);
     let state =
         State { control, sources, reconciler, publisher, generation, readiness, asked, metrics, source_metrics };
     Ok((view, state.supervise(shutdown)))

@@ -4,21 +4,28 @@ use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
+use tidegate_control::Share;
 use tidegate_control::options::Pace;
 
 use super::{Misread, time};
 use crate::args::PaceArgs;
 
 pub(super) fn read(args: &PaceArgs) -> Result<Pace, Misread> {
-    Ok(Pace {
+    let defaults = Pace::default();
+    let share = Share {
         batch_max: within("--batch-max", &args.batch_max, 1..=1_000_000)?,
-        fast_batches_max: within("--fast-batches-max", &args.fast_batches_max, 1..=1000)?,
+        slow_batch_max: within("--slow-batch-max", &args.slow_batch_max, 1..=1_000_000)?,
+        fast_turns_max: within("--fast-batches-max", &args.fast_batches_max, 1..=1000)?,
         slow_age_max: time("--slow-age-max", &args.slow_age_max)?,
+        ..defaults.share
+    };
+    Ok(Pace {
+        share,
         optional_grace: time("--optional-kinds-grace", &args.optional_kinds_grace)?,
         optional_slow_grace: time("--optional-kinds-slow-grace", &args.optional_kinds_slow_grace)?,
         sweep_share_max: within("--sweep-share-max", &args.sweep_share_max, 0.0..=1.0)?,
         sweep_free: within("--sweep-free", &args.sweep_free, 0..=usize::MAX)?,
-        ..Pace::default()
+        ..defaults
     })
 }
 

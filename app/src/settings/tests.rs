@@ -1,6 +1,7 @@
 //! Tables of settings: what is given on the command line, and what becomes of it.
 
 use clap::Parser as _;
+use tidegate_control::Share;
 use tidegate_control::options::{HostOwnership, Pace};
 use tidegate_proxy::{AccessLogSink, Driver};
 
@@ -167,17 +168,16 @@ fn what_is_given_is_taken() {
 #[test]
 fn the_pace_is_settable() {
     let flags = "--optional-kinds-grace=250ms --optional-kinds-slow-grace=3s --sweep-share-max=0.25 --sweep-free=0 \
-                 --batch-max=7 --fast-batches-max=2 --slow-age-max=40ms";
+                 --batch-max=7 --slow-batch-max=3 --fast-batches-max=2 --slow-age-max=40ms";
     let flags: Vec<&str> = flags.split_whitespace().collect();
     let pace = run(&flags).unwrap().edge.control.pace;
+    let slow_age_max = Duration::from_millis(40);
     let want = Pace {
         optional_grace: Duration::from_millis(250),
         optional_slow_grace: Duration::from_secs(3),
         sweep_share_max: 0.25,
         sweep_free: 0,
-        batch_max: 7,
-        fast_batches_max: 2,
-        slow_age_max: Duration::from_millis(40),
+        share: Share { batch_max: 7, slow_batch_max: 3, fast_turns_max: 2, slow_age_max, ..Pace::default().share },
         ..Pace::default()
     };
     assert_eq!(format!("{:?}", pace), format!("{want:?}"));

@@ -16,7 +16,7 @@ use cluster::Cluster;
 use tidegate_config::model::{HostPattern, HostRoutes};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 use tidegate_control::options::{HostOwnership, Options, Pace};
-use tidegate_control::{Compiled, Event, Reconciler, Source, World, compile};
+use tidegate_control::{Compiled, Event, Reconciler, Share, Source, World, compile};
 
 const STEPS: usize = 300;
 
@@ -24,7 +24,9 @@ fn options(die: &mut fastrand::Rng) -> Options {
     let host_ownership = if die.bool() { HostOwnership::Shared } else { HostOwnership::Namespace };
     let default_certificate = die.bool().then(|| ObjectName::new("red", "s0"));
     // Small batches, so that related changes land in different ones.
-    let pace = Pace { batch_max: die.usize(1..6), sweep_free: 3, ..Pace::default() };
+    let pace = Pace::default();
+    let share = Share { batch_max: die.usize(1..6), slow_batch_max: die.usize(1..6), ..pace.share };
+    let pace = Pace { share, sweep_free: 3, ..pace };
     Options { host_ownership, default_certificate, pace, ..Options::default() }
 }
 

@@ -1,0 +1,220 @@
+//! What a queue counts, under the names that client-go has for it and, by lane, under our own.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use prometheus::core::{Collector, Desc};
+use prometheus::proto::MetricFamily;
+use prometheus::{Gauge, Histogram, HistogramOpts, IntCounter, IntGauge, Opts, Registry};
+
+use super::Lane;
+use super::lanes::Lanes;
+use crate::clock;
+
+/// Where a queue counts; by default nowhere. Cloning it is cheap and gives the same counts.
+#[derive(Clone, Debug, Default)]
+pub struct Meter {
+    counts: Option<Arc<Counts>>,
+}
+
+struct Counts {
+    depth: IntGauge,
+    fast: IntGauge,
+    slow: IntGauge,
+    adds: IntCounter,
+    retries: IntCounter,
+    dropped: IntCounter,
+    waited: Histogram,
+    worked: Histogram,
+    working: Arc<InWork>,
+}
+
+impl fmt::Debug for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Counts").field("working", &self.working).finish_non_exhaustive()
+    }
+}
+
+impl Meter {
+    /// Registers the metrics of a queue of this name.
+    ///
+    /// # Errors
+    /// When a queue of the same name is registered already.
+    pub fn register(registry: &Registry, name: &str) -> Result<Self, prometheus::Error> {
+        let named = |metric: &str, help: &str| Opts::new(metric, help).const_label("name", name);
+        let gauge =
+            |opts: Opts| -> Result<IntGauge, prometheus::Error> { registered(registry, IntGauge::with_opts(opts)?) };
+        let counter = |metric: &str, help: &str| registered(registry, IntCounter::with_opts(named(metric, help))?);
+        let histogram = |metric: &str, help: &str| -> Result<Histogram, prometheus::Error> {
+            let opts = HistogramOpts { common_opts: named(metric, help), buckets: crate::metrics::buckets() };
+            registered(registry, Histogram::with_opts(opts)?)
+        };
+        let lane = |lane: &str| {
+            gauge(named("tidegate_queue_depth", "Keys that wait in a lane of a queue.").const_label("lane", lane))
+        };
+        let working = Arc::new(InWork::since(clock::now()));
+        registry.register(Box::new(Unfinished::new(name, Arc::clone(&working))?))?;
+        let counts = Counts {
+            depth: gauge(named("workqueue_depth", "Keys that wait in the lanes of a queue."))?,
+            fast: lane("fast")?,
+            slow: lane("slow")?,
+            adds: counter("workqueue_adds_total", "Keys that began to wait.")?,
+            retries: counter("workqueue_retries_total", "Keys that were asked for after a delay.")?,
+            dropped: counter("tidegate_queue_dropped_total", "Keys asked for when the queue had ended.")?,
+            waited: histogram(
+                "workqueue_queue_duration_seconds",
+                "Time from when a key was first asked for until it was taken.",
+            )?,
+            worked: histogram("workqueue_work_duration_seconds", "Time from when a key was taken until it was done.")?,
+            working,
+        };
+        Ok(Self { counts: Some(Arc::new(counts)) })
+    }
+
+    pub(super) fn added(&self) {
+        if let Some(counts) = &self.counts {
+            counts.adds.inc();
+        }
+    }
+
+    pub(super) fn retried(&self) {
+        if let Some(counts) = &self.counts {
+            counts.retries.inc();
+        }
+    }
+
+    pub(super) fn dropped(&self) {
+        if let Some(counts) = &self.counts {
+            counts.dropped.inc();
+        }
+    }
+
+    pub(super) fn depths<K>(&self, lanes: &Lanes<K>) {
+        let Some(counts) = &self.counts else { return };
+        let [fast, slow] = [Lane::Fast, Lane::Slow].map(|lane| i64::try_from(lanes.depth(lane)).unwrap_or(i64::MAX));
+        counts.fast.set(fast);
+        counts.slow.set(slow);
+        counts.depth.set(fast.saturating_add(slow));
+    }
+
+    pub(super) fn taken(&self, since: Instant, now: Instant) {
+        if let Some(counts) = &self.counts {
+            counts.waited.observe(now.saturating_duration_since(since).as_secs_f64());
+        }
+    }
+
+    pub(super) fn worked(&self, since: Instant, now: Instant) {
+        if let Some(counts) = &self.counts {
+            counts.worked.observe(now.saturating_duration_since(since).as_secs_f64());
+        }
+    }
+
+    /// Since when each of the keys in work has been.
+    pub(super) fn working(&self, since: impl Iterator<Item = Instant>) {
+        if let Some(counts) = &self.counts {
+            counts.working.set(since);
+        }
+    }
+
+    /// A batch is in work from now on.
+    pub(super) fn begin(&self, keys: usize, now: Instant) {
+        self.working(std::iter::repeat_n(now, keys));
+    }
+
+    /// The batch that was begun last is done: each of its keys took as long as all of them.
+    pub(super) fn finish(&self, now: Instant) {
+        let Some(counts) = &self.counts else { return };
+        let keys = counts.working.keys.swap(0, Ordering::Relaxed);
+        let (_, longest) = counts.working.seconds_of(1.max(keys), now);
+        for _ in 0..keys {
+            counts.worked.observe(longest);
+        }
+    }
+}
+
+fn registered<M: Collector + Clone + 'static>(registry: &Registry, metric: M) -> Result<M, prometheus::Error> {
+    registry.register(Box::new(metric.clone()))?;
+    Ok(metric)
+}
+
+/// What is in work now, to be read by another thread while the work goes on. The parts are not those of one moment,
+/// which at worst shifts a scrape by one key.
+#[derive(Debug)]
+struct InWork {
+    /// What the others count from.
+    begun: Instant,
+    keys: AtomicU64,
+    /// The sum of when they were taken, in µs.
+    since_us: AtomicU64,
+    /// When the first of them was taken, in µs.
+    first_us: AtomicU64,
+}
+
+impl InWork {
+    fn since(begun: Instant) -> Self {
+        Self { begun, keys: AtomicU64::new(0), since_us: AtomicU64::new(0), first_us: AtomicU64::new(0) }
+    }
+
+    fn us(&self, instant: Instant) -> u64 {
+        u64::try_from(instant.saturating_duration_since(self.begun).as_micros()).unwrap_or(u64::MAX)
+    }
+
+    fn set(&self, since: impl Iterator<Item = Instant>) {
+        let add =
+            |(keys, sum, first): (u64, u64, u64), since: u64| (keys + 1, sum.saturating_add(since), first.min(since));
+        let (keys, sum, first) = since.map(|since| self.us(since)).fold((0, 0, u64::MAX), add);
+        self.since_us.store(sum, Ordering::Relaxed);
+        self.first_us.store(first, Ordering::Relaxed);
+        self.keys.store(keys, Ordering::Relaxed);
+    }
+
+    /// For how long all keys in work have been, and for how long the first of them has, in seconds.
+    fn seconds(&self, now: Instant) -> (f64, f64) {
+        match self.keys.load(Ordering::Relaxed) {
+            0 => (0.0, 0.0),
+            keys => self.seconds_of(keys, now),
+        }
+    }
+
+    #[allow(clippy::cast_precision_loss, reason = "microseconds fit a double for centuries")]
+    fn seconds_of(&self, keys: u64, now: Instant) -> (f64, f64) {
+        let now_us = self.us(now);
+        let all = keys.saturating_mul(now_us).saturating_sub(self.since_us.load(Ordering::Relaxed));
+        let longest = now_us.saturating_sub(self.first_us.load(Ordering::Relaxed));
+        (all as f64 / 1e6, longest as f64 / 1e6)
+    }
+}
+
+/// Reads what is in work when it is scraped, so that work which hangs can be seen to.
+struct Unfinished {
+    working: Arc<InWork>,
+    all: Gauge,
+    longest: Gauge,
+}
+
+impl Unfinished {
+    fn new(name: &str, working: Arc<InWork>) -> Result<Self, prometheus::Error> {
+        let gauge = |metric: &str, help: &str| Gauge::with_opts(Opts::new(metric, help).const_label("name", name));
+        let all = gauge("workqueue_unfinished_work_seconds", "How long the keys in work have been so, all together.")?;
+        let longest = gauge(
+            "workqueue_longest_running_processor_seconds",
+            "How long the key that has been in work the longest has been so.",
+        )?;
+        Ok(Self { working, all, longest })
+    }
+}
+
+impl Collector for Unfinished {
+    fn desc(&self) -> Vec<&Desc> {
+        self.all.desc().into_iter().chain(self.longest.desc()).collect()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        let (all, longest) = self.working.seconds(clock::now());
+        self.all.set(all);
+        self.longest.set(longest);
+        self.all.collect().into_iter().chain(self.longest.collect()).collect()
+    }
+}

@@ -1,0 +1,160 @@
+//! What is counted, and what is kept.
+
+use std::cell::Cell;
+use std::hash::{Hash, Hasher};
+use std::rc::Rc;
+use std::time::Duration;
+
+use prometheus::{Registry, TextEncoder};
+use tidegate_control::Lane::{Fast, Slow};
+use tidegate_control::{Meter, Queue, Retries};
+
+use crate::model::SHARE;
+use crate::{queue, start};
+
+/// The sample of this name, without what all of them have in common.
+fn sample(registry: &Registry, name: &str) -> f64 {
+    let text = TextEncoder::new().encode_to_string(&registry.gather()).unwrap();
+    let found = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    found.unwrap_or_else(|| panic!("no {name} in\n{text}")).parse().unwrap()
+}
+
+#[track_caller]
+fn check(registry: &Registry, want: &[(&str, f64)]) {
+    for (name, want) in want {
+        let (name, lane) = name.split_once('/').map_or((*name, None), |(name, lane)| (name, Some(lane)));
+        let labels = lane.map_or(r#"{name="test"}"#.to_owned(), |lane| format!(r#"{{lane="{lane}",name="test"}}"#));
+        let got = sample(registry, &format!("{name}{labels}"));
+        assert!((got - want).abs() < 1e-6, "{name} is {got}, not {want}");
+    }
+}
+
+#[test]
+fn what_is_counted() {
+    let registry = Registry::new();
+    let mut queue = Queue::new(Meter::register(&registry, "test").unwrap(), Retries::default());
+    let (mut now, ms) = (start(), Duration::from_millis(1));
+    queue.add("a", Slow, 0, now);
+    queue.add("b", Slow, 0, now);
+    queue.add("a", Slow, 0, now);
+    check(&registry, &[("workqueue_depth", 2.0), ("tidegate_queue_depth/slow", 2.0), ("workqueue_adds_total", 2.0)]);
+    queue.add("a", Fast, 0, now + 5 * ms);
+    check(&registry, &[("tidegate_queue_depth/slow", 1.0), ("tidegate_queue_depth/fast", 1.0)]);
+    check(&registry, &[("workqueue_depth", 2.0), ("workqueue_adds_total", 2.0)]);
+    // The time in the queue counts from when it was first asked for.
+    now += 30 * ms;
+    assert_eq!(queue.get(SHARE, now), Some("a"));
+    check(
+        &registry,
+        &[("workqueue_queue_duration_seconds_sum", 0.030), ("workqueue_queue_duration_seconds_count", 1.0)],
+    );
+    check(&registry, &[("workqueue_work_duration_seconds_count", 0.0), ("workqueue_depth", 1.0)]);
+    // Asked for in work: it counts from here, and from the end of the work on among the depths.
+    queue.add("a", Fast, 0, now);
+    check(&registry, &[("workqueue_adds_total", 3.0), ("workqueue_depth", 1.0)]);
+    now += 20 * ms;
+    queue.done(&"a", now);
+    queue.done(&"a", now);
+    check(&registry, &[("workqueue_work_duration_seconds_sum", 0.020), ("workqueue_work_duration_seconds_count", 1.0)]);
+    check(&registry, &[("workqueue_depth", 2.0)]);
+    assert_eq!(queue.get(SHARE, now), Some("a"));
+    check(
+        &registry,
+        &[("workqueue_queue_duration_seconds_sum", 0.050), ("workqueue_queue_duration_seconds_count", 2.0)],
+    );
+    queue.retry("c", 0, now, 0);
+    check(&registry, &[("workqueue_retries_total", 1.0), ("workqueue_adds_total", 3.0)]);
+    // A batch: each of its keys takes as long as all.
+    queue.done(&"a", now);
+    now += 10 * ms;
+    assert_eq!(queue.take(SHARE, now).len(), 1);
+    assert_eq!(queue.take(SHARE, now).len(), 1);
+    now += 7 * ms;
+    queue.finish(now);
+    queue.finish(now);
+    check(&registry, &[("workqueue_work_duration_seconds_sum", 0.027), ("workqueue_work_duration_seconds_count", 3.0)]);
+    check(&registry, &[("workqueue_depth", 0.0), ("workqueue_unfinished_work_seconds", 0.0)]);
+    queue.shutdown();
+    queue.add("z", Fast, 0, now);
+    check(&registry, &[("tidegate_queue_dropped_total", 1.0), ("workqueue_adds_total", 4.0)]);
+}
+
+#[test]
+fn work_that_hangs_is_seen() {
+    let registry = Registry::new();
+    let mut queue = Queue::new(Meter::register(&registry, "test").unwrap(), Retries::default());
+    check(&registry, &[("workqueue_unfinished_work_seconds", 0.0)]);
+    let now = start() + Duration::from_millis(1);
+    for key in ["a", "b"] {
+        queue.add(key, Fast, 0, now);
+        queue.get(SHARE, now);
+    }
+    std::thread::park_timeout(Duration::from_millis(30));
+    let (all, longest) = (
+        r#"workqueue_unfinished_work_seconds{name="test"}"#,
+        r#"workqueue_longest_running_processor_seconds{name="test"}"#,
+    );
+    let (all, longest) = (sample(&registry, all), sample(&registry, longest));
+    assert!(longest > 0.02 && all > longest * 1.5, "{longest} s for one, {all} s for two");
+    queue.done(&"a", now);
+    queue.done(&"b", now);
+    check(
+        &registry,
+        &[("workqueue_unfinished_work_seconds", 0.0), ("workqueue_longest_running_processor_seconds", 0.0)],
+    );
+}
+
+#[test]
+fn memory_is_given_back() {
+    let (mut queue, mut now) = (queue(), start());
+    for key in 0..300_000_u32 {
+        let lane = if key % 2 == 0 { Fast } else { Slow };
+        queue.add(key, lane, 0, now);
+        queue.add_after(key, Duration::from_secs(1), lane, 0, now);
+    }
+    assert!(queue.capacity() >= 150_000);
+    now += Duration::from_secs(2);
+    while let Some(key) = queue.get(SHARE, now) {
+        queue.done(&key, now);
+    }
+    assert_eq!((queue.len(), queue.working(), queue.failing(), queue.next_due()), (0, 0, 0, None));
+    assert!(queue.capacity() < 10_000, "room for {} keys is kept", queue.capacity());
+}
+
+/// A key that counts how often it is copied.
+#[derive(Debug)]
+struct Counted(u32, Rc<Cell<usize>>);
+
+impl Clone for Counted {
+    fn clone(&self) -> Self {
+        self.1.set(self.1.get() + 1);
+        Self(self.0, Rc::clone(&self.1))
+    }
+}
+
+impl PartialEq for Counted {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl Eq for Counted {}
+
+impl Hash for Counted {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
+}
+
+#[test]
+fn asking_again_costs_nothing() {
+    let (mut queue, now, copies) = (queue(), start(), Rc::new(Cell::new(0)));
+    let key = |number| Counted(number, Rc::clone(&copies));
+    (0..100).for_each(|number| queue.add(key(number), Slow, 0, now));
+    (100..200).for_each(|number| queue.add(key(number), Fast, 0, now));
+    let (before, room) = (copies.get(), queue.capacity());
+    for _ in 0..50 {
+        (0..200).for_each(|number| queue.add(key(number), Slow, 0, now));
+    }
+    assert_eq!((copies.get(), queue.capacity(), queue.len()), (before, room, 200));
+}
