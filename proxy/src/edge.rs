@@ -20,7 +20,7 @@ use crate::connection::ConnectionFacts;
 use crate::due::Due;
 use crate::edit::Edits;
 use crate::exchange::{End, Exchange};
-use crate::head::{Parsed, edit_request, edit_response};
+use crate::head::{Parsed, detach, edit_request, edit_response};
 use crate::metrics::Driver;
 use crate::respond::{Rendered, render};
 use crate::retry::Stage;
@@ -159,6 +159,9 @@ impl ProxyHttp for Edge {
         }
         carried.exchange.response_began(status.as_u16(), clock::now());
         carried.agree();
+        if session.is_http2() {
+            detach(response)?;
+        }
         let connection = response.headers.get_all(CONNECTION).iter().map(HeaderValue::as_bytes);
         let mut edits = Edits::default();
         carried.exchange.response_edits(status.as_u16(), connection, &mut edits);

@@ -1,5 +1,7 @@
 //! Pingora's request head as the steps read it, and how the edits that the steps return are applied to Pingora's heads.
 
+use bytes::{BufMut, BytesMut};
+use http::response::Parts;
 use http::{HeaderName, HeaderValue, Version};
 use pingora::http::{RequestHeader, ResponseHeader};
 use pingora::protocols::http::authority::{RawTargetAuthority, raw_target_authority};
@@ -123,7 +125,47 @@ pub(crate) fn edit_response(edits: Edits, head: &mut ResponseHeader) -> pingora:
     Ok(())
 }
 
+/// Gives the values of a head a buffer of their own. As Pingora reads them they are parts of the buffer that an endpoint was
+/// read into, and what compresses heads for HTTP/2 remembers values for as long as its connection lives.
+///
+/// # Errors
+/// Never for a head that Pingora has made.
+pub(crate) fn detach(head: &mut ResponseHeader) -> pingora::Result<()> {
+    let mut parts: Parts = std::mem::replace(head, ResponseHeader::build_no_case(head.status, Some(0))?).into();
+    let mut own = BytesMut::with_capacity(parts.headers.values().map(HeaderValue::len).sum());
+    for value in parts.headers.values_mut() {
+        own.put_slice(value.as_bytes());
+        // What is no value by the rules, which Pingora lets pass, stays as it is.
+        if let Ok(detached) = HeaderValue::from_maybe_shared(own.split().freeze()) {
+            *value = detached;
+        }
+    }
+    *head = parts.into();
+    Ok(())
+}
+
 /// The name of a header that every request gets. Pingora's map copies all names but those that live for ever.
 fn own_name(name: &HeaderName) -> Option<&'static str> {
     rewrite::SET_ALWAYS.iter().copied().find(|own| *own == name.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    #[test]
+    fn values_that_are_detached_share_nothing_with_what_was_read() {
+        let read = Bytes::from_static(b"one two three");
+        let mut head = ResponseHeader::build(201, None).unwrap();
+        for (name, range) in [("X-A", 0..3), ("X-B", 4..7), ("X-A", 8..13)] {
+            head.append_header(name, HeaderValue::from_maybe_shared(read.slice(range)).unwrap()).unwrap();
+        }
+        detach(&mut head).unwrap();
+        let texts: Vec<_> = head.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
+        assert_eq!(texts, [("x-a", b"one".as_slice()), ("x-a", b"three"), ("x-b", b"two")]);
+        assert_eq!(head.status, 201);
+        assert!(head.headers.values().all(|value| !read.as_ptr_range().contains(&value.as_bytes().as_ptr())));
+    }
 }
