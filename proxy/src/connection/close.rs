@@ -53,7 +53,7 @@ impl Refusal {
 }
 
 /// Answers and closes, within the time.
-pub(super) async fn refuse(mut conn: Conn, refusal: Refusal, within: Duration) {
+pub(super) async fn refuse(mut conn: Box<Conn>, refusal: Refusal, within: Duration) {
     conn.pass_all();
     // A client that takes no answer gets none.
     tokio::time::timeout(within, conn.write_all(refusal.answer())).await.ok();

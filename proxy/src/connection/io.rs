@@ -51,8 +51,8 @@ pub(crate) struct Conn {
     stall: Stall,
     alarm: Alarm,
     facts: Arc<ConnectionFacts>,
-    /// When the response to the request in progress is due, and who says so.
-    due: Due,
+    /// When the response to the request in progress is due, and who says so; there once a driver has asked for it.
+    due: Option<Due>,
     bell: Option<Bell>,
     /// Whether HTTP/2 was agreed on, by ALPN or by prior knowledge.
     pub(super) http2: bool,
@@ -84,7 +84,7 @@ impl Conn {
             stall: Stall::new(limits.write_stall),
             alarm: Alarm::default(),
             facts,
-            due: Due::default(),
+            due: None,
             bell: None,
             http2: false,
             linger: limits.body_discard,
@@ -114,8 +114,8 @@ impl Conn {
 
     /// When the response to the request in progress is due; to be set by whoever knows. Reads that wait past it fail, so
     /// that the driver looks up.
-    pub(super) const fn due(&self) -> &Due {
-        &self.due
+    pub(super) fn due(&mut self) -> &Due {
+        self.due.get_or_insert_default()
     }
 
     /// Whether drivers read everything: then nobody knows whether the client has more to say.
@@ -197,11 +197,11 @@ impl Conn {
 
     /// Ready, with an error, once the response is overdue.
     fn poll_due(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if !self.due.is_set() {
+        let Some(due) = self.due.as_ref().filter(|due| due.is_set()) else {
             self.bell = None;
             return Poll::Pending;
-        }
-        ready!(self.bell.get_or_insert_with(|| Bell::new(self.due.clone())).poll(cx));
+        };
+        ready!(self.bell.get_or_insert_with(|| Bell::new(due.clone())).poll(cx));
         self.bell = None;
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }

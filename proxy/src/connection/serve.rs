@@ -66,7 +66,8 @@ pub(crate) async fn serve(accepted: Accepted, traffic: Arc<Traffic>, shutdown: S
     requests(conn, expected, &traffic, shutdown).await;
 }
 
-async fn establish(accepted: Accepted, traffic: &Traffic, ending: &ShutdownWatch) -> Option<(Conn, Expected)> {
+/// The connection, in a box of its own: it is large, and the full driver takes boxes and gives them back.
+async fn establish(accepted: Accepted, traffic: &Traffic, ending: &ShutdownWatch) -> Option<(Box<Conn>, Expected)> {
     let Accepted { stream, peer, bind, at } = accepted;
     let limits = &traffic.options.client;
     // A socket without a local address is dead already.
@@ -76,7 +77,7 @@ async fn establish(accepted: Accepted, traffic: &Traffic, ending: &ShutdownWatch
     let facts = ConnectionFacts { bind, local, peer, text, tls: None, accepted: at, ending };
     match bind.protocol {
         BindProtocol::Http => {
-            let conn = Conn::new(Transport::Plain(stream), Arc::new(facts), limits);
+            let conn = Box::new(Conn::new(Transport::Plain(stream), Arc::new(facts), limits));
             Some((conn, Expected::Either))
         }
         BindProtocol::Https => match tls::handshake(&traffic.tls, stream, traffic.options.tls.handshake_deadline).await
@@ -91,12 +92,12 @@ async fn establish(accepted: Accepted, traffic: &Traffic, ending: &ShutdownWatch
                     "TLS handshake"
                 );
                 let facts = ConnectionFacts { tls: Some(agreed), ..facts };
-                let conn = Conn::new(Transport::Tls(stream), Arc::new(facts), limits);
+                let conn = Box::new(Conn::new(Transport::Tls(stream), Arc::new(facts), limits));
                 Some((conn, if http2 { Expected::Http2 } else { Expected::Http1 }))
             }
             tls::Handshake::PlainHttp(stream) => {
                 traffic.metrics.handshake_failed(tls::Failure::PlainHttp);
-                let conn = Conn::new(Transport::Plain(stream), Arc::new(facts), limits);
+                let conn = Box::new(Conn::new(Transport::Plain(stream), Arc::new(facts), limits));
                 refuse(conn, Refusal::PlainOnTls, limits.body_discard).await;
                 None
             }
@@ -114,7 +115,7 @@ fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-async fn requests(mut conn: Conn, mut expected: Expected, traffic: &Traffic, shutdown: ShutdownWatch) {
+async fn requests(mut conn: Box<Conn>, mut expected: Expected, traffic: &Traffic, shutdown: ShutdownWatch) {
     let limits = &traffic.options.client;
     let mut idle = limits.head_deadline;
     let mut told = shutdown.clone();
@@ -217,7 +218,12 @@ fn within(bytes: usize, lines: usize, limits: &ClientLimits) -> Option<Arrival> 
 }
 
 /// One request through Pingora; gives the connection back when another may follow.
-async fn http1(mut conn: Conn, head: &WholeHead, traffic: &Traffic, shutdown: &ShutdownWatch) -> Option<Conn> {
+async fn http1(
+    mut conn: Box<Conn>,
+    head: &WholeHead,
+    traffic: &Traffic,
+    shutdown: &ShutdownWatch,
+) -> Option<Box<Conn>> {
     if head.more_follows {
         conn.pass_all();
     } else {
@@ -225,9 +231,9 @@ async fn http1(mut conn: Conn, head: &WholeHead, traffic: &Traffic, shutdown: &S
     }
     conn.watch(head.coded.then(|| Chunks::behind(head.len)));
     let due = conn.due().clone();
-    let session = ServerSession::new_http1(Box::new(conn));
+    let session = ServerSession::new_http1(conn);
     let (stream, _) = due.scope(traffic.proxy.process_new_http(session, shutdown)).await?.consume();
-    let mut conn = *stream.into_any().downcast::<Conn>().ok()?;
+    let mut conn = stream.into_any().downcast::<Conn>().ok()?;
     conn.watch(None);
     if *shutdown.borrow() || !conn.is_between_requests() {
         close(&mut conn, traffic.options.client.body_discard).await;
@@ -237,8 +243,8 @@ async fn http1(mut conn: Conn, head: &WholeHead, traffic: &Traffic, shutdown: &S
 }
 
 /// All requests of an HTTP/2 connection, until it is idle for too long, the client leaves, or the shutdown is through.
-async fn http2(mut conn: Conn, traffic: &Traffic, shutdown: &ShutdownWatch) {
+async fn http2(mut conn: Box<Conn>, traffic: &Traffic, shutdown: &ShutdownWatch) {
     conn.http2 = true;
     conn.pass_all();
-    traffic.streams.process_new(Box::new(conn), shutdown).await;
+    traffic.streams.process_new(conn, shutdown).await;
 }
