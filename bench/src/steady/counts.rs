@@ -65,7 +65,7 @@ struct Most {
 const LEAN: Most = Most { beyond_bare: false, allocations: 0.5, syscalls: 7.0 };
 /// rustls has one for the record that comes in and one for the record that goes out.
 const LEAN_TLS: Most = Most { allocations: 2.5, ..LEAN };
-const FULL: Most = Most { beyond_bare: true, allocations: 50.0, syscalls: 9.0 };
+const FULL: Most = Most { beyond_bare: true, allocations: 40.0, syscalls: 9.0 };
 
 impl Driver {
     /// The lean driver leaves HTTP/2 to the full one.
