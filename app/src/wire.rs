@@ -6,14 +6,15 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::Context as _;
 use prometheus::Registry;
 use tidegate_config::model::{Bind, BindKey, BindProtocol, HostPattern, Listener, ListenerName};
+use tidegate_config::object::ObjectRef;
 use tidegate_config::published::{self, Published};
-use tidegate_control::{Control, Limits, View};
+use tidegate_control::{Control, Limits, Order, View};
 use tidegate_proxy::{Bound, Proxy, Sweeper};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
@@ -82,7 +83,9 @@ impl Wired {
         let listening = control.binds.iter().map(|bind| bind.key.address).chain(pages.into_iter().flatten());
         control.addresses.sockets = own::sockets(listening, &host_addresses());
         let (publisher, published) = published::channel();
-        let control = Control { client, namespaces, options: control, limits: Limits::default() };
+        let in_use = InUse::default();
+        let (order, limits) = (in_use.first(), Limits::default());
+        let control = Control { client, namespaces, options: control, order, limits };
         let published_to = (publisher, published.clone());
         let (view, control) = tidegate_control::start(control, published_to, &registry, stop.clone())?;
         let Process { access_log, loop_token, driver, .. } = process;
@@ -93,6 +96,7 @@ impl Wired {
         client.connections_max = descriptors::connections_max(open_files, client.connections_max);
         tracing::info!(open_files, connections_max = client.connections_max, "limits of this process");
         let proxy = Proxy::start(published.clone(), view.generation(), options, &registry)?;
+        in_use.ask(proxy.lately());
         let (sweeper, ending) = (proxy.sweeper(), stop.clone());
         tasks.keep("sweep", move || sweep(sweeper.clone(), ending.clone()));
 
@@ -151,6 +155,24 @@ impl Wired {
         }
         self.tasks.finish(TASKS_GRACE).await;
         over
+    }
+}
+
+/// Which objects have routes in use, as the proxy knows once it runs; until then, none is.
+#[derive(Clone, Default)]
+struct InUse(Arc<OnceLock<Box<Lately>>>);
+
+type Lately = dyn Fn(&ObjectRef) -> bool + Send + Sync;
+
+impl InUse {
+    fn ask(&self, lately: impl Fn(&ObjectRef) -> bool + Send + Sync + 'static) {
+        self.0.get_or_init(|| Box::new(lately));
+    }
+
+    /// What is in use goes first.
+    fn first(&self) -> Order {
+        let Self(lately) = self.clone();
+        Order::by(move |object| u64::from(!lately.get().is_some_and(|lately| lately(object))))
     }
 }
 

@@ -12,6 +12,7 @@ mod source_metrics;
 mod event;
 mod world;
 mod queue;
+mod order;
 mod reconcile;
 mod topology;
 mod compile;
@@ -33,6 +34,7 @@ pub use compile::{Compiled, Dirty, HostUnit, Membership, Touched, Unit, Verdict,
 pub use event::{Event, Source};
 pub use explain::{Candidate, Explanation, Served, TargetView, explain};
 pub use informer::{Informer, Interest, Limits, Relist};
+pub use order::Order;
 pub use queue::{Get, Held, Lane, Meter, Queue, Retries, Share, Workqueue};
 pub use reconcile::{Reconciler, Step};
 pub use resolve::{ResolveLimits, Resolver, Upstream, Wanted};

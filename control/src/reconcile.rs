@@ -12,6 +12,7 @@ use crate::compile::{Compiled, Dirty, HostUnit, Touched, compile};
 use crate::event::{Event, Source};
 use crate::names;
 use crate::options::Options;
+use crate::order::Order;
 use crate::queue::{Lane, Meter, Queue, Retries};
 use crate::settle::would_break;
 use crate::topology::{Key, Topology, references};
@@ -32,6 +33,8 @@ pub struct Reconciler {
     topology: Topology,
     compiled: Compiled,
     queue: Queue<Work>,
+    /// What of the slow lane goes first.
+    order: Order,
     /// Sources that have not been listed yet.
     unsynced: BTreeSet<Source>,
     /// Sources that fail, as far as was told.
@@ -82,6 +85,7 @@ impl Reconciler {
             topology: Topology::default(),
             compiled,
             queue: Queue::default(),
+            order: Order::default(),
             unsynced: sources.into_iter().collect(),
             failing: BTreeSet::new(),
             required_since: None,
@@ -90,6 +94,13 @@ impl Reconciler {
             doubted: BTreeSet::new(),
             names: Arc::default(),
         }
+    }
+
+    /// The same loop, with what lists bring compiled in this order.
+    #[must_use]
+    pub fn ordered(mut self, order: Order) -> Self {
+        self.order = order;
+        self
     }
 
     /// The same loop, with its queue counted by this meter. To be called before anything else.
@@ -105,8 +116,9 @@ impl Reconciler {
     /// nothing to be measured against, and what cannot be listed now, such as Secrets, would be gone from what serves.
     pub fn start_over(&mut self, sources: impl IntoIterator<Item = Source>) {
         let (world, mut queue) = (std::mem::take(&mut self.world), std::mem::take(&mut self.queue));
+        let order = std::mem::take(&mut self.order);
         queue.clear();
-        *self = Self { world, queue, ..Self::new(self.options.clone(), sources) };
+        *self = Self { world, queue, order, ..Self::new(self.options.clone(), sources) };
     }
 
     /// Takes an event into World. Returns a source that has to be listed again before its last list is believed.
@@ -115,7 +127,7 @@ impl Reconciler {
             Event::Applied { projected, received } => self.apply(*projected, Lane::Fast, received),
             Event::Deleted { object, received, .. } => {
                 if self.world.delete(&object) {
-                    self.queue.add(Work::Object(object), Lane::Fast, 0, received);
+                    self.add(object, Lane::Fast, received);
                 }
             }
             Event::Listed { source, objects, complete, received, .. } => {
@@ -242,10 +254,15 @@ impl Reconciler {
         Arc::clone(&self.names)
     }
 
+    fn add(&mut self, object: ObjectRef, lane: Lane, received: Instant) {
+        let rank = if lane == Lane::Slow { self.order.of(&object, &self.topology) } else { 0 };
+        self.queue.add(Work::Object(object), lane, rank, received);
+    }
+
     fn apply(&mut self, projected: Projected, lane: Lane, received: Instant) {
         let key = projected.meta.object.clone();
         if self.world.apply(projected) {
-            self.queue.add(Work::Object(key), lane, 0, received);
+            self.add(key, lane, received);
         }
     }
 
@@ -264,7 +281,7 @@ impl Reconciler {
             self.doubted.remove(&source);
             for object in gone {
                 if self.world.delete(object) {
-                    self.queue.add(Work::Object(object.clone()), Lane::Slow, 0, received);
+                    self.add(object.clone(), Lane::Slow, received);
                 }
             }
         }
@@ -286,9 +303,9 @@ impl Reconciler {
     /// From now on classes are compared by their objects: every Ingress that refers to one is looked at again.
     fn know_classes(&mut self, received: Instant) {
         self.world.classes_known = !self.unsynced.iter().any(|source| source.kind == Kind::IngressClass);
-        for name in self.world.ingresses.keys().filter(|_| self.running) {
-            self.queue.add(Work::Object(ObjectRef::new(Kind::Ingress, name.clone())), Lane::Slow, 0, received);
-        }
+        let all = self.world.ingresses.keys().filter(|_| self.running);
+        let all: Vec<_> = all.map(|name| ObjectRef::new(Kind::Ingress, name.clone())).collect();
+        all.into_iter().for_each(|ingress| self.add(ingress, Lane::Slow, received));
     }
 
     /// The first model, once every kind that routing cannot do without has been listed, and the others too or their grace is over.

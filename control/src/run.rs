@@ -23,6 +23,7 @@ use crate::event::{Event, Source};
 use crate::informer::{Informer, Interest, Limits};
 use crate::metrics::{ControlMetrics, SnapshotCollector};
 use crate::options::Options;
+use crate::order::Order;
 use crate::queue::Meter;
 use crate::reconcile::Reconciler;
 use crate::resolve::Resolver;
@@ -48,6 +49,8 @@ pub struct Control {
     pub namespaces: Vec<Arc<str>>,
     /// What the operator decided.
     pub options: Options,
+    /// What of a list is compiled first.
+    pub order: Order,
     /// Bounds of the list/watch loops.
     pub limits: Limits,
 }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use foldhash::fast::RandomState;
@@ -72,6 +73,8 @@ pub(crate) struct Metrics {
 struct ObjectSeries {
     classes: [IntCounter; 5],
     duration: Histogram,
+    /// Requests at the last two soundings, the later one first.
+    sounded: [AtomicU64; 2],
 }
 
 fn histogram(name: &str, help: &str) -> HistogramOpts {
@@ -160,6 +163,20 @@ impl Metrics {
         self.answers[reason as usize].inc();
     }
 
+    /// Notes how many requests there were of each object, for [`Metrics::lately`]. To be called now and then.
+    pub(crate) fn sound(&self) {
+        for series in self.objects.pin().values() {
+            let [later, earlier] = &series.sounded;
+            earlier.store(later.swap(series.requests(), Relaxed), Relaxed);
+        }
+    }
+
+    /// Whether the routes of an object had requests since the sounding before the last.
+    pub(crate) fn lately(&self, object: &ObjectRef) -> bool {
+        let objects = self.objects.pin();
+        objects.get(object).is_some_and(|series| series.requests() != series.sounded[1].load(Relaxed))
+    }
+
     fn series(&self, object: &ObjectRef) -> Arc<ObjectSeries> {
         let objects = self.objects.pin();
         if let Some(series) = objects.get(object) {
@@ -200,7 +217,12 @@ impl ObjectSeries {
         Self {
             classes: CLASSES.map(|class| requests.with_label_values(&[namespace, object, class])),
             duration: durations.with_label_values(&[namespace, object]),
+            sounded: [AtomicU64::new(0), AtomicU64::new(0)],
         }
+    }
+
+    fn requests(&self) -> u64 {
+        self.classes.iter().map(IntCounter::get).sum()
     }
 }
 
@@ -231,6 +253,22 @@ mod tests {
 
     fn text(registry: &Registry) -> String {
         prometheus::TextEncoder::new().encode_to_string(&registry.gather()).unwrap()
+    }
+
+    #[test]
+    fn an_object_was_in_use_lately_until_two_soundings_without_requests() {
+        let grown = Arc::new(Grown::default());
+        let endpoints = Arc::new(EndpointStates::new(clock::now(), Arc::clone(&grown)));
+        let metrics = Metrics::new(&Registry::new(), endpoints, grown).unwrap();
+        let object = |name: &str| ObjectRef::new(Kind::Ingress, ObjectName::new("shop", name));
+        let (web, other) = (object("web"), object("other"));
+        for _ in 0..2 {
+            metrics.finished(Some(&web), 204, Duration::ZERO);
+            for lately in [true, true, false, false] {
+                assert_eq!((metrics.lately(&web), metrics.lately(&other)), (lately, false));
+                metrics.sound();
+            }
+        }
     }
 
     #[test]

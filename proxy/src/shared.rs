@@ -65,6 +65,7 @@ impl Shared {
     /// Forgets what the snapshot no longer names, if there can be anything new to forget. The work grows with the whole
     /// model, so this is for a control thread, now and then.
     pub(crate) fn sweep(&self, snapshot: &Snapshot) {
+        self.metrics.sound();
         if !self.grown.take(snapshot.generation()) {
             return;
         }

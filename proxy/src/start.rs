@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use prometheus::Registry;
 use tidegate_config::model::Generation;
+use tidegate_config::object::ObjectRef;
 use tidegate_config::published::Published;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, timeout_at};
@@ -113,6 +114,12 @@ impl Proxy {
     #[must_use]
     pub fn sweeper(&self) -> Sweeper {
         Sweeper { published: self.published.clone(), shared: Arc::clone(&self.shared) }
+    }
+
+    /// Whether the routes of an object had requests lately: since the sweep before the last.
+    pub fn lately(&self) -> impl Fn(&ObjectRef) -> bool + Send + Sync + 'static {
+        let shared = Arc::clone(&self.shared);
+        move |object| shared.metrics.lately(object)
     }
 
     /// The binds as they really are: addresses with their real ports, and errors of those that cannot be opened.
