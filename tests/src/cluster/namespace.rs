@@ -43,7 +43,11 @@ pub fn enter() -> Entered {
         });
         return Entered::Inside { control_plane: control_plane.into(), folder: std::env::temp_dir() };
     }
-    let tried = found().and_then(|control_plane| again(&control_plane));
+    let tried = found().and_then(|control_plane| {
+        // Here, because a build may need a network.
+        drop(crate::binary());
+        again(&control_plane)
+    });
     tried.unwrap_or_else(Entered::Not)
 }
 
