@@ -13,6 +13,9 @@ use crate::listening::Listening;
 /// draw the requests of the others.
 const FAILURE_LATENCY: Duration = Duration::from_secs(1);
 
+/// What a connection has to be refused within to cost its request nothing that a client would notice.
+const AT_ONCE: Duration = Duration::from_millis(100);
+
 /// How the beginning of a response, or its lack, speaks for an endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Sign {
@@ -31,6 +34,8 @@ pub(crate) enum Sign {
 pub(crate) struct Attempts {
     /// Endpoints that took no connection.
     refused: Vec<EndpointId>,
+    /// How many of those said so at once.
+    refused_at_once: usize,
     count: usize,
     last: Option<Attempt>,
 }
@@ -125,11 +130,12 @@ impl Attempts {
     }
 
     /// Notes that no connection could be made.
-    pub(crate) fn refused(&mut self, now: Moment) {
+    pub(crate) fn refused(&mut self, now: Instant, moment: Moment) {
         if let Some(attempt) = &self.last {
             self.refused.push(attempt.id);
+            self.refused_at_once += usize::from(now.saturating_duration_since(attempt.began) < AT_ONCE);
             if let Some(state) = attempt.state() {
-                state.refused(now);
+                state.refused(moment);
             }
         }
         self.leave();
@@ -163,6 +169,12 @@ impl Attempts {
     /// How many tries there were.
     pub(crate) const fn count(&self) -> usize {
         self.count
+    }
+
+    /// How many of them the request has waited for: pods that go together refuse connections at once, all of them, until
+    /// their going is known.
+    pub(crate) const fn waited_for(&self) -> usize {
+        self.count.saturating_sub(self.refused_at_once)
     }
 
     /// The last of them.
@@ -230,13 +242,37 @@ mod tests {
         let mut attempts = Attempts::default();
         let first = next(&mut attempts, &backend, &states, 1);
         assert_eq!((in_flight(), attempts.leaves(&backend, here(&listening()))), (1, true));
-        attempts.refused(states.moment(clock::now()));
+        let now = clock::now();
+        attempts.refused(now, states.moment(now));
         assert_eq!(in_flight(), 0);
         let second = next(&mut attempts, &backend, &states, 1);
         assert!(second.is_some() && second != first);
         assert_eq!((in_flight(), attempts.count()), (1, 2));
         drop(attempts);
         assert_eq!(in_flight(), 0);
+    }
+
+    #[track_caller]
+    fn check_waited(millis: &[u64], want: usize) {
+        let states = EndpointStates::new(clock::now(), Arc::default());
+        let backend = backend(&[([10, 0, 0, 1], 80), ([10, 0, 0, 2], 80), ([10, 0, 0, 3], 80)]);
+        let mut attempts = Attempts::default();
+        for millis in millis {
+            assert!(next(&mut attempts, &backend, &states, 1).is_some());
+            let now = clock::now() + Duration::from_millis(*millis);
+            attempts.refused(now, states.moment(now));
+        }
+        assert_eq!((attempts.waited_for(), attempts.count()), (want, millis.len()), "{millis:?}");
+    }
+
+    #[test]
+    fn what_is_refused_at_once_is_not_waited_for() {
+        check_waited(&[], 0);
+        check_waited(&[0], 0);
+        check_waited(&[0, 0, 0], 0);
+        check_waited(&[200], 1);
+        check_waited(&[0, 200, 0], 1);
+        check_waited(&[200, 0, 5000], 2);
     }
 
     #[track_caller]

@@ -227,7 +227,7 @@ impl Exchange {
     /// Notes that no connection could be made; whether to try another endpoint.
     pub(crate) fn connect_failed(&mut self, how: Connect, now: Instant) -> bool {
         self.shared.metrics.connect(how);
-        self.attempts.refused(self.shared.endpoints.moment(now));
+        self.attempts.refused(now, self.shared.endpoints.moment(now));
         let others = self
             .backend
             .as_ref()
@@ -236,9 +236,9 @@ impl Exchange {
     }
 
     fn again(&mut self, stage: Stage) -> bool {
-        let own = self.admitted.as_ref().map_or(1, |admitted| usize::from(admitted.effective().tries_max));
-        let tries_max = own.min(self.shared.options.upstream.tries_max);
-        let again = retry::again(&Failed { tries: self.attempts.count(), tries_max, stage });
+        let tries_max = self.admitted.as_ref().map_or(1, |admitted| usize::from(admitted.effective().tries_max));
+        let again = self.attempts.count() < self.shared.options.upstream.tries_max
+            && retry::again(&Failed { tries: self.attempts.waited_for(), tries_max, stage });
         if again {
             self.shared.metrics.retries.inc();
         }

@@ -4,9 +4,9 @@
 /// What is known when a try has failed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Failed {
-    /// Tries so far, this one included.
+    /// Tries so far that the request has waited for, this one included.
     pub(crate) tries: usize,
-    /// Tries that the request may have.
+    /// How many of them it may have.
     pub(crate) tries_max: usize,
     /// How far it came.
     pub(crate) stage: Stage,

@@ -35,7 +35,8 @@ pub struct Settings {
     pub request_timeout: Option<Duration>,
     /// Bytes of a request's body; zero for no limit.
     pub body_bytes_max: Option<u64>,
-    /// Endpoints tried for one request while no connection could be made, at least 1.
+    /// Endpoints tried for one request while no connection could be made, at least 1; what is refused at once is not
+    /// counted.
     pub tries_max: Option<u8>,
     /// How an endpoint is chosen.
     pub balance: Option<Balance>,

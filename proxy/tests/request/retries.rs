@@ -22,11 +22,24 @@ async fn an_endpoint_that_takes_no_connection_is_replaced_with_the_body_intact()
 
 #[tokio::test]
 async fn when_none_takes_a_connection_the_tries_end() {
-    let bed = Bed::start(Model::to(&[nobody(), nobody(), nobody()])).await;
+    let bed = Bed::start(Model::to(&std::array::from_fn::<_, 12, _>(|_| nobody()))).await;
     let answer = bed.get("a.test", "/", "").await;
     assert_eq!((answer.status, answer.body.contains("connect-failed")), (502, true));
-    bed.until_metric(r#"tidegate_upstream_connects_total{result="failed"} 2"#).await;
-    bed.until_metric("tidegate_upstream_retries_total 1").await;
+    bed.until_metric(r#"tidegate_upstream_connects_total{result="failed"} 10"#).await;
+    bed.until_metric("tidegate_upstream_retries_total 9").await;
+}
+
+#[tokio::test]
+async fn endpoints_that_have_gone_together_cost_no_request() {
+    let mut upstream = Upstream::echo().await;
+    let mut endpoints = std::array::from_fn::<_, 10, _>(|_| nobody());
+    endpoints[9] = upstream.address;
+    // The first request of each finds none of them at rest.
+    for _ in 0..5 {
+        let bed = Bed::start(Model::to(&endpoints)).await;
+        assert_eq!(bed.get("a.test", "/", "").await.status, 200);
+        assert_eq!(upstream.seen().await.number, 1);
+    }
 }
 
 /// Closes the connection when its second request has come, which to the edge looks like an idle connection that died.
