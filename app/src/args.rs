@@ -22,6 +22,14 @@ pub(crate) enum Command {
     Dev(Box<DevArgs>),
     /// Asks a running process what it would do with a URL, and why.
     Explain(ExplainArgs),
+    /// Lists what a running process has published of late, and which objects caused it.
+    History(HistoryArgs),
+    /// Keeps the routes and certificates that serve now, whatever becomes of the cluster's; endpoints still follow.
+    Freeze(AskArgs),
+    /// Serves the routes and certificates of the cluster again.
+    Thaw(AskArgs),
+    /// Serves the routes and certificates of an earlier generation, with the endpoints of today, until it is thawed.
+    Rollback(RollbackArgs),
     /// Answers requests with what they asked: what `dev` starts for every replica.
     #[command(hide = true)]
     Echo(EchoArgs),
@@ -202,6 +210,33 @@ pub(crate) struct ClusterArgs {
 pub(crate) struct ExplainArgs {
     /// The URL, such as `https://shop.example/cart`; without a scheme, http is meant.
     pub(crate) url: String,
+    #[command(flatten)]
+    pub(crate) ask: AskArgs,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct HistoryArgs {
+    /// At most so many publications, the latest.
+    #[arg(long, value_name = "COUNT", env = "TIDEGATE_LAST", default_value = "20")]
+    pub(crate) last: usize,
+    /// Only those that changed the routes or certificates of this host, as rules write it.
+    #[arg(long, value_name = "HOST", env = "TIDEGATE_HOST")]
+    pub(crate) host: Option<String>,
+    #[command(flatten)]
+    pub(crate) ask: AskArgs,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct RollbackArgs {
+    /// The generation whose routes shall serve; `tidegate history` lists them.
+    pub(crate) generation: u64,
+    #[command(flatten)]
+    pub(crate) ask: AskArgs,
+}
+
+/// How a running process is asked.
+#[derive(clap::Args, Debug, Default)]
+pub(crate) struct AskArgs {
     /// The debug address of the running process.
     #[arg(long, value_name = "ADDR|unix:PATH", env = "TIDEGATE_DEBUG", default_value = "127.0.0.1:9181")]
     pub(crate) debug: String,

@@ -1,7 +1,8 @@
-//! Dumps of what the process knows, on an address of their own: routes, topology, findings, explanations. They hold no
-//! header value, no key and no token, but whoever reads them knows every route.
+//! Dumps of what the process knows, on an address of their own: routes, topology, findings, explanations, history; and the
+//! few commands that an operator may give. They hold no header value, no key and no token, but whoever reads them knows every route.
 
 mod access;
+mod history;
 mod routes;
 mod topology;
 
@@ -30,13 +31,17 @@ pub(crate) struct Debug {
 }
 
 impl Debug {
-    /// `/debug/routes`, `/debug/topology`, `/debug/findings` and `/debug/explain`.
-    pub(crate) fn pages(self) -> Router {
+    /// `/debug/routes`, `/debug/topology`, `/debug/findings`, `/debug/explain` and `/debug/history`. The commands
+    /// `/debug/freeze`, `/debug/thaw` and `/debug/rollback` are taken only where `private` says that nobody else can
+    /// come.
+    pub(crate) fn pages(self, private: bool) -> Router {
         Router::new()
             .route("/debug/routes", get(routes_page))
             .route("/debug/topology", get(topology_page))
             .route("/debug/findings", get(findings_page))
             .route("/debug/explain", get(explain_page))
+            .route("/debug/history", get(history::history_page))
+            .merge(if private { history::commands() } else { history::no_commands() })
             .with_state(self)
     }
 }

@@ -2,11 +2,13 @@
 
 mod admin;
 mod args;
+mod ask;
 mod clock;
 mod debug;
 mod descriptors;
 mod dev;
 mod explain;
+mod history;
 mod logs;
 mod own;
 mod run;
@@ -36,6 +38,10 @@ fn main() -> ExitCode {
         Command::Run(args) => block_on(run::main(&args)),
         Command::Dev(args) => block_on(dev::main(&args)),
         Command::Explain(args) => block_on(explain::main(&args)),
+        Command::History(args) => block_on(history::main(&args)),
+        Command::Freeze(args) => block_on(history::freeze(&args)),
+        Command::Thaw(args) => block_on(history::thaw(&args)),
+        Command::Rollback(args) => block_on(history::rollback(&args)),
         Command::Echo(args) => block_on(dev::echo(&args)),
     };
     over.unwrap_or_else(|error| {

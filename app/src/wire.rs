@@ -280,11 +280,12 @@ fn serve_debug(
     match socket {
         DebugSocket::Off => None,
         DebugSocket::Tcp(socket) => {
-            keep_tcp("debug", socket, debug::guarded(dumps.pages()), tasks, stop);
+            let private = address.is_some_and(|address| address.ip().is_loopback());
+            keep_tcp("debug", socket, debug::guarded(dumps.pages(private)), tasks, stop);
             address.map(DebugPlace::Tcp)
         }
         DebugSocket::Unix(socket, path) => {
-            let (pages, stop) = (dumps.pages(), stop.clone());
+            let (pages, stop) = (dumps.pages(true), stop.clone());
             tasks.keep("debug", move || {
                 let listener = socket.try_clone().and_then(tokio::net::UnixListener::from_std);
                 let (pages, stop) = (pages.clone(), stop.clone());

@@ -74,9 +74,22 @@ impl Dev {
     }
 
     fn explain(&self, url: &str) -> Output {
+        self.ask(&["explain", url])
+    }
+
+    /// A command that asks the process.
+    fn ask(&self, words: &[&str]) -> Output {
         let page = self.place("debug ");
         let address = page.trim_start_matches("http://").split('/').next().unwrap();
-        Command::new(env!("CARGO_BIN_EXE_tidegate")).args(["explain", "--debug", address, url]).output().unwrap()
+        Command::new(env!("CARGO_BIN_EXE_tidegate")).args(words).args(["--debug", address]).output().unwrap()
+    }
+
+    /// What a command says on its standard output, once it has ended with this code.
+    #[track_caller]
+    fn says(&self, words: &[&str], code: i32) -> String {
+        let output = self.ask(words);
+        assert_eq!(output.status.code(), Some(code), "{words:?}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
     }
 
     fn signal(&self, signal: &str) {
@@ -103,12 +116,18 @@ fn lines(from: impl std::io::Read + Send + 'static) -> mpsc::Receiver<String> {
     told
 }
 
-fn get(address: &str, host: &str, path: &str) -> (u16, String) {
+/// All that is answered until the connection ends.
+fn send(address: &str, request: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+fn get(address: &str, host: &str, path: &str) -> (u16, String) {
+    let answer = send(address, &format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"));
     let status = answer.get(9..12).and_then(|status| status.parse().ok()).unwrap_or_else(|| panic!("{answer:?}"));
     (status, answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default())
 }
@@ -243,6 +262,52 @@ fn a_folder_is_served_followed_and_left_clean() {
     assert!(ended.elapsed() < Duration::from_secs(15), "it took {:?}", ended.elapsed());
     assert!(!echoes.iter().any(|echo| runs(echo)), "echo processes are left");
     assert_eq!(fs::read_dir(dev.home.path()).unwrap().count(), 0, "files are left");
+}
+
+#[test]
+fn routes_are_frozen_rolled_back_and_thawed() {
+    let dev = Dev::start(&[("app.yaml", app(1)), ("ingress.yaml", ingress("a.localhost"))]);
+    assert_eq!(dev.get("a.localhost", "/").0, 200);
+    let past: serde_json::Value = serde_json::from_str(&dev.says(&["history", "--json"], 0)).unwrap();
+    let first = past["newest"].to_string();
+    assert!(past["held"].is_null(), "{past}");
+
+    dev.write("ingress.yaml", &ingress("b.localhost"));
+    eventually("b.localhost is served", || dev.get("b.localhost", "/").0 == 200);
+    let told = dev.says(&["history", "--host", "b.localhost"], 0);
+    assert!(told.contains("hosts a.localhost, b.localhost") || told.contains("hosts b.localhost"), "{told}");
+    assert!(told.contains("    Ingress default/app at resourceVersion "), "{told}");
+
+    // The routes of before serve, and stay.
+    assert!(dev.says(&["rollback", &first], 0).starts_with(&format!("rollback to generation {first}: published")));
+    assert_eq!((dev.get("a.localhost", "/").0, dev.get("b.localhost", "/").0), (200, 404));
+    dev.write("ingress.yaml", &ingress("c.localhost"));
+    let explained = |url: &str| dev.explain(url).status.code();
+    dev.write("app.yaml", &app(2));
+    let mut pods = std::collections::BTreeSet::new();
+    eventually("the old route leads to the new pod too", || {
+        let (status, body) = dev.get("a.localhost", "/");
+        assert_eq!(status, 200, "{body}");
+        pods.insert(body.lines().next().unwrap_or_default().to_owned());
+        pods.len() == 2
+    });
+    assert_eq!((explained("http://a.localhost/"), explained("http://c.localhost/")), (Some(0), Some(1)));
+    assert!(dev.says(&["history"], 0).contains(&format!("has the routes of generation {first}.")));
+    assert!(dev.says(&["freeze"], 1).contains("held already"));
+
+    // The routes of the cluster serve again, in one step.
+    dev.says(&["thaw"], 0);
+    assert_eq!((dev.get("a.localhost", "/").0, dev.get("c.localhost", "/").0), (404, 200));
+    assert!(dev.says(&["thaw"], 1).contains("nothing is held"));
+    assert!(dev.says(&["rollback", "99999"], 1).contains("are not kept; those of "));
+    dev.says(&["freeze"], 0);
+
+    // A page in a browser can send this, but no JSON.
+    let debug = dev.place("debug ");
+    let debug = debug.trim_start_matches("http://").split('/').next().unwrap();
+    let answer = send(debug, "POST /debug/thaw HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}");
+    assert!(answer.starts_with("HTTP/1.1 415"), "{answer}");
+    assert!(dev.says(&["history"], 0).contains("Held by an operator"));
 }
 
 #[test]

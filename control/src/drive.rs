@@ -12,10 +12,12 @@ use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock;
+use crate::command::{Command, Refusal};
 use crate::event::{Event, Source};
+use crate::history::{History, Publication};
 use crate::metrics::ControlMetrics;
 use crate::reconcile::{Reconciler, Step};
-use crate::view::{Question, Readiness, SourceState};
+use crate::view::{Past, Question, Readiness, SourceState, Which};
 
 /// Events taken before a batch is compiled, so that a storm of events cannot keep a publication waiting.
 const EVENTS_MAX: usize = 1024;
@@ -35,6 +37,7 @@ pub(crate) struct Told {
 pub(crate) struct Loop<'a> {
     reconciler: &'a mut Reconciler,
     publisher: &'a mut Publisher,
+    history: &'a mut History,
     told: &'a Told,
     metrics: &'a ControlMetrics,
     sources: BTreeMap<Source, SourceState>,
@@ -44,6 +47,7 @@ impl<'a> Loop<'a> {
     pub(crate) fn new(
         reconciler: &'a mut Reconciler,
         publisher: &'a mut Publisher,
+        history: &'a mut History,
         told: &'a Told,
         metrics: &'a ControlMetrics,
     ) -> Self {
@@ -55,7 +59,7 @@ impl<'a> Loop<'a> {
             resource_version: None,
         };
         let sources = reconciler.unsynced().iter().map(|source| (source.clone(), state(source))).collect();
-        Self { reconciler, publisher, told, metrics, sources }
+        Self { reconciler, publisher, history, told, metrics, sources }
     }
 
     /// Runs until told to stop, or until the events end.
@@ -135,12 +139,15 @@ impl<'a> Loop<'a> {
     }
 
     fn step(&mut self, now: Instant) {
-        let Some(Step { parts, touched, oldest, names }) = self.reconciler.reconcile(now) else { return };
+        let Some(Step { published, touched, oldest, names }) = self.reconciler.reconcile(now) else { return };
         self.metrics.hosts_compiled.inc_by(touched.hosts as u64);
         self.metrics.services_compiled.inc_by(touched.services as u64);
-        if let Some(parts) = parts {
-            let ready = self.publisher.prepare(parts);
+        if let Some((parts, changes)) = published {
+            let held = self.reconciler.held();
+            let ready = self.publisher.prepare(parts.clone());
             let generation = self.publisher.publish(ready);
+            self.history.record(Publication { generation, at: clock::wall(), changes, held }, &parts);
+            self.metrics.held_generation.set(held.map_or(0, |held| i64::try_from(held.0).unwrap_or(i64::MAX)));
             self.told.generation.send_replace(generation);
             let done = clock::now();
             self.metrics.publish_seconds.observe((done - now).as_secs_f64());
@@ -193,9 +200,43 @@ impl<'a> Loop<'a> {
         }
     }
 
+    fn past(&self, which: &Which) -> Past {
+        Past {
+            held: self.reconciler.held(),
+            oldest: self.history.range().map(|(oldest, _)| oldest),
+            newest: *self.told.generation.borrow(),
+            publications: self.history.latest(which.last, which.host.as_deref()),
+        }
+    }
+
+    /// Carries a command out and publishes what follows from it.
+    fn obey(&mut self, command: Command) -> Result<Generation, Refusal> {
+        let now = clock::now();
+        let kept = self.history.range().filter(|_| self.reconciler.running()).ok_or(Refusal::Starting)?;
+        let generation = match (command, self.reconciler.held()) {
+            (Command::Thaw, None) => return Err(Refusal::NotHeld),
+            (Command::Freeze, Some(held)) => return Err(Refusal::HeldAlready(held)),
+            (Command::Thaw, Some(_)) => None,
+            (Command::Freeze, None) => Some(kept.1),
+            (Command::Rollback(generation), _) => Some(generation),
+        };
+        match generation {
+            None => self.reconciler.thaw(command, now),
+            Some(asked) => {
+                let routes = self.history.parts(asked).ok_or(Refusal::NotKept { asked, kept })?.clone();
+                self.reconciler.hold(command, asked, routes, now);
+            }
+        }
+        tracing::warn!(%command, "an operator's command");
+        self.step(now);
+        Ok(*self.told.generation.borrow())
+    }
+
     /// Whoever asked may have gone; then nobody misses the answer.
-    fn answer(&self, question: Question) {
+    fn answer(&mut self, question: Question) {
         match question {
+            Question::History(which, answer) => drop(answer.send(self.past(&which))),
+            Question::Command(command, answer) => drop(answer.send(self.obey(command))),
             Question::Findings(answer) => drop(answer.send(self.reconciler.compiled().all_findings())),
             Question::Topology(answer) => {
                 let edges = self.reconciler.topology().edges();
@@ -227,7 +268,8 @@ mod tests {
         let (generation, names) = (watch::Sender::default(), watch::Sender::default());
         let told = Told { generation, readiness: watch::Sender::default(), names, relist };
         let metrics = ControlMetrics::register(&Registry::new()).unwrap();
-        let mut running = Loop::new(&mut reconciler, &mut publisher, &told, &metrics);
+        let mut history = History::default();
+        let mut running = Loop::new(&mut reconciler, &mut publisher, &mut history, &told, &metrics);
         events.into_iter().for_each(|event| running.observe(event));
         running.step(clock::now());
         running.report();

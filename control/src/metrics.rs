@@ -13,6 +13,7 @@ use tidegate_config::published::Published;
 #[derive(Clone, Debug)]
 pub(crate) struct ControlMetrics {
     pub(crate) generation: IntGauge,
+    pub(crate) held_generation: IntGauge,
     pub(crate) publish_seconds: Histogram,
     pub(crate) change_seconds: Histogram,
     pub(crate) events: IntCounter,
@@ -57,6 +58,10 @@ impl ControlMetrics {
         registry.register(Box::new(applied_resource_version.clone()))?;
         Ok(Self {
             generation: gauge("tidegate_snapshot_generation", "The generation that was published last.")?,
+            held_generation: gauge(
+                "tidegate_held_generation",
+                "The generation whose routes an operator holds; 0 while those of the cluster serve.",
+            )?,
             publish_seconds: histogram(
                 "tidegate_publish_duration_seconds",
                 "Time to compile and publish one batch of changes.",

@@ -1,10 +1,11 @@
 //! What the operator decides about the control loop, and every limit of it in one place.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use tidegate_config::model::{Bind, Settings};
+use tidegate_config::model::{BackendKey, Bind, Settings};
 use tidegate_config::object::ObjectName;
 
 pub use crate::addresses::AddressPolicy;
@@ -29,6 +30,8 @@ pub struct Options {
     pub defaults: Arc<Settings>,
     /// Peers whose forwarded headers are believed.
     pub trusted_proxies: Arc<[IpNet]>,
+    /// Service ports whose endpoints are compiled whether a route leads to them or not: those of routes that are held.
+    pub followed: Arc<BTreeSet<BackendKey>>,
     /// How the loop runs.
     pub pace: Pace,
 }
@@ -44,8 +47,17 @@ impl Default for Options {
             binds: Arc::default(),
             defaults: Arc::default(),
             trusted_proxies: Arc::default(),
+            followed: Arc::default(),
             pace: Pace::default(),
         }
+    }
+}
+
+impl Options {
+    /// The ports of a Service that are followed in any case.
+    pub(crate) fn followed_of(&self, service: &ObjectName) -> impl Iterator<Item = u16> + Clone {
+        let [first, last] = [0, u16::MAX].map(|port| BackendKey { service: service.clone(), port });
+        self.followed.range(first..=last).map(|key| key.port)
     }
 }
 

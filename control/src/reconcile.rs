@@ -1,15 +1,19 @@
 //! The control loop's state machine: events go in, parts of the next snapshot come out. Synchronous, and time is an argument.
 
+mod hold;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
+use hold::Hold;
 use tidegate_config::model::{HostPattern, SnapshotParts};
-use tidegate_config::object::{Kind, ObjectRef};
+use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 use tidegate_config::project::Projected;
 
 use crate::compile::{Compiled, Dirty, HostUnit, Touched, compile};
 use crate::event::{Event, Source};
+use crate::history::{Cause, Changes, Sample};
 use crate::names;
 use crate::options::Options;
 use crate::order::Order;
@@ -23,6 +27,8 @@ use crate::world::World;
 enum Work {
     Object(ObjectRef),
     Name(Arc<str>),
+    /// The backends of a Service, which it may be that nobody needs any more.
+    Endpoints(ObjectName),
 }
 
 /// Owns World, topology and the last compilation; nobody else changes them.
@@ -35,6 +41,8 @@ pub struct Reconciler {
     queue: Queue<Work>,
     /// What of the slow lane goes first.
     order: Order,
+    /// The resourceVersions of objects that wait in the queue, as they came last; `None` for those that are gone.
+    arrived: BTreeMap<ObjectRef, Option<Arc<str>>>,
     /// Sources that have not been listed yet.
     unsynced: BTreeSet<Source>,
     /// Sources that fail, as far as was told.
@@ -49,13 +57,19 @@ pub struct Reconciler {
     doubted: BTreeSet<Source>,
     /// The DNS names that are looked up.
     names: Arc<BTreeSet<Arc<str>>>,
+    /// Routes that serve instead of the cluster's.
+    hold: Option<Hold>,
+    /// Services whose endpoints a held route needs and nobody knows yet.
+    missing: BTreeSet<ObjectName>,
+    /// What an operator's command changes, until it is published.
+    commanded: Option<Changes>,
 }
 
 /// What one call of [`Reconciler::reconcile`] did.
 #[derive(Debug)]
 pub struct Step {
-    /// What to publish, where anything differs.
-    pub parts: Option<SnapshotParts>,
+    /// What to publish and how it differs from what was published before, where it does.
+    pub published: Option<(SnapshotParts, Changes)>,
     /// What was compiled.
     pub touched: Touched,
     /// When the oldest of the changes arrived.
@@ -72,6 +86,7 @@ struct Affected {
     moved: BTreeSet<HostPattern>,
     /// Whether an edge on the way to a DNS name has come or gone.
     names: bool,
+    causes: Sample<Cause>,
 }
 
 impl Reconciler {
@@ -86,6 +101,7 @@ impl Reconciler {
             compiled,
             queue: Queue::default(),
             order: Order::default(),
+            arrived: BTreeMap::new(),
             unsynced: sources.into_iter().collect(),
             failing: BTreeSet::new(),
             required_since: None,
@@ -93,6 +109,9 @@ impl Reconciler {
             deferred: BTreeMap::new(),
             doubted: BTreeSet::new(),
             names: Arc::default(),
+            hold: None,
+            missing: BTreeSet::new(),
+            commanded: None,
         }
     }
 
@@ -113,12 +132,13 @@ impl Reconciler {
     /// Begins a new life after a panic or a lost task: everything that follows from World is forgotten, because a panic
     /// may have left it half done, and every source has to be listed again. World stays. It is changed object by object,
     /// and the lists correct it before anything is published; without it a list that lost most of a kind would find
-    /// nothing to be measured against, and what cannot be listed now, such as Secrets, would be gone from what serves.
+    /// nothing to be measured against, and what cannot be listed now, such as Secrets, would be gone from what serves. What an
+    /// operator holds stays held.
     pub fn start_over(&mut self, sources: impl IntoIterator<Item = Source>) {
         let (world, mut queue) = (std::mem::take(&mut self.world), std::mem::take(&mut self.queue));
-        let order = std::mem::take(&mut self.order);
+        let (order, hold) = (std::mem::take(&mut self.order), self.hold.take());
         queue.clear();
-        *self = Self { world, queue, order, ..Self::new(self.options.clone(), sources) };
+        *self = Self { world, queue, order, hold, ..Self::new(self.options.clone(), sources) };
     }
 
     /// Takes an event into World. Returns a source that has to be listed again before its last list is believed.
@@ -126,9 +146,7 @@ impl Reconciler {
         match event {
             Event::Applied { projected, received } => self.apply(*projected, Lane::Fast, received),
             Event::Deleted { object, received, .. } => {
-                if self.world.delete(&object) {
-                    self.add(object, Lane::Fast, received);
-                }
+                self.forget(&object, Lane::Fast, received);
             }
             Event::Listed { source, objects, complete, received, .. } => {
                 return self.list(source, objects, complete, received);
@@ -156,13 +174,15 @@ impl Reconciler {
             return self.start(now);
         }
         let due = self.deferred.values().any(|deadline| *deadline <= now);
-        if self.queue.is_empty() && !due {
+        if self.queue.is_empty() && !due && self.commanded.is_none() {
             return None;
         }
         let pace = self.options.pace;
         let batch = self.queue.take(pace.share, now);
         let oldest = batch.iter().map(|(_, since)| *since).min();
-        let Affected { mut dirty, mut moved, mut names } = self.affected(batch.into_iter().map(|(work, _)| work));
+        let Affected { mut dirty, mut moved, mut names, mut causes } =
+            self.affected(batch.into_iter().map(|(work, _)| work));
+        dirty.services.append(&mut self.missing);
         let waited: Vec<HostPattern> = self.deferred.keys().cloned().collect();
         for host in &waited {
             dirty.services.extend(self.compiled.led_to(host).map(|key| key.service.clone()));
@@ -175,15 +195,19 @@ impl Reconciler {
                 && deferred.get(host).is_none_or(|deadline| now < *deadline)
                 && would_break(world, topology, compiled, unit, host)
         };
-        let (touched, still) = compiled.recompile(world, options, topology, &dirty, waits);
+        let (mut touched, still) = compiled.recompile(world, options, topology, &dirty, waits);
+        for host in waited.iter().filter(|host| !still.contains(host)) {
+            causes.add(|| Cause::Settled { host: host.clone() });
+        }
         deferred.retain(|host, _| still.contains(host));
         for host in still {
             deferred.entry(host).or_insert(now + pace.settle);
         }
-        let parts = touched.parts.then(|| compiled.parts.clone());
-        names |= touched.members || !self.deferred.keys().eq(&waited);
+        touched.changes.causes = causes;
+        names |= touched.members || self.commanded.is_some() || !self.deferred.keys().eq(&waited);
         let names = names.then(|| self.name());
-        Some(Step { parts, touched, oldest, names })
+        let published = self.outgoing(std::mem::take(&mut touched.changes));
+        Some(Step { published, touched, oldest, names })
     }
 
     /// When [`Reconciler::reconcile`] has to be called even if nothing happens until then.
@@ -247,7 +271,8 @@ impl Reconciler {
 
     /// Makes out again which DNS names are looked up, and forgets what the others led to.
     fn name(&mut self) -> Arc<BTreeSet<Arc<str>>> {
-        let kept = self.deferred.keys().flat_map(|host| self.compiled.led_to(host)).map(|key| &key.service);
+        let kept = self.deferred.keys().flat_map(|host| self.compiled.led_to(host)).chain(&*self.options.followed);
+        let kept = kept.map(|key| &key.service);
         let names = names::in_use(&self.topology, &self.compiled, kept);
         self.world.names.retain(|name, _| names.contains(name));
         self.names = Arc::new(names);
@@ -260,9 +285,17 @@ impl Reconciler {
     }
 
     fn apply(&mut self, projected: Projected, lane: Lane, received: Instant) {
-        let key = projected.meta.object.clone();
+        let (key, version) = (projected.meta.object.clone(), Arc::clone(&projected.meta.resource_version));
         if self.world.apply(projected) {
+            self.arrived.insert(key.clone(), Some(version));
             self.add(key, lane, received);
+        }
+    }
+
+    fn forget(&mut self, object: &ObjectRef, lane: Lane, received: Instant) {
+        if self.world.delete(object) {
+            self.arrived.insert(object.clone(), None);
+            self.add(object.clone(), lane, received);
         }
     }
 
@@ -280,9 +313,7 @@ impl Reconciler {
             }
             self.doubted.remove(&source);
             for object in gone {
-                if self.world.delete(object) {
-                    self.add(object.clone(), Lane::Slow, received);
-                }
+                self.forget(object, Lane::Slow, received);
             }
         }
         if self.unsynced.remove(&source) && source.kind == Kind::IngressClass {
@@ -317,6 +348,7 @@ impl Reconciler {
         }
         self.running = true;
         self.queue.clear();
+        self.arrived.clear();
         for kind in Kind::ALL {
             for object in self.world.names_of(kind, None) {
                 let keys = self.world.get(object).map(|object| references(&object)).unwrap_or_default();
@@ -325,13 +357,15 @@ impl Reconciler {
         }
         self.compiled = compile(&self.world, &self.options);
         let touched = Touched {
-            parts: true,
+            changes: Changes::default(),
             hosts: self.compiled.parts.hosts.len(),
             services: self.world.services.len(),
             members: true,
         };
         let names = Some(self.name());
-        Some(Step { parts: Some(self.compiled.parts.clone()), touched, oldest: None, names })
+        self.commanded.get_or_insert_with(|| Changes::of(Cause::Started));
+        let published = self.outgoing(Changes::default());
+        Some(Step { published, touched, oldest: None, names })
     }
 
     fn relink(&mut self, object: &ObjectRef) -> Box<[Key]> {
@@ -343,8 +377,16 @@ impl Reconciler {
         let mut affected = Affected::default();
         for work in batch {
             match work {
-                Work::Name(name) => affected.dirty.name(&name, &self.topology),
+                Work::Name(name) => {
+                    affected.dirty.name(&name, &self.topology);
+                    affected.causes.add(|| Cause::Resolved { name });
+                }
+                Work::Endpoints(service) => {
+                    affected.dirty.services.insert(service);
+                }
                 Work::Object(object) => {
+                    let arrived = self.arrived.remove(&object);
+                    affected.causes.add(|| Cause::of(object.clone(), arrived));
                     let before = self.relink(&object);
                     affected.dirty.object(&object, &before, &self.topology, &self.options);
                     affected.names |= names::moved(&self.topology, &object, &before);

@@ -20,6 +20,7 @@ use crate::backoff::Backoff;
 use crate::clock;
 use crate::drive::{Loop, Told};
 use crate::event::{Event, Source};
+use crate::history::History;
 use crate::informer::{Informer, Interest, Limits};
 use crate::metrics::{ControlMetrics, SnapshotCollector};
 use crate::options::Options;
@@ -81,8 +82,19 @@ pub fn start(
     let sources = sources(&control.namespaces, control.options.default_certificate.as_ref());
     let reconciler =
         Reconciler::new(control.options.clone(), sources.clone()).metered(Meter::register(registry, "routes")?);
-    let state =
-        State { control, sources, reconciler, publisher, generation, readiness, asked, metrics, source_metrics };
+    let history = History::default();
+    let state = State {
+        control,
+        sources,
+        reconciler,
+        publisher,
+        history,
+        generation,
+        readiness,
+        asked,
+        metrics,
+        source_metrics,
+    };
     Ok((view, state.supervise(shutdown)))
 }
 
@@ -91,6 +103,7 @@ struct State {
     sources: Vec<Source>,
     reconciler: Reconciler,
     publisher: Publisher,
+    history: History,
     generation: watch::Sender<Generation>,
     readiness: watch::Sender<Readiness>,
     asked: mpsc::Receiver<Question>,
@@ -100,7 +113,7 @@ struct State {
 
 impl State {
     /// Runs one life after the other. A life starts with lists; of the one before, it keeps the publisher, and with it the
-    /// snapshot that serves meanwhile, and World, so that what it lists is measured against what serves.
+    /// snapshot that serves meanwhile, history, and World, so that what it lists is measured against what serves.
     async fn supervise(mut self, shutdown: CancellationToken) {
         let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(1), Duration::from_secs(30));
         let mut chance = fastrand::Rng::new();
@@ -148,11 +161,8 @@ impl State {
             }
         }));
         let told = Told { generation: self.generation.clone(), readiness: self.readiness.clone(), names, relist };
-        let running = Loop::new(&mut self.reconciler, &mut self.publisher, &told, &self.metrics).run(
-            &mut received,
-            &mut self.asked,
-            &stop,
-        );
+        let Self { reconciler, publisher, history, metrics, asked, .. } = self;
+        let running = Loop::new(reconciler, publisher, history, &told, metrics).run(&mut received, asked, &stop);
         first_end(running, &mut tasks).await
     }
 }

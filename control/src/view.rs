@@ -7,7 +7,9 @@ use tidegate_config::model::Generation;
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::command::{Command, Refusal};
 use crate::compile::Verdict;
+use crate::history::Publication;
 use crate::topology::Key;
 
 /// A door to the control loop; cloning it is cheap.
@@ -44,9 +46,34 @@ pub struct SourceState {
     pub resource_version: Option<String>,
 }
 
-/// A question to the loop.
+/// What has been published, as far as it is remembered.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Past {
+    /// The generation whose routes are held.
+    pub held: Option<Generation>,
+    /// The oldest generation that can be gone back to.
+    pub oldest: Option<Generation>,
+    /// The one that serves.
+    pub newest: Generation,
+    /// The latest publications, the newest last.
+    pub publications: Vec<Publication>,
+}
+
+/// Which publications are asked for.
+#[derive(Clone, Debug)]
+pub(crate) struct Which {
+    /// At most so many, the latest.
+    pub(crate) last: usize,
+    /// Those that may have changed this host, as rules write it.
+    pub(crate) host: Option<String>,
+}
+
+/// A question to the loop, or a command.
 #[derive(Debug)]
 pub(crate) enum Question {
+    History(Which, oneshot::Sender<Past>),
+    Command(Command, oneshot::Sender<Result<Generation, Refusal>>),
     Findings(oneshot::Sender<Vec<Finding>>),
     Topology(oneshot::Sender<Vec<(ObjectRef, Key)>>),
     Verdicts(oneshot::Sender<Vec<(ObjectName, Verdict)>>),
@@ -78,6 +105,20 @@ impl View {
     /// What became of each Ingress. `None` while the loop does not run.
     pub async fn verdicts(&self) -> Option<Vec<(ObjectName, Verdict)>> {
         self.ask(Question::Verdicts).await
+    }
+
+    /// The latest publications, at most so many, or those of them that may have changed a host: its name is among those that
+    /// are written down, or not all are. `None` while the loop does not run.
+    pub async fn history(&self, last: usize, host: Option<String>) -> Option<Past> {
+        self.ask(|answer| Question::History(Which { last, host }, answer)).await
+    }
+
+    /// Gives a command; the generation that was published for it. `None` while the loop does not run.
+    ///
+    /// # Errors
+    /// Why it is not carried out. Then nothing has changed.
+    pub async fn command(&self, command: Command) -> Option<Result<Generation, Refusal>> {
+        self.ask(|answer| Question::Command(command, answer)).await
     }
 
     async fn ask<T>(&self, question: impl FnOnce(oneshot::Sender<T>) -> Question) -> Option<T> {

@@ -53,7 +53,7 @@ fn explained(ingresses: &[Value], url: &str) -> String {
     }
     let step = reconciler.reconcile(now).expect("a first model");
     let (mut publisher, published) = channel();
-    let ready = publisher.prepare(step.parts.expect("parts"));
+    let ready = publisher.prepare(step.published.expect("a model").0);
     publisher.publish(ready);
     explain(&published.pin(), &reconciler.compiled().all_findings(), url).expect("an explanation").to_string()
 }

@@ -67,7 +67,7 @@ fn published(objects: &[Value]) -> anyhow::Result<(Publisher, Published)> {
     }
     let (mut publisher, published) = channel();
     while let Some(step) = reconciler.reconcile(now()) {
-        if let Some(parts) = step.parts {
+        if let Some((parts, _)) = step.published {
             let ready = publisher.prepare(parts);
             publisher.publish(ready);
         }

@@ -45,7 +45,7 @@ impl Edge {
         let _asked_again = self.reconciler.observe(event, self.now);
         let mut published = None;
         while let Some(step) = self.reconciler.reconcile(self.now) {
-            if let Some(parts) = step.parts {
+            if let Some((parts, _)) = step.published {
                 let ready = self.publisher.prepare(parts);
                 published = Some(self.publisher.publish(ready));
             }

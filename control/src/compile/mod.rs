@@ -26,6 +26,7 @@ use tidegate_config::model::{Action, BackendKey, HostPattern, SnapshotParts};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 use tidegate_config::project::{BackendRef, EndpointSlice, Ingress, PortRef};
 
+use crate::history::Changes;
 use crate::options::Options;
 use crate::topology::{Key, Topology};
 use crate::world::World;
@@ -67,10 +68,10 @@ pub struct Verdict {
 type Ports = BTreeMap<ObjectName, BTreeSet<u16>>;
 
 /// What one recompilation touched.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Touched {
-    /// Whether the parts differ from before, so that there is something to publish.
-    pub parts: bool,
+    /// How the parts differ from before.
+    pub changes: Changes,
     /// Hosts that were compiled.
     pub hosts: usize,
     /// Services whose backends were compiled.
@@ -92,6 +93,9 @@ pub fn compile(world: &World, options: &Options) -> Compiled {
             let service = ObjectName::new(ingress.age.name.namespace.clone(), backend.service.clone());
             led_to.entry(service).or_default().extend(number(backend));
         }
+    }
+    for key in &*options.followed {
+        led_to.entry(key.service.clone()).or_default().insert(key.port);
     }
     let mut slices: BTreeMap<ObjectName, Vec<&Arc<EndpointSlice>>> = BTreeMap::new();
     for slice in world.slices.values() {
@@ -152,13 +156,18 @@ impl Compiled {
             let claims: Vec<_> = ours(world, options, topology.referrers(&key)).collect();
             let make = || host::compile(world, options, host, &claims);
             let claimants = topology.referrers(&key).cloned();
-            touched.parts |= self.unit(Unit::Host(host.clone()), claimants, make, |compiled, unit| {
+            let before = self.parts.hosts.get(host).map_or(0, |routes| routes.routes().len());
+            let moved = self.unit(Unit::Host(host.clone()), claimants, make, |compiled, unit| {
                 let waits = defer(host, compiled, &unit);
                 if waits {
                     deferred.insert(host.clone());
                 }
                 !waits && compiled.put_host(host, unit)
             });
+            if moved {
+                touched.changes.hosts.add(|| host.clone());
+                touched.changes.replaced += before;
+            }
         }
         // The backends of a host that stays as it was stay with it, whoever leads to them now.
         let mut still_used = Ports::new();
@@ -173,36 +182,34 @@ impl Compiled {
                 .collect();
             // Looked at only as far as needed: all the Ingresses of a cluster may lead to one Service.
             let led_to_by = || ours(world, options, topology.referrers_of(key.clone(), Kind::Ingress));
-            let kept = still_used.get(service);
-            let needed = kept.is_some() || led_to_by().next().is_some();
+            let kept = still_used.get(service).into_iter().flatten().copied().chain(options.followed_of(service));
+            let needed = kept.clone().next().is_some() || led_to_by().next().is_some();
             let backends = led_to_by().flat_map(|ingress| ingress.backends());
             let numbers = backends.filter(|backend| backend.service == service.name).filter_map(number);
-            let numbers = numbers.chain(kept.into_iter().flatten().copied());
+            let numbers = numbers.chain(kept);
             let make = || match needed {
                 true => service::compile(world, options, service, &slices, numbers),
                 false => service::ServiceUnit::default(),
             };
-            touched.parts |= self.unit(Unit::Service(service.clone()), [key.clone()], make, |compiled, unit| {
+            let moved = self.unit(Unit::Service(service.clone()), [key.clone()], make, |compiled, unit| {
                 compiled.put_service(service, unit)
             });
+            if moved {
+                touched.changes.services.add(|| service.clone());
+            }
         }
         for object in &dirty.objects {
             touched.members |= self.object(world, options, object);
         }
         if dirty.default_certificate {
-            touched.parts |= self.default_certificate(world, options);
+            touched.changes.default_certificate |= self.default_certificate(world, options);
         }
         (touched, deferred)
     }
 
     /// What the routes of a host lead to as they were compiled last.
     pub fn led_to(&self, host: &HostPattern) -> impl Iterator<Item = &BackendKey> {
-        let routes = self.parts.hosts.get(host).into_iter().flat_map(|routes| routes.all());
-        let targets = routes.flat_map(|route| match &route.action {
-            Action::Forward(targets) => &**targets,
-            Action::Redirect(_) => &[],
-        });
-        targets.map(|weighted| &weighted.target.backend)
+        led_to(&self.parts, host)
     }
 
     /// Everything that users should be told, each thing once, ordered by object and field.
@@ -311,6 +318,19 @@ impl Compiled {
             self.findings.insert(unit, findings.into());
         }
     }
+}
+
+/// What the routes of a host lead to.
+pub(crate) fn led_to<'a>(
+    parts: &'a SnapshotParts,
+    host: &HostPattern,
+) -> impl Iterator<Item = &'a BackendKey> + use<'a> {
+    let routes = parts.hosts.get(host).into_iter().flat_map(|routes| routes.all());
+    let targets = routes.flat_map(|route| match &route.action {
+        Action::Forward(targets) => &**targets,
+        Action::Redirect(_) => &[],
+    });
+    targets.map(|weighted| &weighted.target.backend)
 }
 
 /// The Ingresses of ours among some objects. Those of others claim no host, lead to nothing and cost nothing.

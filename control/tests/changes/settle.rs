@@ -1,124 +1,12 @@
 //! Make before break: kinds arrive in no order, so a working route waits a bounded moment for the Service or the
 //! endpoints that it would move to; and what depends on nothing new acts at once.
 
-#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
+use std::time::Duration;
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use serde_json::json;
+use tidegate_config::object::Kind;
 
-use serde_json::{Value, json};
-use tidegate_config::model::{HostPattern, SnapshotParts};
-use tidegate_config::object::{Kind, ObjectName, ObjectRef};
-use tidegate_config::project::project;
-use tidegate_control::options::Options;
-use tidegate_control::{Event, Reconciler, Source};
-
-struct Bench {
-    reconciler: Reconciler,
-    now: Instant,
-    /// The names that are to be looked up, as they were told last.
-    names: Arc<BTreeSet<Arc<str>>>,
-}
-
-impl Bench {
-    /// A running loop in which `web.example` leads to the Service `old` with one endpoint.
-    #[allow(clippy::disallowed_methods, reason = "a test needs some instant to start from")]
-    fn new() -> Self {
-        let sources = Kind::ALL.map(|kind| Source { kind, namespace: None });
-        let reconciler = Reconciler::new(Options::default(), sources.clone());
-        let mut bench = Self { reconciler, now: Instant::now(), names: Arc::default() };
-        for source in sources {
-            let event = Event::Listed {
-                source,
-                objects: Vec::new(),
-                complete: true,
-                resource_version: "1".into(),
-                received: bench.now,
-            };
-            bench.reconciler.observe(event, bench.now);
-        }
-        bench.reconcile();
-        let class = json!({"metadata": {"name": "tidegate"}, "spec": {"controller": "tidegate.io/ingress"}});
-        bench.apply(Kind::IngressClass, class);
-        bench.apply(Kind::Service, service("old"));
-        bench.apply(Kind::EndpointSlice, slice("old", "10.0.0.1"));
-        bench.apply(Kind::Ingress, ingress("old"));
-        bench.reconcile();
-        bench
-    }
-
-    fn apply(&mut self, kind: Kind, mut object: Value) {
-        object["metadata"]["resourceVersion"] = "2".into();
-        let projected = project(kind, object.to_string().as_bytes()).expect("an identity");
-        let event = Event::Applied { projected: Box::new(projected), received: self.now };
-        assert_eq!(self.reconciler.observe(event, self.now), None);
-    }
-
-    fn resolve(&mut self, name: &str, address: Option<&str>) {
-        let addresses = address.map(|address| [address.parse().expect("an address")].into());
-        let addresses = addresses.ok_or_else(|| "no such name".to_owned());
-        self.reconciler.observe(Event::Resolved { name: name.into(), addresses }, self.now);
-    }
-
-    #[track_caller]
-    fn check_names(&self, want: &[&str]) {
-        assert_eq!(self.names.iter().map(|name| &**name).collect::<Vec<_>>(), want);
-    }
-
-    fn delete(&mut self, kind: Kind, name: &str) {
-        let object = ObjectRef::new(kind, ObjectName::new("shop", name));
-        self.reconciler.observe(Event::Deleted { object, resource_version: "3".into(), received: self.now }, self.now);
-    }
-
-    fn reconcile(&mut self) {
-        while let Some(step) = self.reconciler.reconcile(self.now) {
-            self.names = step.names.unwrap_or_else(|| Arc::clone(&self.names));
-            if !self.reconciler.busy() {
-                break;
-            }
-        }
-    }
-
-    /// The endpoints that `web.example/` leads to now, or why to none.
-    #[track_caller]
-    fn check(&self, want: &str) {
-        assert_eq!(leads(&self.reconciler.compiled().parts), want);
-    }
-}
-
-fn leads(parts: &SnapshotParts) -> String {
-    let routes = parts.hosts.get(&HostPattern::Exact("web.example".into())).expect("the host");
-    let Some(route) = routes.routes().first() else { return "no route".to_owned() };
-    let tidegate_config::model::Action::Forward(targets) = &route.action else { return "redirect".to_owned() };
-    let Some(target) = targets.first() else { return "no target".to_owned() };
-    let Some(backend) = parts.backends.get(&target.target.backend) else { return "no backend".to_owned() };
-    backend.endpoints.first().map_or("no endpoint".to_owned(), |endpoint| endpoint.address.ip().to_string())
-}
-
-fn service(name: &str) -> Value {
-    json!({"metadata": {"namespace": "shop", "name": name}, "spec": {"ports": [{"port": 80}]}})
-}
-
-fn external(name: &str, dns: &str) -> Value {
-    json!({"metadata": {"namespace": "shop", "name": name}, "spec": {"type": "ExternalName", "externalName": dns}})
-}
-
-fn slice(service: &str, address: &str) -> Value {
-    json!({
-        "metadata": {"namespace": "shop", "name": service, "labels": {"kubernetes.io/service-name": service}},
-        "addressType": "IPv4", "ports": [{"port": 80}], "endpoints": [{"addresses": [address]}],
-    })
-}
-
-fn ingress(service: &str) -> Value {
-    let backend = json!({"service": {"name": service, "port": {"number": 80}}});
-    let paths = json!([{"path": "/", "pathType": "Prefix", "backend": backend}]);
-    json!({
-        "metadata": {"namespace": "shop", "name": "web", "creationTimestamp": "2026-01-01T00:00:00Z"},
-        "spec": {"ingressClassName": "tidegate", "rules": [{"host": "web.example", "http": {"paths": paths}}]},
-    })
-}
+use crate::bench::{Bench, external, ingress, service, slice};
 
 #[test]
 fn a_route_moves_at_once_to_what_is_there() {

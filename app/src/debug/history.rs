@@ -1,0 +1,164 @@
+//! What was published and why, and an operator's commands. Commands are JSON by `POST`: a page in a browser cannot send that to
+//! an address of the machine without being asked whether it may (the preflight of CORS), and nobody here answers that.
+
+use std::fmt::{self, Display};
+use std::time::SystemTime;
+
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use axum::{Json, Router};
+use serde::{Deserialize, Serialize};
+use tidegate_config::model::Generation;
+use tidegate_control::{Command, Past, Publication, Refusal, Sample};
+
+use super::{Debug, not_running};
+
+/// Publications shown where the question sets no limit.
+const LAST: usize = 100;
+
+#[derive(Deserialize)]
+pub(super) struct HistoryQuestion {
+    /// At most so many publications, the latest.
+    last: Option<usize>,
+    /// Only those that may have changed this host, as rules write it.
+    host: Option<String>,
+    format: Option<String>,
+}
+
+pub(super) async fn history_page(State(debug): State<Debug>, Query(question): Query<HistoryQuestion>) -> Response {
+    let HistoryQuestion { last, host, format } = question;
+    let Some(past) = debug.view.history(last.unwrap_or(LAST), host).await else { return not_running() };
+    match format.as_deref() {
+        Some("text") => Text(&past).to_string().into_response(),
+        _ => Json(past).into_response(),
+    }
+}
+
+/// Where commands are taken.
+pub(super) fn commands() -> Router<Debug> {
+    Router::new()
+        .route("/debug/freeze", post(freeze))
+        .route("/debug/thaw", post(thaw))
+        .route("/debug/rollback", post(rollback))
+}
+
+/// Where they are not, because others can reach the address.
+pub(super) fn no_commands() -> Router<Debug> {
+    let refused = || async { (StatusCode::FORBIDDEN, "commands are taken on a loopback address or a unix socket\n") };
+    ["/debug/freeze", "/debug/thaw", "/debug/rollback"]
+        .into_iter()
+        .fold(Router::new(), |pages, path| pages.route(path, post(refused)))
+}
+
+#[derive(Deserialize)]
+struct Format {
+    format: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Nothing {}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Earlier {
+    generation: u64,
+}
+
+async fn freeze(debug: State<Debug>, format: Query<Format>, _: Json<Nothing>) -> Response {
+    commanded(debug, Command::Freeze, format).await
+}
+
+async fn thaw(debug: State<Debug>, format: Query<Format>, _: Json<Nothing>) -> Response {
+    commanded(debug, Command::Thaw, format).await
+}
+
+async fn rollback(debug: State<Debug>, format: Query<Format>, earlier: Json<Earlier>) -> Response {
+    commanded(debug, Command::Rollback(Generation(earlier.generation)), format).await
+}
+
+/// What became of a command.
+#[derive(Serialize)]
+struct Done {
+    command: Command,
+    /// The generation that was published for it.
+    generation: Generation,
+}
+
+/// 200 with the generation that was published for it, 404 when there is no such generation, and 409 when there is nothing to do.
+async fn commanded(State(debug): State<Debug>, command: Command, Query(Format { format }): Query<Format>) -> Response {
+    match debug.view.command(command).await {
+        None => not_running(),
+        Some(Ok(generation)) if format.as_deref() == Some("text") => {
+            format!("{command}: published as generation {generation}\n").into_response()
+        }
+        Some(Ok(generation)) => Json(Done { command, generation }).into_response(),
+        Some(Err(refusal)) => {
+            let status = match refusal {
+                Refusal::NotKept { .. } => StatusCode::NOT_FOUND,
+                Refusal::Starting => StatusCode::SERVICE_UNAVAILABLE,
+                Refusal::NotHeld | Refusal::HeldAlready(_) => StatusCode::CONFLICT,
+            };
+            (status, format!("{refusal}\n")).into_response()
+        }
+    }
+}
+
+/// For people: the latest publication last.
+struct Text<'a>(&'a Past);
+
+impl Display for Text<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Past { held, oldest, newest, publications } = self.0;
+        for publication in publications {
+            told(publication, f)?;
+        }
+        match held {
+            Some(held) => writeln!(f, "Held by an operator: generation {newest} has the routes of generation {held}.")?,
+            None => writeln!(f, "Generation {newest} serves.")?,
+        }
+        match oldest {
+            Some(oldest) => writeln!(f, "The routes of generations {oldest} to {newest} can be taken back."),
+            None => Ok(()),
+        }
+    }
+}
+
+fn told(publication: &Publication, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let Publication { generation, at, changes, held } = publication;
+    write!(f, "{}  generation {generation}", time(*at))?;
+    if let Some(held) = held {
+        write!(f, ", with the routes of generation {held}")?;
+    }
+    sampled("hosts", &changes.hosts, f)?;
+    sampled("endpoints of", &changes.services, f)?;
+    if changes.default_certificate {
+        write!(f, "; default certificate")?;
+    }
+    writeln!(f)?;
+    for cause in &changes.causes.first {
+        writeln!(f, "    {cause}")?;
+    }
+    match changes.causes.total - changes.causes.first.len() {
+        0 => Ok(()),
+        more => writeln!(f, "    and {more} more"),
+    }
+}
+
+fn sampled<T: Display>(what: &str, sample: &Sample<T>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let Some((first, rest)) = sample.first.split_first() else { return Ok(()) };
+    write!(f, "; {what} {first}")?;
+    for item in rest {
+        write!(f, ", {item}")?;
+    }
+    match sample.total - sample.first.len() {
+        0 => Ok(()),
+        more => write!(f, " and {more} more"),
+    }
+}
+
+fn time(at: SystemTime) -> impl Display {
+    humantime::format_rfc3339_millis(at)
+}

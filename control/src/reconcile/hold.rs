@@ -1,0 +1,104 @@
+//! Routes of an earlier generation that an operator keeps serving, while those of the cluster are compiled behind them.
+//! Only endpoints go through: a rollback takes old routes, never old pods.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Instant;
+
+use tidegate_config::model::{BackendKey, BackendMap, Generation, HostPattern, SnapshotParts};
+use tidegate_config::object::ObjectName;
+
+use super::{Reconciler, Work};
+use crate::command::Command;
+use crate::compile::led_to;
+use crate::history::{Cause, Changes};
+use crate::queue::Lane;
+
+/// What is held.
+#[derive(Debug)]
+pub(super) struct Hold {
+    /// The generation whose routes these are.
+    generation: Generation,
+    routes: SnapshotParts,
+    /// What has been compiled since and is not published.
+    withheld: Changes,
+}
+
+impl Hold {
+    /// What is published: these routes, and the endpoints of today.
+    fn over(&self, backends: &BackendMap) -> SnapshotParts {
+        SnapshotParts { backends: backends.clone(), ..self.routes.clone() }
+    }
+
+    /// The Service ports that the routes lead to.
+    fn backends(&self) -> BTreeSet<BackendKey> {
+        let hosts: Vec<HostPattern> = self.routes.hosts.iter().map(|(host, _)| host).collect();
+        hosts.iter().flat_map(|host| led_to(&self.routes, host)).cloned().collect()
+    }
+
+    /// Keeps back what concerns routes; returns what is published of some changes.
+    fn withhold(&mut self, mut changes: Changes) -> Changes {
+        let endpoints = changes.take_endpoints();
+        if changes.routes() {
+            self.withheld.append(changes);
+        }
+        endpoints
+    }
+}
+
+impl Reconciler {
+    /// Serves the routes of a generation from the next step on, whatever becomes of the cluster's.
+    pub fn hold(&mut self, command: Command, generation: Generation, routes: SnapshotParts, now: Instant) {
+        let withheld = self.hold.take().map(|hold| hold.withheld).unwrap_or_default();
+        let hold = Hold { generation, routes, withheld };
+        self.follow(hold.backends(), now);
+        self.hold = Some(hold);
+        self.commanded = Some(Changes::of(Cause::Commanded { command }));
+    }
+
+    /// Serves the routes of the cluster again from the next step on.
+    pub fn thaw(&mut self, command: Command, now: Instant) {
+        let Some(hold) = self.hold.take() else { return };
+        self.follow(BTreeSet::new(), now);
+        let mut changes = Changes::of(Cause::Commanded { command });
+        changes.append(hold.withheld);
+        self.commanded = Some(changes);
+    }
+
+    /// The generation whose routes are held.
+    #[must_use]
+    pub fn held(&self) -> Option<Generation> {
+        self.hold.as_ref().map(|hold| hold.generation)
+    }
+
+    /// Follows the endpoints of other Service ports than before. Those that nobody knows are compiled with the next step, so
+    /// that no route is published without them; those that nobody needs any more go when there is time.
+    fn follow(&mut self, backends: BTreeSet<BackendKey>, now: Instant) {
+        let known = &self.compiled.parts.backends;
+        let missing = backends.iter().filter(|key| !known.contains_key(key));
+        self.missing.extend(missing.map(|key| key.service.clone()));
+        let before = std::mem::replace(&mut self.options.followed, Arc::new(backends));
+        let gone: BTreeSet<&ObjectName> = before.iter().map(|key| &key.service).collect();
+        for service in gone {
+            self.queue.add(Work::Endpoints(service.clone()), Lane::Slow, u64::MAX, now);
+        }
+    }
+
+    /// What is published of changes that were compiled, if anything is.
+    pub(super) fn outgoing(&mut self, changes: Changes) -> Option<(SnapshotParts, Changes)> {
+        let commanded = self.commanded.take();
+        let forced = commanded.is_some();
+        let passed = match &mut self.hold {
+            None => changes,
+            Some(hold) => hold.withhold(changes),
+        };
+        let mut changes = commanded.unwrap_or_default();
+        let differs = passed.routes() || passed.endpoints();
+        if differs {
+            changes.append(passed);
+        }
+        let now = &self.compiled.parts;
+        let parts = || self.hold.as_ref().map_or_else(|| now.clone(), |hold| hold.over(&now.backends));
+        (forced || differs).then(|| (parts(), changes))
+    }
+}

@@ -1,0 +1,145 @@
+//! Routes that an operator holds: they stay whatever becomes of the cluster's, their endpoints do not.
+
+use tidegate_config::model::{Generation, HostPattern};
+use tidegate_config::object::Kind;
+use tidegate_control::{Cause, Command, Source};
+
+use crate::bench::{Bench, external, ingress, service, slice};
+
+const FIRST: Generation = Generation(1);
+
+impl Bench {
+    /// Holds the routes that serve now.
+    fn freeze(&mut self) {
+        let routes = self.published.clone().expect("a model");
+        self.reconciler.hold(Command::Freeze, FIRST, routes, self.now);
+        self.reconcile();
+    }
+
+    fn thaw(&mut self) {
+        self.reconciler.thaw(Command::Thaw, self.now);
+        self.reconcile();
+    }
+
+    /// The web leads to another Service, which is there.
+    fn move_away(&mut self) {
+        self.apply(Kind::Service, service("new"));
+        self.apply(Kind::EndpointSlice, slice("new", "10.0.0.2"));
+        self.apply(Kind::Ingress, ingress("new"));
+        self.reconcile();
+    }
+
+    #[track_caller]
+    fn check_causes(&self, want: &[&str]) {
+        let causes: Vec<String> = self.changes.causes.first.iter().map(Cause::to_string).collect();
+        assert_eq!(causes, want);
+    }
+}
+
+#[test]
+fn frozen_routes_stay_and_their_endpoints_follow() {
+    let mut bench = Bench::new();
+    bench.freeze();
+    bench.check("10.0.0.1");
+    bench.check_causes(&["an operator's freeze"]);
+    assert_eq!(bench.reconciler.held(), Some(FIRST));
+    bench.move_away();
+    bench.check("10.0.0.1");
+    bench.apply(Kind::EndpointSlice, slice("old", "10.0.0.9"));
+    bench.reconcile();
+    bench.check("10.0.0.9");
+    bench.check_causes(&["EndpointSlice shop/old at resourceVersion 2"]);
+    bench.delete(Kind::Ingress, "web");
+    bench.reconcile();
+    bench.check("10.0.0.9");
+    bench.delete(Kind::EndpointSlice, "old");
+    bench.reconcile();
+    bench.check("no endpoint");
+    bench.delete(Kind::Service, "old");
+    bench.reconcile();
+    bench.check("no backend");
+}
+
+#[test]
+fn thawed_the_routes_of_the_cluster_serve_and_all_that_was_withheld_is_told() {
+    let mut bench = Bench::new();
+    bench.freeze();
+    bench.move_away();
+    bench.thaw();
+    bench.check("10.0.0.2");
+    assert_eq!(bench.reconciler.held(), None);
+    let causes = bench.changes.causes.first.iter().map(Cause::to_string).collect::<Vec<_>>();
+    assert_eq!(causes[0], "an operator's thaw");
+    assert!(causes.contains(&"Ingress shop/web at resourceVersion 2".to_owned()), "{causes:?}");
+    assert_eq!(bench.changes.hosts.first, [HostPattern::Exact("web.example".into())]);
+    // Nobody leads to the old Service any more.
+    let parts = &bench.reconciler.compiled().parts;
+    assert_eq!(parts.backends.keys().map(ToString::to_string).collect::<Vec<_>>(), ["shop/new:80"]);
+}
+
+#[test]
+fn rolled_back_old_routes_have_the_endpoints_of_today_at_once() {
+    let mut bench = Bench::new();
+    let before = bench.published.clone().unwrap();
+    bench.move_away();
+    bench.check("10.0.0.2");
+    // Nobody follows these endpoints now.
+    bench.apply(Kind::EndpointSlice, slice("old", "10.0.0.7"));
+    bench.reconcile();
+    bench.reconciler.hold(Command::Rollback(FIRST), FIRST, before, bench.now);
+    let (parts, _) = bench.reconciler.reconcile(bench.now).and_then(|step| step.published).expect("a model");
+    bench.published = Some(parts);
+    bench.check("10.0.0.7");
+    bench.apply(Kind::EndpointSlice, slice("old", "10.0.0.8"));
+    bench.reconcile();
+    bench.check("10.0.0.8");
+    bench.thaw();
+    bench.check("10.0.0.2");
+}
+
+#[test]
+fn the_external_name_of_a_held_route_is_looked_up() {
+    let mut bench = Bench::new();
+    bench.apply(Kind::Service, external("ext", "e.test"));
+    bench.apply(Kind::Ingress, ingress("ext"));
+    bench.reconcile();
+    bench.resolve("e.test", Some("192.0.2.9"));
+    bench.reconcile();
+    bench.freeze();
+    bench.move_away();
+    bench.check_names(&["e.test"]);
+    bench.resolve("e.test", Some("192.0.2.10"));
+    bench.reconcile();
+    bench.check("192.0.2.10");
+    bench.thaw();
+    bench.check("10.0.0.2");
+    bench.check_names(&[]);
+}
+
+#[test]
+fn a_new_life_of_the_loop_holds_what_was_held() {
+    let mut bench = Bench::new();
+    bench.freeze();
+    bench.move_away();
+    let sources = Kind::ALL.map(|kind| Source { kind, namespace: None });
+    bench.reconciler.start_over(sources.clone());
+    assert_eq!(bench.reconciler.held(), Some(FIRST));
+    for source in sources {
+        bench.list_again(source);
+    }
+    bench.reconcile();
+    bench.check("10.0.0.1");
+    bench.check_causes(&["start of the control loop"]);
+    bench.thaw();
+    bench.check("10.0.0.2");
+}
+
+#[test]
+fn a_command_that_changes_nothing_is_published_and_said() {
+    let mut bench = Bench::new();
+    bench.freeze();
+    bench.thaw();
+    bench.check("10.0.0.1");
+    bench.check_causes(&["an operator's thaw"]);
+    assert!(!bench.changes.routes());
+}
