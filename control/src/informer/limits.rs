@@ -8,11 +8,12 @@ use std::time::Duration;
 pub struct Limits {
     /// Objects asked for in one page of a list.
     pub page_objects: u32,
-    /// Bytes of one page. A page above it is asked for again with half as many objects.
+    /// Bytes of one page, against a server that sends for ever: objects are taken out as they arrive, and some servers send
+    /// all of them in one page whatever they are asked for. A page above it is asked for again with half as many objects.
     pub page_bytes_max: usize,
     /// Pages of one list, against a server that continues for ever.
     pub pages_max: u32,
-    /// Bytes of one watch event. etcd takes about 1.5 MiB an object; JSON and managed fields blow that up.
+    /// Bytes of one watch event, and of one object of a list. etcd takes about 1.5 MiB an object; JSON and managed fields blow that up.
     pub frame_bytes_max: usize,
     /// From a request to the headers of its answer.
     pub headers: Duration,
@@ -41,7 +42,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             page_objects: 500,
-            page_bytes_max: 64 << 20,
+            page_bytes_max: 1 << 30,
             pages_max: 20_000,
             frame_bytes_max: 16 << 20,
             headers: Duration::from_secs(20),

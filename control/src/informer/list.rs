@@ -8,6 +8,8 @@ use tidegate_config::project::{Projected, project};
 
 use super::api::{Api, chunk};
 use super::failure::Failure;
+use super::frames::TooLong;
+use super::items::Items;
 use super::wire::Page;
 
 /// Every object of a collection, as of one resourceVersion.
@@ -26,8 +28,7 @@ pub(super) async fn list(api: &Api, page_objects: u32) -> Result<List, Failure> 
     let mut token = None;
     for page in 0..api.limits.pages_max {
         let body = api.page(page_objects, token).await?;
-        let bytes = read_page(body, api).await?;
-        let (version, next) = list.take_page(api.kind(), &bytes)?;
+        let (version, next) = list.take_page(body, api).await?;
         if page == 0 {
             if version.is_empty() {
                 return Err(Failure::Unreadable { why: "the list has no resourceVersion".to_owned() });
@@ -42,33 +43,29 @@ pub(super) async fn list(api: &Api, page_objects: u32) -> Result<List, Failure> 
     Err(Failure::Endless)
 }
 
-async fn read_page(mut body: Body, api: &Api) -> Result<Vec<u8>, Failure> {
-    let mut bytes = Vec::new();
-    while let Some(chunk) = chunk(&mut body, api.limits.list_stall).await? {
-        if bytes.len() + chunk.len() > api.limits.page_bytes_max {
-            return Err(Failure::PageTooLong);
-        }
-        bytes.extend_from_slice(&chunk);
-    }
-    Ok(bytes)
-}
-
 impl List {
-    /// Projects the items of a page; gives its resourceVersion and the token of the next one.
-    fn take_page(&mut self, kind: Kind, bytes: &[u8]) -> Result<(String, Option<String>), Failure> {
-        let page: Page<'_> = serde_json::from_slice(bytes).map_err(|why| Failure::Unreadable {
+    /// Projects the items of a page as they arrive; gives its resourceVersion and the token of the next one.
+    async fn take_page(&mut self, mut body: Body, api: &Api) -> Result<(String, Option<String>), Failure> {
+        let mut items = Items::new(api.limits.frame_bytes_max);
+        let mut left = api.limits.page_bytes_max;
+        while let Some(chunk) = chunk(&mut body, api.limits.list_stall).await? {
+            left = left.checked_sub(chunk.len()).ok_or(Failure::PageTooLong)?;
+            items.push(&chunk, |item| self.take(api.kind(), item)).map_err(|TooLong| Failure::PageTooLong)?;
+        }
+        let page: Result<Page, _> = serde_json::from_slice(&items.into_envelope());
+        let Page { metadata, .. } = page.map_err(|why| Failure::Unreadable {
             why: format!("no list at line {}, column {}", why.line(), why.column()),
         })?;
-        self.objects.reserve(page.items.len());
-        for item in page.items {
-            match project(kind, item.get().as_bytes()) {
-                Ok(projected) => self.objects.push(projected),
-                Err(why) => {
-                    self.unidentified += 1;
-                    tracing::warn!(%kind, %why, "an item of a list is left out");
-                }
+        Ok((metadata.resource_version, metadata.token.filter(|token| !token.is_empty())))
+    }
+
+    fn take(&mut self, kind: Kind, item: &[u8]) {
+        match project(kind, item) {
+            Ok(projected) => self.objects.push(projected),
+            Err(why) => {
+                self.unidentified += 1;
+                tracing::warn!(%kind, %why, "an item of a list is left out");
             }
         }
-        Ok((page.metadata.resource_version, page.metadata.token.filter(|token| !token.is_empty())))
     }
 }

@@ -9,6 +9,7 @@
 mod api;
 mod failure;
 mod frames;
+mod items;
 mod limits;
 mod list;
 mod watch;
