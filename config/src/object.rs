@@ -1,7 +1,8 @@
 //! Names of cluster objects: which kinds Tidegate reads, and how one object is pointed at.
 
 use std::fmt;
-use std::sync::Arc;
+use std::ops::Deref;
+use std::sync::{Arc, LazyLock};
 
 use serde::{Deserialize, Serialize};
 
@@ -23,6 +24,9 @@ pub enum Kind {
 impl Kind {
     /// Every kind, in the order in which watches are started.
     pub const ALL: [Self; 5] = [Self::IngressClass, Self::Ingress, Self::Service, Self::EndpointSlice, Self::Secret];
+
+    /// The kind that is least in order.
+    pub const FIRST: Self = Self::Ingress;
 
     /// The kind as manifests write it, for example `EndpointSlice`.
     #[must_use]
@@ -73,9 +77,14 @@ impl fmt::Display for Kind {
 
 /// Namespace and name of an object; the namespace is empty for cluster-scoped kinds.
 ///
-/// The order is that of the namespace, then the name: the last word of every precedence rule.
+/// The order is that of the namespace, then the name: the last word of every precedence rule. Maps are full of names, so
+/// a name is one pointer, and its clones share what it says.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ObjectName {
+pub struct ObjectName(Arc<NameParts>);
+
+/// What an [`ObjectName`] says.
+#[derive(PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct NameParts {
     /// The namespace, or the empty string.
     pub namespace: Arc<str>,
     /// The name.
@@ -85,7 +94,29 @@ pub struct ObjectName {
 impl ObjectName {
     /// The name of an object in a namespace.
     pub fn new(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
-        Self { namespace: namespace.into(), name: name.into() }
+        Self(Arc::new(NameParts { namespace: namespace.into(), name: name.into() }))
+    }
+
+    /// The name of an object in the same namespace.
+    #[must_use]
+    pub fn beside(&self, name: impl Into<Arc<str>>) -> Self {
+        Self::new(Arc::clone(&self.namespace), name)
+    }
+}
+
+/// The name that no object has, which stands before all others.
+impl Default for ObjectName {
+    fn default() -> Self {
+        static NOBODY: LazyLock<ObjectName> = LazyLock::new(|| ObjectName::new("", ""));
+        NOBODY.clone()
+    }
+}
+
+impl Deref for ObjectName {
+    type Target = NameParts;
+
+    fn deref(&self) -> &NameParts {
+        &self.0
     }
 }
 

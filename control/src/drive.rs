@@ -173,7 +173,7 @@ impl<'a> Loop<'a> {
         let degraded = ready && sources.iter().any(|source| source.failing.is_some() || !source.synced);
         self.metrics.ready.set(i64::from(ready));
         self.metrics.degraded.set(i64::from(degraded));
-        if !self.reconciler.busy() {
+        if self.reconciler.running() && !self.reconciler.busy() {
             self.report_versions();
         }
         let after = Readiness { ready, degraded, sources };
@@ -278,6 +278,28 @@ mod tests {
         assert_eq!((state.synced, state.failing.as_deref()), (synced, failing));
         assert_eq!(readiness.degraded, failing.is_some(), "the loop runs, so this is all that can be wrong");
         assert_eq!(metrics.degraded.get(), i64::from(failing.is_some()));
+    }
+
+    #[test]
+    fn nothing_is_in_effect_before_the_first_model() {
+        let sources = [Kind::Service, Kind::Ingress].map(|kind| Source { kind, namespace: None });
+        let mut reconciler = Reconciler::new(Options::default(), sources.clone());
+        let (mut publisher, _published) = published::channel();
+        let (relist, _relists) = mpsc::unbounded_channel();
+        let (generation, names) = (watch::Sender::default(), watch::Sender::default());
+        let told = Told { generation, readiness: watch::Sender::default(), names, relist };
+        let metrics = ControlMetrics::register(&Registry::new()).unwrap();
+        let mut history = History::default();
+        let mut running = Loop::new(&mut reconciler, &mut publisher, &mut history, &told, &metrics);
+        for (source, want) in sources.into_iter().zip([0.0, 5.0]) {
+            let (objects, received) = (Vec::new(), clock::now());
+            let resource_version = "5".into();
+            running.observe(Event::Listed { source, objects, complete: true, resource_version, received });
+            running.step(clock::now());
+            running.report();
+            let version = metrics.applied_resource_version.with_label_values(&[Kind::Service.as_str()]);
+            assert!((version.get() - want).abs() < 0.1, "{}", version.get());
+        }
     }
 
     #[test]

@@ -46,4 +46,4 @@ pub use run::{Control, start};
 pub use source_metrics::SourceMetrics;
 pub use topology::{Key, Topology, references};
 pub use view::{Past, Readiness, SourceState, View};
-pub use world::{Resolution, Version, World};
+pub use world::{Resolution, World};

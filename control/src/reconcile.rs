@@ -145,9 +145,7 @@ impl Reconciler {
     pub fn observe(&mut self, event: Event, now: Instant) -> Option<Source> {
         match event {
             Event::Applied { projected, received } => self.apply(*projected, Lane::Fast, received),
-            Event::Deleted { object, received, .. } => {
-                self.forget(&object, Lane::Fast, received);
-            }
+            Event::Deleted { object, received, .. } => self.delete(object, Lane::Fast, received),
             Event::Listed { source, objects, complete, received, .. } => {
                 return self.list(source, objects, complete, received);
             }
@@ -287,34 +285,40 @@ impl Reconciler {
     fn apply(&mut self, projected: Projected, lane: Lane, received: Instant) {
         let (key, version) = (projected.meta.object.clone(), Arc::clone(&projected.meta.resource_version));
         if self.world.apply(projected) {
-            self.arrived.insert(key.clone(), Some(version));
-            self.add(key, lane, received);
+            self.wait(key, Some(version), lane, received);
         }
     }
 
-    fn forget(&mut self, object: &ObjectRef, lane: Lane, received: Instant) {
-        if self.world.delete(object) {
-            self.arrived.insert(object.clone(), None);
-            self.add(object.clone(), lane, received);
+    fn delete(&mut self, object: ObjectRef, lane: Lane, received: Instant) {
+        if self.world.delete(&object) {
+            self.wait(object, None, lane, received);
+        }
+    }
+
+    /// Lets an object wait that is another one now, with its resourceVersion or gone.
+    fn wait(&mut self, object: ObjectRef, version: Option<Arc<str>>, lane: Lane, received: Instant) {
+        // Before the first model nothing has to wait: that is made of all there is.
+        if self.running {
+            self.arrived.insert(object.clone(), version);
+            self.add(object, lane, received);
         }
     }
 
     /// A list: what it names is there; then, if it is complete, what it does not name is gone.
     fn list(&mut self, source: Source, objects: Vec<Projected>, complete: bool, received: Instant) -> Option<Source> {
-        let named: BTreeSet<ObjectRef> = objects.iter().map(|object| object.meta.object.clone()).collect();
+        let namespace = source.namespace.as_deref();
+        let mut gone: BTreeSet<ObjectRef> = self.world.names_of(source.kind, namespace).cloned().collect();
         for projected in objects {
+            gone.remove(&projected.meta.object);
             self.apply(projected, Lane::Slow, received);
         }
         if complete {
-            let held: Vec<ObjectRef> = self.world.names_of(source.kind, source.namespace.as_deref()).cloned().collect();
-            let gone: Vec<&ObjectRef> = held.iter().filter(|object| !named.contains(object)).collect();
-            if self.doubtful(gone.len(), held.len()) && self.doubted.insert(source.clone()) {
+            let held = self.world.names_of(source.kind, namespace).count();
+            if self.doubtful(gone.len(), held) && self.doubted.insert(source.clone()) {
                 return Some(source);
             }
             self.doubted.remove(&source);
-            for object in gone {
-                self.forget(object, Lane::Slow, received);
-            }
+            gone.into_iter().for_each(|object| self.delete(object, Lane::Slow, received));
         }
         if self.unsynced.remove(&source) && source.kind == Kind::IngressClass {
             self.know_classes(received);
@@ -347,14 +351,10 @@ impl Reconciler {
             return None;
         }
         self.running = true;
-        self.queue.clear();
-        self.arrived.clear();
-        for kind in Kind::ALL {
-            for object in self.world.names_of(kind, None) {
-                let keys = self.world.get(object).map(|object| references(&object)).unwrap_or_default();
-                self.topology.relink(object, keys);
-            }
-        }
+        self.world.compact();
+        let objects = Kind::ALL.into_iter().flat_map(|kind| self.world.names_of(kind, None));
+        let known = objects.filter_map(|object| Some((object.clone(), self.world.get(object)?)));
+        self.topology = known.map(|(object, projection)| (object, references(&projection))).collect();
         self.compiled = compile(&self.world, &self.options);
         let touched = Touched {
             changes: Changes::default(),

@@ -1,6 +1,6 @@
 //! World: the projection of every object as it is now. What equals what is there stops here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -32,25 +32,14 @@ pub struct World {
     pub findings: BTreeMap<ObjectRef, Arc<[Finding]>>,
     /// Whether IngressClasses have been listed. Until then classes are compared by name.
     pub classes_known: bool,
-    versions: BTreeMap<ObjectRef, Version>,
-}
-
-/// The versions of an object; they may move while its projection stays equal.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Version {
-    /// `metadata.uid`: another object of the same name has another one.
-    pub uid: Arc<str>,
-    /// `metadata.resourceVersion`.
-    pub resource_version: Arc<str>,
-    /// `metadata.generation`, for kinds that have one.
-    pub generation: Option<i64>,
+    /// Every object that is there, whether it can be read or not.
+    present: BTreeSet<ObjectRef>,
 }
 
 impl World {
     /// Takes an object as it is now; whether anything that routing reads is different.
     pub fn apply(&mut self, projected: Projected) -> bool {
-        let Projected { meta: Meta { object: key, uid, resource_version, generation }, object, findings } = projected;
-        self.versions.insert(key.clone(), Version { uid, resource_version, generation });
+        let Projected { meta: Meta { object: key, .. }, object, findings } = projected;
         let told = self.tell(&key, findings);
         let changed = match object {
             None => self.forget(&key),
@@ -60,12 +49,13 @@ impl World {
             Some(Object::EndpointSlice(object)) => put(&mut self.slices, &key.name, object),
             Some(Object::Secret(object)) => put(&mut self.secrets, &key.name, object),
         };
+        self.present.insert(key);
         told || changed
     }
 
     /// Forgets an object; whether it was there.
     pub fn delete(&mut self, key: &ObjectRef) -> bool {
-        let known = self.versions.remove(key).is_some();
+        let known = self.present.remove(key);
         let told = self.tell(key, Vec::new());
         self.forget(key) || told || known
     }
@@ -94,21 +84,32 @@ impl World {
     /// The names of the objects of a kind, in one namespace or in all, whether they can be read or not.
     pub fn names_of<'a>(&'a self, kind: Kind, namespace: Option<&'a str>) -> impl Iterator<Item = &'a ObjectRef> {
         let first = ObjectRef::new(kind, ObjectName::new(namespace.unwrap_or_default(), ""));
-        self.versions.range(first..).map(|(key, _)| key).take_while(move |key| {
+        self.present.range(first..).take_while(move |key| {
             key.kind == kind && namespace.is_none_or(|namespace| *key.name.namespace == *namespace)
         })
     }
 
-    /// The versions of an object that is there.
+    /// Whether an object is there, whether it can be read or not.
     #[must_use]
-    pub fn version(&self, key: &ObjectRef) -> Option<&Version> {
-        self.versions.get(key)
+    pub fn holds(&self, key: &ObjectRef) -> bool {
+        self.present.contains(key)
     }
 
     /// What the projection of an object found.
     #[must_use]
     pub fn findings_of(&self, key: &ObjectRef) -> &[Finding] {
         self.findings.get(key).map_or(&[], |findings| findings)
+    }
+
+    /// Packs the maps after lists have filled them. One that is filled in ascending order keeps half of its room empty.
+    pub fn compact(&mut self) {
+        let Self { ingresses, services, slices, secrets, present, classes: _, names: _, findings: _, classes_known: _ } =
+            self;
+        pack(ingresses);
+        pack(services);
+        pack(slices);
+        pack(secrets);
+        *present = std::mem::take(present).into_iter().collect();
     }
 
     fn tell(&mut self, key: &ObjectRef, findings: Vec<Finding>) -> bool {
@@ -132,6 +133,10 @@ impl World {
             Kind::Secret => self.secrets.remove(&key.name).is_some(),
         }
     }
+}
+
+fn pack<T>(objects: &mut Objects<T>) {
+    *objects = std::mem::take(objects).into_iter().collect();
 }
 
 fn put<T: PartialEq>(objects: &mut Objects<T>, name: &ObjectName, object: Arc<T>) -> bool {

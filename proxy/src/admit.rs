@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn redirects_keep_what_they_do_not_name() {
-        let to = |redirect| Route { action: Action::Redirect(redirect), ..route("r", path("/old")) };
+        let to = |redirect| Route { action: Action::Redirect(Box::new(redirect)), ..route("r", path("/old")) };
         let nothing = Redirect { scheme: None, host: None, port: None, path: None, status: 302 };
         let head = Sample::get("a.test", "/old/x?y=1");
         let client = client("192.0.2.9", false);

@@ -106,7 +106,7 @@ fn host_view<'a>(snapshot: &'a Snapshot, host: String, routes: &'a HostRoutes) -
 fn route_view<'a>(snapshot: &'a Snapshot, route: &'a Route) -> RouteView<'a> {
     let Conditions { methods, headers, queries } = &route.conditions;
     let (redirect, targets) = match &route.action {
-        Action::Redirect(redirect) => (Some(redirect), Vec::new()),
+        Action::Redirect(redirect) => (Some(&**redirect), Vec::new()),
         Action::Forward(targets) => (None, targets.iter().map(|target| target_view(snapshot, target)).collect()),
     };
     RouteView {

@@ -140,13 +140,13 @@ impl Cluster {
         let tls = self.certificates.as_ref().map(|_| TlsEntry {
             field: "spec.tls[0]".into(),
             hosts: [host.clone()].into(),
-            secret: Some(app(i).into()),
+            secret: Some(self.name(i)),
         });
-        let backend = BackendRef { service: app(self.led_to(to)).into(), port: PortRef::Number(80) };
+        let backend = BackendRef { service: self.name(self.led_to(to)), port: PortRef::Number(80) };
         let path = RulePath { field: "spec.rules[0].http.paths[0]".into(), path, backend: Some(backend) };
         let ingress = Ingress {
             age: self.age(i, name),
-            class: ClassRef::Field(CLASS.into()),
+            class: ClassRef::Field(ObjectName::new("", CLASS)),
             default_backend: None,
             rules: [Rule { host, paths: [path].into() }].into(),
             tls: tls.into_iter().collect(),
@@ -180,11 +180,11 @@ impl Cluster {
             let address = IpAddr::V4(Ipv4Addr::new(10 + number, a, b, c));
             SliceEndpoint { address, ready: true, serving: true, pod: Some(format!("pod-{i:06}-{number}").into()) }
         };
-        let service = app(self.led_to(i));
-        let name = ObjectName::new(self.namespace(i), format!("{service}-x7k2p"));
+        let service = self.name(self.led_to(i));
+        let name = service.beside(format!("{}-x7k2p", service.name));
         let ports = [SlicePort { name: "".into(), number: 8080 }].into();
         let endpoints = (0..endpoints).map(endpoint).collect();
-        let slice = EndpointSlice { name, service: Some(service.into()), ports, endpoints };
+        let slice = EndpointSlice { name, service: Some(service), ports, endpoints };
         projected(Kind::EndpointSlice, Object::EndpointSlice(Arc::new(slice)))
     }
 
@@ -196,10 +196,10 @@ impl Cluster {
 
     /// The Ingress for everything that no other takes.
     fn catch_all(&self) -> Projected {
-        let backend = BackendRef { service: app(0).into(), port: PortRef::Number(80) };
+        let backend = BackendRef { service: self.name(0), port: PortRef::Number(80) };
         let ingress = Ingress {
             age: self.age(0, "catch-all"),
-            class: ClassRef::Field(CLASS.into()),
+            class: ClassRef::Field(ObjectName::new("", CLASS)),
             default_backend: Some(DefaultBackend { backend: Some(backend), alone: true }),
             rules: [].into(),
             tls: [].into(),
@@ -242,8 +242,7 @@ pub(super) fn app(i: usize) -> String {
 
 fn projected(kind: Kind, object: Object) -> Projected {
     let key = ObjectRef::new(kind, object.name().clone());
-    let uid = "6f1de5f4-3f0c-4d5e-9a1c-2f6a0c1b7d3e".into();
-    let meta = Meta { object: key, uid, resource_version: "12345678".into(), generation: Some(1) };
+    let meta = Meta { object: key, resource_version: "12345678".into(), generation: Some(1) };
     Projected { meta, object: Some(object), findings: Vec::new() }
 }
 

@@ -37,7 +37,7 @@ pub struct HostRoutes {
     /// What is shown to clients that ask for a server name that this host takes.
     pub certificates: ServerCertificates,
     #[serde(skip)]
-    index: Option<PathIndex>,
+    index: Option<Box<PathIndex>>,
 }
 
 impl HostRoutes {
@@ -46,7 +46,7 @@ impl HostRoutes {
     #[must_use]
     pub fn new(host: HostPattern, mut routes: Vec<Arc<Route>>, fallback: Option<Arc<Route>>) -> Self {
         routes.sort_by(|a, b| a.precedence().cmp(&b.precedence()));
-        let index = (routes.len() > UNINDEXED_MAX).then(|| PathIndex::build(&routes)).flatten();
+        let index = (routes.len() > UNINDEXED_MAX).then(|| PathIndex::build(&routes)).flatten().map(Box::new);
         Self {
             host,
             routes: routes.into(),

@@ -33,7 +33,7 @@ pub enum Action {
     /// Sends it to one of these by weight. Where there is none, or the weights sum to 0, it answers 503.
     Forward(Box<[WeightedTarget]>),
     /// Sends the client elsewhere.
-    Redirect(Redirect),
+    Redirect(Box<Redirect>),
 }
 
 /// One rule of one host.

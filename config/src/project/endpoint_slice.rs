@@ -23,7 +23,7 @@ pub struct EndpointSlice {
     /// Its name.
     pub name: ObjectName,
     /// The label `kubernetes.io/service-name`: the Service, in its namespace. `None` belongs to none.
-    pub service: Option<Arc<str>>,
+    pub service: Option<ObjectName>,
     /// Its TCP ports that have a number.
     pub ports: Box<[SlicePort]>,
     /// Its endpoints.
@@ -107,7 +107,7 @@ pub(super) fn project(source: &Source<'_>, found: &mut Found) -> Result<Endpoint
             endpoints.filter_map(|(field, raw)| endpoint(raw, family, &field, found)).collect()
         }
     };
-    let service = labels.service.filter(|service| !service.is_empty());
+    let service = labels.service.filter(|service| !service.is_empty()).map(|service| source.name().beside(service));
     Ok(EndpointSlice { name: source.name().clone(), service, ports, endpoints })
 }
 

@@ -12,7 +12,7 @@ use super::ingress_tls::{self, TlsEntry};
 use super::service::port_number;
 use super::source::{Annotations, Source, annotation_field};
 use crate::model::{Filter, Guard, HostPattern, PathMatch, Settings};
-use crate::object::Age;
+use crate::object::{Age, ObjectName};
 
 /// Rules that are read of one Ingress.
 const RULES_MAX: usize = 4096;
@@ -51,7 +51,7 @@ pub struct Ingress {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum ClassRef {
     /// `spec.ingressClassName`: an IngressClass object.
-    Field(Arc<str>),
+    Field(ObjectName),
     /// The annotation `kubernetes.io/ingress.class`: compared with the class's name; needs no object.
     Annotation(Arc<str>),
     /// Neither: the default class.
@@ -91,8 +91,8 @@ pub struct RulePath {
 /// A Service and its port, as a rule names them.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct BackendRef {
-    /// The Service's name, in the Ingress's namespace.
-    pub service: Arc<str>,
+    /// The Service, in the Ingress's namespace.
+    pub service: ObjectName,
     /// Its port.
     pub port: PortRef,
 }
@@ -168,11 +168,11 @@ pub(super) fn project(source: &Source<'_>, found: &mut Found) -> Result<Ingress,
     let spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
     let annotations = source.annotations()?;
     let class = match spec.ingress_class_name {
-        Some(class) => ClassRef::Field(class),
+        Some(class) => ClassRef::Field(ObjectName::new("", class)),
         None => class_annotation(&annotations)?,
     };
     let effects = annotations::read(&annotations, found);
-    let mut reader = Reader { services: BTreeSet::new(), found };
+    let mut reader = Reader { object: source.name(), services: BTreeSet::new(), found };
     let alone = spec.rules.as_ref().is_none_or(Vec::is_empty);
     let mut ingress = Ingress {
         age: Age { created_s: created_s(source.created, reader.found), name: source.name().clone() },
@@ -184,7 +184,7 @@ pub(super) fn project(source: &Source<'_>, found: &mut Found) -> Result<Ingress,
         filters: effects.filters,
         settings: effects.settings,
     };
-    ingress.tls = ingress_tls::read(spec.tls, ingress.hosts(), found);
+    ingress.tls = ingress_tls::read(source.name(), spec.tls, ingress.hosts(), found);
     Ok(ingress)
 }
 
@@ -230,7 +230,8 @@ fn created_s(raw: Option<&RawValue>, found: &mut Found) -> i64 {
 
 /// Reads one Ingress. Paths that lead to the same Service share its name.
 struct Reader<'f> {
-    services: BTreeSet<Arc<str>>,
+    object: &'f ObjectName,
+    services: BTreeSet<ObjectName>,
     found: &'f mut Found,
 }
 
@@ -328,11 +329,12 @@ impl Reader<'_> {
         Ok(BackendRef { service: self.shared(name), port })
     }
 
-    fn shared(&mut self, name: Arc<str>) -> Arc<str> {
+    fn shared(&mut self, name: Arc<str>) -> ObjectName {
+        let name = self.object.beside(name);
         if let Some(known) = self.services.get(&name) {
-            return Arc::clone(known);
+            return known.clone();
         }
-        self.services.insert(Arc::clone(&name));
+        self.services.insert(name.clone());
         name
     }
 }

@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 
 use super::field::Found;
 use crate::model::{HostMap, HostPattern};
+use crate::object::ObjectName;
 
 /// Entries of `spec.tls` that are read of one Ingress, and hosts that are read of one entry.
 const TLS_MAX: usize = 4096;
@@ -19,8 +20,8 @@ pub struct TlsEntry {
     pub field: Arc<str>,
     /// Its hosts, each with names that a rule of the object takes; none means the hosts of the rules.
     pub hosts: Box<[HostPattern]>,
-    /// The Secret's name, in the Ingress's namespace; `None` asks for the default certificate.
-    pub secret: Option<Arc<str>>,
+    /// The Secret, in the Ingress's namespace; `None` asks for the default certificate.
+    pub secret: Option<ObjectName>,
 }
 
 #[derive(Deserialize)]
@@ -34,6 +35,7 @@ struct TlsJson<'a> {
 /// The entries of an object that takes the requests of these hosts. A certificate is shown for requests that its
 /// object takes and for no others, so what an entry says of other hosts is dropped and told.
 pub(super) fn read<'i>(
+    ingress: &ObjectName,
     list: Option<Vec<&RawValue>>,
     rules: impl Iterator<Item = &'i HostPattern>,
     found: &mut Found,
@@ -41,11 +43,11 @@ pub(super) fn read<'i>(
     let entries = found.entries(list, TLS_MAX, "spec.tls");
     let mut taken = Taken::default();
     rules.for_each(|host| taken.add(host));
-    entries.filter_map(|(field, raw)| entry(raw, field, &taken, found)).collect()
+    entries.filter_map(|(field, raw)| entry(ingress, raw, field, &taken, found)).collect()
 }
 
 /// An entry that has hosts of which none can be used is dropped: without hosts it would stand for those of the rules.
-fn entry(raw: &RawValue, field: String, taken: &Taken, found: &mut Found) -> Option<TlsEntry> {
+fn entry(ingress: &ObjectName, raw: &RawValue, field: String, taken: &Taken, found: &mut Found) -> Option<TlsEntry> {
     let json: TlsJson<'_> = found.entry(raw, &field)?;
     let named = json.hosts.as_ref().is_some_and(|hosts| !hosts.is_empty());
     if !named && !taken.named {
@@ -55,7 +57,7 @@ fn entry(raw: &RawValue, field: String, taken: &Taken, found: &mut Found) -> Opt
     }
     let entries = found.entries(json.hosts, TLS_MAX, &format!("{field}.hosts"));
     let hosts: Box<[HostPattern]> = entries.filter_map(|(field, raw)| host(raw, &field, taken, found)).collect();
-    let secret = json.secret_name.filter(|name| !name.is_empty());
+    let secret = json.secret_name.filter(|name| !name.is_empty()).map(|name| ingress.beside(name));
     let used = if named { !hosts.is_empty() } else { taken.named };
     used.then(|| TlsEntry { field: field.into(), hosts, secret })
 }

@@ -75,8 +75,6 @@ fn projected(source: &Source<'_>, read: impl FnOnce(&mut Found) -> Result<Object
 pub struct Meta {
     /// Kind, namespace and name.
     pub object: ObjectRef,
-    /// `metadata.uid`; empty where the server gave none.
-    pub uid: Arc<str>,
     /// `metadata.resourceVersion`.
     pub resource_version: Arc<str>,
     /// `metadata.generation`, for kinds that have one.

@@ -69,8 +69,6 @@ struct Metadata<'a> {
     #[serde(borrow)]
     namespace: Option<&'a RawValue>,
     #[serde(borrow)]
-    uid: Option<&'a RawValue>,
-    #[serde(borrow)]
     resource_version: Option<&'a RawValue>,
     #[serde(borrow)]
     generation: Option<&'a RawValue>,
@@ -114,13 +112,12 @@ impl<'a> Source<'a> {
         let metadata: Metadata<'a> = parts.metadata.and_then(lenient).ok_or(Unidentified::NoMetadata)?;
         let name = metadata.name.and_then(text).ok_or(Unidentified::NoName)?;
         let resource_version = metadata.resource_version.and_then(text).ok_or(Unidentified::NoVersion)?;
-        let namespace = match metadata.namespace {
+        let namespace: Arc<str> = match metadata.namespace {
             Some(raw) if kind.namespaced() => lenient(raw).ok_or(Unidentified::NoMetadata)?,
             Some(_) | None => Arc::default(),
         };
         let meta = Meta {
-            object: ObjectRef::new(kind, ObjectName { namespace, name }),
-            uid: metadata.uid.and_then(lenient).unwrap_or_default(),
+            object: ObjectRef::new(kind, ObjectName::new(namespace, name)),
             resource_version,
             generation: metadata.generation.and_then(lenient),
         };

@@ -33,7 +33,7 @@ fn ingress(out: &mut String, it: &Ingress) {
     let created = if it.age.created_s == i64::MAX { "never".to_owned() } else { it.age.created_s.to_string() };
     line(out, format_args!("ingress {} created {created}", it.age.name));
     match &it.class {
-        ClassRef::Field(class) => line(out, format_args!("class {class:?} by field")),
+        ClassRef::Field(class) => line(out, format_args!("class {:?} by field", class.name)),
         ClassRef::Annotation(class) => line(out, format_args!("class {class:?} by annotation")),
         ClassRef::Default => line(out, format_args!("class by default")),
     }
@@ -46,7 +46,8 @@ fn ingress(out: &mut String, it: &Ingress) {
         line(out, format_args!("  {reach} -> {}", backend(default.backend.as_ref())));
     }
     for entry in &it.tls {
-        line(out, format_args!("tls {:?} by {:?} ({})", entry.hosts, entry.secret, entry.field));
+        let secret = entry.secret.as_ref().map(|secret| &secret.name);
+        line(out, format_args!("tls {:?} by {secret:?} ({})", entry.hosts, entry.field));
     }
     it.guards.iter().for_each(|guard| line(out, format_args!("guard {guard:?}")));
     it.filters.iter().for_each(|filter| line(out, format_args!("filter {filter:?}")));
@@ -59,8 +60,8 @@ fn rule_path(out: &mut String, path: &RulePath) {
 
 fn backend(backend: Option<&BackendRef>) -> String {
     match backend {
-        Some(BackendRef { service, port: PortRef::Name(name) }) => format!("{service}:{name:?}"),
-        Some(BackendRef { service, port: PortRef::Number(number) }) => format!("{service}:{number}"),
+        Some(BackendRef { service, port: PortRef::Name(name) }) => format!("{}:{name:?}", service.name),
+        Some(BackendRef { service, port: PortRef::Number(number) }) => format!("{}:{number}", service.name),
         None => "503".to_owned(),
     }
 }
@@ -97,7 +98,8 @@ fn service(out: &mut String, it: &Service) {
 }
 
 fn slice(out: &mut String, it: &EndpointSlice) {
-    line(out, format_args!("slice {} of {:?}", it.name, it.service));
+    let service = it.service.as_ref().map(|service| &service.name);
+    line(out, format_args!("slice {} of {service:?}", it.name));
     it.ports.iter().for_each(|port| line(out, format_args!("port {:?} {}", port.name, port.number)));
     for endpoint in &it.endpoints {
         let ready = if endpoint.ready { "ready" } else { "not ready" };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tidegate_config::finding::{Finding, Problem};
-use tidegate_config::object::{Kind, ObjectName, ObjectRef};
+use tidegate_config::object::{Kind, ObjectRef};
 use tidegate_config::project::{ClassRef, Ingress};
 
 use super::Verdict;
@@ -28,12 +28,12 @@ pub fn membership(world: &World, options: &Options, ingress: &Ingress) -> Member
     match &ingress.class {
         ClassRef::Annotation(name) if *name == options.class => Membership::Ours(name.clone()),
         ClassRef::Annotation(_) => Membership::Others,
-        ClassRef::Field(name) => match world.classes.get(&ObjectName::new("", name.clone())) {
-            Some(class) if class.controller == options.controller => Membership::Ours(name.clone()),
+        ClassRef::Field(name) => match world.classes.get(name) {
+            Some(class) if class.controller == options.controller => Membership::Ours(name.name.clone()),
             Some(_) => Membership::Others,
-            None if !world.classes_known && *name == options.class => Membership::Ours(name.clone()),
+            None if !world.classes_known && name.name == options.class => Membership::Ours(name.name.clone()),
             None if !world.classes_known => Membership::Others,
-            None => Membership::UnknownClass(name.clone()),
+            None => Membership::UnknownClass(name.name.clone()),
         },
         ClassRef::Default => {
             let ours = |class: &&Arc<_>| -> bool {

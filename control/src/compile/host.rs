@@ -51,7 +51,7 @@ pub(super) fn compile(world: &World, options: &Options, host: &HostPattern, clai
     let (fallback, last_resort) = defaults(world, host, &claims, &mut findings);
     let mut routes = HostRoutes::new(host.clone(), settle_conflicts(host, paths, &mut findings), fallback);
     routes.last_resort = last_resort;
-    routes.owner = (!shared).then_some(oldest.namespace);
+    routes.owner = (!shared).then(|| Arc::clone(&oldest.namespace));
     routes.certificates = certificates(world, host, &claims, &mut findings);
     HostUnit { routes: Some(routes), findings }
 }
@@ -134,12 +134,11 @@ fn certificates(
     for ingress in claims {
         for entry in &ingress.tls {
             let Some(secret) = &entry.secret else { continue };
-            let secret = ObjectName::new(ingress.age.name.namespace.clone(), secret.clone());
             // Without hosts an entry is for those of the rules, as far as these name any.
             let whole = (entry.hosts.is_empty() && *host != HostPattern::Any).then_some(host);
             for asked in entry.hosts.iter().chain(whole) {
                 let Some(name) = asked.meet(host) else { continue };
-                match certificate(world, &secret, asked, &name) {
+                match certificate(world, secret, asked, &name) {
                     Ok(certificate) => {
                         let all = by_name.entry(name).or_default();
                         if !all.contains(&certificate) {

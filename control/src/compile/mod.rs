@@ -40,8 +40,8 @@ pub struct Compiled {
     pub findings: BTreeMap<Unit, Arc<[Finding]>>,
     /// What became of each Ingress.
     pub verdicts: BTreeMap<ObjectName, Verdict>,
-    /// The backends in the parts by Service, so that those of ports that went away can be removed.
-    backends_of: BTreeMap<ObjectName, Box<[BackendKey]>>,
+    /// The backends in the parts in the order of their Services, so that those of ports that went away can be removed.
+    backends: BTreeSet<BackendKey>,
 }
 
 /// What is compiled on its own.
@@ -90,8 +90,7 @@ pub fn compile(world: &World, options: &Options) -> Compiled {
             claims.entry(host).or_default().push(ingress);
         }
         for backend in ingress.backends() {
-            let service = ObjectName::new(ingress.age.name.namespace.clone(), backend.service.clone());
-            led_to.entry(service).or_default().extend(number(backend));
+            led_to.entry(backend.service.clone()).or_default().extend(number(backend));
         }
     }
     for key in &*options.followed {
@@ -100,7 +99,7 @@ pub fn compile(world: &World, options: &Options) -> Compiled {
     let mut slices: BTreeMap<ObjectName, Vec<&Arc<EndpointSlice>>> = BTreeMap::new();
     for slice in world.slices.values() {
         if let Some(service) = &slice.service {
-            slices.entry(ObjectName::new(slice.name.namespace.clone(), service.clone())).or_default().push(slice);
+            slices.entry(service.clone()).or_default().push(slice);
         }
     }
     let mut compiled = Compiled::empty(options);
@@ -185,7 +184,7 @@ impl Compiled {
             let kept = still_used.get(service).into_iter().flatten().copied().chain(options.followed_of(service));
             let needed = kept.clone().next().is_some() || led_to_by().next().is_some();
             let backends = led_to_by().flat_map(|ingress| ingress.backends());
-            let numbers = backends.filter(|backend| backend.service == service.name).filter_map(number);
+            let numbers = backends.filter(|backend| backend.service == *service).filter_map(number);
             let numbers = numbers.chain(kept);
             let make = || match needed {
                 true => service::compile(world, options, service, &slices, numbers),
@@ -272,20 +271,19 @@ impl Compiled {
 
     fn put_service(&mut self, service: &ObjectName, unit: service::ServiceUnit) -> bool {
         let mut changed = false;
-        let after: Box<[BackendKey]> = unit.backends.iter().map(|backend| backend.key.clone()).collect();
-        for gone in self.backends_of.remove(service).unwrap_or_default() {
-            if !after.contains(&gone) {
-                changed |= self.parts.backends.remove_mut(&gone);
-            }
+        let [first, last] = [0, u16::MAX].map(|port| BackendKey { service: service.clone(), port });
+        let before = self.backends.range(first..=last);
+        let gone = before.filter(|key| unit.backends.iter().all(|backend| backend.key != **key));
+        for gone in gone.cloned().collect::<Vec<_>>() {
+            self.backends.remove(&gone);
+            changed |= self.parts.backends.remove_mut(&gone);
         }
         for backend in unit.backends {
             if self.parts.backends.get(&backend.key).is_none_or(|before| **before != backend) {
+                self.backends.insert(backend.key.clone());
                 self.parts.backends.insert_mut(backend.key.clone(), Arc::new(backend));
                 changed = true;
             }
-        }
-        if !after.is_empty() {
-            self.backends_of.insert(service.clone(), after);
         }
         self.tell(Unit::Service(service.clone()), unit.findings);
         changed

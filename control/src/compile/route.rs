@@ -7,7 +7,7 @@ use tidegate_config::model::{
     Action, AppProtocol, BackendKey, Conditions, ListenerScope, Origin, PathMatch, Route, Target, UpstreamTls,
     WeightedTarget,
 };
-use tidegate_config::object::{Kind, ObjectName, ObjectRef};
+use tidegate_config::object::{Kind, ObjectRef};
 use tidegate_config::project::{BackendRef, DefaultBackend, Ingress, PortRef, RulePath, ServiceKind};
 
 use crate::world::World;
@@ -36,7 +36,7 @@ pub(super) fn of_default(world: &World, ingress: &Ingress, default: &DefaultBack
 
 fn compile(world: &World, ingress: &Ingress, place: Place, backend: Option<&BackendRef>) -> (Route, Option<Finding>) {
     let object = ObjectRef::new(Kind::Ingress, ingress.age.name.clone());
-    let (targets, problem) = match backend.map(|backend| target(world, ingress, backend)) {
+    let (targets, problem) = match backend.map(|backend| target(world, backend)) {
         None => (Vec::new(), None),
         Some(Ok(target)) => (vec![WeightedTarget { target: Arc::new(target), weight: 1 }], None),
         Some(Err(problem)) => (Vec::new(), Some(problem)),
@@ -58,9 +58,9 @@ fn compile(world: &World, ingress: &Ingress, place: Place, backend: Option<&Back
     (route, finding)
 }
 
-fn target(world: &World, ingress: &Ingress, backend: &BackendRef) -> Result<Target, Problem> {
-    let name = ObjectName::new(ingress.age.name.namespace.clone(), backend.service.clone());
-    let Some(service) = world.services.get(&name) else {
+fn target(world: &World, backend: &BackendRef) -> Result<Target, Problem> {
+    let name = &backend.service;
+    let Some(service) = world.services.get(name) else {
         return Err(Problem::ServiceMissing { service: name.to_string() });
     };
     let port = service.ports.iter().find(|port| match &backend.port {
@@ -84,5 +84,5 @@ fn target(world: &World, ingress: &Ingress, backend: &BackendRef) -> Result<Targ
         }
     };
     let tls = (protocol == AppProtocol::Https).then(|| UpstreamTls { server_name: external.cloned(), verify: false });
-    Ok(Target { backend: BackendKey { service: name, port: number }, protocol, tls })
+    Ok(Target { backend: BackendKey { service: name.clone(), port: number }, protocol, tls })
 }

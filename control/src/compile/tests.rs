@@ -61,7 +61,7 @@ fn host(name: &str) -> HostPattern {
 fn there(compiled: &Compiled, unit: &Unit) -> bool {
     match unit {
         Unit::Host(host) => compiled.parts.hosts.get(host).is_some(),
-        Unit::Service(service) => compiled.backends_of.contains_key(service),
+        Unit::Service(service) => compiled.backends.iter().any(|key| key.service == *service),
         Unit::Object(object) => compiled.verdicts.contains_key(&object.name),
         Unit::DefaultCertificate => compiled.parts.default_certificate.is_some(),
     }

@@ -20,31 +20,23 @@ pub fn references(object: &Object) -> Vec<Key> {
 }
 
 fn ingress_references(ingress: &Ingress) -> Vec<Key> {
-    let namespace = &ingress.age.name.namespace;
-    let near =
-        |kind, name: &_| Key::Object(ObjectRef::new(kind, ObjectName::new(namespace.clone(), Clone::clone(name))));
+    let object = |kind, name: &ObjectName| Key::Object(ObjectRef::new(kind, name.clone()));
     let class = match &ingress.class {
-        ClassRef::Field(class) => {
-            Some(Key::Object(ObjectRef::new(Kind::IngressClass, ObjectName::new("", class.clone()))))
-        }
+        ClassRef::Field(class) => Some(object(Kind::IngressClass, class)),
         ClassRef::Annotation(_) => None,
         ClassRef::Default => Some(Key::Any(Kind::IngressClass)),
     };
     let mut keys = Vec::from_iter(class);
-    keys.extend(ingress.backends().map(|backend| near(Kind::Service, &backend.service)));
-    keys.extend(ingress.tls.iter().filter_map(|entry| entry.secret.as_ref()).map(|secret| near(Kind::Secret, secret)));
+    keys.extend(ingress.backends().map(|backend| object(Kind::Service, &backend.service)));
+    keys.extend(
+        ingress.tls.iter().filter_map(|entry| entry.secret.as_ref()).map(|secret| object(Kind::Secret, secret)),
+    );
     keys.extend(ingress.hosts().cloned().map(Key::Host));
     keys
 }
 
 fn slice_references(slice: &EndpointSlice) -> Vec<Key> {
-    let service = slice.service.iter();
-    service
-        .map(|name| {
-            let name = ObjectName::new(slice.name.namespace.clone(), name.clone());
-            Key::Object(ObjectRef::new(Kind::Service, name))
-        })
-        .collect()
+    slice.service.iter().map(|name| Key::Object(ObjectRef::new(Kind::Service, name.clone()))).collect()
 }
 
 fn service_references(service: &Service) -> Vec<Key> {

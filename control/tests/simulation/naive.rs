@@ -92,8 +92,10 @@ impl<'a> Naive<'a> {
             let controller = |name: &str| world.classes.values().find(|class| *class.name.name == *name);
             match &ingress.class {
                 ClassRef::Annotation(name) => *name == options.class,
-                ClassRef::Field(name) => controller(name)
-                    .map_or(!world.classes_known && *name == options.class, |it| it.controller == options.controller),
+                ClassRef::Field(name) => controller(&name.name)
+                    .map_or(!world.classes_known && name.name == options.class, |it| {
+                        it.controller == options.controller
+                    }),
                 ClassRef::Default => {
                     world.classes.values().any(|it| it.is_default && it.controller == options.controller)
                 }
@@ -150,7 +152,8 @@ impl<'a> Naive<'a> {
 
     fn led(&self, ingress: &Ingress, field: &str, backend: Option<&BackendRef>) -> Answer {
         let target = backend.and_then(|backend| {
-            let name = ObjectName::new(ingress.age.name.namespace.clone(), backend.service.clone());
+            let name = backend.service.clone();
+            assert_eq!(name.namespace, ingress.age.name.namespace);
             let service = self.world.services.get(&name)?;
             let any = service.ports.is_empty() && matches!(service.kind, ServiceKind::ExternalName(_));
             let port = match &backend.port {
@@ -176,7 +179,6 @@ impl<'a> Naive<'a> {
                     let whole = entry.hosts.is_empty() && host != "*" && asked.contains(&&*host);
                     let listed = entry.hosts.iter().any(|host| asked.contains(&&*host.to_string()));
                     let secret = entry.secret.clone().unwrap_or_default();
-                    let secret = ObjectName::new(ingress.age.name.namespace.clone(), secret);
                     let usable = self.world.secrets.get(&secret).and_then(|secret| secret.certificate.as_ref().ok());
                     let names = |it: &Arc<Certificate>| it.names.iter().any(|it| needed.contains(&&*it.to_string()));
                     if (whole || listed) && usable.is_some_and(names) && !secrets.contains(&secret) {
