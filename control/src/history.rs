@@ -76,6 +76,11 @@ pub enum Cause {
         /// The host.
         host: HostPattern,
     },
+    /// The endpoints of a Service need no longer be followed for routes that were held.
+    Released {
+        /// The Service.
+        service: ObjectName,
+    },
     /// Everything that was listed, when the control loop had begun.
     Started,
     /// An operator's command.
@@ -107,6 +112,7 @@ impl fmt::Display for Cause {
             Self::Deleted { object } => write!(f, "{object} is gone"),
             Self::Resolved { name } => write!(f, "{name} has other addresses"),
             Self::Settled { host } => write!(f, "what {host} waited for"),
+            Self::Released { service } => write!(f, "no held route leads to Service {service} any more"),
             Self::Started => f.write_str("start of the control loop"),
             Self::Commanded { command } => write!(f, "an operator's {command}"),
         }

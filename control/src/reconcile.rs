@@ -1,6 +1,7 @@
 //! The control loop's state machine: events go in, parts of the next snapshot come out. Synchronous, and time is an argument.
 
 mod hold;
+mod observe;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,15 +10,14 @@ use std::time::Instant;
 use hold::Hold;
 use tidegate_config::model::{HostPattern, SnapshotParts};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
-use tidegate_config::project::Projected;
 
 use crate::compile::{Compiled, Dirty, HostUnit, Touched, compile};
-use crate::event::{Event, Source};
+use crate::event::Source;
 use crate::history::{Cause, Changes, Sample};
 use crate::names;
 use crate::options::Options;
 use crate::order::Order;
-use crate::queue::{Lane, Meter, Queue, Retries};
+use crate::queue::{Meter, Queue, Retries};
 use crate::settle::would_break;
 use crate::topology::{Key, Topology, references};
 use crate::world::World;
@@ -141,31 +141,6 @@ impl Reconciler {
         *self = Self { world, queue, order, hold, ..Self::new(self.options.clone(), sources) };
     }
 
-    /// Takes an event into World. Returns a source that has to be listed again before its last list is believed.
-    pub fn observe(&mut self, event: Event, now: Instant) -> Option<Source> {
-        match event {
-            Event::Applied { projected, received } => self.apply(*projected, Lane::Fast, received),
-            Event::Deleted { object, received, .. } => self.delete(object, Lane::Fast, received),
-            Event::Listed { source, objects, complete, received, .. } => {
-                return self.list(source, objects, complete, received);
-            }
-            Event::Resolved { name, addresses } => {
-                // An answer may come after its name was given up; kept, it would be stale when the name comes back.
-                if self.names.contains(&name) && self.world.resolve(Arc::clone(&name), addresses) {
-                    self.queue.add(Work::Name(name), Lane::Fast, 0, now);
-                }
-            }
-            Event::Failing { source, .. } => {
-                self.failing.insert(source);
-            }
-            Event::Watching { source } => {
-                self.failing.remove(&source);
-            }
-            Event::Bookmark { .. } => {}
-        }
-        None
-    }
-
     /// Compiles the next batch. `None` when there is nothing to do now.
     pub fn reconcile(&mut self, now: Instant) -> Option<Step> {
         if !self.running {
@@ -277,72 +252,6 @@ impl Reconciler {
         Arc::clone(&self.names)
     }
 
-    fn add(&mut self, object: ObjectRef, lane: Lane, received: Instant) {
-        let rank = if lane == Lane::Slow { self.order.of(&object, &self.topology) } else { 0 };
-        self.queue.add(Work::Object(object), lane, rank, received);
-    }
-
-    fn apply(&mut self, projected: Projected, lane: Lane, received: Instant) {
-        let (key, version) = (projected.meta.object.clone(), Arc::clone(&projected.meta.resource_version));
-        if self.world.apply(projected) {
-            self.wait(key, Some(version), lane, received);
-        }
-    }
-
-    fn delete(&mut self, object: ObjectRef, lane: Lane, received: Instant) {
-        if self.world.delete(&object) {
-            self.wait(object, None, lane, received);
-        }
-    }
-
-    /// Lets an object wait that is another one now, with its resourceVersion or gone.
-    fn wait(&mut self, object: ObjectRef, version: Option<Arc<str>>, lane: Lane, received: Instant) {
-        // Before the first model nothing has to wait: that is made of all there is.
-        if self.running {
-            self.arrived.insert(object.clone(), version);
-            self.add(object, lane, received);
-        }
-    }
-
-    /// A list: what it names is there; then, if it is complete, what it does not name is gone.
-    fn list(&mut self, source: Source, objects: Vec<Projected>, complete: bool, received: Instant) -> Option<Source> {
-        let namespace = source.namespace.as_deref();
-        let mut gone: BTreeSet<ObjectRef> = self.world.names_of(source.kind, namespace).cloned().collect();
-        for projected in objects {
-            gone.remove(&projected.meta.object);
-            self.apply(projected, Lane::Slow, received);
-        }
-        if complete {
-            let held = self.world.names_of(source.kind, namespace).count();
-            if self.doubtful(gone.len(), held) && self.doubted.insert(source.clone()) {
-                return Some(source);
-            }
-            self.doubted.remove(&source);
-            gone.into_iter().for_each(|object| self.delete(object, Lane::Slow, received));
-        }
-        if self.unsynced.remove(&source) && source.kind == Kind::IngressClass {
-            self.know_classes(received);
-        }
-        if !self.unsynced.iter().any(|source| required(source.kind)) {
-            self.required_since.get_or_insert(received);
-        }
-        None
-    }
-
-    #[allow(clippy::cast_precision_loss, reason = "a share of counts needs no more precision")]
-    fn doubtful(&self, gone: usize, held: usize) -> bool {
-        let pace = self.options.pace;
-        gone > pace.sweep_free && gone as f64 > pace.sweep_share_max * held as f64
-    }
-
-    /// From now on classes are compared by their objects: every Ingress that refers to one is looked at again.
-    fn know_classes(&mut self, received: Instant) {
-        self.world.classes_known = !self.unsynced.iter().any(|source| source.kind == Kind::IngressClass);
-        let all = self.world.ingresses.keys().filter(|_| self.running);
-        let all: Vec<_> = all.map(|name| ObjectRef::new(Kind::Ingress, name.clone())).collect();
-        all.into_iter().for_each(|ingress| self.add(ingress, Lane::Slow, received));
-    }
-
     /// The first model, once every kind that routing cannot do without has been listed, and the others too or their grace is over.
     fn start(&mut self, now: Instant) -> Option<Step> {
         let missing = |source: &Source| required(source.kind);
@@ -382,7 +291,8 @@ impl Reconciler {
                     affected.causes.add(|| Cause::Resolved { name });
                 }
                 Work::Endpoints(service) => {
-                    affected.dirty.services.insert(service);
+                    affected.dirty.services.insert(service.clone());
+                    affected.causes.add(|| Cause::Released { service });
                 }
                 Work::Object(object) => {
                     let arrived = self.arrived.remove(&object);

@@ -1,5 +1,5 @@
 //! Seeded simulation of the control loop: a die plays events, repeats, deletions, batches, lost events, lists, lists that
-//! come late, and new lives, and after each quiet point the incremental result must equal a compilation from scratch.
+//! come late, new lives, and an operator who holds and thaws routes, and after each quiet point the incremental result must equal a compilation from scratch.
 //!
 //! `SIM_SEED=7` replays one seed, `SIM_SEEDS=10000` plays that many; the default is a sample that takes seconds.
 
@@ -13,10 +13,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cluster::Cluster;
-use tidegate_config::model::{HostPattern, HostRoutes};
+use tidegate_config::model::{Action, Backend, BackendKey, Generation, HostPattern, HostRoutes, SnapshotParts};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 use tidegate_control::options::{HostOwnership, Options, Pace};
-use tidegate_control::{Compiled, Event, Reconciler, Share, Source, World, compile};
+use tidegate_control::{Cause, Changes, Command, Compiled, Event, Reconciler, Share, Source, World, compile};
 
 const STEPS: usize = 300;
 
@@ -42,6 +42,10 @@ struct Simulation {
     held: BTreeSet<Kind>,
     /// Events that were sent and not yet delivered.
     pending: Vec<Event>,
+    /// Every model that was published, the newest last.
+    published: Vec<SnapshotParts>,
+    /// The routes that an operator holds.
+    frozen: Option<SnapshotParts>,
 }
 
 impl Simulation {
@@ -53,7 +57,7 @@ impl Simulation {
         let now = Instant::now();
         let held = [Kind::Secret, Kind::IngressClass].into_iter().filter(|_| die.bool()).collect();
         let (cluster, lost, pending) = (Cluster::default(), BTreeSet::new(), Vec::new());
-        Self { seed, die, now, cluster, reconciler, lost, held, pending }
+        Self { seed, die, now, cluster, reconciler, lost, held, pending, published: Vec::new(), frozen: None }
     }
 
     fn run(mut self) {
@@ -101,12 +105,34 @@ impl Simulation {
                 self.pending.clear();
                 self.list_all();
             }
-            77..80 => self.now += Duration::from_millis(self.die.u64(0..1500)),
+            77 => self.command(),
+            78..80 => self.now += Duration::from_millis(self.die.u64(0..1500)),
             80..92 => {
                 self.deliver();
                 self.reconcile_once();
             }
             _ => self.quiet(),
+        }
+    }
+
+    /// An operator goes back to some model, or thaws.
+    fn command(&mut self) {
+        let (now, earlier) = (self.now, self.die.choice(&self.published).cloned());
+        if !self.reconciler.running() {
+            return;
+        }
+        match earlier.filter(|_| self.die.bool()) {
+            Some(routes) => {
+                let generation = Generation(self.die.u64(1..9));
+                self.reconciler.hold(Command::Rollback(generation), generation, routes.clone(), now);
+                assert_eq!(self.reconciler.held(), Some(generation));
+                self.frozen = Some(routes);
+            }
+            None => {
+                self.reconciler.thaw(Command::Thaw, now);
+                assert_eq!(self.reconciler.held(), None);
+                self.frozen = None;
+            }
         }
     }
 
@@ -140,6 +166,12 @@ impl Simulation {
         let before = pointers(self.reconciler.compiled());
         let step = self.reconciler.reconcile(self.now);
         let stepped = step.is_some();
+        if let Some((parts, changes)) = step.as_ref().and_then(|step| step.published.as_ref()) {
+            if self.frozen.is_none() && !changes.causes.first.iter().any(whole) {
+                self.check_changes(parts, changes);
+            }
+            self.published.push(parts.clone());
+        }
         for name in step.and_then(|step| step.names).iter().flat_map(|names| &**names) {
             let answer = self.cluster.resolved(name);
             assert_eq!(answer.and_then(|event| self.reconciler.observe(event, self.now)), None);
@@ -174,21 +206,63 @@ impl Simulation {
         assert_eq!(live.parts.default_certificate, full.parts.default_certificate, "seed {seed}: default certificate");
         assert_eq!(live.findings, full.findings, "seed {seed}: findings");
         assert_eq!(live.verdicts, full.verdicts, "seed {seed}: verdicts");
-        let backends = |compiled: &Compiled| -> BTreeMap<_, _> {
-            compiled.parts.backends.iter().map(|(key, backend)| (key.clone(), Arc::clone(backend))).collect()
-        };
-        assert_eq!(backends(live), backends(&full), "seed {seed}: backends");
+        assert_eq!(backends(&live.parts), backends(&full.parts), "seed {seed}: backends");
         for finding in live.all_findings() {
             let known = world.holds(&finding.object);
             let named = options.default_certificate.as_ref() == Some(&finding.object.name);
             assert!(known || named, "seed {seed}: a finding about nothing: {finding}");
         }
         naive::check(world, options, live, seed);
+        self.check_published(&live.parts);
+    }
+
+    /// What serves: the routes of the cluster, or those that are held; and the endpoints of today in any case, of every
+    /// Service port that these routes lead to.
+    fn check_published(&self, live: &SnapshotParts) {
+        let seed = self.seed;
+        let published = self.published.last().expect("a model");
+        let routes = self.frozen.as_ref().unwrap_or(live);
+        assert_eq!(hosts(published), hosts(routes), "seed {seed}: the routes that serve");
+        assert_eq!(published.default_certificate, routes.default_certificate, "seed {seed}");
+        assert_eq!(backends(published), backends(live), "seed {seed}: the endpoints that serve");
+        let followed = &self.reconciler.options().followed;
+        for route in published.hosts.iter().flat_map(|(_, host)| host.all().cloned().collect::<Vec<_>>()) {
+            let Action::Forward(targets) = &route.action else { continue };
+            for key in targets.iter().map(|weighted| &weighted.target.backend) {
+                assert!(self.frozen.is_none() || followed.contains(key), "seed {seed}: {key}");
+                let service = self.reconciler.world().services.get(&key.service);
+                let there = service.is_some_and(|service| service.ports.iter().any(|port| port.number == key.port));
+                assert!(!there || published.backends.contains_key(key), "seed {seed}: nobody follows {key}");
+            }
+        }
+    }
+
+    /// What is said to have changed is what has.
+    fn check_changes(&self, after: &SnapshotParts, changes: &Changes) {
+        let Some(before) = self.published.last() else { return };
+        let (before, after) = (hosts(before), hosts(after));
+        let differ = before.keys().chain(after.keys()).collect::<BTreeSet<_>>();
+        let differ = differ.into_iter().filter(|host| before.get(host) != after.get(host)).count();
+        assert_eq!(changes.hosts.total, differ, "seed {}: {changes:?}", self.seed);
+        assert!(changes.causes.total > 0, "seed {}: nothing caused {changes:?}", self.seed);
     }
 }
 
+/// Whether a model is not told by its difference from the one before.
+fn whole(cause: &Cause) -> bool {
+    matches!(cause, Cause::Started | Cause::Commanded { .. })
+}
+
+fn hosts(parts: &SnapshotParts) -> BTreeMap<HostPattern, Arc<HostRoutes>> {
+    parts.hosts.iter().map(|(host, routes)| (host, Arc::clone(routes))).collect()
+}
+
+fn backends(parts: &SnapshotParts) -> BTreeMap<BackendKey, Arc<Backend>> {
+    parts.backends.iter().map(|(key, backend)| (key.clone(), Arc::clone(backend))).collect()
+}
+
 fn pointers(compiled: &Compiled) -> BTreeMap<HostPattern, Arc<HostRoutes>> {
-    compiled.parts.hosts.iter().map(|(host, routes)| (host, Arc::clone(routes))).collect()
+    hosts(&compiled.parts)
 }
 
 fn kind_of(event: &Event) -> Option<Kind> {
