@@ -39,7 +39,7 @@ pub(crate) fn edit(state: &mut State, target: &Target, edit: &Edit, terms: &Term
     // What is already there and what a patch brings are told apart by nobody, so a patch is checked as a whole.
     let warnings = admit::fit(kind, &mut new, terms.validation)?;
     admit::check_place(target, &mut new)?;
-    check_preconditions(kind, &target.key.name, &new, old.value())?;
+    check_preconditions(kind, &target.key.name, edit, &new, old.value())?;
     keep_system_fields(&mut new, old.value());
     new = match target.subresource {
         Some(Subresource::Status) => with_part(old.value().clone(), "status", &new),
@@ -91,7 +91,8 @@ fn store(state: &mut State, target: &Target, new: Value, terms: &Terms) -> Arc<O
     super::delete::remove(state, target.kind, &target.key, at).unwrap_or_else(|| Arc::new(Object::unstored(new)))
 }
 
-fn check_preconditions(kind: &Kind, name: &str, new: &Value, old: &Value) -> Result<(), Failure> {
+/// A whole object that names a version or a uid means that one. A patch cannot mean another uid: it would change it.
+fn check_preconditions(kind: &Kind, name: &str, edit: &Edit, new: &Value, old: &Value) -> Result<(), Failure> {
     let text = |object: &Value, field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
     let version = text(new, "resourceVersion");
     if !version.is_empty() && version != "0" && version != text(old, "resourceVersion") {
@@ -99,6 +100,11 @@ fn check_preconditions(kind: &Kind, name: &str, new: &Value, old: &Value) -> Res
     }
     let (uid, old_uid) = (text(new, "uid"), text(old, "uid"));
     if !uid.is_empty() && uid != old_uid {
+        if let Edit::Patch(_) = edit {
+            let mut causes = Causes::default();
+            causes.immutable("metadata.uid", &uid.into());
+            return Err(Failure::invalid(kind, name, &causes.0));
+        }
         let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {old_uid}");
         return Err(Failure::conflict(kind, name, &why));
     }
