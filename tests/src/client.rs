@@ -127,6 +127,8 @@ pub async fn connect_tls(
     config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
     let name = ServerName::try_from(server_name.to_owned()).map_err(|error| error.to_string())?;
     let stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
+    // The last flight of the handshake would hold up the first request until it is acknowledged.
+    stream.set_nodelay(true).map_err(|error| error.to_string())?;
     TlsConnector::from(Arc::new(config)).connect(name, stream).await.map_err(|error| error.to_string())
 }
 

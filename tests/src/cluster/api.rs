@@ -1,6 +1,7 @@
 //! Raw requests to the API server.
 
 use std::net::SocketAddr;
+use std::path::Path;
 
 use bytes::Bytes;
 use http::{Method, Request, StatusCode};
@@ -18,27 +19,54 @@ pub struct Api {
 }
 
 impl Api {
-    /// One request; a body is JSON of this content type.
+    /// The server and the user of a kubeconfig that names one of each, and its server by address.
+    #[must_use]
+    pub fn of(kubeconfig: &Path) -> Self {
+        let text = std::fs::read_to_string(kubeconfig).expect("a kubeconfig");
+        let config: Value = serde_saphyr::from_str(&text).expect("YAML");
+        let server = config["clusters"][0]["cluster"]["server"].as_str().expect("a server");
+        let address = server.trim_start_matches("https://").parse().expect("an address");
+        Self { address, token: config["users"][0]["user"]["token"].as_str().expect("a token").to_owned() }
+    }
+
+    /// One request, with a body of any type, and the text of its answer.
     ///
     /// # Errors
-    /// When there is no answer, or one that is no JSON (a text becomes a JSON string).
+    /// When there is no answer.
+    pub async fn raw(
+        &self,
+        method: Method,
+        path: &str,
+        accept: Option<&str>,
+        body: Option<(&str, String)>,
+    ) -> Result<(StatusCode, String), String> {
+        let request = Request::builder().method(method).uri(path).header("host", self.address.to_string());
+        let mut request = request.header("authorization", format!("Bearer {}", self.token));
+        request = request.header("accept", accept.unwrap_or("application/json"));
+        let mut bytes = Bytes::new();
+        if let Some((content_type, text)) = body {
+            request = request.header("content-type", content_type);
+            bytes = text.into();
+        }
+        let request = request.body(Full::new(bytes)).map_err(|error| error.to_string())?;
+        let stream = client::connect_tls(self.address, "localhost", &[b"http/1.1"]).await?;
+        let answer = client::sent(stream, request).await?;
+        Ok((answer.status, answer.body))
+    }
+
+    /// One request; a body is JSON of this content type. An answer that is no JSON becomes a JSON string.
+    ///
+    /// # Errors
+    /// When there is no answer.
     pub async fn ask(
         &self,
         method: Method,
         path: &str,
         body: Option<(&str, &Value)>,
     ) -> Result<(StatusCode, Value), String> {
-        let request = Request::builder().method(method).uri(path).header("host", self.address.to_string());
-        let mut request = request.header("authorization", format!("Bearer {}", self.token));
-        if let Some((content_type, _)) = body {
-            request = request.header("content-type", content_type);
-        }
-        let bytes = body.map_or_else(Bytes::new, |(_, value)| value.to_string().into());
-        let request = request.body(Full::new(bytes)).map_err(|error| error.to_string())?;
-        let stream = client::connect_tls(self.address, "localhost", &[b"http/1.1"]).await?;
-        let answer = client::sent(stream, request).await?;
-        let value = serde_json::from_str(&answer.body).unwrap_or(Value::String(answer.body));
-        Ok((answer.status, value))
+        let body = body.map(|(content_type, value)| (content_type, value.to_string()));
+        let (status, text) = self.raw(method, path, None, body).await?;
+        Ok((status, serde_json::from_str(&text).unwrap_or(Value::String(text))))
     }
 
     /// An object or a list.

@@ -7,6 +7,7 @@
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
 
 mod faults;
+mod lite;
 mod objects;
 mod pods;
 mod rights;
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
         objects::a_namespace_goes,
         faults::the_api_server_crashes,
         faults::what_was_missed_is_listed,
+        lite::it_answers_as_the_real_one,
         rights::the_role_is_what_is_used,
     ];
     if arguments.list {

@@ -140,8 +140,9 @@ impl Stage {
     ) {
         let begun = tidegate_tests::moment();
         self.cluster.api.merge(path, patch).await;
+        let accepted = begun.elapsed().as_millis();
         self.until(host, what, right).await;
-        measured(what, begun);
+        measured(&format!("{what} (accepted after {accepted} ms)"), begun);
     }
 
     /// A client that asks for the root of a host from now on.

@@ -1,0 +1,157 @@
+//! Lite against the real API server: one table of raw requests, and by name what they answer differently.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use http::Method;
+use serde_json::Value;
+use tidegate_tests::Dev;
+use tidegate_tests::cluster::Api;
+
+use crate::stage::Stage;
+
+const REQUESTS: &str = include_str!("../manifests/requests.txt");
+
+/// What lite does in another way than the real server, and why.
+const DIFFERENCES: &[(&str, &str)] = &[
+    ("one with a version is created", "the request is wrong, not the server, which answers 500"),
+    ("a group that is not there", "every refusal is a Status; the real server's router answers in plain text"),
+    ("a list of a page", "lists come whole"),
+    ("a list of exactly a version", "what was is kept for watches alone"),
+    ("a list as a table", "all cells are texts"),
+    ("a watch from a version that is none", "the request is wrong, not the server, which answers 500"),
+    (
+        "a watch from a version to come",
+        "the real server keeps it open in silence, which a client cannot tell from quiet",
+    ),
+    ("a watch of one name", "who asks for a watch gets one; the real server answers with the object"),
+    ("a status through the object itself", "a status that nobody has written is not there"),
+    ("its scale", "a zero is said"),
+    ("server-side apply", "it is not served"),
+];
+
+/// A request of the table.
+#[derive(Default)]
+struct Step {
+    name: String,
+    method: Method,
+    path: String,
+    /// Its content type and text.
+    body: Option<(String, String)>,
+    accept: Option<String>,
+    keep: Option<String>,
+    show: Vec<String>,
+}
+
+fn steps() -> Vec<Step> {
+    let mut steps: Vec<Step> = Vec::new();
+    for line in REQUESTS.lines().filter(|line| !line.is_empty()) {
+        let (word, rest) = line.split_once(' ').expect("two words a line");
+        if word == "##" {
+            steps.push(Step { name: rest.to_owned(), ..Step::default() });
+        }
+        let Some(step) = steps.last_mut() else { continue };
+        let mut body = |content_type: &str| step.body = Some((content_type.to_owned(), rest.to_owned()));
+        match word {
+            "##" => {}
+            "as" => step.accept = Some(rest.to_owned()),
+            "keep" => step.keep = Some(rest.to_owned()),
+            "show" => step.show = rest.split(' ').map(str::to_owned).collect(),
+            "object" => body("application/json"),
+            "merge" => body("application/merge-patch+json"),
+            "json" => body("application/json-patch+json"),
+            "strategic" => body("application/strategic-merge-patch+json"),
+            "apply" => body("application/apply-patch+yaml"),
+            "text/plain" => body("text/plain"),
+            method => {
+                step.method = method.parse().expect("a method");
+                step.path = rest.to_owned();
+            }
+        }
+    }
+    steps
+}
+
+/// A server, with the versions that its answers had.
+struct Asked {
+    api: Api,
+    kept: BTreeMap<String, String>,
+}
+
+impl Asked {
+    fn new(api: Api) -> Self {
+        Self { api, kept: BTreeMap::new() }
+    }
+
+    /// What is compared of the answer to a request.
+    async fn ask(&mut self, step: &Step) -> String {
+        let filled = |text: &str| {
+            self.kept.iter().fold(text.to_owned(), |text, (name, version)| text.replace(&format!("${name}"), version))
+        };
+        let body = step.body.as_ref().map(|(content_type, text)| (&**content_type, filled(text)));
+        let answer = self.api.raw(step.method.clone(), &filled(&step.path), step.accept.as_deref(), body).await;
+        let (status, text) = answer.unwrap_or_else(|error| panic!("{}: {error}", step.name));
+        let mut shown = format!("{status}");
+        if step.path.contains("watch=true") && status == 200 {
+            for event in text.lines() {
+                let _ = write!(shown, "; {}", self.event(event));
+            }
+            return shown;
+        }
+        let value: Value = serde_json::from_str(&text).unwrap_or(Value::Null);
+        let version = value["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
+        let _ = write!(shown, " {} {} {}", value["kind"], value["reason"], self.version(&version));
+        for place in &step.show {
+            let _ = match &**place {
+                "items" => write!(shown, "; items {:?}", names(&value)),
+                pointer => write!(shown, "; {pointer} {}", value.pointer(pointer).unwrap_or(&Value::Null)),
+            };
+        }
+        if let Some(name) = &step.keep {
+            self.kept.insert(name.clone(), version);
+        }
+        shown
+    }
+
+    fn event(&self, line: &str) -> String {
+        let event: Value = serde_json::from_str(line).unwrap_or(Value::Null);
+        let (object, metadata) = (&event["object"], &event["object"]["metadata"]);
+        // A bookmark may be of any moment that is late enough.
+        let version = if event["type"] == "BOOKMARK" { None } else { metadata["resourceVersion"].as_str() };
+        let version = self.version(version.unwrap_or_default());
+        format!("{} {} {} {} {}", event["type"], metadata["name"], object["code"], metadata["annotations"], version)
+    }
+
+    /// Which of the versions that were kept this is: numbers differ from server to server.
+    fn version(&self, version: &str) -> String {
+        let kept = self.kept.iter().find(|(_, kept)| *kept == version);
+        kept.map_or(if version.is_empty() { "no version" } else { "a version" }.to_owned(), |(name, _)| name.clone())
+    }
+}
+
+fn names(list: &Value) -> Vec<&str> {
+    list["items"].as_array().into_iter().flatten().filter_map(|item| item["metadata"]["name"].as_str()).collect()
+}
+
+pub(crate) async fn it_answers_as_the_real_one(stage: &mut Stage) {
+    let dev = Dev::start(&[]).await;
+    let mut real = Asked::new(stage.cluster.api.clone());
+    let mut lite = Asked::new(Api::of(&dev.kubeconfig));
+    let (mut other, mut count) = (Vec::new(), 0);
+    for step in steps() {
+        let (real, lite) = futures::join!(real.ask(&step), lite.ask(&step));
+        count += 1;
+        if real != lite {
+            other.push((step.name, real, lite));
+        }
+    }
+    let named = |name: &str| DIFFERENCES.iter().any(|(known, _)| *known == name);
+    let unnamed: Vec<_> = other.iter().filter(|(name, ..)| !named(name)).collect();
+    for (name, real, lite) in &unnamed {
+        println!("    {name}\n        real: {real}\n        lite: {lite}");
+    }
+    println!("    {count} requests, {} answered differently", other.len());
+    assert!(unnamed.is_empty(), "answers differ that are not on the list");
+    let stale: Vec<_> = DIFFERENCES.iter().filter(|(known, _)| other.iter().all(|(name, ..)| name != known)).collect();
+    assert!(stale.is_empty(), "on the list, but answered alike: {stale:?}");
+}
