@@ -1,0 +1,79 @@
+//! What must hold of the loop at a quiet point, and of every publication.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use tidegate_config::model::{Action, Backend, BackendKey, HostPattern, HostRoutes, SnapshotParts};
+use tidegate_control::{Cause, Changes, Compiled, compile};
+
+use crate::naive;
+use crate::play::Simulation;
+
+impl Simulation {
+    pub(crate) fn check(&self) {
+        let seed = self.seed;
+        let (world, options) = (self.reconciler.world(), self.reconciler.options());
+        self.cluster.check_world(world, &self.held, seed);
+        let (live, full) = (self.reconciler.compiled(), compile(world, options));
+        assert_eq!(pointers(live), pointers(&full), "seed {seed}: hosts");
+        assert_eq!(live.parts.default_certificate, full.parts.default_certificate, "seed {seed}: default certificate");
+        assert_eq!(live.findings, full.findings, "seed {seed}: findings");
+        assert_eq!(live.verdicts, full.verdicts, "seed {seed}: verdicts");
+        assert_eq!(backends(&live.parts), backends(&full.parts), "seed {seed}: backends");
+        for finding in live.all_findings() {
+            let known = world.holds(&finding.object);
+            let named = options.default_certificate.as_ref() == Some(&finding.object.name);
+            assert!(known || named, "seed {seed}: a finding about nothing: {finding}");
+        }
+        naive::check(world, options, live, seed);
+        self.check_published(&live.parts);
+    }
+
+    /// What serves: the routes of the cluster, or those that are held; and the endpoints of today in any case, of every
+    /// Service port that these routes lead to.
+    fn check_published(&self, live: &SnapshotParts) {
+        let seed = self.seed;
+        let published = self.published.last().expect("a model");
+        let routes = self.frozen.as_ref().unwrap_or(live);
+        assert_eq!(hosts(published), hosts(routes), "seed {seed}: the routes that serve");
+        assert_eq!(published.default_certificate, routes.default_certificate, "seed {seed}");
+        assert_eq!(backends(published), backends(live), "seed {seed}: the endpoints that serve");
+        let followed = &self.reconciler.options().followed;
+        for route in published.hosts.iter().flat_map(|(_, host)| host.all().cloned().collect::<Vec<_>>()) {
+            let Action::Forward(targets) = &route.action else { continue };
+            for key in targets.iter().map(|weighted| &weighted.target.backend) {
+                assert!(self.frozen.is_none() || followed.contains(key), "seed {seed}: {key}");
+                let service = self.reconciler.world().services.get(&key.service);
+                let there = service.is_some_and(|service| service.ports.iter().any(|port| port.number == key.port));
+                assert!(!there || published.backends.contains_key(key), "seed {seed}: nobody follows {key}");
+            }
+        }
+    }
+
+    /// What is said to have changed is what has.
+    pub(crate) fn check_changes(&self, after: &SnapshotParts, changes: &Changes) {
+        let Some(before) = self.published.last() else { return };
+        let (before, after) = (hosts(before), hosts(after));
+        let differ = before.keys().chain(after.keys()).collect::<BTreeSet<_>>();
+        let differ = differ.into_iter().filter(|host| before.get(host) != after.get(host)).count();
+        assert_eq!(changes.hosts.total, differ, "seed {}: {changes:?}", self.seed);
+        assert!(changes.causes.total > 0, "seed {}: nothing caused {changes:?}", self.seed);
+    }
+}
+
+/// Whether a model is not told by its difference from the one before.
+pub(crate) fn whole(cause: &Cause) -> bool {
+    matches!(cause, Cause::Started | Cause::Commanded { .. })
+}
+
+fn hosts(parts: &SnapshotParts) -> BTreeMap<HostPattern, Arc<HostRoutes>> {
+    parts.hosts.iter().map(|(host, routes)| (host, Arc::clone(routes))).collect()
+}
+
+fn backends(parts: &SnapshotParts) -> BTreeMap<BackendKey, Arc<Backend>> {
+    parts.backends.iter().map(|(key, backend)| (key.clone(), Arc::clone(backend))).collect()
+}
+
+pub(crate) fn pointers(compiled: &Compiled) -> BTreeMap<HostPattern, Arc<HostRoutes>> {
+    hosts(&compiled.parts)
+}

@@ -1,0 +1,255 @@
+//! One life of a loop, step by step.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tidegate_config::model::{Generation, SnapshotParts};
+use tidegate_config::object::{Kind, ObjectName};
+use tidegate_control::options::{HostOwnership, Options, Pace};
+use tidegate_control::{Command, Event, Reconciler, Share, Source};
+
+use crate::check::{pointers, whole};
+use crate::cluster::Cluster;
+use crate::schedule::{Act, Schedule, Step};
+
+fn options(die: &mut fastrand::Rng) -> Options {
+    let host_ownership = if die.bool() { HostOwnership::Shared } else { HostOwnership::Namespace };
+    let default_certificate = die.bool().then(|| ObjectName::new("red", "s0"));
+    // Small batches, so that related changes land in different ones.
+    let pace = Pace::default();
+    let share = Share { batch_max: die.usize(1..6), slow_batch_max: die.usize(1..6), ..pace.share };
+    let pace = Pace { share, sweep_free: 3, ..pace };
+    Options { host_ownership, default_certificate, pace, ..Options::default() }
+}
+
+const fn all_of(kind: Kind) -> Source {
+    Source { kind, namespace: None }
+}
+
+pub(crate) struct Simulation {
+    pub(crate) seed: u64,
+    /// What the operator decided before the process began.
+    options: Options,
+    pub(crate) now: Instant,
+    pub(crate) cluster: Cluster,
+    pub(crate) reconciler: Reconciler,
+    /// Kinds of which an event was lost: they are listed before the next quiet point, as an informer would.
+    lost: BTreeSet<Kind>,
+    /// Kinds that cannot be listed yet, so that no event of them arrives: routing can do without.
+    pub(crate) held: BTreeSet<Kind>,
+    /// Events that were sent and not yet delivered. The streams of kinds overtake each other; in one stream events keep their
+    /// order.
+    pending: BTreeMap<Option<Kind>, VecDeque<Event>>,
+    /// Every model that was published, the newest last.
+    pub(crate) published: Vec<SnapshotParts>,
+    /// The routes that an operator holds.
+    pub(crate) frozen: Option<SnapshotParts>,
+}
+
+impl Simulation {
+    /// A loop that nothing has been told, in a cluster with a few objects.
+    #[allow(clippy::disallowed_methods, reason = "a simulation needs some instant to start from")]
+    pub(crate) fn new(seed: u64) -> Self {
+        let mut die = fastrand::Rng::with_seed(seed);
+        let options = options(&mut die);
+        let reconciler = Reconciler::new(options.clone(), Kind::ALL.map(all_of));
+        let mut simulation = Self {
+            seed,
+            options,
+            now: Instant::now(),
+            cluster: Cluster::default(),
+            reconciler,
+            lost: BTreeSet::new(),
+            held: [Kind::Secret, Kind::IngressClass].into_iter().filter(|_| die.bool()).collect(),
+            pending: BTreeMap::new(),
+            published: Vec::new(),
+            frozen: None,
+        };
+        for _ in 0..die.usize(0..20) {
+            drop(simulation.cluster.change(&mut die, simulation.now));
+        }
+        simulation
+    }
+
+    /// Plays a schedule, with a quiet point at its end.
+    pub(crate) fn play(schedule: &Schedule) {
+        let mut simulation = Self::new(schedule.seed);
+        simulation.begin();
+        for step in &schedule.steps {
+            simulation.step(*step);
+        }
+        simulation.quiet();
+    }
+
+    /// Every kind that can be is listed, and what cannot be is no longer waited for.
+    fn begin(&mut self) {
+        for kind in Kind::ALL.into_iter().filter(|kind| !self.held.contains(kind)).collect::<Vec<_>>() {
+            self.list(kind);
+        }
+        let pace = self.reconciler.options().pace;
+        self.now += pace.optional_grace.max(pace.optional_slow_grace);
+        self.quiet();
+    }
+
+    fn step(&mut self, Step { act, draw }: Step) {
+        let mut die = fastrand::Rng::with_seed(draw);
+        let kind = *die.choice(&Kind::ALL).expect("a kind");
+        match act {
+            Act::Change => {
+                let event = self.cluster.change(&mut die, self.now);
+                event.into_iter().for_each(|event| self.send(event));
+            }
+            Act::Lose => {
+                if let Some(event) = self.cluster.change(&mut die, self.now) {
+                    self.lost.extend(kind_of(&event));
+                }
+            }
+            Act::Repeat => {
+                let event = self.cluster.repeat(&mut die, self.now);
+                event.into_iter().for_each(|event| self.send(event));
+            }
+            Act::List => self.list(kind),
+            Act::ListPart => self.list_part(kind, &mut die),
+            Act::Fail => self.send(Event::Failing { source: all_of(kind), why: "the list was cut short".to_owned() }),
+            Act::NewLife => {
+                self.reconciler.start_over(Kind::ALL.map(all_of));
+                self.list_all();
+            }
+            Act::Restart => {
+                self.reconciler = Reconciler::new(self.options.clone(), Kind::ALL.map(all_of));
+                self.frozen = None;
+                self.list_all();
+            }
+            Act::Command => self.command(&mut die),
+            Act::Wait => self.now += Duration::from_millis(die.u64(0..1500)),
+            Act::Sleep => self.now += Duration::from_secs(die.u64(60..1_000_000)),
+            Act::Deliver => self.deliver(Some(kind), die.usize(1..4)),
+            Act::Reconcile => {
+                self.deliver_all();
+                self.reconcile_once();
+            }
+            Act::ReconcileOnly => {
+                self.reconcile_once();
+            }
+            Act::Quiet => self.quiet(),
+        }
+    }
+
+    /// An operator goes back to some model, or thaws.
+    fn command(&mut self, die: &mut fastrand::Rng) {
+        if !self.reconciler.running() {
+            return;
+        }
+        match die.choice(&self.published).cloned().filter(|_| die.bool()) {
+            Some(routes) => {
+                let generation = Generation(die.u64(1..9));
+                self.reconciler.hold(Command::Rollback(generation), generation, routes.clone(), self.now);
+                assert_eq!(self.reconciler.held(), Some(generation));
+                self.frozen = Some(routes);
+            }
+            None => {
+                self.reconciler.thaw(Command::Thaw, self.now);
+                assert_eq!(self.reconciler.held(), None);
+                self.frozen = None;
+            }
+        }
+    }
+
+    fn send(&mut self, event: Event) {
+        self.pending.entry(kind_of(&event)).or_default().push_back(event);
+    }
+
+    /// Delivers the next few events of one stream.
+    fn deliver(&mut self, stream: Option<Kind>, events: usize) {
+        let Some(waiting) = self.pending.get_mut(&stream) else { return };
+        let events: Vec<Event> = waiting.drain(..events.min(waiting.len())).collect();
+        for event in events {
+            if kind_of(&event).is_none_or(|kind| !self.held.contains(&kind)) {
+                assert_eq!(self.reconciler.observe(event, self.now), None, "seed {}", self.seed);
+            }
+        }
+    }
+
+    fn deliver_all(&mut self) {
+        for stream in self.pending.keys().copied().collect::<Vec<_>>() {
+            self.deliver(stream, usize::MAX);
+        }
+    }
+
+    /// A completed list; one that is doubted is followed by the second that confirms it. What the watch before it had still
+    /// to tell is never heard.
+    pub(crate) fn list(&mut self, kind: Kind) {
+        self.lost.remove(&kind);
+        self.held.remove(&kind);
+        self.pending.remove(&Some(kind));
+        let event = self.cluster.list(kind, self.now);
+        if self.reconciler.observe(event, self.now).is_some() {
+            let again = self.cluster.list(kind, self.now);
+            assert_eq!(self.reconciler.observe(again, self.now), None, "seed {}: a confirmed list acts", self.seed);
+        }
+    }
+
+    /// A list of which a part did not say which objects it is: it takes nothing away. What it had no news of is still missed.
+    fn list_part(&mut self, kind: Kind, die: &mut fastrand::Rng) {
+        self.held.remove(&kind);
+        self.pending.remove(&Some(kind));
+        self.lost.insert(kind);
+        let Event::Listed { source, mut objects, resource_version, received, .. } = self.cluster.list(kind, self.now)
+        else {
+            unreachable!("a list")
+        };
+        objects.retain(|_| die.bool());
+        let event = Event::Listed { source, objects, complete: false, resource_version, received };
+        assert_eq!(self.reconciler.observe(event, self.now), None, "seed {}", self.seed);
+    }
+
+    fn list_all(&mut self) {
+        self.pending.clear();
+        Kind::ALL.into_iter().for_each(|kind| self.list(kind));
+    }
+
+    pub(crate) fn reconcile_once(&mut self) -> bool {
+        let before = pointers(self.reconciler.compiled());
+        let step = self.reconciler.reconcile(self.now);
+        let stepped = step.is_some();
+        if let Some((parts, changes)) = step.as_ref().and_then(|step| step.published.as_ref()) {
+            if self.frozen.is_none() && !changes.causes.first.iter().any(whole) {
+                self.check_changes(parts, changes);
+            }
+            self.published.push(parts.clone());
+        }
+        for name in step.and_then(|step| step.names).iter().flat_map(|names| &**names) {
+            let answer = self.cluster.resolved(name);
+            assert_eq!(answer.and_then(|event| self.reconciler.observe(event, self.now)), None);
+        }
+        for (host, after) in pointers(self.reconciler.compiled()) {
+            if let Some(before) = before.get(&host).filter(|before| **before == after) {
+                assert!(Arc::ptr_eq(before, &after), "seed {}: {host} did not move but was replaced", self.seed);
+            }
+        }
+        stepped
+    }
+
+    /// Everything is delivered, nothing waits any more: now incremental must equal full.
+    pub(crate) fn quiet(&mut self) {
+        self.deliver_all();
+        for kind in std::mem::take(&mut self.lost).difference(&self.held.clone()) {
+            self.list(*kind);
+        }
+        while self.reconcile_once() {}
+        self.now += self.reconciler.options().pace.settle;
+        while self.reconcile_once() {}
+        assert!(!self.reconciler.busy(), "seed {}: the queue is not empty", self.seed);
+        self.check();
+    }
+}
+
+fn kind_of(event: &Event) -> Option<Kind> {
+    match event {
+        Event::Applied { projected, .. } => Some(projected.meta.object.kind),
+        Event::Deleted { object, .. } => Some(object.kind),
+        Event::Failing { source, .. } => Some(source.kind),
+        Event::Listed { .. } | Event::Bookmark { .. } | Event::Watching { .. } | Event::Resolved { .. } => None,
+    }
+}

@@ -1,0 +1,137 @@
+//! What happens in a simulation, as a list that can be made shorter: every step brings its own chance with it, so that the
+//! others stay what they are when one is left out.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
+
+use crate::play::Simulation;
+
+/// Steps of a schedule.
+pub(crate) const STEPS: usize = 300;
+
+/// What happens in one step.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Act {
+    /// An object changes, and its watch tells of it.
+    Change,
+    /// An object changes, and its watch does not tell of it.
+    Lose,
+    /// A watch tells of an object as it is, once more.
+    Repeat,
+    /// A kind is listed whole.
+    List,
+    /// A kind is listed, and some objects of it cannot be made out.
+    ListPart,
+    /// A list or a watch of a kind fails half-way.
+    Fail,
+    /// The control loop begins anew, with the World that it had.
+    NewLife,
+    /// The process begins anew, with nothing.
+    Restart,
+    /// An operator holds the routes of before, or thaws.
+    Command,
+    /// A moment passes.
+    Wait,
+    /// The machine sleeps for a minute or for days.
+    Sleep,
+    /// One watch is heard, for a few events; the others are not.
+    Deliver,
+    /// All watches are heard, and one batch is compiled.
+    Reconcile,
+    /// One batch is compiled.
+    ReconcileOnly,
+    /// All is heard, all is compiled, all is checked.
+    Quiet,
+}
+
+impl Act {
+    const fn drawn(share: u32) -> Self {
+        match share {
+            0..56 => Self::Change,
+            56..61 => Self::Lose,
+            61..66 => Self::Repeat,
+            66..69 => Self::List,
+            69 => Self::ListPart,
+            70..72 => Self::Fail,
+            72 => Self::NewLife,
+            73 => Self::Restart,
+            74 => Self::Command,
+            75..77 => Self::Wait,
+            77 => Self::Sleep,
+            78..84 => Self::Deliver,
+            84..89 => Self::Reconcile,
+            89..93 => Self::ReconcileOnly,
+            _ => Self::Quiet,
+        }
+    }
+}
+
+/// One step: what happens, and the chance that it has.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Step {
+    pub(crate) act: Act,
+    pub(crate) draw: u64,
+}
+
+impl fmt::Debug for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}({:#x})", self.act, self.draw)
+    }
+}
+
+/// What happens from the beginning to the end.
+#[derive(Clone, Debug)]
+pub(crate) struct Schedule {
+    /// What the cluster and the options are at the beginning.
+    pub(crate) seed: u64,
+    pub(crate) steps: Vec<Step>,
+}
+
+impl Schedule {
+    /// The schedule of a seed.
+    pub(crate) fn of(seed: u64) -> Self {
+        let mut die = fastrand::Rng::with_seed(!seed);
+        let steps = (0..STEPS).map(|_| Step { act: Act::drawn(die.u32(0..100)), draw: die.u64(..) });
+        Self { seed, steps: steps.collect() }
+    }
+
+    /// Plays it. One that fails is played again and again with fewer steps, and the shortest that still fails is shown.
+    pub(crate) fn play(&self) {
+        let Err(panic) = catch_unwind(AssertUnwindSafe(|| Simulation::play(self))) else { return };
+        let said = take_hook();
+        set_hook(Box::new(|_| {}));
+        let shortest = self.shortest(|schedule| catch_unwind(AssertUnwindSafe(|| Simulation::play(schedule))).is_err());
+        set_hook(said);
+        eprintln!("The shortest schedule of seed {} that fails, of {} steps:", self.seed, shortest.steps.len());
+        for step in &shortest.steps {
+            eprintln!("    {step:?}");
+        }
+        if shortest.steps.len() < self.steps.len() {
+            eprintln!("It says:");
+            Simulation::play(&shortest);
+        }
+        std::panic::resume_unwind(panic);
+    }
+
+    /// Leaves out as many steps as it can while it fails: halves, then quarters, and single steps in the end (delta
+    /// debugging, Zeller and Hildebrandt 2002).
+    pub(crate) fn shortest(&self, fails: impl Fn(&Self) -> bool) -> Self {
+        let mut shortest = self.clone();
+        let mut length = shortest.steps.len().div_ceil(2);
+        while length > 0 {
+            let mut from = 0;
+            let mut shorter = false;
+            while from < shortest.steps.len() {
+                let mut without = shortest.clone();
+                without.steps.drain(from..(from + length).min(shortest.steps.len()));
+                if fails(&without) {
+                    (shortest, shorter) = (without, true);
+                } else {
+                    from += length;
+                }
+            }
+            length = if length == 1 && shorter { 1 } else { length / 2 };
+        }
+        shortest
+    }
+}
