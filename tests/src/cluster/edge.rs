@@ -30,17 +30,23 @@ impl Edge {
             let file = deploy.join(format!("{name}.yaml"));
             cluster.kubectl.run(&["apply", "-f", file.to_str().expect("UTF-8")]).await;
         }
-        let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}});
-        let answer = cluster.api.create("/api/v1/namespaces/tidegate/serviceaccounts/tidegate/token", &request).await;
-        let kubeconfig = cluster.kubeconfig("tidegate", answer["status"]["token"].as_str().expect("a token"));
+        Self::start_as(cluster, "tidegate", "10.244.0.2", &[]).await
+    }
 
-        let address = "10.244.0.2";
+    /// Starts Tidegate at an address as a service account of the namespace `tidegate`, with more arguments, and waits
+    /// until it is ready.
+    pub async fn start_as(cluster: &Cluster, account: &str, address: &str, arguments: &[&str]) -> Self {
+        let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}});
+        let path = format!("/api/v1/namespaces/tidegate/serviceaccounts/{account}/token");
+        let answer = cluster.api.create(&path, &request).await;
+        let kubeconfig = cluster.kubeconfig(account, answer["status"]["token"].as_str().expect("a token"));
+
         let at = |port: u16| format!("{address}:{port}");
         let mut command = Command::new(binary());
-        command.arg("run").arg("--kubeconfig").arg(kubeconfig).args(["--own-address", address]);
-        command.args(["--http", &at(80), "--https", &at(443), "--admin", &at(9180), "--debug", "127.0.0.1:9181"]);
+        command.arg("run").arg("--kubeconfig").arg(kubeconfig).args(["--own-address", address]).args(arguments);
+        command.args(["--http", &at(80), "--https", &at(443), "--admin", &at(9180), "--debug", "off"]);
         command.args(["--access-log", "off", "--shutdown-delay", "1s", "--log-form", "text"]);
-        let part = Part::start(cluster.folder(), "tidegate", &mut command);
+        let part = Part::start(cluster.folder(), &format!("tidegate-{account}"), &mut command);
         let place = |port| at(port).parse().expect("an address");
         let edge = Self { part, http: place(80), https: place(443), admin: place(9180) };
         edge.ready().await;
@@ -67,11 +73,6 @@ impl Edge {
     /// Sends it a signal, such as `-TERM`.
     pub async fn signal(&self, signal: &str) {
         self.part.signal(signal).await;
-    }
-
-    /// Waits until it has ended, and returns its exit code.
-    pub async fn ended(&mut self) -> Option<i32> {
-        self.part.ended().await
     }
 
     /// The end of its log.

@@ -37,6 +37,7 @@ fn main() -> ExitCode {
         faults::the_api_server_crashes,
         faults::what_was_missed_is_listed,
         lite::it_answers_as_the_real_one,
+        rights::a_role_in_a_namespace_is_enough_for_that,
         rights::the_role_is_what_is_used,
     ];
     if arguments.list {

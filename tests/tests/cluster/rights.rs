@@ -2,9 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::Value;
+use serde_json::{Value, json};
+use tidegate_tests::cluster::Edge;
+use tidegate_tests::get;
 
 use crate::stage::Stage;
+
+const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 
 /// Verb, group and resource, with the subresource behind a slash.
 type Right = (String, String, String);
@@ -29,18 +33,69 @@ fn allowed(role: &Value) -> BTreeSet<Right> {
     allowed
 }
 
-pub(crate) async fn the_role_is_what_is_used(stage: &mut Stage) {
-    let role = stage.cluster.api.get("/apis/rbac.authorization.k8s.io/v1/clusterroles/tidegate").await;
-    let mut used = BTreeSet::new();
-    for request in stage.cluster.asked_by("tidegate", "tidegate") {
-        // What was answered does not matter: a server that has just started refuses what it will allow.
+/// What a service account of Tidegate's namespace has asked for, and in which namespaces. What was answered does not
+/// matter: a server that has just started refuses what it will allow.
+fn asked(stage: &Stage, account: &str) -> (BTreeSet<Right>, BTreeSet<String>) {
+    let (mut rights, mut namespaces) = (BTreeSet::new(), BTreeSet::new());
+    for request in stage.cluster.asked_by("tidegate", account) {
         let object = &request["objectRef"];
         assert!(object.is_object(), "not about an object: {request}");
         let resource = match object["subresource"].as_str() {
             Some(subresource) => format!("{}/{subresource}", text(&object["resource"])),
             None => text(&object["resource"]),
         };
-        used.insert((text(&request["verb"]), text(&object["apiGroup"]), resource));
+        if resource != "ingressclasses" {
+            namespaces.insert(text(&object["namespace"]));
+        }
+        rights.insert((text(&request["verb"]), text(&object["apiGroup"]), resource));
     }
-    assert_eq!(used, allowed(&role), "what Tidegate asked for (left) is what its Role allows (right)");
+    (rights, namespaces)
+}
+
+async fn deployed_role(stage: &Stage) -> Value {
+    stage.cluster.api.get(&format!("{RBAC}/clusterroles/tidegate")).await
+}
+
+pub(crate) async fn the_role_is_what_is_used(stage: &mut Stage) {
+    let (used, _) = asked(stage, "tidegate");
+    let allowed = allowed(&deployed_role(stage).await);
+    assert_eq!(used, allowed, "what Tidegate asked for (left) is what its Role allows (right)");
+}
+
+/// What `deploy/manifests/10-rbac.yaml` tells to do for a few namespaces.
+pub(crate) async fn a_role_in_a_namespace_is_enough_for_that(stage: &mut Stage) {
+    stage.app("few").await;
+    stage.app("others").await;
+    let role = deployed_role(stage).await;
+    let rules = |of_classes: bool| -> Vec<Value> {
+        let mut rules = role["rules"].as_array().expect("rules").clone();
+        for rule in &mut rules {
+            let resources = rule["resources"].as_array_mut().expect("resources");
+            resources.retain(|resource| (resource == "ingressclasses") == of_classes);
+        }
+        rules.retain(|rule| rule["resources"] != json!([]));
+        rules
+    };
+    let subjects = json!([{"kind": "ServiceAccount", "namespace": "tidegate", "name": "few"}]);
+    let named = |kind: &str, rest: Value| {
+        let mut object =
+            json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": {"name": "few"}});
+        object.as_object_mut().expect("an object").extend(rest.as_object().expect("an object").clone());
+        object
+    };
+    let binding = |kind: &str| json!({"subjects": subjects, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": "few"}});
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "few"}});
+    for (path, object) in [
+        ("/api/v1/namespaces/tidegate/serviceaccounts".to_owned(), account),
+        (format!("{RBAC}/clusterroles"), named("ClusterRole", json!({"rules": rules(true)}))),
+        (format!("{RBAC}/clusterrolebindings"), named("ClusterRoleBinding", binding("ClusterRole"))),
+        (format!("{RBAC}/namespaces/few/roles"), named("Role", json!({"rules": rules(false)}))),
+        (format!("{RBAC}/namespaces/few/rolebindings"), named("RoleBinding", binding("Role"))),
+    ] {
+        stage.cluster.api.create(&path, &object).await;
+    }
+    let edge = Edge::start_as(&stage.cluster, "few", "10.244.0.3", &["--namespace", "few"]).await;
+    assert_eq!(get(edge.http, "few.test", "/").await.expect("an answer").status, 200);
+    assert_eq!(get(edge.http, "others.test", "/").await.expect("an answer").status, 404);
+    assert_eq!(asked(stage, "few"), (allowed(&role), BTreeSet::from(["few".to_owned()])));
 }
