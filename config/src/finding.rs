@@ -1,7 +1,7 @@
 //! What a user should be told about an object. Findings are data: status conditions, Events, metrics
 //! and debug pages are renderings of them.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use serde::Serialize;
 
@@ -281,7 +281,25 @@ impl Finding {
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}: {}", self.object, self.field, self.problem)
+        write!(Plain(f), "{}: {}: {}", self.object, self.field, self.problem)
+    }
+}
+
+/// Writes out what a terminal would obey instead of showing it: control characters, and those that turn the direction of
+/// text (Unicode Standard Annex 9). Names that tenants wrote may have them.
+struct Plain<'a, 'f>(&'a mut fmt::Formatter<'f>);
+
+impl fmt::Write for Plain<'_, '_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let turns = |mark| matches!(mark, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        for piece in text.split_inclusive(|mark: char| mark.is_control() || turns(mark)) {
+            let last = piece.chars().next_back().filter(|mark| mark.is_control() || turns(*mark));
+            self.0.write_str(&piece[..piece.len() - last.map_or(0, char::len_utf8)])?;
+            if let Some(mark) = last {
+                write!(self.0, "{}", mark.escape_default())?;
+            }
+        }
+        Ok(())
     }
 }
 

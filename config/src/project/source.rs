@@ -26,6 +26,8 @@ pub enum Unidentified {
     NoMetadata,
     /// `metadata.name` is not there, empty or no text.
     NoName,
+    /// `metadata.name` or `metadata.namespace` is one that no object can have: it is no segment of a path.
+    BadName,
     /// `metadata.resourceVersion` is not there, empty or no text.
     NoVersion,
 }
@@ -36,6 +38,7 @@ impl fmt::Display for Unidentified {
             Self::NotJson { line, column } => write!(f, "no JSON object (line {line}, column {column})"),
             Self::NoMetadata => f.write_str("no metadata that can be read"),
             Self::NoName => f.write_str("no metadata.name"),
+            Self::BadName => f.write_str("a metadata.name or metadata.namespace that no object can have"),
             Self::NoVersion => f.write_str("no metadata.resourceVersion"),
         }
     }
@@ -116,6 +119,9 @@ impl<'a> Source<'a> {
             Some(raw) if kind.namespaced() => lenient(raw).ok_or(Unidentified::NoMetadata)?,
             Some(_) | None => Arc::default(),
         };
+        if !is_segment(&name) || !is_segment(&namespace) {
+            return Err(Unidentified::BadName);
+        }
         let meta = Meta {
             object: ObjectRef::new(kind, ObjectName::new(namespace, name)),
             resource_version,
@@ -152,6 +158,12 @@ pub(super) fn annotation_field(key: &str) -> String {
 
 fn lenient<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Option<T> {
     serde_json::from_str(raw.get()).ok()
+}
+
+/// Whether a text can stand in the path of an object, as names of every kind must (Kubernetes,
+/// `IsValidPathSegmentName`); and nothing in it is a control character.
+fn is_segment(text: &str) -> bool {
+    !matches!(text, "." | "..") && !text.contains(|mark: char| matches!(mark, '/' | '%') || mark.is_control())
 }
 
 fn text(raw: &RawValue) -> Option<Arc<str>> {

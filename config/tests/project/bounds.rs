@@ -25,6 +25,16 @@ fn bytes_that_name_no_object_belong_to_nobody() {
     check_unidentified(r#"{"metadata":{"resourceVersion":"1"}}"#, Unidentified::NoName);
     check_unidentified(r#"{"metadata":{"name":"","resourceVersion":"1"}}"#, Unidentified::NoName);
     check_unidentified(r#"{"metadata":{"name":["hunter2"],"resourceVersion":"1"}}"#, Unidentified::NoName);
+    for name in [".", "..", "../../etc/passwd", "a/b", "%2e", "a\\u0000", "a\\n", "\\u001b[2J"] {
+        check_unidentified(
+            &format!(r#"{{"metadata":{{"name":"{name}","resourceVersion":"1"}}}}"#),
+            Unidentified::BadName,
+        );
+        check_unidentified(
+            &format!(r#"{{"metadata":{{"name":"a","namespace":"{name}","resourceVersion":"1"}}}}"#),
+            Unidentified::BadName,
+        );
+    }
     check_unidentified(r#"{"metadata":{"name":"a"}}"#, Unidentified::NoVersion);
     check_unidentified(r#"{"metadata":{"name":"a","resourceVersion":7}}"#, Unidentified::NoVersion);
     check_unidentified(r#"{"metadata":{"name":"a","namespace":{},"resourceVersion":"1"}}"#, Unidentified::NoMetadata);
