@@ -5,7 +5,7 @@
 //! nobody sees it; here every answer reaches the caller, who backs off and counts.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use hyper_timeout::TimeoutConnector;
@@ -16,7 +16,10 @@ use kube::Config;
 use kube::client::{Body, ConfigExt};
 use kube::config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use tower::timeout::TimeoutLayer;
+use tower::util::BoxService;
 use tower::{BoxError, ServiceBuilder};
+
+use crate::renew::{Renewed, Stack};
 
 /// How long each step of a request may take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -111,12 +114,27 @@ pub fn in_cluster() -> Result<Config, ConnectError> {
 /// When the file cannot be read or lacks what the context names.
 pub async fn from_kubeconfig(path: &Path, context: Option<&str>) -> Result<Config, ConnectError> {
     let kubeconfig = Kubeconfig::read_from(path)?;
+    let authority = authority_file(&kubeconfig, context);
     let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
-    Ok(Config::from_custom_kubeconfig(kubeconfig, &options).await?)
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
+    config.root_cert_file = authority;
+    Ok(config)
+}
+
+/// The file of the authority that a kubeconfig names, where it holds none itself. kube reads it only once.
+fn authority_file(kubeconfig: &Kubeconfig, context: Option<&str>) -> Option<PathBuf> {
+    let context = context.or(kubeconfig.current_context.as_deref())?;
+    let context = kubeconfig.contexts.iter().find(|named| named.name == context)?.context.as_ref()?;
+    let cluster = kubeconfig.clusters.iter().find(|named| named.name == context.cluster)?.cluster.as_ref()?;
+    let file = cluster.certificate_authority.as_ref().filter(|_| cluster.certificate_authority_data.is_none())?;
+    Some(PathBuf::from(file))
 }
 
 /// A client with these deadlines. It speaks HTTP/1.1, so that every watch has a connection of its own, and it retries
 /// nothing. No connection is made before the first request.
+///
+/// A token or an authority that comes from a file is read again each minute, and at once for the request after one that
+/// failed or was answered 401.
 ///
 /// # Errors
 /// When the credentials or certificates cannot be used, or a proxy is asked for.
@@ -127,6 +145,18 @@ pub fn connect(config: Config, deadlines: Deadlines) -> Result<kube::Client, Con
     if config.proxy_url.is_some() {
         return Err(ConnectError::Proxy);
     }
+    let namespace = config.default_namespace.clone();
+    let first = stack(&config, deadlines)?;
+    // A plugin that is asked for credentials would block; it says itself how long they last.
+    let from_files = config.auth_info.token_file.is_some() || config.root_cert_file.is_some();
+    if !from_files || config.auth_info.exec.is_some() {
+        return Ok(kube::Client::new(first, namespace));
+    }
+    Ok(kube::Client::new(Renewed::new(first, move || stack(&config, deadlines)), namespace))
+}
+
+/// Everything between a request and the wire, with credentials as they are in their files now.
+fn stack(config: &Config, deadlines: Deadlines) -> Result<Stack, ConnectError> {
     let mut transport = TimeoutConnector::new(config.rustls_https_connector_with_connector(tcp(deadlines))?);
     transport.set_connect_timeout(Some(deadlines.connect));
     transport.set_read_timeout(Some(deadlines.read));
@@ -142,7 +172,7 @@ pub fn connect(config: Config, deadlines: Deadlines) -> Result<kube::Client, Con
         .layer(config.extra_headers_layer()?)
         .map_err(BoxError::from)
         .service(http);
-    Ok(kube::Client::new(service, config.default_namespace))
+    Ok(BoxService::new(service))
 }
 
 fn tcp(deadlines: Deadlines) -> HttpConnector {

@@ -4,6 +4,7 @@
 //! The modules stand in the order in which an event meets them. It knows nothing of the proxy.
 
 pub mod client;
+mod renew;
 mod backoff;
 mod informer;
 mod resolve;

@@ -67,3 +67,21 @@ fn what_cannot_be_honoured_is_an_error() {
 fn outside_of_a_pod_there_is_no_service_account() {
     assert!(in_cluster().unwrap_err().to_string().starts_with("no service account of a pod"));
 }
+
+#[test]
+fn an_authority_that_comes_from_a_file_is_known_by_its_file() {
+    let made = rcgen::generate_simple_self_signed(vec!["api.test".to_owned()]).unwrap();
+    let mut authority = tempfile::NamedTempFile::new().unwrap();
+    authority.write_all(made.cert.pem().as_bytes()).unwrap();
+    let path = authority.path().to_str().unwrap();
+    let file = |more: &str, context| {
+        let kubeconfig = kubeconfig(more);
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(from_kubeconfig(kubeconfig.path(), context)).unwrap().root_cert_file
+    };
+    let named = format!(", certificate-authority: {path}");
+    for context in [None, Some("two")] {
+        assert_eq!(file(&named, context).as_deref(), Some(authority.path()));
+    }
+    assert_eq!(file("", None), None);
+}

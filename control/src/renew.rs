@@ -1,0 +1,65 @@
+//! A client's stack that is built anew, with what its files hold by then, when the server no longer takes its credentials
+//! or cannot be reached.
+//!
+//! Otherwise a token or an authority that rotated could be missed for a minute, and connections of a pool that are dead
+//! and do not know it would be tried one after the other.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use http::{Request, Response, StatusCode};
+use hyper::body::Incoming;
+use kube::client::Body;
+use tower::util::BoxService;
+use tower::{BoxError, Service};
+
+/// Everything between a request and the wire.
+pub(crate) type Stack = BoxService<Request<Body>, Response<Incoming>, BoxError>;
+
+/// A stack, and what builds another one.
+pub(crate) struct Renewed<F> {
+    stack: Stack,
+    build: F,
+    /// Whether a request of this stack failed, or was refused for its credentials.
+    doubted: Arc<AtomicBool>,
+}
+
+impl<F> Renewed<F> {
+    pub(crate) fn new(stack: Stack, build: F) -> Self {
+        Self { stack, build, doubted: Arc::default() }
+    }
+}
+
+impl<F, E> Service<Request<Body>> for Renewed<F>
+where
+    F: FnMut() -> Result<Stack, E>,
+    E: fmt::Display,
+{
+    type Response = Response<Incoming>;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<Self::Response, BoxError>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        if self.doubted.swap(false, Ordering::Relaxed) {
+            match (self.build)() {
+                Ok(stack) => self.stack = stack,
+                Err(why) => tracing::warn!(%why, "credentials cannot be read again; those from before are used"),
+            }
+        }
+        self.stack.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let (answer, doubted) = (self.stack.call(request), Arc::clone(&self.doubted));
+        let judged = answer.inspect(move |answer| {
+            if answer.as_ref().map_or(true, |answer| answer.status() == StatusCode::UNAUTHORIZED) {
+                doubted.store(true, Ordering::Relaxed);
+            }
+        });
+        judged.boxed()
+    }
+}
