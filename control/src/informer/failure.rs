@@ -39,7 +39,7 @@ pub(super) enum Failure {
     FrameTooLong,
     /// A list has more pages than its bound.
     Endless,
-    /// A watch ended at once and told nothing.
+    /// A watch ended at once and told nothing new.
     Short,
 }
 
@@ -56,6 +56,8 @@ pub(super) enum ListReason {
     Refused,
     /// An event was lost because it could not be read.
     Undecodable,
+    /// The list before held an item that does not say which object it is.
+    Incomplete,
     /// The control loop asked for it.
     Asked,
 }
@@ -68,6 +70,7 @@ impl ListReason {
             Self::Expired => "expired",
             Self::Refused => "refused",
             Self::Undecodable => "undecodable",
+            Self::Incomplete => "incomplete",
             Self::Asked => "asked",
         }
     }
@@ -110,8 +113,8 @@ impl Failure {
         }
     }
 
-    /// Whether this belongs to the normal life of a watch, and is nobody's fault: its resourceVersion grew too old.
-    pub(super) const fn is_routine(&self) -> bool {
+    /// Whether a resourceVersion grew too old. Once, that belongs to the normal life of a watch and is nobody's fault.
+    pub(super) const fn is_expired(&self) -> bool {
         matches!(self, Self::Refused { code: 410, .. })
     }
 

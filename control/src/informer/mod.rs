@@ -78,6 +78,10 @@ pub struct Informer {
     chance: fastrand::Rng,
     backoff: Backoff,
     page_objects: u32,
+    /// Whether the last list may have lacked objects.
+    incomplete: bool,
+    /// Whether a resourceVersion has expired since a watch settled.
+    expired: bool,
     reported: Option<Reported>,
     /// Whether the last that the control loop was told is that this source fails.
     failing: bool,
@@ -118,6 +122,8 @@ impl Informer {
             chance: fastrand::Rng::with_seed(seed),
             backoff: Backoff::new(Duration::ZERO, limits.backoff_first, limits.backoff_max),
             page_objects: limits.page_objects.max(1),
+            incomplete: false,
+            expired: false,
             reported: None,
             failing: false,
             api: Api::new(client, interest, limits),
@@ -164,6 +170,7 @@ impl Informer {
                 let List { objects, resource_version, unidentified } = list;
                 let version = Arc::clone(&resource_version);
                 let (source, complete) = (self.api.source().clone(), unidentified == 0);
+                self.incomplete = !complete;
                 self.send(Event::Listed { source, objects, complete, resource_version, received }).await?;
                 Ok(Step::WatchAfter(version))
             }
@@ -179,11 +186,10 @@ impl Informer {
     }
 
     async fn watch(&mut self, version: Arc<str>) -> Result<Step, Closed> {
-        let started = clock::now();
         let range = &self.api.limits.watch_timeout;
         let lasting = *range.start() + share(range.end().saturating_sub(*range.start()), self.chance.u64(..));
         let Self { api, events, series, failing, .. } = self;
-        let mut watch = Watch { api, events, series, failing, reached: version, told: 0 };
+        let mut watch = Watch { api, events, series, failing, reached: Arc::clone(&version), told: 0, opened: None };
         let end = tokio::select! {
             biased;
             // An error would mean that no handle is left; this value holds one.
@@ -193,19 +199,21 @@ impl Informer {
             }
             end = watch.follow(lasting) => end,
         };
-        let Watch { reached, told, .. } = watch;
-        let lived = clock::now().saturating_duration_since(started);
+        let Watch { reached, told, opened, .. } = watch;
+        let lived = opened.map(|opened| clock::now().saturating_duration_since(opened)).unwrap_or_default();
         if lived >= self.api.limits.settled {
             self.backoff.reset();
+            self.expired = false;
             self.reported = None;
         }
         let failure = match end {
             Err(Stop::Closed) => return Err(Closed),
             Err(Stop::Failed(failure)) => failure,
-            Ok(()) if told == 0 && lived < self.api.limits.short_watch => Failure::Short,
+            // A server that tells the same at each watch brings nobody further.
+            Ok(()) if (told == 0 || reached == version) && lived < self.api.limits.short_watch => Failure::Short,
             Ok(()) => {
                 self.series.watch_ended("over");
-                return Ok(Step::WatchAfter(reached));
+                return Ok(self.go_on(reached));
             }
         };
         self.series.watch_ended(failure.reason());
@@ -213,7 +221,13 @@ impl Informer {
             self.series.unidentified(1);
         }
         self.wait_after(&failure).await?;
-        Ok(failure.calls_for_list().map_or(Step::WatchAfter(reached), Step::List))
+        Ok(failure.calls_for_list().map_or_else(|| self.go_on(reached), Step::List))
+    }
+
+    /// What follows a watch that lost nothing. What was deleted before a list that may have lacked objects is told by no
+    /// watch, so that list is made again.
+    fn go_on(&self, reached: Arc<str>) -> Step {
+        if self.incomplete { Step::List(ListReason::Incomplete) } else { Step::WatchAfter(reached) }
     }
 
     /// Reports a failure and waits for as long as the back-off and the server want.
@@ -222,13 +236,15 @@ impl Informer {
         let delay = self.backoff.next(self.chance.u64(..)).max(asked);
         let source = self.api.source();
         let again = self.worth_reporting(failure.reason());
-        if failure.is_routine() || !again {
+        let routine = failure.is_expired() && !self.expired;
+        self.expired |= failure.is_expired();
+        if routine || !again {
             tracing::debug!(%source, %failure, ?delay, "list or watch failed");
         } else {
             tracing::warn!(%source, %failure, ?delay, "list or watch failed");
             self.reported = Some(Reported { reason: failure.reason(), at: clock::now() });
         }
-        if !failure.is_routine() && (again || !self.failing) {
+        if !routine && (again || !self.failing) {
             self.send(Event::Failing { source: source.clone(), why: failure.to_string() }).await?;
             self.failing = true;
         }

@@ -27,6 +27,8 @@ pub(super) struct Watch<'a> {
     pub(super) reached: Arc<str>,
     /// Objects told of by this watch.
     pub(super) told: u64,
+    /// When the headers of the answer came.
+    pub(super) opened: Option<Instant>,
 }
 
 /// Why a watch ended before the server closed it in the agreed way.
@@ -52,6 +54,7 @@ impl Watch<'_> {
     /// holds the watch up without ending it.
     pub(super) async fn follow(&mut self, lasting: Duration) -> Result<(), Stop> {
         let mut body = self.api.watch(&self.reached, lasting).await?;
+        self.opened = Some(clock::now());
         let _connected = self.series.connected();
         if *self.failing {
             self.send(Event::Watching { source: self.api.source().clone() }).await?;

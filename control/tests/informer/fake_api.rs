@@ -1,38 +1,47 @@
-//! An API server that does as it is told: each list and each watch gets the next answer of its script. It understands
-//! nothing of what it is asked, but remembers it.
+//! An API server that does as it is told: whoever starts it decides what each request gets. It understands nothing of
+//! what it is asked, but remembers it.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::convert::Infallible;
+use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::SinkExt;
 use futures::channel::mpsc;
-use http::{Request, Response};
+use http::{HeaderMap, Request, Response};
 use http_body_util::{BodyExt, StreamBody, combinators::BoxBody};
 use hyper::body::{Frame, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
-use tokio::sync::Mutex;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::{Mutex, watch};
 use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
 
 /// What one request gets.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) enum Answer {
     /// Nothing, ever: not even headers.
     Mute,
+    /// The end of its connection.
+    HangUp,
     /// A status with headers, and a body in steps.
     Is { status: u16, headers: Vec<(&'static str, String)>, body: Vec<Step> },
 }
 
 /// One step of a body. After the last one it ends as it should.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) enum Step {
     /// Sends bytes.
     Send(String),
+    /// Sends what comes, for so long.
+    Relay(UnboundedReceiver<String>, Duration),
     /// Goes on after a while.
     Pause(Duration),
     /// Sends nothing more, and does not end either.
@@ -53,6 +62,16 @@ impl Answer {
     pub(crate) fn status(status: u16) -> Self {
         let body = format!(r#"{{"kind":"Status","code":{status},"message":"as told"}}"#);
         Self::Is { status, headers: Vec::new(), body: vec![Step::Send(body)] }
+    }
+
+    /// With a body in one step, that one edited.
+    pub(crate) fn edited(mut self, edit: impl Fn(&str) -> String) -> Self {
+        if let Self::Is { body, .. } = &mut self
+            && let [Step::Send(text)] = body.as_mut_slice()
+        {
+            *text = edit(text);
+        }
+        self
     }
 
     pub(crate) fn with(mut self, name: &'static str, value: &str) -> Self {
@@ -77,10 +96,11 @@ impl Seen {
     }
 }
 
-#[derive(Default)]
+/// Decides what a request gets.
+pub(crate) type Decide = Box<dyn FnMut(&Seen, &HeaderMap) -> Answer + Send>;
+
 struct Script {
-    lists: VecDeque<Answer>,
-    watches: VecDeque<Answer>,
+    decide: Decide,
     seen: Vec<Seen>,
 }
 
@@ -88,53 +108,111 @@ struct Script {
 pub(crate) struct FakeApi {
     pub(crate) url: String,
     script: Arc<Mutex<Script>>,
+    connections: Arc<AtomicUsize>,
+    hang_up: watch::Sender<()>,
     _tasks: JoinSet<()>,
 }
 
 impl FakeApi {
-    /// Once its script is at its end, a list or watch stays open and mute after its headers.
-    pub(crate) async fn start(lists: Vec<Answer>, watches: Vec<Answer>) -> Self {
-        let script = Script { lists: lists.into(), watches: watches.into(), seen: Vec::new() };
-        let script = Arc::new(Mutex::new(script));
+    /// Each list and each watch gets the next answer. After the last one it stays open and mute after its headers.
+    pub(crate) async fn scripted(lists: Vec<Answer>, watches: Vec<Answer>) -> Self {
+        let [mut lists, mut watches] = [lists, watches].map(VecDeque::from);
+        let decide = move |seen: &Seen, _: &HeaderMap| {
+            let next = if seen.is_watch() { watches.pop_front() } else { lists.pop_front() };
+            next.unwrap_or_else(|| Answer::steps(vec![Step::Hang]))
+        };
+        Self::start(Box::new(decide), None).await
+    }
+
+    /// Each request gets what is decided; over TLS, where there is a configuration for it.
+    pub(crate) async fn start(decide: Decide, tls: Option<watch::Receiver<Arc<ServerConfig>>>) -> Self {
+        let script = Arc::new(Mutex::new(Script { decide, seen: Vec::new() }));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let url = format!("{scheme}://{}", listener.local_addr().unwrap());
+        let (hang_up, hung_up) = watch::channel(());
+        let connections = Arc::new(AtomicUsize::new(0));
+        let door = Door { listener, tls, connections: Arc::clone(&connections), hung_up };
         let mut tasks = JoinSet::new();
-        tasks.spawn(accept(listener, Arc::clone(&script)));
-        Self { url, script, _tasks: tasks }
+        tasks.spawn(door.accept(Arc::clone(&script)));
+        Self { url, script, connections, hang_up, _tasks: tasks }
     }
 
     pub(crate) async fn seen(&self) -> Vec<Seen> {
         self.script.lock().await.seen.clone()
     }
-}
 
-async fn accept(listener: TcpListener, script: Arc<Mutex<Script>>) {
-    let mut connections = JoinSet::new();
-    loop {
-        let (stream, _) = listener.accept().await.unwrap();
-        let script = Arc::clone(&script);
-        connections.spawn(async move {
-            let service = service_fn(|request| answer(request, Arc::clone(&script)));
-            // A connection that the test breaks is no failure of the test.
-            let _broken = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await.is_err();
-        });
+    /// How many connections were made so far, whatever became of them.
+    pub(crate) fn connections(&self) -> usize {
+        self.connections.load(Ordering::Relaxed)
+    }
+
+    /// Ends every connection, whatever it is in the middle of.
+    pub(crate) fn hang_up(&self) {
+        self.hang_up.send_replace(());
     }
 }
 
-type Body = BoxBody<Bytes, std::io::Error>;
+/// Where connections come in.
+struct Door {
+    listener: TcpListener,
+    tls: Option<watch::Receiver<Arc<ServerConfig>>>,
+    connections: Arc<AtomicUsize>,
+    hung_up: watch::Receiver<()>,
+}
 
-async fn answer(request: Request<Incoming>, script: Arc<Mutex<Script>>) -> Result<Response<Body>, Infallible> {
+impl Door {
+    async fn accept(self, script: Arc<Mutex<Script>>) {
+        let mut connections = JoinSet::new();
+        loop {
+            let (stream, _) = self.listener.accept().await.unwrap();
+            self.connections.fetch_add(1, Ordering::Relaxed);
+            let (script, mut hung_up) = (Arc::clone(&script), self.hung_up.clone());
+            hung_up.mark_unchanged();
+            let tls = self.tls.as_ref().map(|config| TlsAcceptor::from(Arc::clone(&config.borrow())));
+            connections.spawn(async move {
+                let served = async {
+                    match tls {
+                        None => serve(stream, script).await,
+                        // A handshake that a client breaks off is no failure of the test.
+                        Some(tls) => {
+                            if let Ok(stream) = tls.accept(stream).await {
+                                serve(stream, script).await;
+                            }
+                        }
+                    }
+                };
+                tokio::select! {
+                    biased;
+                    _ = hung_up.changed() => {}
+                    () = served => {}
+                }
+            });
+        }
+    }
+}
+
+async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin, script: Arc<Mutex<Script>>) {
+    let service = service_fn(|request| answer(request, Arc::clone(&script)));
+    // A connection that the test breaks is no failure of the test.
+    let _broken = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await.is_err();
+}
+
+type Body = BoxBody<Bytes, io::Error>;
+
+async fn answer(request: Request<Incoming>, script: Arc<Mutex<Script>>) -> io::Result<Response<Body>> {
     let query = request.uri().query().unwrap_or_default();
     let query = query.split('&').filter_map(|pair| pair.split_once('=')).map(|(k, v)| (k.to_owned(), v.to_owned()));
     let seen = Seen { path: request.uri().path().to_owned(), query: query.collect(), at: tokio::time::Instant::now() };
     let next = {
         let mut script = script.lock().await;
-        let next = if seen.is_watch() { script.watches.pop_front() } else { script.lists.pop_front() };
+        let next = (script.decide)(&seen, request.headers());
         script.seen.push(seen);
-        next.unwrap_or_else(|| Answer::steps(vec![Step::Hang]))
+        next
     };
     match next {
         Answer::Mute => std::future::pending().await,
+        Answer::HangUp => Err(io::Error::other("hung up")),
         Answer::Is { status, headers, body } => {
             let mut response = Response::builder().status(status);
             for (name, value) in headers {
@@ -146,11 +224,20 @@ async fn answer(request: Request<Incoming>, script: Arc<Mutex<Script>>) -> Resul
 }
 
 fn play(steps: Vec<Step>) -> Body {
-    let (mut to, from) = mpsc::channel::<Result<Frame<Bytes>, std::io::Error>>(0);
+    let (mut to, from) = mpsc::channel::<io::Result<Frame<Bytes>>>(0);
     tokio::spawn(async move {
         for step in steps {
             let sent = match step {
                 Step::Send(text) => to.send(Ok(Frame::data(Bytes::from(text)))).await,
+                Step::Relay(mut what, lasting) => {
+                    let relayed = async {
+                        while let Some(text) = what.recv().await {
+                            to.send(Ok(Frame::data(Bytes::from(text)))).await?;
+                        }
+                        Ok(())
+                    };
+                    tokio::time::timeout(lasting, relayed).await.unwrap_or(Ok(()))
+                }
                 Step::Pause(time) => {
                     tokio::time::sleep(time).await;
                     Ok(())
@@ -160,7 +247,7 @@ fn play(steps: Vec<Step>) -> Body {
                 Step::Cut => {
                     // Otherwise what was sent before may never leave.
                     tokio::time::sleep(Duration::from_millis(20)).await;
-                    to.send(Err(std::io::Error::other("cut"))).await
+                    to.send(Err(io::Error::other("cut"))).await
                 }
             };
             if sent.is_err() {

@@ -1,10 +1,12 @@
 //! The list/watch loop against an API server that misbehaves in all the ways that have been seen.
 //!
 //! A case is a script of answers, the events that must come of it, and the requests that the server must have seen.
+//! `faults` plays each fault against the whole control loop instead.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
 
 mod fake_api;
+mod faults;
 mod list;
 mod watch;
 
@@ -39,7 +41,7 @@ struct Run {
 }
 
 async fn start(lists: Vec<Answer>, watches: Vec<Answer>, limits: Limits, events_max: usize) -> Run {
-    let api = FakeApi::start(lists, watches).await;
+    let api = FakeApi::scripted(lists, watches).await;
     let config = kube::Config::new(api.url.parse().unwrap());
     let client = connect(config, Deadlines::WATCH).unwrap();
     let registry = Registry::new();

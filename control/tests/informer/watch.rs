@@ -179,7 +179,7 @@ fn back_off_grows_while_watches_are_ended_at_once() {
     let limits =
         Limits { short_watch: Duration::from_secs(10), backoff_first: MS(200), backoff_max: MS(200), ..patient() };
     let (first, last) = block_on(async {
-        let closed = vec![Answer::ok(""); 20];
+        let closed = (0..20).map(|_| Answer::ok("")).collect();
         let run = start(vec![listed(5, &[])], closed, limits, 64).await;
         run.requests(12).await;
         let seen = run.api.seen().await;
@@ -191,20 +191,23 @@ fn back_off_grows_while_watches_are_ended_at_once() {
 #[test]
 fn only_a_watch_that_has_settled_wipes_the_slate() {
     // Watches that are cut after 20 ms, and lists that succeed between them, with delays that double each time.
-    let took = |settled: Duration| {
+    let took = |settled: Duration, first: fn() -> Answer| {
         block_on(async {
-            let cut = Answer::steps(vec![Step::Pause(MS(20)), Step::Cut]);
-            let watches = [cut, watching(&[expired()])].into_iter().cycle().take(8).collect();
+            let watches = (0..4).flat_map(|_| [first(), watching(&[expired()])]).collect();
             let lists = (5..=9).map(|version| listed(version, &[])).collect();
-            let limits = Limits { settled, backoff_first: MS(10), backoff_max: MS(5000), ..patient() };
+            let (backoff_first, backoff_max) = (MS(10), MS(5000));
+            let limits = Limits { settled, headers: MS(100), backoff_first, backoff_max, ..patient() };
             let run = start(lists, watches, limits, 64).await;
             assert_eq!(run.requests(14).await.last().map(String::as_str), Some("watch 9"));
             let seen = run.api.seen().await;
             seen[13].at - seen[0].at
         })
     };
-    let (kept, wiped) = (took(Duration::from_secs(10)), took(MS(1)));
+    let cut = || Answer::steps(vec![Step::Pause(MS(20)), Step::Cut]);
+    let (kept, wiped) = (took(Duration::from_secs(10), cut), took(MS(1), cut));
     assert!(kept > wiped * 2, "{kept:?}, and {wiped:?} with a slate that is wiped");
+    let mute = took(MS(50), || Answer::Mute);
+    assert!(mute > kept, "a watch that never opens has not settled, however long that takes: {mute:?}, {kept:?}");
 }
 
 #[test]

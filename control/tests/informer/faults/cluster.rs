@@ -1,0 +1,149 @@
+//! A small cluster as its API server tells of it: lists in pages, watches that follow, and 410 for what is forgotten.
+//! What it would answer, a fault may replace.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use tidegate_config::object::Kind;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+
+use super::super::fake_api::{Answer, Seen, Step};
+use super::super::{MS, frame};
+
+/// Shops `h00.example` to `h23.example`, each with an Ingress, a Service and a slice.
+pub(super) const SHOPS: u8 = 24;
+
+/// So many objects come in a page, whatever is asked for.
+const PAGE: usize = 10;
+
+pub(super) struct Cluster {
+    objects: BTreeMap<(Kind, String), Value>,
+    version: u64,
+    /// What happened, from the first event on.
+    log: Vec<(u64, Kind, String)>,
+    /// What happened up to here is forgotten.
+    compacted: u64,
+    watches: Vec<(Kind, UnboundedSender<String>)>,
+}
+
+impl Cluster {
+    pub(super) fn new() -> Self {
+        let (objects, log, watches) = (BTreeMap::new(), Vec::new(), Vec::new());
+        let mut cluster = Self { objects, version: 100, log, compacted: 0, watches };
+        cluster.apply(Kind::IngressClass, "tidegate", json!({"spec": {"controller": "tidegate.io/ingress"}}));
+        for shop in 0..SHOPS {
+            let name = format!("h{shop:02}");
+            cluster.apply(Kind::Service, &name, json!({"spec": {"ports": [{"name": "http", "port": 80}]}}));
+            cluster.endpoint(&name, shop);
+            cluster.ingress(&name, &name);
+        }
+        cluster.compact();
+        cluster
+    }
+
+    /// The Ingress of `NAME.example`, which leads to a Service.
+    pub(super) fn ingress(&mut self, name: &str, service: &str) {
+        let backend = json!({"service": {"name": service, "port": {"number": 80}}});
+        let path = json!({"path": "/", "pathType": "Prefix", "backend": backend});
+        let rule = json!({"host": format!("{name}.example"), "http": {"paths": [path]}});
+        self.apply(Kind::Ingress, name, json!({"spec": {"ingressClassName": "tidegate", "rules": [rule]}}));
+    }
+
+    /// The only endpoint of a Service.
+    pub(super) fn endpoint(&mut self, service: &str, address: u8) {
+        let slice = json!({
+            "addressType": "IPv4",
+            "ports": [{"name": "http", "port": 8080}],
+            "endpoints": [{"addresses": [format!("10.0.0.{address}")], "conditions": {"ready": true}}],
+        });
+        self.apply(Kind::EndpointSlice, service, slice);
+    }
+
+    fn apply(&mut self, kind: Kind, name: &str, mut object: Value) {
+        self.version += 1;
+        object["metadata"] = json!({
+            "name": name, "uid": format!("{kind}-{name}"), "resourceVersion": self.version.to_string(),
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+        });
+        if kind.namespaced() {
+            object["metadata"]["namespace"] = json!("shop");
+        }
+        if kind == Kind::EndpointSlice {
+            object["metadata"]["labels"] = json!({"kubernetes.io/service-name": name});
+        }
+        let before = self.objects.insert((kind, name.to_owned()), object.clone());
+        self.tell(kind, if before.is_some() { "MODIFIED" } else { "ADDED" }, &object);
+    }
+
+    pub(super) fn delete(&mut self, kind: Kind, name: &str) {
+        let mut object = self.objects.remove(&(kind, name.to_owned())).unwrap();
+        self.version += 1;
+        object["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        self.tell(kind, "DELETED", &object);
+    }
+
+    fn tell(&mut self, kind: Kind, what: &str, object: &Value) {
+        let event = frame(what, &object.to_string());
+        self.watches.retain(|(of, watch)| *of != kind || watch.send(event.clone()).is_ok());
+        self.log.push((self.version, kind, event));
+    }
+
+    /// Nobody watches any more.
+    pub(super) fn hang_up(&mut self) {
+        self.watches.clear();
+    }
+
+    /// Forgets what happened, so that only who knows the newest state can go on from there.
+    pub(super) fn compact(&mut self) {
+        self.compacted = self.version;
+    }
+
+    /// What a sound server answers.
+    pub(super) fn answer(&mut self, seen: &Seen) -> Answer {
+        if seen.is_watch() { self.watch(seen) } else { self.list(seen) }
+    }
+
+    fn list(&self, seen: &Seen) -> Answer {
+        let of: Vec<&Value> =
+            self.objects.iter().filter(|((kind, _), _)| *kind == kind_of(seen)).map(|(_, object)| object).collect();
+        let version = self.version.to_string();
+        let from = match seen.query.get("continue").map(|token| token.split_once('.').unwrap()) {
+            None => 0,
+            Some((of, from)) if of == version => from.parse().unwrap(),
+            // The pages of a list are of one moment, and that moment is kept no longer than it lasts.
+            Some(_) => return Answer::status(410),
+        };
+        let to = of.len().min(from + PAGE);
+        let mut metadata = json!({"resourceVersion": version});
+        if to < of.len() {
+            metadata["continue"] = json!(format!("{version}.{to}"));
+        }
+        Answer::ok(json!({"metadata": metadata, "items": of[from..to]}).to_string())
+    }
+
+    fn watch(&mut self, seen: &Seen) -> Answer {
+        let kind = kind_of(seen);
+        let after: u64 = seen.query["resourceVersion"].parse().unwrap();
+        if after < self.compacted {
+            return Answer::ok(expired());
+        }
+        let (to, what) = unbounded_channel();
+        for (_, _, event) in self.log.iter().filter(|(version, of, _)| *of == kind && *version > after) {
+            to.send(event.clone()).unwrap();
+        }
+        self.watches.push((kind, to));
+        let seconds: u64 = seen.query["timeoutSeconds"].parse().unwrap();
+        Answer::steps(vec![Step::Relay(what, MS(seconds * 1000))])
+    }
+}
+
+/// How an API server says within a watch that it has forgotten the resourceVersion.
+pub(super) fn expired() -> String {
+    frame("ERROR", r#"{"kind":"Status","code":410,"reason":"Expired","message":"too old resource version"}"#)
+}
+
+/// The kind that a request is about.
+pub(super) fn kind_of(seen: &Seen) -> Kind {
+    let plural = seen.path.rsplit('/').next().unwrap();
+    Kind::ALL.into_iter().find(|kind| kind.plural() == plural).unwrap()
+}

@@ -1,0 +1,341 @@
+//! Each fault of the table against the whole control loop, with the client and the limits of production. Time runs
+//! [`TICK`] in a millisecond.
+//!
+//! A case begins with a loop that is ready. Then the server closes all connections, the fault begins, and the cluster
+//! changes unseen: one shop goes, one comes, one moves. A minute later the fault ends.
+
+mod cluster;
+mod table;
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::AUTHORIZATION;
+use prometheus::Registry;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use tidegate_config::model::{Bind, BindKey, BindProtocol, HostPattern, Listener, ListenerName, Snapshot};
+use tidegate_config::object::Kind;
+use tidegate_config::published::{self, Published};
+use tidegate_control::client::{Deadlines, connect};
+use tidegate_control::options::Options;
+use tidegate_control::{Control, Limits, Order, View, explain};
+use tokio::sync::{Mutex, watch};
+use tokio::time::{Instant, sleep};
+use tokio_rustls::rustls::ServerConfig;
+use tokio_util::sync::CancellationToken;
+
+use super::MS;
+use super::fake_api::{Answer, FakeApi, Seen};
+use cluster::{Cluster, SHOPS, kind_of};
+use table::{Credentials, Fault, Meanwhile, Row, table, written};
+
+const TICK: Duration = Duration::from_millis(50);
+const FAULT_LASTS: Duration = Duration::from_secs(60);
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/faults.md");
+/// How long it is watched whether the loop is quiet again.
+const QUIET: Duration = Duration::from_secs(30);
+/// Watches end by themselves now and then.
+const QUIET_REQUESTS: usize = 2;
+
+/// The server's state: the cluster, and the fault while it lasts.
+struct Server {
+    cluster: Cluster,
+    fault: Option<(Fault, BTreeMap<Kind, usize>)>,
+    token: Option<&'static str>,
+}
+
+impl Server {
+    fn answer(&mut self, seen: &Seen, token: Option<&[u8]>) -> Answer {
+        if self.token.is_some_and(|want| token != Some(format!("Bearer {want}").as_bytes())) {
+            return Answer::status(401);
+        }
+        let sound = self.cluster.answer(seen);
+        let Some((fault, counts)) = &mut self.fault else { return sound };
+        let nth = counts.entry(kind_of(seen)).or_default();
+        *nth += 1;
+        fault(seen, *nth - 1, sound)
+    }
+}
+
+/// Everything of one case.
+struct Case {
+    row: Row,
+    server: Arc<Mutex<Server>>,
+    api: FakeApi,
+    tls: watch::Sender<Arc<ServerConfig>>,
+    /// Holds the files of the token and of the authority.
+    files: tempfile::TempDir,
+    published: Published,
+    view: View,
+    registry: Registry,
+    problems: Vec<String>,
+}
+
+/// What a case came to, beside its problems.
+struct Outcome {
+    problems: Vec<String>,
+    requests: usize,
+    connections: usize,
+    recovered: Option<Duration>,
+}
+
+#[test]
+fn no_fault_loses_a_route_leaves_a_stale_one_or_makes_the_loop_spin() {
+    let rows: Vec<_> = table().into_iter().map(|row| (row.name, std::thread::spawn(|| run(row)))).collect();
+    let mut problems = Vec::new();
+    for (name, thread) in rows {
+        let outcome = thread.join().unwrap_or_else(|_| panic!("{name}: the case panicked"));
+        let Outcome { requests, connections, recovered, .. } = outcome;
+        println!("{name}: {requests} requests of the busiest collection, {connections} connections, {recovered:?}");
+        problems.extend(outcome.problems.into_iter().map(|problem| format!("{name}: {problem}")));
+    }
+    assert!(problems.is_empty(), "{problems:#?}");
+}
+
+/// `UPDATE_GOLDEN=1` rewrites the table.
+#[test]
+fn the_page_of_faults_shows_the_table() {
+    let page = std::fs::read_to_string(PAGE).unwrap();
+    let from = page.find("\n|---").map(|at| at + 1).expect("a table");
+    let from = from + page[from..].find('\n').unwrap() + 1;
+    let to = from + page[from..].find("\n\n").map_or(page.len() - from, |end| end + 1);
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(PAGE, [&page[..from], &written(), &page[to..]].concat()).unwrap();
+        return;
+    }
+    assert!(page[from..to] == written(), "docs/faults.md is not current: run with UPDATE_GOLDEN=1");
+}
+
+fn run(row: Row) -> Outcome {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    runtime.block_on(async {
+        tokio::spawn(hurry());
+        Case::start(row).await.play().await
+    })
+}
+
+/// Lets time run faster than it does. Tokio's clock stands while it is paused and a blocking task runs, so that what the
+/// kernel does on loopback still takes no time to speak of.
+#[allow(clippy::disallowed_methods, reason = "this is what a blocking task is for")]
+async fn hurry() {
+    loop {
+        tokio::task::spawn_blocking(|| std::thread::sleep(MS(1))).await.unwrap();
+        tokio::time::advance(TICK).await;
+    }
+}
+
+impl Case {
+    async fn start(row: Row) -> Self {
+        let server = Arc::new(Mutex::new(Server { cluster: Cluster::new(), fault: None, token: None }));
+        let files = tempfile::tempdir().unwrap();
+        write(&files.path().join("token"), "first");
+        let (tls, serving) = watch::channel(authority("first", files.path()));
+        let state = Arc::clone(&server);
+        let decide = move |seen: &Seen, headers: &http::HeaderMap| {
+            let token = headers.get(AUTHORIZATION).map(http::HeaderValue::as_bytes);
+            state.try_lock().expect("one thread").answer(seen, token)
+        };
+        let secure = row.credentials == Credentials::Authority;
+        let api = FakeApi::start(Box::new(decide), secure.then_some(serving)).await;
+
+        let mut config = kube::Config::new(api.url.parse().unwrap());
+        config.auth_info.token_file = Some(files.path().join("token").to_str().unwrap().to_owned());
+        config.root_cert_file = Some(files.path().join("ca.crt"));
+        config.root_cert = Some(Vec::new());
+        let control = Control {
+            client: connect(config, Deadlines::WATCH).unwrap(),
+            namespaces: Vec::new(),
+            options: Options { binds: [bind()].into(), ..Options::default() },
+            order: Order::default(),
+            limits: Limits::default(),
+        };
+        let registry = Registry::new();
+        let (publisher, published) = published::channel();
+        let shutdown = CancellationToken::new();
+        let (view, running) =
+            tidegate_control::start(control, (publisher, published.clone()), &registry, shutdown).unwrap();
+        tokio::spawn(running);
+        Self { row, server, api, tls, files, published, view, registry, problems: Vec::new() }
+    }
+
+    async fn play(mut self) -> Outcome {
+        let ready = async { self.view.readiness().wait_for(|readiness| readiness.ready).await.map(drop) };
+        tokio::time::timeout(Duration::from_secs(60), ready).await.expect("ready in time").unwrap();
+        self.look_on(MS(1000)).await;
+        if self.served("h23") != Some(23) {
+            self.problems.push("the case does not begin as it should".to_owned());
+        }
+        let before = (self.api.seen().await.len(), self.api.connections());
+        self.begin().await;
+        self.look_on(FAULT_LASTS).await;
+        let requests = self.busiest(before.0).await;
+        let connections = self.api.connections() - before.1;
+        self.judge_fault(requests, connections);
+        self.end().await;
+        let recovered = self.recover().await;
+        let before = self.api.seen().await.len();
+        self.look_on(QUIET).await;
+        let quiet = self.busiest(before).await;
+        if quiet > QUIET_REQUESTS {
+            self.problems.push(format!("{quiet} requests in {QUIET:?} after the fault"));
+        }
+        self.judge_end();
+        Outcome { problems: self.problems, requests, connections, recovered }
+    }
+
+    /// The server hangs up, and while nobody watches a shop goes, one comes, and one moves.
+    async fn begin(&mut self) {
+        let mut server = self.server.lock().await;
+        server.fault = Some((self.row.fault, BTreeMap::new()));
+        server.cluster.hang_up();
+        self.api.hang_up();
+        server.cluster.delete(Kind::Ingress, "h23");
+        server.cluster.ingress("new", "h00");
+        server.cluster.endpoint("h22", 99);
+        match self.row.credentials {
+            Credentials::Open => {}
+            Credentials::Token => server.token = Some("second"),
+            Credentials::Authority => drop(self.tls.send_replace(authority("second", &self.files.path().join("next")))),
+        }
+    }
+
+    async fn end(&mut self) {
+        self.server.lock().await.fault = None;
+        match self.row.credentials {
+            Credentials::Open => {}
+            Credentials::Token => write(&self.files.path().join("token"), "second"),
+            Credentials::Authority => {
+                std::fs::copy(self.files.path().join("next/ca.crt"), self.files.path().join("ca.crt")).unwrap();
+            }
+        }
+    }
+
+    /// Passes time, and looks after every generation and every second whether all is served that has to be.
+    async fn look_on(&mut self, time: Duration) {
+        let until = Instant::now() + time;
+        let mut generation = self.view.generation();
+        while Instant::now() < until && self.problems.len() < 5 {
+            self.look();
+            tokio::select! {
+                _ = generation.changed() => {}
+                () = sleep((until - Instant::now()).min(MS(1000))) => {}
+            }
+        }
+        self.look();
+    }
+
+    fn look(&mut self) {
+        for shop in 0..SHOPS - 2 {
+            let name = format!("h{shop:02}");
+            if self.served(&name) != Some(shop) {
+                self.problems.push(format!("{name} leads to {:?}", self.served(&name)));
+            }
+        }
+        if self.served("h22").is_none() {
+            self.problems.push("h22 has no endpoint".to_owned());
+        }
+        if !self.view.readiness().borrow().ready {
+            self.problems.push("not ready any more".to_owned());
+        }
+    }
+
+    /// Whether what changed in the cluster is served: what came and what moved, and that what went is not.
+    fn followed(&self) -> (bool, bool) {
+        (self.served("new") == Some(0) && self.served("h22") == Some(99), self.served("h23").is_none())
+    }
+
+    fn judge_fault(&mut self, requests: usize, connections: usize) {
+        let want = match self.row.meanwhile {
+            Meanwhile::AsBefore => (false, false),
+            Meanwhile::Added => (true, false),
+            Meanwhile::Followed => (true, true),
+        };
+        if self.followed() != want {
+            self.problems.push(format!("what came, and what went, is followed: {:?}, not {want:?}", self.followed()));
+        }
+        let degraded = self.view.readiness().borrow().degraded;
+        if degraded != self.row.degraded {
+            self.problems.push(format!("degraded: {degraded}"));
+        }
+        let bound = self.row.requests.in_a_minute();
+        if requests > bound || connections > bound * Kind::ALL.len() {
+            self.problems.push(format!("{requests} requests, {connections} connections, not {bound}"));
+        }
+    }
+
+    /// How long it takes until all is as it should be.
+    async fn recover(&mut self) -> Option<Duration> {
+        let started = Instant::now();
+        while started.elapsed() <= self.row.recovers {
+            sleep(TICK).await;
+            if self.followed() == (true, true) && !self.view.readiness().borrow().degraded {
+                self.look();
+                return Some(started.elapsed());
+            }
+        }
+        let degraded = self.view.readiness().borrow().degraded;
+        self.problems.push(format!("not recovered: followed {:?}, degraded {degraded}", self.followed()));
+        None
+    }
+
+    fn judge_end(&mut self) {
+        let families = self.registry.gather();
+        let restarts = families.iter().find(|family| family.name() == "tidegate_control_restarts_total").unwrap();
+        if restarts.get_metric()[0].get_counter().get_value() > 0.0 {
+            self.problems.push("the loop was started again".to_owned());
+        }
+    }
+
+    /// The requests after the first so many of the collection that got the most, further pages aside.
+    async fn busiest(&self, after: usize) -> usize {
+        let mut counts = BTreeMap::<Kind, usize>::new();
+        for seen in self.api.seen().await.iter().skip(after).filter(|seen| !seen.query.contains_key("continue")) {
+            *counts.entry(kind_of(seen)).or_default() += 1;
+        }
+        counts.into_values().max().unwrap_or_default()
+    }
+
+    /// The last number of the address that a shop's host leads to.
+    fn served(&self, shop: &str) -> Option<u8> {
+        endpoint(&self.published.pin(), shop)
+    }
+}
+
+fn endpoint(snapshot: &Snapshot, shop: &str) -> Option<u8> {
+    let route = explain(snapshot, &[], &format!("http://{shop}.example/")).unwrap().route?;
+    match route.targets.first()?.endpoints.first()?.address {
+        std::net::SocketAddr::V4(address) => Some(address.ip().octets()[3]),
+        std::net::SocketAddr::V6(_) => None,
+    }
+}
+
+fn bind() -> Bind {
+    let listener = Listener { name: ListenerName("http".into()), host: HostPattern::Any };
+    let key = BindKey { address: ([127, 0, 0, 1], 80).into(), protocol: BindProtocol::Http };
+    Bind { key, listeners: [listener].into() }
+}
+
+/// Files of a service account are replaced as a whole.
+fn write(path: &Path, text: &str) {
+    let mut file = tempfile::NamedTempFile::new_in(path.parent().unwrap()).unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+    file.persist(path).unwrap();
+}
+
+/// A new authority, written to `ca.crt` in a folder, and what a server serves that it vouches for.
+fn authority(name: &str, folder: &Path) -> Arc<ServerConfig> {
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.distinguished_name.push(rcgen::DnType::CommonName, name);
+    let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+    std::fs::create_dir_all(folder).unwrap();
+    write(&folder.join("ca.crt"), &issuer.pem());
+    let key = KeyPair::generate().unwrap();
+    let leaf = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap().signed_by(&key, &issuer).unwrap();
+    let key = key.serialize_der().try_into().unwrap();
+    let config = ServerConfig::builder().with_no_client_auth().with_single_cert(vec![leaf.der().clone()], key).unwrap();
+    Arc::new(config)
+}

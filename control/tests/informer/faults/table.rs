@@ -1,0 +1,265 @@
+//! The faults, one a row. A test keeps the table of `docs/faults.md` equal to this one.
+
+use std::time::Duration;
+
+use tidegate_config::object::Kind;
+
+use super::super::fake_api::{Answer, Seen, Step};
+use super::super::{MS, frame};
+use super::cluster::{expired, kind_of};
+
+/// What the server does to requests while the fault lasts: a minute, in which the cluster changes too.
+pub(super) struct Row {
+    pub(super) name: &'static str,
+    /// What a request gets, given the sound answer; it is the so-many-th of its collection since the fault began.
+    pub(super) fault: Fault,
+    pub(super) credentials: Credentials,
+    /// What is served during the minute.
+    pub(super) meanwhile: Meanwhile,
+    /// Whether the loop says of itself that it is degraded when the minute is over.
+    pub(super) degraded: bool,
+    /// How many requests a collection may cost in the minute, further pages of a list aside.
+    pub(super) requests: Requests,
+    /// How long after the end of the fault everything is served as it is.
+    pub(super) recovers: Duration,
+}
+
+pub(super) type Fault = fn(&Seen, usize, Answer) -> Answer;
+
+/// What the server asks of whoever connects.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Credentials {
+    /// Nothing.
+    Open,
+    /// Another token than the one in the file, which is only replaced when the minute is over.
+    Token,
+    /// To be known by another authority than the one in the file, which is only replaced when the minute is over.
+    Authority,
+}
+
+/// What is served while the fault lasts.
+#[derive(Clone, Copy)]
+pub(super) enum Meanwhile {
+    /// What was served before.
+    AsBefore,
+    /// What the cluster has come to, but for what went: nothing counts as gone.
+    Added,
+    /// What the cluster has come to.
+    Followed,
+}
+
+/// Where the bound on requests comes from.
+#[derive(Clone, Copy)]
+pub(super) enum Requests {
+    /// Pauses that double to 30 s, and so many requests after each.
+    BackedOff(usize),
+    /// Each takes so long before it is given up, or before the server wants the next.
+    Each(Duration),
+    /// Just these.
+    Only(usize),
+}
+
+impl Requests {
+    /// Eight pauses until they have grown; from then on they are 15 s in the mean, and all of them a quarter of it is less
+    /// likely than one in a million.
+    pub(super) fn in_a_minute(self) -> usize {
+        match self {
+            Self::BackedOff(each) => (8 + 60 * 4 / 15) * each,
+            Self::Each(time) => usize::try_from(60_000 / time.as_millis()).unwrap() + 1,
+            Self::Only(count) => count,
+        }
+    }
+}
+
+/// The longest pause, and a moment.
+const PAUSE: Duration = Duration::from_secs(32);
+/// The longest silence of a watch, and a pause.
+const SILENCE: Duration = Duration::from_secs(215 + 3);
+
+impl Row {
+    /// A fault in which nothing can be learned, and which is over with the next request.
+    const fn new(name: &'static str, fault: Fault) -> Self {
+        Self {
+            name,
+            fault,
+            credentials: Credentials::Open,
+            meanwhile: Meanwhile::AsBefore,
+            degraded: true,
+            requests: Requests::BackedOff(1),
+            recovers: PAUSE,
+        }
+    }
+
+    const fn costs(mut self, requests: Requests) -> Self {
+        self.requests = requests;
+        self
+    }
+
+    const fn serves(mut self, meanwhile: Meanwhile) -> Self {
+        self.meanwhile = meanwhile;
+        self
+    }
+
+    const fn unnoticed(mut self) -> Self {
+        self.degraded = false;
+        self
+    }
+
+    const fn recovers_in(mut self, recovers: Duration) -> Self {
+        self.recovers = recovers;
+        self
+    }
+
+    const fn asks_for(mut self, credentials: Credentials) -> Self {
+        self.credentials = credentials;
+        self
+    }
+}
+
+/// The rows as `docs/faults.md` has them.
+pub(super) fn written() -> String {
+    let row = |row: &Row| {
+        let meanwhile = match row.meanwhile {
+            Meanwhile::AsBefore => "as before",
+            Meanwhile::Added => "what came and moved",
+            Meanwhile::Followed => "as it is",
+        };
+        let degraded = if row.degraded { "yes" } else { "no" };
+        let (requests, recovers) = (row.requests.in_a_minute(), row.recovers.as_secs());
+        format!("| {} | {meanwhile} | {degraded} | {requests} | {recovers} s |\n", row.name)
+    };
+    table().iter().map(row).collect()
+}
+
+/// Every fault.
+pub(super) fn table() -> Vec<Row> {
+    [connections(), refusals(), watches(), lists()].into_iter().flatten().collect()
+}
+
+fn connections() -> Vec<Row> {
+    vec![
+        Row::new("every connection is cut, once", |_, _, sound| sound)
+            .serves(Meanwhile::Followed)
+            .unnoticed()
+            .costs(Requests::Only(1)),
+        Row::new("connections are closed before any answer", |_, _, _| Answer::HangUp),
+        Row::new("headers never come", |_, _, _| Answer::Mute)
+            .costs(Requests::Each(MS(20_000)))
+            .recovers_in(PAUSE + MS(20_000)),
+        Row::new("the token expires, and a new one comes late", |_, _, sound| sound).asks_for(Credentials::Token),
+        Row::new("the authority is replaced, and the new one comes late", |_, _, sound| sound)
+            .asks_for(Credentials::Authority),
+    ]
+}
+
+fn refusals() -> Vec<Row> {
+    vec![
+        Row::new("404 to everything", |_, _, _| Answer::status(404)),
+        Row::new("422 to everything", |_, _, _| Answer::status(422)),
+        Row::new("429 to everything", |_, _, _| Answer::status(429)),
+        Row::new("429 to everything, with `Retry-After: 10`", |_, _, _| Answer::status(429).with("retry-after", "10"))
+            .costs(Requests::Each(MS(10_000))),
+        Row::new("500 to everything", |_, _, _| Answer::status(500)),
+    ]
+}
+
+fn watches() -> Vec<Row> {
+    vec![
+        Row::new("410 to each watch", |seen, _, sound| to_watch(seen, sound, Answer::status(410)))
+            .serves(Meanwhile::Followed)
+            .costs(Requests::BackedOff(2)),
+        Row::new("410 as an event of each watch", |seen, _, sound| to_watch(seen, sound, Answer::ok(expired())))
+            .serves(Meanwhile::Followed)
+            .costs(Requests::BackedOff(2)),
+        Row::new("422 to each watch", |seen, _, sound| to_watch(seen, sound, Answer::status(422)))
+            .serves(Meanwhile::Followed)
+            .costs(Requests::BackedOff(2)),
+        Row::new("500 to each watch", |seen, _, sound| to_watch(seen, sound, Answer::status(500))),
+        Row::new("503 to four watches, and then 410", |_, nth, sound| match nth {
+            0..4 => Answer::status(503),
+            4 => Answer::ok(expired()),
+            _ => sound,
+        })
+        .serves(Meanwhile::Followed)
+        .unnoticed()
+        .costs(Requests::Only(7)),
+        Row::new("watches stay silent", |seen, _, sound| to_watch(seen, sound, Answer::steps(vec![Step::Hang])))
+            .unnoticed()
+            .costs(Requests::Only(1))
+            .recovers_in(SILENCE),
+        Row::new("watches are closed at once", |seen, _, sound| to_watch(seen, sound, Answer::ok(""))),
+        Row::new("watches repeat one event and are closed", |seen, _, sound| {
+            to_watch(seen, sound, Answer::ok(frame("DELETED", UNRELATED)))
+        })
+        .recovers_in(PAUSE.saturating_mul(2)),
+        Row::new("watches are cut within a chunk", |seen, _, sound| {
+            let half = frame("DELETED", UNRELATED)[..40].to_owned();
+            to_watch(seen, sound, Answer::steps(vec![Step::Send(half), Step::Cut]))
+        }),
+        Row::new("an object of each watch cannot be read", |seen, _, sound| {
+            to_watch(seen, sound, Answer::ok(frame("ADDED", NAMELESS)))
+        })
+        .serves(Meanwhile::Followed)
+        .costs(Requests::BackedOff(2)),
+    ]
+}
+
+fn lists() -> Vec<Row> {
+    vec![
+        Row::new("lists are never answered", |seen, _, _| to_list(seen, Answer::Mute))
+            .costs(Requests::Each(MS(20_000)))
+            .recovers_in(PAUSE + MS(20_000)),
+        Row::new("lists stop in the middle", |seen, _, _| to_list(seen, half_list(Step::Hang)))
+            .costs(Requests::Each(MS(30_000)))
+            .recovers_in(PAUSE + MS(30_000)),
+        Row::new("lists are cut within a chunk", |seen, _, _| to_list(seen, half_list(Step::Cut))),
+        Row::new("lists are no lists", |seen, _, _| to_list(seen, Answer::ok("<html>sign in</html>"))),
+        Row::new("500 to lists", |seen, _, _| to_list(seen, Answer::status(500))),
+        Row::new("the last page of each list is lost", |seen, _, sound| {
+            if seen.query.contains_key("continue") { Answer::HangUp } else { to_list(seen, sound) }
+        })
+        .costs(Requests::BackedOff(2)),
+        Row::new("the pages of each list expire before they are asked for", |seen, _, sound| {
+            if seen.query.contains_key("continue") { Answer::status(410) } else { to_list(seen, sound) }
+        })
+        .costs(Requests::BackedOff(2)),
+        Row::new("one list comes without its objects", |seen, nth, sound| match (kind_of(seen), nth) {
+            (_, 0) => Answer::status(410),
+            (Kind::Ingress | Kind::Service | Kind::EndpointSlice, 1) => {
+                Answer::ok(r#"{"metadata":{"resourceVersion":"100000"},"items":[]}"#)
+            }
+            _ => sound,
+        })
+        .serves(Meanwhile::Followed)
+        .unnoticed()
+        .costs(Requests::Only(5)),
+        Row::new("an object of one list cannot be read", |_, nth, sound| match nth {
+            0 => Answer::status(410),
+            1 => sound
+                .edited(|list| list.replace(r#""items":["#, &format!(r#""items":[{NAMELESS},"#)).replace(",]", "]")),
+            _ => sound,
+        })
+        .serves(Meanwhile::Added)
+        .unnoticed()
+        .costs(Requests::Only(3))
+        .recovers_in(SILENCE),
+    ]
+}
+
+fn to_watch(seen: &Seen, sound: Answer, faulty: Answer) -> Answer {
+    if seen.is_watch() { faulty } else { sound }
+}
+
+/// What lists get; watches are refused, so that there are lists at all.
+fn to_list(seen: &Seen, faulty: Answer) -> Answer {
+    if seen.is_watch() { Answer::status(410) } else { faulty }
+}
+
+fn half_list(then: Step) -> Answer {
+    Answer::steps(vec![Step::Send(r#"{"metadata":{"resourceVersion":"300"},"items":["#.to_owned()), then])
+}
+
+/// An object that nothing depends on.
+const UNRELATED: &str = r#"{"metadata":{"name":"unrelated","namespace":"shop","resourceVersion":"1"},"spec":{}}"#;
+/// An object that does not say which it is.
+const NAMELESS: &str = r#"{"metadata":{"resourceVersion":"7"}}"#;
