@@ -63,7 +63,7 @@ async fn ask(address: SocketAddr, host: &str, times: usize) -> String {
 }
 
 async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
-    for _ in 0..500 {
+    for _ in 0..3000 {
         if let Some(found) = look().await {
             return found;
         }
@@ -128,7 +128,7 @@ async fn what_endpoints_are_told_and_logs_hold_is_the_same() {
         })
         .await;
         peer.restart().await.unwrap();
-        eventually("an answer after a restart", async || {
+        eventually(&format!("an answer of {name} after a restart"), async || {
             TcpStream::connect(peer.address()).await.ok()?;
             ask(peer.address(), "a.example", 1).await.starts_with("http/1.1 200").then_some(())
         })
