@@ -137,6 +137,10 @@ pub(crate) struct PaceArgs {
     /// How many objects a complete list may remove unconfirmed, whatever their share.
     #[arg(long, value_name = "COUNT", env = "TIDEGATE_SWEEP_FREE", default_value = "10")]
     pub(crate) sweep_free: String,
+    /// How long after a list of a kind, and up to half as long again, another one is made when a watch ends: what no watch told
+    /// of is found by it.
+    #[arg(long, value_name = "TIME", env = "TIDEGATE_LIST_AGAIN", default_value = "10m")]
+    pub(crate) list_again: String,
     /// Live changes compiled between two publications.
     #[arg(long, value_name = "COUNT", env = "TIDEGATE_BATCH_MAX", default_value = "512")]
     pub(crate) batch_max: String,

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate_control::Limits;
 use tidegate_control::options::Options;
 
 pub(crate) use address::{DebugAddress, Sockets, Wish, debug_address};
@@ -56,6 +57,8 @@ pub(crate) struct Edge {
     pub(crate) process: Process,
     /// For the control loop; its binds are set when the sockets are.
     pub(crate) control: Options,
+    /// For its lists and watches.
+    pub(crate) limits: Limits,
 }
 
 /// How the process ends.
@@ -124,6 +127,7 @@ impl Edge {
             drain: Drain::read(&args.drain, mode)?,
             process: Process::read(&args.process, mode)?,
             control: Options { pace: pace::read(&args.pace)?, ..routing::read(&args.routing)? },
+            limits: Limits { list_again: time("--list-again", &args.pace.list_again)?, ..Limits::default() },
         })
     }
 }

@@ -14,7 +14,7 @@ use prometheus::Registry;
 use tidegate_config::model::{Bind, BindKey, BindProtocol, HostPattern, Listener, ListenerName};
 use tidegate_config::object::ObjectRef;
 use tidegate_config::published::{self, Published};
-use tidegate_control::{Control, Limits, Order, View};
+use tidegate_control::{Control, Order, View};
 use tidegate_proxy::{Bound, Proxy, Sweeper};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
@@ -72,7 +72,7 @@ impl std::fmt::Display for DebugPlace {
 impl Wired {
     /// Starts everything, on the runtime that it is called on; traffic is taken as soon as the first snapshot is published.
     pub(crate) fn start(edge: Edge, client: kube::Client, namespaces: Vec<Arc<str>>) -> anyhow::Result<Self> {
-        let Edge { sockets, drain, process, mut control } = edge;
+        let Edge { sockets, drain, process, mut control, limits } = edge;
         let registry = registry().context("metrics")?;
         let (stop, draining) = (CancellationToken::new(), CancellationToken::new());
         let mut tasks = Supervisor::new(&registry, stop.clone(), clock::draw).context("metrics")?;
@@ -84,8 +84,7 @@ impl Wired {
         control.addresses.sockets = own::sockets(listening, &host_addresses());
         let (publisher, published) = published::channel();
         let in_use = InUse::default();
-        let (order, limits) = (in_use.first(), Limits::default());
-        let control = Control { client, namespaces, options: control, order, limits };
+        let control = Control { client, namespaces, options: control, order: in_use.first(), limits };
         let published_to = (publisher, published.clone());
         let (view, control) = tidegate_control::start(control, published_to, &registry, stop.clone())?;
         let Process { access_log, loop_token, driver, .. } = process;

@@ -96,12 +96,32 @@ impl<'a> Loop<'a> {
 
     fn observe(&mut self, event: Event) {
         self.metrics.events.inc();
+        self.count_drift(&event);
         self.note(&event);
         if let Some(source) = self.reconciler.observe(event, clock::now()) {
             tracing::warn!(kind = %source.kind, "a list would remove most of what is known; listing again before it acts");
             // The other end lives as long as the informers do; without them there is nothing to list again.
             drop(self.told.relist.send(source));
         }
+    }
+
+    /// Counts the objects of a list that World should hold as they are, because watches had told of everything up to their
+    /// resourceVersions and beyond, and does not. What is gone counts only where nothing can have happened meanwhile.
+    fn count_drift(&self, event: &Event) {
+        let Event::Listed { source, objects, complete, resource_version, .. } = event else { return };
+        let state = self.sources.get(source).filter(|state| state.synced);
+        let Some(reached) = state.and_then(|state| state.resource_version.as_deref()) else { return };
+        let world = self.reconciler.world();
+        let told = objects.iter().filter(|object| !younger(&object.meta.resource_version, reached));
+        let mut drifted = told.filter(|object| !world.holds_as(object)).count();
+        if *complete && **resource_version == *reached {
+            let held = world.names_of(source.kind, source.namespace.as_deref()).count();
+            drifted += held - objects.iter().filter(|object| world.holds(&object.meta.object)).count();
+        }
+        if drifted > 0 {
+            tracing::warn!(%source, drifted, "a list found what no watch had told of; it is mended");
+        }
+        self.metrics.drift.with_label_values(&[source.kind.as_str()]).inc_by(drifted as u64);
     }
 
     /// Keeps what readiness says of each source.
@@ -248,6 +268,11 @@ impl<'a> Loop<'a> {
             }
         }
     }
+}
+
+/// Whether a resourceVersion is a later one: they are whole numbers of any length.
+fn younger(version: &str, than: &str) -> bool {
+    (version.len(), version) > (than.len(), than)
 }
 
 #[cfg(test)]

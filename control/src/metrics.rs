@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
-use prometheus::{GaugeVec, Histogram, HistogramOpts, IntCounter, IntGauge, Opts, Registry};
+use prometheus::{GaugeVec, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, Opts, Registry};
 use tidegate_config::model::Certificate;
 use tidegate_config::published::Published;
 
@@ -22,6 +22,7 @@ pub(crate) struct ControlMetrics {
     pub(crate) applied_resource_version: GaugeVec,
     pub(crate) ready: IntGauge,
     pub(crate) degraded: IntGauge,
+    pub(crate) drift: IntCounterVec,
     pub(crate) restarts: IntCounter,
 }
 
@@ -56,6 +57,11 @@ impl ControlMetrics {
             &["kind"],
         )?;
         registry.register(Box::new(applied_resource_version.clone()))?;
+        let drift = IntCounterVec::new(
+            Opts::new("tidegate_drift_total", "Objects that no watch had told of as a list then found them, by kind."),
+            &["kind"],
+        )?;
+        registry.register(Box::new(drift.clone()))?;
         Ok(Self {
             generation: gauge("tidegate_snapshot_generation", "The generation that was published last.")?,
             held_generation: gauge(
@@ -74,6 +80,7 @@ impl ControlMetrics {
             hosts_compiled: counter("tidegate_control_hosts_compiled_total", "Hosts compiled.")?,
             services_compiled: counter("tidegate_control_services_compiled_total", "Services compiled.")?,
             applied_resource_version,
+            drift,
             ready: gauge("tidegate_ready", "1 once the first complete model has been published.")?,
             degraded: gauge("tidegate_degraded", "1 while a source of objects fails.")?,
             restarts: counter("tidegate_control_restarts_total", "Times the control loop was started again.")?,

@@ -95,6 +95,13 @@ impl World {
         self.present.contains(key)
     }
 
+    /// Whether an object is there just as it is here.
+    #[must_use]
+    pub fn holds_as(&self, projected: &Projected) -> bool {
+        let key = &projected.meta.object;
+        self.holds(key) && self.get(key) == projected.object && *self.findings_of(key) == *projected.findings
+    }
+
     /// What the projection of an object found.
     #[must_use]
     pub fn findings_of(&self, key: &ObjectRef) -> &[Finding] {

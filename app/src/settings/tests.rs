@@ -181,6 +181,9 @@ fn the_pace_is_settable() {
         ..Pace::default()
     };
     assert_eq!(format!("{:?}", pace), format!("{want:?}"));
+    let list_again = |flags: &[&str]| run(flags).unwrap().edge.limits.list_again;
+    assert_eq!(list_again(&[]), tidegate_control::Limits::default().list_again);
+    assert_eq!(list_again(&["--list-again=3m"]), Duration::from_secs(180));
 }
 
 #[test]

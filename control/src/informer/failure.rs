@@ -58,6 +58,8 @@ pub(super) enum ListReason {
     Undecodable,
     /// The list before held an item that does not say which object it is.
     Incomplete,
+    /// It is time to see whether what is known has drifted from what is there.
+    Drift,
     /// The control loop asked for it.
     Asked,
 }
@@ -71,6 +73,7 @@ impl ListReason {
             Self::Refused => "refused",
             Self::Undecodable => "undecodable",
             Self::Incomplete => "incomplete",
+            Self::Drift => "drift",
             Self::Asked => "asked",
         }
     }

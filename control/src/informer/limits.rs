@@ -22,6 +22,9 @@ pub struct Limits {
     /// What `timeoutSeconds` of each watch is drawn from. Below the 240 s after which common load balancers drop an idle
     /// connection, and spread so that watches do not end together.
     pub watch_timeout: RangeInclusive<Duration>,
+    /// How long after a list, and up to half as long again, another one is made instead of the next watch: what no watch told
+    /// of is found by it.
+    pub list_again: Duration,
     /// How much longer than its `timeoutSeconds` a watch may be silent.
     pub watch_grace: Duration,
     /// A watch that ends sooner than this and told nothing counts as failed.
@@ -48,6 +51,7 @@ impl Default for Limits {
             headers: Duration::from_secs(20),
             list_stall: Duration::from_secs(30),
             watch_timeout: Duration::from_secs(120)..=Duration::from_secs(200),
+            list_again: Duration::from_secs(600),
             watch_grace: Duration::from_secs(15),
             short_watch: Duration::from_secs(1),
             settled: Duration::from_secs(5),

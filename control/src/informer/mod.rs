@@ -80,6 +80,8 @@ pub struct Informer {
     page_objects: u32,
     /// Whether the last list may have lacked objects.
     incomplete: bool,
+    /// When a list is made even if nothing calls for it.
+    list_due: Instant,
     /// Whether a resourceVersion has expired since a watch settled.
     expired: bool,
     reported: Option<Reported>,
@@ -123,6 +125,7 @@ impl Informer {
             backoff: Backoff::new(Duration::ZERO, limits.backoff_first, limits.backoff_max),
             page_objects: limits.page_objects.max(1),
             incomplete: false,
+            list_due: clock::now(),
             expired: false,
             reported: None,
             failing: false,
@@ -171,6 +174,8 @@ impl Informer {
                 let version = Arc::clone(&resource_version);
                 let (source, complete) = (self.api.source().clone(), unidentified == 0);
                 self.incomplete = !complete;
+                let again = self.api.limits.list_again;
+                self.list_due = received + again + share(again / 2, self.chance.u64(..));
                 self.send(Event::Listed { source, objects, complete, resource_version, received }).await?;
                 Ok(Step::WatchAfter(version))
             }
@@ -213,7 +218,8 @@ impl Informer {
             Ok(()) if (told == 0 || reached == version) && lived < self.api.limits.short_watch => Failure::Short,
             Ok(()) => {
                 self.series.watch_ended("over");
-                return Ok(self.go_on(reached));
+                let due = clock::now() >= self.list_due;
+                return Ok(if due { Step::List(ListReason::Drift) } else { self.go_on(reached) });
             }
         };
         self.series.watch_ended(failure.reason());

@@ -93,6 +93,14 @@ impl Cluster {
         self.watches.clear();
     }
 
+    /// Changes without a word to anybody, now or later.
+    pub(super) fn silently(&mut self, change: impl FnOnce(&mut Self)) {
+        let (watches, told) = (std::mem::take(&mut self.watches), self.log.len());
+        change(self);
+        self.log.truncate(told);
+        self.watches = watches;
+    }
+
     /// Forgets what happened, so that only who knows the newest state can go on from there.
     pub(super) fn compact(&mut self) {
         self.compacted = self.version;

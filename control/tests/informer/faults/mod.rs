@@ -109,11 +109,49 @@ fn the_page_of_faults_shows_the_table() {
     assert!(page[from..to] == written(), "docs/faults.md is not current: run with UPDATE_GOLDEN=1");
 }
 
+#[test]
+fn what_no_watch_told_of_is_found_mended_and_counted_and_nothing_else_is_done() {
+    hurried(async {
+        let row = table().remove(0);
+        let mut case = Case::start(row, Limits { list_again: MS(5000), ..Limits::default() }).await;
+        case.ready().await;
+        {
+            let mut server = case.server.lock().await;
+            server.cluster.silently(|cluster| {
+                cluster.delete(Kind::Ingress, "h23");
+                cluster.ingress("new", "h00");
+            });
+            server.cluster.ingress("later", "h01");
+        }
+        case.look_on(MS(10_000)).await;
+        assert_eq!((case.served("later"), case.served("new"), case.served("h23")), (Some(1), None, Some(23)));
+        case.look_on(Duration::from_secs(210)).await;
+        assert_eq!((case.served("later"), case.served("new"), case.served("h23")), (Some(1), Some(0), None));
+        let generation = *case.view.generation().borrow();
+        case.look_on(Duration::from_secs(210)).await;
+        assert_eq!(*case.view.generation().borrow(), generation, "nothing had drifted");
+        assert_eq!(case.problems, Vec::<String>::new());
+        let sum = |family: &str, label: &str| {
+            let families = case.registry.gather();
+            let metrics = families.iter().filter(|it| it.name() == family).flat_map(|it| it.get_metric());
+            let labelled = metrics.filter(|metric| metric.get_label().iter().any(|it| it.value() == label));
+            labelled.map(|metric| metric.get_counter().get_value()).sum::<f64>()
+        };
+        let drift = Kind::ALL.map(|kind| (kind, sum("tidegate_drift_total", kind.as_str())));
+        assert_eq!(drift, Kind::ALL.map(|kind| (kind, if kind == Kind::Ingress { 2.0 } else { 0.0 })));
+        assert!(sum("tidegate_lists_total", "drift") >= 10.0, "two for each kind");
+    });
+}
+
 fn run(row: Row) -> Outcome {
+    hurried(async { Case::start(row, Limits::default()).await.play().await })
+}
+
+fn hurried<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     runtime.block_on(async {
         tokio::spawn(hurry());
-        Case::start(row).await.play().await
+        future.await
     })
 }
 
@@ -128,7 +166,7 @@ async fn hurry() {
 }
 
 impl Case {
-    async fn start(row: Row) -> Self {
+    async fn start(row: Row, limits: Limits) -> Self {
         let server = Arc::new(Mutex::new(Server { cluster: Cluster::new(), fault: None, token: None }));
         let files = tempfile::tempdir().unwrap();
         write(&files.path().join("token"), "first");
@@ -150,7 +188,7 @@ impl Case {
             namespaces: Vec::new(),
             options: Options { binds: [bind()].into(), ..Options::default() },
             order: Order::default(),
-            limits: Limits::default(),
+            limits,
         };
         let registry = Registry::new();
         let (publisher, published) = published::channel();
@@ -161,9 +199,13 @@ impl Case {
         Self { row, server, api, tls, files, published, view, registry, problems: Vec::new() }
     }
 
-    async fn play(mut self) -> Outcome {
+    async fn ready(&self) {
         let ready = async { self.view.readiness().wait_for(|readiness| readiness.ready).await.map(drop) };
         tokio::time::timeout(Duration::from_secs(60), ready).await.expect("ready in time").unwrap();
+    }
+
+    async fn play(mut self) -> Outcome {
+        self.ready().await;
         self.look_on(MS(1000)).await;
         if self.served("h23") != Some(23) {
             self.problems.push("the case does not begin as it should".to_owned());
