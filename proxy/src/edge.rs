@@ -237,8 +237,7 @@ impl ProxyHttp for Edge {
 
 /// What is known of the connection that the request came in over.
 fn facts(session: &Session) -> Option<Arc<ConnectionFacts>> {
-    let known = session.digest()?.proxy_digest.as_ref()?.user_data.as_ref()?;
-    known.downcast_ref::<Arc<ConnectionFacts>>().cloned()
+    session.digest().and_then(ConnectionFacts::of)
 }
 
 /// Sets what Pingora leaves open by default: without these a silent or slow client stays for ever.
@@ -302,6 +301,9 @@ async fn write_answer(session: &mut Session, exchange: &Exchange, answer: &Answe
     session.write_response_header(Box::new(head), bodiless).await?;
     if !bodiless {
         session.write_response_body(Some(body), true).await?;
+    } else if session.is_http2() {
+        // A head is never the end of a stream by itself.
+        session.as_mut().finish_body().await?;
     }
     Ok(())
 }
