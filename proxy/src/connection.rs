@@ -12,6 +12,7 @@ mod streams;
 mod traits;
 mod transport;
 
+pub(crate) use alarm::Alarm;
 pub(crate) use io::Conn;
 pub(crate) use serve::{Accepted, serve};
 pub(crate) use streams::Streams;
@@ -24,6 +25,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use arrayvec::ArrayString;
+use pingora::protocols::Digest;
 use pingora::server::ShutdownWatch;
 use tidegate_config::model::BindKey;
 
@@ -57,6 +59,11 @@ impl ConnectionFacts {
     /// Whether its bind goes away, so that the next response should say `Connection: close`.
     pub(crate) fn is_ending(&self) -> bool {
         *self.ending.borrow()
+    }
+
+    /// What Pingora carries along with a connection.
+    pub(crate) fn of(digest: &Digest) -> Option<Arc<Self>> {
+        digest.proxy_digest.as_ref()?.user_data.as_ref()?.downcast_ref::<Arc<Self>>().cloned()
     }
 
     /// Facts of a plain connection that stays.

@@ -33,6 +33,11 @@ impl<'a> Parsed<'a> {
         Self { request, path, query, authority }
     }
 
+    /// What Pingora has parsed.
+    pub(crate) const fn request(&self) -> &'a RequestHeader {
+        self.request
+    }
+
     /// What the head says about itself, besides its headers.
     pub(crate) fn line(&self) -> Line<'a> {
         let headers = &self.request.headers;

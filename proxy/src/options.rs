@@ -40,7 +40,7 @@ pub struct Options {
 /// Who carries requests. Whichever does, the endpoint is sent the same and the client gets the same.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Driver {
-    /// The lean driver carries what it may, plain HTTP/1.1 beyond doubt, and the full one everything else.
+    /// The lean driver carries what it may, plain requests beyond doubt, and the full one everything else.
     #[default]
     Both,
     /// The full driver carries everything; the lean one is off.

@@ -144,9 +144,8 @@ fn run(thread: usize, process: &Process, pause: Duration) -> io::Result<usize> {
             _ = stop.wait_for(Option::is_some) => return 0,
         }
         let proxy = Arc::new(proxy(process));
-        let http2 = &process.options.http2;
         let traffic = Arc::new(Traffic {
-            streams: Arc::new(Streams::new(Arc::clone(&proxy), Arc::clone(&process.metrics), http2)),
+            streams: Arc::new(Streams::new(Arc::clone(&proxy), process)),
             proxy,
             tls: process.tls.clone(),
             published: process.published.clone(),

@@ -17,6 +17,7 @@ mod drivers {
     pub mod corpus;
     pub mod fields;
     pub mod heads;
+    pub mod http2;
     mod log;
     pub mod message;
     pub mod mutations;

@@ -16,6 +16,7 @@ mod request {
     mod outcomes;
     mod retries;
     mod secure_upstreams;
+    mod streams;
     mod timeouts;
     pub mod upgrades;
 }

@@ -8,10 +8,15 @@ use std::time::Instant;
 use tokio::time::{Sleep, sleep_until};
 
 /// The timer.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Alarm(Option<Pin<Box<Sleep>>>);
 
 impl Alarm {
+    /// One that is not set.
+    pub(crate) const fn new() -> Self {
+        Self(None)
+    }
+
     /// Ready once the time has come. The time of the last call counts.
     pub(crate) fn poll_at(&mut self, at: Instant, cx: &mut Context<'_>) -> Poll<()> {
         let at = at.into();
@@ -38,7 +43,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn it_rings_at_the_last_time_that_was_asked_for() {
-        let mut alarm = Alarm::default();
+        let mut alarm = Alarm::new();
         let start = tokio::time::Instant::now();
         let at = |seconds| start.into_std() + Duration::from_secs(seconds);
         assert!(poll_fn(|cx| Poll::Ready(alarm.poll_at(at(10), cx))).await.is_pending());

@@ -82,7 +82,7 @@ impl Conn {
             chunks: None,
             unwritten: BytesMut::new(),
             stall: Stall::new(limits.write_stall),
-            alarm: Alarm::default(),
+            alarm: Alarm::new(),
             facts,
             due: None,
             bell: None,

@@ -1,5 +1,6 @@
 //! The requests of HTTP/2 connections. Pingora gives each a task of its own and does not look back, so what their
-//! connection would do for them is done here: panics are counted, and a response that is overdue ends the wait.
+//! connection would do for them is done here: each is handed to a driver, panics are counted, and of the full driver's
+//! requests a response that is overdue ends the wait.
 
 use std::fmt;
 use std::panic::AssertUnwindSafe;
@@ -12,14 +13,19 @@ use pingora::protocols::http::ServerSession;
 use pingora::protocols::http::v2::server::{H2Options, default_h2_options};
 use pingora::proxy::HttpProxy;
 use pingora::server::ShutdownWatch;
+use tidegate_config::published::Published;
 
 use crate::connection_metrics::ConnectionMetrics;
 use crate::due::Due;
 use crate::edge::Edge;
-use crate::options::Http2Limits;
+use crate::lean;
+use crate::runtime::Process;
+use crate::shared::Shared;
 
 /// What Pingora's HTTP/2 server hands requests to.
 pub(crate) struct Streams {
+    published: Published,
+    shared: Arc<Shared>,
     proxy: Arc<HttpProxy<Edge>>,
     metrics: Arc<ConnectionMetrics>,
     http2: H2Options,
@@ -33,15 +39,17 @@ impl fmt::Debug for Streams {
 }
 
 impl Streams {
-    /// Over this proxy, within these limits.
-    pub(crate) fn new(proxy: Arc<HttpProxy<Edge>>, metrics: Arc<ConnectionMetrics>, limits: &Http2Limits) -> Self {
+    /// Over this proxy, which is one thread's.
+    pub(crate) fn new(proxy: Arc<HttpProxy<Edge>>, process: &Process) -> Self {
+        let limits = &process.options.http2;
         // The bare defaults have no bounds.
         let mut http2 = default_h2_options();
         http2.max_concurrent_streams(limits.streams_max);
         http2.max_header_list_size(limits.header_list_bytes_max);
         let mut server = HttpServerOptions::default();
         server.h2_idle_timeout = Some(limits.idle);
-        Self { proxy, metrics, http2, server }
+        let (published, shared) = (process.published.clone(), Arc::clone(&process.shared));
+        Self { published, shared, proxy, metrics: Arc::clone(&process.metrics), http2, server }
     }
 }
 
@@ -49,10 +57,18 @@ impl Streams {
 impl HttpServerApp for Streams {
     async fn process_new_http(
         self: &Arc<Self>,
-        session: ServerSession,
+        mut session: ServerSession,
         shutdown: &ShutdownWatch,
     ) -> Option<ReusedHttpStream> {
-        carry(self.proxy.process_new_http(session, shutdown), &self.metrics).await;
+        if let ServerSession::H2(stream) = session {
+            session = ServerSession::H2(if lean::serves(&self.shared.options) {
+                guarded(lean::http2::carry(stream, &self.published, &self.shared), &self.metrics).await??
+            } else {
+                stream
+            });
+        }
+        // In a box of its own, for it is many times as large as what the lean driver needs.
+        carry(Box::pin(self.proxy.process_new_http(session, shutdown)), &self.metrics).await;
         None
     }
 
@@ -68,14 +84,20 @@ impl HttpServerApp for Streams {
 /// Carries a request to its end, or until its response is overdue: dropped, it resets its stream.
 async fn carry(request: impl Future, metrics: &ConnectionMetrics) {
     let due = Due::default();
-    let request = AssertUnwindSafe(due.scope(request)).catch_unwind();
     tokio::select! {
         biased;
-        ended = request => if ended.is_err() {
-            metrics.panicked();
-        },
+        _ = guarded(due.scope(request), metrics) => {}
         () = due.clone().passed() => {}
     }
+}
+
+/// What comes of a request, unless it panics.
+async fn guarded<T>(request: impl Future<Output = T>, metrics: &ConnectionMetrics) -> Option<T> {
+    let ended = AssertUnwindSafe(request).catch_unwind().await;
+    if ended.is_err() {
+        metrics.panicked();
+    }
+    ended.ok()
 }
 
 #[cfg(test)]

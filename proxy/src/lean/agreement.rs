@@ -7,7 +7,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::runtime::{Builder, Runtime};
 
 use super::body::{Body, Piece};
-use super::request::Request;
+use super::request::{Request, RequestHead};
 use crate::connection::strict_head;
 
 /// Bytes that Pingora is sure to read at once: of two reads, it refuses the second when there is more in it than the body.

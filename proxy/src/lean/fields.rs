@@ -1,6 +1,8 @@
 //! Heads as the lean driver keeps them: spans of their bytes. They borrow nothing, so they outlive the parse, and what
 //! held one head holds the next without an allocation.
 
+use std::ops::Range;
+
 /// A part of a head's bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Span {
@@ -23,6 +25,11 @@ impl Span {
     /// The part as text; empty when it is none.
     pub(super) fn of_text(self, bytes: &[u8]) -> &str {
         std::str::from_utf8(self.of_bytes(bytes)).unwrap_or_default()
+    }
+
+    /// Where it lies.
+    pub(super) const fn range(self) -> Range<usize> {
+        self.start..self.end
     }
 
     /// Its length in bytes.

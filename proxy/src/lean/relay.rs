@@ -5,19 +5,19 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use bytes::{Buf, BufMut, BytesMut};
+use bytes::{Buf, BufMut};
 use tokio::io::AsyncWrite;
 use tokio::net::TcpStream;
 use tokio_util::io::poll_read_buf;
 
 use super::body::{Body, Framing, Piece};
+use super::client::Client;
 use super::progress::{Patience, Progress, Stage};
 use super::response::Read;
 use super::scratch::Room;
 use super::write::{self, Says};
 use crate::answer::Reason;
 use crate::buffers::{BUFFER_BYTES, make_room};
-use crate::connection::Conn;
 use crate::exchange::Exchange;
 use crate::{clock, date};
 
@@ -34,8 +34,8 @@ const DIRECT_BYTES_MIN: usize = 4 * 1024;
 const WAITING_BYTES_MAX: usize = BUFFER_BYTES - 1024;
 
 /// A request on its way. The head that goes up waits in the room already.
-pub(super) struct Relay<'a> {
-    pub(super) client: &'a mut Conn,
+pub(super) struct Relay<'a, C> {
+    pub(super) client: &'a mut C,
     pub(super) endpoint: &'a mut TcpStream,
     pub(super) exchange: &'a mut Exchange,
     pub(super) room: &'a mut Room,
@@ -50,7 +50,7 @@ pub(super) struct Relay<'a> {
 /// Whether anything moved, or why it cannot.
 type Step = Result<bool, Reason>;
 
-impl Relay<'_> {
+impl<C: Client> Relay<'_, C> {
     /// Carries the request to the end of its response.
     ///
     /// # Errors
@@ -77,7 +77,12 @@ impl Relay<'_> {
 
     /// Sends what it can of the request.
     fn up(&mut self, cx: &mut Context<'_>) -> Step {
-        let gathered = self.gather()?;
+        let mut gathered = self.gather()?;
+        // What is there already costs nothing to read, and a head and a small body leave together.
+        while C::HAS_READ && self.client.unread().is_empty() && self.listen(cx)? {
+            self.gather()?;
+            gathered = true;
+        }
         let mut moved = gathered;
         while !self.room.to_endpoint.is_empty() {
             match Pin::new(&mut *self.endpoint).poll_write(cx, &self.room.to_endpoint) {
@@ -93,26 +98,35 @@ impl Relay<'_> {
             self.progress.reading.moved();
             moved = true;
         }
-        if self.progress.deaf {
-            return Ok(moved);
-        }
-        if self.progress.body.is_over() {
-            return match self.client.poll_hold(cx) {
-                Poll::Pending => Ok(moved),
-                Poll::Ready(_) => Err(Reason::ClientGone),
-            };
-        }
-        if gathered {
-            // More is read only when all of it was taken, so that what was read ahead never adds up.
-            return Ok(true);
+        // More is read only when all of it was taken, so that what was read ahead never adds up.
+        Ok(gathered || self.listen(cx)? || moved)
+    }
+
+    /// Reads more of the request's body.
+    fn listen(&mut self, cx: &mut Context<'_>) -> Step {
+        if self.progress.body.is_over() || self.progress.deaf {
+            return Ok(false);
         }
         match self.client.poll_read_ahead(cx) {
-            Poll::Pending => Ok(moved),
-            Poll::Ready(Ok(1..)) => {
+            Poll::Pending => Ok(false),
+            Poll::Ready(Ok(0)) => {
+                self.progress.body.closed().map_err(|_| Reason::ClientGone)?;
+                self.end_chunks();
+                Ok(true)
+            }
+            Poll::Ready(Ok(_)) => {
                 self.progress.listening.moved();
                 Ok(true)
             }
-            Poll::Ready(Ok(0) | Err(_)) => Err(Reason::ClientGone),
+            Poll::Ready(Err(_)) => Err(Reason::ClientGone),
+        }
+    }
+
+    /// Says to the endpoint that the body is over, where it cannot know.
+    fn end_chunks(&mut self) {
+        if self.chunked_up && self.progress.body.is_over() {
+            make_room(&mut self.room.to_endpoint);
+            self.room.to_endpoint.put_slice(write::LAST_CHUNK);
         }
     }
 
@@ -135,15 +149,15 @@ impl Relay<'_> {
                     body.took(count);
                     *bytes_in += count;
                     make_room(out);
-                    put(&unread[..count], self.chunked_up, out);
+                    write::content(&unread[..count], self.chunked_up, out);
                     count
                 }
             };
             self.client.advance(count);
             moved = true;
-            if self.chunked_up && body.is_over() {
-                out.put_slice(LAST_CHUNK);
-            }
+        }
+        if moved {
+            self.end_chunks();
         }
         Ok(moved)
     }
@@ -162,7 +176,8 @@ impl Relay<'_> {
                 continue;
             }
             if !self.room.to_client.is_empty() {
-                match self.client.poll_send(&self.room.to_client, cx) {
+                let last = matches!(self.progress.response, Stage::Tail);
+                match self.client.poll_send(&self.room.to_client, last, cx) {
                     Poll::Pending => return Ok(moved),
                     Poll::Ready(Ok(count @ 1..)) => self.room.to_client.advance(count),
                     Poll::Ready(Ok(0) | Err(_)) => return Err(Reason::ClientGone),
@@ -183,7 +198,7 @@ impl Relay<'_> {
         if !self.progress.unsent {
             return Ok(false);
         }
-        match self.client.poll_sent(cx) {
+        match self.client.poll_sent(matches!(self.progress.response, Stage::Tail), cx) {
             Poll::Pending => Ok(false),
             Poll::Ready(Ok(())) => {
                 self.progress.unsent = false;
@@ -215,30 +230,30 @@ impl Relay<'_> {
     /// Sends on a head.
     fn begin(&mut self, length: usize) -> Result<(), Reason> {
         let Room { response, edits, from_endpoint: head, to_client: out, .. } = &mut *self.room;
-        make_room(out);
         match response.status {
             // Nobody has asked for another protocol.
             101 => return Err(Reason::UpstreamBroken),
             100..=199 => {
                 response.framing(head, true).ok_or(Reason::UpstreamBroken)?;
-                write::interim(response, &head[..length], out);
+                self.client.interim(response, &head[..length], out);
             }
             status => {
                 let framing = response.framing(head, self.asked_by_head).ok_or(Reason::UpstreamBroken)?;
                 let now = clock::now();
                 self.exchange.response_began(status, now);
                 // Nobody need send on the rest of a request that is answered already.
-                self.progress.closes |= self.client.facts().is_ending() || !self.progress.body.is_over();
+                self.progress.closes |= self.client.is_ending() || !self.progress.body.is_over();
                 let closes = self.progress.closes;
                 edits.clear();
                 self.exchange.response_edits(status, response.values(head, "connection"), edits);
-                date::with(now, |date| {
+                let sent = date::with(now, |date| {
                     let says = Says { framing, closes, date };
-                    write::response(response, &head[..length], edits, &says, out);
+                    self.client.head(response, &head[..length], edits, &says, out)
                 });
+                sent?;
                 self.progress.reusable = response.keeps_alive(head) && framing != Framing::UntilClose;
                 self.progress.status = Some(status);
-                let chunked = matches!(framing, Framing::Chunked | Framing::UntilClose);
+                let chunked = C::CHUNKS && matches!(framing, Framing::Chunked | Framing::UntilClose);
                 self.progress.response = Stage::Body { body: Body::new(framing), chunked };
             }
         }
@@ -255,9 +270,10 @@ impl Relay<'_> {
                 Piece::Unknown => break,
                 Piece::End => {
                     if chunked {
-                        out.put_slice(LAST_CHUNK);
+                        out.put_slice(write::LAST_CHUNK);
                     }
                     self.progress.response = Stage::Tail;
+                    self.progress.unsent = true;
                     // More than was announced is nothing to build on, and neither is a request that never arrived.
                     let whole = self.progress.body.is_over() && to_endpoint.is_empty();
                     self.progress.reusable &= from.is_empty() && whole && !self.progress.deaf;
@@ -268,7 +284,9 @@ impl Relay<'_> {
                     count
                 }
                 Piece::Content(count) if out.is_empty() && !chunked && count >= DIRECT_BYTES_MIN => {
-                    match self.client.poll_send(&from[..count], cx) {
+                    let mut rest = body;
+                    rest.took(count);
+                    match self.client.poll_send(&from[..count], rest.is_over(), cx) {
                         Poll::Pending => {
                             flow = Flow::Blocked;
                             break;
@@ -287,7 +305,7 @@ impl Relay<'_> {
                     self.progress.bytes_out += count;
                     body.took(count);
                     make_room(out);
-                    put(&from[..count], chunked, out);
+                    write::content(&from[..count], chunked, out);
                     count
                 }
             };
@@ -320,12 +338,15 @@ impl Relay<'_> {
 
     /// Waits for the first of the deadlines; why there is no more to wait for.
     fn wait(&mut self, cx: &mut Context<'_>) -> Poll<Reason> {
+        if self.client.poll_gone(self.progress.body.is_over(), cx).is_ready() {
+            return Poll::Ready(Reason::ClientGone);
+        }
         let now = clock::now();
         let Patience { read, write, body, client } = self.patience;
-        let held = !self.room.from_endpoint.is_empty();
+        let held = |rest: Body| matches!(rest.next(&self.room.from_endpoint), Ok(Piece::Content(_)));
         let blocked = self.progress.unsent
             || !self.room.to_client.is_empty()
-            || matches!(self.progress.response, Stage::Body { chunked: false, .. }) && held;
+            || matches!(self.progress.response, Stage::Body { body, .. } if held(body));
         let going_up = !self.room.to_endpoint.is_empty();
         let awaited = !self.progress.body.is_over() && !going_up && !self.progress.deaf;
         // While the client takes nothing the endpoint is not asked for more, and before it has the whole request it need not
@@ -362,19 +383,6 @@ enum Flow {
 /// Whether there is an empty line somewhere, by the ends of lines that endpoints may use.
 fn has_empty_line(bytes: &[u8]) -> bool {
     memchr::memmem::find(bytes, b"\n\r\n").is_some() || memchr::memmem::find(bytes, b"\n\n").is_some()
-}
-
-const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
-
-/// Adds content of a body to what is to be sent.
-fn put(content: &[u8], chunked: bool, out: &mut BytesMut) {
-    if chunked {
-        write::chunk_size(content.len(), out);
-    }
-    out.put_slice(content);
-    if chunked {
-        out.put_slice(b"\r\n");
-    }
 }
 
 #[cfg(test)]

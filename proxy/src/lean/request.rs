@@ -9,8 +9,17 @@ use super::body::Framing;
 use super::fields::{Field, Span, keep, values};
 use crate::refuse::{Line, Protocol};
 
+/// A request's head as it is sent on.
+pub(super) trait RequestHead: Head {
+    /// The target as sent.
+    fn target(&self) -> &str;
+
+    /// The header lines, name and value.
+    fn lines(&self) -> impl Iterator<Item = (&[u8], &[u8])>;
+}
+
 /// Header lines of a request that is taken.
-const LINES_MAX: usize = 64;
+pub(super) const LINES_MAX: usize = 64;
 
 /// A request head that was taken, as spans of its bytes.
 #[derive(Debug, Default)]
@@ -27,12 +36,12 @@ pub(super) struct Request {
 
 /// Whether a byte may stand in a target that is taken: what the other parser takes in a path and in a query alike, without
 /// the sign of a fragment, which it cuts off.
-const fn is_of_target(byte: u8) -> bool {
+pub(super) const fn is_of_target(byte: u8) -> bool {
     byte.is_ascii_graphic() && !matches!(byte, b'"' | b'#' | b'<' | b'>' | b'\\' | b'^' | b'`' | b'{' | b'}')
 }
 
 /// Whether a byte may stand in a host that is taken.
-const fn is_of_host(byte: u8) -> bool {
+pub(super) const fn is_of_host(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_' | b':' | b'[' | b']')
 }
 
@@ -143,21 +152,13 @@ pub(super) struct View<'a> {
     query: Option<&'a str>,
 }
 
-impl<'a> View<'a> {
-    /// The target as sent.
-    pub(super) const fn target(&self) -> &'a str {
+impl RequestHead for View<'_> {
+    fn target(&self) -> &str {
         self.target
     }
 
-    /// The header lines, name and value.
-    pub(super) fn lines(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
-        let head = self.head;
-        self.fields.iter().map(move |field| (field.name.of_bytes(head), field.value.of_bytes(head)))
-    }
-
-    /// Whether asking twice is as good as once (RFC 9110 section 9.2.2).
-    pub(super) fn is_idempotent(&self) -> bool {
-        matches!(self.method, "GET" | "HEAD" | "OPTIONS" | "PUT" | "DELETE")
+    fn lines(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.fields.iter().map(|field| (field.name.of_bytes(self.head), field.value.of_bytes(self.head)))
     }
 }
 

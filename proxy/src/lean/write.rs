@@ -4,26 +4,29 @@
 use std::io::Write as _;
 
 use bytes::{BufMut, BytesMut};
-use tidegate_config::model::Head;
 
 use super::body::Framing;
-use super::request::View;
+use super::fields::Field;
+use super::request::RequestHead;
 use super::response::Response;
 use crate::edit::{Edit, Edits};
 use crate::respond::Rendered;
 
-/// Writes the head of a request to an endpoint.
-pub(super) fn request(view: &View<'_>, edits: &Edits, out: &mut BytesMut) {
-    out.extend_from_slice(view.method().as_bytes());
+/// Writes the head of a request to an endpoint. `coded` says that the body goes up in chunks, which the head does not say.
+pub(super) fn request<H: RequestHead>(head: &H, edits: &Edits, coded: bool, out: &mut BytesMut) {
+    out.extend_from_slice(head.method().as_bytes());
     out.extend_from_slice(b" ");
-    out.extend_from_slice(edits.target().unwrap_or(view.target().as_bytes()));
+    out.extend_from_slice(edits.target().unwrap_or(head.target().as_bytes()));
     out.extend_from_slice(b" HTTP/1.1\r\n");
-    for (name, value) in view.lines() {
+    for (name, value) in head.lines() {
         // The only hop-by-hop headers that a request of this driver can have are this one and the transfer coding, which
         // stays, for the body is sent on in chunks as it came.
         if !name.eq_ignore_ascii_case(b"connection") && !is_removed(name, edits) {
             line(name, value, out);
         }
+    }
+    if coded {
+        line(b"Transfer-Encoding", b"chunked", out);
     }
     added(edits, out);
     out.extend_from_slice(b"\r\n");
@@ -43,24 +46,13 @@ pub(super) struct Says<'a> {
 /// Writes the head of a response to the client.
 pub(super) fn response(response: &Response, head: &[u8], edits: &Edits, says: &Says<'_>, out: &mut BytesMut) {
     status_line(response, head, out);
-    let coded = response.values(head, "transfer-encoding").next().is_some();
     let mut dated = false;
-    let mut measured = false;
-    for field in &response.fields {
-        let (name, value) = (field.name.of_bytes(head), field.value.of_bytes(head));
-        if is_removed(name, edits) {
-            continue;
-        }
-        let is_length = name.eq_ignore_ascii_case(b"content-length");
-        // One length is enough, and beside a transfer coding it means nothing (RFC 9112 section 6.3).
-        if is_length && (coded || measured) {
-            continue;
-        }
-        measured |= is_length;
+    for (field, length) in sent_on(response, head, edits, says.framing) {
+        let name = field.name.of_bytes(head);
         dated |= name.eq_ignore_ascii_case(b"date");
-        match (is_length, says.framing) {
-            (true, Framing::Length(length)) => number(b"Content-Length", length, out),
-            _ => received(name, value, out),
+        match length {
+            Some(length) => number(b"Content-Length", length, out),
+            None => received(name, field.value.of_bytes(head), out),
         }
     }
     if says.framing == Framing::UntilClose {
@@ -75,6 +67,31 @@ pub(super) fn response(response: &Response, head: &[u8], edits: &Edits, says: &S
     }
     added(edits, out);
     out.extend_from_slice(b"\r\n");
+}
+
+/// The header lines of a response that the client gets; with them, for the one that is it, the length of the body.
+pub(super) fn sent_on<'a>(
+    response: &'a Response,
+    head: &'a [u8],
+    edits: &'a Edits,
+    framing: Framing,
+) -> impl Iterator<Item = (&'a Field, Option<u64>)> {
+    let coded = response.values(head, "transfer-encoding").next().is_some();
+    let mut measured = false;
+    response.fields.iter().filter_map(move |field| {
+        let name = field.name.of_bytes(head);
+        if is_removed(name, edits) {
+            return None;
+        }
+        if !name.eq_ignore_ascii_case(b"content-length") {
+            return Some((field, None));
+        }
+        // One length is enough, and beside a transfer coding it means nothing (RFC 9112 section 6.3).
+        if coded || std::mem::replace(&mut measured, true) {
+            return None;
+        }
+        Some((field, if let Framing::Length(length) = framing { Some(length) } else { None }))
+    })
 }
 
 /// Writes a response that is not the last one (RFC 9110 section 15.2), without what is the endpoint's connection's own.
@@ -106,9 +123,18 @@ pub(super) fn answer(rendered: &Rendered, closes: bool, date: &str, out: &mut By
     out.extend_from_slice(&rendered.body);
 }
 
-/// Writes the size of a chunk.
-pub(super) fn chunk_size(size: usize, out: &mut BytesMut) {
-    write!(out.writer(), "{size:x}\r\n").ok();
+/// What ends a body in chunks.
+pub(super) const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
+
+/// Writes a piece of a body.
+pub(super) fn content(content: &[u8], chunked: bool, out: &mut BytesMut) {
+    if chunked {
+        write!(out.writer(), "{:x}\r\n", content.len()).ok();
+    }
+    out.put_slice(content);
+    if chunked {
+        out.put_slice(b"\r\n");
+    }
 }
 
 fn status_line(response: &Response, head: &[u8], out: &mut BytesMut) {
@@ -140,7 +166,7 @@ fn received(name: &[u8], value: &[u8], out: &mut BytesMut) {
 }
 
 /// A value over several lines becomes one (RFC 9112 section 5.2).
-fn unfolded(value: &[u8], out: &mut BytesMut) {
+pub(super) fn unfolded(value: &[u8], out: &mut BytesMut) {
     let mut parts = value.split(|byte| matches!(byte, b'\r' | b'\n' | 0)).map(<[u8]>::trim_ascii);
     out.extend_from_slice(parts.next().unwrap_or_default());
     for part in parts.filter(|part| !part.is_empty()) {
@@ -182,7 +208,7 @@ mod tests {
         let (mut request, mut edits, mut out) = (Request::default(), Edits::default(), BytesMut::new());
         assert!(request.read(head.as_bytes()));
         edit(&mut edits);
-        super::request(&request.view(head.as_bytes()), &edits, &mut out);
+        super::request(&request.view(head.as_bytes()), &edits, false, &mut out);
         assert_eq!(String::from_utf8_lossy(&out), want);
     }
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::case::Case;
-use super::message::{Framing, Message};
+use super::message::{Framing, Kind, Message};
 use super::recorder::{Reply, Step};
 use super::side::Outcome;
 
@@ -18,7 +18,7 @@ pub fn differences(case: &Case, lean: &Outcome, full: &Outcome) -> Vec<String> {
         return Vec::new();
     }
     let mut found = Vec::new();
-    if let Some(number) = refused(lean, full).or_else(|| overread(lean, full)) {
+    if let Some(number) = refused(case, lean, full).or_else(|| overread(lean, full)).or_else(|| unsaid(case, full)) {
         // What follows depends on who closed.
         return responses(case, lean, full, number);
     }
@@ -58,10 +58,6 @@ fn broke(side: &Outcome) -> bool {
 /// digits, or an end of a line within what follows the size. The lean driver refuses it, for another parser may read another
 /// message. In requests both refuse it.
 fn lax_chunks(case: &Case) -> bool {
-    let sent = |reply: &Reply| {
-        let steps = reply.steps.iter().map(|step| if let Step::Send(bytes) = step { bytes.as_slice() } else { &[] });
-        steps.collect::<Vec<_>>().concat()
-    };
     case.replies.iter().map(sent).any(|bytes| {
         let end = bytes.windows(4).position(|window| window == b"\r\n\r\n");
         end.is_some_and(|end| has_lax_size(&bytes[end + 4..]))
@@ -138,11 +134,52 @@ fn overread(lean: &Outcome, full: &Outcome) -> Option<usize> {
 
 /// The response that the lean driver answers by 502 and the full one sends on, where there is one: a switch of protocols
 /// that nobody asked for (RFC 9110 section 15.2.2), or a coding that says nothing of where the body ends (RFC 9112 section 6.3).
-fn refused(lean: &Outcome, full: &Outcome) -> Option<usize> {
+/// Over HTTP/2 the full one breaks off the first, and sends on the second without saying that there was a coding.
+fn refused(case: &Case, lean: &Outcome, full: &Outcome) -> Option<usize> {
     lean.client.iter().zip(&full.client).position(|(one, other)| {
         let coded = other.values("transfer-encoding").next().is_some();
-        one.status() == 502 && (other.status() == 101 || coded && other.framing == Framing::Broken)
+        let shown = other.status() == 101 || coded && other.framing == Framing::Broken;
+        one.status() == 502 && (shown || over_http2(full) && doubtful(case) && other.status() != 502)
     })
+}
+
+/// Whether an endpoint gives one of these responses.
+fn doubtful(case: &Case) -> bool {
+    given_by_endpoint(case).any(|response| response.status() == 101 || response.framing == Framing::Broken)
+}
+
+/// The response that only the lean driver can make sense of to an HTTP/2 client, where there is one: the full one sends on a
+/// length that is repeated as it is, and clients refuse it (RFC 9113 section 8.1.1).
+fn unsaid(case: &Case, full: &Outcome) -> Option<usize> {
+    let mut lengths =
+        given_by_endpoint(case).map(|response| response.values("content-length").collect::<Vec<_>>().join(&b","[..]));
+    let repeated = over_http2(full) && lengths.any(|lengths| lengths.contains(&b','));
+    full.client.iter().position(|other| repeated && other.start == b"PROTOCOL_ERROR")
+}
+
+/// Whether the client asked in frames: then it is told of no connection.
+fn over_http2(side: &Outcome) -> bool {
+    side.client.iter().all(|response| response.trailers.starts_with(b"{") || !response.whole)
+}
+
+/// What an endpoint answers, as far as it can be read.
+fn given_by_endpoint(case: &Case) -> impl Iterator<Item = Message> {
+    case.replies.iter().flat_map(|reply| {
+        let sent = sent(reply);
+        let mut at = 0;
+        let next = move || {
+            let (message, length) = Message::read(&sent[at..], Kind::Response { to_head: false }, true)?;
+            at += length;
+            Some(message)
+        };
+        std::iter::from_fn(next)
+    })
+}
+
+/// The bytes of a reply.
+fn sent(reply: &Reply) -> Vec<u8> {
+    let steps = reply.steps.iter().map(|step| if let Step::Send(bytes) = step { bytes.as_slice() } else { &[] });
+    steps.collect::<Vec<_>>().concat()
 }
 
 /// A message in which what may differ is the same.

@@ -2,16 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::Value;
 use tempfile::TempDir;
-use tidegate_config::model::BindProtocol;
 use tidegate_proxy::{AccessLogSink, Driver};
+use tokio::time::{sleep, timeout};
 
 use super::case::Case;
 use super::corpus;
+use super::http2;
 use super::run::{QUIET, TURN};
-use super::side::Side;
+use super::side::{Over, Side};
 
 /// What is the same whoever carries a request. Times, ids and ports are not, nor whether the pool had a connection.
 const FIELDS: [&str; 20] = [
@@ -43,10 +45,10 @@ struct Logged {
 }
 
 impl Logged {
-    async fn start(driver: Driver) -> Self {
+    async fn start(driver: Driver, over: Over) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let sink = AccessLogSink::File(folder.path().join("access.log"));
-        let side = Side::start(BindProtocol::Http, |options| {
+        let side = Side::start(over, |options| {
             options.driver = driver;
             options.access_log = sink;
         });
@@ -59,8 +61,14 @@ impl Logged {
             self.side.play(case, QUIET[0]).await;
         }
         let path = self.folder.path().join("access.log");
-        // The end hands over what threads have gathered.
+        // The end hands over what threads have gathered, and then it is written in a moment.
         self.side.end().await;
+        let whole = async {
+            while lines(&path).len() < cases.len() {
+                sleep(Duration::from_millis(20)).await;
+            }
+        };
+        drop(timeout(Duration::from_secs(5), whole).await);
         lines(&path)
     }
 }
@@ -68,7 +76,8 @@ impl Logged {
 /// The lines about cases.
 fn lines(path: &Path) -> BTreeMap<String, Value> {
     let text = std::fs::read_to_string(path).unwrap();
-    let all = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    // The last one may be there in part.
+    let all = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let by_id = all.map(|line| (line["request_id"].as_str().unwrap_or_default().to_owned(), line));
     by_id.filter(|(id, _)| id.starts_with("case-")).collect()
 }
@@ -79,6 +88,12 @@ fn named(number: usize, case: &Case) -> Case {
     let end = bytes.iter().position(|byte| *byte == b'\n').map_or(0, |end| end + 1);
     let pieces = vec![[&bytes[..end], id.as_bytes(), &bytes[end..]].concat()];
     Case { pieces, ..case.clone() }
+}
+
+/// That id.
+fn id(case: &Case) -> String {
+    let text = String::from_utf8_lossy(&case.pieces[0]).into_owned();
+    text.lines().find_map(|line| line.strip_prefix("X-Request-Id: ")).unwrap_or_default().to_owned()
 }
 
 fn shown(line: &Value, name: &str) -> String {
@@ -93,17 +108,34 @@ fn shown(line: &Value, name: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn both_drivers_write_down_the_same() {
+    check(Over::Tcp).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn both_drivers_write_down_the_same_over_http2() {
+    check(Over::Http2).await;
+}
+
+async fn check(over: Over) {
     let _turn = TURN.acquire().await.unwrap();
     let plain = |case: &Case| case.lean && !case.bytes().to_ascii_lowercase().windows(12).any(|w| w == b"x-request-id");
     let cases = corpus::all().into_iter().enumerate().filter(|(_, case)| plain(case)).step_by(5);
-    let cases: Vec<Case> = cases.map(|(number, case)| named(number, &case)).collect();
+    let mut cases: Vec<Case> = cases.map(|(number, case)| named(number, &case)).collect();
+    // How much is read of a body behind an early answer is a matter of time.
+    cases.retain(|case| over != Over::Http2 || !case.is_answered_early() && !http2::requests(case).is_empty());
     assert!(cases.len() > 200, "{} cases", cases.len());
-    let (lean, full) = tokio::join!(Logged::start(Driver::Both), Logged::start(Driver::Full));
+    let (lean, full) = tokio::join!(Logged::start(Driver::Both, over), Logged::start(Driver::Full, over));
     let (lean, full) = tokio::join!(lean.play(&cases), full.play(&cases));
-    assert!(lean.len() == cases.len() && lean.keys().eq(full.keys()), "{} and {} lines", lean.len(), full.len());
+    let missing = |lines: &BTreeMap<String, Value>| {
+        let ids = cases.iter().map(id).filter(|id| !lines.contains_key(id));
+        ids.collect::<Vec<_>>()
+    };
+    assert_eq!([missing(&lean), missing(&full)], [const { Vec::<String>::new() }; 2]);
     // Two of the differences that decision 0015 lists: what only the lean driver refuses, and what only the full one does.
     let listed = |one: &Value, other: &Value| {
-        one["status"] == 502 && (other["status"] == 101 || other["status"] == 200)
+        // Over HTTP/2 the full driver breaks a switch of protocols off.
+        let sent_on = [101, 200, if over == Over::Http2 { 499 } else { 101 }];
+        one["status"] == 502 && sent_on.iter().any(|status| other["status"] == *status)
             || other["reason"] == "malformed-request"
     };
     let alike = lean.iter().zip(full.values()).filter(|((_, one), other)| !listed(one, other));

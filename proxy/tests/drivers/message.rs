@@ -138,7 +138,7 @@ impl Message {
             }
             let content = &bytes[end + 2..];
             self.body.extend_from_slice(&content[..size.min(content.len())]);
-            if content.len() < size + 2 {
+            if content.len() < size.saturating_add(2) {
                 return bytes.len();
             }
             if &content[size..size + 2] != b"\r\n" {

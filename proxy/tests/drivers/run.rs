@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tidegate_config::model::BindProtocol;
 use tidegate_proxy::{Driver, Options};
 use tokio::sync::Semaphore;
 
 use super::case::Case;
 use super::compare::differences;
 use super::corpus::{self, SEED};
-use super::side::{Outcome, Side};
+use super::http2;
+use super::side::{Outcome, Over, Side};
 
 /// Pairs of data planes that play cases at the same time.
 const PAIRS: usize = 12;
@@ -97,13 +97,13 @@ fn taken(outcome: &Outcome) -> u64 {
 /// What a side is set to.
 type Set = fn(&mut Options);
 
-async fn play(cases: Vec<(usize, Case)>, protocol: BindProtocol, one: Set, other: Set) -> Tally {
+async fn play(cases: Vec<(usize, Case)>, over: Over, one: Set, other: Set) -> Tally {
     let cases = Arc::new(cases);
     let next = Arc::new(AtomicUsize::new(0));
     let pairs = (0..PAIRS.min(cases.len())).map(|_| {
         let (cases, next) = (Arc::clone(&cases), Arc::clone(&next));
         tokio::spawn(async move {
-            let mut pair = Pair { one: Side::start(protocol, one).await, other: Side::start(protocol, other).await };
+            let mut pair = Pair { one: Side::start(over, one).await, other: Side::start(over, other).await };
             let mut tally = Tally::default();
             while let Some((number, case)) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
                 pair.check(*number, case, &mut tally).await;
@@ -137,19 +137,28 @@ fn chosen(cases: Vec<(usize, Case)>) -> Vec<(usize, Case)> {
 async fn both_drivers_do_the_same() {
     let cases = corpus::all();
     assert!(cases.len() >= 2000, "{} cases", cases.len());
-    check(cases.into_iter().enumerate().collect(), BindProtocol::Http).await;
+    check(cases.into_iter().enumerate().collect(), Over::Tcp).await;
 }
 
 /// The bytes are the same, but come and go in other pieces.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn both_drivers_do_the_same_over_tls() {
-    check(corpus::all().into_iter().enumerate().step_by(7).collect(), BindProtocol::Https).await;
+    check(corpus::all().into_iter().enumerate().step_by(7).collect(), Over::Tls).await;
 }
 
-async fn check(cases: Vec<(usize, Case)>, protocol: BindProtocol) {
+/// What can be said in frames is asked in frames.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn both_drivers_do_the_same_over_http2() {
+    let mut cases: Vec<_> = corpus::all().into_iter().enumerate().collect();
+    cases.retain(|(_, case)| !http2::requests(case).is_empty());
+    assert!(cases.len() >= 2000, "{} cases", cases.len());
+    check(cases, Over::Http2).await;
+}
+
+async fn check(cases: Vec<(usize, Case)>, over: Over) {
     let _turn = TURN.acquire().await.unwrap();
     let all = cases.len();
-    let tally = play(chosen(cases), protocol, |_| (), full).await;
+    let tally = play(chosen(cases), over, |_| (), full).await;
     println!("{} cases, {} lean, {} wavering", tally.cases, tally.lean, tally.wavering.len());
     tally.wavering.iter().for_each(|text| println!("wavering: {text}"));
     let shown = tally.complaints.iter().take(20).map(|complaint| complaint.text.as_str()).collect::<String>();
@@ -194,7 +203,7 @@ async fn differences_are_found() {
         let cases = some(name);
         assert!(!cases.is_empty(), "no case is named {name}");
         let all = cases.len();
-        let tally = play(cases, BindProtocol::Http, full, plant).await;
+        let tally = play(cases, Over::Tcp, full, plant).await;
         assert_eq!(tally.complaints.len(), all, "{name}: {:?}", tally.wavering);
     }
 }

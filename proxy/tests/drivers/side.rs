@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use super::case::Case;
+use super::http2;
 use super::message::{Kind, Message};
 use super::recorder::{PAUSE, Recorder};
 use super::secure::{Stream, over_tls};
@@ -24,7 +25,7 @@ use crate::bed::{Bed, Model, nobody, route};
 pub const PROBE: &[u8] = b"GET /probe HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n";
 
 /// How long a client stays that is told nothing.
-const PATIENCE: Duration = Duration::from_secs(8);
+pub const PATIENCE: Duration = Duration::from_secs(8);
 
 /// What came of a case.
 #[derive(Clone, Debug)]
@@ -45,8 +46,15 @@ pub struct Outcome {
 pub struct Side {
     bed: Bed,
     recorder: Recorder,
-    /// Whether clients come over TLS.
-    secure: bool,
+    over: Over,
+}
+
+/// How clients come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Over {
+    Tcp,
+    Tls,
+    Http2,
 }
 
 fn edits(
@@ -100,22 +108,28 @@ fn model(endpoint: SocketAddr) -> Model {
 }
 
 impl Side {
-    pub async fn start(protocol: BindProtocol, set: impl FnOnce(&mut Options)) -> Self {
+    pub async fn start(over: Over, set: impl FnOnce(&mut Options)) -> Self {
         let recorder = Recorder::start().await;
+        let protocol = if over == Over::Tls { BindProtocol::Https } else { BindProtocol::Http };
         let bed = Bed::over(protocol, model(recorder.address), set).await;
-        Self { bed, recorder, secure: protocol == BindProtocol::Https }
+        Self { bed, recorder, over }
     }
 
     /// Plays a case; `quiet` is how long nothing must come before the client takes it that nothing will.
     pub async fn play(&mut self, case: &Case, quiet: Duration) -> Outcome {
         self.recorder.play(case.replies.clone(), case.fresh).await;
         let before = self.carried();
-        let (bytes, closed) = timeout(PATIENCE, converse(self.connect(case.trusted).await, case, quiet))
-            .await
-            .unwrap_or_else(|_| (b"(no end)".to_vec(), false));
+        let stream = self.connect(case.trusted).await;
+        let ((client, rest), closed) = if self.over == Over::Http2 {
+            let (client, closed) = http2::converse(stream, case).await;
+            ((client, Vec::new()), closed)
+        } else {
+            let conversed = timeout(PATIENCE, converse(stream, case, quiet)).await;
+            let (bytes, closed) = conversed.unwrap_or_else(|_| (b"(no end)".to_vec(), false));
+            (read_all(&bytes, case, true), closed)
+        };
         let upstream = self.recorder.seen().await;
         let after = self.carried();
-        let (client, rest) = read_all(&bytes, case, true);
         let port = self.bed.address.port().to_string();
         let mut outcome =
             Outcome { upstream, client, rest, closed, lean: after[0] - before[0], full: after[1] - before[1] };
@@ -129,7 +143,7 @@ impl Side {
         socket.bind((own, 0).into()).unwrap();
         let stream = socket.connect(self.bed.address).await.unwrap();
         stream.set_nodelay(true).unwrap();
-        if self.secure { over_tls(stream).await } else { Box::new(stream) }
+        if self.over == Over::Tls { over_tls(stream).await } else { Box::new(stream) }
     }
 
     /// Ends the data plane.

@@ -13,6 +13,7 @@ use tokio_tungstenite::tungstenite::Message;
 use super::bed::{Answer, Bed, Model, PATIENCE, answer, answer_without_body};
 use super::upgrades::websocket_echo;
 use super::upstream::{Reply, Upstream};
+use tidegate_proxy::Driver;
 
 const MOMENT: Duration = Duration::from_millis(300);
 
@@ -105,26 +106,33 @@ async fn a_body_that_trickles_does_not_stop_the_clock() {
 }
 
 #[tokio::test]
-async fn an_overdue_response_resets_its_http2_stream_and_no_other() {
-    let upstream = Upstream::start(|seen| match seen.line.as_str() {
-        "GET /silent HTTP/1.1" => Reply::Silence,
-        _ => Reply::ok("here"),
-    })
-    .await;
-    let bed = Bed::start(timed(upstream.address, whole_request())).await;
-    let (send, connection) = h2::client::handshake(bed.connect().await).await.unwrap();
-    tokio::spawn(connection);
-    let mut send = send.ready().await.unwrap();
-    let mut ask = |path: &str| {
-        let request = http::Request::get(format!("http://a.test{path}")).body(()).unwrap();
-        send.send_request(request, true).unwrap().0
-    };
-    let began = now();
-    let error = timeout(PATIENCE, ask("/silent")).await.expect("it waits for ever").unwrap_err();
-    assert!(error.is_reset() && began.elapsed() >= MOMENT, "{error}");
-    assert_eq!(timeout(PATIENCE, ask("/")).await.unwrap().unwrap().status(), 200);
-    bed.until_metric(r#"tidegate_answers_total{reason="upstream-timeout"} 1"#).await;
-    bed.until_metric("tidegate_requests_in_flight 0").await;
+async fn an_overdue_response_ends_its_http2_stream_and_no_other() {
+    for driver in [Driver::Both, Driver::Full] {
+        let upstream = Upstream::start(|seen| match seen.line.as_str() {
+            "GET /silent HTTP/1.1" => Reply::Silence,
+            _ => Reply::ok("here"),
+        })
+        .await;
+        let bed = Bed::with(timed(upstream.address, whole_request()), |options| options.driver = driver).await;
+        let (send, connection) = h2::client::handshake(bed.connect().await).await.unwrap();
+        tokio::spawn(connection);
+        let mut send = send.ready().await.unwrap();
+        let mut ask = |path: &str| {
+            let request = http::Request::get(format!("http://a.test{path}")).body(()).unwrap();
+            send.send_request(request, true).unwrap().0
+        };
+        let began = now();
+        let silent = timeout(PATIENCE, ask("/silent")).await.expect("it waits for ever");
+        // Pingora cannot be told to answer, only to let go.
+        match driver {
+            Driver::Both => assert_eq!(silent.unwrap().status(), 504),
+            Driver::Full => assert!(silent.unwrap_err().is_reset()),
+        }
+        assert!(began.elapsed() >= MOMENT);
+        assert_eq!(timeout(PATIENCE, ask("/")).await.unwrap().unwrap().status(), 200);
+        bed.until_metric(r#"tidegate_answers_total{reason="upstream-timeout"} 1"#).await;
+        bed.until_metric("tidegate_requests_in_flight 0").await;
+    }
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use tokio::net::TcpListener;
 
 use super::*;
 use crate::access_log::AccessLogSink;
-use crate::connection::{ConnectionFacts, Transport};
+use crate::connection::{Conn, ConnectionFacts, Transport};
 use crate::lean::scratch::Scratch;
 use crate::metrics::Driver;
 use crate::options::{ClientLimits, Options};
@@ -39,7 +39,7 @@ fn aimed(scratch: &mut Scratch, facts: Arc<ConnectionFacts>) -> Exchange {
     exchange.connected(false, clock::now());
     exchange.request_edits(&view, &mut scratch.room.edits).unwrap();
     make_room(&mut scratch.room.to_endpoint);
-    write::request(&view, &scratch.room.edits, &mut scratch.room.to_endpoint);
+    write::request(&view, &scratch.room.edits, false, &mut scratch.room.to_endpoint);
     exchange
 }
 
@@ -48,7 +48,7 @@ async fn carry(
     head: &str,
     (conn, endpoint): (&mut Conn, &mut TcpStream),
     read: Duration,
-    look: impl Fn(&Relay<'_>),
+    look: impl Fn(&Relay<'_, Conn>),
 ) -> Result<(), Reason> {
     let mut scratch = Scratch::take();
     assert!(scratch.request.read(head.as_bytes()));
@@ -105,7 +105,7 @@ async fn nothing_of_an_upload_is_held_but_what_fits_into_a_buffer() {
             far
         });
         let head = format!("POST / HTTP/1.1\r\nHost: a.test\r\n{framing}\r\n\r\n");
-        let look = |relay: &Relay<'_>| {
+        let look = |relay: &Relay<'_, Conn>| {
             assert!(relay.client.unread().len() <= BUFFER_BYTES);
             // What is left of one write and what is added may not lie behind one another in a single buffer.
             assert!(relay.room.to_endpoint.capacity() <= 2 * BUFFER_BYTES);

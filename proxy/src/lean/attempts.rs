@@ -1,0 +1,211 @@
+//! From a request that was let in to its end: endpoints are tried until one has answered, and if none does, the edge answers.
+
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use bytes::Buf;
+use tidegate_config::model::{EndpointId, Head};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::body::{Body, Framing};
+use super::client::Client;
+use super::progress::{Patience, Progress};
+use super::relay::Relay;
+use super::request::RequestHead;
+use super::scratch::Room;
+use super::{pool, write};
+use crate::answer::{Answer, Reason};
+use crate::buffers::make_room;
+use crate::exchange::Exchange;
+use crate::metrics::Connect;
+use crate::options::Options;
+use crate::respond::render;
+use crate::retry::Stage;
+use crate::upstream::Aim;
+use crate::{clock, date};
+
+/// What is asked of an endpoint.
+pub(super) struct Asked<'a, H> {
+    pub(super) head: &'a H,
+    /// How the body arrives.
+    pub(super) framing: Framing,
+    /// Whether it goes up in chunks.
+    pub(super) chunked: bool,
+    /// Whether the head is silent about that.
+    pub(super) coded: bool,
+    /// Whether the client closes after it.
+    pub(super) closes: bool,
+}
+
+/// A request between its client and whichever endpoint takes it.
+pub(super) struct Transfer<'a, C> {
+    pub(super) client: &'a mut C,
+    pub(super) room: &'a mut Room,
+    pub(super) exchange: &'a mut Exchange,
+    pub(super) progress: &'a mut Progress,
+    pub(super) options: &'a Options,
+}
+
+/// What a try takes with it from the choice of its endpoint.
+#[derive(Clone, Copy)]
+struct Try {
+    at: (SocketAddr, EndpointId),
+    connect: Duration,
+    read: Duration,
+    write: Duration,
+}
+
+impl Try {
+    fn of(aim: &Aim<'_>) -> Self {
+        let effective = aim.admitted.effective();
+        let connect = aim.remaining.map_or(effective.connect_timeout, |left| left.min(effective.connect_timeout));
+        Self {
+            at: (aim.endpoint.address, aim.endpoint.id),
+            connect,
+            read: effective.read_timeout,
+            write: effective.write_timeout,
+        }
+    }
+}
+
+impl<C: Client> Transfer<'_, C> {
+    /// Carries a request to its end; when that was, if it went well. If it did not, the client is told as far as it can be.
+    pub(super) async fn forward<H: RequestHead>(&mut self, asked: &Asked<'_, H>) -> Option<Instant> {
+        let reason = match self.attempts(asked).await {
+            Ok(at) => return Some(at),
+            Err(reason) => reason,
+        };
+        let answer = self.exchange.failed(reason).clone();
+        if answer.reason != Reason::ClientGone {
+            if self.progress.status.is_none() {
+                self.give(asked.head, &answer, true).await;
+            } else {
+                // A client that got nothing would take it that it may ask again.
+                self.send(false).await;
+            }
+        }
+        None
+    }
+
+    /// Tries endpoints until one has answered.
+    async fn attempts<H: RequestHead>(&mut self, asked: &Asked<'_, H>) -> Result<Instant, Reason> {
+        let Self { client, room, exchange, progress, options } = self;
+        let mut now = exchange.began();
+        loop {
+            let attempt = Try::of(&exchange.aim(now, fastrand::u64(..))?);
+            let pooled = pool::take(attempt.at);
+            let reused = pooled.is_some();
+            let mut endpoint = match pooled {
+                Some(endpoint) => endpoint,
+                None => match connect(attempt.at.0, attempt.connect).await {
+                    Ok(endpoint) => {
+                        now = clock::now();
+                        endpoint
+                    }
+                    Err((how, reason)) => {
+                        now = clock::now();
+                        if exchange.connect_failed(how, now) {
+                            continue;
+                        }
+                        return Err(exchange.in_time(reason, now));
+                    }
+                },
+            };
+            exchange.connected(reused, now);
+            room.edits.clear();
+            exchange.request_edits(asked.head, &mut room.edits)?;
+            make_room(&mut room.to_endpoint);
+            write::request(asked.head, &room.edits, asked.coded, &mut room.to_endpoint);
+            let relay = Relay {
+                client: &mut **client,
+                endpoint: &mut endpoint,
+                exchange,
+                room,
+                progress,
+                patience: Patience {
+                    read: attempt.read,
+                    write: attempt.write,
+                    body: options.client.body_read_stall,
+                    client: options.client.write_stall,
+                },
+                asked_by_head: asked.head.method() == "HEAD",
+                chunked_up: asked.chunked,
+            };
+            let carried = relay.run().await;
+            now = clock::now();
+            let Err(reason) = carried else {
+                if progress.reusable {
+                    pool::put(attempt.at, endpoint, options.upstream.pool_size, now);
+                }
+                return Ok(now);
+            };
+            let stage = if reused && !progress.heard && reason == Reason::UpstreamBroken {
+                let bodiless = Body::new(asked.framing).is_over();
+                Stage::IdleConnectionDied { idempotent: is_idempotent(asked.head.method()), bodiless }
+            } else {
+                Stage::Later
+            };
+            let reason = exchange.in_time(reason, now);
+            if !exchange.broke(reason, stage, now) {
+                return Err(reason);
+            }
+            room.clear();
+            **progress = Progress::new(asked.framing, asked.closes);
+        }
+    }
+
+    /// Gives an answer of the edge's own, and says whether the connection closes with it; whether the client took it.
+    pub(super) async fn give<H: Head>(&mut self, head: &H, answer: &Answer, closes: bool) -> bool {
+        let rendered = render(answer, self.exchange.request_id(), head.method());
+        let out = &mut self.room.to_client;
+        // What may wait there are heads of responses before the last, and of those it may have got a part already.
+        make_room(out);
+        if date::with(clock::now(), |date| self.client.answer(&rendered, closes, date, out)).is_err() {
+            return false;
+        }
+        self.progress.status = Some(rendered.status);
+        self.progress.bytes_out = rendered.body.len();
+        self.send(true).await
+    }
+
+    /// Sends what waits for the client, unless it takes nothing for too long; whether it took it. `over` says that this
+    /// is all.
+    async fn send(&mut self, over: bool) -> bool {
+        let (client, waiting) = (&mut *self.client, &mut self.room.to_client);
+        let patience = self.options.client.write_stall;
+        let mut until = clock::now() + patience;
+        poll_fn(|cx| {
+            while !waiting.is_empty() {
+                match client.poll_send(waiting, over, cx) {
+                    Poll::Ready(Ok(count @ 1..)) => waiting.advance(count),
+                    Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(false),
+                    Poll::Pending => return client.poll_alarm(until, cx).map(|()| false),
+                }
+                until = clock::now() + patience;
+            }
+            match client.poll_sent(over, cx) {
+                Poll::Ready(sent) => Poll::Ready(sent.is_ok()),
+                Poll::Pending => client.poll_alarm(until, cx).map(|()| false),
+            }
+        })
+        .await
+    }
+}
+
+/// Whether asking twice is as good as once (RFC 9110 section 9.2.2).
+fn is_idempotent(method: &str) -> bool {
+    matches!(method, "GET" | "HEAD" | "OPTIONS" | "PUT" | "DELETE")
+}
+
+/// Opens a connection to an endpoint.
+async fn connect(address: SocketAddr, within: Duration) -> Result<TcpStream, (Connect, Reason)> {
+    match timeout(within, TcpStream::connect(address)).await {
+        // A delay for the sake of fuller packets would only add to each request's time.
+        Ok(Ok(stream)) if stream.set_nodelay(true).is_ok() => Ok(stream),
+        Ok(_) => Err((Connect::Failed, Reason::ConnectFailed)),
+        Err(_) => Err((Connect::TimedOut, Reason::ConnectTimeout)),
+    }
+}
