@@ -63,6 +63,8 @@ pub(crate) struct EdgeArgs {
     #[command(flatten)]
     pub(crate) routing: RoutingArgs,
     #[command(flatten)]
+    pub(crate) status: StatusArgs,
+    #[command(flatten)]
     pub(crate) pace: PaceArgs,
     #[command(flatten)]
     pub(crate) drain: DrainArgs,
@@ -119,6 +121,26 @@ pub(crate) struct RoutingArgs {
     /// several times for several.
     #[arg(long, value_name = "CIDR", env = "TIDEGATE_REFUSE_ADDRESSES", value_delimiter = ',')]
     pub(crate) refuse_addresses: Vec<String>,
+}
+
+#[derive(clap::Args, Debug, Default)]
+#[command(next_help_heading = "Status")]
+pub(crate) struct StatusArgs {
+    /// Whether anything is written to the cluster: `off` for nothing at all. With neither of the two flags below there is
+    /// nothing to write either [dev: the address 127.0.0.1 without them].
+    #[arg(long, value_name = "on|off", env = "TIDEGATE_STATUS", default_value = "on")]
+    pub(crate) status: String,
+    /// The Service before this edge, whose addresses the status of each Ingress shall tell: those of its load balancer and
+    /// its externalIPs, or its clusterIP, by its type.
+    #[arg(long, value_name = "NAMESPACE/NAME", env = "TIDEGATE_PUBLISH_SERVICE")]
+    pub(crate) publish_service: Option<String>,
+    /// Addresses for the status of each Ingress instead; several times for several.
+    #[arg(long, value_name = "IP|HOST", env = "TIDEGATE_PUBLISH_STATUS_ADDRESS", value_delimiter = ',')]
+    pub(crate) publish_status_address: Vec<String>,
+    /// The Lease by which replicas agree on who writes; edges of different classes need different ones. Without a
+    /// namespace it is in that of the pod, or of the kubeconfig's context.
+    #[arg(long, value_name = "[NAMESPACE/]NAME", env = "TIDEGATE_LEASE", default_value = "tidegate")]
+    pub(crate) lease: String,
 }
 
 #[derive(clap::Args, Debug, Default)]

@@ -31,7 +31,7 @@ use crate::args::DevArgs;
 use crate::logs;
 use crate::settings::Dev;
 use crate::signal::Signals;
-use crate::wire::Wired;
+use crate::wire::{Clients, Wired};
 
 /// The namespace of objects that name none.
 const NAMESPACE: &str = "default";
@@ -48,7 +48,7 @@ pub(crate) async fn main(args: &DevArgs) -> anyhow::Result<ExitCode> {
     let client = move || kube::Client::new(lite.service(), NAMESPACE);
 
     let class = Class { name: edge.control.class.clone(), controller: edge.control.controller.clone() };
-    let mut wired = Wired::start(edge, client(), Vec::new())?;
+    let mut wired = Wired::start(edge, Clients { watch: client(), write: client() }, Vec::new())?;
     let (loaded, steady) = (watch::Sender::new(None), watch::Sender::new(0));
     let banner = Banner {
         folder: folder.clone(),

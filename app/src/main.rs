@@ -11,6 +11,7 @@ mod explain;
 mod history;
 mod logs;
 mod own;
+mod report;
 mod run;
 mod serve;
 mod settings;

@@ -13,14 +13,14 @@ use crate::args::RunArgs;
 use crate::logs;
 use crate::settings::{Cluster, Run};
 use crate::signal::Signals;
-use crate::wire::Wired;
+use crate::wire::{Clients, Wired};
 
 pub(crate) async fn main(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let Run { edge, cluster } = Run::try_from(args)?;
     logs::start(&edge.process)?;
     let mut signals = Signals::listen().context("signals")?;
-    let client = connect(&cluster).await?;
-    let wired = Wired::start(edge, client, cluster.namespaces)?;
+    let clients = connect(&cluster).await?;
+    let wired = Wired::start(edge, clients, cluster.namespaces)?;
     let (admin, dumps) = (wired.admin.map(|at| at.to_string()), wired.debug.as_ref().map(ToString::to_string));
     tracing::info!(admin, dumps, "started; traffic is taken when the first snapshot is published");
     let bound = wired.bound();
@@ -46,11 +46,12 @@ async fn announce(mut bound: watch::Receiver<Bound>) -> Infallible {
     }
 }
 
-/// A client for the cluster. No connection is made yet, so an absent API server is no error here.
-async fn connect(cluster: &Cluster) -> anyhow::Result<kube::Client> {
+/// Clients for the cluster. No connection is made yet, so an absent API server is no error here.
+async fn connect(cluster: &Cluster) -> anyhow::Result<Clients> {
     let config = match &cluster.kubeconfig {
         Some((path, context)) => client::from_kubeconfig(path, context.as_deref()).await?,
         None => client::in_cluster().context("without --kubeconfig")?,
     };
-    Ok(client::connect(config, client::Deadlines::WATCH)?)
+    let watch = client::connect(config.clone(), client::Deadlines::WATCH)?;
+    Ok(Clients { watch, write: client::connect(config, client::Deadlines::WRITE)? })
 }

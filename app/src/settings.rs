@@ -4,6 +4,7 @@ mod address;
 mod pace;
 mod process;
 mod routing;
+mod status;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -15,6 +16,7 @@ use tidegate_control::options::Options;
 
 pub(crate) use address::{DebugAddress, Sockets, Wish, debug_address};
 pub(crate) use process::{LogForm, Process};
+pub(crate) use status::LeaseName;
 
 use crate::args::{ClusterArgs, DevArgs, DrainArgs, EdgeArgs, RunArgs};
 
@@ -55,6 +57,8 @@ pub(crate) struct Edge {
     pub(crate) sockets: Sockets,
     pub(crate) drain: Drain,
     pub(crate) process: Process,
+    /// The Lease of those who write status; `None` when nothing is to be written.
+    pub(crate) lease: Option<LeaseName>,
     /// For the control loop; its binds are set when the sockets are.
     pub(crate) control: Options,
     /// For its lists and watches.
@@ -122,11 +126,13 @@ impl TryFrom<&DevArgs> for Dev {
 
 impl Edge {
     fn read(args: &EdgeArgs, mode: Mode) -> Result<Self, Misread> {
+        let (publish, lease) = status::read(&args.status, mode)?;
         Ok(Self {
             sockets: Sockets::read(&args.sockets, mode)?,
             drain: Drain::read(&args.drain, mode)?,
             process: Process::read(&args.process, mode)?,
-            control: Options { pace: pace::read(&args.pace)?, ..routing::read(&args.routing)? },
+            lease,
+            control: Options { publish, pace: pace::read(&args.pace)?, ..routing::read(&args.routing)? },
             limits: Limits { list_again: time("--list-again", &args.pace.list_again)?, ..Limits::default() },
         })
     }

@@ -25,6 +25,7 @@ use crate::clock;
 use crate::debug::{self, Debug};
 use crate::descriptors;
 use crate::own;
+use crate::report::reporter;
 use crate::serve::serve;
 use crate::settings::{DebugAddress, Drain, Edge, Process, Sockets, Wish};
 use crate::signal::Signals;
@@ -37,6 +38,15 @@ const TASKS_GRACE: Duration = Duration::from_secs(5);
 
 /// How long the series and the state of what is gone are kept at most.
 const SWEEP_EVERY: Duration = Duration::from_secs(15);
+
+/// The ways to the API server. Each belongs to the runtime that it is made on.
+#[derive(Clone)]
+pub(crate) struct Clients {
+    /// For lists and watches.
+    pub(crate) watch: kube::Client,
+    /// For what is written, whose answers are short.
+    pub(crate) write: kube::Client,
+}
 
 /// Everything that runs.
 #[derive(Debug)]
@@ -71,8 +81,8 @@ impl std::fmt::Display for DebugPlace {
 
 impl Wired {
     /// Starts everything, on the runtime that it is called on; traffic is taken as soon as the first snapshot is published.
-    pub(crate) fn start(edge: Edge, client: kube::Client, namespaces: Vec<Arc<str>>) -> anyhow::Result<Self> {
-        let Edge { sockets, drain, process, mut control, limits } = edge;
+    pub(crate) fn start(edge: Edge, clients: Clients, namespaces: Vec<Arc<str>>) -> anyhow::Result<Self> {
+        let Edge { sockets, drain, process, lease, mut control, limits } = edge;
         let registry = registry().context("metrics")?;
         let (stop, draining) = (CancellationToken::new(), CancellationToken::new());
         let mut tasks = Supervisor::new(&registry, stop.clone(), clock::draw).context("metrics")?;
@@ -84,9 +94,15 @@ impl Wired {
         control.addresses.sockets = own::sockets(listening, &host_addresses());
         let (publisher, published) = published::channel();
         let in_use = InUse::default();
-        let control = Control { client, namespaces, options: control, order: in_use.first(), limits };
+        let order = in_use.first();
+        let control = Control { client: clients.watch, namespaces, options: control, order, limits };
         let published_to = (publisher, published.clone());
         let (view, control) = tidegate_control::start(control, published_to, &registry, stop.clone())?;
+        if let Some(lease) = lease {
+            let reporter = reporter(lease, clients.write, view.clone(), &registry).context("metrics")?;
+            let ending = stop.clone();
+            tasks.keep("status", move || reporter.clone().run(ending.clone()));
+        }
         let Process { access_log, loop_token, driver, .. } = process;
         let mut options = tidegate_proxy::Options { access_log, loop_token, driver, ..Default::default() };
         options.threads = process.threads.unwrap_or(options.threads);

@@ -17,6 +17,7 @@ use crate::event::{Event, Source};
 use crate::history::{History, Publication};
 use crate::metrics::ControlMetrics;
 use crate::reconcile::{Reconciler, Step};
+use crate::status::Reports;
 use crate::view::{Past, Question, Readiness, SourceState, Which};
 
 /// Events taken before a batch is compiled, so that a storm of events cannot keep a publication waiting.
@@ -30,6 +31,8 @@ pub(crate) struct Told {
     pub(crate) names: watch::Sender<Arc<BTreeSet<Arc<str>>>>,
     /// Sources that have to be listed again.
     pub(crate) relist: mpsc::UnboundedSender<Source>,
+    /// Ingresses whose status has to be written.
+    pub(crate) reports: Reports,
 }
 
 /// The loop's state.
@@ -90,6 +93,7 @@ impl<'a> Loop<'a> {
             }
             self.step(clock::now());
             self.report();
+            self.name_amiss();
             tokio::task::yield_now().await;
         }
     }
@@ -187,6 +191,15 @@ impl<'a> Loop<'a> {
         }
     }
 
+    /// After the publication, and without waiting for anybody.
+    fn name_amiss(&mut self) {
+        if self.told.reports.wanted() {
+            self.told.reports.name(self.reconciler.amiss());
+        } else {
+            self.reconciler.unreported();
+        }
+    }
+
     fn report(&self) {
         let ready = self.reconciler.running() || self.told.readiness.borrow().ready;
         let sources: Vec<SourceState> = self.sources.values().cloned().collect();
@@ -258,6 +271,11 @@ impl<'a> Loop<'a> {
             Question::History(which, answer) => drop(answer.send(self.past(&which))),
             Question::Command(command, answer) => drop(answer.send(self.obey(command))),
             Question::Findings(answer) => drop(answer.send(self.reconciler.compiled().all_findings())),
+            Question::AmissIn(ingress, answer) => drop(answer.send(self.reconciler.amiss_in(&ingress))),
+            Question::LookAgain(answer) => {
+                self.reconciler.look_again();
+                answer.send(()).unwrap_or_default();
+            }
             Question::Topology(answer) => {
                 let edges = self.reconciler.topology().edges();
                 drop(answer.send(edges.map(|(object, key)| (object.clone(), key.clone())).collect()));
@@ -282,6 +300,7 @@ mod tests {
 
     use super::*;
     use crate::options::Options;
+    use crate::queue::Meter;
 
     /// What is said of a source once these have happened to it: whether it is synced, and why it fails.
     #[track_caller]
@@ -291,7 +310,8 @@ mod tests {
         let (mut publisher, _published) = published::channel();
         let (relist, _relists) = mpsc::unbounded_channel();
         let (generation, names) = (watch::Sender::default(), watch::Sender::default());
-        let told = Told { generation, readiness: watch::Sender::default(), names, relist };
+        let reports = Reports::new(Meter::default());
+        let told = Told { generation, readiness: watch::Sender::default(), names, relist, reports };
         let metrics = ControlMetrics::register(&Registry::new()).unwrap();
         let mut history = History::default();
         let mut running = Loop::new(&mut reconciler, &mut publisher, &mut history, &told, &metrics);
@@ -312,7 +332,8 @@ mod tests {
         let (mut publisher, _published) = published::channel();
         let (relist, _relists) = mpsc::unbounded_channel();
         let (generation, names) = (watch::Sender::default(), watch::Sender::default());
-        let told = Told { generation, readiness: watch::Sender::default(), names, relist };
+        let reports = Reports::new(Meter::default());
+        let told = Told { generation, readiness: watch::Sender::default(), names, relist, reports };
         let metrics = ControlMetrics::register(&Registry::new()).unwrap();
         let mut history = History::default();
         let mut running = Loop::new(&mut reconciler, &mut publisher, &mut history, &told, &metrics);

@@ -7,6 +7,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use tidegate_config::model::{BackendKey, Bind, Settings};
 use tidegate_config::object::ObjectName;
+use tidegate_config::project::PublicAddress;
 
 pub use crate::addresses::AddressPolicy;
 use crate::queue::Share;
@@ -32,6 +33,8 @@ pub struct Options {
     pub trusted_proxies: Arc<[IpNet]>,
     /// Service ports whose endpoints are compiled whether a route leads to them or not: those of routes that are held.
     pub followed: Arc<BTreeSet<BackendKey>>,
+    /// What the status of Ingresses says of where they are reached.
+    pub publish: Publish,
     /// How the loop runs.
     pub pace: Pace,
 }
@@ -48,6 +51,7 @@ impl Default for Options {
             defaults: Arc::default(),
             trusted_proxies: Arc::default(),
             followed: Arc::default(),
+            publish: Publish::default(),
             pace: Pace::default(),
         }
     }
@@ -59,6 +63,18 @@ impl Options {
         let [first, last] = [0, u16::MAX].map(|port| BackendKey { service: service.clone(), port });
         self.followed.range(first..=last).map(|key| key.port)
     }
+}
+
+/// Where Ingresses are reached, as their status tells it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum Publish {
+    /// It says nothing.
+    #[default]
+    Nothing,
+    /// At these addresses.
+    Addresses(Vec<PublicAddress>),
+    /// Where this Service is.
+    Service(ObjectName),
 }
 
 /// Limits and deadlines of the loop.

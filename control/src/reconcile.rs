@@ -2,12 +2,15 @@
 
 mod hold;
 mod observe;
+mod report;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
 use hold::Hold;
+use report::Reporting;
+pub use report::{Addresses, Amiss};
 use tidegate_config::model::{HostPattern, SnapshotParts};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 
@@ -63,6 +66,8 @@ pub struct Reconciler {
     missing: BTreeSet<ObjectName>,
     /// What an operator's command changes, until it is published.
     commanded: Option<Changes>,
+    /// What the status of Ingresses says, and which of it may have to be written.
+    reporting: Reporting,
 }
 
 /// What one call of [`Reconciler::reconcile`] did.
@@ -94,6 +99,7 @@ impl Reconciler {
     #[must_use]
     pub fn new(options: Options, sources: impl IntoIterator<Item = Source>) -> Self {
         let compiled = Compiled::empty(&options);
+        let reporting = Reporting::new(&options.publish);
         Self {
             options,
             world: World::default(),
@@ -112,6 +118,7 @@ impl Reconciler {
             hold: None,
             missing: BTreeSet::new(),
             commanded: None,
+            reporting,
         }
     }
 
@@ -169,6 +176,7 @@ impl Reconciler {
                 && would_break(world, topology, compiled, unit, host)
         };
         let (mut touched, still) = compiled.recompile(world, options, topology, &dirty, waits);
+        self.reporting.judged(&dirty.objects);
         for host in waited.iter().filter(|host| !still.contains(host)) {
             causes.add(|| Cause::Settled { host: host.clone() });
         }

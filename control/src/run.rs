@@ -10,7 +10,7 @@ use futures::FutureExt;
 use prometheus::Registry;
 use tidegate_config::caught::said;
 use tidegate_config::model::Generation;
-use tidegate_config::object::{Kind, ObjectName};
+use tidegate_config::object::Kind;
 use tidegate_config::published::{Published, Publisher};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -23,12 +23,13 @@ use crate::event::{Event, Source};
 use crate::history::History;
 use crate::informer::{Informer, Interest, Limits};
 use crate::metrics::{ControlMetrics, SnapshotCollector};
-use crate::options::Options;
+use crate::options::{Options, Publish};
 use crate::order::Order;
 use crate::queue::Meter;
 use crate::reconcile::Reconciler;
 use crate::resolve::Resolver;
 use crate::source_metrics::SourceMetrics;
+use crate::status::Reports;
 use crate::view::{Question, Readiness, View};
 
 /// Events that wait for the loop before informers are held back.
@@ -78,8 +79,9 @@ pub fn start(
     let (generation, generation_seen) = watch::channel(Generation::default());
     let (readiness, readiness_seen) = watch::channel(Readiness::default());
     let (questions, asked) = mpsc::channel(QUESTIONS_MAX);
-    let view = View { generation: generation_seen, readiness: readiness_seen, questions };
-    let sources = sources(&control.namespaces, control.options.default_certificate.as_ref());
+    let reports = Reports::new(Meter::register(registry, "status")?);
+    let view = View { generation: generation_seen, readiness: readiness_seen, questions, reports: reports.clone() };
+    let sources = sources(&control.namespaces, &control.options);
     let reconciler =
         Reconciler::new(control.options.clone(), sources.clone()).metered(Meter::register(registry, "routes")?);
     let history = History::default();
@@ -94,6 +96,7 @@ pub fn start(
         asked,
         metrics,
         source_metrics,
+        reports,
     };
     Ok((view, state.supervise(shutdown)))
 }
@@ -109,6 +112,7 @@ struct State {
     asked: mpsc::Receiver<Question>,
     metrics: ControlMetrics,
     source_metrics: SourceMetrics,
+    reports: Reports,
 }
 
 impl State {
@@ -160,7 +164,8 @@ impl State {
                 handles.iter().filter(|(of, _)| *of == source).for_each(|(_, relist)| relist.ask());
             }
         }));
-        let told = Told { generation: self.generation.clone(), readiness: self.readiness.clone(), names, relist };
+        let (generation, readiness) = (self.generation.clone(), self.readiness.clone());
+        let told = Told { generation, readiness, names, relist, reports: self.reports.clone() };
         let Self { reconciler, publisher, history, metrics, asked, .. } = self;
         let running = Loop::new(reconciler, publisher, history, &told, metrics).run(&mut received, asked, &stop);
         first_end(running, &mut tasks).await
@@ -183,16 +188,21 @@ async fn first_end(running: impl Future<Output = ()>, tasks: &mut JoinSet<String
     }
 }
 
-/// What is watched: each kind in every namespace, or in those that were named; Secrets also in the namespace of the default certificate.
-fn sources(namespaces: &[Arc<str>], default_certificate: Option<&ObjectName>) -> Vec<Source> {
+/// What is watched: each kind in every namespace, or in those that were named; Secrets also in the namespace of the default
+/// certificate, and Services in that of the one whose addresses are told.
+fn sources(namespaces: &[Arc<str>], options: &Options) -> Vec<Source> {
+    let elsewhere = |kind: Kind| match (kind, &options.publish) {
+        (Kind::Secret, _) => options.default_certificate.as_ref(),
+        (Kind::Service, Publish::Service(service)) => Some(service),
+        (Kind::Service | Kind::Ingress | Kind::IngressClass | Kind::EndpointSlice, _) => None,
+    };
     let mut sources = BTreeSet::new();
     for kind in Kind::ALL {
         if !kind.namespaced() || namespaces.is_empty() {
             sources.insert(Source { kind, namespace: None });
             continue;
         }
-        let secret = default_certificate.filter(|_| kind == Kind::Secret).map(|name| &name.namespace);
-        let named = namespaces.iter().chain(secret);
+        let named = namespaces.iter().chain(elsewhere(kind).map(|name| &name.namespace));
         sources.extend(named.map(|namespace| Source { kind, namespace: Some(Arc::clone(namespace)) }));
     }
     sources.into_iter().collect()
@@ -200,15 +210,23 @@ fn sources(namespaces: &[Arc<str>], default_certificate: Option<&ObjectName>) ->
 
 #[cfg(test)]
 mod tests {
+    use tidegate_config::object::ObjectName;
+
     use super::*;
 
     #[track_caller]
     fn check(namespaces: &[&str], certificate: Option<&str>, want: &[&str]) {
+        check_with(namespaces, certificate, Publish::Nothing, &["IngressClass", "Secret"], want);
+    }
+
+    #[track_caller]
+    fn check_with(namespaces: &[&str], certificate: Option<&str>, publish: Publish, kinds: &[&str], want: &[&str]) {
         let namespaces: Vec<Arc<str>> = namespaces.iter().map(|name| (*name).into()).collect();
-        let certificate = certificate.map(|namespace| ObjectName::new(namespace, "default"));
+        let default_certificate = certificate.map(|namespace| ObjectName::new(namespace, "default"));
+        let options = Options { default_certificate, publish, ..Options::default() };
         let of = |source: Source| source.namespace.map_or(source.kind.to_string(), |n| format!("{}/{n}", source.kind));
-        let mut got: Vec<String> = sources(&namespaces, certificate.as_ref()).into_iter().map(of).collect();
-        got.retain(|source| source.starts_with("Secret") || source.starts_with("IngressClass"));
+        let mut got: Vec<String> = sources(&namespaces, &options).into_iter().map(of).collect();
+        got.retain(|source| kinds.contains(&source.split('/').next().unwrap()));
         assert_eq!(got, want);
     }
 
@@ -219,6 +237,10 @@ mod tests {
         check(&["a", "b", "a"], None, &["IngressClass", "Secret/a", "Secret/b"]);
         check(&["b"], Some("edge"), &["IngressClass", "Secret/b", "Secret/edge"]);
         check(&["b"], Some("b"), &["IngressClass", "Secret/b"]);
+        let publish = || Publish::Service(ObjectName::new("edge", "lb"));
+        check_with(&[], None, publish(), &["Service", "Secret"], &["Service", "Secret"]);
+        let want = ["Ingress/b", "Service/b", "Service/edge"];
+        check_with(&["b"], None, publish(), &["Service", "Ingress"], &want);
     }
 
     /// Why a life ends in which the loop goes on, beside one task that never ends and this one.

@@ -10,6 +10,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::command::{Command, Refusal};
 use crate::compile::Verdict;
 use crate::history::Publication;
+use crate::reconcile::Addresses;
+use crate::status::Reports;
 use crate::topology::Key;
 
 /// A door to the control loop; cloning it is cheap.
@@ -18,6 +20,7 @@ pub struct View {
     pub(crate) generation: watch::Receiver<Generation>,
     pub(crate) readiness: watch::Receiver<Readiness>,
     pub(crate) questions: mpsc::Sender<Question>,
+    pub(crate) reports: Reports,
 }
 
 /// Whether the edge is right to take traffic, and what it knows of the cluster.
@@ -77,6 +80,8 @@ pub(crate) enum Question {
     Findings(oneshot::Sender<Vec<Finding>>),
     Topology(oneshot::Sender<Vec<(ObjectRef, Key)>>),
     Verdicts(oneshot::Sender<Vec<(ObjectName, Verdict)>>),
+    AmissIn(ObjectName, oneshot::Sender<Option<Addresses>>),
+    LookAgain(oneshot::Sender<()>),
 }
 
 impl View {
@@ -119,6 +124,16 @@ impl View {
     /// Why it is not carried out. Then nothing has changed.
     pub async fn command(&self, command: Command) -> Option<Result<Generation, Refusal>> {
         self.ask(|answer| Question::Command(command, answer)).await
+    }
+
+    /// What has to be written into the status of an Ingress, if anything. `None` while the loop does not run.
+    pub(crate) async fn amiss_in(&self, ingress: ObjectName) -> Option<Option<Addresses>> {
+        self.ask(|answer| Question::AmissIn(ingress, answer)).await
+    }
+
+    /// Has the loop name every Ingress whose status is not what it ought to be. `None` while the loop does not run.
+    pub(crate) async fn look_again(&self) -> Option<()> {
+        self.ask(Question::LookAgain).await
     }
 
     async fn ask<T>(&self, question: impl FnOnce(oneshot::Sender<T>) -> Question) -> Option<T> {

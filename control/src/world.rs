@@ -39,7 +39,7 @@ pub struct World {
 impl World {
     /// Takes an object as it is now; whether anything that routing reads is different.
     pub fn apply(&mut self, projected: Projected) -> bool {
-        let Projected { meta: Meta { object: key, .. }, object, findings } = projected;
+        let Projected { meta: Meta { object: key, .. }, object, findings, addresses: _ } = projected;
         let told = self.tell(&key, findings);
         let changed = match object {
             None => self.forget(&key),

@@ -149,3 +149,25 @@ async fn files_are_followed_and_nothing_is_left_behind() {
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_ingress_shows_its_address() {
+    let dev = Dev::start(&[("shop.yaml", SHOP)]).await;
+    let Some(kubectl) = Kubectl::for_config(&dev.kubeconfig) else { return };
+    let shows = async |want: &str| {
+        eventually(&format!("it shows {want}"), || async {
+            let shown = kubectl.run(&["-n", "shop", "get", "ingress", "shop-ingress", "--no-headers"]).await;
+            if shown.split_whitespace().any(|word| word == want) { Ok(()) } else { Err(shown) }
+        })
+        .await;
+    };
+    shows("127.0.0.1").await;
+    let other = r#"{"status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}}}"#;
+    let patch = ["-n", "shop", "patch", "ingress", "shop-ingress", "--subresource=status", "--type=merge", "-p", other];
+    kubectl.run(&patch).await;
+    shows("192.0.2.1").await;
+    shows("127.0.0.1").await;
+    let holder = kubectl.run(&["get", "lease", "tidegate", "-o", "jsonpath={.spec.holderIdentity}"]).await;
+    assert!(!holder.is_empty());
+    dev.signal("-TERM").await;
+}

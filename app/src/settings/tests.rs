@@ -1,8 +1,10 @@
 //! Tables of settings: what is given on the command line, and what becomes of it.
 
 use clap::Parser as _;
+use tidegate_config::object::ObjectName;
+use tidegate_config::project::PublicAddress;
 use tidegate_control::Share;
-use tidegate_control::options::{HostOwnership, Pace};
+use tidegate_control::options::{HostOwnership, Pace, Publish};
 use tidegate_proxy::{AccessLogSink, Driver};
 
 use super::*;
@@ -192,4 +194,32 @@ fn a_flexible_wish_moves_to_a_free_port() {
     let address = held.local_addr().unwrap();
     assert_eq!(Wish { address, flexible: true }.settle().port(), 0);
     assert_eq!(Wish { address, flexible: false }.settle(), address);
+}
+
+#[test]
+fn what_is_told_comes_from_one_place() {
+    let told = |flags: &[&str]| run(flags).map(|run| (run.edge.control.publish, run.edge.lease)).unwrap();
+    let lease = |namespace: Option<&str>, name: &str| {
+        Some(LeaseName { namespace: namespace.map(Into::into), name: name.into() })
+    };
+    let service = || Publish::Service(ObjectName::new("edge", "lb"));
+    let addresses = || Publish::Addresses(vec![PublicAddress::of_ip("::1"), PublicAddress::of_hostname("lb.example")]);
+    assert_eq!(told(&[]), (Publish::Nothing, None));
+    assert_eq!(told(&["--publish-service=edge/lb"]), (service(), lease(None, "tidegate")));
+    assert_eq!(told(&["--publish-service=edge/lb", "--lease=a/b"]), (service(), lease(Some("a"), "b")));
+    assert_eq!(told(&["--publish-service=edge/lb", "--status=off"]), (Publish::Nothing, None));
+    let flag = "--publish-status-address=0:0:0:0:0:0:0:1,LB.example";
+    assert_eq!(told(&[flag, "--lease=b"]), (addresses(), lease(None, "b")));
+    let dev = |flags: &[&str]| dev(flags).unwrap().edge.control.publish;
+    assert_eq!(dev(&[]), Publish::Addresses(vec![PublicAddress::of_ip("127.0.0.1")]));
+    assert_eq!(dev(&["--status=off"]), Publish::Nothing);
+
+    check(&["--status", "yes"], "--status \"yes\": is neither on nor off");
+    check(&["--publish-service", "lb"], "--publish-service \"lb\": is not of the form NAMESPACE/NAME");
+    let why = "is neither an IP address nor a DNS name";
+    check(&["--publish-status-address", "*.a"], &format!("--publish-status-address \"*.a\": {why}"));
+    let both = ["--publish-service=edge/lb", "--publish-status-address=::1"];
+    check(&both, "--publish-service \"edge/lb\": contradicts --publish-status-address");
+    check(&["--lease", "a/b/c"], "--lease \"a/b/c\": is not of the form NAME or NAMESPACE/NAME");
+    check(&["--lease", "/b"], "--lease \"/b\": is not of the form NAME or NAMESPACE/NAME");
 }

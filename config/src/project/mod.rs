@@ -18,6 +18,7 @@ mod field;
 mod ingress;
 mod ingress_class;
 mod ingress_tls;
+mod public_address;
 mod secret;
 mod service;
 mod source;
@@ -28,6 +29,7 @@ pub use endpoint_slice::{EndpointSlice, SliceEndpoint, SlicePort};
 pub use ingress::{BackendRef, ClassRef, DefaultBackend, Ingress, PortRef, Rule, RulePath};
 pub use ingress_class::IngressClass;
 pub use ingress_tls::TlsEntry;
+pub use public_address::PublicAddress;
 pub use secret::Secret;
 pub use service::{Service, ServiceKind, ServicePort};
 pub use source::Unidentified;
@@ -67,7 +69,7 @@ fn projected(source: &Source<'_>, read: impl FnOnce(&mut Found) -> Result<Object
         let why = if meta.object.kind == Kind::Secret { "its reader panicked".to_owned() } else { printable(&said) };
         (None, vec![Finding::new(meta.object.clone(), "", Problem::SetAside { why })])
     });
-    Projected { meta, object, findings }
+    Projected { meta, object, findings, addresses: public_address::read(source) }
 }
 
 /// What every object has, whether the rest can be read or not.
@@ -90,6 +92,8 @@ pub struct Projected {
     pub object: Option<Object>,
     /// What its owner should be told.
     pub findings: Vec<Finding>,
+    /// Where the cluster says that it is reached, each address once and in order. Routing does not read it.
+    pub addresses: Vec<PublicAddress>,
 }
 
 /// A projection of any kind.

@@ -55,6 +55,8 @@ struct Parts<'a> {
     #[serde(borrow)]
     spec: Option<&'a RawValue>,
     #[serde(borrow)]
+    status: Option<&'a RawValue>,
+    #[serde(borrow)]
     data: Option<&'a RawValue>,
     #[serde(borrow)]
     address_type: Option<&'a RawValue>,
@@ -89,6 +91,8 @@ pub(super) struct Source<'a> {
     pub(super) meta: Meta,
     /// `spec`.
     pub(super) spec: Option<&'a RawValue>,
+    /// `status`.
+    pub(super) status: Option<&'a RawValue>,
     /// `data` of a Secret. What stands there must not get into any message.
     pub(super) data: Option<&'a RawValue>,
     /// `addressType` of an EndpointSlice.
@@ -130,6 +134,7 @@ impl<'a> Source<'a> {
         Ok(Self {
             meta,
             spec: parts.spec,
+            status: parts.status,
             data: parts.data,
             address_type: parts.address_type,
             endpoints: parts.endpoints,

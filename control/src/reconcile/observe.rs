@@ -44,12 +44,14 @@ impl Reconciler {
 
     fn apply(&mut self, projected: Projected, lane: Lane, received: Instant) {
         let (key, version) = (projected.meta.object.clone(), Arc::clone(&projected.meta.resource_version));
+        self.reporting.stands(&key, &projected.addresses);
         if self.world.apply(projected) {
             self.wait(key, Some(version), lane, received);
         }
     }
 
     fn delete(&mut self, object: ObjectRef, lane: Lane, received: Instant) {
+        self.reporting.stands(&object, &[]);
         if self.world.delete(&object) {
             self.wait(object, None, lane, received);
         }

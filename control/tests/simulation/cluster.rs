@@ -119,7 +119,8 @@ impl Cluster {
         let (projection, findings, version) = self.objects.get(object)?;
         let version: Arc<str> = version.to_string().into();
         let meta = Meta { object: object.clone(), resource_version: version, generation: None };
-        Some(Projected { meta, object: Some(projection.clone()), findings: findings.clone() })
+        let (object, findings) = (Some(projection.clone()), findings.clone());
+        Some(Projected { meta, object, findings, addresses: Vec::new() })
     }
 
     /// What a name that is looked up leads to, if anything was said of it.

@@ -10,6 +10,9 @@ use super::Cluster;
 use super::part::Part;
 use crate::{binary, eventually, get};
 
+/// What the first one tells of where Ingresses are reached.
+pub const PUBLIC: &str = "203.0.113.7";
+
 /// A running `tidegate run`, on an address of its own as its pod would have.
 #[derive(Debug)]
 pub struct Edge {
@@ -30,7 +33,8 @@ impl Edge {
             let file = deploy.join(format!("{name}.yaml"));
             cluster.kubectl.run(&["apply", "-f", file.to_str().expect("UTF-8")]).await;
         }
-        Self::start_as(cluster, "tidegate", "10.244.0.2", &[]).await
+        let told = ["--publish-status-address", PUBLIC, "--lease", "tidegate/tidegate"];
+        Self::start_as(cluster, "tidegate", "10.244.0.2", &told).await
     }
 
     /// Starts Tidegate at an address as a service account of the namespace `tidegate`, with more arguments, and waits

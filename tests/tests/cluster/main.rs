@@ -31,6 +31,7 @@ fn main() -> ExitCode {
         objects::a_target_port_changes,
         objects::a_service_port_is_renumbered,
         objects::an_ingress_is_edited,
+        objects::an_ingress_tells_where_it_is,
         objects::a_class_changes,
         objects::a_certificate_is_rotated,
         objects::a_namespace_goes,

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use rcgen::generate_simple_self_signed;
 use rustls_pki_types::CertificateDer;
 use serde_json::{Value, json};
-use tidegate_tests::cluster::Steady;
+use tidegate_tests::cluster::{PUBLIC, Steady};
 use tidegate_tests::{certificate_of, eventually, moment};
 
 use crate::stage::{Stage, ingress, measured, rule, service};
@@ -31,6 +31,25 @@ pub(crate) async fn a_service_port_is_renumbered(stage: &mut Stage) {
     let patch = json!({"spec": {"rules": [rule("port.test", 81)]}});
     let what = "the Ingress names the new port, answered 200";
     stage.change(&ingress("port"), &patch, "port.test", what, |answer| answer.status == 200).await;
+}
+
+/// The address stands in its status, and comes back when somebody writes over it.
+pub(crate) async fn an_ingress_tells_where_it_is(stage: &mut Stage) {
+    stage.app("told").await;
+    let path = ingress("told");
+    let other = r#"{"status": {"loadBalancer": {"ingress": [{"hostname": "elsewhere.test"}]}}}"#;
+    for written_over in [false, true] {
+        if written_over {
+            let what = ["-n", "told", "patch", "ingress", "web", "--subresource=status", "--type=merge", "-p", other];
+            stage.cluster.kubectl.run(&what).await;
+        }
+        eventually("the Ingress tells its address", || async {
+            let status = stage.cluster.api.get(&path).await["status"].clone();
+            let want = json!({"loadBalancer": {"ingress": [{"ip": PUBLIC}]}});
+            if status == want { Ok(()) } else { Err(status.to_string()) }
+        })
+        .await;
+    }
 }
 
 pub(crate) async fn an_ingress_is_edited(stage: &mut Stage) {

@@ -1,0 +1,74 @@
+//! What is written to the cluster, and who agrees on the writer.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use tidegate_config::model::HostPattern;
+use tidegate_config::object::ObjectName;
+use tidegate_config::project::PublicAddress;
+use tidegate_control::options::Publish;
+
+use super::{Misread, Mode};
+use crate::args::StatusArgs;
+
+/// The Lease of the election.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct LeaseName {
+    /// `None` for the namespace that the client is at home in.
+    pub(crate) namespace: Option<Arc<str>>,
+    pub(crate) name: Arc<str>,
+}
+
+/// What is told, and by which Lease; no Lease when nothing is to be written.
+pub(super) fn read(args: &StatusArgs, mode: Mode) -> Result<(Publish, Option<LeaseName>), Misread> {
+    let on = match &*args.status {
+        "on" => true,
+        "off" => false,
+        other => return Err(Misread::new("--status", other, "is neither on nor off")),
+    };
+    let mut addresses = Vec::new();
+    for text in &args.publish_status_address {
+        addresses.push(address(text)?);
+    }
+    let service = args.publish_service.as_deref().map(service).transpose()?;
+    let lease = lease(&args.lease)?;
+    let publish = match service {
+        Some(_) if !addresses.is_empty() => {
+            let service = args.publish_service.as_deref().unwrap_or_default();
+            return Err(Misread::new("--publish-service", service, "contradicts --publish-status-address"));
+        }
+        Some(service) => Publish::Service(service),
+        None if !addresses.is_empty() => Publish::Addresses(addresses),
+        None if mode == Mode::Dev => Publish::Addresses(vec![PublicAddress::of_ip("127.0.0.1")]),
+        None => Publish::Nothing,
+    };
+    let writes = on && publish != Publish::Nothing;
+    Ok(if writes { (publish, Some(lease)) } else { (Publish::Nothing, None) })
+}
+
+fn address(text: &str) -> Result<PublicAddress, Misread> {
+    if let Ok(ip) = text.parse::<IpAddr>() {
+        return Ok(PublicAddress::of_ip(ip.to_string()));
+    }
+    match HostPattern::parse(text) {
+        Ok(HostPattern::Exact(name)) => Ok(PublicAddress::of_hostname(name)),
+        Ok(HostPattern::Wildcard(..) | HostPattern::Any) | Err(_) => {
+            Err(Misread::new("--publish-status-address", text, "is neither an IP address nor a DNS name"))
+        }
+    }
+}
+
+fn service(text: &str) -> Result<ObjectName, Misread> {
+    let parts = text.split_once('/').filter(|(ns, name)| !ns.is_empty() && !name.is_empty() && !name.contains('/'));
+    let (namespace, name) =
+        parts.ok_or_else(|| Misread::new("--publish-service", text, "is not of the form NAMESPACE/NAME"))?;
+    Ok(ObjectName::new(namespace, name))
+}
+
+fn lease(text: &str) -> Result<LeaseName, Misread> {
+    let (namespace, name) = text.split_once('/').map_or((None, text), |(namespace, name)| (Some(namespace), name));
+    if name.is_empty() || name.contains('/') || namespace.is_some_and(str::is_empty) {
+        return Err(Misread::new("--lease", text, "is not of the form NAME or NAMESPACE/NAME"));
+    }
+    Ok(LeaseName { namespace: namespace.map(Arc::from), name: name.into() })
+}

@@ -1,0 +1,182 @@
+//! The election against the API server: reads and writes the Lease, and says until when this process leads. What to write,
+//! and when, is decided in `election.rs`.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use k8s_openapi::jiff::Timestamp;
+use kube::Api;
+use kube::api::PostParams;
+use tidegate_config::object::ObjectName;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+
+use super::FIELD_MANAGER;
+use super::election::{Bid, Claim, Election, Seen, Terms};
+use crate::backoff::share;
+use crate::clock;
+
+/// How long stepping down may take at the end of the process. The Lease runs out by itself in any case.
+const RELEASE_MAX: Duration = Duration::from_secs(2);
+
+/// A candidate at work.
+pub(super) struct Campaign {
+    api: Api<Lease>,
+    name: String,
+    election: Election,
+    terms: Terms,
+    /// The Lease as it was last read or written. What others keep in it stays there.
+    lease: Lease,
+    /// Until when this process leads.
+    lead: watch::Sender<Option<Instant>>,
+    /// Whether the last attempt failed, so that the first failure is logged and not each.
+    failing: bool,
+}
+
+impl Campaign {
+    pub(super) fn new(
+        client: kube::Client,
+        lease: &ObjectName,
+        identity: String,
+        terms: Terms,
+        lead: watch::Sender<Option<Instant>>,
+    ) -> Self {
+        let (api, name) = (Api::namespaced(client, &lease.namespace), lease.name.to_string());
+        let election = Election::new(identity, terms);
+        Self { api, name, election, terms, lease: Lease::default(), lead, failing: false }
+    }
+
+    /// Takes part for ever.
+    pub(super) async fn run(&mut self) {
+        loop {
+            match self.attempt().await {
+                Ok(()) => self.failing = false,
+                Err(why) if self.failing => tracing::debug!(lease = self.name, %why, "the election fails still"),
+                Err(why) => {
+                    self.failing = true;
+                    tracing::warn!(lease = self.name, %why, "the election fails; it goes on");
+                }
+            }
+            let until = self.election.until();
+            self.lead.send_if_modified(|before| std::mem::replace(before, until) != until);
+            // Candidates that began together need not go on together.
+            sleep(self.terms.retry + share(self.terms.retry / 5, fastrand::u64(..))).await;
+        }
+    }
+
+    /// Steps down, so that the next leader need not wait until the Lease has run out.
+    pub(super) async fn release(&mut self) {
+        self.lead.send_replace(None);
+        let Some(bid) = self.election.release(clock::now(), wall_us()) else { return };
+        match timeout(RELEASE_MAX, self.write(&bid)).await {
+            Ok(Ok(_)) => tracing::info!(lease = self.name, "stepped down"),
+            Ok(Err(why)) => tracing::debug!(lease = self.name, %why, "the Lease is left to run out"),
+            Err(_elapsed) => tracing::debug!(lease = self.name, "the Lease is left to run out"),
+        }
+    }
+
+    /// One round: reads the Lease unless it is known, and renews or claims it when that is our turn.
+    async fn attempt(&mut self) -> Result<(), String> {
+        let patience = self.terms.lead / 2;
+        if self.election.must_read() {
+            let answer = timeout(patience, self.api.get_opt(&self.name)).await;
+            let lease = answer.map_err(|_elapsed| "no answer".to_owned())?.map_err(|why| why.to_string())?;
+            self.election.read(lease.as_ref().map(seen), clock::now());
+            self.lease = lease.unwrap_or_default();
+        }
+        let Some(bid) = self.election.bid(clock::now(), wall_us()) else { return Ok(()) };
+        match timeout(patience, self.write(&bid)).await {
+            Ok(Ok(lease)) => {
+                self.election.won(bid, seen(&lease).version, clock::now());
+                self.lease = lease;
+                Ok(())
+            }
+            // Another candidate was faster, which is no failure.
+            Ok(Err(kube::Error::Api(status))) if status.code == 409 => Ok(()),
+            Ok(Err(why)) => Err(why.to_string()),
+            Err(_elapsed) => Err("no answer".to_owned()),
+        }
+    }
+
+    async fn write(&self, bid: &Bid) -> Result<Lease, kube::Error> {
+        let mut lease = self.lease.clone();
+        let spec = lease.spec.take().unwrap_or_default();
+        lease.spec = Some(claimed(&bid.claim, spec));
+        let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+        match &bid.over {
+            Some(version) => {
+                lease.metadata.resource_version = Some(version.clone());
+                self.api.replace(&self.name, &params, &lease).await
+            }
+            None => {
+                lease.metadata = ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() };
+                self.api.create(&params, &lease).await
+            }
+        }
+    }
+}
+
+/// What a Lease says, as elections read it.
+fn seen(lease: &Lease) -> Seen {
+    let spec = lease.spec.clone().unwrap_or_default();
+    let seconds = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
+    let us = |time: Option<MicroTime>| time.map_or(0, |MicroTime(time)| time.as_microsecond());
+    Seen {
+        version: lease.metadata.resource_version.clone().unwrap_or_default(),
+        claim: Claim {
+            holder: spec.holder_identity.unwrap_or_default(),
+            duration: seconds.filter(|seconds| *seconds > 0).map(Duration::from_secs),
+            acquired_us: us(spec.acquire_time),
+            renewed_us: us(spec.renew_time),
+            transitions: spec.lease_transitions.unwrap_or_default(),
+        },
+    }
+}
+
+/// A claim as a Lease says it.
+fn claimed(claim: &Claim, spec: LeaseSpec) -> LeaseSpec {
+    let time = |us: i64| Timestamp::from_microsecond(us).ok().map(MicroTime);
+    LeaseSpec {
+        holder_identity: Some(claim.holder.clone()),
+        // Rounded up: others must not take it for shorter than it is.
+        lease_duration_seconds: claim.duration.and_then(|it| i32::try_from(it.as_millis().div_ceil(1000)).ok()),
+        acquire_time: time(claim.acquired_us),
+        renew_time: time(claim.renewed_us),
+        lease_transitions: Some(claim.transitions),
+        ..spec
+    }
+}
+
+fn wall_us() -> i64 {
+    let since = clock::wall().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let claim = Claim {
+            holder: "a".to_owned(),
+            duration: Some(Duration::from_secs(15)),
+            acquired_us: 1_700_000_000_000_001,
+            renewed_us: 1_700_000_000_000_002,
+            transitions: 3,
+        };
+        let other = LeaseSpec { strategy: Some("OldestEmulationVersion".to_owned()), ..LeaseSpec::default() };
+        let spec = claimed(&claim, other);
+        assert_eq!(spec.strategy.as_deref(), Some("OldestEmulationVersion"), "what others keep there stays");
+        let lease = Lease { spec: Some(spec), ..Lease::default() };
+        let lease: Lease = serde_json::from_value(serde_json::to_value(lease).unwrap()).unwrap();
+        assert_eq!(seen(&lease), Seen { version: String::new(), claim });
+    }
+
+    #[test]
+    fn a_lease_that_says_nothing_is_held_by_nobody() {
+        let claim = Claim { holder: String::new(), duration: None, acquired_us: 0, renewed_us: 0, transitions: 0 };
+        assert_eq!(seen(&Lease::default()), Seen { version: String::new(), claim });
+    }
+}

@@ -1,0 +1,149 @@
+//! Which Ingresses need their status written, as a table: what happens, and what is named after it.
+
+use std::time::Instant;
+
+use serde_json::{Value, json};
+use tidegate_config::object::{Kind, ObjectName, ObjectRef};
+use tidegate_config::project::project;
+use tidegate_control::options::{Options, Publish};
+use tidegate_control::{Amiss, Event, Reconciler, Source};
+
+use crate::edge::addresses;
+
+struct Table {
+    reconciler: Reconciler,
+    now: Instant,
+    version: u64,
+}
+
+fn ingress(class: &str, ips: &[&str]) -> Value {
+    let entries: Vec<Value> = ips.iter().map(|ip| json!({"ip": ip})).collect();
+    json!({"spec": {"ingressClassName": class}, "status": {"loadBalancer": {"ingress": entries}}})
+}
+
+fn lb(ips: &[&str]) -> Value {
+    let entries: Vec<Value> = ips.iter().map(|ip| json!({"ip": ip})).collect();
+    json!({"spec": {"type": "LoadBalancer"}, "status": {"loadBalancer": {"ingress": entries}}})
+}
+
+impl Table {
+    /// A loop that has listed no kind yet.
+    #[allow(clippy::disallowed_methods, reason = "a table needs some instant to start from")]
+    fn new(publish: Publish) -> Self {
+        let sources = Kind::ALL.map(|kind| Source { kind, namespace: None });
+        let options = Options { publish, ..Options::default() };
+        Self { reconciler: Reconciler::new(options, sources), now: Instant::now(), version: 1 }
+    }
+
+    fn projected(&mut self, kind: Kind, name: &str, mut object: Value) -> tidegate_config::project::Projected {
+        self.version += 1;
+        let version = self.version.to_string();
+        object["metadata"] = json!({"namespace": "a", "name": name, "resourceVersion": version});
+        project(kind, object.to_string().as_bytes()).unwrap()
+    }
+
+    fn list(&mut self, kind: Kind, objects: Vec<(&str, Value)>) -> &mut Self {
+        let objects = objects.into_iter().map(|(name, object)| self.projected(kind, name, object)).collect();
+        let source = Source { kind, namespace: None };
+        let event = Event::Listed { source, objects, complete: true, resource_version: "1".into(), received: self.now };
+        self.reconciler.observe(event, self.now);
+        self
+    }
+
+    /// Lists every kind: our class, and these Ingresses.
+    fn start(&mut self, ingresses: Vec<(&str, Value)>) -> &mut Self {
+        let class = json!({"spec": {"controller": "tidegate.io/ingress"}});
+        self.list(Kind::Ingress, ingresses).list(Kind::IngressClass, vec![("tidegate", class)]);
+        self.list(Kind::EndpointSlice, vec![]).list(Kind::Secret, vec![]).list(Kind::Service, vec![])
+    }
+
+    fn apply(&mut self, kind: Kind, name: &str, object: Value) -> &mut Self {
+        let projected = Box::new(self.projected(kind, name, object));
+        self.reconciler.observe(Event::Applied { projected, received: self.now }, self.now);
+        self
+    }
+
+    fn delete(&mut self, name: &str) -> &mut Self {
+        let object = ObjectRef::new(Kind::Ingress, ObjectName::new("a", name));
+        let event = Event::Deleted { object, resource_version: "9".into(), received: self.now };
+        self.reconciler.observe(event, self.now);
+        self
+    }
+
+    /// What is named now: in a look at all, changed, rewritten.
+    #[track_caller]
+    fn check(&mut self, all: &[&str], changed: &[&str], rewritten: &[&str]) -> &mut Self {
+        while self.reconciler.reconcile(self.now).is_some() {}
+        let names = |names: &[&str]| names.iter().map(|name| ObjectName::new("a", *name)).collect();
+        let want = Amiss { all: names(all), changed: names(changed), rewritten: names(rewritten) };
+        assert_eq!(self.reconciler.amiss(), want);
+        assert_eq!(self.reconciler.amiss(), Amiss::default(), "each is named once");
+        self
+    }
+}
+
+#[test]
+fn what_differs_is_named() {
+    let right = || ingress("tidegate", &["1.1.1.1"]);
+    let mut table = Table::new(addresses(&["1.1.1.1"]));
+    let others = || ingress("nginx", &["2.2.2.2"]);
+    table.start(vec![("right", right()), ("wrong", ingress("tidegate", &["2.2.2.2"])), ("others", others())]);
+    table.apply(Kind::Ingress, "bare", ingress("tidegate", &[]));
+    table.check(&["bare", "wrong"], &[], &[]);
+
+    table.apply(Kind::Ingress, "wrong", right()).check(&[], &[], &[]);
+    table.apply(Kind::Ingress, "right", ingress("tidegate", &["3.3.3.3"])).check(&[], &[], &["right"]);
+    table.apply(Kind::Ingress, "right", ingress("tidegate", &[])).check(&[], &[], &["right"]);
+    table.apply(Kind::Ingress, "others", ingress("nginx", &["3.3.3.3"])).check(&[], &[], &[]);
+    table.apply(Kind::Ingress, "new", ingress("tidegate", &[])).check(&[], &["new"], &[]);
+    table.apply(Kind::Ingress, "new", ingress("nginx", &[])).check(&[], &[], &[]);
+    table.delete("wrong").check(&[], &[], &[]);
+    assert_eq!(table.reconciler.amiss_in(&ObjectName::new("a", "wrong")), None, "it is gone");
+    assert_eq!(table.reconciler.amiss_in(&ObjectName::new("a", "new")), None, "it is not ours");
+    assert!(table.reconciler.amiss_in(&ObjectName::new("a", "right")).is_some());
+}
+
+#[test]
+fn a_class_that_becomes_ours_brings_its_ingresses() {
+    let mut table = Table::new(addresses(&["1.1.1.1"]));
+    table.start(vec![("one", ingress("other", &[])), ("two", ingress("other", &["1.1.1.1"]))]).check(&[], &[], &[]);
+    let class = json!({"spec": {"controller": "tidegate.io/ingress"}});
+    table.apply(Kind::IngressClass, "other", class).check(&[], &["one"], &[]);
+}
+
+#[test]
+fn nothing_is_named_before_every_kind_is_listed() {
+    let mut table = Table::new(addresses(&["1.1.1.1"]));
+    table.list(Kind::Ingress, vec![("one", ingress("tidegate", &[]))]).list(Kind::Service, vec![]);
+    table.list(Kind::EndpointSlice, vec![]).list(Kind::IngressClass, vec![]);
+    table.now += std::time::Duration::from_secs(600);
+    table.check(&[], &[], &[]);
+    assert!(table.reconciler.running(), "what serves does not wait for Secrets");
+    let class = json!({"spec": {"controller": "tidegate.io/ingress"}});
+    table.apply(Kind::IngressClass, "tidegate", class).check(&[], &[], &[]);
+    table.list(Kind::Secret, vec![]).check(&["one"], &[], &[]);
+}
+
+#[test]
+fn all_follow_the_addresses_of_a_service() {
+    let mut table = Table::new(Publish::Service(ObjectName::new("a", "lb")));
+    let all = vec![("one", ingress("tidegate", &["1.1.1.1"])), ("two", ingress("tidegate", &["2.2.2.2"]))];
+    table.start(all).check(&[], &[], &[]);
+    table.apply(Kind::Service, "other", lb(&["2.2.2.2"])).check(&[], &[], &[]);
+    table.apply(Kind::Service, "lb", lb(&[])).check(&[], &[], &[]);
+    table.apply(Kind::Service, "lb", lb(&["2.2.2.2"])).check(&["one"], &[], &[]);
+    table.apply(Kind::Service, "lb", lb(&["2.2.2.2", "3.3.3.3"])).check(&["one", "two"], &[], &[]);
+    table.apply(Kind::Service, "lb", lb(&[])).check(&[], &[], &[]);
+    assert!(table.reconciler.amiss_in(&ObjectName::new("a", "one")).is_some(), "the last addresses are still right");
+}
+
+#[test]
+fn a_new_life_looks_at_everything_again() {
+    let mut table = Table::new(addresses(&["1.1.1.1"]));
+    table.start(vec![("one", ingress("tidegate", &[]))]).check(&["one"], &[], &[]);
+    table.reconciler.start_over(Kind::ALL.map(|kind| Source { kind, namespace: None }));
+    table.check(&[], &[], &[]);
+    table.start(vec![("one", ingress("tidegate", &[]))]).check(&["one"], &[], &[]);
+    table.reconciler.look_again();
+    table.check(&["one"], &[], &[]);
+}

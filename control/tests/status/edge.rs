@@ -1,0 +1,214 @@
+//! The control loop and its reporter on the embedded API server, and a second door to that server which is never slow.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Request;
+use kube::client::Body;
+use prometheus::Registry;
+use serde_json::{Value, json};
+use tidegate_config::object::ObjectName;
+use tidegate_config::project::PublicAddress;
+use tidegate_config::published;
+use tidegate_control::options::{Options, Publish};
+use tidegate_control::{Control, Limits, Order, Reporter, Terms, View};
+use tidegate_lite::Lite;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tower::Service as _;
+
+const INGRESSES: &str = "/apis/networking.k8s.io/v1/namespaces/default/ingresses";
+const TERMS: Terms =
+    Terms { lease: Duration::from_secs(3), lead: Duration::from_secs(2), retry: Duration::from_millis(100) };
+
+/// Which requests wait, and for how long; they go on at once when that is taken away.
+type Slow = Arc<watch::Sender<Option<(Duration, fn(&Request<Body>) -> bool, CancellationToken)>>>;
+
+/// An API server with the class `tidegate`.
+pub(crate) struct Api {
+    lite: Lite,
+    client: kube::Client,
+    slow: Slow,
+}
+
+/// Slowness, until it is ended.
+pub(crate) struct Held(CancellationToken);
+
+impl Held {
+    pub(crate) fn end(self) {
+        self.0.cancel();
+    }
+}
+
+impl Api {
+    pub(crate) async fn new() -> Self {
+        let lite = Lite::new();
+        let api = Self { client: kube::Client::new(lite.service(), "default"), lite, slow: Slow::default() };
+        let class =
+            |name: &str, controller: &str| json!({"metadata": {"name": name}, "spec": {"controller": controller}});
+        for (name, controller) in [("tidegate", "tidegate.io/ingress"), ("nginx", "k8s.io/ingress-nginx")] {
+            api.create("/apis/networking.k8s.io/v1/ingressclasses", class(name, controller)).await;
+        }
+        api
+    }
+
+    /// The door that may be slow.
+    fn slow_client(&self) -> kube::Client {
+        let (service, slow) = (self.lite.service(), Arc::clone(&self.slow));
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let slow = slow.borrow().clone().filter(|(_, waits, _)| waits(&request));
+            let mut service = service.clone();
+            async move {
+                if let Some((time, _, end)) = slow {
+                    end.run_until_cancelled(sleep(time)).await;
+                }
+                service.call(request).await
+            }
+        });
+        kube::Client::new(service, "default")
+    }
+
+    pub(crate) fn slow(&self, time: Duration, waits: fn(&Request<Body>) -> bool) -> Held {
+        let end = CancellationToken::new();
+        self.slow.send_replace(Some((time, waits, end.clone())));
+        Held(end)
+    }
+
+    async fn send(&self, method: &str, path: &str, kind: &str, body: Option<&Value>) -> Value {
+        let body = body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
+        let request = Request::builder().method(method).uri(path).header("content-type", kind).body(body).unwrap();
+        self.client.request(request).await.unwrap_or_else(|why| panic!("{method} {path}: {why}"))
+    }
+
+    pub(crate) async fn create(&self, path: &str, object: Value) {
+        self.send("POST", path, "application/json", Some(&object)).await;
+    }
+
+    pub(crate) async fn patch(&self, path: &str, patch: &Value) {
+        self.send("PATCH", path, "application/merge-patch+json", Some(patch)).await;
+    }
+
+    pub(crate) async fn ingress(&self, name: &str, class: &str) {
+        let backend = json!({"service": {"name": "web", "port": {"number": 80}}});
+        let paths = json!([{"path": "/", "pathType": "Prefix", "backend": backend}]);
+        let rules = json!([{"host": format!("{name}.test"), "http": {"paths": paths}}]);
+        let spec = json!({"ingressClassName": class, "rules": rules});
+        self.create(INGRESSES, json!({"metadata": {"name": name}, "spec": spec})).await;
+    }
+
+    pub(crate) async fn class(&self, name: &str, class: &str) {
+        self.patch(&format!("{INGRESSES}/{name}"), &json!({"spec": {"ingressClassName": class}})).await;
+    }
+
+    pub(crate) async fn status(&self, name: &str, ips: &[&str]) {
+        let entries: Vec<Value> = ips.iter().map(|ip| json!({"ip": ip})).collect();
+        let patch = json!({"status": {"loadBalancer": {"ingress": entries}}});
+        self.patch(&format!("{INGRESSES}/{name}/status"), &patch).await;
+    }
+
+    pub(crate) async fn status_of(&self, name: &str) -> Vec<String> {
+        let ingress = self.send("GET", &format!("{INGRESSES}/{name}"), "application/json", None).await;
+        let entries = ingress["status"]["loadBalancer"]["ingress"].as_array().cloned().unwrap_or_default();
+        let text = |entry: &Value| entry["ip"].as_str().or(entry["hostname"].as_str()).unwrap().to_owned();
+        entries.iter().map(text).collect()
+    }
+
+    pub(crate) async fn told(&self, name: &str, want: &[&str]) {
+        eventually(|| async { self.status_of(name).await == want }).await;
+    }
+
+    pub(crate) async fn holder(&self) -> String {
+        let path = "/apis/coordination.k8s.io/v1/namespaces/default/leases/tidegate";
+        let lease = self.send("GET", path, "application/json", None).await;
+        lease["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned()
+    }
+}
+
+/// One replica.
+pub(crate) struct Edge {
+    pub(crate) view: View,
+    registry: Registry,
+    stop: CancellationToken,
+    reporter: JoinHandle<()>,
+}
+
+impl Edge {
+    pub(crate) fn start(api: &Api, publish: Publish, identity: &str) -> Self {
+        let (registry, stop) = (Registry::new(), CancellationToken::new());
+        let mut options = Options { publish, ..Options::default() };
+        options.pace.optional_grace = Duration::from_millis(100);
+        options.pace.optional_slow_grace = Duration::from_millis(100);
+        let client = api.slow_client();
+        let (namespaces, order, limits) = (Vec::new(), Order::default(), Limits::default());
+        let control = Control { client: client.clone(), namespaces, options, order, limits };
+        let (publisher, seen) = published::channel();
+        let (view, running) = tidegate_control::start(control, (publisher, seen), &registry, stop.clone()).unwrap();
+        tokio::spawn(running);
+        let lease = ObjectName::new("default", "tidegate");
+        let reporter = Reporter::new(view.clone(), client, lease, identity.to_owned(), &registry).unwrap();
+        let reporter = tokio::spawn(reporter.paced(TERMS).run(stop.clone()));
+        Self { view, registry, stop, reporter }
+    }
+
+    /// Ends as a process does that was asked to.
+    pub(crate) async fn end(mut self) {
+        self.stop.cancel();
+        (&mut self.reporter).await.unwrap();
+    }
+
+    pub(crate) fn ready(&self) -> bool {
+        self.view.readiness().borrow().ready
+    }
+
+    /// The value of a metric, of the series with this label if any is given.
+    fn metric(&self, name: &str, label: &str) -> i64 {
+        let families = self.registry.gather();
+        let family = families.iter().find(|family| family.name() == name).unwrap_or_else(|| panic!("no {name}"));
+        let of = |metric: &&prometheus::proto::Metric| {
+            label.is_empty() || metric.get_label().iter().any(|pair| pair.value() == label)
+        };
+        let metric = family.get_metric().iter().find(of).unwrap();
+        #[allow(clippy::cast_possible_truncation, reason = "small counts")]
+        let value = (metric.get_gauge().get_value() + metric.get_counter().get_value()) as i64;
+        value
+    }
+
+    pub(crate) fn leads(&self) -> i64 {
+        self.metric("tidegate_leader", "")
+    }
+
+    pub(crate) fn writes(&self, outcome: &str) -> i64 {
+        self.metric("tidegate_status_writes_total", outcome)
+    }
+
+    /// Whether writes have been under way for a while.
+    pub(crate) fn waits_for_writes(&self) -> bool {
+        self.metric("workqueue_unfinished_work_seconds", "status") > 0
+    }
+}
+
+impl Drop for Edge {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+pub(crate) fn addresses(ips: &[&str]) -> Publish {
+    Publish::Addresses(ips.iter().map(|ip| PublicAddress::of_ip(*ip)).collect())
+}
+
+pub(crate) fn service(name: &str, kind: &str) -> Value {
+    json!({"metadata": {"name": name}, "spec": {"type": kind, "ports": [{"port": 80}]}})
+}
+
+/// Waits until it is so.
+pub(crate) async fn eventually<F: Future<Output = bool>>(mut is: impl FnMut() -> F) {
+    let so = timeout(Duration::from_secs(60), async {
+        while !is().await {
+            sleep(Duration::from_millis(20)).await;
+        }
+    });
+    so.await.expect("so at last");
+}
