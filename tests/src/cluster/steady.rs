@@ -49,7 +49,8 @@ impl Taken {
         self.count()
     }
 
-    fn count(&self) -> u64 {
+    /// Requests that were answered well.
+    pub fn count(&self) -> u64 {
         self.answers.values().sum()
     }
 }
