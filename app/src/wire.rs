@@ -94,8 +94,8 @@ impl Wired {
         control.addresses.sockets = own::sockets(listening, &host_addresses());
         let (publisher, published) = published::channel();
         let in_use = InUse::default();
-        let order = in_use.first();
-        let control = Control { client: clients.watch, namespaces, options: control, order, limits };
+        control.order = in_use.first();
+        let control = Control { client: clients.watch, namespaces, options: control, limits };
         let published_to = (publisher, published.clone());
         let (view, control) = tidegate_control::start(control, published_to, &registry, stop.clone())?;
         if let Some(lease) = lease {

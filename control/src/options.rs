@@ -10,6 +10,7 @@ use tidegate_config::object::ObjectName;
 use tidegate_config::project::PublicAddress;
 
 pub use crate::addresses::AddressPolicy;
+use crate::order::Order;
 use crate::queue::Share;
 
 /// What compiling depends on besides the objects.
@@ -35,6 +36,8 @@ pub struct Options {
     pub followed: Arc<BTreeSet<BackendKey>>,
     /// What the status of Ingresses says of where they are reached.
     pub publish: Publish,
+    /// What of a list is compiled first.
+    pub order: Order,
     /// How the loop runs.
     pub pace: Pace,
 }
@@ -52,6 +55,7 @@ impl Default for Options {
             trusted_proxies: Arc::default(),
             followed: Arc::default(),
             publish: Publish::default(),
+            order: Order::default(),
             pace: Pace::default(),
         }
     }

@@ -19,7 +19,6 @@ use crate::event::Source;
 use crate::history::{Cause, Changes, Sample};
 use crate::names;
 use crate::options::Options;
-use crate::order::Order;
 use crate::queue::{Meter, Queue, Retries};
 use crate::settle::would_break;
 use crate::topology::{Key, Topology, references};
@@ -42,8 +41,6 @@ pub struct Reconciler {
     topology: Topology,
     compiled: Compiled,
     queue: Queue<Work>,
-    /// What of the slow lane goes first.
-    order: Order,
     /// The resourceVersions of objects that wait in the queue, as they came last; `None` for those that are gone.
     arrived: BTreeMap<ObjectRef, Option<Arc<str>>>,
     /// Sources that have not been listed yet.
@@ -106,7 +103,6 @@ impl Reconciler {
             topology: Topology::default(),
             compiled,
             queue: Queue::default(),
-            order: Order::default(),
             arrived: BTreeMap::new(),
             unsynced: sources.into_iter().collect(),
             failing: BTreeSet::new(),
@@ -120,13 +116,6 @@ impl Reconciler {
             commanded: None,
             reporting,
         }
-    }
-
-    /// The same loop, with what lists bring compiled in this order.
-    #[must_use]
-    pub fn ordered(mut self, order: Order) -> Self {
-        self.order = order;
-        self
     }
 
     /// The same loop, with its queue counted by this meter. To be called before anything else.
@@ -143,9 +132,9 @@ impl Reconciler {
     /// operator holds stays held.
     pub fn start_over(&mut self, sources: impl IntoIterator<Item = Source>) {
         let (world, mut queue) = (std::mem::take(&mut self.world), std::mem::take(&mut self.queue));
-        let (order, hold) = (std::mem::take(&mut self.order), self.hold.take());
+        let hold = self.hold.take();
         queue.clear();
-        *self = Self { world, queue, order, hold, ..Self::new(self.options.clone(), sources) };
+        *self = Self { world, queue, hold, ..Self::new(self.options.clone(), sources) };
     }
 
     /// Compiles the next batch. `None` when there is nothing to do now.

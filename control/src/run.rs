@@ -24,7 +24,6 @@ use crate::history::History;
 use crate::informer::{Informer, Interest, Limits};
 use crate::metrics::{ControlMetrics, SnapshotCollector};
 use crate::options::{Options, Publish};
-use crate::order::Order;
 use crate::queue::Meter;
 use crate::reconcile::Reconciler;
 use crate::resolve::Resolver;
@@ -51,8 +50,6 @@ pub struct Control {
     pub namespaces: Vec<Arc<str>>,
     /// What the operator decided.
     pub options: Options,
-    /// What of a list is compiled first.
-    pub order: Order,
     /// Bounds of the list/watch loops.
     pub limits: Limits,
 }

@@ -38,7 +38,7 @@ impl Reconciler {
     }
 
     fn add(&mut self, object: ObjectRef, lane: Lane, received: Instant) {
-        let rank = if lane == Lane::Slow { self.order.of(&object, &self.topology) } else { 0 };
+        let rank = if lane == Lane::Slow { self.options.order.of(&object, &self.topology) } else { 0 };
         self.queue.add(Work::Object(object), lane, rank, received);
     }
 

@@ -1,18 +1,21 @@
-//! A running loop of which one host is looked at.
+//! A loop that is told of objects, one instant at a time.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-use serde_json::{Value, json};
-use tidegate_config::model::{HostPattern, SnapshotParts};
+use serde_json::Value;
+use tidegate_config::model::{Action, HostPattern, SnapshotParts};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
-use tidegate_config::project::project;
+use tidegate_config::project::{Projected, project};
 use tidegate_control::options::Options;
 use tidegate_control::{Changes, Event, Reconciler, Source};
 
+use crate::manifests::{class, ingress, service, slice};
+
 pub(crate) struct Bench {
     pub(crate) reconciler: Reconciler,
+    pub(crate) begun: Instant,
     pub(crate) now: Instant,
     /// What was published last, and why.
     pub(crate) published: Option<SnapshotParts>,
@@ -21,50 +24,77 @@ pub(crate) struct Bench {
     names: Arc<BTreeSet<Arc<str>>>,
 }
 
+pub(crate) const fn all_of(kind: Kind) -> Source {
+    Source { kind, namespace: None }
+}
+
 impl Bench {
-    /// A running loop in which `web.example` leads to the Service `old` with one endpoint.
+    /// A loop that nothing has been told.
     #[allow(clippy::disallowed_methods, reason = "a test needs some instant to start from")]
-    pub(crate) fn new() -> Self {
-        let sources = Kind::ALL.map(|kind| Source { kind, namespace: None });
-        let reconciler = Reconciler::new(Options::default(), sources.clone());
-        let mut bench = Self {
-            reconciler,
-            now: Instant::now(),
-            names: Arc::default(),
+    pub(crate) fn untold(options: Options) -> Self {
+        let now = Instant::now();
+        Self {
+            reconciler: Reconciler::new(options, Kind::ALL.map(all_of)),
+            begun: now,
+            now,
             published: None,
             changes: Changes::default(),
-        };
-        for source in sources {
-            let event = Event::Listed {
-                source,
-                objects: Vec::new(),
-                complete: true,
-                resource_version: "1".into(),
-                received: bench.now,
-            };
-            bench.reconciler.observe(event, bench.now);
+            names: Arc::default(),
+        }
+    }
+
+    /// A loop that runs, in an empty cluster but for the class.
+    pub(crate) fn running(options: Options) -> Self {
+        let mut bench = Self::untold(options);
+        for kind in Kind::ALL {
+            assert_eq!(bench.list(kind, &[]), None);
         }
         bench.reconcile();
-        let class = json!({"metadata": {"name": "tidegate"}, "spec": {"controller": "tidegate.io/ingress"}});
-        bench.apply(Kind::IngressClass, class);
+        bench.apply(Kind::IngressClass, class());
+        bench.reconcile();
+        bench
+    }
+
+    /// A running loop in which `web.example` leads to the Service `old` with one endpoint.
+    pub(crate) fn web() -> Self {
+        let mut bench = Self::running(Options::default());
         bench.apply(Kind::Service, service("old"));
-        bench.apply(Kind::EndpointSlice, slice("old", "10.0.0.1"));
+        bench.apply(Kind::EndpointSlice, slice("old", &["10.0.0.1"]));
         bench.apply(Kind::Ingress, ingress("old"));
         bench.reconcile();
         bench
     }
 
+    /// A list of all objects of a kind; gives the source that has to be listed again, if it is doubted.
+    pub(crate) fn list(&mut self, kind: Kind, objects: &[Value]) -> Option<Source> {
+        self.listed(kind, objects, true)
+    }
+
     /// A list that names nothing and is not whole: it takes nothing away.
-    pub(crate) fn list_again(&mut self, source: Source) {
-        let (objects, resource_version, received) = (Vec::new(), "4".into(), self.now);
-        let event = Event::Listed { source, objects, complete: false, resource_version, received };
+    pub(crate) fn list_in_part(&mut self, kind: Kind) {
+        assert_eq!(self.listed(kind, &[], false), None);
+    }
+
+    fn listed(&mut self, kind: Kind, objects: &[Value], complete: bool) -> Option<Source> {
+        let objects = objects.iter().map(|object| projected(kind, object.clone()).expect("an identity")).collect();
+        let (source, resource_version, received) = (all_of(kind), "1".into(), self.now);
+        self.reconciler.observe(Event::Listed { source, objects, complete, resource_version, received }, self.now)
+    }
+
+    /// Takes an object as it is now. One that can be nobody's is left out, as informers do.
+    pub(crate) fn apply(&mut self, kind: Kind, object: Value) {
+        let Some(projected) = projected(kind, object) else { return };
+        let event = Event::Applied { projected: Box::new(projected), received: self.now };
         assert_eq!(self.reconciler.observe(event, self.now), None);
     }
 
-    pub(crate) fn apply(&mut self, kind: Kind, mut object: Value) {
-        object["metadata"]["resourceVersion"] = "2".into();
-        let projected = project(kind, object.to_string().as_bytes()).expect("an identity");
-        let event = Event::Applied { projected: Box::new(projected), received: self.now };
+    pub(crate) fn delete(&mut self, kind: Kind, name: &str) {
+        let object = ObjectRef::new(kind, ObjectName::new("shop", name));
+        self.reconciler.observe(Event::Deleted { object, resource_version: "3".into(), received: self.now }, self.now);
+    }
+
+    pub(crate) fn fail(&mut self, kind: Kind) {
+        let event = Event::Failing { source: all_of(kind), why: "as told".to_owned() };
         assert_eq!(self.reconciler.observe(event, self.now), None);
     }
 
@@ -74,19 +104,11 @@ impl Bench {
         self.reconciler.observe(Event::Resolved { name: name.into(), addresses }, self.now);
     }
 
-    #[track_caller]
-    pub(crate) fn check_names(&self, want: &[&str]) {
-        assert_eq!(self.names.iter().map(|name| &**name).collect::<Vec<_>>(), want);
-    }
-
-    pub(crate) fn delete(&mut self, kind: Kind, name: &str) {
-        let object = ObjectRef::new(kind, ObjectName::new("shop", name));
-        self.reconciler.observe(Event::Deleted { object, resource_version: "3".into(), received: self.now }, self.now);
-    }
-
-    pub(crate) fn reconcile(&mut self) {
+    /// Compiles until nothing waits; gives the names that were told last, if any were.
+    pub(crate) fn reconcile(&mut self) -> Option<Arc<BTreeSet<Arc<str>>>> {
+        let mut names = None;
         while let Some(step) = self.reconciler.reconcile(self.now) {
-            self.names = step.names.unwrap_or_else(|| Arc::clone(&self.names));
+            names = step.names.or(names);
             if let Some((parts, changes)) = step.published {
                 (self.published, self.changes) = (Some(parts), changes);
             }
@@ -94,6 +116,14 @@ impl Bench {
                 break;
             }
         }
+        self.names = names.clone().unwrap_or_else(|| Arc::clone(&self.names));
+        names
+    }
+
+    /// The names that are looked up.
+    #[track_caller]
+    pub(crate) fn check_names(&self, want: &[&str]) {
+        assert_eq!(self.names.iter().map(|name| &**name).collect::<Vec<_>>(), want);
     }
 
     /// The endpoints that `web.example/` leads to now, or why to none.
@@ -101,37 +131,22 @@ impl Bench {
     pub(crate) fn check(&self, want: &str) {
         assert_eq!(leads(self.published.as_ref().expect("a model")), want);
     }
+
+    pub(crate) fn parts(&self) -> &SnapshotParts {
+        &self.reconciler.compiled().parts
+    }
+}
+
+fn projected(kind: Kind, mut object: Value) -> Option<Projected> {
+    object["metadata"]["resourceVersion"] = "2".into();
+    project(kind, object.to_string().as_bytes()).ok()
 }
 
 fn leads(parts: &SnapshotParts) -> String {
     let routes = parts.hosts.get(&HostPattern::Exact("web.example".into())).expect("the host");
     let Some(route) = routes.routes().first() else { return "no route".to_owned() };
-    let tidegate_config::model::Action::Forward(targets) = &route.action else { return "redirect".to_owned() };
+    let Action::Forward(targets) = &route.action else { return "redirect".to_owned() };
     let Some(target) = targets.first() else { return "no target".to_owned() };
     let Some(backend) = parts.backends.get(&target.target.backend) else { return "no backend".to_owned() };
     backend.endpoints.first().map_or("no endpoint".to_owned(), |endpoint| endpoint.address.ip().to_string())
-}
-
-pub(crate) fn service(name: &str) -> Value {
-    json!({"metadata": {"namespace": "shop", "name": name}, "spec": {"ports": [{"port": 80}]}})
-}
-
-pub(crate) fn external(name: &str, dns: &str) -> Value {
-    json!({"metadata": {"namespace": "shop", "name": name}, "spec": {"type": "ExternalName", "externalName": dns}})
-}
-
-pub(crate) fn slice(service: &str, address: &str) -> Value {
-    json!({
-        "metadata": {"namespace": "shop", "name": service, "labels": {"kubernetes.io/service-name": service}},
-        "addressType": "IPv4", "ports": [{"port": 80}], "endpoints": [{"addresses": [address]}],
-    })
-}
-
-pub(crate) fn ingress(service: &str) -> Value {
-    let backend = json!({"service": {"name": service, "port": {"number": 80}}});
-    let paths = json!([{"path": "/", "pathType": "Prefix", "backend": backend}]);
-    json!({
-        "metadata": {"namespace": "shop", "name": "web", "creationTimestamp": "2026-01-01T00:00:00Z"},
-        "spec": {"ingressClassName": "tidegate", "rules": [{"host": "web.example", "http": {"paths": paths}}]},
-    })
 }

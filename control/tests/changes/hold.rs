@@ -2,9 +2,10 @@
 
 use tidegate_config::model::{Generation, HostPattern};
 use tidegate_config::object::Kind;
-use tidegate_control::{Cause, Command, Source};
+use tidegate_control::{Cause, Command};
 
-use crate::bench::{Bench, external, ingress, service, slice};
+use crate::bench::{Bench, all_of};
+use crate::manifests::{external, ingress, service, slice};
 
 const FIRST: Generation = Generation(1);
 
@@ -24,7 +25,7 @@ impl Bench {
     /// The web leads to another Service, which is there.
     fn move_away(&mut self) {
         self.apply(Kind::Service, service("new"));
-        self.apply(Kind::EndpointSlice, slice("new", "10.0.0.2"));
+        self.apply(Kind::EndpointSlice, slice("new", &["10.0.0.2"]));
         self.apply(Kind::Ingress, ingress("new"));
         self.reconcile();
     }
@@ -38,14 +39,14 @@ impl Bench {
 
 #[test]
 fn frozen_routes_stay_and_their_endpoints_follow() {
-    let mut bench = Bench::new();
+    let mut bench = Bench::web();
     bench.freeze();
     bench.check("10.0.0.1");
     bench.check_causes(&["an operator's freeze"]);
     assert_eq!(bench.reconciler.held(), Some(FIRST));
     bench.move_away();
     bench.check("10.0.0.1");
-    bench.apply(Kind::EndpointSlice, slice("old", "10.0.0.9"));
+    bench.apply(Kind::EndpointSlice, slice("old", &["10.0.0.9"]));
     bench.reconcile();
     bench.check("10.0.0.9");
     bench.check_causes(&["EndpointSlice shop/old at resourceVersion 2"]);
@@ -62,7 +63,7 @@ fn frozen_routes_stay_and_their_endpoints_follow() {
 
 #[test]
 fn thawed_the_routes_of_the_cluster_serve_and_all_that_was_withheld_is_told() {
-    let mut bench = Bench::new();
+    let mut bench = Bench::web();
     bench.freeze();
     bench.move_away();
     bench.thaw();
@@ -79,18 +80,18 @@ fn thawed_the_routes_of_the_cluster_serve_and_all_that_was_withheld_is_told() {
 
 #[test]
 fn rolled_back_old_routes_have_the_endpoints_of_today_at_once() {
-    let mut bench = Bench::new();
+    let mut bench = Bench::web();
     let before = bench.published.clone().unwrap();
     bench.move_away();
     bench.check("10.0.0.2");
     // Nobody follows these endpoints now.
-    bench.apply(Kind::EndpointSlice, slice("old", "10.0.0.7"));
+    bench.apply(Kind::EndpointSlice, slice("old", &["10.0.0.7"]));
     bench.reconcile();
     bench.reconciler.hold(Command::Rollback(FIRST), FIRST, before, bench.now);
     let (parts, _) = bench.reconciler.reconcile(bench.now).and_then(|step| step.published).expect("a model");
     bench.published = Some(parts);
     bench.check("10.0.0.7");
-    bench.apply(Kind::EndpointSlice, slice("old", "10.0.0.8"));
+    bench.apply(Kind::EndpointSlice, slice("old", &["10.0.0.8"]));
     bench.reconcile();
     bench.check("10.0.0.8");
     bench.thaw();
@@ -99,7 +100,7 @@ fn rolled_back_old_routes_have_the_endpoints_of_today_at_once() {
 
 #[test]
 fn the_external_name_of_a_held_route_is_looked_up() {
-    let mut bench = Bench::new();
+    let mut bench = Bench::web();
     bench.apply(Kind::Service, external("ext", "e.test"));
     bench.apply(Kind::Ingress, ingress("ext"));
     bench.reconcile();
@@ -118,14 +119,13 @@ fn the_external_name_of_a_held_route_is_looked_up() {
 
 #[test]
 fn a_new_life_of_the_loop_holds_what_was_held() {
-    let mut bench = Bench::new();
+    let mut bench = Bench::web();
     bench.freeze();
     bench.move_away();
-    let sources = Kind::ALL.map(|kind| Source { kind, namespace: None });
-    bench.reconciler.start_over(sources.clone());
+    bench.reconciler.start_over(Kind::ALL.map(all_of));
     assert_eq!(bench.reconciler.held(), Some(FIRST));
-    for source in sources {
-        bench.list_again(source);
+    for kind in Kind::ALL {
+        bench.list_in_part(kind);
     }
     bench.reconcile();
     bench.check("10.0.0.1");
@@ -136,7 +136,7 @@ fn a_new_life_of_the_loop_holds_what_was_held() {
 
 #[test]
 fn a_command_that_changes_nothing_is_published_and_said() {
-    let mut bench = Bench::new();
+    let mut bench = Bench::web();
     bench.freeze();
     bench.thaw();
     bench.check("10.0.0.1");

@@ -1,7 +1,11 @@
-//! What becomes of a host as objects change around it, and what the changes are said to be.
+//! What becomes of routes as objects change around them, and what the loop believes and when: told event by event.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
 
 mod bench;
 mod hold;
+mod hostile;
+mod lives;
+mod manifests;
+mod order;
 mod settle;

@@ -6,14 +6,15 @@ use std::time::Duration;
 use serde_json::json;
 use tidegate_config::object::Kind;
 
-use crate::bench::{Bench, external, ingress, service, slice};
+use crate::bench::Bench;
+use crate::manifests::{external, ingress, service, slice};
 
 #[test]
 fn a_route_moves_at_once_to_what_is_there() {
-    let mut bench = Bench::new();
+    let mut bench = Bench::web();
     bench.check("10.0.0.1");
     bench.apply(Kind::Service, service("new"));
-    bench.apply(Kind::EndpointSlice, slice("new", "10.0.0.2"));
+    bench.apply(Kind::EndpointSlice, slice("new", &["10.0.0.2"]));
     bench.apply(Kind::Ingress, ingress("new"));
     bench.reconcile();
     bench.check("10.0.0.2");
@@ -21,31 +22,31 @@ fn a_route_moves_at_once_to_what_is_there() {
 
 #[test]
 fn a_working_route_waits_for_the_endpoints_it_would_move_to() {
-    let mut bench = Bench::new();
+    let mut bench = Bench::web();
     bench.apply(Kind::Ingress, ingress("new"));
     bench.reconcile();
     bench.check("10.0.0.1");
     bench.apply(Kind::Service, service("new"));
     bench.reconcile();
     bench.check("10.0.0.1");
-    bench.apply(Kind::EndpointSlice, slice("new", "10.0.0.2"));
+    bench.apply(Kind::EndpointSlice, slice("new", &["10.0.0.2"]));
     bench.reconcile();
     bench.check("10.0.0.2");
 }
 
 #[test]
 fn the_endpoints_it_still_uses_stay_current_while_it_waits() {
-    let mut bench = Bench::new();
+    let mut bench = Bench::web();
     bench.apply(Kind::Ingress, ingress("new"));
     bench.reconcile();
-    bench.apply(Kind::EndpointSlice, slice("old", "10.0.0.9"));
+    bench.apply(Kind::EndpointSlice, slice("old", &["10.0.0.9"]));
     bench.reconcile();
     bench.check("10.0.0.9");
 }
 
 #[test]
 fn the_wait_is_bounded() {
-    let mut bench = Bench::new();
+    let mut bench = Bench::web();
     bench.apply(Kind::Ingress, ingress("new"));
     bench.reconcile();
     let wake = bench.reconciler.wake().expect("a deadline");
@@ -61,7 +62,7 @@ fn the_wait_is_bounded() {
 
 #[test]
 fn a_deleted_service_is_gone_at_once() {
-    let mut bench = Bench::new();
+    let mut bench = Bench::web();
     bench.delete(Kind::Service, "old");
     bench.reconcile();
     bench.check("no target");
@@ -69,7 +70,7 @@ fn a_deleted_service_is_gone_at_once() {
 
 #[test]
 fn endpoints_that_go_away_are_gone_at_once() {
-    let mut bench = Bench::new();
+    let mut bench = Bench::web();
     bench.delete(Kind::EndpointSlice, "old");
     bench.reconcile();
     bench.check("no endpoint");
@@ -77,7 +78,7 @@ fn endpoints_that_go_away_are_gone_at_once() {
 
 #[test]
 fn what_did_not_work_before_waits_for_nothing() {
-    let mut bench = Bench::new();
+    let mut bench = Bench::web();
     bench.delete(Kind::EndpointSlice, "old");
     bench.reconcile();
     bench.apply(Kind::Ingress, ingress("new"));
@@ -87,7 +88,7 @@ fn what_did_not_work_before_waits_for_nothing() {
 
 #[test]
 fn an_equal_object_is_no_event() {
-    let mut bench = Bench::new();
+    let mut bench = Bench::web();
     let mut again = ingress("old");
     again["metadata"]["managedFields"] = json!([{"manager": "kubectl"}]);
     again["status"] = json!({"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}});
@@ -97,7 +98,7 @@ fn an_equal_object_is_no_event() {
 
 #[test]
 fn a_working_route_waits_for_the_addresses_of_an_external_name() {
-    let mut bench = Bench::new();
+    let mut bench = Bench::web();
     bench.apply(Kind::Ingress, ingress("ext"));
     bench.reconcile();
     bench.apply(Kind::Service, external("ext", "e.test"));
@@ -112,7 +113,7 @@ fn a_working_route_waits_for_the_addresses_of_an_external_name() {
 
 #[test]
 fn a_name_that_has_no_addresses_is_not_waited_for() {
-    let mut bench = Bench::new();
+    let mut bench = Bench::web();
     bench.apply(Kind::Service, external("ext", "e.test"));
     bench.apply(Kind::Ingress, ingress("ext"));
     bench.reconcile();
@@ -124,7 +125,7 @@ fn a_name_that_has_no_addresses_is_not_waited_for() {
 
 #[test]
 fn an_external_name_without_ports_stays_while_a_route_waits() {
-    let mut bench = Bench::new();
+    let mut bench = Bench::web();
     bench.apply(Kind::Service, external("ext", "e.test"));
     bench.apply(Kind::Ingress, ingress("ext"));
     bench.reconcile();
@@ -148,7 +149,7 @@ fn an_external_name_without_ports_stays_while_a_route_waits() {
 /// A path and a default backend are different places, though both may take everything.
 #[test]
 fn a_route_waits_for_its_own_place_only() {
-    let mut bench = Bench::new();
+    let mut bench = Bench::web();
     let with_default = |path: &str| {
         let mut object = ingress(path);
         object["spec"]["defaultBackend"] = json!({"service": {"name": "old", "port": {"number": 80}}});
@@ -167,7 +168,7 @@ fn a_route_waits_for_its_own_place_only() {
 
 #[test]
 fn what_ingresses_of_others_lead_to_costs_nothing() {
-    let mut bench = Bench::new();
+    let mut bench = Bench::web();
     let mut foreign = ingress("ext");
     foreign["metadata"]["name"] = "foreign".into();
     foreign["spec"]["ingressClassName"] = "nginx".into();

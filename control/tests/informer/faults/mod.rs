@@ -21,7 +21,7 @@ use tidegate_config::object::Kind;
 use tidegate_config::published::{self, Published};
 use tidegate_control::client::{Deadlines, connect};
 use tidegate_control::options::Options;
-use tidegate_control::{Control, Limits, Order, View, explain};
+use tidegate_control::{Control, Limits, View, explain};
 use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, sleep};
 use tokio_rustls::rustls::ServerConfig;
@@ -187,7 +187,6 @@ impl Case {
             client: connect(config, Deadlines::WATCH).unwrap(),
             namespaces: Vec::new(),
             options: Options { binds: [bind()].into(), ..Options::default() },
-            order: Order::default(),
             limits,
         };
         let registry = Registry::new();

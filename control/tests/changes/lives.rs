@@ -1,91 +1,22 @@
 //! What the loop believes and when: the first model, lists that are not whole, a life after another, and DNS names.
 
-#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
-
-use std::collections::BTreeSet;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
-use tidegate_config::project::project;
+use tidegate_control::Unit;
 use tidegate_control::options::Options;
-use tidegate_control::{Event, Reconciler, Source, Unit};
+
+use crate::bench::{Bench, all_of};
+use crate::manifests::{class, external, ingress, service, slice};
 
 const SECOND: Duration = Duration::from_secs(1);
-
-const fn all_of(kind: Kind) -> Source {
-    Source { kind, namespace: None }
-}
-
-struct Bench {
-    reconciler: Reconciler,
-    begun: Instant,
-    now: Instant,
-}
+const ADDRESS: Option<&str> = Some("192.0.2.1");
 
 impl Bench {
-    /// A loop that nothing has been told.
-    #[allow(clippy::disallowed_methods, reason = "a test needs some instant to start from")]
-    fn new() -> Self {
-        let now = Instant::now();
-        Self { reconciler: Reconciler::new(Options::default(), Kind::ALL.map(all_of)), begun: now, now }
-    }
-
-    /// A loop that runs, in an empty cluster but for the class.
-    fn running() -> Self {
-        let mut bench = Self::new();
-        for kind in Kind::ALL {
-            bench.list(kind, &[]);
-        }
-        bench.reconcile();
-        bench.apply(Kind::IngressClass, class());
-        bench.reconcile();
-        bench
-    }
-
-    fn list(&mut self, kind: Kind, objects: &[Value]) -> Option<Source> {
-        let objects = objects.iter().map(|object| projected(kind, object.clone())).collect();
-        let (source, received) = (all_of(kind), self.now);
-        let event = Event::Listed { source, objects, complete: true, resource_version: "1".into(), received };
-        self.reconciler.observe(event, self.now)
-    }
-
-    fn apply(&mut self, kind: Kind, object: Value) {
-        let event = Event::Applied { projected: Box::new(projected(kind, object)), received: self.now };
-        assert_eq!(self.reconciler.observe(event, self.now), None);
-    }
-
-    fn delete(&mut self, kind: Kind, name: &str) {
-        let object = ObjectRef::new(kind, ObjectName::new("shop", name));
-        self.reconciler.observe(Event::Deleted { object, resource_version: "3".into(), received: self.now }, self.now);
-    }
-
-    fn fail(&mut self, kind: Kind) {
-        let event = Event::Failing { source: all_of(kind), why: "as told".to_owned() };
-        assert_eq!(self.reconciler.observe(event, self.now), None);
-    }
-
-    fn resolve(&mut self, name: &str) {
-        let event = Event::Resolved { name: name.into(), addresses: Ok([[192, 0, 2, 1].into()].into()) };
-        assert_eq!(self.reconciler.observe(event, self.now), None);
-    }
-
-    /// Compiles until nothing waits; gives the names that were told last, if any were.
-    fn reconcile(&mut self) -> Option<Arc<BTreeSet<Arc<str>>>> {
-        let mut names = None;
-        while let Some(step) = self.reconciler.reconcile(self.now) {
-            names = step.names.or(names);
-            if !self.reconciler.busy() {
-                break;
-            }
-        }
-        names
-    }
-
     /// Compiles, and compares the names that are told, separated by blanks; `None` when none need be told.
     #[track_caller]
-    fn check_names(&mut self, want: Option<&str>) {
+    fn check_told(&mut self, want: Option<&str>) {
         let names = self.reconcile();
         let names = names.map(|names| names.iter().map(|name| &**name).collect::<Vec<_>>().join(" "));
         assert_eq!(names.as_deref(), want);
@@ -103,47 +34,11 @@ impl Bench {
     }
 }
 
-fn projected(kind: Kind, mut object: Value) -> tidegate_config::project::Projected {
-    object["metadata"]["resourceVersion"] = "2".into();
-    project(kind, object.to_string().as_bytes()).expect("an identity")
-}
-
-fn service(name: &str) -> Value {
-    json!({"metadata": {"namespace": "shop", "name": name}, "spec": {"ports": [{"port": 80}]}})
-}
-
-fn external(name: &str, dns: &str) -> Value {
-    json!({
-        "metadata": {"namespace": "shop", "name": name},
-        "spec": {"type": "ExternalName", "externalName": dns, "ports": [{"port": 80}]},
-    })
-}
-
-fn class() -> Value {
-    json!({"metadata": {"name": "tidegate"}, "spec": {"controller": "tidegate.io/ingress"}})
-}
-
-fn slice(service: &str, address: &str) -> Value {
-    json!({
-        "metadata": {"namespace": "shop", "name": service, "labels": {"kubernetes.io/service-name": service}},
-        "addressType": "IPv4", "ports": [{"port": 80}], "endpoints": [{"addresses": [address]}],
-    })
-}
-
-fn ingress(service: &str) -> Value {
-    let backend = json!({"service": {"name": service, "port": {"number": 80}}});
-    let paths = json!([{"path": "/", "pathType": "Prefix", "backend": backend}]);
-    json!({
-        "metadata": {"namespace": "shop", "name": "web"},
-        "spec": {"ingressClassName": "tidegate", "rules": [{"host": "web.example", "http": {"paths": paths}}]},
-    })
-}
-
 /// When the first model comes, where the kinds are listed at these seconds, and those without one never. The last
 /// are failing.
 #[track_caller]
 fn check_start(required_s: u64, optional_s: &[(Kind, u64)], failing: &[Kind], want_s: Option<u64>) {
-    let mut bench = Bench::new();
+    let mut bench = Bench::untold(Options::default());
     for kind in failing {
         bench.fail(*kind);
     }
@@ -176,7 +71,7 @@ fn the_first_model_waits_longer_for_what_is_slow_than_for_what_fails() {
 
 #[test]
 fn without_the_required_kinds_there_is_no_first_model() {
-    let mut bench = Bench::new();
+    let mut bench = Bench::untold(Options::default());
     for kind in [Kind::Service, Kind::Ingress, Kind::Secret, Kind::IngressClass] {
         bench.list(kind, &[]);
     }
@@ -191,7 +86,7 @@ fn services(bench: &Bench) -> usize {
 #[test]
 fn a_new_life_measures_lists_against_what_serves() {
     let all: Vec<Value> = (0..40).map(|number| service(&format!("s{number}"))).collect();
-    let mut bench = Bench::running();
+    let mut bench = Bench::running(Options::default());
     assert_eq!(bench.list(Kind::Service, &all), None);
     bench.reconcile();
 
@@ -212,13 +107,13 @@ fn a_new_life_measures_lists_against_what_serves() {
 
 #[test]
 fn a_new_life_keeps_what_cannot_be_listed_now_and_forgets_what_is_gone() {
-    let mut bench = Bench::running();
+    let mut bench = Bench::running(Options::default());
     bench.apply(Kind::Secret, json!({"metadata": {"namespace": "shop", "name": "kept"}}));
     bench.apply(Kind::Service, service("gone"));
     bench.apply(Kind::Service, external("ext", "e.example"));
     bench.apply(Kind::Ingress, ingress("ext"));
-    bench.check_names(Some("e.example"));
-    bench.resolve("e.example");
+    bench.check_told(Some("e.example"));
+    bench.resolve("e.example", ADDRESS);
     bench.reconcile();
 
     bench.reconciler.start_over(Kind::ALL.map(all_of));
@@ -228,7 +123,7 @@ fn a_new_life_keeps_what_cannot_be_listed_now_and_forgets_what_is_gone() {
     bench.list(Kind::EndpointSlice, &[]);
     bench.list(Kind::IngressClass, &[class()]);
     bench.now += SECOND * 60;
-    bench.check_names(Some("e.example"));
+    bench.check_told(Some("e.example"));
     let world = bench.reconciler.world();
     let secret = ObjectRef::new(Kind::Secret, ObjectName::new("shop", "kept"));
     assert!(world.get(&secret).is_some(), "Secrets are as of before");
@@ -238,51 +133,51 @@ fn a_new_life_keeps_what_cannot_be_listed_now_and_forgets_what_is_gone() {
 
 #[test]
 fn names_are_told_when_one_may_be_another_and_at_no_other_time() {
-    let mut bench = Bench::running();
+    let mut bench = Bench::running(Options::default());
     bench.apply(Kind::Service, external("ext", "e.example"));
-    bench.check_names(Some(""));
+    bench.check_told(Some(""));
     bench.apply(Kind::Ingress, ingress("ext"));
-    bench.check_names(Some("e.example"));
-    bench.resolve("e.example");
-    bench.check_names(None);
+    bench.check_told(Some("e.example"));
+    bench.resolve("e.example", ADDRESS);
+    bench.check_told(None);
     bench.apply(Kind::Service, service("plain"));
-    bench.apply(Kind::EndpointSlice, slice("plain", "10.0.0.1"));
-    bench.check_names(None);
-    bench.apply(Kind::EndpointSlice, slice("plain", "10.0.0.2"));
-    bench.check_names(None);
+    bench.apply(Kind::EndpointSlice, slice("plain", &["10.0.0.1"]));
+    bench.check_told(None);
+    bench.apply(Kind::EndpointSlice, slice("plain", &["10.0.0.2"]));
+    bench.check_told(None);
     let mut other = external("ext", "e.example");
     other["spec"]["ports"][0]["port"] = 81.into();
     bench.apply(Kind::Service, other);
-    bench.check_names(None);
+    bench.check_told(None);
     bench.apply(Kind::Service, external("ext", "f.example"));
-    bench.check_names(Some("f.example"));
+    bench.check_told(Some("f.example"));
     bench.apply(Kind::Ingress, ingress("plain"));
-    bench.check_names(Some(""));
+    bench.check_told(Some(""));
     bench.delete(Kind::Service, "plain");
-    bench.check_names(None);
+    bench.check_told(None);
     bench.apply(Kind::Ingress, ingress("ext"));
-    bench.check_names(Some("f.example"));
+    bench.check_told(Some("f.example"));
     bench.delete(Kind::Service, "ext");
-    bench.check_names(Some(""));
+    bench.check_told(Some(""));
 }
 
 #[test]
 fn what_a_name_led_to_is_forgotten_with_its_last_user() {
-    let mut bench = Bench::running();
+    let mut bench = Bench::running(Options::default());
     bench.apply(Kind::Service, external("ext", "e.example"));
     bench.apply(Kind::Ingress, ingress("ext"));
     bench.reconcile();
-    bench.resolve("e.example");
+    bench.resolve("e.example", ADDRESS);
     bench.reconcile();
     assert_eq!(bench.reconciler.world().names.len(), 1);
     bench.delete(Kind::Ingress, "web");
     bench.reconcile();
     assert_eq!(bench.reconciler.world().names.len(), 0);
-    bench.resolve("e.example");
+    bench.resolve("e.example", ADDRESS);
     assert_eq!(bench.reconciler.world().names.len(), 0, "an answer that comes too late");
     bench.now += SECOND * 86_400;
     bench.apply(Kind::Ingress, ingress("ext"));
-    bench.check_names(Some("e.example"));
+    bench.check_told(Some("e.example"));
     let unit = Unit::Service(ObjectName::new("shop", "ext"));
     let told = bench.reconciler.compiled().findings.get(&unit).map(|findings| findings[0].problem.reason());
     assert_eq!(told, Some("NameUnresolved"), "nothing of the day before is used");
@@ -290,16 +185,16 @@ fn what_a_name_led_to_is_forgotten_with_its_last_user() {
 
 #[test]
 fn a_host_that_waits_stays_with_its_name() {
-    let mut bench = Bench::running();
+    let mut bench = Bench::running(Options::default());
     bench.apply(Kind::Service, external("ext", "e.example"));
     bench.apply(Kind::Ingress, ingress("ext"));
     bench.reconcile();
-    bench.resolve("e.example");
+    bench.resolve("e.example", ADDRESS);
     bench.reconcile();
     bench.apply(Kind::Ingress, ingress("new"));
-    bench.check_names(Some("e.example"));
+    bench.check_told(Some("e.example"));
     assert!(bench.reconciler.world().names.contains_key("e.example"));
     bench.now = bench.reconciler.wake().expect("it waits");
-    bench.check_names(Some(""));
+    bench.check_told(Some(""));
     assert!(bench.reconciler.world().names.is_empty());
 }

@@ -1,66 +1,40 @@
 //! What tenants may write to harm others: each row is some objects, and what becomes of them. The neighbour, whose host was there
 //! before, must not notice: its routes and endpoints stay the very same objects.
 
-#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
-
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Instant;
 
 use serde_json::{Value, json};
-use tidegate_config::model::{Backend, HostPattern, HostRoutes, SnapshotParts};
+use tidegate_config::model::{Backend, HostPattern, HostRoutes};
 use tidegate_config::object::{Kind, ObjectName};
-use tidegate_config::project::project;
+use tidegate_control::Event;
 use tidegate_control::options::{AddressPolicy, Options};
-use tidegate_control::{Event, Reconciler, Source};
+
+use crate::bench::Bench;
+use crate::manifests::{external, ingress_of, service, slice};
 
 /// Characters that no finding may have more of for each of its values.
 const TOLD_MAX: usize = 1000;
 
-struct Edge {
-    reconciler: Reconciler,
-    now: Instant,
-}
-
-impl Edge {
+impl Bench {
     /// A running loop in which `neighbour.example` leads to `quiet/calm` with one endpoint.
-    #[allow(clippy::disallowed_methods, reason = "a test needs some instant to start from")]
-    fn new() -> Self {
-        let sources = Kind::ALL.map(|kind| Source { kind, namespace: None });
+    fn quiet() -> Self {
         let addresses = AddressPolicy {
             own: ["10.9.9.9".parse().unwrap()].into(),
             refused: ["10.96.0.1/32".parse().unwrap()].into(),
             ..AddressPolicy::default()
         };
-        let reconciler = Reconciler::new(Options { addresses, ..Options::default() }, sources.clone());
-        let mut edge = Self { reconciler, now: Instant::now() };
-        for source in sources {
-            let (objects, resource_version, received) = (Vec::new(), "1".into(), edge.now);
-            let event = Event::Listed { source, objects, complete: true, resource_version, received };
-            assert_eq!(edge.reconciler.observe(event, edge.now), None);
-        }
-        edge.settle();
-        let class = json!({"metadata": {"name": "tidegate"}, "spec": {"controller": "tidegate.io/ingress"}});
-        edge.apply(Kind::IngressClass, class);
-        edge.apply(Kind::Service, service("quiet", "calm"));
-        edge.apply(Kind::EndpointSlice, slice("quiet", "calm", &["10.0.0.1"]));
-        edge.apply(Kind::Ingress, ingress("quiet", "calm", "neighbour.example", &json!(["/"])));
-        edge.settle();
-        edge
-    }
-
-    /// Takes an object as it is now. One that can be nobody's is left out, as informers do.
-    fn apply(&mut self, kind: Kind, mut object: Value) {
-        object["metadata"]["resourceVersion"] = "2".into();
-        let Ok(projected) = project(kind, object.to_string().as_bytes()) else { return };
-        let event = Event::Applied { projected: Box::new(projected), received: self.now };
-        assert_eq!(self.reconciler.observe(event, self.now), None);
+        let mut bench = Self::running(Options { addresses, ..Options::default() });
+        bench.apply(Kind::Service, service("quiet/calm"));
+        bench.apply(Kind::EndpointSlice, slice("quiet/calm", &["10.0.0.1"]));
+        bench.apply(Kind::Ingress, ingress_of("quiet/calm", "neighbour.example", "calm", &["/"]));
+        bench.settle();
+        bench
     }
 
     /// Everything that waits is compiled, and the names that are then looked up all lead to loopback.
     fn settle(&mut self) {
-        loop {
-            let Some(step) = self.reconciler.reconcile(self.now) else { break };
+        while let Some(step) = self.reconciler.reconcile(self.now) {
             for name in step.names.iter().flat_map(|names| &**names) {
                 let addresses = Ok(["127.0.0.1".parse().unwrap()].into());
                 self.reconciler.observe(Event::Resolved { name: Arc::clone(name), addresses }, self.now);
@@ -70,10 +44,6 @@ impl Edge {
         while self.reconciler.reconcile(self.now).is_some() {}
     }
 
-    fn parts(&self) -> &SnapshotParts {
-        &self.reconciler.compiled().parts
-    }
-
     fn neighbour(&self) -> (Arc<HostRoutes>, Arc<Backend>) {
         let routes = self.parts().hosts.get(&HostPattern::Exact("neighbour.example".into())).expect("the neighbour");
         let backend = self.parts().backends.iter().find(|(key, _)| key.service == ObjectName::new("quiet", "calm"));
@@ -81,69 +51,47 @@ impl Edge {
     }
 }
 
-fn service(namespace: &str, name: &str) -> Value {
-    json!({"metadata": {"namespace": namespace, "name": name}, "spec": {"ports": [{"port": 80}]}})
-}
-
-fn external(dns: &str) -> Value {
-    json!({"metadata": {"namespace": "loud", "name": "x"}, "spec": {"type": "ExternalName", "externalName": dns, "ports": [{"port": 80}]}})
-}
-
-fn slice(namespace: &str, service: &str, addresses: &[&str]) -> Value {
-    let endpoints: Vec<Value> = addresses.iter().map(|address| json!({"addresses": [address]})).collect();
-    let family = if addresses.first().is_some_and(|address| address.contains(':')) { "IPv6" } else { "IPv4" };
-    json!({
-        "metadata": {"namespace": namespace, "name": service, "labels": {"kubernetes.io/service-name": service}},
-        "addressType": family, "ports": [{"port": 80}], "endpoints": endpoints,
-    })
-}
-
-/// The quiet ones were there first.
-fn ingress(namespace: &str, service: &str, host: &str, paths: &Value) -> Value {
-    let created = if namespace == "quiet" { "2026-01-01T00:00:00Z" } else { "2026-01-02T00:00:00Z" };
-    let backend = json!({"service": {"name": service, "port": {"number": 80}}});
-    let paths = paths.as_array().expect("paths").iter();
-    let paths: Vec<Value> = paths.map(|path| json!({"path": path, "pathType": "Prefix", "backend": backend})).collect();
-    json!({
-        "metadata": {"namespace": namespace, "name": service, "creationTimestamp": created},
-        "spec": {"ingressClassName": "tidegate", "rules": [{"host": host, "http": {"paths": paths}}]},
-    })
+/// An Ingress that is younger than the neighbour's.
+fn loud(name: &str, host: &str, paths: &[&str]) -> Value {
+    let mut ingress = ingress_of(&format!("loud/{name}"), host, "x", paths);
+    ingress["metadata"]["creationTimestamp"] = "2026-01-02T00:00:00Z".into();
+    ingress
 }
 
 /// An Ingress `loud/x` for `loud.example`, and what it leads to.
 fn with(mut objects: Vec<(Kind, Value)>) -> Vec<(Kind, Value)> {
-    objects.push((Kind::Ingress, ingress("loud", "x", "loud.example", &json!(["/"]))));
+    objects.push((Kind::Ingress, loud("x", "loud.example", &["/"])));
     objects
 }
 
 fn led_to(addresses: &[&str]) -> Vec<(Kind, Value)> {
-    with(vec![(Kind::Service, service("loud", "x")), (Kind::EndpointSlice, slice("loud", "x", addresses))])
+    with(vec![(Kind::Service, service("loud/x")), (Kind::EndpointSlice, slice("loud/x", addresses))])
 }
 
 /// Applies the objects, and holds what became of them against the row: routes of `loud` and their endpoints, and the reasons
 /// that its owner is told.
 #[track_caller]
 fn check(what: &str, objects: Vec<(Kind, Value)>, routes: usize, endpoints: usize, told: &[&str]) {
-    let mut edge = Edge::new();
-    let before = edge.neighbour();
+    let mut bench = Bench::quiet();
+    let before = bench.neighbour();
     for (kind, object) in objects {
-        edge.apply(kind, object);
+        bench.apply(kind, object);
     }
-    edge.settle();
-    let after = edge.neighbour();
+    bench.settle();
+    let after = bench.neighbour();
     assert!(Arc::ptr_eq(&before.0, &after.0) && Arc::ptr_eq(&before.1, &after.1), "{what}: the neighbour noticed");
-    let loud = |namespace: &str| namespace == "loud";
-    let made = edge
+    let is_loud = |namespace: &str| namespace == "loud";
+    let made = bench
         .parts()
         .hosts
         .iter()
-        .map(|(_, host)| host.all().filter(|route| loud(&route.origin.object.name.namespace)).count());
+        .map(|(_, host)| host.all().filter(|route| is_loud(&route.origin.object.name.namespace)).count());
     assert_eq!(made.sum::<usize>(), routes, "{what}: routes");
-    let backends = edge.parts().backends.iter().filter(|(key, _)| loud(&key.service.namespace));
+    let backends = bench.parts().backends.iter().filter(|(key, _)| is_loud(&key.service.namespace));
     assert_eq!(backends.map(|(_, backend)| backend.endpoints.len()).sum::<usize>(), endpoints, "{what}: endpoints");
     let mut reasons = BTreeSet::new();
-    for finding in edge.reconciler.compiled().all_findings() {
-        assert!(loud(&finding.object.name.namespace), "{what}: {finding} is told to somebody else");
+    for finding in bench.reconciler.compiled().all_findings() {
+        assert!(is_loud(&finding.object.name.namespace), "{what}: {finding} is told to somebody else");
         let text = finding.to_string();
         assert!(!text.chars().any(char::is_control), "{what}: {text:?}");
         assert!(text.chars().count() < TOLD_MAX, "{what}: {} characters", text.chars().count());
@@ -168,14 +116,14 @@ fn addresses_lead_nowhere_near_the_edge() {
     }
     check("one good address among bad ones", led_to(&["127.0.0.1", "10.0.0.2"]), 1, 1, &["AddressRefused"]);
     for dns in ["localhost", "metadata.google.internal", "rebound.example"] {
-        check(dns, with(vec![(Kind::Service, external(dns))]), 1, 0, &["AddressRefused"]);
+        check(dns, with(vec![(Kind::Service, external("loud/x", dns))]), 1, 0, &["AddressRefused"]);
     }
     for dns in ["127.0.0.1", "", "..", "a b", "\u{0}", &"a".repeat(300)] {
-        let objects = with(vec![(Kind::Service, external(dns))]);
-        let mut edge = Edge::new();
-        objects.into_iter().for_each(|(kind, object)| edge.apply(kind, object));
-        edge.settle();
-        let endpoints = edge.parts().backends.iter().filter(|(key, _)| &*key.service.namespace == "loud");
+        let objects = with(vec![(Kind::Service, external("loud/x", dns))]);
+        let mut bench = Bench::quiet();
+        objects.into_iter().for_each(|(kind, object)| bench.apply(kind, object));
+        bench.settle();
+        let endpoints = bench.parts().backends.iter().filter(|(key, _)| &*key.service.namespace == "loud");
         assert_eq!(endpoints.map(|(_, backend)| backend.endpoints.len()).sum::<usize>(), 0, "{dns:?}");
     }
 }
@@ -183,15 +131,16 @@ fn addresses_lead_nowhere_near_the_edge() {
 #[test]
 fn much_of_anything_is_its_owners_alone() {
     let slow = || led_to(&["10.0.0.2"]);
-    let paths = |count: usize| json!((0..count).map(|number| format!("/{number}")).collect::<Vec<_>>());
+    let paths: Vec<String> = (0..20_000).map(|number| format!("/{number}")).collect();
+    let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
     let mut many = slow();
-    many.push((Kind::Ingress, ingress("loud", "x", "loud.example", &paths(10_000))));
+    many.push((Kind::Ingress, loud("x", "loud.example", &paths[..10_000])));
     check("10,000 paths", many, 10_000, 1, &[]);
     let mut more = slow();
-    more.push((Kind::Ingress, ingress("loud", "x", "loud.example", &paths(20_000))));
+    more.push((Kind::Ingress, loud("x", "loud.example", &paths)));
     check("20,000 paths", more, 16_384, 1, &["RuleDropped"]);
 
-    let mut annotated = ingress("loud", "x", "loud.example", &json!(["/"]));
+    let mut annotated = loud("x", "loud.example", &["/"]);
     annotated["metadata"]["annotations"] = json!({
         "example.com/notes": "x".repeat(1 << 20),
         "tidegate.io/connect-timeout": "9".repeat(1 << 20),
@@ -209,15 +158,13 @@ fn much_of_anything_is_its_owners_alone() {
         ("a".repeat(64), 0, &["RuleDropped"]),
     ] {
         let mut objects = slow();
-        objects.push((Kind::Ingress, ingress("loud", "x", &host, &json!(["/"]))));
+        objects.push((Kind::Ingress, loud("x", &host, &["/"])));
         check(&host, objects, routes, usize::from(routes > 0), told);
     }
 
     let mut objects = slow();
     for number in 0..5000 {
-        let mut another = ingress("loud", "x", "loud.example", &json!([format!("/{number}")]));
-        another["metadata"]["name"] = format!("i{number}").into();
-        objects.push((Kind::Ingress, another));
+        objects.push((Kind::Ingress, loud(&format!("i{number}"), "loud.example", &[&format!("/{number}")])));
     }
     check("5,000 Ingresses for one host", objects, 5001, 1, &[]);
     let endpoints: Vec<String> = (0..10_500).map(|number| format!("10.1.{}.{}", number / 250, number % 250)).collect();
@@ -227,27 +174,25 @@ fn much_of_anything_is_its_owners_alone() {
 
 #[test]
 fn a_claim_on_the_neighbours_host_takes_nothing_away() {
-    let mut edge = Edge::new();
-    let (before, _) = edge.neighbour();
+    let mut bench = Bench::quiet();
+    let (before, _) = bench.neighbour();
     for number in 0..50 {
-        let mut claim = ingress("loud", "x", "neighbour.example", &json!(["/", "/only-here"]));
-        claim["metadata"]["name"] = format!("i{number}").into();
-        edge.apply(Kind::Ingress, claim);
+        bench.apply(Kind::Ingress, loud(&format!("i{number}"), "neighbour.example", &["/", "/only-here"]));
     }
-    edge.settle();
-    let (after, _) = edge.neighbour();
+    bench.settle();
+    let (after, _) = bench.neighbour();
     let own = |host: &HostRoutes| -> Vec<_> {
         host.all().filter(|route| &*route.origin.object.name.namespace == "quiet").cloned().collect()
     };
     assert_eq!(own(&before), own(&after), "the rules of the older object serve as before");
-    let lost = edge.reconciler.compiled().all_findings();
+    let lost = bench.reconciler.compiled().all_findings();
     assert!(lost.iter().all(|finding| &*finding.object.name.namespace == "loud"), "{lost:?}");
 }
 
 #[test]
 fn garbage_is_told_to_its_owner() {
     let secret = |data: Value| json!({"metadata": {"namespace": "loud", "name": "s"}, "type": "kubernetes.io/tls", "data": data});
-    let mut with_tls = ingress("loud", "x", "loud.example", &json!(["/"]));
+    let mut with_tls = loud("x", "loud.example", &["/"]);
     with_tls["spec"]["tls"] = json!([{"hosts": ["loud.example"], "secretName": "s"}]);
     for data in [
         json!({"tls.crt": "!", "tls.key": "!"}),
@@ -282,26 +227,26 @@ fn strange_texts_stay_where_they_are() {
         "'\"`;",
     ];
     let originals = [
-        (Kind::Service, service("loud", "x")),
-        (Kind::EndpointSlice, slice("loud", "x", &["10.0.0.2"])),
-        (Kind::Ingress, ingress("loud", "x", "loud.example", &json!(["/"]))),
+        (Kind::Service, service("loud/x")),
+        (Kind::EndpointSlice, slice("loud/x", &["10.0.0.2"])),
+        (Kind::Ingress, loud("x", "loud.example", &["/"])),
     ];
     for (which, (_, original)) in originals.iter().enumerate() {
         for place in places(original) {
             for text in texts {
-                let mut edge = Edge::new();
-                let before = edge.neighbour();
+                let mut bench = Bench::quiet();
+                let before = bench.neighbour();
                 for (number, (kind, object)) in originals.iter().enumerate() {
                     let mut object = object.clone();
                     if number == which {
                         *object.pointer_mut(&place).expect("the place") = text.into();
                     }
-                    edge.apply(*kind, object);
+                    bench.apply(*kind, object);
                 }
-                edge.settle();
-                let after = edge.neighbour();
+                bench.settle();
+                let after = bench.neighbour();
                 assert!(Arc::ptr_eq(&before.0, &after.0) && Arc::ptr_eq(&before.1, &after.1), "{place} {text:?}");
-                for finding in edge.reconciler.compiled().all_findings() {
+                for finding in bench.reconciler.compiled().all_findings() {
                     let said = finding.to_string();
                     assert!(!said.chars().any(char::is_control), "{place} {text:?}: {said:?}");
                 }
