@@ -74,6 +74,12 @@ impl Edge {
         series.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
     }
 
+    /// Its resident memory, and the most that it ever was.
+    #[must_use]
+    pub fn memory(&self) -> String {
+        self.part.memory()
+    }
+
     /// Sends it a signal, such as `-TERM`.
     pub async fn signal(&self, signal: &str) {
         self.part.signal(signal).await;

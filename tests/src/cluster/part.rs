@@ -30,6 +30,17 @@ impl Part {
         assert!(sent.success());
     }
 
+    /// Its resident memory, and the most that it ever was.
+    pub(crate) fn memory(&self) -> String {
+        let id = self.child.id().expect("it runs");
+        let status = std::fs::read_to_string(format!("/proc/{id}/status")).expect("Linux tells");
+        let mib = |field: &str| -> u64 {
+            let line = status.lines().find_map(|line| line.strip_prefix(field)).expect("the field");
+            line.trim_end_matches("kB").trim().parse::<u64>().expect("a number") / 1024
+        };
+        format!("{} MiB, at most {} MiB", mib("VmRSS:"), mib("VmHWM:"))
+    }
+
     /// Kills it as a crash would, and waits until it is gone.
     pub(crate) async fn crash(mut self) {
         self.child.kill().await.expect("it is killed");

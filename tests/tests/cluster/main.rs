@@ -11,6 +11,7 @@ mod lite;
 mod objects;
 mod pods;
 mod rights;
+mod size;
 mod stage;
 
 use std::process::ExitCode;
@@ -41,11 +42,12 @@ fn main() -> ExitCode {
         rights::a_role_in_a_namespace_is_enough_for_that,
         rights::the_role_is_what_is_used,
     ];
+    let on_demand: &[Case] = &cases![size::it_starts_with_many_routes];
     if arguments.list {
         return stage::left_out(&arguments, all);
     }
     match enter() {
-        Entered::Inside { control_plane, folder } => stage::run(&arguments, all, (control_plane, folder)),
+        Entered::Inside { control_plane, folder } => stage::run(&arguments, (all, on_demand), (control_plane, folder)),
         Entered::Ended(code) => ExitCode::from(code),
         Entered::Not(lack) => {
             println!("left out: the cases on a real control plane, because {lack}");

@@ -28,20 +28,23 @@ macro_rules! cases {
 }
 pub(crate) use cases;
 
-/// Runs the cases inside of the namespaces.
-pub(crate) fn run(arguments: &Arguments, cases: &[Case], place: (PathBuf, PathBuf)) -> ExitCode {
+/// Runs the cases inside of the namespaces; the second ones where `--ignored` asks for them.
+pub(crate) fn run(arguments: &Arguments, cases: (&[Case], &[Case]), place: (PathBuf, PathBuf)) -> ExitCode {
     let place = Arc::new(place);
     let runtime = Arc::new(Runtime::new().expect("a runtime"));
     // Made by the first case that runs. It ends with the process, and everything in its namespace with it.
     let stage = Arc::new(Mutex::new(Set::NotYet));
-    let trial = |(name, case): &Case| {
+    let trial = |(name, case): &Case, on_demand: bool| {
         let (runtime, stage, place, case) = (Arc::clone(&runtime), Arc::clone(&stage), Arc::clone(&place), *case);
         Trial::test(*name, move || {
             runtime.block_on(played(&stage, case, &place));
             Ok(())
         })
+        .with_ignored_flag(on_demand)
     };
-    libtest_mimic::run(arguments, cases.iter().map(trial).collect()).exit_code()
+    let usual = cases.0.iter().map(|case| trial(case, false));
+    let trials = usual.chain(cases.1.iter().map(|case| trial(case, true))).collect();
+    libtest_mimic::run(arguments, trials).exit_code()
 }
 
 /// The cases by name alone, where they cannot run.
