@@ -36,6 +36,8 @@ pub(crate) struct Attempts {
     refused: Vec<EndpointId>,
     /// How many of those said so at once.
     refused_at_once: usize,
+    /// Endpoints that took a connection and gave no response.
+    broke: Vec<EndpointId>,
     count: usize,
     last: Option<Attempt>,
 }
@@ -68,6 +70,7 @@ pub(crate) struct Here<'a> {
 struct Facts<'a> {
     states: &'a EndpointStates,
     refused: &'a [EndpointId],
+    broke: &'a [EndpointId],
     here: Here<'a>,
     now: Moment,
 }
@@ -78,7 +81,7 @@ impl Known for Facts<'_> {
     }
 
     fn rests(&self, id: EndpointId) -> bool {
-        self.states.peek(id, |state| state.rests(self.now)).unwrap_or(false)
+        self.broke.contains(&id) || self.states.peek(id, |state| state.rests(self.now)).unwrap_or(false)
     }
 
     fn load(&self, id: EndpointId) -> Load {
@@ -102,7 +105,9 @@ impl Attempts {
         (now, draw): (Instant, &mut Draw),
     ) -> Option<&'b Endpoint> {
         self.leave();
-        let facts = Facts { states, refused: &self.refused, here, now: states.moment(now) };
+        let broke = self.last.as_ref().filter(|attempt| attempt.connected.is_some());
+        self.broke.extend(broke.map(|attempt| attempt.id));
+        let facts = Facts { states, refused: &self.refused, broke: &self.broke, here, now: states.moment(now) };
         let turn = if balance == Balance::RoundRobin { states.turn(&backend.key) } else { 0 };
         let endpoint = balance::endpoint(&backend.endpoints, balance, &facts, turn, draw)?;
         self.count += 1;
@@ -250,6 +255,21 @@ mod tests {
         assert_eq!((in_flight(), attempts.count()), (1, 2));
         drop(attempts);
         assert_eq!(in_flight(), 0);
+    }
+
+    #[test]
+    fn what_broke_is_tried_again_only_when_nothing_else_is_there() {
+        let states = EndpointStates::new(clock::now(), Arc::default());
+        let backend = backend(&[([10, 0, 0, 1], 80), ([10, 0, 0, 2], 80)]);
+        for seed in 0..20 {
+            let mut attempts = Attempts::default();
+            let first = next(&mut attempts, &backend, &states, seed).unwrap();
+            attempts.connected(seed % 2 == 0, clock::now());
+            let second = next(&mut attempts, &backend, &states, seed).unwrap();
+            assert_ne!(second, first, "{seed}");
+            attempts.connected(false, clock::now());
+            assert!(next(&mut attempts, &backend, &states, seed).is_some());
+        }
     }
 
     #[track_caller]

@@ -11,7 +11,7 @@ use pingora::http::{RequestHeader, ResponseHeader};
 use pingora::protocols::Digest;
 use pingora::proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
 use pingora::upstreams::peer::HttpPeer;
-use pingora::{Error, ErrorSource, ErrorType, Result, RetryType};
+use pingora::{Error, ErrorType, Result, RetryType};
 use tidegate_config::model::{Head, request_host};
 use tidegate_config::published::Published;
 
@@ -33,6 +33,8 @@ use crate::{clock, fault};
 pub(crate) struct Carried {
     exchange: Exchange,
     due: Due,
+    /// Whether a head came from an endpoint, of any response.
+    heard: bool,
 }
 
 impl Carried {
@@ -72,7 +74,7 @@ impl ProxyHttp for Edge {
 
     fn new_ctx(&self) -> Carried {
         let exchange = Exchange::begin(Driver::Full, self.published.pin(), Arc::clone(&self.shared), clock::now());
-        Carried { exchange, due: Due::current() }
+        Carried { exchange, due: Due::current(), heard: false }
     }
 
     /// No compression: bodies pass as they are.
@@ -149,6 +151,7 @@ impl ProxyHttp for Edge {
         response: &mut ResponseHeader,
         carried: &mut Carried,
     ) -> Result<()> {
+        carried.heard = true;
         let status = response.status;
         if status == StatusCode::SWITCHING_PROTOCOLS {
             session.set_read_timeout(carried.exchange.tunnel_idle());
@@ -187,7 +190,7 @@ impl ProxyHttp for Edge {
         carried: &mut Carried,
         reused: bool,
     ) -> Box<Error> {
-        let stage = if has_begun(session) { Stage::Later } else { stage(session, &error, reused) };
+        let stage = if carried.heard { Stage::Later } else { stage(session, &error, reused) };
         let (reason, now) = (fault::reason(&error), clock::now());
         let reason = carried.exchange.in_time(reason, now);
         error.set_retry(carried.exchange.broke(reason, stage, now));
@@ -268,21 +271,15 @@ fn has_begun(session: &Session) -> bool {
     written.is_some_and(|status| !status.is_informational() || status == StatusCode::SWITCHING_PROTOCOLS)
 }
 
-/// How far a try came whose connection had been made.
-fn stage(session: &mut Session, error: &Error, reused: bool) -> Stage {
-    // Pingora says so of reads only; a write may be the first to notice.
-    let unwritten = *error.esource() == ErrorSource::Upstream && *error.etype() == ErrorType::WriteError;
-    match error.retry {
-        RetryType::Decided(true) => Stage::Unprocessed { replayable: !session.as_ref().retry_buffer_truncated() },
-        RetryType::ReusedOnly | RetryType::Decided(false)
-            if reused && (unwritten || matches!(error.retry, RetryType::ReusedOnly)) =>
-        {
-            Stage::IdleConnectionDied {
-                idempotent: session.req_header().method.is_idempotent(),
-                bodiless: session.as_mut().is_body_empty(),
-            }
-        }
-        RetryType::ReusedOnly | RetryType::Decided(false) => Stage::Later,
+/// How far a try came whose connection had been made, and which got no head of a response.
+fn stage(session: &Session, error: &Error, reused: bool) -> Stage {
+    let replayable = !session.as_ref().retry_buffer_truncated();
+    if error.retry == RetryType::Decided(true) {
+        Stage::Unprocessed { replayable }
+    } else if fault::is_cut(error) {
+        Stage::Unanswered { reused, idempotent: session.req_header().method.is_idempotent(), replayable }
+    } else {
+        Stage::Later
     }
 }
 

@@ -228,10 +228,8 @@ impl Exchange {
     pub(crate) fn connect_failed(&mut self, how: Connect, now: Instant) -> bool {
         self.shared.metrics.connect(how);
         self.attempts.refused(now, self.shared.endpoints.moment(now));
-        let others = self
-            .backend
-            .as_ref()
-            .is_some_and(|backend| self.attempts.leaves(backend, here(&self.shared, self.facts.as_deref())));
+        let here = here(&self.shared, self.facts.as_deref());
+        let others = self.backend.as_ref().is_some_and(|backend| self.attempts.leaves(backend, here));
         self.again(Stage::Connecting { others })
     }
 
@@ -293,11 +291,12 @@ impl Exchange {
 
     /// Notes that a try failed after its connection was there; whether to try again.
     pub(crate) fn broke(&mut self, reason: Reason, stage: Stage, now: Instant) -> bool {
-        let idle_died = matches!(stage, Stage::IdleConnectionDied { .. } | Stage::Unprocessed { .. });
-        if !idle_died && matches!(reason, Reason::UpstreamBroken | Reason::UpstreamTimeout) {
+        let excused = matches!(stage, Stage::Unanswered { reused: true, .. } | Stage::Unprocessed { .. });
+        if !excused && matches!(reason, Reason::UpstreamBroken | Reason::UpstreamTimeout) {
             self.attempts.first_byte(Sign::Broken, now, self.shared.endpoints.moment(now));
         }
-        self.again(stage)
+        // What is overdue has no time for another try.
+        reason != Reason::UpstreamTimeout && self.again(stage)
     }
 
     /// What changes of the response on its way to the client.

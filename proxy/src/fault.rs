@@ -1,6 +1,8 @@
 //! What Pingora's errors mean: each becomes one [`Reason`], here and nowhere else.
 
-use pingora::{Error, ErrorSource, ErrorType};
+use std::io::ErrorKind;
+
+use pingora::{Error, ErrorSource, ErrorType, RetryType};
 
 use crate::answer::Reason;
 use crate::metrics::Connect;
@@ -40,8 +42,20 @@ pub(crate) fn reason(error: &Error) -> Reason {
 
 /// Whether reading ended because [`crate::connection`] would not have it.
 fn is_malformed(error: &Error) -> bool {
-    let cause = error.root_cause().downcast_ref::<std::io::Error>();
-    cause.is_some_and(|cause| cause.kind() == std::io::ErrorKind::InvalidData)
+    has_cause(error, ErrorKind::InvalidData)
+}
+
+/// Whether the connection to an endpoint ended or was reset. Pingora says so of reads that the system failed; a write may be
+/// the first to notice, and TLS has an error of its own for an end that nobody has announced.
+pub(crate) fn is_cut(error: &Error) -> bool {
+    *error.esource() == ErrorSource::Upstream
+        && (error.retry == RetryType::ReusedOnly
+            || *error.etype() == ErrorType::WriteError
+            || has_cause(error, ErrorKind::UnexpectedEof))
+}
+
+fn has_cause(error: &Error, kind: ErrorKind) -> bool {
+    error.root_cause().downcast_ref::<std::io::Error>().is_some_and(|cause| cause.kind() == kind)
 }
 
 /// How a connection that could not be opened is counted.
@@ -58,6 +72,32 @@ mod tests {
         let mut error = Error::new(kind);
         error.esource = source.clone();
         assert_eq!(reason(&error), want, "{error}");
+    }
+
+    #[track_caller]
+    fn check_cut(source: &ErrorSource, kind: ErrorType, cause: Option<ErrorKind>, retry: RetryType, want: bool) {
+        let mut error = match cause {
+            Some(cause) => Error::because(kind, "", std::io::Error::from(cause)),
+            None => Error::new(kind),
+        };
+        (error.esource, error.retry) = (source.clone(), retry);
+        assert_eq!(is_cut(&error), want, "{error}");
+    }
+
+    #[test]
+    fn connections_of_endpoints_that_end_are_told_from_other_faults() {
+        use ErrorSource::{Downstream, Upstream};
+        use ErrorType as E;
+        let no = || RetryType::Decided(false);
+        check_cut(&Upstream, E::ConnectionClosed, None, RetryType::ReusedOnly, true);
+        check_cut(&Upstream, E::ReadError, Some(ErrorKind::ConnectionReset), RetryType::ReusedOnly, true);
+        check_cut(&Upstream, E::ReadError, Some(ErrorKind::UnexpectedEof), no(), true);
+        check_cut(&Upstream, E::WriteError, Some(ErrorKind::BrokenPipe), no(), true);
+        check_cut(&Upstream, E::ReadError, Some(ErrorKind::InvalidData), no(), false);
+        check_cut(&Upstream, E::ReadTimedout, None, no(), false);
+        check_cut(&Upstream, E::InvalidHTTPHeader, None, no(), false);
+        check_cut(&Downstream, E::WriteError, Some(ErrorKind::BrokenPipe), no(), false);
+        check_cut(&Downstream, E::ReadError, Some(ErrorKind::UnexpectedEof), no(), false);
     }
 
     #[test]

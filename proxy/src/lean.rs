@@ -17,6 +17,7 @@ mod request;
 mod response;
 mod scratch;
 mod stream;
+mod upload;
 mod write;
 
 use std::sync::Arc;
@@ -82,13 +83,8 @@ async fn request(conn: &mut Conn, scratch: &mut Scratch, traffic: &Traffic) -> N
     conn.advance(head.len());
     let mut progress = Progress::new(request.framing, request.closes);
     let mut over = None;
-    let asked = Asked {
-        head: &view,
-        framing: request.framing,
-        chunked: request.framing == Framing::Chunked,
-        coded: false,
-        closes: request.closes,
-    };
+    let asked =
+        Asked { head: &view, chunked: request.framing == Framing::Chunked, coded: false, closes: request.closes };
     let options = &traffic.options;
     let mut transfer = Transfer { client: &mut *conn, room, exchange: &mut exchange, progress: &mut progress, options };
     let next = match decided {

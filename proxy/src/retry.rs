@@ -25,15 +25,18 @@ pub(crate) enum Stage {
         /// Whether all that was read of the body can be sent again.
         replayable: bool,
     },
-    /// A connection that had been idle died before the first byte of an answer: most likely the endpoint closed it
-    /// before it saw the request (RFC 9112 section 9.3.1).
-    IdleConnectionDied {
+    /// The connection died before the head of any response was whole: as it does when an endpoint's kernel took it and the
+    /// endpoint, about to end, never did.
+    Unanswered {
+        /// Whether it had been idle before. Then, most likely, the endpoint closed it before it saw the request (RFC 9112
+        /// section 9.3.1).
+        reused: bool,
         /// Whether the method is idempotent (RFC 9110 section 9.2.2).
         idempotent: bool,
-        /// Whether there is no body.
-        bodiless: bool,
+        /// Whether all that was read of the body can be sent again.
+        replayable: bool,
     },
-    /// Anything later.
+    /// Anything later, and anything else.
     Later,
 }
 
@@ -42,7 +45,7 @@ pub(crate) const fn again(failed: &Failed) -> bool {
     let harmless = match failed.stage {
         Stage::Connecting { others } => others,
         Stage::Unprocessed { replayable } => replayable,
-        Stage::IdleConnectionDied { idempotent, bodiless } => idempotent && bodiless,
+        Stage::Unanswered { idempotent, replayable, .. } => idempotent && replayable,
         Stage::Later => false,
     };
     harmless && failed.tries < failed.tries_max
@@ -64,9 +67,12 @@ mod tests {
         check(2, Stage::Connecting { others: true }, false);
         check(1, Stage::Unprocessed { replayable: true }, true);
         check(1, Stage::Unprocessed { replayable: false }, false);
-        check(1, Stage::IdleConnectionDied { idempotent: true, bodiless: true }, true);
-        check(1, Stage::IdleConnectionDied { idempotent: true, bodiless: false }, false);
-        check(1, Stage::IdleConnectionDied { idempotent: false, bodiless: true }, false);
+        for reused in [false, true] {
+            check(1, Stage::Unanswered { reused, idempotent: true, replayable: true }, true);
+            check(2, Stage::Unanswered { reused, idempotent: true, replayable: true }, false);
+            check(1, Stage::Unanswered { reused, idempotent: true, replayable: false }, false);
+            check(1, Stage::Unanswered { reused, idempotent: false, replayable: true }, false);
+        }
         check(1, Stage::Later, false);
     }
 }

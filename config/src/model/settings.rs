@@ -35,7 +35,7 @@ pub struct Settings {
     pub request_timeout: Option<Duration>,
     /// Bytes of a request's body; zero for no limit.
     pub body_bytes_max: Option<u64>,
-    /// Endpoints tried for one request while no connection could be made, at least 1; what is refused at once is not
+    /// Tries that one request may have while no endpoint has begun to answer, at least 1; what is refused at once is not
     /// counted.
     pub tries_max: Option<u8>,
     /// How an endpoint is chosen.

@@ -126,7 +126,7 @@ const TABLE: [Annotation; 10] = [
         key: "tries-max",
         form: "whole number from 1 to 10",
         default: |it| it.tries_max.to_string(),
-        effect: "Endpoints tried for one request while no connection can be made. One that refuses it within 100 ms is not counted.",
+        effect: "Tries that one request may have while no endpoint has begun to answer. An endpoint that refuses the connection within 100 ms is not counted.",
         otherwise: Otherwise::Default,
         read: |draft, text| set(&mut draft.settings.tries_max, count(text, TRIES_MAX)),
     },

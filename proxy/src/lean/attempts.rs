@@ -10,7 +10,6 @@ use tidegate_config::model::{EndpointId, Head};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::body::{Body, Framing};
 use super::client::Client;
 use super::progress::{Patience, Progress};
 use super::relay::Relay;
@@ -30,8 +29,6 @@ use crate::{clock, date};
 /// What is asked of an endpoint.
 pub(super) struct Asked<'a, H> {
     pub(super) head: &'a H,
-    /// How the body arrives.
-    pub(super) framing: Framing,
     /// Whether it goes up in chunks.
     pub(super) chunked: bool,
     /// Whether the head is silent about that.
@@ -115,10 +112,12 @@ impl<C: Client> Transfer<'_, C> {
                 },
             };
             exchange.connected(reused, now);
-            room.edits.clear();
-            exchange.request_edits(asked.head, &mut room.edits)?;
-            make_room(&mut room.to_endpoint);
-            write::request(asked.head, &room.edits, asked.coded, &mut room.to_endpoint);
+            if room.to_endpoint.is_new() {
+                room.edits.clear();
+                exchange.request_edits(asked.head, &mut room.edits)?;
+                write::request(asked.head, &room.edits, asked.coded, room.to_endpoint.end());
+            }
+            exchange.body(progress.bytes_in)?;
             let relay = Relay {
                 client: &mut **client,
                 endpoint: &mut endpoint,
@@ -142,18 +141,18 @@ impl<C: Client> Transfer<'_, C> {
                 }
                 return Ok(now);
             };
-            let stage = if reused && !progress.heard && reason == Reason::UpstreamBroken {
-                let bodiless = Body::new(asked.framing).is_over();
-                Stage::IdleConnectionDied { idempotent: is_idempotent(asked.head.method()), bodiless }
-            } else {
+            let stage = if progress.heard || reason != Reason::UpstreamBroken {
                 Stage::Later
+            } else {
+                let idempotent = is_idempotent(asked.head.method());
+                Stage::Unanswered { reused, idempotent, replayable: room.to_endpoint.is_whole() }
             };
             let reason = exchange.in_time(reason, now);
             if !exchange.broke(reason, stage, now) {
                 return Err(reason);
             }
-            room.clear();
-            **progress = Progress::new(asked.framing, asked.closes);
+            room.again();
+            progress.again(asked.closes);
         }
     }
 

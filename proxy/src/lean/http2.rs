@@ -47,7 +47,7 @@ pub(crate) async fn carry(
     let request = std::mem::replace(session.req_header_mut(), nothing);
     let head = Parsed::new(&request);
     let coded = framing != Framing::None && head.header("content-length").is_none();
-    let asked = Asked { head: &head, framing, coded, chunked: coded, closes: false };
+    let asked = Asked { head: &head, coded, chunked: coded, closes: false };
     let mut stream = Stream::new(session, facts);
     let mut scratch = Scratch::take();
     let mut progress = Progress::new(framing, false);

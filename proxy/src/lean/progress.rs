@@ -15,7 +15,7 @@ pub(super) struct Progress {
     pub(super) bytes_out: usize,
     /// The status that the client is sent.
     pub(super) status: Option<u16>,
-    /// Whether anything came from the endpoint.
+    /// Whether a head came from the endpoint, of any response, or what can be none.
     pub(super) heard: bool,
     /// Whether the endpoint's connection can take another request.
     pub(super) reusable: bool,
@@ -90,6 +90,11 @@ impl Progress {
             listening: Wait::default(),
             telling: Wait::default(),
         }
+    }
+
+    /// Begins anew with another endpoint, but for the body: what was read of it is read.
+    pub(super) fn again(&mut self, closes: bool) {
+        *self = Self { body: self.body, bytes_in: self.bytes_in, ..Self::new(Framing::None, closes) };
     }
 
     /// The client, or what encrypts for it, took something.

@@ -84,13 +84,13 @@ impl<C: Client> Relay<'_, C> {
             gathered = true;
         }
         let mut moved = gathered;
-        while !self.room.to_endpoint.is_empty() {
-            match Pin::new(&mut *self.endpoint).poll_write(cx, &self.room.to_endpoint) {
+        while !self.room.to_endpoint.is_sent() {
+            match Pin::new(&mut *self.endpoint).poll_write(cx, self.room.to_endpoint.waiting()) {
                 Poll::Pending => return Ok(moved),
-                Poll::Ready(Ok(count @ 1..)) => self.room.to_endpoint.advance(count),
+                Poll::Ready(Ok(count @ 1..)) => self.room.to_endpoint.took(count),
                 // An endpoint that takes no more may have answered before it stopped.
                 Poll::Ready(Ok(0) | Err(_)) => {
-                    self.room.to_endpoint.clear();
+                    self.room.to_endpoint.skip();
                     self.progress.deaf = true;
                 }
             }
@@ -125,8 +125,7 @@ impl<C: Client> Relay<'_, C> {
     /// Says to the endpoint that the body is over, where it cannot know.
     fn end_chunks(&mut self) {
         if self.chunked_up && self.progress.body.is_over() {
-            make_room(&mut self.room.to_endpoint);
-            self.room.to_endpoint.put_slice(write::LAST_CHUNK);
+            self.room.to_endpoint.end().put_slice(write::LAST_CHUNK);
         }
     }
 
@@ -135,7 +134,11 @@ impl<C: Client> Relay<'_, C> {
         let Progress { body, bytes_in, .. } = self.progress;
         let out = &mut self.room.to_endpoint;
         let mut moved = false;
-        while !body.is_over() && !self.progress.deaf && out.len() < WAITING_BYTES_MAX {
+        while !body.is_over() && !self.progress.deaf {
+            let space = out.space();
+            if space == 0 {
+                break;
+            }
             let unread = self.client.unread();
             let count = match body.next(unread).map_err(|_| Reason::MalformedRequest)? {
                 Piece::Unknown | Piece::End => break,
@@ -144,12 +147,11 @@ impl<C: Client> Relay<'_, C> {
                     count
                 }
                 Piece::Content(count) => {
-                    let count = count.min(WAITING_BYTES_MAX - out.len());
+                    let count = count.min(space);
                     self.exchange.body(count)?;
                     body.took(count);
                     *bytes_in += count;
-                    make_room(out);
-                    write::content(&unread[..count], self.chunked_up, out);
+                    write::content(&unread[..count], self.chunked_up, out.end());
                     count
                 }
             };
@@ -218,11 +220,13 @@ impl<C: Client> Relay<'_, C> {
         if !worth {
             return Ok(Flow::Hungry);
         }
-        match self.room.response.read(from) {
-            Read::Partial if from.len() < HEAD_BYTES_MAX => return Ok(Flow::Hungry),
-            Read::Partial | Read::Malformed => return Err(Reason::UpstreamBroken),
-            Read::Whole(length) => self.begin(length)?,
+        let read = self.room.response.read(from);
+        if read == Read::Partial && from.len() < HEAD_BYTES_MAX {
+            return Ok(Flow::Hungry);
         }
+        self.progress.heard = true;
+        let Read::Whole(length) = read else { return Err(Reason::UpstreamBroken) };
+        self.begin(length)?;
         self.progress.looked = 0;
         Ok(Flow::Moved)
     }
@@ -275,7 +279,7 @@ impl<C: Client> Relay<'_, C> {
                     self.progress.response = Stage::Tail;
                     self.progress.unsent = true;
                     // More than was announced is nothing to build on, and neither is a request that never arrived.
-                    let whole = self.progress.body.is_over() && to_endpoint.is_empty();
+                    let whole = self.progress.body.is_over() && to_endpoint.is_sent();
                     self.progress.reusable &= from.is_empty() && whole && !self.progress.deaf;
                     return Ok(Flow::Moved);
                 }
@@ -321,10 +325,7 @@ impl<C: Client> Relay<'_, C> {
         make_room(from);
         match poll_read_buf(Pin::new(&mut *self.endpoint), cx, from) {
             Poll::Pending => return Ok(Poll::Pending),
-            Poll::Ready(Ok(1..)) => {
-                self.progress.heard = true;
-                self.progress.reading.moved();
-            }
+            Poll::Ready(Ok(1..)) => self.progress.reading.moved(),
             Poll::Ready(read) => {
                 self.progress.reusable = false;
                 let Stage::Body { body, .. } = &mut self.progress.response else { return Err(Reason::UpstreamBroken) };
@@ -347,7 +348,7 @@ impl<C: Client> Relay<'_, C> {
         let blocked = self.progress.unsent
             || !self.room.to_client.is_empty()
             || matches!(self.progress.response, Stage::Body { body, .. } if held(body));
-        let going_up = !self.room.to_endpoint.is_empty();
+        let going_up = !self.room.to_endpoint.is_sent();
         let awaited = !self.progress.body.is_over() && !going_up && !self.progress.deaf;
         // While the client takes nothing the endpoint is not asked for more, and before it has the whole request it need not
         // answer: neither the client's silence nor our own is the endpoint's.

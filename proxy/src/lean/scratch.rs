@@ -6,6 +6,7 @@ use bytes::BytesMut;
 
 use super::request::Request;
 use super::response::Response;
+use super::upload::Upload;
 use crate::buffers;
 use crate::edit::Edits;
 
@@ -37,7 +38,7 @@ pub(super) struct Room {
     /// What the steps change of either head.
     pub(super) edits: Edits,
     /// What is to be sent to the endpoint.
-    pub(super) to_endpoint: BytesMut,
+    pub(super) to_endpoint: Upload,
     /// What came from the endpoint and is not sent on.
     pub(super) from_endpoint: BytesMut,
     /// What is to be sent to the client.
@@ -65,11 +66,18 @@ impl Scratch {
 }
 
 impl Room {
-    /// Gives its buffers back.
-    pub(super) fn clear(&mut self) {
-        for buffer in [&mut self.to_endpoint, &mut self.from_endpoint, &mut self.to_client] {
+    /// Forgets what one endpoint has answered, and has the request for another.
+    pub(super) fn again(&mut self) {
+        self.to_endpoint.again();
+        for buffer in [&mut self.from_endpoint, &mut self.to_client] {
             buffer.clear();
             buffers::give_if_empty(buffer);
         }
+    }
+
+    /// Gives its buffers back.
+    pub(super) fn clear(&mut self) {
+        self.again();
+        self.to_endpoint.clear();
     }
 }

@@ -1,8 +1,10 @@
 //! What is written down: one log line and one count for each request, however it ended.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
+use tidegate_config::model::{Balance, Settings};
 use tidegate_proxy::AccessLogSink;
 use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
@@ -64,6 +66,19 @@ async fn a_line_says_what_happened() {
     assert!(line["upstream_connect_ms"].is_f64() && line["upstream_first_byte_ms"].is_f64());
     assert!(line["duration_ms"].as_f64() >= line["upstream_first_byte_ms"].as_f64());
     assert!(line["time"].as_str().unwrap().ends_with('Z') && line["peer"].as_str().unwrap().starts_with("127."));
+}
+
+#[tokio::test]
+async fn a_line_tells_of_the_try_that_was_answered() {
+    let (broken, other) = (Upstream::start(|_| Reply::Close).await, Upstream::echo().await);
+    let settings = Settings { balance: Some(Balance::RoundRobin), ..Settings::default() };
+    let model = Model::edited(&[broken.address, other.address], |route| route.settings = Arc::new(settings));
+    let (bed, _folder, path) = logged(model).await;
+    assert_eq!(bed.get("a.test", "/", "").await.status, 200);
+    let line = &lines(&path, 1).await[0];
+    assert_eq!((&line["tries"], &line["status"]), (&2.into(), &200.into()), "{line}");
+    assert_eq!(line["upstream"], other.address.to_string());
+    assert!(line["reason"].is_null() && line["upstream_first_byte_ms"].is_f64(), "{line}");
 }
 
 #[tokio::test]

@@ -1,8 +1,18 @@
 //! Which requests are sent to another endpoint, and which never are.
 
-use super::bed::{Bed, Model, answer, nobody};
-use super::upstream::{Reply, Upstream};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use futures::future::join_all;
+use http::Request;
+use tidegate_config::model::{Balance, Settings};
+use tidegate_proxy::Driver;
 use tokio::io::AsyncWriteExt;
+use tokio::time::timeout;
+
+use super::bed::{Bed, Model, PATIENCE, answer, nobody};
+use super::upstream::{Reply, Upstream};
 
 #[tokio::test]
 async fn an_endpoint_that_takes_no_connection_is_replaced_with_the_body_intact() {
@@ -73,12 +83,124 @@ async fn a_post_is_never_sent_twice() {
     }
 }
 
+/// Each driver, with clients of HTTP/1.1 and of HTTP/2.
+const WAYS: [(Driver, bool); 4] =
+    [(Driver::Both, false), (Driver::Both, true), (Driver::Full, false), (Driver::Full, true)];
+
+/// Not the whole head of a response.
+const HALF: &str = "HTTP/1.1 200 OK\r\nContent-Le";
+
+/// Endpoints that are taken in their order, the first one first.
+fn in_turn(endpoints: &[SocketAddr], tries_max: u8) -> Model {
+    let balance = Some(Balance::RoundRobin);
+    let settings = Settings { balance, tries_max: Some(tries_max), ..Settings::default() };
+    Model::edited(endpoints, |route| route.settings = Arc::new(settings))
+}
+
+async fn ask(bed: &Bed, http2: bool, method: &str, body: &str) -> u16 {
+    if !http2 {
+        let length = if body.is_empty() { String::new() } else { format!("Content-Length: {}\r\n", body.len()) };
+        return bed.ask(&format!("{method} / HTTP/1.1\r\nHost: a.test\r\n{length}\r\n{body}")).await.status;
+    }
+    let (mut send, connection) = h2::client::handshake(bed.connect().await).await.unwrap();
+    tokio::spawn(connection);
+    let mut request = Request::builder().method(method).uri("http://a.test/").body(()).unwrap();
+    if !body.is_empty() {
+        request.headers_mut().insert("content-length", body.len().into());
+    }
+    let (response, mut stream) = send.send_request(request, body.is_empty()).unwrap();
+    if !body.is_empty() {
+        stream.send_data(body.to_owned().into(), true).unwrap();
+    }
+    timeout(PATIENCE, response).await.expect("no answer").unwrap().status().as_u16()
+}
+
+/// Asks for something that comes to an endpoint which breaks first; whether the other endpoint is asked too.
+async fn check(broken: SocketAddr, method: &str, body: &str, want: bool) {
+    for (driver, http2) in WAYS {
+        let what = format!("{method} of {} bytes, {driver:?}, HTTP/2: {http2}", body.len());
+        let mut other = Upstream::echo().await;
+        let bed = Bed::with(in_turn(&[broken, other.address], 2), |options| options.driver = driver).await;
+        assert_eq!(ask(&bed, http2, method, body).await, if want { 200 } else { 502 }, "{what}");
+        if want {
+            let seen = other.seen().await;
+            assert_eq!((seen.line.split(' ').next(), seen.body.trim_end()), (Some(method), body), "{what}");
+        }
+        assert!(other.is_quiet(), "{what}");
+        bed.until_metric(&format!("tidegate_upstream_retries_total {}", u8::from(want))).await;
+    }
+}
+
 #[tokio::test]
-async fn an_endpoint_that_answers_and_breaks_is_not_retried() {
-    let mut upstream = Upstream::start(|_| Reply::Close).await;
-    let bed = Bed::start(Model::to(&[upstream.address, nobody()])).await;
-    // Whichever is tried first, the one that closes is asked once.
-    assert_eq!(bed.get("a.test", "/", "").await.status, 502);
-    assert_eq!(upstream.seen().await.number, 1);
-    assert!(upstream.is_quiet());
+async fn what_may_be_done_twice_is_tried_again_when_no_answer_began() {
+    let breaks: [fn() -> Reply; 4] = [
+        || Reply::Close,
+        || Reply::Reset(String::new()),
+        || Reply::SendAndClose(HALF.to_owned()),
+        || Reply::Reset(HALF.to_owned()),
+    ];
+    let mut broken = vec![Upstream::resetting().await];
+    let upstreams = join_all(breaks.map(|reply| Upstream::start(move |_| reply()))).await;
+    broken.extend(upstreams.iter().map(|upstream| upstream.address));
+    for address in broken {
+        for (method, body) in [("GET", ""), ("DELETE", ""), ("OPTIONS", ""), ("PUT", "abc")] {
+            check(address, method, body, true).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_may_not_be_done_twice_is_not() {
+    for reply in [|| Reply::Close, || Reply::Reset(String::new())] {
+        let upstream = Upstream::start(move |_| reply()).await;
+        for (method, body) in [("POST", ""), ("POST", "abc"), ("PATCH", "abc"), ("FROB", "")] {
+            check(upstream.address, method, body, false).await;
+        }
+        // Too much to be kept.
+        check(upstream.address, "PUT", &"0123456789".repeat(20_000), false).await;
+    }
+}
+
+#[tokio::test]
+async fn what_an_endpoint_has_answered_stands() {
+    for text in ["nonsense\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n"] {
+        let upstream = Upstream::start(move |_| Reply::SendAndClose(text.to_owned())).await;
+        check(upstream.address, "GET", "", false).await;
+    }
+    // An answer before the last is one. HTTP/2 clients are not sent it.
+    let upstream = Upstream::start(|_| Reply::SendAndClose("HTTP/1.1 103 Early Hints\r\n\r\n".to_owned())).await;
+    for driver in [Driver::Both, Driver::Full] {
+        let mut other = Upstream::echo().await;
+        let model = in_turn(&[upstream.address, other.address], 2);
+        let bed = Bed::with(model, |options| options.driver = driver).await;
+        assert_eq!((ask(&bed, true, "GET", "").await, other.is_quiet()), (502, true), "{driver:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_endpoint_that_is_alone_is_asked_again() {
+    for (driver, http2) in WAYS {
+        let count = AtomicUsize::new(0);
+        let first = move |_: &_| count.fetch_add(1, Ordering::Relaxed) == 0;
+        let mut upstream = Upstream::start(move |seen| if first(seen) { Reply::Close } else { Reply::ok("") }).await;
+        let bed = Bed::with(in_turn(&[upstream.address], 2), |options| options.driver = driver).await;
+        assert_eq!(ask(&bed, http2, "GET", "").await, 200, "{driver:?}, HTTP/2: {http2}");
+        assert_eq!([upstream.seen().await.number, upstream.seen().await.number], [1, 1]);
+    }
+}
+
+#[tokio::test]
+async fn tries_end_where_the_route_says() {
+    for (driver, http2) in WAYS {
+        for tries_max in [1, 3] {
+            let upstreams = join_all((0..4).map(|_| Upstream::start(|_| Reply::Close))).await;
+            let addresses: Vec<_> = upstreams.iter().map(|upstream| upstream.address).collect();
+            let bed = Bed::with(in_turn(&addresses, tries_max), |options| options.driver = driver).await;
+            assert_eq!(ask(&bed, http2, "GET", "").await, 502, "{driver:?}, HTTP/2: {http2}");
+            bed.until_metric(&format!("tidegate_upstream_retries_total {}", tries_max - 1)).await;
+            bed.until_metric(r#"tidegate_answers_total{reason="upstream-broken"} 1"#).await;
+            let asked: Vec<_> = upstreams.into_iter().map(|mut upstream| !upstream.is_quiet()).collect();
+            assert_eq!(asked, [true, tries_max > 1, tries_max > 1, false], "each is asked once, in turn");
+        }
+    }
 }

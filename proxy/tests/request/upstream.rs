@@ -2,11 +2,12 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::bed::PATIENCE;
 
@@ -18,6 +19,8 @@ pub enum Reply {
     SendAndClose(String),
     /// Close without a word.
     Close,
+    /// Send these bytes and reset the connection.
+    Reset(String),
     /// Keep the connection and say nothing.
     Silence,
 }
@@ -75,6 +78,18 @@ impl Upstream {
         Self { address, seen }
     }
 
+    /// Takes connections and resets them, as the kernel of a pod does that goes before it has taken them itself.
+    pub async fn resetting() -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                reset(stream);
+            }
+        });
+        address
+    }
+
     /// The next request that arrived.
     pub async fn seen(&mut self) -> Seen {
         timeout(PATIENCE, self.seen.recv()).await.expect("no request came").unwrap()
@@ -97,12 +112,22 @@ async fn serve(mut stream: TcpStream, reply: &(impl Fn(&Seen) -> Reply + Send + 
         let sent = match &reply {
             Reply::Send(text) | Reply::SendAndClose(text) => stream.write_all(text.as_bytes()).await,
             Reply::Close => return,
+            Reply::Reset(text) => {
+                stream.write_all(text.as_bytes()).await.ok();
+                // What was sent arrives before the reset, which would else overtake it.
+                sleep(Duration::from_millis(20)).await;
+                return reset(stream);
+            }
             Reply::Silence => std::future::pending().await,
         };
         if sent.is_err() || matches!(reply, Reply::SendAndClose(_)) {
             return;
         }
     }
+}
+
+fn reset(stream: TcpStream) {
+    socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
 }
 
 async fn read_request(stream: &mut TcpStream, bytes: &mut Vec<u8>, number: usize) -> Option<Seen> {

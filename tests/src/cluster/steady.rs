@@ -49,8 +49,7 @@ impl Taken {
         self.count()
     }
 
-    /// Requests that were answered well.
-    pub fn count(&self) -> u64 {
+    fn count(&self) -> u64 {
         self.answers.values().sum()
     }
 }

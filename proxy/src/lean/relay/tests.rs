@@ -38,8 +38,7 @@ fn aimed(scratch: &mut Scratch, facts: Arc<ConnectionFacts>) -> Exchange {
     exchange.aim(clock::now(), 7).unwrap();
     exchange.connected(false, clock::now());
     exchange.request_edits(&view, &mut scratch.room.edits).unwrap();
-    make_room(&mut scratch.room.to_endpoint);
-    write::request(&view, &scratch.room.edits, false, &mut scratch.room.to_endpoint);
+    write::request(&view, &scratch.room.edits, false, scratch.room.to_endpoint.end());
     exchange
 }
 
