@@ -256,6 +256,7 @@ impl Exchange {
         let onward = Onward {
             route: admitted.route(),
             protocol: target.protocol,
+            spoken: asked.protocol,
             had_dot_segments: asked.had_dot_segments,
             client: &asked.client,
             text: &facts.text,

@@ -6,7 +6,7 @@ use std::fmt;
 use std::io::Write as _;
 
 use arrayvec::ArrayString;
-use http::header::{CONNECTION, HOST, TE, UPGRADE};
+use http::header::{CONNECTION, COOKIE, HOST, TE, UPGRADE};
 use http::{HeaderName, HeaderValue};
 use tidegate_config::model::{AppProtocol, Filter, Head, PathRewrite, Route, normalize};
 
@@ -57,6 +57,8 @@ pub(crate) struct Onward<'a> {
     pub(crate) route: &'a Route,
     /// What the endpoint speaks.
     pub(crate) protocol: AppProtocol,
+    /// What the client speaks.
+    pub(crate) spoken: Protocol,
     /// Whether its path has dot segments, which no endpoint gets to see.
     pub(crate) had_dot_segments: bool,
     /// Who sent it.
@@ -138,6 +140,9 @@ pub(crate) fn request<H: Head + ?Sized>(head: &H, onward: &Onward<'_>, edits: &m
     }
     identify(head, onward, edits);
     carry_over(head, onward, edits);
+    if onward.spoken == Protocol::Http2 && onward.protocol != AppProtocol::H2c {
+        join_cookies(head, edits);
+    }
     let mut rewrite: Option<&PathRewrite> = None;
     for filter in &*onward.route.filters {
         match filter {
@@ -222,6 +227,24 @@ fn carry_over<H: Head + ?Sized>(head: &H, onward: &Onward<'_>, edits: &mut Edits
     }
 }
 
+/// HTTP/2 clients may send each cookie by itself, so that heads compress better; HTTP/1.1 knows only one line of them (RFC 9113
+/// section 8.2.3).
+fn join_cookies<H: Head + ?Sized>(head: &H, edits: &mut Edits) {
+    let mut lines = 0;
+    head.each_value(COOKIE.as_str(), &mut |_| lines += 1);
+    if lines > 1 {
+        edits.set(&COOKIE, |out| {
+            let start = out.len();
+            head.each_value(COOKIE.as_str(), &mut |value| {
+                if out.len() > start {
+                    out.extend_from_slice(b"; ");
+                }
+                out.extend_from_slice(value.trim_ascii());
+            });
+        });
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use tidegate_config::model::HeaderEdits;
@@ -273,11 +296,16 @@ mod tests {
 
     /// What is sent to an endpoint that speaks a protocol, header by header.
     fn sent(head: &Sample, route: &Route, protocol: AppProtocol, trusted: bool) -> Edits {
+        sent_by(Protocol::Http11, head, route, protocol, trusted)
+    }
+
+    fn sent_by(spoken: Protocol, head: &Sample, route: &Route, protocol: AppProtocol, trusted: bool) -> Edits {
         let peer = [10, 0, 0, 1].into();
         let client = Client { address: [192, 0, 2, 1].into(), peer, trusted, secure: true };
         let onward = Onward {
             route,
             protocol,
+            spoken,
             had_dot_segments: false,
             client: &client,
             text: &AddressText::new((peer, 9).into(), ([10, 0, 0, 9], 443).into()),
@@ -319,6 +347,24 @@ mod tests {
         check_set(&sent(&head, &route, AppProtocol::H2c, false), "te", Some("trailers"));
         check_set(&sent(&head, &route, AppProtocol::Http, false), "te", None);
         check_set(&sent(&Sample::get("a.test", "/"), &route, AppProtocol::H2c, false), "te", None);
+    }
+
+    #[track_caller]
+    fn check_cookies(spoken: Protocol, protocol: AppProtocol, cookies: &[&str], want: Option<&str>) {
+        let head = cookies.iter().fold(Sample::get("a.test", "/"), |head, cookie| head.with("cookie", cookie));
+        check_set(&sent_by(spoken, &head, &route("r", path("/")), protocol, false), "cookie", want);
+    }
+
+    #[test]
+    fn cookies_that_came_one_by_one_leave_http2_as_one_line() {
+        use AppProtocol::{H2c, Http, Https};
+        use Protocol::{Http2, Http11};
+        check_cookies(Http2, Http, &[], None);
+        check_cookies(Http2, Http, &["a=b; c=d"], None);
+        check_cookies(Http2, Http, &["a=b", "c=d; e=f", "g=h"], Some("a=b; c=d; e=f; g=h"));
+        check_cookies(Http2, Https, &["a=b", "a=b"], Some("a=b; a=b"));
+        check_cookies(Http2, H2c, &["a=b", "c=d"], None);
+        check_cookies(Http11, Http, &["a=b", "c=d"], None);
     }
 
     #[test]

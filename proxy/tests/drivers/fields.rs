@@ -101,6 +101,8 @@ pub const CONNECTIONS: &[(&str, bool)] = &[
     ("Range: bytes=0-1\r\n", true),
     ("If-None-Match: \"x\"\r\n", true),
     ("Cookie: a=b; c=d\r\nCookie: e=f\r\n", true),
+    ("Cookie: a=b\r\nX-A: 1\r\ncookie: c=d\r\nCookie: a=b\r\n", true),
+    ("Cookie: a=b;\r\nCookie:\r\nCookie: c=d\r\n", true),
     ("User-Agent: x\r\nX-Gone: 1\r\nX-Set: 0\r\nX-More: 1\r\nx-more: 11\r\n", true),
     ("Authorization: Basic eDp5\r\n", true),
     ("Accept: a\r\nAccept: b\r\nACCEPT: c\r\n", true),

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, Response};
 use tidegate_config::model::{AppProtocol, Settings};
+use tidegate_proxy::Driver;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::timeout;
@@ -121,6 +122,22 @@ async fn http2_clients_reach_http1_endpoints() {
     let seen = upstream.seen().await;
     assert_eq!((seen.line.as_str(), seen.header("host").as_str()), ("POST /a/b?c HTTP/1.1", "a.test"));
     assert!(seen.body.contains("abc") && seen.header("te").is_empty());
+}
+
+#[tokio::test]
+async fn cookies_reach_http1_endpoints_as_one_line() {
+    for driver in [Driver::Both, Driver::Full] {
+        let mut upstream = Upstream::echo().await;
+        let bed = Bed::with(Model::to(&[upstream.address]), |options| options.driver = driver).await;
+        for (cookies, want) in [(&["a=b"][..], "a=b"), (&["a=b", "c=d; e=f", "g=h"], "a=b; c=d; e=f; g=h")] {
+            let request = cookies
+                .iter()
+                .fold(Request::get("http://a.test/"), |request, cookie| request.header("cookie", *cookie));
+            let (response, _) = client(&bed).await.send_request(request.body(()).unwrap(), true).unwrap();
+            assert_eq!(timeout(PATIENCE, response).await.unwrap().unwrap().status(), 200);
+            assert_eq!(upstream.seen().await.header("cookie"), want, "{driver:?}");
+        }
+    }
 }
 
 #[tokio::test]
