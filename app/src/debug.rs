@@ -102,7 +102,8 @@ struct ExplainQuestion {
 /// 200 when a route serves the URL, 404 when none does; the explanation is the body of both.
 async fn explain_page(State(debug): State<Debug>, Query(question): Query<ExplainQuestion>) -> Response {
     let findings = debug.view.findings().await.unwrap_or_default();
-    match explain(&debug.published.pin(), &findings, &question.url) {
+    let withheld = debug.view.withheld().await.unwrap_or_default();
+    match explain(&debug.published.pin(), &findings, &withheld, &question.url) {
         Err(why) => (StatusCode::BAD_REQUEST, format!("{why}\n")).into_response(),
         Ok(explanation) => {
             let status = if explanation.route.is_some() { StatusCode::OK } else { StatusCode::NOT_FOUND };

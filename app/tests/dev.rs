@@ -294,13 +294,20 @@ fn routes_are_frozen_rolled_back_and_thawed() {
     assert_eq!((explained("http://a.localhost/"), explained("http://c.localhost/")), (Some(0), Some(1)));
     assert!(dev.says(&["history"], 0).contains(&format!("has the routes of generation {first}.")));
     assert!(dev.says(&["freeze"], 1).contains("held already"));
+    let why = |url| String::from_utf8(dev.explain(url).stdout).unwrap();
+    let held = format!("\n  held     rolled back to generation {first} since 20");
+    for url in ["http://a.localhost/", "http://c.localhost/"] {
+        assert!(why(url).contains(&held), "{}", why(url));
+    }
 
     // The routes of the cluster serve again, in one step.
     dev.says(&["thaw"], 0);
     assert_eq!((dev.get("a.localhost", "/").0, dev.get("c.localhost", "/").0), (404, 200));
+    assert!(!why("http://c.localhost/").contains("held"), "{}", why("http://c.localhost/"));
     assert!(dev.says(&["thaw"], 1).contains("nothing is held"));
     assert!(dev.says(&["rollback", "99999"], 1).contains("are not kept; those of "));
     dev.says(&["freeze"], 0);
+    assert!(why("http://c.localhost/").contains("\n  held     frozen at generation "));
 
     // A page in a browser can send this, but no JSON.
     let debug = dev.place("debug ");

@@ -269,6 +269,7 @@ impl<'a> Loop<'a> {
     fn answer(&mut self, question: Question) {
         match question {
             Question::History(which, answer) => drop(answer.send(self.past(&which))),
+            Question::Withheld(answer) => drop(answer.send(self.reconciler.withheld(clock::now(), clock::wall()))),
             Question::Command(command, answer) => drop(answer.send(self.obey(command))),
             Question::Findings(answer) => drop(answer.send(self.reconciler.compiled().all_findings())),
             Question::AmissIn(ingress, answer) => drop(answer.send(self.reconciler.amiss_in(&ingress))),

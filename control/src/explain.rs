@@ -11,6 +11,8 @@ use tidegate_config::model::{
     request_host,
 };
 
+use crate::withheld::{ByCommand, Wait, Withheld};
+
 /// What would become of a plain GET of a URL, and why.
 #[derive(Debug, Serialize)]
 pub struct Explanation {
@@ -32,6 +34,10 @@ pub struct Explanation {
     pub lost: Vec<Finding>,
     /// What else the owner of the route's object is told.
     pub findings: Vec<Finding>,
+    /// Other routes than the cluster's, which an operator holds.
+    pub held: Option<ByCommand>,
+    /// What the next routes of the host wait for.
+    pub waits: Option<Wait>,
     /// The status that the edge itself would answer to a client whose address the route's guards allow, where it would
     /// not forward. Other clients are answered 403.
     pub answer: Option<u16>,
@@ -107,7 +113,12 @@ impl Head for Asked<'_> {
 ///
 /// # Errors
 /// When the text is no URL with a host, its path is malformed, or nothing listens for its scheme.
-pub fn explain(snapshot: &Snapshot, findings: &[Finding], url: &str) -> Result<Explanation, String> {
+pub fn explain(
+    snapshot: &Snapshot,
+    findings: &[Finding],
+    withheld: &Withheld,
+    url: &str,
+) -> Result<Explanation, String> {
     let absolute = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
     let uri: Uri = absolute.parse().map_err(|error| format!("{url:?} is no URL: {error}"))?;
     let host = uri.authority().and_then(|authority| request_host(authority.as_str()).map(|h| h.into_owned()));
@@ -133,6 +144,8 @@ pub fn explain(snapshot: &Snapshot, findings: &[Finding], url: &str) -> Result<E
         next: routes.map(|routes| others(routes, &listener.name, &normal.path, route)).unwrap_or_default(),
         lost,
         findings: told,
+        held: withheld.held.clone(),
+        waits: routes.and_then(|routes| withheld.waits.iter().find(|wait| wait.host == routes.host).cloned()),
         answer: answer(snapshot, route, protocol),
     })
 }
@@ -236,6 +249,12 @@ impl fmt::Display for Explanation {
         }
         if let Some(status) = self.answer {
             writeln!(f, "  answer   {status}, by the edge itself")?;
+        }
+        if let Some(held) = &self.held {
+            writeln!(f, "  held     {held}")?;
+        }
+        if let Some(wait) = &self.waits {
+            writeln!(f, "  held     {wait}")?;
         }
         for candidate in &self.next {
             writeln!(f, "  next     {} of {}, {}", candidate.path, candidate.object, candidate.field)?;

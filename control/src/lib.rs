@@ -25,6 +25,7 @@ mod drive;
 mod run;
 mod status;
 
+mod withheld;
 mod explain;
 mod view;
 mod metrics;
@@ -49,4 +50,5 @@ pub use source_metrics::SourceMetrics;
 pub use status::{Reporter, Terms};
 pub use topology::{Key, Topology, references};
 pub use view::{Past, Readiness, SourceState, View};
+pub use withheld::{ByCommand, Wait, Withheld};
 pub use world::{Resolution, World};

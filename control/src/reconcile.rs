@@ -6,7 +6,7 @@ mod report;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use hold::Hold;
 use report::Reporting;
@@ -20,8 +20,9 @@ use crate::history::{Cause, Changes, Sample};
 use crate::names;
 use crate::options::Options;
 use crate::queue::{Meter, Queue, Retries};
-use crate::settle::would_break;
+use crate::settle::awaited;
 use crate::topology::{Key, Topology, references};
+use crate::withheld::{Wait, Withheld};
 use crate::world::World;
 
 /// What waits to be compiled.
@@ -51,8 +52,8 @@ pub struct Reconciler {
     required_since: Option<Instant>,
     /// When the first model was compiled; nothing is published before.
     running: bool,
-    /// Hosts whose next routes lead to what World has never seen, and until when they wait for it.
-    deferred: BTreeMap<HostPattern, Instant>,
+    /// Hosts whose next routes lead to what World has never seen.
+    deferred: BTreeMap<HostPattern, Deferred>,
     /// Sources whose last list would have removed so much that another one has to confirm it.
     doubted: BTreeSet<Source>,
     /// The DNS names that are looked up.
@@ -65,6 +66,13 @@ pub struct Reconciler {
     commanded: Option<Changes>,
     /// What the status of Ingresses says, and which of it may have to be written.
     reporting: Reporting,
+}
+
+/// What a host waits for.
+#[derive(Debug)]
+struct Deferred {
+    until: Instant,
+    awaited: BTreeSet<ObjectRef>,
 }
 
 /// What one call of [`Reconciler::reconcile`] did.
@@ -142,7 +150,7 @@ impl Reconciler {
         if !self.running {
             return self.start(now);
         }
-        let due = self.deferred.values().any(|deadline| *deadline <= now);
+        let due = self.deferred.values().any(|wait| wait.until <= now);
         if self.queue.is_empty() && !due && self.commanded.is_none() {
             return None;
         }
@@ -159,20 +167,23 @@ impl Reconciler {
         }
         dirty.hosts.extend(waited.iter().cloned());
         let Self { world, topology, compiled, options, deferred, .. } = self;
+        let mut waiting = BTreeMap::new();
         let waits = |host: &HostPattern, compiled: &Compiled, unit: &HostUnit| {
-            moved.contains(host)
-                && deferred.get(host).is_none_or(|deadline| now < *deadline)
-                && would_break(world, topology, compiled, unit, host)
+            let until = deferred.get(host).map_or(now + pace.settle, |wait| wait.until);
+            if !moved.contains(host) || until <= now {
+                return false;
+            }
+            let awaited = awaited(world, topology, compiled, unit, host);
+            let waits = awaited.is_some();
+            waiting.extend(awaited.map(|awaited| (host.clone(), Deferred { until, awaited })));
+            waits
         };
         let (mut touched, still) = compiled.recompile(world, options, topology, &dirty, waits);
         self.reporting.judged(&dirty.objects);
         for host in waited.iter().filter(|host| !still.contains(host)) {
             causes.add(|| Cause::Settled { host: host.clone() });
         }
-        deferred.retain(|host, _| still.contains(host));
-        for host in still {
-            deferred.entry(host).or_insert(now + pace.settle);
-        }
+        *deferred = waiting;
         touched.changes.causes = causes;
         names |= touched.members || self.commanded.is_some() || !self.deferred.keys().eq(&waited);
         let names = names.then(|| self.name());
@@ -184,7 +195,7 @@ impl Reconciler {
     #[must_use]
     pub fn wake(&self) -> Option<Instant> {
         if self.running {
-            return self.deferred.values().min().copied();
+            return self.deferred.values().map(|wait| wait.until).min();
         }
         let pace = self.options.pace;
         let slow = self.unsynced.iter().any(|source| !self.failing.contains(source));
@@ -196,6 +207,19 @@ impl Reconciler {
     #[must_use]
     pub fn busy(&self) -> bool {
         !self.queue.is_empty()
+    }
+
+    /// What has been compiled and does not serve. Of times, so much is to go or has gone by as of `now`, which is `wall` on
+    /// the clock of people.
+    #[must_use]
+    pub fn withheld(&self, now: Instant, wall: SystemTime) -> Withheld {
+        let waits = self.deferred.iter().map(|(host, Deferred { until, awaited })| Wait {
+            host: host.clone(),
+            until: wall.checked_add(until.saturating_duration_since(now)).unwrap_or(wall),
+            awaited: awaited.iter().cloned().collect(),
+        });
+        let held = self.hold.as_ref().map(|hold| hold.by_command(now, wall));
+        Withheld { held, waits: waits.collect() }
     }
 
     /// Ends the batch that was compiled last: what it changed is published.

@@ -1,15 +1,15 @@
 //! Make before break: whether a change of a host would break a route that works, because what it would move to is
 //! still on its way. The loop keeps such a host as it was for a bounded moment.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tidegate_config::model::{Action, HostPattern, HostRoutes, Route};
-use tidegate_config::object::{Kind, ObjectRef};
+use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 use tidegate_config::project::ServiceKind;
 
 use crate::compile::{Compiled, HostUnit};
-use crate::topology::Topology;
+use crate::topology::{Key, Topology};
 use crate::world::World;
 
 /// What of a host a route is for.
@@ -26,34 +26,30 @@ fn slots(routes: &HostRoutes) -> impl Iterator<Item = (Slot<'_>, &Arc<Route>)> {
     paths.chain(fallback).chain(routes.last_resort.iter().map(|route| (Slot::LastResort, route)))
 }
 
-/// Whether a route that works now would move to what World has never seen: a Service, its endpoints, or the addresses
-/// of its external name. Kinds arrive in no order and names are looked up once they are led to, so these are probably on
-/// their way.
-pub(crate) fn would_break(
+/// What routes which work now would move to and World has never seen: Services, their endpoints, or the addresses of their
+/// external names. Kinds arrive in no order and names are looked up once they are led to, so these are probably on their
+/// way. `None` when no route would break.
+pub(crate) fn awaited(
     world: &World,
     topology: &Topology,
     compiled: &Compiled,
     unit: &HostUnit,
     host: &HostPattern,
-) -> bool {
-    let (Some(before), Some(after)) = (compiled.parts.hosts.get(host), &unit.routes) else { return false };
-    let unseen = |route: &Arc<Route>| match &route.action {
-        Action::Redirect(_) => false,
-        Action::Forward(targets) => targets.iter().all(|weighted| {
-            let service = &weighted.target.backend.service;
-            match world.services.get(service).map(|service| &service.kind) {
-                Some(ServiceKind::ExternalName(name)) => !world.names.contains_key(name),
-                Some(ServiceKind::Slices) | None => {
-                    let key = ObjectRef::new(Kind::Service, service.clone());
-                    topology.referrers_of(key, Kind::EndpointSlice).next().is_none()
-                }
-            }
-        }),
+) -> Option<BTreeSet<ObjectRef>> {
+    let (before, after) = (compiled.parts.hosts.get(host)?, unit.routes.as_ref()?);
+    let unseen = |service: &ObjectName| match world.services.get(service).map(|service| &service.kind) {
+        Some(ServiceKind::ExternalName(name)) => !world.names.contains_key(name),
+        Some(ServiceKind::Slices) | None => {
+            let key = ObjectRef::new(Kind::Service, service.clone());
+            topology.referrers_of(key, Kind::EndpointSlice).next().is_none()
+        }
     };
-    let mut unseen = slots(after).filter(|(_, route)| unseen(route)).peekable();
-    if unseen.peek().is_none() {
-        return false;
-    }
+    let leads_nowhere = |route: &Arc<Route>| match &route.action {
+        Action::Redirect(_) => false,
+        Action::Forward(targets) => targets.iter().all(|weighted| unseen(&weighted.target.backend.service)),
+    };
+    let mut nowhere = slots(after).filter(|(_, route)| leads_nowhere(route)).peekable();
+    nowhere.peek()?;
     let works = |route: &Arc<Route>| match &route.action {
         Action::Redirect(_) => true,
         Action::Forward(targets) => targets.iter().any(|weighted| {
@@ -62,5 +58,16 @@ pub(crate) fn would_break(
         }),
     };
     let now: BTreeMap<Slot<'_>, &Arc<Route>> = slots(before).collect();
-    unseen.any(|(slot, route)| now.get(&slot).is_some_and(|old| old.action != route.action && works(old)))
+    let mut broken = nowhere
+        .filter(|(slot, route)| now.get(slot).is_some_and(|old| old.action != route.action && works(old)))
+        .peekable();
+    broken.peek()?;
+    // A route to a Service that is not there has no target, so only its object knows which one is meant.
+    let objects: BTreeSet<&ObjectRef> = broken.map(|(_, route)| &route.origin.object).collect();
+    let keys = objects.into_iter().flat_map(|object| topology.references_of(object));
+    let services = keys.filter_map(|key| match key {
+        Key::Object(object) => (object.kind == Kind::Service && unseen(&object.name)).then(|| object.clone()),
+        Key::InNamespace(..) | Key::Any(_) | Key::Host(_) | Key::Name(_) => None,
+    });
+    Some(services.collect())
 }

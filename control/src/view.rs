@@ -13,6 +13,7 @@ use crate::history::Publication;
 use crate::reconcile::Addresses;
 use crate::status::Reports;
 use crate::topology::Key;
+use crate::withheld::Withheld;
 
 /// A door to the control loop; cloning it is cheap.
 #[derive(Clone, Debug)]
@@ -76,6 +77,7 @@ pub(crate) struct Which {
 #[derive(Debug)]
 pub(crate) enum Question {
     History(Which, oneshot::Sender<Past>),
+    Withheld(oneshot::Sender<Withheld>),
     Command(Command, oneshot::Sender<Result<Generation, Refusal>>),
     Findings(oneshot::Sender<Vec<Finding>>),
     Topology(oneshot::Sender<Vec<(ObjectRef, Key)>>),
@@ -116,6 +118,11 @@ impl View {
     /// are written down, or not all are. `None` while the loop does not run.
     pub async fn history(&self, last: usize, host: Option<String>) -> Option<Past> {
         self.ask(|answer| Question::History(Which { last, host }, answer)).await
+    }
+
+    /// What has been compiled and does not serve, and why. `None` while the loop does not run.
+    pub async fn withheld(&self) -> Option<Withheld> {
+        self.ask(Question::Withheld).await
     }
 
     /// Gives a command; the generation that was published for it. `None` while the loop does not run.

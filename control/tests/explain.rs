@@ -2,15 +2,15 @@
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
 
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use serde_json::{Value, json};
-use tidegate_config::model::{Bind, BindKey, BindProtocol, HostPattern, Listener, ListenerName};
-use tidegate_config::object::Kind;
+use tidegate_config::model::{Bind, BindKey, BindProtocol, Generation, HostPattern, Listener, ListenerName};
+use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 use tidegate_config::project::{Projected, project};
 use tidegate_config::published::channel;
 use tidegate_control::options::Options;
-use tidegate_control::{Event, Reconciler, Source, explain};
+use tidegate_control::{ByCommand, Command, Event, Reconciler, Source, Wait, Withheld, explain};
 
 fn ingress(name: &str, year: u32, annotations: &Value, paths: &[(&str, &str)]) -> Value {
     let backend = json!({"service": {"name": "missing", "port": {"number": 80}}});
@@ -28,8 +28,13 @@ fn ingress(name: &str, year: u32, annotations: &Value, paths: &[(&str, &str)]) -
 }
 
 /// What is said of a URL in a cluster of these Ingresses.
-#[allow(clippy::disallowed_methods, reason = "a test needs some instant to start from")]
 fn explained(ingresses: &[Value], url: &str) -> String {
+    explained_beside(ingresses, &Withheld::default(), url)
+}
+
+/// The same, while something does not serve.
+#[allow(clippy::disallowed_methods, reason = "a test needs some instant to start from")]
+fn explained_beside(ingresses: &[Value], withheld: &Withheld, url: &str) -> String {
     let listener = Listener { name: ListenerName("http".into()), host: HostPattern::Any };
     let key = BindKey { address: ([127, 0, 0, 1], 80).into(), protocol: BindProtocol::Http };
     let binds = [Bind { key, listeners: [listener].into() }].into();
@@ -55,7 +60,7 @@ fn explained(ingresses: &[Value], url: &str) -> String {
     let (mut publisher, published) = channel();
     let ready = publisher.prepare(step.published.expect("a model").0);
     publisher.publish(ready);
-    explain(&published.pin(), &reconciler.compiled().all_findings(), url).expect("an explanation").to_string()
+    explain(&published.pin(), &reconciler.compiled().all_findings(), withheld, url).expect("an explanation").to_string()
 }
 
 #[track_caller]
@@ -90,4 +95,26 @@ fn a_rule_lost_to_one_of_its_own_kind() {
     check(&text("web.example/a"), "lost", &[]);
     check(&text("web.example/a/b"), "route", &["prefix /a"]);
     check(&text("web.example/a/b"), "lost", &[lost]);
+}
+
+#[test]
+fn routes_that_do_not_serve_yet_are_named_with_the_reason() {
+    let (since, until) = (SystemTime::UNIX_EPOCH, SystemTime::UNIX_EPOCH);
+    let wait = |host: &str, service| Wait {
+        host: HostPattern::Exact(host.into()),
+        until,
+        awaited: vec![ObjectRef::new(Kind::Service, ObjectName::new("shop", service))],
+    };
+    let waits = vec![wait("other.example", "other"), wait("web.example", "new")];
+    let held = ByCommand { command: Command::Freeze, generation: Generation(7), since };
+    let web = [ingress("web", 2026, &json!({}), &[("Prefix", "/")])];
+    let text = |withheld: &Withheld, url| explained_beside(&web, withheld, url);
+    let frozen = "frozen at generation 7 since 1970-01-01T00:00:00.000Z, whatever the cluster's routes are";
+    let waiting =
+        "as it was, until 1970-01-01T00:00:00.000Z at the latest: Service shop/new or its endpoints not seen yet";
+    let both = Withheld { held: Some(held), waits: waits.clone() };
+    check(&text(&both, "web.example/"), "held", &[frozen, waiting]);
+    check(&text(&both, "none.example/"), "held", &[frozen]);
+    check(&text(&Withheld { held: None, waits }, "web.example/"), "held", &[waiting]);
+    check(&text(&Withheld::default(), "web.example/"), "held", &[]);
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use tidegate_config::model::{BackendKey, BackendMap, Generation, HostPattern, SnapshotParts};
 use tidegate_config::object::ObjectName;
@@ -13,10 +13,13 @@ use crate::command::Command;
 use crate::compile::led_to;
 use crate::history::{Cause, Changes};
 use crate::queue::Lane;
+use crate::withheld::ByCommand;
 
 /// What is held.
 #[derive(Debug)]
 pub(super) struct Hold {
+    command: Command,
+    since: Instant,
     /// The generation whose routes these are.
     generation: Generation,
     routes: SnapshotParts,
@@ -25,6 +28,12 @@ pub(super) struct Hold {
 }
 
 impl Hold {
+    /// Whose doing it is.
+    pub(super) fn by_command(&self, now: Instant, wall: SystemTime) -> ByCommand {
+        let since = wall.checked_sub(now.saturating_duration_since(self.since)).unwrap_or(wall);
+        ByCommand { command: self.command, generation: self.generation, since }
+    }
+
     /// What is published: these routes, and the endpoints of today.
     fn over(&self, backends: &BackendMap) -> SnapshotParts {
         SnapshotParts { backends: backends.clone(), ..self.routes.clone() }
@@ -50,7 +59,7 @@ impl Reconciler {
     /// Serves the routes of a generation from the next step on, whatever becomes of the cluster's.
     pub fn hold(&mut self, command: Command, generation: Generation, routes: SnapshotParts, now: Instant) {
         let withheld = self.hold.take().map(|hold| hold.withheld).unwrap_or_default();
-        let hold = Hold { generation, routes, withheld };
+        let hold = Hold { command, since: now, generation, routes, withheld };
         self.follow(hold.backends(), now);
         self.hold = Some(hold);
         self.commanded = Some(Changes::of(Cause::Commanded { command }));

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::Value;
 use tidegate_config::model::{Action, HostPattern, SnapshotParts};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 use tidegate_config::project::{Projected, project};
 use tidegate_control::options::Options;
-use tidegate_control::{Changes, Event, Reconciler, Source};
+use tidegate_control::{Changes, Event, Reconciler, Source, Withheld};
 
 use crate::manifests::{class, ingress, service, slice};
 
@@ -102,6 +102,15 @@ impl Bench {
         let addresses = address.map(|address| [address.parse().expect("an address")].into());
         let addresses = addresses.ok_or_else(|| "no such name".to_owned());
         self.reconciler.observe(Event::Resolved { name: name.into(), addresses }, self.now);
+    }
+
+    /// What does not serve, and why, one minute after the epoch of Unix.
+    #[track_caller]
+    pub(crate) fn check_withheld(&self, want: &[&str]) {
+        let wall = SystemTime::UNIX_EPOCH + Duration::from_secs(60);
+        let Withheld { held, waits } = self.reconciler.withheld(self.now, wall);
+        let held = held.iter().map(ToString::to_string);
+        assert_eq!(held.chain(waits.iter().map(ToString::to_string)).collect::<Vec<_>>(), want);
     }
 
     /// Compiles until nothing waits; gives the names that were told last, if any were.

@@ -1,5 +1,7 @@
 //! Routes that an operator holds: they stay whatever becomes of the cluster's, their endpoints do not.
 
+use std::time::Duration;
+
 use tidegate_config::model::{Generation, HostPattern};
 use tidegate_config::object::Kind;
 use tidegate_control::{Cause, Command};
@@ -59,6 +61,21 @@ fn frozen_routes_stay_and_their_endpoints_follow() {
     bench.delete(Kind::Service, "old");
     bench.reconcile();
     bench.check("no backend");
+}
+
+#[test]
+fn who_asks_is_told_who_holds_what_since_when() {
+    let mut bench = Bench::web();
+    let routes = bench.published.clone().expect("a model");
+    let whatever = "since 1970-01-01T00:00:50.000Z, whatever the cluster's routes are";
+    for (command, how) in [(Command::Freeze, "frozen at"), (Command::Rollback(FIRST), "rolled back to")] {
+        bench.reconciler.hold(command, FIRST, routes.clone(), bench.now);
+        bench.reconcile();
+        bench.now += Duration::from_secs(10);
+        bench.check_withheld(&[&format!("{how} generation 1 {whatever}")]);
+    }
+    bench.thaw();
+    bench.check_withheld(&[]);
 }
 
 #[test]

@@ -61,6 +61,24 @@ fn the_wait_is_bounded() {
 }
 
 #[test]
+fn who_asks_is_told_what_is_waited_for() {
+    let mut bench = Bench::web();
+    bench.check_withheld(&[]);
+    bench.apply(Kind::Ingress, ingress("new"));
+    bench.reconcile();
+    let why = "Service shop/new or its endpoints not seen yet";
+    let waits = |until| format!("as it was, until 1970-01-01T00:01:{until}Z at the latest: {why}");
+    bench.check_withheld(&[&waits("01.000")]);
+    bench.now += Duration::from_millis(400);
+    bench.apply(Kind::Service, service("new"));
+    bench.reconcile();
+    bench.check_withheld(&[&waits("00.600")]);
+    bench.apply(Kind::EndpointSlice, slice("new", &["10.0.0.2"]));
+    bench.reconcile();
+    bench.check_withheld(&[]);
+}
+
+#[test]
 fn a_deleted_service_is_gone_at_once() {
     let mut bench = Bench::web();
     bench.delete(Kind::Service, "old");

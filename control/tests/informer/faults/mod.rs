@@ -21,7 +21,7 @@ use tidegate_config::object::Kind;
 use tidegate_config::published::{self, Published};
 use tidegate_control::client::{Deadlines, connect};
 use tidegate_control::options::Options;
-use tidegate_control::{Control, Limits, View, explain};
+use tidegate_control::{Control, Limits, View, Withheld, explain};
 use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, sleep};
 use tokio_rustls::rustls::ServerConfig;
@@ -346,7 +346,7 @@ impl Case {
 }
 
 fn endpoint(snapshot: &Snapshot, shop: &str) -> Option<u8> {
-    let route = explain(snapshot, &[], &format!("http://{shop}.example/")).unwrap().route?;
+    let route = explain(snapshot, &[], &Withheld::default(), &format!("http://{shop}.example/")).unwrap().route?;
     match route.targets.first()?.endpoints.first()?.address {
         std::net::SocketAddr::V4(address) => Some(address.ip().octets()[3]),
         std::net::SocketAddr::V6(_) => None,

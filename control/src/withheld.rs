@@ -1,0 +1,110 @@
+//! What of the cluster's routes has been compiled and does not serve, and why: for those who ask.
+
+use std::fmt;
+use std::time::SystemTime;
+
+use k8s_openapi::jiff::Timestamp;
+use serde::Serialize;
+use tidegate_config::model::{Generation, HostPattern};
+use tidegate_config::object::{Kind, ObjectRef};
+
+use crate::command::Command;
+
+/// What does not serve.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Withheld {
+    /// All of them, where an operator holds others.
+    pub held: Option<ByCommand>,
+    /// Those of hosts that wait for what they would lead to, by host.
+    pub waits: Vec<Wait>,
+}
+
+/// Other routes that an operator holds.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct ByCommand {
+    /// The command.
+    pub command: Command,
+    /// The generation whose routes serve.
+    pub generation: Generation,
+    /// Since when.
+    #[serde(serialize_with = "as_text")]
+    pub since: SystemTime,
+}
+
+/// Why the next routes of a host wait.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Wait {
+    /// The host.
+    pub host: HostPattern,
+    /// When they serve at the latest.
+    #[serde(serialize_with = "as_text")]
+    pub until: SystemTime,
+    /// What has not been seen: objects, or of Services their endpoints or addresses.
+    pub awaited: Vec<ObjectRef>,
+}
+
+impl fmt::Display for ByCommand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { command, generation, since } = self;
+        match command {
+            Command::Rollback(_) => write!(f, "rolled back to generation {generation}")?,
+            Command::Freeze | Command::Thaw => write!(f, "frozen at generation {generation}")?,
+        }
+        write!(f, " since {}, whatever the cluster's routes are", text(*since))
+    }
+}
+
+impl fmt::Display for Wait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "as it was, until {} at the latest: ", text(self.until))?;
+        for (number, object) in self.awaited.iter().enumerate() {
+            write!(f, "{}{object}", if number > 0 { ", " } else { "" })?;
+            if object.kind == Kind::Service {
+                f.write_str(" or its endpoints")?;
+            }
+        }
+        f.write_str(" not seen yet")
+    }
+}
+
+/// In RFC 3339, to the millisecond.
+fn text(time: SystemTime) -> String {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let time = i64::try_from(since.as_millis()).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
+    time.map(|time| format!("{time:.3}")).unwrap_or_default()
+}
+
+fn as_text<S: serde::Serializer>(time: &SystemTime, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&text(*time))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tidegate_config::object::ObjectName;
+
+    use super::*;
+
+    const THEN: SystemTime = SystemTime::UNIX_EPOCH;
+
+    #[track_caller]
+    fn check(shown: &impl fmt::Display, want: &str) {
+        assert_eq!(shown.to_string(), want);
+    }
+
+    #[test]
+    fn what_does_not_serve_says_why() {
+        let since = THEN + Duration::from_millis(1_790_000_000_500);
+        let held = |command| ByCommand { command, generation: Generation(41), since };
+        let cluster = "since 2026-09-21T14:13:20.500Z, whatever the cluster's routes are";
+        check(&held(Command::Freeze), &format!("frozen at generation 41 {cluster}"));
+        check(&held(Command::Rollback(Generation(41))), &format!("rolled back to generation 41 {cluster}"));
+        let awaited = [(Kind::Service, "cart"), (Kind::Secret, "tls")];
+        let awaited = awaited.map(|(kind, name)| ObjectRef::new(kind, ObjectName::new("shop", name))).into();
+        let wait = Wait { host: HostPattern::Exact("a.test".into()), until: THEN, awaited };
+        let want = "as it was, until 1970-01-01T00:00:00.000Z at the latest: Service shop/cart or its endpoints, \
+                    Secret shop/tls not seen yet";
+        check(&wait, want);
+    }
+}
