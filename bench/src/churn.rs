@@ -12,9 +12,10 @@ use serde::Serialize;
 use crate::cores::{Cores, Part};
 use crate::load;
 use crate::peer::{self, Kind, Route, Target};
-use crate::place::{machine, version};
+use crate::place::version;
 use crate::progress::Progress;
 use crate::size::Size;
+use crate::table::Setup;
 use crate::upstream::Upstream;
 use turn::Turn;
 
@@ -87,10 +88,7 @@ impl Case {
 /// A run.
 #[derive(Debug, Serialize)]
 struct Report {
-    machine: String,
-    cores: String,
-    versions: Vec<String>,
-    left_out: Vec<String>,
+    setup: Setup,
     turns: Vec<Turn>,
 }
 
@@ -110,7 +108,7 @@ pub async fn run(mut args: Args) -> anyhow::Result<()> {
     let cores = Cores::share(args.peers.workers())?;
     let upstream = Upstream::start().await?;
     cores.give(Part::Upstream, upstream.process())?;
-    let routes: Vec<Route> = (0..args.routes).map(|i| Route::new(host(i), Target::Again)).collect();
+    let routes: Vec<Route> = (0..args.routes).map(|i| Route::numbered(i, Target::Again)).collect();
     let routes = [routes, vec![Route::new(SOCKET, Target::Echo), Route::new(MEASURED, Target::Rolled)]].concat();
     let mut peers = Vec::new();
     for choice in &choices {
@@ -132,8 +130,10 @@ pub async fn run(mut args: Args) -> anyhow::Result<()> {
         }
     }
     progress.finish();
-    let versions = [peer::versions(&choices), vec![wrk]].concat();
-    let report = Report { machine: machine(), cores: cores.describe(), versions, left_out, turns };
+    let mut setup = Setup::new(&choices, left_out);
+    setup.on(&cores);
+    setup.versions.push(wrk);
+    let report = Report { setup, turns };
     if let Some(file) = &args.plot {
         plot::draw(&report.turns, file)?;
     }
@@ -143,10 +143,6 @@ pub async fn run(mut args: Args) -> anyhow::Result<()> {
         table::print(&report);
     }
     if args.size == Size::Smoke { unharmed(&report.turns) } else { Ok(()) }
-}
-
-fn host(i: usize) -> String {
-    format!("app-{i:06}.example")
 }
 
 fn unharmed(turns: &[Turn]) -> anyhow::Result<()> {

@@ -27,6 +27,8 @@ mod sampler;
 mod size;
 mod spread;
 mod strace;
+mod table;
+mod tls;
 mod upstream;
 mod websocket;
 

@@ -4,16 +4,16 @@ mod idle;
 
 use std::time::Duration;
 
-use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 use tokio::time::sleep;
 
 use crate::files;
-use crate::peer::{self, Choice, Peer, Route, SECURE, Target, choose, versions};
-use crate::place::{machine, usage};
-use crate::poll::until_right;
+use crate::peer::{self, Choice, Peer, Route, SECURE, Target, choose};
+use crate::place::usage;
+use crate::poll::{until, until_right};
 use crate::progress::Progress;
 use crate::size::Size;
+use crate::table::{Setup, figure, table};
 use crate::upstream::Upstream;
 use idle::Speech;
 
@@ -25,6 +25,19 @@ const SHORT_REST: Duration = Duration::from_millis(100);
 const RIGHT_MAX: Duration = Duration::from_secs(300);
 /// Changes that are handed over at once.
 const CHANGES: usize = 1000;
+/// The columns of the first table.
+const ROUTES: [&str; 8] = [
+    "routes",
+    "proxy",
+    "MiB without",
+    "MiB with",
+    "KiB a route",
+    "MiB after changes",
+    "MiB of a new process",
+    "KiB a route",
+];
+/// The host by which they are seen to be in effect.
+const MARKER: &str = "marker.example";
 
 /// Measures resident memory: of routes, after changes, and of idle connections.
 #[derive(clap::Args, Debug)]
@@ -76,9 +89,7 @@ struct Idle {
 /// A run.
 #[derive(Debug, Default, Serialize)]
 struct Report {
-    machine: String,
-    versions: Vec<String>,
-    left_out: Vec<String>,
+    setup: Setup,
     rows: Vec<Row>,
 }
 
@@ -100,8 +111,7 @@ pub async fn run(mut args: Args) -> anyhow::Result<()> {
     }
     let upstream = Upstream::start().await?;
     let progress = Progress::new(args.routes.len() * choices.len());
-    let mut report = Report { machine: machine(), left_out, ..Report::default() };
-    report.versions = versions(&choices);
+    let mut report = Report { setup: Setup::new(&choices, left_out), rows: Vec::new() };
     let fewest = args.routes.iter().min().copied();
     for routes in &args.routes {
         for choice in &choices {
@@ -128,7 +138,7 @@ async fn measure(
 ) -> anyhow::Result<Row> {
     let mut peer = choice.start(&args.peers, upstream, &[Route::new(SECURE, Target::Own)]).await?;
     let empty_kib = resident_kib(&peer, args).await;
-    let present: Vec<Route> = (0..routes).map(|i| Route::new(host(i), Target::Own)).collect();
+    let present: Vec<Route> = (0..routes).map(|i| Route::numbered(i, Target::Own)).collect();
     put(&mut peer, &present).await?;
     let full_kib = resident_kib(&peer, args).await;
     let changed_kib = if args.changes > 0 && routes <= args.changed_routes {
@@ -144,8 +154,8 @@ async fn measure(
     let fresh_kib = resident_kib(&peer, args).await;
     let mut idle = Vec::new();
     for speech in Speech::ALL {
-        let address = if speech.secure() { peer.secure_address() } else { Some(peer.address()) };
-        if let Some(address) = address.filter(|_| connections > 0) {
+        let address = if speech.secure() { peer.secure_address() } else { peer.address() };
+        if connections > 0 {
             // The first few make what all of them share.
             drop(idle::open(address, speech, 64.min(connections)).await?);
             let before = resident_kib(&peer, args).await;
@@ -157,10 +167,6 @@ async fn measure(
         }
     }
     Ok(Row { proxy: choice.name(), routes, empty_kib, full_kib, fresh_kib, changed_kib, idle })
-}
-
-fn host(i: usize) -> String {
-    format!("app-{i:06}.example")
 }
 
 /// Hands routes over and waits until the last one is right.
@@ -176,11 +182,17 @@ async fn put(peer: &mut Peer, routes: &[Route]) -> anyhow::Result<()> {
 async fn change(peer: &mut Peer, routes: usize, changes: usize) -> anyhow::Result<()> {
     // An even number of passes ends as it began.
     let passes = (changes / routes.max(1)).next_multiple_of(2);
+    let mut marked = false;
     for pass in 0..passes {
         let target = if pass % 2 == 0 { Target::Right } else { Target::Own };
-        let all: Vec<Route> = (0..routes).map(|i| Route::new(host(i), target)).collect();
+        let all: Vec<Route> = (0..routes).map(|i| Route::numbered(i, target)).collect();
         for some in all.chunks(CHANGES) {
-            put(peer, some).await?;
+            // All of these answer alike before and after. Beside them goes a route that does not: it leads to what answers, and
+            // to what answers nothing but WebSockets, in turn.
+            marked = !marked;
+            let marker = Route::new(MARKER, if marked { Target::Right } else { Target::Echo });
+            peer.put(&[some, &[marker]].concat()).await?;
+            until(peer.address(), MARKER, RIGHT_MAX, move |status| (status == 200) == marked).await?;
         }
     }
     Ok(())
@@ -194,51 +206,28 @@ async fn resident_kib(peer: &Peer, args: &Args) -> f64 {
 }
 
 fn print(report: &Report) {
-    println!("Machine: {}", report.machine);
-    println!("Versions: {}", report.versions.join("; "));
-    for left_out in &report.left_out {
-        println!("Left out: {left_out}");
-    }
-    let mut routes = table(&[
-        "routes",
-        "proxy",
-        "MiB without",
-        "MiB with",
-        "KiB a route",
-        "MiB after changes",
-        "MiB of a new process",
-        "KiB a route",
-    ]);
-    let mut idle = table(&["proxy", "connection", "count", "KiB each"]);
-    for row in &report.rows {
+    report.setup.print();
+    let routes = report.rows.iter().map(|row| {
         #[allow(clippy::cast_precision_loss, reason = "far below 2^52")]
-        let each = |kib: f64| format!("{:.2}", (kib - row.empty_kib) / row.routes as f64);
-        let mebibytes = |kib: f64| format!("{:.1}", kib / 1024.0);
-        routes.add_row([
+        let each = |kib: f64| figure(Some((kib - row.empty_kib) / row.routes as f64), 2);
+        let mebibytes = |kib: Option<f64>| figure(kib.map(|kib| kib / 1024.0), 1);
+        vec![
             row.routes.to_string(),
             row.proxy.clone(),
-            mebibytes(row.empty_kib),
-            mebibytes(row.full_kib),
+            mebibytes(Some(row.empty_kib)),
+            mebibytes(Some(row.full_kib)),
             each(row.full_kib),
-            row.changed_kib.map_or("–".to_owned(), mebibytes),
-            mebibytes(row.fresh_kib),
+            mebibytes(row.changed_kib),
+            mebibytes(Some(row.fresh_kib)),
             each(row.fresh_kib),
-        ]);
-        for Idle { speech, connections, kib } in &row.idle {
-            idle.add_row([row.proxy.clone(), speech.title().to_owned(), connections.to_string(), format!("{kib:.1}")]);
-        }
-    }
-    for mut table in [routes, idle] {
-        for column in table.column_iter_mut().skip(2) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-        println!("{table}");
-    }
-}
-
-fn table(header: &[&str]) -> Table {
-    let mut table = Table::new();
-    table.load_preset(presets::ASCII_MARKDOWN);
-    table.set_header(header);
-    table
+        ]
+    });
+    println!("{}", table(2, ROUTES, routes));
+    let idle = report.rows.iter().flat_map(|row| {
+        let line = |Idle { speech, connections, kib }: &Idle| {
+            vec![row.proxy.clone(), speech.title().to_owned(), connections.to_string(), figure(Some(*kib), 1)]
+        };
+        row.idle.iter().map(line)
+    });
+    println!("{}", table(2, ["proxy", "idle connection", "count", "KiB each"], idle));
 }

@@ -80,6 +80,11 @@ pub(crate) struct Route {
 }
 
 impl Route {
+    /// One of many.
+    pub(crate) fn numbered(number: usize, target: Target) -> Self {
+        Self::new(format!("app-{number:06}.example"), target)
+    }
+
     /// A route.
     pub(crate) fn new(host: impl Into<String>, target: Target) -> Self {
         Self { host: host.into(), target }
@@ -174,6 +179,12 @@ impl Peer {
         self.choice.kind
     }
 
+    /// What it does on every request.
+    #[must_use]
+    pub(crate) const fn work(&self) -> Work {
+        self.choice.work
+    }
+
     /// What its rows are called.
     #[must_use]
     pub(crate) fn name(&self) -> String {
@@ -188,8 +199,8 @@ impl Peer {
 
     /// Where it serves [`SECURE`] over TLS.
     #[must_use]
-    pub(crate) const fn secure_address(&self) -> Option<SocketAddr> {
-        Some(each!(&self.proxy, peer => peer.secure()))
+    pub(crate) const fn secure_address(&self) -> SocketAddr {
+        each!(&self.proxy, peer => peer.secure())
     }
 
     /// Its process, whose children are its own too.
@@ -263,7 +274,10 @@ impl Peer {
                 Ok(())
             }
             Proxy::Haproxy(peer) => peer.remove(host).await,
-            Proxy::Envoy(peer) => peer.remove(host),
+            Proxy::Envoy(peer) => {
+                peer.remove(host);
+                Ok(())
+            }
             Proxy::Tidegate(peer) => peer.remove(host).await,
         }
     }

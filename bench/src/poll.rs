@@ -30,16 +30,35 @@ pub(crate) struct Right {
 /// # Errors
 /// When it does not become right.
 pub(crate) async fn until_right(address: SocketAddr, host: &str, patience: Duration) -> anyhow::Result<Right> {
+    until(address, host, patience, |status| status == 200).await
+}
+
+/// Asks for `/` of a host until the status of the answer is right, for at most `patience`.
+///
+/// # Errors
+/// When it does not become right.
+pub(crate) async fn until(
+    address: SocketAddr,
+    host: &str,
+    patience: Duration,
+    right: impl Fn(u16) -> bool + Send + 'static,
+) -> anyhow::Result<Right> {
     let (host, (sender, receiver)) = (host.to_owned(), oneshot::channel());
     // Not one of the runtime's: its end would wait for this one's.
     std::thread::Builder::new().name("poll".to_owned()).spawn(move || {
-        let right = ask(address, &host, patience, &|| sender.is_closed());
-        drop(sender.send(right));
+        let at = ask(address, &host, patience, &right, &|| sender.is_closed());
+        drop(sender.send(at));
     })?;
     receiver.await?
 }
 
-fn ask(address: SocketAddr, host: &str, patience: Duration, is_over: &dyn Fn() -> bool) -> anyhow::Result<Right> {
+fn ask(
+    address: SocketAddr,
+    host: &str,
+    patience: Duration,
+    right: &dyn Fn(u16) -> bool,
+    is_over: &dyn Fn() -> bool,
+) -> anyhow::Result<Right> {
     let question = question(host);
     let start = now();
     let (mut connection, mut asked, mut gap_max) = (None, start, Duration::ZERO);
@@ -53,7 +72,7 @@ fn ask(address: SocketAddr, host: &str, patience: Duration, is_over: &dyn Fn() -
         if let Ok(mut stream) = connection.take().map_or_else(|| connect(address), Ok)
             && let Ok(Answer { status, keep }) = exchange(&mut stream, question.as_bytes())
         {
-            if status == 200 {
+            if right(status) {
                 return Ok(Right { at: now(), gap_max });
             }
             connection = keep.then_some(stream);

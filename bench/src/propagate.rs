@@ -12,11 +12,11 @@ use crate::clock::{now, timed_async};
 use crate::cores::{Cores, Part};
 use crate::metrics::{Histogram, histograms};
 use crate::peer::{self, Choice, Kind, Peer, Route, Target};
-use crate::place::machine;
 use crate::poll::until_right;
 use crate::progress::Progress;
 use crate::size::Size;
 use crate::spread::{percentile, sorted};
+use crate::table::Setup;
 use crate::upstream::Upstream;
 
 /// A proxy that takes longer for its start is cut off, and so is one that takes longer for its writes.
@@ -33,7 +33,7 @@ pub struct Args {
     /// Routes that are there already; several for several runs (up to 100000).
     #[arg(long, value_delimiter = ',', default_value = "100,1000,10000,100000")]
     routes: Vec<usize>,
-    /// Routes that are written, one after the other.
+    /// Routes that are written, one after the other; the proxies take turns.
     #[arg(long, default_value_t = 200)]
     writes: usize,
     /// Prints JSON.
@@ -89,10 +89,7 @@ impl Row {
 /// A run.
 #[derive(Debug, Serialize)]
 struct Report {
-    machine: String,
-    cores: String,
-    versions: Vec<String>,
-    left_out: Vec<String>,
+    setup: Setup,
     rows: Vec<Row>,
 }
 
@@ -108,64 +105,104 @@ pub async fn run(mut args: Args) -> anyhow::Result<()> {
     let cores = Cores::share(args.peers.workers())?;
     let upstream = Upstream::start().await?;
     cores.give(Part::Upstream, upstream.process())?;
-    let progress = Progress::new(args.routes.len() * choices.len());
-    let mut rows = Vec::new();
+    let mut report = Report { setup: Setup::new(&choices, left_out), rows: Vec::new() };
+    report.setup.on(&cores);
+    let progress = Progress::new(args.routes.len() * choices.len() * args.writes);
     for routes in &args.routes {
+        let mut contestants = Vec::new();
         for choice in &choices {
-            progress.say(format!("{} with {routes} routes", choice.name()));
-            rows.push(measure(choice, *routes, &args, &upstream, &cores).await?);
+            contestants.push(Contestant::start(choice, *routes, &args, &upstream, &cores).await?);
+        }
+        for write in 0..args.writes {
+            for contestant in &mut contestants {
+                progress.say(format!("write {write}: {} with {routes} routes", contestant.row.peer));
+                contestant.turn(write, args.writes).await?;
+            }
+        }
+        for contestant in contestants {
+            report.rows.push(contestant.end().await?);
         }
     }
     progress.finish();
-    let report =
-        Report { machine: machine(), cores: cores.describe(), versions: peer::versions(&choices), left_out, rows };
     if args.json {
         println!("{}", serde_json::to_string_pretty(&report)?);
     } else {
         table::print(&report);
     }
-    if args.size == Size::Smoke {
-        for row in report.rows.iter().filter(|row| row.kind == Kind::Tidegate) {
-            ensure!(row.cut_off.is_none(), "Tidegate was cut off: {:?}", row.cut_off);
-        }
+    if args.size == Size::Smoke { through(&report.rows) } else { Ok(()) }
+}
+
+fn through(rows: &[Row]) -> anyhow::Result<()> {
+    let ours: Vec<&Row> = rows.iter().filter(|row| row.kind == Kind::Tidegate).collect();
+    ensure!(!ours.is_empty(), "Tidegate had no turn");
+    for row in ours {
+        ensure!(row.cut_off.is_none(), "Tidegate was cut off: {:?}", row.cut_off);
     }
     Ok(())
 }
 
-async fn measure(
-    choice: &Choice,
-    routes: usize,
-    args: &Args,
-    upstream: &Upstream,
-    cores: &Cores,
-) -> anyhow::Result<Row> {
-    let present: Vec<Route> = (0..routes).map(|i| Route::new(format!("app-{i:06}.example"), Target::Right)).collect();
-    let (peer, start) = timed_async(timeout(BUDGET, choice.start(&args.peers, upstream, &present))).await;
-    let mut row = Row::new(choice, routes, start);
-    let Ok(peer) = peer else {
-        row.cut_off = Some(format!("not started after {BUDGET:?}"));
-        return Ok(row);
-    };
-    let mut peer = peer?;
-    cores.give(Part::Proxy, peer.process())?;
-    let (begin, before) = (now(), stages(&peer).await?);
-    for i in 0..args.writes {
-        let spent = now() - begin;
-        let one = one(&mut peer, &format!("new-{i:06}.example"), BUDGET.saturating_sub(spent)).await;
-        let Some(one) = one.with_context(|| format!("{} with {routes} routes", choice.name()))? else {
-            row.cut_off = Some(format!("{i} of {} writes after {BUDGET:?}", args.writes));
-            break;
+/// A proxy that takes turns, until its time is over.
+#[derive(Debug)]
+struct Contestant {
+    /// None when it has not started in time.
+    peer: Option<Peer>,
+    row: Row,
+    spent: Duration,
+    before: Option<[Histogram; 2]>,
+}
+
+impl Contestant {
+    async fn start(
+        choice: &Choice,
+        routes: usize,
+        args: &Args,
+        upstream: &Upstream,
+        cores: &Cores,
+    ) -> anyhow::Result<Self> {
+        let present: Vec<Route> = (0..routes).map(|i| Route::numbered(i, Target::Right)).collect();
+        let (peer, start) = timed_async(timeout(BUDGET, choice.start(&args.peers, upstream, &present))).await;
+        let mut row = Row::new(choice, routes, start);
+        let Ok(peer) = peer else {
+            row.cut_off = Some(format!("not started after {BUDGET:?}"));
+            return Ok(Self { peer: None, row, spent: Duration::ZERO, before: None });
         };
-        row.right_ms.push(milliseconds(one.right));
-        row.write_ms.push(milliseconds(one.write));
-        row.gap_max_ms = row.gap_max_ms.max(milliseconds(one.gap_max));
+        let peer = peer?;
+        cores.give(Part::Proxy, peer.process())?;
+        let before = stages(&peer).await?;
+        Ok(Self { peer: Some(peer), row, spent: Duration::ZERO, before })
     }
-    (row.right_ms, row.write_ms) = (sorted(row.right_ms), sorted(row.write_ms));
-    row.stages = stages(&peer).await?.zip(before).and_then(|([change, publish], [change_before, publish_before])| {
-        let (change_ms, publish_ms) = (change.mean_ms_since(change_before)?, publish.mean_ms_since(publish_before)?);
-        Some(Stages { change_ms, publish_ms })
-    });
-    Ok(row)
+
+    /// Writes one route, unless its time is over.
+    async fn turn(&mut self, write: usize, writes: usize) -> anyhow::Result<()> {
+        let Some(peer) = self.peer.as_mut().filter(|_| self.row.cut_off.is_none()) else { return Ok(()) };
+        let left = BUDGET.saturating_sub(self.spent);
+        let (one, took) = timed_async(one(peer, &format!("new-{write:06}.example"), left)).await;
+        self.spent += took;
+        match one.with_context(|| format!("{} with {} routes", self.row.peer, self.row.routes))? {
+            None => self.row.cut_off = Some(format!("{write} of {writes} writes in {BUDGET:?}")),
+            Some(One { right, write, gap_max }) => {
+                self.row.right_ms.push(milliseconds(right));
+                self.row.write_ms.push(milliseconds(write));
+                self.row.gap_max_ms = self.row.gap_max_ms.max(milliseconds(gap_max));
+            }
+        }
+        Ok(())
+    }
+
+    async fn end(self) -> anyhow::Result<Row> {
+        let Self { peer, mut row, before, .. } = self;
+        (row.right_ms, row.write_ms) = (sorted(row.right_ms), sorted(row.write_ms));
+        let after = match &peer {
+            Some(peer) => stages(peer).await?,
+            None => None,
+        };
+        row.stages = after.zip(before).and_then(|([change, publish], [change_before, publish_before])| {
+            let (change_ms, publish_ms) =
+                (change.mean_ms_since(change_before)?, publish.mean_ms_since(publish_before)?);
+            Some(Stages { change_ms, publish_ms })
+        });
+        Ok(row)
+    }
 }
 
 async fn stages(peer: &Peer) -> anyhow::Result<Option<[Histogram; 2]>> {

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use comfy_table::{CellAlignment, Table, presets};
+use anyhow::Context as _;
 use serde::Serialize;
 
-use crate::peer::{self, Choice, Route, Target, choose, versions};
-use crate::place::machine;
+use crate::peer::{self, Peer, Route, Target, choose};
 use crate::poll::until_right;
 use crate::progress::Progress;
 use crate::size::Size;
 use crate::spread::Spread;
+use crate::table::{Setup, figure, spread, table};
 use crate::upstream::Upstream;
 
 /// A start that takes longer fails the run.
@@ -25,7 +25,7 @@ pub struct Args {
     /// Routes, each with a Service and endpoint of its own; several for several runs.
     #[arg(long, value_delimiter = ',', default_value = "1000,10000,100000")]
     routes: Vec<usize>,
-    /// Starts of each.
+    /// Rounds; in each, every proxy is started once.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
     /// Prints JSON.
@@ -41,16 +41,14 @@ struct Row {
     proxy: String,
     routes: usize,
     /// Seconds until the first right answer of each host: the one that was made first, and the one that was made last.
-    first_s: Spread,
-    last_s: Spread,
+    first_s: Vec<f64>,
+    last_s: Vec<f64>,
 }
 
 /// A run.
 #[derive(Debug, Serialize)]
 struct Report {
-    machine: String,
-    versions: Vec<String>,
-    left_out: Vec<String>,
+    setup: Setup,
     rows: Vec<Row>,
 }
 
@@ -65,16 +63,25 @@ pub async fn run(mut args: Args) -> anyhow::Result<()> {
     }
     let (choices, left_out) = choose(&args.peers)?;
     let upstream = Upstream::start().await?;
-    let progress = Progress::new(args.routes.len() * choices.len());
-    let mut rows = Vec::new();
+    let progress = Progress::new(args.routes.len() * choices.len() * args.rounds);
+    let mut report = Report { setup: Setup::new(&choices, left_out), rows: Vec::new() };
     for routes in &args.routes {
+        let present: Vec<Route> = (0..*routes).map(|i| Route::numbered(i, Target::Own)).collect();
+        let mut contestants = Vec::new();
         for choice in &choices {
-            progress.say(format!("{} with {routes} routes", choice.name()));
-            rows.push(measure(choice, *routes, &args, &upstream).await?);
+            let peer = choice.start(&args.peers, &upstream, &present).await?;
+            let row = Row { proxy: choice.name(), routes: *routes, first_s: Vec::new(), last_s: Vec::new() };
+            contestants.push((peer, row));
         }
+        for round in 1..=args.rounds {
+            for (peer, row) in &mut contestants {
+                progress.say(format!("round {round}: {} with {routes} routes", row.proxy));
+                restart(peer, &present, row).await?;
+            }
+        }
+        report.rows.extend(contestants.into_iter().map(|(_, row)| row));
     }
     progress.finish();
-    let report = Report { machine: machine(), versions: versions(&choices), left_out, rows };
     if args.json {
         println!("{}", serde_json::to_string_pretty(&report)?);
     } else {
@@ -83,44 +90,29 @@ pub async fn run(mut args: Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn measure(choice: &Choice, routes: usize, args: &Args, upstream: &Upstream) -> anyhow::Result<Row> {
-    let present: Vec<Route> = (0..routes).map(|i| Route::new(host(i), Target::Own)).collect();
-    let mut peer = choice.start(&args.peers, upstream, &present).await?;
-    let (mut first, mut last) = (Vec::new(), Vec::new());
-    for _ in 0..args.rounds.max(1) {
-        let begun = peer.restart().await?;
-        let (one, other) = (host(0), host(routes.saturating_sub(1)));
-        let asked = |host: String| {
-            let address = peer.address();
-            async move { until_right(address, &host, RIGHT_MAX).await }
-        };
-        let (one, other) = tokio::try_join!(asked(one), asked(other))?;
-        first.push((one.at - begun).as_secs_f64());
-        last.push((other.at - begun).as_secs_f64());
-    }
-    let spread = |figures: Vec<f64>| Spread::of(figures).ok_or_else(|| anyhow::anyhow!("no round"));
-    Ok(Row { proxy: choice.name(), routes, first_s: spread(first)?, last_s: spread(last)? })
-}
-
-fn host(i: usize) -> String {
-    format!("app-{i:06}.example")
+async fn restart(peer: &mut Peer, present: &[Route], row: &mut Row) -> anyhow::Result<()> {
+    let begun = peer.restart().await?;
+    let address = peer.address();
+    let asked = async |route: Option<&Route>| until_right(address, &route.context("no routes")?.host, RIGHT_MAX).await;
+    let (first, last) = tokio::try_join!(asked(present.first()), asked(present.last()))?;
+    row.first_s.push((first.at - begun).as_secs_f64());
+    row.last_s.push((last.at - begun).as_secs_f64());
+    Ok(())
 }
 
 fn print(report: &Report) {
-    println!("Machine: {}", report.machine);
-    println!("Versions: {}", report.versions.join("; "));
-    for left_out in &report.left_out {
-        println!("Left out: {left_out}");
-    }
-    let mut table = Table::new();
-    table.load_preset(presets::ASCII_MARKDOWN);
-    table.set_header(["routes", "proxy", "first host right after s", "last host right after s"]);
-    for row in &report.rows {
-        let spread = |Spread { least, median, greatest }: Spread| format!("{median:.2} ({least:.2}–{greatest:.2})");
-        table.add_row([row.routes.to_string(), row.proxy.clone(), spread(row.first_s), spread(row.last_s)]);
-    }
-    for column in table.column_iter_mut().skip(2) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    println!("{table}");
+    report.setup.print();
+    let seconds = |figures: &[f64]| spread(2, figures.iter().copied());
+    let lines = report.rows.iter().map(|row| {
+        let least =
+            report.rows.iter().filter(|other| other.routes == row.routes).filter_map(|other| median(&other.last_s));
+        let ratio = median(&row.last_s).zip(least.min_by(f64::total_cmp)).map(|(own, best)| own / best);
+        vec![row.routes.to_string(), row.proxy.clone(), seconds(&row.first_s), seconds(&row.last_s), figure(ratio, 2)]
+    });
+    let header = ["routes", "proxy", "first host right after s", "last host right after s", "÷ best"];
+    println!("{}", table(2, header, lines));
+}
+
+fn median(figures: &[f64]) -> Option<f64> {
+    Spread::of(figures.iter().copied()).map(|spread| spread.median)
 }

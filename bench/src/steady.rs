@@ -13,11 +13,12 @@ use serde::Serialize;
 
 use crate::cores::{Cores, Part};
 use crate::load::{self, Amount, Load, h2load, wrk};
-use crate::peer::{self, Choice, Kind, Peer, Route, SECURE, Target, choose, versions};
-use crate::place::{Usage, machine, usage, version};
+use crate::peer::{self, Choice, Kind, Peer, Route, SECURE, Target, Work, choose};
+use crate::place::{Usage, usage, version};
 use crate::progress::Progress;
 use crate::size::Size;
 use crate::subject::Running;
+use crate::table::Setup;
 use crate::upstream::Upstream;
 use case::{CASES, Case, STREAMS};
 use counts::Row;
@@ -88,10 +89,11 @@ impl Contestant {
         }
     }
 
-    fn addresses(&self) -> Option<(SocketAddr, SocketAddr)> {
+    /// Where it serves plain HTTP, and where over TLS.
+    fn addresses(&self) -> (SocketAddr, SocketAddr) {
         match self {
-            Self::Peer(peer) => Some((peer.address(), peer.secure_address()?)),
-            Self::Bare(bare) => Some((bare.plain, bare.secure)),
+            Self::Peer(peer) => (peer.address(), peer.secure_address()),
+            Self::Bare(bare) => (bare.plain, bare.secure),
         }
     }
 }
@@ -121,10 +123,7 @@ impl Turn {
 /// A run.
 #[derive(Debug, Default, Serialize)]
 struct Report {
-    machine: String,
-    cores: String,
-    versions: Vec<String>,
-    left_out: Vec<String>,
+    setup: Setup,
     turns: Vec<Turn>,
     counts: Vec<Row>,
 }
@@ -142,11 +141,10 @@ pub async fn run(mut args: Args) -> anyhow::Result<()> {
     let (choices, left_out) = choose(&args.peers)?;
     let tools = [("wrk", "--version"), ("h2load", "--version")];
     let tools = tools.map(|(tool, flag)| version(tool, flag).with_context(|| format!("{tool} is not installed")));
-    let mut versions = versions(&choices);
+    let mut report = Report { setup: Setup::new(&choices, left_out), ..Report::default() };
     for tool in tools {
-        versions.push(tool.context("bench/setup installs it")?);
+        report.setup.versions.push(tool.context("bench/setup installs it")?);
     }
-    let mut report = Report { machine: machine(), versions, left_out, ..Report::default() };
     let upstream = Upstream::start().await?;
     if !args.counts {
         turns(&args, &choices, &upstream, &mut report).await?;
@@ -177,16 +175,9 @@ async fn turns(args: &Args, choices: &[Choice], upstream: &Upstream, report: &mu
         Progress::new(worker_counts.len() * args.rounds * cases.len() * (choices.len() + usize::from(!args.no_bare)));
     let cores = Cores::share(worker_counts.iter().copied().max().unwrap_or(1))?;
     cores.give(Part::Upstream, upstream.process())?;
-    report.cores = cores.describe();
+    report.setup.on(&cores);
     for workers in worker_counts {
-        let mut contestants = contestants(args, workers, choices, upstream).await?;
-        contestants.retain(|contestant| {
-            let complete = contestant.addresses().is_some();
-            if !complete {
-                report.left_out.push(format!("{}: it serves no TLS here", contestant.name()));
-            }
-            complete
-        });
+        let contestants = contestants(args, workers, choices, upstream).await?;
         for contestant in &contestants {
             cores.give(Part::Proxy, contestant.process())?;
         }
@@ -223,7 +214,7 @@ async fn contestants(
 }
 
 async fn turn(contestant: &Contestant, case: &Case, args: &Args, workers: usize, round: usize) -> anyhow::Result<Turn> {
-    let (plain, secure) = contestant.addresses().context("it has addresses")?;
+    let (plain, secure) = contestant.addresses();
     let (ask, process, duration) = (case.ask(plain, secure), contestant.process(), Duration::from_secs(args.seconds));
     let all = args.load.connections;
     let connections = if case.http2() { (all / STREAMS).max(1) } else { all };
@@ -236,10 +227,12 @@ async fn turn(contestant: &Contestant, case: &Case, args: &Args, workers: usize,
     let after = usage(process);
     let paced =
         if case.paced { Some(h2load(&ask, Amount::Paced(duration, args.rate), connections).await?) } else { None };
-    if let Contestant::Peer(peer) = contestant {
-        // Or it would fill the disk.
-        peer.take_log().await?;
-    }
+    let logged = match contestant {
+        // Taken also because it would fill the disk.
+        Contestant::Peer(peer) => Some((peer.work(), peer.take_log().await?)),
+        Contestant::Bare(_) => None,
+    };
+    alike(logged, &load).with_context(|| format!("{}, {}", contestant.name(), case.name))?;
     #[allow(clippy::cast_precision_loss, reason = "counts far below 2^52")]
     let each =
         |of: fn(&Usage) -> Duration| of(&after).saturating_sub(of(&before)).as_secs_f64() * 1e6 / load.requests as f64;
@@ -247,8 +240,25 @@ async fn turn(contestant: &Contestant, case: &Case, args: &Args, workers: usize,
     Ok(Turn { proxy: contestant.name(), workers, case: case.name, round, load, user_us, system_us, paced })
 }
 
+/// Lines that proxies may gather before they write them.
+const GATHERED: u64 = 400;
+
+/// Whether the access log says that the work was done that was to be done.
+fn alike(logged: Option<(Work, u64)>, load: &Load) -> anyhow::Result<()> {
+    match logged {
+        Some((Work::Same, lines)) => {
+            ensure!(lines + GATHERED > load.requests / 2, "{lines} lines in the log of {load:?}")
+        }
+        Some((Work::Bare, lines)) => ensure!(lines == 0, "{lines} lines in the log of who keeps none"),
+        None => {}
+    }
+    Ok(())
+}
+
 fn unharmed(turns: &[Turn]) -> anyhow::Result<()> {
-    for turn in turns.iter().filter(|turn| turn.proxy == Kind::Tidegate.name()) {
+    let ours: Vec<&Turn> = turns.iter().filter(|turn| turn.proxy.starts_with(Kind::Tidegate.name())).collect();
+    ensure!(!ours.is_empty(), "Tidegate had no turn");
+    for turn in ours {
         let failures = turn.load.failures() + turn.paced.map_or(0, |load| load.failures());
         ensure!(failures == 0, "{failures} requests failed: {turn:?}");
     }

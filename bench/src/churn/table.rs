@@ -1,12 +1,11 @@
 //! The tables of `churn`: one line a rate and proxy, in figures and in ratios.
 
-use comfy_table::{CellAlignment, Table, presets};
-
 use super::{Case, Report, Turn};
 use crate::load::Load;
-use crate::spread::Spread;
+use crate::spread::{Spread, percentile, sorted};
+use crate::table::table;
 
-const FIGURES: [&str; 12] = [
+const FIGURES: [&str; 14] = [
     "changes/s",
     "rolls/s",
     "proxy",
@@ -16,17 +15,20 @@ const FIGURES: [&str; 12] = [
     "p50 ms",
     "p99 ms",
     "p99.9 ms",
+    "sampled p99 ms",
+    "sampled max ms",
     "requests/s",
     "CPU µs/request",
     "MiB (processes)",
 ];
-const RATIOS: [&str; 9] = [
+const RATIOS: [&str; 10] = [
     "changes/s",
     "rolls/s",
     "proxy",
     "p50 ÷ quiet",
     "p99 ÷ quiet",
     "p99.9 ÷ quiet",
+    "sampled p99 ÷ quiet",
     "CPU ÷ quiet",
     "p99 ÷ best",
     "CPU ÷ best",
@@ -42,15 +44,10 @@ struct Line<'a> {
 
 /// Prints everything: medians over the rounds, with the least and the greatest in brackets.
 pub(super) fn print(report: &Report) {
-    println!("Machine: {}", report.machine);
-    println!("Cores: {}", report.cores);
-    println!("Versions: {}", report.versions.join("; "));
-    for left_out in &report.left_out {
-        println!("Left out: {left_out}");
-    }
+    report.setup.print();
     let lines = lines(&report.turns);
-    println!("{}", table(&FIGURES, lines.iter().map(figures)));
-    println!("{}", table(&RATIOS, lines.iter().map(|line| ratios(line, &lines))));
+    println!("{}", table(3, FIGURES, lines.iter().map(figures)));
+    println!("{}", table(3, RATIOS, lines.iter().map(|line| ratios(line, &lines))));
 }
 
 fn lines(turns: &[Turn]) -> Vec<Line<'_>> {
@@ -62,18 +59,6 @@ fn lines(turns: &[Turn]) -> Vec<Line<'_>> {
         }
     }
     lines
-}
-
-fn table(header: &[&str], rows: impl Iterator<Item = Vec<String>>) -> Table {
-    let mut table = Table::new();
-    table.load_preset(presets::ASCII_MARKDOWN).set_header(header);
-    for row in rows {
-        table.add_row(row);
-    }
-    for column in table.column_iter_mut().filter(|column| column.index != 2) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table
 }
 
 impl Line<'_> {
@@ -103,6 +88,8 @@ fn figures(line: &Line<'_>) -> Vec<String> {
         milliseconds(|load| load.p50_us),
         milliseconds(|load| load.p99_us),
         milliseconds(|load| load.p999_us),
+        spread(2, &|turn| sampled(turn, 99.0)),
+        spread(2, &|turn| sampled(turn, 100.0)),
         spread(0, &|turn| turn.load.rate()),
         spread(1, &|turn| turn.cpu_us),
         format!("{} ({processes})", spread(0, &|turn| turn.resident_mib)),
@@ -131,6 +118,7 @@ fn ratios(line: &Line<'_>, lines: &[Line<'_>]) -> Vec<String> {
         to_quiet(&|turn| milliseconds(turn, |load| load.p50_us)),
         to_quiet(&|turn| milliseconds(turn, |load| load.p99_us)),
         to_quiet(&|turn| milliseconds(turn, |load| load.p999_us)),
+        to_quiet(&|turn| sampled(turn, 99.0)),
         to_quiet(&|turn| turn.cpu_us),
         to_best(&|turn| milliseconds(turn, |load| load.p99_us)),
         to_best(&|turn| turn.cpu_us),
@@ -141,6 +129,12 @@ fn ratios(line: &Line<'_>, lines: &[Line<'_>]) -> Vec<String> {
 #[allow(clippy::cast_precision_loss, reason = "microseconds far below 2^52")]
 fn milliseconds(turn: &Turn, of: fn(&Load) -> u64) -> f64 {
     of(&turn.load) as f64 / 1e3
+}
+
+/// Of the sampler's questions, whose latency counts from when they were due.
+fn sampled(turn: &Turn, percent: f64) -> f64 {
+    let latencies = sorted(turn.samples.iter().filter_map(|sample| sample.latency_ms));
+    percentile(&latencies, percent).unwrap_or(f64::NAN)
 }
 
 /// A median with its ends, where they differ, divided by something.

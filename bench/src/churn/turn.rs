@@ -7,7 +7,7 @@ use serde::Serialize;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use super::{Args, Case, MEASURED, SOCKET, host};
+use super::{Args, Case, MEASURED, SOCKET};
 use crate::clock::now;
 use crate::load::{Ask, Load, wrk};
 use crate::peer::{Change, Kind, Peer, Route, Target, rolled};
@@ -165,7 +165,7 @@ async fn changing(
 
 fn changed(change: usize, routes: usize) -> Route {
     let target = if (change / routes).is_multiple_of(2) { Target::Right } else { Target::Again };
-    Route::new(host(change % routes), target)
+    Route::numbered(change % routes, target)
 }
 
 /// Memory over time, until told to stop.

@@ -2,14 +2,11 @@
 
 use std::any::Any;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
+use rustls::pki_types::ServerName;
 use serde::Serialize;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -18,6 +15,7 @@ use tokio_rustls::TlsConnector;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::peer::SECURE;
+use crate::tls;
 
 /// Connections that are being opened at the same time; as many upstream connections stay behind.
 const AT_ONCE: usize = 8;
@@ -64,7 +62,7 @@ pub(super) type Held = Vec<Box<dyn Any + Send>>;
 /// # Errors
 /// When one cannot be opened, or its answer is another than 200.
 pub(super) async fn open(address: SocketAddr, speech: Speech, count: usize) -> anyhow::Result<Held> {
-    let tls = connector(speech)?;
+    let tls = tls::connector(if speech == Speech::Http2 { &[b"h2"] } else { &[] });
     let one = |_| async {
         let opened = timeout(OPEN_MAX, open_one(address, speech, &tls));
         opened.await.context("no answer in time")?.with_context(|| format!("{speech:?} at {address}"))
@@ -110,54 +108,4 @@ async fn http2<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: S) ->
         body.flow_control().release_capacity(count)?;
     }
     Ok(Box::new((requests, connection)))
-}
-
-fn connector(speech: Speech) -> anyhow::Result<TlsConnector> {
-    let builder = ClientConfig::builder().dangerous().with_custom_certificate_verifier(Arc::new(Anyone));
-    let mut config = builder.with_no_client_auth();
-    if speech == Speech::Http2 {
-        config.alpn_protocols = vec![b"h2".to_vec()];
-    }
-    // Every handshake is a whole one, so that all connections are alike.
-    config.resumption = rustls::client::Resumption::disabled();
-    Ok(TlsConnector::from(Arc::new(config)))
-}
-
-/// Believes every certificate: the proxies' own are made in this run, and nothing that is sent matters.
-#[derive(Debug)]
-struct Anyone;
-
-impl ServerCertVerifier for Anyone {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        rustls::crypto::ring::default_provider().signature_verification_algorithms.supported_schemes()
-    }
 }

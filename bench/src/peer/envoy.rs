@@ -97,9 +97,9 @@ impl Peer {
         replace(folder, resources::ROUTES, &resources::routes(&self.routes, self.work))
     }
 
-    pub(super) fn remove(&mut self, host: &str) -> anyhow::Result<()> {
+    /// Gone with the next change, which would else wait behind this one.
+    pub(super) fn remove(&mut self, host: &str) {
         self.routes.remove(host);
-        replace(self.folder.path(), resources::ROUTES, &resources::routes(&self.routes, self.work))
     }
 
     pub(super) fn restart(&mut self) -> anyhow::Result<Instant> {

@@ -154,6 +154,7 @@ fn preamble(address: SocketAddr, status: SocketAddr, setting: &Setting<'_>) -> S
     tcp_nopush on;
     client_body_buffer_size 128k;
     client_max_body_size 2m;
+    ssl_protocols TLSv1.3;
     server_names_hash_max_size 1048576;
     server_names_hash_bucket_size 128;
     map $http_upgrade $connection_upgrade { default upgrade; '' ''; }

@@ -1,9 +1,8 @@
 //! The tables of `propagate`: one line a number of routes and proxy, and where Tidegate's time goes.
 
-use comfy_table::{CellAlignment, Table, presets};
-
 use super::{Report, Row};
 use crate::spread::percentile;
+use crate::table::{figure, table};
 
 const TIMES: [&str; 11] = [
     "routes",
@@ -30,30 +29,16 @@ const STAGES: [&str; 7] = [
 
 /// Prints everything.
 pub(super) fn print(report: &Report) {
-    println!("Machine: {}", report.machine);
-    println!("Cores: {}", report.cores);
-    println!("Versions: {}", report.versions.join("; "));
-    for left_out in &report.left_out {
-        println!("Left out: {left_out}");
-    }
-    println!("{}", table(&TIMES, report.rows.iter().map(|row| times(row, &report.rows)).collect()));
+    report.setup.print();
+    println!("{}", table(2, TIMES, report.rows.iter().map(|row| times(row, &report.rows))));
     let stages: Vec<_> = report.rows.iter().filter_map(stages).collect();
     if !stages.is_empty() {
-        println!("{}", table(&STAGES, stages));
+        println!("{}", table(2, STAGES, stages));
     }
 }
 
-fn table(header: &[&str], rows: Vec<Vec<String>>) -> Table {
-    let mut table = Table::new();
-    table.load_preset(presets::ASCII_MARKDOWN).set_header(header).add_rows(rows);
-    for column in table.column_iter_mut().filter(|column| column.index != 1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table
-}
-
-fn show(figure: Option<f64>) -> String {
-    figure.map_or_else(|| "–".to_owned(), |figure| format!("{figure:.2}"))
+fn show(value: Option<f64>) -> String {
+    figure(value, 2)
 }
 
 fn times(row: &Row, rows: &[Row]) -> Vec<String> {

@@ -119,9 +119,9 @@ pub(super) async fn measure(
     let refused = strace::unavailable().await;
     let (callgrind, briefly) = (callgrind::available(), args.size == Size::Smoke);
     let tools = Tools { strace: refused.is_none(), callgrind, many: FEW + args.count_requests.max(1), briefly };
-    report.left_out.extend(refused.map(|why| format!("system calls: {why}")));
+    report.setup.left_out.extend(refused.map(|why| format!("system calls: {why}")));
     if !tools.callgrind {
-        report.left_out.push("instructions: valgrind is not installed (bench/setup installs it)".to_owned());
+        report.setup.left_out.push("instructions: valgrind is not installed (bench/setup installs it)".to_owned());
     }
     let cases: Vec<Case> = CASES.into_iter().filter_map(Case::named).collect();
     let peers: Vec<&Choice> = choices.iter().filter(|choice| !tools.briefly && choice.kind != Kind::Tidegate).collect();
@@ -207,7 +207,7 @@ async fn of_peer(
     upstream: &Upstream,
 ) -> anyhow::Result<Option<Row>> {
     let peer = choice.start(&args.peers.with_workers(1), upstream, &[Route::new(SECURE, Target::Own)]).await?;
-    let Some(secure) = peer.secure_address() else { return Ok(None) };
+    let secure = peer.secure_address();
     let at = (peer.address(), secure);
     ask(case, at, FEW).await?;
     let processes = family(peer.process());

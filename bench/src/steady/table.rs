@@ -2,25 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use comfy_table::{CellAlignment, Table, presets};
+use comfy_table::Table;
 
 use super::{CASES, Report, Row, Turn};
 use crate::load::Load;
 use crate::spread::Spread;
+use crate::table::{figure, spread, table};
 
 /// What ratios are of.
 const NGINX: &str = "nginx";
 
 /// Prints everything: medians over the rounds, with the least and the greatest in brackets.
 pub(super) fn print(report: &Report) {
-    println!("Machine: {}", report.machine);
-    if !report.cores.is_empty() {
-        println!("Cores: {}", report.cores);
-    }
-    println!("Versions: {}", report.versions.join("; "));
-    for left_out in &report.left_out {
-        println!("Left out: {left_out}");
-    }
+    report.setup.print();
     if !report.turns.is_empty() {
         println!("{}", turns(&report.turns));
     }
@@ -34,43 +28,32 @@ pub(super) fn print(report: &Report) {
     }
 }
 
-fn table(header: &[&str]) -> Table {
-    let mut table = Table::new();
-    table.load_preset(presets::ASCII_MARKDOWN);
-    table.set_header(header);
-    table
-}
-
-fn aligned(mut table: Table, from: usize) -> Table {
-    for column in table.column_iter_mut().skip(from) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table
-}
-
 /// The turns of one proxy, in the order of rounds.
 type Rounds<'a> = Vec<&'a Turn>;
 
+const TURNS: [&str; 13] = [
+    "workers",
+    "case",
+    "proxy",
+    "requests/s",
+    "cores busy",
+    "CPU µs/request",
+    "user",
+    "system",
+    "CPU ÷ nginx",
+    "CPU ÷ best",
+    "p50 ms at the rate",
+    "p99 ms at the rate",
+    "failures",
+];
+
 fn turns(turns: &[Turn]) -> Table {
-    let mut table = table(&[
-        "workers",
-        "case",
-        "proxy",
-        "requests/s",
-        "CPU µs/request",
-        "user",
-        "system",
-        "CPU ÷ nginx",
-        "CPU ÷ best",
-        "p50 ms at the rate",
-        "p99 ms at the rate",
-        "failures",
-    ]);
     let place = |turn: &Turn| CASES.iter().position(|case| case.name == turn.case).unwrap_or_default();
     let mut cells: BTreeMap<(usize, usize), BTreeMap<&str, Rounds<'_>>> = BTreeMap::new();
     for turn in turns {
         cells.entry((turn.workers, place(turn))).or_default().entry(&turn.proxy).or_default().push(turn);
     }
+    let mut lines = Vec::new();
     for proxies in cells.values() {
         let median =
             |rounds: &Rounds<'_>| Spread::of(rounds.iter().map(|turn| turn.cpu_us())).map_or(f64::NAN, |it| it.median);
@@ -81,6 +64,7 @@ fn turns(turns: &[Turn]) -> Table {
                 line = vec![turn.workers.to_string(), turn.case.to_owned(), (*proxy).to_owned()];
             }
             line.push(spread(0, rounds.iter().map(|turn| turn.load.rate())));
+            line.push(spread(2, rounds.iter().map(|turn| turn.cpu_us() * turn.load.rate() / 1e6)));
             line.push(spread(1, rounds.iter().map(|turn| turn.cpu_us())));
             line.push(spread(1, rounds.iter().map(|turn| turn.user_us)));
             line.push(spread(1, rounds.iter().map(|turn| turn.system_us)));
@@ -90,10 +74,10 @@ fn turns(turns: &[Turn]) -> Table {
             line.push(latency(rounds, |load| load.p99_us));
             let failures = |turn: &&Turn| turn.load.failures() + turn.paced.map_or(0, |load| load.failures());
             line.push(rounds.iter().map(failures).sum::<u64>().to_string());
-            table.add_row(line);
+            lines.push(line);
         }
     }
-    aligned(table, 3)
+    table(3, TURNS, lines)
 }
 
 /// Of CPU time, round by round.
@@ -107,26 +91,11 @@ fn latency(rounds: &Rounds<'_>, of: fn(&Load) -> u64) -> String {
     spread(2, rounds.iter().filter_map(|turn| turn.paced.as_ref()).map(|load| of(load) as f64 / 1e3))
 }
 
-fn spread(digits: usize, figures: impl Iterator<Item = f64>) -> String {
-    let figures: Vec<f64> = figures.collect();
-    let rounds = figures.len();
-    match Spread::of(figures) {
-        None => "–".to_owned(),
-        Some(Spread { median, .. }) if rounds == 1 => format!("{median:.digits$}"),
-        Some(Spread { least, median, greatest }) => {
-            format!("{median:.digits$} ({least:.digits$}–{greatest:.digits$})")
-        }
-    }
-}
-
 fn counts(rows: &[Row]) -> Table {
-    let mut table = table(&["case", "proxy", "allocations", "bytes", "system calls", "instructions", "÷ nginx"]);
-    for row in rows {
-        let figure =
-            |figure: Option<f64>, digits: usize| figure.map_or("–".to_owned(), |it| format!("{it:.digits$}"));
+    let lines = rows.iter().map(|row| {
         let nginx = rows.iter().find(|other| other.case == row.case && other.subject == NGINX);
         let ratio = nginx.and_then(|nginx| Some(row.instructions? / nginx.instructions?));
-        table.add_row([
+        vec![
             row.case.to_owned(),
             row.subject.clone(),
             figure(row.allocations, 2),
@@ -134,7 +103,7 @@ fn counts(rows: &[Row]) -> Table {
             figure(row.syscalls, 2),
             figure(row.instructions, 0),
             figure(ratio, 2),
-        ]);
-    }
-    aligned(table, 2)
+        ]
+    });
+    table(2, ["case", "proxy", "allocations", "bytes", "system calls", "instructions", "÷ nginx"], lines)
 }

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use comfy_table::{CellAlignment, Table, presets};
+use comfy_table::Table;
 use serde::Serialize;
 
 use super::cluster::Shape;
 use super::native::Figures;
 use super::probe::Probe;
+use crate::table::figure;
 
 /// One line: what one operation costs.
 #[derive(Clone, Debug, Serialize)]
@@ -96,29 +97,22 @@ fn ratio(value: Option<f64>, base: Option<f64>) -> Option<f64> {
     Some(if value == 0.0 && base == 0.0 { 1.0 } else { value / base })
 }
 
-/// The table, as text that Markdown shows as a table too.
+/// One line a size and operation.
 pub(super) fn table(rows: &[Row]) -> Table {
-    let mut table = Table::new();
-    table.load_preset(presets::ASCII_MARKDOWN);
-    table.set_header(["routes", "operation", "allocations", "×", "instructions", "×", "bytes", "median µs"]);
-    for row in sorted(rows) {
-        let number =
-            |value: Option<f64>, digits: usize| value.map_or("–".to_owned(), |value| format!("{value:.digits$}"));
-        table.add_row([
+    let lines = sorted(rows).into_iter().map(|row| {
+        vec![
             format!("{} {}", row.size, row.shape.title()),
             row.title().to_owned(),
-            number(row.allocations, 1),
-            number(row.allocations_ratio, 2),
-            number(row.instructions, 0),
-            number(row.instructions_ratio, 2),
-            number(Some(row.bytes), 0),
-            number(Some(row.median_us), 2),
-        ]);
-    }
-    for column in table.column_iter_mut().skip(2) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table
+            figure(row.allocations, 1),
+            figure(row.allocations_ratio, 2),
+            figure(row.instructions, 0),
+            figure(row.instructions_ratio, 2),
+            figure(Some(row.bytes), 0),
+            figure(Some(row.median_us), 2),
+        ]
+    });
+    let header = ["routes", "operation", "allocations", "×", "instructions", "×", "bytes", "median µs"];
+    crate::table::table(2, header, lines)
 }
 
 /// Sizes of one operation under each other.

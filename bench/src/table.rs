@@ -1,0 +1,71 @@
+//! What commands print: where a run took place, and tables that Markdown shows as tables too.
+
+use comfy_table::{CellAlignment, Table, presets};
+use serde::Serialize;
+
+use crate::cores::Cores;
+use crate::peer::{Choice, versions};
+use crate::place::machine;
+use crate::spread::Spread;
+
+/// Where a run took place, and what took part.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Setup {
+    machine: String,
+    cores: Option<String>,
+    pub(crate) versions: Vec<String>,
+    pub(crate) left_out: Vec<String>,
+}
+
+impl Setup {
+    /// Of these proxies on this machine.
+    pub(crate) fn new(choices: &[Choice], left_out: Vec<String>) -> Self {
+        Self { machine: machine(), cores: None, versions: versions(choices), left_out }
+    }
+
+    /// On these cores.
+    pub(crate) fn on(&mut self, cores: &Cores) {
+        self.cores = Some(cores.describe());
+    }
+
+    pub(crate) fn print(&self) {
+        println!("Machine: {}", self.machine);
+        if let Some(cores) = &self.cores {
+            println!("Cores: {cores}");
+        }
+        println!("Versions: {}", self.versions.join("; "));
+        for left_out in &self.left_out {
+            println!("Left out: {left_out}");
+        }
+    }
+}
+
+/// A table whose columns are figures, but for so many in front.
+pub(crate) fn table(
+    names: usize,
+    header: impl IntoIterator<Item = &'static str>,
+    rows: impl IntoIterator<Item = Vec<String>>,
+) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::ASCII_MARKDOWN).set_header(header.into_iter().collect::<Vec<_>>()).add_rows(rows);
+    for column in table.column_iter_mut().skip(names) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+/// A figure, where there is one.
+pub(crate) fn figure(value: Option<f64>, digits: usize) -> String {
+    value.map_or_else(|| "–".to_owned(), |value| format!("{value:.digits$}"))
+}
+
+/// The median of some figures, and their least and greatest where they differ.
+pub(crate) fn spread(digits: usize, figures: impl IntoIterator<Item = f64>) -> String {
+    match Spread::of(figures) {
+        None => figure(None, digits),
+        Some(Spread { least, median, greatest }) if least.total_cmp(&greatest).is_eq() => figure(Some(median), digits),
+        Some(Spread { least, median, greatest }) => {
+            format!("{median:.digits$} ({least:.digits$}–{greatest:.digits$})")
+        }
+    }
+}
