@@ -2,12 +2,12 @@
 
 use std::future::pending;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::FutureExt;
 use tidegate_config::model::BindKey;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
@@ -54,14 +54,27 @@ pub(crate) async fn accept(listener: TcpListener, bind: BindKey, traffic: Arc<Tr
             }
         }
     }
-    // What the kernel has completed already would be reset with the socket.
-    for _ in 0..BACKLOG {
-        let Some(Ok((stream, peer))) = listener.accept().now_or_never() else { break };
+    for (stream, peer) in queued(listener) {
         start(&mut connections, Accepted { stream, peer, bind, at: clock::now() }, &traffic, &shutdown);
     }
-    drop(listener);
     shutdown.send_replace(true);
     drain(connections, &traffic, ending).await
+}
+
+/// Closes a socket and gives the connections that the kernel has completed already: they would be reset with it. It asks the
+/// kernel itself, because the runtime may not have heard of them yet, and gives a task no more than so many in a row.
+fn queued(listener: TcpListener) -> Vec<(TcpStream, SocketAddr)> {
+    let Ok(listener) = listener.into_std() else { return Vec::new() };
+    let accepted = (0..BACKLOG).map_while(|_| match listener.accept() {
+        Ok(accepted) => Some(Some(accepted)),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => Some(None),
+        Err(_) => None,
+    });
+    let opened = accepted.flatten().filter_map(|(stream, peer)| {
+        stream.set_nonblocking(true).ok()?;
+        Some((TcpStream::from_std(stream).ok()?, peer))
+    });
+    opened.collect()
 }
 
 fn start(connections: &mut JoinSet<()>, accepted: Accepted, traffic: &Arc<Traffic>, shutdown: &watch::Sender<bool>) {
@@ -106,5 +119,21 @@ async fn wait(until: Option<Instant>) {
 fn note(ended: &Result<(), JoinError>, traffic: &Traffic) {
     if ended.as_ref().is_err_and(JoinError::is_panic) {
         traffic.metrics.panicked();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn no_completed_connection_is_lost_with_its_socket() {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind(([127, 0, 0, 1], 0).into()).unwrap();
+        let listener = socket.listen(BACKLOG.unsigned_abs()).unwrap();
+        let address = listener.local_addr().unwrap();
+        // More than a task may take in a row, and the runtime hears of none of them.
+        let clients: Vec<_> = (0..300).map(|_| std::net::TcpStream::connect(address).unwrap()).collect();
+        assert_eq!(queued(listener).len(), clients.len());
     }
 }

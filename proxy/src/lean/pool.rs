@@ -3,7 +3,7 @@
 //! identity is made of text that tenants write.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -18,12 +18,40 @@ type Key = (SocketAddr, EndpointId);
 struct Idle {
     stream: TcpStream,
     since: Instant,
+    /// Which of all that were ever kept.
+    number: u64,
 }
 
 #[derive(Debug, Default)]
 struct Pool {
+    /// By endpoint, those kept last at the end.
     idle: HashMap<Key, Vec<Idle>, foldhash::fast::RandomState>,
     count: usize,
+    /// What was kept, the earliest first. Some of it has gone since: it is passed over when its turn comes, so that to take a
+    /// connection need not look for it here.
+    kept: VecDeque<(Key, u64)>,
+    numbers: u64,
+}
+
+impl Pool {
+    /// Lets go the one that has been idle for longest. Every place in the queue is passed once.
+    fn evict(&mut self) {
+        while let Some((endpoint, number)) = self.kept.pop_front() {
+            let list = self.idle.get_mut(&endpoint);
+            if let Some(list) = list.filter(|list| list.first().is_some_and(|idle| idle.number == number)) {
+                list.remove(0);
+                self.count -= 1;
+                return;
+            }
+        }
+    }
+
+    /// Forgets the places of those that have gone.
+    fn tidy(&mut self) {
+        let Self { idle, kept, .. } = self;
+        let is_there = |list: &Vec<Idle>, number| list.binary_search_by_key(&number, |idle| idle.number).is_ok();
+        kept.retain(|(endpoint, number)| idle.get(endpoint).is_some_and(|list| is_there(list, *number)));
+    }
 }
 
 thread_local! {
@@ -33,7 +61,7 @@ thread_local! {
 /// The connection to an endpoint that was used last and still lives.
 pub(crate) fn take(endpoint: Key) -> Option<TcpStream> {
     POOL.with_borrow_mut(|pool| {
-        let Pool { idle, count } = pool;
+        let Pool { idle, count, .. } = pool;
         let list = idle.get_mut(&endpoint)?;
         while let Some(Idle { stream, .. }) = list.pop() {
             *count -= 1;
@@ -49,13 +77,15 @@ pub(crate) fn take(endpoint: Key) -> Option<TcpStream> {
 pub(crate) fn put(endpoint: Key, stream: TcpStream, max: usize, now: Instant) {
     POOL.with_borrow_mut(|pool| {
         pool.count += 1;
-        pool.idle.entry(endpoint).or_default().push(Idle { stream, since: now });
+        pool.numbers += 1;
+        pool.idle.entry(endpoint).or_default().push(Idle { stream, since: now, number: pool.numbers });
+        // At the latest after as many as may be kept, so that it costs the same for each, however many there are.
+        if pool.kept.len() >= 2 * (max + 1) {
+            pool.tidy();
+        }
+        pool.kept.push_back((endpoint, pool.numbers));
         if pool.count > max {
-            let oldest = pool.idle.values_mut().filter(|list| !list.is_empty()).min_by_key(|list| list[0].since);
-            if let Some(list) = oldest {
-                list.remove(0);
-                pool.count -= 1;
-            }
+            pool.evict();
         }
     });
 }
@@ -68,6 +98,7 @@ pub(crate) fn sweep(limit: Duration, now: Instant) {
             !list.is_empty()
         });
         pool.count = pool.idle.values().map(Vec::len).sum();
+        pool.tidy();
     });
 }
 
@@ -120,6 +151,32 @@ mod tests {
         assert!(take(endpoint(2)).is_none());
         assert_eq!(take(id).unwrap().local_addr().unwrap(), address);
         assert!(take(id).is_none());
+        assert_eq!(kept(), 0);
+    }
+
+    #[tokio::test]
+    async fn the_one_idle_for_longest_goes_whatever_came_and_went() {
+        let now = clock::now();
+        let (mut streams, mut far) = (Vec::new(), Vec::new());
+        for _ in 0..4 {
+            let (near, other) = pair().await;
+            streams.push(near);
+            far.push(other);
+        }
+        for port in 1..=3 {
+            put(endpoint(port), streams.pop().unwrap(), 3, now);
+        }
+        // Taken and kept again, so often that their places do not all stay.
+        for _ in 0..100 {
+            for port in [1, 2] {
+                let stream = take(endpoint(port)).unwrap();
+                put(endpoint(port), stream, 3, now);
+            }
+        }
+        assert!(POOL.with_borrow(|pool| pool.kept.len()) <= 8);
+        put(endpoint(4), streams.pop().unwrap(), 3, now);
+        assert!(take(endpoint(3)).is_none(), "nobody has asked for it since");
+        assert!([1, 2, 4].into_iter().all(|port| take(endpoint(port)).is_some()));
         assert_eq!(kept(), 0);
     }
 
