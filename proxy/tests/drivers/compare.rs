@@ -11,8 +11,12 @@ use super::side::Outcome;
 /// What differs, for people; empty when nothing does. The first is the side whose lean driver is on.
 pub fn differences(case: &Case, lean: &Outcome, full: &Outcome) -> Vec<String> {
     if case.is_answered_early() {
-        // Whether the rest of the body is still read, and the connection goes on, is a matter of time on both sides.
-        return responses(case, lean, full, 1.min(lean.client.len()).min(full.client.len()));
+        // Whether the rest of the body is still read, and the connection goes on, is a matter of time on both sides. The
+        // answer is not: it is there before the rest.
+        if lean.client.is_empty() || full.client.is_empty() {
+            return vec![format!("{} responses, and {}", lean.client.len(), full.client.len())];
+        }
+        return responses(case, lean, full, 1);
     }
     if lax_chunks(case) && broke(lean) {
         return Vec::new();
