@@ -163,6 +163,10 @@ pub(crate) struct PaceArgs {
     /// of is found by it.
     #[arg(long, value_name = "TIME", env = "TIDEGATE_LIST_AGAIN", default_value = "10m")]
     pub(crate) list_again: String,
+    /// How long a round of the audit takes, and up to half as long again: while nothing waits, all that is served is compiled
+    /// once more and compared, a little at a time.
+    #[arg(long, value_name = "TIME", env = "TIDEGATE_AUDIT_ROUND", default_value = "5m")]
+    pub(crate) audit_round: String,
     /// Live changes compiled between two publications.
     #[arg(long, value_name = "COUNT", env = "TIDEGATE_BATCH_MAX", default_value = "512")]
     pub(crate) batch_max: String,

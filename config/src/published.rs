@@ -48,6 +48,12 @@ impl Publisher {
         Unpublished(Arc::new(Snapshot::freeze(self.generation, parts)))
     }
 
+    /// What serves: the snapshot that was published last.
+    #[must_use]
+    pub fn serving(&self) -> Arc<Snapshot> {
+        self.current.load_full()
+    }
+
     /// Makes it the snapshot that every new request sees: one atomic store.
     pub fn publish(&mut self, ready: Unpublished) -> Generation {
         let generation = ready.generation();

@@ -1,5 +1,7 @@
 //! The control loop itself: one `select!`, then synchronous calls on owned state.
 
+mod drift;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
@@ -73,7 +75,7 @@ impl<'a> Loop<'a> {
         shutdown: &CancellationToken,
     ) {
         loop {
-            let wake = self.reconciler.wake();
+            let wake = [self.reconciler.wake(), self.reconciler.audit_due()].into_iter().flatten().min();
             tokio::select! {
                 biased;
                 () = shutdown.cancelled() => return,
@@ -107,25 +109,6 @@ impl<'a> Loop<'a> {
             // The other end lives as long as the informers do; without them there is nothing to list again.
             drop(self.told.relist.send(source));
         }
-    }
-
-    /// Counts the objects of a list that World should hold as they are, because watches had told of everything up to their
-    /// resourceVersions and beyond, and does not. What is gone counts only where nothing can have happened meanwhile.
-    fn count_drift(&self, event: &Event) {
-        let Event::Listed { source, objects, complete, resource_version, .. } = event else { return };
-        let state = self.sources.get(source).filter(|state| state.synced);
-        let Some(reached) = state.and_then(|state| state.resource_version.as_deref()) else { return };
-        let world = self.reconciler.world();
-        let told = objects.iter().filter(|object| !younger(&object.meta.resource_version, reached));
-        let mut drifted = told.filter(|object| !world.holds_as(object)).count();
-        if *complete && **resource_version == *reached {
-            let held = world.names_of(source.kind, source.namespace.as_deref()).count();
-            drifted += held - objects.iter().filter(|object| world.holds(&object.meta.object)).count();
-        }
-        if drifted > 0 {
-            tracing::warn!(%source, drifted, "a list found what no watch had told of; it is mended");
-        }
-        self.metrics.drift.with_label_values(&[source.kind.as_str()]).inc_by(drifted as u64);
     }
 
     /// Keeps what readiness says of each source.
@@ -162,8 +145,15 @@ impl<'a> Loop<'a> {
         if self.sources.contains_key(&near) { near } else { Source { kind, namespace: None } }
     }
 
+    /// The next batch; where nothing waits, the next turn of the audit.
     fn step(&mut self, now: Instant) {
-        let Some(Step { published, touched, oldest, names }) = self.reconciler.reconcile(now) else { return };
+        match self.reconciler.reconcile(now) {
+            Some(step) => self.carry_out(step, now),
+            None => self.audit(now),
+        }
+    }
+
+    fn carry_out(&mut self, Step { published, touched, oldest, names }: Step, now: Instant) {
         self.metrics.hosts_compiled.inc_by(touched.hosts as u64);
         self.metrics.services_compiled.inc_by(touched.services as u64);
         if let Some((parts, changes)) = published {
@@ -287,11 +277,6 @@ impl<'a> Loop<'a> {
             }
         }
     }
-}
-
-/// Whether a resourceVersion is a later one: they are whole numbers of any length.
-fn younger(version: &str, than: &str) -> bool {
-    (version.len(), version) > (than.len(), than)
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use tidegate_config::model::{Generation, HostPattern, SnapshotParts};
 use tidegate_config::object::{ObjectName, ObjectRef};
 
 use crate::command::Command;
+use crate::compile::Unit;
 
 /// What of a list is written down: a relist may change thousands of things at once.
 const SHOWN_MAX: usize = 8;
@@ -81,6 +82,11 @@ pub enum Cause {
         /// The Service.
         service: ObjectName,
     },
+    /// An audit found it otherwise than it should be.
+    Drifted {
+        /// What.
+        unit: Unit,
+    },
     /// Everything that was listed, when the control loop had begun.
     Started,
     /// An operator's command.
@@ -113,6 +119,7 @@ impl fmt::Display for Cause {
             Self::Resolved { name } => write!(f, "{name} has other addresses"),
             Self::Settled { host } => write!(f, "what {host} waited for"),
             Self::Released { service } => write!(f, "no held route leads to Service {service} any more"),
+            Self::Drifted { unit } => write!(f, "{unit} had drifted"),
             Self::Started => f.write_str("start of the control loop"),
             Self::Commanded { command } => write!(f, "an operator's {command}"),
         }

@@ -43,7 +43,7 @@ pub use history::{Cause, Changes, History, Publication, Sample};
 pub use informer::{Informer, Interest, Limits, Relist};
 pub use order::Order;
 pub use queue::{Get, Held, Lane, Meter, Queue, Retries, Share, Workqueue};
-pub use reconcile::{Addresses, Amiss, Reconciler, Step};
+pub use reconcile::{Addresses, Amiss, Audit, Reconciler, Step};
 pub use resolve::{ResolveLimits, Resolver, Upstream, Wanted};
 pub use run::{Control, start};
 pub use source_metrics::SourceMetrics;

@@ -9,6 +9,8 @@ use prometheus::{GaugeVec, Histogram, HistogramOpts, IntCounter, IntCounterVec, 
 use tidegate_config::model::Certificate;
 use tidegate_config::published::Published;
 
+use crate::compile::Unit;
+
 /// Handles of the loop's metrics.
 #[derive(Clone, Debug)]
 pub(crate) struct ControlMetrics {
@@ -23,6 +25,8 @@ pub(crate) struct ControlMetrics {
     pub(crate) ready: IntGauge,
     pub(crate) degraded: IntGauge,
     pub(crate) drift: IntCounterVec,
+    pub(crate) audits: IntCounter,
+    pub(crate) audit_drift: IntCounterVec,
     pub(crate) restarts: IntCounter,
 }
 
@@ -62,6 +66,14 @@ impl ControlMetrics {
             &["kind"],
         )?;
         registry.register(Box::new(drift.clone()))?;
+        let audit_drift = IntCounterVec::new(
+            Opts::new("tidegate_audit_drift_total", "Units that an audit found otherwise than they should be."),
+            &["unit"],
+        )?;
+        registry.register(Box::new(audit_drift.clone()))?;
+        for sort in Unit::SORTS {
+            audit_drift.with_label_values(&[sort]);
+        }
         Ok(Self {
             generation: gauge("tidegate_snapshot_generation", "The generation that was published last.")?,
             held_generation: gauge(
@@ -81,6 +93,8 @@ impl ControlMetrics {
             services_compiled: counter("tidegate_control_services_compiled_total", "Services compiled.")?,
             applied_resource_version,
             drift,
+            audits: counter("tidegate_audits_total", "Rounds of the audit that came to their end.")?,
+            audit_drift,
             ready: gauge("tidegate_ready", "1 once the first complete model has been published.")?,
             degraded: gauge("tidegate_degraded", "1 while a source of objects fails.")?,
             restarts: counter("tidegate_control_restarts_total", "Times the control loop was started again.")?,

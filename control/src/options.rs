@@ -97,6 +97,8 @@ pub struct Pace {
     pub sweep_share_max: f64,
     /// Objects that a completed list may remove without confirmation, whatever their share.
     pub sweep_free: usize,
+    /// How long a round of the audit takes, and up to half as long again.
+    pub audit: Duration,
 }
 
 impl Default for Pace {
@@ -114,6 +116,7 @@ impl Default for Pace {
             optional_slow_grace: Duration::from_secs(120),
             sweep_share_max: 0.5,
             sweep_free: 10,
+            audit: Duration::from_secs(300),
         }
     }
 }

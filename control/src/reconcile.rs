@@ -1,5 +1,6 @@
 //! The control loop's state machine: events go in, parts of the next snapshot come out. Synchronous, and time is an argument.
 
+mod audit;
 mod hold;
 mod observe;
 mod report;
@@ -8,6 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
+pub use audit::Audit;
+use audit::Round;
 use hold::Hold;
 use report::Reporting;
 pub use report::{Addresses, Amiss};
@@ -66,6 +69,8 @@ pub struct Reconciler {
     commanded: Option<Changes>,
     /// What the status of Ingresses says, and which of it may have to be written.
     reporting: Reporting,
+    /// How far the audit has come.
+    round: Round,
 }
 
 /// What a host waits for.
@@ -123,6 +128,7 @@ impl Reconciler {
             missing: BTreeSet::new(),
             commanded: None,
             reporting,
+            round: Round::default(),
         }
     }
 
@@ -293,6 +299,7 @@ impl Reconciler {
             members: true,
         };
         let names = Some(self.name());
+        self.begin_audit(now);
         self.commanded.get_or_insert_with(|| Changes::of(Cause::Started));
         let published = self.outgoing(Changes::default());
         Some(Step { published, touched, oldest: None, names })

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 
 use tidegate_config::finding::Finding;
@@ -87,6 +88,16 @@ impl World {
         self.present.range(first..).take_while(move |key| {
             key.kind == kind && namespace.is_none_or(|namespace| *key.name.namespace == *namespace)
         })
+    }
+
+    /// The first object after another one, or of all, whether it can be read or not.
+    pub(crate) fn after(&self, last: Option<&ObjectRef>) -> Option<&ObjectRef> {
+        self.present.range::<ObjectRef, _>((last.map_or(Unbounded, Excluded), Unbounded)).next()
+    }
+
+    /// How many objects are there, whether they can be read or not.
+    pub(crate) fn count(&self) -> usize {
+        self.present.len()
     }
 
     /// Whether an object is there, whether it can be read or not.

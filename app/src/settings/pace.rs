@@ -25,6 +25,7 @@ pub(super) fn read(args: &PaceArgs) -> Result<Pace, Misread> {
         optional_slow_grace: time("--optional-kinds-slow-grace", &args.optional_kinds_slow_grace)?,
         sweep_share_max: within("--sweep-share-max", &args.sweep_share_max, 0.0..=1.0)?,
         sweep_free: within("--sweep-free", &args.sweep_free, 0..=usize::MAX)?,
+        audit: time("--audit-round", &args.audit_round)?,
         ..defaults
     })
 }

@@ -170,7 +170,7 @@ fn what_is_given_is_taken() {
 #[test]
 fn the_pace_is_settable() {
     let flags = "--optional-kinds-grace=250ms --optional-kinds-slow-grace=3s --sweep-share-max=0.25 --sweep-free=0 \
-                 --batch-max=7 --slow-batch-max=3 --fast-batches-max=2 --slow-age-max=40ms";
+                 --batch-max=7 --slow-batch-max=3 --fast-batches-max=2 --slow-age-max=40ms --audit-round=90s";
     let flags: Vec<&str> = flags.split_whitespace().collect();
     let pace = run(&flags).unwrap().edge.control.pace;
     let slow_age_max = Duration::from_millis(40);
@@ -180,6 +180,7 @@ fn the_pace_is_settable() {
         sweep_share_max: 0.25,
         sweep_free: 0,
         share: Share { batch_max: 7, slow_batch_max: 3, fast_turns_max: 2, slow_age_max, ..Pace::default().share },
+        audit: Duration::from_secs(90),
         ..Pace::default()
     };
     assert_eq!(format!("{:?}", pace), format!("{want:?}"));

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use tidegate_config::model::HostPattern;
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 
+use super::Unit;
 use crate::options::Options;
 use crate::topology::{Key, Topology};
 
@@ -22,6 +23,18 @@ pub struct Dirty {
 }
 
 impl Dirty {
+    /// One unit alone.
+    pub(crate) fn only(unit: Unit) -> Self {
+        let mut dirty = Self::default();
+        match unit {
+            Unit::Object(object) => dirty.objects = BTreeSet::from([object]),
+            Unit::Host(host) => dirty.hosts = BTreeSet::from([host]),
+            Unit::Service(service) => dirty.services = BTreeSet::from([service]),
+            Unit::DefaultCertificate => dirty.default_certificate = true,
+        }
+        dirty
+    }
+
     /// Whether there is nothing to do.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -11,6 +11,7 @@ mod route;
 mod service;
 #[cfg(test)]
 mod tests;
+mod unit;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,6 +26,7 @@ use tidegate_config::finding::{Finding, Problem, printable};
 use tidegate_config::model::{Action, BackendKey, HostPattern, SnapshotParts};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 use tidegate_config::project::{BackendRef, EndpointSlice, Ingress, PortRef};
+pub use unit::Unit;
 
 use crate::history::Changes;
 use crate::options::Options;
@@ -42,19 +44,8 @@ pub struct Compiled {
     pub verdicts: BTreeMap<ObjectName, Verdict>,
     /// The backends in the parts in the order of their Services, so that those of ports that went away can be removed.
     backends: BTreeSet<BackendKey>,
-}
-
-/// What is compiled on its own.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Unit {
-    /// An object by itself: its projection and its class.
-    Object(ObjectRef),
-    /// The routes and certificates of a host.
-    Host(HostPattern),
-    /// The backends of a Service.
-    Service(ObjectName),
-    /// The default certificate.
-    DefaultCertificate,
+    /// The hosts in the parts in their order, so that an audit can walk them.
+    hosts: BTreeSet<HostPattern>,
 }
 
 /// What became of an object for one of its parents, also when all is well.
@@ -206,6 +197,12 @@ impl Compiled {
         (touched, deferred)
     }
 
+    /// The backends of a Service as they were compiled last.
+    pub(crate) fn backends_of(&self, service: &ObjectName) -> impl Iterator<Item = &BackendKey> {
+        let [first, last] = [0, u16::MAX].map(|port| BackendKey { service: service.clone(), port });
+        self.backends.range(first..=last)
+    }
+
     /// What the routes of a host lead to as they were compiled last.
     pub fn led_to(&self, host: &HostPattern) -> impl Iterator<Item = &BackendKey> {
         led_to(&self.parts, host)
@@ -263,17 +260,19 @@ impl Compiled {
             (Some(before), Some(after)) if **before == after => false,
             (_, Some(after)) => {
                 self.parts.hosts.insert(host, Arc::new(after));
+                self.hosts.insert(host.clone());
                 true
             }
-            (Some(_), None) => self.parts.hosts.remove(host),
+            (Some(_), None) => {
+                self.hosts.remove(host);
+                self.parts.hosts.remove(host)
+            }
         }
     }
 
     fn put_service(&mut self, service: &ObjectName, unit: service::ServiceUnit) -> bool {
         let mut changed = false;
-        let [first, last] = [0, u16::MAX].map(|port| BackendKey { service: service.clone(), port });
-        let before = self.backends.range(first..=last);
-        let gone = before.filter(|key| unit.backends.iter().all(|backend| backend.key != **key));
+        let gone = self.backends_of(service).filter(|key| unit.backends.iter().all(|backend| backend.key != **key));
         for gone in gone.cloned().collect::<Vec<_>>() {
             self.backends.remove(&gone);
             changed |= self.parts.backends.remove_mut(&gone);

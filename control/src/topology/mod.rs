@@ -4,6 +4,7 @@
 mod edges;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 
 pub use edges::references;
@@ -71,6 +72,23 @@ impl Topology {
     fn referrers_from(&self, key: Key, kind: Kind) -> impl Iterator<Item = &ObjectRef> + use<'_> {
         let first = (key.clone(), ObjectRef::new(kind, ObjectName::default()));
         self.reverse.range(first..).take_while(move |(to, _)| *to == key).map(|(_, referrer)| referrer)
+    }
+
+    /// The first object after another one, or of all, that refers to anything.
+    pub(crate) fn after(&self, last: Option<&ObjectRef>) -> Option<&ObjectRef> {
+        let beyond = (last.map_or(Unbounded, Excluded), Unbounded);
+        self.forward.range::<ObjectRef, _>(beyond).next().map(|(object, _)| object)
+    }
+
+    /// The first host after another one, or of all, that anything refers to.
+    pub(crate) fn host_after(&self, last: Option<&HostPattern>) -> Option<&HostPattern> {
+        let first = last.cloned().unwrap_or_else(|| HostPattern::Exact(Arc::default()));
+        let first = (Key::Host(first), ObjectRef::new(Kind::FIRST, ObjectName::default()));
+        let mut hosts = self.reverse.range(first..).map_while(|(key, _)| match key {
+            Key::Host(host) => Some(host),
+            Key::Object(_) | Key::InNamespace(..) | Key::Any(_) | Key::Name(_) => None,
+        });
+        hosts.find(|host| Some(*host) != last)
     }
 
     /// Every DNS name that anything refers to.

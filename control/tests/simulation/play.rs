@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use tidegate_config::model::{Generation, SnapshotParts};
 use tidegate_config::object::{Kind, ObjectName};
+use tidegate_config::published::{self, Publisher};
 use tidegate_control::options::{HostOwnership, Options, Pace};
 use tidegate_control::{Command, Event, Reconciler, Share, Source};
 
@@ -19,7 +20,7 @@ fn options(die: &mut fastrand::Rng) -> Options {
     // Small batches, so that related changes land in different ones.
     let pace = Pace::default();
     let share = Share { batch_max: die.usize(1..6), slow_batch_max: die.usize(1..6), ..pace.share };
-    let pace = Pace { share, sweep_free: 3, ..pace };
+    let pace = Pace { share, sweep_free: 3, audit: Duration::from_millis(20), ..pace };
     Options { host_ownership, default_certificate, pace, ..Options::default() }
 }
 
@@ -43,6 +44,7 @@ pub(crate) struct Simulation {
     pending: BTreeMap<Option<Kind>, VecDeque<Event>>,
     /// Every model that was published, the newest last.
     pub(crate) published: Vec<SnapshotParts>,
+    publisher: Publisher,
     /// The routes that an operator holds.
     pub(crate) frozen: Option<SnapshotParts>,
 }
@@ -64,6 +66,7 @@ impl Simulation {
             held: [Kind::Secret, Kind::IngressClass].into_iter().filter(|_| die.bool()).collect(),
             pending: BTreeMap::new(),
             published: Vec::new(),
+            publisher: published::channel().0,
             frozen: None,
         };
         for _ in 0..die.usize(0..20) {
@@ -80,6 +83,9 @@ impl Simulation {
             simulation.step(*step);
         }
         simulation.quiet();
+        // To the end of the round that is under way, and then a whole one.
+        while !simulation.audit_next() {}
+        while !simulation.audit_next() {}
     }
 
     /// Every kind that can be is listed, and what cannot be is no longer waited for.
@@ -127,11 +133,9 @@ impl Simulation {
             Act::Deliver => self.deliver(Some(kind), die.usize(1..4)),
             Act::Reconcile => {
                 self.deliver_all();
-                self.reconcile_once();
+                self.reconcile_or_audit(&mut die);
             }
-            Act::ReconcileOnly => {
-                self.reconcile_once();
-            }
+            Act::ReconcileOnly => self.reconcile_or_audit(&mut die),
             Act::Quiet => self.quiet(),
         }
     }
@@ -218,6 +222,8 @@ impl Simulation {
                 self.check_changes(parts, changes);
             }
             self.published.push(parts.clone());
+            let ready = self.publisher.prepare(parts.clone());
+            self.publisher.publish(ready);
         }
         for name in step.and_then(|step| step.names).iter().flat_map(|names| &**names) {
             let answer = self.cluster.resolved(name);
@@ -231,6 +237,30 @@ impl Simulation {
         stepped
     }
 
+    fn reconcile_or_audit(&mut self, die: &mut fastrand::Rng) {
+        if !self.reconcile_once() {
+            self.audit(die.u64(..));
+        }
+    }
+
+    /// A turn of the audit, if it is due: whenever that is, it finds nothing. Whether its round has ended.
+    fn audit(&mut self, draw: u64) -> bool {
+        let before = pointers(self.reconciler.compiled());
+        let audit = self.reconciler.audit(&self.publisher.serving(), self.now, draw);
+        let Some(audit) = audit else { return false };
+        assert!(audit.drifted.is_empty() && audit.step.is_none(), "seed {}: {:?}", self.seed, audit.drifted);
+        let after = pointers(self.reconciler.compiled());
+        let kept = before.len() == after.len() && before.iter().all(|(host, routes)| Arc::ptr_eq(routes, &after[host]));
+        assert!(kept, "seed {}: an audit has replaced what had not drifted", self.seed);
+        audit.whole
+    }
+
+    /// The next turn of the audit.
+    fn audit_next(&mut self) -> bool {
+        self.now = self.now.max(self.reconciler.audit_due().expect("nothing waits"));
+        self.audit(0)
+    }
+
     /// Everything is delivered, nothing waits any more: now incremental must equal full.
     pub(crate) fn quiet(&mut self) {
         self.deliver_all();
@@ -242,6 +272,7 @@ impl Simulation {
         while self.reconcile_once() {}
         assert!(!self.reconciler.busy(), "seed {}: the queue is not empty", self.seed);
         self.check();
+        self.audit_next();
     }
 }
 

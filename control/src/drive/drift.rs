@@ -1,0 +1,119 @@
+//! What had drifted, as lists and audits find it: counted and told. That it is mended is the state machine's work.
+
+use std::time::Instant;
+
+use super::Loop;
+use crate::event::Event;
+use crate::reconcile::Audit;
+
+impl Loop<'_> {
+    /// Counts the objects of a list that World should hold as they are, because watches had told of everything up to their
+    /// resourceVersions and beyond, and does not. What is gone counts only where nothing can have happened meanwhile.
+    pub(super) fn count_drift(&self, event: &Event) {
+        let Event::Listed { source, objects, complete, resource_version, .. } = event else { return };
+        let state = self.sources.get(source).filter(|state| state.synced);
+        let Some(reached) = state.and_then(|state| state.resource_version.as_deref()) else { return };
+        let world = self.reconciler.world();
+        let told = objects.iter().filter(|object| !younger(&object.meta.resource_version, reached));
+        let mut drifted = told.filter(|object| !world.holds_as(object)).count();
+        if *complete && **resource_version == *reached {
+            let held = world.names_of(source.kind, source.namespace.as_deref()).count();
+            drifted += held - objects.iter().filter(|object| world.holds(&object.meta.object)).count();
+        }
+        if drifted > 0 {
+            tracing::warn!(%source, drifted, "a list found what no watch had told of; it is mended");
+        }
+        self.metrics.drift.with_label_values(&[source.kind.as_str()]).inc_by(drifted as u64);
+    }
+
+    /// One turn of the audit, where it is due.
+    pub(super) fn audit(&mut self, now: Instant) {
+        let audit = self.reconciler.audit(&self.publisher.serving(), now, fastrand::u64(..));
+        let Some(Audit { drifted, step, whole }) = audit else { return };
+        for unit in drifted {
+            tracing::warn!(%unit, "an audit found this otherwise than it should be; it is mended");
+            self.metrics.audit_drift.with_label_values(&[unit.as_str()]).inc();
+        }
+        self.metrics.audits.inc_by(u64::from(whole));
+        if let Some(step) = step {
+            self.carry_out(step, now);
+        }
+    }
+}
+
+/// Whether a resourceVersion is a later one: they are whole numbers of any length.
+fn younger(version: &str, than: &str) -> bool {
+    (version.len(), version) > (than.len(), than)
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus::Registry;
+    use serde_json::json;
+    use tidegate_config::model::HostPattern;
+    use tidegate_config::object::{Kind, ObjectName, ObjectRef};
+    use tidegate_config::project::project;
+    use tidegate_config::published;
+    use tokio::sync::{mpsc, watch};
+
+    use crate::clock;
+    use crate::drive::Told;
+    use crate::event::Source;
+    use crate::history::History;
+    use crate::metrics::ControlMetrics;
+    use crate::options::Options;
+    use crate::queue::Meter;
+    use crate::reconcile::Reconciler;
+    use crate::status::Reports;
+
+    use super::*;
+
+    #[test]
+    fn what_an_audit_finds_is_published_told_and_counted() {
+        let sources = Kind::ALL.map(|kind| Source { kind, namespace: None });
+        let options = Options::default();
+        let round = options.pace.audit * 2;
+        let mut reconciler = Reconciler::new(options, sources.clone());
+        let (mut publisher, published) = published::channel();
+        let (relist, _relists) = mpsc::unbounded_channel();
+        let (generation, names) = (watch::Sender::default(), watch::Sender::default());
+        let reports = Reports::new(Meter::default());
+        let told = Told { generation, readiness: watch::Sender::default(), names, relist, reports };
+        let metrics = ControlMetrics::register(&Registry::new()).unwrap();
+        let mut history = History::default();
+        let mut running = Loop::new(&mut reconciler, &mut publisher, &mut history, &told, &metrics);
+        let mut now = clock::now();
+        let class = json!({"kubernetes.io/ingress.class": "tidegate"});
+        let backend = json!({"service": {"name": "web", "port": {"number": 80}}});
+        let paths = json!([{"path": "/", "pathType": "Prefix", "backend": backend}]);
+        let ingress = json!({
+            "metadata": {"namespace": "shop", "name": "web", "resourceVersion": "1", "annotations": class},
+            "spec": {"rules": [{"host": "web.example", "http": {"paths": paths}}]},
+        });
+        for source in sources {
+            let objects = match source.kind {
+                Kind::Ingress => vec![project(Kind::Ingress, ingress.to_string().as_bytes()).unwrap()],
+                Kind::IngressClass | Kind::Service | Kind::EndpointSlice | Kind::Secret => Vec::new(),
+            };
+            let resource_version = "1".into();
+            running.observe(Event::Listed { source, objects, complete: true, resource_version, received: now });
+        }
+        running.step(now);
+        let counted = |unit| metrics.audit_drift.with_label_values(&[unit]).get();
+        now += round;
+        running.step(now);
+        assert_eq!((metrics.audits.get(), counted("host"), counted("object")), (1, 0, 0));
+        assert_eq!(published.pin().generation().0, 1, "nothing had drifted");
+
+        running.reconciler.unseen().delete(&ObjectRef::new(Kind::Ingress, ObjectName::new("shop", "web")));
+        now += round;
+        running.step(now);
+        assert_eq!((metrics.audits.get(), counted("host"), counted("object")), (2, 1, 1));
+        let snapshot = published.pin();
+        assert_eq!((snapshot.generation().0, told.generation.borrow().0), (2, 2));
+        assert!(snapshot.hosts().get(&HostPattern::Exact("web.example".into())).is_none());
+        let causes = &running.history.latest(1, None)[0].changes.causes;
+        let causes: Vec<String> = causes.first.iter().map(ToString::to_string).collect();
+        assert_eq!(causes, ["Ingress shop/web had drifted", "host web.example had drifted"]);
+    }
+}
