@@ -25,7 +25,12 @@ pub(crate) type Ending = watch::Receiver<Option<Instant>>;
 
 /// Serves a bind until it is told its ending, then waits for its connections until then and cuts the rest.
 /// Returns how many it cut.
-pub(crate) async fn accept(listener: TcpListener, bind: BindKey, traffic: Arc<Traffic>, mut ending: Ending) -> usize {
+pub(crate) async fn accept(
+    listener: Arc<TcpListener>,
+    bind: BindKey,
+    traffic: Arc<Traffic>,
+    mut ending: Ending,
+) -> usize {
     let shutdown = watch::Sender::new(false);
     let mut connections = JoinSet::new();
     let mut pause = PAUSE.0;
@@ -54,7 +59,8 @@ pub(crate) async fn accept(listener: TcpListener, bind: BindKey, traffic: Arc<Tr
             }
         }
     }
-    for (stream, peer) in queued(listener) {
+    // Nobody else holds it: an audit has it for no longer than it looks.
+    for (stream, peer) in Arc::into_inner(listener).map(queued).unwrap_or_default() {
         start(&mut connections, Accepted { stream, peer, bind, at: clock::now() }, &traffic, &shutdown);
     }
     shutdown.send_replace(true);

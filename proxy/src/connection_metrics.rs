@@ -18,6 +18,8 @@ pub(crate) struct ConnectionMetrics {
     pub(crate) accept_errors: IntCounter,
     /// Failed attempts to open a bind.
     pub(crate) bind_failures: IntCounter,
+    /// Sockets that were not as the snapshot wanted them, although nothing had said so.
+    pub(crate) bind_drift: IntCounter,
     /// Connections that a drain's grace period cut.
     pub(crate) cut: IntCounter,
     accepted: IntCounterVec,
@@ -54,6 +56,10 @@ impl ConnectionMetrics {
                 "Connections that could not be accepted, for want of file descriptors or memory mostly",
             )?,
             bind_failures: counter("tidegate_bind_failures_total", "Attempts of a thread to open a bind that failed")?,
+            bind_drift: counter(
+                "tidegate_bind_drift_total",
+                "Sockets of threads found otherwise than the snapshot wants them although nothing had said so, and mended",
+            )?,
             cut: counter("tidegate_connections_cut_total", "Connections that outlived the grace period of a drain")?,
             accepted: counters("tidegate_connections_accepted_total", "Connections from clients", "protocol")?,
             active: gauges("tidegate_connections_active", "Connections from clients that are open", "protocol")?,

@@ -1,18 +1,19 @@
 //! Keeps the sockets of one thread as the snapshot wants them: opens what is new, closes what has gone and leaves
-//! the rest alone. A bind that cannot be opened is tried again; it hurts nobody else.
+//! the rest alone. A bind that cannot be opened is tried again; it hurts nobody else. Now and then the sockets are looked at
+//! although nothing has happened.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{Ipv6Addr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use tidegate_config::model::{BindKey, Generation};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until};
 
 use crate::accept::accept;
 use crate::bound::Binder;
@@ -55,6 +56,15 @@ pub(crate) fn probe(address: SocketAddr) -> io::Result<()> {
     unbound(address)?.bind(&address.into())
 }
 
+/// Whether the kernel takes connections for a socket, where it can be asked.
+fn listening(socket: &TcpListener) -> bool {
+    #[cfg(target_os = "linux")]
+    let listening = SockRef::from(socket).is_listener().unwrap_or(false);
+    #[cfg(not(target_os = "linux"))]
+    let listening = SockRef::from(socket).local_addr().is_ok();
+    listening
+}
+
 /// A socket that connections which have just ended do not keep from an address.
 fn unbound(address: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
@@ -67,8 +77,20 @@ fn unbound(address: SocketAddr) -> io::Result<Socket> {
 
 /// An open bind of this thread.
 struct Open {
+    /// The socket, which belongs to the task.
+    socket: Weak<TcpListener>,
+    /// Where it was opened.
+    address: SocketAddr,
     ending: watch::Sender<Option<Instant>>,
     task: AbortHandle,
+}
+
+impl Open {
+    /// Whether the socket still is what it was opened as, as the kernel knows it.
+    fn listens(&self) -> bool {
+        let there = |socket: &TcpListener| socket.local_addr().is_ok_and(|address| address == self.address);
+        self.socket.upgrade().is_some_and(|socket| listening(&socket) && there(&socket))
+    }
 }
 
 /// The sockets of one thread.
@@ -105,6 +127,9 @@ pub(crate) async fn listen(
         failures: 0,
         retry_at: Instant::from_std(clock::now()),
     };
+    let every = traffic.options.audit;
+    let mut audits = interval_at(Instant::from_std(clock::now()) + every, every);
+    audits.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut publishing = true;
     loop {
         changes.borrow_and_update();
@@ -113,6 +138,10 @@ pub(crate) async fn listen(
             changed = changes.changed(), if publishing => publishing = changed.is_ok(),
             () = sleep_until(sockets.retry_at), if !sockets.failed.is_empty() => {}
             Some(ended) = sockets.tasks.join_next() => sockets.ended(ended.is_err()),
+            // What has been said and not been heard yet is no drift.
+            _ = audits.tick() => if !changes.has_changed().unwrap_or(false) {
+                sockets.audit();
+            },
             _ = stop.wait_for(Option::is_some) => break,
         }
     }
@@ -126,12 +155,9 @@ impl Sockets<'_> {
         let now = Instant::from_std(clock::now());
         let snapshot = self.traffic.published.pin();
         let wanted = |key: &BindKey| snapshot.bind(key).is_some();
-        let until = now + self.traffic.options.drain.removed_bind_grace;
-        for (key, open) in self.open.extract_if(.., |key, open| !wanted(key) || open.task.is_finished()) {
-            open.ending.send_replace(Some(until));
-            self.leaving.push(open.ending);
-            self.binder.close(self.thread, &key);
-            tracing::info!(thread = self.thread, bind = %key.address, "stopped listening");
+        let gone = self.open.extract_if(.., |key, open| !wanted(key) || open.task.is_finished());
+        for (key, open) in gone.collect::<Vec<_>>() {
+            self.leave(&key, open);
         }
         for key in self.failed.extract_if(.., |key| !wanted(key)) {
             self.binder.close(self.thread, &key);
@@ -155,13 +181,40 @@ impl Sockets<'_> {
         }
     }
 
+    /// Counts and tells what is not as the snapshot wants it although nothing has said so, and closes what is too much or
+    /// listens no longer. The reconciliation that follows opens what is missing.
+    fn audit(&mut self) {
+        let snapshot = self.traffic.published.pin();
+        let known = |key: &BindKey| self.open.contains_key(key) || self.failed.contains(key);
+        let missing = snapshot.binds().iter().map(|bind| bind.key).filter(|key| !known(key));
+        let wrong = self.open.iter().filter(|(key, open)| snapshot.bind(key).is_none() || !open.listens());
+        let drifted: Vec<BindKey> = missing.chain(wrong.map(|(key, _)| *key)).collect();
+        for key in drifted {
+            self.traffic.metrics.bind_drift.inc();
+            tracing::error!(thread = self.thread, bind = %key.address, "a socket is not as it should be; it is mended");
+            if let Some(open) = self.open.remove(&key) {
+                self.leave(&key, open);
+            }
+        }
+    }
+
+    /// Stops listening and lets the connections of a bind finish.
+    fn leave(&mut self, key: &BindKey, open: Open) {
+        let until = Instant::from_std(clock::now()) + self.traffic.options.drain.removed_bind_grace;
+        open.ending.send_replace(Some(until));
+        self.leaving.push(open.ending);
+        self.binder.close(self.thread, key);
+        tracing::info!(thread = self.thread, bind = %key.address, "stopped listening");
+    }
+
     fn start(&mut self, key: BindKey) {
         let listener = self.binder.open(self.thread, key).and_then(TcpListener::from_std);
-        match listener {
-            Ok(listener) => {
+        match listener.and_then(|listener| Ok((listener.local_addr()?, Arc::new(listener)))) {
+            Ok((address, listener)) => {
                 let (ending, told) = watch::channel(None);
+                let socket = Arc::downgrade(&listener);
                 let task = self.tasks.spawn(accept(listener, key, Arc::clone(self.traffic), told));
-                self.open.insert(key, Open { ending, task });
+                self.open.insert(key, Open { socket, address, ending, task });
                 tracing::debug!(thread = self.thread, bind = %key.address, "listening");
             }
             Err(error) => {

@@ -35,6 +35,8 @@ pub struct Options {
     pub access_log: AccessLogSink,
     /// Who carries requests.
     pub driver: Driver,
+    /// How often each thread compares its sockets with what the snapshot wants although nothing has happened.
+    pub audit: Duration,
 }
 
 /// Who carries requests. Whichever does, the endpoint is sent the same and the client gets the same.
@@ -127,6 +129,7 @@ impl Options {
             &mut self.http2.idle,
             &mut self.upstream.idle,
             &mut self.tls.handshake_deadline,
+            &mut self.audit,
         ] {
             *time = (*time).max(Duration::from_millis(1));
         }
@@ -149,6 +152,7 @@ impl Default for Options {
             passes_max: 3,
             access_log: AccessLogSink::default(),
             driver: Driver::default(),
+            audit: Duration::from_secs(60),
         }
     }
 }

@@ -49,9 +49,16 @@ impl Bed {
     }
 
     pub fn listen_on(&mut self, binds: &[BindKey]) {
+        let generation = self.listen_unsaid(binds);
+        self.changed.send_replace(generation);
+    }
+
+    /// The same without a word to the threads.
+    pub fn listen_unsaid(&mut self, binds: &[BindKey]) -> Generation {
         let listener = || Listener { name: ListenerName("http".into()), host: HostPattern::Any };
         self.parts.binds = binds.iter().map(|key| Bind { key: *key, listeners: [listener()].into() }).collect();
-        self.publish();
+        let ready = self.publisher.prepare(self.parts.clone());
+        self.publisher.publish(ready)
     }
 
     /// Gives the backend other endpoints.

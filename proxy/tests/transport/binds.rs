@@ -1,5 +1,8 @@
 //! Binds that come, go, fail and share their port between threads.
 
+use std::net::SocketAddr;
+use std::time::Duration;
+
 use super::bed::{Bed, PATIENCE, http, https, nobody_listens};
 use super::clients::{Http1, assert_ok};
 
@@ -132,4 +135,63 @@ async fn an_unspecified_ipv6_address_takes_ipv4_too() {
         let mut client = tokio::time::timeout(PATIENCE, Http1::connect(address)).await.unwrap();
         assert_ok(&client.get("/").await, "/ ");
     }
+}
+
+#[tokio::test]
+async fn what_nobody_has_said_is_found_mended_and_counted() {
+    let (kept, gone, come) = (http("127.0.0.1:0"), http("127.0.0.2:0"), http("127.0.0.3:0"));
+    let mut bed = Bed::with(&[kept, gone], |options| options.audit = Duration::from_millis(20)).await;
+    let (address, old) = (bed.address(kept).await, bed.address(gone).await);
+    let mut client = Http1::connect(address).await;
+    assert_ok(&client.get("/1").await, "/1 ");
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_eq!(bed.metric("tidegate_bind_drift_total", None), 0.0, "nothing has drifted");
+
+    bed.listen_unsaid(&[kept, come]);
+    assert_ok(&Http1::connect(bed.address(come).await).await.get("/2").await, "/2 ");
+    nobody_listens(old).await;
+    bed.until_metric("tidegate_bind_drift_total", None, 4.0).await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_eq!(bed.metric("tidegate_bind_drift_total", None), 4.0, "one closed and one opened, on two threads");
+    assert_ok(&client.get("/3").await, "/3 ");
+    assert_eq!(bed.address(kept).await, address);
+}
+
+/// A fault in whoever handles descriptors may end a socket behind our back.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_socket_that_listens_no_longer_is_opened_again() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let key = http(&free.to_string());
+    let bed = Bed::with(&[key], |options| options.audit = Duration::from_millis(20)).await;
+    let address = bed.address(key).await;
+    assert_ok(&Http1::connect(address).await.get("/1").await, "/1 ");
+    let Ok(deaf) = deafen(address) else { return println!("left out: descriptors cannot be copied here") };
+    assert_eq!(deaf, 2, "each thread has a socket");
+    bed.until_metric("tidegate_bind_drift_total", None, 2.0).await;
+    assert_eq!(bed.address(key).await, address);
+    assert_ok(&Http1::connect(address).await.get("/2").await, "/2 ");
+    assert_eq!(bed.metric("tidegate_bind_drift_total", None), 2.0);
+}
+
+/// Ends every socket of this process that listens on an address, and leaves its descriptor open; how many there were.
+#[cfg(target_os = "linux")]
+fn deafen(address: SocketAddr) -> std::io::Result<usize> {
+    use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
+    let process = pidfd_open(getpid(), PidfdFlags::empty())?;
+    let mut deaf = 0;
+    for entry in std::fs::read_dir("/proc/self/fd")? {
+        let Some(descriptor) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        let copy = match pidfd_getfd(&process, descriptor, PidfdGetfdFlags::empty()) {
+            // The descriptor of the folder itself is gone by now, or another test has closed one.
+            Err(rustix::io::Errno::BADF) => continue,
+            copy => socket2::Socket::from(copy?),
+        };
+        let here = copy.local_addr().ok().and_then(|at| at.as_socket()) == Some(address);
+        if here && copy.is_listener().unwrap_or(false) {
+            copy.shutdown(std::net::Shutdown::Both)?;
+            deaf += 1;
+        }
+    }
+    Ok(deaf)
 }
