@@ -13,6 +13,7 @@ use tidegate_config::published;
 use tidegate_control::options::{Options, Publish};
 use tidegate_control::{Control, Limits, Reporter, Terms, View};
 use tidegate_lite::Lite;
+use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
@@ -66,6 +67,18 @@ impl Api {
                 }
                 service.call(request).await
             }
+        });
+        kube::Client::new(service, "default")
+    }
+
+    /// A door at which every request is told of, by method and path.
+    pub(crate) fn heard_client(&self, asked: UnboundedSender<String>) -> kube::Client {
+        let service = self.lite.service();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+            let method = if watch { "WATCH" } else { request.method().as_str() };
+            asked.send(format!("{method} {}", request.uri().path())).unwrap_or_default();
+            service.clone().call(request)
         });
         kube::Client::new(service, "default")
     }
@@ -136,11 +149,15 @@ pub(crate) struct Edge {
 
 impl Edge {
     pub(crate) fn start(api: &Api, publish: Publish, identity: &str) -> Self {
+        Self::on(api.slow_client(), publish, identity, TERMS)
+    }
+
+    /// On this door, with this pace of the election.
+    pub(crate) fn on(client: kube::Client, publish: Publish, identity: &str, terms: Terms) -> Self {
         let (registry, stop) = (Registry::new(), CancellationToken::new());
         let mut options = Options { publish, ..Options::default() };
         options.pace.optional_grace = Duration::from_millis(100);
         options.pace.optional_slow_grace = Duration::from_millis(100);
-        let client = api.slow_client();
         let (namespaces, limits) = (Vec::new(), Limits::default());
         let control = Control { client: client.clone(), namespaces, options, limits };
         let (publisher, seen) = published::channel();
@@ -148,7 +165,7 @@ impl Edge {
         tokio::spawn(running);
         let lease = ObjectName::new("default", "tidegate");
         let reporter = Reporter::new(view.clone(), client, lease, identity.to_owned(), &registry).unwrap();
-        let reporter = tokio::spawn(reporter.paced(TERMS).run(stop.clone()));
+        let reporter = tokio::spawn(reporter.paced(terms).run(stop.clone()));
         Self { view, registry, stop, reporter }
     }
 
@@ -163,7 +180,7 @@ impl Edge {
     }
 
     /// The value of a metric, of the series with this label if any is given.
-    fn metric(&self, name: &str, label: &str) -> i64 {
+    pub(crate) fn metric(&self, name: &str, label: &str) -> i64 {
         let families = self.registry.gather();
         let family = families.iter().find(|family| family.name() == name).unwrap_or_else(|| panic!("no {name}"));
         let of = |metric: &&prometheus::proto::Metric| {

@@ -4,6 +4,7 @@
 
 mod amiss;
 mod edge;
+mod idle;
 
 use std::time::Duration;
 

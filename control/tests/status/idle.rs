@@ -1,0 +1,89 @@
+//! What an idle cluster costs the API server: every request of a quiet hour is counted, and none is made but those of the
+//! table. The hour is a virtual one.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use tidegate_control::Terms;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+use crate::edge::{Api, Edge, addresses, eventually};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+const COLLECTIONS: [&str; 5] = [
+    "/api/v1/secrets",
+    "/api/v1/services",
+    "/apis/discovery.k8s.io/v1/endpointslices",
+    "/apis/networking.k8s.io/v1/ingressclasses",
+    "/apis/networking.k8s.io/v1/ingresses",
+];
+const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases/tidegate";
+
+/// A watch lasts 120 to 200 s and is opened again at once; one may begin at either end of the hour.
+const WATCHES: RangeInclusive<usize> = 18..=31;
+/// A list is due 600 to 900 s after the one before it, and made when the watch ends that is open then.
+const LISTS: RangeInclusive<usize> = 3..=7;
+/// The Lease is looked after every 2 to 2.4 s, and a timer's millisecond.
+const ROUNDS: RangeInclusive<usize> = 1499..=1801;
+
+/// What came since this was last asked, by method and path; a watch counts as a method of its own.
+fn counted(requests: &mut UnboundedReceiver<String>) -> BTreeMap<String, usize> {
+    let mut counted = BTreeMap::new();
+    while let Ok(request) = requests.try_recv() {
+        *counted.entry(request).or_default() += 1;
+    }
+    counted
+}
+
+/// Whether a replica has asked for what it may and for nothing else, with this request for its part in the election.
+#[track_caller]
+fn check(mut counted: BTreeMap<String, usize>, election: &str) {
+    let of = |path: &str| [(format!("WATCH {path}"), WATCHES), (format!("GET {path}"), LISTS)];
+    let rows = COLLECTIONS.into_iter().flat_map(of).chain([(format!("{election} {LEASE}"), ROUNDS)]);
+    for (request, bounds) in rows {
+        let count = counted.remove(&request).unwrap_or(0);
+        println!("{request}: {count}, of {bounds:?}");
+        assert!(bounds.contains(&count), "{request}: {count}, not {bounds:?}");
+    }
+    assert_eq!(counted, BTreeMap::new(), "and nothing else");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_cluster_costs_watches_lists_against_drift_and_the_lease() {
+    let api = Api::new().await;
+    for name in ["one", "two", "three"] {
+        api.ingress(name, "tidegate").await;
+    }
+    let replica = |identity| {
+        let (asked, requests) = unbounded_channel();
+        let edge = Edge::on(api.heard_client(asked), addresses(&["192.0.2.1"]), identity, Terms::default());
+        (edge, requests)
+    };
+    let (leader, mut of_leader) = replica("a");
+    api.told("three", &["192.0.2.1"]).await;
+    let (other, mut of_other) = replica("b");
+    eventually(|| async { other.ready() }).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+
+    let generations = || [&leader, &other].map(|edge| *edge.view.generation().borrow());
+    let (_, _, before) = (counted(&mut of_leader), counted(&mut of_other), generations());
+    tokio::time::sleep(HOUR).await;
+    check(counted(&mut of_leader), "PUT");
+    check(counted(&mut of_other), "GET");
+
+    assert_eq!(generations(), before, "nothing was published");
+    for edge in [&leader, &other] {
+        // Lists and audits were made, a round in 5 to 7½ minutes, and found nothing.
+        let rounds = edge.metric("tidegate_audits_total", "");
+        assert!((8..=13).contains(&rounds), "{rounds} rounds");
+        for unit in ["object", "host", "service", "default_certificate"] {
+            assert_eq!(edge.metric("tidegate_audit_drift_total", unit), 0, "{unit}");
+        }
+        for kind in ["IngressClass", "Ingress", "Service", "EndpointSlice", "Secret"] {
+            assert_eq!(edge.metric("tidegate_drift_total", kind), 0, "{kind}");
+        }
+    }
+    assert_eq!((leader.leads(), other.leads(), leader.writes("written")), (1, 0, 3));
+}
