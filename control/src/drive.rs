@@ -117,7 +117,9 @@ impl<'a> Loop<'a> {
             Event::Listed { source, resource_version, .. } | Event::Bookmark { source, resource_version } => {
                 (source.clone(), Some(resource_version))
             }
-            Event::Watching { source } | Event::Failing { source, .. } => (source.clone(), None),
+            Event::Watching { source } | Event::Failing { source, .. } | Event::Unserved { source, .. } => {
+                (source.clone(), None)
+            }
             Event::Applied { projected, .. } => {
                 let object = &projected.meta.object;
                 (self.source_of(object.kind, &object.name.namespace), Some(&projected.meta.resource_version))
@@ -133,6 +135,7 @@ impl<'a> Loop<'a> {
         }
         match event {
             Event::Listed { .. } => state.synced = true,
+            Event::Unserved { .. } => (state.synced, state.failing, state.resource_version) = (true, None, None),
             // A list that succeeds says nothing of the watch, which alone keeps what is served up to date.
             Event::Watching { .. } => state.failing = None,
             Event::Failing { why, .. } => state.failing = Some(why.clone()),
@@ -344,7 +347,9 @@ mod tests {
             let (objects, received) = (Vec::new(), clock::now());
             Event::Listed { source: source(), objects, complete: true, resource_version: "5".into(), received }
         };
+        let unserved = || Event::Unserved { source: source(), received: clock::now() };
         check(vec![listed()], true, None);
+        check(vec![failing(), unserved()], true, None);
         check(vec![failing(), listed()], true, Some("refused"));
         check(vec![failing(), listed(), watching()], true, None);
         check(vec![listed(), failing()], true, Some("refused"));

@@ -60,6 +60,13 @@ pub enum Event {
         /// When the last page arrived.
         received: Instant,
     },
+    /// The cluster does not have the kind: nothing of what the source covers is there. For kinds that it may lack.
+    Unserved {
+        /// The source.
+        source: Source,
+        /// When that was heard.
+        received: Instant,
+    },
     /// A watch told that it has nothing older than this left to tell.
     Bookmark {
         /// The source.

@@ -26,15 +26,15 @@ const WHY_LENGTH_MAX: usize = 240;
 /// The collection that an informer follows.
 #[derive(Clone)]
 pub(super) struct Api {
-    client: kube::Client,
+    pub(super) client: kube::Client,
     request: Request,
-    interest: Interest,
+    pub(super) interest: Interest,
     pub(super) limits: Limits,
 }
 
 impl Api {
     pub(super) fn new(client: kube::Client, interest: Interest, limits: Limits) -> Self {
-        let request = Request::new(collection_path(&interest.source));
+        let request = Request::new(interest.resource.path(interest.source.namespace.as_deref()));
         Self { client, request, interest, limits }
     }
 
@@ -139,19 +139,6 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
 }
 
-/// Every kind that Tidegate reads is served as `v1` of its group.
-fn collection_path(source: &Source) -> String {
-    let plural = source.kind.plural();
-    let version = match source.kind.group() {
-        "" => "/api/v1".to_owned(),
-        group => format!("/apis/{group}/v1"),
-    };
-    match &source.namespace {
-        Some(namespace) => format!("{version}/namespaces/{namespace}/{plural}"),
-        None => format!("{version}/{plural}"),
-    }
-}
-
 /// An error and its causes in one line; causes that the line already names are left out.
 fn one_line(error: &dyn Error) -> String {
     let mut line = error.to_string();
@@ -174,20 +161,6 @@ fn cut(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[track_caller]
-    fn check(kind: Kind, namespace: Option<&str>, expected: &str) {
-        assert_eq!(collection_path(&Source { kind, namespace: namespace.map(Into::into) }), expected);
-    }
-
-    #[test]
-    fn paths_of_collections() {
-        check(Kind::Secret, None, "/api/v1/secrets");
-        check(Kind::Service, Some("shop"), "/api/v1/namespaces/shop/services");
-        check(Kind::Ingress, Some("shop"), "/apis/networking.k8s.io/v1/namespaces/shop/ingresses");
-        check(Kind::IngressClass, None, "/apis/networking.k8s.io/v1/ingressclasses");
-        check(Kind::EndpointSlice, None, "/apis/discovery.k8s.io/v1/endpointslices");
-    }
 
     #[test]
     fn messages_are_one_short_line() {

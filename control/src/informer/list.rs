@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use kube::client::Body;
-use tidegate_config::object::Kind;
 use tidegate_config::project::{Projected, project};
 
 use super::api::{Api, chunk};
@@ -21,51 +20,58 @@ pub(super) struct List {
     pub(super) unidentified: u64,
 }
 
-/// Fetches a collection page by page. The first page fixes the resourceVersion; a token that the server has forgotten
-/// (410) fails the list, because the pages would no longer be of one moment.
+/// Fetches a collection and projects its objects.
 pub(super) async fn list(api: &Api, page_objects: u32) -> Result<List, Failure> {
-    let mut list = List { objects: Vec::new(), resource_version: Arc::default(), unidentified: 0 };
+    let (mut objects, mut unidentified) = (Vec::new(), 0);
+    let kind = api.kind();
+    let resource_version = pages(api, page_objects, |item| match project(kind, item) {
+        Ok(projected) => objects.push(projected),
+        Err(why) => {
+            unidentified += 1;
+            tracing::warn!(%kind, %why, "an item of a list is left out");
+        }
+    });
+    let resource_version = resource_version.await?;
+    Ok(List { objects, resource_version, unidentified })
+}
+
+/// Fetches a collection page by page and hands over its items as they arrive; gives its resourceVersion. The first page fixes
+/// that; a token that the server has forgotten (410) fails the list, because the pages would no longer be of one moment.
+pub(super) async fn pages(api: &Api, page_objects: u32, mut take: impl FnMut(&[u8])) -> Result<Arc<str>, Failure> {
+    let mut resource_version = Arc::default();
     let mut token = None;
     for page in 0..api.limits.pages_max {
         let body = api.page(page_objects, token).await?;
-        let (version, next) = list.take_page(body, api).await?;
+        let (version, next) = take_page(body, api, &mut take).await?;
         if page == 0 {
             if version.is_empty() {
                 return Err(Failure::Unreadable { why: "the list has no resourceVersion".to_owned() });
             }
-            list.resource_version = version.into();
+            resource_version = version.into();
         }
         match next {
             Some(next) => token = Some(next),
-            None => return Ok(list),
+            None => return Ok(resource_version),
         }
     }
     Err(Failure::Endless)
 }
 
-impl List {
-    /// Projects the items of a page as they arrive; gives its resourceVersion and the token of the next one.
-    async fn take_page(&mut self, mut body: Body, api: &Api) -> Result<(String, Option<String>), Failure> {
-        let mut items = Items::new(api.limits.frame_bytes_max);
-        let mut left = api.limits.page_bytes_max;
-        while let Some(chunk) = chunk(&mut body, api.limits.list_stall).await? {
-            left = left.checked_sub(chunk.len()).ok_or(Failure::PageTooLong)?;
-            items.push(&chunk, |item| self.take(api.kind(), item)).map_err(|TooLong| Failure::PageTooLong)?;
-        }
-        let page: Result<Page, _> = serde_json::from_slice(&items.into_envelope());
-        let Page { metadata, .. } = page.map_err(|why| Failure::Unreadable {
-            why: format!("no list at line {}, column {}", why.line(), why.column()),
-        })?;
-        Ok((metadata.resource_version, metadata.token.filter(|token| !token.is_empty())))
+/// Hands over the items of a page as they arrive; gives its resourceVersion and the token of the next one.
+async fn take_page(
+    mut body: Body,
+    api: &Api,
+    mut take: impl FnMut(&[u8]),
+) -> Result<(String, Option<String>), Failure> {
+    let mut items = Items::new(api.limits.frame_bytes_max);
+    let mut left = api.limits.page_bytes_max;
+    while let Some(chunk) = chunk(&mut body, api.limits.list_stall).await? {
+        left = left.checked_sub(chunk.len()).ok_or(Failure::PageTooLong)?;
+        items.push(&chunk, &mut take).map_err(|TooLong| Failure::PageTooLong)?;
     }
-
-    fn take(&mut self, kind: Kind, item: &[u8]) {
-        match project(kind, item) {
-            Ok(projected) => self.objects.push(projected),
-            Err(why) => {
-                self.unidentified += 1;
-                tracing::warn!(%kind, %why, "an item of a list is left out");
-            }
-        }
-    }
+    let page: Result<Page, _> = serde_json::from_slice(&items.into_envelope());
+    let Page { metadata, .. } = page.map_err(|why| Failure::Unreadable {
+        why: format!("no list at line {}, column {}", why.line(), why.column()),
+    })?;
+    Ok((metadata.resource_version, metadata.token.filter(|token| !token.is_empty())))
 }

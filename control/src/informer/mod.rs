@@ -12,6 +12,8 @@ mod frames;
 mod items;
 mod limits;
 mod list;
+mod resource;
+mod served;
 mod watch;
 mod wire;
 
@@ -25,6 +27,8 @@ use tokio::sync::watch::{Receiver, Sender, channel};
 use tokio_util::sync::CancellationToken;
 
 pub use limits::Limits;
+pub use resource::Resource;
+pub use served::WhileServed;
 
 use crate::backoff::{Backoff, share};
 use crate::clock;
@@ -40,6 +44,8 @@ use watch::{Stop, Watch};
 pub struct Interest {
     /// The kind, and the namespace if not all of them.
     pub source: Source,
+    /// Where the API server has them.
+    pub resource: Resource,
     /// A label selector, as the API takes it.
     pub label_selector: Option<String>,
     /// A field selector, as the API takes it, such as `type=kubernetes.io/tls`.
@@ -49,8 +55,8 @@ pub struct Interest {
 impl Interest {
     /// All objects of a source.
     #[must_use]
-    pub const fn in_all_of(source: Source) -> Self {
-        Self { source, label_selector: None, field_selector: None }
+    pub fn in_all_of(source: Source) -> Self {
+        Self { resource: Resource::of(source.kind), source, label_selector: None, field_selector: None }
     }
 }
 

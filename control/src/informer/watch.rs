@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tidegate_config::object::Kind;
-use tidegate_config::project::{Meta, Projected, project};
+use serde_json::value::RawValue;
+use tidegate_config::project::{Meta, project};
 use tokio::sync::mpsc;
 
 use super::Closed;
@@ -40,9 +40,11 @@ pub(super) enum Stop {
 }
 
 /// What one frame says.
-enum Told {
-    Applied(Box<Projected>),
-    Deleted(Meta),
+pub(super) enum Frame<'a> {
+    /// An object is there, new or changed.
+    There(&'a RawValue),
+    /// An object is gone; so it was.
+    Gone(&'a RawValue),
     /// The resourceVersion reached, unless the bookmark forgot to say.
     Bookmark(Option<Arc<str>>),
 }
@@ -67,29 +69,33 @@ impl Watch<'_> {
             frames.push(&bytes);
             while let Some(frame) = frames.next()? {
                 self.series.event(clock::wall());
-                self.tell(read_frame(self.api.kind(), &frame)?, received).await?;
+                self.tell(read_frame(&frame)?, received).await?;
             }
         }
         Ok(())
     }
 
-    async fn tell(&mut self, told: Told, received: Instant) -> Result<(), Closed> {
-        let (event, reached) = match told {
-            Told::Applied(projected) => {
+    async fn tell(&mut self, frame: Frame<'_>, received: Instant) -> Result<(), Stop> {
+        let kind = self.api.kind();
+        let project = |object: &RawValue| project(kind, object.get().as_bytes()).map_err(Failure::Unidentified);
+        let (event, reached) = match frame {
+            Frame::There(object) => {
+                let projected = Box::new(project(object)?);
                 self.told += 1;
                 let reached = Arc::clone(&projected.meta.resource_version);
                 (Event::Applied { projected, received }, reached)
             }
-            Told::Deleted(Meta { object, resource_version, .. }) => {
+            Frame::Gone(object) => {
+                let Meta { object, resource_version, .. } = project(object)?.meta;
                 self.told += 1;
                 let reached = Arc::clone(&resource_version);
                 (Event::Deleted { object, resource_version, received }, reached)
             }
-            Told::Bookmark(Some(resource_version)) => {
+            Frame::Bookmark(Some(resource_version)) => {
                 let reached = Arc::clone(&resource_version);
                 (Event::Bookmark { source: self.api.source().clone(), resource_version }, reached)
             }
-            Told::Bookmark(None) => return Ok(()),
+            Frame::Bookmark(None) => return Ok(()),
         };
         self.send(event).await?;
         self.reached = reached;
@@ -101,23 +107,21 @@ impl Watch<'_> {
     }
 }
 
-fn read_frame(kind: Kind, bytes: &[u8]) -> Result<Told, Failure> {
-    let frame: WatchFrame<'_> = serde_json::from_slice(bytes)
+/// Reads one line of a watch; the object stays as it is.
+pub(super) fn read_frame(bytes: &[u8]) -> Result<Frame<'_>, Failure> {
+    let WatchFrame { what, object } = serde_json::from_slice(bytes)
         .map_err(|why| Failure::Unreadable { why: format!("no watch event at column {}", why.column()) })?;
-    let object = frame.object.get();
-    match frame.what.as_ref() {
-        "ADDED" | "MODIFIED" => {
-            project(kind, object.as_bytes()).map(|it| Told::Applied(Box::new(it))).map_err(Failure::Unidentified)
-        }
-        "DELETED" => project(kind, object.as_bytes()).map(|it| Told::Deleted(it.meta)).map_err(Failure::Unidentified),
+    match what.as_ref() {
+        "ADDED" | "MODIFIED" => Ok(Frame::There(object)),
+        "DELETED" => Ok(Frame::Gone(object)),
         "BOOKMARK" => {
             // A bookmark carries nothing but a version, so one that is broken loses nothing.
-            let bookmark = serde_json::from_str::<BookmarkObject>(object).ok();
+            let bookmark = serde_json::from_str::<BookmarkObject>(object.get()).ok();
             let version = bookmark.map(|bookmark| bookmark.metadata.resource_version);
-            Ok(Told::Bookmark(version.filter(|version| !version.is_empty()).map(Arc::from)))
+            Ok(Frame::Bookmark(version.filter(|version| !version.is_empty()).map(Arc::from)))
         }
         "ERROR" => {
-            let status: Status = serde_json::from_str(object).unwrap_or_default();
+            let status: Status = serde_json::from_str(object.get()).unwrap_or_default();
             let code = status.code.unwrap_or(500);
             Err(status.into_failure(code, None))
         }

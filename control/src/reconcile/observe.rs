@@ -20,6 +20,7 @@ impl Reconciler {
             Event::Listed { source, objects, complete, received, .. } => {
                 return self.list(source, objects, complete, received);
             }
+            Event::Unserved { source, received } => self.unserved(&source, received),
             Event::Resolved { name, addresses } => {
                 // An answer may come after its name was given up; kept, it would be stale when the name comes back.
                 if self.names.contains(&name) && self.world.resolve(Arc::clone(&name), addresses) {
@@ -82,13 +83,27 @@ impl Reconciler {
             self.doubted.remove(&source);
             gone.into_iter().for_each(|object| self.delete(object, Lane::Slow, received));
         }
-        if self.unsynced.remove(&source) && source.kind == Kind::IngressClass {
+        self.synced(&source, received);
+        None
+    }
+
+    /// A kind that the cluster does not have: nobody waits for it, and whatever was there of it is gone.
+    fn unserved(&mut self, source: &Source, received: Instant) {
+        let gone: Vec<ObjectRef> = self.world.names_of(source.kind, source.namespace.as_deref()).cloned().collect();
+        gone.into_iter().for_each(|object| self.delete(object, Lane::Slow, received));
+        self.doubted.remove(source);
+        self.failing.remove(source);
+        self.synced(source, received);
+    }
+
+    /// What there is of a source is known.
+    fn synced(&mut self, source: &Source, received: Instant) {
+        if self.unsynced.remove(source) && source.kind == Kind::IngressClass {
             self.know_classes(received);
         }
         if !self.unsynced.iter().any(|source| required(source.kind)) {
             self.required_since.get_or_insert(received);
         }
-        None
     }
 
     #[allow(clippy::cast_precision_loss, reason = "a share of counts needs no more precision")]

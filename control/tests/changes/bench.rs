@@ -98,6 +98,11 @@ impl Bench {
         assert_eq!(self.reconciler.observe(event, self.now), None);
     }
 
+    pub(crate) fn unserve(&mut self, kind: Kind) {
+        let event = Event::Unserved { source: all_of(kind), received: self.now };
+        assert_eq!(self.reconciler.observe(event, self.now), None);
+    }
+
     pub(crate) fn resolve(&mut self, name: &str, address: Option<&str>) {
         let addresses = address.map(|address| [address.parse().expect("an address")].into());
         let addresses = addresses.ok_or_else(|| "no such name".to_owned());

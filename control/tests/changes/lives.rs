@@ -79,6 +79,35 @@ fn without_the_required_kinds_there_is_no_first_model() {
     assert_eq!(bench.starts_after(), None);
 }
 
+#[test]
+fn a_kind_that_the_cluster_does_not_have_is_not_waited_for() {
+    let mut bench = Bench::untold(Options::default());
+    bench.fail(Kind::Secret);
+    bench.unserve(Kind::Secret);
+    for kind in [Kind::IngressClass, Kind::Ingress, Kind::Service, Kind::EndpointSlice] {
+        bench.list(kind, &[]);
+    }
+    assert_eq!(bench.starts_after(), Some(0));
+}
+
+#[test]
+fn what_there_was_of_a_kind_goes_with_it_and_comes_with_it() {
+    let all: Vec<Value> = (0..40).map(|number| service(&format!("s{number}"))).collect();
+    let mut bench = Bench::running(Options::default());
+    bench.list(Kind::Service, &all);
+    bench.apply(Kind::EndpointSlice, slice("s0", &["10.0.0.1"]));
+    bench.apply(Kind::Ingress, ingress("s0"));
+    bench.reconcile();
+    let backends = |bench: &Bench| bench.reconciler.compiled().parts.backends.size();
+    assert_eq!((services(&bench), backends(&bench)), (40, 1));
+    bench.unserve(Kind::Service);
+    bench.reconcile();
+    assert_eq!((services(&bench), backends(&bench)), (0, 0), "that needs no second word");
+    bench.list(Kind::Service, &all);
+    bench.reconcile();
+    assert_eq!((services(&bench), backends(&bench)), (40, 1));
+}
+
 fn services(bench: &Bench) -> usize {
     bench.reconciler.world().names_of(Kind::Service, None).count()
 }

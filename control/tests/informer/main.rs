@@ -1,13 +1,14 @@
 //! The list/watch loop against an API server that misbehaves in all the ways that have been seen.
 //!
 //! A case is a script of answers, the events that must come of it, and the requests that the server must have seen.
-//! `faults` plays each fault against the whole control loop instead.
+//! `faults` plays each fault against the whole control loop instead; `served` is about kinds that come and go.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
 
 mod fake_api;
 mod faults;
 mod list;
+mod served;
 mod watch;
 
 use std::time::Duration;
@@ -18,7 +19,7 @@ use tidegate_config::object::Kind;
 use tidegate_config::project::Projected;
 use tidegate_control::client::{Deadlines, connect};
 use tidegate_control::options::Options;
-use tidegate_control::{Event, Informer, Interest, Limits, Reconciler, Relist, Source, SourceMetrics};
+use tidegate_control::{Event, Informer, Interest, Limits, Reconciler, Relist, Resource, Source, SourceMetrics};
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -49,6 +50,7 @@ async fn start(lists: Vec<Answer>, watches: Vec<Answer>, limits: Limits, events_
     let (sender, events) = mpsc::channel(events_max);
     let interest = Interest {
         source: Source { kind: Kind::Service, namespace: Some("shop".into()) },
+        resource: Resource::of(Kind::Service),
         label_selector: None,
         field_selector: Some("spec.type=ClusterIP".to_owned()),
     };
@@ -144,6 +146,7 @@ fn text(event: &Event) -> String {
             let part = if *complete { "" } else { " and more" };
             format!("listed@{resource_version} {}{part}", objects.join(" ")).trim_end().to_owned()
         }
+        Event::Unserved { .. } => "unserved".to_owned(),
         Event::Watching { .. } => "watching".to_owned(),
         Event::Bookmark { resource_version, .. } => format!("bookmark@{resource_version}"),
         Event::Failing { why, .. } => format!("failing: {why}"),

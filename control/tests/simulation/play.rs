@@ -281,6 +281,10 @@ fn kind_of(event: &Event) -> Option<Kind> {
         Event::Applied { projected, .. } => Some(projected.meta.object.kind),
         Event::Deleted { object, .. } => Some(object.kind),
         Event::Failing { source, .. } => Some(source.kind),
-        Event::Listed { .. } | Event::Bookmark { .. } | Event::Watching { .. } | Event::Resolved { .. } => None,
+        Event::Listed { .. }
+        | Event::Unserved { .. }
+        | Event::Bookmark { .. }
+        | Event::Watching { .. }
+        | Event::Resolved { .. } => None,
     }
 }

@@ -6,6 +6,7 @@
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
 
+mod definitions;
 mod faults;
 mod lite;
 mod objects;
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
         objects::a_class_changes,
         objects::a_certificate_is_rotated,
         objects::a_namespace_goes,
+        definitions::a_kind_comes_and_goes,
         faults::the_api_server_crashes,
         faults::what_was_missed_is_listed,
         lite::it_answers_as_the_real_one,

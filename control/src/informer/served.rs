@@ -1,0 +1,358 @@
+//! A kind that the cluster may have or not, because a CustomResourceDefinition brings it: it is followed while it is served.
+//!
+//! The definition is an object like others, so it is followed by its own name, with the same list, watch, pauses and
+//! deadlines. That costs one more watch, which is silent unless somebody changes the definition; and nothing asks for
+//! the collection of a kind that is not there.
+//!
+//! Only what a definition says takes objects away: that it is gone, by an event, or by a list and a second one that confirms
+//! it; or that none of the versions is served that are understood here. A definition that cannot be read, and a collection that
+//! answers 404, take nothing away.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::client::Body;
+use serde::Deserialize;
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+use super::api::{Api, chunk};
+use super::failure::Failure;
+use super::frames::{Frames, TooLong};
+use super::list::pages;
+use super::resource::Resource;
+use super::watch::{Frame, read_frame};
+use super::{Closed, Informer, Interest};
+use crate::backoff::{Backoff, share};
+use crate::clock;
+use crate::event::{Event, Source};
+
+/// Follows a collection while the cluster has its kind. Made by [`Informer::while_served`].
+#[derive(Clone)]
+pub struct WhileServed {
+    informer: Informer,
+    definition: Definition,
+}
+
+/// Whether the cluster has a kind.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Presence {
+    /// That is not known yet.
+    Unknown,
+    /// It has not.
+    Absent,
+    /// It has.
+    Served {
+        /// The version to ask for.
+        version: Arc<str>,
+        /// The uid of the definition: another one of the same name brings other objects.
+        uid: Arc<str>,
+    },
+}
+
+/// The loop that follows a definition.
+#[derive(Clone)]
+struct Definition {
+    api: Api,
+    name: Arc<str>,
+    /// Versions of the kind that are understood, the one to prefer first.
+    versions: Box<[Arc<str>]>,
+    /// What the events are about.
+    source: Source,
+    events: mpsc::Sender<Event>,
+    chance: fastrand::Rng,
+    backoff: Backoff,
+    /// The resourceVersion up to which everything is known; none before the first list, and when it has to be listed again.
+    reached: Option<Arc<str>>,
+    /// Whether the last list did not name the definition although it had been there.
+    doubted: bool,
+    /// Whether the last attempt failed.
+    failing: bool,
+    /// Whether the control loop was told so.
+    told: bool,
+}
+
+/// A definition as the API server has it, as far as it matters.
+#[derive(Deserialize)]
+struct Told {
+    metadata: Metadata,
+    spec: Spec,
+    #[serde(default)]
+    status: Option<Status>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata {
+    name: String,
+    #[serde(default)]
+    uid: String,
+    resource_version: String,
+}
+
+#[derive(Deserialize)]
+struct Spec {
+    versions: Vec<Version>,
+}
+
+#[derive(Deserialize)]
+struct Version {
+    name: String,
+    served: bool,
+}
+
+#[derive(Deserialize)]
+struct Status {
+    #[serde(default)]
+    conditions: Option<Vec<Condition>>,
+}
+
+#[derive(Deserialize)]
+struct Condition {
+    #[serde(rename = "type")]
+    what: String,
+    status: String,
+}
+
+impl Informer {
+    /// The same informer for a kind that the cluster may not have: it follows the collection while the kind's definition says
+    /// that one of these versions is served, and of several the first that is.
+    ///
+    /// While the kind is not there, and when it goes, an [`Event::Unserved`] says so. The rights that this takes are to list and watch
+    /// `customresourcedefinitions`, of this one name.
+    #[must_use]
+    pub fn while_served(self, versions: impl IntoIterator<Item = Arc<str>>) -> WhileServed {
+        let Interest { source, resource, .. } = &self.api.interest;
+        let name = resource.definition();
+        let interest = Interest {
+            source: Source { kind: source.kind, namespace: None },
+            resource: Resource::of_definitions(),
+            label_selector: None,
+            field_selector: Some(format!("metadata.name={name}")),
+        };
+        let definition = Definition {
+            api: Api::new(self.api.client.clone(), interest, self.api.limits.clone()),
+            name: name.into(),
+            versions: versions.into_iter().collect(),
+            source: source.clone(),
+            events: self.events.clone(),
+            chance: self.chance.clone(),
+            backoff: self.backoff.clone(),
+            reached: None,
+            doubted: false,
+            failing: false,
+            told: false,
+        };
+        WhileServed { informer: self, definition }
+    }
+
+    /// The same at another version of its resource.
+    fn at(mut self, version: &Arc<str>) -> Self {
+        let mut interest = self.api.interest.clone();
+        interest.resource.version = Arc::clone(version);
+        self.api = Api::new(self.api.client.clone(), interest, self.api.limits.clone());
+        self
+    }
+}
+
+impl WhileServed {
+    /// Follows the definition, and the collection while that is served, until told to stop, or until nobody receives the events
+    /// any more. The first event is an [`Event::Listed`] or an [`Event::Unserved`], unless failures come before it.
+    pub async fn run(self, stop: CancellationToken) {
+        let Self { informer, mut definition } = self;
+        let (tell, presence) = watch::channel(Presence::Unknown);
+        // In one task, so that nothing of the informer comes after word that the kind is gone.
+        let both = async {
+            tokio::select! {
+                ended = definition.follow(&tell) => ended,
+                ended = follow_while_served(&informer, presence) => ended,
+            }
+        };
+        match stop.run_until_cancelled(both).await {
+            None | Some(Err(Closed)) => {}
+            Some(Ok(never)) => match never {},
+        }
+    }
+}
+
+async fn follow_while_served(
+    informer: &Informer,
+    mut presence: watch::Receiver<Presence>,
+) -> Result<Infallible, Closed> {
+    loop {
+        let now = presence.borrow_and_update().clone();
+        if now == Presence::Absent {
+            let source = informer.api.source().clone();
+            informer.send(Event::Unserved { source, received: clock::now() }).await?;
+        }
+        let other = presence.wait_for(|later| *later != now);
+        match &now {
+            Presence::Unknown | Presence::Absent => drop(other.await),
+            Presence::Served { version, .. } => {
+                let mut informer = informer.clone().at(version);
+                tokio::select! {
+                    biased;
+                    later = other => drop(later),
+                    ended = informer.follow() => return ended,
+                }
+            }
+        }
+    }
+}
+
+impl Definition {
+    async fn follow(&mut self, tell: &watch::Sender<Presence>) -> Result<Infallible, Closed> {
+        loop {
+            let followed = match self.reached.clone() {
+                None => self.list(tell).await,
+                Some(version) => self.watch(&version, tell).await,
+            };
+            if let Err(failure) = followed {
+                if failure.calls_for_list().is_some() {
+                    self.reached = None;
+                }
+                let served = matches!(*tell.borrow(), Presence::Served { .. });
+                self.wait_after(&failure, served).await?;
+            }
+        }
+    }
+
+    async fn list(&mut self, tell: &watch::Sender<Presence>) -> Result<(), Failure> {
+        let mut found = Ok(None);
+        let version = pages(&self.api, self.api.limits.page_objects, |item| match read(item) {
+            // A server that knows nothing of field selectors lists others as well.
+            Ok(definition) if definition.metadata.name != *self.name => {}
+            other => found = other.map(Some),
+        });
+        let version = version.await?;
+        let found = found?;
+        self.sound().await;
+        let served = matches!(*tell.borrow(), Presence::Served { .. });
+        if found.is_none() && served && !std::mem::replace(&mut self.doubted, true) {
+            tracing::warn!(definition = %self.name, "a list does not name it any more; listing again before that acts");
+            return Ok(());
+        }
+        self.reached = Some(version);
+        self.say(found.as_ref(), tell);
+        Ok(())
+    }
+
+    /// Follows the definition until its watch ends.
+    async fn watch(&mut self, after: &str, tell: &watch::Sender<Presence>) -> Result<(), Failure> {
+        let (first, last) = self.api.limits.watch_timeout.clone().into_inner();
+        let lasting = first + share(last.saturating_sub(first), self.chance.u64(..));
+        let body = self.api.watch(after, lasting).await?;
+        let opened = clock::now();
+        self.sound().await;
+        let end = self.take_all(body, lasting + self.api.limits.watch_grace, tell).await;
+        let lived = clock::now().saturating_duration_since(opened);
+        if lived >= self.api.limits.settled {
+            self.backoff.reset();
+        }
+        let nothing_new = self.reached.as_deref() == Some(after);
+        if end.is_ok() && nothing_new && lived < self.api.limits.short_watch { Err(Failure::Short) } else { end }
+    }
+
+    async fn take_all(
+        &mut self,
+        mut body: Body,
+        silence_max: Duration,
+        tell: &watch::Sender<Presence>,
+    ) -> Result<(), Failure> {
+        let mut frames = Frames::new(self.api.limits.frame_bytes_max);
+        while let Some(bytes) = chunk(&mut body, silence_max).await? {
+            frames.push(&bytes);
+            while let Some(frame) = frames.next().map_err(|TooLong| Failure::FrameTooLong)? {
+                self.take(read_frame(&frame)?, tell)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, frame: Frame<'_>, tell: &watch::Sender<Presence>) -> Result<(), Failure> {
+        let (object, there) = match frame {
+            Frame::There(object) => (object, true),
+            Frame::Gone(object) => (object, false),
+            Frame::Bookmark(version) => {
+                self.reached = version.or(self.reached.take());
+                return Ok(());
+            }
+        };
+        let definition = read(object.get().as_bytes())?;
+        if definition.metadata.name == *self.name {
+            self.say(Some(&definition).filter(|_| there), tell);
+        }
+        self.reached = Some(definition.metadata.resource_version.into());
+        Ok(())
+    }
+
+    /// Says what follows from a definition, or from there being none.
+    fn say(&mut self, definition: Option<&Told>, tell: &watch::Sender<Presence>) {
+        self.doubted = false;
+        tell.send_if_modified(|presence| {
+            let now = definition.map_or(Presence::Absent, |told| told.presence(&self.versions, presence));
+            if *presence == now {
+                return false;
+            }
+            tracing::info!(definition = %self.name, ?now, "whether a kind is served");
+            *presence = now;
+            true
+        });
+    }
+
+    /// The API server has answered as it should.
+    async fn sound(&mut self) {
+        self.failing = false;
+        if std::mem::take(&mut self.told) {
+            // That nobody listens any more is noticed with the next event.
+            drop(self.events.send(Event::Watching { source: self.source.clone() }).await);
+        }
+    }
+
+    /// Waits for as long as the back-off and the server want. While the kind is served, its own informer says whether the
+    /// objects are followed; otherwise nobody knows but this loop.
+    async fn wait_after(&mut self, failure: &Failure, served: bool) -> Result<(), Closed> {
+        let asked = failure.retry_after().unwrap_or_default().min(self.api.limits.retry_after_max);
+        let delay = self.backoff.next(self.chance.u64(..)).max(asked);
+        let routine = failure.is_expired();
+        if routine || std::mem::replace(&mut self.failing, true) {
+            tracing::debug!(definition = %self.name, %failure, ?delay, "a definition cannot be followed");
+        } else {
+            tracing::warn!(definition = %self.name, %failure, ?delay, "a definition cannot be followed");
+        }
+        if !routine && !served && !std::mem::replace(&mut self.told, true) {
+            let event = Event::Failing { source: self.source.clone(), why: format!("its definition: {failure}") };
+            self.events.send(event).await.map_err(|_unsent| Closed)?;
+        }
+        tokio::time::sleep(delay).await;
+        Ok(())
+    }
+}
+
+impl Told {
+    /// Whether the kind is served, in one of the versions that are understood. Before a definition is established nothing is
+    /// served; one that was, stays so.
+    fn presence(&self, versions: &[Arc<str>], before: &Presence) -> Presence {
+        let served = |wanted: &&Arc<str>| self.spec.versions.iter().any(|it| it.served && *it.name == ***wanted);
+        let Some(version) = versions.iter().find(served) else { return Presence::Absent };
+        let now = Presence::Served { version: Arc::clone(version), uid: self.metadata.uid.as_str().into() };
+        let mut conditions = self.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        let established = |condition: &Condition| condition.what == "Established" && condition.status == "True";
+        let was = matches!(before, Presence::Served { uid, .. } if **uid == *self.metadata.uid);
+        if was || conditions.any(established) { now } else { Presence::Absent }
+    }
+}
+
+fn read(object: &[u8]) -> Result<Told, Failure> {
+    serde_json::from_slice(object).map_err(|why| Failure::Unreadable {
+        why: format!("no definition at line {}, column {}", why.line(), why.column()),
+    })
+}
+
+impl fmt::Debug for WhileServed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WhileServed").field("definition", &self.definition.name).finish_non_exhaustive()
+    }
+}

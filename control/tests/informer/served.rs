@@ -1,0 +1,238 @@
+//! A kind of our own that comes and goes: what its definition says, and what may be made of it when nobody says anything.
+
+use std::collections::VecDeque;
+
+use super::*;
+
+/// What the server has to say: of the definition, and of the collection.
+struct Script {
+    definitions: (Vec<Answer>, Vec<Answer>),
+    collection: (Vec<Answer>, Vec<Answer>),
+}
+
+/// Plays a script and compares the first events, and all requests but those that were made after the last of them. `v1` and
+/// `v2` are understood, `v2` is preferred.
+#[track_caller]
+fn check(script: Script, events: &[&str], requests: &[&str]) {
+    let (got, seen) = block_on(play(script, events.len(), requests.len()));
+    assert!(matches(&got, events), "events: {got:#?}\nexpected: {events:#?}");
+    assert!(matches(&seen, requests), "requests: {seen:#?}\nexpected: {requests:#?}");
+}
+
+async fn play(script: Script, events: usize, requests: usize) -> (Vec<String>, Vec<String>) {
+    let queues = |(lists, watches): (Vec<Answer>, Vec<Answer>)| [lists, watches].map(VecDeque::from);
+    let (mut definitions, mut collection) = (queues(script.definitions), queues(script.collection));
+    let decide = move |seen: &Seen, _: &http::HeaderMap| {
+        let queues = if of_definition(seen) { &mut definitions } else { &mut collection };
+        let next = queues[usize::from(seen.is_watch())].pop_front();
+        next.unwrap_or_else(|| Answer::steps(vec![Step::Hang]))
+    };
+    let api = FakeApi::start(Box::new(decide), None).await;
+    let client = connect(kube::Config::new(api.url.parse().unwrap()), Deadlines::WATCH).unwrap();
+    let (sender, mut received) = mpsc::channel(64);
+    let metrics = SourceMetrics::register(&Registry::new()).unwrap();
+    let resource = Resource { group: "test.tidegate.io".into(), version: "v1".into(), plural: "tides".into() };
+    let source = Source { kind: Kind::Service, namespace: None };
+    let interest = Interest { resource, ..Interest::in_all_of(source) };
+    let informer = Informer::new(client, interest, patient(), sender, &metrics, 7);
+    let stop = CancellationToken::new();
+    let _stopped = stop.clone().drop_guard();
+    tokio::spawn(informer.while_served(["v2".into(), "v1".into()]).run(stop));
+
+    let mut got = Vec::new();
+    for _ in 0..events {
+        let event = tokio::time::timeout(DEADLINE, received.recv()).await;
+        match event {
+            Ok(Some(event)) => got.push(text(&event)),
+            Ok(None) | Err(_) => break,
+        }
+    }
+    let begun = tokio::time::Instant::now();
+    while api.seen().await.len() < requests && begun.elapsed() < DEADLINE {
+        tokio::time::sleep(MS(5)).await;
+    }
+    // What comes that nobody expects comes soon.
+    tokio::time::sleep(MS(100)).await;
+    got.extend(received.try_recv().iter().map(text));
+    (got, api.seen().await.iter().map(request).collect())
+}
+
+fn of_definition(seen: &Seen) -> bool {
+    seen.path == "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+}
+
+fn request(seen: &Seen) -> String {
+    let what = request_text(seen);
+    if of_definition(seen) {
+        assert_eq!(seen.query["fieldSelector"].replace("%3D", "="), "metadata.name=tides.test.tidegate.io");
+        return format!("definition {what}");
+    }
+    let version = seen.path.strip_prefix("/apis/test.tidegate.io/").and_then(|path| path.strip_suffix("/tides"));
+    format!("{} {what}", version.unwrap_or_else(|| panic!("{}", seen.path)))
+}
+
+/// A definition of this name and uid, with the versions it serves, separated by spaces; those behind a minus are not served.
+fn definition(name: &str, uid: &str, version: u32, versions: &str, established: bool) -> String {
+    let versions: Vec<String> = versions
+        .split_whitespace()
+        .map(|name| format!(r#"{{"name":"{}","served":{}}}"#, name.trim_start_matches('-'), !name.starts_with('-')))
+        .collect();
+    format!(
+        r#"{{"metadata":{{"name":"{name}","uid":"{uid}","resourceVersion":"{version}"}},"spec":{{"versions":[{}]}},"status":{{"conditions":[{{"type":"NamesAccepted","status":"True"}},{{"type":"Established","status":"{}"}}]}}}}"#,
+        versions.join(","),
+        if established { "True" } else { "False" }
+    )
+}
+
+fn ours(version: u32, versions: &str) -> String {
+    definition("tides.test.tidegate.io", "1", version, versions, true)
+}
+
+fn defined(version: u32, definitions: &[String]) -> Answer {
+    let items = definitions.join(",");
+    Answer::ok(format!(r#"{{"metadata":{{"resourceVersion":"{version}"}},"items":[{items}]}}"#))
+}
+
+/// A watch that sends these frames with a pause before each, and then stays open.
+fn slowly(frames: &[String]) -> Answer {
+    let steps = frames.iter().flat_map(|frame| [Step::Pause(MS(300)), Step::Send(frame.clone())]);
+    Answer::steps(steps.chain([Step::Hang]).collect())
+}
+
+fn gone(version: u32) -> Answer {
+    slowly(&[frame("DELETED", &ours(version, "v1"))])
+}
+
+#[test]
+fn what_is_not_there_is_not_asked_for() {
+    let script = Script { definitions: (vec![defined(5, &[])], vec![]), collection: (vec![], vec![]) };
+    check(script, &["unserved"], &["definition list", "definition watch 5"]);
+    // A server that knows nothing of field selectors.
+    let other = definition("waves.test.tidegate.io", "2", 4, "v1", true);
+    let script = Script { definitions: (vec![defined(5, &[other])], vec![]), collection: (vec![], vec![]) };
+    check(script, &["unserved"], &["definition list", "definition watch 5"]);
+    let script = Script { definitions: (vec![defined(5, &[ours(4, "-v1 v3")])], vec![]), collection: (vec![], vec![]) };
+    check(script, &["unserved"], &["definition list", "definition watch 5"]);
+}
+
+#[test]
+fn what_is_there_is_followed_at_once_and_what_comes_once_it_is_established() {
+    let script = Script {
+        definitions: (vec![defined(5, &[ours(4, "v1")])], vec![]),
+        collection: (vec![listed(7, &[("a", 1)])], vec![watching(&[frame("ADDED", &object("b", 8))])]),
+    };
+    let requests = ["definition list", "definition watch 5", "v1 list", "v1 watch 7"];
+    let (events, mut seen) = block_on(play(script, 2, requests.len()));
+    assert_eq!(events, ["listed@7 a@1", "applied b@8"]);
+    seen.sort();
+    assert_eq!(seen, requests, "in whatever order");
+
+    let young = definition("tides.test.tidegate.io", "1", 6, "v1", false);
+    let frames = [frame("ADDED", &young), frame("MODIFIED", &ours(7, "v1"))];
+    let script = Script {
+        definitions: (vec![defined(5, &[])], vec![slowly(&frames)]),
+        collection: (vec![listed(8, &[])], vec![]),
+    };
+    let requests = ["definition list", "definition watch 5", "v1 list", "v1 watch 8"];
+    check(script, &["unserved", "listed@8"], &requests);
+}
+
+#[test]
+fn what_goes_is_told_after_all_that_was_told_of_it() {
+    let script = Script {
+        definitions: (vec![defined(5, &[ours(4, "v1")])], vec![gone(9)]),
+        collection: (vec![listed(7, &[("a", 1)])], vec![]),
+    };
+    let (events, _) = block_on(play(script, 2, 4));
+    assert_eq!(events, ["listed@7 a@1", "unserved"]);
+
+    let none_left = slowly(&[frame("MODIFIED", &ours(9, "-v1 -v2 v3"))]);
+    let script = Script {
+        definitions: (vec![defined(5, &[ours(4, "v1")])], vec![none_left]),
+        collection: (vec![listed(7, &[("a", 1)])], vec![]),
+    };
+    let (events, _) = block_on(play(script, 2, 4));
+    assert_eq!(events, ["listed@7 a@1", "unserved"]);
+}
+
+#[test]
+fn a_list_that_names_it_no_more_is_confirmed() {
+    let forgotten = || slowly(&[frame("ERROR", r#"{"code":410,"message":"as told"}"#)]);
+    let there = || defined(5, &[ours(4, "v1")]);
+    let collection = || (vec![listed(7, &[("a", 1)])], vec![]);
+    let lists = vec![there(), defined(9, &[]), defined(10, &[])];
+    let script = Script { definitions: (lists, vec![forgotten()]), collection: collection() };
+    let (events, seen) = block_on(play(script, 2, 7));
+    assert_eq!(events, ["listed@7 a@1", "unserved"]);
+    assert_eq!(seen.iter().filter(|request| *request == "definition list").count(), 3);
+    assert!(seen.contains(&"definition watch 10".to_owned()), "{seen:?}");
+
+    // The second list names it again: nothing has happened, and its objects are followed as before.
+    let lists = vec![there(), defined(9, &[]), defined(10, &[ours(4, "v1")])];
+    let script = Script { definitions: (lists, vec![forgotten()]), collection: collection() };
+    let (events, seen) = block_on(play(script, 1, 7));
+    assert_eq!(events, ["listed@7 a@1"]);
+    assert_eq!(seen.iter().filter(|request| *request == "v1 list").count(), 1, "{seen:?}");
+}
+
+#[test]
+fn what_cannot_be_read_takes_nothing_away() {
+    let forgotten = slowly(&[frame("ERROR", r#"{"code":410,"message":"as told"}"#)]);
+    let broken = [404, 403, 500, 429, 401].map(Answer::status);
+    let no_lists = [Answer::ok("<html>"), Answer::ok(r#"{"metadata":{},"items":[]}"#), Answer::HangUp];
+    let odd = Answer::ok(r#"{"metadata":{"resourceVersion":"9"},"items":[{"metadata":{}}]}"#);
+    let lists = [defined(5, &[ours(4, "v1")])].into_iter().chain(broken).chain(no_lists).chain([odd]);
+    let script = Script {
+        definitions: (lists.chain([defined(9, &[ours(4, "v1")])]).collect(), vec![forgotten]),
+        collection: (vec![listed(7, &[("a", 1)])], vec![Answer::steps(vec![Step::Hang])]),
+    };
+    let (events, seen) = block_on(play(script, 1, 15));
+    assert_eq!(events, ["listed@7 a@1"]);
+    assert!(seen.contains(&"definition watch 9".to_owned()), "all of them were tried: {seen:?}");
+    assert_eq!(seen.iter().filter(|request| *request == "v1 list").count(), 1, "{seen:?}");
+}
+
+#[test]
+fn as_long_as_nobody_knows_that_is_told() {
+    let script = Script {
+        definitions: (vec![Answer::status(403), Answer::status(403), defined(5, &[])], vec![]),
+        collection: (vec![], vec![]),
+    };
+    let events = ["failing: its definition: the API server answered 403: as told", "watching", "unserved"];
+    check(script, &events, &["definition list", "definition list", "definition list", "definition watch 5"]);
+}
+
+#[test]
+fn a_collection_that_answers_404_goes_only_with_its_definition() {
+    let script = Script {
+        definitions: (vec![defined(5, &[ours(4, "v1")])], vec![]),
+        collection: (vec![Answer::status(404), listed(7, &[("a", 1)])], vec![]),
+    };
+    let (events, _) = block_on(play(script, 3, 5));
+    assert_eq!(events, ["failing: the API server answered 404: as told", "listed@7 a@1", "watching"]);
+}
+
+#[test]
+fn a_better_version_and_another_definition_are_listed_anew() {
+    for (frames, version) in [
+        (vec![frame("MODIFIED", &ours(9, "v1 v2"))], "v2"),
+        (vec![frame("MODIFIED", &ours(9, "-v1 v2"))], "v2"),
+        // So fast that nobody sees it gone.
+        (
+            vec![
+                frame("DELETED", &ours(8, "v1"))
+                    + &frame("ADDED", &definition("tides.test.tidegate.io", "2", 9, "v1", true)),
+            ],
+            "v1",
+        ),
+    ] {
+        let script = Script {
+            definitions: (vec![defined(5, &[ours(4, "v1")])], vec![slowly(&frames)]),
+            collection: (vec![listed(7, &[("a", 1)]), listed(9, &[("a", 1)])], vec![]),
+        };
+        let (events, seen) = block_on(play(script, 2, 6));
+        assert_eq!(events, ["listed@7 a@1", "listed@9 a@1"], "{frames:?}");
+        let lists: Vec<&String> = seen.iter().filter(|request| request.ends_with("list")).collect();
+        assert_eq!(lists, ["definition list", "v1 list", &format!("{version} list")], "{frames:?}");
+    }
+}
