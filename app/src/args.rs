@@ -231,6 +231,13 @@ pub(crate) struct ClusterArgs {
     /// A namespace to serve; several times for several [default: all].
     #[arg(long, value_name = "NAME", env = "TIDEGATE_NAMESPACE", value_delimiter = ',')]
     pub(crate) namespace: Vec<String>,
+    /// How Secrets are read: `all` lists and watches them; `referenced` asks by name for those that Ingresses refer to, so that
+    /// a role need allow no more than to get them.
+    #[arg(long, value_name = "all|referenced", env = "TIDEGATE_WATCH_SECRETS", default_value = "all")]
+    pub(crate) watch_secrets: String,
+    /// With `--watch-secrets referenced`: how long after an answer, and up to half as long again, a Secret is asked for again.
+    #[arg(long, value_name = "TIME", env = "TIDEGATE_SECRETS_AGAIN", default_value = "5m")]
+    pub(crate) secrets_again: String,
     /// Lets objects name loopback addresses, which lead into this process's own host.
     #[arg(long, env = "TIDEGATE_ALLOW_LOOPBACK_ENDPOINTS", value_parser = BoolishValueParser::new())]
     pub(crate) allow_loopback_endpoints: bool,

@@ -12,13 +12,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_control::Limits;
-use tidegate_control::options::Options;
+use tidegate_control::options::{Options, Secrets};
 
 pub(crate) use address::{DebugAddress, Sockets, Wish, debug_address};
 pub(crate) use process::{LogForm, Process};
 pub(crate) use status::LeaseName;
 
 use crate::args::{ClusterArgs, DevArgs, DrainArgs, EdgeArgs, RunArgs};
+
+/// No Secret is asked for more often.
+const SECRETS_AGAIN_MIN: Duration = Duration::from_secs(1);
 
 /// Which command is run; some defaults differ.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -105,6 +108,7 @@ impl TryFrom<&RunArgs> for Run {
     fn try_from(args: &RunArgs) -> Result<Self, Misread> {
         let mut edge = Edge::read(&args.edge, Mode::Run)?;
         edge.control.addresses.allow_loopback = args.cluster.allow_loopback_endpoints;
+        edge.control.secrets = secrets(&args.cluster)?;
         Ok(Self { edge, cluster: Cluster::try_from(&args.cluster)? })
     }
 }
@@ -162,6 +166,18 @@ impl TryFrom<&ClusterArgs> for Cluster {
         namespaces.dedup();
         let kubeconfig = args.kubeconfig.clone().map(|path| (path, args.context.clone()));
         Ok(Self { kubeconfig, namespaces })
+    }
+}
+
+fn secrets(args: &ClusterArgs) -> Result<Secrets, Misread> {
+    let refresh = time("--secrets-again", &args.secrets_again)?;
+    match &*args.watch_secrets {
+        "all" => Ok(Secrets::Watched),
+        "referenced" if refresh < SECRETS_AGAIN_MIN => {
+            Err(Misread::new("--secrets-again", &args.secrets_again, "is less than a second"))
+        }
+        "referenced" => Ok(Secrets::Referenced { refresh }),
+        other => Err(Misread::new("--watch-secrets", other, "is neither all nor referenced")),
     }
 }
 

@@ -17,6 +17,7 @@ use crate::clock;
 use crate::command::{Command, Refusal};
 use crate::event::{Event, Source};
 use crate::history::{History, Publication};
+use crate::informer::Follow;
 use crate::metrics::ControlMetrics;
 use crate::reconcile::{Reconciler, Step};
 use crate::status::Reports;
@@ -31,6 +32,8 @@ pub(crate) struct Told {
     pub(crate) generation: watch::Sender<Generation>,
     pub(crate) readiness: watch::Sender<Readiness>,
     pub(crate) names: watch::Sender<Arc<BTreeSet<Arc<str>>>>,
+    /// Which Secrets are followed by name.
+    pub(crate) secrets: mpsc::UnboundedSender<Vec<Follow>>,
     /// Sources that have to be listed again.
     pub(crate) relist: mpsc::UnboundedSender<Source>,
     /// Ingresses whose status has to be written.
@@ -156,7 +159,7 @@ impl<'a> Loop<'a> {
         }
     }
 
-    fn carry_out(&mut self, Step { published, touched, oldest, names }: Step, now: Instant) {
+    fn carry_out(&mut self, Step { published, touched, oldest, names, secrets }: Step, now: Instant) {
         self.metrics.hosts_compiled.inc_by(touched.hosts as u64);
         self.metrics.services_compiled.inc_by(touched.services as u64);
         if let Some((parts, changes)) = published {
@@ -175,6 +178,10 @@ impl<'a> Loop<'a> {
             tracing::debug!(%generation, hosts = touched.hosts, services = touched.services, "published");
         }
         self.reconciler.finish(clock::now());
+        if let Some(secrets) = secrets {
+            // Whoever follows them lives as long as the loop; without, there is nobody to tell.
+            drop(self.told.secrets.send(secrets));
+        }
         if let Some(names) = names {
             self.told.names.send_if_modified(|before| {
                 let moved = *before != names;
@@ -300,7 +307,8 @@ mod tests {
         let (relist, _relists) = mpsc::unbounded_channel();
         let (generation, names) = (watch::Sender::default(), watch::Sender::default());
         let reports = Reports::new(Meter::default());
-        let told = Told { generation, readiness: watch::Sender::default(), names, relist, reports };
+        let secrets = mpsc::unbounded_channel().0;
+        let told = Told { generation, readiness: watch::Sender::default(), names, secrets, relist, reports };
         let metrics = ControlMetrics::register(&Registry::new()).unwrap();
         let mut history = History::default();
         let mut running = Loop::new(&mut reconciler, &mut publisher, &mut history, &told, &metrics);
@@ -322,7 +330,8 @@ mod tests {
         let (relist, _relists) = mpsc::unbounded_channel();
         let (generation, names) = (watch::Sender::default(), watch::Sender::default());
         let reports = Reports::new(Meter::default());
-        let told = Told { generation, readiness: watch::Sender::default(), names, relist, reports };
+        let secrets = mpsc::unbounded_channel().0;
+        let told = Told { generation, readiness: watch::Sender::default(), names, secrets, relist, reports };
         let metrics = ControlMetrics::register(&Registry::new()).unwrap();
         let mut history = History::default();
         let mut running = Loop::new(&mut reconciler, &mut publisher, &mut history, &told, &metrics);

@@ -36,6 +36,8 @@ pub struct Options {
     pub followed: Arc<BTreeSet<BackendKey>>,
     /// What the status of Ingresses says of where they are reached.
     pub publish: Publish,
+    /// How Secrets are read.
+    pub secrets: Secrets,
     /// What of a list is compiled first.
     pub order: Order,
     /// How the loop runs.
@@ -55,6 +57,7 @@ impl Default for Options {
             trusted_proxies: Arc::default(),
             followed: Arc::default(),
             publish: Publish::default(),
+            secrets: Secrets::default(),
             order: Order::default(),
             pace: Pace::default(),
         }
@@ -79,6 +82,19 @@ pub enum Publish {
     Addresses(Vec<PublicAddress>),
     /// Where this Service is.
     Service(ObjectName),
+}
+
+/// How Secrets are read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Secrets {
+    /// All of them are listed and watched.
+    #[default]
+    Watched,
+    /// Those that are referred to are asked for by name.
+    Referenced {
+        /// How long after an answer one is asked for again, and up to half as long again.
+        refresh: Duration,
+    },
 }
 
 /// Limits and deadlines of the loop.

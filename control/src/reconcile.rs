@@ -1,6 +1,7 @@
 //! The control loop's state machine: events go in, parts of the next snapshot come out. Synchronous, and time is an argument.
 
 mod audit;
+mod follow;
 mod hold;
 mod observe;
 mod report;
@@ -11,6 +12,7 @@ use std::time::{Instant, SystemTime};
 
 pub use audit::Audit;
 use audit::Round;
+use follow::Followed;
 use hold::Hold;
 use report::Reporting;
 pub use report::{Addresses, Amiss};
@@ -20,6 +22,7 @@ use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 use crate::compile::{Compiled, Dirty, HostUnit, Touched, compile};
 use crate::event::Source;
 use crate::history::{Cause, Changes, Sample};
+use crate::informer::Follow;
 use crate::names;
 use crate::options::Options;
 use crate::queue::{Meter, Queue, Retries};
@@ -71,6 +74,8 @@ pub struct Reconciler {
     reporting: Reporting,
     /// How far the audit has come.
     round: Round,
+    /// Which Secrets are followed by name, where they are.
+    followed: Followed,
 }
 
 /// What a host waits for.
@@ -91,6 +96,8 @@ pub struct Step {
     pub oldest: Option<Instant>,
     /// The DNS names to look up, where they may be others than before.
     pub names: Option<Arc<BTreeSet<Arc<str>>>>,
+    /// Which Secrets are followed by name, where others are than before; at first, also when none is.
+    pub secrets: Option<Vec<Follow>>,
 }
 
 /// What a batch of changes leads to.
@@ -101,6 +108,8 @@ struct Affected {
     moved: BTreeSet<HostPattern>,
     /// Whether an edge on the way to a DNS name has come or gone.
     names: bool,
+    /// Secrets that a changed Ingress referred to until now.
+    secrets: BTreeSet<ObjectName>,
     causes: Sample<Cause>,
 }
 
@@ -129,6 +138,7 @@ impl Reconciler {
             commanded: None,
             reporting,
             round: Round::default(),
+            followed: Followed::default(),
         }
     }
 
@@ -163,7 +173,7 @@ impl Reconciler {
         let pace = self.options.pace;
         let batch = self.queue.take(pace.share, now);
         let oldest = batch.iter().map(|(_, since)| *since).min();
-        let Affected { mut dirty, mut moved, mut names, mut causes } =
+        let Affected { mut dirty, mut moved, mut names, secrets, mut causes } =
             self.affected(batch.into_iter().map(|(work, _)| work));
         dirty.services.append(&mut self.missing);
         let waited: Vec<HostPattern> = self.deferred.keys().cloned().collect();
@@ -193,8 +203,9 @@ impl Reconciler {
         touched.changes.causes = causes;
         names |= touched.members || self.commanded.is_some() || !self.deferred.keys().eq(&waited);
         let names = names.then(|| self.name());
+        let secrets = self.follow_others(secrets, &dirty.objects);
         let published = self.outgoing(std::mem::take(&mut touched.changes));
-        Some(Step { published, touched, oldest, names })
+        Some(Step { published, touched, oldest, names, secrets })
     }
 
     /// When [`Reconciler::reconcile`] has to be called even if nothing happens until then.
@@ -283,7 +294,14 @@ impl Reconciler {
     fn start(&mut self, now: Instant) -> Option<Step> {
         let missing = |source: &Source| required(source.kind);
         let patient = self.wake().is_none_or(|deadline| now < deadline);
-        if self.unsynced.iter().any(missing) || !self.unsynced.is_empty() && patient {
+        if self.unsynced.iter().any(missing) {
+            return None;
+        }
+        if let Some(secrets) = self.follow_first() {
+            let (published, touched, oldest, names) = (None, Touched::default(), None, None);
+            return Some(Step { published, touched, oldest, names, secrets: Some(secrets) });
+        }
+        if !self.unsynced.is_empty() && patient {
             return None;
         }
         self.running = true;
@@ -301,8 +319,9 @@ impl Reconciler {
         let names = Some(self.name());
         self.begin_audit(now);
         self.commanded.get_or_insert_with(|| Changes::of(Cause::Started));
+        let secrets = self.follow_all();
         let published = self.outgoing(Changes::default());
-        Some(Step { published, touched, oldest: None, names })
+        Some(Step { published, touched, oldest: None, names, secrets })
     }
 
     fn relink(&mut self, object: &ObjectRef) -> Box<[Key]> {
@@ -326,6 +345,7 @@ impl Reconciler {
                     let arrived = self.arrived.remove(&object);
                     affected.causes.add(|| Cause::of(object.clone(), arrived));
                     let before = self.relink(&object);
+                    affected.secrets.extend(follow::secrets(&before).cloned());
                     affected.dirty.object(&object, &before, &self.topology, &self.options);
                     affected.names |= names::moved(&self.topology, &object, &before);
                     if object.kind == Kind::Ingress {

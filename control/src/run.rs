@@ -21,9 +21,9 @@ use crate::clock;
 use crate::drive::{Loop, Told};
 use crate::event::{Event, Source};
 use crate::history::History;
-use crate::informer::{Informer, Interest, Limits};
+use crate::informer::{Informer, Interest, Limits, Named, NamedMetrics};
 use crate::metrics::{ControlMetrics, SnapshotCollector};
-use crate::options::{Options, Publish};
+use crate::options::{Options, Publish, Secrets};
 use crate::queue::Meter;
 use crate::reconcile::Reconciler;
 use crate::resolve::Resolver;
@@ -71,7 +71,7 @@ pub fn start(
     shutdown: CancellationToken,
 ) -> Result<(View, impl Future<Output = ()> + Send + 'static), prometheus::Error> {
     let metrics = ControlMetrics::register(registry)?;
-    let source_metrics = SourceMetrics::register(registry)?;
+    let (source_metrics, named_metrics) = (SourceMetrics::register(registry)?, NamedMetrics::register(registry)?);
     registry.register(Box::new(SnapshotCollector::new(published)?))?;
     let (generation, generation_seen) = watch::channel(Generation::default());
     let (readiness, readiness_seen) = watch::channel(Readiness::default());
@@ -93,6 +93,7 @@ pub fn start(
         asked,
         metrics,
         source_metrics,
+        named_metrics,
         reports,
     };
     Ok((view, state.supervise(shutdown)))
@@ -109,6 +110,7 @@ struct State {
     asked: mpsc::Receiver<Question>,
     metrics: ControlMetrics,
     source_metrics: SourceMetrics,
+    named_metrics: NamedMetrics,
     reports: Reports,
 }
 
@@ -146,7 +148,19 @@ impl State {
         let _ended = stop.clone().drop_guard();
         let mut tasks = JoinSet::new();
         let mut handles = Vec::new();
-        for (seed, source) in (fastrand::u64(..)..).zip(self.sources.clone()) {
+        let (secrets, followed) = mpsc::unbounded_channel();
+        let by_name = match self.control.options.secrets {
+            Secrets::Watched => None,
+            Secrets::Referenced { refresh } => Some(refresh),
+        };
+        if let Some(refresh) = by_name {
+            let Control { client, limits, .. } = self.control.clone();
+            let (metrics, seed) = (self.named_metrics.clone(), fastrand::u64(..));
+            let named = Named::new(client, (refresh, limits), followed, events.clone(), metrics, seed);
+            tasks.spawn(ending("Secrets by name".to_owned(), named.run(stop.clone())));
+        }
+        let listed = self.sources.iter().filter(|source| source.kind != Kind::Secret || by_name.is_none());
+        for (seed, source) in (fastrand::u64(..)..).zip(listed.cloned()) {
             let selector = (source.kind == Kind::Secret).then(|| SECRETS.to_owned());
             let interest = Interest { field_selector: selector, ..Interest::in_all_of(source.clone()) };
             let Control { client, limits, .. } = self.control.clone();
@@ -162,7 +176,7 @@ impl State {
             }
         }));
         let (generation, readiness) = (self.generation.clone(), self.readiness.clone());
-        let told = Told { generation, readiness, names, relist, reports: self.reports.clone() };
+        let told = Told { generation, readiness, names, secrets, relist, reports: self.reports.clone() };
         let Self { reconciler, publisher, history, metrics, asked, .. } = self;
         let running = Loop::new(reconciler, publisher, history, &told, metrics).run(&mut received, asked, &stop);
         first_end(running, &mut tasks).await
@@ -186,7 +200,7 @@ async fn first_end(running: impl Future<Output = ()>, tasks: &mut JoinSet<String
 }
 
 /// What is watched: each kind in every namespace, or in those that were named; Secrets also in the namespace of the default
-/// certificate, and Services in that of the one whose addresses are told.
+/// certificate, and Services in that of the one whose addresses are told. Secrets that are read by name are one source.
 fn sources(namespaces: &[Arc<str>], options: &Options) -> Vec<Source> {
     let elsewhere = |kind: Kind| match (kind, &options.publish) {
         (Kind::Secret, _) => options.default_certificate.as_ref(),
@@ -195,7 +209,8 @@ fn sources(namespaces: &[Arc<str>], options: &Options) -> Vec<Source> {
     };
     let mut sources = BTreeSet::new();
     for kind in Kind::ALL {
-        if !kind.namespaced() || namespaces.is_empty() {
+        let by_name = kind == Kind::Secret && options.secrets != Secrets::Watched;
+        if !kind.namespaced() || namespaces.is_empty() || by_name {
             sources.insert(Source { kind, namespace: None });
             continue;
         }
@@ -238,6 +253,15 @@ mod tests {
         check_with(&[], None, publish(), &["Service", "Secret"], &["Service", "Secret"]);
         let want = ["Ingress/b", "Service/b", "Service/edge"];
         check_with(&["b"], None, publish(), &["Service", "Ingress"], &want);
+    }
+
+    #[test]
+    fn secrets_by_name_are_one_source() {
+        let secrets = Secrets::Referenced { refresh: Duration::from_secs(1) };
+        let options = Options { secrets, ..Options::default() };
+        let sources = sources(&["a".into(), "b".into()], &options);
+        let secrets: Vec<_> = sources.into_iter().filter(|source| source.kind == Kind::Secret).collect();
+        assert_eq!(secrets, [Source { kind: Kind::Secret, namespace: None }]);
     }
 
     /// Why a life ends in which the loop goes on, beside one task that never ends and this one.

@@ -1,5 +1,5 @@
-//! Make before break: whether a change of a host would break a route that works, because what it would move to is
-//! still on its way. The loop keeps such a host as it was for a bounded moment.
+//! Make before break: whether a change of a host would break a route that works, or take the certificate of a server name,
+//! because what it would move to is still on its way. The loop keeps such a host as it was for a bounded moment.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,9 +26,9 @@ fn slots(routes: &HostRoutes) -> impl Iterator<Item = (Slot<'_>, &Arc<Route>)> {
     paths.chain(fallback).chain(routes.last_resort.iter().map(|route| (Slot::LastResort, route)))
 }
 
-/// What routes which work now would move to and World has never seen: Services, their endpoints, or the addresses of their
-/// external names. Kinds arrive in no order and names are looked up once they are led to, so these are probably on their
-/// way. `None` when no route would break.
+/// What a host that works now would move to and World has never seen: Services, their endpoints, or the addresses of their
+/// external names; and Secrets. Kinds arrive in no order, names are looked up and Secrets may be read once they are led to, so
+/// these are probably on their way. `None` when nothing would break.
 pub(crate) fn awaited(
     world: &World,
     topology: &Topology,
@@ -37,6 +37,39 @@ pub(crate) fn awaited(
     host: &HostPattern,
 ) -> Option<BTreeSet<ObjectRef>> {
     let (before, after) = (compiled.parts.hosts.get(host)?, unit.routes.as_ref()?);
+    let (services, secrets) =
+        (services(world, topology, compiled, (before, after)), secrets(world, topology, (before, after)));
+    (services.is_some() || secrets.is_some()).then(|| services.into_iter().chain(secrets).flatten().collect())
+}
+
+/// The Secrets that nobody has seen, where a server name would lose its certificate.
+fn secrets(
+    world: &World,
+    topology: &Topology,
+    (before, after): (&HostRoutes, &HostRoutes),
+) -> Option<BTreeSet<ObjectRef>> {
+    let left: BTreeSet<&HostPattern> = after.certificates.iter().map(|(name, _)| name).collect();
+    if before.certificates.iter().all(|(name, _)| left.contains(name)) {
+        return None;
+    }
+    let claimants = topology.referrers(&Key::Host(after.host.clone()));
+    let keys = claimants.flat_map(|claimant| topology.references_of(claimant));
+    let unseen: BTreeSet<ObjectRef> = keys
+        .filter_map(|key| match key {
+            Key::Object(object) => (object.kind == Kind::Secret && !world.holds(object)).then(|| object.clone()),
+            Key::InNamespace(..) | Key::Any(_) | Key::Host(_) | Key::Name(_) => None,
+        })
+        .collect();
+    Some(unseen).filter(|unseen| !unseen.is_empty())
+}
+
+/// The Services that routes which work now would move to, and of which something has never been seen.
+fn services(
+    world: &World,
+    topology: &Topology,
+    compiled: &Compiled,
+    (before, after): (&HostRoutes, &HostRoutes),
+) -> Option<BTreeSet<ObjectRef>> {
     let unseen = |service: &ObjectName| match world.services.get(service).map(|service| &service.kind) {
         Some(ServiceKind::ExternalName(name)) => !world.names.contains_key(name),
         Some(ServiceKind::Slices) | None => {

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::process::Stdio;
 use std::time::Duration;
 
-use tidegate_tests::{Dev, binary, eventually, get};
+use tidegate_tests::{Dev, binary, certificate_of, eventually, get};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpListener;
 use tokio::process::{Child, Command};
@@ -19,27 +19,36 @@ const KEPT: &str = include_str!("manifests/kept.yaml");
 struct Run {
     child: Child,
     http: SocketAddr,
+    https: Option<SocketAddr>,
     admin: SocketAddr,
 }
 
-/// `tidegate run` on free ports, which it tells in its log.
 async fn run(dev: &Dev) -> Run {
+    run_with(dev, &["--https", "off"]).await
+}
+
+/// `tidegate run` on free ports, which it tells in its log.
+async fn run_with(dev: &Dev, arguments: &[&str]) -> Run {
     let mut command = Command::new(binary());
     command.arg("run").arg("--kubeconfig").arg(&dev.kubeconfig).arg("--allow-loopback-endpoints");
     let any = "127.0.0.1:0";
-    command.args(["--http", any, "--https", "off", "--admin", any, "--debug", "off"]);
+    command.args(["--http", any, "--admin", any, "--debug", "off"]).args(arguments);
     command.args(["--access-log", "stdout", "--shutdown-delay", "0s", "--log-form", "json", "--log-level", "info"]);
     let piped = command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = piped.kill_on_drop(true).spawn().expect("tidegate run");
     let mut log = BufReader::new(child.stderr.take().unwrap()).lines();
-    let (mut http, mut admin) = (None, None);
+    let secure = !arguments.contains(&"off");
+    let (mut http, mut https, mut admin) = (None, None, None);
     let read = async {
-        while http.is_none() || admin.is_none() {
+        while http.is_none() || admin.is_none() || secure && https.is_none() {
             let line = log.next_line().await.expect("text").expect("a line about each socket");
             let line: serde_json::Value = serde_json::from_str(&line).expect("JSON");
             let address = |field: &str| line[field].as_str().and_then(|text| text.parse().ok());
             if line["message"] == "listening" && line["protocol"] == "Http" {
                 http = address("address");
+            }
+            if line["message"] == "listening" && line["protocol"] == "Https" {
+                https = address("address");
             }
             admin = admin.or_else(|| address("admin"));
         }
@@ -47,7 +56,7 @@ async fn run(dev: &Dev) -> Run {
     tokio::time::timeout(Duration::from_secs(30), read).await.expect("its sockets");
     // What nobody reads would fill the pipe.
     tokio::spawn(async move { while log.next_line().await.is_ok_and(|line| line.is_some()) {} });
-    Run { child, http: http.expect("an address"), admin: admin.expect("an address") }
+    Run { child, http: http.expect("an address"), https, admin: admin.expect("an address") }
 }
 
 /// Answers every request of a connection of its own with `kept`.
@@ -150,4 +159,49 @@ async fn metrics_and_explain_tell_of_a_route() {
     for word in ["Ingress shop/shop-ingress", "spec.rules[0].http.paths[1]", "shop/cart:80", "127.0.0.1:"] {
         assert!(text.contains(word), "{word} in {text}");
     }
+}
+
+/// A Secret with a certificate for `shop.test`, and the certificate.
+fn certificate() -> (String, rustls_pki_types::CertificateDer<'static>) {
+    let made = rcgen::generate_simple_self_signed(["shop.test".to_owned()]).unwrap();
+    let indent = |pem: String| pem.lines().map(|line| format!("    {line}\n")).collect::<String>();
+    let (chain, key) = (indent(made.cert.pem()), indent(made.signing_key.serialize_pem()));
+    let head = "apiVersion: v1\nkind: Secret\ntype: kubernetes.io/tls\nmetadata: {namespace: shop, name: exact}\n";
+    (format!("{head}stringData:\n  tls.crt: |\n{chain}  tls.key: |\n{key}"), made.cert.der().clone())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn secrets_are_read_by_name_where_none_is_to_be_listed() {
+    let shop = SHOP.replace("  rules:\n", "  tls: [{hosts: [shop.test], secretName: exact}]\n  rules:\n");
+    let (secret, first) = certificate();
+    let dev = Dev::start(&[("shop.yaml", &shop), ("secret.yaml", &secret)]).await;
+    let by_name = ["--https", "127.0.0.1:0", "--watch-secrets", "referenced", "--secrets-again", "1s"];
+    let run = run_with(&dev, &by_name).await;
+    ready(&run).await;
+    let https = run.https.expect("an address");
+    assert_eq!(certificate_of(https, "shop.test").await.unwrap(), first, "ready means right");
+
+    let shows =
+        |what: &'static str, right: fn(bool, bool) -> bool, second: rustls_pki_types::CertificateDer<'static>| {
+            let first = first.clone();
+            eventually(what, move || {
+                let (first, second) = (first.clone(), second.clone());
+                async move {
+                    let shown = certificate_of(https, "shop.test").await?;
+                    if right(shown == first, shown == second) { Ok(()) } else { Err("another certificate".to_owned()) }
+                }
+            })
+        };
+    let (secret, second) = certificate();
+    std::fs::write(dev.folder().join("secret.yaml"), secret).unwrap();
+    shows("the next certificate", |_, second| second, second.clone()).await;
+    std::fs::remove_file(dev.folder().join("secret.yaml")).unwrap();
+    shows("none of both", |first, second| !first && !second, second).await;
+
+    let metrics = get(run.admin, "localhost", "/metrics").await.unwrap().body;
+    assert!(metrics.contains("tidegate_secrets_followed 1\n"), "{metrics}");
+    assert!(
+        !metrics.lines().any(|line| line.starts_with("tidegate_lists_total") && line.contains("Secret")),
+        "{metrics}"
+    );
 }

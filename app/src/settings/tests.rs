@@ -69,6 +69,9 @@ fn complaints_name_flag_value_and_reason() {
         "--loop-token \"a b\": is not between 1 and 64 letters, digits and characters of !#$%&'*+-.^_`|~",
     );
     check(&["--host-ownership", "mine"], "--host-ownership \"mine\": is neither shared nor namespace");
+    check(&["--watch-secrets", "some"], "--watch-secrets \"some\": is neither all nor referenced");
+    let often = ["--watch-secrets", "referenced", "--secrets-again", "10ms"];
+    check(&often, "--secrets-again \"10ms\": is less than a second");
     for text in ["cert", "/cert", "ns/", "a/b/c"] {
         check(
             &["--default-certificate", text],
@@ -187,6 +190,11 @@ fn the_pace_is_settable() {
     let list_again = |flags: &[&str]| run(flags).unwrap().edge.limits.list_again;
     assert_eq!(list_again(&[]), tidegate_control::Limits::default().list_again);
     assert_eq!(list_again(&["--list-again=3m"]), Duration::from_secs(180));
+    let secrets = |flags: &[&str]| run(flags).unwrap().edge.control.secrets;
+    assert_eq!(secrets(&[]), Secrets::Watched);
+    let refresh = |seconds| Secrets::Referenced { refresh: Duration::from_secs(seconds) };
+    assert_eq!(secrets(&["--watch-secrets=referenced"]), refresh(300));
+    assert_eq!(secrets(&["--watch-secrets=referenced", "--secrets-again=2m"]), refresh(120));
 }
 
 #[test]

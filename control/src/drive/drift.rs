@@ -78,7 +78,8 @@ mod tests {
         let (relist, _relists) = mpsc::unbounded_channel();
         let (generation, names) = (watch::Sender::default(), watch::Sender::default());
         let reports = Reports::new(Meter::default());
-        let told = Told { generation, readiness: watch::Sender::default(), names, relist, reports };
+        let secrets = mpsc::unbounded_channel().0;
+        let told = Told { generation, readiness: watch::Sender::default(), names, secrets, relist, reports };
         let metrics = ControlMetrics::register(&Registry::new()).unwrap();
         let mut history = History::default();
         let mut running = Loop::new(&mut reconciler, &mut publisher, &mut history, &told, &metrics);

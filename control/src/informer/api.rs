@@ -8,7 +8,7 @@ use http::header::{ACCEPT, ACCEPT_ENCODING, HeaderMap, HeaderValue, RETRY_AFTER}
 use http_body_util::BodyExt;
 use kube::client::Body;
 use kube::core::Request;
-use kube::core::params::{ListParams, WatchParams};
+use kube::core::params::{GetParams, ListParams, WatchParams};
 use tidegate_config::object::Kind;
 use tokio::time::timeout;
 
@@ -71,7 +71,32 @@ impl Api {
         self.send(self.request.watch(&params, after)).await
     }
 
+    /// Asks for one object, and reads it whole. `None` when the server says that it has none of this name: a 404 alone may be
+    /// of anybody on the way.
+    pub(super) async fn object(&self, name: &str) -> Result<Option<Vec<u8>>, Failure> {
+        let mut body = match self.answer(self.request.get(name, &GetParams::default())).await? {
+            Ok(body) => body,
+            Err(refusal) if refusal.code == 404 && refusal.status.denies(name) => return Ok(None),
+            Err(refusal) => return Err(refusal.into_failure()),
+        };
+        let mut bytes = Vec::new();
+        while let Some(chunk) = chunk(&mut body, self.limits.list_stall).await? {
+            bytes.extend_from_slice(&chunk);
+            if bytes.len() > self.limits.frame_bytes_max {
+                return Err(Failure::FrameTooLong);
+            }
+        }
+        Ok(Some(bytes))
+    }
+
     async fn send(&self, request: Result<http::Request<Vec<u8>>, kube::core::request::Error>) -> Result<Body, Failure> {
+        self.answer(request).await?.map_err(Refusal::into_failure)
+    }
+
+    async fn answer(
+        &self,
+        request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
+    ) -> Result<Result<Body, Refusal>, Failure> {
         let mut request = request.map_err(|why| Failure::Broken { why: one_line(&why) })?.map(Body::from);
         request.headers_mut().insert(ACCEPT, HeaderValue::from_static("application/json"));
         // A compressed watch may be held back until a block is full, and a compressed body defeats the bounds on bytes.
@@ -82,10 +107,10 @@ impl Api {
             .map_err(|why| Failure::Broken { why: one_line(&why) })?;
         let (head, body) = answer.into_parts();
         if head.status.is_success() {
-            return Ok(body);
+            return Ok(Ok(body));
         }
-        let status = self.refusal(body).await;
-        Err(status.into_failure(head.status.as_u16(), retry_after(&head.headers)))
+        let (code, retry_after) = (head.status.as_u16(), retry_after(&head.headers));
+        Ok(Err(Refusal { code, status: self.refusal(body).await, retry_after }))
     }
 
     /// Reads what it can of the Status that comes with a refusal; the code says enough without.
@@ -105,7 +130,26 @@ impl Api {
     }
 }
 
+/// An answer with a status other than success.
+struct Refusal {
+    code: u16,
+    status: Status,
+    retry_after: Option<Duration>,
+}
+
+impl Refusal {
+    fn into_failure(self) -> Failure {
+        self.status.into_failure(self.code, self.retry_after)
+    }
+}
+
 impl Status {
+    /// Whether it says that there is no object of this name.
+    fn denies(&self, name: &str) -> bool {
+        let named = self.details.as_ref().and_then(|details| details.name.as_deref());
+        self.reason.as_deref() == Some("NotFound") && named == Some(name)
+    }
+
     /// The failure that an answer with this Status is.
     pub(super) fn into_failure(self, code: u16, header: Option<Duration>) -> Failure {
         let body = self.details.and_then(|details| details.retry_after_seconds);

@@ -12,6 +12,7 @@ mod frames;
 mod items;
 mod limits;
 mod list;
+mod named;
 mod resource;
 mod served;
 mod watch;
@@ -27,6 +28,7 @@ use tokio::sync::watch::{Receiver, Sender, channel};
 use tokio_util::sync::CancellationToken;
 
 pub use limits::Limits;
+pub use named::{Follow, Named, NamedMetrics};
 pub use resource::Resource;
 pub use served::WhileServed;
 

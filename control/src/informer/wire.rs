@@ -55,6 +55,7 @@ pub(super) struct BookmarkMeta {
 #[serde(default)]
 pub(super) struct Status {
     pub(super) code: Option<u16>,
+    pub(super) reason: Option<String>,
     pub(super) message: Option<String>,
     pub(super) details: Option<StatusDetails>,
 }
@@ -63,6 +64,7 @@ pub(super) struct Status {
 #[derive(Deserialize, Default)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct StatusDetails {
+    pub(super) name: Option<String>,
     pub(super) retry_after_seconds: Option<u32>,
 }
 

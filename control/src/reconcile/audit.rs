@@ -167,7 +167,8 @@ impl Reconciler {
             Unit::Host(_) | Unit::Service(_) | Unit::DefaultCertificate => None,
         }));
         let names = names.then(|| self.name());
-        Step { published: self.outgoing(changes), touched: Touched::default(), oldest: None, names }
+        let secrets = self.follow_all();
+        Step { published: self.outgoing(changes), touched: Touched::default(), oldest: None, names, secrets }
     }
 }
 

@@ -9,7 +9,7 @@ use tidegate_config::model::{Action, HostPattern, SnapshotParts};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 use tidegate_config::project::{Projected, project};
 use tidegate_control::options::Options;
-use tidegate_control::{Changes, Event, Reconciler, Source, Withheld};
+use tidegate_control::{Changes, Event, Follow, Reconciler, Source, Withheld};
 
 use crate::manifests::{class, ingress, service, slice};
 
@@ -22,6 +22,8 @@ pub(crate) struct Bench {
     pub(crate) changes: Changes,
     /// The names that are to be looked up, as they were told last.
     names: Arc<BTreeSet<Arc<str>>>,
+    /// Which Secrets are followed by name, as far as was told.
+    pub(crate) secrets: Vec<Follow>,
 }
 
 pub(crate) const fn all_of(kind: Kind) -> Source {
@@ -40,6 +42,7 @@ impl Bench {
             published: None,
             changes: Changes::default(),
             names: Arc::default(),
+            secrets: Vec::new(),
         }
     }
 
@@ -126,7 +129,8 @@ impl Bench {
             if let Some((parts, changes)) = step.published {
                 (self.published, self.changes) = (Some(parts), changes);
             }
-            if !self.reconciler.busy() {
+            self.secrets.extend(step.secrets.into_iter().flatten());
+            if self.reconciler.running() && !self.reconciler.busy() {
                 break;
             }
         }

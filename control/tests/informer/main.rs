@@ -8,6 +8,7 @@
 mod fake_api;
 mod faults;
 mod list;
+mod named;
 mod served;
 mod watch;
 

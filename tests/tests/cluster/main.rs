@@ -42,6 +42,7 @@ fn main() -> ExitCode {
         faults::what_was_missed_is_listed,
         lite::it_answers_as_the_real_one,
         rights::a_role_in_a_namespace_is_enough_for_that,
+        rights::secrets_by_name_are_got_and_no_more,
         rights::the_role_is_what_is_used,
     ];
     let on_demand: &[Case] = &cases![size::it_starts_with_many_routes];

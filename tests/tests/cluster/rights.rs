@@ -103,3 +103,36 @@ pub(crate) async fn a_role_in_a_namespace_is_enough_for_that(stage: &mut Stage) 
     read.retain(|(verb, ..)| verb != "patch");
     assert_eq!(asked(stage, "few"), (read, BTreeSet::from(["few".to_owned()])));
 }
+
+/// What `deploy/secrets-by-name` makes of the role.
+pub(crate) async fn secrets_by_name_are_got_and_no_more(stage: &mut Stage) {
+    let component = include_str!("../../../deploy/secrets-by-name/kustomization.yaml");
+    let component: Value = serde_saphyr::from_str(component).expect("YAML");
+    let patch: Value = serde_saphyr::from_str(component["patches"][0]["patch"].as_str().expect("text")).expect("YAML");
+    let subjects = json!([{"kind": "ServiceAccount", "namespace": "tidegate", "name": "named"}]);
+    let reference = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "named"});
+    let metadata = json!({"name": "named"});
+    let rules = deployed_role(stage).await["rules"].take();
+    let roles = format!("{RBAC}/clusterroles");
+    for (path, object) in [
+        ("/api/v1/namespaces/tidegate/serviceaccounts", json!({"metadata": metadata})),
+        (&roles, json!({"metadata": metadata, "rules": rules})),
+        (
+            &format!("{RBAC}/clusterrolebindings"),
+            json!({"metadata": metadata, "subjects": subjects, "roleRef": reference}),
+        ),
+    ] {
+        stage.cluster.api.create(path, &object).await;
+    }
+    let changed = ("application/json-patch+json", &patch);
+    let role = stage.cluster.api.ask(http::Method::PATCH, &format!("{roles}/named"), Some(changed)).await;
+    let (status, role) = role.expect("an answer");
+    assert!(status.is_success(), "{role}");
+
+    let by_name = ["--watch-secrets", "referenced", "--default-certificate", "tidegate/none"];
+    drop(Edge::start_as(&stage.cluster, "named", "10.244.0.4", &by_name).await);
+    let mut read = allowed(&role);
+    assert!(read.contains(&("get".to_owned(), String::new(), "secrets".to_owned())), "{read:?}");
+    read.retain(|(verb, ..)| verb != "patch");
+    assert_eq!(asked(stage, "named").0, read);
+}

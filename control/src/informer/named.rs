@@ -1,0 +1,354 @@
+//! Secrets by their names: only those that are followed are asked for, each by itself, and again after a while. What a watch
+//! of all of them would tell at once is learnt later this way; in return a role need allow no more than to get them.
+//!
+//! [`Following`] decides, without a clock and without a request. What cannot be read stays as it was, and one is gone only
+//! when the server has said so twice.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::stream::{FuturesUnordered, StreamExt};
+use prometheus::{IntCounterVec, IntGauge, Opts, Registry};
+use tidegate_config::object::{Kind, ObjectName, ObjectRef};
+use tidegate_config::project::{Projected, project};
+use tokio::sync::mpsc;
+use tokio::time::sleep_until;
+use tokio_util::sync::CancellationToken;
+
+use super::api::Api;
+use super::failure::Failure;
+use super::{Interest, Limits};
+use crate::backoff::share;
+use crate::clock;
+use crate::event::{Event, Source};
+use crate::queue::{Lane, Meter, Queue, Retries, Share};
+
+/// Requests under way at a time.
+const ASKED_MAX: usize = 8;
+/// After this long, one that the server does not have is asked for once more before that is believed.
+const CONFIRM_AFTER: Duration = Duration::from_secs(1);
+/// One that could not be had is tried again after as much as this at first; at last no more often than one that could.
+const RETRY_FIRST: Duration = Duration::from_secs(1);
+/// What is referred to now goes before what is looked at again.
+const SHARE: Share =
+    Share { batch_max: 1, slow_batch_max: 1, fast_turns_max: 8, slow_age_max: Duration::from_secs(10), aged_every: 2 };
+
+/// A change of what is followed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Follow {
+    /// From now on: it is asked for at once.
+    Begin(ObjectName),
+    /// No longer.
+    End(ObjectName),
+}
+
+/// What can be measured of it.
+#[derive(Clone, Debug)]
+pub struct NamedMetrics {
+    reads: IntCounterVec,
+    followed: IntGauge,
+    meter: Meter,
+}
+
+impl NamedMetrics {
+    /// Registers the families.
+    ///
+    /// # Errors
+    /// When one of these names is registered already.
+    pub fn register(registry: &Registry) -> prometheus::Result<Self> {
+        let reads = Opts::new("tidegate_secret_reads_total", "Secrets asked for by name, by what came of it.");
+        let reads = IntCounterVec::new(reads, &["outcome"])?;
+        let followed = IntGauge::new("tidegate_secrets_followed", "Secrets that are followed by name.")?;
+        registry.register(Box::new(reads.clone()))?;
+        registry.register(Box::new(followed.clone()))?;
+        Ok(Self { reads, followed, meter: Meter::register(registry, "secrets")? })
+    }
+}
+
+/// Follows Secrets by name.
+pub struct Named {
+    client: kube::Client,
+    limits: Limits,
+    changes: mpsc::UnboundedReceiver<Vec<Follow>>,
+    events: mpsc::Sender<Event>,
+    metrics: NamedMetrics,
+    following: Following,
+    chance: fastrand::Rng,
+}
+
+impl fmt::Debug for Named {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Named").field("following", &self.following).finish_non_exhaustive()
+    }
+}
+
+impl Named {
+    /// One that has not begun. Each Secret is asked for again after `refresh`, or up to half as long again. The first of the
+    /// changes are what the first model needs: the event [`Event::Listed`] says that they all had an answer.
+    #[must_use]
+    pub fn new(
+        client: kube::Client,
+        (refresh, limits): (Duration, Limits),
+        changes: mpsc::UnboundedReceiver<Vec<Follow>>,
+        events: mpsc::Sender<Event>,
+        metrics: NamedMetrics,
+        seed: u64,
+    ) -> Self {
+        let following = Following::new(refresh, metrics.meter.clone());
+        Self { client, limits, changes, events, metrics, following, chance: fastrand::Rng::with_seed(seed) }
+    }
+
+    /// Runs until told to stop, or until nobody names or hears anything any more.
+    pub async fn run(self, stop: CancellationToken) {
+        let _done: Option<()> = stop.run_until_cancelled(self.follow()).await;
+    }
+
+    async fn follow(mut self) {
+        let mut asked = FuturesUnordered::new();
+        loop {
+            let mut news = Vec::new();
+            while asked.len() < ASKED_MAX
+                && let Some(name) = self.following.next(clock::now(), &mut news)
+            {
+                asked.push(ask(self.client.clone(), self.limits.clone(), name));
+            }
+            self.metrics.followed.set(i64::try_from(self.following.known.len()).unwrap_or(i64::MAX));
+            let due = self.following.queue.next_due().filter(|_| asked.len() < ASKED_MAX);
+            if news.is_empty() {
+                tokio::select! {
+                    changes = self.changes.recv() => match changes {
+                        Some(changes) => self.following.follow(changes, clock::now(), &mut news),
+                        None => return,
+                    },
+                    Some((name, answer)) = asked.next(), if !asked.is_empty() => {
+                        self.metrics.reads.with_label_values(&[answer.outcome()]).inc();
+                        let delay_max = self.limits.retry_after_max;
+                        self.following.take(&name, answer, delay_max, (clock::now(), self.chance.u64(..)), &mut news);
+                    }
+                    () = sleep_until(due.unwrap_or_else(clock::now).into()), if due.is_some() => {}
+                }
+            }
+            for event in news {
+                if self.events.send(event).await.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// What came of asking for one.
+#[derive(Debug)]
+enum Answer {
+    Found(Box<Projected>),
+    /// The server says that there is none.
+    Gone,
+    Failed(Failure),
+}
+
+impl Answer {
+    const fn outcome(&self) -> &'static str {
+        match self {
+            Self::Found(_) => "found",
+            Self::Gone => "gone",
+            Self::Failed(_) => "failed",
+        }
+    }
+}
+
+async fn ask(client: kube::Client, limits: Limits, name: ObjectName) -> (ObjectName, Answer) {
+    // What can be no name is not asked for: it would be another path.
+    if !is_name(&name.name) {
+        return (name, Answer::Gone);
+    }
+    let source = Source { kind: Kind::Secret, namespace: Some(Arc::clone(&name.namespace)) };
+    let answer = match Api::new(client, Interest::in_all_of(source), limits).object(&name.name).await {
+        Ok(None) => Answer::Gone,
+        Ok(Some(bytes)) => match project(Kind::Secret, &bytes) {
+            Ok(projected) if projected.meta.object.name == name => Answer::Found(Box::new(projected)),
+            Ok(_) => Answer::Failed(Failure::Unreadable { why: "another object than the one asked for".to_owned() }),
+            Err(why) => Answer::Failed(Failure::Unreadable { why: why.to_string() }),
+        },
+        Err(failure) => Answer::Failed(failure),
+    };
+    (name, answer)
+}
+
+/// Whether an object can be named so (a DNS subdomain by RFC 1123).
+fn is_name(text: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let ends = text.bytes().next().is_some_and(plain) && text.bytes().last().is_some_and(plain);
+    ends && text.len() <= 253 && text.bytes().all(|byte| plain(byte) || matches!(byte, b'-' | b'.'))
+}
+
+/// What is followed, and what is known of it.
+#[derive(Debug)]
+struct Following {
+    refresh: Duration,
+    queue: Queue<ObjectName>,
+    known: BTreeMap<ObjectName, Known>,
+    /// Those of the first changes that have had no answer; `None` before there were any changes.
+    first: Option<BTreeSet<ObjectName>>,
+    /// Whether it was told that all of those had one.
+    settled: bool,
+    failing: BTreeSet<ObjectName>,
+}
+
+/// What is known of one.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    /// Whether anybody refers to it.
+    wanted: bool,
+    /// Whether it is there, as far as has been told.
+    there: Option<bool>,
+    /// Whether the last answer was that it is gone, which another one has to confirm.
+    missed: bool,
+}
+
+impl Following {
+    const fn source() -> Source {
+        Source { kind: Kind::Secret, namespace: None }
+    }
+
+    fn new(refresh: Duration, meter: Meter) -> Self {
+        let queue = Queue::new(meter, Retries { first: RETRY_FIRST, max: refresh.max(RETRY_FIRST) });
+        let (known, failing) = (BTreeMap::new(), BTreeSet::new());
+        Self { refresh, queue, known, first: None, settled: false, failing }
+    }
+
+    /// Takes changes of what is followed.
+    fn follow(&mut self, changes: Vec<Follow>, now: Instant, news: &mut Vec<Event>) {
+        let begins = |change: &Follow| match change {
+            Follow::Begin(name) => Some(name.clone()),
+            Follow::End(_) => None,
+        };
+        self.first.get_or_insert_with(|| changes.iter().filter_map(begins).collect());
+        for change in changes {
+            match change {
+                Follow::Begin(name) => {
+                    let unknown = Known { wanted: true, there: None, missed: false };
+                    self.known.entry(name.clone()).or_insert(unknown).wanted = true;
+                    self.queue.add(name, Lane::Fast, 0, now);
+                }
+                // It stays known until its time has come, for whoever refers to it again in a moment.
+                Follow::End(name) => {
+                    if let Some(known) = self.known.get_mut(&name) {
+                        known.wanted = false;
+                    }
+                }
+            }
+        }
+        self.settle(now, news);
+    }
+
+    /// The next one to ask for. Those that nobody refers to any more are forgotten instead.
+    fn next(&mut self, now: Instant, news: &mut Vec<Event>) -> Option<ObjectName> {
+        loop {
+            let name = self.queue.get(SHARE, now)?;
+            if self.known.get(&name).is_some_and(|known| known.wanted) {
+                return Some(name);
+            }
+            self.queue.done(&name, now);
+            self.queue.forget(&name);
+            if self.known.remove(&name).is_some_and(|known| known.there != Some(false)) {
+                news.push(gone(name.clone(), now));
+            }
+            self.answered(&name, None, now, news);
+        }
+    }
+
+    /// Takes an answer. `delay_max` bounds what a server may ask for.
+    fn take(
+        &mut self,
+        name: &ObjectName,
+        answer: Answer,
+        delay_max: Duration,
+        (now, draw): (Instant, u64),
+        news: &mut Vec<Event>,
+    ) {
+        self.queue.done(name, now);
+        let Some(known) = self.known.get_mut(name) else { return };
+        let mut failed = None;
+        let delay = match answer {
+            Answer::Found(projected) => {
+                (known.there, known.missed) = (Some(true), false);
+                news.push(Event::Applied { projected, received: now });
+                Some(self.refresh + share(self.refresh / 2, draw))
+            }
+            Answer::Gone if known.there != Some(false) && !known.missed => {
+                known.missed = true;
+                Some(CONFIRM_AFTER)
+            }
+            Answer::Gone => {
+                if known.there != Some(false) {
+                    news.push(gone(name.clone(), now));
+                }
+                (known.there, known.missed) = (Some(false), false);
+                Some(self.refresh + share(self.refresh / 2, draw))
+            }
+            Answer::Failed(failure) => {
+                let asked = failure.retry_after();
+                failed = Some(failure.to_string());
+                asked.map(|asked| asked.min(delay_max))
+            }
+        };
+        match (delay, &failed) {
+            (None, _) => drop(self.queue.retry(name.clone(), 0, now, draw)),
+            (Some(delay), None) => {
+                self.queue.forget(name);
+                self.queue.add_after(name.clone(), delay, Lane::Slow, 0, now);
+            }
+            (Some(delay), Some(_)) => self.queue.add_after(name.clone(), delay, Lane::Slow, 0, now),
+        }
+        self.answered(name, failed, now, news);
+    }
+
+    /// Tells whether any fails, where that has changed, and whether all of the first have had an answer.
+    fn answered(&mut self, name: &ObjectName, failed: Option<String>, now: Instant, news: &mut Vec<Event>) {
+        let failing = !self.failing.is_empty();
+        match failed {
+            Some(why) => {
+                self.failing.insert(name.clone());
+                if !failing {
+                    tracing::warn!(secret = %name, why, "a Secret cannot be read; it stays as it was, and is tried again");
+                    news.push(Event::Failing { source: Self::source(), why: format!("Secret {name}: {why}") });
+                }
+            }
+            None => {
+                self.failing.remove(name);
+                if failing && self.failing.is_empty() {
+                    news.push(Event::Watching { source: Self::source() });
+                }
+                if let Some(first) = &mut self.first {
+                    first.remove(name);
+                }
+            }
+        }
+        self.settle(now, news);
+    }
+
+    fn settle(&mut self, now: Instant, news: &mut Vec<Event>) {
+        if !self.settled && self.first.as_ref().is_some_and(BTreeSet::is_empty) {
+            self.settled = true;
+            // Not complete: what is not named here is not gone.
+            let (objects, resource_version) = (Vec::new(), Arc::default());
+            news.push(Event::Listed {
+                source: Self::source(),
+                objects,
+                complete: false,
+                resource_version,
+                received: now,
+            });
+        }
+    }
+}
+
+fn gone(name: ObjectName, now: Instant) -> Event {
+    let object = ObjectRef::new(Kind::Secret, name);
+    Event::Deleted { object, resource_version: Arc::default(), received: now }
+}
+
+#[cfg(test)]
+mod tests;

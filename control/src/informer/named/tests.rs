@@ -1,0 +1,194 @@
+//! What is asked for and what is told of the answers, moment by moment.
+
+use super::*;
+
+const REFRESH: Duration = Duration::from_secs(100);
+const SECOND: Duration = Duration::from_secs(1);
+
+/// What is followed, by a clock of its own.
+struct Bench {
+    following: Following,
+    now: Instant,
+    news: Vec<Event>,
+}
+
+fn name(name: &str) -> ObjectName {
+    ObjectName::new("shop", name)
+}
+
+fn begin(names: &[&str]) -> Vec<Follow> {
+    names.iter().map(|secret| Follow::Begin(name(secret))).collect()
+}
+
+fn found(secret: &str) -> Answer {
+    let object = format!(r#"{{"metadata":{{"namespace":"shop","name":"{secret}","resourceVersion":"1"}}}}"#);
+    Answer::Found(Box::new(project(Kind::Secret, object.as_bytes()).unwrap()))
+}
+
+fn failed() -> Answer {
+    Answer::Failed(Failure::NoHeaders)
+}
+
+fn text(event: &Event) -> String {
+    match event {
+        Event::Applied { projected, .. } => format!("applied {}", projected.meta.object.name.name),
+        Event::Deleted { object, .. } => format!("deleted {}", object.name.name),
+        Event::Failing { why, .. } => format!("failing: {why}"),
+        Event::Watching { .. } => "well".to_owned(),
+        Event::Listed { complete, objects, .. } => {
+            assert!(!complete && objects.is_empty(), "nothing may be taken for gone");
+            "settled".to_owned()
+        }
+        Event::Bookmark { .. } | Event::Resolved { .. } | Event::Unserved { .. } => panic!("{event:?}"),
+    }
+}
+
+impl Bench {
+    fn new() -> Self {
+        let following = Following::new(REFRESH, Meter::default());
+        Self { following, now: clock::now(), news: Vec::new() }
+    }
+
+    fn follow(&mut self, changes: Vec<Follow>) {
+        self.following.follow(changes, self.now, &mut self.news);
+    }
+
+    fn take(&mut self, secret: &str, answer: Answer) {
+        let time = (self.now, u64::MAX / 2);
+        self.following.take(&name(secret), answer, Duration::from_secs(60), time, &mut self.news);
+    }
+
+    /// Asks for all that is due now, each once, and gives this answer.
+    fn answer(&mut self, answer: impl Fn(&str) -> Answer) {
+        let mut asked = Vec::new();
+        while let Some(secret) = self.following.next(self.now, &mut self.news) {
+            asked.push(Arc::clone(&secret.name));
+        }
+        for secret in asked {
+            self.take(&secret, answer(&secret));
+        }
+    }
+
+    #[track_caller]
+    fn check_asked(&mut self, want: &[&str]) {
+        let mut asked = Vec::new();
+        while let Some(secret) = self.following.next(self.now, &mut self.news) {
+            asked.push(secret.name.to_string());
+        }
+        assert_eq!(asked, want);
+    }
+
+    #[track_caller]
+    fn check(&mut self, want: &[&str]) {
+        let news: Vec<String> = std::mem::take(&mut self.news).iter().map(text).collect();
+        assert_eq!(news, want);
+    }
+}
+
+#[test]
+fn the_first_changes_are_settled_when_each_has_an_answer() {
+    let mut bench = Bench::new();
+    bench.follow(Vec::new());
+    bench.check(&["settled"]);
+
+    let mut bench = Bench::new();
+    bench.follow(begin(&["a", "b", "c"]));
+    bench.check_asked(&["a", "b", "c"]);
+    bench.take("a", found("a"));
+    bench.take("b", Answer::Gone);
+    bench.take("c", failed());
+    bench.check(&["applied a", "failing: Secret shop/c: no answer in time"]);
+    bench.now += 60 * SECOND;
+    bench.answer(|secret| if secret == "c" { found("c") } else { Answer::Gone });
+    bench.check(&["deleted b", "applied c", "well", "settled"]);
+}
+
+#[test]
+fn what_fails_stays_as_it_was_and_is_tried_again() {
+    let mut bench = Bench::new();
+    bench.follow(begin(&["a"]));
+    bench.answer(found);
+    bench.check(&["applied a", "settled"]);
+    bench.now += 2 * REFRESH;
+    for _ in 0..20 {
+        bench.answer(|_| failed());
+        bench.now += 60 * SECOND;
+    }
+    bench.check(&["failing: Secret shop/a: no answer in time"]);
+    bench.now += REFRESH;
+    bench.answer(found);
+    bench.check(&["applied a", "well"]);
+}
+
+#[test]
+fn what_is_gone_has_to_be_said_twice() {
+    let mut bench = Bench::new();
+    bench.follow(begin(&["a"]));
+    bench.answer(found);
+    bench.news.clear();
+    for _ in 0..3 {
+        bench.now += 2 * REFRESH;
+        bench.answer(|_| Answer::Gone);
+        bench.check(&[]);
+        bench.check_asked(&[]);
+        bench.now += CONFIRM_AFTER;
+        bench.answer(found);
+        bench.check(&["applied a"]);
+    }
+    bench.now += 2 * REFRESH;
+    bench.answer(|_| Answer::Gone);
+    bench.now += CONFIRM_AFTER;
+    bench.answer(|_| failed());
+    bench.check(&["failing: Secret shop/a: no answer in time"]);
+    bench.now += 60 * SECOND;
+    bench.answer(|_| Answer::Gone);
+    bench.check(&["deleted a", "well"]);
+    bench.now += 2 * REFRESH;
+    bench.answer(|_| Answer::Gone);
+    bench.check(&[]);
+    bench.now += 2 * REFRESH;
+    bench.answer(found);
+    bench.check(&["applied a"]);
+}
+
+#[test]
+fn a_new_reference_is_asked_for_at_once_and_an_old_one_when_its_time_has_come() {
+    let mut bench = Bench::new();
+    bench.follow(begin(&["a"]));
+    bench.answer(found);
+    bench.now += REFRESH - SECOND;
+    bench.check_asked(&[]);
+    bench.follow(begin(&["b"]));
+    bench.answer(found);
+    bench.check(&["applied a", "settled", "applied b"]);
+    // Between one and one and a half of it.
+    bench.now += REFRESH / 2 + 2 * SECOND;
+    bench.answer(found);
+    bench.check(&["applied a"]);
+}
+
+#[test]
+fn what_nobody_refers_to_is_forgotten_after_a_while() {
+    let mut bench = Bench::new();
+    bench.follow(begin(&["a", "b"]));
+    bench.answer(found);
+    bench.news.clear();
+    bench.follow(vec![Follow::End(name("a")), Follow::End(name("b")), Follow::Begin(name("b"))]);
+    bench.answer(found);
+    bench.check(&["applied b"]);
+    bench.now += 2 * REFRESH;
+    bench.check_asked(&["b"]);
+    bench.check(&["deleted a"]);
+    bench.follow(vec![Follow::End(name("c"))]);
+    bench.check(&[]);
+}
+
+#[test]
+fn names_that_no_object_can_have_are_no_paths() {
+    for good in ["a", "a-1.b", &"x".repeat(253)] {
+        assert!(is_name(good), "{good}");
+    }
+    for bad in ["", ".", "..", "a/b", "../x", "A", "a%2fb", "a?b", "-a", "a.", "a b", "\u{e9}", &"x".repeat(254)] {
+        assert!(!is_name(bad), "{bad}");
+    }
+}

@@ -1,0 +1,130 @@
+//! Secrets by name, against servers that answer as they should and otherwise. What is decided from the answers is tested
+//! beside the code; here it is about what an answer is taken for.
+
+use std::collections::VecDeque;
+
+use tidegate_config::object::ObjectName;
+use tidegate_control::{Follow, Named, NamedMetrics};
+
+use super::*;
+
+const REFRESH: Duration = Duration::from_millis(10);
+
+struct Following {
+    api: FakeApi,
+    registry: Registry,
+    changes: mpsc::UnboundedSender<Vec<Follow>>,
+    events: mpsc::Receiver<Event>,
+    _stop: DropGuard,
+}
+
+impl Following {
+    /// Every request gets the next answer; after the last one, none.
+    async fn start(answers: Vec<Answer>, limits: Limits) -> Self {
+        let mut answers = VecDeque::from(answers);
+        let decide = move |_: &Seen, _: &http::HeaderMap| answers.pop_front().unwrap_or(Answer::Mute);
+        let api = FakeApi::start(Box::new(decide), None).await;
+        let client = connect(kube::Config::new(api.url.parse().unwrap()), Deadlines::WATCH).unwrap();
+        let registry = Registry::new();
+        let (changes, named) = mpsc::unbounded_channel();
+        let (sender, events) = mpsc::channel(16);
+        let metrics = NamedMetrics::register(&registry).unwrap();
+        let stop = CancellationToken::new();
+        tokio::spawn(Named::new(client, (REFRESH, limits), named, sender, metrics, 7).run(stop.clone()));
+        Self { api, registry, changes, events, _stop: stop.drop_guard() }
+    }
+
+    fn begin(&self, name: &str) {
+        self.changes.send(vec![Follow::Begin(ObjectName::new("shop", name))]).unwrap();
+    }
+
+    async fn next(&mut self) -> String {
+        let event = tokio::time::timeout(DEADLINE, self.events.recv()).await.expect("an event in time");
+        text(&event.expect("it runs"))
+    }
+
+    fn reads(&self, outcome: &str) -> f64 {
+        let families = self.registry.gather();
+        let reads = families.iter().find(|family| family.name() == "tidegate_secret_reads_total");
+        let series = reads.map_or(&[][..], |family| family.get_metric());
+        let of = |metric: &&prometheus::proto::Metric| metric.get_label()[0].value() == outcome;
+        series.iter().find(of).map_or(0.0, |metric| metric.get_counter().get_value())
+    }
+}
+
+fn secret(name: &str, version: u32) -> String {
+    format!(r#"{{"metadata":{{"namespace":"shop","name":"{name}","resourceVersion":"{version}"}}}}"#)
+}
+
+fn not_found(name: &str) -> Answer {
+    let body = format!(r#"{{"kind":"Status","reason":"NotFound","code":404,"details":{{"name":"{name}"}}}}"#);
+    Answer::Is { status: 404, headers: Vec::new(), body: vec![Step::Send(body)] }
+}
+
+#[tokio::test]
+async fn what_is_there_is_told_again_and_again() {
+    let answers = (1..=3).map(|version| Answer::ok(secret("a", version))).collect();
+    let mut following = Following::start(answers, patient()).await;
+    following.begin("a");
+    assert_eq!(following.next().await, "applied a@1");
+    assert!(following.next().await.starts_with("listed"));
+    assert_eq!(following.next().await, "applied a@2");
+    assert_eq!(following.next().await, "applied a@3");
+    let paths: Vec<String> = following.api.seen().await.into_iter().map(|seen| seen.path).collect();
+    assert!(paths.iter().all(|path| path == "/api/v1/namespaces/shop/secrets/a"), "{paths:?}");
+}
+
+#[tokio::test]
+async fn what_is_gone_is_gone_when_it_was_said_twice() {
+    let answers = vec![Answer::ok(secret("a", 1)), not_found("a"), not_found("a")];
+    let mut following = Following::start(answers, patient()).await;
+    following.begin("a");
+    assert_eq!(following.next().await, "applied a@1");
+    assert!(following.next().await.starts_with("listed"));
+    assert!(following.next().await.starts_with("deleted a"));
+    assert!((following.reads("gone") - 2.0).abs() < 0.1);
+}
+
+#[tokio::test]
+async fn what_is_no_answer_takes_nothing_away() {
+    let page = |status, body: &str| Answer::Is { status, headers: Vec::new(), body: vec![Step::Send(body.to_owned())] };
+    let whole = secret("a", 2);
+    for (answer, why) in [
+        (Answer::status(403), "answered 403"),
+        (Answer::status(500), "answered 500"),
+        (Answer::status(404), "answered 404"),
+        (page(404, "<html>no such page</html>"), "answered 404"),
+        (not_found("b"), "answered 404"),
+        (page(301, ""), "answered 301"),
+        (Answer::HangUp, "connection"),
+        (Answer::Mute, "no answer in time"),
+        (Answer::steps(vec![Step::Send(whole[..20].to_owned()), Step::Hang]), "stopped coming"),
+        (Answer::steps(vec![Step::Send(whole[..20].to_owned()), Step::Cut]), "connection"),
+        (Answer::ok(&whole[..20]), "cannot be read"),
+        (Answer::ok(secret("b", 2)), "another object"),
+        (Answer::ok(r#"{"kind":"SecretList","metadata":{"resourceVersion":"2"},"items":[]}"#), "cannot be read"),
+        (Answer::ok(format!("{whole}{}", " ".repeat(2000))), "too long"),
+    ] {
+        let limits = Limits { headers: MS(1500), list_stall: MS(1500), frame_bytes_max: 1000, ..patient() };
+        let mut following = Following::start(vec![Answer::ok(secret("a", 1)), answer], limits).await;
+        following.begin("a");
+        assert_eq!(following.next().await, "applied a@1");
+        assert!(following.next().await.starts_with("listed"));
+        let told = following.next().await;
+        assert!(told.starts_with("failing: ") && told.contains(why), "{told}, not {why}");
+        assert!((following.reads("failed") - 1.0).abs() < 0.1, "{why}");
+    }
+}
+
+#[tokio::test]
+async fn what_can_be_no_name_is_not_asked_for() {
+    let following = Following::start(Vec::new(), patient()).await;
+    following.begin("../configmaps/a");
+    let asked = async {
+        while following.reads("gone") < 2.0 {
+            tokio::time::sleep(MS(5)).await;
+        }
+    };
+    tokio::time::timeout(DEADLINE, asked).await.expect("two answers");
+    assert_eq!(following.api.seen().await.len(), 0);
+}
