@@ -116,6 +116,21 @@ fn what_is_not_there_is_not_asked_for() {
 }
 
 #[test]
+fn a_definition_that_is_not_established_begins_nothing_and_ends_nothing() {
+    let young = |version| definition("tides.test.tidegate.io", "1", version, "v1", false);
+    let script = Script { definitions: (vec![defined(5, &[young(4)])], vec![]), collection: (vec![], vec![]) };
+    check(script, &["unserved"], &["definition list", "definition watch 5"]);
+
+    let script = Script {
+        definitions: (vec![defined(5, &[ours(4, "v1")])], vec![slowly(&[frame("MODIFIED", &young(9))])]),
+        collection: (vec![listed(7, &[("a", 1)])], vec![slowly(&["".to_owned(), frame("ADDED", &object("b", 8))])]),
+    };
+    let (events, seen) = block_on(play(script, 2, 4));
+    assert_eq!(events, ["listed@7 a@1", "applied b@8"]);
+    assert_eq!(seen.len(), 4, "{seen:?}");
+}
+
+#[test]
 fn what_is_there_is_followed_at_once_and_what_comes_once_it_is_established() {
     let script = Script {
         definitions: (vec![defined(5, &[ours(4, "v1")])], vec![]),
