@@ -285,11 +285,23 @@ impl fmt::Display for Finding {
     }
 }
 
+impl Finding {
+    /// Field and problem in a line, for where the object is named beside it.
+    #[must_use]
+    pub fn note(&self) -> String {
+        let mut note = Plain(String::new());
+        let Self { field, problem, object: _ } = self;
+        // A String takes whatever is written to it.
+        let _ = if field.is_empty() { write!(note, "{problem}") } else { write!(note, "{field}: {problem}") };
+        note.0
+    }
+}
+
 /// Writes out what a terminal would obey instead of showing it: control characters, and those that turn the direction of
 /// text (Unicode Standard Annex 9). Names that tenants wrote may have them.
-struct Plain<'a, 'f>(&'a mut fmt::Formatter<'f>);
+struct Plain<W>(W);
 
-impl fmt::Write for Plain<'_, '_> {
+impl<W: fmt::Write> fmt::Write for Plain<W> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         let turns = |mark| matches!(mark, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
         for piece in text.split_inclusive(|mark: char| mark.is_control() || turns(mark)) {
@@ -313,5 +325,31 @@ pub fn printable(value: &str) -> String {
         let mut cut: String = value.chars().take(LENGTH_MAX).collect();
         cut.push('…');
         cut
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::object::{Kind, ObjectName};
+
+    #[track_caller]
+    fn check(field: &str, why: &str, want: &str) {
+        let object = ObjectRef::new(Kind::Ingress, ObjectName::new("shop", "web"));
+        let finding = Finding::new(object, field, Problem::Unreadable { why: why.to_owned() });
+        assert_eq!(finding.note(), want);
+        let between = if field.is_empty() { ": " } else { "" };
+        assert_eq!(finding.to_string(), format!("Ingress shop/web: {between}{want}"));
+    }
+
+    #[test]
+    fn a_note_is_what_is_told_without_the_object() {
+        check("spec", "no object", "spec: cannot be read (no object), so it has no routes");
+        check("", "no object", "cannot be read (no object), so it has no routes");
+        check(
+            "spec.\u{1b}[2J",
+            "a\n\u{202e}b",
+            "spec.\\u{1b}[2J: cannot be read (a\\n\\u{202e}b), so it has no routes",
+        );
     }
 }

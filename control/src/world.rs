@@ -1,12 +1,12 @@
 //! World: the projection of every object as it is now. What equals what is there stops here.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 
 use tidegate_config::finding::Finding;
-use tidegate_config::object::{Kind, ObjectName, ObjectRef};
+use tidegate_config::object::{Kind, ObjectName, ObjectRef, Uid};
 use tidegate_config::project::{EndpointSlice, Ingress, IngressClass, Meta, Object, Projected, Secret, Service};
 
 type Objects<T> = BTreeMap<ObjectName, Arc<T>>;
@@ -33,14 +33,14 @@ pub struct World {
     pub findings: BTreeMap<ObjectRef, Arc<[Finding]>>,
     /// Whether IngressClasses have been listed. Until then classes are compared by name.
     pub classes_known: bool,
-    /// Every object that is there, whether it can be read or not.
-    present: BTreeSet<ObjectRef>,
+    /// Every object that is there, whether it can be read or not. The uid is for those who are told about it.
+    present: BTreeMap<ObjectRef, Option<Uid>>,
 }
 
 impl World {
     /// Takes an object as it is now; whether anything that routing reads is different.
     pub fn apply(&mut self, projected: Projected) -> bool {
-        let Projected { meta: Meta { object: key, .. }, object, findings, addresses: _ } = projected;
+        let Projected { meta: Meta { object: key, uid, .. }, object, findings, addresses: _ } = projected;
         let told = self.tell(&key, findings);
         let changed = match object {
             None => self.forget(&key),
@@ -50,13 +50,13 @@ impl World {
             Some(Object::EndpointSlice(object)) => put(&mut self.slices, &key.name, object),
             Some(Object::Secret(object)) => put(&mut self.secrets, &key.name, object),
         };
-        self.present.insert(key);
+        self.present.insert(key, uid);
         told || changed
     }
 
     /// Forgets an object; whether it was there.
     pub fn delete(&mut self, key: &ObjectRef) -> bool {
-        let known = self.present.remove(key);
+        let known = self.present.remove(key).is_some();
         let told = self.tell(key, Vec::new());
         self.forget(key) || told || known
     }
@@ -85,14 +85,15 @@ impl World {
     /// The names of the objects of a kind, in one namespace or in all, whether they can be read or not.
     pub fn names_of<'a>(&'a self, kind: Kind, namespace: Option<&'a str>) -> impl Iterator<Item = &'a ObjectRef> {
         let first = ObjectRef::new(kind, ObjectName::new(namespace.unwrap_or_default(), ""));
-        self.present.range(first..).take_while(move |key| {
+        self.present.range(first..).map(|(key, _)| key).take_while(move |key| {
             key.kind == kind && namespace.is_none_or(|namespace| *key.name.namespace == *namespace)
         })
     }
 
     /// The first object after another one, or of all, whether it can be read or not.
     pub(crate) fn after(&self, last: Option<&ObjectRef>) -> Option<&ObjectRef> {
-        self.present.range::<ObjectRef, _>((last.map_or(Unbounded, Excluded), Unbounded)).next()
+        let beyond = (last.map_or(Unbounded, Excluded), Unbounded);
+        self.present.range::<ObjectRef, _>(beyond).next().map(|(object, _)| object)
     }
 
     /// How many objects are there, whether they can be read or not.
@@ -103,7 +104,13 @@ impl World {
     /// Whether an object is there, whether it can be read or not.
     #[must_use]
     pub fn holds(&self, key: &ObjectRef) -> bool {
-        self.present.contains(key)
+        self.present.contains_key(key)
+    }
+
+    /// The uid of an object, where it has one.
+    #[must_use]
+    pub fn uid_of(&self, key: &ObjectRef) -> Option<Uid> {
+        self.present.get(key).copied().flatten()
     }
 
     /// Whether an object is there just as it is here.

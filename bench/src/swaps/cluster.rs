@@ -242,7 +242,7 @@ pub(super) fn app(i: usize) -> String {
 
 fn projected(kind: Kind, object: Object) -> Projected {
     let key = ObjectRef::new(kind, object.name().clone());
-    let meta = Meta { object: key, resource_version: "12345678".into(), generation: Some(1) };
+    let meta = Meta { object: key, uid: None, resource_version: "12345678".into(), generation: Some(1) };
     Projected { meta, object: Some(object), findings: Vec::new(), addresses: Vec::new() }
 }
 

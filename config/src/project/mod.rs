@@ -36,7 +36,7 @@ pub use source::Unidentified;
 
 use crate::caught::caught;
 use crate::finding::{Finding, Problem, printable};
-use crate::object::{Kind, ObjectName, ObjectRef};
+use crate::object::{Kind, ObjectName, ObjectRef, Uid};
 use field::{Found, Misread};
 use source::Source;
 
@@ -77,6 +77,8 @@ fn projected(source: &Source<'_>, read: impl FnOnce(&mut Found) -> Result<Object
 pub struct Meta {
     /// Kind, namespace and name.
     pub object: ObjectRef,
+    /// `metadata.uid`, where it is one. Routing does not read it.
+    pub uid: Option<Uid>,
     /// `metadata.resourceVersion`.
     pub resource_version: Arc<str>,
     /// `metadata.generation`, for kinds that have one.

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use super::Meta;
 use super::field::{Misread, read_or_default};
-use crate::object::{Kind, ObjectName, ObjectRef};
+use crate::object::{Kind, ObjectName, ObjectRef, Uid};
 
 /// Why bytes cannot be told to belong to any object. Never holds any of the bytes, which may be a Secret's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,6 +74,8 @@ struct Metadata<'a> {
     #[serde(borrow)]
     namespace: Option<&'a RawValue>,
     #[serde(borrow)]
+    uid: Option<&'a RawValue>,
+    #[serde(borrow)]
     resource_version: Option<&'a RawValue>,
     #[serde(borrow)]
     generation: Option<&'a RawValue>,
@@ -128,6 +130,7 @@ impl<'a> Source<'a> {
         }
         let meta = Meta {
             object: ObjectRef::new(kind, ObjectName::new(namespace, name)),
+            uid: metadata.uid.and_then(lenient::<&str>).and_then(Uid::parse),
             resource_version,
             generation: metadata.generation.and_then(lenient),
         };

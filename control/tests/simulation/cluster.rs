@@ -118,7 +118,7 @@ impl Cluster {
     fn projected(&self, object: &ObjectRef) -> Option<Projected> {
         let (projection, findings, version) = self.objects.get(object)?;
         let version: Arc<str> = version.to_string().into();
-        let meta = Meta { object: object.clone(), resource_version: version, generation: None };
+        let meta = Meta { object: object.clone(), uid: None, resource_version: version, generation: None };
         let (object, findings) = (Some(projection.clone()), findings.clone());
         Some(Projected { meta, object, findings, addresses: Vec::new() })
     }

@@ -65,7 +65,8 @@ fn certificate() -> Projected {
     let (chain, key) = (made.cert.pem(), made.signing_key.serialize_pem());
     let certificate = Certificate::from_pem(name("default"), chain.as_bytes(), key.as_bytes()).map(Arc::new);
     let object = Object::Secret(Arc::new(Secret { name: name("default"), certificate }));
-    let meta = Meta { object: object_ref(Kind::Secret, "default"), resource_version: "1".into(), generation: None };
+    let key = object_ref(Kind::Secret, "default");
+    let meta = Meta { object: key, uid: None, resource_version: "1".into(), generation: None };
     Projected { meta, object: Some(object), findings: Vec::new(), addresses: Vec::new() }
 }
 
