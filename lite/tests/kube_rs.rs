@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use futures::{Stream, StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Event as CoreEvent, Namespace, Secret, Service};
+use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use kube::{Client, Error, ResourceExt as _};
 use serde_json::{Value, json};
@@ -250,5 +251,40 @@ async fn what_was_there_ends_with_a_mark_in_every_form() {
         let path = format!("/api/v1/namespaces/default/configmaps?{options}&timeoutSeconds=1");
         let request = http::Request::get(path).header("accept", form).body(Vec::new()).unwrap();
         check_mark(&client.request_text(request).await.unwrap(), metadata);
+    }
+}
+
+#[tokio::test]
+async fn events_have_two_names() {
+    let (_lite, client) = client();
+    let (old, new): (Api<CoreEvent>, Api<Event>) =
+        (Api::default_namespaced(client.clone()), Api::default_namespaced(client));
+    let mut watch = new.watch(&WatchParams::default(), "0").await.unwrap().boxed();
+    let event = json!({
+        "metadata": {"name": "web.1"}, "eventTime": "2026-11-21T03:12:04.733123Z", "type": "Warning", "action": "Route",
+        "reason": "RuleLost", "note": "lost", "regarding": {"kind": "Ingress", "namespace": "default", "name": "web", "uid": "7"},
+        "reportingController": "tidegate.io/ingress", "reportingInstance": "edge-0",
+    });
+    let made = new.create(&PostParams::default(), &object(event.clone())).await.unwrap();
+    assert_eq!((made.note.as_deref(), made.regarding.unwrap().uid.as_deref()), (Some("lost"), Some("7")));
+    assert_eq!(code(new.create(&PostParams::default(), &object(event)).await.unwrap_err()), 409);
+
+    let asked =
+        "involvedObject.kind=Ingress,involvedObject.name=web,involvedObject.namespace=default,involvedObject.uid=7";
+    let found = old.list(&ListParams::default().fields(asked)).await.unwrap();
+    assert_eq!(found.items.iter().map(|event| event.message.as_deref()).collect::<Vec<_>>(), [Some("lost")]);
+
+    let series = json!({"series": {"count": 2, "lastObservedTime": "2026-11-21T03:32:04.733123Z"}});
+    let told = new.patch("web.1", &PatchParams::default(), &Patch::Merge(&series)).await.unwrap();
+    assert_eq!((told.series.unwrap().count, told.note.as_deref()), (2, Some("lost")));
+    let same = new.patch("web.1", &PatchParams::default(), &Patch::Merge(json!({}))).await.unwrap();
+    assert_eq!((same.series.unwrap().count, same.metadata.resource_version), (2, told.metadata.resource_version));
+    assert_eq!(old.get("web.1").await.unwrap().series.unwrap().count, Some(2));
+    assert_eq!(new.list(&ListParams::default()).await.unwrap().items[0].note.as_deref(), Some("lost"));
+
+    for count in [None, Some(2)] {
+        let event = tokio::time::timeout(Duration::from_secs(5), watch.next()).await.unwrap().unwrap().unwrap();
+        let (WatchEvent::Added(event) | WatchEvent::Modified(event)) = event else { panic!("{event:?}") };
+        assert_eq!((event.note.as_deref(), event.series.map(|series| series.count)), (Some("lost"), count));
     }
 }

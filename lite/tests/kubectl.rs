@@ -165,6 +165,31 @@ async fn kubectls_own_creations_are_understood() {
 }
 
 #[tokio::test]
+async fn events_are_described_with_their_object() {
+    let Some(cluster) = cluster().await else { return };
+    cluster.with("create -f -", MANIFEST).await;
+    let uid = cluster.run("get ing web -o jsonpath={.metadata.uid}").await;
+    let event = serde_json::json!({
+        "apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": {"name": "web.1", "namespace": "default"},
+        "eventTime": "2026-11-21T03:12:04.733123Z", "type": "Warning", "action": "Route", "reason": "RuleLost",
+        "note": "another one serves", "reportingController": "tidegate.io/ingress", "reportingInstance": "edge-0",
+        "regarding": {"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "namespace": "default", "name": "web", "uid": uid},
+    });
+    cluster.with("create -f -", &event.to_string()).await;
+    let shown = cluster.run("describe ing web").await;
+    let line = shown.lines().find(|line| line.contains("RuleLost")).unwrap_or_else(|| panic!("{shown}"));
+    assert!(
+        line.contains("Warning") && line.contains("tidegate.io/ingress") && line.ends_with("another one serves"),
+        "{line}"
+    );
+    assert!(cluster.run("get events").await.contains("ingress/web"));
+    assert!(cluster.run("get events.events.k8s.io web.1 -o jsonpath={.note}").await.contains("another one serves"));
+    assert!(cluster.run("explain events.regarding --api-version=events.k8s.io/v1").await.contains("uid"));
+    assert!(cluster.run("describe svc web").await.contains("Events:"));
+    assert!(!cluster.run("describe svc web").await.contains("RuleLost"));
+}
+
+#[tokio::test]
 async fn a_watch_shows_changes_as_they_come() {
     let Some(cluster) = cluster().await else { return };
     let mut child = cluster.command(&["get", "cm", "-w", "--output-watch-events"]).spawn().unwrap();

@@ -3,6 +3,8 @@
 pub(crate) mod schema;
 mod schema_table;
 
+use std::time::Duration;
+
 /// One row of the table of kinds.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Kind {
@@ -21,6 +23,8 @@ pub(crate) struct Kind {
     pub(crate) generation: bool,
     /// Field selectors besides `metadata.name` and `metadata.namespace`.
     pub(crate) fields: &'static [&'static str],
+    /// How long an object is kept that is not written any more; `None` for ever.
+    pub(crate) kept: Option<Duration>,
 }
 
 /// Where the objects of a kind live.
@@ -64,6 +68,30 @@ const BASE: Kind = Kind {
     subresources: &[],
     generation: false,
     fields: &[],
+    kept: None,
+};
+
+/// Kept for as long as by the real server (`--event-ttl`).
+const EVENT: Kind = Kind {
+    plural: "events",
+    singular: "event",
+    kind: "Event",
+    short: &["ev"],
+    fields: &[
+        "involvedObject.kind",
+        "involvedObject.namespace",
+        "involvedObject.name",
+        "involvedObject.uid",
+        "involvedObject.apiVersion",
+        "involvedObject.resourceVersion",
+        "involvedObject.fieldPath",
+        "reason",
+        "reportingComponent",
+        "source",
+        "type",
+    ],
+    kept: Some(Duration::from_secs(3600)),
+    ..BASE
 };
 
 /// Every kind served. The order is that of discovery; groups stay together.
@@ -90,26 +118,7 @@ pub(crate) static KINDS: &[Kind] = &[
     },
     Kind { plural: "secrets", singular: "secret", kind: "Secret", fields: &["type"], ..BASE },
     Kind { plural: "configmaps", singular: "configmap", kind: "ConfigMap", short: &["cm"], ..BASE },
-    Kind {
-        plural: "events",
-        singular: "event",
-        kind: "Event",
-        short: &["ev"],
-        fields: &[
-            "involvedObject.kind",
-            "involvedObject.namespace",
-            "involvedObject.name",
-            "involvedObject.uid",
-            "involvedObject.apiVersion",
-            "involvedObject.resourceVersion",
-            "involvedObject.fieldPath",
-            "reason",
-            "reportingComponent",
-            "source",
-            "type",
-        ],
-        ..BASE
-    },
+    EVENT,
     Kind {
         group: "apps",
         plural: "deployments",
@@ -149,6 +158,8 @@ pub(crate) static KINDS: &[Kind] = &[
         ..BASE
     },
     Kind { group: "coordination.k8s.io", plural: "leases", singular: "lease", kind: "Lease", ..BASE },
+    // Another name for the Events above (`serve/events.rs`): nothing is ever kept under this one.
+    Kind { group: "events.k8s.io", ..EVENT },
 ];
 
 /// A position in [`KINDS`]; objects of a kind are kept under it.

@@ -3,6 +3,7 @@
 //! Only what routing and its users notice is filled in and checked; the real server does more.
 
 mod deployment;
+mod event;
 mod ingress;
 mod ingress_class;
 pub(crate) mod metadata;
@@ -31,6 +32,7 @@ static RULES: &[Rules] = &[
     Rules { kind: "Namespace", defaults: namespace::defaults, validate: namespace::validate },
     Rules { kind: "Service", defaults: service::defaults, validate: service::validate },
     Rules { kind: "Secret", defaults: secret::defaults, validate: secret::validate },
+    Rules { kind: "Event", defaults: |_, _, _| {}, validate: event::validate },
     Rules { kind: "Deployment", defaults: deployment::defaults, validate: deployment::validate },
     Rules { kind: "Ingress", defaults: |_, _, _| {}, validate: ingress::validate },
     Rules { kind: "IngressClass", defaults: |_, _, _| {}, validate: ingress_class::validate },

@@ -58,9 +58,13 @@ impl Fields {
 
 /// The text of a field; what is absent is the empty string, as in the real server.
 fn read<'a>(object: &'a Value, field: &str) -> &'a str {
-    // The selector's name for an event's source.component is shorter than its path.
-    let path = if field == "source" { "source.component" } else { field };
-    path.split('.').try_fold(object, |value, key| value.get(key)).and_then(Value::as_str).unwrap_or_default()
+    let at = |path: &str| path.split('.').try_fold(object, |value, key| value.get(key)).and_then(Value::as_str);
+    match field {
+        // An Event's source is the component that told it, and of newer ones the controller.
+        "source" => at("source.component").filter(|text| !text.is_empty()).or(at("reportingComponent")),
+        _ => at(field),
+    }
+    .unwrap_or_default()
 }
 
 /// Splits at commas that no backslash protects.
@@ -114,7 +118,14 @@ mod tests {
         check("Secret", "type!=kubernetes.io/tls", secret.clone(), false);
         check("Secret", r"type=kubernetes.io\/tls", secret, true);
         check("Event", "involvedObject.name=x,involvedObject.uid=", json!({"involvedObject": {"name": "x"}}), true);
-        check("Event", "source=tidegate", json!({"source": {"component": "tidegate"}}), true);
+        check(
+            "Event",
+            "source=tidegate",
+            json!({"source": {"component": "tidegate"}, "reportingComponent": "a"}),
+            true,
+        );
+        check("Event", "source=tidegate", json!({"source": {"component": ""}, "reportingComponent": "tidegate"}), true);
+        check("Event", "source=tidegate", json!({"source": {}}), false);
     }
 
     #[test]

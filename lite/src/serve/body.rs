@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use http_body::{Body, Frame, SizeHint};
 
@@ -24,6 +25,14 @@ impl LiteBody {
 
     pub(crate) fn watch(frames: BoxStream<'static, Bytes>) -> Self {
         Self(Inner::Watch(frames))
+    }
+
+    /// The same with something else in the place of its bytes, or of each of its frames.
+    pub(crate) fn map(self, change: impl Fn(Bytes) -> Bytes + Send + 'static) -> Self {
+        Self(match self.0 {
+            Inner::Whole(bytes) => Inner::Whole(bytes.map(change)),
+            Inner::Watch(frames) => Inner::Watch(frames.map(change).boxed()),
+        })
     }
 }
 

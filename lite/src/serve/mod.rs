@@ -4,6 +4,7 @@ pub(crate) mod answer;
 mod body;
 mod columns;
 mod discovery;
+mod events;
 mod form;
 mod openapi;
 mod protobuf;

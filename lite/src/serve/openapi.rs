@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::events;
 use crate::kind::schema::{self, Join, Retain, Shape};
 use crate::kind::{KINDS, Kind, group_version, group_versions};
 
@@ -44,6 +45,9 @@ pub(super) fn document(group: &str, version: &str) -> Option<Value> {
         describe(kind.kind, &prefix, &mut components);
         let name = format!("{prefix}{}", kind.kind);
         components[&name]["x-kubernetes-group-version-kind"] = json!([gvk(kind)]);
+        if group == events::GROUP {
+            events::rename_fields(&mut components[&name]["properties"]);
+        }
     }
     Some(json!({
         "openapi": "3.0.0",

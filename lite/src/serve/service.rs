@@ -20,7 +20,7 @@ use super::body::LiteBody;
 use super::form::{self, Form};
 use super::query::Query;
 use super::route::{Document, Route};
-use super::{answer, discovery, openapi, protobuf, read, watch, writes};
+use super::{answer, discovery, events, openapi, protobuf, read, watch, writes};
 use crate::failure::Failure;
 use crate::kind::Subresource;
 use crate::lite::Lite;
@@ -90,6 +90,13 @@ where
 }
 
 async fn respond(lite: &Lite, parts: &Parts, body: &Bytes) -> Result<Response<LiteBody>, Failure> {
+    match events::asked(parts, body) {
+        Some((parts, body)) => route(lite, &parts, &body).await.map(events::told),
+        None => route(lite, parts, body).await,
+    }
+}
+
+async fn route(lite: &Lite, parts: &Parts, body: &Bytes) -> Result<Response<LiteBody>, Failure> {
     let route = Route::parse(parts.uri.path()).ok_or_else(Failure::no_resource)?;
     let query = Query::parse(parts.uri.query().unwrap_or_default())?;
     match route {

@@ -184,9 +184,10 @@ impl Watching {
     /// The version up to which this watch has seen everything, if nothing waits for it. Bookmarks are the store's pulse:
     /// with them goes what is too old, of all kinds, even when nothing changes any more.
     fn idle_at(&self) -> Option<u64> {
-        let mut state = self.lite.store().read();
-        state.trim(self.lite.now().since_start);
-        (self.events.is_empty() && !self.events.is_closed()).then(|| state.version())
+        self.lite.store().write(|state| {
+            state.trim(self.lite.now().since_start);
+            (self.events.is_empty() && !self.events.is_closed()).then(|| state.version())
+        })
     }
 
     fn event(&self, event: &Event) -> Option<Bytes> {

@@ -6,7 +6,7 @@
 mod object;
 mod ring;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -39,9 +39,19 @@ pub(crate) struct State {
 struct Collection {
     objects: BTreeMap<Key, Arc<Object>>,
     ring: Ring<Arc<Event>>,
+    /// Of objects that are not kept for ever, every write: when it was, of which object, and its version. The oldest first.
+    written: VecDeque<(Duration, Key, u64)>,
     watchers: Vec<Watcher>,
     /// The version of the last change of this kind.
     changed: u64,
+}
+
+impl Collection {
+    /// Takes the oldest write, if it was too long ago: the object and its version then.
+    fn outdated(&mut self, kept: Duration, now: Duration) -> Option<(Key, u64)> {
+        self.written.front().filter(|(at, ..)| *at + kept <= now)?;
+        self.written.pop_front().map(|(_, key, version)| (key, version))
+    }
 }
 
 struct Watcher {
@@ -69,6 +79,7 @@ impl Store {
         let collection = || Collection {
             objects: BTreeMap::new(),
             ring: Ring::after_version(version),
+            written: VecDeque::new(),
             watchers: Vec::new(),
             changed: version,
         };
@@ -135,8 +146,12 @@ impl State {
 
     /// Stores an object under the next version and tells the watches.
     pub(crate) fn put(&mut self, kind: KindId, key: Key, value: Value, at: Duration) -> Arc<Object> {
+        self.expire(at);
         self.version += 1;
         let object = Arc::new(Object::new(value, self.version));
+        if kind.row().kept.is_some() {
+            self.collections[kind.0].written.push_back((at, key.clone(), self.version));
+        }
         let previous = self.collections[kind.0].objects.insert(key.clone(), object.clone());
         let change = if previous.is_some() { Change::Modified } else { Change::Added };
         self.tell(kind, Event::new(key, change, object.clone(), previous), at);
@@ -172,9 +187,21 @@ impl State {
         self.collections[kind.0].ring.after(version)
     }
 
-    /// Lets go of history that no client needs any more.
+    /// Lets go of history that no client needs any more, and of objects whose time is over.
     pub(crate) fn trim(&mut self, now: Duration) {
+        self.expire(now);
         self.collections.iter_mut().for_each(|collection| collection.ring.trim(now));
+    }
+
+    /// Removes what was last written too long ago.
+    fn expire(&mut self, now: Duration) {
+        for (kind, kept) in KindId::all().filter_map(|(kind, row)| Some((kind, row.kept?))) {
+            while let Some((key, version)) = self.collections[kind.0].outdated(kept, now) {
+                if self.get(kind, &key).is_some_and(|object| object.version() == version) {
+                    drop(self.remove(kind, &key, now));
+                }
+            }
+        }
     }
 
     /// From now on the changes of a part of a kind, until the receiver is too far behind.
@@ -246,5 +273,30 @@ mod tests {
         assert_eq!(got, WATCH_DEPTH);
         assert!(slow.is_closed());
         assert!(!other.is_closed());
+    }
+
+    #[test]
+    fn what_is_not_kept_for_ever_goes_when_nobody_writes_it() {
+        let events = KindId::find("", "v1", "events").unwrap();
+        let store = Store::new(1);
+        store.write(|state| {
+            let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
+            state.put(events, key("a", "old"), json!({}), Duration::ZERO);
+            state.put(events, key("a", "new"), json!({}), Duration::ZERO);
+            state.put(SERVICES, key("a", "service"), json!({}), Duration::ZERO);
+            let mut watch = state.subscribe(events, Part::default());
+            state.put(events, key("a", "new"), json!({"again": true}), minutes(30));
+            assert!(watch.try_recv().is_ok());
+            state.trim(minutes(60) - Duration::from_nanos(1));
+            assert!(state.get(events, &key("a", "old")).is_some());
+            state.trim(minutes(60));
+            assert!(state.get(events, &key("a", "old")).is_none());
+            assert_eq!(watch.try_recv().map(|event| event.key.name.clone()).as_deref(), Ok("old"), "it is told");
+            state.put(SERVICES, key("a", "other"), json!({}), minutes(89));
+            assert!(state.get(events, &key("a", "new")).is_some());
+            state.put(SERVICES, key("a", "other"), json!({}), minutes(90));
+            assert!(state.get(events, &key("a", "new")).is_none());
+            assert!(state.get(SERVICES, &key("a", "service")).is_some());
+        });
     }
 }

@@ -1,0 +1,84 @@
+//! Events: what the real server asks of those that have an `eventTime`, as all have that come by `events.k8s.io/v1`.
+
+use serde_json::Value;
+
+use super::text;
+use crate::failure::Causes;
+use crate::selector::valid_name;
+
+/// Bytes of the texts that machines read.
+const WORD_MAX_BYTES: usize = 128;
+/// Bytes of the text for people.
+const MESSAGE_MAX_BYTES: usize = 1024;
+
+/// Where Events about objects without a namespace may be.
+const NAMESPACES: &[&str] = &["default", "kube-system"];
+
+pub(super) fn validate(new: &Value, _old: Option<&Value>, causes: &mut Causes) {
+    if text(new, "eventTime").is_empty() {
+        return;
+    }
+    let about = text(&new["involvedObject"], "namespace");
+    if about.is_empty() && !NAMESPACES.contains(&text(&new["metadata"], "namespace")) {
+        causes.invalid("involvedObject.namespace", &about.into(), "does not match event.namespace");
+    }
+    for field in ["reportingComponent", "reportingInstance", "action", "reason"] {
+        if text(new, field).is_empty() {
+            causes.required(field, "");
+        }
+    }
+    if !text(new, "reportingComponent").is_empty() && !valid_name(text(new, "reportingComponent")) {
+        causes.invalid("reportingComponent", &new["reportingComponent"], "is no qualified name");
+    }
+    let words = ["reportingInstance", "action", "reason"].map(|field| (field, WORD_MAX_BYTES));
+    for (field, max) in words.into_iter().chain([("message", MESSAGE_MAX_BYTES)]) {
+        if text(new, field).len() > max {
+            causes.invalid(field, &"".into(), &format!("can have at most {max} characters"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::rules::tests::{check_refused, outcome};
+
+    fn event() -> Value {
+        json!({
+            "metadata": {"namespace": "a"}, "eventTime": "2026-11-21T03:12:04.733123Z", "involvedObject": {"namespace": "a"},
+            "reportingComponent": "tidegate.io/ingress", "reportingInstance": "edge-0", "action": "Route", "reason": "RuleLost",
+            "message": "m".repeat(MESSAGE_MAX_BYTES),
+        })
+    }
+
+    #[track_caller]
+    fn check(field: &str, value: Value, why: &str) {
+        let mut event = event();
+        event[field] = value;
+        check_refused("Event", event, None, why);
+    }
+
+    #[test]
+    fn new_events_say_who_and_why() {
+        assert!(outcome("Event", event(), None).is_ok());
+        assert!(outcome("Event", json!({}), None).is_ok(), "of old ones nothing is asked");
+        check("reason", json!(""), "reason: Required value");
+        check("reportingComponent", json!("a b"), "reportingComponent: Invalid value: \"a b\": is no qualified name");
+        check("action", json!("a".repeat(129)), "action: Invalid value: \"\": can have at most 128 characters");
+        check("message", json!("a".repeat(1025)), "message: Invalid value: \"\": can have at most 1024 characters");
+        let why = "involvedObject.namespace: Invalid value: \"\": does not match event.namespace";
+        check("involvedObject", json!({}), why);
+    }
+
+    #[test]
+    fn what_has_no_namespace_is_told_in_two_of_them() {
+        for (namespace, taken) in [("default", true), ("kube-system", true), ("a", false)] {
+            let mut event = event();
+            event["metadata"]["namespace"] = namespace.into();
+            event["involvedObject"] = json!({});
+            assert_eq!(outcome("Event", event, None).is_ok(), taken, "{namespace}");
+        }
+    }
+}
