@@ -126,12 +126,15 @@ pub(crate) struct RoutingArgs {
 #[derive(clap::Args, Debug, Default)]
 #[command(next_help_heading = "Status")]
 pub(crate) struct StatusArgs {
-    /// Whether anything is written to the cluster: `off` for nothing at all. With neither of the two flags below there is
-    /// nothing to write either [dev: the address 127.0.0.1 without them].
+    /// Whether anything is written to the cluster: `off` for nothing at all, whatever the flags below say.
     #[arg(long, value_name = "on|off", env = "TIDEGATE_STATUS", default_value = "on")]
     pub(crate) status: String,
+    /// Whether what owners of objects should know is told to them by Events, which `kubectl describe` shows.
+    #[arg(long, value_name = "on|off", env = "TIDEGATE_EVENTS", default_value = "on")]
+    pub(crate) events: String,
     /// The Service before this edge, whose addresses the status of each Ingress shall tell: those of its load balancer and
-    /// its externalIPs, or its clusterIP, by its type.
+    /// its externalIPs, or its clusterIP, by its type. Without this flag and the next one no status is written [dev: it says
+    /// 127.0.0.1].
     #[arg(long, value_name = "NAMESPACE/NAME", env = "TIDEGATE_PUBLISH_SERVICE")]
     pub(crate) publish_service: Option<String>,
     /// Addresses for the status of each Ingress instead; several times for several.

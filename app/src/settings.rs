@@ -17,6 +17,7 @@ use tidegate_control::options::{Options, Secrets};
 pub(crate) use address::{DebugAddress, Sockets, Wish, debug_address};
 pub(crate) use process::{LogForm, Process};
 pub(crate) use status::LeaseName;
+use status::Written;
 
 use crate::args::{ClusterArgs, DevArgs, DrainArgs, EdgeArgs, RunArgs};
 
@@ -60,7 +61,7 @@ pub(crate) struct Edge {
     pub(crate) sockets: Sockets,
     pub(crate) drain: Drain,
     pub(crate) process: Process,
-    /// The Lease of those who write status; `None` when nothing is to be written.
+    /// The Lease of those who write to the cluster; `None` when nothing is to be written.
     pub(crate) lease: Option<LeaseName>,
     /// For the control loop; its binds are set when the sockets are.
     pub(crate) control: Options,
@@ -130,13 +131,13 @@ impl TryFrom<&DevArgs> for Dev {
 
 impl Edge {
     fn read(args: &EdgeArgs, mode: Mode) -> Result<Self, Misread> {
-        let (publish, lease) = status::read(&args.status, mode)?;
+        let Written { publish, events, lease } = status::read(&args.status, mode)?;
         Ok(Self {
             sockets: Sockets::read(&args.sockets, mode)?,
             drain: Drain::read(&args.drain, mode)?,
             process: Process::read(&args.process, mode)?,
             lease,
-            control: Options { publish, pace: pace::read(&args.pace)?, ..routing::read(&args.routing)? },
+            control: Options { publish, events, pace: pace::read(&args.pace)?, ..routing::read(&args.routing)? },
             limits: Limits { list_again: time("--list-again", &args.pace.list_again)?, ..Limits::default() },
         })
     }

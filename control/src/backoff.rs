@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use http::header::{HeaderMap, RETRY_AFTER};
+
 /// Delays that double from attempt to attempt, each drawn evenly between a floor and the doubled bound ("full jitter"),
 /// so that many clients that failed together do not come back together.
 #[derive(Clone, Debug)]
@@ -33,6 +35,11 @@ impl Backoff {
     pub(crate) const fn reset(&mut self) {
         self.attempts = 0;
     }
+}
+
+/// `Retry-After` in seconds, the form that API servers send (RFC 9110, 10.2.3).
+pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
 }
 
 /// The part of `whole` that `draw` is of all `u64`s.

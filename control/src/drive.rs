@@ -36,7 +36,7 @@ pub(crate) struct Told {
     pub(crate) secrets: mpsc::UnboundedSender<Vec<Follow>>,
     /// Sources that have to be listed again.
     pub(crate) relist: mpsc::UnboundedSender<Source>,
-    /// Ingresses whose status has to be written.
+    /// What has to be written to the cluster.
     pub(crate) reports: Reports,
 }
 
@@ -98,7 +98,7 @@ impl<'a> Loop<'a> {
             }
             self.step(clock::now());
             self.report();
-            self.name_amiss();
+            self.name_reports();
             tokio::task::yield_now().await;
         }
     }
@@ -192,9 +192,9 @@ impl<'a> Loop<'a> {
     }
 
     /// After the publication, and without waiting for anybody.
-    fn name_amiss(&mut self) {
+    fn name_reports(&mut self) {
         if self.told.reports.wanted() {
-            self.told.reports.name(self.reconciler.amiss());
+            self.told.reports.name(self.reconciler.amiss(), self.reconciler.found());
         } else {
             self.reconciler.unreported();
         }
@@ -273,6 +273,7 @@ impl<'a> Loop<'a> {
             Question::Command(command, answer) => drop(answer.send(self.obey(command))),
             Question::Findings(answer) => drop(answer.send(self.reconciler.compiled().all_findings())),
             Question::AmissIn(ingress, answer) => drop(answer.send(self.reconciler.amiss_in(&ingress))),
+            Question::Standing(object, answer) => drop(answer.send(self.reconciler.standing(&object))),
             Question::LookAgain(answer) => {
                 self.reconciler.look_again();
                 answer.send(()).unwrap_or_default();
@@ -306,7 +307,7 @@ mod tests {
         let (mut publisher, _published) = published::channel();
         let (relist, _relists) = mpsc::unbounded_channel();
         let (generation, names) = (watch::Sender::default(), watch::Sender::default());
-        let reports = Reports::new(Meter::default());
+        let reports = Reports::new(Meter::default(), Meter::default());
         let secrets = mpsc::unbounded_channel().0;
         let told = Told { generation, readiness: watch::Sender::default(), names, secrets, relist, reports };
         let metrics = ControlMetrics::register(&Registry::new()).unwrap();
@@ -329,7 +330,7 @@ mod tests {
         let (mut publisher, _published) = published::channel();
         let (relist, _relists) = mpsc::unbounded_channel();
         let (generation, names) = (watch::Sender::default(), watch::Sender::default());
-        let reports = Reports::new(Meter::default());
+        let reports = Reports::new(Meter::default(), Meter::default());
         let secrets = mpsc::unbounded_channel().0;
         let told = Told { generation, readiness: watch::Sender::default(), names, secrets, relist, reports };
         let metrics = ControlMetrics::register(&Registry::new()).unwrap();

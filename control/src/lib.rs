@@ -36,14 +36,14 @@ mod clock;
 mod sync;
 
 pub use command::{Command, Refusal};
-pub use compile::{Compiled, Dirty, HostUnit, Membership, Touched, Unit, Verdict, compile, membership};
+pub use compile::{Compiled, Dirty, Findings, HostUnit, Membership, Touched, Unit, Verdict, compile, membership};
 pub use event::{Event, Source};
 pub use explain::{Candidate, Explanation, Served, TargetView, explain};
 pub use history::{Cause, Changes, History, Publication, Sample};
 pub use informer::{Follow, Informer, Interest, Limits, Named, NamedMetrics, Relist, Resource, WhileServed};
 pub use order::Order;
 pub use queue::{Get, Held, Lane, Meter, Queue, Retries, Share, Workqueue};
-pub use reconcile::{Addresses, Amiss, Audit, Reconciler, Step};
+pub use reconcile::{Addresses, Amiss, Audit, Found, Reconciler, Standing, Step};
 pub use resolve::{ResolveLimits, Resolver, Upstream, Wanted};
 pub use run::{Control, start};
 pub use source_metrics::SourceMetrics;

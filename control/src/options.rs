@@ -38,6 +38,8 @@ pub struct Options {
     pub publish: Publish,
     /// How Secrets are read.
     pub secrets: Secrets,
+    /// Whether findings are told to the cluster, as Events.
+    pub events: bool,
     /// What of a list is compiled first.
     pub order: Order,
     /// How the loop runs.
@@ -58,6 +60,7 @@ impl Default for Options {
             followed: Arc::default(),
             publish: Publish::default(),
             secrets: Secrets::default(),
+            events: true,
             order: Order::default(),
             pace: Pace::default(),
         }

@@ -2,6 +2,7 @@
 
 mod audit;
 mod follow;
+mod found;
 mod hold;
 mod observe;
 mod report;
@@ -13,6 +14,7 @@ use std::time::{Instant, SystemTime};
 pub use audit::Audit;
 use audit::Round;
 use follow::Followed;
+pub use found::{Found, Standing};
 use hold::Hold;
 use report::Reporting;
 pub use report::{Addresses, Amiss};

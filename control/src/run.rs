@@ -76,7 +76,7 @@ pub fn start(
     let (generation, generation_seen) = watch::channel(Generation::default());
     let (readiness, readiness_seen) = watch::channel(Readiness::default());
     let (questions, asked) = mpsc::channel(QUESTIONS_MAX);
-    let reports = Reports::new(Meter::register(registry, "status")?);
+    let reports = Reports::new(Meter::register(registry, "status")?, Meter::register(registry, "events")?);
     let view = View { generation: generation_seen, readiness: readiness_seen, questions, reports: reports.clone() };
     let sources = sources(&control.namespaces, &control.options);
     let reconciler =

@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::command::{Command, Refusal};
 use crate::compile::Verdict;
 use crate::history::Publication;
-use crate::reconcile::Addresses;
+use crate::reconcile::{Addresses, Standing};
 use crate::status::Reports;
 use crate::topology::Key;
 use crate::withheld::Withheld;
@@ -83,6 +83,7 @@ pub(crate) enum Question {
     Topology(oneshot::Sender<Vec<(ObjectRef, Key)>>),
     Verdicts(oneshot::Sender<Vec<(ObjectName, Verdict)>>),
     AmissIn(ObjectName, oneshot::Sender<Option<Addresses>>),
+    Standing(ObjectRef, oneshot::Sender<Option<Standing>>),
     LookAgain(oneshot::Sender<()>),
 }
 
@@ -138,7 +139,13 @@ impl View {
         self.ask(|answer| Question::AmissIn(ingress, answer)).await
     }
 
-    /// Has the loop name every Ingress whose status is not what it ought to be. `None` while the loop does not run.
+    /// What there is to tell of an object. `None` while the loop does not run, or does not know enough.
+    pub(crate) async fn standing(&self, object: ObjectRef) -> Option<Standing> {
+        self.ask(|answer| Question::Standing(object, answer)).await.flatten()
+    }
+
+    /// Has the loop name every Ingress whose status is not what it ought to be, and every object about which anything is
+    /// found. `None` while the loop does not run.
     pub(crate) async fn look_again(&self) -> Option<()> {
         self.ask(Question::LookAgain).await
     }

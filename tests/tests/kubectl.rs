@@ -171,3 +171,20 @@ async fn an_ingress_shows_its_address() {
     assert!(!holder.is_empty());
     dev.signal("-TERM").await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mistake_is_described() {
+    let dev = Dev::start(&[("shop.yaml", SHOP)]).await;
+    let Some(kubectl) = Kubectl::for_config(&dev.kubeconfig) else { return };
+    let mistake = "tidegate.io/allow-source-range=office";
+    kubectl.run(&["-n", "shop", "annotate", "ingress", "shop-ingress", mistake]).await;
+    eventually("it is described", || async {
+        let shown = kubectl.run(&["-n", "shop", "describe", "ingress", "shop-ingress"]).await;
+        let line = shown.lines().find(|line| line.contains("GuardClosed") && line.contains("office"));
+        line.map_or(Err(shown.clone()), |_| Ok(()))
+    })
+    .await;
+    let listed = kubectl.run(&["-n", "shop", "get", "events.events.k8s.io", "-o", "name"]).await;
+    assert!(listed.starts_with("event.events.k8s.io/shop-ingress.") && listed.trim().lines().count() == 1, "{listed}");
+    dev.signal("-TERM").await;
+}

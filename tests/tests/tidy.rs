@@ -182,7 +182,8 @@ fn the_roles_allow_what_is_used_and_nothing_else() {
     let right = |group: &str, resource: &str, verb: &str| (group.to_owned(), resource.to_owned(), verb.to_owned());
     let watched =
         Kind::ALL.into_iter().flat_map(|kind| ["list", "watch"].map(|verb| right(kind.group(), kind.plural(), verb)));
-    let written = [right("networking.k8s.io", "ingresses/status", "patch")];
+    let told = ["create", "patch"].map(|verb| right("events.k8s.io", "events", verb));
+    let written = [right("networking.k8s.io", "ingresses/status", "patch")].into_iter().chain(told);
     assert_eq!(allowed("ClusterRole"), watched.chain(written).collect::<BTreeSet<_>>());
     let election = ["create", "get", "update"].map(|verb| right("coordination.k8s.io", "leases", verb));
     assert_eq!(allowed("Role"), BTreeSet::from(election));

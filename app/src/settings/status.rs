@@ -19,13 +19,19 @@ pub(crate) struct LeaseName {
     pub(crate) name: Arc<str>,
 }
 
-/// What is told, and by which Lease; no Lease when nothing is to be written.
-pub(super) fn read(args: &StatusArgs, mode: Mode) -> Result<(Publish, Option<LeaseName>), Misread> {
-    let on = match &*args.status {
-        "on" => true,
-        "off" => false,
-        other => return Err(Misread::new("--status", other, "is neither on nor off")),
-    };
+/// What is written to the cluster.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Written {
+    /// What the status of Ingresses says.
+    pub(super) publish: Publish,
+    /// Whether findings are told as Events.
+    pub(super) events: bool,
+    /// The Lease of those who write; none when nothing is to be written.
+    pub(super) lease: Option<LeaseName>,
+}
+
+pub(super) fn read(args: &StatusArgs, mode: Mode) -> Result<Written, Misread> {
+    let (on, events) = (switch("--status", &args.status)?, switch("--events", &args.events)?);
     let mut addresses = Vec::new();
     for text in &args.publish_status_address {
         addresses.push(address(text)?);
@@ -42,8 +48,17 @@ pub(super) fn read(args: &StatusArgs, mode: Mode) -> Result<(Publish, Option<Lea
         None if mode == Mode::Dev => Publish::Addresses(vec![PublicAddress::of_ip("127.0.0.1")]),
         None => Publish::Nothing,
     };
-    let writes = on && publish != Publish::Nothing;
-    Ok(if writes { (publish, Some(lease)) } else { (Publish::Nothing, None) })
+    let (publish, events) = if on { (publish, events) } else { (Publish::Nothing, false) };
+    let lease = (events || publish != Publish::Nothing).then_some(lease);
+    Ok(Written { publish, events, lease })
+}
+
+fn switch(flag: &'static str, text: &str) -> Result<bool, Misread> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        other => Err(Misread::new(flag, other, "is neither on nor off")),
+    }
 }
 
 fn address(text: &str) -> Result<PublicAddress, Misread> {

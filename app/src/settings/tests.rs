@@ -207,23 +207,29 @@ fn a_flexible_wish_moves_to_a_free_port() {
 
 #[test]
 fn what_is_told_comes_from_one_place() {
-    let told = |flags: &[&str]| run(flags).map(|run| (run.edge.control.publish, run.edge.lease)).unwrap();
+    let told = |flags: &[&str]| {
+        let edge = run(flags).unwrap().edge;
+        (edge.control.publish, edge.control.events, edge.lease)
+    };
     let lease = |namespace: Option<&str>, name: &str| {
         Some(LeaseName { namespace: namespace.map(Into::into), name: name.into() })
     };
     let service = || Publish::Service(ObjectName::new("edge", "lb"));
     let addresses = || Publish::Addresses(vec![PublicAddress::of_ip("::1"), PublicAddress::of_hostname("lb.example")]);
-    assert_eq!(told(&[]), (Publish::Nothing, None));
-    assert_eq!(told(&["--publish-service=edge/lb"]), (service(), lease(None, "tidegate")));
-    assert_eq!(told(&["--publish-service=edge/lb", "--lease=a/b"]), (service(), lease(Some("a"), "b")));
-    assert_eq!(told(&["--publish-service=edge/lb", "--status=off"]), (Publish::Nothing, None));
+    assert_eq!(told(&[]), (Publish::Nothing, true, lease(None, "tidegate")));
+    assert_eq!(told(&["--events=off"]), (Publish::Nothing, false, None));
+    assert_eq!(told(&["--publish-service=edge/lb"]), (service(), true, lease(None, "tidegate")));
+    assert_eq!(told(&["--publish-service=edge/lb", "--events=off"]), (service(), false, lease(None, "tidegate")));
+    assert_eq!(told(&["--publish-service=edge/lb", "--lease=a/b"]), (service(), true, lease(Some("a"), "b")));
+    assert_eq!(told(&["--publish-service=edge/lb", "--status=off"]), (Publish::Nothing, false, None));
     let flag = "--publish-status-address=0:0:0:0:0:0:0:1,LB.example";
-    assert_eq!(told(&[flag, "--lease=b"]), (addresses(), lease(None, "b")));
+    assert_eq!(told(&[flag, "--lease=b"]), (addresses(), true, lease(None, "b")));
     let dev = |flags: &[&str]| dev(flags).unwrap().edge.control.publish;
     assert_eq!(dev(&[]), Publish::Addresses(vec![PublicAddress::of_ip("127.0.0.1")]));
     assert_eq!(dev(&["--status=off"]), Publish::Nothing);
 
     check(&["--status", "yes"], "--status \"yes\": is neither on nor off");
+    check(&["--events", "yes"], "--events \"yes\": is neither on nor off");
     check(&["--publish-service", "lb"], "--publish-service \"lb\": is not of the form NAMESPACE/NAME");
     let why = "is neither an IP address nor a DNS name";
     check(&["--publish-status-address", "*.a"], &format!("--publish-status-address \"*.a\": {why}"));

@@ -6,6 +6,7 @@
 
 mod class;
 mod dirty;
+mod findings;
 mod host;
 mod route;
 mod service;
@@ -19,6 +20,7 @@ use std::sync::Arc;
 use class::is_ours;
 pub use class::{Membership, membership};
 pub use dirty::Dirty;
+pub use findings::Findings;
 pub use host::HostUnit;
 use serde::Serialize;
 use tidegate_config::caught::caught;
@@ -38,8 +40,8 @@ use crate::world::World;
 pub struct Compiled {
     /// What the next snapshot is made of.
     pub parts: SnapshotParts,
-    /// What users should be told, by the unit that found it.
-    pub findings: BTreeMap<Unit, Arc<[Finding]>>,
+    /// What users should be told.
+    pub findings: Findings,
     /// What became of each Ingress.
     pub verdicts: BTreeMap<ObjectName, Verdict>,
     /// The backends in the parts in the order of their Services, so that those of ports that went away can be removed.
@@ -211,8 +213,7 @@ impl Compiled {
     /// Everything that users should be told, each thing once, ordered by object and field.
     #[must_use]
     pub fn all_findings(&self) -> Vec<Finding> {
-        let all: BTreeSet<&Finding> = self.findings.values().flat_map(|findings| &**findings).collect();
-        all.into_iter().cloned().collect()
+        self.findings.all()
     }
 
     /// Compiles one unit and puts it in its place; what that says. One that panics stays as it was, and the
@@ -234,7 +235,7 @@ impl Compiled {
             Err(said) => {
                 let problem = Problem::SetAside { why: printable(&said) };
                 let told = made_of.into_iter().map(|object| Finding::new(object, "", problem.clone()));
-                self.tell(unit, told.collect());
+                self.findings.put(unit, told.collect());
                 false
             }
         }
@@ -254,7 +255,7 @@ impl Compiled {
     }
 
     fn put_host(&mut self, host: &HostPattern, unit: HostUnit) -> bool {
-        self.tell(Unit::Host(host.clone()), unit.findings);
+        self.findings.put(Unit::Host(host.clone()), unit.findings);
         match (self.parts.hosts.get(host), unit.routes) {
             (None, None) => false,
             (Some(before), Some(after)) if **before == after => false,
@@ -284,7 +285,7 @@ impl Compiled {
                 changed = true;
             }
         }
-        self.tell(Unit::Service(service.clone()), unit.findings);
+        self.findings.put(Unit::Service(service.clone()), unit.findings);
         changed
     }
 
@@ -297,23 +298,15 @@ impl Compiled {
             None if object.kind == Kind::Ingress => self.verdicts.remove(&object.name),
             None => None,
         };
-        self.tell(Unit::Object(object.clone()), unit.findings);
+        self.findings.put(Unit::Object(object.clone()), unit.findings);
         before.as_ref().is_some_and(ours) != after
     }
 
     fn put_default_certificate(&mut self, unit: host::DefaultCertificate) -> bool {
         let changed = self.parts.default_certificate != unit.certificate;
         self.parts.default_certificate = unit.certificate;
-        self.tell(Unit::DefaultCertificate, unit.findings);
+        self.findings.put(Unit::DefaultCertificate, unit.findings);
         changed
-    }
-
-    fn tell(&mut self, unit: Unit, findings: Vec<Finding>) {
-        if findings.is_empty() {
-            self.findings.remove(&unit);
-        } else {
-            self.findings.insert(unit, findings.into());
-        }
     }
 }
 

@@ -102,15 +102,20 @@ fn check(unit: &Unit, told: &ObjectRef) {
     assert_eq!(there(&again, unit), there(&good, unit), "{unit:?} stays as it was");
     for compiled in [&full, &again] {
         let problem = Problem::SetAside { why: "tripped".to_owned() };
-        assert_eq!(*compiled.findings[unit], [Finding::new(told.clone(), "", problem)]);
+        assert_eq!(*compiled.findings.by_unit()[unit], [Finding::new(told.clone(), "", problem)]);
         for other in &others {
             assert!(there(compiled, other), "{other:?} beside {unit:?}");
-            assert_eq!(compiled.findings.get(other), good.findings.get(other), "{other:?} beside {unit:?}");
+            let (left, right) = (compiled.findings.by_unit(), good.findings.by_unit());
+            assert_eq!(left.get(other), right.get(other), "{other:?} beside {unit:?}");
         }
     }
 
     again.recompile(&world, &options, &topology, &dirty, |_, _, _| false);
-    assert_eq!(again.findings, good.findings, "once it does not panic any more, nothing is left of it");
+    assert_eq!(
+        again.findings.by_unit(),
+        good.findings.by_unit(),
+        "once it does not panic any more, nothing is left of it"
+    );
 }
 
 #[test]

@@ -50,7 +50,7 @@ impl Unit {
         } else if let Some(service) = service_after(last, world, compiled) {
             found = Self::Service(service);
         }
-        match compiled.findings.range::<Self, _>(beyond(last)).next() {
+        match compiled.findings.by_unit().range::<Self, _>(beyond(last)).next() {
             Some((told, _)) if *told < found => told.clone(),
             _ => found,
         }

@@ -77,7 +77,7 @@ mod tests {
         let (mut publisher, published) = published::channel();
         let (relist, _relists) = mpsc::unbounded_channel();
         let (generation, names) = (watch::Sender::default(), watch::Sender::default());
-        let reports = Reports::new(Meter::default());
+        let reports = Reports::new(Meter::default(), Meter::default());
         let secrets = mpsc::unbounded_channel().0;
         let told = Told { generation, readiness: watch::Sender::default(), names, secrets, relist, reports };
         let metrics = ControlMetrics::register(&Registry::new()).unwrap();

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, ACCEPT_ENCODING, HeaderMap, HeaderValue, RETRY_AFTER};
+use http::header::{ACCEPT, ACCEPT_ENCODING, HeaderValue};
 use http_body_util::BodyExt;
 use kube::client::Body;
 use kube::core::Request;
@@ -15,6 +15,7 @@ use tokio::time::timeout;
 use super::failure::Failure;
 use super::wire::Status;
 use super::{Interest, Limits};
+use crate::backoff::retry_after;
 use crate::event::Source;
 
 /// No more of a refusal's body is read than this.
@@ -176,11 +177,6 @@ pub(super) async fn chunk(body: &mut Body, silence_max: Duration) -> Result<Opti
             }
         }
     }
-}
-
-/// `Retry-After` in seconds, the form that API servers send (RFC 9110, 10.2.3).
-fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
 }
 
 /// An error and its causes in one line; causes that the line already names are left out.

@@ -124,7 +124,7 @@ impl Reconciler {
             Unit::Object(object) => self.compiled.verdicts.get(&object.name).cloned(),
             Unit::Host(_) | Unit::Service(_) | Unit::DefaultCertificate => None,
         };
-        (self.compiled.findings.get(unit).cloned(), verdict)
+        (self.compiled.findings.by_unit().get(unit).cloned(), verdict)
     }
 
     /// Whether a unit serves as it was compiled. Routes that are held need not.

@@ -30,6 +30,8 @@ pub(super) struct Reporting {
     rewritten: BTreeSet<ObjectName>,
     /// Whether each Ingress has been looked at since every kind was listed and since `ought` was last another one.
     looked: bool,
+    /// Whether each object with findings has been named since every kind was listed.
+    pub(super) told: bool,
 }
 
 /// Ingresses whose status is not what it ought to be.
@@ -122,18 +124,21 @@ impl Reconciler {
         Amiss { all: Vec::new(), changed, rewritten: amiss(&mut rewritten.difference(&judged)) }
     }
 
-    /// Has the next [`Reconciler::amiss`] look at every Ingress.
+    /// Has the next [`Reconciler::amiss`] look at every Ingress, and the next [`Reconciler::found`] name every object about
+    /// which anything is found.
     pub fn look_again(&mut self) {
         self.reporting.looked = false;
+        self.reporting.told = false;
     }
 
-    /// Forgets what has come to need its status written: nobody here is to write it.
+    /// Forgets what has come to be told: nobody here is to tell it.
     pub fn unreported(&mut self) {
         self.reporting.judged.clear();
         self.reporting.rewritten.clear();
+        self.compiled.findings.take_moved();
     }
 
-    fn complete(&self) -> bool {
+    pub(super) fn complete(&self) -> bool {
         self.running && self.unsynced.is_empty()
     }
 }

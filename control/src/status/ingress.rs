@@ -2,55 +2,18 @@
 
 use kube::api::{Patch, PatchParams};
 use kube::core::Request;
-use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 use tidegate_config::object::ObjectName;
 use tidegate_config::project::PublicAddress;
 
 use super::FIELD_MANAGER;
+use super::send::Prepared;
 
-/// What became of a write.
-#[derive(Debug)]
-pub(super) enum Outcome {
-    Written,
-    /// The object is not there any more.
-    Gone,
-    /// The API server said no, and why.
-    Refused(String),
-    /// There was no answer that says anything.
-    Failed(String),
-}
-
-impl Outcome {
-    /// Every name that [`Outcome::as_str`] gives.
-    pub(super) const ALL: [&'static str; 4] = ["written", "gone", "refused", "failed"];
-
-    pub(super) const fn as_str(&self) -> &'static str {
-        match self {
-            Self::Written => "written",
-            Self::Gone => "gone",
-            Self::Refused(_) => "refused",
-            Self::Failed(_) => "failed",
-        }
-    }
-}
-
-/// Writes by a merge patch on the subresource `status`, which replaces the list of addresses and touches no other field.
-pub(super) async fn write(client: &kube::Client, ingress: &ObjectName, addresses: &[PublicAddress]) -> Outcome {
+/// A merge patch on the subresource `status`, which replaces the list of addresses and touches no other field.
+pub(super) fn patch(ingress: &ObjectName, addresses: &[PublicAddress]) -> Prepared {
     let collection = format!("/apis/networking.k8s.io/v1/namespaces/{}/ingresses", ingress.namespace);
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-    let patch = Patch::Merge(body(addresses));
-    let request = match Request::new(collection).patch_subresource("status", &ingress.name, &params, &patch) {
-        Ok(request) => request,
-        Err(why) => return Outcome::Failed(why.to_string()),
-    };
-    // The watch brings the object as it is then; nothing of the answer is read.
-    match client.request::<IgnoredAny>(request).await {
-        Ok(IgnoredAny) => Outcome::Written,
-        Err(kube::Error::Api(status)) if status.code == 404 => Outcome::Gone,
-        Err(kube::Error::Api(status)) => Outcome::Refused(format!("{}: {}", status.code, status.message)),
-        Err(why) => Outcome::Failed(why.to_string()),
-    }
+    Request::new(collection).patch_subresource("status", &ingress.name, &params, &Patch::Merge(body(addresses)))
 }
 
 fn body(addresses: &[PublicAddress]) -> Value {

@@ -1,30 +1,42 @@
 //! Metrics of what is written to the cluster.
 
-use prometheus::{IntCounterVec, IntGauge, Opts, Registry};
+use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts, Registry};
 
-use super::ingress::Outcome;
+/// What becomes of a write of a status, and of an Event; see [`super::send::outcome`].
+const STATUS: [&str; 5] = ["written", "gone", "later", "refused", "failed"];
+const EVENT: [&str; 6] = ["written", "known", "gone", "later", "refused", "failed"];
 
 /// Handles of the metrics.
 #[derive(Clone, Debug)]
-pub(super) struct StatusMetrics {
+pub(super) struct ReportMetrics {
     pub(super) leader: IntGauge,
-    pub(super) writes: IntCounterVec,
+    pub(super) statuses: IntCounterVec,
+    pub(super) events: IntCounterVec,
+    pub(super) dropped: IntCounter,
 }
 
-impl StatusMetrics {
+impl ReportMetrics {
     /// Registers them.
     ///
     /// # Errors
     /// When a metric of the same name is registered already.
     pub(super) fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
-        let leader = IntGauge::new("tidegate_leader", "1 while this replica is the one that writes status.")?;
+        let leader = IntGauge::new("tidegate_leader", "1 while this replica is the one that writes to the cluster.")?;
         registry.register(Box::new(leader.clone()))?;
-        let opts = Opts::new("tidegate_status_writes_total", "Writes of the status of Ingresses.");
-        let writes = IntCounterVec::new(opts, &["outcome"])?;
-        registry.register(Box::new(writes.clone()))?;
-        for outcome in Outcome::ALL {
-            writes.with_label_values(&[outcome]);
-        }
-        Ok(Self { leader, writes })
+        let dropped =
+            IntCounter::new("tidegate_events_dropped_total", "Findings and objects that are not told for now.")?;
+        registry.register(Box::new(dropped.clone()))?;
+        let writes = |name: &str, help: &str, outcomes: &[&str]| {
+            let writes = IntCounterVec::new(Opts::new(name, help), &["outcome"])?;
+            registry.register(Box::new(writes.clone()))?;
+            outcomes.iter().for_each(|outcome| drop(writes.with_label_values(&[outcome])));
+            Ok::<_, prometheus::Error>(writes)
+        };
+        Ok(Self {
+            leader,
+            statuses: writes("tidegate_status_writes_total", "Writes of the status of Ingresses.", &STATUS)?,
+            events: writes("tidegate_event_writes_total", "Writes of Events.", &EVENT)?,
+            dropped,
+        })
     }
 }

@@ -1,59 +1,69 @@
 //! What is told to the cluster, after it is in effect and by one replica only: publish first, report later. The loop names
-//! the Ingresses whose status is not what it ought to be; here they wait, and the leader writes them at its own pace. Nothing
-//! here can make the loop wait.
+//! the Ingresses whose status is not what it ought to be, and the objects about which something else is found than before;
+//! here they wait, and the leader writes at its own pace. Nothing here can make the loop wait.
 
 mod election;
+mod event;
+mod events;
 mod ingress;
 mod lease;
 mod metrics;
+mod send;
+mod telling;
 
 use std::fmt;
+use std::hash::Hash;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use prometheus::Registry;
-use tidegate_config::object::ObjectName;
+use serde::de::{DeserializeOwned, IgnoredAny};
+use tidegate_config::object::{ObjectName, ObjectRef};
 use tokio::sync::watch;
 use tokio::time::{sleep, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use self::ingress::Outcome;
 use self::lease::Campaign;
-use self::metrics::StatusMetrics;
+use self::metrics::ReportMetrics;
+use self::send::{Prepared, Refusal, outcome};
 use crate::clock;
 use crate::queue::{Held, Lane, Meter, Queue, Retries, Share, Workqueue};
-use crate::reconcile::Amiss;
+use crate::reconcile::{Amiss, Found};
 use crate::view::View;
 pub use election::Terms;
 
 /// Who the API server notes as the owner of the fields that are written.
 const FIELD_MANAGER: &str = "tidegate";
-/// Writes under way at a time.
+/// Writes of status under way at a time. Of Events there is one.
 const WRITERS: usize = 4;
-/// The pause of a writer after each write: all together make at most 40 writes a second.
+/// The pause of a writer after each write: all of status together make at most 40 writes a second, and Events 10.
 const PAUSE: Duration = Duration::from_millis(100);
 /// How long a write may take.
 const WRITE_MAX: Duration = Duration::from_secs(15);
 /// What somebody else has written over is repaired after this long, so that two who disagree do not keep the API server busy.
 const REPAIR_AFTER: Duration = Duration::from_secs(2);
+/// What is found is told after this long, if it is so still: the objects of an application come one after the other, and
+/// what is missing until they are all there is nothing to tell.
+const TELL_AFTER: Duration = Duration::from_secs(2);
 /// Failed writes are tried again after as much as a second at first, and as much as five minutes at last.
 const RETRIES: Retries = Retries { first: Duration::from_secs(1), max: Duration::from_secs(300) };
 
 /// Where the loop names what has to be written. Cloning it is cheap and gives the same one.
 #[derive(Clone, Debug)]
 pub(crate) struct Reports {
-    queue: Workqueue<ObjectName>,
+    /// Ingresses whose status may have to be written.
+    statuses: Workqueue<ObjectName>,
+    /// Objects about which something may have to be told.
+    events: Workqueue<ObjectRef>,
     /// Whether anybody here writes. Otherwise nothing is kept.
     wanted: Arc<AtomicBool>,
 }
 
 impl Reports {
-    pub(crate) fn new(meter: Meter) -> Self {
-        let (fast_turns_max, slow_age_max) = (8, Duration::from_secs(30));
-        let share = Share { batch_max: 1, slow_batch_max: 1, fast_turns_max, slow_age_max, aged_every: 2 };
-        Self { queue: Workqueue::new(Queue::new(meter, RETRIES), share, |_| 0), wanted: Arc::default() }
+    pub(crate) fn new(statuses: Meter, events: Meter) -> Self {
+        Self { statuses: queue(statuses), events: queue(events), wanted: Arc::default() }
     }
 
     /// Whether to name anything at all.
@@ -61,10 +71,64 @@ impl Reports {
         self.wanted.load(Ordering::Acquire)
     }
 
-    pub(crate) fn name(&self, Amiss { all, changed, rewritten }: Amiss) {
-        all.into_iter().for_each(|ingress| self.queue.add(ingress, Lane::Slow));
-        changed.into_iter().for_each(|ingress| self.queue.add(ingress, Lane::Fast));
-        rewritten.into_iter().for_each(|ingress| self.queue.add_after(ingress, REPAIR_AFTER, Lane::Fast));
+    pub(crate) fn name(&self, Amiss { all, changed, rewritten }: Amiss, found: Found) {
+        all.into_iter().for_each(|ingress| self.statuses.add(ingress, Lane::Slow));
+        changed.into_iter().for_each(|ingress| self.statuses.add(ingress, Lane::Fast));
+        rewritten.into_iter().for_each(|ingress| self.statuses.add_after(ingress, REPAIR_AFTER, Lane::Fast));
+        found.all.into_iter().for_each(|object| self.events.add(object, Lane::Slow));
+        found.changed.into_iter().for_each(|object| self.events.add_after(object, TELL_AFTER, Lane::Fast));
+    }
+}
+
+fn queue<K: Clone + Eq + Hash>(meter: Meter) -> Workqueue<K> {
+    let (fast_turns_max, slow_age_max) = (8, Duration::from_secs(30));
+    let share = Share { batch_max: 1, slow_batch_max: 1, fast_turns_max, slow_age_max, aged_every: 2 };
+    Workqueue::new(Queue::new(meter, RETRIES), share, |_| 0)
+}
+
+/// Until when this process leads, as far as it does.
+#[derive(Clone, Debug)]
+struct Lead(watch::Receiver<Option<Instant>>);
+
+impl Lead {
+    /// Until when, if we lead now.
+    fn until(&self) -> Option<Instant> {
+        self.0.borrow().filter(|until| clock::now() < *until)
+    }
+
+    /// Waits until we lead. `false` when we never will.
+    async fn gained(&mut self) -> bool {
+        self.0.wait_for(|until| until.is_some_and(|until| clock::now() < until)).await.is_ok()
+    }
+
+    /// Waits until we lead no more. `false` when it is not known any more.
+    async fn lost(&mut self) -> bool {
+        loop {
+            self.0.borrow_and_update();
+            let Some(until) = self.until() else { return true };
+            tokio::select! {
+                moved = self.0.changed() => if moved.is_err() { return false },
+                () = sleep_until(until.into()) => {}
+            }
+        }
+    }
+}
+
+/// Whether the last write of a kind failed, so that the first failure is logged loudly and not each.
+#[derive(Clone, Debug, Default)]
+struct Failing(Arc<AtomicBool>);
+
+impl Failing {
+    fn over(&self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+
+    fn again(&self, what: &str, object: &dyn fmt::Debug, refusal: &Refusal) {
+        if self.0.swap(true, Ordering::Relaxed) {
+            tracing::debug!(?object, why = refusal.why(), "{what}");
+        } else {
+            tracing::warn!(?object, why = refusal.why(), "{what}; it is tried again");
+        }
     }
 }
 
@@ -76,9 +140,11 @@ pub struct Reporter {
     lease: ObjectName,
     identity: String,
     terms: Terms,
-    metrics: StatusMetrics,
-    /// Whether the last write failed, so that the first failure is logged and not each.
-    failing: Arc<AtomicBool>,
+    metrics: ReportMetrics,
+    /// Statuses that are not written.
+    unwritten: Failing,
+    /// Events that are not written.
+    untold: Failing,
 }
 
 impl fmt::Debug for Reporter {
@@ -100,8 +166,9 @@ impl Reporter {
         identity: String,
         registry: &Registry,
     ) -> Result<Self, prometheus::Error> {
-        let (terms, metrics) = (Terms::default(), StatusMetrics::register(registry)?);
-        Ok(Self { view, client, lease, identity, terms, metrics, failing: Arc::default() })
+        let (terms, metrics) = (Terms::default(), ReportMetrics::register(registry)?);
+        let (unwritten, untold) = (Failing::default(), Failing::default());
+        Ok(Self { view, client, lease, identity, terms, metrics, unwritten, untold })
     }
 
     /// The same, with another pace of the election.
@@ -115,90 +182,97 @@ impl Reporter {
     pub async fn run(self, stop: CancellationToken) {
         let (leads, lead) = watch::channel(None);
         let mut campaign = Campaign::new(self.client.clone(), &self.lease, self.identity.clone(), self.terms, leads);
-        let writers = (0..WRITERS).map(|_| self.write(&lead));
         tokio::select! {
             () = stop.cancelled() => {}
             () = campaign.run() => {}
-            () = self.follow(lead.clone()) => {}
-            _ = join_all(writers) => {}
+            () = self.follow(Lead(lead)) => {}
         }
         // Writes that were under way are given up by now, so that none comes after those of the next leader.
         self.begin(false);
         campaign.release().await;
     }
 
-    /// Has everything looked at whenever the lead is gained, and nothing kept while it is not ours.
-    async fn follow(&self, mut lead: watch::Receiver<Option<Instant>>) {
+    /// Has everything looked at whenever the lead is gained, writes while it is ours, and keeps nothing while it is not.
+    async fn follow(&self, mut lead: Lead) {
         loop {
             self.begin(false);
-            if lead.wait_for(|until| leads(*until)).await.is_err() {
-                return;
+            tokio::select! {
+                gained = lead.gained() => if !gained { return },
+                () = self.idle() => return,
             }
-            // From now on the loop names what changes, and then, once, all that is not as it ought to be.
+            // From now on the loop names what changes, and then, once, all there is.
             self.begin(true);
             if self.view.look_again().await.is_none() {
                 return;
             }
-            loop {
-                let until = *lead.borrow_and_update();
-                let Some(until) = until.filter(|until| leads(Some(*until))) else { break };
-                tokio::select! {
-                    moved = lead.changed() => if moved.is_err() { return },
-                    () = sleep_until(until.into()) => {}
-                }
+            let writing = lead.clone();
+            tokio::select! {
+                biased;
+                known = lead.lost() => if !known { return },
+                () = self.write(&writing) => return,
             }
         }
     }
 
     fn begin(&self, leading: bool) {
         if self.view.reports.wanted.swap(leading, Ordering::AcqRel) != leading {
-            tracing::info!(leading, lease = %self.lease, "who writes status");
+            tracing::info!(leading, lease = %self.lease, "who writes to the cluster");
         }
         self.metrics.leader.set(i64::from(leading));
     }
 
-    /// One writer, for as long as the queue lives.
-    async fn write(&self, lead: &watch::Receiver<Option<Instant>>) {
-        while let Some(held) = self.view.reports.queue.get().await {
-            if self.write_one(held, lead).await {
+    /// Takes what still waits and leaves it, for as long as the queues live: who gains the lead looks at everything.
+    async fn idle(&self) {
+        async fn leave<K: Clone + Eq + Hash>(queue: &Workqueue<K>) {
+            while let Some(held) = queue.get().await {
+                held.succeeded();
+            }
+        }
+        tokio::join!(leave(&self.view.reports.statuses), leave(&self.view.reports.events));
+    }
+
+    /// All writers, for as long as the queues live.
+    async fn write(&self, lead: &Lead) {
+        let statuses = join_all((0..WRITERS).map(|_| self.write_statuses(lead)));
+        tokio::join!(statuses, self.tell(lead));
+    }
+
+    /// One writer of statuses.
+    async fn write_statuses(&self, lead: &Lead) {
+        while let Some(held) = self.view.reports.statuses.get().await {
+            if self.write_status(held, lead).await {
                 sleep(PAUSE).await;
             }
         }
     }
 
     /// Whether a request was sent. What the loop says at this moment is written, whatever it was when the key was added.
-    async fn write_one(&self, held: Held<ObjectName>, lead: &watch::Receiver<Option<Instant>>) -> bool {
-        let wanted = self.view.amiss_in(held.clone()).await.flatten();
-        let until = *lead.borrow();
-        let (Some(addresses), Some(until)) = (wanted, until.filter(|until| leads(Some(*until)))) else {
-            // Whoever gains the lead looks at everything.
+    async fn write_status(&self, held: Held<ObjectName>, lead: &Lead) -> bool {
+        let Some(addresses) = self.view.amiss_in(held.clone()).await.flatten() else {
             held.succeeded();
             return false;
         };
-        let write = ingress::write(&self.client, &held, &addresses);
-        // A write that could come after our time as a leader is given up; the next leader does it.
-        let deadline = until.min(clock::now() + WRITE_MAX);
-        let outcome = timeout_at(deadline.into(), write).await.unwrap_or(Outcome::Failed("no answer".to_owned()));
-        self.metrics.writes.with_label_values(&[outcome.as_str()]).inc();
-        match outcome {
-            Outcome::Written | Outcome::Gone => {
-                self.failing.store(false, Ordering::Relaxed);
+        let written = self.send::<IgnoredAny>(lead, ingress::patch(&held, &addresses)).await;
+        self.metrics.statuses.with_label_values(&[outcome(&written)]).inc();
+        match written {
+            Ok(IgnoredAny) | Err(Refusal::Gone) => {
+                self.unwritten.over();
                 held.succeeded();
             }
-            Outcome::Refused(why) | Outcome::Failed(why) => {
-                if self.failing.swap(true, Ordering::Relaxed) {
-                    tracing::debug!(ingress = %*held, why, "a status could not be written");
-                } else {
-                    tracing::warn!(ingress = %*held, why, "a status could not be written; it is tried again");
-                }
+            Err(refusal) => {
+                self.unwritten.again("a status could not be written", &*held, &refusal);
                 held.retry();
             }
         }
         true
     }
-}
 
-/// Whether this is still to come.
-fn leads(until: Option<Instant>) -> bool {
-    until.is_some_and(|until| clock::now() < until)
+    /// Sends a write. One that could come after our time as the leader is given up; the next leader does it.
+    async fn send<T: DeserializeOwned>(&self, lead: &Lead, request: Prepared) -> Result<T, Refusal> {
+        let failed = |why: &str| Err(Refusal::Failed(why.to_owned()));
+        let Some(until) = lead.until() else { return failed("the lead is lost") };
+        let deadline = until.min(clock::now() + WRITE_MAX);
+        let answer = timeout_at(deadline.into(), send::send(&self.client, request)).await;
+        answer.unwrap_or_else(|_elapsed| failed("no answer"))
+    }
 }

@@ -17,7 +17,12 @@ impl Simulation {
         let (live, full) = (self.reconciler.compiled(), compile(world, options));
         assert_eq!(pointers(live), pointers(&full), "seed {seed}: hosts");
         assert_eq!(live.parts.default_certificate, full.parts.default_certificate, "seed {seed}: default certificate");
-        assert_eq!(live.findings, full.findings, "seed {seed}: findings");
+        assert_eq!(live.findings.by_unit(), full.findings.by_unit(), "seed {seed}: findings");
+        assert!(live.findings.objects().eq(full.findings.objects()), "seed {seed}: what they are about");
+        for object in live.findings.objects() {
+            let (live, full) = (live.findings.about(object), full.findings.about(object));
+            assert!(live.eq(full), "seed {seed}: findings about {object}");
+        }
         assert_eq!(live.verdicts, full.verdicts, "seed {seed}: verdicts");
         assert_eq!(backends(&live.parts), backends(&full.parts), "seed {seed}: backends");
         for finding in live.all_findings() {

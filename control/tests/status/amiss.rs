@@ -10,13 +10,13 @@ use tidegate_control::{Amiss, Event, Reconciler, Source};
 
 use crate::edge::addresses;
 
-struct Table {
-    reconciler: Reconciler,
+pub(crate) struct Table {
+    pub(crate) reconciler: Reconciler,
     now: Instant,
     version: u64,
 }
 
-fn ingress(class: &str, ips: &[&str]) -> Value {
+pub(crate) fn ingress(class: &str, ips: &[&str]) -> Value {
     let entries: Vec<Value> = ips.iter().map(|ip| json!({"ip": ip})).collect();
     json!({"spec": {"ingressClassName": class}, "status": {"loadBalancer": {"ingress": entries}}})
 }
@@ -28,21 +28,25 @@ fn lb(ips: &[&str]) -> Value {
 
 impl Table {
     /// A loop that has listed no kind yet.
-    #[allow(clippy::disallowed_methods, reason = "a table needs some instant to start from")]
     fn new(publish: Publish) -> Self {
+        Self::with(Options { publish, ..Options::default() })
+    }
+
+    #[allow(clippy::disallowed_methods, reason = "a table needs some instant to start from")]
+    pub(crate) fn with(options: Options) -> Self {
         let sources = Kind::ALL.map(|kind| Source { kind, namespace: None });
-        let options = Options { publish, ..Options::default() };
         Self { reconciler: Reconciler::new(options, sources), now: Instant::now(), version: 1 }
     }
 
     fn projected(&mut self, kind: Kind, name: &str, mut object: Value) -> tidegate_config::project::Projected {
         self.version += 1;
         let version = self.version.to_string();
-        object["metadata"] = json!({"namespace": "a", "name": name, "resourceVersion": version});
+        let uid = format!("00000000-0000-0000-0000-{:012x}", name.len());
+        object["metadata"] = json!({"namespace": "a", "name": name, "uid": uid, "resourceVersion": version});
         project(kind, object.to_string().as_bytes()).unwrap()
     }
 
-    fn list(&mut self, kind: Kind, objects: Vec<(&str, Value)>) -> &mut Self {
+    pub(crate) fn list(&mut self, kind: Kind, objects: Vec<(&str, Value)>) -> &mut Self {
         let objects = objects.into_iter().map(|(name, object)| self.projected(kind, name, object)).collect();
         let source = Source { kind, namespace: None };
         let event = Event::Listed { source, objects, complete: true, resource_version: "1".into(), received: self.now };
@@ -51,29 +55,39 @@ impl Table {
     }
 
     /// Lists every kind: our class, and these Ingresses.
-    fn start(&mut self, ingresses: Vec<(&str, Value)>) -> &mut Self {
+    pub(crate) fn start(&mut self, ingresses: Vec<(&str, Value)>) -> &mut Self {
         let class = json!({"spec": {"controller": "tidegate.io/ingress"}});
         self.list(Kind::Ingress, ingresses).list(Kind::IngressClass, vec![("tidegate", class)]);
         self.list(Kind::EndpointSlice, vec![]).list(Kind::Secret, vec![]).list(Kind::Service, vec![])
     }
 
-    fn apply(&mut self, kind: Kind, name: &str, object: Value) -> &mut Self {
+    pub(crate) fn apply(&mut self, kind: Kind, name: &str, object: Value) -> &mut Self {
         let projected = Box::new(self.projected(kind, name, object));
         self.reconciler.observe(Event::Applied { projected, received: self.now }, self.now);
         self
     }
 
-    fn delete(&mut self, name: &str) -> &mut Self {
+    pub(crate) fn delete(&mut self, name: &str) -> &mut Self {
         let object = ObjectRef::new(Kind::Ingress, ObjectName::new("a", name));
         let event = Event::Deleted { object, resource_version: "9".into(), received: self.now };
         self.reconciler.observe(event, self.now);
         self
     }
 
+    pub(crate) fn later(&mut self, seconds: u64) -> &mut Self {
+        self.now += std::time::Duration::from_secs(seconds);
+        self
+    }
+
+    /// Compiles all there is to compile.
+    pub(crate) fn settle(&mut self) {
+        while self.reconciler.reconcile(self.now).is_some() {}
+    }
+
     /// What is named now: in a look at all, changed, rewritten.
     #[track_caller]
     fn check(&mut self, all: &[&str], changed: &[&str], rewritten: &[&str]) -> &mut Self {
-        while self.reconciler.reconcile(self.now).is_some() {}
+        self.settle();
         let names = |names: &[&str]| names.iter().map(|name| ObjectName::new("a", *name)).collect();
         let want = Amiss { all: names(all), changed: names(changed), rewritten: names(rewritten) };
         assert_eq!(self.reconciler.amiss(), want);
@@ -116,8 +130,7 @@ fn nothing_is_named_before_every_kind_is_listed() {
     let mut table = Table::new(addresses(&["1.1.1.1"]));
     table.list(Kind::Ingress, vec![("one", ingress("tidegate", &[]))]).list(Kind::Service, vec![]);
     table.list(Kind::EndpointSlice, vec![]).list(Kind::IngressClass, vec![]);
-    table.now += std::time::Duration::from_secs(600);
-    table.check(&[], &[], &[]);
+    table.later(600).check(&[], &[], &[]);
     assert!(table.reconciler.running(), "what serves does not wait for Secrets");
     let class = json!({"spec": {"controller": "tidegate.io/ingress"}});
     table.apply(Kind::IngressClass, "tidegate", class).check(&[], &[], &[]);

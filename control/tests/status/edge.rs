@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::Request;
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{Either, Full};
 use kube::client::Body;
 use prometheus::Registry;
 use serde_json::{Value, json};
@@ -24,14 +26,23 @@ const INGRESSES: &str = "/apis/networking.k8s.io/v1/namespaces/default/ingresses
 const TERMS: Terms =
     Terms { lease: Duration::from_secs(3), lead: Duration::from_secs(2), retry: Duration::from_millis(100) };
 
+/// For tests of hours.
+const CALM: Terms =
+    Terms { lease: Duration::from_secs(60), lead: Duration::from_secs(40), retry: Duration::from_secs(15) };
+
 /// Which requests wait, and for how long; they go on at once when that is taken away.
 type Slow = Arc<watch::Sender<Option<(Duration, fn(&Request<Body>) -> bool, CancellationToken)>>>;
+
+/// What requests about Events get instead of what they ask for: a status, headers and a body.
+pub(crate) type Refusal = (u16, &'static [(&'static str, &'static str)], &'static str);
+type Refuse = Arc<watch::Sender<Option<Refusal>>>;
 
 /// An API server with the class `tidegate`.
 pub(crate) struct Api {
     lite: Lite,
     client: kube::Client,
     slow: Slow,
+    refuse: Refuse,
 }
 
 /// Slowness, until it is ended.
@@ -46,7 +57,8 @@ impl Held {
 impl Api {
     pub(crate) async fn new() -> Self {
         let lite = Lite::new();
-        let api = Self { client: kube::Client::new(lite.service(), "default"), lite, slow: Slow::default() };
+        let client = kube::Client::new(lite.service(), "default");
+        let api = Self { lite, client, slow: Slow::default(), refuse: Refuse::default() };
         let class =
             |name: &str, controller: &str| json!({"metadata": {"name": name}, "spec": {"controller": controller}});
         for (name, controller) in [("tidegate", "tidegate.io/ingress"), ("nginx", "k8s.io/ingress-nginx")] {
@@ -55,17 +67,23 @@ impl Api {
         api
     }
 
-    /// The door that may be slow.
+    /// The door that may be slow, and may refuse.
     fn slow_client(&self) -> kube::Client {
-        let (service, slow) = (self.lite.service(), Arc::clone(&self.slow));
+        let (service, slow, refuse) = (self.lite.service(), Arc::clone(&self.slow), Arc::clone(&self.refuse));
         let service = tower::service_fn(move |request: Request<Body>| {
             let slow = slow.borrow().clone().filter(|(_, waits, _)| waits(&request));
+            let refusal = refuse.borrow().filter(|_| about_events(&request));
             let mut service = service.clone();
             async move {
                 if let Some((time, _, end)) = slow {
                     end.run_until_cancelled(sleep(time)).await;
                 }
-                service.call(request).await
+                let Some((status, headers, body)) = refusal else {
+                    return service.call(request).await.map(|answer| answer.map(Either::Left));
+                };
+                let answer = Response::builder().status(status);
+                let answer = headers.iter().fold(answer, |answer, (name, value)| answer.header(*name, *value));
+                Ok(answer.body(Either::Right(Full::new(Bytes::from(body)))).unwrap())
             }
         });
         kube::Client::new(service, "default")
@@ -81,6 +99,11 @@ impl Api {
             service.clone().call(request)
         });
         kube::Client::new(service, "default")
+    }
+
+    /// From now on this is what requests about Events get.
+    pub(crate) fn refuse(&self, refusal: Option<Refusal>) {
+        self.refuse.send_replace(refusal);
     }
 
     pub(crate) fn slow(&self, time: Duration, waits: fn(&Request<Body>) -> bool) -> Held {
@@ -128,6 +151,20 @@ impl Api {
         entries.iter().map(text).collect()
     }
 
+    pub(crate) async fn delete(&self, path: &str) {
+        self.send("DELETE", path, "application/json", None).await;
+    }
+
+    /// The Events that `kubectl describe` shows of an Ingress.
+    pub(crate) async fn events_of(&self, name: &str) -> Vec<Value> {
+        let ingress = self.send("GET", &format!("{INGRESSES}/{name}"), "application/json", None).await;
+        let uid = ingress["metadata"]["uid"].as_str().unwrap();
+        let asked = [("kind", "Ingress"), ("name", name), ("namespace", "default"), ("uid", uid)];
+        let asked = asked.map(|(field, value)| format!("involvedObject.{field}%3D{value}")).join(",");
+        let path = format!("/api/v1/namespaces/default/events?fieldSelector={asked}");
+        self.send("GET", &path, "application/json", None).await["items"].as_array().unwrap().clone()
+    }
+
     pub(crate) async fn told(&self, name: &str, want: &[&str]) {
         eventually(|| async { self.status_of(name).await == want }).await;
     }
@@ -147,15 +184,33 @@ pub(crate) struct Edge {
     reporter: JoinHandle<()>,
 }
 
+fn about_events(request: &Request<Body>) -> bool {
+    request.uri().path().contains("/events")
+}
+
 impl Edge {
+    /// One that writes status alone.
     pub(crate) fn start(api: &Api, publish: Publish, identity: &str) -> Self {
+        Self::with(api.slow_client(), Options { publish, events: false, ..Options::default() }, TERMS, identity)
+    }
+
+    /// One that writes Events alone.
+    pub(crate) fn telling(api: &Api, identity: &str) -> Self {
+        Self::with(api.slow_client(), Options::default(), CALM, identity)
+    }
+
+    /// One that writes both.
+    pub(crate) fn writing(api: &Api, publish: Publish, identity: &str) -> Self {
         Self::on(api.slow_client(), publish, identity, TERMS)
     }
 
-    /// On this door, with this pace of the election.
+    /// One that writes both, on this door and with this pace of the election.
     pub(crate) fn on(client: kube::Client, publish: Publish, identity: &str, terms: Terms) -> Self {
+        Self::with(client, Options { publish, ..Options::default() }, terms, identity)
+    }
+
+    fn with(client: kube::Client, mut options: Options, terms: Terms, identity: &str) -> Self {
         let (registry, stop) = (Registry::new(), CancellationToken::new());
-        let mut options = Options { publish, ..Options::default() };
         options.pace.optional_grace = Duration::from_millis(100);
         options.pace.optional_slow_grace = Duration::from_millis(100);
         let (namespaces, limits) = (Vec::new(), Limits::default());
@@ -198,6 +253,17 @@ impl Edge {
 
     pub(crate) fn writes(&self, outcome: &str) -> i64 {
         self.metric("tidegate_status_writes_total", outcome)
+    }
+
+    /// Writes of Events by what became of them: `written`, `known`, `gone`, `later`, `refused`, `failed`.
+    pub(crate) fn told(&self) -> [i64; 6] {
+        let outcomes = ["written", "known", "gone", "later", "refused", "failed"];
+        outcomes.map(|outcome| self.metric("tidegate_event_writes_total", outcome))
+    }
+
+    /// What was not told.
+    pub(crate) fn dropped(&self) -> i64 {
+        self.metric("tidegate_events_dropped_total", "")
     }
 
     /// Whether writes have been under way for a while.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tidegate_control::Terms;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use crate::edge::{Api, Edge, addresses, eventually};
+use crate::edge::{Api, Edge, addresses, eventually, service};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -56,6 +56,8 @@ async fn an_idle_cluster_costs_watches_lists_against_drift_and_the_lease() {
     for name in ["one", "two", "three"] {
         api.ingress(name, "tidegate").await;
     }
+    // Nothing is found that would have to be told.
+    api.create("/api/v1/namespaces/default/services", service("web", "ClusterIP")).await;
     let replica = |identity| {
         let (asked, requests) = unbounded_channel();
         let edge = Edge::on(api.heard_client(asked), addresses(&["192.0.2.1"]), identity, Terms::default());

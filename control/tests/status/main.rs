@@ -1,9 +1,12 @@
-//! What is written to the cluster, and by whom: against the embedded API server, some of whose answers come late.
+//! What is written to the cluster, and by whom: against the embedded API server, some of whose answers come late or are
+//! refusals.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
 
 mod amiss;
 mod edge;
+mod events;
+mod found;
 mod idle;
 
 use std::time::Duration;
@@ -81,8 +84,10 @@ async fn slow_writes_delay_no_publication() {
     for number in 0..20 {
         api.ingress(&format!("old-{number}"), "tidegate").await;
     }
-    let _slow = api.slow(Duration::from_secs(30), |request| request.method() == http::Method::PATCH);
-    let edge = Edge::start(&api, addresses(&["192.0.2.1"]), "a");
+    let _slow = api.slow(Duration::from_secs(30), |request| {
+        request.method() == http::Method::PATCH || request.uri().path().contains("/events")
+    });
+    let edge = Edge::writing(&api, addresses(&["192.0.2.1"]), "a");
     eventually(|| async { edge.ready() && edge.leads() == 1 && edge.waits_for_writes() }).await;
     for number in 0..5 {
         let mut generation = edge.view.generation();

@@ -14,6 +14,7 @@ mod pods;
 mod rights;
 mod size;
 mod stage;
+mod told;
 
 use std::process::ExitCode;
 
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
         objects::a_class_changes,
         objects::a_certificate_is_rotated,
         objects::a_namespace_goes,
+        told::an_owner_is_told_once,
         definitions::a_kind_comes_and_goes,
         faults::the_api_server_crashes,
         faults::what_was_missed_is_listed,

@@ -58,7 +58,7 @@ pub(crate) async fn it_starts_with_many_routes(stage: &mut Stage) {
     println!("    {}  of the Tidegate that took them one by one", stage.edge.memory());
 
     let begun = moment();
-    let edge = Edge::start_as(&stage.cluster, "tidegate", "10.244.0.3", &[]).await;
+    let edge = Edge::start_as(&stage.cluster, "tidegate", "10.244.0.3", &["--status", "off"]).await;
     measured("another Tidegate starts, until it is ready", begun);
     for number in [0, routes / 2, routes - 1] {
         let answer = get(edge.http, &format!("{number}.many.test"), "/").await.expect("an answer");

@@ -156,7 +156,7 @@ impl Bench {
         let Reconciler { world, options, compiled, topology, hold, .. } = &self.reconciler;
         let full = compile(world, options);
         assert_eq!(all(&compiled.parts), all(&full.parts));
-        assert_eq!((&compiled.findings, &compiled.verdicts), (&full.findings, &full.verdicts));
+        assert_eq!((compiled.findings.by_unit(), &compiled.verdicts), (full.findings.by_unit(), &full.verdicts));
         for object in Kind::ALL.into_iter().flat_map(|kind| world.names_of(kind, None)) {
             let links = world.get(object).map(|object| references(&object)).unwrap_or_default();
             assert_eq!(topology.references_of(object), links, "{object}");
@@ -254,7 +254,7 @@ fn what_was_compiled_and_is_not_there_is_mended() {
     let odd_finding = |compiled: &mut Compiled| {
         let problem = Problem::SetAside { why: "it was".to_owned() };
         let finding = Finding::new(object_ref(Kind::Ingress, "a"), "spec", problem);
-        compiled.findings.insert(Unit::Host(host("gone")), [finding].into());
+        compiled.findings.put(Unit::Host(host("gone")), vec![finding]);
     };
     check(compiled(odd_finding), &["host gone.example"], false);
     let unlinked = |bench: &mut Bench| {

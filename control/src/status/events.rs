@@ -1,0 +1,136 @@
+//! The one worker that tells findings: object after object, it asks what is found and writes what of that has to be told.
+
+use std::time::Duration;
+
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::jiff::Timestamp;
+use serde::de::IgnoredAny;
+use tidegate_config::object::{ObjectRef, Uid};
+use tokio::time::sleep;
+
+use super::event::{self, Notice};
+use super::send::{Refusal, outcome};
+use super::telling::{Next, Telling};
+use super::{Lead, PAUSE, Reporter};
+use crate::clock;
+use crate::queue::Lane;
+use crate::reconcile::Standing;
+
+/// When an object is looked at again about which the loop cannot say anything now.
+const UNKNOWN: Duration = Duration::from_secs(30);
+/// An API server that wants to be left alone is, by this worker, for no longer than this; by what it did not take, for as long
+/// as it wants.
+const LATER_MAX: Duration = Duration::from_secs(10);
+
+/// When an object is looked at again.
+enum Then {
+    /// After a while, or when something else is found.
+    Rest(Option<Duration>),
+    /// After a delay that grows with its failures.
+    Retry,
+}
+
+impl Reporter {
+    /// Tells what is found, for as long as the queue lives. What has been told is remembered until this ends: whoever
+    /// leads after that may have told more.
+    pub(super) async fn tell(&self, lead: &Lead) {
+        let queue = &self.view.reports.events;
+        let mut telling = Telling::default();
+        while let Some(object) = queue.get().await {
+            match self.tell_about(&mut telling, &object, lead).await {
+                Then::Rest(after) => {
+                    if let Some(after) = after {
+                        queue.add_after(object.clone(), after, Lane::Slow);
+                    }
+                    object.succeeded();
+                }
+                Then::Retry => {
+                    object.retry();
+                }
+            }
+        }
+    }
+
+    async fn tell_about(&self, telling: &mut Telling, object: &ObjectRef, lead: &Lead) -> Then {
+        let Some(Standing { uid, findings }) = self.view.standing(object.clone()).await else {
+            return Then::Rest(Some(UNKNOWN));
+        };
+        let notices: Vec<Notice> = findings.iter().filter_map(|finding| Some(Notice::of(uid?, finding))).collect();
+        loop {
+            let now = clock::now();
+            let (notice, made, told) = match telling.next(object, uid, &notices, now) {
+                Next::Rest(until) => return Then::Rest(until.map(|until| until.saturating_duration_since(now))),
+                Next::Full => {
+                    self.metrics.dropped.inc();
+                    return Then::Rest(None);
+                }
+                Next::Create(notice) => (notice, true, self.create_event(lead, object, uid, notice).await),
+                Next::Renew(notice, count) => (notice, false, self.renew_event(lead, object, notice, count).await),
+            };
+            self.metrics.events.with_label_values(&[outcome(&told)]).inc();
+            let now = clock::now();
+            if let Err(refusal @ (Refusal::Forbidden(_) | Refusal::Refused(_) | Refusal::Failed(_))) = &told {
+                self.untold.again("an Event could not be written", object, refusal);
+            }
+            match told {
+                Ok(count) => {
+                    self.untold.over();
+                    telling.told(object, notice.id, Some(count), now);
+                }
+                Err(Refusal::Gone) if !made => telling.vanished(object, notice.id),
+                // Its namespace is going, and the object with it; or it is there; or it never will be.
+                Err(Refusal::Gone | Refusal::Exists | Refusal::Refused(_)) => {
+                    telling.told(object, notice.id, None, now);
+                }
+                Err(Refusal::Forbidden(_)) => telling.forbid(object, now),
+                Err(Refusal::Later(time)) => {
+                    sleep(time.min(LATER_MAX)).await;
+                    return Then::Rest(Some(time));
+                }
+                Err(Refusal::Failed(_)) if telling.failed(object) => {
+                    sleep(PAUSE).await;
+                    return Then::Retry;
+                }
+                Err(Refusal::Failed(_)) => {
+                    self.metrics.dropped.inc();
+                    telling.told(object, notice.id, None, now);
+                }
+            }
+            sleep(PAUSE).await;
+        }
+    }
+
+    async fn create_event(
+        &self,
+        lead: &Lead,
+        object: &ObjectRef,
+        uid: Option<Uid>,
+        notice: &Notice,
+    ) -> Result<i32, Refusal> {
+        // There are notices only of an object with a uid.
+        let uid = uid.ok_or(Refusal::Gone)?;
+        let event = event::create(object, uid, notice, &self.identity, wall());
+        self.send::<IgnoredAny>(lead, event).await.map(|IgnoredAny| 1)
+    }
+
+    async fn renew_event(
+        &self,
+        lead: &Lead,
+        object: &ObjectRef,
+        notice: &Notice,
+        count: Option<i32>,
+    ) -> Result<i32, Refusal> {
+        let told = match count {
+            Some(count) => count,
+            None => event::count(&self.send::<Event>(lead, event::ask(object, notice)).await?),
+        };
+        let count = told.max(1).saturating_add(1);
+        let renewed = event::renew(object, notice, count, wall());
+        self.send::<IgnoredAny>(lead, renewed).await.map(|IgnoredAny| count)
+    }
+}
+
+fn wall() -> Timestamp {
+    // A clock before year 1 or after year 9999 says nothing.
+    Timestamp::try_from(clock::wall()).unwrap_or_default()
+}

@@ -1,0 +1,123 @@
+//! One write, and what the API server made of it: the same for every kind of report.
+
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Limited};
+use kube::client::Body;
+use kube::core::{Status, request};
+use serde::de::DeserializeOwned;
+
+use crate::backoff::retry_after;
+
+/// No more of an answer is read than this; an object has its limit below (etcd, 1.5 MiB).
+const ANSWER_BYTES_MAX: usize = 4 << 20;
+/// How long a server is left alone that does not say how long it wants to be.
+const LATER: Duration = Duration::from_secs(1);
+
+/// A request, or why it could not be put together.
+pub(super) type Prepared = Result<http::Request<Vec<u8>>, request::Error>;
+
+/// Why nothing was written.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) enum Refusal {
+    /// There is an object of that name already.
+    Exists,
+    /// The object or its namespace is not there any more, or is going.
+    Gone,
+    /// The API server wants to be left alone for so long.
+    Later(Duration),
+    /// We have no right to it.
+    Forbidden(String),
+    /// The API server says no for another reason, and would again.
+    Refused(String),
+    /// There was no answer that says anything.
+    Failed(String),
+}
+
+impl Refusal {
+    /// Why, for the log.
+    pub(super) fn why(&self) -> &str {
+        match self {
+            Self::Exists => "it is there already",
+            Self::Gone => "it is gone",
+            Self::Later(_) => "the API server is busy",
+            Self::Forbidden(why) | Self::Refused(why) | Self::Failed(why) => why,
+        }
+    }
+}
+
+/// The label `outcome` of the metrics of writes.
+pub(super) const fn outcome<T>(result: &Result<T, Refusal>) -> &'static str {
+    match result {
+        Ok(_) => "written",
+        Err(Refusal::Exists) => "known",
+        Err(Refusal::Gone) => "gone",
+        Err(Refusal::Later(_)) => "later",
+        Err(Refusal::Forbidden(_) | Refusal::Refused(_)) => "refused",
+        Err(Refusal::Failed(_)) => "failed",
+    }
+}
+
+/// Sends a write and reads the object that it has made.
+pub(super) async fn send<T: DeserializeOwned>(client: &kube::Client, request: Prepared) -> Result<T, Refusal> {
+    let request = request.map_err(|why| Refusal::Refused(why.to_string()))?;
+    let answer = client.send(request.map(Body::from)).await.map_err(|why| Refusal::Failed(why.to_string()))?;
+    let (head, body) = answer.into_parts();
+    let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
+    let bytes = body.map_err(|why| Refusal::Failed(why.to_string()))?.to_bytes();
+    if head.status.is_success() {
+        return serde_json::from_slice(&bytes).map_err(|why| Refusal::Failed(why.to_string()));
+    }
+    // Before the API server itself there may be others, which answer in other forms.
+    let status: Status = serde_json::from_slice(&bytes).unwrap_or_default();
+    Err(refusal(head.status.as_u16(), &status, retry_after(&head.headers)))
+}
+
+fn refusal(code: u16, status: &Status, asked: Option<Duration>) -> Refusal {
+    let why = || format!("{code}: {}", status.message);
+    let details = status.details.as_ref();
+    let going = details.is_some_and(|it| it.causes.iter().any(|cause| cause.reason == "NamespaceTerminating"));
+    let told = details.map(|it| Duration::from_secs(u64::from(it.retry_after_seconds))).filter(|it| !it.is_zero());
+    match code {
+        404 => Refusal::Gone,
+        403 if going => Refusal::Gone,
+        403 => Refusal::Forbidden(why()),
+        409 if status.reason == "AlreadyExists" => Refusal::Exists,
+        429 => Refusal::Later(asked.or(told).unwrap_or(LATER)),
+        // Other credentials, another version or more time may change these.
+        401 | 408 | 409 => Refusal::Failed(why()),
+        400..=499 => Refusal::Refused(why()),
+        _ => Refusal::Failed(why()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(code: u16, body: &str, asked_s: Option<u64>, want: &Refusal) {
+        let status: Status = serde_json::from_str(body).unwrap_or_default();
+        assert_eq!(refusal(code, &status, asked_s.map(Duration::from_secs)), *want);
+    }
+
+    #[test]
+    fn what_a_refusal_means() {
+        let later = |seconds| Refusal::Later(Duration::from_secs(seconds));
+        let failed = |why: &str| Refusal::Failed(why.to_owned());
+        check(404, r#"{"reason":"NotFound","message":"no"}"#, None, &Refusal::Gone);
+        let going = r#"{"reason":"Forbidden","message":"no","details":{"causes":[{"reason":"NamespaceTerminating"}]}}"#;
+        check(403, going, None, &Refusal::Gone);
+        check(403, r#"{"reason":"Forbidden","message":"no"}"#, None, &Refusal::Forbidden("403: no".to_owned()));
+        check(409, r#"{"reason":"AlreadyExists","message":"no"}"#, None, &Refusal::Exists);
+        check(409, r#"{"reason":"Conflict","message":"no"}"#, None, &failed("409: no"));
+        check(429, "Too many requests, please try again later.", Some(7), &later(7));
+        check(429, r#"{"details":{"retryAfterSeconds":3}}"#, None, &later(3));
+        check(429, r#"{"details":{"retryAfterSeconds":3}}"#, Some(7), &later(7));
+        check(429, "", None, &later(1));
+        check(422, r#"{"reason":"Invalid","message":"no"}"#, None, &Refusal::Refused("422: no".to_owned()));
+        check(401, r#"{"message":"no"}"#, None, &failed("401: no"));
+        check(500, "<html>", None, &failed("500: "));
+        check(302, "", None, &failed("302: "));
+    }
+}

@@ -1,0 +1,200 @@
+//! Findings as Events, in time that runs by itself: a test of hours takes a moment.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tidegate_control::options::Publish;
+use tokio::time::sleep;
+
+use crate::edge::{Api, Edge, eventually, service};
+
+const SECOND: Duration = Duration::from_secs(1);
+const SERVICES: &str = "/api/v1/namespaces/default/services";
+/// Longer than it takes until what is found is told.
+const MOMENT: Duration = Duration::from_secs(5);
+
+/// Reason and count of what is told of an Ingress.
+async fn told(api: &Api, name: &str) -> Vec<(String, i64)> {
+    let events = api.events_of(name).await;
+    let of =
+        |event: &Value| (event["reason"].as_str().unwrap().to_owned(), event["series"]["count"].as_i64().unwrap_or(1));
+    events.iter().map(of).collect()
+}
+
+async fn is_told(api: &Api, name: &str, reason: &str, count: i64) {
+    eventually(|| async { told(api, name).await == [(reason.to_owned(), count)] }).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_found_is_told_once() {
+    let api = Api::new().await;
+    api.ingress("bad", "tidegate").await;
+    api.ingress("others", "nginx").await;
+    let first = Edge::telling(&api, "a");
+    is_told(&api, "bad", "ServiceMissing", 1).await;
+    let event = api.events_of("bad").await.remove(0);
+    assert_eq!((&event["type"], &event["source"]["component"]), (&json!("Warning"), &Value::Null));
+    assert_eq!(
+        (&event["reportingComponent"], &event["reportingInstance"]),
+        (&json!("tidegate.io/ingress"), &json!("a"))
+    );
+    let want =
+        "spec.rules[0].http.paths[0].backend.service: Service default/web does not exist, so the route answers 503";
+    assert_eq!(event["message"], want);
+
+    // What is written into the object otherwise changes nothing of what is found.
+    api.patch(
+        "/apis/networking.k8s.io/v1/namespaces/default/ingresses/bad",
+        &json!({"metadata": {"labels": {"a": "b"}}}),
+    )
+    .await;
+    sleep(MOMENT).await;
+    assert_eq!(first.told(), [1, 0, 0, 0, 0, 0]);
+    first.end().await;
+
+    let second = Edge::telling(&api, "b");
+    eventually(|| async { second.told() != [0; 6] }).await;
+    sleep(MOMENT).await;
+    assert_eq!(second.told(), [0, 1, 0, 0, 0, 0], "a new leader finds it told");
+    assert_eq!(api.events_of("bad").await, [event], "and leaves it as it was");
+    assert_eq!(told(&api, "others").await, []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_comes_up_again_is_one_series() {
+    let api = Api::new().await;
+    api.ingress("bad", "tidegate").await;
+    let first = Edge::telling(&api, "a");
+    is_told(&api, "bad", "ServiceMissing", 1).await;
+    for count in [2, 3] {
+        api.create(SERVICES, service("web", "ClusterIP")).await;
+        sleep(MOMENT).await;
+        api.delete(&format!("{SERVICES}/web")).await;
+        is_told(&api, "bad", "ServiceMissing", count).await;
+    }
+    first.end().await;
+    // Another leader knows nothing of the series, and goes on with it.
+    let second = Edge::telling(&api, "b");
+    eventually(|| async { second.told()[1] == 1 }).await;
+    api.create(SERVICES, service("web", "ClusterIP")).await;
+    sleep(MOMENT).await;
+    api.delete(&format!("{SERVICES}/web")).await;
+    is_told(&api, "bad", "ServiceMissing", 4).await;
+    assert_eq!(second.told(), [1, 1, 0, 0, 0, 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_stands_is_told_now_and_then() {
+    let api = Api::new().await;
+    api.ingress("bad", "tidegate").await;
+    let edge = Edge::telling(&api, "a");
+    is_told(&api, "bad", "ServiceMissing", 1).await;
+    sleep(SECOND * 60 * 19).await;
+    assert_eq!(edge.told(), [1, 0, 0, 0, 0, 0], "in between it is quiet");
+    sleep(SECOND * 60 * 43).await;
+    assert_eq!((told(&api, "bad").await, edge.told()), (vec![("ServiceMissing".to_owned(), 4)], [4, 0, 0, 0, 0, 0]));
+
+    // API servers may forget sooner.
+    let event = api.events_of("bad").await.remove(0);
+    api.delete(&format!("/api/v1/namespaces/default/events/{}", event["metadata"]["name"].as_str().unwrap())).await;
+    sleep(SECOND * 60 * 20).await;
+    assert_eq!((told(&api, "bad").await, edge.told()), (vec![("ServiceMissing".to_owned(), 1)], [5, 0, 1, 0, 0, 0]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_mended_at_once_is_not_told() {
+    let api = Api::new().await;
+    let edge = Edge::telling(&api, "a");
+    eventually(|| async { edge.leads() == 1 && edge.ready() }).await;
+    api.ingress("bad", "tidegate").await;
+    sleep(SECOND).await;
+    assert_eq!(edge.view.findings().await.unwrap().len(), 1);
+    api.create(SERVICES, service("web", "ClusterIP")).await;
+    sleep(MOMENT).await;
+    assert_eq!(edge.told(), [0; 6]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_told_where_it_is_not_wanted_or_not_sure() {
+    let api = Api::new().await;
+    api.ingress("bad", "tidegate").await;
+    let off = Edge::start(&api, Publish::Nothing, "a");
+    eventually(|| async { off.leads() == 1 && off.ready() }).await;
+    sleep(MOMENT).await;
+    assert_eq!((off.told(), told(&api, "bad").await), ([0; 6], vec![]));
+    off.end().await;
+    let held = api.slow(SECOND * 600, |request| request.uri().path().ends_with("/secrets"));
+    let edge = Edge::telling(&api, "b");
+    eventually(|| async { edge.leads() == 1 && edge.ready() }).await;
+    sleep(MOMENT).await;
+    assert_eq!(edge.told(), [0; 6], "Secrets are not listed yet");
+    held.end();
+    is_told(&api, "bad", "ServiceMissing", 1).await;
+}
+
+/// So much becomes of writes in the first minute while requests about Events get this. When they do not any more, what was
+/// not told is told at last.
+async fn check(refusal: (u16, &'static [(&'static str, &'static str)], &'static str), first: [i64; 6], dropped: i64) {
+    let api = Api::new().await;
+    for name in ["one", "two", "three"] {
+        api.ingress(name, "tidegate").await;
+    }
+    api.refuse(Some(refusal));
+    let edge = Edge::telling(&api, "a");
+    eventually(|| async { edge.told() != [0; 6] }).await;
+    sleep(SECOND * 60).await;
+    assert_eq!((edge.told(), edge.dropped()), (first, dropped), "{}", refusal.0);
+    assert_eq!(edge.leads(), 1);
+    api.refuse(None);
+    sleep(SECOND * 60 * 21).await;
+    for name in ["one", "two", "three"] {
+        let told = told(&api, name).await;
+        assert!(
+            matches!(told.as_slice(), [(reason, _)] if reason == "ServiceMissing"),
+            "{name} after {}: {told:?}",
+            refusal.0
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_the_right_a_namespace_is_left_alone() {
+    check((403, &[], r#"{"kind":"Status","reason":"Forbidden","message":"no"}"#), [0, 0, 0, 0, 1, 0], 0).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_namespace_that_goes_nothing_is_told() {
+    let going = r#"{"kind":"Status","reason":"Forbidden","details":{"causes":[{"reason":"NamespaceTerminating"}]}}"#;
+    check((403, &[], going), [0, 0, 3, 0, 0, 0], 0).await;
+    check((404, &[], r#"{"kind":"Status","reason":"NotFound"}"#), [0, 0, 3, 0, 0, 0], 0).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_api_server_that_wants_to_be_left_alone_is() {
+    let busy = "Too many requests, please try again later.";
+    // One request every seven seconds.
+    check((429, &[("retry-after", "7")], busy), [0, 0, 0, 9, 0, 0], 0).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_fails_is_given_up_after_some_tries() {
+    check((500, &[], "{}"), [0, 0, 0, 0, 0, 15], 3).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_one_object_so_much_is_told_and_no_more() {
+    let api = Api::new().await;
+    let backend = json!({"service": {"name": "web", "port": {"number": 80}}});
+    let paths: Vec<Value> =
+        (0..60).map(|n| json!({"path": format!("/{n}"), "pathType": "Prefix", "backend": backend})).collect();
+    let spec = json!({"ingressClassName": "tidegate", "rules": [{"host": "a.test", "http": {"paths": paths}}]});
+    api.create(
+        "/apis/networking.k8s.io/v1/namespaces/default/ingresses",
+        json!({"metadata": {"name": "bad"}, "spec": spec}),
+    )
+    .await;
+    let edge = Edge::telling(&api, "a");
+    eventually(|| async { edge.told()[0] == 25 }).await;
+    sleep(SECOND * 60 * 10).await;
+    assert_eq!((edge.told(), told(&api, "bad").await.len()), ([25, 0, 0, 0, 0, 0], 25));
+}

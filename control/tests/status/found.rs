@@ -1,0 +1,104 @@
+//! About which objects something else is found, as a table: what happens, and what is named after it.
+
+use serde_json::{Value, json};
+use tidegate_config::object::{Kind, ObjectName, ObjectRef};
+use tidegate_control::options::Options;
+use tidegate_control::{Found, Standing};
+
+use crate::amiss::Table;
+
+/// An Ingress with so many paths, each to a Service of its own.
+fn ingress(class: &str, paths: usize) -> Value {
+    let backend = |number| json!({"service": {"name": format!("s{number}"), "port": {"number": 80}}});
+    let path = |number| json!({"path": format!("/{number}"), "pathType": "Prefix", "backend": backend(number)});
+    let paths: Vec<Value> = (0..paths).map(path).collect();
+    json!({"spec": {"ingressClassName": class, "rules": [{"host": "a.test", "http": {"paths": paths}}, {"host": "b.test", "http": {"paths": paths}}]}})
+}
+
+fn service() -> Value {
+    json!({"spec": {"ports": [{"port": 80}]}})
+}
+
+fn object(name: &str) -> ObjectRef {
+    ObjectRef::new(Kind::Ingress, ObjectName::new("a", name))
+}
+
+impl Table {
+    /// What is named now: in a look at all, and changed.
+    #[track_caller]
+    fn check_found(&mut self, all: &[&str], changed: &[&str]) -> &mut Self {
+        self.settle();
+        let names = |names: &[&str]| names.iter().map(|name| object(name)).collect();
+        assert_eq!(self.reconciler.found(), Found { all: names(all), changed: names(changed) });
+        assert_eq!(self.reconciler.found(), Found::default(), "each is named once");
+        self
+    }
+
+    /// How many things there are to tell of an object, while that can be said.
+    fn told(&self, name: &str) -> Option<usize> {
+        self.reconciler.standing(&object(name)).map(|standing| standing.findings.len())
+    }
+}
+
+#[test]
+fn what_changes_is_named() {
+    let mut table = Table::with(Options::default());
+    table.start(vec![("bad", ingress("tidegate", 1)), ("others", ingress("nginx", 1))]);
+    table.check_found(&["bad", "others"], &[]);
+    assert_eq!((table.told("bad"), table.told("others"), table.told("none")), (Some(2), Some(1), Some(0)));
+    table.apply(Kind::IngressClass, "nginx", json!({"spec": {"controller": "k8s.io/ingress-nginx"}}));
+    table.check_found(&[], &["others"]);
+    assert_eq!(table.told("others"), Some(0), "it is another controller's");
+
+    table.apply(Kind::Ingress, "bad", ingress("tidegate", 1)).check_found(&[], &[]);
+    table.apply(Kind::Ingress, "new", ingress("tidegate", 1)).check_found(&[], &["new"]);
+    table.apply(Kind::Service, "s0", service()).check_found(&[], &["bad", "new"]);
+    // The younger of the two has lost its rules, which it had before.
+    assert_eq!((table.told("bad"), table.told("new")), (Some(0), Some(2)));
+    table.apply(Kind::Service, "s0", service()).check_found(&[], &[]);
+    table.delete("bad").check_found(&[], &["new"]);
+    assert_eq!(table.told("new"), Some(0));
+    table.apply(Kind::Ingress, "new", ingress("unheard-of", 1)).check_found(&[], &["new"]);
+    assert_eq!(table.told("new"), Some(1), "its class is unknown");
+}
+
+#[test]
+fn what_nobody_tells_is_not_kept() {
+    let mut table = Table::with(Options::default());
+    table.start(vec![("bad", ingress("tidegate", 1))]).check_found(&["bad"], &[]);
+    table.apply(Kind::Ingress, "new", ingress("tidegate", 1)).settle();
+    table.reconciler.unreported();
+    table.check_found(&[], &[]);
+    table.reconciler.look_again();
+    table.check_found(&["bad", "new"], &[]);
+}
+
+#[test]
+fn nothing_is_named_where_events_are_off() {
+    let mut table = Table::with(Options { events: false, ..Options::default() });
+    table.start(vec![("bad", ingress("tidegate", 1))]).check_found(&[], &[]);
+    table.apply(Kind::Ingress, "new", ingress("tidegate", 1)).check_found(&[], &[]);
+}
+
+#[test]
+fn nothing_can_be_said_before_every_kind_is_listed() {
+    let mut table = Table::with(Options::default());
+    table.list(Kind::Ingress, vec![("bad", ingress("tidegate", 1))]).list(Kind::Service, vec![]);
+    table.list(Kind::EndpointSlice, vec![]).list(Kind::IngressClass, vec![]);
+    table.later(600).check_found(&[], &[]);
+    assert!(table.reconciler.running(), "what serves does not wait for Secrets");
+    assert_eq!(table.told("bad"), None);
+    table.list(Kind::Secret, vec![]).check_found(&["bad"], &[]);
+    assert_eq!(table.told("bad"), Some(1), "it has no class");
+}
+
+#[test]
+fn an_object_is_told_so_much_and_no_more() {
+    let mut table = Table::with(Options::default());
+    table.start(vec![("few", ingress("tidegate", 3)), ("many", ingress("tidegate", 500))]).settle();
+    assert_eq!(table.told("many"), Some(25));
+    let Some(Standing { uid, findings }) = table.reconciler.standing(&object("few")) else { panic!("it is known") };
+    assert_eq!(uid.map(|uid| uid.to_string()).as_deref(), Some("00000000-0000-0000-0000-000000000003"));
+    assert!((1..findings.len()).all(|place| !findings[..place].contains(&findings[place])), "each once");
+    assert!(findings.iter().all(|finding| finding.object == object("few")), "and none of the other one");
+}

@@ -1,0 +1,62 @@
+//! What the owners of objects are told, by Events.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tidegate_tests::cluster::Edge;
+use tidegate_tests::eventually;
+
+use crate::stage::{Stage, ingress, rule};
+
+/// Longer than what is found has to stand until it is told, or has to be gone to be gone.
+const MOMENT: Duration = Duration::from_secs(5);
+
+/// The Events that `kubectl describe` shows of the Ingress of an application: it asks so.
+async fn events(stage: &Stage, name: &str) -> Vec<Value> {
+    let uid = stage.cluster.api.get(&ingress(name)).await["metadata"]["uid"].as_str().expect("a uid").to_owned();
+    let asked = [("kind", "Ingress"), ("name", "web"), ("namespace", name), ("uid", &uid)];
+    let asked = asked.map(|(field, value)| format!("involvedObject.{field}%3D{value}")).join(",");
+    let list = stage.cluster.api.get(&format!("/api/v1/namespaces/{name}/events?fieldSelector={asked}")).await;
+    list["items"].as_array().expect("items").clone()
+}
+
+/// Waits until one Event is there and tells of a missing port for so many times.
+async fn told(stage: &Stage, name: &str, count: Option<u64>) -> Value {
+    eventually("the owner is told", || async {
+        match events(stage, name).await.as_slice() {
+            [event] if event["reason"] == "PortMissing" && event["series"]["count"].as_u64() == count => Ok(()),
+            others => Err(format!("{others:?}")),
+        }
+    })
+    .await;
+    events(stage, name).await.remove(0)
+}
+
+pub(crate) async fn an_owner_is_told_once(stage: &mut Stage) {
+    stage.app("owner").await;
+    let (path, host) = (ingress("owner"), "owner.test");
+    let leads_to = |port| json!({"spec": {"rules": [rule(host, port)]}});
+    let broken = async |what| stage.change(&path, &leads_to(81), host, what, |answer| answer.status == 503).await;
+    broken("an Ingress names a port that is not there").await;
+    let event = told(stage, "owner", None).await;
+    assert_eq!((&event["type"], &event["reportingComponent"]), (&json!("Warning"), &json!("tidegate.io/ingress")));
+    let shown = stage.cluster.kubectl.run(&["-n", "owner", "describe", "ingress", "web"]).await;
+    let line = shown.lines().find(|line| line.contains("PortMissing")).unwrap_or_else(|| panic!("{shown}"));
+    assert!(line.ends_with("Service owner/web has no port 81, so the route answers 503"), "{line}");
+
+    // One that has just started and leads knows nothing of what was told.
+    let lease = ["--lease", "tidegate/another"];
+    let another = Edge::start_as(&stage.cluster, "tidegate", "10.244.0.4", &lease).await;
+    eventually("another leader finds it told", || async {
+        let known = another.metric("tidegate_event_writes_total", "known").await;
+        if known > 0.0 { Ok(()) } else { Err(another.last_words()) }
+    })
+    .await;
+    drop(another);
+    assert_eq!(events(stage, "owner").await, [event], "it is the same, and there is no second one");
+
+    stage.change(&path, &leads_to(80), host, "the port is mended", |answer| answer.status == 200).await;
+    tokio::time::sleep(MOMENT).await;
+    broken("the port is wrong again").await;
+    told(stage, "owner", Some(2)).await;
+}
