@@ -166,6 +166,8 @@ impl Door {
         let mut connections = JoinSet::new();
         loop {
             let (stream, _) = self.listener.accept().await.unwrap();
+            // As Go's servers have it. The end of a body would else wait for the acknowledgement of what came before.
+            stream.set_nodelay(true).unwrap();
             self.connections.fetch_add(1, Ordering::Relaxed);
             let (script, mut hung_up) = (Arc::clone(&script), self.hung_up.clone());
             hung_up.mark_unchanged();

@@ -100,7 +100,13 @@ impl Asked {
         }
         let value: Value = serde_json::from_str(&text).unwrap_or(Value::Null);
         let version = value["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
-        let _ = write!(shown, " {} {} {}", value["kind"], value["reason"], self.version(&version));
+        // That of a list is of the moment, in which anybody may have written.
+        let known = if value["items"].is_array() && !version.is_empty() {
+            "a moment".to_owned()
+        } else {
+            self.version(&version)
+        };
+        let _ = write!(shown, " {} {} {known}", value["kind"], value["reason"]);
         for place in &step.show {
             let _ = match &**place {
                 "items" => write!(shown, "; items {:?}", names(&value)),
