@@ -4,8 +4,9 @@ use std::time::{Duration, Instant};
 
 use crate::clock;
 
-/// How long tests wait before they call something broken: more than the longest pause between two tries of anything.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long tests wait before they call something broken: more than the longest pause between two tries of anything, which
+/// is the minute that client-go's informers in a real control plane may wait after some failures (30 s and jitter).
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Now, for counting in tests.
 #[must_use]

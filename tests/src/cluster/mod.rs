@@ -44,8 +44,9 @@ const CONTROLLERS: &str = "deployment-controller,replicaset-controller,endpoints
 pub struct Cluster {
     binary: PathBuf,
     folder: PathBuf,
-    /// Dropped, and so killed, in this order.
-    parts: Vec<Part>,
+    // Dropped, and so killed, in this order.
+    controllers: Option<Part>,
+    _node: Option<Part>,
     api_server: Option<Part>,
     _etcd: Part,
     /// The administrator's requests.
@@ -74,22 +75,17 @@ impl Cluster {
         let mut cluster = Self {
             binary: binary.to_owned(),
             folder: folder.to_owned(),
-            parts: Vec::new(),
+            controllers: None,
+            _node: None,
             api_server: None,
             _etcd: etcd,
             api,
             kubectl,
         };
         cluster.start_api_server().await;
-        let mut controllers = Command::new(binary);
-        controllers.arg("kube-controller-manager").arg("--kubeconfig").arg(&kubeconfig);
-        controllers.args([&format!("--controllers={CONTROLLERS}"), "--leader-elect=false", "--secure-port=0"]);
-        controllers.args(["--endpointslice-updates-batch-period=0s", "--kube-api-qps=500", "--kube-api-burst=1000"]);
         let mut node = Command::new(binary);
         node.arg("node").arg("--kubeconfig").arg(&kubeconfig);
-        for (name, command) in [("kube-controller-manager", &mut controllers), ("node", &mut node)] {
-            cluster.parts.push(Part::start(&cluster.folder, name, command));
-        }
+        cluster._node = Some(Part::start(folder, "node", &mut node));
         cluster
     }
 
@@ -105,7 +101,8 @@ impl Cluster {
         kubeconfig(&self.folder, name, token)
     }
 
-    /// Starts the API server on what etcd holds, and waits until it is ready.
+    /// Starts the API server on what etcd holds, waits until it is ready, and starts the controllers anew: informers that
+    /// have seen it away more than once would not look again for up to a minute.
     ///
     /// # Panics
     /// When it runs already.
@@ -140,14 +137,27 @@ impl Cluster {
             () = ready => {}
             code = part.ended() => panic!("it ended with {code:?}: {}", part.last_words()),
         }
+        let mut controllers = Command::new(&self.binary);
+        controllers.arg("kube-controller-manager").arg("--kubeconfig").arg(self.kubeconfig("admin", ADMIN));
+        controllers.args([&format!("--controllers={CONTROLLERS}"), "--leader-elect=false", "--secure-port=0"]);
+        controllers.args(["--endpointslice-updates-batch-period=0s", "--kube-api-qps=500", "--kube-api-burst=1000"]);
+        self.controllers = Some(Part::start(&self.folder, "kube-controller-manager", &mut controllers));
     }
 
-    /// Kills the API server as a crash would.
+    /// Kills the API server as a crash would, and the controllers with it.
     ///
     /// # Panics
     /// When it does not run.
     pub async fn crash_api_server(&mut self) {
+        self.controllers.take().expect("they run").crash().await;
         self.api_server.take().expect("it runs").crash().await;
+    }
+
+    /// What an application is made of, and how far the cluster is with it: for a test that fails.
+    pub async fn state(&self) -> String {
+        let kinds = "deployments,replicasets,pods,endpointslices";
+        let (_, told, complaint) = self.kubectl.tried(&["get", kinds, "--all-namespaces", "--output=wide"], "").await;
+        told + &complaint
     }
 
     /// Throws away the history that etcd keeps.

@@ -63,7 +63,7 @@ async fn played(stage: &Mutex<Set>, case: fn(&mut Stage) -> LocalBoxFuture<'_, (
     let over = std::panic::AssertUnwindSafe(case(stage)).catch_unwind().await;
     let bystander = stage.bystander.replace(stage.steady("bystander.test"));
     if let Err(panic) = over {
-        println!("Tidegate's last words:\n{}", stage.edge.last_words());
+        println!("Tidegate's last words:\n{}\nthe cluster:\n{}", stage.edge.last_words(), stage.cluster.state().await);
         std::panic::resume_unwind(panic);
     }
     bystander.expect("it is always there").stop().await.all();
