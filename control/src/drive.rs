@@ -299,17 +299,27 @@ mod tests {
     use crate::options::Options;
     use crate::queue::Meter;
 
+    impl Told {
+        /// What a loop says that nobody listens to; what it says last can be seen.
+        pub(super) fn to_nobody() -> Self {
+            Self {
+                generation: watch::Sender::default(),
+                readiness: watch::Sender::default(),
+                names: watch::Sender::default(),
+                secrets: mpsc::unbounded_channel().0,
+                relist: mpsc::unbounded_channel().0,
+                reports: Reports::new(Meter::default(), Meter::default()),
+            }
+        }
+    }
+
     /// What is said of a source once these have happened to it: whether it is synced, and why it fails.
     #[track_caller]
     fn check(events: Vec<Event>, synced: bool, failing: Option<&str>) {
         let source = Source { kind: Kind::Secret, namespace: None };
         let mut reconciler = Reconciler::new(Options::default(), [source]);
         let (mut publisher, _published) = published::channel();
-        let (relist, _relists) = mpsc::unbounded_channel();
-        let (generation, names) = (watch::Sender::default(), watch::Sender::default());
-        let reports = Reports::new(Meter::default(), Meter::default());
-        let secrets = mpsc::unbounded_channel().0;
-        let told = Told { generation, readiness: watch::Sender::default(), names, secrets, relist, reports };
+        let told = Told::to_nobody();
         let metrics = ControlMetrics::register(&Registry::new()).unwrap();
         let mut history = History::default();
         let mut running = Loop::new(&mut reconciler, &mut publisher, &mut history, &told, &metrics);
@@ -328,11 +338,7 @@ mod tests {
         let sources = [Kind::Service, Kind::Ingress].map(|kind| Source { kind, namespace: None });
         let mut reconciler = Reconciler::new(Options::default(), sources.clone());
         let (mut publisher, _published) = published::channel();
-        let (relist, _relists) = mpsc::unbounded_channel();
-        let (generation, names) = (watch::Sender::default(), watch::Sender::default());
-        let reports = Reports::new(Meter::default(), Meter::default());
-        let secrets = mpsc::unbounded_channel().0;
-        let told = Told { generation, readiness: watch::Sender::default(), names, secrets, relist, reports };
+        let told = Told::to_nobody();
         let metrics = ControlMetrics::register(&Registry::new()).unwrap();
         let mut history = History::default();
         let mut running = Loop::new(&mut reconciler, &mut publisher, &mut history, &told, &metrics);

@@ -54,7 +54,6 @@ mod tests {
     use tidegate_config::object::{Kind, ObjectName, ObjectRef};
     use tidegate_config::project::project;
     use tidegate_config::published;
-    use tokio::sync::{mpsc, watch};
 
     use crate::clock;
     use crate::drive::Told;
@@ -62,9 +61,7 @@ mod tests {
     use crate::history::History;
     use crate::metrics::ControlMetrics;
     use crate::options::Options;
-    use crate::queue::Meter;
     use crate::reconcile::Reconciler;
-    use crate::status::Reports;
 
     use super::*;
 
@@ -75,11 +72,7 @@ mod tests {
         let round = options.pace.audit * 2;
         let mut reconciler = Reconciler::new(options, sources.clone());
         let (mut publisher, published) = published::channel();
-        let (relist, _relists) = mpsc::unbounded_channel();
-        let (generation, names) = (watch::Sender::default(), watch::Sender::default());
-        let reports = Reports::new(Meter::default(), Meter::default());
-        let secrets = mpsc::unbounded_channel().0;
-        let told = Told { generation, readiness: watch::Sender::default(), names, secrets, relist, reports };
+        let told = Told::to_nobody();
         let metrics = ControlMetrics::register(&Registry::new()).unwrap();
         let mut history = History::default();
         let mut running = Loop::new(&mut reconciler, &mut publisher, &mut history, &told, &metrics);

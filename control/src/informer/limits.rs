@@ -3,6 +3,8 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use crate::backoff::share;
+
 /// Bounds of one informer. The default is what production uses; tests use milliseconds.
 #[derive(Clone, Debug)]
 pub struct Limits {
@@ -39,6 +41,14 @@ pub struct Limits {
     pub retry_after_max: Duration,
     /// How often the same failure is reported again.
     pub failing_again: Duration,
+}
+
+impl Limits {
+    /// How long a watch is asked to last; `draw` is any number.
+    pub(super) fn lasting(&self, draw: u64) -> Duration {
+        let (first, last) = (*self.watch_timeout.start(), *self.watch_timeout.end());
+        first + share(last.saturating_sub(first), draw)
+    }
 }
 
 impl Default for Limits {

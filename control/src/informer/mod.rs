@@ -199,8 +199,7 @@ impl Informer {
     }
 
     async fn watch(&mut self, version: Arc<str>) -> Result<Step, Closed> {
-        let range = &self.api.limits.watch_timeout;
-        let lasting = *range.start() + share(range.end().saturating_sub(*range.start()), self.chance.u64(..));
+        let lasting = self.api.limits.lasting(self.chance.u64(..));
         let Self { api, events, series, failing, .. } = self;
         let mut watch = Watch { api, events, series, failing, reached: Arc::clone(&version), told: 0, opened: None };
         let end = tokio::select! {

@@ -25,7 +25,7 @@ use super::list::pages;
 use super::resource::Resource;
 use super::watch::{Frame, read_frame};
 use super::{Closed, Informer, Interest};
-use crate::backoff::{Backoff, share};
+use crate::backoff::Backoff;
 use crate::clock;
 use crate::event::{Event, Source};
 
@@ -241,8 +241,7 @@ impl Definition {
 
     /// Follows the definition until its watch ends.
     async fn watch(&mut self, after: &str, tell: &watch::Sender<Presence>) -> Result<(), Failure> {
-        let (first, last) = self.api.limits.watch_timeout.clone().into_inner();
-        let lasting = first + share(last.saturating_sub(first), self.chance.u64(..));
+        let lasting = self.api.limits.lasting(self.chance.u64(..));
         let body = self.api.watch(after, lasting).await?;
         let opened = clock::now();
         self.sound().await;

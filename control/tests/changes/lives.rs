@@ -14,6 +14,17 @@ const SECOND: Duration = Duration::from_secs(1);
 const ADDRESS: Option<&str> = Some("192.0.2.1");
 
 impl Bench {
+    /// A running loop in which `web.example` leads to the Service `ext`, whose addresses are those of `e.example`.
+    fn by_name() -> Self {
+        let mut bench = Self::running(Options::default());
+        bench.apply(Kind::Service, external("ext", "e.example"));
+        bench.apply(Kind::Ingress, ingress("ext"));
+        bench.reconcile();
+        bench.resolve("e.example", ADDRESS);
+        bench.reconcile();
+        bench
+    }
+
     /// Compiles, and compares the names that are told, separated by blanks; `None` when none need be told.
     #[track_caller]
     fn check_told(&mut self, want: Option<&str>) {
@@ -192,12 +203,7 @@ fn names_are_told_when_one_may_be_another_and_at_no_other_time() {
 
 #[test]
 fn what_a_name_led_to_is_forgotten_with_its_last_user() {
-    let mut bench = Bench::running(Options::default());
-    bench.apply(Kind::Service, external("ext", "e.example"));
-    bench.apply(Kind::Ingress, ingress("ext"));
-    bench.reconcile();
-    bench.resolve("e.example", ADDRESS);
-    bench.reconcile();
+    let mut bench = Bench::by_name();
     assert_eq!(bench.reconciler.world().names.len(), 1);
     bench.delete(Kind::Ingress, "web");
     bench.reconcile();
@@ -214,12 +220,7 @@ fn what_a_name_led_to_is_forgotten_with_its_last_user() {
 
 #[test]
 fn a_host_that_waits_stays_with_its_name() {
-    let mut bench = Bench::running(Options::default());
-    bench.apply(Kind::Service, external("ext", "e.example"));
-    bench.apply(Kind::Ingress, ingress("ext"));
-    bench.reconcile();
-    bench.resolve("e.example", ADDRESS);
-    bench.reconcile();
+    let mut bench = Bench::by_name();
     bench.apply(Kind::Ingress, ingress("new"));
     bench.check_told(Some("e.example"));
     assert!(bench.reconciler.world().names.contains_key("e.example"));

@@ -6,6 +6,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use bytes::Buf;
+use http::Method;
 use tidegate_config::model::{EndpointId, Head};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -144,7 +145,8 @@ impl<C: Client> Transfer<'_, C> {
             let stage = if progress.heard || reason != Reason::UpstreamBroken {
                 Stage::Later
             } else {
-                let idempotent = is_idempotent(asked.head.method());
+                let method = Method::from_bytes(asked.head.method().as_bytes());
+                let idempotent = method.is_ok_and(|method| method.is_idempotent());
                 Stage::Unanswered { reused, idempotent, replayable: room.to_endpoint.is_whole() }
             };
             let reason = exchange.in_time(reason, now);
@@ -192,11 +194,6 @@ impl<C: Client> Transfer<'_, C> {
         })
         .await
     }
-}
-
-/// Whether asking twice is as good as once (RFC 9110 section 9.2.2).
-fn is_idempotent(method: &str) -> bool {
-    matches!(method, "GET" | "HEAD" | "OPTIONS" | "PUT" | "DELETE")
 }
 
 /// Opens a connection to an endpoint.
