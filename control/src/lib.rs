@@ -40,7 +40,7 @@ pub use compile::{Compiled, Dirty, Findings, HostUnit, Membership, Touched, Unit
 pub use event::{Event, Source};
 pub use explain::{Candidate, Explanation, Served, TargetView, explain};
 pub use history::{Cause, Changes, History, Publication, Sample};
-pub use informer::{Follow, Informer, Interest, Limits, Named, NamedMetrics, Relist, Resource, WhileServed};
+pub use informer::{Follow, Informer, Interest, Limits, Named, NamedMetrics, Recovery, Relist, Resource, WhileServed};
 pub use order::Order;
 pub use queue::{Get, Held, Lane, Meter, Queue, Retries, Share, Workqueue};
 pub use reconcile::{Addresses, Amiss, Audit, Found, Reconciler, Standing, Step};

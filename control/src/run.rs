@@ -21,7 +21,7 @@ use crate::clock;
 use crate::drive::{Loop, Told};
 use crate::event::{Event, Source};
 use crate::history::History;
-use crate::informer::{Informer, Interest, Limits, Named, NamedMetrics};
+use crate::informer::{Informer, Interest, Limits, Named, NamedMetrics, Recovery};
 use crate::metrics::{ControlMetrics, SnapshotCollector};
 use crate::options::{Options, Publish, Secrets};
 use crate::queue::Meter;
@@ -147,7 +147,7 @@ impl State {
         // Whatever way this life ends, its tasks end with it.
         let _ended = stop.clone().drop_guard();
         let mut tasks = JoinSet::new();
-        let mut handles = Vec::new();
+        let (mut handles, recovery) = (Vec::new(), Recovery::default());
         let (secrets, followed) = mpsc::unbounded_channel();
         let by_name = match self.control.options.secrets {
             Secrets::Watched => None,
@@ -165,6 +165,7 @@ impl State {
             let interest = Interest { field_selector: selector, ..Interest::in_all_of(source.clone()) };
             let Control { client, limits, .. } = self.control.clone();
             let informer = Informer::new(client, interest, limits, events.clone(), &self.source_metrics, seed);
+            let informer = informer.sharing(&recovery);
             handles.push((source.clone(), informer.relist()));
             tasks.spawn(ending(format!("the informer of {source}"), informer.run(stop.clone())));
         }

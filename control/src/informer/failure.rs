@@ -43,6 +43,18 @@ pub(super) enum Failure {
     Short,
 }
 
+/// What a failure says something about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum About {
+    /// The server, or the way to it: requests for other kinds fail as well, and when one of them is answered, this one is worth
+    /// another try.
+    Server,
+    /// What was asked for, or the server's wish to be left alone.
+    Request,
+    /// The resourceVersion.
+    Version,
+}
+
 /// Why a list is made; the label `reason` of `tidegate_lists_total`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ListReason {
@@ -118,7 +130,24 @@ impl Failure {
 
     /// Whether a resourceVersion grew too old. Once, that belongs to the normal life of a watch and is nobody's fault.
     pub(super) const fn is_expired(&self) -> bool {
-        matches!(self, Self::Refused { code: 410, .. })
+        matches!(self.about(), About::Version)
+    }
+
+    /// What it says something about.
+    pub(super) const fn about(&self) -> About {
+        match self {
+            Self::NoHeaders | Self::Stalled | Self::Broken { .. } => About::Server,
+            // Credentials are the same for every kind.
+            Self::Refused { code: 401 | 500..=599, retry_after: None, .. } => About::Server,
+            Self::Refused { code: 410, .. } => About::Version,
+            Self::Refused { .. }
+            | Self::Unreadable { .. }
+            | Self::Unidentified(_)
+            | Self::PageTooLong
+            | Self::FrameTooLong
+            | Self::Endless
+            | Self::Short => About::Request,
+        }
     }
 
     /// How long the server wants to be left alone.
@@ -185,6 +214,19 @@ mod tests {
     fn check(code: u16, list: Option<ListReason>, label: &str) {
         let failure = Failure::Refused { code, why: String::new(), retry_after: None };
         assert_eq!((failure.calls_for_list(), failure.reason()), (list, label));
+    }
+
+    #[test]
+    fn what_every_kind_would_meet_is_about_the_server() {
+        let of = |code, retry_after| Failure::Refused { code, why: String::new(), retry_after }.about();
+        let second = Some(Duration::from_secs(1));
+        assert_eq!([401, 500, 502, 503, 504].map(|code| of(code, None)), [About::Server; 5]);
+        assert_eq!([401, 429, 503].map(|code| of(code, second)), [About::Request; 3]);
+        assert_eq!([400, 403, 404, 422, 429].map(|code| of(code, None)), [About::Request; 5]);
+        assert_eq!((of(410, None), of(410, second)), (About::Version, About::Version));
+        let broken = Failure::Broken { why: String::new() };
+        assert_eq!([broken, Failure::NoHeaders, Failure::Stalled].map(|it| it.about()), [About::Server; 3]);
+        assert_eq!([Failure::Short, Failure::FrameTooLong].map(|it| it.about()), [About::Request; 2]);
     }
 
     #[test]

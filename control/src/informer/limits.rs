@@ -29,7 +29,7 @@ pub struct Limits {
     pub list_again: Duration,
     /// How much longer than its `timeoutSeconds` a watch may be silent.
     pub watch_grace: Duration,
-    /// A watch that ends sooner than this and told nothing counts as failed.
+    /// A watch that ends sooner than this and told nothing counts as failed. One that lasts longer says that the server answers.
     pub short_watch: Duration,
     /// A watch that lived this long has settled: the back-off starts over.
     pub settled: Duration,
@@ -37,6 +37,8 @@ pub struct Limits {
     pub backoff_first: Duration,
     /// The bound of every delay after failures.
     pub backoff_max: Duration,
+    /// When an informer finds that the server answers again, the others that wait for that go on within this time.
+    pub recovery_spread: Duration,
     /// The longest `Retry-After` that is honoured.
     pub retry_after_max: Duration,
     /// How often the same failure is reported again.
@@ -67,6 +69,7 @@ impl Default for Limits {
             settled: Duration::from_secs(5),
             backoff_first: Duration::from_millis(250),
             backoff_max: Duration::from_secs(30),
+            recovery_spread: Duration::from_secs(1),
             retry_after_max: Duration::from_secs(60),
             failing_again: Duration::from_secs(30),
         }

@@ -13,6 +13,7 @@ mod items;
 mod limits;
 mod list;
 mod named;
+mod pauses;
 mod resource;
 mod served;
 mod watch;
@@ -21,7 +22,7 @@ mod wire;
 use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tokio::sync::mpsc;
 use tokio::sync::watch::{Receiver, Sender, channel};
@@ -29,16 +30,18 @@ use tokio_util::sync::CancellationToken;
 
 pub use limits::Limits;
 pub use named::{Follow, Named, NamedMetrics};
+pub use pauses::Recovery;
 pub use resource::Resource;
 pub use served::WhileServed;
 
-use crate::backoff::{Backoff, share};
+use crate::backoff::share;
 use crate::clock;
 use crate::event::{Event, Source};
 use crate::source_metrics::{SourceMetrics, SourceSeries};
 use api::Api;
 use failure::{Failure, ListReason};
 use list::List;
+use pauses::Pauses;
 use watch::{Stop, Watch};
 
 /// Which objects an informer follows.
@@ -84,7 +87,7 @@ pub struct Informer {
     relist: Relist,
     asked: Receiver<()>,
     chance: fastrand::Rng,
-    backoff: Backoff,
+    pauses: Pauses,
     page_objects: u32,
     /// Whether the last list may have lacked objects.
     incomplete: bool,
@@ -130,7 +133,7 @@ impl Informer {
             relist: Relist(relist),
             asked,
             chance: fastrand::Rng::with_seed(seed),
-            backoff: Backoff::new(Duration::ZERO, limits.backoff_first, limits.backoff_max),
+            pauses: Pauses::new(&limits),
             page_objects: limits.page_objects.max(1),
             incomplete: false,
             list_due: clock::now(),
@@ -140,6 +143,13 @@ impl Informer {
             api: Api::new(client, interest, limits),
             events,
         }
+    }
+
+    /// The same, sharing this with others of the same API server: the first of them that finds it well again tells the rest.
+    #[must_use]
+    pub fn sharing(mut self, recovery: &Recovery) -> Self {
+        self.pauses.share(recovery);
+        self
     }
 
     /// The handle to ask for a list.
@@ -173,9 +183,11 @@ impl Informer {
         self.asked.mark_unchanged();
         let started = clock::now();
         self.series.list_begins(reason.as_str());
+        self.pauses.begin();
         match list::list(&self.api, self.page_objects).await {
             Ok(list) => {
                 let received = clock::now();
+                self.pauses.answered();
                 self.series.list_done(received.saturating_duration_since(started), list.objects.len());
                 self.series.unidentified(list.unidentified);
                 let List { objects, resource_version, unidentified } = list;
@@ -200,7 +212,8 @@ impl Informer {
 
     async fn watch(&mut self, version: Arc<str>) -> Result<Step, Closed> {
         let lasting = self.api.limits.lasting(self.chance.u64(..));
-        let Self { api, events, series, failing, .. } = self;
+        let Self { api, events, series, failing, pauses, .. } = self;
+        pauses.begin();
         let mut watch = Watch { api, events, series, failing, reached: Arc::clone(&version), told: 0, opened: None };
         let end = tokio::select! {
             biased;
@@ -209,12 +222,11 @@ impl Informer {
                 self.series.watch_ended("asked");
                 return Ok(Step::List(ListReason::Asked));
             }
-            end = watch.follow(lasting) => end,
+            end = watch.follow(lasting, pauses) => end,
         };
         let Watch { reached, told, opened, .. } = watch;
         let lived = opened.map(|opened| clock::now().saturating_duration_since(opened)).unwrap_or_default();
-        if lived >= self.api.limits.settled {
-            self.backoff.reset();
+        if opened.is_some() && self.pauses.closed(lived) {
             self.expired = false;
             self.reported = None;
         }
@@ -245,23 +257,22 @@ impl Informer {
 
     /// Reports a failure and waits for as long as the back-off and the server want.
     async fn wait_after(&mut self, failure: &Failure) -> Result<(), Closed> {
-        let asked = failure.retry_after().unwrap_or_default().min(self.api.limits.retry_after_max);
-        let delay = self.backoff.next(self.chance.u64(..)).max(asked);
+        let pause = self.pauses.after(failure, self.chance.u64(..));
         let source = self.api.source();
         let again = self.worth_reporting(failure.reason());
         let routine = failure.is_expired() && !self.expired;
         self.expired |= failure.is_expired();
         if routine || !again {
-            tracing::debug!(%source, %failure, ?delay, "list or watch failed");
+            tracing::debug!(%source, %failure, pause = ?pause.length, "list or watch failed");
         } else {
-            tracing::warn!(%source, %failure, ?delay, "list or watch failed");
+            tracing::warn!(%source, %failure, pause = ?pause.length, "list or watch failed");
             self.reported = Some(Reported { reason: failure.reason(), at: clock::now() });
         }
         if !routine && (again || !self.failing) {
             self.send(Event::Failing { source: source.clone(), why: failure.to_string() }).await?;
             self.failing = true;
         }
-        tokio::time::sleep(delay).await;
+        self.pauses.wait(pause, self.chance.u64(..)).await;
         Ok(())
     }
 

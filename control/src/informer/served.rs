@@ -22,10 +22,10 @@ use super::api::{Api, chunk};
 use super::failure::Failure;
 use super::frames::{Frames, TooLong};
 use super::list::pages;
+use super::pauses::Pauses;
 use super::resource::Resource;
 use super::watch::{Frame, read_frame};
 use super::{Closed, Informer, Interest};
-use crate::backoff::Backoff;
 use crate::clock;
 use crate::event::{Event, Source};
 
@@ -63,7 +63,6 @@ struct Definition {
     source: Source,
     events: mpsc::Sender<Event>,
     chance: fastrand::Rng,
-    backoff: Backoff,
     /// The resourceVersion up to which everything is known; none before the first list, and when it has to be listed again.
     reached: Option<Arc<str>>,
     /// Whether the last list did not name the definition although it had been there.
@@ -139,7 +138,6 @@ impl Informer {
             source: source.clone(),
             events: self.events.clone(),
             chance: self.chance.clone(),
-            backoff: self.backoff.clone(),
             reached: None,
             doubted: false,
             failing: false,
@@ -163,10 +161,11 @@ impl WhileServed {
     pub async fn run(self, stop: CancellationToken) {
         let Self { informer, mut definition } = self;
         let (tell, presence) = watch::channel(Presence::Unknown);
+        let mut pauses = informer.pauses.clone();
         // In one task, so that nothing of the informer comes after word that the kind is gone.
         let both = async {
             tokio::select! {
-                ended = definition.follow(&tell) => ended,
+                ended = definition.follow(&tell, &mut pauses) => ended,
                 ended = follow_while_served(&informer, presence) => ended,
             }
         };
@@ -203,23 +202,24 @@ async fn follow_while_served(
 }
 
 impl Definition {
-    async fn follow(&mut self, tell: &watch::Sender<Presence>) -> Result<Infallible, Closed> {
+    async fn follow(&mut self, tell: &watch::Sender<Presence>, pauses: &mut Pauses) -> Result<Infallible, Closed> {
         loop {
+            pauses.begin();
             let followed = match self.reached.clone() {
-                None => self.list(tell).await,
-                Some(version) => self.watch(&version, tell).await,
+                None => self.list(tell, pauses).await,
+                Some(version) => self.watch(&version, tell, pauses).await,
             };
             if let Err(failure) = followed {
                 if failure.calls_for_list().is_some() {
                     self.reached = None;
                 }
                 let served = matches!(*tell.borrow(), Presence::Served { .. });
-                self.wait_after(&failure, served).await?;
+                self.wait_after(&failure, served, pauses).await?;
             }
         }
     }
 
-    async fn list(&mut self, tell: &watch::Sender<Presence>) -> Result<(), Failure> {
+    async fn list(&mut self, tell: &watch::Sender<Presence>, pauses: &mut Pauses) -> Result<(), Failure> {
         let mut found = Ok(None);
         let version = pages(&self.api, self.api.limits.page_objects, |item| match read(item) {
             // A server that knows nothing of field selectors lists others as well.
@@ -228,6 +228,7 @@ impl Definition {
         });
         let version = version.await?;
         let found = found?;
+        pauses.answered();
         self.sound().await;
         let served = matches!(*tell.borrow(), Presence::Served { .. });
         if found.is_none() && served && !std::mem::replace(&mut self.doubted, true) {
@@ -240,16 +241,15 @@ impl Definition {
     }
 
     /// Follows the definition until its watch ends.
-    async fn watch(&mut self, after: &str, tell: &watch::Sender<Presence>) -> Result<(), Failure> {
+    async fn watch(&mut self, after: &str, tell: &watch::Sender<Presence>, pauses: &mut Pauses) -> Result<(), Failure> {
         let lasting = self.api.limits.lasting(self.chance.u64(..));
         let body = self.api.watch(after, lasting).await?;
         let opened = clock::now();
         self.sound().await;
-        let end = self.take_all(body, lasting + self.api.limits.watch_grace, tell).await;
+        let silence_max = lasting + self.api.limits.watch_grace;
+        let end = pauses.opened(self.take_all(body, silence_max, tell)).await;
         let lived = clock::now().saturating_duration_since(opened);
-        if lived >= self.api.limits.settled {
-            self.backoff.reset();
-        }
+        pauses.closed(lived);
         let nothing_new = self.reached.as_deref() == Some(after);
         if end.is_ok() && nothing_new && lived < self.api.limits.short_watch { Err(Failure::Short) } else { end }
     }
@@ -312,20 +312,19 @@ impl Definition {
 
     /// Waits for as long as the back-off and the server want. While the kind is served, its own informer says whether the
     /// objects are followed; otherwise nobody knows but this loop.
-    async fn wait_after(&mut self, failure: &Failure, served: bool) -> Result<(), Closed> {
-        let asked = failure.retry_after().unwrap_or_default().min(self.api.limits.retry_after_max);
-        let delay = self.backoff.next(self.chance.u64(..)).max(asked);
+    async fn wait_after(&mut self, failure: &Failure, served: bool, pauses: &mut Pauses) -> Result<(), Closed> {
+        let pause = pauses.after(failure, self.chance.u64(..));
         let routine = failure.is_expired();
         if routine || std::mem::replace(&mut self.failing, true) {
-            tracing::debug!(definition = %self.name, %failure, ?delay, "a definition cannot be followed");
+            tracing::debug!(definition = %self.name, %failure, pause = ?pause.length, "a definition cannot be followed");
         } else {
-            tracing::warn!(definition = %self.name, %failure, ?delay, "a definition cannot be followed");
+            tracing::warn!(definition = %self.name, %failure, pause = ?pause.length, "a definition cannot be followed");
         }
         if !routine && !served && !std::mem::replace(&mut self.told, true) {
             let event = Event::Failing { source: self.source.clone(), why: format!("its definition: {failure}") };
             self.events.send(event).await.map_err(|_unsent| Closed)?;
         }
-        tokio::time::sleep(delay).await;
+        pauses.wait(pause, self.chance.u64(..)).await;
         Ok(())
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use kube::client::Body;
 use serde_json::value::RawValue;
 use tidegate_config::project::{Meta, project};
 use tokio::sync::mpsc;
@@ -11,6 +12,7 @@ use super::Closed;
 use super::api::{Api, chunk};
 use super::failure::Failure;
 use super::frames::{Frames, TooLong};
+use super::pauses::Pauses;
 use super::wire::{BookmarkObject, Status, WatchFrame};
 use crate::clock;
 use crate::event::Event;
@@ -54,8 +56,8 @@ impl Watch<'_> {
     ///
     /// The deadline on silence only runs while the next bytes are awaited: a control loop that is slow to take events
     /// holds the watch up without ending it.
-    pub(super) async fn follow(&mut self, lasting: Duration) -> Result<(), Stop> {
-        let mut body = self.api.watch(&self.reached, lasting).await?;
+    pub(super) async fn follow(&mut self, lasting: Duration, pauses: &mut Pauses) -> Result<(), Stop> {
+        let body = self.api.watch(&self.reached, lasting).await?;
         self.opened = Some(clock::now());
         let _connected = self.series.connected();
         if *self.failing {
@@ -63,6 +65,10 @@ impl Watch<'_> {
             *self.failing = false;
         }
         let silence_max = lasting + self.api.limits.watch_grace;
+        pauses.opened(self.take_all(body, silence_max)).await
+    }
+
+    async fn take_all(&mut self, mut body: Body, silence_max: Duration) -> Result<(), Stop> {
         let mut frames = Frames::new(self.api.limits.frame_bytes_max);
         while let Some(bytes) = chunk(&mut body, silence_max).await? {
             let received = clock::now();

@@ -9,6 +9,7 @@ mod fake_api;
 mod faults;
 mod list;
 mod named;
+mod recovery;
 mod served;
 mod watch;
 

@@ -190,24 +190,27 @@ fn back_off_grows_while_watches_are_ended_at_once() {
 
 #[test]
 fn only_a_watch_that_has_settled_wipes_the_slate() {
-    // Watches that are cut after 20 ms, and lists that succeed between them, with delays that double each time.
-    let took = |settled: Duration, first: fn() -> Answer| {
+    // Watches that are refused after 20 ms, and lists that succeed between them, with delays that double each time.
+    let took = |settled: Duration, watch: fn() -> Answer, requests: usize| {
         block_on(async {
-            let watches = (0..4).flat_map(|_| [first(), watching(&[expired()])]).collect();
-            let lists = (5..=9).map(|version| listed(version, &[])).collect();
+            let watches = (0..8).map(|_| watch()).collect();
+            let lists = (5..=13).map(|version| listed(version, &[])).collect();
             let (backoff_first, backoff_max) = (MS(10), MS(5000));
             let limits = Limits { settled, headers: MS(100), backoff_first, backoff_max, ..patient() };
             let run = start(lists, watches, limits, 64).await;
-            assert_eq!(run.requests(14).await.last().map(String::as_str), Some("watch 9"));
+            assert_eq!(run.requests(requests).await.len(), requests);
             let seen = run.api.seen().await;
-            seen[13].at - seen[0].at
+            seen[requests - 1].at - seen[0].at
         })
     };
-    let cut = || Answer::steps(vec![Step::Pause(MS(20)), Step::Cut]);
-    let (kept, wiped) = (took(Duration::from_secs(10), cut), took(MS(1), cut));
+    let refused = || {
+        let refusal = frame("ERROR", r#"{"kind":"Status","code":400,"message":"as told"}"#);
+        Answer::steps(vec![Step::Pause(MS(20)), Step::Send(refusal), Step::Hang])
+    };
+    let (kept, wiped) = (took(Duration::from_secs(10), refused, 17), took(MS(1), refused, 17));
     assert!(kept > wiped * 2, "{kept:?}, and {wiped:?} with a slate that is wiped");
-    let mute = took(MS(50), || Answer::Mute);
-    assert!(mute > kept, "a watch that never opens has not settled, however long that takes: {mute:?}, {kept:?}");
+    let mute = took(MS(50), || Answer::Mute, 9);
+    assert!(mute > MS(8 * 100 + 300), "a watch that never opens has not settled, however long that takes: {mute:?}");
 }
 
 #[test]

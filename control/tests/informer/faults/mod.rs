@@ -5,17 +5,15 @@
 //! changes unseen: one shop goes, one comes, one moves. A minute later the fault ends.
 
 mod cluster;
+mod credentials;
 mod table;
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::AUTHORIZATION;
 use prometheus::Registry;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use tidegate_config::model::{Bind, BindKey, BindProtocol, HostPattern, Listener, ListenerName, Snapshot};
 use tidegate_config::object::Kind;
 use tidegate_config::published::{self, Published};
@@ -30,6 +28,7 @@ use tokio_util::sync::CancellationToken;
 use super::MS;
 use super::fake_api::{Answer, FakeApi, Seen};
 use cluster::{Cluster, SHOPS, kind_of};
+use credentials::{authority, write};
 use table::{Credentials, Fault, Meanwhile, Row, table, written};
 
 const TICK: Duration = Duration::from_millis(50);
@@ -86,6 +85,7 @@ struct Outcome {
     requests: usize,
     connections: usize,
     recovered: Option<Duration>,
+    apart: Option<Duration>,
 }
 
 #[test]
@@ -96,8 +96,10 @@ fn no_fault_loses_a_route_leaves_a_stale_one_or_makes_the_loop_spin() {
         let running: Vec<_> = some.into_iter().map(|row| (row.name, std::thread::spawn(|| run(row)))).collect();
         for (name, thread) in running {
             let outcome = thread.join().unwrap_or_else(|_| panic!("{name}: the case panicked"));
-            let Outcome { requests, connections, recovered, .. } = outcome;
-            println!("{name}: {requests} requests of the busiest collection, {connections} connections, {recovered:?}");
+            let Outcome { requests, connections, recovered, apart, .. } = outcome;
+            println!(
+                "{name}: {requests} requests of the busiest collection, {connections} connections, {recovered:?}, apart {apart:?}"
+            );
             problems.extend(outcome.problems.into_iter().map(|problem| format!("{name}: {problem}")));
         }
     }
@@ -227,15 +229,20 @@ impl Case {
         let connections = self.api.connections() - before.1;
         self.judge_fault(requests, connections);
         self.end().await;
+        let ended = self.api.seen().await.len();
         let recovered = self.recover().await;
         let before = self.api.seen().await.len();
         self.look_on(QUIET).await;
+        let apart = self.apart(ended).await;
+        if self.row.apart.is_some_and(|bound| apart.is_none_or(|apart| apart > bound)) {
+            self.problems.push(format!("asked for again {apart:?} apart"));
+        }
         let quiet = self.busiest(before).await;
         if quiet > QUIET_REQUESTS {
             self.problems.push(format!("{quiet} requests in {QUIET:?} after the fault"));
         }
         self.judge_end();
-        Outcome { problems: self.problems, requests, connections, recovered }
+        Outcome { problems: self.problems, requests, connections, recovered, apart }
     }
 
     /// The server hangs up, and while nobody watches a shop goes, one comes, and one moves.
@@ -352,6 +359,16 @@ impl Case {
         counts.into_values().max().unwrap_or_default()
     }
 
+    /// Between the first request after the first so many and the last of the first for each collection.
+    async fn apart(&self, after: usize) -> Option<Duration> {
+        let mut first = BTreeMap::<Kind, Instant>::new();
+        for seen in self.api.seen().await.iter().skip(after) {
+            first.entry(kind_of(seen)).or_insert(seen.at);
+        }
+        let (begin, end) = (first.values().min()?, first.values().max()?);
+        (first.len() == Kind::ALL.len()).then(|| *end - *begin)
+    }
+
     /// The last number of the address that a shop's host leads to.
     fn served(&self, shop: &str) -> Option<u8> {
         endpoint(&self.published.pin(), shop)
@@ -370,26 +387,4 @@ fn bind() -> Bind {
     let listener = Listener { name: ListenerName("http".into()), host: HostPattern::Any };
     let key = BindKey { address: ([127, 0, 0, 1], 80).into(), protocol: BindProtocol::Http };
     Bind { key, listeners: [listener].into() }
-}
-
-/// Files of a service account are replaced as a whole.
-fn write(path: &Path, text: &str) {
-    let mut file = tempfile::NamedTempFile::new_in(path.parent().unwrap()).unwrap();
-    file.write_all(text.as_bytes()).unwrap();
-    file.persist(path).unwrap();
-}
-
-/// A new authority, written to `ca.crt` in a folder, and what a server serves that it vouches for.
-fn authority(name: &str, folder: &Path) -> Arc<ServerConfig> {
-    let mut params = CertificateParams::new(Vec::new()).unwrap();
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    params.distinguished_name.push(rcgen::DnType::CommonName, name);
-    let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
-    std::fs::create_dir_all(folder).unwrap();
-    write(&folder.join("ca.crt"), &issuer.pem());
-    let key = KeyPair::generate().unwrap();
-    let leaf = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap().signed_by(&key, &issuer).unwrap();
-    let key = key.serialize_der().try_into().unwrap();
-    let config = ServerConfig::builder().with_no_client_auth().with_single_cert(vec![leaf.der().clone()], key).unwrap();
-    Arc::new(config)
 }

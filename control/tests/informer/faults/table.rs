@@ -22,6 +22,8 @@ pub(super) struct Row {
     pub(super) requests: Requests,
     /// How long after the end of the fault everything is served as it is.
     pub(super) recovers: Duration,
+    /// How far apart the collections are asked for again, where one that is answered is news for the others.
+    pub(super) apart: Option<Duration>,
 }
 
 pub(super) type Fault = fn(&Seen, usize, Answer) -> Answer;
@@ -73,6 +75,8 @@ impl Requests {
 
 /// The longest pause, and a moment.
 const PAUSE: Duration = Duration::from_secs(32);
+/// A watch that has lasted for a second is good news, which the others follow within another; and a moment.
+const TOGETHER: Duration = Duration::from_secs(3);
 /// The longest silence of a watch, and a pause.
 const SILENCE: Duration = Duration::from_secs(215 + 3);
 
@@ -87,6 +91,7 @@ impl Row {
             degraded: true,
             requests: Requests::BackedOff(1),
             recovers: PAUSE,
+            apart: None,
         }
     }
 
@@ -110,6 +115,11 @@ impl Row {
         self
     }
 
+    const fn together(mut self) -> Self {
+        self.apart = Some(TOGETHER);
+        self
+    }
+
     const fn asks_for(mut self, credentials: Credentials) -> Self {
         self.credentials = credentials;
         self
@@ -126,7 +136,8 @@ pub(super) fn written() -> String {
         };
         let degraded = if row.degraded { "yes" } else { "no" };
         let (requests, recovers) = (row.requests.in_a_minute(), row.recovers.as_secs());
-        format!("| {} | {meanwhile} | {degraded} | {requests} | {recovers} s |\n", row.name)
+        let apart = row.apart.map_or("–".to_owned(), |apart| format!("{} s", apart.as_secs()));
+        format!("| {} | {meanwhile} | {degraded} | {requests} | {recovers} s | {apart} |\n", row.name)
     };
     table().iter().map(row).collect()
 }
@@ -142,13 +153,20 @@ fn connections() -> Vec<Row> {
             .serves(Meanwhile::Followed)
             .unnoticed()
             .costs(Requests::Only(1)),
-        Row::new("connections are closed before any answer", |_, _, _| Answer::HangUp),
+        Row::new("connections are closed before any answer", |_, _, _| Answer::HangUp).together(),
+        Row::new("those for one collection are, and the others not", |seen, _, sound| {
+            if kind_of(seen) == Kind::Secret { Answer::HangUp } else { sound }
+        })
+        .serves(Meanwhile::Followed),
         Row::new("headers never come", |_, _, _| Answer::Mute)
             .costs(Requests::Each(MS(20_000)))
             .recovers_in(PAUSE + MS(20_000)),
-        Row::new("the token expires, and a new one comes late", |_, _, sound| sound).asks_for(Credentials::Token),
+        Row::new("the token expires, and a new one comes late", |_, _, sound| sound)
+            .asks_for(Credentials::Token)
+            .together(),
         Row::new("the authority is replaced, and the new one comes late", |_, _, sound| sound)
-            .asks_for(Credentials::Authority),
+            .asks_for(Credentials::Authority)
+            .together(),
     ]
 }
 
@@ -159,7 +177,13 @@ fn refusals() -> Vec<Row> {
         Row::new("429 to everything", |_, _, _| Answer::status(429)),
         Row::new("429 to everything, with `Retry-After: 10`", |_, _, _| Answer::status(429).with("retry-after", "10"))
             .costs(Requests::Each(MS(10_000))),
-        Row::new("500 to everything", |_, _, _| Answer::status(500)),
+        Row::new("500 to everything", |_, _, _| Answer::status(500)).together(),
+        Row::new("by turns no answer, 403 and 410 to everything", |_, nth, _| match nth % 3 {
+            0 => Answer::HangUp,
+            1 => Answer::status(403),
+            _ => Answer::status(410),
+        })
+        .costs(Requests::BackedOff(2)),
     ]
 }
 
@@ -174,7 +198,7 @@ fn watches() -> Vec<Row> {
         Row::new("422 to each watch", |seen, _, sound| to_watch(seen, sound, Answer::status(422)))
             .serves(Meanwhile::Followed)
             .costs(Requests::BackedOff(2)),
-        Row::new("500 to each watch", |seen, _, sound| to_watch(seen, sound, Answer::status(500))),
+        Row::new("500 to each watch", |seen, _, sound| to_watch(seen, sound, Answer::status(500))).together(),
         Row::new("503 to four watches, and then 410", |_, nth, sound| match nth {
             0..4 => Answer::status(503),
             4 => Answer::ok(expired()),
@@ -199,7 +223,13 @@ fn watches() -> Vec<Row> {
         Row::new("watches are cut within a chunk", |seen, _, sound| {
             let half = frame("DELETED", UNRELATED)[..40].to_owned();
             to_watch(seen, sound, Answer::steps(vec![Step::Send(half), Step::Cut]))
-        }),
+        })
+        .together(),
+        // Each that has lasted for a second is news for the others, who find as little.
+        Row::new("watches are cut after two seconds", |seen, _, sound| {
+            to_watch(seen, sound, Answer::steps(vec![Step::Pause(MS(2000)), Step::Cut]))
+        })
+        .costs(Requests::BackedOff(2)),
         Row::new("an object of each watch cannot be read", |seen, _, sound| {
             to_watch(seen, sound, Answer::ok(frame("ADDED", NAMELESS)))
         })
@@ -216,9 +246,9 @@ fn lists() -> Vec<Row> {
         Row::new("lists stop in the middle", |seen, _, _| to_list(seen, half_list(Step::Hang)))
             .costs(Requests::Each(MS(30_000)))
             .recovers_in(PAUSE + MS(30_000)),
-        Row::new("lists are cut within a chunk", |seen, _, _| to_list(seen, half_list(Step::Cut))),
+        Row::new("lists are cut within a chunk", |seen, _, _| to_list(seen, half_list(Step::Cut))).together(),
         Row::new("lists are no lists", |seen, _, _| to_list(seen, Answer::ok("<html>sign in</html>"))),
-        Row::new("500 to lists", |seen, _, _| to_list(seen, Answer::status(500))),
+        Row::new("500 to lists", |seen, _, _| to_list(seen, Answer::status(500))).together(),
         Row::new("the last page of each list is lost", |seen, _, sound| {
             if seen.query.contains_key("continue") { Answer::HangUp } else { to_list(seen, sound) }
         })

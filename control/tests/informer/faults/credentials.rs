@@ -1,0 +1,30 @@
+//! What a client and a server know each other by, in files as a service account has them.
+
+use std::io::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use tokio_rustls::rustls::ServerConfig;
+
+/// Files of a service account are replaced as a whole.
+pub(super) fn write(path: &Path, text: &str) {
+    let mut file = tempfile::NamedTempFile::new_in(path.parent().unwrap()).unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+    file.persist(path).unwrap();
+}
+
+/// A new authority, written to `ca.crt` in a folder, and what a server serves that it vouches for.
+pub(super) fn authority(name: &str, folder: &Path) -> Arc<ServerConfig> {
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.distinguished_name.push(rcgen::DnType::CommonName, name);
+    let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+    std::fs::create_dir_all(folder).unwrap();
+    write(&folder.join("ca.crt"), &issuer.pem());
+    let key = KeyPair::generate().unwrap();
+    let leaf = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap().signed_by(&key, &issuer).unwrap();
+    let key = key.serialize_der().try_into().unwrap();
+    let config = ServerConfig::builder().with_no_client_auth().with_single_cert(vec![leaf.der().clone()], key).unwrap();
+    Arc::new(config)
+}
