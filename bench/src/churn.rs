@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::cores::{Cores, Part};
 use crate::load;
-use crate::peer::{self, Kind, Route, Target};
+use crate::peer::{self, Kind, Route, STREAMED, Target};
 use crate::place::version;
 use crate::progress::Progress;
 use crate::size::Size;
@@ -26,7 +26,7 @@ const SOCKET: &str = "socket.example";
 /// Measures requests to one host while the routes of other hosts change, and while its own endpoints roll.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// How much is measured; a smoke run fails when Tidegate fails a request.
+    /// How much is measured; a smoke run fails when Tidegate fails a request or breaks a stream.
     #[arg(long, value_enum, default_value = "full")]
     size: Size,
     /// Rounds; in each, the proxies take turns.
@@ -95,7 +95,7 @@ struct Report {
 /// Runs the command.
 ///
 /// # Errors
-/// When something cannot be measured, or at smoke size when Tidegate failed a request or broke the WebSocket.
+/// When something cannot be measured, or at smoke size when Tidegate failed a request, or broke the WebSocket or a gRPC stream.
 pub async fn run(mut args: Args) -> anyhow::Result<()> {
     if args.size == Size::Smoke {
         (args.rounds, args.seconds, args.rates, args.routes) = (1, 1, vec![0, 100], 100);
@@ -109,7 +109,8 @@ pub async fn run(mut args: Args) -> anyhow::Result<()> {
     let upstream = Upstream::start().await?;
     cores.give(Part::Upstream, upstream.process())?;
     let routes: Vec<Route> = (0..args.routes).map(|i| Route::numbered(i, Target::Again)).collect();
-    let routes = [routes, vec![Route::new(SOCKET, Target::Echo), Route::new(MEASURED, Target::Rolled)]].concat();
+    let held = [Route::new(SOCKET, Target::Echo), Route::new(STREAMED, Target::Grpc)];
+    let routes = [&routes[..], &held, &[Route::new(MEASURED, Target::Rolled)]].concat();
     let mut peers = Vec::new();
     for choice in &choices {
         let peer = choice.start(&args.peers, &upstream, &routes).await?;
@@ -152,6 +153,8 @@ fn unharmed(turns: &[Turn]) -> anyhow::Result<()> {
         let (case, failures) = (turn.case, turn.failures());
         anyhow::ensure!(failures == 0, "{failures} requests failed at {case:?}: {:?}", turn.load);
         anyhow::ensure!(turn.socket_broken.is_none(), "the WebSocket broke: {:?}", turn.socket_broken);
+        let grpc = &turn.grpc;
+        anyhow::ensure!(grpc.due > 0 && grpc.broken == 0 && grpc.missed == 0, "gRPC streams broke: {grpc:?}");
         anyhow::ensure!(case.rate == 0 || turn.reached > 0.0, "no change was made");
         anyhow::ensure!(case.rolls == 0.0 || turn.rolled > 0.0, "no endpoint was replaced");
     }

@@ -14,6 +14,7 @@ pub mod swaps;
 mod callgrind;
 mod cores;
 mod files;
+mod grpc;
 mod identity;
 mod load;
 mod metrics;

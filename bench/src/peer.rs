@@ -29,8 +29,10 @@ pub(crate) use objects::one_route;
 
 /// How long the routes of a start may take.
 const RIGHT_MAX: Duration = Duration::from_secs(300);
-/// The host that every proxy serves over TLS too, where it has a route. wrk can ask for no other than the one it connects to.
+/// A host that every proxy serves over TLS too, where it has a route. wrk can ask for no other than the one it connects to.
 pub(crate) const SECURE: &str = "localhost";
+/// Another: the one whose gRPC streams are held.
+pub(crate) const STREAMED: &str = "streamed.example";
 
 /// Where a route leads. All of them answer alike, so that a change is one for the proxy alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,6 +43,8 @@ pub(crate) enum Target {
     Again,
     /// The echo for WebSockets.
     Echo,
+    /// The echo for gRPC, which is spoken to in plain HTTP/2.
+    Grpc,
     /// The upstream, by a Service that no other route has.
     Own,
     /// The upstream, by a Service whose endpoints can be changed.
@@ -49,7 +53,7 @@ pub(crate) enum Target {
 
 impl Target {
     /// Those that many routes share, and that never change.
-    const SHARED: [Self; 3] = [Self::Right, Self::Again, Self::Echo];
+    const SHARED: [Self; 4] = [Self::Right, Self::Again, Self::Echo, Self::Grpc];
 
     /// What the Service of a host is called: its own after its first label, which no other host may have.
     fn service(self, host: &str) -> &str {
@@ -57,6 +61,7 @@ impl Target {
             Self::Right => "right",
             Self::Again => "again",
             Self::Echo => "echo",
+            Self::Grpc => "grpc",
             Self::Rolled => "rolled",
             Self::Own => host.split('.').next().unwrap_or(host),
         }
@@ -66,7 +71,18 @@ impl Target {
         match self {
             Self::Right | Self::Again | Self::Own | Self::Rolled => upstream.http,
             Self::Echo => upstream.echo,
+            Self::Grpc => upstream.grpc,
         }
+    }
+
+    /// Whether it is for exchanges that last: no time in all may end them, and a plain request is not answered.
+    const fn lasts(self) -> bool {
+        matches!(self, Self::Echo | Self::Grpc)
+    }
+
+    /// Whether it is spoken to in HTTP/2.
+    const fn http2(self) -> bool {
+        matches!(self, Self::Grpc)
     }
 }
 
@@ -89,6 +105,11 @@ impl Route {
     pub(crate) fn new(host: impl Into<String>, target: Target) -> Self {
         Self { host: host.into(), target }
     }
+}
+
+/// Whether a host is served over TLS too.
+fn is_secure(host: &str) -> bool {
+    [SECURE, STREAMED].contains(&host)
 }
 
 /// Two of the upstream's pods: those that the service [`Target::Rolled`] has after so many rolls.
@@ -310,7 +331,7 @@ impl Peer {
             Ok(())
         };
         timeout(RIGHT_MAX, listening).await.context("it does not listen")??;
-        if let Some(last) = routes.iter().rev().find(|route| route.target != Target::Echo) {
+        if let Some(last) = routes.iter().rev().find(|route| !route.target.lasts()) {
             poll::until_right(self.address(), &last.host, RIGHT_MAX).await?;
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! What every peer leads to: one small nginx that answers at once, and an echo for WebSockets.
+//! What every peer leads to: one small nginx that answers at once, and an echo each for WebSockets and for gRPC.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -9,6 +9,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::grpc;
 use crate::nginx::{How, Nginx};
 
 /// The files that it answers with, and their bytes.
@@ -24,13 +25,15 @@ pub(crate) struct Upstream {
     pub(crate) http: SocketAddr,
     /// Answers every WebSocket message with itself.
     pub(crate) echo: SocketAddr,
+    /// Sends every message of a gRPC stream back.
+    pub(crate) grpc: SocketAddr,
     nginx: Nginx,
     _folder: TempDir,
-    _echoing: AbortOnDropHandle<()>,
+    _echoing: [AbortOnDropHandle<()>; 2],
 }
 
 impl Upstream {
-    /// Starts both.
+    /// Starts all of them.
     ///
     /// # Errors
     /// When one cannot be started.
@@ -41,10 +44,9 @@ impl Upstream {
         }
         let root = folder.path().to_str().context("the folder of answers has a name that is no text")?.to_owned();
         let nginx = Nginx::start("upstream", How::Workers(1), |address, _| Ok(server(address, &root))).await?;
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
-        let echo = listener.local_addr()?;
-        let echoing = AbortOnDropHandle::new(tokio::spawn(echo_all(listener)));
-        Ok(Self { http: nginx.address(), echo, nginx, _folder: folder, _echoing: echoing })
+        let (echo, echoing) = serve(echo).await?;
+        let (grpc, streaming) = serve(grpc::echo).await?;
+        Ok(Self { http: nginx.address(), echo, grpc, nginx, _folder: folder, _echoing: [echoing, streaming] })
     }
 }
 
@@ -91,13 +93,21 @@ fn server(address: SocketAddr, root: &str) -> String {
     )
 }
 
-/// Ends with its task; so do its connections.
-async fn echo_all(listener: TcpListener) {
-    let mut connections = JoinSet::new();
-    while let Ok((stream, _)) = listener.accept().await {
-        connections.spawn(echo(stream));
-        while connections.try_join_next().is_some() {}
-    }
+/// Serves every connection; ends with its handle, and its connections with it.
+pub(crate) async fn serve<F>(connection: fn(TcpStream) -> F) -> std::io::Result<(SocketAddr, AbortOnDropHandle<()>)>
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+    let address = listener.local_addr()?;
+    let serving = async move {
+        let mut connections = JoinSet::new();
+        while let Ok((stream, _)) = listener.accept().await {
+            connections.spawn(connection(stream));
+            while connections.try_join_next().is_some() {}
+        }
+    };
+    Ok((address, AbortOnDropHandle::new(tokio::spawn(serving))))
 }
 
 /// A connection that fails is its client's to notice.

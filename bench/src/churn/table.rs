@@ -1,17 +1,20 @@
 //! The tables of `churn`: one line a rate and proxy, in figures and in ratios.
 
 use super::{Case, Report, Turn};
+use crate::grpc::Seen;
 use crate::load::Load;
 use crate::spread::{Spread, percentile, sorted};
 use crate::table::table;
 
-const FIGURES: [&str; 14] = [
+const FIGURES: [&str; 16] = [
     "changes/s",
     "rolls/s",
     "proxy",
     "reached (+ rolls)",
     "failures",
     "WebSockets broken",
+    "gRPC streams broken",
+    "messages late + missed",
     "p50 ms",
     "p99 ms",
     "p99.9 ms",
@@ -76,6 +79,8 @@ fn figures(line: &Line<'_>) -> Vec<String> {
     let spread = |digits: usize, of: &dyn Fn(&Turn) -> f64| show(line.spread(of), digits, 1.0);
     let milliseconds = |of: fn(&Load) -> u64| spread(2, &|turn| milliseconds(turn, of));
     let broken = turns.iter().filter(|turn| turn.socket_broken.is_some()).count();
+    let mut grpc = Seen::default();
+    turns.iter().for_each(|turn| grpc += turn.grpc.clone());
     let processes = turns.iter().map(|turn| turn.processes).max().unwrap_or_default();
     let mut row = line.names();
     row.extend([
@@ -85,6 +90,8 @@ fn figures(line: &Line<'_>) -> Vec<String> {
         },
         turns.iter().map(|turn| turn.failures()).sum::<u64>().to_string(),
         format!("{broken} of {}", turns.len()),
+        format!("{} of {}", grpc.broken, grpc.opened),
+        format!("{} + {} of {}", grpc.late, grpc.missed, grpc.due),
         milliseconds(|load| load.p50_us),
         milliseconds(|load| load.p99_us),
         milliseconds(|load| load.p999_us),

@@ -1,4 +1,4 @@
-//! One turn of a proxy: load, a sampler and a WebSocket, and the changes meanwhile.
+//! One turn of a proxy: load, a sampler, a WebSocket and gRPC streams, and the changes meanwhile.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -9,8 +9,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Args, Case, MEASURED, SOCKET};
 use crate::clock::now;
+use crate::grpc;
 use crate::load::{Ask, Load, wrk};
-use crate::peer::{Change, Kind, Peer, Route, Target, rolled};
+use crate::peer::{Change, Kind, Peer, Route, STREAMED, Target, rolled};
 use crate::place::{Usage, usage};
 use crate::sampler::{Sample, sample};
 use crate::upstream::Upstream;
@@ -40,6 +41,8 @@ pub(super) struct Turn {
     pub(super) processes: usize,
     /// What broke the WebSocket.
     pub(super) socket_broken: Option<String>,
+    /// What became of gRPC streams.
+    pub(super) grpc: grpc::Seen,
     /// Lines of the access log that had been written by then; proxies gather some first.
     pub(super) logged: u64,
     /// Memory over time.
@@ -82,6 +85,7 @@ pub(super) async fn turn(
     let duration = Duration::from_secs(args.seconds);
     let stop = CancellationToken::new();
     let socket = Held::open(address, SOCKET).await?;
+    let streams = grpc::Held::open(peer.secure_address(), STREAMED).await?;
     peer.take_log().await?;
     let before = usage(process);
     let loading = async {
@@ -91,8 +95,9 @@ pub(super) async fn turn(
     };
     let sampling = sample(address, MEASURED, Duration::from_millis(args.sample_every_ms.max(1)), stop.clone());
     let changing = changing(peer, case, upstream, args, &stop);
-    let (load, changes, held, samples, memory) =
-        tokio::join!(loading, changing, socket.hold(&stop), sampling, watch(process, &stop));
+    let holding = async { tokio::join!(socket.hold(&stop), streams.hold(&stop)) };
+    let (load, changes, (held, grpc), samples, memory) =
+        tokio::join!(loading, changing, holding, sampling, watch(process, &stop));
     let (load, changes, after) = (load?, changes?, usage(process));
     let seconds = duration.as_secs_f64();
     #[allow(clippy::cast_precision_loss, reason = "counts far below 2^52")]
@@ -108,6 +113,7 @@ pub(super) async fn turn(
         resident_mib: mebibytes(&after),
         processes: after.processes,
         socket_broken: held.err().map(|why| format!("{why:#}")),
+        grpc,
         logged: peer.take_log().await?,
         memory,
         changes_ms: changes.at_ms,

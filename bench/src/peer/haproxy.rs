@@ -293,7 +293,8 @@ backend nobody
     }
     for target in Target::SHARED {
         let (name, address) = (target.service(""), target.address(setting.upstream));
-        text += &format!("backend {name}\n    server s0 {address}\n");
+        let protocol = if target.http2() { " proto h2" } else { "" };
+        text += &format!("backend {name}\n    server s0 {address}{protocol}\n");
     }
     text += &format!("backend {}\n", Target::Rolled.service(""));
     for (number, slot) in slots.iter().enumerate() {

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use super::{Change, Route, SECURE, Setting, Target};
+use super::{Change, Route, Setting, Target, is_secure};
 use crate::identity::Identity;
 use crate::nginx::{How, Nginx};
 use crate::place::free_address;
@@ -20,7 +20,7 @@ const LOG: &str = r#"    log_format edge escape=json '{"time":"$time_iso8601","r
         '"user_agent":"$http_user_agent","referer":"$http_referer"}';
     access_log access.log edge buffer=32k flush=1s;
 "#;
-/// What Tidegate tells endpoints.
+/// What Tidegate tells endpoints; `grpc_set_header` says the same to those of gRPC.
 const HEADERS: &str = "    proxy_set_header X-Request-Id $request_id;
     proxy_set_header X-Real-IP $remote_addr;
     proxy_set_header X-Forwarded-For $remote_addr;
@@ -28,6 +28,9 @@ const HEADERS: &str = "    proxy_set_header X-Request-Id $request_id;
     proxy_set_header X-Forwarded-Port $server_port;
     proxy_set_header X-Forwarded-Proto $scheme;
 ";
+
+/// What its manuals tell who has streams that last: neither their bytes nor their time are limited.
+const STREAMS: &str = "client_max_body_size 0; client_body_timeout 1h; grpc_read_timeout 1h; grpc_send_timeout 1h; ";
 
 /// A running nginx.
 #[derive(Debug)]
@@ -40,7 +43,7 @@ pub(crate) struct Peer {
 #[derive(Debug)]
 struct Sites {
     address: SocketAddr,
-    /// Where [`SECURE`] is served over TLS.
+    /// Where TLS is served.
     secure: SocketAddr,
     folder: PathBuf,
     /// What stands before the hosts.
@@ -128,10 +131,11 @@ impl Sites {
             if *target == Target::Own {
                 servers += &kept(service, &[self.upstream]);
             }
-            let tls = if host == SECURE { self.tls() } else { String::new() };
+            let tls = if is_secure(host) { self.tls() } else { String::new() };
+            let pass = if target.http2() { format!("{STREAMS}grpc_pass grpc") } else { "proxy_pass http".to_owned() };
             let _ = writeln!(
                 servers,
-                "server {{ listen {address}; {tls}server_name {host}; location / {{ proxy_pass http://{service}; }} }}"
+                "server {{ listen {address}; {tls}server_name {host}; location / {{ {pass}://{service}; }} }}"
             );
         }
         servers
@@ -167,11 +171,13 @@ fn preamble(address: SocketAddr, status: SocketAddr, setting: &Setting<'_>) -> S
     proxy_set_header Host $host;
     proxy_set_header Connection $connection_upgrade;
     proxy_set_header Upgrade $http_upgrade;
+    grpc_set_header Host $host;
 "
     .to_owned();
     if work.is_same() {
         text += LOG;
         text += HEADERS;
+        text += &HEADERS.replace("proxy_set_header", "grpc_set_header");
         text += &format!("server {{ listen {status}; location = /status {{ stub_status; access_log off; }} }}\n");
     } else {
         text += "    access_log off;\n";

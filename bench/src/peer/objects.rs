@@ -9,11 +9,11 @@ use k8s_openapi::api::networking::v1::Ingress;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use super::{Route, SECURE, Target};
+use super::{Route, SECURE, Target, is_secure};
 use crate::identity::Identity;
 use crate::upstream::Upstream;
 
-/// The Secret of [`SECURE`].
+/// The Secret of the hosts that are served over TLS.
 const SECRET: &str = "secure";
 
 /// The objects of an API server, and what the upstream's address is.
@@ -62,11 +62,15 @@ impl Objects {
     }
 }
 
-/// The class, the certificate of [`SECURE`], and what routes share.
+/// The class, the certificate, and what routes share.
 pub(super) fn manifests(upstream: &Upstream, rolled: &[SocketAddr], identity: &Identity) -> Vec<Value> {
     let of_target = |target: Target| {
         let name = target.service("");
-        [service(name), slice(name, &[target.address(upstream)])]
+        let mut service = service(name);
+        if target.http2() {
+            service["spec"]["ports"][0]["appProtocol"] = json!("kubernetes.io/h2c");
+        }
+        [service, slice(name, &[target.address(upstream)])]
     };
     let rolls = Target::Rolled.service("");
     let shared = Target::SHARED.into_iter().flat_map(of_target);
@@ -111,7 +115,7 @@ fn ingress(route: &Route) -> Value {
     let backend = json!({"service": {"name": target.service(host), "port": {"number": 80}}});
     let paths = json!([{"path": "/", "pathType": "Prefix", "backend": backend}]);
     let mut spec = json!({"ingressClassName": "tidegate", "rules": [{"host": host, "http": {"paths": paths}}]});
-    if host == SECURE {
+    if is_secure(host) {
         spec["tls"] = json!([{"hosts": [host], "secretName": SECRET}]);
     }
     json!({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"name": host}, "spec": spec})

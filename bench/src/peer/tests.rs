@@ -8,8 +8,10 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
 
-use super::{Args, Change, Kind, Route, SECURE, Target, Work, choose};
+use super::{Args, Change, Kind, Route, SECURE, STREAMED, Target, Work, choose};
+use crate::grpc::{Held, Seen};
 use crate::tls;
 use crate::upstream::{PODS, Upstream};
 
@@ -61,6 +63,16 @@ async fn ask(address: SocketAddr, host: &str, times: usize) -> String {
         }
     }
     String::from_utf8_lossy(&answer[..count]).to_ascii_lowercase()
+}
+
+/// What is seen of gRPC streams meanwhile.
+async fn held(secure: SocketAddr, meanwhile: impl Future<Output = ()>) -> Seen {
+    let (streams, stop) = (Held::open(secure, STREAMED).await.unwrap(), CancellationToken::new());
+    let working = async {
+        meanwhile.await;
+        stop.cancel();
+    };
+    tokio::join!(streams.hold(&stop), working).0
 }
 
 async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
@@ -146,5 +158,32 @@ async fn what_endpoints_are_told_and_logs_hold_is_the_same() {
             ask(peer.address(), "a.example", 1).await.starts_with("http/1.1 200").then_some(())
         })
         .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn grpc_streams_go_through_and_those_that_break_are_counted() {
+    let args = Cli::parse_from(["", "--peers", "nginx,haproxy,envoy"]).args;
+    let (choices, left_out) = choose(&args).unwrap();
+    eprintln!("left out: {left_out:?}");
+    if choices.is_empty() {
+        return;
+    }
+    let upstream = Upstream::start().await.unwrap();
+    for choice in choices {
+        let routes = [Route::new(STREAMED, Target::Grpc), Route::new("a.example", Target::Right)];
+        let (name, mut peer) = (choice.name(), choice.start(&args, &upstream, &routes).await.unwrap());
+        let secure = peer.secure_address();
+        let seen = held(secure, sleep(Duration::from_millis(300))).await;
+        assert!(seen.due > 0 && seen.broken == 0 && seen.missed == 0, "{name}: {seen:?}");
+        let restarting = async {
+            sleep(Duration::from_millis(200)).await;
+            peer.restart().await.unwrap();
+            crate::poll::until_right(peer.address(), "a.example", Duration::from_secs(60)).await.unwrap();
+            sleep(Duration::from_secs(1)).await;
+        };
+        let seen = held(secure, restarting).await;
+        assert!(0 < seen.broken && seen.broken < seen.opened, "{name} broke streams and carried others: {seen:?}");
+        assert!(0 < seen.missed && seen.missed < seen.due, "{name}: {seen:?}");
     }
 }

@@ -54,8 +54,8 @@ pub(super) fn bootstrap(folder: &Path, sockets: Sockets, identity: &Identity, wo
 /// Every host with the cluster that it leads to.
 pub(super) fn routes(routes: &BTreeMap<String, Target>, work: Work) -> Value {
     let host = |(host, target): (&String, &Target)| {
-        // A tunnel has no end that could be late.
-        let timeout = if *target == Target::Echo { "0s" } else { "60s" };
+        // What lasts has no end that could be late.
+        let timeout = if target.lasts() { "0s" } else { "60s" };
         json!({
             "name": host,
             "domains": [host],
@@ -95,7 +95,13 @@ pub(super) fn clusters(
     let mut rolled = cluster(Target::Rolled.service(""));
     rolled["type"] = json!("EDS");
     rolled["eds_cluster_config"] = json!({"eds_config": discovered(folder, ENDPOINTS)});
-    let shared = shared.iter().map(|(target, at)| fixed(target.service(""), *at));
+    let shared = shared.iter().map(|(target, at)| {
+        let mut cluster = fixed(target.service(""), *at);
+        if target.http2() {
+            cluster["typed_extension_protocol_options"] = http2();
+        }
+        cluster
+    });
     let own = routes.iter().filter(|(_, target)| **target == Target::Own);
     let own = own.map(|(host, target)| fixed(target.service(host), upstream));
     json!({"resources": shared.chain([rolled]).chain(own).collect::<Vec<_>>()})
@@ -114,6 +120,14 @@ fn cluster(name: &str) -> Value {
         "name": name,
         "connect_timeout": "5s",
     })
+}
+
+/// That endpoints are spoken to in HTTP/2.
+fn http2() -> Value {
+    json!({"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
+        "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+        "explicit_http_config": {"http2_protocol_options": {}},
+    }})
 }
 
 fn assignment(cluster: &str, endpoints: &[SocketAddr]) -> Value {
