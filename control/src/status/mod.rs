@@ -240,20 +240,21 @@ impl Reporter {
     /// One writer of statuses.
     async fn write_statuses(&self, lead: &Lead) {
         while let Some(held) = self.view.reports.statuses.get().await {
-            if self.write_status(held, lead).await {
-                sleep(PAUSE).await;
-            }
+            self.write_status(held, lead).await;
         }
     }
 
-    /// Whether a request was sent. What the loop says at this moment is written, whatever it was when the key was added.
-    async fn write_status(&self, held: Held<ObjectName>, lead: &Lead) -> bool {
+    /// What the loop says at this moment is written, whatever it was when the key was added.
+    async fn write_status(&self, held: Held<ObjectName>, lead: &Lead) {
         let Some(addresses) = self.view.amiss_in(held.clone()).await.flatten() else {
             held.succeeded();
-            return false;
+            return;
         };
         let written = self.send::<IgnoredAny>(lead, ingress::patch(&held, &addresses)).await;
         self.metrics.statuses.with_label_values(&[outcome(&written)]).inc();
+        // The Ingress is held over the pause. If it is named again before the watch tells what was written, it is not looked at
+        // before that either.
+        sleep(PAUSE).await;
         match written {
             Ok(IgnoredAny) | Err(Refusal::Gone) => {
                 self.unwritten.over();
@@ -264,7 +265,6 @@ impl Reporter {
                 held.retry();
             }
         }
-        true
     }
 
     /// Sends a write. One that could come after our time as the leader is given up; the next leader does it.

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::{FutureExt as _, StreamExt as _};
 use http::{Request, Response};
-use http_body_util::{Either, Full};
+use http_body_util::{BodyStream, Either, Full, StreamBody};
 use kube::client::Body;
 use prometheus::Registry;
 use serde_json::{Value, json};
@@ -23,8 +24,9 @@ use tokio_util::sync::CancellationToken;
 use tower::Service as _;
 
 const INGRESSES: &str = "/apis/networking.k8s.io/v1/namespaces/default/ingresses";
+/// Nobody loses the lead on a busy machine: a write that it interrupts would be one that failed.
 const TERMS: Terms =
-    Terms { lease: Duration::from_secs(3), lead: Duration::from_secs(2), retry: Duration::from_millis(100) };
+    Terms { lease: Duration::from_secs(30), lead: Duration::from_secs(20), retry: Duration::from_millis(100) };
 
 /// For tests of hours.
 const CALM: Terms =
@@ -43,6 +45,7 @@ pub(crate) struct Api {
     client: kube::Client,
     slow: Slow,
     refuse: Refuse,
+    lag: Arc<watch::Sender<Duration>>,
 }
 
 /// Slowness, until it is ended.
@@ -58,7 +61,7 @@ impl Api {
     pub(crate) async fn new() -> Self {
         let lite = Lite::new();
         let client = kube::Client::new(lite.service(), "default");
-        let api = Self { lite, client, slow: Slow::default(), refuse: Refuse::default() };
+        let api = Self { lite, client, slow: Slow::default(), refuse: Refuse::default(), lag: Arc::default() };
         let class =
             |name: &str, controller: &str| json!({"metadata": {"name": name}, "spec": {"controller": controller}});
         for (name, controller) in [("tidegate", "tidegate.io/ingress"), ("nginx", "k8s.io/ingress-nginx")] {
@@ -70,16 +73,21 @@ impl Api {
     /// The door that may be slow, and may refuse.
     fn slow_client(&self) -> kube::Client {
         let (service, slow, refuse) = (self.lite.service(), Arc::clone(&self.slow), Arc::clone(&self.refuse));
+        let lag = Arc::clone(&self.lag);
         let service = tower::service_fn(move |request: Request<Body>| {
             let slow = slow.borrow().clone().filter(|(_, waits, _)| waits(&request));
             let refusal = refuse.borrow().filter(|_| about_events(&request));
+            let lag = Some(*lag.borrow()).filter(|_| is_watch(&request));
             let mut service = service.clone();
             async move {
                 if let Some((time, _, end)) = slow {
                     end.run_until_cancelled(sleep(time)).await;
                 }
                 let Some((status, headers, body)) = refusal else {
-                    return service.call(request).await.map(|answer| answer.map(Either::Left));
+                    let wait = lag.unwrap_or_default();
+                    let late =
+                        |body| StreamBody::new(BodyStream::new(body).then(move |frame| sleep(wait).map(|()| frame)));
+                    return service.call(request).await.map(|answer| answer.map(|body| Either::Left(late(body))));
                 };
                 let answer = Response::builder().status(status);
                 let answer = headers.iter().fold(answer, |answer, (name, value)| answer.header(*name, *value));
@@ -93,8 +101,7 @@ impl Api {
     pub(crate) fn heard_client(&self, asked: UnboundedSender<String>) -> kube::Client {
         let service = self.lite.service();
         let service = tower::service_fn(move |request: Request<Body>| {
-            let watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
-            let method = if watch { "WATCH" } else { request.method().as_str() };
+            let method = if is_watch(&request) { "WATCH" } else { request.method().as_str() };
             asked.send(format!("{method} {}", request.uri().path())).unwrap_or_default();
             service.clone().call(request)
         });
@@ -104,6 +111,11 @@ impl Api {
     /// From now on this is what requests about Events get.
     pub(crate) fn refuse(&self, refusal: Option<Refusal>) {
         self.refuse.send_replace(refusal);
+    }
+
+    /// What watches tell comes so late, one event after the other.
+    pub(crate) fn lag(&self, time: Duration) {
+        self.lag.send_replace(time);
     }
 
     pub(crate) fn slow(&self, time: Duration, waits: fn(&Request<Body>) -> bool) -> Held {
@@ -132,6 +144,11 @@ impl Api {
         let rules = json!([{"host": format!("{name}.test"), "http": {"paths": paths}}]);
         let spec = json!({"ingressClassName": class, "rules": rules});
         self.create(INGRESSES, json!({"metadata": {"name": name}, "spec": spec})).await;
+    }
+
+    /// Gives an Ingress one rule, without paths, for this host.
+    pub(crate) async fn rule(&self, name: &str, host: &str) {
+        self.patch(&format!("{INGRESSES}/{name}"), &json!({"spec": {"rules": [{"host": host}]}})).await;
     }
 
     pub(crate) async fn class(&self, name: &str, class: &str) {
@@ -182,6 +199,10 @@ pub(crate) struct Edge {
     registry: Registry,
     stop: CancellationToken,
     reporter: JoinHandle<()>,
+}
+
+fn is_watch(request: &Request<Body>) -> bool {
+    request.uri().query().is_some_and(|query| query.contains("watch=true"))
 }
 
 fn about_events(request: &Request<Body>) -> bool {
