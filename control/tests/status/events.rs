@@ -6,12 +6,14 @@ use serde_json::{Value, json};
 use tidegate_control::options::Publish;
 use tokio::time::sleep;
 
-use crate::edge::{Api, Edge, eventually, service};
+use crate::edge::{Api, Edge, Refusal, eventually, service};
 
 const SECOND: Duration = Duration::from_secs(1);
 const SERVICES: &str = "/api/v1/namespaces/default/services";
 /// Longer than it takes until what is found is told.
 const MOMENT: Duration = Duration::from_secs(5);
+
+const FORBIDDEN: Refusal = (403, &[], r#"{"kind":"Status","reason":"Forbidden","message":"no"}"#);
 
 /// Reason and count of what is told of an Ingress.
 async fn told(api: &Api, name: &str) -> Vec<(String, i64)> {
@@ -134,7 +136,7 @@ async fn nothing_is_told_where_it_is_not_wanted_or_not_sure() {
 
 /// So much becomes of writes in the first minute while requests about Events get this. When they do not any more, what was
 /// not told is told at last.
-async fn check(refusal: (u16, &'static [(&'static str, &'static str)], &'static str), first: [i64; 6], dropped: i64) {
+async fn check(refusal: Refusal, first: [i64; 6], dropped: i64) {
     let api = Api::new().await;
     for name in ["one", "two", "three"] {
         api.ingress(name, "tidegate").await;
@@ -159,7 +161,21 @@ async fn check(refusal: (u16, &'static [(&'static str, &'static str)], &'static 
 
 #[tokio::test(start_paused = true)]
 async fn without_the_right_a_namespace_is_left_alone() {
-    check((403, &[], r#"{"kind":"Status","reason":"Forbidden","message":"no"}"#), [0, 0, 0, 0, 1, 0], 0).await;
+    // After 5, 10 and 20 seconds.
+    check(FORBIDDEN, [0, 0, 0, 0, 4, 0], 0).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_while_an_api_server_starts_is_soon_forgotten() {
+    let api = Api::new().await;
+    api.ingress("bad", "tidegate").await;
+    api.refuse(Some(FORBIDDEN));
+    let edge = Edge::telling(&api, "a");
+    eventually(|| async { edge.told() != [0; 6] }).await;
+    sleep(SECOND * 8).await;
+    api.refuse(None);
+    sleep(SECOND * 9).await;
+    assert_eq!(told(&api, "bad").await, [("ServiceMissing".to_owned(), 1)]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,206 @@
+//! Tables of what is told when.
+
+use tidegate_config::finding::{Finding, Problem};
+use tidegate_config::object::{Kind, ObjectName};
+
+use super::*;
+
+const MINUTE: u64 = 60;
+
+fn object(namespace: &str, name: &str) -> ObjectRef {
+    ObjectRef::new(Kind::Ingress, ObjectName::new(namespace, name))
+}
+
+fn uid(number: u32) -> Option<Uid> {
+    Uid::parse(&format!("00000000-0000-0000-0000-{number:012x}"))
+}
+
+/// A notice for each letter, about the object with that uid.
+fn notices(uid: Option<Uid>, letters: &str) -> Vec<Notice> {
+    let finding = |letter: char| Finding::new(object("a", "a"), letter, Problem::SetAside { why: String::new() });
+    letters.chars().map(|letter| Notice::of(uid.unwrap(), &finding(letter))).collect()
+}
+
+/// One object, at some time.
+struct Table {
+    telling: Telling,
+    object: ObjectRef,
+    uid: Option<Uid>,
+    begin: Instant,
+    now: Instant,
+}
+
+impl Table {
+    fn new() -> Self {
+        let now = crate::clock::now();
+        Self { telling: Telling::default(), object: object("a", "a"), uid: uid(1), begin: now, now }
+    }
+
+    /// So many seconds after the beginning.
+    fn at(&mut self, second: u64) -> &mut Self {
+        self.now = self.begin + Duration::from_secs(second);
+        self
+    }
+
+    /// Does all there is to do while these letters stand: `+a` makes an Event, `a3` tells it the third time, and `a?` one
+    /// that somebody else made. Then nothing is to do until that second, or until something changes.
+    #[track_caller]
+    fn check(&mut self, stand: &str, want: &str, until: Option<u64>) -> &mut Self {
+        let notices = notices(self.uid, stand);
+        let letter = |notice: &Notice| stand.chars().nth(notices.iter().position(|it| it == notice).unwrap()).unwrap();
+        let mut done = Vec::new();
+        let rest = loop {
+            let (id, count, what) = match self.telling.next(&self.object, self.uid, &notices, self.now) {
+                Next::Create(notice) => (notice.id, Some(1), format!("+{}", letter(notice))),
+                Next::Renew(notice, Some(count)) => {
+                    (notice.id, Some(count + 1), format!("{}{}", letter(notice), count + 1))
+                }
+                Next::Renew(notice, None) => (notice.id, Some(8), format!("{}?", letter(notice))),
+                Next::Rest(rest) => break rest,
+                Next::Full => panic!("no room"),
+            };
+            self.telling.told(&self.object, id, count, self.now);
+            done.push(what);
+        };
+        assert_eq!(done.join(" "), want);
+        assert_eq!(rest.map(|rest| (rest - self.begin).as_secs()), until);
+        self
+    }
+}
+
+#[test]
+fn what_stands_is_told_once_and_then_now_and_then() {
+    let mut table = Table::new();
+    table.check("", "", None).check("ab", "+a +b", Some(20 * MINUTE)).check("ab", "", Some(20 * MINUTE));
+    table.at(10 * MINUTE).check("abc", "+c", Some(20 * MINUTE)).check("abc", "", Some(20 * MINUTE));
+    table.at(20 * MINUTE).check("abc", "a2 b2", Some(30 * MINUTE));
+    table.at(30 * MINUTE).check("abc", "c2", Some(40 * MINUTE));
+    table.at(41 * MINUTE).check("bc", "b3", Some(50 * MINUTE));
+    assert!(RENEW * 2 < KEPT, "what one leader told just before its end, the next one tells in time");
+}
+
+#[test]
+fn what_comes_again_is_told_again() {
+    let mut table = Table::new();
+    table.check("a", "+a", Some(20 * MINUTE));
+    table.at(60).check("", "", Some(60 * MINUTE)).check("", "", Some(60 * MINUTE));
+    table.at(120).check("a", "a2", Some(22 * MINUTE)).check("a", "", Some(22 * MINUTE));
+    table.at(180).check("b", "+b", Some(23 * MINUTE)).at(240).check("ab", "a3", Some(23 * MINUTE));
+}
+
+#[test]
+fn what_is_long_gone_is_forgotten() {
+    let mut table = Table::new();
+    table.check("a", "+a", Some(20 * MINUTE)).at(60).check("", "", Some(60 * MINUTE));
+    table.at(60 * MINUTE).check("", "", None);
+    assert!(table.telling.objects.is_empty());
+    table.check("a", "+a", Some(80 * MINUTE));
+}
+
+#[test]
+fn news_are_few() {
+    let mut table = Table::new();
+    let twenty: String = ('a'..='t').collect();
+    let told: Vec<String> = twenty.chars().map(|letter| format!("+{letter}")).collect();
+    table.check(&twenty, &told.join(" "), Some(20 * MINUTE)).at(1).check(&twenty[5..], "", Some(20 * MINUTE));
+    table.check(&twenty, "a2 b2 c2 d2 e2", Some(20 * MINUTE)).check(&twenty[1..], "", Some(20 * MINUTE));
+    table.check(&twenty, "", Some(5 * MINUTE)).at(5 * MINUTE - 1).check(&twenty, "", Some(5 * MINUTE));
+    table.at(5 * MINUTE).check(&twenty, "a3", Some(20 * MINUTE)).check(&twenty[2..], "", Some(20 * MINUTE));
+    table.check(&twenty, "", Some(10 * MINUTE));
+    let still: Vec<String> = twenty[5..].chars().map(|letter| format!("{letter}2")).collect();
+    table.at(20 * MINUTE).check(&twenty[5..], &still.join(" "), Some(40 * MINUTE));
+}
+
+#[test]
+fn what_somebody_else_told_is_asked_for_when_it_is_due() {
+    let mut table = Table::new();
+    let notice = &notices(table.uid, "a")[0];
+    table.telling.next(&table.object, table.uid, std::slice::from_ref(notice), table.now);
+    table.telling.told(&table.object, notice.id, None, table.now);
+    table.check("a", "", Some(20 * MINUTE)).at(20 * MINUTE).check("a", "a?", Some(40 * MINUTE));
+    table.at(40 * MINUTE).check("a", "a9", Some(60 * MINUTE));
+}
+
+#[test]
+fn another_object_of_the_name_is_another_one() {
+    let mut table = Table::new();
+    table.check("a", "+a", Some(20 * MINUTE));
+    table.uid = uid(2);
+    table.check("a", "+a", Some(20 * MINUTE));
+    table.uid = None;
+    table.check("", "", Some(60 * MINUTE));
+}
+
+#[test]
+fn an_event_that_is_gone_is_made_again() {
+    let mut table = Table::new();
+    table.check("a", "+a", Some(20 * MINUTE));
+    let id = notices(table.uid, "a")[0].id;
+    table.telling.vanished(&table.object, id);
+    table.at(60).check("a", "+a", Some(21 * MINUTE));
+}
+
+#[test]
+fn where_nothing_may_be_written_nothing_is_tried() {
+    let mut table = Table::new();
+    let notices = notices(table.uid, "a");
+    let (here, there) = (object("a", "b"), object("b", "a"));
+    let (class, default) = (ObjectRef::new(Kind::IngressClass, ObjectName::new("", "a")), object("default", "a"));
+    table.telling.forbid(&table.object, table.now);
+    table.telling.forbid(&class, table.now);
+    let until = Some(table.now + FORBIDDEN_FIRST);
+    for object in [&table.object, &here, &class, &default] {
+        assert_eq!(table.telling.next(object, table.uid, &notices, table.now), Next::Rest(until));
+    }
+    assert_eq!(table.telling.next(&there, table.uid, &notices, table.now), Next::Create(&notices[0]));
+    table.check("", "", None).at(5).check("a", "+a", Some(20 * MINUTE + 5));
+}
+
+#[test]
+fn a_namespace_is_left_alone_for_longer_and_longer() {
+    let mut table = Table::new();
+    let notices = notices(table.uid, "a");
+    let rest = |table: &mut Table| {
+        table.telling.forbid(&table.object, table.now);
+        let Next::Rest(Some(until)) = table.telling.next(&table.object, table.uid, &notices, table.now) else {
+            panic!("it is tried at once");
+        };
+        let pause = (until - table.now).as_secs();
+        table.now = until;
+        pause
+    };
+    assert_eq!([(); 9].map(|()| rest(&mut table)), [5, 10, 20, 40, 80, 160, 320, 600, 600]);
+    table.telling.told(&table.object, notices[0].id, Some(1), table.now);
+    assert_eq!(rest(&mut table), 5, "what was allowed once is likely to be so again");
+    table.now += 2 * FORBIDDEN_FIRST;
+    assert_eq!(rest(&mut table), 5);
+}
+
+#[test]
+fn who_fails_is_given_up_after_a_while() {
+    let mut table = Table::new();
+    let notices = notices(table.uid, "a");
+    let mut tries = || {
+        table.telling.next(&table.object, table.uid, &notices, table.now);
+        table.telling.failed(&table.object)
+    };
+    assert_eq!([(); 5].map(|()| tries()), [true, true, true, true, false]);
+    table.telling.told(&table.object, notices[0].id, None, table.now);
+    table.check("a", "", Some(20 * MINUTE));
+    assert!(table.telling.failed(&table.object), "what follows is counted anew");
+}
+
+#[test]
+fn there_is_room_for_so_many_objects() {
+    let mut table = Table::new();
+    let (one, notices) = (uid(1), notices(uid(1), "a"));
+    let named = |number: usize| object("a", &number.to_string());
+    for number in 0..OBJECTS_MAX {
+        assert_eq!(table.telling.next(&named(number), one, &notices, table.now), Next::Create(&notices[0]));
+    }
+    let further = named(OBJECTS_MAX);
+    assert_eq!(table.telling.next(&further, one, &notices, table.now), Next::Full);
+    assert_eq!(table.telling.next(&further, one, &[], table.now), Next::Rest(None));
+    assert_eq!(table.telling.next(&named(7), one, &[], table.now), Next::Rest(None), "of which nothing was told");
+    assert_eq!(table.telling.next(&further, one, &notices, table.now), Next::Create(&notices[0]));
+}
