@@ -159,7 +159,7 @@ pub(crate) struct PaceArgs {
     /// The share of a kind, from 0 to 1, that a complete list may remove before a second one has to confirm it.
     #[arg(long, value_name = "SHARE", env = "TIDEGATE_SWEEP_SHARE_MAX", default_value = "0.5")]
     pub(crate) sweep_share_max: String,
-    /// How many objects a complete list may remove unconfirmed, whatever their share.
+    /// How many objects a complete list may remove unconfirmed, whatever their share, as long as it leaves any.
     #[arg(long, value_name = "COUNT", env = "TIDEGATE_SWEEP_FREE", default_value = "10")]
     pub(crate) sweep_free: String,
     /// How long after a list of a kind, and up to half as long again, another one is made when a watch ends: what no watch told

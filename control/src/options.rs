@@ -114,7 +114,7 @@ pub struct Pace {
     pub optional_slow_grace: Duration,
     /// Share of a kind (0 to 1) that a completed list may remove without a second list that confirms it.
     pub sweep_share_max: f64,
-    /// Objects that a completed list may remove without confirmation, whatever their share.
+    /// Objects that a completed list may remove without confirmation, whatever their share, as long as some are left.
     pub sweep_free: usize,
     /// How long a round of the audit takes, and up to half as long again.
     pub audit: Duration,

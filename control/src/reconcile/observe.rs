@@ -106,10 +106,12 @@ impl Reconciler {
         }
     }
 
+    /// Whether a list that lacks so many of what is held has to be confirmed. A few may go unconfirmed, but never the last
+    /// ones: one class may be all there is of its kind, and everything rests on it.
     #[allow(clippy::cast_precision_loss, reason = "a share of counts needs no more precision")]
     fn doubtful(&self, gone: usize, held: usize) -> bool {
         let pace = self.options.pace;
-        gone > pace.sweep_free && gone as f64 > pace.sweep_share_max * held as f64
+        gone as f64 > pace.sweep_share_max * held as f64 && (gone > pace.sweep_free || gone == held)
     }
 
     /// From now on classes are compared by their objects: every Ingress that refers to one is looked at again.

@@ -123,6 +123,40 @@ fn services(bench: &Bench) -> usize {
     bench.reconciler.world().names_of(Kind::Service, None).count()
 }
 
+/// So many Services are known, and a list names only so many of them.
+#[track_caller]
+fn check_doubt(held: usize, left: usize, doubted: bool) {
+    let all: Vec<Value> = (0..held).map(|number| service(&format!("s{number}"))).collect();
+    let mut bench = Bench::running(Options::default());
+    assert_eq!(bench.list(Kind::Service, &all), None);
+    let known = services(&bench);
+    assert_eq!(bench.list(Kind::Service, &all[..left]), doubted.then(|| all_of(Kind::Service)));
+    assert_eq!(services(&bench), if doubted { known } else { left });
+    assert_eq!(bench.list(Kind::Service, &all[..left]), None, "the second one is believed");
+    assert_eq!(services(&bench), left);
+}
+
+#[test]
+fn a_list_that_lacks_many_or_all_is_confirmed() {
+    check_doubt(40, 29, false);
+    check_doubt(40, 20, false);
+    check_doubt(40, 19, true);
+    check_doubt(12, 2, false);
+    check_doubt(12, 1, true);
+    check_doubt(10, 1, false);
+    check_doubt(10, 0, true);
+    check_doubt(1, 0, true);
+    check_doubt(0, 0, false);
+}
+
+#[test]
+fn what_a_watch_says_is_not_doubted() {
+    let mut bench = Bench::running(Options::default());
+    bench.list(Kind::Service, &[service("last")]);
+    bench.delete(Kind::Service, "last");
+    assert_eq!(services(&bench), 0);
+}
+
 #[test]
 fn a_new_life_measures_lists_against_what_serves() {
     let all: Vec<Value> = (0..40).map(|number| service(&format!("s{number}"))).collect();
@@ -134,9 +168,10 @@ fn a_new_life_measures_lists_against_what_serves() {
     assert!(!bench.reconciler.running());
     assert_eq!(bench.list(Kind::Service, &all[..5]), Some(all_of(Kind::Service)), "a list that lost most is doubted");
     assert_eq!(services(&bench), 40);
-    for kind in [Kind::Ingress, Kind::EndpointSlice, Kind::Secret, Kind::IngressClass] {
+    for kind in [Kind::Ingress, Kind::EndpointSlice, Kind::Secret] {
         bench.list(kind, &[]);
     }
+    bench.list(Kind::IngressClass, &[class()]);
     bench.reconcile();
     assert!(!bench.reconciler.running(), "nothing is published while a list is doubted");
     assert_eq!(bench.list(Kind::Service, &all), None);

@@ -23,13 +23,15 @@ pub(super) struct Cluster {
     log: Vec<(u64, Kind, String)>,
     /// What happened up to here is forgotten.
     compacted: u64,
+    /// Whether what was told before may be newer than anything there is.
+    set_back: bool,
     watches: Vec<(Kind, UnboundedSender<String>)>,
 }
 
 impl Cluster {
     pub(super) fn new() -> Self {
         let (objects, log, watches) = (BTreeMap::new(), Vec::new(), Vec::new());
-        let mut cluster = Self { objects, version: 100, log, compacted: 0, watches };
+        let mut cluster = Self { objects, version: 100, log, compacted: 0, set_back: false, watches };
         cluster.apply(Kind::IngressClass, "tidegate", json!({"spec": {"controller": "tidegate.io/ingress"}}));
         for shop in 0..SHOPS {
             let name = format!("h{shop:02}");
@@ -106,6 +108,12 @@ impl Cluster {
         self.compacted = self.version;
     }
 
+    /// Begins anew from an older resourceVersion, as after a backup was restored.
+    pub(super) fn set_back(&mut self) {
+        self.log.clear();
+        (self.version, self.compacted, self.set_back) = (50, 0, true);
+    }
+
     /// What a sound server answers.
     pub(super) fn answer(&mut self, seen: &Seen) -> Answer {
         if seen.is_watch() { self.watch(seen) } else { self.list(seen) }
@@ -134,6 +142,9 @@ impl Cluster {
         let after: u64 = seen.query["resourceVersion"].parse().unwrap();
         if after < self.compacted {
             return Answer::ok(expired());
+        }
+        if self.set_back && after > self.version {
+            return Answer::status(504);
         }
         let (to, what) = unbounded_channel();
         for (_, _, event) in self.log.iter().filter(|(version, of, _)| *of == kind && *version > after) {

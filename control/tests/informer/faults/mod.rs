@@ -251,6 +251,9 @@ impl Case {
         server.fault = Some((self.row.fault, BTreeMap::new()));
         server.cluster.hang_up();
         self.api.hang_up();
+        if self.row.restored {
+            server.cluster.set_back();
+        }
         server.cluster.delete(Kind::Ingress, "h23");
         server.cluster.ingress("new", "h00");
         server.cluster.endpoint("h22", 99);

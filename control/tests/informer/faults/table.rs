@@ -14,6 +14,8 @@ pub(super) struct Row {
     /// What a request gets, given the sound answer; it is the so-many-th of its collection since the fault began.
     pub(super) fault: Fault,
     pub(super) credentials: Credentials,
+    /// Whether a backup is restored at its beginning: resourceVersions go on from an older one.
+    pub(super) restored: bool,
     /// What is served during the minute.
     pub(super) meanwhile: Meanwhile,
     /// Whether the loop says of itself that it is degraded when the minute is over.
@@ -87,6 +89,7 @@ impl Row {
             name,
             fault,
             credentials: Credentials::Open,
+            restored: false,
             meanwhile: Meanwhile::AsBefore,
             degraded: true,
             requests: Requests::BackedOff(1),
@@ -117,6 +120,11 @@ impl Row {
 
     const fn together(mut self) -> Self {
         self.apart = Some(TOGETHER);
+        self
+    }
+
+    const fn restored(mut self) -> Self {
+        self.restored = true;
         self
     }
 
@@ -207,6 +215,13 @@ fn watches() -> Vec<Row> {
         .serves(Meanwhile::Followed)
         .unnoticed()
         .costs(Requests::Only(7)),
+        Row::new("a backup is restored: resourceVersions are newer than any, which is answered 504", |_, _, sound| {
+            sound
+        })
+        .restored()
+        .serves(Meanwhile::Followed)
+        .unnoticed()
+        .costs(Requests::Only(3)),
         Row::new("watches stay silent", |seen, _, sound| to_watch(seen, sound, Answer::steps(vec![Step::Hang])))
             .unnoticed()
             .costs(Requests::Only(1))
@@ -252,11 +267,9 @@ fn lists() -> Vec<Row> {
             if seen.query.contains_key("continue") { Answer::status(410) } else { to_list(seen, sound) }
         })
         .costs(Requests::BackedOff(2)),
-        Row::new("one list comes without its objects", |seen, nth, sound| match (kind_of(seen), nth) {
-            (_, 0) => Answer::status(410),
-            (Kind::Ingress | Kind::Service | Kind::EndpointSlice, 1) => {
-                Answer::ok(r#"{"metadata":{"resourceVersion":"100000"},"items":[]}"#)
-            }
+        Row::new("one list comes without its objects", |_, nth, sound| match nth {
+            0 => Answer::status(410),
+            1 => Answer::ok(r#"{"metadata":{"resourceVersion":"100000"},"items":[]}"#),
             _ => sound,
         })
         .serves(Meanwhile::Followed)
