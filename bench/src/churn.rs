@@ -15,7 +15,7 @@ use crate::peer::{self, Kind, Route, STREAMED, Target};
 use crate::place::version;
 use crate::progress::Progress;
 use crate::size::Size;
-use crate::table::Setup;
+use crate::table::{Output, Setup};
 use crate::upstream::Upstream;
 use turn::Turn;
 
@@ -53,9 +53,8 @@ pub struct Args {
     /// Draws latency over time of the last round, with the moments of change, as SVG.
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
-    /// Prints JSON.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
     #[command(flatten)]
     load: load::Args,
     #[command(flatten)]
@@ -105,6 +104,7 @@ pub async fn run(mut args: Args) -> anyhow::Result<()> {
         anyhow::bail!("wrk is not installed (bench/setup installs it)")
     };
     let (choices, left_out) = peer::choose(&args.peers)?;
+    args.size.complete(&left_out)?;
     let cores = Cores::share(args.peers.workers())?;
     let upstream = Upstream::start().await?;
     cores.give(Part::Upstream, upstream.process())?;
@@ -138,11 +138,7 @@ pub async fn run(mut args: Args) -> anyhow::Result<()> {
     if let Some(file) = &args.plot {
         plot::draw(&report.turns, file)?;
     }
-    if args.json {
-        println!("{}", serde_json::to_string_pretty(&report)?);
-    } else {
-        table::print(&report);
-    }
+    args.output.tell(&report, table::print)?;
     if args.size == Size::Smoke { unharmed(&report.turns) } else { Ok(()) }
 }
 

@@ -4,6 +4,7 @@ mod idle;
 
 use std::time::Duration;
 
+use anyhow::ensure;
 use serde::Serialize;
 use tokio::time::sleep;
 
@@ -13,7 +14,7 @@ use crate::place::usage;
 use crate::poll::{until, until_right};
 use crate::progress::Progress;
 use crate::size::Size;
-use crate::table::{Setup, figure, table};
+use crate::table::{Output, Setup, figure, table};
 use crate::upstream::Upstream;
 use idle::Speech;
 
@@ -42,7 +43,7 @@ const MARKER: &str = "marker.example";
 /// Measures resident memory: of routes, after changes, and of idle connections.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// How much is measured.
+    /// How much is measured; a smoke run fails when a proxy does not have all of its routes, or one figure is none.
     #[arg(long, value_enum, default_value = "full")]
     size: Size,
     /// Routes, each with a Service and endpoint of its own; several for several runs.
@@ -57,9 +58,8 @@ pub struct Args {
     /// Idle connections of each kind, in the run with the fewest routes.
     #[arg(long, default_value_t = 2000)]
     connections: usize,
-    /// Prints JSON.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
     #[command(flatten)]
     peers: peer::Args,
 }
@@ -96,10 +96,11 @@ struct Report {
 /// Runs the command.
 ///
 /// # Errors
-/// When something cannot be measured.
+/// When something cannot be measured, or at smoke size when one of the routes has no right answer.
 pub async fn run(mut args: Args) -> anyhow::Result<()> {
     args.peers.apart = true;
-    if args.size == Size::Smoke {
+    let smoke = args.size == Size::Smoke;
+    if smoke {
         (args.routes, args.connections, args.changes) = (vec![200], 50, 400);
     }
     let (choices, mut left_out) = choose(&args.peers)?;
@@ -109,6 +110,7 @@ pub async fn run(mut args: Args) -> anyhow::Result<()> {
         left_out.push(format!("idle connections: they take {need} open files, and the limit is {may:?}"));
         args.connections = 0;
     }
+    args.size.complete(&left_out)?;
     let upstream = Upstream::start().await?;
     let progress = Progress::new(args.routes.len() * choices.len());
     let mut report = Report { setup: Setup::new(&choices, left_out), rows: Vec::new() };
@@ -121,11 +123,15 @@ pub async fn run(mut args: Args) -> anyhow::Result<()> {
         }
     }
     progress.finish();
-    if args.json {
-        println!("{}", serde_json::to_string_pretty(&report)?);
-    } else {
-        print(&report);
-    }
+    args.output.tell(&report, print)?;
+    if smoke { report.rows.iter().try_for_each(complete) } else { Ok(()) }
+}
+
+/// Whether everything was measured, and is something.
+fn complete(row: &Row) -> anyhow::Result<()> {
+    let resident = [Some(row.empty_kib), Some(row.full_kib), Some(row.fresh_kib), row.changed_kib];
+    ensure!(resident.iter().all(|kib| kib.is_some_and(|kib| kib > 0.0)), "no memory: {row:?}");
+    ensure!(row.idle.len() == Speech::ALL.len(), "not all idle connections: {row:?}");
     Ok(())
 }
 
@@ -143,6 +149,9 @@ async fn measure(
     let full_kib = resident_kib(&peer, args).await;
     let changed_kib = if args.changes > 0 && routes <= args.changed_routes {
         change(&mut peer, routes, args.changes).await?;
+        if args.size == Size::Smoke {
+            peer.all_right(&present).await?;
+        }
         Some(resident_kib(&peer, args).await)
     } else {
         None
@@ -152,6 +161,9 @@ async fn measure(
         until_right(peer.address(), &last.host, RIGHT_MAX).await?;
     }
     let fresh_kib = resident_kib(&peer, args).await;
+    if args.size == Size::Smoke {
+        peer.all_right(&present).await?;
+    }
     let mut idle = Vec::new();
     for speech in Speech::ALL {
         let address = if speech.secure() { peer.secure_address() } else { peer.address() };

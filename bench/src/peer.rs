@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
@@ -316,6 +316,23 @@ impl Peer {
         let Ok(text) = tokio::fs::read(&path).await else { return Ok(0) };
         tokio::fs::OpenOptions::new().write(true).truncate(true).open(&path).await?;
         Ok(u64::try_from(text.iter().filter(|byte| **byte == b'\n').count())?)
+    }
+
+    /// Asks for each of these routes once.
+    ///
+    /// # Errors
+    /// Names those that are not answered well.
+    pub(crate) async fn all_right(&self, routes: &[Route]) -> anyhow::Result<()> {
+        let hosts = routes.iter().map(|route| route.host.clone()).collect();
+        let wrong = poll::wrong(self.address(), hosts).await?;
+        ensure!(
+            wrong.is_empty(),
+            "{} does not answer {} of {} hosts: {wrong:?}",
+            self.name(),
+            wrong.len(),
+            routes.len()
+        );
+        Ok(())
     }
 
     /// Waits until the last of these routes answers, or without one until connections are taken.

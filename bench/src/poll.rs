@@ -81,11 +81,34 @@ fn ask(
     }
 }
 
+/// Asks for `/` of each host once, and returns those whose answer is not 200.
+///
+/// # Errors
+/// When no thread can be had.
+pub(crate) async fn wrong(address: SocketAddr, mut hosts: Vec<String>) -> anyhow::Result<Vec<String>> {
+    let asking = tokio::task::spawn_blocking(move || {
+        let mut kept = None;
+        hosts.retain(|host| !is_right(&mut kept, address, question(host).as_bytes()));
+        hosts
+    });
+    Ok(asking.await?)
+}
+
+/// Asks once, over the connection that is kept from before where there is one: whether the answer is 200.
+pub(crate) fn is_right(kept: &mut Option<TcpStream>, address: SocketAddr, question: &[u8]) -> bool {
+    let stream = kept.take().map_or_else(|| connect(address), Ok);
+    let Ok((answer, stream)) = stream.and_then(|mut stream| Ok((exchange(&mut stream, question)?, stream))) else {
+        return false;
+    };
+    *kept = answer.keep.then_some(stream);
+    answer.status == 200
+}
+
 /// A connection to ask over.
 ///
 /// # Errors
 /// When it is refused.
-pub(crate) fn connect(address: SocketAddr) -> anyhow::Result<TcpStream> {
+fn connect(address: SocketAddr) -> anyhow::Result<TcpStream> {
     let stream = TcpStream::connect(address).with_context(|| format!("{address} takes no connections"))?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(ANSWER_MAX))?;
@@ -94,11 +117,11 @@ pub(crate) fn connect(address: SocketAddr) -> anyhow::Result<TcpStream> {
 
 /// What came back.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Answer {
+struct Answer {
     /// Its status.
-    pub(crate) status: u16,
+    status: u16,
     /// Whether the connection may be asked again.
-    pub(crate) keep: bool,
+    keep: bool,
 }
 
 /// The bytes that ask for `/` of a host.
@@ -110,7 +133,7 @@ pub(crate) fn question(host: &str) -> String {
 ///
 /// # Errors
 /// When the connection breaks, or what comes is no answer.
-pub(crate) fn exchange(stream: &mut TcpStream, question: &[u8]) -> anyhow::Result<Answer> {
+fn exchange(stream: &mut TcpStream, question: &[u8]) -> anyhow::Result<Answer> {
     stream.write_all(question)?;
     let mut bytes = Vec::with_capacity(512);
     let mut chunk = [0; 2048];

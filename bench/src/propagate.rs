@@ -16,7 +16,7 @@ use crate::poll::until_right;
 use crate::progress::Progress;
 use crate::size::Size;
 use crate::spread::{percentile, sorted};
-use crate::table::Setup;
+use crate::table::{Output, Setup};
 use crate::upstream::Upstream;
 
 /// A proxy that takes longer for its start is cut off, and so is one that takes longer for its writes.
@@ -36,9 +36,8 @@ pub struct Args {
     /// Routes that are written, one after the other; the proxies take turns.
     #[arg(long, default_value_t = 200)]
     writes: usize,
-    /// Prints JSON.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
     #[command(flatten)]
     peers: peer::Args,
 }
@@ -102,6 +101,7 @@ pub async fn run(mut args: Args) -> anyhow::Result<()> {
         (args.routes, args.writes) = (vec![100], 20);
     }
     let (choices, left_out) = peer::choose(&args.peers)?;
+    args.size.complete(&left_out)?;
     let cores = Cores::share(args.peers.workers())?;
     let upstream = Upstream::start().await?;
     cores.give(Part::Upstream, upstream.process())?;
@@ -124,19 +124,16 @@ pub async fn run(mut args: Args) -> anyhow::Result<()> {
         }
     }
     progress.finish();
-    if args.json {
-        println!("{}", serde_json::to_string_pretty(&report)?);
-    } else {
-        table::print(&report);
-    }
-    if args.size == Size::Smoke { through(&report.rows) } else { Ok(()) }
+    args.output.tell(&report, table::print)?;
+    if args.size == Size::Smoke { through(&report.rows, args.writes) } else { Ok(()) }
 }
 
-fn through(rows: &[Row]) -> anyhow::Result<()> {
+fn through(rows: &[Row], writes: usize) -> anyhow::Result<()> {
     let ours: Vec<&Row> = rows.iter().filter(|row| row.kind == Kind::Tidegate).collect();
     ensure!(!ours.is_empty(), "Tidegate had no turn");
     for row in ours {
-        ensure!(row.cut_off.is_none(), "Tidegate was cut off: {:?}", row.cut_off);
+        ensure!(row.cut_off.is_none() && row.right_ms.len() == writes, "Tidegate was cut off: {:?}", row.cut_off);
+        ensure!(row.stages.is_some(), "Tidegate says nothing of where its time goes");
     }
     Ok(())
 }

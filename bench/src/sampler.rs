@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::{now, pause};
-use crate::poll::{connect, exchange, question};
+use crate::poll::{is_right, question};
 
 /// One question.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -42,15 +42,12 @@ fn ask(address: SocketAddr, question: &[u8], pace: Duration, is_over: &dyn Fn() 
     let mut due = start;
     while !is_over() {
         pause(due.saturating_duration_since(now()));
-        let stream = kept.take().map_or_else(|| connect(address), Ok);
-        let answer = stream.and_then(|mut stream| Ok((exchange(&mut stream, question)?, stream)));
+        let right = is_right(&mut kept, address, question);
         let latency = now() - due;
-        let right = answer.as_ref().is_ok_and(|(answer, _)| answer.status == 200);
         samples.push(Sample {
             at_ms: (due - start).as_secs_f64() * 1e3,
             latency_ms: right.then_some(latency.as_secs_f64() * 1e3),
         });
-        kept = answer.ok().filter(|(answer, _)| answer.keep).map(|(_, stream)| stream);
         due += pace;
     }
     samples

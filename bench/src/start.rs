@@ -10,7 +10,7 @@ use crate::poll::until_right;
 use crate::progress::Progress;
 use crate::size::Size;
 use crate::spread::Spread;
-use crate::table::{Setup, figure, spread, table};
+use crate::table::{Output, Setup, figure, spread, table};
 use crate::upstream::Upstream;
 
 /// A start that takes longer fails the run.
@@ -19,7 +19,7 @@ const RIGHT_MAX: Duration = Duration::from_secs(300);
 /// Measures the time from the start of a process to its first right answer.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// How much is measured.
+    /// How much is measured; a smoke run fails when a started proxy does not have all of its routes.
     #[arg(long, value_enum, default_value = "full")]
     size: Size,
     /// Routes, each with a Service and endpoint of its own; several for several runs.
@@ -28,9 +28,8 @@ pub struct Args {
     /// Rounds; in each, every proxy is started once.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// Prints JSON.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
     #[command(flatten)]
     peers: peer::Args,
 }
@@ -55,13 +54,14 @@ struct Report {
 /// Runs the command.
 ///
 /// # Errors
-/// When something cannot be measured, or no right answer comes.
+/// When something cannot be measured, no right answer comes, or at smoke size when one of the routes has none.
 pub async fn run(mut args: Args) -> anyhow::Result<()> {
     args.peers.apart = true;
     if args.size == Size::Smoke {
         (args.routes, args.rounds) = (vec![200], 1);
     }
     let (choices, left_out) = choose(&args.peers)?;
+    args.size.complete(&left_out)?;
     let upstream = Upstream::start().await?;
     let progress = Progress::new(args.routes.len() * choices.len() * args.rounds);
     let mut report = Report { setup: Setup::new(&choices, left_out), rows: Vec::new() };
@@ -79,15 +79,15 @@ pub async fn run(mut args: Args) -> anyhow::Result<()> {
                 restart(peer, &present, row).await?;
             }
         }
+        if args.size == Size::Smoke {
+            for (peer, _) in &contestants {
+                peer.all_right(&present).await?;
+            }
+        }
         report.rows.extend(contestants.into_iter().map(|(_, row)| row));
     }
     progress.finish();
-    if args.json {
-        println!("{}", serde_json::to_string_pretty(&report)?);
-    } else {
-        print(&report);
-    }
-    Ok(())
+    args.output.tell(&report, print)
 }
 
 async fn restart(peer: &mut Peer, present: &[Route], row: &mut Row) -> anyhow::Result<()> {

@@ -18,7 +18,7 @@ use crate::place::{Usage, usage, version};
 use crate::progress::Progress;
 use crate::size::Size;
 use crate::subject::Running;
-use crate::table::Setup;
+use crate::table::{Output, Setup};
 use crate::upstream::Upstream;
 use case::{CASES, Case, STREAMS};
 use counts::Row;
@@ -53,9 +53,8 @@ pub struct Args {
     /// Leaves the bare Pingora out.
     #[arg(long)]
     no_bare: bool,
-    /// Prints JSON.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
     #[command(flatten)]
     load: load::Args,
     #[command(flatten)]
@@ -136,9 +135,12 @@ pub async fn run(mut args: Args) -> anyhow::Result<()> {
     let smoke = args.size == Size::Smoke;
     if smoke {
         (args.rounds, args.seconds, args.count_requests) = (1, 1, 300);
-        args.cases = ["h1-small", "h1-post-64k", "tls-small", "h2-small"].map(Into::into).into();
+        if args.cases.is_empty() {
+            args.cases = ["h1-small", "h1-post-64k", "tls-small", "h2-small"].map(Into::into).into();
+        }
     }
     let (choices, left_out) = choose(&args.peers)?;
+    args.size.complete(&left_out)?;
     let tools = [("wrk", "--version"), ("h2load", "--version")];
     let tools = tools.map(|(tool, flag)| version(tool, flag).with_context(|| format!("{tool} is not installed")));
     let mut report = Report { setup: Setup::new(&choices, left_out), ..Report::default() };
@@ -146,22 +148,17 @@ pub async fn run(mut args: Args) -> anyhow::Result<()> {
         report.setup.versions.push(tool.context("bench/setup installs it")?);
     }
     let upstream = Upstream::start().await?;
-    if !args.counts {
+    if args.counts {
+        counts::measure(&args, &choices, &upstream, &mut report).await?;
+    } else {
         turns(&args, &choices, &upstream, &mut report).await?;
     }
-    if args.counts || smoke {
-        counts::measure(&args, &choices, &upstream, &mut report).await?;
+    args.output.tell(&report, table::print)?;
+    match (smoke, args.counts) {
+        (true, true) => counts::check(&report.counts),
+        (true, false) => unharmed(&report.turns),
+        (false, _) => Ok(()),
     }
-    if args.json {
-        println!("{}", serde_json::to_string_pretty(&report)?);
-    } else {
-        table::print(&report);
-    }
-    if smoke {
-        unharmed(&report.turns)?;
-        counts::check(&report.counts)?;
-    }
-    Ok(())
 }
 
 async fn turns(args: &Args, choices: &[Choice], upstream: &Upstream, report: &mut Report) -> anyhow::Result<()> {

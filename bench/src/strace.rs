@@ -27,11 +27,14 @@ pub(crate) struct Strace {
 /// How often each system call was made.
 pub(crate) type Calls = BTreeMap<String, u64>;
 
-/// Why system calls cannot be counted here; `None` when they can.
-pub(crate) async fn unavailable() -> Option<String> {
-    if version("strace", "-V").is_none() {
-        return Some("strace is not installed (bench/setup installs it)".to_owned());
-    }
+/// Whether strace can be run.
+#[must_use]
+pub(crate) fn available() -> bool {
+    version("strace", "-V").is_some()
+}
+
+/// Why it may not count here; `None` when it may.
+pub(crate) async fn refused() -> Option<String> {
     let mut sleeper = Command::new("sleep").arg("60").kill_on_drop(true).spawn().ok()?;
     let counted = match Strace::attach(&[sleeper.id()?]).await {
         Ok(strace) => strace.detach().await.map(drop),

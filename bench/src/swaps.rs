@@ -16,6 +16,7 @@ use clap::ValueEnum;
 
 use crate::allocation::live_bytes;
 use crate::clock::{now, timed};
+use crate::table::Output;
 use cluster::{Cluster, Shape};
 use edge::Edge;
 use native::{Native, Warmup};
@@ -39,9 +40,8 @@ pub struct Args {
     /// Fails unless allocations and instructions stay flat; times are never judged.
     #[arg(long)]
     check: bool,
-    /// Prints JSON.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
     /// What `cargo bench` passes.
     #[arg(long, hide = true)]
     bench: bool,
@@ -64,17 +64,14 @@ pub fn run(args: &Args, path: &[&str]) -> anyhow::Result<()> {
         return collect(cell);
     }
     let valgrind = crate::callgrind::available();
+    anyhow::ensure!(valgrind || !args.check, "instructions are judged too, and valgrind is not installed");
     let mut rows = Vec::new();
     for &(shape, size) in cells(args.size) {
         eprintln!("measuring {size} {}", shape.title());
         rows.extend(measure(shape, size, path, valgrind)?);
     }
     row::compare(&mut rows);
-    if args.json {
-        println!("{}", serde_json::to_string_pretty(&rows)?);
-    } else {
-        println!("{}", row::table(&rows));
-    }
+    args.output.tell(rows.as_slice(), |rows| println!("{}", row::table(rows)))?;
     if !valgrind {
         eprintln!("left out: instructions, because valgrind is not installed");
     }

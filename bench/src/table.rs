@@ -1,4 +1,6 @@
-//! What commands print: where a run took place, and tables that Markdown shows as tables too.
+//! What commands print: where a run took place, and tables that Markdown shows as tables too; or all of it as JSON.
+
+use std::path::{Path, PathBuf};
 
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
@@ -7,6 +9,36 @@ use crate::cores::Cores;
 use crate::peer::{Choice, versions};
 use crate::place::machine;
 use crate::spread::Spread;
+
+/// How a run is told.
+#[derive(clap::Args, Debug)]
+#[group(skip)]
+pub(crate) struct Output {
+    /// Prints JSON; with a file, writes it there and prints the tables too.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = STANDARD_OUTPUT)]
+    json: Option<PathBuf>,
+}
+
+/// What stands for no file.
+const STANDARD_OUTPUT: &str = "-";
+
+impl Output {
+    /// Tells what a run has shown, where `print` prints its tables.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub(crate) fn tell<R: Serialize + ?Sized>(&self, report: &R, print: impl FnOnce(&R)) -> anyhow::Result<()> {
+        match self.json.as_deref() {
+            None => print(report),
+            Some(file) if file == Path::new(STANDARD_OUTPUT) => println!("{}", serde_json::to_string_pretty(report)?),
+            Some(file) => {
+                std::fs::write(file, serde_json::to_string_pretty(report)?)?;
+                print(report);
+            }
+        }
+        Ok(())
+    }
+}
 
 /// Where a run took place, and what took part.
 #[derive(Debug, Default, Serialize)]

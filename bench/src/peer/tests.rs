@@ -185,5 +185,9 @@ async fn grpc_streams_go_through_and_those_that_break_are_counted() {
         let seen = held(secure, restarting).await;
         assert!(0 < seen.broken && seen.broken < seen.opened, "{name} broke streams and carried others: {seen:?}");
         assert!(0 < seen.missed && seen.missed < seen.due, "{name}: {seen:?}");
+        let [_, answered] = &routes;
+        peer.all_right(&[answered.clone(), answered.clone()]).await.unwrap();
+        let unknown = peer.all_right(&[answered.clone(), Route::new("nobody.example", Target::Right)]).await;
+        assert!(unknown.unwrap_err().to_string().contains("1 of 2 hosts"), "{name}");
     }
 }

@@ -32,6 +32,8 @@ const SUBJECTS: [Subject; 4] = [
         driver: Some(Driver::Full),
     },
 ];
+/// Whose instructions are counted at smoke size too, of the first case.
+const UNDER_CALLGRIND: [&str; 2] = ["nginx", "tidegate, full driver"];
 /// What is asked: kept HTTP/1.1, with a body, over TLS, and HTTP/2.
 const CASES: [&str; 4] = ["h1-small", "h1-post-small", "tls-small", "h2-small"];
 /// Requests of the smaller load.
@@ -116,18 +118,22 @@ pub(super) async fn measure(
     upstream: &Upstream,
     report: &mut Report,
 ) -> anyhow::Result<()> {
-    let refused = strace::unavailable().await;
-    let (callgrind, briefly) = (callgrind::available(), args.size == Size::Smoke);
-    let tools = Tools { strace: refused.is_none(), callgrind, many: FEW + args.count_requests.max(1), briefly };
-    report.setup.left_out.extend(refused.map(|why| format!("system calls: {why}")));
-    if !tools.callgrind {
-        report.setup.left_out.push("instructions: valgrind is not installed (bench/setup installs it)".to_owned());
+    let (strace, callgrind, briefly) = (strace::available(), callgrind::available(), args.size == Size::Smoke);
+    let left_out = &mut report.setup.left_out;
+    for (available, what) in [(strace, "system calls: strace"), (callgrind, "instructions: valgrind")] {
+        left_out.extend((!available).then(|| format!("{what} is not installed (bench/setup installs it)")));
     }
+    args.size.complete(left_out)?;
+    // Where one process may not trace another, no installation helps.
+    let refused = if strace { strace::refused().await } else { None };
+    let strace = strace && refused.is_none();
+    left_out.extend(refused.map(|why| format!("system calls: {why}")));
+    let tools = Tools { strace, callgrind, many: FEW + args.count_requests.max(1), briefly };
     let cases: Vec<Case> = CASES.into_iter().filter_map(Case::named).collect();
-    let peers: Vec<&Choice> = choices.iter().filter(|choice| !tools.briefly && choice.kind != Kind::Tidegate).collect();
+    let peers: Vec<&Choice> = choices.iter().filter(|choice| choice.kind != Kind::Tidegate).collect();
     let progress = Progress::new(cases.len() * (SUBJECTS.len() + peers.len()));
     for case in &cases {
-        for choice in &peers {
+        for choice in peers.iter().filter(|_| !tools.briefly || case.name == CASES[0]) {
             progress.say(format!("counts: {}, {}", case.name, choice.name()));
             report.counts.extend(of_peer(choice, case, args, tools, upstream).await?);
         }
@@ -140,12 +146,15 @@ pub(super) async fn measure(
     Ok(())
 }
 
-/// Whether nothing that is Tidegate's costs more than it may.
+/// Whether everything was counted that is at smoke size, and nothing that is Tidegate's costs more than it may.
 ///
 /// # Errors
 /// When something does.
 pub(super) fn check(rows: &[Row]) -> anyhow::Result<()> {
     for row in rows {
+        ensure!(row.syscalls.is_none_or(|syscalls| syscalls > 0.0), "no system calls: {row:?}");
+        let under_callgrind = row.case == CASES[0] && UNDER_CALLGRIND.contains(&row.subject.as_str());
+        ensure!(!under_callgrind || row.instructions.is_some_and(|count| count > 0.0), "no instructions: {row:?}");
         let Some(driver) = SUBJECTS.iter().find(|it| it.name == row.subject).and_then(|it| it.driver) else { continue };
         let most = driver.most(&Case::named(row.case).context("a case")?);
         let bare = rows.iter().find(|other| other.subject == BARE && other.case == row.case);
@@ -178,7 +187,7 @@ async fn of_subject(subject: &Subject, case: &Case, tools: Tools, upstream: &Ups
     let calls = if tools.strace { syscalls(case, at, &[process], tools.many).await? } else { BTreeMap::new() };
     running.stop().await?;
     let instructions =
-        if tools.callgrind && (!tools.briefly || (case.name, subject.driver) == (CASES[0], Some(Driver::Full))) {
+        if tools.callgrind && (!tools.briefly || (case.name == CASES[0] && UNDER_CALLGRIND.contains(&subject.name))) {
             let (few, many) = (
                 under_callgrind(subject.words, case, FEW, upstream).await?,
                 under_callgrind(subject.words, case, tools.many, upstream).await?,
@@ -300,14 +309,29 @@ mod tests {
     use super::*;
 
     fn row(subject: &str, case: &'static str, allocations: f64, syscalls: Option<f64>) -> Row {
-        let (subject, calls) = (subject.to_owned(), BTreeMap::new());
-        Row { subject, case, allocations: Some(allocations), bytes: None, syscalls, calls, instructions: None }
+        let (subject, calls, instructions) = (subject.to_owned(), BTreeMap::new(), Some(50_000.0));
+        Row { subject, case, allocations: Some(allocations), bytes: None, syscalls, calls, instructions }
     }
 
     #[track_caller]
     fn check_one(subject: &str, case: &'static str, allocations: f64, syscalls: Option<f64>, want: bool) {
         let rows = [row(BARE, case, 70.0, None), row(subject, case, allocations, syscalls)];
         assert_eq!(check(&rows).is_ok(), want, "{subject} {case}: {allocations} {syscalls:?}");
+    }
+
+    #[track_caller]
+    fn check_instructions(subject: &str, instructions: Option<f64>, want: bool) {
+        let counted = Row { instructions, ..row(subject, CASES[0], 0.1, Some(6.0)) };
+        assert_eq!(check(&[row(BARE, CASES[0], 70.0, None), counted]).is_ok(), want, "{subject} {instructions:?}");
+    }
+
+    #[test]
+    fn what_was_to_be_counted_and_was_not_is_noticed() {
+        check_instructions("nginx", None, false);
+        check_instructions("nginx", Some(0.0), false);
+        check_instructions("tidegate, full driver", None, false);
+        check_instructions("tidegate", None, true);
+        check_one("nginx", "h1-small", 0.0, Some(0.0), false);
     }
 
     #[test]

@@ -9,8 +9,9 @@ use crate::load::Load;
 use crate::spread::Spread;
 use crate::table::{figure, spread, table};
 
-/// What ratios are of.
+/// What ratios are of, and the same where it does no more than it must.
 const NGINX: &str = "nginx";
+const NGINX_BARE: &str = "nginx, bare";
 
 /// Prints everything: medians over the rounds, with the least and the greatest in brackets.
 pub(super) fn print(report: &Report) {
@@ -68,7 +69,7 @@ fn turns(turns: &[Turn]) -> Table {
             line.push(spread(1, rounds.iter().map(|turn| turn.cpu_us())));
             line.push(spread(1, rounds.iter().map(|turn| turn.user_us)));
             line.push(spread(1, rounds.iter().map(|turn| turn.system_us)));
-            line.push(ratio(rounds, proxies.get(NGINX)));
+            line.push(ratio(rounds, nginx(proxy, |name| proxies.get(name))));
             line.push(ratio(rounds, best));
             line.push(latency(rounds, |load| load.p50_us));
             line.push(latency(rounds, |load| load.p99_us));
@@ -78,6 +79,12 @@ fn turns(turns: &[Turn]) -> Table {
         }
     }
     table(3, TURNS, lines)
+}
+
+/// The nginx that does the same work as a proxy, or else the one that there is.
+fn nginx<T>(proxy: &str, named: impl Fn(&str) -> Option<T>) -> Option<T> {
+    let alike = if proxy.ends_with(", bare") { [NGINX_BARE, NGINX] } else { [NGINX, NGINX_BARE] };
+    alike.into_iter().find_map(named)
 }
 
 /// Of CPU time, round by round.
@@ -93,8 +100,8 @@ fn latency(rounds: &Rounds<'_>, of: fn(&Load) -> u64) -> String {
 
 fn counts(rows: &[Row]) -> Table {
     let lines = rows.iter().map(|row| {
-        let nginx = rows.iter().find(|other| other.case == row.case && other.subject == NGINX);
-        let ratio = nginx.and_then(|nginx| Some(row.instructions? / nginx.instructions?));
+        let named = |name: &str| rows.iter().find(|other| other.case == row.case && other.subject == name);
+        let ratio = nginx(&row.subject, named).and_then(|nginx| Some(row.instructions? / nginx.instructions?));
         vec![
             row.case.to_owned(),
             row.subject.clone(),
@@ -106,4 +113,26 @@ fn counts(rows: &[Row]) -> Table {
         ]
     });
     table(2, ["case", "proxy", "allocations", "bytes", "system calls", "instructions", "÷ nginx"], lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(proxy: &str, there: &[&str], want: Option<&str>) {
+        let found = nginx(proxy, |name| there.iter().copied().find(|it| *it == name));
+        assert_eq!(found, want, "{proxy} among {there:?}");
+    }
+
+    #[test]
+    fn ratios_are_to_the_nginx_that_does_the_same_work() {
+        let both = [NGINX, NGINX_BARE];
+        check("tidegate", &both, Some(NGINX));
+        check("tidegate, bare", &both, Some(NGINX_BARE));
+        check("bare pingora", &both, Some(NGINX));
+        check("bare pingora", &[NGINX_BARE], Some(NGINX_BARE));
+        check("tidegate, bare", &[NGINX], Some(NGINX));
+        check("tidegate", &[], None);
+    }
 }
