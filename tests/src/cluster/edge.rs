@@ -57,6 +57,12 @@ impl Edge {
         edge
     }
 
+    /// Ends it as Kubernetes would, and waits until it has ended.
+    pub async fn end(mut self) {
+        self.part.signal("-TERM").await;
+        assert_eq!(self.part.ended().await, Some(0), "{}", self.part.last_words());
+    }
+
     /// Waits until it is ready, with nothing amiss.
     pub async fn ready(&self) {
         eventually("ready and whole", || async {

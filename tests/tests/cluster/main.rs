@@ -39,6 +39,7 @@ fn main() -> ExitCode {
         objects::a_certificate_is_rotated,
         objects::a_namespace_goes,
         told::an_owner_is_told_once,
+        told::an_event_about_a_class_goes_to_default,
         definitions::a_kind_comes_and_goes,
         faults::the_api_server_crashes,
         faults::what_was_missed_is_listed,

@@ -1,6 +1,7 @@
 //! The roles of `deploy/` against what the API server has written down about Tidegate.
 
 use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use tidegate_tests::cluster::Edge;
@@ -105,19 +106,40 @@ pub(crate) async fn a_role_in_a_namespace_is_enough_for_that(stage: &mut Stage) 
     assert_eq!(asked(stage, "few"), (read, BTreeSet::from(["few".to_owned()])));
 }
 
-/// What `deploy/secrets-by-name` makes of the role.
+/// What kustomize makes of `deploy/` with its component `secrets-by-name`: an overlay of both, as its head tells to write one.
+async fn kustomized(stage: &Stage) -> String {
+    let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy").canonicalize().expect("a folder");
+    let overlay = stage.cluster.folder().join("overlay");
+    std::fs::create_dir(&overlay).expect("a folder");
+    let overlay = overlay.canonicalize().expect("a folder");
+    // Bases are named from where they are used.
+    let root: PathBuf = overlay.components().skip(1).map(|_| "..").collect();
+    let base = root.join(deploy.strip_prefix("/").expect("a path from the root"));
+    let kustomization = json!({
+        "apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization",
+        "resources": [base], "components": [base.join("secrets-by-name")],
+    });
+    std::fs::write(overlay.join("kustomization.yaml"), kustomization.to_string()).expect("a file");
+    stage.cluster.kubectl.run(&["kustomize", overlay.to_str().expect("UTF-8")]).await
+}
+
+/// Whoever deploys with the component can read Secrets by name and do no more with them.
 pub(crate) async fn secrets_by_name_are_got_and_no_more(stage: &mut Stage) {
-    let component = include_str!("../../../deploy/secrets-by-name/kustomization.yaml");
-    let component: Value = serde_saphyr::from_str(component).expect("YAML");
-    let patch: Value = serde_saphyr::from_str(component["patches"][0]["patch"].as_str().expect("text")).expect("YAML");
+    let text = kustomized(stage).await;
+    stage.cluster.kubectl.fed(&["apply", "--dry-run=server", "-f", "-"], &text).await;
+    let objects: Vec<Value> =
+        text.split("\n---\n").map(|object| serde_saphyr::from_str(object).expect("YAML")).collect();
+    let of = |kind: &str| objects.iter().find(|object| object["kind"] == kind).expect("one of that kind");
+    let variables = of("Deployment")["spec"]["template"]["spec"]["containers"][0]["env"].as_array().expect("variables");
+    assert!(variables.contains(&json!({"name": "TIDEGATE_WATCH_SECRETS", "value": "referenced"})), "{variables:?}");
+    let role = of("ClusterRole");
+
     let subjects = json!([{"kind": "ServiceAccount", "namespace": "tidegate", "name": "named"}]);
     let reference = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "named"});
     let metadata = json!({"name": "named"});
-    let rules = deployed_role(stage).await["rules"].take();
-    let roles = format!("{RBAC}/clusterroles");
     for (path, object) in [
         ("/api/v1/namespaces/tidegate/serviceaccounts", json!({"metadata": metadata})),
-        (&roles, json!({"metadata": metadata, "rules": rules})),
+        (&format!("{RBAC}/clusterroles"), json!({"metadata": metadata, "rules": role["rules"]})),
         (
             &format!("{RBAC}/clusterrolebindings"),
             json!({"metadata": metadata, "subjects": subjects, "roleRef": reference}),
@@ -125,14 +147,9 @@ pub(crate) async fn secrets_by_name_are_got_and_no_more(stage: &mut Stage) {
     ] {
         stage.cluster.api.create(path, &object).await;
     }
-    let changed = ("application/json-patch+json", &patch);
-    let role = stage.cluster.api.ask(http::Method::PATCH, &format!("{roles}/named"), Some(changed)).await;
-    let (status, role) = role.expect("an answer");
-    assert!(status.is_success(), "{role}");
-
     let by_name = ["--watch-secrets", "referenced", "--default-certificate", "tidegate/none", "--status", "off"];
     drop(Edge::start_as(&stage.cluster, "named", "10.244.0.4", &by_name).await);
-    let mut read = allowed(&role);
+    let mut read = allowed(role);
     assert!(read.contains(&("get".to_owned(), String::new(), "secrets".to_owned())), "{read:?}");
     read.retain(|(verb, ..)| ["get", "list", "watch"].contains(&&**verb));
     assert_eq!(asked(stage, "named").0, read);
