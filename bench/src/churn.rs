@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use anyhow::Context;
 use serde::Serialize;
 
-use crate::cores::{Cores, Part};
+use crate::cores::Cores;
 use crate::load;
 use crate::peer::{self, Kind, Route, STREAMED, Target};
 use crate::place::version;
@@ -106,16 +106,14 @@ pub async fn run(mut args: Args) -> anyhow::Result<()> {
     let (choices, left_out) = peer::choose(&args.peers)?;
     args.size.complete(&left_out)?;
     let cores = Cores::share(args.peers.workers())?;
-    let upstream = Upstream::start().await?;
-    cores.give(Part::Upstream, upstream.process())?;
+    let share = cores.proxy(args.peers.workers());
+    let upstream = Upstream::start(cores.upstream()).await?;
     let routes: Vec<Route> = (0..args.routes).map(|i| Route::numbered(i, Target::Again)).collect();
     let held = [Route::new(SOCKET, Target::Echo), Route::new(STREAMED, Target::Grpc)];
     let routes = [&routes[..], &held, &[Route::new(MEASURED, Target::Rolled)]].concat();
     let mut peers = Vec::new();
     for choice in &choices {
-        let peer = choice.start(&args.peers, &upstream, &routes).await?;
-        cores.give(Part::Proxy, peer.process())?;
-        peers.push(peer);
+        peers.push(choice.start(&args.peers, share, &upstream, &routes).await?);
     }
     let cases = args.cases();
     let progress = Progress::new(args.rounds * cases.len() * peers.len());

@@ -2,8 +2,7 @@
 
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-
-use crate::place::family;
+use tokio::process::{Child, Command};
 
 /// Cores for the load and what measures it.
 const LOAD: usize = 2;
@@ -15,18 +14,9 @@ pub(crate) struct Cores {
     shares: Option<[Vec<usize>; 3]>,
 }
 
-/// Who runs on cores of its own.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Part {
-    /// The proxy whose turn it is; the others wait on the same cores.
-    Proxy,
-    /// The upstream.
-    Upstream,
-}
-
 impl Cores {
-    /// Shares out the cores that this process may use, and keeps itself, with everything that it starts from now on, to those of the
-    /// load.
+    /// Shares out the cores that this process may use, for proxies with at most so many workers, and keeps itself, with everything
+    /// that it starts from now on, to those of the load.
     ///
     /// # Errors
     /// When it may not.
@@ -35,7 +25,7 @@ impl Cores {
         let ours: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core)).collect();
         let cores = Self::of(&ours, workers);
         if let Some([_, _, load]) = &cores.shares {
-            pin(std::process::id(), load)?;
+            pin_all(load)?;
         }
         Ok(cores)
     }
@@ -50,36 +40,67 @@ impl Cores {
         Self { all: ours.len(), shares }
     }
 
-    /// Keeps a process, with its children, to the cores of its part.
-    ///
-    /// # Errors
-    /// When it may not.
-    pub(crate) fn give(&self, part: Part, process: u32) -> anyhow::Result<()> {
-        let Some([proxy, upstream, _]) = &self.shares else { return Ok(()) };
-        let cores = match part {
-            Part::Proxy => proxy,
-            Part::Upstream => upstream,
-        };
-        family(process).into_iter().try_for_each(|process| pin(process, cores))
+    /// What a proxy with so many workers starts on: as many cores. All proxies have the same, and all but one of them wait.
+    #[must_use]
+    pub(crate) fn proxy(&self, workers: usize) -> Share {
+        self.shares.as_ref().map_or(Share::ANY, |[proxy, _, _]| Share::of(proxy.iter().take(workers)))
+    }
+
+    /// What the upstream starts on.
+    #[must_use]
+    pub(crate) fn upstream(&self) -> Share {
+        self.shares.as_ref().map_or(Share::ANY, |[_, upstream, _]| Share::of(upstream))
     }
 
     /// In words.
     #[must_use]
     pub(crate) fn describe(&self) -> String {
         match &self.shares {
-            Some([proxy, upstream, load]) => format!("proxy {proxy:?}, upstream {upstream:?}, load {load:?}"),
+            Some([proxy, upstream, load]) => {
+                format!("proxy {proxy:?}, as many of them as it has workers, upstream {upstream:?}, load {load:?}")
+            }
             None => format!("nobody is pinned, {} are too few", self.all),
         }
     }
 }
 
-/// Every thread that there is; those to come inherit it.
-fn pin(process: u32, cores: &[usize]) -> anyhow::Result<()> {
+/// The cores that a process starts on, and stays on with all that it starts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Share(Option<CpuSet>);
+
+impl Share {
+    /// Those of who starts it.
+    pub(crate) const ANY: Self = Self(None);
+
+    fn of<'a>(cores: impl IntoIterator<Item = &'a usize>) -> Self {
+        Self(Some(set(cores)))
+    }
+
+    /// Starts a command there. A process inherits its cores from the thread that starts it, which is why that goes there for the moment.
+    ///
+    /// # Errors
+    /// When it cannot be run, or may not go there.
+    pub(crate) fn spawn(self, command: &mut Command) -> std::io::Result<Child> {
+        let Self(Some(cores)) = self else { return command.spawn() };
+        let own = sched_getaffinity(None)?;
+        sched_setaffinity(None, &cores)?;
+        let child = command.spawn();
+        sched_setaffinity(None, &own)?;
+        child
+    }
+}
+
+fn set<'a>(cores: impl IntoIterator<Item = &'a usize>) -> CpuSet {
     let mut set = CpuSet::new();
-    cores.iter().for_each(|core| set.set(*core));
-    for thread in std::fs::read_dir(format!("/proc/{process}/task"))? {
+    cores.into_iter().for_each(|core| set.set(*core));
+    set
+}
+
+/// Every thread of ours that there is; those to come inherit it.
+fn pin_all(cores: &[usize]) -> anyhow::Result<()> {
+    for thread in std::fs::read_dir("/proc/self/task")? {
         let id = thread?.file_name().to_str().and_then(|id| id.parse().ok()).and_then(Pid::from_raw);
-        sched_setaffinity(id, &set)?;
+        sched_setaffinity(id, &set(cores))?;
     }
     Ok(())
 }
@@ -100,5 +121,28 @@ mod tests {
         check(&[0, 1, 2, 3], 1, Some([&[0], &[1], &[2, 3]]));
         check(&[1, 3, 5, 7], 2, None);
         check(&[1, 3, 5, 7, 9, 11], 2, Some([&[1, 3], &[5], &[7, 9, 11]]));
+    }
+
+    #[track_caller]
+    fn check_proxy(ours: &[usize], workers: usize, want: &[usize]) {
+        assert_eq!(Cores::of(ours, 2).proxy(workers), Share::of(want), "{workers} workers");
+    }
+
+    #[test]
+    fn a_proxy_has_as_many_cores_as_workers() {
+        check_proxy(&[0, 2, 4, 6, 8], 1, &[0]);
+        check_proxy(&[0, 2, 4, 6, 8], 2, &[0, 2]);
+        assert_eq!(Cores::of(&[0, 2, 4, 6], 2).proxy(1), Share::ANY);
+    }
+
+    #[tokio::test]
+    async fn a_process_starts_on_its_cores_and_its_starter_stays_where_it_is() {
+        let own = sched_getaffinity(None).unwrap();
+        let last = (0..CpuSet::MAX_CPU).rfind(|core| own.is_set(*core)).unwrap();
+        let mut child = Share::of(&[last]).spawn(Command::new("sleep").arg("60").kill_on_drop(true)).unwrap();
+        let process = child.id().and_then(|id| Pid::from_raw(id.try_into().unwrap()));
+        assert_eq!(sched_getaffinity(process).unwrap(), set(&[last]));
+        assert_eq!(sched_getaffinity(None).unwrap(), own);
+        child.kill().await.unwrap();
     }
 }

@@ -4,10 +4,11 @@ mod idle;
 
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use serde::Serialize;
 use tokio::time::sleep;
 
+use crate::cores::{Cores, Share};
 use crate::files;
 use crate::peer::{self, Choice, Peer, Route, SECURE, Target, choose};
 use crate::place::usage;
@@ -111,15 +112,19 @@ pub async fn run(mut args: Args) -> anyhow::Result<()> {
         args.connections = 0;
     }
     args.size.complete(&left_out)?;
-    let upstream = Upstream::start().await?;
+    let cores = Cores::share(args.peers.workers())?;
+    let share = cores.proxy(args.peers.workers());
+    let upstream = Upstream::start(cores.upstream()).await?;
     let progress = Progress::new(args.routes.len() * choices.len());
     let mut report = Report { setup: Setup::new(&choices, left_out), rows: Vec::new() };
+    report.setup.on(&cores);
     let fewest = args.routes.iter().min().copied();
     for routes in &args.routes {
         for choice in &choices {
             progress.say(format!("{} with {routes} routes", choice.name()));
             let connections = if Some(*routes) == fewest { args.connections } else { 0 };
-            report.rows.push(measure(choice, *routes, connections, &args, &upstream).await?);
+            let row = measure(choice, *routes, connections, &args, share, &upstream).await;
+            report.rows.push(row.with_context(|| format!("{} with {routes} routes", choice.name()))?);
         }
     }
     progress.finish();
@@ -140,9 +145,10 @@ async fn measure(
     routes: usize,
     connections: usize,
     args: &Args,
+    share: Share,
     upstream: &Upstream,
 ) -> anyhow::Result<Row> {
-    let mut peer = choice.start(&args.peers, upstream, &[Route::new(SECURE, Target::Own)]).await?;
+    let mut peer = choice.start(&args.peers, share, upstream, &[Route::new(SECURE, Target::Own)]).await?;
     let empty_kib = resident_kib(&peer, args).await;
     let present: Vec<Route> = (0..routes).map(|i| Route::numbered(i, Target::Own)).collect();
     put(&mut peer, &present).await?;

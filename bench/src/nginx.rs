@@ -13,6 +13,7 @@ use tokio::process::Command;
 use tokio::time::{sleep, timeout};
 
 use crate::clock::now;
+use crate::cores::Share;
 use crate::place::free_address;
 use crate::process::Group;
 
@@ -26,6 +27,7 @@ pub(crate) struct Nginx {
     folder: TempDir,
     address: SocketAddr,
     how: How,
+    share: Share,
 }
 
 /// How an nginx runs.
@@ -45,6 +47,7 @@ impl Nginx {
     pub(crate) async fn start(
         name: &str,
         how: How,
+        share: Share,
         servers: impl FnOnce(SocketAddr, &Path) -> anyhow::Result<String>,
     ) -> anyhow::Result<Self> {
         let folder = tempfile::Builder::new().prefix(&format!("tidegate-bench-{name}-")).tempdir()?;
@@ -52,8 +55,8 @@ impl Nginx {
         let file = folder.path().join("nginx.conf");
         let servers = servers(address, folder.path())?;
         std::fs::write(&file, configuration(&folder.path().display().to_string(), &how, &servers))?;
-        let group = spawn(&folder, &how)?;
-        let mut nginx = Self { group, folder, address, how };
+        let group = spawn(&folder, &how, share)?;
+        let mut nginx = Self { group, folder, address, how, share };
         timeout(START_MAX, nginx.until_listening()).await.context("nginx does not start")??;
         Ok(nginx)
     }
@@ -101,7 +104,7 @@ impl Nginx {
     pub(crate) async fn restart(&mut self) -> anyhow::Result<Instant> {
         self.stop().await?;
         let begun = now();
-        self.group = spawn(&self.folder, &self.how)?;
+        self.group = spawn(&self.folder, &self.how, self.share)?;
         Ok(begun)
     }
 
@@ -121,10 +124,10 @@ impl Nginx {
     }
 }
 
-fn spawn(folder: &TempDir, how: &How) -> anyhow::Result<Group> {
+fn spawn(folder: &TempDir, how: &How, share: Share) -> anyhow::Result<Group> {
     let mut command = command(folder, how);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::inherit());
-    Group::spawn(&mut command).context("bench/setup installs it")
+    Group::spawn(&mut command, share).context("bench/setup installs it")
 }
 
 fn command(folder: &TempDir, how: &How) -> Command {

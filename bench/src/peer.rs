@@ -19,6 +19,7 @@ use anyhow::{Context, bail, ensure};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
+use crate::cores::Share;
 use crate::nginx::How;
 use crate::poll;
 use crate::process::is_over;
@@ -128,6 +129,8 @@ struct Setting<'a> {
     workers: usize,
     work: Work,
     apart: bool,
+    /// What it starts on.
+    share: Share,
 }
 
 /// What changes at the same time.
@@ -175,7 +178,8 @@ enum Proxy {
 /// When it does not start or the route does not become right.
 pub(crate) async fn nginx_under(under: Vec<OsString>, upstream: &Upstream) -> anyhow::Result<nginx::Peer> {
     let endpoints = rolled(upstream, 0);
-    let setting = Setting { upstream, endpoints: &endpoints, workers: 1, work: Work::Same, apart: false };
+    let setting =
+        Setting { upstream, endpoints: &endpoints, workers: 1, work: Work::Same, apart: false, share: Share::ANY };
     let peer = nginx::Peer::start(How::Under(under), &setting, &[Route::new(SECURE, Target::Own)]).await?;
     poll::until_right(peer.address(), SECURE, RIGHT_MAX).await?;
     Ok(peer)

@@ -7,6 +7,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::{Child, Command};
 
 use crate::clock::pause;
+use crate::cores::Share;
 
 /// A process, and those that it has started, whether it still runs or not; killed when dropped.
 #[derive(Debug)]
@@ -17,13 +18,13 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// Starts a command.
+    /// Starts a command on its cores.
     ///
     /// # Errors
     /// When it cannot be run.
-    pub(crate) fn spawn(command: &mut Command) -> anyhow::Result<Self> {
+    pub(crate) fn spawn(command: &mut Command, share: Share) -> anyhow::Result<Self> {
         let program = command.as_std().get_program().to_owned();
-        let child = command.process_group(0).kill_on_drop(true).spawn();
+        let child = share.spawn(command.process_group(0).kill_on_drop(true));
         let child = child.with_context(|| format!("{} cannot be run", program.display()))?;
         let group = child.id().and_then(|id| Pid::from_raw(id.try_into().ok()?)).context("it has no id")?;
         Ok(Self { child, group })
@@ -69,7 +70,7 @@ mod tests {
     async fn what_a_killed_process_leaves_behind_ends_too() {
         let mut command = Command::new("sh");
         command.args(["-c", "sleep 60 & echo $!; wait"]).stdout(Stdio::piped());
-        let mut group = Group::spawn(&mut command).unwrap();
+        let mut group = Group::spawn(&mut command, Share::ANY).unwrap();
         let mut lines = BufReader::new(group.child.stdout.take().unwrap()).lines();
         let left: u32 = lines.next_line().await.unwrap().unwrap().parse().unwrap();
         group.child.kill().await.unwrap();

@@ -9,7 +9,7 @@ use serde::Serialize;
 use tokio::time::timeout;
 
 use crate::clock::{now, timed_async};
-use crate::cores::{Cores, Part};
+use crate::cores::Cores;
 use crate::metrics::{Histogram, histograms};
 use crate::peer::{self, Choice, Kind, Peer, Route, Target};
 use crate::poll::until_right;
@@ -103,8 +103,7 @@ pub async fn run(mut args: Args) -> anyhow::Result<()> {
     let (choices, left_out) = peer::choose(&args.peers)?;
     args.size.complete(&left_out)?;
     let cores = Cores::share(args.peers.workers())?;
-    let upstream = Upstream::start().await?;
-    cores.give(Part::Upstream, upstream.process())?;
+    let upstream = Upstream::start(cores.upstream()).await?;
     let mut report = Report { setup: Setup::new(&choices, left_out), rows: Vec::new() };
     report.setup.on(&cores);
     let progress = Progress::new(args.routes.len() * choices.len() * args.writes);
@@ -157,14 +156,14 @@ impl Contestant {
         cores: &Cores,
     ) -> anyhow::Result<Self> {
         let present: Vec<Route> = (0..routes).map(|i| Route::numbered(i, Target::Right)).collect();
-        let (peer, start) = timed_async(timeout(BUDGET, choice.start(&args.peers, upstream, &present))).await;
+        let share = cores.proxy(args.peers.workers());
+        let (peer, start) = timed_async(timeout(BUDGET, choice.start(&args.peers, share, upstream, &present))).await;
         let mut row = Row::new(choice, routes, start);
         let Ok(peer) = peer else {
             row.cut_off = Some(format!("not started after {BUDGET:?}"));
             return Ok(Self { peer: None, row, spent: Duration::ZERO, before: None });
         };
         let peer = peer?;
-        cores.give(Part::Proxy, peer.process())?;
         let before = stages(&peer).await?;
         Ok(Self { peer: Some(peer), row, spent: Duration::ZERO, before })
     }

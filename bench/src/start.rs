@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use serde::Serialize;
 
+use crate::cores::Cores;
 use crate::peer::{self, Peer, Route, Target, choose};
 use crate::poll::until_right;
 use crate::progress::Progress;
@@ -62,14 +63,17 @@ pub async fn run(mut args: Args) -> anyhow::Result<()> {
     }
     let (choices, left_out) = choose(&args.peers)?;
     args.size.complete(&left_out)?;
-    let upstream = Upstream::start().await?;
+    let cores = Cores::share(args.peers.workers())?;
+    let share = cores.proxy(args.peers.workers());
+    let upstream = Upstream::start(cores.upstream()).await?;
     let progress = Progress::new(args.routes.len() * choices.len() * args.rounds);
     let mut report = Report { setup: Setup::new(&choices, left_out), rows: Vec::new() };
+    report.setup.on(&cores);
     for routes in &args.routes {
         let present: Vec<Route> = (0..*routes).map(|i| Route::numbered(i, Target::Own)).collect();
         let mut contestants = Vec::new();
         for choice in &choices {
-            let peer = choice.start(&args.peers, &upstream, &present).await?;
+            let peer = choice.start(&args.peers, share, &upstream, &present).await?;
             let row = Row { proxy: choice.name(), routes: *routes, first_s: Vec::new(), last_s: Vec::new() };
             contestants.push((peer, row));
         }

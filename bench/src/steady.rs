@@ -11,7 +11,7 @@ use anyhow::{Context, ensure};
 use clap::builder::PossibleValuesParser;
 use serde::Serialize;
 
-use crate::cores::{Cores, Part};
+use crate::cores::Cores;
 use crate::load::{self, Amount, Load, h2load, wrk};
 use crate::peer::{self, Choice, Kind, Peer, Route, SECURE, Target, Work, choose};
 use crate::place::{Usage, usage, version};
@@ -147,11 +147,10 @@ pub async fn run(mut args: Args) -> anyhow::Result<()> {
     for tool in tools {
         report.setup.versions.push(tool.context("bench/setup installs it")?);
     }
-    let upstream = Upstream::start().await?;
     if args.counts {
-        counts::measure(&args, &choices, &upstream, &mut report).await?;
+        counts::measure(&args, &choices, &mut report).await?;
     } else {
-        turns(&args, &choices, &upstream, &mut report).await?;
+        turns(&args, &choices, &mut report).await?;
     }
     args.output.tell(&report, table::print)?;
     match (smoke, args.counts) {
@@ -161,7 +160,7 @@ pub async fn run(mut args: Args) -> anyhow::Result<()> {
     }
 }
 
-async fn turns(args: &Args, choices: &[Choice], upstream: &Upstream, report: &mut Report) -> anyhow::Result<()> {
+async fn turns(args: &Args, choices: &[Choice], report: &mut Report) -> anyhow::Result<()> {
     let cases: Vec<Case> = match &args.cases[..] {
         [] => CASES.into(),
         names => names.iter().filter_map(|name| Case::named(name)).collect(),
@@ -171,13 +170,10 @@ async fn turns(args: &Args, choices: &[Choice], upstream: &Upstream, report: &mu
     let progress =
         Progress::new(worker_counts.len() * args.rounds * cases.len() * (choices.len() + usize::from(!args.no_bare)));
     let cores = Cores::share(worker_counts.iter().copied().max().unwrap_or(1))?;
-    cores.give(Part::Upstream, upstream.process())?;
+    let upstream = Upstream::start(cores.upstream()).await?;
     report.setup.on(&cores);
     for workers in worker_counts {
-        let contestants = contestants(args, workers, choices, upstream).await?;
-        for contestant in &contestants {
-            cores.give(Part::Proxy, contestant.process())?;
-        }
+        let contestants = contestants(args, workers, &cores, choices, &upstream).await?;
         for round in 1..=args.rounds {
             for case in &cases {
                 for contestant in &contestants {
@@ -194,18 +190,19 @@ async fn turns(args: &Args, choices: &[Choice], upstream: &Upstream, report: &mu
 async fn contestants(
     args: &Args,
     workers: usize,
+    cores: &Cores,
     choices: &[Choice],
     upstream: &Upstream,
 ) -> anyhow::Result<Vec<Contestant>> {
-    let peers = args.peers.with_workers(workers);
+    let (peers, share) = (args.peers.with_workers(workers), cores.proxy(workers));
     let mut contestants = Vec::new();
     for choice in choices {
-        let peer = choice.start(&peers, upstream, &[Route::new(SECURE, Target::Own)]).await?;
+        let peer = choice.start(&peers, share, upstream, &[Route::new(SECURE, Target::Own)]).await?;
         contestants.push(Contestant::Peer(peer));
     }
     if !args.no_bare {
         let words = ["pingora", "--threads", &workers.to_string()];
-        contestants.push(Contestant::Bare(Box::new(Running::start(&words, upstream.http, &[]).await?)));
+        contestants.push(Contestant::Bare(Box::new(Running::start(&words, share, upstream.http, &[]).await?)));
     }
     Ok(contestants)
 }

@@ -9,6 +9,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::cores::Share;
 use crate::grpc;
 use crate::nginx::{How, Nginx};
 
@@ -27,36 +28,30 @@ pub(crate) struct Upstream {
     pub(crate) echo: SocketAddr,
     /// Sends every message of a gRPC stream back.
     pub(crate) grpc: SocketAddr,
-    nginx: Nginx,
+    _nginx: Nginx,
     _folder: TempDir,
     _echoing: [AbortOnDropHandle<()>; 2],
 }
 
 impl Upstream {
-    /// Starts all of them.
+    /// Starts all of them: nginx on its cores, the echoes in this process.
     ///
     /// # Errors
     /// When one cannot be started.
-    pub(crate) async fn start() -> anyhow::Result<Self> {
+    pub(crate) async fn start(share: Share) -> anyhow::Result<Self> {
         let folder = tempfile::Builder::new().prefix("tidegate-bench-answers-").tempdir()?;
         for (name, bytes) in FILES {
             std::fs::write(folder.path().join(name), vec![b'x'; bytes])?;
         }
         let root = folder.path().to_str().context("the folder of answers has a name that is no text")?.to_owned();
-        let nginx = Nginx::start("upstream", How::Workers(1), |address, _| Ok(server(address, &root))).await?;
+        let nginx = Nginx::start("upstream", How::Workers(1), share, |address, _| Ok(server(address, &root))).await?;
         let (echo, echoing) = serve(echo).await?;
         let (grpc, streaming) = serve(grpc::echo).await?;
-        Ok(Self { http: nginx.address(), echo, grpc, nginx, _folder: folder, _echoing: [echoing, streaming] })
+        Ok(Self { http: nginx.address(), echo, grpc, _nginx: nginx, _folder: folder, _echoing: [echoing, streaming] })
     }
 }
 
 impl Upstream {
-    /// Its process.
-    #[must_use]
-    pub(crate) fn process(&self) -> u32 {
-        self.nginx.process().unwrap_or_default()
-    }
-
     /// The same upstream at several addresses, as if they were pods.
     #[must_use]
     pub(crate) fn pods(&self) -> [SocketAddr; PODS] {

@@ -64,8 +64,9 @@ pub(super) type Held = Vec<Box<dyn Any + Send>>;
 pub(super) async fn open(address: SocketAddr, speech: Speech, count: usize) -> anyhow::Result<Held> {
     let tls = tls::connector(if speech == Speech::Http2 { &[b"h2"] } else { &[] });
     let one = |_| async {
-        let opened = timeout(OPEN_MAX, open_one(address, speech, &tls));
-        opened.await.context("no answer in time")?.with_context(|| format!("{speech:?} at {address}"))
+        let opened = timeout(OPEN_MAX, open_one(address, speech, &tls)).await;
+        let opened = opened.context("no answer in time").and_then(|opened| opened);
+        opened.with_context(|| format!("{speech:?} at {address}"))
     };
     stream::iter(0..count).map(one).buffer_unordered(AT_ONCE).try_collect().await
 }

@@ -7,6 +7,7 @@ use clap::ValueEnum;
 use serde::Serialize;
 
 use super::{Change, Peer, Proxy, Route, Setting, envoy, haproxy, nginx, rolled, tidegate};
+use crate::cores::Share;
 use crate::nginx::How;
 use crate::place::version;
 use crate::upstream::Upstream;
@@ -153,14 +154,20 @@ impl Choice {
         }
     }
 
-    /// Starts it with routes and waits until the last of them answers.
+    /// Starts it with routes on its cores, and waits until the last route answers.
     ///
     /// # Errors
     /// When it does not start or a route does not become right.
-    pub(crate) async fn start(&self, args: &Args, upstream: &Upstream, routes: &[Route]) -> anyhow::Result<Peer> {
+    pub(crate) async fn start(
+        &self,
+        args: &Args,
+        share: Share,
+        upstream: &Upstream,
+        routes: &[Route],
+    ) -> anyhow::Result<Peer> {
         let endpoints = rolled(upstream, 0);
         let (workers, work, apart) = (args.workers, self.work, args.apart);
-        let setting = Setting { upstream, endpoints: &endpoints, workers, work, apart };
+        let setting = Setting { upstream, endpoints: &endpoints, workers, work, apart, share };
         let proxy = match self.kind {
             Kind::Nginx => Proxy::Nginx(Box::new(nginx::Peer::start(How::Workers(workers), &setting, routes).await?)),
             Kind::Haproxy => Proxy::Haproxy(Box::new(haproxy::Peer::start(&setting, routes)?)),

@@ -16,6 +16,7 @@ use tokio::process::Command;
 
 use super::{Change, Route, Setting, Target, appended, error_file, log_file};
 use crate::clock::now;
+use crate::cores::Share;
 use crate::identity::Identity;
 use crate::place::free_address;
 use crate::process::Group;
@@ -27,6 +28,7 @@ pub(crate) struct Peer {
     folder: TempDir,
     program: PathBuf,
     workers: usize,
+    share: Share,
     address: SocketAddr,
     secure: SocketAddr,
     /// What it does on every request.
@@ -59,9 +61,9 @@ impl Peer {
         replace(folder.path(), resources::ENDPOINTS, &resources::endpoints(setting.endpoints))?;
         replace(folder.path(), resources::CLUSTERS, &resources::clusters(folder.path(), &shared, &routes, upstream))?;
         replace(folder.path(), resources::ROUTES, &resources::routes(&routes, work))?;
-        let (program, workers) = (program.to_owned(), setting.workers);
-        let group = spawn(&program, folder.path(), workers)?;
-        Ok(Self { group, folder, program, workers, address, secure, work, shared, upstream, routes })
+        let (program, workers, share) = (program.to_owned(), setting.workers, setting.share);
+        let group = spawn(&program, folder.path(), workers, share)?;
+        Ok(Self { group, folder, program, workers, share, address, secure, work, shared, upstream, routes })
     }
 
     pub(super) const fn address(&self) -> SocketAddr {
@@ -105,17 +107,17 @@ impl Peer {
     pub(super) fn restart(&mut self) -> anyhow::Result<Instant> {
         self.group.end();
         let begun = now();
-        self.group = spawn(&self.program, self.folder.path(), self.workers)?;
+        self.group = spawn(&self.program, self.folder.path(), self.workers, self.share)?;
         Ok(begun)
     }
 }
 
-fn spawn(program: &Path, folder: &Path, workers: usize) -> anyhow::Result<Group> {
+fn spawn(program: &Path, folder: &Path, workers: usize, share: Share) -> anyhow::Result<Group> {
     let mut command = Command::new(program);
     command.arg("-c").arg(folder.join("bootstrap.json"));
     command.args(["--concurrency", &workers.to_string(), "--disable-hot-restart", "--log-level", "error"]);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(appended(&error_file(folder))?);
-    Group::spawn(&mut command).context("bench/setup installs it")
+    Group::spawn(&mut command, share).context("bench/setup installs it")
 }
 
 /// Envoy looks for files that are renamed into a folder, which is one of their own: it would read every other there again.

@@ -18,6 +18,7 @@ use tokio::time::{sleep, timeout};
 
 use super::{Change, Route, Setting, Target, appended, error_file, log_file};
 use crate::clock::now;
+use crate::cores::Share;
 use crate::identity::Identity;
 use crate::place::free_address;
 use crate::process::Group;
@@ -52,6 +53,7 @@ const HEADERS: &str = "    unique-id-format %[uuid]
 #[derive(Debug)]
 pub(crate) struct Peer {
     group: Group,
+    share: Share,
     folder: TempDir,
     address: SocketAddr,
     secure: SocketAddr,
@@ -77,9 +79,10 @@ impl Peer {
         let preamble = preamble(folder.path(), [address, secure, free_address()?], setting, &slots);
         let routes: BTreeMap<_, _> = routes.iter().map(|route| (route.host.clone(), route.target)).collect();
         write(folder.path(), &preamble, &routes, setting.upstream.http)?;
-        let group = spawn(folder.path())?;
+        let group = spawn(folder.path(), setting.share)?;
         let upstream = setting.upstream.http;
-        Ok(Self { group, folder, address, secure, preamble, upstream, routes, slots, socket: None })
+        let share = setting.share;
+        Ok(Self { group, share, folder, address, secure, preamble, upstream, routes, slots, socket: None })
     }
 
     pub(super) const fn address(&self) -> SocketAddr {
@@ -124,7 +127,7 @@ impl Peer {
         self.socket = None;
         self.group.end();
         let begun = now();
-        self.group = spawn(self.folder.path())?;
+        self.group = spawn(self.folder.path(), self.share)?;
         Ok(begun)
     }
 
@@ -230,11 +233,11 @@ fn roll(slots: &mut [Option<SocketAddr>], endpoints: &[SocketAddr]) -> Vec<Strin
 }
 
 /// Under a master process, as in its packages and images. The log is what it writes to its output.
-fn spawn(folder: &Path) -> anyhow::Result<Group> {
+fn spawn(folder: &Path, share: Share) -> anyhow::Result<Group> {
     let (log, errors) = (appended(&log_file(folder))?, appended(&error_file(folder))?);
     let mut command = Command::new("haproxy");
     command.args(["-W", "-db", "-f"]).arg(folder.join("haproxy.cfg"));
-    Group::spawn(command.stdin(Stdio::null()).stdout(log).stderr(errors)).context("bench/setup installs it")
+    Group::spawn(command.stdin(Stdio::null()).stdout(log).stderr(errors), share).context("bench/setup installs it")
 }
 
 fn write(folder: &Path, preamble: &str, routes: &BTreeMap<String, Target>, upstream: SocketAddr) -> anyhow::Result<()> {

@@ -58,7 +58,7 @@ struct Sites {
 impl Peer {
     pub(super) async fn start(how: How, setting: &Setting<'_>, routes: &[Route]) -> anyhow::Result<Self> {
         let mut sites = None;
-        let nginx = Nginx::start("nginx", how, |address, folder| {
+        let nginx = Nginx::start("nginx", how, setting.share, |address, folder| {
             let identity = Identity::new()?;
             std::fs::write(folder.join("tls.crt"), &identity.certificate)?;
             std::fs::write(folder.join("tls.key"), &identity.key)?;

@@ -11,6 +11,7 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::{Args, Change, Kind, Route, SECURE, STREAMED, Target, Work, choose};
+use crate::cores::Share;
 use crate::grpc::{Held, Seen};
 use crate::tls;
 use crate::upstream::{PODS, Upstream};
@@ -93,7 +94,7 @@ async fn what_endpoints_are_told_and_logs_hold_is_the_same() {
     if choices.is_empty() {
         return;
     }
-    let mut upstream = Upstream::start().await.unwrap();
+    let mut upstream = Upstream::start(Share::ANY).await.unwrap();
     let pods = upstream.pods();
     let routes = [
         Route::new("roll.example", Target::Rolled),
@@ -103,7 +104,7 @@ async fn what_endpoints_are_told_and_logs_hold_is_the_same() {
     let real = std::mem::replace(&mut upstream.http, mirror().await);
     for choice in choices {
         let name = choice.name();
-        let mut peer = choice.start(&args, &upstream, &routes).await.unwrap();
+        let mut peer = choice.start(&args, Share::ANY, &upstream, &routes).await.unwrap();
         let told = ask(peer.address(), "A.example:80", REQUESTS).await;
         for header in TOLD {
             // Envoy cannot be told to leave the scheme out.
@@ -169,10 +170,10 @@ async fn grpc_streams_go_through_and_those_that_break_are_counted() {
     if choices.is_empty() {
         return;
     }
-    let upstream = Upstream::start().await.unwrap();
+    let upstream = Upstream::start(Share::ANY).await.unwrap();
     for choice in choices {
         let routes = [Route::new(STREAMED, Target::Grpc), Route::new("a.example", Target::Right)];
-        let (name, mut peer) = (choice.name(), choice.start(&args, &upstream, &routes).await.unwrap());
+        let (name, mut peer) = (choice.name(), choice.start(&args, Share::ANY, &upstream, &routes).await.unwrap());
         let secure = peer.secure_address();
         let seen = held(secure, sleep(Duration::from_millis(300))).await;
         assert!(seen.due > 0 && seen.broken == 0 && seen.missed == 0, "{name}: {seen:?}");

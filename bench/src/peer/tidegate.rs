@@ -19,6 +19,7 @@ use tokio::time::timeout;
 use super::objects::{Objects, manifests};
 use super::{Change, Setting, log_file};
 use crate::clock::now;
+use crate::cores::Share;
 use crate::identity::Identity;
 use crate::place::free_address;
 use crate::process::Group;
@@ -33,6 +34,7 @@ const START_MAX: Duration = Duration::from_secs(60);
 pub(crate) struct Peer {
     /// The process that is measured.
     group: Group,
+    share: Share,
     program: PathBuf,
     arguments: Vec<String>,
     /// What has the API server, where that is not the measured process.
@@ -77,7 +79,7 @@ impl Peer {
         let mut dev = vec!["dev".to_owned(), given.display().to_string()];
         dev.extend(["--api", "127.0.0.1:0"].map(str::to_owned));
         let (address, secure, admin) = (free_address()?, free_address()?, free_address()?);
-        let threads = setting.workers.to_string();
+        let (threads, share) = (setting.workers.to_string(), setting.share);
         let served = |address: &str, secure: &str, admin: &str, log: &str| {
             [
                 ["--http", address, "--https", secure, "--debug", "off", "--admin", admin],
@@ -92,22 +94,22 @@ impl Peer {
         let (group, api, kubeconfig, arguments);
         if setting.apart {
             dev.extend(served("127.0.0.1:0", "off", "127.0.0.1:0", "off"));
-            let mut first = spawn(program, &dev, folder.path(), Stdio::piped())?;
+            let mut first = spawn(program, &dev, folder.path(), Stdio::piped(), Share::ANY)?;
             kubeconfig = until_ready(&mut first).await?;
             let mut run = vec!["run".to_owned(), "--kubeconfig".to_owned(), kubeconfig.display().to_string()];
             run.extend(["--allow-loopback-endpoints", "--shutdown-delay", "0s", "--status", "off"].map(str::to_owned));
             arguments = [run, edge].concat();
-            group = spawn(program, &arguments, folder.path(), Stdio::null())?;
+            group = spawn(program, &arguments, folder.path(), Stdio::null(), share)?;
             api = Some(first);
         } else {
             arguments = [dev, edge].concat();
-            let mut first = spawn(program, &arguments, folder.path(), Stdio::piped())?;
+            let mut first = spawn(program, &arguments, folder.path(), Stdio::piped(), share)?;
             kubeconfig = until_ready(&mut first).await?;
             (group, api) = (first, None);
         }
         let objects = Objects::new(client(&kubeconfig).await?, setting.upstream.http);
         let (program, known) = (program.to_owned(), BTreeSet::new());
-        Ok(Self { group, program, arguments, api, folder, address, secure, admin, objects, known })
+        Ok(Self { group, share, program, arguments, api, folder, address, secure, admin, objects, known })
     }
 
     pub(super) const fn address(&self) -> SocketAddr {
@@ -150,14 +152,14 @@ impl Peer {
         ensure!(self.api.is_some(), "the API server would end with it");
         self.group.end();
         let begun = now();
-        self.group = spawn(&self.program, &self.arguments, self.folder.path(), Stdio::null())?;
+        self.group = spawn(&self.program, &self.arguments, self.folder.path(), Stdio::null(), self.share)?;
         Ok(begun)
     }
 }
 
 /// What it writes beside what it is told to goes to the folder too.
-fn spawn(program: &Path, arguments: &[String], folder: &Path, stdout: Stdio) -> anyhow::Result<Group> {
-    Group::spawn(Command::new(program).args(arguments).env("TMPDIR", folder).stdin(Stdio::null()).stdout(stdout))
+fn spawn(program: &Path, arguments: &[String], folder: &Path, stdout: Stdio, share: Share) -> anyhow::Result<Group> {
+    Group::spawn(Command::new(program).args(arguments).env("TMPDIR", folder).stdin(Stdio::null()).stdout(stdout), share)
 }
 
 /// The kubeconfig of a `dev`, when it says that it is ready.

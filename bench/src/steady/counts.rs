@@ -12,6 +12,7 @@ use serde::Serialize;
 use super::case::Case;
 use super::{Args, BARE, Report};
 use crate::callgrind;
+use crate::cores::Share;
 use crate::load::{Amount, h2load};
 use crate::peer::{self, Choice, Kind, Route, SECURE, Target};
 use crate::place::family;
@@ -112,12 +113,7 @@ struct Tools {
 ///
 /// # Errors
 /// When something cannot be counted that the tools here could.
-pub(super) async fn measure(
-    args: &Args,
-    choices: &[Choice],
-    upstream: &Upstream,
-    report: &mut Report,
-) -> anyhow::Result<()> {
+pub(super) async fn measure(args: &Args, choices: &[Choice], report: &mut Report) -> anyhow::Result<()> {
     let (strace, callgrind, briefly) = (strace::available(), callgrind::available(), args.size == Size::Smoke);
     let left_out = &mut report.setup.left_out;
     for (available, what) in [(strace, "system calls: strace"), (callgrind, "instructions: valgrind")] {
@@ -129,6 +125,7 @@ pub(super) async fn measure(
     let strace = strace && refused.is_none();
     left_out.extend(refused.map(|why| format!("system calls: {why}")));
     let tools = Tools { strace, callgrind, many: FEW + args.count_requests.max(1), briefly };
+    let upstream = &Upstream::start(Share::ANY).await?;
     let cases: Vec<Case> = CASES.into_iter().filter_map(Case::named).collect();
     let peers: Vec<&Choice> = choices.iter().filter(|choice| choice.kind != Kind::Tidegate).collect();
     let progress = Progress::new(cases.len() * (SUBJECTS.len() + peers.len()));
@@ -173,7 +170,7 @@ pub(super) fn check(rows: &[Row]) -> anyhow::Result<()> {
 }
 
 async fn of_subject(subject: &Subject, case: &Case, tools: Tools, upstream: &Upstream) -> anyhow::Result<Row> {
-    let mut running = Running::start(subject.words, upstream.http, &[]).await?;
+    let mut running = Running::start(subject.words, Share::ANY, upstream.http, &[]).await?;
     let (at, process) = ((running.plain, running.secure), running.process());
     let (mut few, mut many) = (0.0, 0.0);
     let (mut few_bytes, mut many_bytes) = (0.0, 0.0);
@@ -215,7 +212,8 @@ async fn of_peer(
     tools: Tools,
     upstream: &Upstream,
 ) -> anyhow::Result<Option<Row>> {
-    let peer = choice.start(&args.peers.with_workers(1), upstream, &[Route::new(SECURE, Target::Own)]).await?;
+    let (one_worker, route) = (args.peers.with_workers(1), [Route::new(SECURE, Target::Own)]);
+    let peer = choice.start(&one_worker, Share::ANY, upstream, &route).await?;
     let secure = peer.secure_address();
     let at = (peer.address(), secure);
     ask(case, at, FEW).await?;
@@ -274,7 +272,7 @@ async fn traced(
 async fn under_callgrind(words: &[&str], case: &Case, requests: usize, upstream: &Upstream) -> anyhow::Result<f64> {
     let folder = tempfile::tempdir()?;
     let out = folder.path().join("counts");
-    let running = Running::start(words, upstream.http, &valgrind(&out)).await?;
+    let running = Running::start(words, Share::ANY, upstream.http, &valgrind(&out)).await?;
     ask(case, (running.plain, running.secure), requests).await?;
     running.stop().await?;
     Ok(float(callgrind::read(&out)?))

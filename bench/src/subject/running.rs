@@ -14,6 +14,7 @@ use tokio::time::timeout;
 
 use super::write_identity;
 use crate::allocation::Allocations;
+use crate::cores::Share;
 
 /// How long it may take to start or to end, also under callgrind.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -32,11 +33,16 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Starts `tidegate-bench subject` with these words, run by another command where one is given.
+    /// Starts `tidegate-bench subject` with these words on its cores, run by another command where one is given.
     ///
     /// # Errors
     /// When it does not start.
-    pub(crate) async fn start(words: &[&str], upstream: SocketAddr, under: &[OsString]) -> anyhow::Result<Self> {
+    pub(crate) async fn start(
+        words: &[&str],
+        share: Share,
+        upstream: SocketAddr,
+        under: &[OsString],
+    ) -> anyhow::Result<Self> {
         let folder = tempfile::Builder::new().prefix("tidegate-bench-subject-").tempdir()?;
         write_identity(folder.path())?;
         let own = std::env::current_exe()?.into_os_string();
@@ -47,13 +53,8 @@ impl Running {
             command.arg(&own);
         }
         command.arg("subject").args(words).args(["--upstream", &upstream.to_string()]);
-        let mut child = command
-            .arg("--identity")
-            .arg(folder.path())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()?;
+        command.arg("--identity").arg(folder.path());
+        let mut child = share.spawn(command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true))?;
         let asked = child.stdin.take().context("its input")?;
         let mut told = BufReader::new(child.stdout.take().context("its output")?).lines();
         let line = timeout(PATIENCE, told.next_line()).await.context("the subject does not start")??;
