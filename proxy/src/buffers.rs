@@ -1,55 +1,153 @@
-//! The buffers of a traffic thread that nobody uses at the moment. They come and go with every request, so that a
-//! connection holds none while it is idle, and a thread allocates only for more requests at once than ever before.
+//! The buffers of a traffic thread. They come and go with every request, so that a connection holds none while it is idle,
+//! and a thread allocates only for more requests at once than ever before.
 
 use std::cell::RefCell;
+use std::fmt;
+use std::ops::{Deref, DerefMut};
 
 use bytes::BytesMut;
 
-/// The room of a buffer that is handed out.
+/// The room of a buffer.
 pub(crate) const BUFFER_BYTES: usize = 16 * 1024;
+
+/// The room of a large buffer, for bodies of which there is more at once than a small one takes: what they cost is system
+/// calls.
+pub(crate) const LARGE_BYTES: usize = 256 * 1024;
+
+/// What is left free when content is added, for what frames it.
+const SLACK_BYTES: usize = 1024;
 
 /// Buffers that a thread keeps: 4 MiB of them.
 const KEPT_MAX: usize = 256;
 
+/// Large buffers that a thread has in all, which is 16 MiB: clients that take their time with large bodies get no more of
+/// its memory than that, and whoever comes after them makes do with small ones.
+pub(crate) const LARGE_MAX: usize = 64;
+
 thread_local! {
-    static FREE: RefCell<Vec<BytesMut>> = const { RefCell::new(Vec::new()) };
+    static FREE: RefCell<Free> = const { RefCell::new(Free { small: Vec::new(), large: Vec::new(), large_out: 0 }) };
 }
 
-/// An empty buffer with room for [`BUFFER_BYTES`].
-pub(crate) fn take() -> BytesMut {
-    let free = FREE.with_borrow_mut(Vec::pop);
-    free.unwrap_or_else(|| BytesMut::with_capacity(BUFFER_BYTES))
+/// What nobody uses at the moment.
+struct Free {
+    small: Vec<BytesMut>,
+    large: Vec<BytesMut>,
+    /// Large buffers in use.
+    large_out: usize,
 }
 
-/// Gives a buffer back. One that has grown is let go, and so is one of which a part lives on elsewhere.
-pub(crate) fn give(mut buffer: BytesMut) {
-    buffer.clear();
-    if !buffer.try_reclaim(BUFFER_BYTES) || buffer.capacity() > BUFFER_BYTES {
-        return;
-    }
-    FREE.with_borrow_mut(|free| {
-        if free.len() < KEPT_MAX {
-            free.push(buffer);
+/// Bytes in a buffer of the thread. It has none until there is to be room in it, and gives it back when it is let go.
+#[derive(Default)]
+pub(crate) struct Buffer {
+    bytes: BytesMut,
+    large: bool,
+}
+
+impl Buffer {
+    /// Makes room for the next read or write. One that is empty has all of its room again, wherever in it the last bytes
+    /// were.
+    pub(crate) fn make_room(&mut self) {
+        if self.bytes.is_empty() {
+            if !self.bytes.try_reclaim(self.whole()) {
+                self.give();
+                let small = FREE.with_borrow_mut(|free| free.small.pop());
+                self.bytes = small.unwrap_or_else(|| BytesMut::with_capacity(BUFFER_BYTES));
+            }
+        } else if self.is_full() {
+            self.bytes.reserve(BUFFER_BYTES);
         }
-    });
-}
+    }
 
-/// Makes room for the next read into a buffer that is in use. One that is empty has all of its room again, wherever in it
-/// the last bytes were.
-pub(crate) fn make_room(buffer: &mut BytesMut) {
-    if buffer.is_empty() {
-        if !buffer.try_reclaim(BUFFER_BYTES) {
-            *buffer = take();
+    /// Whether there are bytes and no room behind them.
+    pub(crate) fn is_full(&self) -> bool {
+        !self.bytes.is_empty() && self.bytes.len() == self.bytes.capacity()
+    }
+
+    /// Whether it is a large one.
+    pub(crate) const fn is_large(&self) -> bool {
+        self.large
+    }
+
+    /// How much content may be added, besides what frames it.
+    pub(crate) fn space(&self) -> usize {
+        (self.whole() - SLACK_BYTES).saturating_sub(self.bytes.len())
+    }
+
+    /// Moves the bytes to a large buffer, if it is none already and the thread has one left; whether it is another now.
+    pub(crate) fn grow(&mut self) -> bool {
+        if self.large {
+            return false;
         }
-    } else if buffer.capacity() == buffer.len() {
-        buffer.reserve(BUFFER_BYTES);
+        let large = FREE.with_borrow_mut(|free| {
+            let large = free.large.pop();
+            let may = large.is_some() || free.large_out < LARGE_MAX;
+            free.large_out += usize::from(may);
+            may.then(|| large.unwrap_or_else(|| BytesMut::with_capacity(LARGE_BYTES)))
+        });
+        let Some(mut bytes) = large else { return false };
+        bytes.extend_from_slice(&self.bytes);
+        self.give();
+        *self = Self { bytes, large: true };
+        true
+    }
+
+    /// Forgets the bytes and gives the room back.
+    pub(crate) fn give(&mut self) {
+        let whole = self.whole();
+        let (mut bytes, large) = (std::mem::take(&mut self.bytes), std::mem::take(&mut self.large));
+        bytes.clear();
+        // One that has grown by itself is let go, and so is one of which a part lives on elsewhere.
+        let kept = bytes.try_reclaim(whole) && bytes.capacity() == whole;
+        if !kept && !large {
+            return;
+        }
+        // At the end of the thread there is nobody to keep it.
+        let _ = FREE.try_with(|free| {
+            let mut free = free.borrow_mut();
+            free.large_out -= usize::from(large);
+            let list = if large { &mut free.large } else { &mut free.small };
+            if kept && list.len() < KEPT_MAX {
+                list.push(bytes);
+            }
+        });
+    }
+
+    /// Gives the room back when there is nothing in it.
+    pub(crate) fn give_if_empty(&mut self) {
+        if self.bytes.is_empty() {
+            self.give();
+        }
+    }
+
+    const fn whole(&self) -> usize {
+        if self.large { LARGE_BYTES } else { BUFFER_BYTES }
     }
 }
 
-/// Gives a buffer back that has nothing in it.
-pub(crate) fn give_if_empty(buffer: &mut BytesMut) {
-    if buffer.is_empty() {
-        give(std::mem::take(buffer));
+impl Deref for Buffer {
+    type Target = BytesMut;
+
+    fn deref(&self) -> &BytesMut {
+        &self.bytes
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut BytesMut {
+        &mut self.bytes
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        self.give();
+    }
+}
+
+impl fmt::Debug for Buffer {
+    /// Without the bytes, which may be secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Buffer").field("len", &self.bytes.len()).field("large", &self.large).finish()
     }
 }
 
@@ -59,43 +157,85 @@ mod tests {
 
     use super::*;
 
+    fn with(count: usize) -> Buffer {
+        let mut buffer = Buffer::default();
+        buffer.make_room();
+        buffer.extend_from_slice(&vec![1; count]);
+        buffer
+    }
+
+    fn kept() -> (usize, usize, usize) {
+        FREE.with_borrow(|free| (free.small.len(), free.large.len(), free.large_out))
+    }
+
     #[test]
     fn a_buffer_comes_back_empty_and_whole() {
-        let mut buffer = take();
-        buffer.extend_from_slice(&[1; 100]);
+        let mut buffer = with(100);
         let at = buffer.as_ptr();
         buffer.advance(60);
-        give(buffer);
-        let again = take();
-        assert_eq!((again.len(), again.as_ptr(), again.capacity() >= BUFFER_BYTES), (0, at, true));
+        drop(buffer);
+        let again = with(0);
+        assert_eq!((again.len(), again.as_ptr(), again.capacity()), (0, at, BUFFER_BYTES));
     }
 
     #[test]
     fn a_buffer_that_was_filled_and_emptied_has_its_room_again() {
-        let mut buffer = take();
-        let at = buffer.as_ptr();
-        for filled in [BUFFER_BYTES, 15_000] {
-            buffer.extend_from_slice(&vec![1; filled]);
-            buffer.advance(filled);
-            make_room(&mut buffer);
-            assert_eq!((buffer.as_ptr(), buffer.capacity()), (at, BUFFER_BYTES));
+        for large in [false, true] {
+            let mut buffer = with(0);
+            assert_eq!(large, large && buffer.grow());
+            let (at, whole) = (buffer.as_ptr(), buffer.capacity());
+            for filled in [whole, 15_000] {
+                buffer.extend_from_slice(&vec![1; filled]);
+                assert_eq!(buffer.is_full(), filled == whole);
+                buffer.advance(filled);
+                buffer.make_room();
+                assert_eq!((buffer.as_ptr(), buffer.capacity()), (at, whole));
+            }
+            buffer.extend_from_slice(&vec![1; whole]);
+            buffer.advance(whole);
+            buffer.give_if_empty();
+            assert_eq!(buffer.capacity(), 0);
+            buffer.make_room();
+            assert_eq!(large, large && buffer.grow());
+            assert_eq!(buffer.as_ptr(), at);
         }
-        buffer.extend_from_slice(&[1; BUFFER_BYTES]);
-        buffer.advance(BUFFER_BYTES);
-        give_if_empty(&mut buffer);
-        assert_eq!((take().as_ptr(), buffer.capacity()), (at, 0));
     }
 
     #[test]
-    fn a_buffer_that_has_grown_or_is_shared_is_let_go() {
-        let mut grown = take();
-        grown.extend_from_slice(&vec![0; 10 * BUFFER_BYTES]);
-        give(grown);
-        let mut shared = take();
-        shared.extend_from_slice(b"ab");
-        let part = shared.split_to(1);
-        give(shared);
-        assert_eq!(FREE.with_borrow(Vec::len), 0);
-        drop(part);
+    fn a_buffer_that_has_grown_by_itself_or_is_shared_is_let_go() {
+        drop(with(10 * BUFFER_BYTES));
+        let mut grown = with(0);
+        assert!(grown.grow());
+        grown.extend_from_slice(&[0; LARGE_BYTES + 1]);
+        let small = kept().0;
+        drop(grown);
+        assert_eq!(kept(), (small, 0, 0));
+        for large in [false, true] {
+            let mut shared = with(2);
+            assert_eq!(large, large && shared.grow());
+            let small = kept().0;
+            let part = shared.split_to(1);
+            drop(shared);
+            assert_eq!(kept(), (small, 0, 0));
+            drop(part);
+        }
+    }
+
+    #[test]
+    fn large_ones_take_the_bytes_along_and_are_few() {
+        let mut buffer = with(BUFFER_BYTES);
+        buffer.advance(7);
+        assert_eq!((buffer.space(), buffer.grow(), buffer.grow()), (0, true, false));
+        assert_eq!((buffer.len(), buffer.capacity()), (BUFFER_BYTES - 7, LARGE_BYTES));
+        assert_eq!(buffer.space(), LARGE_BYTES - SLACK_BYTES - buffer.len());
+        let mut others: Vec<Buffer> = (1..LARGE_MAX).map(|_| with(1)).collect();
+        assert!(others.iter_mut().all(Buffer::grow));
+        let mut last = with(1);
+        assert!(!last.grow());
+        assert_eq!(kept().2, LARGE_MAX);
+        others.pop();
+        assert!(last.grow());
+        drop((buffer, others, last));
+        assert_eq!((kept().1, kept().2), (LARGE_MAX, 0));
     }
 }

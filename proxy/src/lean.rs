@@ -61,7 +61,7 @@ pub(crate) async fn carry(conn: &mut Conn, head_bytes: usize, traffic: &Traffic)
         scratch.give();
         return Next::Full;
     }
-    crate::buffers::make_room(&mut scratch.head);
+    scratch.head.make_room();
     scratch.head.extend_from_slice(head);
     let next = request(conn, &mut scratch, traffic).await;
     scratch.give();

@@ -79,6 +79,12 @@ pub struct Http2Limits {
     pub streams_max: u32,
     /// Bytes of one decoded header list, with 32 for each field (RFC 9113 section 6.5.2).
     pub header_list_bytes_max: u32,
+    /// Bytes of one request's body that a client may send before they are taken (RFC 9113 section 6.9), from 65,535 to
+    /// 2,147,483,647. An upload gets no further than this in one round trip.
+    pub stream_window_bytes: u32,
+    /// The same for all requests of a connection together, which is what a client can have held for it in memory; in the
+    /// same range.
+    pub connection_window_bytes: u32,
     /// Silence of a connection without a request.
     pub idle: Duration,
 }
@@ -175,7 +181,13 @@ impl Default for ClientLimits {
 
 impl Default for Http2Limits {
     fn default() -> Self {
-        Self { streams_max: 128, header_list_bytes_max: 64 * 1024, idle: Duration::from_secs(180) }
+        Self {
+            streams_max: 128,
+            header_list_bytes_max: 64 * 1024,
+            stream_window_bytes: 256 * 1024,
+            connection_window_bytes: 1024 * 1024,
+            idle: Duration::from_secs(180),
+        }
     }
 }
 

@@ -1,14 +1,15 @@
 //! The byte stream of a connection: TCP or TLS, with what was read ahead of the drivers and a small buffer for
 //! what they write. Buffers are there only while bytes are in them, so that an idle connection holds none.
 
+use std::fmt;
+use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd, RawFd};
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
-use std::{fmt, io};
 
-use bytes::{Buf, BytesMut};
+use bytes::{Buf, BufMut, BytesMut};
 use pingora::protocols::SocketDigest;
 use pingora::protocols::raw_connect::ProxyDigest;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -19,7 +20,7 @@ use super::alarm::Alarm;
 use super::chunks::Chunks;
 use super::stall::Stall;
 use super::transport::Transport;
-use crate::buffers;
+use crate::buffers::Buffer;
 use crate::due::{Bell, Due};
 use crate::options::ClientLimits;
 
@@ -42,12 +43,12 @@ enum Reads {
 pub(crate) struct Conn {
     transport: Transport,
     /// Read from the transport and by no driver yet.
-    unread: BytesMut,
+    unread: Buffer,
     reads: Reads,
     /// Reads along with a driver that is less strict.
     chunks: Option<Chunks>,
     /// Written by a driver and not by the transport yet.
-    unwritten: BytesMut,
+    unwritten: Buffer,
     stall: Stall,
     alarm: Alarm,
     facts: Arc<ConnectionFacts>,
@@ -77,10 +78,10 @@ impl Conn {
             proxy_digest: OnceLock::new(),
             socket_digest: OnceLock::new(),
             transport,
-            unread: BytesMut::new(),
+            unread: Buffer::default(),
             reads: Reads::All,
             chunks: None,
-            unwritten: BytesMut::new(),
+            unwritten: Buffer::default(),
             stall: Stall::new(limits.write_stall),
             alarm: Alarm::new(),
             facts,
@@ -104,7 +105,7 @@ impl Conn {
     /// Notes that bytes of what was read ahead were taken.
     pub(crate) fn advance(&mut self, count: usize) {
         self.unread.advance(count);
-        buffers::give_if_empty(&mut self.unread);
+        self.unread.give_if_empty();
     }
 
     /// The number of its socket.
@@ -150,9 +151,9 @@ impl Conn {
 
     /// [`Self::read_ahead`] for who is polled.
     pub(crate) fn poll_read_ahead(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        buffers::make_room(&mut self.unread);
-        let read = poll_read_buf(Pin::new(&mut self.transport), cx, &mut self.unread);
-        buffers::give_if_empty(&mut self.unread);
+        self.unread.make_room();
+        let read = poll_read_buf(Pin::new(&mut self.transport), cx, &mut *self.unread);
+        self.unread.give_if_empty();
         read
     }
 
@@ -163,9 +164,23 @@ impl Conn {
         Ok(count)
     }
 
-    /// Sends a part of some bytes, at once and before nothing else that waits.
-    pub(crate) fn poll_send(&mut self, bytes: &[u8], cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.transport).poll_write(cx, bytes)
+    /// Sends a part of some bytes and then others, at once and before nothing else that waits.
+    pub(crate) fn poll_send(&mut self, first: &[u8], then: &[u8], cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let transport = Pin::new(&mut self.transport);
+        match (first, then) {
+            (bytes, []) | ([], bytes) => transport.poll_write(cx, bytes),
+            _ => transport.poll_write_vectored(cx, &[IoSlice::new(first), IoSlice::new(then)]),
+        }
+    }
+
+    /// Reads at most so many bytes to where they belong; `Ok(0)` at the end of the stream.
+    pub(crate) fn poll_read_into(
+        &mut self,
+        into: &mut BytesMut,
+        most: usize,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        poll_read_buf(Pin::new(&mut self.transport), cx, &mut into.limit(most))
     }
 
     /// Makes sure that what was sent has left.
@@ -215,7 +230,7 @@ impl Conn {
             }
             self.unwritten.advance(count);
         }
-        buffers::give_if_empty(&mut self.unwritten);
+        self.unwritten.give_if_empty();
         Poll::Ready(Ok(()))
     }
 }
@@ -262,7 +277,7 @@ impl AsyncWrite for Conn {
             let this = &mut *self;
             return this.stall.bound(Pin::new(&mut this.transport).poll_write(cx, bytes), cx);
         }
-        buffers::make_room(&mut self.unwritten);
+        self.unwritten.make_room();
         self.unwritten.extend_from_slice(bytes);
         Poll::Ready(Ok(bytes.len()))
     }
@@ -281,116 +296,4 @@ impl AsyncWrite for Conn {
 }
 
 #[cfg(test)]
-mod tests {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::{TcpListener, TcpStream};
-
-    use super::*;
-    use crate::connection::ConnectionFacts;
-
-    const MOMENT: Duration = Duration::from_millis(200);
-
-    /// A connection and the client's end of it.
-    async fn pair() -> (Conn, TcpStream) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        let (stream, peer) = listener.accept().await.unwrap();
-        let facts = Arc::new(ConnectionFacts::sample(peer));
-        let limits = ClientLimits { write_stall: MOMENT, ..ClientLimits::default() };
-        (Conn::new(Transport::Plain(stream), facts, &limits), client)
-    }
-
-    async fn read(conn: &mut Conn) -> String {
-        let mut bytes = [0; 64];
-        let count = conn.read(&mut bytes).await.unwrap();
-        String::from_utf8_lossy(&bytes[..count]).into_owned()
-    }
-
-    #[tokio::test]
-    async fn a_driver_reads_one_request_and_the_next_driver_the_next() {
-        let (mut conn, mut client) = pair().await;
-        client.write_all(b"onetwo").await.unwrap();
-        conn.read_ahead().await.unwrap();
-        conn.pass_only(3);
-        assert_eq!(read(&mut conn).await, "one");
-        assert!(conn.is_between_requests());
-        // What arrives now is held back, and the driver goes on waiting.
-        client.write_all(b"three").await.unwrap();
-        tokio::time::timeout(Duration::from_millis(50), conn.read_u8()).await.unwrap_err();
-        conn.pass_all();
-        assert_eq!(read(&mut conn).await, "twothree");
-    }
-
-    #[tokio::test]
-    async fn the_end_of_the_stream_is_seen_though_nothing_may_be_read() {
-        let (mut conn, client) = pair().await;
-        conn.pass_only(0);
-        drop(client);
-        assert_eq!(read(&mut conn).await, "");
-    }
-
-    #[tokio::test]
-    async fn what_is_held_back_has_a_limit() {
-        let (mut conn, mut client) = pair().await;
-        conn.pass_only(0);
-        let flood = tokio::spawn(async move { client.write_all(&vec![b'x'; 8 << 20]).await.is_ok() });
-        tokio::time::timeout(Duration::from_millis(100), conn.read_u8()).await.unwrap_err();
-        assert!((HELD_BYTES_MAX..HELD_BYTES_MAX + buffers::BUFFER_BYTES).contains(&conn.unread().len()));
-        flood.abort();
-    }
-
-    #[tokio::test]
-    async fn small_writes_leave_together_and_large_ones_at_once() {
-        let (mut conn, mut client) = pair().await;
-        conn.write_all(b"head").await.unwrap();
-        conn.write_all(b"body").await.unwrap();
-        let mut bytes = [0; 8];
-        client.try_read(&mut bytes).expect_err("nothing was flushed yet");
-        conn.flush().await.unwrap();
-        client.read_exact(&mut bytes).await.unwrap();
-        assert_eq!(&bytes, b"headbody");
-        conn.write_all(b"head").await.unwrap();
-        conn.write_all(&[b'x'; WRITE_BUFFER_BYTES]).await.unwrap();
-        let mut large = [0; 4 + WRITE_BUFFER_BYTES];
-        client.read_exact(&mut large).await.unwrap();
-        assert!(large.starts_with(b"headx") && large.ends_with(b"x"));
-    }
-
-    #[tokio::test]
-    async fn what_waits_to_be_written_leaves_when_the_driver_waits_for_its_client() {
-        let (mut conn, mut client) = pair().await;
-        conn.write_all(b"head").await.unwrap();
-        tokio::time::timeout(Duration::from_millis(50), conn.read_u8()).await.unwrap_err();
-        let mut bytes = [0; 4];
-        client.read_exact(&mut bytes).await.unwrap();
-        assert_eq!(&bytes, b"head");
-    }
-
-    #[tokio::test]
-    async fn a_client_that_takes_nothing_is_given_up() {
-        let (mut conn, _client) = pair().await;
-        let stuff = async {
-            loop {
-                conn.write_all(&[b'x'; 1000]).await?;
-                conn.flush().await?;
-            }
-        };
-        let stuffed: io::Result<()> = tokio::time::timeout(20 * MOMENT, stuff).await.expect("it waits for ever");
-        assert_eq!(stuffed.unwrap_err().kind(), io::ErrorKind::TimedOut);
-        assert_eq!(conn.read_u8().await.unwrap_err().kind(), io::ErrorKind::TimedOut);
-    }
-
-    #[tokio::test]
-    async fn a_read_past_the_time_of_the_response_fails() {
-        let (mut conn, mut client) = pair().await;
-        let due = conn.due().clone();
-        due.set(crate::clock::now() + MOMENT);
-        let error = tokio::time::timeout(20 * MOMENT, conn.read_u8()).await.expect("it waits for ever").unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-        // What is there is read nevertheless, and when nothing is due, waiting is in order.
-        client.write_all(b"a").await.unwrap();
-        due.lift();
-        tokio::time::timeout(20 * MOMENT, conn.read_u8()).await.unwrap().unwrap();
-        tokio::time::timeout(2 * MOMENT, conn.read_u8()).await.unwrap_err();
-    }
-}
+mod tests;

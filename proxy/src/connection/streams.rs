@@ -46,6 +46,8 @@ impl Streams {
         let mut http2 = default_h2_options();
         http2.max_concurrent_streams(limits.streams_max);
         http2.max_header_list_size(limits.header_list_bytes_max);
+        http2.initial_window_size(limits.stream_window_bytes);
+        http2.initial_connection_window_size(limits.connection_window_bytes);
         let mut server = HttpServerOptions::default();
         server.h2_idle_timeout = Some(limits.idle);
         let (published, shared) = (process.published.clone(), Arc::clone(&process.shared));

@@ -18,7 +18,6 @@ use super::request::RequestHead;
 use super::scratch::Room;
 use super::{pool, write};
 use crate::answer::{Answer, Reason};
-use crate::buffers::make_room;
 use crate::exchange::Exchange;
 use crate::metrics::Connect;
 use crate::options::Options;
@@ -163,7 +162,7 @@ impl<C: Client> Transfer<'_, C> {
         let rendered = render(answer, self.exchange.request_id(), head.method());
         let out = &mut self.room.to_client;
         // What may wait there are heads of responses before the last, and of those it may have got a part already.
-        make_room(out);
+        out.make_room();
         if date::with(clock::now(), |date| self.client.answer(&rendered, closes, date, out)).is_err() {
             return false;
         }
@@ -180,7 +179,7 @@ impl<C: Client> Transfer<'_, C> {
         let mut until = clock::now() + patience;
         poll_fn(|cx| {
             while !waiting.is_empty() {
-                match client.poll_send(waiting, over, cx) {
+                match client.poll_send(waiting, &[], over, cx) {
                     Poll::Ready(Ok(count @ 1..)) => waiting.advance(count),
                     Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(false),
                     Poll::Pending => return client.poll_alarm(until, cx).map(|()| false),

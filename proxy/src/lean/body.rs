@@ -87,12 +87,10 @@ impl Body {
     /// # Errors
     /// When they break the framing.
     pub(crate) fn next(self, bytes: &[u8]) -> Result<Piece, Malformed> {
-        let within = |left: u64| usize::try_from(left).map_or(bytes.len(), |left| left.min(bytes.len()));
         Ok(match self {
             Self::Left(0) => Piece::End,
             _ if bytes.is_empty() => Piece::Unknown,
-            Self::Left(left) | Self::Chunk(left) => Piece::Content(within(left)),
-            Self::UntilClose => Piece::Content(bytes.len()),
+            Self::Left(_) | Self::Chunk(_) | Self::UntilClose => Piece::Content(self.within(bytes.len())),
             Self::Size => match whole_line(bytes, LINE_BYTES_MAX)? {
                 Some(line) => Piece::Framing(line.len(), size(line)?),
                 None => Piece::Unknown,
@@ -108,6 +106,15 @@ impl Body {
                 None => Piece::Unknown,
             },
         })
+    }
+
+    /// How much of so many bytes can be content, where nothing else comes before the end.
+    pub(crate) fn within(self, most: usize) -> usize {
+        match self {
+            Self::Left(left) | Self::Chunk(left) => usize::try_from(left).map_or(most, |left| left.min(most)),
+            Self::UntilClose => most,
+            Self::Size | Self::ChunkEnd | Self::Trailers(_) => 0,
+        }
     }
 
     /// Notes that so much content was taken.

@@ -10,7 +10,7 @@ use bytes::BytesMut;
 use super::response::Response;
 use super::write::{self, Says};
 use crate::answer::Reason;
-use crate::buffers::make_room;
+use crate::buffers::Buffer;
 use crate::connection::Conn;
 use crate::edit::Edits;
 use crate::respond::Rendered;
@@ -19,9 +19,6 @@ use crate::respond::Rendered;
 pub(super) trait Client {
     /// Whether a body goes down in chunks when nobody knows its length beforehand.
     const CHUNKS: bool;
-
-    /// Whether somebody else reads what the client sends, so that it costs no system call to look.
-    const HAS_READ: bool;
 
     /// Whether the connection should end with the next response.
     fn is_ending(&self) -> bool;
@@ -35,11 +32,15 @@ pub(super) trait Client {
     /// Reads more of the request's body; `Ok(0)` at its end, or at the connection's.
     fn poll_read_ahead(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>>;
 
+    /// Reads at most so much more of a body that comes in no chunks to where it belongs, which has room for it; nothing may
+    /// be unread. `Ok(0)` at its end, or at the connection's.
+    fn poll_read_into(&mut self, into: &mut BytesMut, most: usize, cx: &mut Context<'_>) -> Poll<io::Result<usize>>;
+
     /// Ready once the client is gone. `over` says whether its request was read to the end.
     fn poll_gone(&mut self, over: bool, cx: &mut Context<'_>) -> Poll<()>;
 
     /// Sends on a response before the last, or writes it down in `out`.
-    fn interim(&mut self, response: &Response, head: &[u8], out: &mut BytesMut);
+    fn interim(&mut self, response: &Response, head: &[u8], out: &mut Buffer);
 
     /// Sends on the head of the last response, or writes it down in `out`.
     ///
@@ -51,17 +52,17 @@ pub(super) trait Client {
         head: &[u8],
         edits: &Edits,
         says: &Says<'_>,
-        out: &mut BytesMut,
+        out: &mut Buffer,
     ) -> Result<(), Reason>;
 
     /// Sends the head of an answer of the edge's own, or writes it down in `out`; the body is written down.
     ///
     /// # Errors
     /// [`Reason::ClientGone`] when it cannot be sent.
-    fn answer(&mut self, answer: &Rendered, closes: bool, date: &str, out: &mut BytesMut) -> Result<(), Reason>;
+    fn answer(&mut self, answer: &Rendered, closes: bool, date: &str, out: &mut Buffer) -> Result<(), Reason>;
 
-    /// Sends a part of what was written down, or of a body; `last` says that nothing comes behind these bytes.
-    fn poll_send(&mut self, bytes: &[u8], last: bool, cx: &mut Context<'_>) -> Poll<io::Result<usize>>;
+    /// Sends a part of what was written down, and then of a body; `last` says that nothing comes behind these bytes.
+    fn poll_send(&mut self, first: &[u8], then: &[u8], last: bool, cx: &mut Context<'_>) -> Poll<io::Result<usize>>;
 
     /// Makes sure that what was sent leaves; and that the client knows, if so, that it is `over`.
     fn poll_sent(&mut self, over: bool, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
@@ -72,7 +73,6 @@ pub(super) trait Client {
 
 impl Client for Conn {
     const CHUNKS: bool = true;
-    const HAS_READ: bool = false;
 
     fn is_ending(&self) -> bool {
         self.facts().is_ending()
@@ -90,13 +90,17 @@ impl Client for Conn {
         self.poll_read_ahead(cx)
     }
 
+    fn poll_read_into(&mut self, into: &mut BytesMut, most: usize, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        self.poll_read_into(into, most, cx)
+    }
+
     fn poll_gone(&mut self, over: bool, cx: &mut Context<'_>) -> Poll<()> {
         // What is read of a request that goes on may be more than there is room for.
         if over { self.poll_hold(cx).map(|_| ()) } else { Poll::Pending }
     }
 
-    fn interim(&mut self, response: &Response, head: &[u8], out: &mut BytesMut) {
-        make_room(out);
+    fn interim(&mut self, response: &Response, head: &[u8], out: &mut Buffer) {
+        out.make_room();
         write::interim(response, head, out);
     }
 
@@ -106,20 +110,20 @@ impl Client for Conn {
         head: &[u8],
         edits: &Edits,
         says: &Says<'_>,
-        out: &mut BytesMut,
+        out: &mut Buffer,
     ) -> Result<(), Reason> {
-        make_room(out);
+        out.make_room();
         write::response(response, head, edits, says, out);
         Ok(())
     }
 
-    fn answer(&mut self, answer: &Rendered, closes: bool, date: &str, out: &mut BytesMut) -> Result<(), Reason> {
+    fn answer(&mut self, answer: &Rendered, closes: bool, date: &str, out: &mut Buffer) -> Result<(), Reason> {
         write::answer(answer, closes, date, out);
         Ok(())
     }
 
-    fn poll_send(&mut self, bytes: &[u8], _: bool, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        self.poll_send(bytes, cx)
+    fn poll_send(&mut self, first: &[u8], then: &[u8], _: bool, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        self.poll_send(first, then, cx)
     }
 
     fn poll_sent(&mut self, _: bool, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -1,12 +1,13 @@
 //! One request to an endpoint and its response back, as bytes: the request's body goes up while the response comes down,
 //! nothing waits for the other, and nothing is held but what fits into a buffer.
 
+mod up;
+
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::{Buf, BufMut};
-use tokio::io::AsyncWrite;
 use tokio::net::TcpStream;
 use tokio_util::io::poll_read_buf;
 
@@ -17,7 +18,7 @@ use super::response::Read;
 use super::scratch::Room;
 use super::write::{self, Says};
 use crate::answer::Reason;
-use crate::buffers::{BUFFER_BYTES, make_room};
+use crate::buffers::BUFFER_BYTES;
 use crate::exchange::Exchange;
 use crate::{clock, date};
 
@@ -29,9 +30,6 @@ const HEAD_END_BYTES: usize = b"\n\r\n".len();
 
 /// A piece of a body of at least this size is sent from where it lies; a smaller one is copied behind what waits already.
 const DIRECT_BYTES_MIN: usize = 4 * 1024;
-
-/// Bytes that may wait to be sent while there is more to add.
-const WAITING_BYTES_MAX: usize = BUFFER_BYTES - 1024;
 
 /// A request on its way. The head that goes up waits in the room already.
 pub(super) struct Relay<'a, C> {
@@ -75,95 +73,6 @@ impl<C: Client> Relay<'_, C> {
         }
     }
 
-    /// Sends what it can of the request.
-    fn up(&mut self, cx: &mut Context<'_>) -> Step {
-        let mut gathered = self.gather()?;
-        // What is there already costs nothing to read, and a head and a small body leave together.
-        while C::HAS_READ && self.client.unread().is_empty() && self.listen(cx)? {
-            self.gather()?;
-            gathered = true;
-        }
-        let mut moved = gathered;
-        while !self.room.to_endpoint.is_sent() {
-            match Pin::new(&mut *self.endpoint).poll_write(cx, self.room.to_endpoint.waiting()) {
-                Poll::Pending => return Ok(moved),
-                Poll::Ready(Ok(count @ 1..)) => self.room.to_endpoint.took(count),
-                // An endpoint that takes no more may have answered before it stopped.
-                Poll::Ready(Ok(0) | Err(_)) => {
-                    self.room.to_endpoint.skip();
-                    self.progress.deaf = true;
-                }
-            }
-            self.progress.writing.moved();
-            self.progress.reading.moved();
-            moved = true;
-        }
-        // More is read only when all of it was taken, so that what was read ahead never adds up.
-        Ok(gathered || self.listen(cx)? || moved)
-    }
-
-    /// Reads more of the request's body.
-    fn listen(&mut self, cx: &mut Context<'_>) -> Step {
-        if self.progress.body.is_over() || self.progress.deaf {
-            return Ok(false);
-        }
-        match self.client.poll_read_ahead(cx) {
-            Poll::Pending => Ok(false),
-            Poll::Ready(Ok(0)) => {
-                self.progress.body.closed().map_err(|_| Reason::ClientGone)?;
-                self.end_chunks();
-                Ok(true)
-            }
-            Poll::Ready(Ok(_)) => {
-                self.progress.listening.moved();
-                Ok(true)
-            }
-            Poll::Ready(Err(_)) => Err(Reason::ClientGone),
-        }
-    }
-
-    /// Says to the endpoint that the body is over, where it cannot know.
-    fn end_chunks(&mut self) {
-        if self.chunked_up && self.progress.body.is_over() {
-            self.room.to_endpoint.end().put_slice(write::LAST_CHUNK);
-        }
-    }
-
-    /// Takes what has arrived of the request's body.
-    fn gather(&mut self) -> Step {
-        let Progress { body, bytes_in, .. } = self.progress;
-        let out = &mut self.room.to_endpoint;
-        let mut moved = false;
-        while !body.is_over() && !self.progress.deaf {
-            let space = out.space();
-            if space == 0 {
-                break;
-            }
-            let unread = self.client.unread();
-            let count = match body.next(unread).map_err(|_| Reason::MalformedRequest)? {
-                Piece::Unknown | Piece::End => break,
-                Piece::Framing(count, then) => {
-                    *body = then;
-                    count
-                }
-                Piece::Content(count) => {
-                    let count = count.min(space);
-                    self.exchange.body(count)?;
-                    body.took(count);
-                    *bytes_in += count;
-                    write::content(&unread[..count], self.chunked_up, out.end());
-                    count
-                }
-            };
-            self.client.advance(count);
-            moved = true;
-        }
-        if moved {
-            self.end_chunks();
-        }
-        Ok(moved)
-    }
-
     /// Sends on what it can of the response.
     fn down(&mut self, cx: &mut Context<'_>) -> Step {
         let mut moved = false;
@@ -179,7 +88,7 @@ impl<C: Client> Relay<'_, C> {
             }
             if !self.room.to_client.is_empty() {
                 let last = matches!(self.progress.response, Stage::Tail);
-                match self.client.poll_send(&self.room.to_client, last, cx) {
+                match self.client.poll_send(&self.room.to_client, &[], last, cx) {
                     Poll::Pending => return Ok(moved),
                     Poll::Ready(Ok(count @ 1..)) => self.room.to_client.advance(count),
                     Poll::Ready(Ok(0) | Err(_)) => return Err(Reason::ClientGone),
@@ -265,11 +174,27 @@ impl<C: Client> Relay<'_, C> {
         Ok(())
     }
 
+    /// Takes the rest of what is there, when it was more than a buffer takes, so that it leaves together.
+    fn fill(&mut self, body: Body, cx: &mut Context<'_>) {
+        let from = &mut self.room.from_endpoint;
+        let left = if let Body::Left(left) = body { Some(left) } else { None };
+        let more = left.is_none_or(|left| left > from.len() as u64);
+        if !from.is_full() || !more || !from.grow() || left.is_none() {
+            return;
+        }
+        // The end of the connection is seen again by the next read; too early for a body whose length is known, it need not
+        // be told from an error.
+        if let Poll::Ready(Ok(1..)) = poll_read_buf(Pin::new(&mut *self.endpoint), cx, &mut **from) {
+            self.progress.reading.moved();
+        }
+    }
+
     /// Moves what has arrived of the response's body.
     fn body(&mut self, mut body: Body, chunked: bool, cx: &mut Context<'_>) -> Result<Flow, Reason> {
+        self.fill(body, cx);
         let Room { from_endpoint: from, to_client: out, to_endpoint, .. } = &mut *self.room;
         let mut flow = Flow::Hungry;
-        while out.len() < WAITING_BYTES_MAX {
+        while out.space() > 0 {
             let count = match body.next(from).map_err(|_| Reason::UpstreamBroken)? {
                 Piece::Unknown => break,
                 Piece::End => {
@@ -287,16 +212,19 @@ impl<C: Client> Relay<'_, C> {
                     body = then;
                     count
                 }
-                Piece::Content(count) if out.is_empty() && !chunked && count >= DIRECT_BYTES_MIN => {
+                Piece::Content(count) if !chunked && count >= DIRECT_BYTES_MIN => {
                     let mut rest = body;
                     rest.took(count);
-                    match self.client.poll_send(&from[..count], rest.is_over(), cx) {
+                    match self.client.poll_send(out, &from[..count], rest.is_over(), cx) {
                         Poll::Pending => {
                             flow = Flow::Blocked;
                             break;
                         }
                         Poll::Ready(Ok(count @ 1..)) => {
                             self.progress.told();
+                            let waited = count.min(out.len());
+                            out.advance(waited);
+                            let count = count - waited;
                             self.progress.bytes_out += count;
                             body.took(count);
                             count
@@ -305,10 +233,13 @@ impl<C: Client> Relay<'_, C> {
                     }
                 }
                 Piece::Content(count) => {
-                    let count = count.min(WAITING_BYTES_MAX - out.len());
+                    if from.is_large() && count > out.space() {
+                        out.grow();
+                    }
+                    let count = count.min(out.space());
                     self.progress.bytes_out += count;
                     body.took(count);
-                    make_room(out);
+                    out.make_room();
                     write::content(&from[..count], chunked, out);
                     count
                 }
@@ -322,8 +253,12 @@ impl<C: Client> Relay<'_, C> {
     /// Reads from the endpoint.
     fn read(&mut self, cx: &mut Context<'_>) -> Result<Poll<()>, Reason> {
         let from = &mut self.room.from_endpoint;
-        make_room(from);
-        match poll_read_buf(Pin::new(&mut *self.endpoint), cx, from) {
+        let large = |body: Body| matches!(body, Body::Left(left) if left >= BUFFER_BYTES as u64);
+        if from.is_empty() && matches!(self.progress.response, Stage::Body { body, .. } if large(body)) {
+            from.grow();
+        }
+        from.make_room();
+        match poll_read_buf(Pin::new(&mut *self.endpoint), cx, &mut **from) {
             Poll::Pending => return Ok(Poll::Pending),
             Poll::Ready(Ok(1..)) => self.progress.reading.moved(),
             Poll::Ready(read) => {

@@ -2,12 +2,10 @@
 
 use std::cell::RefCell;
 
-use bytes::BytesMut;
-
 use super::request::Request;
 use super::response::Response;
 use super::upload::Upload;
-use crate::buffers;
+use crate::buffers::Buffer;
 use crate::edit::Edits;
 
 /// What a thread keeps.
@@ -23,7 +21,7 @@ thread_local! {
 #[derive(Default)]
 pub(super) struct Scratch {
     /// The bytes of the request's head.
-    pub(super) head: BytesMut,
+    pub(super) head: Buffer,
     /// What they say.
     pub(super) request: Request,
     /// What carrying it takes.
@@ -40,9 +38,9 @@ pub(super) struct Room {
     /// What is to be sent to the endpoint.
     pub(super) to_endpoint: Upload,
     /// What came from the endpoint and is not sent on.
-    pub(super) from_endpoint: BytesMut,
+    pub(super) from_endpoint: Buffer,
     /// What is to be sent to the client.
-    pub(super) to_client: BytesMut,
+    pub(super) to_client: Buffer,
 }
 
 impl Scratch {
@@ -53,8 +51,7 @@ impl Scratch {
 
     /// Gives it back, with all of its buffers.
     pub(super) fn give(mut self: Box<Self>) {
-        self.head.clear();
-        buffers::give_if_empty(&mut self.head);
+        self.head.give();
         self.room.clear();
         self.room.edits.clear();
         FREE.with_borrow_mut(|free| {
@@ -69,10 +66,8 @@ impl Room {
     /// Forgets what one endpoint has answered, and has the request for another.
     pub(super) fn again(&mut self) {
         self.to_endpoint.again();
-        for buffer in [&mut self.from_endpoint, &mut self.to_client] {
-            buffer.clear();
-            buffers::give_if_empty(buffer);
-        }
+        self.from_endpoint.give();
+        self.to_client.give();
     }
 
     /// Gives its buffers back.

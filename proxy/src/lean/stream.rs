@@ -18,6 +18,7 @@ use super::client::Client;
 use super::response::Response;
 use super::write::{self, Says};
 use crate::answer::Reason;
+use crate::buffers::Buffer;
 use crate::connection::{Alarm, ConnectionFacts};
 use crate::edit::{Edit, Edits};
 use crate::respond::Rendered;
@@ -58,7 +59,6 @@ impl Stream {
 
 impl Client for Stream {
     const CHUNKS: bool = false;
-    const HAS_READ: bool = true;
 
     fn is_ending(&self) -> bool {
         self.facts.is_ending()
@@ -85,6 +85,13 @@ impl Client for Stream {
         Poll::Ready(Ok(self.unread.len()))
     }
 
+    fn poll_read_into(&mut self, into: &mut BytesMut, most: usize, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let count = ready!(self.poll_read_ahead(cx))?.min(most);
+        into.extend_from_slice(&self.unread[..count]);
+        self.advance(count);
+        Poll::Ready(Ok(count))
+    }
+
     fn poll_gone(&mut self, _: bool, cx: &mut Context<'_>) -> Poll<()> {
         match &mut self.writer {
             Some(writer) => writer.poll_reset(cx).map(|_| ()),
@@ -93,7 +100,7 @@ impl Client for Stream {
     }
 
     /// As the full driver does it, which sends on none.
-    fn interim(&mut self, _: &Response, _: &[u8], _: &mut BytesMut) {}
+    fn interim(&mut self, _: &Response, _: &[u8], _: &mut Buffer) {}
 
     fn head(
         &mut self,
@@ -101,18 +108,20 @@ impl Client for Stream {
         head: &[u8],
         edits: &Edits,
         says: &Says<'_>,
-        _: &mut BytesMut,
+        _: &mut Buffer,
     ) -> Result<(), Reason> {
         let headers = headers(response, head, edits, says).ok_or(Reason::UpstreamBroken)?;
         self.send_head(response.status, headers, Body::new(says.framing).is_over())
     }
 
-    fn answer(&mut self, answer: &Rendered, _: bool, _: &str, out: &mut BytesMut) -> Result<(), Reason> {
+    fn answer(&mut self, answer: &Rendered, _: bool, _: &str, out: &mut Buffer) -> Result<(), Reason> {
         out.extend_from_slice(&answer.body);
         self.send_head(answer.status, answer.headers.iter().cloned().collect(), answer.body.is_empty())
     }
 
-    fn poll_send(&mut self, bytes: &[u8], last: bool, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+    fn poll_send(&mut self, first: &[u8], then: &[u8], last: bool, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        // Only an answer of the edge's own is written down here, and it is all there is.
+        let bytes = if first.is_empty() { then } else { first };
         // Nothing is sent behind the end.
         let Some(writer) = &mut self.writer else { return Poll::Ready(Ok(0)) };
         writer.reserve_capacity(bytes.len());

@@ -3,15 +3,12 @@
 
 use bytes::BytesMut;
 
-use crate::buffers::{self, BUFFER_BYTES, make_room};
-
-/// Bytes that may be held while there is more to add.
-const HELD_BYTES_MAX: usize = BUFFER_BYTES - 1024;
+use crate::buffers::Buffer;
 
 /// The bytes of a request on their way.
 #[derive(Debug, Default)]
 pub(super) struct Upload {
-    bytes: BytesMut,
+    bytes: Buffer,
     /// How many of them were sent.
     sent: usize,
     /// Whether others were sent before them.
@@ -39,18 +36,22 @@ impl Upload {
         !self.forgets
     }
 
-    /// How much content may be added now. What was sent gives way only when all of it was.
+    /// How much content may be added now. What was sent gives way only when all of it was; before that, more room is found.
     pub(super) fn space(&mut self) -> usize {
-        if self.bytes.len() >= HELD_BYTES_MAX && self.is_sent() {
-            self.bytes.clear();
-            (self.sent, self.forgets) = (0, true);
+        if self.bytes.space() == 0 {
+            if self.is_sent() {
+                self.bytes.clear();
+                (self.sent, self.forgets) = (0, true);
+            } else {
+                self.bytes.grow();
+            }
         }
-        HELD_BYTES_MAX.saturating_sub(self.bytes.len())
+        self.bytes.space()
     }
 
     /// Where to add.
     pub(super) fn end(&mut self) -> &mut BytesMut {
-        make_room(&mut self.bytes);
+        self.bytes.make_room();
         &mut self.bytes
     }
 
@@ -71,8 +72,7 @@ impl Upload {
 
     /// Forgets everything and gives the buffer back.
     pub(super) fn clear(&mut self) {
-        self.bytes.clear();
-        buffers::give_if_empty(&mut self.bytes);
+        self.bytes.give();
         (self.sent, self.forgets) = (0, false);
     }
 
@@ -101,7 +101,7 @@ mod tests {
         assert_eq!((upload.waiting(), upload.is_sent(), upload.is_new()), (b"dbody".as_slice(), false, false));
         upload.skip();
         assert_eq!((upload.waiting(), upload.is_sent(), upload.is_whole()), (b"".as_slice(), true, true));
-        assert_eq!(upload.space(), HELD_BYTES_MAX - 8);
+        assert_eq!(upload.space(), Buffer::default().space() - 8);
         upload.again();
         assert_eq!((upload.waiting(), upload.is_new()), (b"headbody".as_slice(), false));
         upload.clear();
@@ -111,15 +111,28 @@ mod tests {
     #[test]
     fn what_is_large_gives_way_once_it_was_sent() {
         let mut upload = Upload::default();
-        add(&mut upload, HELD_BYTES_MAX);
-        upload.took(HELD_BYTES_MAX - 1);
-        assert_eq!((upload.space(), upload.is_whole()), (0, true));
-        upload.took(1);
-        assert_eq!((upload.space(), upload.is_whole(), upload.is_new()), (HELD_BYTES_MAX, false, false));
+        let held = upload.space();
+        add(&mut upload, held);
+        upload.took(held);
+        assert_eq!((upload.space(), upload.is_whole(), upload.is_new()), (held, false, false));
         add(&mut upload, 1);
         upload.again();
         assert_eq!((upload.waiting().len(), upload.is_whole()), (1, false));
         upload.clear();
         assert!(upload.is_new() && upload.is_whole());
+    }
+
+    #[test]
+    fn what_comes_sooner_than_it_is_sent_has_more_room() {
+        let mut upload = Upload::default();
+        let held = upload.space();
+        add(&mut upload, held);
+        upload.took(held - 1);
+        let more = upload.space();
+        assert!(more > held && upload.is_whole());
+        add(&mut upload, more);
+        assert_eq!((upload.space(), upload.waiting().len(), upload.is_whole()), (0, 1 + more, true));
+        upload.took(1 + more);
+        assert_eq!((upload.space(), upload.is_whole()), (held + more, false));
     }
 }

@@ -6,10 +6,12 @@ use std::time::Duration;
 use prometheus::Registry;
 use tidegate_config::model::{AppProtocol, Head};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
+use tokio::net::TcpSocket;
+use tokio::sync::Notify;
 
 use super::*;
 use crate::access_log::AccessLogSink;
+use crate::buffers::{Buffer, LARGE_BYTES, LARGE_MAX};
 use crate::connection::{Conn, ConnectionFacts, Transport};
 use crate::lean::scratch::Scratch;
 use crate::metrics::Driver;
@@ -20,10 +22,20 @@ use crate::shared::Shared;
 /// With everybody but an endpoint that has been given nothing.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// Two ends that take little at a time, so that what is sent has to wait.
 async fn pair() -> (TcpStream, TcpStream) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-    (listener.accept().await.unwrap().0, client)
+    let [listening, connecting] = [(); 2].map(|()| TcpSocket::new_v4().unwrap());
+    for socket in [&listening, &connecting] {
+        socket.set_send_buffer_size(8 * 1024).unwrap();
+    }
+    listening.bind(([127, 0, 0, 1], 0).into()).unwrap();
+    let listener = listening.listen(1).unwrap();
+    let client = connecting.connect(listener.local_addr().unwrap()).await.unwrap();
+    let server = listener.accept().await.unwrap().0;
+    for stream in [&server, &client] {
+        stream.set_nodelay(true).unwrap();
+    }
+    (server, client)
 }
 
 /// An exchange that has chosen its endpoint.
@@ -80,8 +92,8 @@ async fn connected() -> (Conn, TcpStream, TcpStream, TcpStream) {
 }
 
 #[tokio::test]
-async fn nothing_of_an_upload_is_held_but_what_fits_into_a_buffer() {
-    const BYTES: usize = 16 << 20;
+async fn nothing_of_an_upload_is_held_but_what_fits_into_a_large_buffer() {
+    const BYTES: usize = 2 << 20;
     for (framing, body) in [
         (format!("Content-Length: {BYTES}"), vec![b'x'; BYTES]),
         (
@@ -106,13 +118,137 @@ async fn nothing_of_an_upload_is_held_but_what_fits_into_a_buffer() {
         let head = format!("POST / HTTP/1.1\r\nHost: a.test\r\n{framing}\r\n\r\n");
         let look = |relay: &Relay<'_, Conn>| {
             assert!(relay.client.unread().len() <= BUFFER_BYTES);
-            // What is left of one write and what is added may not lie behind one another in a single buffer.
-            assert!(relay.room.to_endpoint.capacity() <= 2 * BUFFER_BYTES);
+            assert!(relay.room.to_endpoint.capacity() <= LARGE_BYTES);
         };
         carry(&head, (&mut conn, &mut near), 10 * PATIENCE, look).await.unwrap();
         sending.await.unwrap();
         slow.await.unwrap();
     }
+}
+
+/// Bytes of which no two ranges that a test could mistake for one another are the same.
+fn pattern(count: usize) -> Vec<u8> {
+    (0..count).map(|at| u8::try_from((at * 31 + at / 251) % 256).unwrap()).collect()
+}
+
+/// The content of a body that was sent in this framing.
+fn content(framing: Framing, mut bytes: &[u8]) -> Vec<u8> {
+    let (mut body, mut content) = (Body::new(framing), Vec::new());
+    loop {
+        let count = match body.next(bytes).unwrap() {
+            Piece::End | Piece::Unknown => return content,
+            Piece::Framing(count, then) => {
+                body = then;
+                count
+            }
+            Piece::Content(count) => {
+                content.extend_from_slice(&bytes[..count]);
+                body.took(count);
+                count
+            }
+        };
+        bytes = &bytes[count..];
+    }
+}
+
+/// Bodies of so many bytes go up and come down whole, in pieces of this size, and what the client says next stays unread.
+async fn check_bodies(count: usize, framing: Framing, pieces: usize) {
+    let (mut conn, mut client, mut near, mut far) = connected().await;
+    let sent = pattern(count);
+    let framed = match framing {
+        Framing::Chunked => {
+            let chunk = |piece: &[u8]| [format!("{:x}\r\n", piece.len()).as_bytes(), piece, b"\r\n"].concat();
+            [sent.chunks(pieces).flat_map(chunk).collect(), b"0\r\n\r\n".to_vec()].concat()
+        }
+        Framing::None | Framing::Length(_) | Framing::UntilClose => sent.clone(),
+    };
+    let says = match framing {
+        Framing::Length(_) => format!("Content-Length: {count}\r\n"),
+        Framing::Chunked => "Transfer-Encoding: chunked\r\n".to_owned(),
+        Framing::None | Framing::UntilClose => String::new(),
+    };
+    // Whoever says nothing sends no body.
+    let up = if says.is_empty() { Vec::new() } else { framed.clone() };
+    let request = [&up[..], b"GET /next"].concat();
+    let total = up.len();
+    let writing = tokio::spawn(async move {
+        let mut response = Vec::new();
+        let (mut from, mut to) = client.split();
+        let sending = async {
+            for piece in request.chunks(pieces) {
+                to.write_all(piece).await.unwrap();
+            }
+        };
+        tokio::join!(sending, from.read_to_end(&mut response)).1.unwrap();
+        response
+    });
+    let answer = [format!("HTTP/1.1 200 OK\r\n{says}\r\n").as_bytes(), &framed].concat();
+    // So that the first bytes have to wait for the endpoint.
+    let mut before = 0;
+    while let Ok(count) = near.try_write(&[b'-'; 4096]) {
+        before += count;
+    }
+    let begun = Arc::new(Notify::new());
+    let begin = Arc::clone(&begun);
+    let endpoint = tokio::spawn(async move {
+        begun.notified().await;
+        far.read_exact(&mut vec![0; before]).await.unwrap();
+        let (mut asked, mut over) = (Vec::new(), None);
+        while over.is_none_or(|head: usize| content(framing, &asked[head..]).len() < total.min(count)) {
+            far.read_buf(&mut asked).await.unwrap();
+            over = memchr::memmem::find(&asked, b"\r\n\r\n").map(|at| at + 4);
+        }
+        for piece in answer.chunks(pieces) {
+            far.write_all(piece).await.unwrap();
+        }
+        if framing == Framing::UntilClose {
+            far.shutdown().await.unwrap();
+        }
+        // Closed with something unread, it would be reset.
+        (content(framing, &asked[over.unwrap()..]), far)
+    });
+    let head = format!("POST / HTTP/1.1\r\nHost: a.test\r\n{says}\r\n");
+    let what = format!("{count} bytes, {framing:?}, in pieces of {pieces}");
+    if total > 0 {
+        // As much as a connection has read along with the head.
+        conn.read_ahead().await.unwrap();
+    }
+    carry(&head, (&mut conn, &mut near), PATIENCE, |_| begin.notify_one()).await.expect(&what);
+    while conn.unread().len() < b"GET /next".len() {
+        assert_ne!(conn.read_ahead().await.unwrap(), 0, "{what}");
+    }
+    assert_eq!(conn.unread(), b"GET /next", "{what}");
+    drop(conn);
+    let received = writing.await.unwrap();
+    let body = memchr::memmem::find(&received, b"\r\n\r\n").expect("a head") + 4;
+    let down = if framing == Framing::UntilClose { Framing::Chunked } else { framing };
+    assert!(content(down, &received[body..]) == sent, "{what}: it comes down");
+    let up = if total == 0 { Vec::new() } else { sent };
+    assert!(endpoint.await.unwrap().0 == up, "{what}: it goes up");
+}
+
+async fn check_all_bodies() {
+    let edges = [BUFFER_BYTES, LARGE_BYTES].into_iter().flat_map(|edge| [edge - 1100, edge - 1, edge, edge + 1]);
+    for count in [0, 1, DIRECT_BYTES_MIN, 5 * LARGE_BYTES].into_iter().chain(edges) {
+        for framing in [Framing::Length(count as u64), Framing::Chunked, Framing::UntilClose] {
+            for pieces in [1 << 20, 50_000, 3000] {
+                let checked = check_bodies(count, framing, pieces);
+                tokio::time::timeout(10 * PATIENCE, checked).await.expect("it hangs");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn bodies_of_every_size_arrive_whole() {
+    check_all_bodies().await;
+}
+
+#[tokio::test]
+async fn bodies_of_every_size_arrive_whole_though_no_large_buffer_is_left() {
+    let mut others: Vec<Buffer> = (0..LARGE_MAX).map(|_| Buffer::default()).collect();
+    assert!(others.iter_mut().all(Buffer::grow));
+    check_all_bodies().await;
 }
 
 #[tokio::test]

@@ -1,0 +1,113 @@
+//! A connection on a real socket, and what reads and writes on it leave unread and unwritten.
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::*;
+use crate::connection::ConnectionFacts;
+
+const MOMENT: Duration = Duration::from_millis(200);
+
+/// A connection and the client's end of it.
+async fn pair() -> (Conn, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    let (stream, peer) = listener.accept().await.unwrap();
+    let facts = Arc::new(ConnectionFacts::sample(peer));
+    let limits = ClientLimits { write_stall: MOMENT, ..ClientLimits::default() };
+    (Conn::new(Transport::Plain(stream), facts, &limits), client)
+}
+
+async fn read(conn: &mut Conn) -> String {
+    let mut bytes = [0; 64];
+    let count = conn.read(&mut bytes).await.unwrap();
+    String::from_utf8_lossy(&bytes[..count]).into_owned()
+}
+
+#[tokio::test]
+async fn a_driver_reads_one_request_and_the_next_driver_the_next() {
+    let (mut conn, mut client) = pair().await;
+    client.write_all(b"onetwo").await.unwrap();
+    conn.read_ahead().await.unwrap();
+    conn.pass_only(3);
+    assert_eq!(read(&mut conn).await, "one");
+    assert!(conn.is_between_requests());
+    // What arrives now is held back, and the driver goes on waiting.
+    client.write_all(b"three").await.unwrap();
+    tokio::time::timeout(Duration::from_millis(50), conn.read_u8()).await.unwrap_err();
+    conn.pass_all();
+    assert_eq!(read(&mut conn).await, "twothree");
+}
+
+#[tokio::test]
+async fn the_end_of_the_stream_is_seen_though_nothing_may_be_read() {
+    let (mut conn, client) = pair().await;
+    conn.pass_only(0);
+    drop(client);
+    assert_eq!(read(&mut conn).await, "");
+}
+
+#[tokio::test]
+async fn what_is_held_back_has_a_limit() {
+    let (mut conn, mut client) = pair().await;
+    conn.pass_only(0);
+    let flood = tokio::spawn(async move { client.write_all(&vec![b'x'; 8 << 20]).await.is_ok() });
+    tokio::time::timeout(Duration::from_millis(100), conn.read_u8()).await.unwrap_err();
+    assert!((HELD_BYTES_MAX..HELD_BYTES_MAX + crate::buffers::BUFFER_BYTES).contains(&conn.unread().len()));
+    flood.abort();
+}
+
+#[tokio::test]
+async fn small_writes_leave_together_and_large_ones_at_once() {
+    let (mut conn, mut client) = pair().await;
+    conn.write_all(b"head").await.unwrap();
+    conn.write_all(b"body").await.unwrap();
+    let mut bytes = [0; 8];
+    client.try_read(&mut bytes).expect_err("nothing was flushed yet");
+    conn.flush().await.unwrap();
+    client.read_exact(&mut bytes).await.unwrap();
+    assert_eq!(&bytes, b"headbody");
+    conn.write_all(b"head").await.unwrap();
+    conn.write_all(&[b'x'; WRITE_BUFFER_BYTES]).await.unwrap();
+    let mut large = [0; 4 + WRITE_BUFFER_BYTES];
+    client.read_exact(&mut large).await.unwrap();
+    assert!(large.starts_with(b"headx") && large.ends_with(b"x"));
+}
+
+#[tokio::test]
+async fn what_waits_to_be_written_leaves_when_the_driver_waits_for_its_client() {
+    let (mut conn, mut client) = pair().await;
+    conn.write_all(b"head").await.unwrap();
+    tokio::time::timeout(Duration::from_millis(50), conn.read_u8()).await.unwrap_err();
+    let mut bytes = [0; 4];
+    client.read_exact(&mut bytes).await.unwrap();
+    assert_eq!(&bytes, b"head");
+}
+
+#[tokio::test]
+async fn a_client_that_takes_nothing_is_given_up() {
+    let (mut conn, _client) = pair().await;
+    let stuff = async {
+        loop {
+            conn.write_all(&[b'x'; 1000]).await?;
+            conn.flush().await?;
+        }
+    };
+    let stuffed: io::Result<()> = tokio::time::timeout(20 * MOMENT, stuff).await.expect("it waits for ever");
+    assert_eq!(stuffed.unwrap_err().kind(), io::ErrorKind::TimedOut);
+    assert_eq!(conn.read_u8().await.unwrap_err().kind(), io::ErrorKind::TimedOut);
+}
+
+#[tokio::test]
+async fn a_read_past_the_time_of_the_response_fails() {
+    let (mut conn, mut client) = pair().await;
+    let due = conn.due().clone();
+    due.set(crate::clock::now() + MOMENT);
+    let error = tokio::time::timeout(20 * MOMENT, conn.read_u8()).await.expect("it waits for ever").unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    // What is there is read nevertheless, and when nothing is due, waiting is in order.
+    client.write_all(b"a").await.unwrap();
+    due.lift();
+    tokio::time::timeout(20 * MOMENT, conn.read_u8()).await.unwrap().unwrap();
+    tokio::time::timeout(2 * MOMENT, conn.read_u8()).await.unwrap_err();
+}
