@@ -139,9 +139,8 @@ impl Metrics {
     /// Counts a finished request under the object of its route.
     pub(crate) fn finished(&self, object: Option<&ObjectRef>, status: u16, duration: Duration) {
         let series = object.map_or_else(|| Arc::clone(&self.unrouted), |object| self.series(object));
-        if let Some(counter) = series.classes.get(usize::from(status / 100).saturating_sub(1)) {
-            counter.inc();
-        }
+        // A status of no class is to be taken for 5xx (RFC 9110 section 15).
+        series.classes[usize::from(status / 100).clamp(1, CLASSES.len()) - 1].inc();
         // How long a tunnel stays open says nothing of how long requests take.
         if status != 101 {
             series.duration.observe(duration.as_secs_f64());

@@ -1,9 +1,10 @@
-//! What the two drivers write down of the same requests.
+//! What the two drivers write down of the same requests, and that they count what they write down.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
+use prometheus::Registry;
 use serde_json::Value;
 use tempfile::TempDir;
 use tidegate_proxy::{AccessLogSink, Driver};
@@ -62,24 +63,57 @@ impl Logged {
         }
         let path = self.folder.path().join("access.log");
         // The end hands over what threads have gathered, and then it is written in a moment.
-        self.side.end().await;
+        let registry = self.side.end().await;
         let whole = async {
-            while lines(&path).len() < cases.len() {
+            while written(&lines(&path)) != counted(&registry) {
                 sleep(Duration::from_millis(20)).await;
             }
         };
         drop(timeout(Duration::from_secs(5), whole).await);
-        lines(&path)
+        let all = lines(&path);
+        assert_eq!(written(&all), counted(&registry), "what was written down, and what was counted");
+        let by_id = all.into_iter().map(|line| (line["request_id"].as_str().unwrap_or_default().to_owned(), line));
+        by_id.filter(|(id, _)| id.starts_with("case-")).collect()
     }
 }
 
-/// The lines about cases.
-fn lines(path: &Path) -> BTreeMap<String, Value> {
+fn lines(path: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(path).unwrap();
     // The last one may be there in part.
-    let all = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let by_id = all.map(|line| (line["request_id"].as_str().unwrap_or_default().to_owned(), line));
-    by_id.filter(|(id, _)| id.starts_with("case-")).collect()
+    text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+}
+
+/// How many requests the log has by object and class, and by reason.
+fn written(lines: &[Value]) -> BTreeMap<String, u64> {
+    let mut counts = BTreeMap::new();
+    for line in lines {
+        // A status of no class counts as 5xx.
+        let class = (line["status"].as_u64().unwrap_or_default() / 100).min(5);
+        *counts.entry(format!("{} {class}xx", line["object"].as_str().unwrap_or_default())).or_default() += 1;
+        if let Some(reason) = line["reason"].as_str() {
+            *counts.entry(reason.to_owned()).or_default() += 1;
+        }
+    }
+    counts
+}
+
+/// The same by the metrics.
+fn counted(registry: &Registry) -> BTreeMap<String, u64> {
+    let mut counts = BTreeMap::new();
+    for family in registry.gather() {
+        let labels: &[&str] = match family.name() {
+            "tidegate_requests_total" => &["object", "class"],
+            "tidegate_answers_total" => &["reason"],
+            _ => continue,
+        };
+        for metric in family.get_metric() {
+            let value = |name: &&str| metric.get_label().iter().find(|label| label.name() == *name).map(|l| l.value());
+            let key = labels.iter().filter_map(value).collect::<Vec<_>>().join(" ");
+            counts.insert(key, metric.get_counter().get_value() as u64);
+        }
+    }
+    counts.retain(|_, count| *count > 0);
+    counts
 }
 
 /// The case with an id that its line can be found by.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
+use prometheus::Registry;
 use tidegate_config::model::{
     AppProtocol, BindProtocol, Filter, Guard, HeaderEdits, PathMatch, PathRewrite, Route, Settings,
 };
@@ -146,9 +147,11 @@ impl Side {
         if self.over == Over::Tls { over_tls(stream).await } else { Box::new(stream) }
     }
 
-    /// Ends the data plane.
-    pub async fn end(self) {
+    /// Ends the data plane; what it has counted is in the registry.
+    pub async fn end(self) -> Registry {
+        let registry = self.bed.registry.clone();
         self.bed.drain().await;
+        registry
     }
 
     /// Requests by driver.
