@@ -41,8 +41,7 @@ pub(crate) async fn h2load(ask: &Ask<'_>, amount: Amount, connections: usize) ->
             duration
         }
         Amount::Paced(duration, rate) => {
-            command.args(["--duration", &duration.as_secs().max(1).to_string()]);
-            command.args(["--rps", &(rate / connections).max(1).to_string()]);
+            command.args(pace(duration, rate, connections));
             duration
         }
         Amount::Counted(requests) => {
@@ -67,6 +66,22 @@ pub(crate) async fn h2load(ask: &Ask<'_>, amount: Amount, connections: usize) ->
     ensure!(output.status.success(), "h2load: {}", output.status);
     let text = String::from_utf8_lossy(&output.stdout);
     read(&text, &log).with_context(|| format!("h2load with {ask:?} said:\n{text}"))
+}
+
+/// So many requests a second over all connections. Each asks at its own pace from when it was opened: opened one after the other,
+/// one every so many milliseconds, they ask in turn, and not all at the same moment. h2load does that for so many requests and not
+/// for so long.
+fn pace(duration: Duration, rate: usize, connections: usize) -> [String; 4] {
+    let (rate, connections) = (rate.max(1), connections.max(1));
+    let requests = rate * usize::try_from(duration.as_secs().max(1)).unwrap_or(1);
+    #[allow(clippy::cast_precision_loss, reason = "counts far below 2^52")]
+    let each = rate as f64 / connections as f64;
+    [
+        format!("--requests={requests}"),
+        format!("--rps={each}"),
+        "--rate=1".to_owned(),
+        format!("--rate-period={}ms", (1000 / rate).max(1)),
+    ]
 }
 
 /// What its summary and its log of requests say.
@@ -148,6 +163,18 @@ mod tests {
         );
         let want = Summary { duration_us: want_us, done: 980, failed: 10, errored: 3, timeout: 1 };
         assert_eq!(Summary::parse(&text), Some(want));
+    }
+
+    #[track_caller]
+    fn check_pace(rate: usize, connections: usize, want: [&str; 4]) {
+        assert_eq!(pace(Duration::from_secs(2), rate, connections), want.map(str::to_owned));
+    }
+
+    #[test]
+    fn connections_share_a_rate_and_ask_in_turn() {
+        check_pace(1000, 16, ["--requests=2000", "--rps=62.5", "--rate=1", "--rate-period=1ms"]);
+        check_pace(100, 4, ["--requests=200", "--rps=25", "--rate=1", "--rate-period=10ms"]);
+        check_pace(5000, 4, ["--requests=10000", "--rps=1250", "--rate=1", "--rate-period=1ms"]);
     }
 
     #[test]
