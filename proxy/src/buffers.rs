@@ -97,7 +97,7 @@ impl Buffer {
         let (mut bytes, large) = (std::mem::take(&mut self.bytes), std::mem::take(&mut self.large));
         bytes.clear();
         // One that has grown by itself is let go, and so is one of which a part lives on elsewhere.
-        let kept = bytes.try_reclaim(whole) && bytes.capacity() == whole;
+        let kept = !bytes.try_reclaim(whole + 1) && bytes.try_reclaim(whole);
         if !kept && !large {
             return;
         }
@@ -204,6 +204,11 @@ mod tests {
     #[test]
     fn a_buffer_that_has_grown_by_itself_or_is_shared_is_let_go() {
         drop(with(10 * BUFFER_BYTES));
+        // Nor one that has just as much left as another has in all.
+        let mut grown = with(2 * BUFFER_BYTES);
+        grown.advance(BUFFER_BYTES);
+        drop(grown);
+        assert_eq!(kept(), (0, 0, 0));
         let mut grown = with(0);
         assert!(grown.grow());
         grown.extend_from_slice(&[0; LARGE_BYTES + 1]);

@@ -82,8 +82,8 @@ pub struct Http2Limits {
     /// Bytes of one request's body that a client may send before they are taken (RFC 9113 section 6.9), from 65,535 to
     /// 2,147,483,647. An upload gets no further than this in one round trip.
     pub stream_window_bytes: u32,
-    /// The same for all requests of a connection together, which is what a client can have held for it in memory; in the
-    /// same range.
+    /// The same for all requests of a connection together, in the same range: besides a buffer and a frame for each request,
+    /// this is what a client can have held for it in memory.
     pub connection_window_bytes: u32,
     /// Silence of a connection without a request.
     pub idle: Duration,

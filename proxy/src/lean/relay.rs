@@ -90,7 +90,10 @@ impl<C: Client> Relay<'_, C> {
                 let last = matches!(self.progress.response, Stage::Tail);
                 match self.client.poll_send(&self.room.to_client, &[], last, cx) {
                     Poll::Pending => return Ok(moved),
-                    Poll::Ready(Ok(count @ 1..)) => self.room.to_client.advance(count),
+                    Poll::Ready(Ok(count @ 1..)) => {
+                        self.room.to_client.advance(count);
+                        self.room.to_client.give_if_empty();
+                    }
                     Poll::Ready(Ok(0) | Err(_)) => return Err(Reason::ClientGone),
                 }
                 self.progress.told();
@@ -259,7 +262,11 @@ impl<C: Client> Relay<'_, C> {
         }
         from.make_room();
         match poll_read_buf(Pin::new(&mut *self.endpoint), cx, &mut **from) {
-            Poll::Pending => return Ok(Poll::Pending),
+            Poll::Pending => {
+                // Whoever is waited for takes up no room meanwhile.
+                from.give_if_empty();
+                return Ok(Poll::Pending);
+            }
             Poll::Ready(Ok(1..)) => self.progress.reading.moved(),
             Poll::Ready(read) => {
                 self.progress.reusable = false;

@@ -120,7 +120,7 @@ impl Client for Stream {
     }
 
     fn poll_send(&mut self, first: &[u8], then: &[u8], last: bool, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        // Only an answer of the edge's own is written down here, and it is all there is.
+        // Frames are made of what lies in one place.
         let bytes = if first.is_empty() { then } else { first };
         // Nothing is sent behind the end.
         let Some(writer) = &mut self.writer else { return Poll::Ready(Ok(0)) };
@@ -134,7 +134,7 @@ impl Client for Stream {
             room => room,
         };
         let count = bytes.len().min(room);
-        let last = last && count == bytes.len();
+        let last = last && count == first.len() + then.len();
         writer.send_data(Bytes::copy_from_slice(&bytes[..count]), last).map_err(failed)?;
         if last {
             self.writer = None;
