@@ -40,7 +40,8 @@ struct Free {
 #[derive(Default)]
 pub(crate) struct Buffer {
     bytes: BytesMut,
-    large: bool,
+    /// The room that it was given, in bytes; 0 while it has none.
+    room: usize,
 }
 
 impl Buffer {
@@ -48,10 +49,11 @@ impl Buffer {
     /// were.
     pub(crate) fn make_room(&mut self) {
         if self.bytes.is_empty() {
-            if !self.bytes.try_reclaim(self.whole()) {
+            if self.room == 0 || !self.bytes.try_reclaim(self.room) {
                 self.give();
                 let small = FREE.with_borrow_mut(|free| free.small.pop());
-                self.bytes = small.unwrap_or_else(|| BytesMut::with_capacity(BUFFER_BYTES));
+                let bytes = small.unwrap_or_else(|| BytesMut::with_capacity(BUFFER_BYTES));
+                (self.bytes, self.room) = (bytes, BUFFER_BYTES);
             }
         } else if self.is_full() {
             self.bytes.reserve(BUFFER_BYTES);
@@ -65,17 +67,17 @@ impl Buffer {
 
     /// Whether it is a large one.
     pub(crate) const fn is_large(&self) -> bool {
-        self.large
+        self.room == LARGE_BYTES
     }
 
     /// How much content may be added, besides what frames it.
     pub(crate) fn space(&self) -> usize {
-        (self.whole() - SLACK_BYTES).saturating_sub(self.bytes.len())
+        (self.room.max(BUFFER_BYTES) - SLACK_BYTES).saturating_sub(self.bytes.len())
     }
 
     /// Moves the bytes to a large buffer, if it is none already and the thread has one left; whether it is another now.
     pub(crate) fn grow(&mut self) -> bool {
-        if self.large {
+        if self.is_large() {
             return false;
         }
         let large = FREE.with_borrow_mut(|free| {
@@ -87,20 +89,21 @@ impl Buffer {
         let Some(mut bytes) = large else { return false };
         bytes.extend_from_slice(&self.bytes);
         self.give();
-        *self = Self { bytes, large: true };
+        (self.bytes, self.room) = (bytes, LARGE_BYTES);
         true
     }
 
     /// Forgets the bytes and gives the room back.
     pub(crate) fn give(&mut self) {
-        let whole = self.whole();
-        let (mut bytes, large) = (std::mem::take(&mut self.bytes), std::mem::take(&mut self.large));
-        bytes.clear();
-        // One that has grown by itself is let go, and so is one of which a part lives on elsewhere.
-        let kept = !bytes.try_reclaim(whole + 1) && bytes.try_reclaim(whole);
-        if !kept && !large {
+        let (mut bytes, room) = (std::mem::take(&mut self.bytes), std::mem::take(&mut self.room));
+        // Bytes that nobody has made room for are its own.
+        if room == 0 {
             return;
         }
+        let large = room == LARGE_BYTES;
+        bytes.clear();
+        // One that has grown by itself is let go, and so is one of which a part lives on elsewhere.
+        let kept = !bytes.try_reclaim(room + 1) && bytes.try_reclaim(room);
         // At the end of the thread there is nobody to keep it.
         let _ = FREE.try_with(|free| {
             let mut free = free.borrow_mut();
@@ -112,15 +115,18 @@ impl Buffer {
         });
     }
 
+    /// Gives a large buffer back when there is nothing in it.
+    pub(crate) fn shrink_if_empty(&mut self) {
+        if self.is_large() {
+            self.give_if_empty();
+        }
+    }
+
     /// Gives the room back when there is nothing in it.
     pub(crate) fn give_if_empty(&mut self) {
         if self.bytes.is_empty() {
             self.give();
         }
-    }
-
-    const fn whole(&self) -> usize {
-        if self.large { LARGE_BYTES } else { BUFFER_BYTES }
     }
 }
 
@@ -147,7 +153,7 @@ impl Drop for Buffer {
 impl fmt::Debug for Buffer {
     /// Without the bytes, which may be secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Buffer").field("len", &self.bytes.len()).field("large", &self.large).finish()
+        f.debug_struct("Buffer").field("len", &self.bytes.len()).field("room", &self.room).finish()
     }
 }
 

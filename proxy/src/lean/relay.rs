@@ -92,7 +92,7 @@ impl<C: Client> Relay<'_, C> {
                     Poll::Pending => return Ok(moved),
                     Poll::Ready(Ok(count @ 1..)) => {
                         self.room.to_client.advance(count);
-                        self.room.to_client.give_if_empty();
+                        self.room.to_client.shrink_if_empty();
                     }
                     Poll::Ready(Ok(0) | Err(_)) => return Err(Reason::ClientGone),
                 }
@@ -263,8 +263,8 @@ impl<C: Client> Relay<'_, C> {
         from.make_room();
         match poll_read_buf(Pin::new(&mut *self.endpoint), cx, &mut **from) {
             Poll::Pending => {
-                // Whoever is waited for takes up no room meanwhile.
-                from.give_if_empty();
+                // Whoever is waited for takes up little room meanwhile.
+                from.shrink_if_empty();
                 return Ok(Poll::Pending);
             }
             Poll::Ready(Ok(1..)) => self.progress.reading.moved(),
