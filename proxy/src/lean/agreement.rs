@@ -53,15 +53,17 @@ fn ours(bytes: &[u8]) -> Option<Seen> {
     let lines = view.lines().map(|(name, value)| (String::from_utf8_lossy(name).to_lowercase(), value.to_vec()));
     let method = view.method().to_owned();
     let target = view.target().as_bytes().to_vec();
-    Some(Seen { method, target, lines: sorted(lines), body: content(Body::new(request.framing), rest) })
+    let body = content(Body::new(request.framing), rest).and_then(|(content, whole)| whole.then_some(content));
+    Some(Seen { method, target, lines: sorted(lines), body })
 }
 
-fn content(mut body: Body, mut bytes: &[u8]) -> Option<Vec<u8>> {
+/// The content of a body as far as there are bytes of it, and whether they are all of it; `None` where they break its framing.
+pub(crate) fn content(mut body: Body, mut bytes: &[u8]) -> Option<(Vec<u8>, bool)> {
     let mut content = Vec::new();
     loop {
         let count = match body.next(bytes).ok()? {
-            Piece::End => return Some(content),
-            Piece::Unknown => return None,
+            Piece::End => return Some((content, true)),
+            Piece::Unknown => return Some((content, false)),
             Piece::Framing(count, then) => {
                 body = then;
                 count

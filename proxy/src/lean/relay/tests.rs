@@ -13,6 +13,7 @@ use super::*;
 use crate::access_log::AccessLogSink;
 use crate::buffers::{Buffer, LARGE_BYTES, LARGE_MAX};
 use crate::connection::{Conn, ConnectionFacts, Transport};
+use crate::lean::agreement;
 use crate::lean::scratch::Scratch;
 use crate::metrics::Driver;
 use crate::options::{ClientLimits, Options};
@@ -131,24 +132,9 @@ fn pattern(count: usize) -> Vec<u8> {
     (0..count).map(|at| u8::try_from((at * 31 + at / 251) % 256).unwrap()).collect()
 }
 
-/// The content of a body that was sent in this framing.
-fn content(framing: Framing, mut bytes: &[u8]) -> Vec<u8> {
-    let (mut body, mut content) = (Body::new(framing), Vec::new());
-    loop {
-        let count = match body.next(bytes).unwrap() {
-            Piece::End | Piece::Unknown => return content,
-            Piece::Framing(count, then) => {
-                body = then;
-                count
-            }
-            Piece::Content(count) => {
-                content.extend_from_slice(&bytes[..count]);
-                body.took(count);
-                count
-            }
-        };
-        bytes = &bytes[count..];
-    }
+/// The content of a body that was sent in this framing, as far as there is any.
+fn content(framing: Framing, bytes: &[u8]) -> Vec<u8> {
+    agreement::content(Body::new(framing), bytes).expect("it is well framed").0
 }
 
 /// Bodies of so many bytes go up and come down whole, in pieces of this size, and what the client says next stays unread.
