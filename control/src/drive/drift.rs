@@ -16,7 +16,8 @@ impl Loop<'_> {
         let world = self.reconciler.world();
         let told = objects.iter().filter(|object| !younger(&object.meta.resource_version, reached));
         let mut drifted = told.filter(|object| !world.holds_as(object)).count();
-        if *complete && **resource_version == *reached {
+        // A list that confirms another is about what that one has found already, and may have its version.
+        if *complete && **resource_version == *reached && !self.reconciler.doubts(source) {
             let held = world.names_of(source.kind, source.namespace.as_deref()).count();
             drifted += held - objects.iter().filter(|object| world.holds(&object.meta.object)).count();
         }
@@ -109,5 +110,28 @@ mod tests {
         let causes = &running.history.latest(1, None)[0].changes.causes;
         let causes: Vec<String> = causes.first.iter().map(ToString::to_string).collect();
         assert_eq!(causes, ["Ingress shop/web had drifted", "host web.example had drifted"]);
+    }
+
+    #[test]
+    fn what_two_lists_agree_on_has_not_drifted() {
+        let source = Source { kind: Kind::Ingress, namespace: None };
+        let mut reconciler = Reconciler::new(Options::default(), [source.clone()]);
+        let (mut publisher, _published) = published::channel();
+        let told = Told::to_nobody();
+        let metrics = ControlMetrics::register(&Registry::new()).unwrap();
+        let mut history = History::default();
+        let mut running = Loop::new(&mut reconciler, &mut publisher, &mut history, &told, &metrics);
+        let ingress = json!({"metadata": {"namespace": "shop", "name": "web", "resourceVersion": "1"}});
+        let web = || project(Kind::Ingress, ingress.to_string().as_bytes()).unwrap();
+        let drift = metrics.drift.with_label_values(&[Kind::Ingress.as_str()]);
+        for (objects, version, held, drifted) in
+            [(vec![web()], "1", 1, 0), (vec![], "5", 1, 0), (vec![], "5", 0, 0), (vec![web()], "5", 1, 1)]
+        {
+            let received = clock::now();
+            let (source, resource_version) = (source.clone(), version.into());
+            running.observe(Event::Listed { source, objects, complete: true, resource_version, received });
+            let names = running.reconciler.world().names_of(Kind::Ingress, None).count();
+            assert_eq!((names, drift.get()), (held, drifted), "at {version}");
+        }
     }
 }

@@ -237,8 +237,7 @@ impl Informer {
             Ok(()) if (told == 0 || reached == version) && lived < self.api.limits.short_watch => Failure::Short,
             Ok(()) => {
                 self.series.watch_ended("over");
-                let due = clock::now() >= self.list_due;
-                return Ok(if due { Step::List(ListReason::Drift) } else { self.go_on(reached) });
+                return Ok(self.go_on(reached));
             }
         };
         self.series.watch_ended(failure.reason());
@@ -249,10 +248,16 @@ impl Informer {
         Ok(failure.calls_for_list().map_or_else(|| self.go_on(reached), Step::List))
     }
 
-    /// What follows a watch that lost nothing. What was deleted before a list that may have lacked objects is told by no
-    /// watch, so that list is made again.
+    /// What follows a watch that lost nothing it knows of, however it ended. What was deleted before a list that may have
+    /// lacked objects is told by no watch, so that list is made again.
     fn go_on(&self, reached: Arc<str>) -> Step {
-        if self.incomplete { Step::List(ListReason::Incomplete) } else { Step::WatchAfter(reached) }
+        if self.incomplete {
+            Step::List(ListReason::Incomplete)
+        } else if clock::now() >= self.list_due {
+            Step::List(ListReason::Drift)
+        } else {
+            Step::WatchAfter(reached)
+        }
     }
 
     /// Reports a failure and waits for as long as the back-off and the server want.

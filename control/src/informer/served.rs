@@ -180,9 +180,12 @@ async fn follow_while_served(
     informer: &Informer,
     mut presence: watch::Receiver<Presence>,
 ) -> Result<Infallible, Closed> {
+    // Whether the last informer has said that it fails, so that the next one says when that is over.
+    let mut failing = false;
     loop {
         let now = presence.borrow_and_update().clone();
         if now == Presence::Absent {
+            failing = false;
             let source = informer.api.source().clone();
             informer.send(Event::Unserved { source, received: clock::now() }).await?;
         }
@@ -190,12 +193,13 @@ async fn follow_while_served(
         match &now {
             Presence::Unknown | Presence::Absent => drop(other.await),
             Presence::Served { version, .. } => {
-                let mut informer = informer.clone().at(version);
+                let mut informer = Informer { failing, ..informer.clone().at(version) };
                 tokio::select! {
                     biased;
                     later = other => drop(later),
                     ended = informer.follow() => return ended,
                 }
+                failing = informer.failing;
             }
         }
     }

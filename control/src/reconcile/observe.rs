@@ -87,6 +87,11 @@ impl Reconciler {
         None
     }
 
+    /// Whether the last list of a source has to be confirmed by the next one.
+    pub(crate) fn doubts(&self, source: &Source) -> bool {
+        self.doubted.contains(source)
+    }
+
     /// A kind that the cluster does not have: nobody waits for it, and whatever was there of it is gone.
     fn unserved(&mut self, source: &Source, received: Instant) {
         let gone: Vec<ObjectRef> = self.world.names_of(source.kind, source.namespace.as_deref()).cloned().collect();

@@ -251,3 +251,20 @@ fn a_better_version_and_another_definition_are_listed_anew() {
         assert_eq!(lists, ["definition list", "v1 list", &format!("{version} list")], "{frames:?}");
     }
 }
+
+#[test]
+fn that_one_version_failed_is_over_with_the_next() {
+    let refused = Answer::status(429).with("retry-after", "60");
+    let script = Script {
+        definitions: (vec![defined(5, &[ours(4, "v1")])], vec![slowly(&[frame("MODIFIED", &ours(9, "-v1 v2"))])]),
+        collection: (vec![listed(7, &[("a", 1)]), listed(9, &[("a", 1)])], vec![refused]),
+    };
+    let requests = ["definition list", "definition watch 5", "v1 list", "v1 watch 7", "v2 list", "v2 watch 9"];
+    let events = ["listed@7 a@1", "failing: the API server answered 429: *", "listed@9 a@1", "watching"];
+    let (got, mut seen) = block_on(play(script, events.len(), requests.len()));
+    assert!(matches(&got, &events), "{got:#?}");
+    seen.sort();
+    let mut requests = requests.map(str::to_owned);
+    requests.sort();
+    assert_eq!(seen, requests);
+}

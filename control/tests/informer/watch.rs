@@ -383,3 +383,17 @@ fn a_watch_is_connected_for_as_long_as_it_is_open() {
         assert_eq!(connected(&run), 0.0);
     });
 }
+
+#[test]
+fn a_list_that_is_due_is_made_however_the_watch_has_ended() {
+    let told = || frame("ADDED", &object("b", 6));
+    for (watch, said) in [
+        (Answer::ok(told()), vec!["applied b@6"]),
+        (Answer::steps(vec![Step::Send(told()), Step::Pause(MS(20)), Step::Cut]), vec!["applied b@6", "failing: *"]),
+        (Answer::status(503), vec!["failing: *"]),
+    ] {
+        let events = [said, vec!["listed@9 b@8"]].concat();
+        let limits = Limits { list_again: Duration::ZERO, ..patient() };
+        follows(limits, vec![watch], &events, &["list", "watch 9"], &[]);
+    }
+}
