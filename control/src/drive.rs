@@ -356,7 +356,7 @@ mod tests {
     #[test]
     fn a_source_fails_until_its_watch_is_open() {
         let source = || Source { kind: Kind::Secret, namespace: None };
-        let failing = || Event::Failing { source: source(), why: "refused".to_owned() };
+        let failing = || Event::Failing { source: source(), why: "refused".to_owned(), denied: false };
         let watching = || Event::Watching { source: source() };
         let bookmark = || Event::Bookmark { source: source(), resource_version: "7".into() };
         let listed = || {

@@ -85,6 +85,8 @@ pub enum Event {
         source: Source,
         /// Why, in one line.
         why: String,
+        /// Whether the API server answered that we may not read it, or that there is nothing of the kind: 403 or 404.
+        denied: bool,
     },
     /// A DNS name that was asked for has these addresses now, or none for this reason.
     Resolved {

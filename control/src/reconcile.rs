@@ -4,6 +4,7 @@ mod audit;
 mod follow;
 mod found;
 mod hold;
+mod listing;
 mod observe;
 mod report;
 
@@ -16,6 +17,7 @@ use audit::Round;
 use follow::Followed;
 pub use found::{Found, Standing};
 use hold::Hold;
+use listing::Listing;
 use report::Reporting;
 pub use report::{Addresses, Amiss};
 use tidegate_config::model::{HostPattern, SnapshotParts};
@@ -52,12 +54,8 @@ pub struct Reconciler {
     queue: Queue<Work>,
     /// The resourceVersions of objects that wait in the queue, as they came last; `None` for those that are gone.
     arrived: BTreeMap<ObjectRef, Option<Arc<str>>>,
-    /// Sources that have not been listed yet.
-    unsynced: BTreeSet<Source>,
-    /// Sources that fail, as far as was told.
-    failing: BTreeSet<Source>,
-    /// When the last of the kinds had been listed that routing cannot do without.
-    required_since: Option<Instant>,
+    /// Which sources have been listed.
+    listing: Listing,
     /// When the first model was compiled; nothing is published before.
     running: bool,
     /// Hosts whose next routes lead to what World has never seen.
@@ -128,9 +126,7 @@ impl Reconciler {
             compiled,
             queue: Queue::default(),
             arrived: BTreeMap::new(),
-            unsynced: sources.into_iter().collect(),
-            failing: BTreeSet::new(),
-            required_since: None,
+            listing: Listing::new(sources),
             running: false,
             deferred: BTreeMap::new(),
             doubted: BTreeSet::new(),
@@ -216,10 +212,7 @@ impl Reconciler {
         if self.running {
             return self.deferred.values().map(|wait| wait.until).min();
         }
-        let pace = self.options.pace;
-        let slow = self.unsynced.iter().any(|source| !self.failing.contains(source));
-        let grace = if slow { pace.optional_grace.max(pace.optional_slow_grace) } else { pace.optional_grace };
-        self.required_since.map(|since| since + grace)
+        self.listing.patience(&self.options.pace)
     }
 
     /// Whether keys wait.
@@ -255,7 +248,7 @@ impl Reconciler {
     /// Sources that have not been listed yet.
     #[must_use]
     pub const fn unsynced(&self) -> &BTreeSet<Source> {
-        &self.unsynced
+        self.listing.unsynced()
     }
 
     /// Every object as it is now.
@@ -292,19 +285,21 @@ impl Reconciler {
         Arc::clone(&self.names)
     }
 
-    /// The first model, once every kind that routing cannot do without has been listed, and the others too or their grace is over.
+    /// The first model, once what routing cannot do without has been listed, and the rest too or its grace is over.
     fn start(&mut self, now: Instant) -> Option<Step> {
-        let missing = |source: &Source| required(source.kind);
         let patient = self.wake().is_none_or(|deadline| now < deadline);
-        if self.unsynced.iter().any(missing) {
+        if self.listing.waits() {
             return None;
         }
         if let Some(secrets) = self.follow_first() {
             let (published, touched, oldest, names) = (None, Touched::default(), None, None);
             return Some(Step { published, touched, oldest, names, secrets: Some(secrets) });
         }
-        if !self.unsynced.is_empty() && patient {
+        if !self.unsynced().is_empty() && patient {
             return None;
+        }
+        for source in self.unsynced() {
+            tracing::warn!(%source, "it could not be listed in time; the first model is made without it");
         }
         self.running = true;
         self.world.compact();
@@ -362,13 +357,5 @@ impl Reconciler {
             }
         }
         affected
-    }
-}
-
-/// Whether routing makes no sense without a kind.
-fn required(kind: Kind) -> bool {
-    match kind {
-        Kind::Ingress | Kind::Service | Kind::EndpointSlice => true,
-        Kind::Secret | Kind::IngressClass => false,
     }
 }

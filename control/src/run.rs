@@ -10,7 +10,7 @@ use futures::FutureExt;
 use prometheus::Registry;
 use tidegate_config::caught::said;
 use tidegate_config::model::Generation;
-use tidegate_config::object::Kind;
+use tidegate_config::object::{Kind, ObjectName};
 use tidegate_config::published::{Published, Publisher};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -161,9 +161,9 @@ impl State {
         }
         let listed = self.sources.iter().filter(|source| source.kind != Kind::Secret || by_name.is_none());
         for (seed, source) in (fastrand::u64(..)..).zip(listed.cloned()) {
-            let selector = (source.kind == Kind::Secret).then(|| SECRETS.to_owned());
-            let interest = Interest { field_selector: selector, ..Interest::in_all_of(source.clone()) };
-            let Control { client, limits, .. } = self.control.clone();
+            let Control { client, namespaces, options, limits } = self.control.clone();
+            let field_selector = field_selector(&source, &namespaces, &options);
+            let interest = Interest { field_selector, ..Interest::in_all_of(source.clone()) };
             let informer = Informer::new(client, interest, limits, events.clone(), &self.source_metrics, seed);
             let informer = informer.sharing(&recovery);
             handles.push((source.clone(), informer.relist()));
@@ -200,14 +200,28 @@ async fn first_end(running: impl Future<Output = ()>, tasks: &mut JoinSet<String
     }
 }
 
-/// What is watched: each kind in every namespace, or in those that were named; Secrets also in the namespace of the default
-/// certificate, and Services in that of the one whose addresses are told. Secrets that are read by name are one source.
-fn sources(namespaces: &[Arc<str>], options: &Options) -> Vec<Source> {
-    let elsewhere = |kind: Kind| match (kind, &options.publish) {
+/// The one object of a kind that is read wherever it is: the Secret of the default certificate, and the Service whose addresses
+/// are told.
+fn anywhere(kind: Kind, options: &Options) -> Option<&ObjectName> {
+    match (kind, &options.publish) {
         (Kind::Secret, _) => options.default_certificate.as_ref(),
         (Kind::Service, Publish::Service(service)) => Some(service),
         (Kind::Service | Kind::Ingress | Kind::IngressClass | Kind::EndpointSlice, _) => None,
-    };
+    }
+}
+
+/// What of a source is read: outside of the namespaces that were named, one object, so that a role need not allow more.
+fn field_selector(source: &Source, namespaces: &[Arc<str>], options: &Options) -> Option<String> {
+    let types = (source.kind == Kind::Secret).then(|| SECRETS.to_owned());
+    let outside = source.namespace.as_ref().is_some_and(|namespace| !namespaces.contains(namespace));
+    let alone = anywhere(source.kind, options).filter(|_| outside).map(|name| format!("metadata.name={}", name.name));
+    let selectors: Vec<String> = types.into_iter().chain(alone).collect();
+    (!selectors.is_empty()).then(|| selectors.join(","))
+}
+
+/// What is watched: each kind in every namespace, or in those that were named, and there what is read wherever it is. Secrets that
+/// are read by name are one source.
+fn sources(namespaces: &[Arc<str>], options: &Options) -> Vec<Source> {
     let mut sources = BTreeSet::new();
     for kind in Kind::ALL {
         let by_name = kind == Kind::Secret && options.secrets != Secrets::Watched;
@@ -215,7 +229,7 @@ fn sources(namespaces: &[Arc<str>], options: &Options) -> Vec<Source> {
             sources.insert(Source { kind, namespace: None });
             continue;
         }
-        let named = namespaces.iter().chain(elsewhere(kind).map(|name| &name.namespace));
+        let named = namespaces.iter().chain(anywhere(kind, options).map(|name| &name.namespace));
         sources.extend(named.map(|namespace| Source { kind, namespace: Some(Arc::clone(namespace)) }));
     }
     sources.into_iter().collect()
@@ -223,8 +237,6 @@ fn sources(namespaces: &[Arc<str>], options: &Options) -> Vec<Source> {
 
 #[cfg(test)]
 mod tests {
-    use tidegate_config::object::ObjectName;
-
     use super::*;
 
     #[track_caller]
@@ -254,6 +266,28 @@ mod tests {
         check_with(&[], None, publish(), &["Service", "Secret"], &["Service", "Secret"]);
         let want = ["Ingress/b", "Service/b", "Service/edge"];
         check_with(&["b"], None, publish(), &["Service", "Ingress"], &want);
+    }
+
+    #[test]
+    fn outside_of_the_namespaces_one_object_is_read() {
+        let options = Options {
+            default_certificate: Some(ObjectName::new("edge", "default")),
+            publish: Publish::Service(ObjectName::new("edge", "lb")),
+            ..Options::default()
+        };
+        let check = |(kind, of): (Kind, Option<&str>), namespaces: &[&str], want: &str| {
+            let namespaces: Vec<Arc<str>> = namespaces.iter().map(|name| (*name).into()).collect();
+            let source = Source { kind, namespace: of.map(Into::into) };
+            let got = field_selector(&source, &namespaces, &options).unwrap_or_default();
+            assert_eq!(got, want, "{source} beside {namespaces:?}");
+        };
+        check((Kind::Service, None), &[], "");
+        check((Kind::Service, Some("b")), &["b"], "");
+        check((Kind::Service, Some("edge")), &["b"], "metadata.name=lb");
+        check((Kind::Service, Some("edge")), &["b", "edge"], "");
+        check((Kind::Secret, None), &[], SECRETS);
+        check((Kind::Secret, Some("edge")), &["b", "edge"], SECRETS);
+        check((Kind::Secret, Some("edge")), &["b"], &format!("{SECRETS},metadata.name=default"));
     }
 
     #[test]

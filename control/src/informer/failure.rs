@@ -133,6 +133,12 @@ impl Failure {
         matches!(self.about(), About::Version)
     }
 
+    /// Whether the server answered that this may not be read, or is not there. Another try is answered otherwise only when
+    /// somebody has changed that.
+    pub(super) const fn is_denied(&self) -> bool {
+        matches!(self, Self::Refused { code: 403 | 404, .. })
+    }
+
     /// What it says something about.
     pub(super) const fn about(&self) -> About {
         match self {

@@ -274,7 +274,8 @@ impl Informer {
             self.reported = Some(Reported { reason: failure.reason(), at: clock::now() });
         }
         if !routine && (again || !self.failing) {
-            self.send(Event::Failing { source: source.clone(), why: failure.to_string() }).await?;
+            let (why, denied) = (failure.to_string(), failure.is_denied());
+            self.send(Event::Failing { source: source.clone(), why, denied }).await?;
             self.failing = true;
         }
         self.pauses.wait(pause, self.chance.u64(..)).await;

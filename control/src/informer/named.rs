@@ -31,6 +31,11 @@ const ASKED_MAX: usize = 8;
 const CONFIRM_AFTER: Duration = Duration::from_secs(1);
 /// One that could not be had is tried again after as much as this at first; at last no more often than one that could.
 const RETRY_FIRST: Duration = Duration::from_secs(1);
+/// After so many failures in a row, which take up to half a minute, neither the first model nor anything that is told waits for
+/// one any longer: a Secret that cannot be read is the concern of its own hosts.
+const FAILURES_MAX: u32 = 6;
+/// The same, where the last of them is that we may not read it: an API server that has just started refuses what it will allow.
+const DENIALS_MAX: u32 = 2;
 /// What is referred to now goes before what is looked at again.
 const SHARE: Share =
     Share { batch_max: 1, slow_batch_max: 1, fast_turns_max: 8, slow_age_max: Duration::from_secs(10), aged_every: 2 };
@@ -49,6 +54,7 @@ pub enum Follow {
 pub struct NamedMetrics {
     reads: IntCounterVec,
     followed: IntGauge,
+    failing: IntGauge,
     meter: Meter,
 }
 
@@ -61,9 +67,12 @@ impl NamedMetrics {
         let reads = Opts::new("tidegate_secret_reads_total", "Secrets asked for by name, by what came of it.");
         let reads = IntCounterVec::new(reads, &["outcome"])?;
         let followed = IntGauge::new("tidegate_secrets_followed", "Secrets that are followed by name.")?;
+        let failing = "Secrets that are followed by name and could not be read when they were last asked for.";
+        let failing = IntGauge::new("tidegate_secrets_failing", failing)?;
         registry.register(Box::new(reads.clone()))?;
         registry.register(Box::new(followed.clone()))?;
-        Ok(Self { reads, followed, meter: Meter::register(registry, "secrets")? })
+        registry.register(Box::new(failing.clone()))?;
+        Ok(Self { reads, followed, failing, meter: Meter::register(registry, "secrets")? })
     }
 }
 
@@ -114,7 +123,9 @@ impl Named {
             {
                 asked.push(ask(self.client.clone(), self.limits.clone(), name));
             }
-            self.metrics.followed.set(i64::try_from(self.following.known.len()).unwrap_or(i64::MAX));
+            let count = |len| i64::try_from(len).unwrap_or(i64::MAX);
+            self.metrics.followed.set(count(self.following.known.len()));
+            self.metrics.failing.set(count(self.following.failing.len()));
             let due = self.following.queue.next_due().filter(|_| asked.len() < ASKED_MAX);
             if news.is_empty() {
                 tokio::select! {
@@ -193,7 +204,10 @@ struct Following {
     first: Option<BTreeSet<ObjectName>>,
     /// Whether it was told that all of those had one.
     settled: bool,
-    failing: BTreeSet<ObjectName>,
+    /// Those that could not be read when they were last asked for, and how often in a row.
+    failing: BTreeMap<ObjectName, u32>,
+    /// Whether it was told last that nothing can be read.
+    failed: bool,
 }
 
 /// What is known of one.
@@ -214,8 +228,8 @@ impl Following {
 
     fn new(refresh: Duration, meter: Meter) -> Self {
         let queue = Queue::new(meter, Retries { first: RETRY_FIRST, max: refresh.max(RETRY_FIRST) });
-        let (known, failing) = (BTreeMap::new(), BTreeSet::new());
-        Self { refresh, queue, known, first: None, settled: false, failing }
+        let (known, failing) = (BTreeMap::new(), BTreeMap::new());
+        Self { refresh, queue, known, first: None, settled: false, failing, failed: false }
     }
 
     /// Takes changes of what is followed.
@@ -290,7 +304,7 @@ impl Following {
             }
             Answer::Failed(failure) => {
                 let asked = failure.retry_after();
-                failed = Some(failure.to_string());
+                failed = Some(failure);
                 asked.map(|asked| asked.min(delay_max))
             }
         };
@@ -305,26 +319,36 @@ impl Following {
         self.answered(name, failed, now, news);
     }
 
-    /// Tells whether any fails, where that has changed, and whether all of the first have had an answer.
-    fn answered(&mut self, name: &ObjectName, failed: Option<String>, now: Instant, news: &mut Vec<Event>) {
-        let failing = !self.failing.is_empty();
-        match failed {
-            Some(why) => {
-                self.failing.insert(name.clone());
-                if !failing {
-                    tracing::warn!(secret = %name, why, "a Secret cannot be read; it stays as it was, and is tried again");
-                    news.push(Event::Failing { source: Self::source(), why: format!("Secret {name}: {why}") });
+    /// Tells whether none can be read, where that has changed, and whether all of the first have had an answer. Some failures in a
+    /// row count as one.
+    fn answered(&mut self, name: &ObjectName, failed: Option<Failure>, now: Instant, news: &mut Vec<Event>) {
+        let waits = match &failed {
+            Some(failure) => {
+                if self.failing.is_empty() {
+                    tracing::warn!(secret = %name, %failure, "a Secret cannot be read; it stays as it was, and is tried again");
                 }
+                let failures = self.failing.entry(name.clone()).or_default();
+                *failures = failures.saturating_add(1);
+                *failures < if failure.is_denied() { DENIALS_MAX } else { FAILURES_MAX }
             }
             None => {
                 self.failing.remove(name);
-                if failing && self.failing.is_empty() {
-                    news.push(Event::Watching { source: Self::source() });
-                }
-                if let Some(first) = &mut self.first {
-                    first.remove(name);
-                }
+                false
             }
+        };
+        if let Some(first) = self.first.as_mut().filter(|_| !waits) {
+            first.remove(name);
+        }
+        // One beside which others can be read says nothing of them.
+        let none = !self.failing.is_empty() && self.failing.len() == self.known.len();
+        let source = Self::source();
+        if let Some(failure) = failed.filter(|_| none && !self.failed) {
+            self.failed = true;
+            let (why, denied) = (format!("Secret {name}: {failure}"), failure.is_denied());
+            news.push(Event::Failing { source, why, denied });
+        } else if self.failed && !none {
+            self.failed = false;
+            news.push(Event::Watching { source });
         }
         self.settle(now, news);
     }

@@ -325,7 +325,8 @@ impl Definition {
             tracing::warn!(definition = %self.name, %failure, pause = ?pause.length, "a definition cannot be followed");
         }
         if !routine && !served && !std::mem::replace(&mut self.told, true) {
-            let event = Event::Failing { source: self.source.clone(), why: format!("its definition: {failure}") };
+            let (why, denied) = (format!("its definition: {failure}"), failure.is_denied());
+            let event = Event::Failing { source: self.source.clone(), why, denied };
             self.events.send(event).await.map_err(|_unsent| Closed)?;
         }
         pauses.wait(pause, self.chance.u64(..)).await;

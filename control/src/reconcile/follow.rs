@@ -32,7 +32,7 @@ impl Reconciler {
     /// What the first model needs, once it is known whose the Ingresses are: Secrets can be asked for only then, and the model
     /// waits for them as it waits for a list.
     pub(super) fn follow_first(&mut self) -> Option<Vec<Follow>> {
-        let open = self.unsynced.iter().any(|source| source.kind != Kind::Secret && !self.failing.contains(source));
+        let open = self.listing.comes(|source| source.kind != Kind::Secret);
         if !self.by_name() || self.followed.told.is_some() || open {
             return None;
         }

@@ -28,10 +28,10 @@ pub struct Standing {
 }
 
 impl Reconciler {
-    /// What there is to tell of an object. `None` until every kind has been listed: who knows half tells nothing.
+    /// What there is to tell of an object. `None` until every kind has been listed that is not denied in another namespace.
     #[must_use]
     pub fn standing(&self, object: &ObjectRef) -> Option<Standing> {
-        self.complete().then(|| {
+        self.knows_all_of(&object.name.namespace).then(|| {
             let mut findings: Vec<Finding> = Vec::new();
             for finding in self.compiled.findings.about(object) {
                 if findings.len() == TOLD_MAX {
@@ -53,10 +53,11 @@ impl Reconciler {
             self.reporting.told = false;
             return Found::default();
         }
+        let known = |object: &&ObjectRef| self.knows_all_of(&object.name.namespace);
         if told {
-            Found { changed: moved.into_iter().collect(), ..Found::default() }
+            Found { changed: moved.iter().filter(known).cloned().collect(), ..Found::default() }
         } else {
-            Found { all: self.compiled.findings.objects().cloned().collect(), ..Found::default() }
+            Found { all: self.compiled.findings.objects().filter(known).cloned().collect(), ..Found::default() }
         }
     }
 }

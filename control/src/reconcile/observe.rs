@@ -7,7 +7,7 @@ use std::time::Instant;
 use tidegate_config::object::{Kind, ObjectRef};
 use tidegate_config::project::Projected;
 
-use super::{Reconciler, Work, required};
+use super::{Reconciler, Work};
 use crate::event::{Event, Source};
 use crate::queue::Lane;
 
@@ -27,12 +27,8 @@ impl Reconciler {
                     self.queue.add(Work::Name(name), Lane::Fast, 0, now);
                 }
             }
-            Event::Failing { source, .. } => {
-                self.failing.insert(source);
-            }
-            Event::Watching { source } => {
-                self.failing.remove(&source);
-            }
+            Event::Failing { source, denied, .. } => self.listing.fails(source, denied, now),
+            Event::Watching { source } => self.listing.recovers(&source, now),
             Event::Bookmark { .. } => {}
         }
         None
@@ -97,18 +93,20 @@ impl Reconciler {
         let gone: Vec<ObjectRef> = self.world.names_of(source.kind, source.namespace.as_deref()).cloned().collect();
         gone.into_iter().for_each(|object| self.delete(object, Lane::Slow, received));
         self.doubted.remove(source);
-        self.failing.remove(source);
+        self.listing.recovers(source, received);
         self.synced(source, received);
     }
 
     /// What there is of a source is known.
     fn synced(&mut self, source: &Source, received: Instant) {
-        if self.unsynced.remove(source) && source.kind == Kind::IngressClass {
+        if !self.listing.synced(source, received) {
+            return;
+        }
+        if source.kind == Kind::IngressClass {
             self.know_classes(received);
         }
-        if !self.unsynced.iter().any(|source| required(source.kind)) {
-            self.required_since.get_or_insert(received);
-        }
+        // What was not told for the want of it is to be told now.
+        self.look_again();
     }
 
     /// Whether a list that lacks so many of what is held has to be confirmed. A few may go unconfirmed, but never the last
@@ -121,7 +119,7 @@ impl Reconciler {
 
     /// From now on classes are compared by their objects: every Ingress that refers to one is looked at again.
     fn know_classes(&mut self, received: Instant) {
-        self.world.classes_known = !self.unsynced.iter().any(|source| source.kind == Kind::IngressClass);
+        self.world.classes_known = !self.unsynced().iter().any(|source| source.kind == Kind::IngressClass);
         let all = self.world.ingresses.keys().filter(|_| self.running);
         let all: Vec<_> = all.map(|name| ObjectRef::new(Kind::Ingress, name.clone())).collect();
         all.into_iter().for_each(|ingress| self.add(ingress, Lane::Slow, received));

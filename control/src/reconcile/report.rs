@@ -97,10 +97,10 @@ fn hashed(addresses: &[PublicAddress]) -> Option<(Addresses, u64)> {
 
 impl Reconciler {
     /// What has to be written into the status of an Ingress. Nothing when that is there already, when the Ingress is not ours,
-    /// when no addresses are known, and until every kind has been listed.
+    /// when no addresses are known, and until every kind has been listed that is not denied in another namespace.
     #[must_use]
     pub fn amiss_in(&self, ingress: &ObjectName) -> Option<Addresses> {
-        let (addresses, hash) = self.reporting.ought.as_ref().filter(|_| self.complete())?;
+        let (addresses, hash) = self.reporting.ought.as_ref().filter(|_| self.knows_all_of(&ingress.namespace))?;
         let ours = self.compiled.verdicts.get(ingress).is_some_and(|verdict| verdict.class.is_some());
         (ours && self.reporting.stands.get(ingress) != Some(hash)).then(|| Arc::clone(addresses))
     }
@@ -138,7 +138,13 @@ impl Reconciler {
         self.compiled.findings.take_moved();
     }
 
+    /// Whether anything is told: all is known but what is denied in namespaces of its own, about which nothing is.
     pub(super) fn complete(&self) -> bool {
-        self.running && self.unsynced.is_empty()
+        self.running && self.listing.settled()
+    }
+
+    /// Whether anything is told about objects of a namespace: who knows half tells nothing.
+    pub(super) fn knows_all_of(&self, namespace: &str) -> bool {
+        self.running && self.listing.settled_in(namespace)
     }
 }

@@ -32,11 +32,16 @@ pub(crate) const fn all_of(kind: Kind) -> Source {
 
 impl Bench {
     /// A loop that nothing has been told.
-    #[allow(clippy::disallowed_methods, reason = "a test needs some instant to start from")]
     pub(crate) fn untold(options: Options) -> Self {
+        Self::of(options, Kind::ALL.map(all_of))
+    }
+
+    /// A loop that nothing has been told and that waits for these.
+    #[allow(clippy::disallowed_methods, reason = "a test needs some instant to start from")]
+    pub(crate) fn of(options: Options, sources: impl IntoIterator<Item = Source>) -> Self {
         let now = Instant::now();
         Self {
-            reconciler: Reconciler::new(options, Kind::ALL.map(all_of)),
+            reconciler: Reconciler::new(options, sources),
             begun: now,
             now,
             published: None,
@@ -79,8 +84,13 @@ impl Bench {
     }
 
     fn listed(&mut self, kind: Kind, objects: &[Value], complete: bool) -> Option<Source> {
-        let objects = objects.iter().map(|object| projected(kind, object.clone()).expect("an identity")).collect();
-        let (source, resource_version, received) = (all_of(kind), "1".into(), self.now);
+        self.listed_in(all_of(kind), objects, complete)
+    }
+
+    pub(crate) fn listed_in(&mut self, source: Source, objects: &[Value], complete: bool) -> Option<Source> {
+        let objects =
+            objects.iter().map(|object| projected(source.kind, object.clone()).expect("an identity")).collect();
+        let (resource_version, received) = ("1".into(), self.now);
         self.reconciler.observe(Event::Listed { source, objects, complete, resource_version, received }, self.now)
     }
 
@@ -97,7 +107,12 @@ impl Bench {
     }
 
     pub(crate) fn fail(&mut self, kind: Kind) {
-        let event = Event::Failing { source: all_of(kind), why: "as told".to_owned() };
+        self.fail_in(all_of(kind), false);
+    }
+
+    /// A source fails, by being denied or otherwise.
+    pub(crate) fn fail_in(&mut self, source: Source, denied: bool) {
+        let event = Event::Failing { source, why: "as told".to_owned(), denied };
         assert_eq!(self.reconciler.observe(event, self.now), None);
     }
 

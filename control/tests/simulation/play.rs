@@ -117,7 +117,10 @@ impl Simulation {
             }
             Act::List => self.list(kind),
             Act::ListPart => self.list_part(kind, &mut die),
-            Act::Fail => self.send(Event::Failing { source: all_of(kind), why: "the list was cut short".to_owned() }),
+            Act::Fail => {
+                let why = "the list was cut short".to_owned();
+                self.send(Event::Failing { source: all_of(kind), why, denied: false });
+            }
             Act::NewLife => {
                 self.reconciler.start_over(Kind::ALL.map(all_of));
                 self.list_all();

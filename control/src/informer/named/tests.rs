@@ -25,6 +25,10 @@ fn found(secret: &str) -> Answer {
     Answer::Found(Box::new(project(Kind::Secret, object.as_bytes()).unwrap()))
 }
 
+fn refused(code: u16) -> Answer {
+    Answer::Failed(Failure::Refused { code, why: "no".to_owned(), retry_after: None })
+}
+
 fn failed() -> Answer {
     Answer::Failed(Failure::NoHeaders)
 }
@@ -97,10 +101,55 @@ fn the_first_changes_are_settled_when_each_has_an_answer() {
     bench.take("a", found("a"));
     bench.take("b", Answer::Gone);
     bench.take("c", failed());
-    bench.check(&["applied a", "failing: Secret shop/c: no answer in time"]);
+    bench.check(&["applied a"]);
     bench.now += 60 * SECOND;
     bench.answer(|secret| if secret == "c" { found("c") } else { Answer::Gone });
-    bench.check(&["deleted b", "applied c", "well", "settled"]);
+    bench.check(&["deleted b", "applied c", "settled"]);
+}
+
+/// The first changes are settled by so many answers of one Secret beside another one that is there.
+#[track_caller]
+fn check_settles(answer: impl Fn() -> Answer, times: usize) {
+    let mut bench = Bench::new();
+    bench.follow(begin(&["a", "b"]));
+    let mut told = Vec::new();
+    for round in 1..10 {
+        bench.answer(|secret| if secret == "a" { found("a") } else { answer() });
+        told.extend(bench.news.drain(..).map(|event| (round, text(&event))));
+        bench.now += 60 * SECOND;
+    }
+    told.retain(|(_, text)| text != "applied a");
+    assert_eq!(told, [(times, "settled".to_owned())]);
+}
+
+#[test]
+fn one_that_cannot_be_read_holds_up_nothing_and_says_nothing_of_the_others() {
+    check_settles(|| refused(403), 2);
+    check_settles(|| refused(500), 6);
+    check_settles(failed, 6);
+}
+
+#[test]
+fn where_none_can_be_read_that_is_told() {
+    let mut bench = Bench::new();
+    bench.follow(begin(&["a", "b"]));
+    bench.answer(|_| refused(403));
+    bench.check(&["failing: Secret shop/b: the API server answered 403: no"]);
+    bench.now += 60 * SECOND;
+    bench.answer(|_| refused(403));
+    bench.check(&["settled"]);
+    // One that is followed and has had no answer does not count among those that cannot be read.
+    bench.follow(begin(&["c"]));
+    bench.answer(found);
+    bench.check(&["applied c", "well"]);
+    bench.now += 60 * SECOND;
+    bench.answer(|_| refused(403));
+    bench.check(&[]);
+    // Nor does one that nobody refers to any more, once it is forgotten.
+    bench.follow(vec![Follow::End(name("c"))]);
+    bench.now += 2 * REFRESH;
+    bench.answer(|_| refused(403));
+    bench.check(&["deleted c", "failing: Secret shop/a: the API server answered 403: no"]);
 }
 
 #[test]

@@ -1,0 +1,113 @@
+//! What has to be listed before the first model, and before anything is told to the cluster.
+//!
+//! Routing makes no sense without Ingresses, Services and EndpointSlices. Where namespaces were named, though, one that goes takes
+//! the right to read it along, and the others are not to wait for that: what the API server keeps denying in a namespace is
+//! waited for no longer than a kind that routing can do without. Where nothing of a kind can be read it is waited for, however
+//! long that takes: an API server that has just started denies everything for a moment, and an edge without any routes is not ready.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+use tidegate_config::object::Kind;
+
+use crate::event::Source;
+use crate::options::Pace;
+
+/// Which sources have been listed, and which fail.
+#[derive(Debug)]
+pub(super) struct Listing {
+    /// Those that routing makes no sense without.
+    required: BTreeSet<Source>,
+    /// Those that have not been listed yet.
+    unsynced: BTreeSet<Source>,
+    /// Those that fail, as far as was told, and whether by being denied.
+    failing: BTreeMap<Source, bool>,
+    /// Since when none of the required ones is waited for.
+    required_since: Option<Instant>,
+}
+
+impl Listing {
+    /// Nothing has been listed yet.
+    pub(super) fn new(sources: impl IntoIterator<Item = Source>) -> Self {
+        let unsynced: BTreeSet<Source> = sources.into_iter().collect();
+        // Only Ingresses lead to Services: where none are read, a Service has nothing but an address to tell.
+        let routed: BTreeSet<_> =
+            unsynced.iter().filter(|source| source.kind == Kind::Ingress).map(|source| &source.namespace).collect();
+        let is_required = |source: &&Source| required(source.kind) && routed.contains(&source.namespace);
+        let required = unsynced.iter().filter(is_required).cloned().collect();
+        Self { required, unsynced, failing: BTreeMap::new(), required_since: None }
+    }
+
+    /// Sources that have not been listed yet.
+    pub(super) const fn unsynced(&self) -> &BTreeSet<Source> {
+        &self.unsynced
+    }
+
+    /// A source fails, and whether by being denied.
+    pub(super) fn fails(&mut self, source: Source, denied: bool, now: Instant) {
+        self.failing.insert(source, denied);
+        self.reckon(now);
+    }
+
+    /// A source does not fail any more.
+    pub(super) fn recovers(&mut self, source: &Source, now: Instant) {
+        self.failing.remove(source);
+        self.reckon(now);
+    }
+
+    /// What there is of a source is known. Gives whether it was not before.
+    pub(super) fn synced(&mut self, source: &Source, now: Instant) -> bool {
+        let first = self.unsynced.remove(source);
+        self.reckon(now);
+        first
+    }
+
+    /// Whether something is not listed without which there is no first model.
+    pub(super) fn waits(&self) -> bool {
+        self.required.iter().any(|source| self.unsynced.contains(source) && !self.spared(source))
+    }
+
+    /// Until when the first model waits for what it can do without; `None` while it waits for more.
+    pub(super) fn patience(&self, pace: &Pace) -> Option<Instant> {
+        let slow = self.unsynced.iter().any(|source| !self.failing.contains_key(source));
+        let grace = if slow { pace.optional_grace.max(pace.optional_slow_grace) } else { pace.optional_grace };
+        self.required_since.map(|since| since + grace)
+    }
+
+    /// Whether any of these is still to be listed, and does not fail.
+    pub(super) fn comes(&self, these: impl Fn(&Source) -> bool) -> bool {
+        self.unsynced.iter().any(|source| these(source) && !self.failing.contains_key(source))
+    }
+
+    /// Whether all is known but what is denied in namespaces of its own.
+    pub(super) fn settled(&self) -> bool {
+        self.unsynced.iter().all(|source| self.denied(source))
+    }
+
+    /// Whether all is known, of an object of this namespace.
+    pub(super) fn settled_in(&self, namespace: &str) -> bool {
+        self.unsynced.iter().all(|source| self.denied(source) && source.namespace.as_deref() != Some(namespace))
+    }
+
+    fn denied(&self, source: &Source) -> bool {
+        source.namespace.is_some() && self.failing.get(source) == Some(&true)
+    }
+
+    /// Whether a required source is not waited for: it is denied, and another one of its kind is not.
+    fn spared(&self, source: &Source) -> bool {
+        let known = |other: &Source| other.kind == source.kind && !self.unsynced.contains(other);
+        self.denied(source) && self.required.iter().any(known)
+    }
+
+    fn reckon(&mut self, now: Instant) {
+        self.required_since = if self.waits() { None } else { self.required_since.or(Some(now)) };
+    }
+}
+
+/// Whether routing makes no sense without a kind.
+const fn required(kind: Kind) -> bool {
+    match kind {
+        Kind::Ingress | Kind::Service | Kind::EndpointSlice => true,
+        Kind::Secret | Kind::IngressClass => false,
+    }
+}

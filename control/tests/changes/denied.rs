@@ -1,0 +1,155 @@
+//! Namespaces that were named and may not be read: when the first model comes without them, and what is told meanwhile.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_config::object::{Kind, ObjectName, ObjectRef};
+use tidegate_config::project::PublicAddress;
+use tidegate_control::Source;
+use tidegate_control::options::{Options, Publish};
+
+use crate::bench::{Bench, all_of};
+use crate::manifests::{class, ingress, ingress_of};
+
+const SECOND: Duration = Duration::from_secs(1);
+const NAMESPACED: [Kind; 4] = [Kind::Ingress, Kind::Service, Kind::EndpointSlice, Kind::Secret];
+
+fn source(kind: Kind, namespace: &str) -> Source {
+    Source { kind, namespace: Some(Arc::from(namespace)) }
+}
+
+impl Bench {
+    /// A loop for the namespaces `shop` and `blog`, and a Service elsewhere whose addresses are told; only the class is listed.
+    fn of_two() -> Self {
+        let publish = Publish::Service(ObjectName::new("edge", "lb"));
+        let named = ["shop", "blog"].into_iter().flat_map(|of| NAMESPACED.map(|kind| source(kind, of)));
+        let sources = named.chain([source(Kind::Service, "edge"), all_of(Kind::IngressClass)]);
+        let mut bench = Self::of(Options { publish, ..Options::default() }, sources);
+        bench.list(Kind::IngressClass, &[class()]);
+        bench
+    }
+
+    fn lists(&mut self, kinds: &[Kind], namespace: &str) {
+        for kind in kinds {
+            self.listed_in(source(*kind, namespace), &[], true);
+        }
+    }
+
+    fn denies(&mut self, kinds: &[Kind], namespace: &str) {
+        kinds.iter().for_each(|kind| self.fail_in(source(*kind, namespace), true));
+    }
+
+    /// Whether the first model is there after so many seconds more.
+    #[track_caller]
+    fn check_runs(&mut self, after_s: u64, want: bool) {
+        self.now += SECOND * u32::try_from(after_s).unwrap();
+        self.reconcile();
+        assert_eq!(self.reconciler.running(), want);
+    }
+
+    /// Whether anything can be told of an Ingress of this namespace.
+    #[track_caller]
+    fn check_tells(&self, namespace: &str, want: bool) {
+        let name = ObjectName::new(namespace, "web");
+        let told = self.reconciler.standing(&ObjectRef::new(Kind::Ingress, name)).is_some();
+        assert_eq!(told, want, "{namespace}");
+    }
+}
+
+#[test]
+fn a_namespace_that_is_denied_holds_the_others_up_for_a_moment_only() {
+    for denied in [&NAMESPACED[..], &NAMESPACED[..1], &NAMESPACED[2..3]] {
+        let mut bench = Bench::of_two();
+        bench.lists(&NAMESPACED, "shop");
+        bench.lists(&[Kind::Service], "edge");
+        NAMESPACED.iter().filter(|kind| !denied.contains(kind)).for_each(|kind| bench.lists(&[*kind], "blog"));
+        bench.check_runs(100, false);
+        bench.denies(denied, "blog");
+        bench.check_runs(0, false);
+        bench.check_runs(14, false);
+        bench.check_runs(1, true);
+        bench.check_tells("shop", true);
+        bench.check_tells("blog", false);
+        bench.lists(denied, "blog");
+        bench.check_tells("blog", true);
+    }
+}
+
+#[test]
+fn what_fails_otherwise_is_waited_for() {
+    let mut bench = Bench::of_two();
+    bench.lists(&NAMESPACED, "shop");
+    bench.lists(&NAMESPACED[1..], "blog");
+    bench.lists(&[Kind::Service], "edge");
+    bench.fail_in(source(Kind::Ingress, "blog"), false);
+    bench.check_runs(1000, false);
+    bench.denies(&[Kind::Ingress], "blog");
+    bench.check_runs(14, false);
+    // What it was denied before does not count.
+    bench.fail_in(source(Kind::Ingress, "blog"), false);
+    bench.check_runs(1000, false);
+    bench.denies(&[Kind::Ingress], "blog");
+    bench.check_runs(14, false);
+    bench.check_runs(1, true);
+}
+
+#[test]
+fn an_edge_that_may_read_nothing_of_a_kind_is_not_ready() {
+    let mut bench = Bench::of_two();
+    bench.lists(&[Kind::Service], "edge");
+    for namespace in ["shop", "blog"] {
+        bench.lists(&[Kind::Ingress, Kind::EndpointSlice, Kind::Secret], namespace);
+        bench.denies(&[Kind::Service], namespace);
+    }
+    bench.check_runs(1000, false);
+    bench.lists(&[Kind::Service], "shop");
+    bench.check_runs(15, true);
+
+    // Where all namespaces are watched at once, there are no others that would wait.
+    let mut bench = Bench::untold(Options::default());
+    for kind in [Kind::IngressClass, Kind::Secret, Kind::Service, Kind::EndpointSlice] {
+        bench.list(kind, &[]);
+    }
+    bench.fail_in(all_of(Kind::Ingress), true);
+    bench.check_runs(1000, false);
+}
+
+#[test]
+fn the_service_whose_addresses_are_told_is_no_reason_to_wait() {
+    for denied in [true, false] {
+        let mut bench = Bench::of_two();
+        for namespace in ["shop", "blog"] {
+            bench.lists(&NAMESPACED, namespace);
+        }
+        bench.fail_in(source(Kind::Service, "edge"), denied);
+        bench.check_runs(14, false);
+        bench.check_runs(1, true);
+        // What may come soon may change what there is to tell.
+        bench.check_tells("shop", denied);
+        bench.check_tells("edge", false);
+    }
+}
+
+/// The status of the one that is known is written, and that of the other one when it is known.
+#[test]
+fn what_is_denied_in_one_namespace_silences_no_other() {
+    let addresses = Publish::Addresses(vec![PublicAddress::of_ip("192.0.2.1")]);
+    let named = ["shop", "blog"].into_iter().flat_map(|of| NAMESPACED.map(|kind| source(kind, of)));
+    let options = Options { publish: addresses, ..Options::default() };
+    let mut bench = Bench::of(options, named.chain([all_of(Kind::IngressClass)]));
+    bench.list(Kind::IngressClass, &[class()]);
+    bench.lists(&NAMESPACED, "shop");
+    bench.listed_in(source(Kind::Ingress, "shop"), &[ingress("none")], true);
+    bench.listed_in(source(Kind::Ingress, "blog"), &[ingress_of("blog/web", "blog.example", "none", &["/"])], true);
+    bench.lists(&NAMESPACED[1..3], "blog");
+    bench.denies(&[Kind::Secret], "blog");
+    bench.check_runs(15, true);
+    let names = |all: Vec<ObjectName>| all.iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(names(bench.reconciler.amiss().all), ["shop/web"]);
+    let found =
+        |bench: &mut Bench| bench.reconciler.found().all.iter().map(|it| it.name.to_string()).collect::<Vec<_>>();
+    assert_eq!(found(&mut bench), ["shop/web"]);
+    bench.lists(&[Kind::Secret], "blog");
+    assert_eq!(names(bench.reconciler.amiss().all), ["blog/web", "shop/web"]);
+    assert_eq!(found(&mut bench), ["blog/web", "shop/web"]);
+}
