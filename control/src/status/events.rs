@@ -18,9 +18,6 @@ use crate::reconcile::Standing;
 
 /// When an object is looked at again about which the loop cannot say anything now.
 const UNKNOWN: Duration = Duration::from_secs(30);
-/// An API server that wants to be left alone is, by this worker, for no longer than this; by what it did not take, for as long
-/// as it wants.
-const LATER_MAX: Duration = Duration::from_secs(10);
 
 /// When an object is looked at again.
 enum Then {
@@ -52,6 +49,7 @@ impl Reporter {
     }
 
     async fn tell_about(&self, telling: &mut Telling, object: &ObjectRef, lead: &Lead) -> Then {
+        self.lull.over().await;
         let Some(Standing { uid, findings }) = self.view.standing(object.clone()).await else {
             return Then::Rest(Some(UNKNOWN));
         };
@@ -84,7 +82,7 @@ impl Reporter {
                 }
                 Err(Refusal::Forbidden(_)) => telling.forbid(object, now),
                 Err(Refusal::Later(time)) => {
-                    sleep(time.min(LATER_MAX)).await;
+                    self.lull.begin(time);
                     return Then::Rest(Some(time));
                 }
                 Err(Refusal::Failed(_)) if telling.failed(object) => {

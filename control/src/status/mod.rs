@@ -47,6 +47,9 @@ const REPAIR_AFTER: Duration = Duration::from_secs(2);
 /// What is found is told after this long, if it is so still: the objects of an application come one after the other, and
 /// what is missing until they are all there is nothing to tell.
 const TELL_AFTER: Duration = Duration::from_secs(2);
+/// An API server that wants to be left alone is, by all writers, for no longer than this; by what it did not take, for as long as
+/// it wants.
+const LATER_MAX: Duration = Duration::from_secs(10);
 /// Failed writes are tried again after as much as a second at first, and as much as five minutes at last.
 const RETRIES: Retries = Retries { first: Duration::from_secs(1), max: Duration::from_secs(300) };
 
@@ -132,6 +135,26 @@ impl Failing {
     }
 }
 
+/// Until when the API server is left alone because it wants to be. Clones are the same one.
+#[derive(Clone, Debug, Default)]
+struct Lull(Arc<watch::Sender<Option<Instant>>>);
+
+impl Lull {
+    /// The API server wants to be left alone for so long.
+    fn begin(&self, time: Duration) {
+        self.0.send_replace(Some(clock::now() + time.min(LATER_MAX)));
+    }
+
+    /// Waits until it is over.
+    async fn over(&self) {
+        loop {
+            let until = self.0.borrow().filter(|until| clock::now() < *until);
+            let Some(until) = until else { return };
+            sleep_until(until.into()).await;
+        }
+    }
+}
+
 /// Takes part in the election, and writes while it leads.
 #[derive(Clone)]
 pub struct Reporter {
@@ -145,6 +168,7 @@ pub struct Reporter {
     unwritten: Failing,
     /// Events that are not written.
     untold: Failing,
+    lull: Lull,
 }
 
 impl fmt::Debug for Reporter {
@@ -167,8 +191,8 @@ impl Reporter {
         registry: &Registry,
     ) -> Result<Self, prometheus::Error> {
         let (terms, metrics) = (Terms::default(), ReportMetrics::register(registry)?);
-        let (unwritten, untold) = (Failing::default(), Failing::default());
-        Ok(Self { view, client, lease, identity, terms, metrics, unwritten, untold })
+        let (unwritten, untold, lull) = (Failing::default(), Failing::default(), Lull::default());
+        Ok(Self { view, client, lease, identity, terms, metrics, unwritten, untold, lull })
     }
 
     /// The same, with another pace of the election.
@@ -246,12 +270,19 @@ impl Reporter {
 
     /// What the loop says at this moment is written, whatever it was when the key was added.
     async fn write_status(&self, held: Held<ObjectName>, lead: &Lead) {
+        self.lull.over().await;
         let Some(addresses) = self.view.amiss_in(held.clone()).await.flatten() else {
             held.succeeded();
             return;
         };
         let written = self.send::<IgnoredAny>(lead, ingress::patch(&held, &addresses)).await;
         self.metrics.statuses.with_label_values(&[outcome(&written)]).inc();
+        if let Err(Refusal::Later(time)) = written {
+            self.lull.begin(time);
+            self.view.reports.statuses.add_after(held.clone(), time, Lane::Slow);
+            held.succeeded();
+            return;
+        }
         // The Ingress is held over the pause. If it is named again before the watch tells what was written, it is not looked at
         // before that either.
         sleep(PAUSE).await;

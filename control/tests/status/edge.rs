@@ -35,7 +35,7 @@ const CALM: Terms =
 /// Which requests wait, and for how long; they go on at once when that is taken away.
 type Slow = Arc<watch::Sender<Option<(Duration, fn(&Request<Body>) -> bool, CancellationToken)>>>;
 
-/// What requests about Events get instead of what they ask for: a status, headers and a body.
+/// What requests about Events and statuses get instead of what they ask for: a status, headers and a body.
 pub(crate) type Refusal = (u16, &'static [(&'static str, &'static str)], &'static str);
 type Refuse = Arc<watch::Sender<Option<Refusal>>>;
 
@@ -76,7 +76,7 @@ impl Api {
         let lag = Arc::clone(&self.lag);
         let service = tower::service_fn(move |request: Request<Body>| {
             let slow = slow.borrow().clone().filter(|(_, waits, _)| waits(&request));
-            let refusal = refuse.borrow().filter(|_| about_events(&request));
+            let refusal = refuse.borrow().filter(|_| is_report(&request));
             let lag = Some(*lag.borrow()).filter(|_| is_watch(&request));
             let mut service = service.clone();
             async move {
@@ -108,7 +108,7 @@ impl Api {
         kube::Client::new(service, "default")
     }
 
-    /// From now on this is what requests about Events get.
+    /// From now on this is what requests about Events and statuses get.
     pub(crate) fn refuse(&self, refusal: Option<Refusal>) {
         self.refuse.send_replace(refusal);
     }
@@ -205,8 +205,10 @@ fn is_watch(request: &Request<Body>) -> bool {
     request.uri().query().is_some_and(|query| query.contains("watch=true"))
 }
 
-fn about_events(request: &Request<Body>) -> bool {
-    request.uri().path().contains("/events")
+/// Whether it is about an Event or a status.
+fn is_report(request: &Request<Body>) -> bool {
+    let path = request.uri().path();
+    path.contains("/events") || path.ends_with("/status")
 }
 
 impl Edge {

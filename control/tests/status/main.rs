@@ -115,6 +115,25 @@ async fn slow_writes_delay_no_publication() {
     assert_eq!((edge.leads(), edge.writes("written")), (1, 0));
 }
 
+#[tokio::test(start_paused = true)]
+async fn an_api_server_that_wants_to_be_left_alone_is_by_all_writers() {
+    let api = Api::new().await;
+    for number in 0..20 {
+        api.ingress(&format!("i{number}"), "tidegate").await;
+    }
+    api.refuse(Some((429, &[("retry-after", "7")], "Too many requests, please try again later.")));
+    let edge = Edge::start(&api, addresses(&["192.0.2.1"]), "a");
+    eventually(|| async { edge.writes("later") > 0 }).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    // Each of four writers once every seven seconds, at 0 and up to 56.
+    assert_eq!((edge.writes("later"), edge.writes("failed")), (36, 0));
+    api.refuse(None);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    for number in 0..20 {
+        assert_eq!(api.status_of(&format!("i{number}")).await, ["192.0.2.1"]);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_addresses_of_a_service_are_told() {
     let api = Api::new().await;
