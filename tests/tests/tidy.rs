@@ -164,10 +164,13 @@ fn allowed(kind: &str) -> BTreeSet<(String, String, String)> {
             continue;
         }
         for rule in document["rules"].as_array().expect("rules") {
-            let fields: Vec<&String> = rule.as_object().expect("a rule").keys().collect();
+            let mut fields: Vec<&String> = rule.as_object().expect("a rule").keys().collect();
+            let named = if rule["resourceNames"].is_null() { Vec::new() } else { words(rule, "resourceNames") };
+            fields.retain(|field| *field != "resourceNames");
             assert_eq!(fields, ["apiGroups", "resources", "verbs"], "{rule}");
             for group in words(rule, "apiGroups") {
                 for resource in words(rule, "resources") {
+                    let resource = [&[resource], &*named].concat().join(" ");
                     allowed
                         .extend(words(rule, "verbs").into_iter().map(|verb| (group.clone(), resource.clone(), verb)));
                 }
@@ -185,7 +188,8 @@ fn the_roles_allow_what_is_used_and_nothing_else() {
     let told = ["create", "patch"].map(|verb| right("events.k8s.io", "events", verb));
     let written = [right("networking.k8s.io", "ingresses/status", "patch")].into_iter().chain(told);
     assert_eq!(allowed("ClusterRole"), watched.chain(written).collect::<BTreeSet<_>>());
-    let election = ["create", "get", "update"].map(|verb| right("coordination.k8s.io", "leases", verb));
+    let election = [("leases", "create"), ("leases tidegate", "get"), ("leases tidegate", "update")];
+    let election = election.map(|(resource, verb)| right("coordination.k8s.io", resource, verb));
     assert_eq!(allowed("Role"), BTreeSet::from(election));
 }
 

@@ -1,9 +1,9 @@
 //! `tidegate run` on the cluster, with the rights that `deploy/` gives it and no others.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::process::Command;
 
 use super::Cluster;
@@ -12,6 +12,28 @@ use crate::{binary, eventually, get};
 
 /// What the first one tells of where Ingresses are reached.
 pub const PUBLIC: &str = "203.0.113.7";
+
+/// A file of `deploy/manifests`, by its name.
+#[must_use]
+pub fn manifest(name: &str) -> PathBuf {
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
+    workspace.join("deploy/manifests").join(format!("{name}.yaml"))
+}
+
+/// The variables of the environment that the Deployment of `deploy/` gives to Tidegate, but for those that each pod has its own
+/// value of.
+#[must_use]
+pub fn environment() -> Vec<(String, String)> {
+    let text = std::fs::read_to_string(manifest("30-deployment")).expect("a Deployment");
+    let deployment: Value = serde_saphyr::from_str(&text).expect("YAML");
+    let variables = &deployment["spec"]["template"]["spec"]["containers"][0]["env"];
+    let variables = variables.as_array().expect("variables").iter();
+    let pair = |variable: &Value| {
+        let text = |field: &str| variable[field].as_str().map(str::to_owned);
+        Some((text("name")?, text("value")?))
+    };
+    variables.filter_map(pair).collect()
+}
 
 /// A running `tidegate run`, on an address of its own as its pod would have.
 #[derive(Debug)]
@@ -28,10 +50,8 @@ pub struct Edge {
 impl Edge {
     /// Applies what `deploy/` says about rights and class, and starts Tidegate at 10.244.0.2 as that service account.
     pub async fn start(cluster: &Cluster) -> Self {
-        let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").join("deploy/manifests");
         for name in ["00-namespace", "10-rbac", "20-ingress-class"] {
-            let file = deploy.join(format!("{name}.yaml"));
-            cluster.kubectl.run(&["apply", "-f", file.to_str().expect("UTF-8")]).await;
+            cluster.kubectl.run(&["apply", "-f", manifest(name).to_str().expect("UTF-8")]).await;
         }
         let told = ["--publish-status-address", PUBLIC, "--lease", "tidegate/tidegate"];
         Self::start_as(cluster, "tidegate", "10.244.0.2", &told).await
@@ -40,6 +60,19 @@ impl Edge {
     /// Starts Tidegate at an address as a service account of the namespace `tidegate`, with more arguments, and waits
     /// until it is ready.
     pub async fn start_as(cluster: &Cluster, account: &str, address: &str, arguments: &[&str]) -> Self {
+        let edge = Self::launch(cluster, account, address, arguments, &[]).await;
+        edge.ready().await;
+        edge
+    }
+
+    /// The same with variables of its environment, and it is not waited for.
+    pub async fn launch(
+        cluster: &Cluster,
+        account: &str,
+        address: &str,
+        arguments: &[&str],
+        environment: &[(String, String)],
+    ) -> Self {
         let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}});
         let path = format!("/api/v1/namespaces/tidegate/serviceaccounts/{account}/token");
         let answer = cluster.api.create(&path, &request).await;
@@ -50,11 +83,10 @@ impl Edge {
         command.arg("run").arg("--kubeconfig").arg(kubeconfig).args(["--own-address", address]).args(arguments);
         command.args(["--http", &at(80), "--https", &at(443), "--admin", &at(9180), "--debug", "off"]);
         command.args(["--access-log", "off", "--shutdown-delay", "1s", "--log-form", "text"]);
+        command.envs(environment.iter().cloned());
         let part = Part::start(cluster.folder(), &format!("tidegate-{account}"), &mut command);
         let place = |port| at(port).parse().expect("an address");
-        let edge = Self { part, http: place(80), https: place(443), admin: place(9180) };
-        edge.ready().await;
-        edge
+        Self { part, http: place(80), https: place(443), admin: place(9180) }
     }
 
     /// Ends it as Kubernetes would, and waits until it has ended.

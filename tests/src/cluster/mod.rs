@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 
 pub use self::api::Api;
-pub use self::edge::{Edge, PUBLIC};
+pub use self::edge::{Edge, PUBLIC, environment, manifest};
 pub use self::namespace::{Entered, enter};
 use self::part::Part;
 pub use self::steady::{Steady, Taken};

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use tidegate_tests::cluster::Edge;
-use tidegate_tests::get;
+use tidegate_tests::cluster::{Edge, environment, manifest};
+use tidegate_tests::{eventually, get};
 
 use crate::stage::Stage;
 
@@ -64,7 +64,30 @@ pub(crate) async fn the_role_is_what_is_used(stage: &mut Stage) {
     assert_eq!(used, rights, "what Tidegate asked for (left) is what its roles allow (right)");
 }
 
-/// What `deploy/manifests/10-rbac.yaml` tells to do for a few namespaces.
+impl Stage {
+    /// Lets Tidegate take part in the election by another Lease of its namespace.
+    pub(crate) async fn allow_lease(&self, lease: &str) {
+        let role = json!({"metadata": {"name": lease}, "rules": role_beside_the_pods(self, lease).await});
+        let subjects = json!([{"kind": "ServiceAccount", "namespace": "tidegate", "name": "tidegate"}]);
+        let reference = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": lease});
+        let binding = json!({"metadata": {"name": lease}, "subjects": subjects, "roleRef": reference});
+        for (kind, object) in [("roles", role), ("rolebindings", binding)] {
+            self.cluster.api.create(&format!("{RBAC}/namespaces/tidegate/{kind}"), &object).await;
+        }
+    }
+}
+
+/// The rules of the Role in the pods' namespace, for the Lease of this name.
+async fn role_beside_the_pods(stage: &Stage, lease: &str) -> Vec<Value> {
+    let role = stage.cluster.api.get(&format!("{RBAC}/namespaces/tidegate/roles/tidegate")).await;
+    let mut rules = role["rules"].as_array().expect("rules").clone();
+    let named = rules.iter_mut().filter_map(|rule| rule.get_mut("resourceNames"));
+    named.for_each(|names| *names = json!([lease]));
+    rules
+}
+
+/// What `deploy/manifests/10-rbac.yaml` tells to do for a few namespaces, with all that the Deployment sets. One of the namespaces
+/// may have gone, and its RoleBinding with it.
 pub(crate) async fn a_role_in_a_namespace_is_enough_for_that(stage: &mut Stage) {
     stage.app("few").await;
     stage.app("others").await;
@@ -78,6 +101,9 @@ pub(crate) async fn a_role_in_a_namespace_is_enough_for_that(stage: &mut Stage) 
         rules.retain(|rule| rule["resources"] != json!([]));
         rules
     };
+    let mut beside = role_beside_the_pods(stage, "few").await;
+    let publish = json!({"apiGroups": [""], "resources": ["services"], "resourceNames": ["tidegate"], "verbs": ["list", "watch"]});
+    beside.push(publish);
     let subjects = json!([{"kind": "ServiceAccount", "namespace": "tidegate", "name": "few"}]);
     let named = |kind: &str, rest: Value| {
         let mut object =
@@ -93,17 +119,39 @@ pub(crate) async fn a_role_in_a_namespace_is_enough_for_that(stage: &mut Stage) 
         (format!("{RBAC}/clusterrolebindings"), named("ClusterRoleBinding", binding("ClusterRole"))),
         (format!("{RBAC}/namespaces/few/roles"), named("Role", json!({"rules": rules(false)}))),
         (format!("{RBAC}/namespaces/few/rolebindings"), named("RoleBinding", binding("Role"))),
+        (format!("{RBAC}/namespaces/tidegate/roles"), named("Role", json!({"rules": beside}))),
+        (format!("{RBAC}/namespaces/tidegate/rolebindings"), named("RoleBinding", binding("Role"))),
     ] {
         stage.cluster.api.create(&path, &object).await;
     }
-    let arguments = ["--namespace", "few", "--status", "off"];
-    let edge = Edge::start_as(&stage.cluster, "few", "10.244.0.3", &arguments).await;
+    let service = manifest("40-service");
+    stage.cluster.kubectl.run(&["apply", "-f", service.to_str().expect("UTF-8")]).await;
+    let (mut arguments, environment) = (vec!["--lease", "tidegate/few", "--namespace", "few"], environment());
+    let edge = Edge::launch(&stage.cluster, "few", "10.244.0.3", &arguments, &environment).await;
+    edge.ready().await;
+    eventually("it leads", || async {
+        if edge.metric("tidegate_leader", "").await > 0.0 { Ok(()) } else { Err(edge.last_words()) }
+    })
+    .await;
     assert_eq!(get(edge.http, "few.test", "/").await.expect("an answer").status, 200);
     assert_eq!(get(edge.http, "others.test", "/").await.expect("an answer").status, 404);
-    // It is to write nothing.
-    let mut read = allowed(&role);
-    read.retain(|(verb, ..)| ["list", "watch"].contains(&&**verb));
-    assert_eq!(asked(stage, "few"), (read, BTreeSet::from(["few".to_owned()])));
+    edge.end().await;
+    // There is nothing to write but the Lease.
+    let mut rights = allowed(&role);
+    rights.retain(|(verb, ..)| ["list", "watch"].contains(&&**verb));
+    rights.extend(["create", "get", "update"].map(|verb| (verb.into(), "coordination.k8s.io".into(), "leases".into())));
+    assert_eq!(asked(stage, "few"), (rights, ["few", "tidegate"].map(str::to_owned).into()));
+
+    arguments.extend(["--namespace", "gone", "--optional-kinds-grace", "2s"]);
+    let edge = Edge::launch(&stage.cluster, "few", "10.244.0.3", &arguments, &environment).await;
+    let answers = |host: &'static str| async move { Ok::<_, String>(get(edge.http, host, "/").await?.status) };
+    eventually("it serves the namespace that is there", || async {
+        if answers("few.test").await? == 200 { Ok(()) } else { Err(edge.last_words()) }
+    })
+    .await;
+    let told = get(edge.admin, "localhost", "/readyz?verbose").await.expect("an answer");
+    let denied = "source Ingress in gone: not synced, failing: the API server answered 403";
+    assert!(told.status == 200 && told.body.contains("degraded: true") && told.body.contains(denied), "{}", told.body);
 }
 
 /// What kustomize makes of `deploy/` with its component `secrets-by-name`: an overlay of both, as its head tells to write one.

@@ -45,6 +45,7 @@ pub(crate) async fn an_owner_is_told_once(stage: &mut Stage) {
     let line = shown.lines().find(|line| line.contains("PortMissing")).unwrap_or_else(|| panic!("{shown}"));
     assert!(line.ends_with("Service owner/web has no port 81, so the route answers 503"), "{line}");
 
+    stage.allow_lease("another").await;
     // One that has just started and leads knows nothing of what was told, nor does the same one when it starts again.
     for _ in 0..2 {
         let lease = ["--lease", "tidegate/another"];
