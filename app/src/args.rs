@@ -67,6 +67,8 @@ pub(crate) struct EdgeArgs {
     #[command(flatten)]
     pub(crate) pace: PaceArgs,
     #[command(flatten)]
+    pub(crate) keep: KeepArgs,
+    #[command(flatten)]
     pub(crate) drain: DrainArgs,
     #[command(flatten)]
     pub(crate) process: ProcessArgs,
@@ -182,6 +184,21 @@ pub(crate) struct PaceArgs {
     /// Age at which what lists brought takes turns with live changes.
     #[arg(long, value_name = "TIME", env = "TIDEGATE_SLOW_AGE_MAX", default_value = "1s")]
     pub(crate) slow_age_max: String,
+}
+
+#[derive(clap::Args, Debug, Default)]
+#[command(next_help_heading = "History")]
+pub(crate) struct KeepArgs {
+    /// Generations whose routes can be taken back.
+    #[arg(long, value_name = "COUNT", env = "TIDEGATE_HISTORY_GENERATIONS", default_value = "300")]
+    pub(crate) history_generations: String,
+    /// Routes that they may hold and that do not serve any more, at about a kilobyte each, besides as many as the largest of
+    /// them has. The last two and the one that was held last do not count.
+    #[arg(long, value_name = "COUNT", env = "TIDEGATE_HISTORY_ROUTES", default_value = "50000")]
+    pub(crate) history_routes: String,
+    /// Entries of the history: so many changes of routes, no fewer than generations, and as many of endpoints.
+    #[arg(long, value_name = "COUNT", env = "TIDEGATE_HISTORY_PUBLICATIONS", default_value = "10000")]
+    pub(crate) history_publications: String,
 }
 
 #[derive(clap::Args, Debug, Default)]

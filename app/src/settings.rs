@@ -137,7 +137,13 @@ impl Edge {
             drain: Drain::read(&args.drain, mode)?,
             process: Process::read(&args.process, mode)?,
             lease,
-            control: Options { publish, events, pace: pace::read(&args.pace)?, ..routing::read(&args.routing)? },
+            control: Options {
+                publish,
+                events,
+                pace: pace::read(&args.pace)?,
+                keep: pace::read_keep(&args.keep)?,
+                ..routing::read(&args.routing)?
+            },
             limits: Limits { list_again: time("--list-again", &args.pace.list_again)?, ..Limits::default() },
         })
     }

@@ -166,7 +166,7 @@ impl<'a> Loop<'a> {
             let held = self.reconciler.held();
             let ready = self.publisher.prepare(parts.clone());
             let generation = self.publisher.publish(ready);
-            self.history.record(Publication { generation, at: clock::wall(), changes, held }, &parts);
+            self.history.record(Publication { generation, at: clock::wall(), changes, held, coalesced: None }, &parts);
             self.metrics.held_generation.set(held.map_or(0, |held| i64::try_from(held.0).unwrap_or(i64::MAX)));
             self.told.generation.send_replace(generation);
             let done = clock::now();
@@ -237,6 +237,7 @@ impl<'a> Loop<'a> {
         Past {
             held: self.reconciler.held(),
             oldest: self.history.range().map(|(oldest, _)| oldest),
+            apart: self.history.apart(),
             newest: *self.told.generation.borrow(),
             publications: self.history.latest(which.last, which.host.as_deref()),
         }
@@ -291,85 +292,4 @@ impl<'a> Loop<'a> {
 }
 
 #[cfg(test)]
-mod tests {
-    use prometheus::Registry;
-    use tidegate_config::published;
-
-    use super::*;
-    use crate::options::Options;
-    use crate::queue::Meter;
-
-    impl Told {
-        /// What a loop says that nobody listens to; what it says last can be seen.
-        pub(super) fn to_nobody() -> Self {
-            Self {
-                generation: watch::Sender::default(),
-                readiness: watch::Sender::default(),
-                names: watch::Sender::default(),
-                secrets: mpsc::unbounded_channel().0,
-                relist: mpsc::unbounded_channel().0,
-                reports: Reports::new(Meter::default(), Meter::default()),
-            }
-        }
-    }
-
-    /// What is said of a source once these have happened to it: whether it is synced, and why it fails.
-    #[track_caller]
-    fn check(events: Vec<Event>, synced: bool, failing: Option<&str>) {
-        let source = Source { kind: Kind::Secret, namespace: None };
-        let mut reconciler = Reconciler::new(Options::default(), [source]);
-        let (mut publisher, _published) = published::channel();
-        let told = Told::to_nobody();
-        let metrics = ControlMetrics::register(&Registry::new()).unwrap();
-        let mut history = History::default();
-        let mut running = Loop::new(&mut reconciler, &mut publisher, &mut history, &told, &metrics);
-        events.into_iter().for_each(|event| running.observe(event));
-        running.step(clock::now());
-        running.report();
-        let readiness = told.readiness.borrow();
-        let state = &readiness.sources[0];
-        assert_eq!((state.synced, state.failing.as_deref()), (synced, failing));
-        assert_eq!(readiness.degraded, failing.is_some(), "the loop runs, so this is all that can be wrong");
-        assert_eq!(metrics.degraded.get(), i64::from(failing.is_some()));
-    }
-
-    #[test]
-    fn nothing_is_in_effect_before_the_first_model() {
-        let sources = [Kind::Service, Kind::Ingress].map(|kind| Source { kind, namespace: None });
-        let mut reconciler = Reconciler::new(Options::default(), sources.clone());
-        let (mut publisher, _published) = published::channel();
-        let told = Told::to_nobody();
-        let metrics = ControlMetrics::register(&Registry::new()).unwrap();
-        let mut history = History::default();
-        let mut running = Loop::new(&mut reconciler, &mut publisher, &mut history, &told, &metrics);
-        for (source, want) in sources.into_iter().zip([0.0, 5.0]) {
-            let (objects, received) = (Vec::new(), clock::now());
-            let resource_version = "5".into();
-            running.observe(Event::Listed { source, objects, complete: true, resource_version, received });
-            running.step(clock::now());
-            running.report();
-            let version = metrics.applied_resource_version.with_label_values(&[Kind::Service.as_str()]);
-            assert!((version.get() - want).abs() < 0.1, "{}", version.get());
-        }
-    }
-
-    #[test]
-    fn a_source_fails_until_its_watch_is_open() {
-        let source = || Source { kind: Kind::Secret, namespace: None };
-        let failing = || Event::Failing { source: source(), why: "refused".to_owned(), denied: false };
-        let watching = || Event::Watching { source: source() };
-        let bookmark = || Event::Bookmark { source: source(), resource_version: "7".into() };
-        let listed = || {
-            let (objects, received) = (Vec::new(), clock::now());
-            Event::Listed { source: source(), objects, complete: true, resource_version: "5".into(), received }
-        };
-        let unserved = || Event::Unserved { source: source(), received: clock::now() };
-        check(vec![listed()], true, None);
-        check(vec![failing(), unserved()], true, None);
-        check(vec![failing(), listed()], true, Some("refused"));
-        check(vec![failing(), listed(), watching()], true, None);
-        check(vec![listed(), failing()], true, Some("refused"));
-        check(vec![listed(), failing(), listed(), bookmark()], true, Some("refused"));
-        check(vec![listed(), failing(), watching(), failing()], true, Some("refused"));
-    }
-}
+mod tests;

@@ -39,7 +39,7 @@ pub use command::{Command, Refusal};
 pub use compile::{Compiled, Dirty, Findings, HostUnit, Membership, Touched, Unit, Verdict, compile, membership};
 pub use event::{Event, Source};
 pub use explain::{Candidate, Explanation, Served, TargetView, explain};
-pub use history::{Cause, Changes, History, Publication, Sample};
+pub use history::{Cause, Changes, Coalesced, History, Publication, Sample};
 pub use informer::{Follow, Informer, Interest, Limits, Named, NamedMetrics, Recovery, Relist, Resource, WhileServed};
 pub use order::Order;
 pub use queue::{Get, Held, Lane, Meter, Queue, Retries, Share, Workqueue};

@@ -44,6 +44,8 @@ pub struct Options {
     pub order: Order,
     /// How the loop runs.
     pub pace: Pace,
+    /// How much of the past is kept.
+    pub keep: Keep,
 }
 
 impl Default for Options {
@@ -63,6 +65,7 @@ impl Default for Options {
             events: true,
             order: Order::default(),
             pace: Pace::default(),
+            keep: Keep::default(),
         }
     }
 }
@@ -137,6 +140,25 @@ impl Default for Pace {
             sweep_free: 10,
             audit: Duration::from_secs(300),
         }
+    }
+}
+
+/// How much of what was published is kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Keep {
+    /// Generations whose routes can be taken back. Below three it is the newest, the one before it and the one that was held last.
+    pub generations: usize,
+    /// Routes that those may hold and that do not serve any more, besides as many as the largest of them has; at about a kilobyte
+    /// each. The newest, the one before it and the one that was held last do not count.
+    pub routes: usize,
+    /// Entries of the journal, of publications that changed routes and of those that changed endpoints alone: so many of each, and
+    /// never fewer than generations.
+    pub publications: usize,
+}
+
+impl Default for Keep {
+    fn default() -> Self {
+        Self { generations: 300, routes: 50_000, publications: 10_000 }
     }
 }
 

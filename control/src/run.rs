@@ -81,7 +81,7 @@ pub fn start(
     let sources = sources(&control.namespaces, &control.options);
     let reconciler =
         Reconciler::new(control.options.clone(), sources.clone()).metered(Meter::register(registry, "routes")?);
-    let history = History::default();
+    let history = History::new(control.options.keep);
     let state = State {
         control,
         sources,

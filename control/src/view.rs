@@ -56,11 +56,13 @@ pub struct SourceState {
 pub struct Past {
     /// The generation whose routes are held.
     pub held: Option<Generation>,
-    /// The oldest generation that can be gone back to.
+    /// The oldest generation from which on each can be gone back to.
     pub oldest: Option<Generation>,
+    /// The generation that was held last, where it is older than those: it can be gone back to as well.
+    pub apart: Option<Generation>,
     /// The one that serves.
     pub newest: Generation,
-    /// The latest publications, the newest last.
+    /// The latest publications, the newest last; those that changed the endpoints of one Service within a minute as one.
     pub publications: Vec<Publication>,
 }
 

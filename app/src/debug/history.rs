@@ -11,7 +11,7 @@ use axum::routing::post;
 use axum::{Json, Router};
 use serde::{Deserialize, Serialize};
 use tidegate_config::model::Generation;
-use tidegate_control::{Command, Past, Publication, Refusal, Sample};
+use tidegate_control::{Coalesced, Command, Past, Publication, Refusal, Sample};
 
 use super::{Debug, not_running};
 
@@ -111,7 +111,7 @@ struct Text<'a>(&'a Past);
 
 impl Display for Text<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Past { held, oldest, newest, publications } = self.0;
+        let Past { held, oldest, apart, newest, publications } = self.0;
         for publication in publications {
             told(publication, f)?;
         }
@@ -119,15 +119,17 @@ impl Display for Text<'_> {
             Some(held) => writeln!(f, "Held by an operator: generation {newest} has the routes of generation {held}.")?,
             None => writeln!(f, "Generation {newest} serves.")?,
         }
-        match oldest {
-            Some(oldest) => writeln!(f, "The routes of generations {oldest} to {newest} can be taken back."),
-            None => Ok(()),
+        let Some(oldest) = oldest else { return Ok(()) };
+        write!(f, "The routes of generations {oldest} to {newest} can be taken back")?;
+        match apart {
+            Some(apart) => writeln!(f, ", and those of {apart}, which were held last."),
+            None => writeln!(f, "."),
         }
     }
 }
 
 fn told(publication: &Publication, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let Publication { generation, at, changes, held } = publication;
+    let Publication { generation, at, changes, held, coalesced } = publication;
     write!(f, "{}  generation {generation}", time(*at))?;
     if let Some(held) = held {
         write!(f, ", with the routes of generation {held}")?;
@@ -136,6 +138,9 @@ fn told(publication: &Publication, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     sampled("endpoints of", &changes.services, f)?;
     if changes.default_certificate {
         write!(f, "; default certificate")?;
+    }
+    if let Some(Coalesced { first, since, publications }) = coalesced {
+        write!(f, ", the last of {publications} times since generation {first} at {}", time(*since))?;
     }
     writeln!(f)?;
     for cause in &changes.causes.first {

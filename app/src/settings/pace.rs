@@ -1,14 +1,14 @@
-//! How the control loop shares its time, and what it believes of lists.
+//! How the control loop shares its time, what it believes of lists, and how much of the past it keeps.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use tidegate_control::Share;
-use tidegate_control::options::Pace;
+use tidegate_control::options::{Keep, Pace};
 
 use super::{Misread, time};
-use crate::args::PaceArgs;
+use crate::args::{KeepArgs, PaceArgs};
 
 pub(super) fn read(args: &PaceArgs) -> Result<Pace, Misread> {
     let defaults = Pace::default();
@@ -27,6 +27,14 @@ pub(super) fn read(args: &PaceArgs) -> Result<Pace, Misread> {
         sweep_free: within("--sweep-free", &args.sweep_free, 0..=usize::MAX)?,
         audit: time("--audit-round", &args.audit_round)?,
         ..defaults
+    })
+}
+
+pub(super) fn read_keep(args: &KeepArgs) -> Result<Keep, Misread> {
+    Ok(Keep {
+        generations: within("--history-generations", &args.history_generations, 1..=100_000)?,
+        routes: within("--history-routes", &args.history_routes, 0..=1_000_000_000)?,
+        publications: within("--history-publications", &args.history_publications, 1..=1_000_000)?,
     })
 }
 

@@ -4,7 +4,7 @@ use clap::Parser as _;
 use tidegate_config::object::ObjectName;
 use tidegate_config::project::PublicAddress;
 use tidegate_control::Share;
-use tidegate_control::options::{HostOwnership, Pace, Publish};
+use tidegate_control::options::{HostOwnership, Keep, Pace, Publish};
 use tidegate_proxy::{AccessLogSink, Driver};
 
 use super::*;
@@ -94,6 +94,7 @@ fn run_listens_for_strangers_and_dev_for_its_user() {
     assert_eq!(run.process.driver, Driver::Both);
     assert!(!run.control.addresses.allow_loopback);
     assert_eq!(format!("{:?}", run.control.pace), format!("{:?}", Pace::default()), "the page of flags says so");
+    assert_eq!(run.control.keep, Keep::default(), "and so of this");
 
     let dev = dev(&[]).unwrap().edge;
     assert_eq!(dev.sockets.https, [Wish { address: "127.0.0.1:8443".parse().unwrap(), flexible: true }]);
@@ -195,6 +196,15 @@ fn the_pace_is_settable() {
     let refresh = |seconds| Secrets::Referenced { refresh: Duration::from_secs(seconds) };
     assert_eq!(secrets(&["--watch-secrets=referenced"]), refresh(300));
     assert_eq!(secrets(&["--watch-secrets=referenced", "--secrets-again=2m"]), refresh(120));
+}
+
+#[test]
+fn what_is_kept_is_settable() {
+    let flags = ["--history-generations=7", "--history-routes=0", "--history-publications=9"];
+    assert_eq!(run(&flags).unwrap().edge.control.keep, Keep { generations: 7, routes: 0, publications: 9 });
+    for none in ["--history-generations=0", "--history-publications=0", "--history-routes=many"] {
+        assert!(run(&[none]).is_err(), "{none}");
+    }
 }
 
 #[test]

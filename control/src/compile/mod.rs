@@ -159,6 +159,7 @@ impl Compiled {
             if moved {
                 touched.changes.hosts.add(|| host.clone());
                 touched.changes.replaced += before;
+                touched.changes.added += self.parts.hosts.get(host).map_or(0, |routes| routes.routes().len());
             }
         }
         // The backends of a host that stays as it was stay with it, whoever leads to them now.

@@ -1,0 +1,219 @@
+//! How one model differs from the one before it, and why.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use serde::Serialize;
+use tidegate_config::model::{Generation, HostPattern};
+use tidegate_config::object::{ObjectName, ObjectRef};
+
+use crate::command::Command;
+use crate::compile::Unit;
+
+/// What of a list is written down: a relist may change thousands of things at once.
+pub(super) const SHOWN_MAX: usize = 8;
+
+/// The first few of some things, and how many there are.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Sample<T> {
+    /// The first few, in the order in which they came.
+    pub first: Vec<T>,
+    /// How many there are in all.
+    pub total: usize,
+}
+
+impl<T> Default for Sample<T> {
+    fn default() -> Self {
+        Self { first: Vec::new(), total: 0 }
+    }
+}
+
+impl<T> Sample<T> {
+    /// Adds one; it is made only where it is shown.
+    pub(crate) fn add(&mut self, make: impl FnOnce() -> T) {
+        self.total += 1;
+        if self.first.len() < SHOWN_MAX {
+            self.first.push(make());
+        }
+    }
+
+    pub(super) fn append(&mut self, other: Self) {
+        self.total += other.total;
+        self.first.extend(other.first.into_iter().take(SHOWN_MAX.saturating_sub(self.first.len())));
+    }
+}
+
+/// Why something was published.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "camelCase", tag = "kind")]
+pub enum Cause {
+    /// An object was created or changed.
+    Changed {
+        /// Which.
+        object: ObjectRef,
+        /// Its `metadata.resourceVersion` then; `None` where it is looked at again because its class is known now.
+        resource_version: Option<Arc<str>>,
+    },
+    /// An object is gone.
+    Deleted {
+        /// Which.
+        object: ObjectRef,
+    },
+    /// A DNS name that an ExternalName Service leads to has other addresses.
+    Resolved {
+        /// The name.
+        name: Arc<str>,
+    },
+    /// A host no longer waits for the Service or the endpoints that its new routes lead to.
+    Settled {
+        /// The host.
+        host: HostPattern,
+    },
+    /// The endpoints of a Service need no longer be followed for routes that were held.
+    Released {
+        /// The Service.
+        service: ObjectName,
+    },
+    /// An audit found it otherwise than it should be.
+    Drifted {
+        /// What.
+        unit: Unit,
+    },
+    /// Everything that was listed, when the control loop had begun.
+    Started,
+    /// An operator's command.
+    Commanded {
+        /// Which.
+        command: Command,
+    },
+}
+
+impl Cause {
+    /// An object that waited to be compiled, and its resourceVersion or that it is gone; where neither is known, it waited
+    /// because its class had become known.
+    pub(crate) fn of(object: ObjectRef, arrived: Option<Option<Arc<str>>>) -> Self {
+        match arrived {
+            Some(None) => Self::Deleted { object },
+            Some(resource_version) => Self::Changed { object, resource_version },
+            None => Self::Changed { object, resource_version: None },
+        }
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Changed { object, resource_version: Some(version) } => {
+                write!(f, "{object} at resourceVersion {version}")
+            }
+            Self::Changed { object, resource_version: None } => write!(f, "{object}, whose class is known now"),
+            Self::Deleted { object } => write!(f, "{object} is gone"),
+            Self::Resolved { name } => write!(f, "{name} has other addresses"),
+            Self::Settled { host } => write!(f, "what {host} waited for"),
+            Self::Released { service } => write!(f, "no held route leads to Service {service} any more"),
+            Self::Drifted { unit } => write!(f, "{unit} had drifted"),
+            Self::Started => f.write_str("start of the control loop"),
+            Self::Commanded { command } => write!(f, "an operator's {command}"),
+        }
+    }
+}
+
+/// How one model differs from the one before it, and why.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Changes {
+    /// Why.
+    pub causes: Sample<Cause>,
+    /// Hosts whose routes or certificates differ.
+    pub hosts: Sample<HostPattern>,
+    /// Services whose endpoints differ.
+    pub services: Sample<ObjectName>,
+    /// Whether the default certificate differs.
+    pub default_certificate: bool,
+    /// Routes that were there before and no longer are, as these objects: what keeping the model before costs.
+    #[serde(skip)]
+    pub(crate) replaced: usize,
+    /// Routes that are there now and were not before, as these objects.
+    #[serde(skip)]
+    pub(crate) added: usize,
+}
+
+impl Changes {
+    /// None yet, for this cause.
+    pub(crate) fn of(cause: Cause) -> Self {
+        Self { causes: Sample { first: vec![cause], total: 1 }, ..Self::default() }
+    }
+
+    /// Whether routes or certificates differ.
+    #[must_use]
+    pub const fn routes(&self) -> bool {
+        self.hosts.total > 0 || self.default_certificate
+    }
+
+    /// Whether endpoints differ.
+    #[must_use]
+    pub const fn endpoints(&self) -> bool {
+        self.services.total > 0
+    }
+
+    /// Whether the causes are such that the model has to be held against the one before it to know what differs: what an
+    /// operator brings back, what another life compiled, and what had drifted.
+    pub(super) fn whole(&self) -> bool {
+        let whole = |cause: &Cause| matches!(cause, Cause::Commanded { .. } | Cause::Started | Cause::Drifted { .. });
+        self.causes.first.iter().any(whole)
+    }
+
+    /// Takes away what concerns endpoints, with its causes.
+    pub(crate) fn take_endpoints(&mut self) -> Self {
+        let causes = self.causes.clone();
+        Self { causes, services: std::mem::take(&mut self.services), ..Self::default() }
+    }
+
+    /// Adds what came later.
+    pub(crate) fn append(&mut self, later: Self) {
+        self.causes.append(later.causes);
+        self.hosts.append(later.hosts);
+        self.services.append(later.services);
+        self.default_certificate |= later.default_certificate;
+        self.replaced += later.replaced;
+        self.added += later.added;
+    }
+}
+
+/// One publication, or several in a row that changed the endpoints of one Service.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Publication {
+    /// The snapshot's number.
+    pub generation: Generation,
+    /// When, in seconds since the Unix epoch.
+    #[serde(serialize_with = "seconds")]
+    pub at: SystemTime,
+    /// How it differs from the one before it.
+    #[serde(flatten)]
+    pub changes: Changes,
+    /// The generation whose routes it has, where an operator holds one.
+    pub held: Option<Generation>,
+    /// The others that it stands for, where it is the last of several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub coalesced: Option<Coalesced>,
+}
+
+/// Publications that are written down as one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Coalesced {
+    /// The first of them.
+    pub first: Generation,
+    /// When that was, in seconds since the Unix epoch.
+    #[serde(serialize_with = "seconds")]
+    pub since: SystemTime,
+    /// How many they are.
+    pub publications: usize,
+}
+
+fn seconds<S: serde::Serializer>(at: &SystemTime, serializer: S) -> Result<S::Ok, S::Error> {
+    let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    serializer.serialize_f64(since.as_secs_f64())
+}

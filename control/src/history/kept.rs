@@ -1,0 +1,158 @@
+//! Models whose routes can be taken back, bounded by what they take of memory: models share what is equal in them, so one costs
+//! what later ones replaced.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use tidegate_config::model::{Generation, HostPattern, HostRoutes, SnapshotParts};
+
+use super::changes::Publication;
+
+/// The models of generations whose routes differ, the newest last.
+#[derive(Debug)]
+pub(super) struct Kept {
+    models_max: usize,
+    routes_max: usize,
+    models: VecDeque<Model>,
+    /// The generation whose routes an operator holds or held last.
+    held: Option<Generation>,
+}
+
+/// A model that can be gone back to.
+#[derive(Debug)]
+struct Model {
+    /// The generations that had these routes.
+    first: Generation,
+    last: Generation,
+    parts: SnapshotParts,
+    /// How many routes there are in it.
+    routes: usize,
+    /// How many of them are no longer in the one after it.
+    replaced: usize,
+}
+
+impl Model {
+    fn had(&self, generation: Generation) -> bool {
+        self.first <= generation && generation <= self.last
+    }
+}
+
+/// How the routes of one model differ from those of the one before it.
+struct Difference {
+    any: bool,
+    replaced: usize,
+    added: usize,
+}
+
+impl Difference {
+    /// Holds two models against each other, host by host.
+    fn between(before: &SnapshotParts, after: &SnapshotParts) -> Self {
+        let certificates = [before, after].map(|parts| parts.default_certificate.as_ref().map(Arc::as_ptr));
+        let (gone, new) = (missing(before, after), missing(after, before));
+        let count = |hosts: &[&Arc<HostRoutes>]| hosts.iter().map(|host| host.routes().len()).sum();
+        let any = certificates[0] != certificates[1] || !gone.is_empty() || !new.is_empty();
+        Self { any, replaced: count(&gone), added: count(&new) }
+    }
+}
+
+/// What the one has of hosts that the other has not, as the same objects.
+fn missing<'p>(of: &'p SnapshotParts, elsewhere: &SnapshotParts) -> Vec<&'p Arc<HostRoutes>> {
+    let hosts = of.hosts.iter();
+    let there = |host: &HostPattern| elsewhere.hosts.get(host).map(Arc::as_ptr);
+    hosts.filter(|(host, routes)| there(host) != Some(Arc::as_ptr(routes))).map(|(_, routes)| routes).collect()
+}
+
+impl Kept {
+    pub(super) const fn new(models_max: usize, routes_max: usize) -> Self {
+        Self { models_max, routes_max, models: VecDeque::new(), held: None }
+    }
+
+    /// Keeps the model of a publication, if its routes are others than before.
+    pub(super) fn record(&mut self, publication: &Publication, parts: &SnapshotParts) {
+        let Publication { generation, changes, held, .. } = publication;
+        self.held = held.or(self.held);
+        let Some(newest) = self.models.back_mut() else {
+            if changes.routes() || changes.whole() {
+                let Difference { added, .. } = Difference::between(&SnapshotParts::default(), parts);
+                self.push(*generation, parts, added);
+            }
+            return;
+        };
+        let difference = if changes.whole() {
+            Difference::between(&newest.parts, parts)
+        } else {
+            Difference { any: changes.routes(), replaced: changes.replaced, added: changes.added }
+        };
+        if !difference.any {
+            newest.last = *generation;
+            return;
+        }
+        newest.replaced = difference.replaced;
+        let routes = newest.routes.saturating_sub(difference.replaced) + difference.added;
+        self.push(*generation, parts, routes);
+        self.forget();
+    }
+
+    /// The oldest generation from which on all can be gone back to, and the newest.
+    pub(super) fn range(&self) -> Option<(Generation, Generation)> {
+        let mut models = self.models.iter().rev();
+        let newest = models.next()?;
+        let mut oldest = newest.first;
+        for model in models {
+            if model.last.0 + 1 != oldest.0 {
+                break;
+            }
+            oldest = model.first;
+        }
+        Some((oldest, newest.last))
+    }
+
+    /// The generation that was held last, where that can be gone back to and is older than those of the range.
+    pub(super) fn apart(&self) -> Option<Generation> {
+        let (oldest, _) = self.range()?;
+        self.held.filter(|held| *held < oldest && self.parts(*held).is_some())
+    }
+
+    /// The routes that a generation had, where they are kept.
+    pub(super) fn parts(&self, generation: Generation) -> Option<&SnapshotParts> {
+        self.models.iter().rev().find(|model| model.had(generation)).map(|model| &model.parts)
+    }
+
+    fn push(&mut self, generation: Generation, parts: &SnapshotParts, routes: usize) {
+        let (first, last, parts) = (generation, generation, parts.clone());
+        self.models.push_back(Model { first, last, parts, routes, replaced: 0 });
+    }
+
+    /// Forgets the oldest while there is too much, but never the two that an operator may need most.
+    fn forget(&mut self) {
+        while self.models.len() > self.models_max || self.spare() > self.spare_max() {
+            let Some(place) = self.forgettable().next() else { return };
+            let Some(gone) = self.models.remove(place) else { return };
+            // What the one before shares with it is there for that one alone now.
+            if let Some(before) = place.checked_sub(1).and_then(|place| self.models.get_mut(place)) {
+                before.replaced = (before.replaced + gone.replaced).min(before.routes);
+            }
+        }
+    }
+
+    /// The places of all models but the newest, the one before it, and the one that was held last: one that is broken must
+    /// not push out what it broke, and the longest hold must not push out what it holds.
+    fn forgettable(&self) -> impl Iterator<Item = usize> {
+        let older = self.models.iter().take(self.models.len().saturating_sub(2)).enumerate();
+        let held = |model: &Model| self.held.is_some_and(|held| model.had(held));
+        older.filter(move |(_, model)| !held(model)).map(|(place, _)| place)
+    }
+
+    /// Routes of the others that do not serve any more. Those that a command has brought back count as if they had not.
+    fn spare(&self) -> usize {
+        self.forgettable().filter_map(|place| self.models.get(place)).map(|model| model.replaced).sum()
+    }
+
+    /// A whole model may be replaced bit by bit and not be forgotten: that is when it is missed.
+    fn spare_max(&self) -> usize {
+        self.routes_max + self.models.iter().map(|model| model.routes).max().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,273 @@
+//! Models are published one after the other; what is left of them is compared.
+
+use std::time::SystemTime;
+
+use tidegate_config::model::{Action, Conditions, ListenerScope, Origin, PathMatch, Route, Settings};
+use tidegate_config::object::{Age, Kind, ObjectName, ObjectRef};
+
+use super::*;
+use crate::command::Command;
+use crate::history::{Cause, Changes};
+
+/// Models one after the other, and what is kept of them.
+struct Bed {
+    kept: Kept,
+    parts: SnapshotParts,
+    generation: u64,
+    held: Option<Generation>,
+}
+
+impl Bed {
+    fn keeping(models_max: usize, routes_max: usize) -> Self {
+        let (kept, parts) = (Kept::new(models_max, routes_max), SnapshotParts::default());
+        Self { kept, parts, generation: 0, held: None }
+    }
+
+    fn publish(&mut self, changes: Changes) -> u64 {
+        self.generation += 1;
+        let (generation, held) = (Generation(self.generation), self.held);
+        let publication = Publication { generation, at: SystemTime::UNIX_EPOCH, changes, held, coalesced: None };
+        self.kept.record(&publication, &self.parts);
+        self.generation
+    }
+
+    /// Gives hosts so many routes, none for 0, and publishes that as the compiler counts it.
+    fn change(&mut self, hosts: &[(&str, usize)]) -> u64 {
+        let mut changes = Changes::default();
+        for (name, routes) in hosts {
+            changes.hosts.add(|| host(name));
+            changes.replaced += self.parts.hosts.get(&host(name)).map_or(0, |before| before.routes().len());
+            changes.added += routes;
+            self.put(name, *routes);
+        }
+        self.publish(changes)
+    }
+
+    fn put(&mut self, name: &str, routes: usize) {
+        if routes == 0 {
+            self.parts.hosts.remove(&host(name));
+            return;
+        }
+        let routes = (0..routes).map(|_| route(name)).collect();
+        self.parts.hosts.insert(&host(name), Arc::new(HostRoutes::new(host(name), routes, None)));
+    }
+
+    fn endpoints(&mut self) -> u64 {
+        let mut changes = Changes::default();
+        changes.services.add(|| ObjectName::new("shop", "cart"));
+        self.publish(changes)
+    }
+
+    /// Has the routes of an earlier generation published; those of now are returned.
+    fn roll_back(&mut self, generation: u64) -> SnapshotParts {
+        let command = Command::Rollback(Generation(generation));
+        let before = self.kept.parts(Generation(generation)).expect("kept").clone();
+        self.held = Some(Generation(generation));
+        let now = std::mem::replace(&mut self.parts, before);
+        self.publish(Changes::of(Cause::Commanded { command }));
+        now
+    }
+
+    /// Publishes these again, after so much has been compiled behind the hold.
+    fn thaw(&mut self, parts: SnapshotParts, withheld: usize) -> u64 {
+        (self.held, self.parts) = (None, parts);
+        let changes = Changes::of(Cause::Commanded { command: Command::Thaw });
+        self.publish(Changes { replaced: withheld, added: withheld, ..changes })
+    }
+
+    /// The hosts of the model that a generation is gone back to, each with its routes.
+    #[track_caller]
+    fn check(&self, generation: u64, want: Option<&str>) {
+        let told = |parts: &SnapshotParts| {
+            let hosts = parts.hosts.iter().map(|(host, routes)| format!("{host}:{}", routes.routes().len()));
+            let mut hosts: Vec<String> = hosts.collect();
+            hosts.sort();
+            hosts.join(" ")
+        };
+        assert_eq!(self.kept.parts(Generation(generation)).map(told).as_deref(), want, "generation {generation}");
+    }
+
+    #[track_caller]
+    fn check_range(&self, oldest: u64, newest: u64) {
+        assert_eq!(self.kept.range(), Some((Generation(oldest), Generation(newest))));
+    }
+}
+
+fn host(name: &str) -> HostPattern {
+    HostPattern::Exact(name.into())
+}
+
+fn route(name: &str) -> Arc<Route> {
+    let name = ObjectName::new("shop", name);
+    let (object, age) = (ObjectRef::new(Kind::Ingress, name.clone()), Age { created_s: 0, name });
+    Arc::new(Route {
+        origin: Arc::new(Origin { object, age, field: "spec".into(), position: 0 }),
+        listeners: ListenerScope::All,
+        path: PathMatch::Prefix("".into()),
+        conditions: Conditions::default(),
+        guards: Arc::default(),
+        filters: Arc::default(),
+        action: Action::Forward(Box::default()),
+        settings: Arc::new(Settings::default()),
+        scopes: Arc::default(),
+    })
+}
+
+#[test]
+fn a_generation_has_the_routes_of_the_last_one_that_changed_any() {
+    let mut bed = Bed::keeping(10, 10);
+    bed.endpoints();
+    assert_eq!(bed.kept.range(), None);
+    bed.change(&[("a", 1)]);
+    bed.endpoints();
+    bed.change(&[("a", 2)]);
+    bed.endpoints();
+    for (generation, want) in
+        [(1, None), (2, Some("a:1")), (3, Some("a:1")), (4, Some("a:2")), (5, Some("a:2")), (6, None)]
+    {
+        bed.check(generation, want);
+    }
+    bed.check_range(2, 5);
+}
+
+#[test]
+fn what_is_kept_has_bounds_in_number_and_in_routes() {
+    let mut bed = Bed::keeping(4, 1000);
+    for routes in 1..=9 {
+        bed.change(&[("a", routes)]);
+    }
+    bed.check_range(6, 9);
+
+    // Of the others than the last two, 10 and 5 routes may be kept that do not serve.
+    let mut bed = Bed::keeping(100, 5);
+    for _ in 1..=9 {
+        bed.change(&[("a", 10)]);
+    }
+    bed.check_range(7, 9);
+    // Small ones take less.
+    for _ in 10..=20 {
+        bed.change(&[("b", 1)]);
+    }
+    bed.check_range(9, 20);
+}
+
+#[test]
+fn what_breaks_everything_at_once_can_be_taken_back() {
+    let mut bed = Bed::keeping(100, 5);
+    let good = bed.change(&[("a", 50), ("b", 50)]);
+    bed.change(&[("a", 0), ("b", 0)]);
+    bed.check(good, Some("a:50 b:50"));
+    // What happens afterwards does not push it out either.
+    for _ in 0..4 {
+        bed.change(&[("c", 1)]);
+    }
+    bed.check(good, Some("a:50 b:50"));
+}
+
+#[test]
+fn what_breaks_everything_bit_by_bit_can_be_taken_back() {
+    let mut bed = Bed::keeping(100, 5);
+    let names: Vec<String> = (0..20).map(|number| number.to_string()).collect();
+    let good = bed.change(&names.iter().map(|name| (name.as_str(), 10)).collect::<Vec<_>>());
+    for name in &names {
+        bed.change(&[(name, 0)]);
+    }
+    for _ in 0..4 {
+        bed.change(&[("new", 1)]);
+    }
+    bed.check_range(good, bed.generation);
+}
+
+#[test]
+fn what_was_held_last_stays_and_nothing_between_takes_its_place() {
+    let mut bed = Bed::keeping(3, 5);
+    let good = bed.change(&[("a", 10)]);
+    let bad = bed.change(&[("a", 9)]);
+    let now = bed.roll_back(good);
+    bed.endpoints();
+    bed.check(bed.generation, Some("a:10"));
+    bed.check_range(good, bed.generation);
+    let thawed = bed.thaw(now, 100_000);
+    bed.check(thawed, Some("a:9"));
+    for routes in 1..=8 {
+        bed.change(&[("a", routes)]);
+    }
+    bed.check(good, Some("a:10"));
+    bed.check(bad, None);
+    bed.check(thawed, None);
+    bed.check_range(bed.generation - 1, bed.generation);
+    assert_eq!(bed.kept.apart(), Some(Generation(good)));
+    // Another hold lets go of it.
+    let now = bed.roll_back(bed.generation - 1);
+    bed.thaw(now, 0);
+    bed.change(&[("a", 3)]);
+    bed.check(good, None);
+    assert_eq!(bed.kept.models.len(), 3, "the one that was held is among them");
+}
+
+/// However few may be kept, and with a hold besides.
+#[test]
+fn the_one_before_the_newest_stays() {
+    let mut bed = Bed::keeping(1, 0);
+    bed.change(&[("a", 10)]);
+    let now = bed.roll_back(1);
+    bed.thaw(now, 0);
+    for routes in 1..=5 {
+        bed.change(&[("a", routes), ("b", 1)]);
+        bed.change(&[("a", 0), ("b", 0)]);
+        bed.check(bed.generation - 1, Some(&format!("a:{routes} b:1")));
+        assert!(bed.kept.models.len() <= 3);
+    }
+}
+
+#[test]
+fn what_is_held_is_counted_with_what_it_shares_with_those_that_are_forgotten() {
+    let mut bed = Bed::keeping(3, 5);
+    bed.change(&[("a", 10), ("b", 10)]);
+    bed.change(&[("b", 1)]);
+    let now = bed.roll_back(1);
+    bed.thaw(now, 0);
+    for routes in 1..=5 {
+        bed.change(&[("a", routes)]);
+    }
+    assert_eq!(bed.kept.models[0].replaced, 20);
+}
+
+#[test]
+fn a_thaw_costs_what_differs_and_not_what_was_compiled_meanwhile() {
+    let mut bed = Bed::keeping(100, 5);
+    let first = bed.change(&[("a", 10)]);
+    bed.change(&[("b", 1)]);
+    bed.change(&[("b", 2)]);
+    let good = bed.change(&[("b", 1)]);
+    bed.change(&[("b", 0)]);
+    let now = bed.roll_back(good);
+    bed.thaw(now, 100_000);
+    bed.change(&[("c", 1)]);
+    bed.change(&[("c", 2)]);
+    bed.check_range(first, bed.generation);
+}
+
+#[test]
+fn a_freeze_and_its_thaw_are_no_other_routes() {
+    let mut bed = Bed::keeping(2, 0);
+    let good = bed.change(&[("a", 1)]);
+    bed.change(&[("a", 0)]);
+    for _ in 0..3 {
+        let now = bed.roll_back(bed.generation);
+        bed.thaw(now, 0);
+    }
+    bed.check(good, Some("a:1"));
+    bed.check_range(good, bed.generation);
+}
+
+#[test]
+fn another_life_replaces_everything() {
+    let mut bed = Bed::keeping(100, 5);
+    bed.change(&[("a", 10)]);
+    for _ in 0..5 {
+        bed.put("a", 10);
+        bed.publish(Changes::of(Cause::Started));
+    }
+    bed.check_range(bed.generation - 2, bed.generation);
+}
