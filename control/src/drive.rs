@@ -9,6 +9,7 @@ use std::time::Instant;
 use tidegate_config::model::Generation;
 use tidegate_config::object::Kind;
 use tidegate_config::published::Publisher;
+use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
@@ -85,22 +86,32 @@ impl<'a> Loop<'a> {
                 Some(question) = questions.recv() => self.answer(question),
                 event = events.recv() => match event {
                     None => return,
-                    Some(event) => {
-                        self.observe(event);
-                        for _ in 1..EVENTS_MAX {
-                            let Ok(event) = events.try_recv() else { break };
-                            self.observe(event);
-                        }
-                    }
+                    Some(event) => self.observe(event),
                 },
                 () = sleep_until(wake.unwrap_or_else(clock::now).into()), if wake.is_some() => {}
                 () = std::future::ready(()), if self.reconciler.running() && self.reconciler.busy() => {}
             }
+            // Whatever woke the loop, events are taken in every turn and one question at most: neither keeps the other waiting.
+            let ended = self.drain(events);
             self.step(clock::now());
             self.report();
             self.name_reports();
+            if ended {
+                return;
+            }
             tokio::task::yield_now().await;
         }
+    }
+
+    /// Takes what waits, as much as a turn may; whether nothing will ever come again.
+    fn drain(&mut self, events: &mut mpsc::Receiver<Event>) -> bool {
+        for _ in 0..EVENTS_MAX {
+            match events.try_recv() {
+                Ok(event) => self.observe(event),
+                Err(why) => return why == TryRecvError::Disconnected,
+            }
+        }
+        false
     }
 
     fn observe(&mut self, event: Event) {

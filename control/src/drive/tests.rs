@@ -1,7 +1,13 @@
-//! What the loop says of its sources.
+//! What the loop says of its sources, and in which order it takes what comes.
+
+use std::cell::Cell;
+use std::time::Duration;
 
 use prometheus::Registry;
+use serde_json::json;
+use tidegate_config::project::project;
 use tidegate_config::published;
+use tokio::sync::oneshot;
 
 use super::*;
 use crate::options::Options;
@@ -79,4 +85,73 @@ fn a_source_fails_until_its_watch_is_open() {
     check(vec![listed(), failing()], true, Some("refused"));
     check(vec![listed(), failing(), listed(), bookmark()], true, Some("refused"));
     check(vec![listed(), failing(), watching(), failing()], true, Some("refused"));
+}
+
+/// Runs a loop on this flood until a live change is published, then asks it something; how many of the flood it took meanwhile.
+async fn taken_under(flood: impl AsyncFn(mpsc::Sender<Event>, mpsc::Sender<Question>, &Cell<usize>)) -> usize {
+    let sources = Kind::ALL.map(|kind| Source { kind, namespace: None });
+    let mut reconciler = Reconciler::new(Options::default(), sources.clone());
+    let (mut publisher, _published) = published::channel();
+    let (told, metrics) = (Told::to_nobody(), ControlMetrics::register(&Registry::new()).unwrap());
+    let mut history = History::default();
+    let ((events, mut received), (questions, mut asked)) = (mpsc::channel(8), mpsc::channel(16));
+    let mut generation = told.generation.subscribe();
+    let (taken, stop) = (Cell::new(0), CancellationToken::new());
+    let scenario = async {
+        for source in sources {
+            let (objects, resource_version) = (Vec::new(), "1".into());
+            let received = clock::now();
+            events.send(Event::Listed { source, objects, complete: true, resource_version, received }).await.unwrap();
+        }
+        generation.wait_for(|generation| generation.0 == 1).await.unwrap();
+        let before = taken.get();
+        let class = json!({"kubernetes.io/ingress.class": "tidegate"});
+        let ingress = json!({
+            "metadata": {"namespace": "shop", "name": "web", "resourceVersion": "2", "annotations": class},
+            "spec": {"rules": [{"host": "web.example", "http": {"paths": [
+                {"path": "/", "pathType": "Prefix", "backend": {"service": {"name": "web", "port": {"number": 80}}}},
+            ]}}]},
+        });
+        let projected = Box::new(project(Kind::Ingress, ingress.to_string().as_bytes()).unwrap());
+        events.send(Event::Applied { projected, received: clock::now() }).await.unwrap();
+        generation.wait_for(|generation| generation.0 == 2).await.unwrap();
+        let (answer, answered) = oneshot::channel();
+        questions.send(Question::Findings(answer)).await.unwrap();
+        assert_eq!(answered.await.unwrap().len(), 1);
+        taken.get() - before
+    };
+    let running = Loop::new(&mut reconciler, &mut publisher, &mut history, &told, &metrics);
+    let running = running.run(&mut received, &mut asked, &stop);
+    let scenario = tokio::time::timeout(Duration::from_secs(20), scenario);
+    tokio::select! {
+        () = running => panic!("the loop ended"),
+        () = flood(events.clone(), questions.clone(), &taken) => panic!("the flood ended"),
+        taken = scenario => taken.expect("neither waits for the end of the other"),
+    }
+}
+
+#[tokio::test]
+async fn questions_without_end_keep_no_change_waiting() {
+    let taken = taken_under(async |_events, questions, taken| {
+        loop {
+            let (answer, _nobody) = oneshot::channel();
+            questions.send(Question::LookAgain(answer)).await.unwrap();
+            taken.set(taken.get() + 1);
+        }
+    });
+    let taken = taken.await;
+    assert!(taken < 100, "{taken} questions were taken before the change was published and another one answered");
+}
+
+#[tokio::test]
+async fn events_without_end_keep_no_question_waiting() {
+    let taken = taken_under(async |events, _questions, taken| {
+        loop {
+            let source = Source { kind: Kind::Service, namespace: None };
+            events.send(Event::Bookmark { source, resource_version: "3".into() }).await.unwrap();
+            taken.set(taken.get() + 1);
+        }
+    });
+    let taken = taken.await;
+    assert!(taken < 200, "{taken} events were taken before the change was published and a question answered");
 }

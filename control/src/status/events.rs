@@ -18,6 +18,7 @@ use crate::reconcile::Standing;
 
 /// When an object is looked at again about which the loop cannot say anything now.
 const UNKNOWN: Duration = Duration::from_secs(30);
+/// The pause before each look at an object: most have nothing to write, and each look takes a turn of the loop.
 
 /// When an object is looked at again.
 enum Then {
@@ -34,6 +35,7 @@ impl Reporter {
         let queue = &self.view.reports.events;
         let mut telling = Telling::default();
         while let Some(object) = queue.get().await {
+            sleep(LOOK_PAUSE).await;
             match self.tell_about(&mut telling, &object, lead).await {
                 Then::Rest(after) => {
                     if let Some(after) = after {

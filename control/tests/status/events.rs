@@ -214,3 +214,29 @@ async fn of_one_object_so_much_is_told_and_no_more() {
     sleep(SECOND * 60 * 10).await;
     assert_eq!((edge.told(), told(&api, "bad").await.len()), ([25, 0, 0, 0, 0, 0], 25));
 }
+
+/// More objects than are remembered: the others are only looked at, and each look takes a turn of the loop.
+#[tokio::test(start_paused = true)]
+async fn what_there_is_no_room_for_keeps_no_change_waiting() {
+    const REMEMBERED: usize = 4096;
+    const OTHERS: i64 = 400;
+    let api = Api::new().await;
+    for number in 0..REMEMBERED as i64 + OTHERS {
+        api.ingress(&format!("bad-{number}"), "tidegate").await;
+    }
+    // What is refused counts as told.
+    api.refuse(Some((422, &[], r#"{"kind":"Status","reason":"Invalid"}"#)));
+    let edge = Edge::telling(&api, "a");
+    while edge.told()[4] < REMEMBERED as i64 {
+        sleep(SECOND).await;
+    }
+    eventually(|| async { edge.dropped() > 0 }).await;
+    let mut generation = edge.view.generation();
+    generation.borrow_and_update();
+    api.ingress("live", "tidegate").await;
+    generation.changed().await.unwrap();
+    let looked_at = edge.dropped();
+    assert!(looked_at < OTHERS, "the change was published after all {looked_at} looks");
+    sleep(SECOND * 10).await;
+    assert_eq!(edge.dropped(), OTHERS + 1, "all are looked at in the end");
+}
