@@ -152,7 +152,7 @@ pub(crate) struct StatusArgs {
 #[command(next_help_heading = "Pace")]
 pub(crate) struct PaceArgs {
     /// How long the first snapshot waits for Secrets and IngressClasses, which routing can do without, when they cannot be
-    /// listed; from when all else has been.
+    /// listed, and for a namespace that may not be read; from when all else has been listed.
     #[arg(long, value_name = "TIME", env = "TIDEGATE_OPTIONAL_KINDS_GRACE", default_value = "15s")]
     pub(crate) optional_kinds_grace: String,
     /// How long it waits for them when their lists are merely slow; no less than the above.

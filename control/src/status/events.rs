@@ -11,14 +11,13 @@ use tokio::time::sleep;
 use super::event::{self, Notice};
 use super::send::{Refusal, outcome};
 use super::telling::{Next, Telling};
-use super::{Lead, PAUSE, Reporter};
+use super::{LOOK_PAUSE, Lead, PAUSE, Reporter};
 use crate::clock;
 use crate::queue::Lane;
 use crate::reconcile::Standing;
 
 /// When an object is looked at again about which the loop cannot say anything now.
 const UNKNOWN: Duration = Duration::from_secs(30);
-/// The pause before each look at an object: most have nothing to write, and each look takes a turn of the loop.
 
 /// When an object is looked at again.
 enum Then {

@@ -40,6 +40,8 @@ const FIELD_MANAGER: &str = "tidegate";
 const WRITERS: usize = 4;
 /// The pause of a writer after each write: all of status together make at most 40 writes a second, and Events 10.
 const PAUSE: Duration = Duration::from_millis(100);
+/// The pause of a writer before each look at an object: most have nothing to write, and each look takes a turn of the loop.
+const LOOK_PAUSE: Duration = Duration::from_millis(5);
 /// How long a write may take.
 const WRITE_MAX: Duration = Duration::from_secs(15);
 /// What somebody else has written over is repaired after this long, so that two who disagree do not keep the API server busy.
@@ -271,6 +273,7 @@ impl Reporter {
     /// What the loop says at this moment is written, whatever it was when the key was added.
     async fn write_status(&self, held: Held<ObjectName>, lead: &Lead) {
         self.lull.over().await;
+        sleep(LOOK_PAUSE).await;
         let Some(addresses) = self.view.amiss_in(held.clone()).await.flatten() else {
             held.succeeded();
             return;
