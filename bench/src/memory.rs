@@ -4,7 +4,7 @@ mod idle;
 
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 use serde::Serialize;
 use tokio::time::sleep;
 
@@ -123,8 +123,13 @@ pub async fn run(mut args: Args) -> anyhow::Result<()> {
         for choice in &choices {
             progress.say(format!("{} with {routes} routes", choice.name()));
             let connections = if Some(*routes) == fewest { args.connections } else { 0 };
-            let row = measure(choice, *routes, connections, &args, share, &upstream).await;
-            report.rows.push(row.with_context(|| format!("{} with {routes} routes", choice.name()))?);
+            match measure(choice, *routes, connections, &args, share, &upstream).await {
+                Ok(row) => report.rows.push(row),
+                Err(why) => {
+                    let what = format!("{} with {routes} routes", choice.name());
+                    report.setup.miss(args.size, choice.kind, what, why)?;
+                }
+            }
         }
     }
     progress.finish();

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use serde::Serialize;
 
 use crate::cores::Cores;
-use crate::peer::{self, Peer, Route, Target, choose};
+use crate::peer::{self, Kind, Peer, Route, Target, choose};
 use crate::poll::until_right;
 use crate::progress::Progress;
 use crate::size::Size;
@@ -33,6 +33,15 @@ pub struct Args {
     output: Output,
     #[command(flatten)]
     peers: peer::Args,
+}
+
+/// A proxy that takes its turns.
+struct Contestant {
+    peer: Peer,
+    kind: Kind,
+    row: Row,
+    /// Why it takes no more of them.
+    failed: Option<anyhow::Error>,
 }
 
 /// One proxy with so many routes.
@@ -73,22 +82,35 @@ pub async fn run(mut args: Args) -> anyhow::Result<()> {
         let present: Vec<Route> = (0..*routes).map(|i| Route::numbered(i, Target::Own)).collect();
         let mut contestants = Vec::new();
         for choice in &choices {
-            let peer = choice.start(&args.peers, share, &upstream, &present).await?;
-            let row = Row { proxy: choice.name(), routes: *routes, first_s: Vec::new(), last_s: Vec::new() };
-            contestants.push((peer, row));
+            match choice.start(&args.peers, share, &upstream, &present).await {
+                Ok(peer) => {
+                    let row = Row { proxy: choice.name(), routes: *routes, first_s: Vec::new(), last_s: Vec::new() };
+                    contestants.push(Contestant { peer, kind: choice.kind, row, failed: None });
+                }
+                Err(why) => {
+                    let what = format!("{} with {routes} routes", choice.name());
+                    report.setup.miss(args.size, choice.kind, what, why)?;
+                }
+            }
         }
         for round in 1..=args.rounds {
-            for (peer, row) in &mut contestants {
+            for Contestant { peer, row, failed, .. } in &mut contestants {
                 progress.say(format!("round {round}: {} with {routes} routes", row.proxy));
-                restart(peer, &present, row).await?;
+                if failed.is_none() {
+                    *failed = restart(peer, &present, row).await.err();
+                }
             }
         }
-        if args.size == Size::Smoke {
-            for (peer, _) in &contestants {
+        for Contestant { peer, kind, row, failed } in contestants {
+            if let Some(why) = failed {
+                report.setup.miss(args.size, kind, format!("{} with {routes} routes", row.proxy), why)?;
+                continue;
+            }
+            if args.size == Size::Smoke {
                 peer.all_right(&present).await?;
             }
+            report.rows.push(row);
         }
-        report.rows.extend(contestants.into_iter().map(|(_, row)| row));
     }
     progress.finish();
     args.output.tell(&report, print)

@@ -6,8 +6,9 @@ use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
 use crate::cores::Cores;
-use crate::peer::{Choice, versions};
+use crate::peer::{Choice, Kind, versions};
 use crate::place::machine;
+use crate::size::Size;
 use crate::spread::Spread;
 
 /// How a run is told.
@@ -47,17 +48,31 @@ pub(crate) struct Setup {
     cores: Option<String>,
     pub(crate) versions: Vec<String>,
     pub(crate) left_out: Vec<String>,
+    /// Peers that could not do what was to be measured, and why.
+    not_measured: Vec<String>,
 }
 
 impl Setup {
     /// Of these proxies on this machine.
     pub(crate) fn new(choices: &[Choice], left_out: Vec<String>) -> Self {
-        Self { machine: machine(), cores: None, versions: versions(choices), left_out }
+        Self { machine: machine(), cores: None, versions: versions(choices), left_out, not_measured: Vec::new() }
     }
 
     /// On these cores.
     pub(crate) fn on(&mut self, cores: &Cores) {
         self.cores = Some(cores.describe());
+    }
+
+    /// Notes that a proxy could not do what was to be measured: with a peer, that is a finding.
+    ///
+    /// # Errors
+    /// The same again where it is Tidegate, and at smoke size.
+    pub(crate) fn miss(&mut self, size: Size, kind: Kind, what: String, why: anyhow::Error) -> anyhow::Result<()> {
+        if size == Size::Smoke || kind == Kind::Tidegate {
+            return Err(why.context(what));
+        }
+        self.not_measured.push(format!("{what}: {why:#}"));
+        Ok(())
     }
 
     pub(crate) fn print(&self) {
@@ -68,6 +83,9 @@ impl Setup {
         println!("Versions: {}", self.versions.join("; "));
         for left_out in &self.left_out {
             println!("Left out: {left_out}");
+        }
+        for not_measured in &self.not_measured {
+            println!("Not measured: {not_measured}");
         }
     }
 }

@@ -30,6 +30,8 @@ const COMMANDS_MAX: usize = 64;
 const ANSWER_MAX: Duration = Duration::from_secs(60);
 /// How long a reload may take.
 const RELOAD_MAX: Duration = Duration::from_secs(300);
+/// After this long without a new worker, it is asked for again.
+const RELOAD_AGAIN: Duration = Duration::from_secs(20);
 /// What ends every answer.
 const PROMPT: &str = "\n> ";
 
@@ -136,17 +138,26 @@ impl Peer {
         write(self.folder.path(), &self.preamble, &self.routes, self.upstream)?;
         let before = self.worker().await?;
         let id = self.process().and_then(|id| Pid::from_raw(id.try_into().ok()?)).context("haproxy ended")?;
-        kill_process(id, Signal::USR2)?;
         let reloaded = async {
+            // The new worker answers before the master has done with the reload, and a signal that comes in between is lost.
             loop {
-                self.socket = None;
-                if self.worker().await.is_ok_and(|now| now != before) {
-                    return;
+                kill_process(id, Signal::USR2)?;
+                if timeout(RELOAD_AGAIN, self.until_other_than(&before)).await.is_ok() {
+                    return Ok(());
                 }
-                sleep(Duration::from_millis(10)).await;
             }
         };
-        timeout(RELOAD_MAX, reloaded).await.context("haproxy does not reload")
+        timeout(RELOAD_MAX, reloaded).await.context("haproxy does not reload")?
+    }
+
+    async fn until_other_than(&mut self, worker: &str) {
+        loop {
+            self.socket = None;
+            if self.worker().await.is_ok_and(|now| now != worker) {
+                return;
+            }
+            sleep(Duration::from_millis(10)).await;
+        }
     }
 
     /// The worker that answers at the socket.
