@@ -122,9 +122,10 @@ pub async fn run(mut args: Args) -> anyhow::Result<()> {
         for case in &cases {
             for peer in &mut peers {
                 let Case { rate, rolls } = case;
-                progress.say(format!("round {round}: {}, {rate} changes and {rolls} rolls a second", peer.name()));
+                progress
+                    .say(format!("round {round}: {}, {rate} changes and {rolls} rolls a second", peer.choice().name()));
                 let turn = turn::turn(peer, *case, round, &upstream, &args).await;
-                turns.push(turn.with_context(|| format!("{}, {case:?}", peer.name()))?);
+                turns.push(turn.with_context(|| format!("{}, {case:?}", peer.choice().name()))?);
             }
         }
     }

@@ -125,10 +125,7 @@ pub async fn run(mut args: Args) -> anyhow::Result<()> {
             let connections = if Some(*routes) == fewest { args.connections } else { 0 };
             match measure(choice, *routes, connections, &args, share, &upstream).await {
                 Ok(row) => report.rows.push(row),
-                Err(why) => {
-                    let what = format!("{} with {routes} routes", choice.name());
-                    report.setup.miss(args.size, choice.kind, what, why)?;
-                }
+                Err(why) => report.setup.miss(args.size, choice, *routes, why)?,
             }
         }
     }

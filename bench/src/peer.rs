@@ -198,22 +198,10 @@ macro_rules! each {
 }
 
 impl Peer {
-    /// Which it is.
+    /// What was chosen: which it is, and what it does on every request.
     #[must_use]
-    pub(crate) const fn kind(&self) -> Kind {
-        self.choice.kind
-    }
-
-    /// What it does on every request.
-    #[must_use]
-    pub(crate) const fn work(&self) -> Work {
-        self.choice.work
-    }
-
-    /// What its rows are called.
-    #[must_use]
-    pub(crate) fn name(&self) -> String {
-        self.choice.name()
+    pub(crate) const fn choice(&self) -> &Choice {
+        &self.choice
     }
 
     /// Where it serves plain HTTP.
@@ -332,7 +320,7 @@ impl Peer {
         ensure!(
             wrong.is_empty(),
             "{} does not answer {} of {} hosts: {wrong:?}",
-            self.name(),
+            self.choice.name(),
             wrong.len(),
             routes.len()
         );

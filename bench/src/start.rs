@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use serde::Serialize;
 
 use crate::cores::Cores;
-use crate::peer::{self, Kind, Peer, Route, Target, choose};
+use crate::peer::{self, Peer, Route, Target, choose};
 use crate::poll::until_right;
 use crate::progress::Progress;
 use crate::size::Size;
@@ -38,7 +38,6 @@ pub struct Args {
 /// A proxy that takes its turns.
 struct Contestant {
     peer: Peer,
-    kind: Kind,
     row: Row,
     /// Why it takes no more of them.
     failed: Option<anyhow::Error>,
@@ -85,12 +84,9 @@ pub async fn run(mut args: Args) -> anyhow::Result<()> {
             match choice.start(&args.peers, share, &upstream, &present).await {
                 Ok(peer) => {
                     let row = Row { proxy: choice.name(), routes: *routes, first_s: Vec::new(), last_s: Vec::new() };
-                    contestants.push(Contestant { peer, kind: choice.kind, row, failed: None });
+                    contestants.push(Contestant { peer, row, failed: None });
                 }
-                Err(why) => {
-                    let what = format!("{} with {routes} routes", choice.name());
-                    report.setup.miss(args.size, choice.kind, what, why)?;
-                }
+                Err(why) => report.setup.miss(args.size, choice, *routes, why)?,
             }
         }
         for round in 1..=args.rounds {
@@ -101,9 +97,9 @@ pub async fn run(mut args: Args) -> anyhow::Result<()> {
                 }
             }
         }
-        for Contestant { peer, kind, row, failed } in contestants {
+        for Contestant { peer, row, failed } in contestants {
             if let Some(why) = failed {
-                report.setup.miss(args.size, kind, format!("{} with {routes} routes", row.proxy), why)?;
+                report.setup.miss(args.size, peer.choice(), *routes, why)?;
                 continue;
             }
             if args.size == Size::Smoke {

@@ -76,7 +76,7 @@ const BARE: &str = "bare pingora";
 impl Contestant {
     fn name(&self) -> String {
         match self {
-            Self::Peer(peer) => peer.name(),
+            Self::Peer(peer) => peer.choice().name(),
             Self::Bare(_) => BARE.to_owned(),
         }
     }
@@ -223,7 +223,7 @@ async fn turn(contestant: &Contestant, case: &Case, args: &Args, workers: usize,
         if case.paced { Some(h2load(&ask, Amount::Paced(duration, args.rate), connections).await?) } else { None };
     let logged = match contestant {
         // Taken also because it would fill the disk.
-        Contestant::Peer(peer) => Some((peer.work(), peer.take_log().await?)),
+        Contestant::Peer(peer) => Some((peer.choice().work, peer.take_log().await?)),
         Contestant::Bare(_) => None,
     };
     alike(logged, &load).with_context(|| format!("{}, {}", contestant.name(), case.name))?;

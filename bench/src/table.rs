@@ -63,12 +63,19 @@ impl Setup {
         self.cores = Some(cores.describe());
     }
 
-    /// Notes that a proxy could not do what was to be measured: with a peer, that is a finding.
+    /// Notes that a proxy could not do with so many routes what was to be measured: with a peer, that is a finding.
     ///
     /// # Errors
     /// The same again where it is Tidegate, and at smoke size.
-    pub(crate) fn miss(&mut self, size: Size, kind: Kind, what: String, why: anyhow::Error) -> anyhow::Result<()> {
-        if size == Size::Smoke || kind == Kind::Tidegate {
+    pub(crate) fn miss(
+        &mut self,
+        size: Size,
+        choice: &Choice,
+        routes: usize,
+        why: anyhow::Error,
+    ) -> anyhow::Result<()> {
+        let what = format!("{} with {routes} routes", choice.name());
+        if size == Size::Smoke || choice.kind == Kind::Tidegate {
             return Err(why.context(what));
         }
         self.not_measured.push(format!("{what}: {why:#}"));

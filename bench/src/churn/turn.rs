@@ -81,7 +81,7 @@ pub(super) async fn turn(
     upstream: &Upstream,
     args: &Args,
 ) -> anyhow::Result<Turn> {
-    let (address, process, kind) = (peer.address(), peer.process(), peer.kind());
+    let (address, process, kind) = (peer.address(), peer.process(), peer.choice().kind);
     let duration = Duration::from_secs(args.seconds);
     let stop = CancellationToken::new();
     let socket = Held::open(address, SOCKET).await?;
@@ -102,7 +102,7 @@ pub(super) async fn turn(
     let seconds = duration.as_secs_f64();
     #[allow(clippy::cast_precision_loss, reason = "counts far below 2^52")]
     Ok(Turn {
-        peer: peer.name(),
+        peer: peer.choice().name(),
         kind,
         round,
         case,
