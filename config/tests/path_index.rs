@@ -40,19 +40,13 @@ impl Drawn {
         let header =
             self.header.map(|value| ValueMatch { name: "x-kind".into(), value: TextMatch::Exact(value.into()) });
         Arc::new(Route {
-            origin: Arc::new(origin),
             listeners: self.listener.map_or(ListenerScope::All, |name| ListenerScope::These([listener(name)].into())),
-            path: self.path.clone(),
             conditions: Conditions {
                 methods: self.method.map(Arc::from).into_iter().collect(),
                 headers: header.into_iter().collect(),
                 queries: Box::default(),
             },
-            guards: Arc::default(),
-            filters: Arc::default(),
-            action: Action::Forward(Box::default()),
-            settings: Arc::default(),
-            scopes: Arc::default(),
+            ..Route::new(origin, self.path.clone(), Action::Forward(Box::default()))
         })
     }
 }

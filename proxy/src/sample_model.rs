@@ -4,9 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tidegate_config::model::{
-    Action, AppProtocol, Backend, BackendKey, Bind, BindKey, BindProtocol, Conditions, Endpoint, HostPattern,
-    HostRoutes, Listener, ListenerName, ListenerScope, Origin, PathMatch, Route, Settings, Snapshot, SnapshotParts,
-    Target, WeightedTarget,
+    Action, AppProtocol, Backend, BackendKey, Bind, BindKey, BindProtocol, Endpoint, HostPattern, HostRoutes, Listener,
+    ListenerName, Origin, PathMatch, Route, Snapshot, SnapshotParts, Target, WeightedTarget,
 };
 use tidegate_config::object::{Age, Kind, ObjectName, ObjectRef};
 use tidegate_config::published::{Published, channel};
@@ -30,17 +29,7 @@ pub(crate) fn route(name: &str, path: PathMatch) -> Route {
         field: "spec.rules[0].http.paths[0]".into(),
         position: 0,
     };
-    Route {
-        origin: Arc::new(origin),
-        listeners: ListenerScope::All,
-        path,
-        conditions: Conditions::default(),
-        guards: Arc::default(),
-        filters: Arc::default(),
-        action: Action::Forward(Box::default()),
-        settings: Arc::new(Settings::default()),
-        scopes: Arc::default(),
-    }
+    Route::new(origin, path, Action::Forward(Box::default()))
 }
 
 /// The Service port of a name.

@@ -74,6 +74,23 @@ pub struct Precedence<'a> {
 }
 
 impl Route {
+    /// A rule for a path that does something, on every listener and with nothing else to it: no conditions, no guards, no
+    /// filters, and no settings of its own.
+    #[must_use]
+    pub fn new(origin: Origin, path: PathMatch, action: Action) -> Self {
+        Self {
+            origin: Arc::new(origin),
+            listeners: ListenerScope::All,
+            path,
+            conditions: Conditions::default(),
+            guards: Arc::default(),
+            filters: Arc::default(),
+            action,
+            settings: Arc::default(),
+            scopes: Arc::default(),
+        }
+    }
+
     /// Its place among the routes of its host.
     #[must_use]
     pub fn precedence(&self) -> Precedence<'_> {

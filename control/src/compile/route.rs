@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use tidegate_config::finding::{Finding, Problem};
 use tidegate_config::model::{
-    Action, AppProtocol, BackendKey, Conditions, ListenerScope, Origin, PathMatch, Route, Target, UpstreamTls,
-    WeightedTarget,
+    Action, AppProtocol, BackendKey, Origin, PathMatch, Route, Target, UpstreamTls, WeightedTarget,
 };
 use tidegate_config::object::{Kind, ObjectRef};
 use tidegate_config::project::{BackendRef, DefaultBackend, Ingress, PortRef, RulePath, ServiceKind};
@@ -45,15 +44,10 @@ fn compile(world: &World, ingress: &Ingress, place: Place, backend: Option<&Back
     let finding = problem.map(|problem| Finding::new(object.clone(), format!("{field}.{service}"), problem));
     let origin = Origin { object, age: ingress.age.clone(), field, position };
     let route = Route {
-        origin: Arc::new(origin),
-        listeners: ListenerScope::All,
-        path,
-        conditions: Conditions::default(),
         guards: Arc::clone(&ingress.guards),
         filters: Arc::clone(&ingress.filters),
-        action: Action::Forward(targets.into()),
         settings: Arc::clone(&ingress.settings),
-        scopes: Arc::default(),
+        ..Route::new(origin, path, Action::Forward(targets.into()))
     };
     (route, finding)
 }

@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use prometheus::Registry;
 use tidegate_config::model::{
-    Action, AppProtocol, Backend, BackendKey, Bind, BindKey, BindProtocol, Conditions, Endpoint, Generation,
-    HostPattern, HostRoutes, Listener, ListenerName, ListenerScope, Origin, PathMatch, Route, Settings, SnapshotParts,
-    Target, WeightedTarget,
+    Action, AppProtocol, Backend, BackendKey, Bind, BindKey, BindProtocol, Endpoint, Generation, HostPattern,
+    HostRoutes, Listener, ListenerName, Origin, PathMatch, Route, SnapshotParts, Target, WeightedTarget,
 };
 use tidegate_config::object::{Age, Kind, ObjectName, ObjectRef};
 use tidegate_config::published::channel;
@@ -202,17 +201,8 @@ pub fn route(name: &str, protocol: AppProtocol) -> Route {
         position: 0,
     };
     let target = Target { backend: backend(name), protocol, tls: None };
-    Route {
-        origin: Arc::new(origin),
-        listeners: ListenerScope::All,
-        path: PathMatch::prefix("/").unwrap(),
-        conditions: Conditions::default(),
-        guards: Arc::default(),
-        filters: Arc::default(),
-        action: Action::Forward([WeightedTarget { target: Arc::new(target), weight: 1 }].into()),
-        settings: Arc::new(Settings::default()),
-        scopes: Arc::default(),
-    }
+    let action = Action::Forward([WeightedTarget { target: Arc::new(target), weight: 1 }].into());
+    Route::new(origin, PathMatch::prefix("/").unwrap(), action)
 }
 
 /// An address at which nobody listens. It stays bound to the end of the process, so that no other test gets it.

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use tidegate_config::model::{Action, Conditions, ListenerScope, Origin, PathMatch, Route, Settings};
+use tidegate_config::model::{Action, Origin, PathMatch, Route};
 use tidegate_config::object::{Age, Kind, ObjectName, ObjectRef};
 
 use super::*;
@@ -100,17 +100,8 @@ fn host(name: &str) -> HostPattern {
 fn route(name: &str) -> Arc<Route> {
     let name = ObjectName::new("shop", name);
     let (object, age) = (ObjectRef::new(Kind::Ingress, name.clone()), Age { created_s: 0, name });
-    Arc::new(Route {
-        origin: Arc::new(Origin { object, age, field: "spec".into(), position: 0 }),
-        listeners: ListenerScope::All,
-        path: PathMatch::Prefix("".into()),
-        conditions: Conditions::default(),
-        guards: Arc::default(),
-        filters: Arc::default(),
-        action: Action::Forward(Box::default()),
-        settings: Arc::new(Settings::default()),
-        scopes: Arc::default(),
-    })
+    let origin = Origin { object, age, field: "spec".into(), position: 0 };
+    Arc::new(Route::new(origin, PathMatch::Prefix("".into()), Action::Forward(Box::default())))
 }
 
 #[test]
