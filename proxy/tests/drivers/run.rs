@@ -20,6 +20,9 @@ const PAIRS: usize = 12;
 /// How long nothing must come before a client takes it that nothing will; longer where the first look found a difference.
 pub const QUIET: [Duration; 3] = [Duration::from_millis(250), Duration::from_millis(500), Duration::from_millis(1000)];
 
+/// How often a case that wavers is played again; that it differs once more is not enough, twice is.
+const ALONE: usize = 5;
+
 /// One test after the other: what is quick is judged more surely.
 pub static TURN: Semaphore = Semaphore::const_new(1);
 
@@ -29,9 +32,22 @@ struct Tally {
     cases: usize,
     /// Cases of which the lean driver took something.
     lean: usize,
-    /// Cases that differed once and not again.
-    wavering: Vec<String>,
+    wavering: Vec<Wavering>,
     complaints: Vec<Complaint>,
+}
+
+/// A case that differed and then did not.
+struct Wavering {
+    number: usize,
+    case: Case,
+    found: String,
+}
+
+/// What came of a case that was played once.
+struct Look {
+    /// Requests of it that the lean driver took.
+    taken: u64,
+    complaint: Option<Complaint>,
 }
 
 /// A case that differs.
@@ -57,34 +73,39 @@ impl Pair {
         tally.cases += 1;
         let mut first = None;
         for quiet in QUIET {
-            let [one, other] = self.play(case, quiet).await;
-            let mut found = differences(case, &one, &other);
-            let taken = taken(&one);
-            if case.lean && taken == 0 && other.full > 0 {
-                found.push("the lean driver did not take it".to_owned());
-            }
-            tally.lean += usize::from(first.is_none() && taken > 0);
-            if found.is_empty() {
-                tally.wavering.extend(first.map(|first| format!("case {number}, {}: {first}", case.name)));
+            let look = self.look(number, case, quiet).await;
+            tally.lean += usize::from(first.is_none() && look.taken > 0);
+            let Some(complaint) = look.complaint else {
+                tally.wavering.extend(first.map(|found| Wavering { number, case: case.clone(), found }));
                 return;
-            }
-            let text = format!(
-                "case {number} of seed {SEED}: {case:?}  {}\n  one ({} lean, {} full): {:#?}\n  other: {:#?}\n",
-                found.join("\n  "),
-                one.lean,
-                one.full,
-                (&one.upstream, &one.client, one.rest.escape_ascii().to_string()),
-                (&other.upstream, &other.client, other.rest.escape_ascii().to_string()),
-            );
+            };
+            first.get_or_insert(complaint.found.join("; "));
             if quiet == QUIET[QUIET.len() - 1] {
-                tally.complaints.push(Complaint {
-                    case: format!("{number}, {}", case.name),
-                    found: found.clone(),
-                    text,
-                });
+                tally.complaints.push(complaint);
             }
-            first.get_or_insert(found.join("; "));
         }
+    }
+
+    /// Plays a case on both sides, once.
+    async fn look(&mut self, number: usize, case: &Case, quiet: Duration) -> Look {
+        let [one, other] = self.play(case, quiet).await;
+        let taken = taken(&one);
+        let mut found = differences(case, &one, &other);
+        if case.lean && taken == 0 && other.full > 0 {
+            found.push("the lean driver did not take it".to_owned());
+        }
+        if found.is_empty() {
+            return Look { taken, complaint: None };
+        }
+        let text = format!(
+            "case {number} of seed {SEED}: {case:?}  {}\n  one ({} lean, {} full): {:#?}\n  other: {:#?}\n",
+            found.join("\n  "),
+            one.lean,
+            one.full,
+            (&one.upstream, &one.client, one.rest.escape_ascii().to_string()),
+            (&other.upstream, &other.client, other.rest.escape_ascii().to_string()),
+        );
+        Look { taken, complaint: Some(Complaint { case: format!("{number}, {}", case.name), found, text }) }
     }
 }
 
@@ -120,6 +141,22 @@ async fn play(cases: Vec<(usize, Case)>, over: Over, one: Set, other: Set) -> Ta
         all.complaints.extend(tally.complaints);
     }
     all
+}
+
+/// Plays cases that wavered again, one after the other and each several times. What depends on a race between the drivers
+/// differs again; what depended on how busy the machine was, with all the others at the same time, does not.
+async fn alone(wavering: &[Wavering], over: Over, one: Set, other: Set) -> Vec<Complaint> {
+    let mut pair = Pair { one: Side::start(over, one).await, other: Side::start(over, other).await };
+    let mut complaints = Vec::new();
+    for Wavering { number, case, found } in wavering {
+        let mut again = Vec::new();
+        for _ in 0..ALONE {
+            again.extend(pair.look(*number, case, QUIET[1]).await.complaint);
+        }
+        println!("wavering: case {number}, {}: {found}; alone {} of {ALONE} times", case.name, again.len());
+        complaints.extend(again.pop().filter(|_| !again.is_empty()));
+    }
+    complaints
 }
 
 fn full(options: &mut Options) {
@@ -158,16 +195,15 @@ async fn both_drivers_do_the_same_over_http2() {
 async fn check(cases: Vec<(usize, Case)>, over: Over) {
     let _turn = TURN.acquire().await.unwrap();
     let all = cases.len();
-    let tally = play(chosen(cases), over, |_| (), full).await;
+    let mut tally = play(chosen(cases), over, |_| (), full).await;
     println!("{} cases, {} lean, {} wavering", tally.cases, tally.lean, tally.wavering.len());
-    tally.wavering.iter().for_each(|text| println!("wavering: {text}"));
+    assert!(tally.wavering.len() * 50 <= all, "more than one in fifty cases wavers");
+    tally.complaints.extend(alone(&tally.wavering, over, |_| (), full).await);
     let shown = tally.complaints.iter().take(20).map(|complaint| complaint.text.as_str()).collect::<String>();
     let count = tally.complaints.len();
     assert!(tally.complaints.is_empty(), "{shown}\n{}\n{count} cases differ", overview(&tally.complaints));
     if tally.cases == all {
         assert!(tally.lean * 2 > all, "the lean driver took only {} of {all}", tally.lean);
-        // A busy machine may do that to a few.
-        assert!(tally.wavering.len() * 10 <= all, "more than one in ten cases wavers");
     }
 }
 
@@ -204,6 +240,6 @@ async fn differences_are_found() {
         assert!(!cases.is_empty(), "no case is named {name}");
         let all = cases.len();
         let tally = play(cases, Over::Tcp, full, plant).await;
-        assert_eq!(tally.complaints.len(), all, "{name}: {:?}", tally.wavering);
+        assert_eq!(tally.complaints.len(), all, "{name}: {} waver", tally.wavering.len());
     }
 }
