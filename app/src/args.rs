@@ -84,6 +84,11 @@ pub(crate) struct SocketArgs {
     /// Where HTTPS is served, as above [default: 0.0.0.0:8443; dev: 127.0.0.1:8443, or any free port].
     #[arg(long, value_name = "ADDR", env = "TIDEGATE_HTTPS", value_delimiter = ',')]
     pub(crate) https: Vec<String>,
+    /// Every connection of the above begins with a header of the PROXY protocol (version 1 or 2), as a load balancer sends it that
+    /// passes TCP on. It says who the client is where it comes from --trusted-proxies, is ignored from others, and a connection
+    /// without it is closed.
+    #[arg(long, env = "TIDEGATE_PROXY_PROTOCOL", value_parser = BoolishValueParser::new())]
+    pub(crate) proxy_protocol: bool,
     /// Where health and metrics are served [default: 0.0.0.0:9180; dev: 127.0.0.1:9180, or any free port].
     #[arg(long, value_name = "ADDR", env = "TIDEGATE_ADMIN")]
     pub(crate) admin: Option<String>,
@@ -105,7 +110,7 @@ pub(crate) struct RoutingArgs {
     /// `spec.controller` of the IngressClasses that are ours.
     #[arg(long, value_name = "NAME", env = "TIDEGATE_CONTROLLER_CLASS", default_value = "tidegate.io/ingress")]
     pub(crate) controller_class: String,
-    /// Networks of proxies before this one, whose forwarded headers are believed.
+    /// Networks of proxies before this one, whose forwarded headers and PROXY protocol headers are believed.
     #[arg(long, value_name = "CIDR", env = "TIDEGATE_TRUSTED_PROXIES", value_delimiter = ',')]
     pub(crate) trusted_proxies: Vec<String>,
     /// The Secret with the certificate for server names that no other certificate is for.

@@ -132,8 +132,12 @@ impl TryFrom<&DevArgs> for Dev {
 impl Edge {
     fn read(args: &EdgeArgs, mode: Mode) -> Result<Self, Misread> {
         let Written { publish, events, lease } = status::read(&args.status, mode)?;
+        let sockets = Sockets::read(&args.sockets, mode)?;
+        if sockets.proxy_protocol && args.routing.trusted_proxies.is_empty() {
+            return Err(Misread::new("--proxy-protocol", "true", "believes nobody without --trusted-proxies"));
+        }
         Ok(Self {
-            sockets: Sockets::read(&args.sockets, mode)?,
+            sockets,
             drain: Drain::read(&args.drain, mode)?,
             process: Process::read(&args.process, mode)?,
             lease,

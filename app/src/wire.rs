@@ -108,6 +108,7 @@ impl Wired {
         options.threads = process.threads.unwrap_or(options.threads);
         let open_files = descriptors::raise();
         let client = &mut options.client;
+        client.proxy_header = sockets.proxy_protocol;
         client.connections_max = descriptors::connections_max(open_files, client.connections_max);
         tracing::info!(open_files, connections_max = client.connections_max, "limits of this process");
         let proxy = Proxy::start(published.clone(), view.generation(), options, &registry)?;

@@ -6,6 +6,7 @@ mod chunks;
 mod close;
 mod head;
 mod io;
+mod proxy_header;
 mod serve;
 mod stall;
 mod streams;
@@ -14,6 +15,7 @@ mod transport;
 
 pub(crate) use alarm::Alarm;
 pub(crate) use io::Conn;
+pub(crate) use proxy_header::Failure as ProxyHeaderFailure;
 pub(crate) use serve::{Accepted, serve};
 pub(crate) use streams::Streams;
 #[cfg(test)]
@@ -43,7 +45,7 @@ pub(crate) struct ConnectionFacts {
     pub(crate) bind: BindKey,
     /// The address it came in over.
     pub(crate) local: SocketAddr,
-    /// The address of the TCP peer.
+    /// The address of the TCP peer, or what a trusted one's PROXY header names in its place.
     pub(crate) peer: SocketAddr,
     /// Addresses as text, because every request needs them.
     pub(crate) text: AddressText,
@@ -73,7 +75,7 @@ impl ConnectionFacts {
         let local: SocketAddr = ([127, 0, 0, 1], 80).into();
         let bind = BindKey { address: local, protocol: BindProtocol::Http };
         let ending = tokio::sync::watch::channel(false).1;
-        let text = AddressText::new(peer, local);
+        let text = AddressText::new(peer, local.port());
         Self { bind, local, peer, text, tls: None, accepted: crate::clock::now(), ending }
     }
 }
@@ -81,11 +83,11 @@ impl ConnectionFacts {
 /// Addresses of a connection as text.
 #[derive(Debug)]
 pub(crate) struct AddressText {
-    /// The address of the TCP peer, with its port.
+    /// The address of the peer, with its port.
     pub(crate) socket: ArrayString<SOCKET_CHARACTERS_MAX>,
-    /// The IP address of the TCP peer.
+    /// The IP address of the peer.
     pub(crate) peer: ArrayString<IP_CHARACTERS_MAX>,
-    /// The port that it came in over.
+    /// The port that the client came to.
     pub(crate) port: ArrayString<PORT_CHARACTERS_MAX>,
 }
 
@@ -100,12 +102,12 @@ const PORT_CHARACTERS_MAX: usize = 5;
 
 impl AddressText {
     /// Of these.
-    pub(crate) fn new(peer: SocketAddr, local: SocketAddr) -> Self {
+    pub(crate) fn new(peer: SocketAddr, to: u16) -> Self {
         let (mut socket, mut own, mut port) = (ArrayString::new(), ArrayString::new(), ArrayString::new());
         // There is room for whatever an address or a port can be.
         write!(socket, "{peer}").ok();
         write!(own, "{}", peer.ip()).ok();
-        write!(port, "{}", local.port()).ok();
+        write!(port, "{to}").ok();
         Self { socket, peer: own, port }
     }
 }
@@ -130,7 +132,7 @@ mod tests {
     #[test]
     fn there_is_room_for_every_address() {
         let long = SocketAddrV6::new(Ipv6Addr::from([0xff; 16]), u16::MAX, 0, u32::MAX);
-        let text = AddressText::new(long.into(), long.into());
+        let text = AddressText::new(long.into(), long.port());
         assert_eq!((&*text.socket, &*text.port), (&*long.to_string(), "65535"));
         assert_eq!(&*text.peer, "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff");
     }

@@ -3,6 +3,7 @@
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 use tidegate_config::model::{BindKey, BindProtocol};
 
+use crate::connection::ProxyHeaderFailure;
 use crate::tls::Failure;
 
 /// The counters of connections, resolved before the first one comes.
@@ -25,6 +26,7 @@ pub(crate) struct ConnectionMetrics {
     accepted: IntCounterVec,
     active: IntGaugeVec,
     listening: IntGaugeVec,
+    proxy_header_failures: IntCounterVec,
     handshake_failures: IntCounterVec,
     heads_refused: IntCounterVec,
 }
@@ -68,6 +70,11 @@ impl ConnectionMetrics {
                 "Traffic threads that listen on a bind; 0 where it could not be opened",
                 "bind",
             )?,
+            proxy_header_failures: counters(
+                "tidegate_proxy_header_failures_total",
+                "Connections closed because they did not begin with the PROXY header that they have to begin with",
+                "reason",
+            )?,
             handshake_failures: counters(
                 "tidegate_tls_handshake_failures_total",
                 "TLS handshakes with clients that came to nothing",
@@ -83,17 +90,20 @@ impl ConnectionMetrics {
         Ok(made)
     }
 
-    /// Series that exist from the start can be watched for their first increase.
     /// Notes a panic; what it was has been written to the standard error.
     pub(crate) fn panicked(&self) {
         self.panics.inc();
         tracing::error!("the task of a connection or of an HTTP/2 request panicked; it is closed");
     }
 
+    /// Series that exist from the start can be watched for their first increase.
     fn show_zeros(&self) {
         for protocol in [BindProtocol::Http, BindProtocol::Https] {
             self.accepted.with_label_values(&[name(protocol)]);
             self.active.with_label_values(&[name(protocol)]);
+        }
+        for failure in ProxyHeaderFailure::ALL {
+            self.proxy_header_failures.with_label_values(&[failure.as_str()]);
         }
         for failure in Failure::ALL {
             self.handshake_failures.with_label_values(&[failure.as_str()]);
@@ -106,6 +116,11 @@ impl ConnectionMetrics {
         let active = self.active.with_label_values(&[name(protocol)]);
         active.inc();
         Active(active)
+    }
+
+    /// Counts a connection without the header that it has to begin with.
+    pub(crate) fn proxy_header_failed(&self, failure: ProxyHeaderFailure) {
+        self.proxy_header_failures.with_label_values(&[failure.as_str()]).inc();
     }
 
     /// Counts a handshake that came to nothing.

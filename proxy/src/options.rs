@@ -54,11 +54,15 @@ pub enum Driver {
 pub struct ClientLimits {
     /// Connections open in the whole process; further ones are closed as they come.
     pub connections_max: usize,
+    /// Whether every connection has to begin with a header of the PROXY protocol, version 1 or 2, as load balancers send it that
+    /// pass connections on. It is believed from trusted proxies (those of the snapshot), and read and ignored from others; a
+    /// connection without one is closed.
+    pub proxy_header: bool,
     /// Bytes of one HTTP/1 request head, from the request line to the empty line.
     pub head_bytes_max: usize,
     /// Header lines of one HTTP/1 request head. Pingora itself takes no more than 256.
     pub head_lines_max: usize,
-    /// For a new connection's first byte, and from the first byte of each request head to its end.
+    /// For a new connection's PROXY header, for its first byte, and from the first byte of each request head to its end.
     pub head_deadline: Duration,
     /// Silence between two requests of a connection.
     pub keep_alive_idle: Duration,
@@ -167,6 +171,7 @@ impl Default for ClientLimits {
     fn default() -> Self {
         Self {
             connections_max: 100_000,
+            proxy_header: false,
             head_bytes_max: 64 * 1024,
             head_lines_max: 128,
             head_deadline: Duration::from_secs(30),

@@ -308,7 +308,7 @@ mod tests {
             spoken,
             had_dot_segments: false,
             client: &client,
-            text: &AddressText::new((peer, 9).into(), ([10, 0, 0, 9], 443).into()),
+            text: &AddressText::new((peer, 9).into(), 443),
             request_id: &RequestId::of("id"),
             upgrade: None,
             token: &LoopToken::default(),

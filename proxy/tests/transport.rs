@@ -13,5 +13,6 @@ mod transport {
     mod drain;
     mod http;
     mod limits;
+    mod proxy_header;
     mod tls;
 }

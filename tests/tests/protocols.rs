@@ -116,3 +116,28 @@ async fn certificates_come_from_secrets_and_rotate() {
     kubectl.run(&["-n", "shop", "delete", "secret", "exact"]).await;
     shows(&dev, "shop.test", &fallback).await;
 }
+
+/// curl sends a PROXY header of version 1 before TLS and before plain HTTP.
+#[tokio::test(flavor = "multi_thread")]
+async fn curl_speaks_the_proxy_protocol() {
+    let dev = Dev::with(&[("shop.yaml", SHOP)], &["--proxy-protocol", "--trusted-proxies", "127.0.0.0/8"]).await;
+    let curl = async |address: std::net::SocketAddr, scheme: &str, more: &[&str]| {
+        let to = format!("shop.test:{}:127.0.0.1", address.port());
+        let url = format!("{scheme}://shop.test:{}/", address.port());
+        let mut command = tokio::process::Command::new("curl");
+        command.args(["--silent", "--insecure", "--max-time", "20", "--write-out", "\n%{http_code}", "--resolve", &to]);
+        let output = command.args(more).arg(url).output().await.expect("curl");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    for (address, scheme) in [(dev.http, "http"), (dev.https, "https")] {
+        eventually("an answer", || async {
+            let said = curl(address, scheme, &["--haproxy-protocol"]).await;
+            if said.ends_with("\n200") { Ok(()) } else { Err(said) }
+        })
+        .await;
+        assert_eq!(curl(address, scheme, &[]).await, "\n000", "{scheme}: without a header");
+    }
+    let failures = get(dev.admin, "localhost", "/metrics").await.unwrap().body;
+    let missing = r#"tidegate_proxy_header_failures_total{reason="missing"} 2"#;
+    assert!(failures.contains(missing), "{failures}");
+}

@@ -41,6 +41,8 @@ pub(crate) enum DebugAddress {
 pub(crate) struct Sockets {
     pub(crate) http: Vec<Wish>,
     pub(crate) https: Vec<Wish>,
+    /// Whether connections of both begin with a header of the PROXY protocol.
+    pub(crate) proxy_protocol: bool,
     pub(crate) admin: Option<Wish>,
     pub(crate) debug: DebugAddress,
 }
@@ -54,6 +56,7 @@ impl Sockets {
         let sockets = Self {
             http: traffic("--http", &args.http, usual(8080))?,
             https: traffic("--https", &args.https, usual(8443))?,
+            proxy_protocol: args.proxy_protocol,
             admin: match args.admin.as_deref() {
                 None => Some(usual(9180)),
                 Some(OFF) => None,

@@ -62,6 +62,7 @@ fn complaints_name_flag_value_and_reason() {
     );
     check(&["--trusted-proxies", "10.0.0.0/8,x"], "--trusted-proxies \"x\": is no network such as 10.0.0.0/8");
     check(&["--trusted-proxies", "0.0.0.0/0"], "--trusted-proxies \"0.0.0.0/0\": would believe everybody");
+    check(&["--proxy-protocol"], "--proxy-protocol \"true\": believes nobody without --trusted-proxies");
     check(&["--refuse-addresses", "x"], "--refuse-addresses \"x\": is no network such as 10.0.0.0/8");
     check(&["--own-address", "me"], "--own-address \"me\": is no IP address");
     check(
@@ -135,6 +136,7 @@ fn what_is_given_is_taken() {
         "edge/cert",
         "--trusted-proxies",
         "10.1.2.3/8,2001:db8::1",
+        "--proxy-protocol",
         "--own-address",
         "10.0.0.9",
         "--refuse-addresses",
@@ -148,7 +150,7 @@ fn what_is_given_is_taken() {
     .unwrap();
     let sockets = run.edge.sockets;
     assert_eq!(sockets.http.iter().map(|w| w.address.to_string()).collect::<Vec<_>>(), ["[::1]:80", "127.0.0.1:0"]);
-    assert_eq!((sockets.https, sockets.admin), (Vec::new(), None));
+    assert_eq!((sockets.https, sockets.admin, sockets.proxy_protocol), (Vec::new(), None, true));
     assert_eq!(sockets.debug, DebugAddress::Unix("/run/t.sock".into()));
     assert_eq!(run.cluster.namespaces, [Arc::from("a"), Arc::from("b")]);
     assert_eq!(run.cluster.kubeconfig, Some(("/k".into(), Some("c".to_owned()))));

@@ -13,10 +13,12 @@ use pingora::protocols::http::ServerSession;
 use pingora::server::ShutdownWatch;
 use tidegate_config::model::{BindKey, BindProtocol};
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 
 use super::chunks::Chunks;
 use super::close::{Refusal, close, refuse};
 use super::head::{HeadScan, Opening, WholeHead, opening};
+use super::proxy_header::{self, Ends, Failure};
 use super::transport::Transport;
 use super::{AddressText, Conn, ConnectionFacts};
 use crate::clock;
@@ -68,12 +70,19 @@ pub(crate) async fn serve(accepted: Accepted, traffic: Arc<Traffic>, shutdown: S
 
 /// The connection, in a box of its own: it is large, and the full driver takes boxes and gives them back.
 async fn establish(accepted: Accepted, traffic: &Traffic, ending: &ShutdownWatch) -> Option<(Box<Conn>, Expected)> {
-    let Accepted { stream, peer, bind, at } = accepted;
+    let Accepted { mut stream, peer, bind, at } = accepted;
     let limits = &traffic.options.client;
     // A socket without a local address is dead already.
     let local = canonical(stream.local_addr().ok()?);
-    let (peer, ending) = (canonical(peer), ending.clone());
-    let text = AddressText::new(peer, local);
+    let Ends { source: peer, destination } = match ends(&mut stream, canonical(peer), traffic).await {
+        Ok(told) => told.unwrap_or(Ends { source: canonical(peer), destination: local }),
+        Err(failure) => {
+            traffic.metrics.proxy_header_failed(failure);
+            tracing::debug!(%peer, reason = failure.as_str(), "no PROXY header");
+            return None;
+        }
+    };
+    let (text, ending) = (AddressText::new(peer, destination.port()), ending.clone());
     let facts = ConnectionFacts { bind, local, peer, text, tls: None, accepted: at, ending };
     match bind.protocol {
         BindProtocol::Http => {
@@ -108,6 +117,18 @@ async fn establish(accepted: Accepted, traffic: &Traffic, ending: &ShutdownWatch
             }
         },
     }
+}
+
+/// What a connection's PROXY header says, where connections begin with one and this peer is believed. It is read in any case.
+async fn ends(stream: &mut TcpStream, peer: SocketAddr, traffic: &Traffic) -> Result<Option<Ends>, Failure> {
+    if !traffic.options.client.proxy_header {
+        return Ok(None);
+    }
+    let read = timeout(traffic.options.client.head_deadline, proxy_header::read(stream));
+    let ends = read.await.unwrap_or(Err(Failure::Timeout))?;
+    let believed = traffic.published.pin().trusted_proxies().iter().any(|net| net.contains(&peer.ip()));
+    let canonical = |ends: Ends| Ends { source: canonical(ends.source), destination: canonical(ends.destination) };
+    Ok(ends.filter(|_| believed).map(canonical))
 }
 
 /// A dual-stack socket shows IPv4 peers as IPv4-mapped IPv6 addresses.

@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use prometheus::Registry;
 use tidegate_config::model::{
-    Action, AppProtocol, Backend, BackendKey, Bind, BindKey, BindProtocol, Conditions, Endpoint, Generation,
-    HostPattern, HostRoutes, Listener, ListenerName, ListenerScope, Origin, PathMatch, Route, Settings, SnapshotParts,
-    Target, WeightedTarget,
+    Action, AppProtocol, Backend, BackendKey, Bind, BindKey, BindProtocol, Endpoint, Generation, HostPattern,
+    HostRoutes, Listener, ListenerName, Origin, PathMatch, Route, SnapshotParts, Target, WeightedTarget,
 };
 use tidegate_config::object::{Age, Kind, ObjectName, ObjectRef};
 use tidegate_config::published::{Publisher, channel};
@@ -142,17 +141,8 @@ fn parts(upstream: SocketAddr) -> SnapshotParts {
         field: "spec.defaultBackend".into(),
         position: 0,
     };
-    let route = Route {
-        origin: Arc::new(origin),
-        listeners: ListenerScope::All,
-        path: PathMatch::prefix("/").unwrap(),
-        conditions: Conditions::default(),
-        guards: Arc::default(),
-        filters: Arc::default(),
-        action: Action::Forward([WeightedTarget { target: Arc::new(target), weight: 1 }].into()),
-        settings: Arc::new(Settings::default()),
-        scopes: Arc::default(),
-    };
+    let action = Action::Forward([WeightedTarget { target: Arc::new(target), weight: 1 }].into());
+    let route = Route::new(origin, PathMatch::prefix("/").unwrap(), action);
     let mut parts = SnapshotParts::default();
     let routes = HostRoutes::new(HostPattern::Any, Vec::new(), Some(Arc::new(route)));
     parts.hosts.insert(&HostPattern::Any, Arc::new(routes));
@@ -161,8 +151,8 @@ fn parts(upstream: SocketAddr) -> SnapshotParts {
     parts
 }
 
-/// Answers every request with its path and its body; `/wait…` only when it is told to, and the second
-/// half of `/drip` likewise.
+/// Answers every request with its path and its body; `/told` with what it is told of the client; `/wait…` only when it is
+/// told to, and the second half of `/drip` likewise.
 pub struct Upstream {
     pub address: SocketAddr,
     /// Requests that have arrived.
@@ -215,7 +205,12 @@ async fn answer_all(mut stream: TcpStream, arrivals: watch::Sender<usize>, mut g
             stream.write_all(b"second").await.ok();
             continue;
         }
-        let body = format!("{path} {}", String::from_utf8_lossy(&bytes[head..whole]));
+        let mut body = format!("{path} {}", String::from_utf8_lossy(&bytes[head..whole]));
+        if path == "/told" {
+            let lines = ["x-forwarded-for: ", "x-forwarded-port: ", "x-real-ip: "];
+            let told = lines.map(|name| text.lines().find(|line| line.starts_with(name)).unwrap_or(name));
+            body = told.join("; ");
+        }
         bytes.drain(..whole);
         let response = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());
         if stream.write_all(response.as_bytes()).await.is_err() {

@@ -101,7 +101,12 @@ impl TlsClient {
     }
 
     pub async fn connect(self, address: SocketAddr) -> std::io::Result<TlsStream<TcpStream>> {
-        connect(&self.config(rustls::ALL_VERSIONS), self.name, address).await
+        self.over(TcpStream::connect(address).await.unwrap()).await
+    }
+
+    /// The same over a connection that is there.
+    pub async fn over(self, stream: TcpStream) -> std::io::Result<TlsStream<TcpStream>> {
+        over(&self.config(rustls::ALL_VERSIONS), self.name, stream).await
     }
 }
 
@@ -110,7 +115,14 @@ pub async fn connect(
     name: &'static str,
     address: SocketAddr,
 ) -> std::io::Result<TlsStream<TcpStream>> {
-    let stream = TcpStream::connect(address).await.unwrap();
+    over(config, name, TcpStream::connect(address).await.unwrap()).await
+}
+
+async fn over(
+    config: &Arc<ClientConfig>,
+    name: &'static str,
+    stream: TcpStream,
+) -> std::io::Result<TlsStream<TcpStream>> {
     let name = ServerName::try_from(name).unwrap();
     timeout(PATIENCE, TlsConnector::from(Arc::clone(config)).connect(name, stream)).await.expect("no handshake")
 }

@@ -1,0 +1,288 @@
+//! The PROXY protocol, versions 1 and 2: what a load balancer that passes connections on says before their first byte about
+//! who opened them (<https://www.haproxy.org/download/2.8/doc/proxy-protocol.txt>).
+//!
+//! What follows the header is TLS or HTTP and is read by somebody else, so nothing is taken from the socket beyond it.
+
+use std::io;
+use std::net::SocketAddr;
+
+use ppp::{v1, v2};
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+
+/// The length of a version 2 header's fixed part, which ends with the length of the rest.
+const V2_FIXED: usize = 16;
+
+/// What is read of either version before it is told which one it is: shorter than the shortest header of both.
+const BEGINNING: usize = v2::PROTOCOL_PREFIX.len();
+
+/// The longest line of version 1, with its end (section 2.1).
+const V1_MAX: usize = 107;
+
+/// The longest rest of a version 2 header. Addresses take 36 bytes of it, and 216 where they are those of UNIX sockets; clouds
+/// add some hundreds of their own, and a client's certificate name may be among them.
+const V2_REST_MAX: usize = 4096;
+
+/// Between whom a connection is, as its header says it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Ends {
+    /// Who opened it.
+    pub(super) source: SocketAddr,
+    /// Where it was opened to.
+    pub(super) destination: SocketAddr,
+}
+
+/// Why a connection has no header that could be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Failure {
+    /// The peer went away.
+    Closed,
+    /// It took too long.
+    Timeout,
+    /// What came begins otherwise.
+    Missing,
+    /// It begins like one, and goes on otherwise or for too long.
+    Malformed,
+}
+
+impl Failure {
+    /// All of them.
+    pub(crate) const ALL: [Self; 4] = [Self::Closed, Self::Timeout, Self::Missing, Self::Malformed];
+
+    /// Its name in metrics.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::Timeout => "timeout",
+            Self::Missing => "missing",
+            Self::Malformed => "malformed",
+        }
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(_: io::Error) -> Self {
+        Self::Closed
+    }
+}
+
+/// Reads the header of a new connection; `None` when it names no addresses of TCP: the connection is the load balancer's own,
+/// such as a health check, or it does not know.
+pub(super) async fn read(stream: &mut TcpStream) -> Result<Option<Ends>, Failure> {
+    let mut header = Vec::with_capacity(V1_MAX);
+    while header.len() < BEGINNING {
+        some(stream, &mut header, BEGINNING).await?;
+        let so_far = |prefix: &[u8]| prefix.iter().zip(&header).all(|(want, got)| want == got);
+        if !so_far(v1::PROTOCOL_PREFIX.as_bytes()) && !so_far(v2::PROTOCOL_PREFIX) {
+            return Err(Failure::Missing);
+        }
+    }
+    if header == v2::PROTOCOL_PREFIX { second(stream, header).await } else { first(stream, header).await }
+}
+
+/// The rest of a line, of which it is not known how long it is before its end has come.
+async fn first(stream: &mut TcpStream, mut line: Vec<u8>) -> Result<Option<Ends>, Failure> {
+    while !line.ends_with(b"\n") {
+        let mut ahead = [0; V1_MAX];
+        let room = ahead.get_mut(line.len()..).filter(|room| !room.is_empty()).ok_or(Failure::Malformed)?;
+        let seen = stream.peek(room).await?;
+        let until = memchr::memchr(b'\n', room.get(..seen).unwrap_or_default()).map_or(seen, |at| at + 1);
+        let wanted = line.len() + until;
+        some(stream, &mut line, wanted).await?;
+    }
+    let header = v1::Header::try_from(line.as_slice()).map_err(|_| Failure::Malformed)?;
+    Ok(match header.addresses {
+        v1::Addresses::Unknown => None,
+        v1::Addresses::Tcp4(it) => Some(Ends {
+            source: (it.source_address, it.source_port).into(),
+            destination: (it.destination_address, it.destination_port).into(),
+        }),
+        v1::Addresses::Tcp6(it) => Some(Ends {
+            source: (it.source_address, it.source_port).into(),
+            destination: (it.destination_address, it.destination_port).into(),
+        }),
+    })
+}
+
+/// The rest of a binary header, which says how long it is.
+async fn second(stream: &mut TcpStream, mut header: Vec<u8>) -> Result<Option<Ends>, Failure> {
+    while header.len() < V2_FIXED {
+        some(stream, &mut header, V2_FIXED).await?;
+    }
+    let [.., high, low] = *header else { return Err(Failure::Malformed) };
+    let rest = usize::from(u16::from_be_bytes([high, low]));
+    if rest > V2_REST_MAX {
+        return Err(Failure::Malformed);
+    }
+    while header.len() < V2_FIXED + rest {
+        some(stream, &mut header, V2_FIXED + rest).await?;
+    }
+    let header = v2::Header::try_from(header.as_slice()).map_err(|_| Failure::Malformed)?;
+    if header.command == v2::Command::Local || header.protocol != v2::Protocol::Stream {
+        return Ok(None);
+    }
+    Ok(match header.addresses {
+        v2::Addresses::Unspecified | v2::Addresses::Unix(_) => None,
+        v2::Addresses::IPv4(it) => Some(Ends {
+            source: (it.source_address, it.source_port).into(),
+            destination: (it.destination_address, it.destination_port).into(),
+        }),
+        v2::Addresses::IPv6(it) => Some(Ends {
+            source: (it.source_address, it.source_port).into(),
+            destination: (it.destination_address, it.destination_port).into(),
+        }),
+    })
+}
+
+/// Waits for at least one byte more, and takes no more of them than up to a length.
+async fn some(stream: &mut TcpStream, header: &mut Vec<u8>, length: usize) -> Result<(), Failure> {
+    let wanted = length.saturating_sub(header.len());
+    match (&mut *stream).take(wanted as u64).read_buf(header).await? {
+        0 => Err(Failure::Closed),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    const TCP4: Ends = Ends {
+        source: SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 7)), 4711),
+        destination: SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::new(198, 51, 100, 1)), 443),
+    };
+
+    /// What is read of these bytes, and what is left of them for others.
+    async fn played(pieces: &[&[u8]]) -> (Result<Option<Ends>, Failure>, Vec<u8>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let client = async {
+            let mut client = TcpStream::connect(address).await.unwrap();
+            client.set_nodelay(true).unwrap();
+            for piece in pieces {
+                // A refused peer may be gone already.
+                client.write_all(piece).await.ok();
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            client.shutdown().await.ok();
+            client
+        };
+        let server = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let read = read(&mut stream).await;
+            let mut rest = Vec::new();
+            stream.read_to_end(&mut rest).await.unwrap();
+            (read, rest)
+        };
+        tokio::join!(client, server).1
+    }
+
+    /// The same answer comes of all bytes at once, and of one after the other; what follows is left as it is.
+    async fn check(header: &[u8], want: Result<Option<Ends>, Failure>) {
+        let shown = header.escape_ascii().to_string();
+        let whole = [header, b"GET / HTTP/1.1\r\n"].concat();
+        let (got, rest) = played(&[&whole]).await;
+        assert_eq!(got, want, "{shown}");
+        if want.is_ok() {
+            assert_eq!(rest, b"GET / HTTP/1.1\r\n", "{shown}");
+        }
+        let pieces: Vec<&[u8]> = whole.chunks(1).collect();
+        let (got, rest) = played(&pieces).await;
+        assert_eq!(got, want, "{shown}, byte by byte");
+        if want.is_ok() {
+            assert_eq!(rest, b"GET / HTTP/1.1\r\n", "{shown}, byte by byte");
+        }
+    }
+
+    /// A version 2 header with this command, family and rest.
+    fn binary(command: u8, family: u8, rest: &[u8]) -> Vec<u8> {
+        let length = u16::try_from(rest.len()).unwrap().to_be_bytes();
+        [v2::PROTOCOL_PREFIX, &[0x20 | command, family], &length, rest].concat()
+    }
+
+    const V4: [u8; 12] = [192, 0, 2, 7, 198, 51, 100, 1, 0x12, 0x67, 0x01, 0xbb];
+
+    #[tokio::test]
+    async fn lines_of_the_first_version() {
+        let tcp6 = Ends { source: "[2001:db8::7]:4711".parse().unwrap(), destination: "[::1]:443".parse().unwrap() };
+        check(b"PROXY TCP4 192.0.2.7 198.51.100.1 4711 443\r\n", Ok(Some(TCP4))).await;
+        check(b"PROXY TCP6 2001:db8::7 ::1 4711 443\r\n", Ok(Some(tcp6))).await;
+        check(b"PROXY UNKNOWN\r\n", Ok(None)).await;
+        check(b"PROXY UNKNOWN ffff:f...f:ffff ffff:f...f:ffff 65535 65535\r\n", Ok(None)).await;
+        for line in [
+            "PROXY TCP4 192.0.2.7 198.51.100.1 4711\r\n",
+            "PROXY TCP4 192.0.2.7 198.51.100.1 4711 443\n",
+            "PROXY TCP4 192.0.2.7 198.51.100.1 4711 65536\r\n",
+            "PROXY TCP4 192.0.2.700 198.51.100.1 4711 443\r\n",
+            "PROXY TCP4 2001:db8::7 ::1 4711 443\r\n",
+            "PROXY UDP4 192.0.2.7 198.51.100.1 4711 443\r\n",
+            "PROXYTCP4 192.0.2.7 198.51.100.1 4711 443\r\n",
+            "PROXY TCP4 192.0.2.7 198.51.100.1\0 4711 443\r\n",
+        ] {
+            check(line.as_bytes(), Err(Failure::Malformed)).await;
+        }
+        check(format!("PROXY UNKNOWN {}\r\n", "x".repeat(200)).as_bytes(), Err(Failure::Malformed)).await;
+    }
+
+    #[tokio::test]
+    async fn headers_of_the_second_version() {
+        let v6: Vec<u8> = [
+            "2001:db8::7".parse::<std::net::Ipv6Addr>().unwrap().octets().as_slice(),
+            &std::net::Ipv6Addr::LOCALHOST.octets(),
+            &[0x12, 0x67, 0x01, 0xbb],
+        ]
+        .concat();
+        let tcp6 = Ends { source: "[2001:db8::7]:4711".parse().unwrap(), destination: "[::1]:443".parse().unwrap() };
+        check(&binary(1, 0x11, &V4), Ok(Some(TCP4))).await;
+        check(&binary(1, 0x21, &v6), Ok(Some(tcp6))).await;
+        // An AWS endpoint's name behind the addresses, and much padding.
+        let endpoint = [V4.as_slice(), &[0xea, 0, 5], b"\x01vpce"].concat();
+        check(&binary(1, 0x11, &endpoint), Ok(Some(TCP4))).await;
+        let padded = [V4.as_slice(), &[0x04, 0x0f, 0x00], &[0; 0xf00]].concat();
+        check(&binary(1, 0x11, &padded), Ok(Some(TCP4))).await;
+        // A health check of the load balancer itself, with and without addresses, what it does not know, and what is no TCP.
+        check(&binary(0, 0x00, &[]), Ok(None)).await;
+        check(&binary(0, 0x11, &V4), Ok(None)).await;
+        check(&binary(1, 0x00, &[]), Ok(None)).await;
+        check(&binary(1, 0x12, &V4), Ok(None)).await;
+        check(&binary(1, 0x31, &[0; 216]), Ok(None)).await;
+        check(&binary(2, 0x11, &V4), Err(Failure::Malformed)).await;
+        check(&binary(1, 0x41, &V4), Err(Failure::Malformed)).await;
+        check(&binary(1, 0x11, &V4[..8]), Err(Failure::Malformed)).await;
+        check(&binary(1, 0x11, &[0; V2_REST_MAX + 1]), Err(Failure::Malformed)).await;
+        let first = [v2::PROTOCOL_PREFIX, &[0x11, 0x11, 0, 12], &V4].concat();
+        check(&first, Err(Failure::Malformed)).await;
+    }
+
+    #[tokio::test]
+    async fn what_is_no_header_is_known_by_its_first_bytes() {
+        for other in ["GET / HTTP/1.1\r\n", "\x16\x03\x01", "\r\n\r\n\0\rx", "PROXX", "proxy tcp4 ", "x"] {
+            check(other.as_bytes(), Err(Failure::Missing)).await;
+        }
+        for cut in ["", "PROXY", "PROXY TCP4 192.0", "\r\n\r\n\0\r\nQUIT\n\x21"] {
+            assert_eq!(played(&[cut.as_bytes()]).await.0, Err(Failure::Closed), "{cut:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn nothing_that_comes_makes_it_panic() {
+        let mut chance = fastrand::Rng::with_seed(7);
+        for _ in 0..300 {
+            let kept = chance.usize(..16);
+            let mut header =
+                if chance.bool() { binary(1, 0x11, &V4) } else { b"PROXY TCP4 1.2.3.4 5.6.7.8 9 10\r\n".to_vec() };
+            header.iter_mut().skip(kept).for_each(|byte| {
+                if chance.u8(..8) == 0 {
+                    *byte = chance.u8(..);
+                }
+            });
+            header.truncate(chance.usize(..=header.len()));
+            drop(played(&[&header]).await);
+        }
+    }
+}
