@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use h2::client::{SendRequest, handshake};
-use http::header::{CONNECTION, HOST, TE, TRANSFER_ENCODING, UPGRADE};
+use http::header::{CONNECTION, CONTENT_LENGTH, HOST, TE, TRANSFER_ENCODING, UPGRADE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
 use tokio::time::{sleep, timeout};
 
@@ -54,6 +54,13 @@ fn asked(message: &Message) -> Option<Asked> {
         if !LEFT_OUT.contains(&name) {
             headers.append(name, HeaderValue::from_bytes(value.strip_prefix(b":")?.trim_ascii()).ok()?);
         }
+    }
+    // Data that contradict a length make a request malformed (RFC 9113 section 8.1.1): it is reset, unless its response was quicker
+    // than the data. That is a race between a client and an endpoint, and says nothing about drivers.
+    let length =
+        headers.get(CONTENT_LENGTH).map(|length| length.as_bytes() == message.body.len().to_string().as_bytes());
+    if length == Some(false) {
+        return None;
     }
     let mut head = Request::builder().method(Method::from_bytes(method.as_bytes()).ok()?).uri(uri).body(()).ok()?;
     *head.version_mut() = Version::HTTP_2;
