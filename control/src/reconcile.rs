@@ -235,7 +235,7 @@ impl Reconciler {
     }
 
     /// Ends the batch that was compiled last: what it changed is published.
-    pub fn finish(&self, now: Instant) {
+    pub fn finish(&mut self, now: Instant) {
         self.queue.finish(now);
     }
 

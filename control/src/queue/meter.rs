@@ -117,21 +117,6 @@ impl Meter {
             counts.working.set(since);
         }
     }
-
-    /// A batch is in work from now on.
-    pub(super) fn begin(&self, keys: usize, now: Instant) {
-        self.working(std::iter::repeat_n(now, keys));
-    }
-
-    /// The batch that was begun last is done: each of its keys took as long as all of them.
-    pub(super) fn finish(&self, now: Instant) {
-        let Some(counts) = &self.counts else { return };
-        let keys = counts.working.keys.swap(0, Ordering::Relaxed);
-        let (_, longest) = counts.working.seconds_of(1.max(keys), now);
-        for _ in 0..keys {
-            counts.worked.observe(longest);
-        }
-    }
 }
 
 fn registered<M: Collector + Clone + 'static>(registry: &Registry, metric: M) -> Result<M, prometheus::Error> {
@@ -171,16 +156,12 @@ impl InWork {
     }
 
     /// For how long all keys in work have been, and for how long the first of them has, in seconds.
-    fn seconds(&self, now: Instant) -> (f64, f64) {
-        match self.keys.load(Ordering::Relaxed) {
-            0 => (0.0, 0.0),
-            keys => self.seconds_of(keys, now),
-        }
-    }
-
     #[allow(clippy::cast_precision_loss, reason = "microseconds fit a double for centuries")]
-    fn seconds_of(&self, keys: u64, now: Instant) -> (f64, f64) {
-        let now_us = self.us(now);
+    fn seconds(&self, now: Instant) -> (f64, f64) {
+        let (keys, now_us) = (self.keys.load(Ordering::Relaxed), self.us(now));
+        if keys == 0 {
+            return (0.0, 0.0);
+        }
         let all = keys.saturating_mul(now_us).saturating_sub(self.since_us.load(Ordering::Relaxed));
         let longest = now_us.saturating_sub(self.first_us.load(Ordering::Relaxed));
         (all as f64 / 1e6, longest as f64 / 1e6)

@@ -72,6 +72,8 @@ pub struct Queue<K> {
     lanes: Lanes<K>,
     /// Every key that a worker has. None of them is in a lane.
     working: HashMap<K, Working>,
+    /// The batch that was taken last and is not finished: how many keys, and when they were taken.
+    batch: Option<(usize, Instant)>,
     /// Every key that waits for its time, which says nothing of whether it also is in a lane or in work.
     delayed: HashMap<K, Delayed>,
     /// The same keys by time, then by the order in which they were given it.
@@ -129,6 +131,7 @@ impl<K> Queue<K> {
             waiting: HashMap::new(),
             lanes: Lanes::default(),
             working: HashMap::new(),
+            batch: None,
             delayed: HashMap::new(),
             due: BTreeMap::new(),
             delays: 0,
@@ -211,12 +214,19 @@ impl<K> Queue<K> {
         let meter = std::mem::take(&mut self.meter);
         *self = Self { ending: self.ending, ..Self::new(meter, self.retries) };
         self.meter.depths(&self.lanes);
-        self.meter.working(std::iter::empty());
+        self.count_work();
     }
 
-    /// Ends the batch that was taken last, for the metrics.
-    pub fn finish(&self, now: Instant) {
-        self.meter.finish(now);
+    /// Ends the batch that was taken last, for the metrics: each of its keys took as long as all of them.
+    pub fn finish(&mut self, now: Instant) {
+        let Some((keys, since)) = self.batch.take() else { return };
+        (0..keys).for_each(|_| self.meter.worked(since, now));
+        self.count_work();
+    }
+
+    fn count_work(&self) {
+        let batch = self.batch.into_iter().flat_map(|(keys, since)| std::iter::repeat_n(since, keys));
+        self.meter.working(self.working.values().map(|working| working.since).chain(batch));
     }
 }
 
@@ -335,7 +345,8 @@ impl<K: Clone + Eq + Hash> Queue<K> {
             batch.push((key, waiting.since));
         }
         self.meter.depths(&self.lanes);
-        self.meter.begin(batch.len(), now);
+        self.batch = Some((batch.len(), now));
+        self.count_work();
         self.shrink();
         batch
     }
@@ -349,7 +360,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         self.meter.taken(waiting.since, now);
         self.meter.depths(&self.lanes);
         self.working.insert(key.clone(), Working { since: now, again: None });
-        self.meter.working(self.working.values().map(|working| working.since));
+        self.count_work();
         Some(key)
     }
 
@@ -358,7 +369,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
     pub fn done(&mut self, key: &K, now: Instant) {
         let Some((key, working)) = self.working.remove_entry(key) else { return };
         self.meter.worked(working.since, now);
-        self.meter.working(self.working.values().map(|working| working.since));
+        self.count_work();
         if let Some(Again { lane, rank, since }) = working.again {
             let place = self.lanes.push(key.clone(), lane, rank, since);
             self.waiting.insert(key, Waiting { lane, since, place });

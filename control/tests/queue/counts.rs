@@ -105,6 +105,26 @@ fn work_that_hangs_is_seen() {
 }
 
 #[test]
+fn a_batch_and_the_work_of_workers_do_not_end_each_other() {
+    let registry = Registry::new();
+    let mut queue = Queue::new(Meter::register(&registry, "test").unwrap(), Retries::default());
+    let (mut now, ms) = (start(), Duration::from_millis(1));
+    for key in ["worker's", "batch's", "later"] {
+        queue.add(key, Fast, 0, now);
+    }
+    assert_eq!(queue.get(SHARE, now), Some("worker's"));
+    queue.finish(now);
+    check(&registry, &[("workqueue_work_duration_seconds_count", 0.0)]);
+    now += 10 * ms;
+    assert_eq!(queue.take(SHARE, now), [("batch's", now - 10 * ms)]);
+    now += 5 * ms;
+    queue.done(&"worker's", now);
+    check(&registry, &[("workqueue_work_duration_seconds_count", 1.0), ("workqueue_work_duration_seconds_sum", 0.015)]);
+    queue.finish(now);
+    check(&registry, &[("workqueue_work_duration_seconds_count", 2.0), ("workqueue_work_duration_seconds_sum", 0.020)]);
+}
+
+#[test]
 fn memory_is_given_back() {
     let (mut queue, mut now) = (queue(), start());
     for key in 0..300_000_u32 {
