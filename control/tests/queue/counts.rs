@@ -5,26 +5,19 @@ use std::hash::{Hash, Hasher};
 use std::rc::Rc;
 use std::time::Duration;
 
-use prometheus::{Registry, TextEncoder};
+use prometheus::Registry;
 use tidegate_control::Lane::{Fast, Slow};
 use tidegate_control::{Meter, Queue, Retries};
 
-use crate::model::SHARE;
+use crate::ops::SHARE;
+use crate::tally::samples;
 use crate::{queue, start};
-
-/// The sample of this name, without what all of them have in common.
-fn sample(registry: &Registry, name: &str) -> f64 {
-    let text = TextEncoder::new().encode_to_string(&registry.gather()).unwrap();
-    let found = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    found.unwrap_or_else(|| panic!("no {name} in\n{text}")).parse().unwrap()
-}
 
 #[track_caller]
 fn check(registry: &Registry, want: &[(&str, f64)]) {
+    let samples = samples(registry);
     for (name, want) in want {
-        let (name, lane) = name.split_once('/').map_or((*name, None), |(name, lane)| (name, Some(lane)));
-        let labels = lane.map_or(r#"{name="test"}"#.to_owned(), |lane| format!(r#"{{lane="{lane}",name="test"}}"#));
-        let got = sample(registry, &format!("{name}{labels}"));
+        let got = samples[*name];
         assert!((got - want).abs() < 1e-6, "{name} is {got}, not {want}");
     }
 }
@@ -90,11 +83,9 @@ fn work_that_hangs_is_seen() {
         queue.get(SHARE, now);
     }
     std::thread::park_timeout(Duration::from_millis(30));
-    let (all, longest) = (
-        r#"workqueue_unfinished_work_seconds{name="test"}"#,
-        r#"workqueue_longest_running_processor_seconds{name="test"}"#,
-    );
-    let (all, longest) = (sample(&registry, all), sample(&registry, longest));
+    let samples = samples(&registry);
+    let all = samples["workqueue_unfinished_work_seconds"];
+    let longest = samples["workqueue_longest_running_processor_seconds"];
     assert!(longest > 0.02 && all > longest * 1.5, "{longest} s for one, {all} s for two");
     queue.done(&"a", now);
     queue.done(&"b", now);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidegate_control::Lane::{Fast, Slow};
 use tidegate_control::{Lane, Meter, Queue, Retries};
 
-use crate::model::SHARE;
+use crate::ops::SHARE;
 use crate::{queue, start};
 
 const MS: fn(u64) -> Duration = Duration::from_millis;

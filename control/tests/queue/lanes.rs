@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidegate_control::Lane::{Fast, Slow};
 use tidegate_control::{Lane, Queue, Share};
 
-use crate::model::SHARE;
+use crate::ops::SHARE;
 use crate::{queue, start};
 
 /// Keys come one at a time, each done at once, in this order, when these were asked for.

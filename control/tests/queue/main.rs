@@ -1,5 +1,5 @@
-//! What the queue promises, and the tests that would notice. The model and its traces are `model.rs` and `traces.rs`; what
-//! depends on threads is checked in every order by `control/tests/loom.rs`.
+//! What the queue promises, and the tests that would notice. The model and its traces are `model.rs`, `ops.rs` and
+//! `traces.rs`, and what it counts is `tally.rs`; what depends on threads is checked in every order by `control/tests/loom.rs`.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -7,6 +7,8 @@ mod counts;
 mod delays;
 mod lanes;
 mod model;
+mod ops;
+mod tally;
 mod traces;
 mod workers;
 

@@ -7,58 +7,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use proptest::collection::vec;
-use proptest::prelude::*;
 use tidegate_control::{Lane, Queue, Share};
 
-pub(crate) type Key = u8;
-
-/// What is done to the queue. A worker may end work on any of the keys that are in work.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) enum Op {
-    Add(Key, Lane),
-    AddAfter(Key, u64, Lane),
-    Get,
-    /// Of the keys in work, the one at this place, counted round.
-    Done(usize),
-    /// A key that may or may not be in work.
-    DoneAny(Key),
-    Advance(u64),
-    Shutdown,
-}
-
-/// A trace over few keys, so that they meet.
-pub(crate) fn ops(keys: Key, length: usize) -> impl Strategy<Value = Vec<Op>> {
-    let lane = || prop_oneof![Just(Lane::Fast), Just(Lane::Slow)];
-    let op = prop_oneof![
-        12 => (0..keys, lane()).prop_map(|(key, lane)| Op::Add(key, lane)),
-        3 => (0..keys, 0..400_u64, lane()).prop_map(|(key, delay, lane)| Op::AddAfter(key, delay, lane)),
-        8 => Just(Op::Get),
-        5 => (0..8_usize).prop_map(Op::Done),
-        1 => (0..keys).prop_map(Op::DoneAny),
-        4 => (0..250_u64).prop_map(Op::Advance),
-    ];
-    (vec(op, 1..length), 0..4_u8).prop_map(|(mut ops, end)| {
-        if end == 0 {
-            let at = ops.len() * 2 / 3;
-            ops.insert(at, Op::Shutdown);
-        }
-        ops
-    })
-}
-
-pub(crate) const SHARE: Share = Share {
-    batch_max: 1,
-    slow_batch_max: 1,
-    fast_turns_max: 3,
-    slow_age_max: Duration::from_millis(300),
-    aged_every: 3,
-};
-
-/// The rank of a key in the slow lane: keys of one parity are preferred.
-pub(crate) fn rank(key: Key) -> u64 {
-    u64::from(key % 2)
-}
+use crate::ops::{Key, Op, RETRIES, SHARE, rank};
+use crate::tally::{Present, Tally};
 
 /// What broke: the number of the property, and how.
 pub(crate) struct Broken(pub(crate) u8, pub(crate) String);
@@ -69,7 +21,7 @@ impl fmt::Debug for Broken {
     }
 }
 
-fn hold(property: u8, holds: bool, how: impl FnOnce() -> String) -> Result<(), Broken> {
+pub(crate) fn hold(property: u8, holds: bool, how: impl FnOnce() -> String) -> Result<(), Broken> {
     if holds { Ok(()) } else { Err(Broken(property, how())) }
 }
 
@@ -81,6 +33,23 @@ pub(crate) struct Place {
     since: Instant,
 }
 
+/// Whose turn it is.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Turn {
+    Fast,
+    Slow,
+    /// The slow lane's, by age.
+    Aged,
+}
+
+/// A key in work.
+#[derive(Debug)]
+pub(crate) struct Held {
+    since: Instant,
+    /// What was asked for since.
+    again: Option<Place>,
+}
+
 /// The model, the queue beside it, and what was seen of both.
 #[derive(Debug)]
 pub(crate) struct Model {
@@ -88,33 +57,42 @@ pub(crate) struct Model {
     pub(crate) now: Instant,
     /// In the order in which the keys came into their lanes.
     lane: [Vec<Place>; 2],
-    /// Keys in work, with what was asked for since.
-    pub(crate) working: BTreeMap<Key, Option<Place>>,
+    pub(crate) working: BTreeMap<Key, Held>,
+    /// The batch that was taken last, until it is finished: its keys and when it was taken.
+    batch: Option<(u32, Instant)>,
     delayed: BTreeMap<Key, (Instant, u64, Lane)>,
     delays: u64,
+    /// How often each key failed since it was forgotten.
+    failures: BTreeMap<Key, u32>,
     ended: bool,
     /// Turns of the fast lane while the slow one waited, and turns since one by age.
     fast_turns: u32,
     since_aged: u32,
     /// Every key that was handed out, in order.
     pub(crate) trace: Vec<Key>,
-    pub(crate) dirtied: usize,
+    /// Keys that were asked for and thrown away.
+    pub(crate) cleared: usize,
+    pub(crate) tally: Tally,
 }
 
 impl Model {
-    pub(crate) fn new(queue: Queue<Key>, now: Instant) -> Self {
+    pub(crate) fn new() -> Self {
+        let (tally, queue, now) = Tally::begin();
         Self {
             queue,
             now,
             lane: [Vec::new(), Vec::new()],
             working: BTreeMap::new(),
+            batch: None,
             delayed: BTreeMap::new(),
             delays: 0,
+            failures: BTreeMap::new(),
             ended: false,
             fast_turns: 0,
             since_aged: u32::MAX,
             trace: Vec::new(),
-            dirtied: 0,
+            cleared: 0,
+            tally,
         }
     }
 
@@ -132,6 +110,7 @@ impl Model {
             }
             self.step(Op::Get)?;
         }
+        self.step(Op::Finish)?;
         let (left, idle) = (self.queue.len(), self.queue.working());
         hold(14, left == 0 && idle == 0, || format!("{left} keys wait and {idle} are in work at the end"))
     }
@@ -145,17 +124,28 @@ impl Model {
             Op::AddAfter(key, delay, lane) => {
                 let delay = Duration::from_millis(delay);
                 self.queue.add_after(key, delay, lane, rank(key), self.now);
-                if delay.is_zero() {
-                    self.ask(key, lane, self.now);
-                } else if !self.ended {
-                    self.delays += 1;
-                    let wanted = (self.now + delay, self.delays, lane);
-                    let had = self.delayed.entry(key).or_insert(wanted);
-                    let due = (had.0, had.1).min((wanted.0, wanted.1));
-                    *had = (due.0, due.1, had.2.max(lane));
-                }
+                self.ask_after(key, delay, lane);
+            }
+            Op::Retry(key, draw) => self.retry(key, draw)?,
+            Op::Forget(key) => {
+                self.queue.forget(&key);
+                self.failures.remove(&key);
+            }
+            Op::Fire => {
+                let before = self.lane.iter().map(Vec::len).sum::<usize>();
+                let more = self.queue.fire(self.now);
+                self.fire();
+                let want = self.lane.iter().map(Vec::len).sum::<usize>() - before;
+                hold(22, more == want, || format!("{more} keys came into the lanes, and not {want}"))?;
             }
             Op::Get => self.get()?,
+            Op::Take(fast, slow) => self.take(fast, slow)?,
+            Op::Finish => {
+                self.queue.finish(self.now);
+                if let Some((keys, since)) = self.batch.take() {
+                    (0..keys).for_each(|_| self.tally.worked.add(self.now - since));
+                }
+            }
             Op::Done(place) => {
                 let nth = place.checked_rem(self.working.len()).and_then(|place| self.working.keys().nth(place));
                 if let Some(key) = nth.copied() {
@@ -163,7 +153,8 @@ impl Model {
                 }
             }
             Op::DoneAny(key) => self.done(key),
-            Op::Advance(by) => self.now += Duration::from_millis(by),
+            Op::Advance(by) => self.now = self.tally.pass(Duration::from_millis(by)),
+            Op::Clear => self.clear(),
             Op::Shutdown => {
                 self.queue.shutdown();
                 self.ended = true;
@@ -175,22 +166,37 @@ impl Model {
 
     fn done(&mut self, key: Key) {
         self.queue.done(&key, self.now);
-        if let Some(Some(again)) = self.working.remove(&key) {
+        let Some(held) = self.working.remove(&key) else { return };
+        self.tally.worked.add(self.now - held.since);
+        if let Some(again) = held.again {
             self.lane[again.lane as usize].push(again);
         }
     }
 
+    fn clear(&mut self) {
+        self.queue.clear();
+        let again = self.working.values().filter(|held| held.again.is_some()).count();
+        self.cleared += again + self.lane.iter().map(Vec::len).sum::<usize>();
+        self.lane = [Vec::new(), Vec::new()];
+        self.working.clear();
+        self.batch = None;
+        self.delayed.clear();
+        self.failures.clear();
+        (self.fast_turns, self.since_aged) = (0, u32::MAX);
+    }
+
     fn ask(&mut self, key: Key, lane: Lane, since: Instant) {
         if self.ended {
+            self.tally.dropped += 1;
             return;
         }
         let place = Place { key, lane, rank: rank(key), since };
-        if let Some(again) = self.working.get_mut(&key) {
-            match again {
+        if let Some(held) = self.working.get_mut(&key) {
+            match &mut held.again {
                 Some(again) => again.lane = again.lane.max(lane),
                 None => {
-                    self.dirtied += 1;
-                    *again = Some(place);
+                    self.tally.adds += 1;
+                    held.again = Some(place);
                 }
             }
         } else if let Some(at) = self.lane[Lane::Slow as usize].iter().position(|place| place.key == key) {
@@ -199,9 +205,38 @@ impl Model {
                 self.lane[Lane::Fast as usize].push(Place { lane, ..moved });
             }
         } else if !self.lane[Lane::Fast as usize].iter().any(|place| place.key == key) {
-            self.dirtied += 1;
+            self.tally.adds += 1;
             self.lane[lane as usize].push(place);
         }
+    }
+
+    fn ask_after(&mut self, key: Key, delay: Duration, lane: Lane) {
+        if delay.is_zero() || self.ended {
+            self.tally.retries += u32::from(!self.ended);
+            return self.ask(key, lane, self.now);
+        }
+        self.tally.retries += 1;
+        self.delays += 1;
+        let wanted = (self.now + delay, self.delays, lane);
+        let had = self.delayed.entry(key).or_insert(wanted);
+        let due = (had.0, had.1).min((wanted.0, wanted.1));
+        *had = (due.0, due.1, had.2.max(lane));
+    }
+
+    /// The delay lies as far between the shortest and its bound as what was drawn lies among all numbers.
+    fn retry(&mut self, key: Key, draw: u64) -> Result<(), Broken> {
+        let delay = self.queue.retry(key, rank(key), self.now, draw);
+        let mut want = Duration::ZERO;
+        if !self.ended {
+            let failures = self.failures.entry(key).or_default();
+            let bound = (0..*failures).fold(RETRIES.first, |bound, _| RETRIES.max.min(bound * 2));
+            *failures += 1;
+            want = RETRIES.first + (bound - RETRIES.first) * u32::try_from(draw >> 32).unwrap() / u32::MAX;
+        }
+        let near = delay.abs_diff(want) < Duration::from_micros(1);
+        hold(23, near, || format!("{key} is to wait for {delay:?}, and not {want:?}"))?;
+        self.ask_after(key, delay, Lane::Slow);
+        Ok(())
     }
 
     fn fire(&mut self) {
@@ -217,48 +252,83 @@ impl Model {
     /// Takes a key of the queue and says whether it is one that it might give.
     fn get(&mut self) -> Result<(), Broken> {
         self.fire();
-        let got = self.queue.get(SHARE, self.now);
-        let [slow, fast] = &self.lane;
-        let Some(key) = got else {
-            return hold(14, slow.is_empty() && fast.is_empty(), || "nothing was given although keys wait".to_owned());
-        };
+        let Some(key) = self.queue.get(SHARE, self.now) else { return self.nothing_waits() };
+        let turn = self.begin_turn(key)?;
+        self.given(key, turn)?;
+        self.working.insert(key, Held { since: self.now, again: None });
+        Ok(())
+    }
+
+    /// Takes a batch of the queue, which has as many keys as it may, in their order.
+    fn take(&mut self, fast: usize, slow: usize) -> Result<(), Broken> {
+        self.fire();
+        let batch = self.queue.take(Share { batch_max: fast, slow_batch_max: slow, ..SHARE }, self.now);
+        let Some((first, _)) = batch.first() else { return self.nothing_waits() };
+        let turn = self.begin_turn(*first)?;
+        let (lane, max) = if turn == Turn::Fast { (Lane::Fast, fast) } else { (Lane::Slow, slow) };
+        let want = self.lane[lane as usize].len().min(max.max(1));
+        hold(15, batch.len() <= want, || format!("{batch:?} is more than {want} keys of a turn: {turn:?}"))?;
+        hold(14, batch.len() == want, || format!("{batch:?} is less than {want} keys of a turn: {turn:?}"))?;
+        for (key, since) in &batch {
+            let place = self.given(*key, turn)?;
+            hold(29, *since == place.since, || format!("{key} waited since {since:?}, not {:?}", place.since))?;
+        }
+        self.batch = Some((u32::try_from(batch.len()).unwrap(), self.now));
+        Ok(())
+    }
+
+    fn nothing_waits(&self) -> Result<(), Broken> {
+        let nothing = self.lane.iter().all(Vec::is_empty);
+        hold(14, nothing, || "nothing was given although keys wait".to_owned())
+    }
+
+    /// Whose turn it is if this key is the first to be given, and whether it may be theirs.
+    fn begin_turn(&mut self, key: Key) -> Result<Turn, Broken> {
         hold(2, !self.working.contains_key(&key), || format!("{key} is in work already"))?;
-        let from = slow.iter().chain(fast).find(|place| place.key == key).copied();
-        let Some(from) = from else {
+        let [slow, fast] = &self.lane;
+        let Some(from) = slow.iter().chain(fast).find(|place| place.key == key) else {
             let early = self.delayed.contains_key(&key);
             return Err(Broken(if early { 21 } else { 5 }, format!("{key} was given although nobody asked for it")));
         };
-        let oldest = slow.first().copied();
-        let best = slow.iter().min_by_key(|place| place.rank).copied();
-        let old = oldest.is_some_and(|oldest| self.now - oldest.since >= SHARE.slow_age_max);
+        let old = slow.first().is_some_and(|oldest| self.now - oldest.since >= SHARE.slow_age_max);
         let aged = old && self.since_aged >= SHARE.aged_every - 1;
         let due = self.fast_turns >= SHARE.fast_turns_max;
-        match from.lane {
+        let turn = match from.lane {
             Lane::Fast => {
                 hold(13, !aged, || format!("{key} of the fast lane came before an old one"))?;
                 hold(12, slow.is_empty() || !due, || format!("{key} of the fast lane came beyond its share"))?;
-                let first = fast.first().map(|place| place.key);
-                hold(10, first == Some(key), || format!("{key} came before {first:?}, which had come first"))?;
+                Turn::Fast
             }
             Lane::Slow => {
                 let allowed = aged || due || fast.is_empty();
                 hold(11, allowed, || format!("{key} of the slow lane came before a live change"))?;
-                let first = if aged { oldest } else { best }.map(|place| place.key);
-                let property = if aged { 13 } else { 10 };
-                hold(property, first == Some(key), || format!("{key} came before {first:?} (aged: {aged})"))?;
+                if aged { Turn::Aged } else { Turn::Slow }
             }
-        }
-        let waited = from.lane == Lane::Fast && !slow.is_empty();
+        };
+        let waited = turn == Turn::Fast && !slow.is_empty();
         self.fast_turns = if waited { self.fast_turns + 1 } else { 0 };
-        let by_age = from.lane == Lane::Slow && aged;
-        self.since_aged = if by_age { 0 } else { self.since_aged.saturating_add(1) };
-        self.lane[from.lane as usize].retain(|place| place.key != key);
-        self.working.insert(key, None);
-        self.trace.push(key);
-        Ok(())
+        self.since_aged = if turn == Turn::Aged { 0 } else { self.since_aged.saturating_add(1) };
+        Ok(turn)
     }
 
-    /// Whether the queue holds as many keys, in the same places, as the model.
+    /// A key was given in a turn: it has to be the first of its lane. Gives where it was.
+    fn given(&mut self, key: Key, turn: Turn) -> Result<Place, Broken> {
+        let [slow, fast] = &self.lane;
+        let (first, property) = match turn {
+            Turn::Fast => (fast.first(), 10),
+            Turn::Slow => (slow.iter().min_by_key(|place| place.rank), 10),
+            Turn::Aged => (slow.first(), 13),
+        };
+        let Some(first) = first.filter(|first| first.key == key).copied() else {
+            return Err(Broken(property, format!("{key} came before {first:?} in a turn: {turn:?}")));
+        };
+        self.lane[first.lane as usize].retain(|place| place.key != key);
+        self.tally.waited.add(self.now - first.since);
+        self.trace.push(key);
+        Ok(first)
+    }
+
+    /// Whether the queue holds as many keys, in the same places, as the model, and has counted the same.
     fn compare(&mut self) -> Result<(), Broken> {
         let [slow, fast] = [Lane::Slow, Lane::Fast].map(|lane| self.queue.depth(lane));
         let want = self.lane.each_ref().map(Vec::len);
@@ -270,7 +340,13 @@ impl Model {
         hold(3, working == self.working.len(), || format!("{working} in work, not {:?}", self.working))?;
         let due = self.delayed.values().map(|(at, ..)| *at).min();
         hold(21, self.queue.next_due() == due, || format!("next due {:?}, not {due:?}", self.queue.next_due()))?;
+        let failing = self.queue.failing();
+        hold(23, failing == self.failures.len(), || format!("{failing} are failing, not {:?}", self.failures))?;
         let drained = self.ended && want == [0, 0] && self.working.is_empty();
-        hold(26, self.queue.drained() == drained, || format!("drained: {}", self.queue.drained()))
+        hold(26, self.queue.drained() == drained, || format!("drained: {}", self.queue.drained()))?;
+        let batch = self.batch.iter().flat_map(|(keys, since)| (0..*keys).map(|_| *since));
+        let since = self.working.values().map(|held| held.since).chain(batch);
+        let working = since.map(|since| self.now - since).collect();
+        self.tally.compare(&Present { slow, fast, working })
     }
 }

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use proptest::prelude::*;
 use tidegate_control::{Lane, Queue};
 
-use crate::model::{Key, Model, Op, SHARE, ops, rank};
+use crate::model::Model;
+use crate::ops::{Key, Op, SHARE, ops, rank};
 use crate::{PROPERTIES, queue, start};
 
 fn config() -> ProptestConfig {
@@ -15,7 +16,7 @@ fn config() -> ProptestConfig {
 
 /// Plays a trace; says which promise it breaks.
 fn play(trace: &[Op]) -> Result<Model, TestCaseError> {
-    let mut model = Model::new(queue(), start());
+    let mut model = Model::new();
     model.play(trace).map_err(|broken| {
         let promise = PROPERTIES.get(usize::from(broken.0) - 1).map(|(promise, _)| *promise);
         TestCaseError::fail(format!("{broken:?} ({})", promise.unwrap_or("no such promise")))
@@ -72,7 +73,7 @@ proptest! {
 
     #[test]
     fn no_update_is_lost(trace in ops(4, 80)) {
-        let mut model = Model::new(queue(), start());
+        let mut model = Model::new();
         let mut asked: BTreeMap<Key, usize> = BTreeMap::new();
         for op in &trace {
             model.step(*op).map_err(|broken| TestCaseError::fail(format!("{broken:?}")))?;
@@ -80,12 +81,16 @@ proptest! {
                 // So many keys were given before this was asked for.
                 asked.insert(*key, model.trace.len());
             }
+            if *op == Op::Clear {
+                asked.clear();
+            }
         }
         model.play(&[]).map_err(|broken| TestCaseError::fail(format!("{broken:?}")))?;
         for (key, before) in asked {
             prop_assert!(model.trace[before..].contains(&key), "{key} was asked for and never came");
         }
-        prop_assert_eq!(model.trace.len(), model.dirtied, "each that became dirty comes once");
+        let adds = usize::try_from(model.tally.adds).unwrap();
+        prop_assert_eq!(model.trace.len() + model.cleared, adds, "each that became dirty comes once");
     }
 
     #[test]
@@ -108,7 +113,8 @@ proptest! {
                     queue.done(&key, now);
                     model.done(key);
                 }
-                Op::Done(_) | Op::Advance(_) | Op::Shutdown => {}
+                Op::Done(_) | Op::Advance(_) | Op::Shutdown | Op::Clear => {}
+                Op::Retry(..) | Op::Forget(_) | Op::Fire | Op::Take(..) | Op::Finish => {}
             }
             prop_assert_eq!(queue.len(), model.queue.len());
         }
@@ -117,7 +123,7 @@ proptest! {
     #[test]
     fn the_order_of_ends_does_not_matter(trace in ops(8, 80), seed in any::<u64>()) {
         let play = |shuffled: bool| {
-            let mut model = Model::new(queue(), start());
+            let mut model = Model::new();
             trace.iter().try_for_each(|op| model.step(*op)).map_err(|broken| TestCaseError::fail(format!("{broken:?}")))?;
             let mut held: Vec<Key> = model.working.keys().copied().collect();
             if shuffled {

@@ -15,7 +15,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::yield_now;
 use tokio::time::timeout;
 
-use crate::model::SHARE;
+use crate::ops::SHARE;
 use crate::start;
 
 const LONG: Duration = Duration::from_secs(20);
