@@ -1,7 +1,7 @@
 //! The API server of the simulation: the objects as they are, and the events that tell of their changes. Few names,
 //! so that objects meet, conflict and refer to each other often.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, LazyLock};
 use std::time::Instant;
@@ -88,19 +88,29 @@ impl Cluster {
         self.put(object.clone(), Object::Service(Arc::new(service)), Vec::new());
     }
 
+    /// A complete list that lacks some objects all the same, by one chance for each of them.
+    pub(crate) fn list_lacking(&self, kind: Kind, die: &mut Rng, now: Instant) -> Event {
+        let lacks = die.f32();
+        let mut event = self.list(kind, now);
+        if let Event::Listed { objects, .. } = &mut event {
+            objects.retain(|_| die.f32() >= lacks);
+        }
+        event
+    }
+
     pub(crate) fn clear(&mut self, kind: Kind) {
         self.objects.retain(|object, _| object.kind != kind);
     }
 
-    /// World must hold what is here and nothing else, and nothing of kinds that have not been listed.
-    pub(crate) fn check_world(&self, world: &World, held: &BTreeSet<Kind>, seed: u64) {
+    /// World must hold what is here and nothing else, and nothing of kinds that are not heard of.
+    pub(crate) fn check_world(&self, world: &World, heard: impl Fn(Kind) -> bool, seed: u64) {
         for kind in Kind::ALL {
-            let of_kind = |object: &&ObjectRef| object.kind == kind && !held.contains(&kind);
+            let of_kind = |object: &&ObjectRef| object.kind == kind && heard(kind);
             let here: Vec<&ObjectRef> = self.objects.keys().filter(of_kind).collect();
             let held: Vec<&ObjectRef> = world.names_of(kind, None).collect();
             assert_eq!(held, here, "seed {seed}: {kind}");
         }
-        for (object, (projection, findings, _)) in self.objects.iter().filter(|(o, _)| !held.contains(&o.kind)) {
+        for (object, (projection, findings, _)) in self.objects.iter().filter(|(o, _)| heard(o.kind)) {
             assert_eq!(world.get(object).as_ref(), Some(projection), "seed {seed}: {object}");
             assert_eq!(world.findings_of(object), findings, "seed {seed}: {object}");
         }

@@ -1,6 +1,6 @@
 //! Seeded simulation of the control loop: a die plays events, repeats, deletions, batches, lost events, watches that overtake
-//! each other, lists that come late or in part, new lives, restarts, sleep, and an operator who holds and thaws routes. After
-//! each quiet point the incremental result must equal a compilation from scratch; and no audit finds anything at any time.
+//! each other, lists that come late, in part or untrue, kinds that go and come, new lives, restarts, sleep, and an operator who
+//! holds and thaws routes. After each quiet point the incremental result must equal a compilation from scratch; and no audit finds anything at any time.
 //!
 //! `SIM_SEED=7` replays one seed, `SIM_SEEDS=10000` plays that many; the default is a sample that takes seconds. A seed that
 //! fails shows its shortest schedule.
@@ -9,6 +9,7 @@
 
 mod check;
 mod cluster;
+mod lists;
 mod naive;
 mod play;
 mod schedule;

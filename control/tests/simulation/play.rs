@@ -24,24 +24,28 @@ fn options(die: &mut fastrand::Rng) -> Options {
     Options { host_ownership, default_certificate, pace, ..Options::default() }
 }
 
-const fn all_of(kind: Kind) -> Source {
+pub(crate) const fn all_of(kind: Kind) -> Source {
     Source { kind, namespace: None }
 }
 
 pub(crate) struct Simulation {
     pub(crate) seed: u64,
     /// What the operator decided before the process began.
-    options: Options,
+    pub(crate) options: Options,
     pub(crate) now: Instant,
     pub(crate) cluster: Cluster,
     pub(crate) reconciler: Reconciler,
     /// Kinds of which an event was lost: they are listed before the next quiet point, as an informer would.
-    lost: BTreeSet<Kind>,
+    pub(crate) lost: BTreeSet<Kind>,
     /// Kinds that cannot be listed yet, so that no event of them arrives: routing can do without.
     pub(crate) held: BTreeSet<Kind>,
+    /// Kinds that the cluster does not have.
+    pub(crate) unserved: BTreeSet<Kind>,
+    /// Kinds whose last complete list has to be confirmed by another one.
+    pub(crate) doubted: BTreeSet<Kind>,
     /// Events that were sent and not yet delivered. The streams of kinds overtake each other; in one stream events keep their
     /// order.
-    pending: BTreeMap<Option<Kind>, VecDeque<Event>>,
+    pub(crate) pending: BTreeMap<Option<Kind>, VecDeque<Event>>,
     /// Every model that was published, the newest last.
     pub(crate) published: Vec<SnapshotParts>,
     publisher: Publisher,
@@ -64,6 +68,8 @@ impl Simulation {
             reconciler,
             lost: BTreeSet::new(),
             held: [Kind::Secret, Kind::IngressClass].into_iter().filter(|_| die.bool()).collect(),
+            unserved: BTreeSet::new(),
+            doubted: BTreeSet::new(),
             pending: BTreeMap::new(),
             published: Vec::new(),
             publisher: published::channel().0,
@@ -83,6 +89,7 @@ impl Simulation {
             simulation.step(*step);
         }
         simulation.quiet();
+        simulation.tell_all();
         // To the end of the round that is under way, and then a whole one.
         while !simulation.audit_next() {}
         while !simulation.audit_next() {}
@@ -117,17 +124,22 @@ impl Simulation {
             }
             Act::List => self.list(kind),
             Act::ListPart => self.list_part(kind, &mut die),
+            Act::ListLacking => self.list_lacking(kind, &mut die),
+            Act::Unserve => self.unserve(kind, &mut die),
+            Act::Serve => self.serve(&mut die),
             Act::Fail => {
                 let why = "the list was cut short".to_owned();
                 self.send(Event::Failing { source: all_of(kind), why, denied: false });
             }
             Act::NewLife => {
                 self.reconciler.start_over(Kind::ALL.map(all_of));
+                self.doubted.clear();
                 self.list_all();
             }
             Act::Restart => {
                 self.reconciler = Reconciler::new(self.options.clone(), Kind::ALL.map(all_of));
                 self.frozen = None;
+                self.doubted.clear();
                 self.list_all();
             }
             Act::Command => self.command(&mut die),
@@ -168,11 +180,11 @@ impl Simulation {
     }
 
     /// Delivers the next few events of one stream.
-    fn deliver(&mut self, stream: Option<Kind>, events: usize) {
+    pub(crate) fn deliver(&mut self, stream: Option<Kind>, events: usize) {
         let Some(waiting) = self.pending.get_mut(&stream) else { return };
         let events: Vec<Event> = waiting.drain(..events.min(waiting.len())).collect();
         for event in events {
-            if kind_of(&event).is_none_or(|kind| !self.held.contains(&kind)) {
+            if kind_of(&event).is_none_or(|kind| self.heard(kind)) {
                 assert_eq!(self.reconciler.observe(event, self.now), None, "seed {}", self.seed);
             }
         }
@@ -182,38 +194,6 @@ impl Simulation {
         for stream in self.pending.keys().copied().collect::<Vec<_>>() {
             self.deliver(stream, usize::MAX);
         }
-    }
-
-    /// A completed list; one that is doubted is followed by the second that confirms it. What the watch before it had still
-    /// to tell is never heard.
-    pub(crate) fn list(&mut self, kind: Kind) {
-        self.lost.remove(&kind);
-        self.held.remove(&kind);
-        self.pending.remove(&Some(kind));
-        let event = self.cluster.list(kind, self.now);
-        if self.reconciler.observe(event, self.now).is_some() {
-            let again = self.cluster.list(kind, self.now);
-            assert_eq!(self.reconciler.observe(again, self.now), None, "seed {}: a confirmed list acts", self.seed);
-        }
-    }
-
-    /// A list of which a part did not say which objects it is: it takes nothing away. What it had no news of is still missed.
-    fn list_part(&mut self, kind: Kind, die: &mut fastrand::Rng) {
-        self.held.remove(&kind);
-        self.pending.remove(&Some(kind));
-        self.lost.insert(kind);
-        let Event::Listed { source, mut objects, resource_version, received, .. } = self.cluster.list(kind, self.now)
-        else {
-            unreachable!("a list")
-        };
-        objects.retain(|_| die.bool());
-        let event = Event::Listed { source, objects, complete: false, resource_version, received };
-        assert_eq!(self.reconciler.observe(event, self.now), None, "seed {}", self.seed);
-    }
-
-    fn list_all(&mut self) {
-        self.pending.clear();
-        Kind::ALL.into_iter().for_each(|kind| self.list(kind));
     }
 
     pub(crate) fn reconcile_once(&mut self) -> bool {
@@ -270,12 +250,17 @@ impl Simulation {
         for kind in std::mem::take(&mut self.lost).difference(&self.held.clone()) {
             self.list(*kind);
         }
+        self.compile_all();
+        self.check();
+        self.audit_next();
+    }
+
+    /// Compiles until nothing waits any more.
+    pub(crate) fn compile_all(&mut self) {
         while self.reconcile_once() {}
         self.now += self.reconciler.options().pace.settle;
         while self.reconcile_once() {}
         assert!(!self.reconciler.busy(), "seed {}: the queue is not empty", self.seed);
-        self.check();
-        self.audit_next();
     }
 }
 

@@ -22,6 +22,12 @@ pub(crate) enum Act {
     List,
     /// A kind is listed, and some objects of it cannot be made out.
     ListPart,
+    /// A kind is listed, and the list lacks some objects of it without a word.
+    ListLacking,
+    /// The cluster has a kind no more.
+    Unserve,
+    /// The cluster has a kind again that it had not.
+    Serve,
     /// A list or a watch of a kind fails half-way.
     Fail,
     /// The control loop begins anew, with the World that it had.
@@ -61,6 +67,10 @@ impl Act {
             78..84 => Self::Deliver,
             84..89 => Self::Reconcile,
             89..93 => Self::ReconcileOnly,
+            93..96 => Self::ListLacking,
+            96 => Self::Unserve,
+            // More often than the above, for a kind that is not there has no changes.
+            97..101 => Self::Serve,
             _ => Self::Quiet,
         }
     }
@@ -91,7 +101,7 @@ impl Schedule {
     /// The schedule of a seed.
     pub(crate) fn of(seed: u64) -> Self {
         let mut die = fastrand::Rng::with_seed(!seed);
-        let steps = (0..STEPS).map(|_| Step { act: Act::drawn(die.u32(0..100)), draw: die.u64(..) });
+        let steps = (0..STEPS).map(|_| Step { act: Act::drawn(die.u32(0..108)), draw: die.u64(..) });
         Self { seed, steps: steps.collect() }
     }
 

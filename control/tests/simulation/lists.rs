@@ -1,0 +1,138 @@
+//! Lists, true and untrue, and kinds that go and come.
+
+use std::collections::BTreeSet;
+
+use tidegate_config::object::{Kind, ObjectRef};
+use tidegate_control::Event;
+
+use crate::play::{Simulation, all_of};
+
+impl Simulation {
+    /// Whether the watch of a kind is heard.
+    pub(crate) fn heard(&self, kind: Kind) -> bool {
+        !self.held.contains(&kind) && !self.unserved.contains(&kind)
+    }
+
+    /// A completed list; one that is doubted is followed by the second that confirms it. What the watch before it had still
+    /// to tell is never heard. Of a kind that the cluster does not have, just that is told.
+    pub(crate) fn list(&mut self, kind: Kind) {
+        self.lost.remove(&kind);
+        self.held.remove(&kind);
+        self.pending.remove(&Some(kind));
+        if self.unserved.contains(&kind) {
+            return self.tell_unserved(kind);
+        }
+        if self.listed(kind, self.cluster.list(kind, self.now)) {
+            let again = self.cluster.list(kind, self.now);
+            assert!(!self.listed(kind, again), "seed {}: a confirmed list acts", self.seed);
+        }
+    }
+
+    pub(crate) fn list_all(&mut self) {
+        self.pending.clear();
+        Kind::ALL.into_iter().for_each(|kind| self.list(kind));
+    }
+
+    /// A list of which a part did not say which objects it is: it takes nothing away. What it had no news of is still missed.
+    pub(crate) fn list_part(&mut self, kind: Kind, die: &mut fastrand::Rng) {
+        if !self.list_untrue(kind) {
+            return;
+        }
+        let Event::Listed { source, mut objects, resource_version, received, .. } = self.cluster.list(kind, self.now)
+        else {
+            unreachable!("a list")
+        };
+        objects.retain(|_| die.bool());
+        let event = Event::Listed { source, objects, complete: false, resource_version, received };
+        assert_eq!(self.reconciler.observe(event, self.now), None, "seed {}", self.seed);
+    }
+
+    /// A list that lacks objects and does not say so. While it is doubted, all that serves goes on to; it is up to chance
+    /// whether it is followed by changes, by another list that lacks something, or by a true one.
+    pub(crate) fn list_lacking(&mut self, kind: Kind, die: &mut fastrand::Rng) {
+        if !self.list_untrue(kind) || !self.listed(kind, self.cluster.list_lacking(kind, die, self.now)) {
+            return;
+        }
+        if die.bool() {
+            self.compile_all();
+            self.check_compiled();
+        }
+        match die.u32(0..3) {
+            0 => {}
+            1 => {
+                let again = self.cluster.list_lacking(kind, die, self.now);
+                assert!(!self.listed(kind, again), "seed {}: who is wrong twice is believed", self.seed);
+            }
+            _ => self.list(kind),
+        }
+    }
+
+    /// The cluster has a kind no more. Its objects are gone for good, or out of sight; of what was told before, some is heard.
+    pub(crate) fn unserve(&mut self, kind: Kind, die: &mut fastrand::Rng) {
+        if die.bool() {
+            self.deliver(Some(kind), usize::MAX);
+        }
+        if die.bool() {
+            self.cluster.clear(kind);
+        }
+        self.unserved.insert(kind);
+        self.list(kind);
+    }
+
+    /// The cluster has one of the kinds again that it had not, with what is there of it by now.
+    pub(crate) fn serve(&mut self, die: &mut fastrand::Rng) {
+        let kind = die.choice(&self.unserved).copied();
+        if let Some(kind) = kind.filter(|kind| self.unserved.remove(kind)) {
+            self.list(kind);
+        }
+    }
+
+    /// The cluster has every kind, and is told of as it is.
+    pub(crate) fn tell_all(&mut self) {
+        self.unserved.clear();
+        self.list_all();
+        self.quiet();
+    }
+
+    /// Begins a list that is not true, where there is anything to list. What it does not tell is still missed.
+    fn list_untrue(&mut self, kind: Kind) -> bool {
+        let served = !self.unserved.contains(&kind);
+        if served {
+            self.held.remove(&kind);
+            self.pending.remove(&Some(kind));
+            self.lost.insert(kind);
+        }
+        served
+    }
+
+    /// A list that calls itself complete, and whether another one has to confirm it: then what it names is there and the rest
+    /// is too; else nothing but what it names. Found out as `docs/operations.md` has it, and not as the loop does.
+    fn listed(&mut self, kind: Kind, event: Event) -> bool {
+        let Event::Listed { objects, .. } = &event else { unreachable!("a list") };
+        let listed: BTreeSet<ObjectRef> = objects.iter().map(|object| object.meta.object.clone()).collect();
+        let before = self.names(kind);
+        let all: BTreeSet<ObjectRef> = before.union(&listed).cloned().collect();
+        let lacks = all.len() - listed.len();
+        let most = lacks * 2 > all.len() && lacks > self.options.pace.sweep_free;
+        let doubted = (most || lacks > 0 && lacks == all.len()) && self.doubted.insert(kind);
+        if !doubted {
+            self.doubted.remove(&kind);
+        }
+        let asked = self.reconciler.observe(event, self.now);
+        assert_eq!(asked, doubted.then(|| all_of(kind)), "seed {}: a list of {kind} without {lacks}", self.seed);
+        let there = if doubted { all } else { listed };
+        assert_eq!(self.names(kind), there, "seed {}: after a list of {kind} without {lacks}", self.seed);
+        doubted
+    }
+
+    fn tell_unserved(&mut self, kind: Kind) {
+        self.doubted.remove(&kind);
+        let event = Event::Unserved { source: all_of(kind), received: self.now };
+        assert_eq!(self.reconciler.observe(event, self.now), None, "seed {}: that {kind} is not there", self.seed);
+        assert!(self.names(kind).is_empty(), "seed {}: there is {kind} that the cluster does not have", self.seed);
+    }
+
+    fn names(&self, kind: Kind) -> BTreeSet<ObjectRef> {
+        self.reconciler.world().names_of(kind, None).cloned().collect()
+    }
+}
