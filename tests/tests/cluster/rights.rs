@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tidegate_tests::cluster::{Edge, environment, manifest};
 use tidegate_tests::{eventually, get};
 
-use crate::stage::Stage;
+use crate::stage::{Stage, whole};
 
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 
@@ -57,22 +57,44 @@ async fn deployed_role(stage: &Stage) -> Value {
     stage.cluster.api.get(&format!("{RBAC}/clusterroles/tidegate")).await
 }
 
+/// Only all the other cases together use all that is allowed. Without one of them it is seen that nothing else is asked for.
 pub(crate) async fn the_role_is_what_is_used(stage: &mut Stage) {
     let (used, _) = asked(stage, "tidegate");
     let mut rights = allowed(&deployed_role(stage).await);
     rights.extend(allowed(&stage.cluster.api.get(&format!("{RBAC}/namespaces/tidegate/roles/tidegate")).await));
+    if !whole() {
+        println!(
+            "    not all cases run, so a right may be left over: only what is asked for is held against the roles"
+        );
+        rights.retain(|right| used.contains(right));
+    }
     assert_eq!(used, rights, "what Tidegate asked for (left) is what its roles allow (right)");
 }
 
 impl Stage {
     /// Lets Tidegate take part in the election by another Lease of its namespace.
     pub(crate) async fn allow_lease(&self, lease: &str) {
-        let role = json!({"metadata": {"name": lease}, "rules": role_beside_the_pods(self, lease).await});
-        let subjects = json!([{"kind": "ServiceAccount", "namespace": "tidegate", "name": "tidegate"}]);
-        let reference = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": lease});
-        let binding = json!({"metadata": {"name": lease}, "subjects": subjects, "roleRef": reference});
-        for (kind, object) in [("roles", role), ("rolebindings", binding)] {
-            self.cluster.api.create(&format!("{RBAC}/namespaces/tidegate/{kind}"), &object).await;
+        self.grant("tidegate", lease, Some("tidegate"), &role_beside_the_pods(self, lease).await).await;
+    }
+
+    /// Makes a service account in Tidegate's namespace, without any right.
+    async fn account(&self, name: &str) {
+        let account = json!({"metadata": {"name": name}});
+        self.cluster.api.create("/api/v1/namespaces/tidegate/serviceaccounts", &account).await;
+    }
+
+    /// Makes a role of this name, in a namespace or for all, and gives it to a service account of Tidegate's namespace.
+    async fn grant(&self, account: &str, name: &str, namespace: Option<&str>, rules: &[Value]) {
+        let (place, kinds, kind) = match namespace {
+            Some(namespace) => (format!("{RBAC}/namespaces/{namespace}"), ["roles", "rolebindings"], "Role"),
+            None => (RBAC.to_owned(), ["clusterroles", "clusterrolebindings"], "ClusterRole"),
+        };
+        let subjects = json!([{"kind": "ServiceAccount", "namespace": "tidegate", "name": account}]);
+        let reference = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name});
+        let role = json!({"metadata": {"name": name}, "rules": rules});
+        let binding = json!({"metadata": {"name": name}, "subjects": subjects, "roleRef": reference});
+        for (kind, object) in kinds.into_iter().zip([role, binding]) {
+            self.cluster.api.create(&format!("{place}/{kind}"), &object).await;
         }
     }
 }
@@ -104,25 +126,9 @@ pub(crate) async fn a_role_in_a_namespace_is_enough_for_that(stage: &mut Stage) 
     let mut beside = role_beside_the_pods(stage, "few").await;
     let publish = json!({"apiGroups": [""], "resources": ["services"], "resourceNames": ["tidegate"], "verbs": ["list", "watch"]});
     beside.push(publish);
-    let subjects = json!([{"kind": "ServiceAccount", "namespace": "tidegate", "name": "few"}]);
-    let named = |kind: &str, rest: Value| {
-        let mut object =
-            json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": {"name": "few"}});
-        object.as_object_mut().expect("an object").extend(rest.as_object().expect("an object").clone());
-        object
-    };
-    let binding = |kind: &str| json!({"subjects": subjects, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": "few"}});
-    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "few"}});
-    for (path, object) in [
-        ("/api/v1/namespaces/tidegate/serviceaccounts".to_owned(), account),
-        (format!("{RBAC}/clusterroles"), named("ClusterRole", json!({"rules": rules(true)}))),
-        (format!("{RBAC}/clusterrolebindings"), named("ClusterRoleBinding", binding("ClusterRole"))),
-        (format!("{RBAC}/namespaces/few/roles"), named("Role", json!({"rules": rules(false)}))),
-        (format!("{RBAC}/namespaces/few/rolebindings"), named("RoleBinding", binding("Role"))),
-        (format!("{RBAC}/namespaces/tidegate/roles"), named("Role", json!({"rules": beside}))),
-        (format!("{RBAC}/namespaces/tidegate/rolebindings"), named("RoleBinding", binding("Role"))),
-    ] {
-        stage.cluster.api.create(&path, &object).await;
+    stage.account("few").await;
+    for (namespace, rules) in [(None, rules(true)), (Some("few"), rules(false)), (Some("tidegate"), beside)] {
+        stage.grant("few", "few", namespace, &rules).await;
     }
     let service = manifest("40-service");
     stage.cluster.kubectl.run(&["apply", "-f", service.to_str().expect("UTF-8")]).await;
@@ -181,20 +187,8 @@ pub(crate) async fn secrets_by_name_are_got_and_no_more(stage: &mut Stage) {
     let variables = of("Deployment")["spec"]["template"]["spec"]["containers"][0]["env"].as_array().expect("variables");
     assert!(variables.contains(&json!({"name": "TIDEGATE_WATCH_SECRETS", "value": "referenced"})), "{variables:?}");
     let role = of("ClusterRole");
-
-    let subjects = json!([{"kind": "ServiceAccount", "namespace": "tidegate", "name": "named"}]);
-    let reference = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "named"});
-    let metadata = json!({"name": "named"});
-    for (path, object) in [
-        ("/api/v1/namespaces/tidegate/serviceaccounts", json!({"metadata": metadata})),
-        (&format!("{RBAC}/clusterroles"), json!({"metadata": metadata, "rules": role["rules"]})),
-        (
-            &format!("{RBAC}/clusterrolebindings"),
-            json!({"metadata": metadata, "subjects": subjects, "roleRef": reference}),
-        ),
-    ] {
-        stage.cluster.api.create(path, &object).await;
-    }
+    stage.account("named").await;
+    stage.grant("named", "named", None, role["rules"].as_array().expect("rules")).await;
     let by_name = ["--watch-secrets", "referenced", "--default-certificate", "tidegate/none", "--status", "off"];
     drop(Edge::start_as(&stage.cluster, "named", "10.244.0.4", &by_name).await);
     let mut read = allowed(role);

@@ -53,6 +53,12 @@ pub(crate) fn left_out(arguments: &Arguments, cases: &[Case]) -> ExitCode {
     libtest_mimic::run(arguments, cases.iter().map(trial).collect()).exit_code()
 }
 
+/// Whether the command line asks for every case.
+pub(crate) fn whole() -> bool {
+    let asked = Arguments::from_args();
+    asked.filter.is_none() && asked.skip.is_empty() && !asked.ignored
+}
+
 async fn played(stage: &Mutex<Set>, case: fn(&mut Stage) -> LocalBoxFuture<'_, ()>, place: &(PathBuf, PathBuf)) {
     let mut stage = stage.lock().await;
     if let Set::NotYet = *stage {
