@@ -33,6 +33,8 @@ func main() {
 		err = runPod(os.Args[1:])
 	case "compact":
 		err = runCompact(os.Args[1:])
+	case "put":
+		err = runPut(os.Args[1:])
 	default:
 		fail(fmt.Sprintf("there is no part %q", part))
 	}

@@ -95,22 +95,6 @@ impl Api {
         self.expect(Method::DELETE, path, None).await
     }
 
-    /// Creates objects, each in the collection that it comes with, one after the other over one connection.
-    pub async fn create_all(&self, objects: impl Iterator<Item = (&str, Value)>) {
-        let stream = client::connect_tls(self.address, "localhost", &[b"http/1.1"]).await.expect("a connection");
-        let mut connection = client::opened(stream).await.expect("HTTP");
-        for (path, object) in objects {
-            let request = Request::post(path).header("host", self.address.to_string());
-            let request = request.header("authorization", format!("Bearer {}", self.token));
-            let request = request.header("content-type", "application/json");
-            let request = request.body(Full::new(Bytes::from(object.to_string()))).expect("a request");
-            connection.ready().await.expect("it is kept");
-            let answer = client::whole(connection.send_request(request).await.expect("an answer")).await;
-            let answer = answer.expect("a whole answer");
-            assert!(answer.status.is_success(), "{path}: {} {}", answer.status, answer.body);
-        }
-    }
-
     async fn expect(&self, method: Method, path: &str, body: Option<(&str, &Value)>) -> Value {
         let (status, answer) = self.ask(method, path, body).await.unwrap_or_else(|error| panic!("{path}: {error}"));
         assert!(status.is_success(), "{path}: {status} {answer}");

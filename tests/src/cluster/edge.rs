@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 
 use super::Cluster;
-use super::part::Part;
+use super::part::{Memory, Part};
 use crate::{binary, eventually, get};
 
 /// What the first one tells of where Ingresses are reached.
@@ -112,9 +112,9 @@ impl Edge {
         series.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
     }
 
-    /// Its resident memory, and the most that it ever was.
+    /// Its memory now.
     #[must_use]
-    pub fn memory(&self) -> String {
+    pub fn memory(&self) -> Memory {
         self.part.memory()
     }
 

@@ -5,6 +5,7 @@
 
 mod api;
 mod edge;
+mod etcd;
 mod namespace;
 mod part;
 mod steady;
@@ -20,6 +21,7 @@ use tokio::process::Command;
 pub use self::api::Api;
 pub use self::edge::{Edge, PUBLIC, environment, manifest};
 pub use self::namespace::{Entered, enter};
+pub use self::part::Memory;
 use self::part::Part;
 pub use self::steady::{Steady, Taken};
 use crate::{Kubectl, eventually};
@@ -158,12 +160,6 @@ impl Cluster {
         let kinds = "deployments,replicasets,pods,endpointslices";
         let (_, told, complaint) = self.kubectl.tried(&["get", kinds, "--all-namespaces", "--output=wide"], "").await;
         told + &complaint
-    }
-
-    /// Throws away the history that etcd keeps.
-    pub async fn compact(&self) {
-        let compact = Command::new(&self.binary).args(["compact", "--etcd", ETCD]).output().await.expect("it runs");
-        assert!(compact.status.success(), "{}", String::from_utf8_lossy(&compact.stderr));
     }
 
     /// What this service account has asked for so far, in the order of the answers.

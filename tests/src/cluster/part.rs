@@ -1,10 +1,26 @@
 //! One process of the cluster.
 
+use std::fmt;
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use tokio::process::{Child, Command};
+
+/// The memory of a process.
+#[derive(Debug, Clone, Copy)]
+pub struct Memory {
+    /// Bytes that are resident.
+    pub resident: u64,
+    /// The most that ever were.
+    pub peak: u64,
+}
+
+impl fmt::Display for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} MiB, at most {} MiB", self.resident >> 20, self.peak >> 20)
+    }
+}
 
 /// A process with its output in a file. It is killed with its handle.
 #[derive(Debug)]
@@ -30,15 +46,15 @@ impl Part {
         assert!(sent.success());
     }
 
-    /// Its resident memory, and the most that it ever was.
-    pub(crate) fn memory(&self) -> String {
+    /// Its memory now.
+    pub(crate) fn memory(&self) -> Memory {
         let id = self.child.id().expect("it runs");
         let status = std::fs::read_to_string(format!("/proc/{id}/status")).expect("Linux tells");
-        let mib = |field: &str| -> u64 {
+        let bytes = |field: &str| -> u64 {
             let line = status.lines().find_map(|line| line.strip_prefix(field)).expect("the field");
-            line.trim_end_matches("kB").trim().parse::<u64>().expect("a number") / 1024
+            line.trim_end_matches("kB").trim().parse::<u64>().expect("a number") * 1024
         };
-        format!("{} MiB, at most {} MiB", mib("VmRSS:"), mib("VmHWM:"))
+        Memory { resident: bytes("VmRSS:"), peak: bytes("VmHWM:") }
     }
 
     /// Kills it as a crash would, and waits until it is gone.
