@@ -3,11 +3,12 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::process::Command;
 
-use super::Cluster;
+use super::account::Account;
 use super::part::{Memory, Part};
+use super::{Api, Cluster};
 use crate::{binary, eventually, get};
 
 /// What the first one tells of where Ingresses are reached.
@@ -35,10 +36,22 @@ pub fn environment() -> Vec<(String, String)> {
     variables.filter_map(pair).collect()
 }
 
+/// `tidegate run` with what every one here is told.
+fn run(address: &str) -> Command {
+    let at = |port: u16| format!("{address}:{port}");
+    let mut command = Command::new(binary());
+    command.args(["run", "--own-address", address]);
+    command.args(["--http", &at(80), "--https", &at(443), "--admin", &at(9180), "--debug", "off"]);
+    command.args(["--access-log", "off", "--shutdown-delay", "1s", "--log-form", "text"]);
+    command
+}
+
 /// A running `tidegate run`, on an address of its own as its pod would have.
 #[derive(Debug)]
 pub struct Edge {
     part: Part,
+    /// What it finds in its pod; without, it has a kubeconfig.
+    account: Option<Account>,
     /// Where plain HTTP is served.
     pub http: SocketAddr,
     /// Where HTTPS is served.
@@ -48,17 +61,23 @@ pub struct Edge {
 }
 
 impl Edge {
-    /// Applies what `deploy/` says about rights and class, and starts Tidegate at 10.244.0.2 as that service account.
+    /// Applies what `deploy/` says about rights and class, and starts Tidegate at 10.244.0.2 as a pod is started: it finds the
+    /// API server, its service account and its namespace by itself.
     pub async fn start(cluster: &Cluster) -> Self {
         for name in ["00-namespace", "10-rbac", "20-ingress-class"] {
             cluster.kubectl.run(&["apply", "-f", manifest(name).to_str().expect("UTF-8")]).await;
         }
-        let told = ["--publish-status-address", PUBLIC, "--lease", "tidegate/tidegate"];
-        Self::start_as(cluster, "tidegate", "10.244.0.2", &told).await
+        let account = Account::project(cluster, "tidegate").await;
+        let mut command = run("10.244.0.2");
+        command.args(["--publish-status-address", PUBLIC]).envs(Account::environment());
+        let mut edge = Self::of(cluster, "tidegate", "10.244.0.2", &mut command);
+        edge.account = Some(account);
+        edge.ready().await;
+        edge
     }
 
-    /// Starts Tidegate at an address as a service account of the namespace `tidegate`, with more arguments, and waits
-    /// until it is ready.
+    /// Starts Tidegate at an address with a kubeconfig of a service account of the namespace `tidegate`, with more arguments,
+    /// and waits until it is ready.
     pub async fn start_as(cluster: &Cluster, account: &str, address: &str, arguments: &[&str]) -> Self {
         let edge = Self::launch(cluster, account, address, arguments, &[]).await;
         edge.ready().await;
@@ -73,20 +92,25 @@ impl Edge {
         arguments: &[&str],
         environment: &[(String, String)],
     ) -> Self {
-        let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}});
-        let path = format!("/api/v1/namespaces/tidegate/serviceaccounts/{account}/token");
-        let answer = cluster.api.create(&path, &request).await;
-        let kubeconfig = cluster.kubeconfig(account, answer["status"]["token"].as_str().expect("a token"));
+        let kubeconfig = cluster.kubeconfig(account, &cluster.token(account, &Value::Null).await);
+        let mut command = run(address);
+        command.arg("--kubeconfig").arg(kubeconfig).args(arguments).envs(environment.iter().cloned());
+        Self::of(cluster, account, address, &mut command)
+    }
 
-        let at = |port: u16| format!("{address}:{port}");
-        let mut command = Command::new(binary());
-        command.arg("run").arg("--kubeconfig").arg(kubeconfig).args(["--own-address", address]).args(arguments);
-        command.args(["--http", &at(80), "--https", &at(443), "--admin", &at(9180), "--debug", "off"]);
-        command.args(["--access-log", "off", "--shutdown-delay", "1s", "--log-form", "text"]);
-        command.envs(environment.iter().cloned());
-        let part = Part::start(cluster.folder(), &format!("tidegate-{account}"), &mut command);
-        let place = |port| at(port).parse().expect("an address");
-        Self { part, http: place(80), https: place(443), admin: place(9180) }
+    fn of(cluster: &Cluster, account: &str, address: &str, command: &mut Command) -> Self {
+        let part = Part::start(cluster.folder(), &format!("tidegate-{account}"), command);
+        let place = |port: u16| format!("{address}:{port}").parse().expect("an address");
+        Self { part, account: None, http: place(80), https: place(443), admin: place(9180) }
+    }
+
+    /// Replaces the token in the files of its service account, takes back the one before, and returns a user who still has
+    /// that.
+    ///
+    /// # Panics
+    /// When it has been started with a kubeconfig.
+    pub async fn rotate_token(&mut self, cluster: &Cluster) -> Api {
+        self.account.as_mut().expect("it runs as in a pod").rotate(cluster).await
     }
 
     /// Ends it as Kubernetes would, and waits until it has ended.

@@ -3,6 +3,7 @@
 //!
 //! The binary is built by `tests/cluster/build`; how it stands in for nodes is told in `tests/cluster/README.md`.
 
+mod account;
 mod api;
 mod edge;
 mod etcd;
@@ -101,6 +102,16 @@ impl Cluster {
     #[must_use]
     pub fn kubeconfig(&self, name: &str, token: &str) -> PathBuf {
         kubeconfig(&self.folder, name, token)
+    }
+
+    /// A token of a service account of the namespace `tidegate`, for as long as the object is there that it is bound to; for an
+    /// hour where that is null.
+    async fn token(&self, account: &str, bound_to: &Value) -> String {
+        let spec = json!({"expirationSeconds": 3600, "boundObjectRef": bound_to});
+        let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec});
+        let path = format!("/api/v1/namespaces/tidegate/serviceaccounts/{account}/token");
+        let answer = self.api.create(&path, &request).await;
+        answer["status"]["token"].as_str().expect("a token").to_owned()
     }
 
     /// Starts the API server on what etcd holds, waits until it is ready, and starts the controllers anew: informers that

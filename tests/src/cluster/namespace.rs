@@ -1,5 +1,5 @@
-//! A network and a process namespace for a program of tests: addresses for pods that nobody else has, and an end that
-//! nothing started in it survives.
+//! Namespaces for a program of tests: addresses for pods that nobody else has, a place for the files of pods that nobody
+//! else sees, and an end that nothing started in it survives.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -9,8 +9,9 @@ use crate::Kubectl;
 /// Tells the program inside where the control plane's binary is.
 const CONTROL_PLANE: &str = "TIDEGATE_TESTS_CONTROL_PLANE";
 
-/// What has to be done inside before anything else: a loopback, on which every address of the pods' network is local.
-const SET_UP: &str = "ip link set lo up && ip route add local 10.244.0.0/16 dev lo";
+/// What has to be done inside before anything else: a loopback, on which every address of the pods' network is local, and an
+/// empty folder around the one in which pods find their service account.
+const SET_UP: &str = "ip link set lo up && ip route add local 10.244.0.0/16 dev lo && mount -t tmpfs tmpfs /var/run";
 
 /// Where this program is.
 #[derive(Debug)]
@@ -63,7 +64,7 @@ fn found() -> Result<PathBuf, String> {
     }
     let probe = unshare().args(["sh", "-c", SET_UP]).output().map_err(|error| format!("unshare: {error}"))?;
     if !probe.status.success() {
-        return Err(format!("no network namespace can be made: {}", String::from_utf8_lossy(&probe.stderr).trim()));
+        return Err(format!("no namespaces can be made: {}", String::from_utf8_lossy(&probe.stderr).trim()));
     }
     Ok(path.trim().into())
 }
@@ -75,7 +76,7 @@ fn unshare() -> Command {
     if !root {
         command.args(["--user", "--map-root-user"]);
     }
-    command.args(["--net", "--pid", "--fork", "--kill-child", "--mount-proc"]);
+    command.args(["--net", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc"]);
     command
 }
 

@@ -1,13 +1,34 @@
 //! What may happen to the control plane itself.
 
+use http::Method;
 use serde_json::json;
 use tidegate_tests::{eventually, get, moment};
 
+use crate::objects::a_status_is_mended;
 use crate::stage::{Stage, ingress, measured, rule};
 
 /// Lists that were needed because the server had forgotten what happened since.
 async fn expired(stage: &Stage) -> f64 {
     stage.edge.metric("tidegate_lists_total", "reason=\"expired\"").await
+}
+
+/// Its kubelet replaces the token of a pod long before it ends. Here the one before ends with it, so what still has that is
+/// refused: writers at once, and watches when they begin again, which all have to in the cases after this one.
+pub(crate) async fn its_token_is_replaced(stage: &mut Stage) {
+    stage.app("token").await;
+    let former = stage.edge.rotate_token(&stage.cluster).await;
+    let begun = moment();
+    // The server knows a token for ten seconds.
+    eventually("the former token is refused", || async {
+        let (status, _) = former.ask(Method::GET, "/apis/networking.k8s.io/v1/ingressclasses", None).await?;
+        if status == 401 { Ok(()) } else { Err(status.to_string()) }
+    })
+    .await;
+    measured("a token is taken back, and refused", begun);
+    let begun = moment();
+    a_status_is_mended(stage, "token").await;
+    measured("a status is written with the next one", begun);
+    stage.edge.ready().await;
 }
 
 pub(crate) async fn the_api_server_crashes(stage: &mut Stage) {

@@ -41,6 +41,7 @@ fn main() -> ExitCode {
         told::an_owner_is_told_once,
         told::an_event_about_a_class_goes_to_default,
         definitions::a_kind_comes_and_goes,
+        faults::its_token_is_replaced,
         faults::the_api_server_crashes,
         faults::what_was_missed_is_listed,
         lite::it_answers_as_the_real_one,
