@@ -149,21 +149,22 @@ impl State {
         let mut tasks = JoinSet::new();
         let (mut handles, recovery) = (Vec::new(), Recovery::default());
         let (secrets, followed) = mpsc::unbounded_channel();
-        let by_name = match self.control.options.secrets {
+        let Control { client, namespaces, options, limits } = &self.control;
+        let by_name = match options.secrets {
             Secrets::Watched => None,
             Secrets::Referenced { refresh } => Some(refresh),
         };
         if let Some(refresh) = by_name {
-            let Control { client, limits, .. } = self.control.clone();
             let (metrics, seed) = (self.named_metrics.clone(), fastrand::u64(..));
+            let (client, limits) = (client.clone(), limits.clone());
             let named = Named::new(client, (refresh, limits), followed, events.clone(), metrics, seed);
             tasks.spawn(ending("Secrets by name".to_owned(), named.run(stop.clone())));
         }
         let listed = self.sources.iter().filter(|source| source.kind != Kind::Secret || by_name.is_none());
         for (seed, source) in (fastrand::u64(..)..).zip(listed.cloned()) {
-            let Control { client, namespaces, options, limits } = self.control.clone();
-            let field_selector = field_selector(&source, &namespaces, &options);
+            let field_selector = field_selector(&source, namespaces, options);
             let interest = Interest { field_selector, ..Interest::in_all_of(source.clone()) };
+            let (client, limits) = (client.clone(), limits.clone());
             let informer = Informer::new(client, interest, limits, events.clone(), &self.source_metrics, seed);
             let informer = informer.sharing(&recovery);
             handles.push((source.clone(), informer.relist()));

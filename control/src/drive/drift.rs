@@ -49,34 +49,23 @@ fn younger(version: &str, than: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use prometheus::Registry;
     use serde_json::json;
     use tidegate_config::model::HostPattern;
     use tidegate_config::object::{Kind, ObjectName, ObjectRef};
     use tidegate_config::project::project;
-    use tidegate_config::published;
 
     use crate::clock;
-    use crate::drive::Told;
+    use crate::drive::tests::{Bed, listed};
     use crate::event::Source;
-    use crate::history::History;
-    use crate::metrics::ControlMetrics;
-    use crate::options::Options;
-    use crate::reconcile::Reconciler;
-
-    use super::*;
 
     #[test]
     fn what_an_audit_finds_is_published_told_and_counted() {
         let sources = Kind::ALL.map(|kind| Source { kind, namespace: None });
-        let options = Options::default();
-        let round = options.pace.audit * 2;
-        let mut reconciler = Reconciler::new(options, sources.clone());
-        let (mut publisher, published) = published::channel();
-        let told = Told::to_nobody();
-        let metrics = ControlMetrics::register(&Registry::new()).unwrap();
-        let mut history = History::default();
-        let mut running = Loop::new(&mut reconciler, &mut publisher, &mut history, &told, &metrics);
+        let mut bed = Bed::new(sources.clone());
+        let published = bed.published.clone();
+        let mut running = bed.running();
+        let (told, metrics) = (running.told, running.metrics);
+        let round = running.reconciler.options().pace.audit * 2;
         let mut now = clock::now();
         let class = json!({"kubernetes.io/ingress.class": "tidegate"});
         let backend = json!({"service": {"name": "web", "port": {"number": 80}}});
@@ -90,8 +79,7 @@ mod tests {
                 Kind::Ingress => vec![project(Kind::Ingress, ingress.to_string().as_bytes()).unwrap()],
                 Kind::IngressClass | Kind::Service | Kind::EndpointSlice | Kind::Secret => Vec::new(),
             };
-            let resource_version = "1".into();
-            running.observe(Event::Listed { source, objects, complete: true, resource_version, received: now });
+            running.observe(listed(source, objects, "1"));
         }
         running.step(now);
         let counted = |unit| metrics.audit_drift.with_label_values(&[unit]).get();
@@ -115,21 +103,15 @@ mod tests {
     #[test]
     fn what_two_lists_agree_on_has_not_drifted() {
         let source = Source { kind: Kind::Ingress, namespace: None };
-        let mut reconciler = Reconciler::new(Options::default(), [source.clone()]);
-        let (mut publisher, _published) = published::channel();
-        let told = Told::to_nobody();
-        let metrics = ControlMetrics::register(&Registry::new()).unwrap();
-        let mut history = History::default();
-        let mut running = Loop::new(&mut reconciler, &mut publisher, &mut history, &told, &metrics);
+        let mut bed = Bed::new([source.clone()]);
+        let mut running = bed.running();
         let ingress = json!({"metadata": {"namespace": "shop", "name": "web", "resourceVersion": "1"}});
         let web = || project(Kind::Ingress, ingress.to_string().as_bytes()).unwrap();
-        let drift = metrics.drift.with_label_values(&[Kind::Ingress.as_str()]);
+        let drift = running.metrics.drift.with_label_values(&[Kind::Ingress.as_str()]);
         for (objects, version, held, drifted) in
             [(vec![web()], "1", 1, 0), (vec![], "5", 1, 0), (vec![], "5", 0, 0), (vec![web()], "5", 1, 1)]
         {
-            let received = clock::now();
-            let (source, resource_version) = (source.clone(), version.into());
-            running.observe(Event::Listed { source, objects, complete: true, resource_version, received });
+            running.observe(listed(source.clone(), objects, version));
             let names = running.reconciler.world().names_of(Kind::Ingress, None).count();
             assert_eq!((names, drift.get()), (held, drifted), "at {version}");
         }

@@ -5,64 +5,83 @@ use std::time::Duration;
 
 use prometheus::Registry;
 use serde_json::json;
-use tidegate_config::project::project;
-use tidegate_config::published;
+use tidegate_config::project::{Projected, project};
+use tidegate_config::published::{self, Published};
 use tokio::sync::oneshot;
 
 use super::*;
 use crate::options::Options;
 use crate::queue::Meter;
 
-impl Told {
-    /// What a loop says that nobody listens to; what it says last can be seen.
-    pub(super) fn to_nobody() -> Self {
-        Self {
+/// All that a loop works on, as nobody has touched it; what it says last can be seen.
+pub(super) struct Bed {
+    reconciler: Reconciler,
+    publisher: Publisher,
+    pub(super) published: Published,
+    history: History,
+    told: Told,
+    metrics: ControlMetrics,
+}
+
+impl Bed {
+    pub(super) fn new(sources: impl IntoIterator<Item = Source>) -> Self {
+        let (publisher, published) = published::channel();
+        let told = Told {
             generation: watch::Sender::default(),
             readiness: watch::Sender::default(),
             names: watch::Sender::default(),
             secrets: mpsc::unbounded_channel().0,
             relist: mpsc::unbounded_channel().0,
             reports: Reports::new(Meter::default(), Meter::default()),
+        };
+        Self {
+            reconciler: Reconciler::new(Options::default(), sources),
+            publisher,
+            published,
+            history: History::default(),
+            told,
+            metrics: ControlMetrics::register(&Registry::new()).unwrap(),
         }
     }
+
+    pub(super) fn running(&mut self) -> Loop<'_> {
+        let Self { reconciler, publisher, history, told, metrics, .. } = self;
+        Loop::new(reconciler, publisher, history, told, metrics)
+    }
+}
+
+/// A complete list of this moment.
+pub(super) fn listed(source: Source, objects: Vec<Projected>, version: &str) -> Event {
+    let (resource_version, received) = (version.into(), clock::now());
+    Event::Listed { source, objects, complete: true, resource_version, received }
 }
 
 /// What is said of a source once these have happened to it: whether it is synced, and why it fails.
 #[track_caller]
 fn check(events: Vec<Event>, synced: bool, failing: Option<&str>) {
     let source = Source { kind: Kind::Secret, namespace: None };
-    let mut reconciler = Reconciler::new(Options::default(), [source]);
-    let (mut publisher, _published) = published::channel();
-    let told = Told::to_nobody();
-    let metrics = ControlMetrics::register(&Registry::new()).unwrap();
-    let mut history = History::default();
-    let mut running = Loop::new(&mut reconciler, &mut publisher, &mut history, &told, &metrics);
+    let mut bed = Bed::new([source]);
+    let mut running = bed.running();
     events.into_iter().for_each(|event| running.observe(event));
     running.step(clock::now());
     running.report();
-    let readiness = told.readiness.borrow();
+    let readiness = running.told.readiness.borrow();
     let state = &readiness.sources[0];
     assert_eq!((state.synced, state.failing.as_deref()), (synced, failing));
     assert_eq!(readiness.degraded, failing.is_some(), "the loop runs, so this is all that can be wrong");
-    assert_eq!(metrics.degraded.get(), i64::from(failing.is_some()));
+    assert_eq!(running.metrics.degraded.get(), i64::from(failing.is_some()));
 }
 
 #[test]
 fn nothing_is_in_effect_before_the_first_model() {
     let sources = [Kind::Service, Kind::Ingress].map(|kind| Source { kind, namespace: None });
-    let mut reconciler = Reconciler::new(Options::default(), sources.clone());
-    let (mut publisher, _published) = published::channel();
-    let told = Told::to_nobody();
-    let metrics = ControlMetrics::register(&Registry::new()).unwrap();
-    let mut history = History::default();
-    let mut running = Loop::new(&mut reconciler, &mut publisher, &mut history, &told, &metrics);
+    let mut bed = Bed::new(sources.clone());
+    let mut running = bed.running();
     for (source, want) in sources.into_iter().zip([0.0, 5.0]) {
-        let (objects, received) = (Vec::new(), clock::now());
-        let resource_version = "5".into();
-        running.observe(Event::Listed { source, objects, complete: true, resource_version, received });
+        running.observe(listed(source, Vec::new(), "5"));
         running.step(clock::now());
         running.report();
-        let version = metrics.applied_resource_version.with_label_values(&[Kind::Service.as_str()]);
+        let version = running.metrics.applied_resource_version.with_label_values(&[Kind::Service.as_str()]);
         assert!((version.get() - want).abs() < 0.1, "{}", version.get());
     }
 }
@@ -73,10 +92,7 @@ fn a_source_fails_until_its_watch_is_open() {
     let failing = || Event::Failing { source: source(), why: "refused".to_owned(), denied: false };
     let watching = || Event::Watching { source: source() };
     let bookmark = || Event::Bookmark { source: source(), resource_version: "7".into() };
-    let listed = || {
-        let (objects, received) = (Vec::new(), clock::now());
-        Event::Listed { source: source(), objects, complete: true, resource_version: "5".into(), received }
-    };
+    let listed = || listed(source(), Vec::new(), "5");
     let unserved = || Event::Unserved { source: source(), received: clock::now() };
     check(vec![listed()], true, None);
     check(vec![failing(), unserved()], true, None);
@@ -90,18 +106,13 @@ fn a_source_fails_until_its_watch_is_open() {
 /// Runs a loop on this flood until a live change is published, then asks it something; how many of the flood it took meanwhile.
 async fn taken_under(flood: impl AsyncFn(mpsc::Sender<Event>, mpsc::Sender<Question>, &Cell<usize>)) -> usize {
     let sources = Kind::ALL.map(|kind| Source { kind, namespace: None });
-    let mut reconciler = Reconciler::new(Options::default(), sources.clone());
-    let (mut publisher, _published) = published::channel();
-    let (told, metrics) = (Told::to_nobody(), ControlMetrics::register(&Registry::new()).unwrap());
-    let mut history = History::default();
+    let mut bed = Bed::new(sources.clone());
     let ((events, mut received), (questions, mut asked)) = (mpsc::channel(8), mpsc::channel(16));
-    let mut generation = told.generation.subscribe();
+    let mut generation = bed.told.generation.subscribe();
     let (taken, stop) = (Cell::new(0), CancellationToken::new());
     let scenario = async {
         for source in sources {
-            let (objects, resource_version) = (Vec::new(), "1".into());
-            let received = clock::now();
-            events.send(Event::Listed { source, objects, complete: true, resource_version, received }).await.unwrap();
+            events.send(listed(source, Vec::new(), "1")).await.unwrap();
         }
         generation.wait_for(|generation| generation.0 == 1).await.unwrap();
         let before = taken.get();
@@ -120,8 +131,7 @@ async fn taken_under(flood: impl AsyncFn(mpsc::Sender<Event>, mpsc::Sender<Quest
         assert_eq!(answered.await.unwrap().len(), 1);
         taken.get() - before
     };
-    let running = Loop::new(&mut reconciler, &mut publisher, &mut history, &told, &metrics);
-    let running = running.run(&mut received, &mut asked, &stop);
+    let running = bed.running().run(&mut received, &mut asked, &stop);
     let scenario = tokio::time::timeout(Duration::from_secs(20), scenario);
     tokio::select! {
         () = running => panic!("the loop ended"),
