@@ -124,8 +124,8 @@ pub(crate) struct RoutingArgs {
     /// times for several. The process's own sockets are refused on every address of its host without it.
     #[arg(long, value_name = "IP", env = "TIDEGATE_OWN_ADDRESS", value_delimiter = ',')]
     pub(crate) own_address: Vec<String>,
-    /// A network that no object may lead to, besides loopback, link-local addresses and the metadata services of clouds;
-    /// several times for several.
+    /// A network that no object may lead to, besides loopback, link-local addresses, the metadata services of clouds and the
+    /// API server; several times for several.
     #[arg(long, value_name = "CIDR", env = "TIDEGATE_REFUSE_ADDRESSES", value_delimiter = ',')]
     pub(crate) refuse_addresses: Vec<String>,
 }

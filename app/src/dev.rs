@@ -18,6 +18,7 @@ mod workload;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
+use tidegate_control::ApiServer;
 use tidegate_lite::{Door, Lite};
 use tokio::sync::watch;
 
@@ -28,10 +29,10 @@ use self::fleet::Fleet;
 use self::home::Home;
 use self::load::{Class, Load};
 use crate::args::DevArgs;
-use crate::logs;
 use crate::settings::Dev;
 use crate::signal::Signals;
-use crate::wire::{Clients, Wired};
+use crate::wire::{Clients, Wired, host_addresses};
+use crate::{logs, own};
 
 /// The namespace of objects that name none.
 const NAMESPACE: &str = "default";
@@ -47,8 +48,10 @@ pub(crate) async fn main(args: &DevArgs) -> anyhow::Result<ExitCode> {
     let home = Home::make(&door.kubeconfig()).context("a folder for the kubeconfig")?;
     let client = move || kube::Client::new(lite.service(), NAMESPACE);
 
+    let api_server = ApiServer::at(own::sockets([door.address()].into_iter(), &host_addresses()).iter().copied());
+    let clients = Clients { watch: client(), write: client(), api_server };
     let class = Class { name: edge.control.class.clone(), controller: edge.control.controller.clone() };
-    let mut wired = Wired::start(edge, Clients { watch: client(), write: client() }, Vec::new())?;
+    let mut wired = Wired::start(edge, clients, Vec::new())?;
     let (loaded, steady) = (watch::Sender::new(None), watch::Sender::new(0));
     let banner = Banner {
         folder: folder.clone(),

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use tidegate_control::client;
+use tidegate_control::{ApiServer, client};
 use tidegate_proxy::Bound;
 use tokio::sync::watch;
 
@@ -52,6 +52,7 @@ async fn connect(cluster: &Cluster) -> anyhow::Result<Clients> {
         Some((path, context)) => client::from_kubeconfig(path, context.as_deref()).await?,
         None => client::in_cluster().context("without --kubeconfig")?,
     };
-    let watch = client::connect(config.clone(), client::Deadlines::WATCH)?;
-    Ok(Clients { watch, write: client::connect(config, client::Deadlines::WRITE)? })
+    let api_server = ApiServer::default();
+    let watch = client::connect(config.clone(), client::Deadlines::WATCH, &api_server)?;
+    Ok(Clients { watch, write: client::connect(config, client::Deadlines::WRITE, &api_server)?, api_server })
 }

@@ -14,7 +14,7 @@ use prometheus::Registry;
 use tidegate_config::model::{Bind, BindKey, BindProtocol, HostPattern, Listener, ListenerName};
 use tidegate_config::object::ObjectRef;
 use tidegate_config::published::{self, Published};
-use tidegate_control::{Control, Order, View};
+use tidegate_control::{ApiServer, Control, Order, View};
 use tidegate_proxy::{Bound, Proxy, Sweeper};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
@@ -46,6 +46,8 @@ pub(crate) struct Clients {
     pub(crate) watch: kube::Client,
     /// For what is written, whose answers are short.
     pub(crate) write: kube::Client,
+    /// Where they lead, as far as that is known.
+    pub(crate) api_server: ApiServer,
 }
 
 /// Everything that runs.
@@ -95,11 +97,12 @@ impl Wired {
         let (publisher, published) = published::channel();
         let in_use = InUse::default();
         control.order = in_use.first();
-        let control = Control { client: clients.watch, namespaces, options: control, limits };
+        let Clients { watch: client, write, api_server } = clients;
+        let control = Control { client, api_server, namespaces, options: control, limits };
         let published_to = (publisher, published.clone());
         let (view, control) = tidegate_control::start(control, published_to, &registry, stop.clone())?;
         if let Some(lease) = lease {
-            let reporter = reporter(lease, clients.write, view.clone(), &registry).context("metrics")?;
+            let reporter = reporter(lease, write, view.clone(), &registry).context("metrics")?;
             let ending = stop.clone();
             tasks.keep("status", move || reporter.clone().run(ending.clone()));
         }
@@ -237,7 +240,7 @@ fn registry() -> prometheus::Result<Registry> {
 }
 
 /// The addresses of this host. Without them only what an address names by itself is known to be our own.
-fn host_addresses() -> Vec<IpAddr> {
+pub(crate) fn host_addresses() -> Vec<IpAddr> {
     own::host_addresses().unwrap_or_else(|error| {
         tracing::warn!(%error, "the addresses of this host are not known; give them by --own-address");
         Vec::new()

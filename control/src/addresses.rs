@@ -1,6 +1,7 @@
 //! Which addresses objects may name. Objects are written by tenants, so an address of theirs must lead neither into the
-//! edge's own host nor to the cloud's metadata, which hands out the credentials of the machine.
+//! edge's own host, nor to the cloud's metadata, which hands out the credentials of the machine, nor to the API server.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
@@ -22,6 +23,9 @@ const METADATA_V6: [Ipv6Net; 3] = [
     v6_net([0xfd00, 0x42, 0, 0, 0, 0, 0, 0x42], 128),
 ];
 
+/// Why the API server is refused.
+pub(crate) const API_SERVER: &str = "it is the API server";
+
 /// Which addresses objects may name.
 #[derive(Clone, Debug, Default)]
 pub struct AddressPolicy {
@@ -31,6 +35,8 @@ pub struct AddressPolicy {
     pub own: Arc<[IpAddr]>,
     /// The edge's own sockets, on addresses that others may share with it. They are refused whatever is allowed.
     pub sockets: Arc<[SocketAddr]>,
+    /// Where the edge reaches the API server, as the loop has learned it. It is refused whatever is allowed.
+    pub api_server: Arc<BTreeSet<SocketAddr>>,
     /// What else the operator refuses.
     pub refused: Arc<[IpNet]>,
 }
@@ -40,15 +46,13 @@ impl AddressPolicy {
     /// is refused with it.
     #[must_use]
     pub fn refusal(&self, to: SocketAddr) -> Option<&'static str> {
-        let address = to.ip().to_canonical();
-        let translated = match address {
-            IpAddr::V4(_) => None,
-            IpAddr::V6(v6) => embedded(v6).map(IpAddr::V4),
-        };
-        [Some(address), translated].into_iter().flatten().find_map(|address| self.refusal_of(address, to.port()))
+        taken_for(to).find_map(|to| self.refusal_of(to.ip(), to.port()))
     }
 
     fn refusal_of(&self, address: IpAddr, port: u16) -> Option<&'static str> {
+        if self.api_server.contains(&SocketAddr::new(address, port)) {
+            return Some(API_SERVER);
+        }
         if self.sockets.contains(&SocketAddr::new(address, port)) {
             return Some("it is a socket of the edge itself");
         }
@@ -73,6 +77,16 @@ impl AddressPolicy {
             None
         }
     }
+}
+
+/// What a socket is connected to as: itself, and what a translator takes it for.
+pub(crate) fn taken_for(to: SocketAddr) -> impl Iterator<Item = SocketAddr> {
+    let address = to.ip().to_canonical();
+    let translated = match address {
+        IpAddr::V4(_) => None,
+        IpAddr::V6(v6) => embedded(v6).map(IpAddr::V4),
+    };
+    [Some(address), translated].into_iter().flatten().map(move |address| SocketAddr::new(address, to.port()))
 }
 
 const fn v6_net(segments: [u16; 8], prefix: u8) -> Ipv6Net {
@@ -108,6 +122,7 @@ mod tests {
             allow_loopback,
             own: ["10.0.0.9".parse().unwrap()].into(),
             sockets: ["127.0.0.1:8080".parse().unwrap(), "10.0.0.7:9180".parse().unwrap()].into(),
+            api_server: Arc::new(["127.0.0.1:6443", "10.96.0.1:443"].map(|at| at.parse().unwrap()).into()),
             refused: ["172.16.0.0/12".parse().unwrap(), "2001:db8:5::/48".parse().unwrap()].into(),
         }
     }
@@ -165,6 +180,19 @@ mod tests {
                 assert_eq!(refusal(own), Some("it is a socket of the edge itself"), "{own}");
             }
             assert_eq!(refusal("10.0.0.7:9181"), None);
+        }
+    }
+
+    #[test]
+    fn the_api_server_is_refused_whatever_is_allowed() {
+        for allow_loopback in [true, false] {
+            let refusal = |to: &str| policy(allow_loopback).refusal(to.parse().unwrap());
+            for at in ["10.96.0.1:443", "[::ffff:10.96.0.1]:443", "[64:ff9b::a60:1]:443", "[2002:a60:1::]:443"] {
+                assert_eq!(refusal(at), Some("it is the API server"), "{at}");
+            }
+            assert_eq!(refusal("127.0.0.1:6443"), Some("it is the API server"));
+            assert_eq!(refusal("10.96.0.1:444"), None);
+            assert_eq!(refusal("10.96.0.2:443"), None);
         }
     }
 }

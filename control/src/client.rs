@@ -5,9 +5,11 @@
 //! nobody sees it; here every answer reaches the caller, who backs off and counts.
 
 use std::fmt;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use http::uri::Scheme;
 use hyper_timeout::TimeoutConnector;
 use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -19,6 +21,7 @@ use tower::timeout::TimeoutLayer;
 use tower::util::BoxService;
 use tower::{BoxError, ServiceBuilder};
 
+use crate::api_server::{ApiServer, Lookup};
 use crate::renew::{Renewed, Stack};
 
 /// How long each step of a request may take.
@@ -136,28 +139,33 @@ fn authority_file(kubeconfig: &Kubeconfig, context: Option<&str>) -> Option<Path
 /// A token or an authority that comes from a file is read again each minute, and at once for the request after one that
 /// failed or was answered 401.
 ///
+/// `api_server` learns where the server is: now, where the configuration names its address, or else with each connection.
+///
 /// # Errors
 /// When the credentials or certificates cannot be used, or a proxy is asked for.
 ///
 /// # Panics
 /// Outside of a Tokio runtime. The client belongs to the runtime in which it is made.
-pub fn connect(config: Config, deadlines: Deadlines) -> Result<kube::Client, ConnectError> {
+pub fn connect(config: Config, deadlines: Deadlines, api_server: &ApiServer) -> Result<kube::Client, ConnectError> {
     if config.proxy_url.is_some() {
         return Err(ConnectError::Proxy);
     }
     let namespace = config.default_namespace.clone();
-    let first = stack(&config, deadlines)?;
+    let lookup = Lookup { api_server: api_server.clone(), port: port(&config) };
+    api_server.learn(address(&config).map(|address| SocketAddr::new(address, lookup.port)));
+    let first = stack(&config, deadlines, &lookup)?;
     // A plugin that is asked for credentials would block; it says itself how long they last.
     let from_files = config.auth_info.token_file.is_some() || config.root_cert_file.is_some();
     if !from_files || config.auth_info.exec.is_some() {
         return Ok(kube::Client::new(first, namespace));
     }
-    Ok(kube::Client::new(Renewed::new(first, move || stack(&config, deadlines)), namespace))
+    Ok(kube::Client::new(Renewed::new(first, move || stack(&config, deadlines, &lookup)), namespace))
 }
 
 /// Everything between a request and the wire, with credentials as they are in their files now.
-fn stack(config: &Config, deadlines: Deadlines) -> Result<Stack, ConnectError> {
-    let mut transport = TimeoutConnector::new(config.rustls_https_connector_with_connector(tcp(deadlines))?);
+fn stack(config: &Config, deadlines: Deadlines, lookup: &Lookup) -> Result<Stack, ConnectError> {
+    let mut transport =
+        TimeoutConnector::new(config.rustls_https_connector_with_connector(tcp(deadlines, lookup.clone()))?);
     transport.set_connect_timeout(Some(deadlines.connect));
     transport.set_read_timeout(Some(deadlines.read));
     // Otherwise the time that a pooled connection sat idle counts against the next answer.
@@ -175,8 +183,19 @@ fn stack(config: &Config, deadlines: Deadlines) -> Result<Stack, ConnectError> {
     Ok(BoxService::new(service))
 }
 
-fn tcp(deadlines: Deadlines) -> HttpConnector {
-    let mut connector = HttpConnector::new();
+/// The address that a configuration names the server by. A name is none.
+fn address(config: &Config) -> Option<IpAddr> {
+    config.cluster_url.host()?.trim_start_matches('[').trim_end_matches(']').parse().ok()
+}
+
+/// The port as connections take it from the URL.
+fn port(config: &Config) -> u16 {
+    let usual = if config.cluster_url.scheme() == Some(&Scheme::HTTPS) { 443 } else { 80 };
+    config.cluster_url.port_u16().unwrap_or(usual)
+}
+
+fn tcp(deadlines: Deadlines, lookup: Lookup) -> HttpConnector<Lookup> {
+    let mut connector = HttpConnector::new_with_resolver(lookup);
     connector.enforce_http(false);
     connector.set_nodelay(true);
     connector.set_connect_timeout(Some(deadlines.tcp));

@@ -3,6 +3,7 @@
 mod drift;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -14,6 +15,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 
+use crate::api_server::ApiServer;
 use crate::clock;
 use crate::command::{Command, Refusal};
 use crate::event::{Event, Source};
@@ -49,6 +51,8 @@ pub(crate) struct Loop<'a> {
     history: &'a mut History,
     told: &'a Told,
     metrics: &'a ControlMetrics,
+    /// Where the API server is.
+    api_server: watch::Receiver<Arc<BTreeSet<SocketAddr>>>,
     sources: BTreeMap<Source, SourceState>,
 }
 
@@ -59,6 +63,7 @@ impl<'a> Loop<'a> {
         history: &'a mut History,
         told: &'a Told,
         metrics: &'a ControlMetrics,
+        api_server: &ApiServer,
     ) -> Self {
         let state = |source: &Source| SourceState {
             kind: source.kind,
@@ -68,7 +73,7 @@ impl<'a> Loop<'a> {
             resource_version: None,
         };
         let sources = reconciler.unsynced().iter().map(|source| (source.clone(), state(source))).collect();
-        Self { reconciler, publisher, history, told, metrics, sources }
+        Self { reconciler, publisher, history, told, metrics, api_server: api_server.followed(), sources }
     }
 
     /// Runs until told to stop, or until the events end.
@@ -88,6 +93,7 @@ impl<'a> Loop<'a> {
                     None => return,
                     Some(event) => self.observe(event),
                 },
+                Ok(()) = self.api_server.changed() => {}
                 () = sleep_until(wake.unwrap_or_else(clock::now).into()), if wake.is_some() => {}
                 () = std::future::ready(()), if self.reconciler.running() && self.reconciler.busy() => {}
             }
@@ -141,7 +147,7 @@ impl<'a> Loop<'a> {
             Event::Deleted { object, resource_version, .. } => {
                 (self.source_of(object.kind, &object.name.namespace), Some(resource_version))
             }
-            Event::Resolved { .. } => return,
+            Event::Resolved { .. } | Event::ApiServer { .. } => return,
         };
         let Some(state) = self.sources.get_mut(&source) else { return };
         if let Some(version) = version {
@@ -153,7 +159,11 @@ impl<'a> Loop<'a> {
             // A list that succeeds says nothing of the watch, which alone keeps what is served up to date.
             Event::Watching { .. } => state.failing = None,
             Event::Failing { why, .. } => state.failing = Some(why.clone()),
-            Event::Applied { .. } | Event::Deleted { .. } | Event::Bookmark { .. } | Event::Resolved { .. } => {}
+            Event::Applied { .. }
+            | Event::Deleted { .. }
+            | Event::Bookmark { .. }
+            | Event::Resolved { .. }
+            | Event::ApiServer { .. } => {}
         }
     }
 
@@ -162,8 +172,13 @@ impl<'a> Loop<'a> {
         if self.sources.contains_key(&near) { near } else { Source { kind, namespace: None } }
     }
 
-    /// The next batch; where nothing waits, the next turn of the audit.
+    /// The next batch; where nothing waits, the next turn of the audit. Where the API server is was known before it told of the
+    /// objects that are compiled here, so it is taken first.
     fn step(&mut self, now: Instant) {
+        let sockets = Arc::clone(&self.api_server.borrow());
+        if sockets != self.reconciler.options().addresses.api_server {
+            self.observe(Event::ApiServer { sockets });
+        }
         match self.reconciler.reconcile(now) {
             Some(step) => self.carry_out(step, now),
             None => self.audit(now),

@@ -1,8 +1,9 @@
 //! What happened outside, in the order in which it is told to the control loop. A closed list: the loop answers
 //! every variant in one place.
 
+use std::collections::BTreeSet;
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -94,5 +95,10 @@ pub enum Event {
         name: Arc<str>,
         /// Its addresses.
         addresses: Result<Box<[IpAddr]>, String>,
+    },
+    /// The API server is reached, or has been, at these sockets and no others.
+    ApiServer {
+        /// All of them.
+        sockets: Arc<BTreeSet<SocketAddr>>,
     },
 }

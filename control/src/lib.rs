@@ -3,6 +3,7 @@
 //!
 //! The modules stand in the order in which an event meets them. It knows nothing of the proxy.
 
+mod api_server;
 pub mod client;
 mod renew;
 mod backoff;
@@ -35,6 +36,7 @@ mod addresses;
 mod clock;
 mod sync;
 
+pub use api_server::ApiServer;
 pub use command::{Command, Refusal};
 pub use compile::{Compiled, Dirty, Findings, HostUnit, Membership, Touched, Unit, Verdict, compile, membership};
 pub use event::{Event, Source};

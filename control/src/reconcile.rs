@@ -23,7 +23,7 @@ pub use report::{Addresses, Amiss};
 use tidegate_config::model::{HostPattern, SnapshotParts};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 
-use crate::compile::{Compiled, Dirty, HostUnit, Touched, compile};
+use crate::compile::{Compiled, Dirty, HostUnit, KUBERNETES, Touched, compile};
 use crate::event::Source;
 use crate::history::{Cause, Changes, Sample};
 use crate::informer::Follow;
@@ -42,6 +42,8 @@ enum Work {
     Name(Arc<str>),
     /// The backends of a Service, which it may be that nobody needs any more.
     Endpoints(ObjectName),
+    /// What must not lead to the API server, which is somewhere else than before.
+    ApiServer,
 }
 
 /// Owns World, topology and the last compilation; nobody else changes them.
@@ -338,12 +340,19 @@ impl Reconciler {
                     affected.dirty.services.insert(service.clone());
                     affected.causes.add(|| Cause::Released { service });
                 }
+                Work::ApiServer => {
+                    affected.dirty.services.extend(self.world.services.keys().cloned());
+                    affected.causes.add(|| Cause::ApiServer);
+                }
                 Work::Object(object) => {
                     let arrived = self.arrived.remove(&object);
                     affected.causes.add(|| Cause::of(object.clone(), arrived));
                     let before = self.relink(&object);
                     affected.secrets.extend(follow::secrets(&before).cloned());
                     affected.dirty.object(&object, &before, &self.topology, &self.options);
+                    if object.kind == Kind::EndpointSlice && object.name == *KUBERNETES {
+                        affected.dirty.services.extend(self.world.services.keys().cloned());
+                    }
                     affected.names |= names::moved(&self.topology, &object, &before);
                     if object.kind == Kind::Ingress {
                         affected.moved.extend(self.topology.references_of(&object).iter().filter_map(

@@ -16,6 +16,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::api_server::ApiServer;
 use crate::backoff::Backoff;
 use crate::clock;
 use crate::drive::{Loop, Told};
@@ -46,6 +47,8 @@ const SECRETS: &str = "type!=helm.sh/release.v1,type!=kubernetes.io/service-acco
 pub struct Control {
     /// The API server.
     pub client: kube::Client,
+    /// Where it is: what no object may lead to.
+    pub api_server: ApiServer,
     /// The namespaces to watch; none means all of them.
     pub namespaces: Vec<Arc<str>>,
     /// What the operator decided.
@@ -149,7 +152,7 @@ impl State {
         let mut tasks = JoinSet::new();
         let (mut handles, recovery) = (Vec::new(), Recovery::default());
         let (secrets, followed) = mpsc::unbounded_channel();
-        let Control { client, namespaces, options, limits } = &self.control;
+        let Control { client, namespaces, options, limits, api_server } = &self.control;
         let by_name = match options.secrets {
             Secrets::Watched => None,
             Secrets::Referenced { refresh } => Some(refresh),
@@ -180,8 +183,8 @@ impl State {
         let (generation, readiness) = (self.generation.clone(), self.readiness.clone());
         let told = Told { generation, readiness, names, secrets, relist, reports: self.reports.clone() };
         let Self { reconciler, publisher, history, metrics, asked, .. } = self;
-        let running = Loop::new(reconciler, publisher, history, &told, metrics).run(&mut received, asked, &stop);
-        first_end(running, &mut tasks).await
+        let running = Loop::new(reconciler, publisher, history, &told, metrics, api_server);
+        first_end(running.run(&mut received, asked, &stop), &mut tasks).await
     }
 }
 

@@ -4,6 +4,7 @@
 
 use std::io::Write;
 
+use tidegate_control::ApiServer;
 use tidegate_control::client::{Deadlines, connect, from_kubeconfig, in_cluster};
 
 const TOKEN: &str = "a-token-that-must-not-be-seen";
@@ -37,7 +38,7 @@ fn check(more: &str, context: Option<&str>, expected: Result<&str, &str>) {
     let outcome = runtime.block_on(async {
         let config = from_kubeconfig(file.path(), context).await?;
         let url = config.cluster_url.to_string();
-        connect(config, Deadlines::WRITE).map(|_client| url)
+        connect(config, Deadlines::WRITE, &ApiServer::default()).map(|_client| url)
     });
     match (outcome, expected) {
         (Ok(url), Ok(expected)) => assert_eq!(url, expected),
@@ -66,6 +67,32 @@ fn what_cannot_be_honoured_is_an_error() {
 #[test]
 fn outside_of_a_pod_there_is_no_service_account() {
     assert!(in_cluster().unwrap_err().to_string().starts_with("no service account of a pod"));
+}
+
+/// Where the API server of this URL is known to be: before the first request, and after it.
+async fn known(url: &str) -> [Vec<String>; 2] {
+    let api_server = ApiServer::default();
+    let sockets = || api_server.sockets().iter().map(ToString::to_string).collect();
+    let client = connect(kube::Config::new(url.parse().unwrap()), Deadlines::WRITE, &api_server).unwrap();
+    let before = sockets();
+    drop(client.request_text(http::Request::get("/version").body(Vec::new()).unwrap()).await);
+    [before, sockets()]
+}
+
+#[tokio::test]
+async fn where_the_api_server_is_gets_known() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let at = listener.local_addr().unwrap();
+    // It hangs up on everybody.
+    tokio::spawn(async move { while listener.accept().await.is_ok() {} });
+    assert_eq!(known(&format!("http://{at}")).await, [[at.to_string()], [at.to_string()]]);
+    assert_eq!(known("http://[::1]:1").await[0], ["[::1]:1"]);
+    assert_eq!(known("https://127.0.0.1").await[0], ["127.0.0.1:443"]);
+    assert_eq!(known("http://127.0.0.1").await[0], ["127.0.0.1:80"]);
+
+    let [before, after] = known(&format!("http://localhost:{}", at.port())).await;
+    assert_eq!(before, [""; 0], "a name is looked up when it is connected to");
+    assert!(after.contains(&at.to_string()), "{after:?}");
 }
 
 #[test]

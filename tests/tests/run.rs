@@ -161,6 +161,27 @@ async fn metrics_and_explain_tell_of_a_route() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_leads_to_the_api_server_though_loopback_is_allowed() {
+    let mut dev = Dev::start(&[("shop.yaml", SHOP)]).await;
+    let kubeconfig = std::fs::read_to_string(&dev.kubeconfig).unwrap();
+    let (_, port) = kubeconfig.split_once("server: https://127.0.0.1:").expect("where the API server is");
+    let port = port.lines().next().unwrap();
+    std::fs::write(dev.folder().join("kept.yaml"), KEPT.replace("PORT", port)).unwrap();
+    eventually("its owner is told", || async {
+        let answer = get(dev.debug, "localhost", "/debug/findings").await?;
+        if answer.body.contains("it is the API server") { Ok(()) } else { Err(answer.body) }
+    })
+    .await;
+    assert_eq!(get(dev.http, "kept.test", "/").await.unwrap().status, 503);
+    answers(&run(&dev).await, "kept.test", 503).await;
+
+    // Where it is a name that it is reached by.
+    dev.kubeconfig = dev.folder().join("by-name.kubeconfig");
+    std::fs::write(&dev.kubeconfig, kubeconfig.replace("https://127.0.0.1:", "https://localhost:")).unwrap();
+    answers(&run(&dev).await, "kept.test", 503).await;
+}
+
 /// A Secret with a certificate for `shop.test`, and the certificate.
 fn certificate() -> (String, rustls_pki_types::CertificateDer<'static>) {
     let made = rcgen::generate_simple_self_signed(["shop.test".to_owned()]).unwrap();

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use prometheus::Registry;
 use serde_json::json;
+use tidegate_config::model::BackendKey;
+use tidegate_config::object::ObjectName;
 use tidegate_config::project::{Projected, project};
 use tidegate_config::published::{self, Published};
 use tokio::sync::oneshot;
@@ -21,6 +23,7 @@ pub(super) struct Bed {
     history: History,
     told: Told,
     metrics: ControlMetrics,
+    api_server: ApiServer,
 }
 
 impl Bed {
@@ -41,12 +44,13 @@ impl Bed {
             history: History::default(),
             told,
             metrics: ControlMetrics::register(&Registry::new()).unwrap(),
+            api_server: ApiServer::default(),
         }
     }
 
     pub(super) fn running(&mut self) -> Loop<'_> {
-        let Self { reconciler, publisher, history, told, metrics, .. } = self;
-        Loop::new(reconciler, publisher, history, told, metrics)
+        let Self { reconciler, publisher, history, told, metrics, api_server, .. } = self;
+        Loop::new(reconciler, publisher, history, told, metrics, api_server)
     }
 }
 
@@ -137,6 +141,68 @@ async fn taken_under(flood: impl AsyncFn(mpsc::Sender<Event>, mpsc::Sender<Quest
         () = running => panic!("the loop ended"),
         () = flood(events.clone(), questions.clone(), &taken) => panic!("the flood ended"),
         taken = scenario => taken.expect("neither waits for the end of the other"),
+    }
+}
+
+/// The lists of a cluster in which `web.example` leads to one endpoint, 192.0.2.1:80.
+fn of_web() -> Vec<Event> {
+    let metadata = json!({"namespace": "shop", "name": "web", "resourceVersion": "1",
+        "annotations": {"kubernetes.io/ingress.class": "tidegate"}, "labels": {"kubernetes.io/service-name": "web"}});
+    let backend = json!({"service": {"name": "web", "port": {"number": 80}}});
+    let paths = json!([{"path": "/", "pathType": "Prefix", "backend": backend}]);
+    let read = |kind, mut object: serde_json::Value| {
+        object["metadata"] = metadata.clone();
+        vec![project(kind, object.to_string().as_bytes()).unwrap()]
+    };
+    let objects = |kind| match kind {
+        Kind::Ingress => read(kind, json!({"spec": {"rules": [{"host": "web.example", "http": {"paths": paths}}]}})),
+        Kind::Service => read(kind, json!({"spec": {"ports": [{"port": 80}]}})),
+        Kind::EndpointSlice => {
+            let endpoints = json!([{"addresses": ["192.0.2.1"]}]);
+            read(kind, json!({"addressType": "IPv4", "ports": [{"port": 80}], "endpoints": endpoints}))
+        }
+        Kind::IngressClass | Kind::Secret => Vec::new(),
+    };
+    Kind::ALL.map(|kind| listed(Source { kind, namespace: None }, objects(kind), "1")).into()
+}
+
+fn endpoints(published: &Published) -> usize {
+    let web = BackendKey { service: ObjectName::new("shop", "web"), port: 80 };
+    published.pin().backend(&web).expect("a backend").endpoints.len()
+}
+
+#[test]
+fn nothing_is_compiled_without_what_is_known_of_the_api_server() {
+    for (at, want) in [("192.0.2.2:80", 1), ("192.0.2.1:80", 0)] {
+        let mut bed = Bed::new(Kind::ALL.map(|kind| Source { kind, namespace: None }));
+        let (published, api_server) = (bed.published.clone(), bed.api_server.clone());
+        let mut running = bed.running();
+        of_web().into_iter().for_each(|event| running.observe(event));
+        api_server.learn([at.parse().unwrap()]);
+        running.step(clock::now());
+        assert_eq!(endpoints(&published), want, "{at}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_learned_of_the_api_server_acts_although_nothing_else_happens() {
+    let mut bed = Bed::new(Kind::ALL.map(|kind| Source { kind, namespace: None }));
+    let (published, api_server, stop) = (bed.published.clone(), bed.api_server.clone(), CancellationToken::new());
+    let mut generation = bed.told.generation.subscribe();
+    let ((events, mut received), (_questions, mut asked)) = (mpsc::channel(8), mpsc::channel(1));
+    let scenario = async {
+        for event in of_web() {
+            events.send(event).await.unwrap();
+        }
+        for (generations, want) in [(1, 1), (2, 0)] {
+            generation.wait_for(|generation| generation.0 == generations).await.unwrap();
+            assert_eq!(endpoints(&published), want);
+            api_server.learn(["192.0.2.1:80".parse().unwrap()]);
+        }
+    };
+    tokio::select! {
+        () = bed.running().run(&mut received, &mut asked, &stop) => panic!("the loop ended"),
+        done = tokio::time::timeout(Duration::from_secs(20), scenario) => done.expect("in time"),
     }
 }
 

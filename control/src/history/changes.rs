@@ -80,6 +80,8 @@ pub enum Cause {
         /// What.
         unit: Unit,
     },
+    /// The API server is reached elsewhere, where no object may lead.
+    ApiServer,
     /// Everything that was listed, when the control loop had begun.
     Started,
     /// An operator's command.
@@ -113,6 +115,7 @@ impl fmt::Display for Cause {
             Self::Settled { host } => write!(f, "what {host} waited for"),
             Self::Released { service } => write!(f, "no held route leads to Service {service} any more"),
             Self::Drifted { unit } => write!(f, "{unit} had drifted"),
+            Self::ApiServer => f.write_str("the API server is reached elsewhere"),
             Self::Started => f.write_str("start of the control loop"),
             Self::Commanded { command } => write!(f, "an operator's {command}"),
         }

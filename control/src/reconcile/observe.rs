@@ -27,6 +27,12 @@ impl Reconciler {
                     self.queue.add(Work::Name(name), Lane::Fast, 0, now);
                 }
             }
+            Event::ApiServer { sockets } => {
+                self.options.addresses.api_server = sockets;
+                if self.running {
+                    self.queue.add(Work::ApiServer, Lane::Fast, 0, now);
+                }
+            }
             Event::Failing { source, denied, .. } => self.listing.fails(source, denied, now),
             Event::Watching { source } => self.listing.recovers(&source, now),
             Event::Bookmark { .. } => {}

@@ -21,10 +21,13 @@ impl Bench {
     fn quiet() -> Self {
         let addresses = AddressPolicy {
             own: ["10.9.9.9".parse().unwrap()].into(),
-            refused: ["10.96.0.1/32".parse().unwrap()].into(),
+            refused: ["10.97.0.0/16".parse().unwrap()].into(),
+            api_server: Arc::new(["10.96.0.1:80".parse().unwrap()].into()),
             ..AddressPolicy::default()
         };
         let mut bench = Self::running(Options { addresses, ..Options::default() });
+        bench.apply(Kind::Service, service("default/kubernetes"));
+        bench.apply(Kind::EndpointSlice, slice("default/kubernetes", &["10.3.0.1"]));
         bench.apply(Kind::Service, service("quiet/calm"));
         bench.apply(Kind::EndpointSlice, slice("quiet/calm", &["10.0.0.1"]));
         bench.apply(Kind::Ingress, ingress_of("quiet/calm", "neighbour.example", "calm", &["/"]));
@@ -109,7 +112,11 @@ fn addresses_lead_nowhere_near_the_edge() {
         ("link-local: the cloud's metadata", "169.254.169.254"),
         ("link-local", "fe80::1"),
         ("the edge itself", "10.9.9.9"),
-        ("the API server, which the operator refuses", "10.96.0.1"),
+        ("what the operator refuses", "10.97.0.1"),
+        ("the API server, where the edge reaches it", "10.96.0.1"),
+        ("the same as a translator takes it", "64:ff9b::a60:1"),
+        ("the API server, where it says that it is", "10.3.0.1"),
+        ("the same as IPv4 in IPv6", "::ffff:10.3.0.1"),
         ("no host", "0.0.0.0"),
     ] {
         check(what, led_to(&[address]), 1, 0, &["AddressRefused"]);

@@ -2,6 +2,7 @@
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
 
+mod api_server;
 mod bench;
 mod denied;
 mod follow;

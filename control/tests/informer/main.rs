@@ -21,7 +21,9 @@ use tidegate_config::object::Kind;
 use tidegate_config::project::Projected;
 use tidegate_control::client::{Deadlines, connect};
 use tidegate_control::options::Options;
-use tidegate_control::{Event, Informer, Interest, Limits, Reconciler, Relist, Resource, Source, SourceMetrics};
+use tidegate_control::{
+    ApiServer, Event, Informer, Interest, Limits, Reconciler, Relist, Resource, Source, SourceMetrics,
+};
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -46,7 +48,7 @@ struct Run {
 async fn start(lists: Vec<Answer>, watches: Vec<Answer>, limits: Limits, events_max: usize) -> Run {
     let api = FakeApi::scripted(lists, watches).await;
     let config = kube::Config::new(api.url.parse().unwrap());
-    let client = connect(config, Deadlines::WATCH).unwrap();
+    let client = connect(config, Deadlines::WATCH, &ApiServer::default()).unwrap();
     let registry = Registry::new();
     let metrics = SourceMetrics::register(&registry).unwrap();
     let (sender, events) = mpsc::channel(events_max);
@@ -153,6 +155,7 @@ fn text(event: &Event) -> String {
         Event::Bookmark { resource_version, .. } => format!("bookmark@{resource_version}"),
         Event::Failing { why, .. } => format!("failing: {why}"),
         Event::Resolved { name, .. } => format!("resolved {name}"),
+        Event::ApiServer { sockets } => format!("the API server at {sockets:?}"),
     }
 }
 

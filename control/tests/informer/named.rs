@@ -24,7 +24,8 @@ impl Following {
         let mut answers = VecDeque::from(answers);
         let decide = move |_: &Seen, _: &http::HeaderMap| answers.pop_front().unwrap_or(Answer::Mute);
         let api = FakeApi::start(Box::new(decide), None).await;
-        let client = connect(kube::Config::new(api.url.parse().unwrap()), Deadlines::WATCH).unwrap();
+        let client =
+            connect(kube::Config::new(api.url.parse().unwrap()), Deadlines::WATCH, &ApiServer::default()).unwrap();
         let registry = Registry::new();
         let (changes, named) = mpsc::unbounded_channel();
         let (sender, events) = mpsc::channel(16);

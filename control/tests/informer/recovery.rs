@@ -33,7 +33,8 @@ impl Pair {
     }
 
     fn begin(&self, kind: Kind, limits: Limits, metrics: &SourceMetrics) {
-        let client = connect(kube::Config::new(self.api.url.parse().unwrap()), Deadlines::WATCH).unwrap();
+        let client =
+            connect(kube::Config::new(self.api.url.parse().unwrap()), Deadlines::WATCH, &ApiServer::default()).unwrap();
         let interest = Interest::in_all_of(Source { kind, namespace: None });
         let informer = Informer::new(client, interest, limits, self.sender.clone(), metrics, 7);
         tokio::spawn(informer.sharing(&self.recovery).run(self.stop.clone()));

@@ -28,7 +28,7 @@ async fn play(script: Script, events: usize, requests: usize) -> (Vec<String>, V
         next.unwrap_or_else(|| Answer::steps(vec![Step::Hang]))
     };
     let api = FakeApi::start(Box::new(decide), None).await;
-    let client = connect(kube::Config::new(api.url.parse().unwrap()), Deadlines::WATCH).unwrap();
+    let client = connect(kube::Config::new(api.url.parse().unwrap()), Deadlines::WATCH, &ApiServer::default()).unwrap();
     let (sender, mut received) = mpsc::channel(64);
     let metrics = SourceMetrics::register(&Registry::new()).unwrap();
     let resource = Resource { group: "test.tidegate.io".into(), version: "v1".into(), plural: "tides".into() };

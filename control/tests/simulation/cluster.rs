@@ -2,7 +2,7 @@
 //! so that objects meet, conflict and refer to each other often.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 
@@ -44,6 +44,9 @@ impl Cluster {
     pub(crate) fn change(&mut self, die: &mut Rng, now: Instant) -> Option<Event> {
         if die.u32(0..20) == 0 {
             return Some(self.resolve(die));
+        }
+        if die.u32(0..40) == 0 {
+            return Some(Event::ApiServer { sockets: Arc::new((0..die.usize(0..3)).map(|_| socket(die)).collect()) });
         }
         let kind = *die.choice(&[
             Kind::Ingress,
@@ -151,7 +154,15 @@ impl Cluster {
     }
 }
 
+/// Where endpoints may be as well.
+fn socket(die: &mut Rng) -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, die.u8(1..5)], 8000 + die.u16(0..2)))
+}
+
 fn pick(die: &mut Rng, kind: Kind) -> ObjectRef {
+    if kind == Kind::EndpointSlice && die.u32(0..10) == 0 {
+        return ObjectRef::new(kind, ObjectName::new("default", "kubernetes"));
+    }
     let namespace = if kind.namespaced() { NAMESPACES[die.usize(0..2)] } else { "" };
     let name = match kind {
         Kind::Ingress => format!("i{}", die.u32(0..6)),

@@ -273,6 +273,7 @@ fn kind_of(event: &Event) -> Option<Kind> {
         | Event::Unserved { .. }
         | Event::Bookmark { .. }
         | Event::Watching { .. }
-        | Event::Resolved { .. } => None,
+        | Event::Resolved { .. }
+        | Event::ApiServer { .. } => None,
     }
 }

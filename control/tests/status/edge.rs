@@ -14,7 +14,7 @@ use tidegate_config::object::ObjectName;
 use tidegate_config::project::PublicAddress;
 use tidegate_config::published;
 use tidegate_control::options::{Options, Publish};
-use tidegate_control::{Control, Limits, Reporter, Terms, View};
+use tidegate_control::{ApiServer, Control, Limits, Reporter, Terms, View};
 use tidegate_lite::Lite;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
@@ -237,7 +237,7 @@ impl Edge {
         options.pace.optional_grace = Duration::from_millis(100);
         options.pace.optional_slow_grace = Duration::from_millis(100);
         let (namespaces, limits) = (Vec::new(), Limits::default());
-        let control = Control { client: client.clone(), namespaces, options, limits };
+        let control = Control { client: client.clone(), api_server: ApiServer::default(), namespaces, options, limits };
         let (publisher, seen) = published::channel();
         let (view, running) = tidegate_control::start(control, (publisher, seen), &registry, stop.clone()).unwrap();
         tokio::spawn(running);

@@ -9,7 +9,7 @@ use prometheus::Registry;
 use serde_json::{Value, json};
 use tidegate_config::object::Kind;
 use tidegate_control::client::{Deadlines, connect, from_kubeconfig};
-use tidegate_control::{Event, Informer, Interest, Limits, Resource, Source, SourceMetrics};
+use tidegate_control::{ApiServer, Event, Informer, Interest, Limits, Resource, Source, SourceMetrics};
 use tidegate_tests::{eventually, moment};
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -33,7 +33,7 @@ impl Followed {
     async fn start(stage: &Stage) -> Self {
         let kubeconfig = stage.cluster.folder().join("admin.kubeconfig");
         let config = from_kubeconfig(&kubeconfig, None).await.expect("a kubeconfig");
-        let client = connect(config, Deadlines::WATCH).expect("a client");
+        let client = connect(config, Deadlines::WATCH, &ApiServer::default()).expect("a client");
         let resource = Resource { group: "test.tidegate.io".into(), version: "v1".into(), plural: "tides".into() };
         // Its objects are read as if they were classes, which have no namespace either.
         let source = Source { kind: Kind::IngressClass, namespace: None };
@@ -70,7 +70,8 @@ impl Followed {
                 self.names.get_or_insert_default().remove(&*object.name.name);
             }
             Event::Unserved { .. } => (self.names, self.unserved) = (None, self.unserved + 1),
-            Event::Bookmark { .. } | Event::Watching { .. } | Event::Failing { .. } | Event::Resolved { .. } => {}
+            Event::Bookmark { .. } | Event::Watching { .. } | Event::Failing { .. } => {}
+            Event::Resolved { .. } | Event::ApiServer { .. } => {}
         }
     }
 }

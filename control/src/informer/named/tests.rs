@@ -43,7 +43,9 @@ fn text(event: &Event) -> String {
             assert!(!complete && objects.is_empty(), "nothing may be taken for gone");
             "settled".to_owned()
         }
-        Event::Bookmark { .. } | Event::Resolved { .. } | Event::Unserved { .. } => panic!("{event:?}"),
+        Event::Bookmark { .. } | Event::Resolved { .. } | Event::ApiServer { .. } | Event::Unserved { .. } => {
+            panic!("{event:?}")
+        }
     }
 }
 

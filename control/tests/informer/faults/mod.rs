@@ -19,7 +19,7 @@ use tidegate_config::object::Kind;
 use tidegate_config::published::{self, Published};
 use tidegate_control::client::{Deadlines, connect};
 use tidegate_control::options::Options;
-use tidegate_control::{Control, Limits, View, Withheld, explain};
+use tidegate_control::{ApiServer, Control, Limits, View, Withheld, explain};
 use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, sleep};
 use tokio_rustls::rustls::ServerConfig;
@@ -195,7 +195,8 @@ impl Case {
         config.root_cert_file = Some(files.path().join("ca.crt"));
         config.root_cert = Some(Vec::new());
         let control = Control {
-            client: connect(config, Deadlines::WATCH).unwrap(),
+            client: connect(config, Deadlines::WATCH, &ApiServer::default()).unwrap(),
+            api_server: ApiServer::default(),
             namespaces: Vec::new(),
             options: Options { binds: [bind()].into(), ..Options::default() },
             limits,

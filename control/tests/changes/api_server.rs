@@ -1,0 +1,94 @@
+//! Where the API server is, nothing leads: as it is learned, as it moves, and as it says itself.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+use tidegate_config::object::Kind;
+use tidegate_control::Event;
+use tidegate_control::options::Options;
+
+use crate::bench::Bench;
+use crate::manifests::{external, ingress, ingress_of, service, slice};
+
+impl Bench {
+    fn api_server_at(&mut self, sockets: &[&str]) {
+        let sockets = Arc::new(sockets.iter().map(|at| at.parse().expect("a socket")).collect());
+        assert_eq!(self.reconciler.observe(Event::ApiServer { sockets }, self.now), None);
+        self.reconcile();
+    }
+
+    fn now(&mut self, kind: Kind, object: Value) {
+        self.apply(kind, object);
+        self.reconcile();
+    }
+
+    /// What is told of the Service `old` and its endpoints.
+    #[track_caller]
+    fn check_found(&self, want: &[&str]) {
+        let told: Vec<String> = self.reconciler.compiled().all_findings().iter().map(ToString::to_string).collect();
+        assert_eq!(told, want);
+    }
+}
+
+const TOLD: &str = "EndpointSlice shop/old: endpoints: address 10.0.0.1 is left out: it is the API server";
+
+#[test]
+fn what_led_to_it_before_it_was_known_does_so_no_longer() {
+    let mut bench = Bench::web();
+    bench.check("10.0.0.1");
+    bench.api_server_at(&["10.0.0.1:80"]);
+    bench.check("no endpoint");
+    bench.check_found(&[TOLD]);
+    assert_eq!(bench.changes.causes.first[0].to_string(), "the API server is reached elsewhere");
+    bench.api_server_at(&["10.0.0.1:443", "10.0.0.2:80"]);
+    bench.check("10.0.0.1");
+    bench.check_found(&[]);
+    bench.now(Kind::EndpointSlice, slice("old", &["10.0.0.2"]));
+    bench.check("no endpoint");
+}
+
+#[test]
+fn a_name_leads_to_it_as_little_as_an_address() {
+    let mut bench = Bench::web();
+    bench.now(Kind::Service, external("old", "api.example"));
+    bench.resolve("api.example", Some("10.0.0.9"));
+    bench.reconcile();
+    bench.check("10.0.0.9");
+    bench.api_server_at(&["10.0.0.9:80"]);
+    bench.check("no endpoint");
+    bench.check_found(&[
+        "Service shop/old: spec.externalName: address 10.0.0.9 of api.example is left out: it is the API server",
+    ]);
+}
+
+#[test]
+fn only_its_own_service_leads_to_where_it_says_that_it_is() {
+    let mut bench = Bench::web();
+    bench.now(Kind::EndpointSlice, slice("default/kubernetes", &["10.0.0.1", "10.0.0.2"]));
+    bench.check("no endpoint");
+    bench.check_found(&[TOLD]);
+    bench.now(Kind::EndpointSlice, slice("default/kubernetes", &["10.0.0.2"]));
+    bench.check("10.0.0.1");
+    bench.check_found(&[]);
+
+    // Whoever may write Ingresses in its namespace may lead to it, but not where the edge itself reaches it.
+    let mut bench = Bench::running(Options::default());
+    bench.apply(Kind::Service, service("default/kubernetes"));
+    bench.apply(Kind::EndpointSlice, slice("default/kubernetes", &["10.0.0.1"]));
+    bench.now(Kind::Ingress, ingress_of("default/api", "web.example", "kubernetes", &["/"]));
+    bench.check("10.0.0.1");
+    bench.api_server_at(&["10.0.0.1:80"]);
+    bench.check("no endpoint");
+}
+
+#[test]
+fn a_slice_of_another_name_says_nothing_of_it() {
+    let mut bench = Bench::web();
+    let mut forged = slice("default/kubernetes", &["10.0.0.1"]);
+    forged["metadata"]["name"] = "kubernetes-x".into();
+    bench.apply(Kind::EndpointSlice, forged);
+    bench.apply(Kind::EndpointSlice, slice("shop/kubernetes", &["10.0.0.1"]));
+    bench.now(Kind::Ingress, ingress("old"));
+    bench.check("10.0.0.1");
+    bench.check_found(&[]);
+}
