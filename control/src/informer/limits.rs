@@ -51,6 +51,11 @@ impl Limits {
         let (first, last) = (*self.watch_timeout.start(), *self.watch_timeout.end());
         first + share(last.saturating_sub(first), draw)
     }
+
+    /// How long after a list another one is due even if nothing calls for it; `draw` is any number.
+    pub(super) fn listed_again(&self, draw: u64) -> Duration {
+        self.list_again + share(self.list_again / 2, draw)
+    }
 }
 
 impl Default for Limits {

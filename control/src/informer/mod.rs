@@ -34,7 +34,6 @@ pub use pauses::Recovery;
 pub use resource::Resource;
 pub use served::WhileServed;
 
-use crate::backoff::share;
 use crate::clock;
 use crate::event::{Event, Source};
 use crate::source_metrics::{SourceMetrics, SourceSeries};
@@ -194,8 +193,7 @@ impl Informer {
                 let version = Arc::clone(&resource_version);
                 let (source, complete) = (self.api.source().clone(), unidentified == 0);
                 self.incomplete = !complete;
-                let again = self.api.limits.list_again;
-                self.list_due = received + again + share(again / 2, self.chance.u64(..));
+                self.list_due = received + self.api.limits.listed_again(self.chance.u64(..));
                 self.send(Event::Listed { source, objects, complete, resource_version, received }).await?;
                 Ok(Step::WatchAfter(version))
             }

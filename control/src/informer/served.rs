@@ -2,7 +2,8 @@
 //!
 //! The definition is an object like others, so it is followed by its own name, with the same list, watch, pauses and
 //! deadlines. That costs one more watch, which is silent unless somebody changes the definition; and nothing asks for
-//! the collection of a kind that is not there.
+//! the collection of a kind that is not there. Now and then it is listed again, as everything is that is watched: what no watch
+//! told of is found by that.
 //!
 //! Only what a definition says takes objects away: that it is gone, by an event, or by a list and a second one that confirms
 //! it; or that none of the versions is served that are understood here. A definition that cannot be read, and a collection that
@@ -11,7 +12,7 @@
 use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kube::client::Body;
 use serde::Deserialize;
@@ -65,6 +66,8 @@ struct Definition {
     chance: fastrand::Rng,
     /// The resourceVersion up to which everything is known; none before the first list, and when it has to be listed again.
     reached: Option<Arc<str>>,
+    /// When a list is made even if nothing calls for it.
+    list_due: Instant,
     /// Whether the last list did not name the definition although it had been there.
     doubted: bool,
     /// Whether the last attempt failed.
@@ -139,6 +142,7 @@ impl Informer {
             events: self.events.clone(),
             chance: self.chance.clone(),
             reached: None,
+            list_due: clock::now(),
             doubted: false,
             failing: false,
             told: false,
@@ -209,9 +213,10 @@ impl Definition {
     async fn follow(&mut self, tell: &watch::Sender<Presence>, pauses: &mut Pauses) -> Result<Infallible, Closed> {
         loop {
             pauses.begin();
-            let followed = match self.reached.clone() {
+            let watched = self.reached.clone();
+            let followed = match &watched {
                 None => self.list(tell, pauses).await,
-                Some(version) => self.watch(&version, tell, pauses).await,
+                Some(version) => self.watch(version, tell, pauses).await,
             };
             if let Err(failure) = followed {
                 if failure.calls_for_list().is_some() {
@@ -219,6 +224,9 @@ impl Definition {
                 }
                 let served = matches!(*tell.borrow(), Presence::Served { .. });
                 self.wait_after(&failure, served, pauses).await?;
+            }
+            if watched.is_some() && clock::now() >= self.list_due {
+                self.reached = None;
             }
         }
     }
@@ -240,6 +248,7 @@ impl Definition {
             return Ok(());
         }
         self.reached = Some(version);
+        self.list_due = clock::now() + self.api.limits.listed_again(self.chance.u64(..));
         self.say(found.as_ref(), tell);
         Ok(())
     }

@@ -20,6 +20,10 @@ fn check(script: Script, events: &[&str], requests: &[&str]) {
 }
 
 async fn play(script: Script, events: usize, requests: usize) -> (Vec<String>, Vec<String>) {
+    play_within(patient(), script, events, requests).await
+}
+
+async fn play_within(limits: Limits, script: Script, events: usize, requests: usize) -> (Vec<String>, Vec<String>) {
     let queues = |(lists, watches): (Vec<Answer>, Vec<Answer>)| [lists, watches].map(VecDeque::from);
     let (mut definitions, mut collection) = (queues(script.definitions), queues(script.collection));
     let decide = move |seen: &Seen, _: &http::HeaderMap| {
@@ -34,7 +38,7 @@ async fn play(script: Script, events: usize, requests: usize) -> (Vec<String>, V
     let resource = Resource { group: "test.tidegate.io".into(), version: "v1".into(), plural: "tides".into() };
     let source = Source { kind: Kind::Service, namespace: None };
     let interest = Interest { resource, ..Interest::in_all_of(source) };
-    let informer = Informer::new(client, interest, patient(), sender, &metrics, 7);
+    let informer = Informer::new(client, interest, limits, sender, &metrics, 7);
     let stop = CancellationToken::new();
     let _stopped = stop.clone().drop_guard();
     tokio::spawn(informer.while_served(["v2".into(), "v1".into()]).run(stop));
@@ -188,6 +192,43 @@ fn a_list_that_names_it_no_more_is_confirmed() {
     let (events, seen) = block_on(play(script, 1, 7));
     assert_eq!(events, ["listed@7 a@1"]);
     assert_eq!(seen.iter().filter(|request| *request == "v1 list").count(), 1, "{seen:?}");
+}
+
+#[test]
+fn what_no_watch_tells_of_is_found_by_a_list_that_is_due() {
+    let silent = || Answer::steps(vec![Step::Pause(MS(300))]);
+    let there = |version| defined(version, &[ours(4, "v1")]);
+    let moved = defined(9, &[ours(8, "-v1 v2")]);
+    for (what, lists, events, lists_made) in [
+        ("it came", vec![defined(5, &[]), there(9)], ["unserved", "listed@7 a@1"], 2),
+        (
+            "it went, as two lists say",
+            vec![there(5), defined(9, &[]), defined(10, &[])],
+            ["listed@7 a@1", "unserved"],
+            3,
+        ),
+        ("its versions changed", vec![there(5), moved], ["listed@7 a@1", "listed@8 a@1"], 2),
+    ] {
+        let collection = (vec![listed(7, &[("a", 1)]), listed(8, &[("a", 1)])], vec![]);
+        let limits = Limits { list_again: Duration::ZERO, ..patient() };
+        let script = Script { definitions: (lists, vec![silent()]), collection };
+        let (got, seen) = block_on(play_within(limits, script, 2, 4));
+        assert_eq!(got, events, "{what}");
+        assert_eq!(seen.iter().filter(|request| *request == "definition list").count(), lists_made, "{what}: {seen:?}");
+    }
+}
+
+#[test]
+fn a_definition_is_listed_again_however_its_watch_has_ended_and_not_before_that_is_due() {
+    let cut = || Answer::steps(vec![Step::Pause(MS(20)), Step::Cut]);
+    for watch in [|| Answer::ok(""), cut, || Answer::status(503)] {
+        for (list_again, then) in [(Duration::ZERO, "definition list"), (MS(60_000), "definition watch 5")] {
+            let limits = Limits { list_again, ..patient() };
+            let script = Script { definitions: (vec![defined(5, &[])], vec![watch()]), collection: (vec![], vec![]) };
+            let (_, seen) = block_on(play_within(limits, script, 1, 3));
+            assert_eq!(seen, ["definition list", "definition watch 5", then]);
+        }
+    }
 }
 
 #[test]
