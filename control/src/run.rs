@@ -160,7 +160,8 @@ impl State {
         if let Some(refresh) = by_name {
             let (metrics, seed) = (self.named_metrics.clone(), fastrand::u64(..));
             let (client, limits) = (client.clone(), limits.clone());
-            let named = Named::new(client, (refresh, limits), followed, events.clone(), metrics, seed);
+            let named =
+                Named::new(client, (refresh, limits), followed, events.clone(), metrics, seed).sharing(&recovery);
             tasks.spawn(ending("Secrets by name".to_owned(), named.run(stop.clone())));
         }
         let listed = self.sources.iter().filter(|source| source.kind != Kind::Secret || by_name.is_none());

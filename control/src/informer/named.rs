@@ -4,13 +4,15 @@
 //! [`Following`] decides, without a clock and without a request. What cannot be read stays as it was, and one is gone only
 //! when the server has said so twice.
 
+mod failing;
+mod metrics;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::stream::{FuturesUnordered, StreamExt};
-use prometheus::{IntCounterVec, IntGauge, Opts, Registry};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 use tidegate_config::project::{Projected, project};
 use tokio::sync::mpsc;
@@ -19,11 +21,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::api::Api;
 use super::failure::Failure;
-use super::{Interest, Limits};
+use super::{Interest, Limits, Recovery};
 use crate::backoff::share;
 use crate::clock;
 use crate::event::{Event, Source};
 use crate::queue::{Lane, Meter, Queue, Retries, Share};
+use failing::Failing;
+pub use metrics::NamedMetrics;
 
 /// Requests under way at a time.
 const ASKED_MAX: usize = 8;
@@ -49,33 +53,6 @@ pub enum Follow {
     End(ObjectName),
 }
 
-/// What can be measured of it.
-#[derive(Clone, Debug)]
-pub struct NamedMetrics {
-    reads: IntCounterVec,
-    followed: IntGauge,
-    failing: IntGauge,
-    meter: Meter,
-}
-
-impl NamedMetrics {
-    /// Registers the families.
-    ///
-    /// # Errors
-    /// When one of these names is registered already.
-    pub fn register(registry: &Registry) -> prometheus::Result<Self> {
-        let reads = Opts::new("tidegate_secret_reads_total", "Secrets asked for by name, by what came of it.");
-        let reads = IntCounterVec::new(reads, &["outcome"])?;
-        let followed = IntGauge::new("tidegate_secrets_followed", "Secrets that are followed by name.")?;
-        let failing = "Secrets that are followed by name and could not be read when they were last asked for.";
-        let failing = IntGauge::new("tidegate_secrets_failing", failing)?;
-        registry.register(Box::new(reads.clone()))?;
-        registry.register(Box::new(followed.clone()))?;
-        registry.register(Box::new(failing.clone()))?;
-        Ok(Self { reads, followed, failing, meter: Meter::register(registry, "secrets")? })
-    }
-}
-
 /// Follows Secrets by name.
 pub struct Named {
     client: kube::Client,
@@ -84,6 +61,7 @@ pub struct Named {
     events: mpsc::Sender<Event>,
     metrics: NamedMetrics,
     following: Following,
+    recovery: Recovery,
     chance: fastrand::Rng,
 }
 
@@ -106,7 +84,15 @@ impl Named {
         seed: u64,
     ) -> Self {
         let following = Following::new(refresh, metrics.meter.clone());
-        Self { client, limits, changes, events, metrics, following, chance: fastrand::Rng::with_seed(seed) }
+        let (recovery, chance) = (Recovery::default(), fastrand::Rng::with_seed(seed));
+        Self { client, limits, changes, events, metrics, following, recovery, chance }
+    }
+
+    /// The same, sharing this with the informers of the same API server: whoever finds it well again tells the rest.
+    #[must_use]
+    pub fn sharing(mut self, recovery: &Recovery) -> Self {
+        self.recovery = recovery.clone();
+        self
     }
 
     /// Runs until told to stop, or until nobody names or hears anything any more.
@@ -116,6 +102,7 @@ impl Named {
 
     async fn follow(mut self) {
         let mut asked = FuturesUnordered::new();
+        let mut heard = self.recovery.hear();
         loop {
             let mut news = Vec::new();
             while asked.len() < ASKED_MAX
@@ -135,8 +122,14 @@ impl Named {
                     },
                     Some((name, answer)) = asked.next(), if !asked.is_empty() => {
                         self.metrics.reads.with_label_values(&[answer.outcome()]).inc();
-                        let delay_max = self.limits.retry_after_max;
-                        self.following.take(&name, answer, delay_max, (clock::now(), self.chance.u64(..)), &mut news);
+                        let (delay_max, time) = (self.limits.retry_after_max, (clock::now(), self.chance.u64(..)));
+                        if self.following.take(&name, answer, delay_max, time, &mut news) {
+                            self.recovery.tell();
+                        }
+                    }
+                    // Never an error: the other end is held here.
+                    _ = heard.changed() => {
+                        self.following.recovered(self.limits.recovery_spread, clock::now(), &mut self.chance);
                     }
                     () = sleep_until(due.unwrap_or_else(clock::now).into()), if due.is_some() => {}
                 }
@@ -204,8 +197,8 @@ struct Following {
     first: Option<BTreeSet<ObjectName>>,
     /// Whether it was told that all of those had one.
     settled: bool,
-    /// Those that could not be read when they were last asked for, and how often in a row.
-    failing: BTreeMap<ObjectName, u32>,
+    /// Those that could not be read when they were last asked for.
+    failing: Failing,
     /// Whether it was told last that nothing can be read.
     failed: bool,
 }
@@ -228,7 +221,7 @@ impl Following {
 
     fn new(refresh: Duration, meter: Meter) -> Self {
         let queue = Queue::new(meter, Retries { first: RETRY_FIRST, max: refresh.max(RETRY_FIRST) });
-        let (known, failing) = (BTreeMap::new(), BTreeMap::new());
+        let (known, failing) = (BTreeMap::new(), Failing::default());
         Self { refresh, queue, known, first: None, settled: false, failing, failed: false }
     }
 
@@ -273,7 +266,14 @@ impl Following {
         }
     }
 
-    /// Takes an answer. `delay_max` bounds what a server may ask for.
+    /// The server answers again: whoever waits for that is asked for within the spread.
+    fn recovered(&mut self, spread: Duration, now: Instant, chance: &mut fastrand::Rng) {
+        for name in self.failing.hurry() {
+            self.queue.add_after(name, share(spread, chance.u64(..)), Lane::Slow, 0, now);
+        }
+    }
+
+    /// Takes an answer. `delay_max` bounds what a server may ask for. Gives whether it is news that the server answers.
     fn take(
         &mut self,
         name: &ObjectName,
@@ -281,9 +281,9 @@ impl Following {
         delay_max: Duration,
         (now, draw): (Instant, u64),
         news: &mut Vec<Event>,
-    ) {
+    ) -> bool {
         self.queue.done(name, now);
-        let Some(known) = self.known.get_mut(name) else { return };
+        let Some(known) = self.known.get_mut(name) else { return false };
         let mut failed = None;
         let delay = match answer {
             Answer::Found(projected) => {
@@ -303,36 +303,33 @@ impl Following {
                 Some(self.refresh + share(self.refresh / 2, draw))
             }
             Answer::Failed(failure) => {
-                let asked = failure.retry_after();
+                let least = failure.retry_after().unwrap_or_default().min(delay_max);
+                self.queue.retry_after(name.clone(), least, 0, now, draw);
                 failed = Some(failure);
-                asked.map(|asked| asked.min(delay_max))
+                None
             }
         };
-        match (delay, &failed) {
-            (None, _) => drop(self.queue.retry(name.clone(), 0, now, draw)),
-            (Some(delay), None) => {
-                self.queue.forget(name);
-                self.queue.add_after(name.clone(), delay, Lane::Slow, 0, now);
-            }
-            (Some(delay), Some(_)) => self.queue.add_after(name.clone(), delay, Lane::Slow, 0, now),
+        if let Some(delay) = delay {
+            self.queue.forget(name);
+            self.queue.add_after(name.clone(), delay, Lane::Slow, 0, now);
         }
-        self.answered(name, failed, now, news);
+        self.answered(name, failed, now, news)
     }
 
     /// Tells whether none can be read, where that has changed, and whether all of the first have had an answer. Some failures in a
-    /// row count as one.
-    fn answered(&mut self, name: &ObjectName, failed: Option<Failure>, now: Instant, news: &mut Vec<Event>) {
+    /// row count as one. Gives whether one that failed by the server's fault does so no more.
+    fn answered(&mut self, name: &ObjectName, failed: Option<Failure>, now: Instant, news: &mut Vec<Event>) -> bool {
+        let mut recovered = false;
         let waits = match &failed {
             Some(failure) => {
                 if self.failing.is_empty() {
                     tracing::warn!(secret = %name, %failure, "a Secret cannot be read; it stays as it was, and is tried again");
                 }
-                let failures = self.failing.entry(name.clone()).or_default();
-                *failures = failures.saturating_add(1);
-                *failures < if failure.is_denied() { DENIALS_MAX } else { FAILURES_MAX }
+                self.failing.failed(name, failure.about())
+                    < if failure.is_denied() { DENIALS_MAX } else { FAILURES_MAX }
             }
             None => {
-                self.failing.remove(name);
+                recovered = self.failing.remove(name);
                 false
             }
         };
@@ -351,6 +348,7 @@ impl Following {
             news.push(Event::Watching { source });
         }
         self.settle(now, news);
+        recovered
     }
 
     fn settle(&mut self, now: Instant, news: &mut Vec<Event>) {

@@ -19,6 +19,18 @@ use crate::clock;
 #[derive(Clone, Debug, Default)]
 pub struct Recovery(Sender<()>);
 
+impl Recovery {
+    /// Has news when somebody has told of a recovery since.
+    pub(super) fn hear(&self) -> Receiver<()> {
+        self.0.subscribe()
+    }
+
+    /// Tells everybody.
+    pub(super) fn tell(&self) {
+        self.0.send_replace(());
+    }
+}
+
 /// The pauses of one informer.
 #[derive(Clone)]
 pub(super) struct Pauses {
@@ -55,7 +67,7 @@ impl Pauses {
             request: backoff.clone(),
             version: backoff,
             limits: limits.clone(),
-            heard: recovery.0.subscribe(),
+            heard: recovery.hear(),
             recovery,
             away: false,
             hurried: false,
@@ -64,7 +76,7 @@ impl Pauses {
 
     pub(super) fn share(&mut self, recovery: &Recovery) {
         self.recovery = recovery.clone();
-        self.heard = recovery.0.subscribe();
+        self.heard = recovery.hear();
     }
 
     /// A request begins: what was told before it is no news after it.
@@ -104,7 +116,7 @@ impl Pauses {
     /// A request was answered as it should be.
     pub(super) fn answered(&mut self) {
         if std::mem::take(&mut self.away) {
-            self.recovery.0.send_replace(());
+            self.recovery.tell();
         }
     }
 
@@ -198,7 +210,7 @@ mod tests {
         for _ in 0..5 {
             pauses.begin();
             let pause = pauses.after(&failure(0, false), u64::MAX);
-            recovery.0.send_replace(());
+            recovery.tell();
             let begun = tokio::time::Instant::now();
             pauses.wait(pause, u64::MAX).await;
             lasted.push(begun.elapsed().as_secs_f64().round() as u64);
@@ -211,7 +223,7 @@ mod tests {
         let recovery = Recovery::default();
         let mut pauses = Pauses::new(&Limits::default());
         pauses.share(&recovery);
-        let mut heard = recovery.0.subscribe();
+        let mut heard = recovery.hear();
         let mut told = || std::mem::take(&mut heard.has_changed().unwrap().then(|| heard.mark_unchanged())).is_some();
         pauses.answered();
         assert!(!told(), "it was never away");

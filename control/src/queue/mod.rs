@@ -295,13 +295,18 @@ impl<K: Clone + Eq + Hash> Queue<K> {
     /// Asks for a key that failed after a delay that grows with its failures, in the slow lane, so that what keeps failing
     /// overtakes nothing. Returns the delay. `draw` is any number; all of them equally likely spread the delays evenly.
     pub fn retry(&mut self, key: K, rank: u64, now: Instant, draw: u64) -> Duration {
+        self.retry_after(key, Duration::ZERO, rank, now, draw)
+    }
+
+    /// The same, and no sooner than after `least`, which is what somebody else asks for.
+    pub fn retry_after(&mut self, key: K, least: Duration, rank: u64, now: Instant, draw: u64) -> Duration {
         if self.ending {
             self.meter.dropped();
             return Duration::ZERO;
         }
         let Retries { first, max } = self.retries;
         let backoff = self.failing.entry(key.clone()).or_insert_with(|| Backoff::new(first, first, max));
-        let delay = backoff.next(draw);
+        let delay = backoff.next(draw).max(least);
         self.add_after(key, delay, Lane::Slow, rank, now);
         delay
     }

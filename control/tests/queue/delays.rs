@@ -88,6 +88,8 @@ fn failures_wait_longer_and_longer() {
         queue.forget(&"bad");
         assert_eq!(queue.failing(), 0);
         assert_eq!(queue.retry("bad", 0, now, draw), retries.first, "and begins anew");
+        assert_eq!(queue.retry_after("bad", MS(77), 0, now, draw), MS(77), "or as late as somebody asks for");
+        assert!(queue.retry_after("bad", Duration::ZERO, 0, now, draw) >= retries.first, "but never sooner");
     }
 }
 

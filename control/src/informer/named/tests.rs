@@ -59,9 +59,9 @@ impl Bench {
         self.following.follow(changes, self.now, &mut self.news);
     }
 
-    fn take(&mut self, secret: &str, answer: Answer) {
+    fn take(&mut self, secret: &str, answer: Answer) -> bool {
         let time = (self.now, u64::MAX / 2);
-        self.following.take(&name(secret), answer, Duration::from_secs(60), time, &mut self.news);
+        self.following.take(&name(secret), answer, Duration::from_secs(60), time, &mut self.news)
     }
 
     /// Asks for all that is due now, each once, and gives this answer.
@@ -169,6 +169,67 @@ fn what_fails_stays_as_it_was_and_is_tried_again() {
     bench.now += REFRESH;
     bench.answer(found);
     bench.check(&["applied a", "well"]);
+}
+
+/// How often one is asked for in a minute in which every answer is this; after each the server is said to have recovered, or not.
+#[track_caller]
+fn check_tries(answer: impl Fn() -> Answer, recovered: bool, want: usize) {
+    let (mut bench, mut chance, mut tries) = (Bench::new(), fastrand::Rng::with_seed(7), 0);
+    let end = bench.now + 60 * SECOND;
+    bench.follow(begin(&["a"]));
+    while bench.now < end {
+        bench.answer(|_| answer());
+        tries += 1;
+        if recovered {
+            bench.following.recovered(SECOND, bench.now, &mut chance);
+        }
+        bench.now = bench.following.queue.next_due().expect("it is tried again");
+    }
+    assert_eq!(tries, want);
+}
+
+#[test]
+fn what_fails_is_tried_less_and_less_whatever_the_server_asks_for() {
+    let asked = |seconds| {
+        let retry_after = Some(Duration::from_secs(seconds));
+        move || Answer::Failed(Failure::Refused { code: 429, why: String::new(), retry_after })
+    };
+    check_tries(|| refused(429), false, 7);
+    check_tries(asked(0), false, 7);
+    check_tries(asked(1), false, 7);
+    check_tries(asked(20), false, 3);
+    check_tries(asked(1000), false, 1);
+}
+
+#[test]
+fn the_news_of_a_recovery_ends_every_other_wait_for_the_server() {
+    check_tries(failed, false, 7);
+    check_tries(failed, true, 8);
+    check_tries(|| refused(404), true, 7);
+
+    let (mut bench, mut chance) = (Bench::new(), fastrand::Rng::with_seed(7));
+    bench.follow(begin(&["a"]));
+    for failures in 1..12 {
+        bench.answer(|_| failed());
+        let due = |bench: &Bench| bench.following.queue.next_due().unwrap() - bench.now;
+        let before = due(&bench);
+        bench.following.recovered(SECOND, bench.now, &mut chance);
+        let hurried = if failures % 2 == 1 { due(&bench) <= SECOND } else { due(&bench) == before };
+        assert!(hurried, "after {failures} failures: {before:?}, then {:?}", due(&bench));
+        bench.now += due(&bench);
+    }
+}
+
+#[test]
+fn the_first_answer_after_failures_of_the_server_is_news() {
+    let mut bench = Bench::new();
+    bench.follow(begin(&["a", "b"]));
+    bench.check_asked(&["a", "b"]);
+    assert!(!bench.take("a", failed()) && !bench.take("b", refused(404)));
+    bench.now += 60 * SECOND;
+    bench.check_asked(&["a", "b"]);
+    assert!(bench.take("a", found("a")), "it was away");
+    assert!(!bench.take("b", found("b")), "that was about the Secret");
 }
 
 #[test]
