@@ -1,17 +1,25 @@
-//! A small cluster as its API server tells of it: lists in pages, watches that follow, and 410 for what is forgotten.
-//! What it would answer, a fault may replace.
+//! A small cluster as its API server tells of it: lists in pages, watches that follow, 410 for what is forgotten, and objects by
+//! name. What it would answer, a fault may replace.
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 use tidegate_config::object::Kind;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use super::super::fake_api::{Answer, Seen, Step};
 use super::super::{MS, frame};
+use super::credentials::SHOWN;
 
 /// Shops `h00.example` to `h23.example`, each with an Ingress, a Service and a slice.
 pub(super) const SHOPS: u8 = 24;
+
+/// Those that show a certificate, from a Secret that is called as they are.
+pub(super) const CERTIFIED: [&str; 3] = ["h00", "h01", "h02"];
+
+/// The namespace that everything of theirs is in.
+pub(super) const NAMESPACE: &str = "shop";
 
 /// So many objects come in a page, whatever is asked for.
 const PAGE: usize = 10;
@@ -39,6 +47,7 @@ impl Cluster {
             cluster.endpoint(&name, shop);
             cluster.ingress(&name, &name);
         }
+        CERTIFIED.iter().for_each(|shop| cluster.certify(shop, 0));
         cluster.compact();
         cluster
     }
@@ -48,7 +57,21 @@ impl Cluster {
         let backend = json!({"service": {"name": service, "port": {"number": 80}}});
         let path = json!({"path": "/", "pathType": "Prefix", "backend": backend});
         let rule = json!({"host": format!("{name}.example"), "http": {"paths": [path]}});
-        self.apply(Kind::Ingress, name, json!({"spec": {"ingressClassName": "tidegate", "rules": [rule]}}));
+        let mut spec = json!({"ingressClassName": "tidegate", "rules": [rule]});
+        if CERTIFIED.contains(&name) {
+            spec["tls"] = json!([{"secretName": name}]);
+        }
+        self.apply(Kind::Ingress, name, json!({"spec": spec}));
+    }
+
+    /// The certificate of a shop, of [`SHOWN`].
+    pub(super) fn certify(&mut self, shop: &str, which: usize) {
+        let [chain, key] = [&SHOWN[which].chain, &SHOWN[which].key].map(|pem| ByteString(pem.clone().into_bytes()));
+        self.apply(
+            Kind::Secret,
+            shop,
+            json!({"type": "kubernetes.io/tls", "data": {"tls.crt": chain, "tls.key": key}}),
+        );
     }
 
     /// The only endpoint of a Service.
@@ -68,7 +91,7 @@ impl Cluster {
             "creationTimestamp": "2026-01-01T00:00:00Z",
         });
         if kind.namespaced() {
-            object["metadata"]["namespace"] = json!("shop");
+            object["metadata"]["namespace"] = json!(NAMESPACE);
         }
         if kind == Kind::EndpointSlice {
             object["metadata"]["labels"] = json!({"kubernetes.io/service-name": name});
@@ -116,7 +139,19 @@ impl Cluster {
 
     /// What a sound server answers.
     pub(super) fn answer(&mut self, seen: &Seen) -> Answer {
-        if seen.is_watch() { self.watch(seen) } else { self.list(seen) }
+        match name_of(seen) {
+            Some(name) => self.get(seen, name),
+            None if seen.is_watch() => self.watch(seen),
+            None => self.list(seen),
+        }
+    }
+
+    fn get(&self, seen: &Seen, name: &str) -> Answer {
+        match self.objects.get(&(kind_of(seen), name.to_owned())) {
+            Some(object) => Answer::ok(object.to_string()),
+            None => Answer::status(404)
+                .edited(|_| json!({"code": 404, "reason": "NotFound", "details": {"name": name}}).to_string()),
+        }
     }
 
     fn list(&self, seen: &Seen) -> Answer {
@@ -163,6 +198,19 @@ pub(super) fn expired() -> String {
 
 /// The kind that a request is about.
 pub(super) fn kind_of(seen: &Seen) -> Kind {
-    let plural = seen.path.rsplit('/').next().unwrap();
-    Kind::ALL.into_iter().find(|kind| kind.plural() == plural).unwrap()
+    let about = |kind: &Kind| seen.path.split('/').any(|segment| segment == kind.plural());
+    Kind::ALL.into_iter().find(about).unwrap()
+}
+
+/// The one object that a request is about, where it is about one.
+pub(super) fn name_of(seen: &Seen) -> Option<&str> {
+    let (before, last) = seen.path.rsplit_once('/')?;
+    before.ends_with(kind_of(seen).plural()).then_some(last)
+}
+
+/// What requests are counted by: a collection, or an object by its name.
+pub(super) type Subject = (Kind, Option<String>);
+
+pub(super) fn subject(seen: &Seen) -> Subject {
+    (kind_of(seen), name_of(seen).map(str::to_owned))
 }

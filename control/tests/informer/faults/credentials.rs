@@ -1,11 +1,13 @@
-//! What a client and a server know each other by, in files as a service account has them.
+//! What a client and a server know each other by, in files as a service account has them; and certificates that are served.
 
 use std::io::Write as _;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use tokio_rustls::rustls::ServerConfig;
+
+use super::cluster::CERTIFIED;
 
 /// Files of a service account are replaced as a whole.
 pub(super) fn write(path: &Path, text: &str) {
@@ -28,3 +30,20 @@ pub(super) fn authority(name: &str, folder: &Path) -> Arc<ServerConfig> {
     let config = ServerConfig::builder().with_no_client_auth().with_single_cert(vec![leaf.der().clone()], key).unwrap();
     Arc::new(config)
 }
+
+/// A certificate for the shops that have one, with its key, in PEM; and the certificate itself.
+pub(super) struct Shown {
+    pub(super) chain: String,
+    pub(super) key: String,
+    pub(super) der: Vec<u8>,
+}
+
+/// What shops show: the first, and what it is replaced by.
+pub(super) static SHOWN: LazyLock<[Shown; 2]> = LazyLock::new(|| {
+    [0, 1].map(|_| {
+        let key = KeyPair::generate().unwrap();
+        let names = CERTIFIED.map(|shop| format!("{shop}.example"));
+        let certificate = CertificateParams::new(names).unwrap().self_signed(&key).unwrap();
+        Shown { chain: certificate.pem(), key: key.serialize_pem(), der: certificate.der().to_vec() }
+    })
+});

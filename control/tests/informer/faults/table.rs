@@ -11,7 +11,8 @@ use super::cluster::{expired, kind_of};
 /// What the server does to requests while the fault lasts: a minute, in which the cluster changes too.
 pub(super) struct Row {
     pub(super) name: &'static str,
-    /// What a request gets, given the sound answer; it is the so-many-th of its collection since the fault began.
+    /// What a request gets, given the sound answer; it is the so-many-th of its collection, or for its object, since the fault
+    /// began.
     pub(super) fault: Fault,
     pub(super) credentials: Credentials,
     /// Whether a backup is restored at its beginning: resourceVersions go on from an older one.
@@ -180,11 +181,13 @@ fn connections() -> Vec<Row> {
 
 fn refusals() -> Vec<Row> {
     vec![
+        Row::new("403 to everything", |_, _, _| Answer::status(403)),
         Row::new("404 to everything", |_, _, _| Answer::status(404)),
         Row::new("422 to everything", |_, _, _| Answer::status(422)),
         Row::new("429 to everything", |_, _, _| Answer::status(429)),
         Row::new("429 to everything, with `Retry-After: 10`", |_, _, _| Answer::status(429).with("retry-after", "10"))
             .costs(Requests::Each(MS(10_000))),
+        Row::new("429 to everything, with `Retry-After: 0`", |_, _, _| Answer::status(429).with("retry-after", "0")),
         Row::new("500 to everything", |_, _, _| Answer::status(500)).together(),
         Row::new("by turns no answer, 403 and 410 to everything", |_, nth, _| match nth % 3 {
             0 => Answer::HangUp,
@@ -207,9 +210,9 @@ fn watches() -> Vec<Row> {
             .serves(Meanwhile::Followed)
             .costs(Requests::BackedOff(2)),
         Row::new("500 to each watch", |seen, _, sound| to_watch(seen, sound, Answer::status(500))).together(),
-        Row::new("503 to four watches, and then 410", |_, nth, sound| match nth {
-            0..4 => Answer::status(503),
-            4 => Answer::ok(expired()),
+        Row::new("503 to four watches, and then 410", |seen, nth, sound| match nth {
+            0..4 => to_watch(seen, sound, Answer::status(503)),
+            4 => to_watch(seen, sound, Answer::ok(expired())),
             _ => sound,
         })
         .serves(Meanwhile::Followed)
@@ -292,7 +295,7 @@ fn to_watch(seen: &Seen, sound: Answer, faulty: Answer) -> Answer {
     if seen.is_watch() { faulty } else { sound }
 }
 
-/// What lists get; watches are refused, so that there are lists at all.
+/// What lists get, and who asks for one object; watches are refused, so that there are lists at all.
 fn to_list(seen: &Seen, faulty: Answer) -> Answer {
     if seen.is_watch() { Answer::status(410) } else { faulty }
 }
