@@ -297,12 +297,19 @@ impl Finding {
     }
 }
 
+/// Characters that are shown of one name or other value. No name that an API server lets pass is longer.
+const SHOWN_MAX: usize = 300;
+
 /// Writes out what a terminal would obey instead of showing it: control characters, and those that turn the direction of
-/// text (Unicode Standard Annex 9). Names that tenants wrote may have them.
+/// text (Unicode Standard Annex 9). Names that tenants wrote may have them. What is too long is cut, each value by itself.
 struct Plain<W>(W);
 
 impl<W: fmt::Write> fmt::Write for Plain<W> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
+        if let Some((end, _)) = text.char_indices().nth(SHOWN_MAX) {
+            self.write_str(&text[..end])?;
+            return self.0.write_char('…');
+        }
         let turns = |mark| matches!(mark, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
         for piece in text.split_inclusive(|mark: char| mark.is_control() || turns(mark)) {
             let last = piece.chars().next_back().filter(|mark| mark.is_control() || turns(*mark));
@@ -351,5 +358,9 @@ mod tests {
             "a\n\u{202e}b",
             "spec.\\u{1b}[2J: cannot be read (a\\n\\u{202e}b), so it has no routes",
         );
+        let cut = |mark: &str, length| format!("{}…", mark.repeat(length));
+        let (field, why) = ("é".repeat(SHOWN_MAX + 1), "x".repeat(1 << 20));
+        let want = format!("{}: cannot be read ({}), so it has no routes", cut("é", SHOWN_MAX), cut("x", SHOWN_MAX));
+        check(&field, &why, &want);
     }
 }

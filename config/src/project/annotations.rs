@@ -212,8 +212,11 @@ impl Draft {
 /// What becomes of a key that is not in the table. One that may be meant for another has the effect of that other's
 /// unreadable value, so that a guard does not stand open because of a letter.
 fn unknown(key: &str) -> (Otherwise, String, String) {
+    // What is much longer needs no comparison, whose time is the product of both lengths.
+    let length = key.chars().count();
+    let alike = |annotation: &&Annotation| annotation.key.len().abs_diff(length) <= TYPO_EDITS_MAX;
     let edits = |annotation: &&Annotation| strsim::osa_distance(annotation.key, key);
-    let near = TABLE.iter().min_by_key(edits).filter(|near| edits(near) <= TYPO_EDITS_MAX);
+    let near = TABLE.iter().filter(alike).min_by_key(edits).filter(|near| edits(near) <= TYPO_EDITS_MAX);
     let (otherwise, why) = match near {
         Some(near) => (near.otherwise, format!("is no annotation of Tidegate (is {} meant?)", near.key)),
         None => (Otherwise::Default, "is no annotation of Tidegate".to_owned()),

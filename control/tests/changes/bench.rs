@@ -88,15 +88,19 @@ impl Bench {
     }
 
     pub(crate) fn listed_in(&mut self, source: Source, objects: &[Value], complete: bool) -> Option<Source> {
-        let objects =
-            objects.iter().map(|object| projected(source.kind, object.clone()).expect("an identity")).collect();
+        let objects = objects.iter().map(|object| projected(source.kind, object.clone())).collect();
         let (resource_version, received) = ("1".into(), self.now);
         self.reconciler.observe(Event::Listed { source, objects, complete, resource_version, received }, self.now)
     }
 
     /// Takes an object as it is now. One that can be nobody's is left out, as informers do.
     pub(crate) fn apply(&mut self, kind: Kind, object: Value) {
-        let Some(projected) = projected(kind, object) else { return };
+        self.apply_json(kind, &json(object));
+    }
+
+    /// The same, of any JSON text.
+    pub(crate) fn apply_json(&mut self, kind: Kind, object: &str) {
+        let Ok(projected) = project(kind, object.as_bytes()) else { return };
         let event = Event::Applied { projected: Box::new(projected), received: self.now };
         assert_eq!(self.reconciler.observe(event, self.now), None);
     }
@@ -170,9 +174,14 @@ impl Bench {
     }
 }
 
-fn projected(kind: Kind, mut object: Value) -> Option<Projected> {
+fn projected(kind: Kind, object: Value) -> Projected {
+    project(kind, json(object).as_bytes()).expect("an identity")
+}
+
+/// The JSON of an object, of some resourceVersion.
+fn json(mut object: Value) -> String {
     object["metadata"]["resourceVersion"] = "2".into();
-    project(kind, object.to_string().as_bytes()).ok()
+    object.to_string()
 }
 
 fn leads(parts: &SnapshotParts) -> String {

@@ -4,6 +4,7 @@
 
 mod api_server;
 mod bench;
+mod beside;
 mod denied;
 mod follow;
 mod hold;
@@ -12,3 +13,4 @@ mod lives;
 mod manifests;
 mod order;
 mod settle;
+mod texts;
