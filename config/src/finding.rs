@@ -141,7 +141,7 @@ pub enum Problem {
         /// The host that its names do not cover.
         host: String,
     },
-    /// An address leads to the edge's own host or network and is left out.
+    /// An address leads to the edge's own host or network, or to the API server, and is left out.
     AddressRefused {
         /// The address or name.
         address: String,
@@ -297,8 +297,9 @@ impl Finding {
     }
 }
 
-/// Characters that are shown of one name or other value. No name that an API server lets pass is longer.
-const SHOWN_MAX: usize = 300;
+/// Characters that are shown of one name or other value. No namespace with a name, and no key of an annotation, that an API server
+/// lets pass is longer.
+const SHOWN_MAX: usize = 320;
 
 /// Writes out what a terminal would obey instead of showing it: control characters, and those that turn the direction of
 /// text (Unicode Standard Annex 9). Names that tenants wrote may have them. What is too long is cut, each value by itself.

@@ -30,7 +30,7 @@ pub struct Options {
     pub binds: Arc<[Bind]>,
     /// Settings of every route that sets no others.
     pub defaults: Arc<Settings>,
-    /// Peers whose forwarded headers are believed.
+    /// Peers whose forwarded headers, and whose headers of the PROXY protocol, are believed.
     pub trusted_proxies: Arc<[IpNet]>,
     /// Service ports whose endpoints are compiled whether a route leads to them or not: those of routes that are held.
     pub followed: Arc<BTreeSet<BackendKey>>,

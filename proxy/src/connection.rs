@@ -27,9 +27,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use arrayvec::ArrayString;
+use ipnet::IpNet;
 use pingora::protocols::Digest;
 use pingora::server::ShutdownWatch;
-use tidegate_config::model::BindKey;
+use tidegate_config::model::{BindKey, Snapshot};
 
 /// The length of the head that these bytes begin with, where drivers are asked about it at all: its lines all end with CRLF.
 #[cfg(any(test, feature = "fuzzing"))]
@@ -47,6 +48,9 @@ pub(crate) struct ConnectionFacts {
     pub(crate) local: SocketAddr,
     /// The address of the TCP peer, or what a trusted one's PROXY header names in its place.
     pub(crate) peer: SocketAddr,
+    /// Whether its peer may be believed what it says of clients behind it. A load balancer that speaks the PROXY protocol has read
+    /// nothing of a request, so where its header names nobody the forwarded headers are the client's own.
+    pub(crate) forwards: bool,
     /// Addresses as text, because every request needs them.
     pub(crate) text: AddressText,
     /// What TLS agreed on; `None` in plain text.
@@ -63,6 +67,11 @@ impl ConnectionFacts {
         *self.ending.borrow()
     }
 
+    /// Whose forwarded headers are believed.
+    pub(crate) fn trusted<'a>(&self, snapshot: &'a Snapshot) -> &'a [IpNet] {
+        if self.forwards { snapshot.trusted_proxies() } else { &[] }
+    }
+
     /// What Pingora carries along with a connection.
     pub(crate) fn of(digest: &Digest) -> Option<Arc<Self>> {
         digest.proxy_digest.as_ref()?.user_data.as_ref()?.downcast_ref::<Arc<Self>>().cloned()
@@ -76,7 +85,7 @@ impl ConnectionFacts {
         let bind = BindKey { address: local, protocol: BindProtocol::Http };
         let ending = tokio::sync::watch::channel(false).1;
         let text = AddressText::new(peer, local.port());
-        Self { bind, local, peer, text, tls: None, accepted: crate::clock::now(), ending }
+        Self { bind, local, peer, forwards: true, text, tls: None, accepted: crate::clock::now(), ending }
     }
 }
 

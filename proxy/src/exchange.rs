@@ -120,7 +120,7 @@ impl Exchange {
         let snapshot = Arc::clone(&self.snapshot);
         let facts = self.facts.clone().ok_or(Reason::Internal)?;
         let sound = refuse::check(head, line, &self.shared.head_limits)?;
-        let client = client(head, facts.peer, facts.tls.is_some(), snapshot.trusted_proxies());
+        let client = client(head, facts.peer, facts.tls.is_some(), facts.trusted(&snapshot));
         let asked = self.asked.insert(Asked {
             client,
             protocol: line.protocol,

@@ -1,4 +1,4 @@
-//! Who the client is: the TCP peer, or what a trusted peer says about the clients behind it. What anybody else
+//! Who the client is: the peer, or what a trusted peer says about the clients behind it. What anybody else
 //! says in `X-Forwarded-*` is not believed.
 
 use std::net::{IpAddr, SocketAddr};
@@ -11,7 +11,7 @@ use tidegate_config::model::Head;
 pub(crate) struct Client {
     /// Its address.
     pub(crate) address: IpAddr,
-    /// The TCP peer: the client, or the nearest proxy.
+    /// The peer: the client, or the nearest proxy.
     pub(crate) peer: IpAddr,
     /// Whether the peer's forwarded headers are believed.
     pub(crate) trusted: bool,

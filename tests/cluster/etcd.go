@@ -90,6 +90,8 @@ func put(ctx context.Context, client *etcd.Client, line string) error {
 	if !found {
 		return fmt.Errorf("no tab in %q", line)
 	}
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
 	_, err := client.Put(ctx, key, object)
 	return err
 }

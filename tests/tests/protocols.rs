@@ -125,7 +125,19 @@ async fn curl_speaks_the_proxy_protocol() {
         let to = format!("shop.test:{}:127.0.0.1", address.port());
         let url = format!("{scheme}://shop.test:{}/", address.port());
         let mut command = tokio::process::Command::new("curl");
-        command.args(["--silent", "--insecure", "--max-time", "20", "--write-out", "\n%{http_code}", "--resolve", &to]);
+        command.args([
+            "--disable",
+            "--noproxy",
+            "*",
+            "--silent",
+            "--insecure",
+            "--max-time",
+            "20",
+            "--write-out",
+            "\n%{http_code}",
+            "--resolve",
+            &to,
+        ]);
         let output = command.args(more).arg(url).output().await.expect("curl");
         String::from_utf8_lossy(&output.stdout).into_owned()
     };

@@ -43,8 +43,11 @@ impl Simulation {
             unreachable!("a list")
         };
         objects.retain(|_| die.bool());
+        let listed = objects.iter().map(|object| object.meta.object.clone());
+        let there: BTreeSet<ObjectRef> = self.names(kind).into_iter().chain(listed).collect();
         let event = Event::Listed { source, objects, complete: false, resource_version, received };
         assert_eq!(self.reconciler.observe(event, self.now), None, "seed {}", self.seed);
+        assert_eq!(self.names(kind), there, "seed {}: after a part of a list of {kind}", self.seed);
     }
 
     /// A list that lacks objects and does not say so. While it is doubted, all that serves goes on to; it is up to chance

@@ -19,6 +19,9 @@ const BEGINNING: usize = v2::PROTOCOL_PREFIX.len();
 /// The longest line of version 1, with its end (section 2.1).
 const V1_MAX: usize = 107;
 
+/// Version 2 and the command of a connection that the load balancer has opened for itself.
+const LOCAL: u8 = 0x20;
+
 /// The longest rest of a version 2 header. Addresses take 36 bytes of it, and 216 where they are those of UNIX sockets; clouds
 /// add some hundreds of their own, and a client's certificate name may be among them.
 const V2_REST_MAX: usize = 4096;
@@ -117,8 +120,12 @@ async fn second(stream: &mut TcpStream, mut header: Vec<u8>) -> Result<Option<En
     while header.len() < V2_FIXED + rest {
         some(stream, &mut header, V2_FIXED + rest).await?;
     }
+    // Whatever else stands in a header of the load balancer's own is to be passed over, its family too (section 2.2).
+    if header.get(v2::PROTOCOL_PREFIX.len()) == Some(&LOCAL) {
+        return Ok(None);
+    }
     let header = v2::Header::try_from(header.as_slice()).map_err(|_| Failure::Malformed)?;
-    if header.command == v2::Command::Local || header.protocol != v2::Protocol::Stream {
+    if header.protocol != v2::Protocol::Stream {
         return Ok(None);
     }
     Ok(match header.addresses {
@@ -182,7 +189,8 @@ mod tests {
         tokio::join!(client, server).1
     }
 
-    /// The same answer comes of all bytes at once, and of one after the other; what follows is left as it is.
+    /// The same answer comes of all bytes at once, and of one after the other (a long rest in larger pieces); what follows is left
+    /// as it is.
     async fn check(header: &[u8], want: Result<Option<Ends>, Failure>) {
         let shown = header.escape_ascii().to_string();
         let whole = [header, b"GET / HTTP/1.1\r\n"].concat();
@@ -191,7 +199,8 @@ mod tests {
         if want.is_ok() {
             assert_eq!(rest, b"GET / HTTP/1.1\r\n", "{shown}");
         }
-        let pieces: Vec<&[u8]> = whole.chunks(1).collect();
+        let (begin, rest) = whole.split_at(whole.len().min(150));
+        let pieces: Vec<&[u8]> = begin.chunks(1).chain(rest.chunks(500)).collect();
         let (got, rest) = played(&pieces).await;
         assert_eq!(got, want, "{shown}, byte by byte");
         if want.is_ok() {
@@ -248,6 +257,8 @@ mod tests {
         // A health check of the load balancer itself, with and without addresses, what it does not know, and what is no TCP.
         check(&binary(0, 0x00, &[]), Ok(None)).await;
         check(&binary(0, 0x11, &V4), Ok(None)).await;
+        check(&binary(0, 0x11, &[]), Ok(None)).await;
+        check(&binary(0, 0x77, b"anything"), Ok(None)).await;
         check(&binary(1, 0x00, &[]), Ok(None)).await;
         check(&binary(1, 0x12, &V4), Ok(None)).await;
         check(&binary(1, 0x31, &[0; 216]), Ok(None)).await;

@@ -74,16 +74,18 @@ async fn establish(accepted: Accepted, traffic: &Traffic, ending: &ShutdownWatch
     let limits = &traffic.options.client;
     // A socket without a local address is dead already.
     let local = canonical(stream.local_addr().ok()?);
-    let Ends { source: peer, destination } = match ends(&mut stream, canonical(peer), traffic).await {
-        Ok(told) => told.unwrap_or(Ends { source: canonical(peer), destination: local }),
+    let told = match ends(&mut stream, canonical(peer), traffic).await {
+        Ok(told) => told,
         Err(failure) => {
             traffic.metrics.proxy_header_failed(failure);
             tracing::debug!(%peer, reason = failure.as_str(), "no PROXY header");
             return None;
         }
     };
+    let forwards = told.is_some() || !limits.proxy_header;
+    let Ends { source: peer, destination } = told.unwrap_or(Ends { source: canonical(peer), destination: local });
     let (text, ending) = (AddressText::new(peer, destination.port()), ending.clone());
-    let facts = ConnectionFacts { bind, local, peer, text, tls: None, accepted: at, ending };
+    let facts = ConnectionFacts { bind, local, peer, forwards, text, tls: None, accepted: at, ending };
     match bind.protocol {
         BindProtocol::Http => {
             let conn = Box::new(Conn::new(Transport::Plain(stream), Arc::new(facts), limits));

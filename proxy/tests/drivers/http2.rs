@@ -57,9 +57,8 @@ fn asked(message: &Message) -> Option<Asked> {
     }
     // Data that contradict a length make a request malformed (RFC 9113 section 8.1.1): it is reset, unless its response was quicker
     // than the data. That is a race between a client and an endpoint, and says nothing about drivers.
-    let length =
-        headers.get(CONTENT_LENGTH).map(|length| length.as_bytes() == message.body.len().to_string().as_bytes());
-    if length == Some(false) {
+    let length = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
+    if length.is_some_and(|length| length != message.body.len()) {
         return None;
     }
     let mut head = Request::builder().method(Method::from_bytes(method.as_bytes()).ok()?).uri(uri).body(()).ok()?;

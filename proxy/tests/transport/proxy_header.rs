@@ -90,6 +90,23 @@ async fn forwarded_headers_are_believed_of_whom_the_header_names_and_not_of_the_
 }
 
 #[tokio::test]
+async fn behind_a_header_that_names_nobody_no_forwarded_header_is_believed() {
+    for driver in [Driver::Both, Driver::Full] {
+        let (_bed, address) = bed(http(PLAIN), driver).await;
+        for header in [LOCAL, b"PROXY UNKNOWN\r\n"] {
+            let mut client = Http1::over(connect(TRUSTED, address, header).await);
+            client
+                .send("GET /told HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 203.0.113.9\r\nX-Forwarded-Port: 1\r\n\r\n")
+                .await;
+            let response = client.response().await.unwrap();
+            let want =
+                format!("x-forwarded-for: {TRUSTED}; x-forwarded-port: {}; x-real-ip: {TRUSTED}", address.port());
+            assert!(response.ends_with(&want), "{driver:?}, {}: {response}", header.escape_ascii());
+        }
+    }
+}
+
+#[tokio::test]
 async fn tls_follows_the_header() {
     let (_bed, address) = bed(https(PLAIN), Driver::Both).await;
     let told = "x-forwarded-for: 192.0.2.7; x-forwarded-port: 443; x-real-ip: 192.0.2.7";

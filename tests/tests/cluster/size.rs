@@ -10,7 +10,7 @@ use tidegate_tests::{get, moment};
 use crate::stage::{Stage, measured};
 
 /// Routes where nothing else is said.
-const ROUTES: u64 = 5000;
+const ROUTES: u64 = 20_000;
 
 /// How many bytes a route with its Service and its slice may take once it is quiet: with 50,000 of them it is 3 KiB, and the three
 /// objects are as many again on the wire. Who keeps them as they came, next to what is made of them, takes more than this.

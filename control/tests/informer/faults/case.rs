@@ -270,6 +270,9 @@ impl Case {
         if let Some(seen) = self.api.seen().await.iter().find(|seen| !self.scope.allows(seen)) {
             self.problems.push(format!("{} was asked for", seen.path));
         }
+        if self.followed() != (true, true) || !self.shows("h02", 1) || self.view.readiness().borrow().degraded {
+            self.problems.push("what was right after the fault did not stay so".to_owned());
+        }
         let families = self.registry.gather();
         let restarts = families.iter().find(|family| family.name() == "tidegate_control_restarts_total").unwrap();
         if restarts.get_metric()[0].get_counter().get_value() > 0.0 {
