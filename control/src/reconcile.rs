@@ -9,7 +9,6 @@ mod observe;
 mod report;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
@@ -24,7 +23,7 @@ pub use report::{Addresses, Amiss};
 use tidegate_config::model::{HostPattern, SnapshotParts};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 
-use crate::compile::{Compiled, Dirty, HostUnit, KUBERNETES, Touched, compile, said_at};
+use crate::compile::{Compiled, Dirty, HostUnit, KUBERNETES, Touched, compile};
 use crate::event::Source;
 use crate::history::{Cause, Changes, Sample};
 use crate::informer::Follow;
@@ -79,8 +78,6 @@ pub struct Reconciler {
     round: Round,
     /// Which Secrets are followed by name, where they are.
     followed: Followed,
-    /// Where the API server said that it is, in its own slice, when that was last looked at.
-    said_at: BTreeSet<SocketAddr>,
 }
 
 /// What a host waits for.
@@ -142,7 +139,6 @@ impl Reconciler {
             reporting,
             round: Round::default(),
             followed: Followed::default(),
-            said_at: BTreeSet::new(),
         }
     }
 
@@ -355,11 +351,7 @@ impl Reconciler {
                     affected.secrets.extend(follow::secrets(&before).cloned());
                     affected.dirty.object(&object, &before, &self.topology, &self.options);
                     if object.kind == Kind::EndpointSlice && object.name == *KUBERNETES {
-                        let said_at = said_at(&self.world);
-                        if self.said_at != said_at {
-                            self.said_at = said_at;
-                            affected.dirty.services.extend(self.world.services.keys().cloned());
-                        }
+                        affected.dirty.services.extend(self.world.services.keys().cloned());
                     }
                     affected.names |= names::moved(&self.topology, &object, &before);
                     if object.kind == Kind::Ingress {

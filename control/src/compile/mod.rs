@@ -23,7 +23,7 @@ pub use dirty::Dirty;
 pub use findings::Findings;
 pub use host::HostUnit;
 use serde::Serialize;
-pub(crate) use service::{KUBERNETES, said_at};
+pub(crate) use service::KUBERNETES;
 use tidegate_config::caught::caught;
 use tidegate_config::finding::{Finding, Problem, printable};
 use tidegate_config::model::{Action, BackendKey, HostPattern, SnapshotParts};

@@ -45,16 +45,6 @@ impl<'a> Allowed<'a> {
     }
 }
 
-/// Where the API server says that it is, in its own slice.
-pub(crate) fn said_at(world: &World) -> BTreeSet<SocketAddr> {
-    let slice = world.slices.get(&*KUBERNETES).into_iter();
-    let sockets = slice.flat_map(|slice| {
-        let ports = slice.ports.iter().map(|port| port.number);
-        ports.flat_map(|port| slice.endpoints.iter().map(move |endpoint| SocketAddr::new(endpoint.address, port)))
-    });
-    sockets.collect()
-}
-
 fn names(slice: &EndpointSlice, to: SocketAddr) -> bool {
     let here = |endpoint: &SliceEndpoint| endpoint.address.to_canonical() == to.ip();
     slice.ports.iter().any(|port| port.number == to.port()) && slice.endpoints.iter().any(here)
