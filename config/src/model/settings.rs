@@ -83,7 +83,7 @@ impl Effective {
         tunnel_idle_timeout: Duration::from_secs(3600),
         request_timeout: None,
         body_bytes_max: None,
-        tries_max: 2,
+        tries_max: 3,
         balance: Balance::PowerOfTwo,
     };
 
