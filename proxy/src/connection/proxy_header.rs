@@ -35,6 +35,20 @@ pub(super) struct Ends {
     pub(super) destination: SocketAddr,
 }
 
+impl From<v2::IPv4> for Ends {
+    fn from(it: v2::IPv4) -> Self {
+        let source = (it.source_address, it.source_port).into();
+        Self { source, destination: (it.destination_address, it.destination_port).into() }
+    }
+}
+
+impl From<v2::IPv6> for Ends {
+    fn from(it: v2::IPv6) -> Self {
+        let source = (it.source_address, it.source_port).into();
+        Self { source, destination: (it.destination_address, it.destination_port).into() }
+    }
+}
+
 /// Why a connection has no header that could be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Failure {
@@ -96,14 +110,8 @@ async fn first(stream: &mut TcpStream, mut line: Vec<u8>) -> Result<Option<Ends>
     let header = v1::Header::try_from(line.as_slice()).map_err(|_| Failure::Malformed)?;
     Ok(match header.addresses {
         v1::Addresses::Unknown => None,
-        v1::Addresses::Tcp4(it) => Some(Ends {
-            source: (it.source_address, it.source_port).into(),
-            destination: (it.destination_address, it.destination_port).into(),
-        }),
-        v1::Addresses::Tcp6(it) => Some(Ends {
-            source: (it.source_address, it.source_port).into(),
-            destination: (it.destination_address, it.destination_port).into(),
-        }),
+        v1::Addresses::Tcp4(it) => Some(it.into()),
+        v1::Addresses::Tcp6(it) => Some(it.into()),
     })
 }
 
@@ -130,14 +138,8 @@ async fn second(stream: &mut TcpStream, mut header: Vec<u8>) -> Result<Option<En
     }
     Ok(match header.addresses {
         v2::Addresses::Unspecified | v2::Addresses::Unix(_) => None,
-        v2::Addresses::IPv4(it) => Some(Ends {
-            source: (it.source_address, it.source_port).into(),
-            destination: (it.destination_address, it.destination_port).into(),
-        }),
-        v2::Addresses::IPv6(it) => Some(Ends {
-            source: (it.source_address, it.source_port).into(),
-            destination: (it.destination_address, it.destination_port).into(),
-        }),
+        v2::Addresses::IPv4(it) => Some(it.into()),
+        v2::Addresses::IPv6(it) => Some(it.into()),
     })
 }
 

@@ -74,7 +74,8 @@ async fn establish(accepted: Accepted, traffic: &Traffic, ending: &ShutdownWatch
     let limits = &traffic.options.client;
     // A socket without a local address is dead already.
     let local = canonical(stream.local_addr().ok()?);
-    let told = match ends(&mut stream, canonical(peer), traffic).await {
+    let peer = canonical(peer);
+    let told = match ends(&mut stream, peer, traffic).await {
         Ok(told) => told,
         Err(failure) => {
             traffic.metrics.proxy_header_failed(failure);
@@ -83,7 +84,7 @@ async fn establish(accepted: Accepted, traffic: &Traffic, ending: &ShutdownWatch
         }
     };
     let forwards = told.is_some() || !limits.proxy_header;
-    let Ends { source: peer, destination } = told.unwrap_or(Ends { source: canonical(peer), destination: local });
+    let Ends { source: peer, destination } = told.unwrap_or(Ends { source: peer, destination: local });
     let (text, ending) = (AddressText::new(peer, destination.port()), ending.clone());
     let facts = ConnectionFacts { bind, local, peer, forwards, text, tls: None, accepted: at, ending };
     match bind.protocol {
