@@ -6,12 +6,12 @@
 pub mod churn;
 pub mod memory;
 pub mod propagate;
+pub mod queue;
 pub mod start;
 pub mod steady;
 pub mod subject;
 pub mod swaps;
 
-mod callgrind;
 mod cores;
 mod files;
 mod grpc;
@@ -19,6 +19,7 @@ mod identity;
 mod load;
 mod metrics;
 mod nginx;
+mod operations;
 mod peer;
 mod place;
 mod poll;

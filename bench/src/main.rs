@@ -1,7 +1,7 @@
 //! `tidegate-bench`: one command for each thing that is measured.
 
 use clap::{Parser, Subcommand};
-use tidegate_bench::{churn, memory, propagate, start, steady, subject, swaps};
+use tidegate_bench::{churn, memory, propagate, queue, start, steady, subject, swaps};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -16,6 +16,8 @@ struct Cli {
 enum Command {
     /// The cost of one change and of one look-up, by counts.
     Swaps(swaps::Args),
+    /// What a step of the control loop's queue costs behind a list of keys, and how long a live change waits there.
+    Queue(queue::Args),
     /// What requests to one host notice while the routes of other hosts change.
     Churn(churn::Args),
     /// What a request costs when nothing changes.
@@ -37,6 +39,7 @@ fn main() -> anyhow::Result<()> {
     }
     match Cli::parse().command {
         Command::Swaps(args) => swaps::run(&args, &["swaps"]),
+        Command::Queue(args) => queue::run(&args, &["queue"]),
         Command::Churn(args) => with_processes(churn::run(args)),
         Command::Steady(args) => with_processes(steady::run(args)),
         Command::Memory(args) => with_processes(memory::run(args)),

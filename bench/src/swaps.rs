@@ -1,11 +1,9 @@
 //! `swaps`: the cost of one change from its event to the published snapshot, and of one look-up, by the size and shape of the
 //! cluster.
 
-mod callgrind;
 mod cluster;
 mod edge;
 mod flat;
-mod native;
 mod probe;
 mod row;
 
@@ -15,11 +13,12 @@ use std::time::Duration;
 use clap::ValueEnum;
 
 use crate::allocation::live_bytes;
+use crate::callgrind::{self, Collected};
 use crate::clock::{now, timed};
+use crate::operations::{Native, Warmup};
 use crate::table::Output;
 use cluster::{Cluster, Shape};
 use edge::Edge;
-use native::{Native, Warmup};
 use row::Row;
 
 /// How much is measured.
@@ -63,7 +62,7 @@ pub fn run(args: &Args, path: &[&str]) -> anyhow::Result<()> {
     if let Some(cell) = &args.collect {
         return collect(cell);
     }
-    let valgrind = crate::callgrind::available();
+    let valgrind = callgrind::available();
     anyhow::ensure!(valgrind || !args.check, "instructions are judged too, and valgrind is not installed");
     let mut rows = Vec::new();
     for &(shape, size) in cells(args.size) {
@@ -150,7 +149,7 @@ fn collect(cell: &[String]) -> anyhow::Result<()> {
     let cluster = Cluster::new(shape, size.parse()?)?;
     let mut edge = Edge::start(&cluster, now());
     probe::round(&cluster, &mut edge, count(shape), &mut Warmup, now())?;
-    let mut collected = callgrind::Collected::default();
+    let mut collected = Collected::default();
     probe::round(&cluster, &mut edge, count(shape), &mut collected, now())?;
     collected.tell()
 }

@@ -23,7 +23,7 @@ pub use report::{Addresses, Amiss};
 use tidegate_config::model::{HostPattern, SnapshotParts};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 
-use crate::compile::{Compiled, Dirty, HostUnit, KUBERNETES, Touched, compile};
+use crate::compile::{Compiled, Dirty, HostUnit, Touched, compile};
 use crate::event::Source;
 use crate::history::{Cause, Changes, Sample};
 use crate::informer::Follow;
@@ -42,8 +42,8 @@ enum Work {
     Name(Arc<str>),
     /// The backends of a Service, which it may be that nobody needs any more.
     Endpoints(ObjectName),
-    /// What must not lead to the API server, which is somewhere else than before.
-    ApiServer,
+    /// A Service, which must not lead to the API server, which is somewhere else than before.
+    Guarded(ObjectName),
 }
 
 /// Owns World, topology and the last compilation; nobody else changes them.
@@ -340,8 +340,8 @@ impl Reconciler {
                     affected.dirty.services.insert(service.clone());
                     affected.causes.add(|| Cause::Released { service });
                 }
-                Work::ApiServer => {
-                    affected.dirty.services.extend(self.world.services.keys().cloned());
+                Work::Guarded(service) => {
+                    affected.dirty.services.insert(service);
                     affected.causes.add(|| Cause::ApiServer);
                 }
                 Work::Object(object) => {
@@ -350,9 +350,6 @@ impl Reconciler {
                     let before = self.relink(&object);
                     affected.secrets.extend(follow::secrets(&before).cloned());
                     affected.dirty.object(&object, &before, &self.topology, &self.options);
-                    if object.kind == Kind::EndpointSlice && object.name == *KUBERNETES {
-                        affected.dirty.services.extend(self.world.services.keys().cloned());
-                    }
                     affected.names |= names::moved(&self.topology, &object, &before);
                     if object.kind == Kind::Ingress {
                         affected.moved.extend(self.topology.references_of(&object).iter().filter_map(

@@ -34,8 +34,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::operations::Figures;
     use crate::swaps::cluster::Shape;
-    use crate::swaps::native::Figures;
     use crate::swaps::probe::Probe;
     use crate::swaps::row::compare;
 

@@ -10,6 +10,7 @@ use tidegate_control::Event;
 
 use super::cluster::{Cluster, ONE_HOST, Shape, app, wildcard};
 use super::edge::Edge;
+use crate::operations::Meter;
 
 /// One kind of operation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
@@ -62,12 +63,6 @@ impl Probe {
     }
 }
 
-/// Who measures: it runs operations 0 to `count` of a probe, once each and in order.
-pub(super) trait Meter {
-    /// Measures them.
-    fn measure(&mut self, probe: Probe, count: usize, work: &mut dyn FnMut(usize));
-}
-
 /// Changes of which the second undoes the first.
 const CHANGES: [(Probe, Probe); 4] = [
     (Probe::BackendMoved, Probe::BackendMoved),
@@ -84,7 +79,7 @@ pub(super) fn round(
     cluster: &Cluster,
     edge: &mut Edge,
     count: usize,
-    meter: &mut dyn Meter,
+    meter: &mut dyn Meter<Probe>,
     now: Instant,
 ) -> anyhow::Result<()> {
     for (there, back) in CHANGES.into_iter().filter(|(there, _)| cluster.tls() || *there != Probe::CertificateRotated) {
@@ -156,7 +151,7 @@ impl Head for Plain<'_> {
     fn each_value(&self, _: &str, _: &mut dyn FnMut(&[u8])) {}
 }
 
-fn look_up(cluster: &Cluster, edge: &Edge, probe: Probe, count: usize, meter: &mut dyn Meter) -> anyhow::Result<()> {
+fn look_up(cluster: &Cluster, edge: &Edge, probe: Probe, count: usize, meter: &mut dyn Meter<Probe>) -> anyhow::Result<()> {
     let requests: Vec<(String, String)> = places(cluster, count).filter_map(|i| request(cluster, probe, i)).collect();
     if requests.is_empty() {
         return Ok(());

@@ -6,8 +6,8 @@ use comfy_table::Table;
 use serde::Serialize;
 
 use super::cluster::Shape;
-use super::native::Figures;
 use super::probe::Probe;
+use crate::operations::Figures;
 use crate::table::figure;
 
 /// One line: what one operation costs.

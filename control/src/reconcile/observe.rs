@@ -8,6 +8,7 @@ use tidegate_config::object::{Kind, ObjectRef};
 use tidegate_config::project::Projected;
 
 use super::{Reconciler, Work};
+use crate::compile::KUBERNETES;
 use crate::event::{Event, Source};
 use crate::queue::Lane;
 
@@ -29,9 +30,7 @@ impl Reconciler {
             }
             Event::ApiServer { sockets } => {
                 self.options.addresses.api_server = sockets;
-                if self.running {
-                    self.queue.add(Work::ApiServer, Lane::Fast, 0, now);
-                }
+                self.guard(now);
             }
             Event::Failing { source, denied, .. } => self.listing.fails(source, denied, now),
             Event::Watching { source } => self.listing.recovers(&source, now),
@@ -60,10 +59,22 @@ impl Reconciler {
         }
     }
 
+    /// Looks again at what every Service leads to, because the API server is somewhere else than before. They are many and it
+    /// moves rarely, so they wait in the slow lane, where no live change waits for them.
+    fn guard(&mut self, received: Instant) {
+        for name in self.world.services.keys().filter(|_| self.running) {
+            let rank = self.options.order.of(&ObjectRef::new(Kind::Service, name.clone()), &self.topology);
+            self.queue.add(Work::Guarded(name.clone()), Lane::Slow, rank, received);
+        }
+    }
+
     /// Lets an object wait that is another one now, with its resourceVersion or gone.
     fn wait(&mut self, object: ObjectRef, version: Option<Arc<str>>, lane: Lane, received: Instant) {
         // Before the first model nothing has to wait: that is made of all there is.
         if self.running {
+            if object.kind == Kind::EndpointSlice && object.name == *KUBERNETES {
+                self.guard(received);
+            }
             self.arrived.insert(object.clone(), version);
             self.add(object, lane, received);
         }

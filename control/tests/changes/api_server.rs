@@ -92,3 +92,28 @@ fn a_slice_of_another_name_says_nothing_of_it() {
     bench.check("10.0.0.1");
     bench.check_found(&[]);
 }
+
+/// It may be moved, or say that it is, as often as its cluster is upgraded: no live change waits for what that makes of all
+/// Services there are.
+#[test]
+fn a_live_change_does_not_wait_for_all_services() {
+    let mut bench = Bench::web();
+    for number in 0..1000 {
+        bench.apply(Kind::Service, service(&format!("crowd/s{number}")));
+    }
+    bench.reconcile();
+    let slow_batch_max = Options::default().pace.share.slow_batch_max;
+    for (at, live) in [("10.0.0.7", "10.0.0.2"), ("10.0.0.8", "10.0.0.3")] {
+        bench.apply(Kind::EndpointSlice, slice("default/kubernetes", &[at]));
+        bench.apply(Kind::EndpointSlice, slice("old", &[live]));
+        let mut batches = 0;
+        while bench.reconciler.busy() {
+            let step = bench.reconciler.reconcile(bench.now).expect("a batch");
+            assert!(step.touched.services <= slow_batch_max, "{} Services in a batch", step.touched.services);
+            bench.published = step.published.map(|(parts, _)| parts).or(bench.published);
+            bench.check(live);
+            batches += 1;
+        }
+        assert!(batches >= 1000_usize.div_ceil(slow_batch_max), "{batches} batches");
+    }
+}

@@ -245,7 +245,11 @@ fn check(originals: &[(Kind, Value)]) {
                 let told = told.iter().any(|it| !it.field.is_empty() && !told_before.contains(it));
                 // To the API, a text that is empty is one that is not there.
                 let meant = text.is_empty() || MEANT.contains(&(*kind, place.at()));
-                assert!(told || meant || served(&bench) == served_before, "{what}: nobody is told");
+                let served = served(&bench);
+                assert!(told || meant || served == served_before, "{what}: nobody is told");
+                let annotation = place.at().contains("/annotations");
+                let more: Vec<&String> = served.difference(&served_before).collect();
+                assert!(meant || annotation || more.is_empty(), "{what}: serves what it did not: {more:?}");
                 if *kind == Kind::Ingress && matches!(&place, Place::Value(at) if at.contains("/annotations/")) {
                     check_guarded(&bench, &what);
                 }

@@ -19,7 +19,7 @@ use std::time::Duration;
 use play::Simulation;
 use schedule::{STEPS, Schedule};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
-use tidegate_control::{Source, World};
+use tidegate_control::{Event, Source, World};
 
 #[test]
 fn incremental_equals_full() {
@@ -74,6 +74,38 @@ fn a_list_that_removes_most_acts_only_when_confirmed() {
     let event = simulation.cluster.list(Kind::Service, simulation.now);
     assert_eq!(simulation.reconciler.observe(event, simulation.now), None);
     assert_eq!(services(simulation.reconciler.world()), 0);
+}
+
+/// What is doubted of a kind ends with it: of a kind that came back, the first list that lacks most is no confirmation of one
+/// from before. The list in between is not complete, and so settles nothing.
+#[test]
+fn a_doubt_ends_when_its_kind_is_no_longer_served() {
+    let mut simulation = Simulation::new(2);
+    let source = Source { kind: Kind::Service, namespace: None };
+    for number in 0..8 {
+        simulation.cluster.put_service(&ObjectRef::new(Kind::Service, ObjectName::new("red", format!("b{number}"))));
+    }
+    let all = || simulation.cluster.list(Kind::Service, simulation.now);
+    let [listed, mut again] = [all(), all()];
+    if let Event::Listed { complete, .. } = &mut again {
+        *complete = false;
+    }
+    simulation.cluster.clear(Kind::Service);
+    let lacks = || simulation.cluster.list(Kind::Service, simulation.now);
+    let gone = Event::Unserved { source: source.clone(), received: simulation.now };
+    let expected = [
+        (listed, None, 8),
+        (lacks(), Some(source.clone()), 8),
+        (gone, None, 0),
+        (again, None, 8),
+        (lacks(), Some(source), 8),
+        (lacks(), None, 0),
+    ];
+    for (event, doubted, left) in expected {
+        let told = format!("{event:?}");
+        assert_eq!(simulation.reconciler.observe(event, simulation.now), doubted, "{told}");
+        assert_eq!(services(simulation.reconciler.world()), left, "{told}");
+    }
 }
 
 fn services(world: &World) -> usize {

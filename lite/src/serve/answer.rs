@@ -25,7 +25,12 @@ pub(super) fn json(code: StatusCode, value: &Value) -> Response<LiteBody> {
 
 /// JSON that is already written.
 pub(super) fn bytes(code: StatusCode, body: impl Into<Bytes>) -> Response<LiteBody> {
-    with(code, JSON, LiteBody::whole(body))
+    self::body(code, LiteBody::whole(body))
+}
+
+/// A body of JSON.
+pub(super) fn body(code: StatusCode, body: LiteBody) -> Response<LiteBody> {
+    with(code, JSON, body)
 }
 
 pub(super) fn text(body: &'static str) -> Response<LiteBody> {

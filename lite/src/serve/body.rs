@@ -1,4 +1,4 @@
-//! The bodies of answers: complete, or a watch that goes on.
+//! The bodies of answers: complete, a list that is put together as it goes, or a watch that goes on.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -15,6 +15,7 @@ pub struct LiteBody(Inner);
 
 enum Inner {
     Whole(Option<Bytes>),
+    Pieces(Box<dyn Iterator<Item = Bytes> + Send>),
     Watch(BoxStream<'static, Bytes>),
 }
 
@@ -23,14 +24,24 @@ impl LiteBody {
         Self(Inner::Whole(Some(bytes.into()).filter(|bytes: &Bytes| !bytes.is_empty())))
     }
 
+    /// Each is put together when those before it are on their way. A body of one has a length.
+    pub(crate) fn pieces(mut pieces: impl Iterator<Item = Bytes> + Send + 'static) -> Self {
+        let first = pieces.next().unwrap_or_default();
+        match pieces.next() {
+            None => Self::whole(first),
+            Some(second) => Self(Inner::Pieces(Box::new([first, second].into_iter().chain(pieces)))),
+        }
+    }
+
     pub(crate) fn watch(frames: BoxStream<'static, Bytes>) -> Self {
         Self(Inner::Watch(frames))
     }
 
-    /// The same with something else in the place of its bytes, or of each of its frames.
+    /// The same with something else in the place of its bytes, or of each of a watch's frames.
     pub(crate) fn map(self, change: impl Fn(Bytes) -> Bytes + Send + 'static) -> Self {
         Self(match self.0 {
             Inner::Whole(bytes) => Inner::Whole(bytes.map(change)),
+            Inner::Pieces(pieces) => Inner::Whole(Some(change(pieces.collect::<Vec<_>>().concat().into()))),
             Inner::Watch(frames) => Inner::Watch(frames.map(change).boxed()),
         })
     }
@@ -40,6 +51,7 @@ impl fmt::Debug for LiteBody {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match &self.0 {
             Inner::Whole(_) => "whole",
+            Inner::Pieces(_) => "pieces",
             Inner::Watch(_) => "watch",
         };
         out.debug_tuple("LiteBody").field(&kind).finish()
@@ -56,6 +68,7 @@ impl Body for LiteBody {
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         match &mut self.0 {
             Inner::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+            Inner::Pieces(pieces) => Poll::Ready(pieces.next().map(|bytes| Ok(Frame::data(bytes)))),
             Inner::Watch(frames) => {
                 frames.as_mut().poll_next(context).map(|frame| frame.map(|bytes| Ok(Frame::data(bytes))))
             }
@@ -69,7 +82,7 @@ impl Body for LiteBody {
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
             Inner::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
-            Inner::Watch(_) => SizeHint::default(),
+            Inner::Pieces(_) | Inner::Watch(_) => SizeHint::default(),
         }
     }
 }

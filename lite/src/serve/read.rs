@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
+use bytes::Bytes;
 use http::{Response, StatusCode};
 use serde_json::{Value, json};
 
@@ -95,10 +96,10 @@ pub(super) async fn list(
         let objects: Vec<Arc<Object>> = state.list(kind, &part).map(|(_, object)| object.clone()).collect();
         (objects, exact.unwrap_or(state.version()))
     };
-    let objects = objects.iter().filter(|object| selection.matches(object.value()));
+    let objects = objects.into_iter().filter(move |object| selection.matches(object.value()));
     let row = kind.row();
     Ok(match form {
-        Form::Whole => answer::bytes(StatusCode::OK, whole(row, objects, version)),
+        Form::Whole => answer::body(StatusCode::OK, LiteBody::pieces(Pieces::new(row, objects, version))),
         Form::Metadata => answer::json(
             StatusCode::OK,
             &json!({
@@ -108,7 +109,8 @@ pub(super) async fn list(
             }),
         ),
         Form::Table => {
-            let objects = objects.map(|object| object.value());
+            let objects: Vec<Arc<Object>> = objects.collect();
+            let objects = objects.iter().map(|object| object.value());
             let unix_seconds = lite.now().unix.as_secs();
             answer::json(
                 StatusCode::OK,
@@ -146,20 +148,75 @@ fn check_token(query: &Query) -> Result<(), Failure> {
     Err(Failure::bad_request("continue key is not valid: not a continue token"))
 }
 
-/// A list of whole objects, put together from JSON that is already written.
-fn whole<'a>(kind: &Kind, objects: impl Iterator<Item = &'a Arc<Object>>, version: u64) -> Vec<u8> {
-    let head = format!(
-        "{{\"kind\":\"{}List\",\"apiVersion\":\"{}\",\"metadata\":{{\"resourceVersion\":\"{version}\"}},\"items\":[",
-        kind.kind,
-        kind.api_version()
-    );
-    let mut list = head.into_bytes();
-    for (nth, object) in objects.enumerate() {
-        if nth > 0 {
-            list.push(b',');
-        }
-        list.extend_from_slice(&object.json());
+/// Bytes of a list that are put together at once: a list of any length keeps no other request waiting for longer than that.
+const PIECE_BYTES: usize = 64 << 10;
+
+/// A list of whole objects, put together piece by piece from JSON that is already written.
+struct Pieces<I> {
+    /// What the next piece begins with.
+    head: Vec<u8>,
+    objects: I,
+    /// Whether an object came before.
+    follows: bool,
+    ended: bool,
+}
+
+impl<I: Iterator<Item = Arc<Object>>> Pieces<I> {
+    fn new(kind: &Kind, objects: I, version: u64) -> Self {
+        let head = format!(
+            "{{\"kind\":\"{}List\",\"apiVersion\":\"{}\",\"metadata\":{{\"resourceVersion\":\"{version}\"}},\"items\":[",
+            kind.kind,
+            kind.api_version()
+        );
+        Self { head: head.into_bytes(), objects, follows: false, ended: false }
     }
-    list.extend_from_slice(b"]}");
-    list
+}
+
+impl<I: Iterator<Item = Arc<Object>>> Iterator for Pieces<I> {
+    type Item = Bytes;
+
+    fn next(&mut self) -> Option<Bytes> {
+        if self.ended {
+            return None;
+        }
+        let mut piece = std::mem::take(&mut self.head);
+        while piece.len() < PIECE_BYTES && !self.ended {
+            if let Some(object) = self.objects.next() {
+                piece.extend_from_slice(if std::mem::replace(&mut self.follows, true) { b"," } else { b"" });
+                piece.extend_from_slice(&object.json());
+            } else {
+                piece.extend_from_slice(b"]}");
+                self.ended = true;
+            }
+        }
+        Some(piece.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// So many objects of so many bytes each: the list is whole, and no piece of it much longer than it may be.
+    #[track_caller]
+    fn check(objects: usize, bytes: usize, pieces: usize) {
+        let (_, row) = KindId::all().next().unwrap();
+        let object = |n: usize| Arc::new(Object::new(json!({"n": n, "text": "x".repeat(bytes)}), 7));
+        let got: Vec<Bytes> = Pieces::new(row, (0..objects).map(object), 7).collect();
+        assert_eq!(got.len(), pieces, "{objects} of {bytes} bytes");
+        assert!(got.iter().all(|piece| piece.len() < PIECE_BYTES + bytes + 100));
+        let list: Value = serde_json::from_slice(&got.concat()).unwrap();
+        let numbers: Vec<u64> = list["items"].as_array().unwrap().iter().filter_map(|it| it["n"].as_u64()).collect();
+        assert_eq!(numbers, (0..objects as u64).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_list_comes_in_pieces() {
+        check(0, 0, 1);
+        check(1, 10, 1);
+        check(3, PIECE_BYTES / 2, 2);
+        check(4, PIECE_BYTES / 2, 3);
+        check(2, PIECE_BYTES, 3);
+        check(1000, 1000, 17);
+    }
 }

@@ -1,16 +1,27 @@
-//! Counts of allocations and wall times, taken while the operations run at full speed.
+//! What one operation costs: who measures it, and its allocations and times as it runs. `callgrind` counts its instructions.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::probe::{Meter, Probe};
 use crate::allocation::{Allocations, counted};
 use crate::clock::timed;
 
+/// Who measures: it runs operations 0 to `count` of a probe, once each and in order.
+pub(crate) trait Meter<P> {
+    /// Measures them.
+    fn measure(&mut self, probe: P, count: usize, work: &mut dyn FnMut(usize));
+}
+
 /// What was measured of each probe so far.
-#[derive(Debug, Default)]
-pub(super) struct Native {
-    seen: BTreeMap<Probe, Seen>,
+#[derive(Debug)]
+pub(crate) struct Native<P> {
+    seen: BTreeMap<P, Seen>,
+}
+
+impl<P> Default for Native<P> {
+    fn default() -> Self {
+        Self { seen: BTreeMap::new() }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -21,21 +32,21 @@ struct Seen {
 
 /// One probe's figures, for one operation.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Figures {
+pub(crate) struct Figures {
     /// Operations that were measured.
-    pub(super) operations: usize,
+    pub(crate) operations: usize,
     /// Allocations of one, on average.
-    pub(super) allocations: f64,
+    pub(crate) allocations: f64,
     /// Bytes of one, on average.
-    pub(super) bytes: f64,
+    pub(crate) bytes: f64,
     /// The median of their times.
-    pub(super) median: Duration,
+    pub(crate) median: Duration,
 }
 
-impl Native {
+impl<P: Copy + Ord> Native<P> {
     /// The figures of each probe.
     #[must_use]
-    pub(super) fn figures(mut self) -> BTreeMap<Probe, Figures> {
+    pub(crate) fn figures(mut self) -> BTreeMap<P, Figures> {
         self.seen.iter_mut().filter_map(|(probe, seen)| Some((*probe, seen.figures()?))).collect()
     }
 }
@@ -52,8 +63,8 @@ impl Seen {
     }
 }
 
-impl Meter for Native {
-    fn measure(&mut self, probe: Probe, count: usize, work: &mut dyn FnMut(usize)) {
+impl<P: Copy + Ord> Meter<P> for Native<P> {
+    fn measure(&mut self, probe: P, count: usize, work: &mut dyn FnMut(usize)) {
         let seen = self.seen.entry(probe).or_default();
         seen.times.reserve(count);
         let times = &mut seen.times;
@@ -64,10 +75,10 @@ impl Meter for Native {
 
 /// Runs everything and measures nothing: the first round fills what later ones reuse.
 #[derive(Debug)]
-pub(super) struct Warmup;
+pub(crate) struct Warmup;
 
-impl Meter for Warmup {
-    fn measure(&mut self, _: Probe, count: usize, work: &mut dyn FnMut(usize)) {
+impl<P> Meter<P> for Warmup {
+    fn measure(&mut self, _: P, count: usize, work: &mut dyn FnMut(usize)) {
         (0..count).for_each(work);
     }
 }

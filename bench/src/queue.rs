@@ -1,0 +1,118 @@
+//! `queue`: what a step of the control loop's queue costs by how many keys of a list wait in it, and how long a live change
+//! waits behind them.
+
+mod probe;
+mod row;
+mod wait;
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use serde::Serialize;
+
+use crate::callgrind::{self, Collected};
+use crate::clock::now;
+use crate::operations::{Native, Warmup};
+use crate::table::Output;
+use probe::{Backlog, Probe};
+use row::Row;
+use wait::Wait;
+
+/// How much is measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Size {
+    /// Behind 1,000 and 10,000 keys.
+    Small,
+    /// Behind up to 100,000.
+    Full,
+}
+
+/// Measures the steps of the queue, and how long a live change waits behind a list.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// How much is measured.
+    #[arg(long, value_enum, default_value = "full")]
+    size: Size,
+    /// Fails unless counts stay flat and a live change waits for one other key at most; times are never judged.
+    #[arg(long)]
+    check: bool,
+    #[command(flatten)]
+    output: Output,
+    /// Runs under callgrind: behind so many keys.
+    #[arg(long, hide = true, value_name = "KEYS")]
+    collect: Option<usize>,
+}
+
+/// What a run has shown.
+#[derive(Debug, Serialize)]
+struct Report {
+    steps: Vec<Row>,
+    waits: Vec<Wait>,
+}
+
+/// Operations of one probe in one round.
+const COUNT: usize = 100;
+/// Rounds of every probe.
+const ROUNDS: usize = 50;
+
+/// Runs the command. `path` is what stands before its arguments on the command line.
+///
+/// # Errors
+/// When something cannot be measured, or with `--check` when it is not as it has to be.
+pub fn run(args: &Args, path: &[&str]) -> anyhow::Result<()> {
+    if let Some(keys) = args.collect {
+        return collect(keys);
+    }
+    let valgrind = callgrind::available();
+    anyhow::ensure!(valgrind || !args.check, "instructions are judged too, and valgrind is not installed");
+    let mut report = Report { steps: Vec::new(), waits: Vec::new() };
+    for &keys in sizes(args.size) {
+        eprintln!("measuring behind {keys} keys");
+        report.steps.extend(measure(keys, path, valgrind)?);
+        report.waits.extend(wait::measure(keys)?);
+    }
+    row::compare(&mut report.steps);
+    args.output.tell(&report, |report| {
+        println!("{}\n", row::table(&report.steps));
+        println!("{}", wait::table(&report.waits));
+    })?;
+    if !valgrind {
+        eprintln!("left out: instructions, because valgrind is not installed");
+    }
+    if args.check {
+        row::check(&report.steps)?;
+        wait::check(&report.waits)?;
+        eprintln!("flat: every count within {} times that of the shortest backlog", row::RATIO_MAX);
+    }
+    Ok(())
+}
+
+const fn sizes(size: Size) -> &'static [usize] {
+    match size {
+        Size::Small => &[1_000, 10_000],
+        Size::Full => &[1_000, 10_000, 100_000],
+    }
+}
+
+fn measure(keys: usize, path: &[&str], valgrind: bool) -> anyhow::Result<Vec<Row>> {
+    let mut backlog = Backlog::new(keys, now());
+    probe::round(&mut backlog, COUNT, &mut Warmup)?;
+    let mut native = Native::default();
+    for _ in 0..ROUNDS {
+        probe::round(&mut backlog, COUNT, &mut native)?;
+    }
+    let words = path.iter().copied().map(OsString::from).chain(["--collect".into(), keys.to_string().into()]);
+    let counted = if valgrind { callgrind::instructions(&words.collect::<Vec<_>>())? } else { Default::default() };
+    let figures = native.figures().into_iter();
+    Ok(figures.map(|(probe, figures)| Row::new(keys, probe, figures, counted.get(&probe).copied())).collect())
+}
+
+/// What runs under callgrind.
+fn collect(keys: usize) -> anyhow::Result<()> {
+    let mut backlog = Backlog::new(keys, now());
+    probe::round(&mut backlog, COUNT, &mut Warmup)?;
+    let mut collected = Collected::<Probe>::default();
+    probe::round(&mut backlog, COUNT, &mut collected)?;
+    collected.tell()
+}
