@@ -26,9 +26,11 @@ pub(crate) fn in_use<'a>(
 
 /// Whether an edge of an object has come or gone that is one to a DNS name, or to a Service that has one. Only then, or
 /// when an Ingress becomes ours or ceases to be, can other names be in use.
-pub(crate) fn moved(topology: &Topology, object: &ObjectRef, before: &[Key]) -> bool {
+///
+/// `since` are keys that it referred to in between, when others may have looked.
+pub(crate) fn moved(topology: &Topology, object: &ObjectRef, before: &[Key], since: &BTreeSet<Key>) -> bool {
     let after = topology.references_of(object);
-    let gone = before.iter().filter(|key| after.binary_search(key).is_err());
+    let gone = before.iter().chain(since).filter(|key| after.binary_search(key).is_err());
     let come = after.iter().filter(|key| before.binary_search(key).is_err());
     gone.chain(come).any(|key| match key {
         Key::Name(_) => true,

@@ -1,6 +1,7 @@
 //! The control loop's state machine: events go in, parts of the next snapshot come out. Synchronous, and time is an argument.
 
 mod audit;
+mod batch;
 mod follow;
 mod found;
 mod hold;
@@ -14,6 +15,7 @@ use std::time::{Instant, SystemTime};
 
 pub use audit::Audit;
 use audit::Round;
+use batch::{Affected, Waiting, Work};
 use follow::Followed;
 pub use found::{Found, Standing};
 use hold::Hold;
@@ -23,28 +25,17 @@ pub use report::{Addresses, Amiss};
 use tidegate_config::model::{HostPattern, SnapshotParts};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 
-use crate::compile::{Compiled, Dirty, HostUnit, Touched, compile};
+use crate::compile::{Compiled, HostUnit, Touched, compile};
 use crate::event::Source;
-use crate::history::{Cause, Changes, Sample};
+use crate::history::{Cause, Changes};
 use crate::informer::Follow;
 use crate::names;
 use crate::options::Options;
 use crate::queue::{Meter, Queue, Retries};
 use crate::settle::awaited;
-use crate::topology::{Key, Topology, references};
+use crate::topology::{Topology, references};
 use crate::withheld::{Wait, Withheld};
 use crate::world::World;
-
-/// What waits to be compiled.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-enum Work {
-    Object(ObjectRef),
-    Name(Arc<str>),
-    /// The backends of a Service, which it may be that nobody needs any more.
-    Endpoints(ObjectName),
-    /// A Service, which must not lead to the API server, which is somewhere else than before.
-    Guarded(ObjectName),
-}
 
 /// Owns World, topology and the last compilation; nobody else changes them.
 #[derive(Debug)]
@@ -54,8 +45,10 @@ pub struct Reconciler {
     topology: Topology,
     compiled: Compiled,
     queue: Queue<Work>,
-    /// The resourceVersions of objects that wait in the queue, as they came last; `None` for those that are gone.
-    arrived: BTreeMap<ObjectRef, Option<Arc<str>>>,
+    /// The objects that wait in the queue.
+    waiting: BTreeMap<ObjectRef, Waiting>,
+    /// Services that Ingresses which wait led to when they were compiled last, each with its Ingress.
+    left: BTreeSet<(ObjectName, ObjectName)>,
     /// Which sources have been listed.
     listing: Listing,
     /// When the first model was compiled; nothing is published before.
@@ -102,19 +95,6 @@ pub struct Step {
     pub secrets: Option<Vec<Follow>>,
 }
 
-/// What a batch of changes leads to.
-#[derive(Debug, Default)]
-struct Affected {
-    dirty: Dirty,
-    /// Hosts whose claimants themselves have changed.
-    moved: BTreeSet<HostPattern>,
-    /// Whether an edge on the way to a DNS name has come or gone.
-    names: bool,
-    /// Secrets that a changed Ingress referred to until now.
-    secrets: BTreeSet<ObjectName>,
-    causes: Sample<Cause>,
-}
-
 impl Reconciler {
     /// A loop that waits for these sources to be listed.
     #[must_use]
@@ -127,7 +107,8 @@ impl Reconciler {
             topology: Topology::default(),
             compiled,
             queue: Queue::default(),
-            arrived: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            left: BTreeSet::new(),
             listing: Listing::new(sources),
             running: false,
             deferred: BTreeMap::new(),
@@ -173,19 +154,15 @@ impl Reconciler {
         let pace = self.options.pace;
         let batch = self.queue.take(pace.share, now);
         let oldest = batch.iter().map(|(_, since)| *since).min();
-        let Affected { mut dirty, mut moved, mut names, secrets, mut causes } =
-            self.affected(batch.into_iter().map(|(work, _)| work));
+        let mut affected = self.affected(batch.into_iter().map(|(work, _)| work));
+        let woken = self.accompany(&mut affected, now);
+        let Affected { mut dirty, moved, mut names, secrets, mut causes } = affected;
         dirty.services.append(&mut self.missing);
-        let waited: Vec<HostPattern> = self.deferred.keys().cloned().collect();
-        for host in &waited {
-            dirty.services.extend(self.compiled.led_to(host).map(|key| key.service.clone()));
-            moved.insert(host.clone());
-        }
-        dirty.hosts.extend(waited.iter().cloned());
+        let needed = self.needed(&dirty.services);
         let Self { world, topology, compiled, options, deferred, .. } = self;
         let mut waiting = BTreeMap::new();
         let waits = |host: &HostPattern, compiled: &Compiled, unit: &HostUnit| {
-            let until = deferred.get(host).map_or(now + pace.settle, |wait| wait.until);
+            let until = woken.get(host).map_or(now + pace.settle, |wait| wait.until);
             if !moved.contains(host) || until <= now {
                 return false;
             }
@@ -194,14 +171,14 @@ impl Reconciler {
             waiting.extend(awaited.map(|awaited| (host.clone(), Deferred { until, awaited })));
             waits
         };
-        let (mut touched, still) = compiled.recompile(world, options, topology, &dirty, waits);
+        let (mut touched, still) = compiled.recompile(world, options, topology, &dirty, needed, waits);
         self.reporting.judged(&dirty.objects);
-        for host in waited.iter().filter(|host| !still.contains(host)) {
+        for host in woken.keys().filter(|host| !still.contains(host)) {
             causes.add(|| Cause::Settled { host: host.clone() });
         }
-        *deferred = waiting;
+        deferred.append(&mut waiting);
         touched.changes.causes = causes;
-        names |= touched.members || self.commanded.is_some() || !self.deferred.keys().eq(&waited);
+        names |= touched.members || self.commanded.is_some() || !still.iter().eq(woken.keys());
         let names = names.then(|| self.name());
         let secrets = self.follow_others(secrets, &dirty.objects);
         let published = self.outgoing(std::mem::take(&mut touched.changes));
@@ -280,7 +257,7 @@ impl Reconciler {
     /// Makes out again which DNS names are looked up, and forgets what the others led to.
     fn name(&mut self) -> Arc<BTreeSet<Arc<str>>> {
         let kept = self.deferred.keys().flat_map(|host| self.compiled.led_to(host)).chain(&*self.options.followed);
-        let kept = kept.map(|key| &key.service);
+        let kept = kept.map(|key| &key.service).chain(self.left.iter().map(|(service, _)| service));
         let names = names::in_use(&self.topology, &self.compiled, kept);
         self.world.names.retain(|name, _| names.contains(name));
         self.names = Arc::new(names);
@@ -321,47 +298,5 @@ impl Reconciler {
         let secrets = self.follow_all();
         let published = self.outgoing(Changes::default());
         Some(Step { published, touched, oldest: None, names, secrets })
-    }
-
-    fn relink(&mut self, object: &ObjectRef) -> Box<[Key]> {
-        let keys = self.world.get(object).map(|object| references(&object)).unwrap_or_default();
-        self.topology.relink(object, keys)
-    }
-
-    fn affected(&mut self, batch: impl Iterator<Item = Work>) -> Affected {
-        let mut affected = Affected::default();
-        for work in batch {
-            match work {
-                Work::Name(name) => {
-                    affected.dirty.name(&name, &self.topology);
-                    affected.causes.add(|| Cause::Resolved { name });
-                }
-                Work::Endpoints(service) => {
-                    affected.dirty.services.insert(service.clone());
-                    affected.causes.add(|| Cause::Released { service });
-                }
-                Work::Guarded(service) => {
-                    affected.dirty.services.insert(service);
-                    affected.causes.add(|| Cause::ApiServer);
-                }
-                Work::Object(object) => {
-                    let arrived = self.arrived.remove(&object);
-                    affected.causes.add(|| Cause::of(object.clone(), arrived));
-                    let before = self.relink(&object);
-                    affected.secrets.extend(follow::secrets(&before).cloned());
-                    affected.dirty.object(&object, &before, &self.topology, &self.options);
-                    affected.names |= names::moved(&self.topology, &object, &before);
-                    if object.kind == Kind::Ingress {
-                        affected.moved.extend(self.topology.references_of(&object).iter().filter_map(
-                            |key| match key {
-                                Key::Host(host) => Some(host.clone()),
-                                Key::Object(_) | Key::InNamespace(..) | Key::Any(_) | Key::Name(_) => None,
-                            },
-                        ));
-                    }
-                }
-            }
-        }
-        affected
     }
 }

@@ -151,7 +151,13 @@ impl Head for Plain<'_> {
     fn each_value(&self, _: &str, _: &mut dyn FnMut(&[u8])) {}
 }
 
-fn look_up(cluster: &Cluster, edge: &Edge, probe: Probe, count: usize, meter: &mut dyn Meter<Probe>) -> anyhow::Result<()> {
+fn look_up(
+    cluster: &Cluster,
+    edge: &Edge,
+    probe: Probe,
+    count: usize,
+    meter: &mut dyn Meter<Probe>,
+) -> anyhow::Result<()> {
     let requests: Vec<(String, String)> = places(cluster, count).filter_map(|i| request(cluster, probe, i)).collect();
     if requests.is_empty() {
         return Ok(());

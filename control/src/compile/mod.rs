@@ -132,6 +132,7 @@ impl Compiled {
     }
 
     /// Compiles what is dirty and nothing else. A host that `defer` asks to keep stays as it was, and is returned.
+    /// Some backends are `needed` whether an Ingress leads to them or not.
     ///
     /// A unit that panics keeps its last good state, and the objects that it was made of are told.
     pub fn recompile(
@@ -140,6 +141,7 @@ impl Compiled {
         options: &Options,
         topology: &Topology,
         dirty: &Dirty,
+        needed: impl IntoIterator<Item = BackendKey>,
         mut defer: impl FnMut(&HostPattern, &Self, &HostUnit) -> bool,
     ) -> (Touched, BTreeSet<HostPattern>) {
         let mut touched = Touched { hosts: dirty.hosts.len(), services: dirty.services.len(), ..Touched::default() };
@@ -165,8 +167,9 @@ impl Compiled {
         }
         // The backends of a host that stays as it was stay with it, whoever leads to them now.
         let mut still_used = Ports::new();
-        for key in deferred.iter().flat_map(|host| self.led_to(host)) {
-            still_used.entry(key.service.clone()).or_default().insert(key.port);
+        let stay = deferred.iter().flat_map(|host| self.led_to(host)).cloned();
+        for BackendKey { service, port } in stay.chain(needed) {
+            still_used.entry(service).or_default().insert(port);
         }
         for service in &dirty.services {
             let key = ObjectRef::new(Kind::Service, service.clone());

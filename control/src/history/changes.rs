@@ -91,18 +91,6 @@ pub enum Cause {
     },
 }
 
-impl Cause {
-    /// An object that waited to be compiled, and its resourceVersion or that it is gone; where neither is known, it waited
-    /// because its class had become known.
-    pub(crate) fn of(object: ObjectRef, arrived: Option<Option<Arc<str>>>) -> Self {
-        match arrived {
-            Some(None) => Self::Deleted { object },
-            Some(resource_version) => Self::Changed { object, resource_version },
-            None => Self::Changed { object, resource_version: None },
-        }
-    }
-}
-
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -8,8 +8,8 @@ use tidegate_config::object::{Kind, ObjectRef};
 use tidegate_config::project::Projected;
 
 use super::{Reconciler, Work};
-use crate::compile::KUBERNETES;
 use crate::event::{Event, Source};
+use crate::history::Cause;
 use crate::queue::Lane;
 
 impl Reconciler {
@@ -39,44 +39,19 @@ impl Reconciler {
         None
     }
 
-    fn add(&mut self, object: ObjectRef, lane: Lane, received: Instant) {
-        let rank = if lane == Lane::Slow { self.options.order.of(&object, &self.topology) } else { 0 };
-        self.queue.add(Work::Object(object), lane, rank, received);
-    }
-
     fn apply(&mut self, projected: Projected, lane: Lane, received: Instant) {
         let (key, version) = (projected.meta.object.clone(), Arc::clone(&projected.meta.resource_version));
         self.reporting.stands(&key, &projected.addresses);
         if self.world.apply(projected) {
-            self.wait(key, Some(version), lane, received);
+            let cause = Cause::Changed { object: key.clone(), resource_version: Some(version) };
+            self.wait(key, cause, lane, received);
         }
     }
 
     fn delete(&mut self, object: ObjectRef, lane: Lane, received: Instant) {
         self.reporting.stands(&object, &[]);
         if self.world.delete(&object) {
-            self.wait(object, None, lane, received);
-        }
-    }
-
-    /// Looks again at what every Service leads to, because the API server is somewhere else than before. They are many and it
-    /// moves rarely, so they wait in the slow lane, where no live change waits for them.
-    fn guard(&mut self, received: Instant) {
-        for name in self.world.services.keys().filter(|_| self.running) {
-            let rank = self.options.order.of(&ObjectRef::new(Kind::Service, name.clone()), &self.topology);
-            self.queue.add(Work::Guarded(name.clone()), Lane::Slow, rank, received);
-        }
-    }
-
-    /// Lets an object wait that is another one now, with its resourceVersion or gone.
-    fn wait(&mut self, object: ObjectRef, version: Option<Arc<str>>, lane: Lane, received: Instant) {
-        // Before the first model nothing has to wait: that is made of all there is.
-        if self.running {
-            if object.kind == Kind::EndpointSlice && object.name == *KUBERNETES {
-                self.guard(received);
-            }
-            self.arrived.insert(object.clone(), version);
-            self.add(object, lane, received);
+            self.wait(object.clone(), Cause::Deleted { object }, lane, received);
         }
     }
 
@@ -139,6 +114,6 @@ impl Reconciler {
         self.world.classes_known = !self.unsynced().iter().any(|source| source.kind == Kind::IngressClass);
         let all = self.world.ingresses.keys().filter(|_| self.running);
         let all: Vec<_> = all.map(|name| ObjectRef::new(Kind::Ingress, name.clone())).collect();
-        all.into_iter().for_each(|ingress| self.add(ingress, Lane::Slow, received));
+        all.into_iter().for_each(|ingress| self.wait_again(ingress, Lane::Slow, received));
     }
 }

@@ -166,7 +166,12 @@ impl Bench {
     /// The endpoints that `web.example/` leads to now, or why to none.
     #[track_caller]
     pub(crate) fn check(&self, want: &str) {
-        assert_eq!(leads(self.published.as_ref().expect("a model")), want);
+        assert_eq!(self.leads(), want);
+    }
+
+    /// The same, as text.
+    pub(crate) fn leads(&self) -> String {
+        leads(self.published.as_ref().expect("a model"))
     }
 
     pub(crate) fn parts(&self) -> &SnapshotParts {

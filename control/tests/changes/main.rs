@@ -13,4 +13,5 @@ mod lives;
 mod manifests;
 mod order;
 mod settle;
+mod takeover;
 mod texts;

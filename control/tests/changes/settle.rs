@@ -7,7 +7,7 @@ use serde_json::json;
 use tidegate_config::object::Kind;
 
 use crate::bench::Bench;
-use crate::manifests::{external, ingress, service, slice};
+use crate::manifests::{external, ingress, ingress_of, service, slice};
 
 #[test]
 fn a_route_moves_at_once_to_what_is_there() {
@@ -202,4 +202,29 @@ fn what_ingresses_of_others_lead_to_costs_nothing() {
         assert_eq!(compiled.parts.backends.size(), 1 + names.len(), "{controller}");
         assert_eq!(compiled.all_findings().len(), names.len(), "{controller}");
     }
+}
+
+/// Hosts that wait cost the batches of others nothing, and each is compiled when what it waits for comes.
+#[test]
+fn hosts_that_wait_are_not_compiled_with_every_batch() {
+    const WAITING: usize = 300;
+    let mut bench = Bench::web();
+    let host = |n: usize, service: &str| ingress_of(&format!("w{n}"), &format!("w{n}.example"), service, &["/"]);
+    (0..WAITING).for_each(|n| bench.apply(Kind::Ingress, host(n, "old")));
+    bench.reconcile();
+    (0..WAITING).for_each(|n| bench.apply(Kind::Ingress, host(n, &format!("new{n}"))));
+    bench.reconcile();
+    bench.apply(Kind::EndpointSlice, slice("old", &["10.0.0.2"]));
+    let step = bench.reconciler.reconcile(bench.now).expect("a batch");
+    assert_eq!((step.touched.hosts, step.touched.services), (0, 1), "the neighbour's batch");
+    let waits = |bench: &Bench| bench.reconciler.withheld(bench.now, std::time::SystemTime::UNIX_EPOCH).waits.len();
+    assert_eq!(waits(&bench), WAITING);
+    bench.apply(Kind::Service, service("new7"));
+    bench.apply(Kind::EndpointSlice, slice("new7", &["10.0.0.3"]));
+    let step = bench.reconciler.reconcile(bench.now).expect("a batch");
+    assert_eq!(step.touched.hosts, 1);
+    assert_eq!(waits(&bench), WAITING - 1);
+    bench.now = bench.reconciler.wake().expect("a deadline");
+    bench.reconcile();
+    assert_eq!(waits(&bench), 0);
 }

@@ -39,6 +39,25 @@ impl Simulation {
         self.check_published(&live.parts);
     }
 
+    /// What must hold after every batch, whatever else waits: a batch takes away no backend to which a route leads and that the
+    /// cluster has, and a host that it compiles leads to none that is not compiled.
+    pub(crate) fn check_routed(&self, hosts: &BTreeMap<HostPattern, Arc<HostRoutes>>, backends: &BTreeSet<BackendKey>) {
+        let parts = &self.reconciler.compiled().parts;
+        for (host, routes) in pointers(self.reconciler.compiled()) {
+            let same = hosts.get(&host).is_some_and(|before| Arc::ptr_eq(before, &routes));
+            for route in routes.all() {
+                let Action::Forward(targets) = &route.action else { continue };
+                for key in targets.iter().map(|weighted| &weighted.target.backend) {
+                    let service = self.reconciler.world().services.get(&key.service);
+                    let there = service.is_some_and(|service| service.ports.iter().any(|port| port.number == key.port));
+                    let compiled = parts.backends.contains_key(key) || same && !backends.contains(key);
+                    let object = &route.origin.object;
+                    assert!(!there || compiled, "seed {}: {object} leads to {key}, which is not compiled", self.seed);
+                }
+            }
+        }
+    }
+
     /// What serves: the routes of the cluster, or those that are held; and the endpoints of today in any case, of every
     /// Service port that these routes lead to.
     fn check_published(&self, live: &SnapshotParts) {

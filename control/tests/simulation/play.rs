@@ -8,7 +8,7 @@ use tidegate_config::model::{Generation, SnapshotParts};
 use tidegate_config::object::{Kind, ObjectName};
 use tidegate_config::published::{self, Publisher};
 use tidegate_control::options::{HostOwnership, Options, Pace};
-use tidegate_control::{Command, Event, Reconciler, Share, Source};
+use tidegate_control::{Command, Event, Order, Reconciler, Share, Source};
 
 use crate::check::{pointers, whole};
 use crate::cluster::Cluster;
@@ -21,7 +21,11 @@ fn options(die: &mut fastrand::Rng) -> Options {
     let pace = Pace::default();
     let share = Share { batch_max: die.usize(1..6), slow_batch_max: die.usize(1..6), ..pace.share };
     let pace = Pace { share, sweep_free: 3, audit: Duration::from_millis(20), ..pace };
-    Options { host_ownership, default_certificate, pace, ..Options::default() }
+    // What is in use goes first: no order may lead elsewhere in the end.
+    let salt = die.u8(..);
+    let in_use = move |name: &str| name.bytes().fold(salt, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte)) % 3;
+    let order = Order::by(move |object| u64::from(in_use(&object.name.name)));
+    Options { host_ownership, default_certificate, pace, order, ..Options::default() }
 }
 
 pub(crate) const fn all_of(kind: Kind) -> Source {
@@ -198,6 +202,7 @@ impl Simulation {
 
     pub(crate) fn reconcile_once(&mut self) -> bool {
         let before = pointers(self.reconciler.compiled());
+        let backends = self.reconciler.compiled().parts.backends.keys().cloned().collect();
         let step = self.reconciler.reconcile(self.now);
         let stepped = step.is_some();
         if let Some((parts, changes)) = step.as_ref().and_then(|step| step.published.as_ref()) {
@@ -217,6 +222,7 @@ impl Simulation {
                 assert!(Arc::ptr_eq(before, &after), "seed {}: {host} did not move but was replaced", self.seed);
             }
         }
+        self.check_routed(&before, &backends);
         stepped
     }
 

@@ -1,0 +1,115 @@
+//! What takes another's place: however many other objects wait beside the two, and whichever of them has its turn first, no
+//! request goes to neither.
+
+use serde_json::Value;
+use tidegate_config::object::Kind;
+use tidegate_control::Order;
+use tidegate_control::options::Options;
+
+use crate::bench::Bench;
+use crate::manifests::{ingress, ingress_of, service, slice};
+
+/// Objects of the same kind that change as well: several batches of them.
+const OTHERS: usize = 200;
+
+/// What happens to the route of `web.example`, which leads to 10.0.0.1 by the Service `old`.
+type Act = fn(&mut Bench);
+
+fn others(path: &str) -> Vec<Value> {
+    (0..OTHERS).map(|n| ingress_of(&format!("by{n}"), &format!("by{n}.example"), "new", &[path])).collect()
+}
+
+fn with_others(path: &str, last: Value) -> Vec<Value> {
+    others(path).into_iter().chain([last]).collect()
+}
+
+/// Plays it where what has been in use goes first, and where what goes away comes last in its list; after each batch the route
+/// leads to one of these.
+#[track_caller]
+fn check(act: Act, want: &[&str]) {
+    for order in [Order::default(), Order::by(|ingress| u64::from(&*ingress.name.name != "web"))] {
+        let mut bench = Bench::running(Options { order, ..Options::default() });
+        for (name, address) in [("old", "10.0.0.1"), ("new", "10.0.0.2")] {
+            bench.apply(Kind::Service, service(name));
+            bench.apply(Kind::EndpointSlice, slice(name, &[address]));
+        }
+        with_others("/", ingress("old")).into_iter().for_each(|ingress| bench.apply(Kind::Ingress, ingress));
+        bench.reconcile();
+        bench.check("10.0.0.1");
+        act(&mut bench);
+        let mut batches = 0;
+        while bench.reconciler.busy() {
+            let step = bench.reconciler.reconcile(bench.now).expect("a batch");
+            bench.published = step.published.map(|(parts, _)| parts).or(bench.published);
+            let leads = bench.leads();
+            assert!(want.contains(&&*leads), "after {batches} batches to {leads}");
+            batches += 1;
+        }
+        assert!(batches > 2, "{batches} batches");
+        bench.check(want.last().expect("something"));
+    }
+}
+
+fn taken_over(to: &str) -> Value {
+    ingress_of("web-2", "web.example", to, &["/"])
+}
+
+#[test]
+fn an_ingress_that_goes_leaves_its_host_to_the_one_that_comes() {
+    // In one list, with other Ingresses that have changed.
+    check(
+        |bench| assert_eq!(bench.list(Kind::Ingress, &with_others("/x", taken_over("new"))), None),
+        &["10.0.0.1", "10.0.0.2"],
+    );
+    // The one that comes is listed, and the one that goes is watched to go.
+    let told_apart: Act = |bench| {
+        let both = with_others("/x", taken_over("new")).into_iter().chain([ingress("old")]);
+        assert_eq!(bench.list(Kind::Ingress, &both.collect::<Vec<_>>()), None);
+        bench.delete(Kind::Ingress, "web");
+    };
+    check(told_apart, &["10.0.0.1", "10.0.0.2"]);
+    // It goes on with another host.
+    let moved: Act = |bench| {
+        let both = with_others("/x", taken_over("new")).into_iter().chain([ingress("old")]);
+        assert_eq!(bench.list(Kind::Ingress, &both.collect::<Vec<_>>()), None);
+        bench.apply(Kind::Ingress, ingress_of("web", "other.example", "old", &["/"]));
+    };
+    check(moved, &["10.0.0.1", "10.0.0.2"]);
+}
+
+#[test]
+fn so_it_does_to_one_whose_service_is_new_too() {
+    let all_new: Act = |bench| {
+        let mut services: Vec<Value> = ["old", "new", "newest"].map(service).into();
+        services.extend((0..OTHERS).map(|n| service(&format!("by{n}"))));
+        assert_eq!(bench.list(Kind::Service, &services), None);
+        assert_eq!(bench.list(Kind::Ingress, &with_others("/x", taken_over("newest"))), None);
+        let mut slices: Vec<Value> = (0..OTHERS).map(|n| slice(&format!("by{n}"), &["10.0.1.1"])).collect();
+        slices
+            .extend([("old", "10.0.0.1"), ("new", "10.0.0.2"), ("newest", "10.0.0.3")].map(|(s, at)| slice(s, &[at])));
+        assert_eq!(bench.list(Kind::EndpointSlice, &slices), None);
+    };
+    check(all_new, &["10.0.0.1", "10.0.0.3"]);
+}
+
+#[test]
+fn a_slice_that_goes_leaves_its_service_to_the_one_that_comes() {
+    let replaced: Act = |bench| {
+        let mut after = slice("old", &["10.0.0.7"]);
+        after["metadata"]["name"] = "old-2".into();
+        let mut slices: Vec<Value> = (0..OTHERS).map(|n| slice(&format!("by{n}"), &["10.0.1.1"])).collect();
+        slices.extend([after, slice("new", &["10.0.0.2"])]);
+        assert_eq!(bench.list(Kind::EndpointSlice, &slices), None);
+    };
+    check(replaced, &["10.0.0.1", "10.0.0.7"]);
+}
+
+/// An Ingress waits that leads elsewhere now; until its turn comes its host leads where it did, and whoever stands there stays.
+#[test]
+fn a_service_stays_until_the_routes_that_left_it_are_compiled() {
+    let left: Act = |bench| {
+        assert_eq!(bench.list(Kind::Ingress, &with_others("/x", ingress("new"))), None);
+        bench.apply(Kind::EndpointSlice, slice("old", &["10.0.0.9"]));
+    };
+    check(left, &["10.0.0.1", "10.0.0.9", "10.0.0.2"]);
+}
