@@ -12,6 +12,7 @@ pub mod steady;
 pub mod subject;
 pub mod swaps;
 
+mod callgrind;
 mod cores;
 mod files;
 mod grpc;

@@ -5,8 +5,8 @@ mod probe;
 mod row;
 mod wait;
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::time::Duration;
 
 use clap::ValueEnum;
 use serde::Serialize;
@@ -103,7 +103,8 @@ fn measure(keys: usize, path: &[&str], valgrind: bool) -> anyhow::Result<Vec<Row
         probe::round(&mut backlog, COUNT, &mut native)?;
     }
     let words = path.iter().copied().map(OsString::from).chain(["--collect".into(), keys.to_string().into()]);
-    let counted = if valgrind { callgrind::instructions(&words.collect::<Vec<_>>())? } else { Default::default() };
+    let words: Vec<OsString> = words.collect();
+    let counted: BTreeMap<Probe, f64> = if valgrind { callgrind::instructions(&words)? } else { BTreeMap::new() };
     let figures = native.figures().into_iter();
     Ok(figures.map(|(probe, figures)| Row::new(keys, probe, figures, counted.get(&probe).copied())).collect())
 }

@@ -7,6 +7,7 @@ mod flat;
 mod probe;
 mod row;
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ use crate::operations::{Native, Warmup};
 use crate::table::Output;
 use cluster::{Cluster, Shape};
 use edge::Edge;
+use probe::Probe;
 use row::Row;
 
 /// How much is measured.
@@ -119,12 +121,12 @@ fn measure(shape: Shape, size: usize, path: &[&str], valgrind: bool) -> anyhow::
         }
     }
     drop(edge);
-    let instructions = if valgrind {
+    let instructions: BTreeMap<Probe, f64> = if valgrind {
         let shape = shape.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
         let words = path.iter().copied().chain(["--collect", &shape]).map(OsString::from);
         callgrind::instructions(&words.chain([size.to_string().into()]).collect::<Vec<_>>())?
     } else {
-        std::collections::BTreeMap::new()
+        BTreeMap::new()
     };
     let figures = native.figures().into_iter();
     rows.extend(

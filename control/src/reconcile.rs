@@ -174,7 +174,7 @@ impl Reconciler {
         let (mut touched, still) = compiled.recompile(world, options, topology, &dirty, needed, waits);
         self.reporting.judged(&dirty.objects);
         for host in woken.keys().filter(|host| !still.contains(host)) {
-            causes.add(|| Cause::Settled { host: host.clone() });
+            causes.note(Cause::Settled { host: host.clone() });
         }
         deferred.append(&mut waiting);
         touched.changes.causes = causes;

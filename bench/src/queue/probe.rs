@@ -124,7 +124,7 @@ pub(super) fn round(backlog: &mut Backlog, count: usize, meter: &mut dyn Meter<P
     let mut failing = live.clone().into_iter();
     meter.measure(Probe::Failed, count, &mut |number| {
         let draw = (number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        failing.next().into_iter().for_each(|key| drop(backlog.queue.retry(key, 0, now, draw)));
+        let _delay = failing.next().map(|key| backlog.queue.retry(key, 0, now, draw));
     });
     anyhow::ensure!(backlog.queue.failing() == count, "{} of {count} keys failed", backlog.queue.failing());
     meter.measure(Probe::Due, count, &mut |_| {

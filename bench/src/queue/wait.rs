@@ -1,8 +1,6 @@
 //! How long a live change waits behind a list: what a worker takes before it, with two lanes and with one. One lane is the
 //! queue of client-go without priorities, first come, first served.
 
-use std::time::Duration;
-
 use comfy_table::Table;
 use serde::Serialize;
 use tidegate_config::object::ObjectRef;

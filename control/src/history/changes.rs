@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use serde::Serialize;
 use tidegate_config::model::{Generation, HostPattern};
-use tidegate_config::object::{ObjectName, ObjectRef};
+use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 
 use crate::command::Command;
 use crate::compile::Unit;
@@ -41,6 +41,27 @@ impl<T> Sample<T> {
     pub(super) fn append(&mut self, other: Self) {
         self.total += other.total;
         self.first.extend(other.first.into_iter().take(SHOWN_MAX.saturating_sub(self.first.len())));
+    }
+}
+
+impl Sample<Cause> {
+    /// Adds a cause. Of more than are shown those of routes stay: endpoints may come and go by the hundreds meanwhile.
+    pub(crate) fn note(&mut self, cause: Cause) {
+        self.total += 1;
+        if self.first.len() >= SHOWN_MAX {
+            if cause.of_endpoints() {
+                return;
+            }
+            let Some(place) = self.first.iter().rposition(Cause::of_endpoints) else { return };
+            self.first.remove(place);
+        }
+        self.first.push(cause);
+    }
+
+    /// Adds those that came later.
+    pub(super) fn note_all(&mut self, later: Self) {
+        self.total += later.total - later.first.len();
+        later.first.into_iter().for_each(|cause| self.note(cause));
     }
 }
 
@@ -89,6 +110,17 @@ pub enum Cause {
         /// Which.
         command: Command,
     },
+}
+
+impl Cause {
+    /// Whether it changes where Services are, and no route.
+    const fn of_endpoints(&self) -> bool {
+        match self {
+            Self::Changed { object, .. } | Self::Deleted { object } => matches!(object.kind, Kind::EndpointSlice),
+            Self::Resolved { .. } | Self::Released { .. } | Self::ApiServer => true,
+            Self::Settled { .. } | Self::Drifted { .. } | Self::Started | Self::Commanded { .. } => false,
+        }
+    }
 }
 
 impl fmt::Display for Cause {
@@ -163,7 +195,7 @@ impl Changes {
 
     /// Adds what came later.
     pub(crate) fn append(&mut self, later: Self) {
-        self.causes.append(later.causes);
+        self.causes.note_all(later.causes);
         self.hosts.append(later.hosts);
         self.services.append(later.services);
         self.default_certificate |= later.default_certificate;
@@ -207,4 +239,36 @@ pub struct Coalesced {
 fn seconds<S: serde::Serializer>(at: &SystemTime, serializer: S) -> Result<S::Ok, S::Error> {
     let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     serializer.serialize_f64(since.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Causes in this order, endpoints by lower-case names and routes by capitals; those that are shown.
+    #[track_caller]
+    fn check(causes: &str, want: &str) {
+        let mut sample = Sample::default();
+        for name in causes.chars() {
+            let kind = if name.is_lowercase() { Kind::EndpointSlice } else { Kind::Ingress };
+            sample.note(Cause::Deleted { object: ObjectRef::new(kind, ObjectName::new("shop", name.to_string())) });
+        }
+        let mut later = Sample::default();
+        later.note_all(sample.clone());
+        assert_eq!((sample.total, &later), (causes.len(), &sample));
+        let shown = sample.first.iter().filter_map(|cause| match cause {
+            Cause::Deleted { object } => Some(&*object.name.name),
+            _ => None,
+        });
+        assert_eq!(shown.collect::<String>(), want);
+    }
+
+    #[test]
+    fn causes_of_routes_stay_among_many_of_endpoints() {
+        check("abC", "abC");
+        check("abcdefghijK", "abcdefgK");
+        check("ABcdefghiJkL", "ABcdefJL");
+        check("ABCDEFGHIJ", "ABCDEFGH");
+        check("ABCDEFGHi", "ABCDEFGH");
+    }
 }

@@ -79,7 +79,7 @@ impl Journal {
             entry.coalesced.get_or_insert(first).publications += 1;
             (entry.generation, entry.at) = (publication.generation, publication.at);
             entry.changes.services.total = entry.changes.services.total.max(publication.changes.services.total);
-            entry.changes.causes.append(publication.changes.causes);
+            entry.changes.causes.note_all(publication.changes.causes);
             return;
         }
         self.latest.insert(whose, self.forgotten + self.endpoints.len());
@@ -126,7 +126,7 @@ mod tests {
         let mut changes = Changes::default();
         for name in names {
             changes.services.add(|| ObjectName::new("shop", name));
-            changes.causes.add(|| Cause::Released { service: ObjectName::new("shop", name) });
+            changes.causes.note(Cause::Released { service: ObjectName::new("shop", name) });
         }
         changes
     }

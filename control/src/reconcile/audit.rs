@@ -161,7 +161,7 @@ impl Reconciler {
 
     fn mended(&mut self, drifted: &[Unit], Mended { mut changes, names }: Mended) -> Step {
         for unit in drifted {
-            changes.causes.add(|| Cause::Drifted { unit: unit.clone() });
+            changes.causes.note(Cause::Drifted { unit: unit.clone() });
         }
         self.reporting.judged(drifted.iter().filter_map(|unit| match unit {
             Unit::Object(object) => Some(object),

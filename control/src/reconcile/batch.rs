@@ -133,15 +133,15 @@ impl Reconciler {
             match work {
                 Work::Name(name) => {
                     affected.dirty.name(&name, &self.topology);
-                    affected.causes.add(|| Cause::Resolved { name });
+                    affected.causes.note(Cause::Resolved { name });
                 }
                 Work::Endpoints(service) => {
                     affected.dirty.services.insert(service.clone());
-                    affected.causes.add(|| Cause::Released { service });
+                    affected.causes.note(Cause::Released { service });
                 }
                 Work::Guarded(service) => {
                     affected.dirty.services.insert(service);
-                    affected.causes.add(|| Cause::ApiServer);
+                    affected.causes.note(Cause::ApiServer);
                 }
                 Work::Object(object) => self.changed(&object, &mut affected),
             }
@@ -151,7 +151,7 @@ impl Reconciler {
 
     fn changed(&mut self, object: &ObjectRef, affected: &mut Affected) {
         let Some(Waiting { cause, before, since, .. }) = self.waiting.remove(object) else { return };
-        affected.causes.add(|| cause);
+        affected.causes.note(cause);
         affected.names |= names::moved(&self.topology, object, &before, &since);
         let before: Vec<Key> = before.into_iter().chain(since).collect();
         affected.secrets.extend(follow::secrets(&before).cloned());
