@@ -65,9 +65,9 @@ struct Most {
 }
 
 /// None, but for those that come with time and not with requests.
-const LEAN: Most = Most { beyond_bare: false, allocations: 0.5, syscalls: 7.0 };
+const LEAN: Most = Most { beyond_bare: false, allocations: 0.1, syscalls: 7.0 };
 /// rustls has one for the record that comes in and one for the record that goes out.
-const LEAN_TLS: Most = Most { allocations: 2.5, ..LEAN };
+const LEAN_TLS: Most = Most { allocations: 2.1, ..LEAN };
 /// Over HTTP/2 streams, tasks and heads are h2's and Pingora's.
 const LEAN_HTTP2: Most = Most { allocations: 17.5, ..LEAN };
 const FULL: Most = Most { beyond_bare: true, allocations: 40.0, syscalls: 9.0 };
