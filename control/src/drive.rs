@@ -22,6 +22,7 @@ use crate::event::{Event, Source};
 use crate::history::{History, Publication};
 use crate::informer::Follow;
 use crate::metrics::ControlMetrics;
+use crate::names::Names;
 use crate::reconcile::{Reconciler, Step};
 use crate::status::Reports;
 use crate::view::{Past, Question, Readiness, SourceState, Which};
@@ -34,7 +35,7 @@ const EVENTS_MAX: usize = 1024;
 pub(crate) struct Told {
     pub(crate) generation: watch::Sender<Generation>,
     pub(crate) readiness: watch::Sender<Readiness>,
-    pub(crate) names: watch::Sender<Arc<BTreeSet<Arc<str>>>>,
+    pub(crate) names: watch::Sender<Arc<Names>>,
     /// Which Secrets are followed by name.
     pub(crate) secrets: mpsc::UnboundedSender<Vec<Follow>>,
     /// Sources that have to be listed again.

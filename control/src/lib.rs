@@ -43,6 +43,7 @@ pub use event::{Event, Source};
 pub use explain::{Candidate, Explanation, Served, TargetView, explain};
 pub use history::{Cause, Changes, Coalesced, History, Publication, Sample};
 pub use informer::{Follow, Informer, Interest, Limits, Named, NamedMetrics, Recovery, Relist, Resource, WhileServed};
+pub use names::Names;
 pub use order::Order;
 pub use queue::{Get, Held, Lane, Meter, Queue, Retries, Share, Workqueue};
 pub use reconcile::{Addresses, Amiss, Audit, Found, Reconciler, Standing, Step};

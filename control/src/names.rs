@@ -1,7 +1,7 @@
 //! Which DNS names are looked up: those of ExternalName Services that an Ingress of ours leads to. Others are left alone, so
 //! that a Service that nobody uses makes the edge ask nothing.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
@@ -9,19 +9,30 @@ use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 use crate::compile::Compiled;
 use crate::topology::{Key, Topology};
 
+/// The DNS names to look up, in lower case without a trailing dot, each with the namespaces whose Services have it.
+pub type Names = BTreeMap<Arc<str>, BTreeSet<Arc<str>>>;
+
 /// The names that are in use. Whoever leads to them, those of `kept` are: Services that a host stays with for now.
 pub(crate) fn in_use<'a>(
     topology: &'a Topology,
     compiled: &Compiled,
     kept: impl Iterator<Item = &'a ObjectName>,
-) -> BTreeSet<Arc<str>> {
+) -> Names {
     let ours = |ingress: &ObjectRef| compiled.verdicts.get(&ingress.name).is_some_and(|it| it.class.is_some());
-    let led_to = |name: &&Arc<str>| {
-        let mut services = topology.referrers(&Key::Name((*name).clone())).cloned();
-        services.any(|service| topology.referrers_of(service, Kind::Ingress).any(ours))
+    let led_to = |service: &&ObjectRef| topology.referrers_of((*service).clone(), Kind::Ingress).any(ours);
+    let mut names = Names::new();
+    let mut add = |name: &Arc<str>, namespace: &Arc<str>| {
+        names.entry(Arc::clone(name)).or_default().insert(Arc::clone(namespace));
     };
-    let kept = kept.flat_map(|service| topology.references_of(&ObjectRef::new(Kind::Service, service.clone())));
-    topology.names().filter(led_to).chain(kept.filter_map(dns_name)).cloned().collect()
+    for name in topology.names() {
+        let services = topology.referrers(&Key::Name(Arc::clone(name)));
+        services.filter(&led_to).for_each(|service| add(name, &service.name.namespace));
+    }
+    for service in kept {
+        let keys = topology.references_of(&ObjectRef::new(Kind::Service, service.clone()));
+        keys.iter().filter_map(dns_name).for_each(|name| add(name, &service.namespace));
+    }
+    names
 }
 
 /// Whether an edge of an object has come or gone that is one to a DNS name, or to a Service that has one. Only then, or

@@ -29,7 +29,7 @@ use crate::compile::{Compiled, HostUnit, Touched, compile};
 use crate::event::Source;
 use crate::history::{Cause, Changes};
 use crate::informer::Follow;
-use crate::names;
+use crate::names::{self, Names};
 use crate::options::Options;
 use crate::queue::{Meter, Queue, Retries};
 use crate::settle::awaited;
@@ -58,7 +58,7 @@ pub struct Reconciler {
     /// Sources whose last list would have removed so much that another one has to confirm it.
     doubted: BTreeSet<Source>,
     /// The DNS names that are looked up.
-    names: Arc<BTreeSet<Arc<str>>>,
+    names: Arc<Names>,
     /// Routes that serve instead of the cluster's.
     hold: Option<Hold>,
     /// Services whose endpoints a held route needs and nobody knows yet.
@@ -90,7 +90,7 @@ pub struct Step {
     /// When the oldest of the changes arrived.
     pub oldest: Option<Instant>,
     /// The DNS names to look up, where they may be others than before.
-    pub names: Option<Arc<BTreeSet<Arc<str>>>>,
+    pub names: Option<Arc<Names>>,
     /// Which Secrets are followed by name, where others are than before; at first, also when none is.
     pub secrets: Option<Vec<Follow>>,
 }
@@ -255,11 +255,11 @@ impl Reconciler {
     }
 
     /// Makes out again which DNS names are looked up, and forgets what the others led to.
-    fn name(&mut self) -> Arc<BTreeSet<Arc<str>>> {
+    fn name(&mut self) -> Arc<Names> {
         let kept = self.deferred.keys().flat_map(|host| self.compiled.led_to(host)).chain(&*self.options.followed);
         let kept = kept.map(|key| &key.service).chain(self.left.iter().map(|(service, _)| service));
         let names = names::in_use(&self.topology, &self.compiled, kept);
-        self.world.names.retain(|name, _| names.contains(name));
+        self.world.names.retain(|name, _| names.contains_key(name));
         self.names = Arc::new(names);
         Arc::clone(&self.names)
     }

@@ -24,6 +24,7 @@ use crate::event::{Event, Source};
 use crate::history::History;
 use crate::informer::{Informer, Interest, Limits, Named, NamedMetrics, Recovery};
 use crate::metrics::{ControlMetrics, SnapshotCollector};
+use crate::names::Names;
 use crate::options::{Options, Publish, Secrets};
 use crate::queue::Meter;
 use crate::reconcile::Reconciler;
@@ -144,7 +145,7 @@ impl State {
     /// One life, to its end; gives why it ended.
     async fn live(&mut self, shutdown: &CancellationToken) -> String {
         let (events, mut received) = mpsc::channel::<Event>(EVENTS_MAX);
-        let (names, wanted) = watch::channel(Arc::new(BTreeSet::new()));
+        let (names, wanted) = watch::channel(Arc::new(Names::new()));
         let (relist, mut relists) = mpsc::unbounded_channel::<Source>();
         let stop = shutdown.child_token();
         // Whatever way this life ends, its tasks end with it.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use hickory_resolver::proto::op::{Message, OpCode, ResponseCode};
 use hickory_resolver::proto::rr::rdata::{A, AAAA, CNAME};
 use hickory_resolver::proto::rr::{Name, RData, Record, RecordType};
-use tidegate_control::{Event, ResolveLimits, Resolver, Upstream};
+use tidegate_control::{Event, Names, ResolveLimits, Resolver, Upstream};
 use tokio::net::UdpSocket;
 use tokio::sync::{Mutex, mpsc, watch};
 use tokio::task::JoinSet;
@@ -40,7 +40,7 @@ struct Zone {
 
 struct Run {
     zone: Arc<Mutex<Zone>>,
-    wanted: watch::Sender<Arc<BTreeSet<Arc<str>>>>,
+    wanted: watch::Sender<Arc<Names>>,
     events: mpsc::Receiver<Event>,
     task: tokio::task::JoinHandle<()>,
     stop: CancellationToken,
@@ -103,8 +103,13 @@ async fn serve(socket: UdpSocket, zone: Arc<Mutex<Zone>>) {
 }
 
 impl Run {
+    /// Names are those of a namespace `shop`, or `namespace/name`.
     fn want(&self, names: &[&str]) {
-        self.wanted.send_replace(Arc::new(names.iter().map(|name| Arc::from(*name)).collect()));
+        let mut wanted = Names::new();
+        for (namespace, name) in names.iter().map(|name| name.split_once('/').unwrap_or(("shop", name))) {
+            wanted.entry(name.into()).or_default().insert(namespace.into());
+        }
+        self.wanted.send_replace(Arc::new(wanted));
     }
 
     async fn say(&self, name: &str, says: Says) {
@@ -225,7 +230,8 @@ fn no_more_names_are_looked_up_at_once_than_allowed() {
         let names: Vec<String> = (0..20).map(|n| format!("n{n}.example")).collect();
         let zone: Vec<_> = names.iter().map(|name| (name.as_str(), Says::Mute)).collect();
         let mut run = start(&zone, ResolveLimits { lookups_max: 3, lookup: MS(400), ..quick() }).await;
-        run.want(&names.iter().map(String::as_str).collect::<Vec<_>>());
+        let each_alone: Vec<String> = names.iter().map(|name| format!("of-{name}/{name}")).collect();
+        run.want(&each_alone.iter().map(String::as_str).collect::<Vec<_>>());
         run.asked_again("n0.example", 1).await;
         tokio::time::sleep(MS(100)).await;
         assert_eq!(run.zone.lock().await.asked.len(), 3);
@@ -237,13 +243,29 @@ fn no_more_names_are_looked_up_at_once_than_allowed() {
 
 #[test]
 fn a_mute_server_holds_up_no_more_than_its_own_names() {
-    block_on(async {
-        let limits = ResolveLimits { lookups_max: 2, ..ResolveLimits::default() };
-        let good = Says::Addresses(addresses(&["10.0.0.1"]), 60);
-        let mut run = start(&[("mute.example", Says::Mute), ("web.example", good)], limits).await;
-        run.want(&["mute.example", "web.example"]);
-        assert_eq!(run.next().await, "web.example: 10.0.0.1");
-    });
+    const LOOKUPS: usize = 4;
+    let mute: Vec<String> = (0..10 * LOOKUPS).map(|n| format!("loud/mute{n}.example")).collect();
+    let loud: Vec<&str> = mute.iter().map(String::as_str).collect();
+    let both = [&*loud, &["quiet/web.example"]].concat();
+    // Its name comes after theirs, and before them.
+    for first in [&*loud, &["quiet/web.example"]] {
+        block_on(async {
+            let zone = loud.iter().filter_map(|name| name.split_once('/')).map(|(_, name)| (name, Says::Mute));
+            let web = ("web.example", Says::Addresses(addresses(&["10.0.0.1"]), 0));
+            let limits = ResolveLimits { lookups_max: LOOKUPS, ..quick() };
+            let mut run = start(&zone.chain([web]).collect::<Vec<_>>(), limits).await;
+            run.want(first);
+            let (_, name) = first[0].split_once('/').unwrap();
+            run.asked_again(name, 1).await;
+            run.want(&both);
+            assert_eq!(run.next().await, "web.example: 10.0.0.1");
+            // It is looked up again and again, while none of the mute names has been given up.
+            run.asked_again("web.example", 20).await;
+            assert!(run.events.try_recv().is_err(), "a mute name was waited for");
+            let of_mute = run.zone.lock().await.asked.keys().filter(|name| name.starts_with("mute")).count();
+            assert_eq!(of_mute, LOOKUPS / 2);
+        });
+    }
 }
 
 #[test]
@@ -259,7 +281,8 @@ fn what_is_no_dns_name_has_no_addresses() {
 #[test]
 fn without_servers_every_look_up_fails() {
     block_on(async {
-        let (wanted, names) = watch::channel(Arc::new(BTreeSet::from([Arc::from("web.example")])));
+        let (wanted, names) =
+            watch::channel(Arc::new(Names::from([("web.example".into(), BTreeSet::from(["shop".into()]))])));
         let (sender, mut events) = mpsc::channel(4);
         let resolver = Resolver::new(Upstream::Servers(vec![]), quick(), names, sender, 7);
         let task = tokio::spawn(resolver.run(CancellationToken::new()));

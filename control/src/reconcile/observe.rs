@@ -24,7 +24,7 @@ impl Reconciler {
             Event::Unserved { source, received } => self.unserved(&source, received),
             Event::Resolved { name, addresses } => {
                 // An answer may come after its name was given up; kept, it would be stale when the name comes back.
-                if self.names.contains(&name) && self.world.resolve(Arc::clone(&name), addresses) {
+                if self.names.contains_key(&name) && self.world.resolve(Arc::clone(&name), addresses) {
                     self.queue.add(Work::Name(name), Lane::Fast, 0, now);
                 }
             }

@@ -4,8 +4,9 @@
 //! Names are fully qualified: neither search domains nor the hosts file of this machine apply to what a tenant wrote.
 
 mod tracked;
+mod turns;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
@@ -29,10 +30,12 @@ use tokio_util::sync::CancellationToken;
 use crate::backoff::Backoff;
 use crate::clock;
 use crate::event::Event;
+use crate::names::Names;
 use tracked::{Found, Tracked};
+use turns::{Turn, Turns};
 
-/// The names that are wanted, in lower case without a trailing dot.
-pub type Wanted = watch::Receiver<Arc<BTreeSet<Arc<str>>>>;
+/// The names that are wanted.
+pub type Wanted = watch::Receiver<Arc<Names>>;
 
 /// Who is asked.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -52,7 +55,7 @@ pub struct ResolveLimits {
     pub retry: RangeInclusive<Duration>,
     /// How long addresses stand while look-ups fail.
     pub keep: Duration,
-    /// Look-ups under way at once.
+    /// Look-ups under way at once. One namespace has at most half of them, rounded up.
     pub lookups_max: usize,
     /// How long one look-up may take, with its retries.
     pub lookup: Duration,
@@ -64,7 +67,7 @@ impl Default for ResolveLimits {
             ttl: Duration::from_secs(1)..=Duration::from_secs(3600),
             retry: Duration::from_secs(5)..=Duration::from_secs(60),
             keep: Duration::from_secs(3600),
-            lookups_max: 16,
+            lookups_max: 32,
             lookup: Duration::from_secs(15),
         }
     }
@@ -85,9 +88,8 @@ struct Work {
     dns: TokioResolver,
     limits: ResolveLimits,
     names: BTreeMap<Arc<str>, Tracked>,
-    /// When each name is due that is not being looked up.
-    due: BTreeSet<(Instant, Arc<str>)>,
-    lookups: FuturesUnordered<BoxFuture<'static, (Arc<str>, [Found; 2])>>,
+    turns: Turns,
+    lookups: FuturesUnordered<BoxFuture<'static, (Turn, [Found; 2])>>,
 }
 
 impl Resolver {
@@ -119,7 +121,7 @@ impl Resolver {
         self.wanted.mark_changed();
         loop {
             work.begin_lookups(clock::now());
-            let due = work.next_due();
+            let due = work.turns.due();
             tokio::select! {
                 changed = self.wanted.changed() => {
                     if changed.is_err() {
@@ -128,10 +130,10 @@ impl Resolver {
                     let wanted = Arc::clone(&self.wanted.borrow_and_update());
                     work.want(&wanted, clock::now());
                 }
-                Some((name, found)) = work.lookups.next(), if !work.lookups.is_empty() => {
-                    let answer = work.take(&name, found, clock::now(), self.chance.u64(..));
+                Some((turn, found)) = work.lookups.next(), if !work.lookups.is_empty() => {
+                    let answer = work.take(&turn, found, clock::now(), self.chance.u64(..));
                     if let Some(addresses) = answer
-                        && self.events.send(Event::Resolved { name, addresses }).await.is_err()
+                        && self.events.send(Event::Resolved { name: turn.name, addresses }).await.is_err()
                     {
                         return;
                     }
@@ -159,53 +161,38 @@ impl Resolver {
 
 impl Work {
     fn new(dns: TokioResolver, limits: ResolveLimits) -> Self {
-        Self { dns, limits, names: BTreeMap::new(), due: BTreeSet::new(), lookups: FuturesUnordered::new() }
+        let turns = Turns::new(limits.lookups_max);
+        Self { dns, limits, names: BTreeMap::new(), turns, lookups: FuturesUnordered::new() }
     }
 
-    /// New names are due now; those no longer wanted are forgotten.
-    fn want(&mut self, wanted: &BTreeSet<Arc<str>>, now: Instant) {
-        self.names.retain(|name, _| wanted.contains(name));
-        self.due.retain(|(_, name)| wanted.contains(name));
-        for name in wanted {
-            if !self.names.contains_key(name) {
-                self.names.insert(Arc::clone(name), Tracked::new(&self.limits));
-                self.due.insert((now, Arc::clone(name)));
-            }
+    fn want(&mut self, wanted: &Names, now: Instant) {
+        self.names.retain(|name, _| wanted.contains_key(name));
+        for name in wanted.keys() {
+            self.names.entry(Arc::clone(name)).or_insert_with(|| Tracked::new(&self.limits));
         }
+        self.turns.want(wanted, now);
     }
 
     fn begin_lookups(&mut self, now: Instant) {
-        while self.lookups.len() < self.limits.lookups_max
-            && let Some((at, _)) = self.due.first()
-            && *at <= now
-            && let Some((_, name)) = self.due.pop_first()
-        {
-            self.lookups.push(look_up(self.dns.clone(), name, self.limits.lookup).boxed());
+        while let Some(turn) = self.turns.begin(now) {
+            self.lookups.push(look_up(self.dns.clone(), turn, self.limits.lookup).boxed());
         }
     }
 
-    /// When the next look-up can begin; `None` before another has ended or a name is wanted.
-    fn next_due(&self) -> Option<Instant> {
-        let (at, _) = self.due.first()?;
-        (self.lookups.len() < self.limits.lookups_max).then_some(*at)
-    }
-
     /// Takes what a look-up found; gives what is news.
-    fn take(&mut self, name: &Arc<str>, found: [Found; 2], now: Instant, draw: u64) -> Option<tracked::Answer> {
+    fn take(&mut self, turn: &Turn, found: [Found; 2], now: Instant, draw: u64) -> Option<tracked::Answer> {
         // A name that nobody wants any more, or that was forgotten and wanted again while it was looked up: in the
         // second case this answer is as good as the one that is coming, which finds its own time.
-        let tracked = self.names.get_mut(name)?;
-        let (answer, delay) = tracked.take(found, &self.limits, now, draw);
-        self.due.retain(|(_, other)| other != name);
-        self.due.insert((now + delay, Arc::clone(name)));
-        answer
+        let taken = self.names.get_mut(&turn.name).map(|tracked| tracked.take(found, &self.limits, now, draw));
+        self.turns.end(turn, taken.as_ref().map(|(_, delay)| now + *delay));
+        taken?.0
     }
 }
 
 /// Both families at once. What is no DNS name has no addresses, whoever is asked.
-async fn look_up(dns: TokioResolver, name: Arc<str>, within: Duration) -> (Arc<str>, [Found; 2]) {
-    let Ok(mut full) = Name::from_ascii(&*name) else {
-        return (name, [Found::Nothing, Found::Nothing]);
+async fn look_up(dns: TokioResolver, turn: Turn, within: Duration) -> (Turn, [Found; 2]) {
+    let Ok(mut full) = Name::from_ascii(&*turn.name) else {
+        return (turn, [Found::Nothing, Found::Nothing]);
     };
     full.set_fqdn(true);
     let family = async |kind| match tokio::time::timeout(within, dns.lookup(full.clone(), kind)).await {
@@ -213,7 +200,7 @@ async fn look_up(dns: TokioResolver, name: Arc<str>, within: Duration) -> (Arc<s
         Err(_elapsed) => Found::Failed,
     };
     let (v4, v6) = join!(family(RecordType::A), family(RecordType::AAAA));
-    (name, [v4, v6])
+    (turn, [v4, v6])
 }
 
 fn found(answer: Result<Lookup, NetError>) -> Found {

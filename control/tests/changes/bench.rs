@@ -1,6 +1,5 @@
 //! A loop that is told of objects, one instant at a time.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -9,7 +8,7 @@ use tidegate_config::model::{Action, HostPattern, SnapshotParts};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 use tidegate_config::project::{Projected, project};
 use tidegate_control::options::Options;
-use tidegate_control::{Changes, Event, Follow, Reconciler, Source, Withheld};
+use tidegate_control::{Changes, Event, Follow, Names, Reconciler, Source, Withheld};
 
 use crate::manifests::{class, ingress, service, slice};
 
@@ -21,7 +20,7 @@ pub(crate) struct Bench {
     pub(crate) published: Option<SnapshotParts>,
     pub(crate) changes: Changes,
     /// The names that are to be looked up, as they were told last.
-    names: Arc<BTreeSet<Arc<str>>>,
+    names: Arc<Names>,
     /// Which Secrets are followed by name, as far as was told.
     pub(crate) secrets: Vec<Follow>,
 }
@@ -141,7 +140,7 @@ impl Bench {
     }
 
     /// Compiles until nothing waits; gives the names that were told last, if any were.
-    pub(crate) fn reconcile(&mut self) -> Option<Arc<BTreeSet<Arc<str>>>> {
+    pub(crate) fn reconcile(&mut self) -> Option<Arc<Names>> {
         let mut names = None;
         while let Some(step) = self.reconciler.reconcile(self.now) {
             names = step.names.or(names);
@@ -160,7 +159,7 @@ impl Bench {
     /// The names that are looked up.
     #[track_caller]
     pub(crate) fn check_names(&self, want: &[&str]) {
-        assert_eq!(self.names.iter().map(|name| &**name).collect::<Vec<_>>(), want);
+        assert_eq!(self.names.keys().map(|name| &**name).collect::<Vec<_>>(), want);
     }
 
     /// The endpoints that `web.example/` leads to now, or why to none.

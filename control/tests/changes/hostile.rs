@@ -38,7 +38,7 @@ impl Bench {
     /// Everything that waits is compiled, and the names that are then looked up all lead to loopback.
     pub(crate) fn settle(&mut self) {
         while let Some(step) = self.reconciler.reconcile(self.now) {
-            for name in step.names.iter().flat_map(|names| &**names) {
+            for name in step.names.iter().flat_map(|names| names.keys()) {
                 let addresses = Ok(["127.0.0.1".parse().unwrap()].into());
                 self.reconciler.observe(Event::Resolved { name: Arc::clone(name), addresses }, self.now);
             }

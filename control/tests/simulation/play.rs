@@ -213,7 +213,7 @@ impl Simulation {
             let ready = self.publisher.prepare(parts.clone());
             self.publisher.publish(ready);
         }
-        for name in step.and_then(|step| step.names).iter().flat_map(|names| &**names) {
+        for name in step.and_then(|step| step.names).iter().flat_map(|names| names.keys()) {
             let answer = self.cluster.resolved(name);
             assert_eq!(answer.and_then(|event| self.reconciler.observe(event, self.now)), None);
         }

@@ -1,0 +1,249 @@
+//! Whose name is looked up next. Pure.
+//!
+//! A name server that does not answer holds a look-up for as long as one may take, and tenants decide which servers are
+//! asked and for how many names. So a namespace gets a look-up only while it has fewer under way than are free, of those the
+//! one that has the fewest: one namespace alone holds at most half of them, the next one half of the rest, and one
+//! that has none finds one free.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::names::Names;
+
+/// The names that are wanted, and when each is due.
+#[derive(Debug)]
+pub(super) struct Turns {
+    /// Look-ups under way at once.
+    lookups_max: usize,
+    under_way: usize,
+    /// Turns that have begun.
+    begun: u64,
+    names: BTreeMap<Arc<str>, Name>,
+    namespaces: BTreeMap<Arc<str>, Namespace>,
+}
+
+/// A look-up that may begin.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Turn {
+    /// The name to look up.
+    pub(super) name: Arc<str>,
+    /// Whose turn it is.
+    namespace: Arc<str>,
+}
+
+#[derive(Debug)]
+struct Name {
+    /// Who wants it. It waits with each of them.
+    namespaces: BTreeSet<Arc<str>>,
+    /// `None` while it is looked up.
+    due: Option<Instant>,
+}
+
+#[derive(Default, Debug)]
+struct Namespace {
+    due: BTreeSet<(Instant, Arc<str>)>,
+    under_way: usize,
+    /// Its last turn.
+    last: u64,
+}
+
+impl Turns {
+    /// Nothing is wanted yet.
+    pub(super) const fn new(lookups_max: usize) -> Self {
+        Self { lookups_max, under_way: 0, begun: 0, names: BTreeMap::new(), namespaces: BTreeMap::new() }
+    }
+
+    /// New names are due now; those no longer wanted are forgotten. What is under way counts until it ends.
+    pub(super) fn want(&mut self, wanted: &Names, now: Instant) {
+        let moved = self.names.iter().filter(|(name, known)| wanted.get(*name) != Some(&known.namespaces));
+        let moved: Vec<(Arc<str>, Option<Instant>)> = moved.map(|(name, known)| (name.clone(), known.due)).collect();
+        for (name, due) in moved {
+            self.put(&name, None);
+            self.names.remove(&name);
+            if let Some(namespaces) = wanted.get(&name) {
+                self.names.insert(name.clone(), Name { namespaces: namespaces.clone(), due: None });
+                self.put(&name, due);
+            }
+        }
+        for (name, namespaces) in wanted {
+            if !self.names.contains_key(name) {
+                self.names.insert(name.clone(), Name { namespaces: namespaces.clone(), due: None });
+                self.put(name, Some(now));
+            }
+        }
+        self.namespaces.retain(|_, of| of.under_way > 0 || !of.due.is_empty());
+    }
+
+    /// Begins a look-up: of the namespaces that may have one and have a name that is due, one with the fewest under
+    /// way, and of several the one whose last turn is the longest ago.
+    pub(super) fn begin(&mut self, now: Instant) -> Option<Turn> {
+        let ready = self.free().filter(|(_, of)| of.due.first().is_some_and(|(at, _)| *at <= now));
+        let (namespace, of) = ready.min_by_key(|(_, of)| (of.under_way, of.last))?;
+        let turn = Turn { name: of.due.first()?.1.clone(), namespace: namespace.clone() };
+        self.put(&turn.name, None);
+        self.under_way += 1;
+        self.begun += 1;
+        let of = self.namespaces.entry(turn.namespace.clone()).or_default();
+        of.under_way += 1;
+        of.last = self.begun;
+        Some(turn)
+    }
+
+    /// When a look-up can begin; `None` before another has ended or a name is wanted.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.free().filter_map(|(_, of)| of.due.first()).map(|(at, _)| *at).min()
+    }
+
+    /// A look-up has ended; its name is due again, where it is still wanted.
+    pub(super) fn end(&mut self, turn: &Turn, again: Option<Instant>) {
+        self.under_way = self.under_way.saturating_sub(1);
+        if let Some(of) = self.namespaces.get_mut(&turn.namespace) {
+            of.under_way = of.under_way.saturating_sub(1);
+        }
+        self.put(&turn.name, again);
+    }
+
+    /// The namespaces that may have another look-up.
+    fn free(&self) -> impl Iterator<Item = (&Arc<str>, &Namespace)> {
+        let free = self.lookups_max.saturating_sub(self.under_way);
+        self.namespaces.iter().filter(move |(_, of)| of.under_way < free)
+    }
+
+    /// A name is due at this time with all who want it.
+    fn put(&mut self, name: &Arc<str>, due: Option<Instant>) {
+        let Some(known) = self.names.get_mut(name) else { return };
+        let before = std::mem::replace(&mut known.due, due);
+        for namespace in &known.namespaces {
+            let of = self.namespaces.entry(namespace.clone()).or_default();
+            if let Some(before) = before {
+                of.due.remove(&(before, name.clone()));
+            }
+            if let Some(due) = due {
+                of.due.insert((due, name.clone()));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// What happens, and what begins then.
+    enum Step {
+        /// These are wanted, each as `namespace/name`.
+        Want(Vec<String>),
+        /// So many seconds go by.
+        Wait(u32),
+        /// The look-up of a name ends; it is due again after so many seconds.
+        End(&'static str, u32),
+    }
+    use Step::{End, Wait, Want};
+
+    fn want(names: &[&str]) -> Step {
+        Want(names.iter().map(|name| (*name).to_owned()).collect())
+    }
+
+    /// Names of a namespace.
+    fn many(namespace: &str, names: usize) -> impl Iterator<Item = String> {
+        (0..names).map(move |name| format!("{namespace}/{namespace}{name:03}"))
+    }
+
+    /// Plays the steps, and compares after each how many look-ups begin of each namespace, as `namespace number`, and
+    /// when the next one can (in seconds from now; empty for not before another ends).
+    #[track_caller]
+    fn check(lookups_max: usize, steps: Vec<(Step, &str, &str)>) {
+        let mut turns = Turns::new(lookups_max);
+        let mut under_way: Vec<Turn> = Vec::new();
+        let mut now = crate::clock::now();
+        for (number, (step, begun, due)) in steps.into_iter().enumerate() {
+            match step {
+                Want(all) => {
+                    let mut names = Names::new();
+                    for (namespace, name) in all.iter().filter_map(|name| name.split_once('/')) {
+                        names.entry(name.into()).or_default().insert(namespace.into());
+                    }
+                    turns.want(&names, now);
+                }
+                Wait(seconds) => now += SECOND * seconds,
+                End(name, after) => {
+                    let place = under_way.iter().position(|turn| *turn.name == *name).expect("it is under way");
+                    turns.end(&under_way.swap_remove(place), Some(now + SECOND * after));
+                }
+            }
+            let mut of: BTreeMap<String, usize> = BTreeMap::new();
+            while let Some(turn) = turns.begin(now) {
+                *of.entry(turn.namespace.to_string()).or_default() += 1;
+                under_way.push(turn);
+            }
+            assert!(under_way.len() <= lookups_max, "step {number}");
+            let of: Vec<String> = of.iter().map(|(namespace, number)| format!("{namespace} {number}")).collect();
+            let next = turns.due().map(|due| due.saturating_duration_since(now).as_secs().to_string());
+            assert_eq!((of.join(", ").as_str(), next.unwrap_or_default().as_str()), (begun, due), "step {number}");
+        }
+    }
+
+    #[test]
+    fn a_namespace_leaves_look_ups_to_others() {
+        let loud = || many("loud", 100);
+        let with = |more: &[&str]| Want(loud().chain(more.iter().map(|name| (*name).to_owned())).collect());
+        check(
+            16,
+            vec![
+                (Want(loud().collect()), "loud 8", ""),
+                (with(&["quiet/a", "quiet/b"]), "quiet 2", ""),
+                (End("a", 5), "", "5"),
+                (End("b", 5), "", "5"),
+                (Wait(5), "quiet 2", ""),
+                (End("loud000", 5), "", ""),
+                (End("a", 5), "loud 1", "5"),
+            ],
+        );
+        let all = ["a", "b", "c", "d", "e", "f"].map(|namespace| many(namespace, 100));
+        check(
+            16,
+            vec![
+                (Want(all.into_iter().flatten().collect()), "a 3, b 3, c 2, d 2, e 2, f 2", ""),
+                (want(&["quiet/x"]), "quiet 1", ""),
+                (want(&["quiet/x", "quiet/y"]), "", ""),
+            ],
+        );
+        check(1, vec![(want(&["a/a", "b/b"]), "a 1", ""), (End("a", 0), "b 1", ""), (End("b", 9), "a 1", "")]);
+        check(2, vec![(want(&["a/a", "a/b"]), "a 1", ""), (End("a", 9), "a 1", ""), (End("b", 7), "", "7")]);
+    }
+
+    #[test]
+    fn what_is_under_way_counts_until_it_ends() {
+        let (first, then) = (many("loud", 4), many("loud", 8).skip(4));
+        check(
+            8,
+            vec![
+                (Want(first.collect()), "loud 4", ""),
+                (want(&[]), "", ""),
+                (Want(then.collect()), "", ""),
+                (End("loud000", 0), "loud 1", ""),
+            ],
+        );
+    }
+
+    #[test]
+    fn a_name_waits_with_everybody_who_wants_it() {
+        let both = many("loud", 10).chain(["loud/shared".to_owned(), "quiet/shared".to_owned()]).collect();
+        check(
+            4,
+            vec![
+                (Want(both), "loud 2, quiet 1", ""),
+                (want(&["loud/shared"]), "", ""),
+                (End("shared", 3), "", ""),
+                (want(&["loud/shared", "quiet/shared"]), "", "3"),
+                (want(&["quiet/shared"]), "", "3"),
+                (Wait(3), "quiet 1", ""),
+            ],
+        );
+    }
+}
