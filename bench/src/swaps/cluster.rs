@@ -11,7 +11,7 @@ use tidegate_config::model::{Certificate, HostPattern, PathMatch, WildcardDepth}
 use tidegate_config::object::{Age, Kind, ObjectName, ObjectRef};
 use tidegate_config::project::{
     BackendRef, ClassRef, DefaultBackend, EndpointSlice, Ingress, IngressClass, Meta, Object, PortRef, Projected, Rule,
-    RulePath, Secret, Service, ServiceKind, ServicePort, SliceEndpoint, SlicePort, TlsEntry,
+    RulePath, Rules, Secret, Service, ServiceKind, ServicePort, SliceEndpoint, SlicePort, Tls, TlsSecret,
 };
 use tidegate_control::{Event, Source};
 
@@ -137,18 +137,15 @@ impl Cluster {
             Shape::OneHost => (HostPattern::Exact(ONE_HOST.into()), PathMatch::Prefix(format!("/{name}").into())),
             Shape::NoHost => (HostPattern::Any, PathMatch::Prefix(format!("/{name}").into())),
         };
-        let tls = self.certificates.as_ref().map(|_| TlsEntry {
-            field: "spec.tls[0]".into(),
-            hosts: [host.clone()].into(),
-            secret: Some(self.name(i)),
-        });
+        let tls =
+            self.certificates.as_ref().map(|_| TlsSecret { host: Some(host.clone()), entry: 0, secret: self.name(i) });
         let backend = BackendRef { service: self.name(self.led_to(to)), port: PortRef::Number(80) };
         let path = RulePath { field: "spec.rules[0].http.paths[0]".into(), path, backend: Some(backend) };
         let ingress = Ingress {
             age: self.age(i, name),
             class: ClassRef::Field(ObjectName::new("", CLASS)),
             default_backend: None,
-            rules: [Rule { host, paths: [path].into() }].into(),
+            rules: [Rule { host, paths: [path].into() }].into_iter().collect(),
             tls: tls.into_iter().collect(),
             guards: Arc::default(),
             filters: Arc::default(),
@@ -201,8 +198,8 @@ impl Cluster {
             age: self.age(0, "catch-all"),
             class: ClassRef::Field(ObjectName::new("", CLASS)),
             default_backend: Some(DefaultBackend { backend: Some(backend), alone: true }),
-            rules: [].into(),
-            tls: [].into(),
+            rules: Rules::default(),
+            tls: Tls::default(),
             guards: Arc::default(),
             filters: Arc::default(),
             settings: Arc::default(),

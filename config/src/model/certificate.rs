@@ -1,5 +1,6 @@
 //! Certificates with their keys, checked when their Secret is read. Key material never shows in `Debug`.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -23,7 +24,8 @@ pub struct Certificate {
     pub secret: ObjectName,
     /// The chain and the key, as rustls wants them.
     pub key: Arc<CertifiedKey>,
-    /// The names it is for (subject alternative names, or the common name where there are none).
+    /// The names it is for (subject alternative names, or the common name where there are none), in ascending order: there
+    /// may be thousands, and each host that the Secret is named for looks for its own among them.
     pub names: Box<[HostPattern]>,
     /// The end of its validity in seconds since the Unix epoch.
     pub not_after_s: i64,
@@ -113,16 +115,27 @@ impl Certificate {
         Ok(Self { secret, key: Arc::new(key), names, not_after_s, digest })
     }
 
-    /// Whether its names cover everything that a pattern stands for.
+    /// Whether its names cover everything that a pattern stands for. A star of its own stands for one label (RFC 9525,
+    /// section 6.3).
     #[must_use]
     pub fn covers(&self, host: &HostPattern) -> bool {
-        self.names.iter().any(|name| match host {
-            HostPattern::Exact(exact) => name.matches(exact),
-            HostPattern::Wildcard(suffix, WildcardDepth::One | WildcardDepth::Any) => {
-                matches!(name, HostPattern::Wildcard(own, _) if own == suffix)
+        match host {
+            HostPattern::Exact(name) => {
+                self.names.binary_search(host).is_ok() || parent(name).is_some_and(|suffix| self.covers_below(suffix))
             }
+            HostPattern::Wildcard(suffix, WildcardDepth::One | WildcardDepth::Any) => self.covers_below(suffix),
             HostPattern::Any => false,
-        })
+        }
+    }
+
+    /// Whether the wildcard with this suffix is among its names.
+    fn covers_below(&self, suffix: &str) -> bool {
+        let place = |name: &HostPattern| match name {
+            HostPattern::Exact(_) => Ordering::Less,
+            HostPattern::Wildcard(own, _) => (**own).cmp(suffix),
+            HostPattern::Any => Ordering::Greater,
+        };
+        self.names.binary_search_by(place).is_ok()
     }
 }
 
@@ -153,6 +166,8 @@ fn describe(leaf: &CertificateDer<'_>) -> Result<(Box<[HostPattern]>, i64), Cert
         let common = certificate.subject().iter_common_name().filter_map(|name| name.as_str().ok());
         names.extend(common.filter_map(|name| HostPattern::parse(name).ok()));
     }
+    names.sort_unstable();
+    names.dedup();
     Ok((names.into(), certificate.validity().not_after.timestamp()))
 }
 

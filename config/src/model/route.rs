@@ -23,7 +23,7 @@ pub struct Origin {
     pub age: Age,
     /// The field of the rule, such as `spec.rules[0].http.paths[1]`.
     pub field: Arc<str>,
-    /// The place of the rule in its object: the last word between two rules of one object.
+    /// The place of the rule among those of its object for the host: the last word between two of them.
     pub position: u32,
 }
 

@@ -1,4 +1,5 @@
-//! Ingress (`networking.k8s.io/v1`): hosts, paths and backends; `ingress_tls.rs` has its certificates.
+//! Ingress (`networking.k8s.io/v1`): how hosts, paths and backends are read; `ingress_rules.rs` has what comes of them,
+//! `ingress_tls.rs` its certificates.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,7 +9,8 @@ use serde_json::value::RawValue;
 
 use super::annotations;
 use super::field::{Found, Misread, read, read_or_default, written};
-use super::ingress_tls::{self, TlsEntry};
+use super::ingress_rules::{Rule, RulePath, Rules};
+use super::ingress_tls::{self, Tls};
 use super::service::port_number;
 use super::source::{Annotations, Source, annotation_field};
 use crate::model::{Filter, Guard, HostPattern, PathMatch, Settings};
@@ -36,9 +38,9 @@ pub struct Ingress {
     /// `spec.defaultBackend`.
     pub default_backend: Option<DefaultBackend>,
     /// `spec.rules` that can be read.
-    pub rules: Box<[Rule]>,
+    pub rules: Rules,
     /// `spec.tls` that can be read.
-    pub tls: Box<[TlsEntry]>,
+    pub tls: Tls,
     /// What restricts access to all of its routes, from annotations.
     pub guards: Arc<[Guard]>,
     /// What all of its routes change, from annotations.
@@ -58,15 +60,6 @@ pub enum ClassRef {
     Default,
 }
 
-/// One of `spec.rules`.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Rule {
-    /// `host`, or no host.
-    pub host: HostPattern,
-    /// Its paths; none means that everything goes to the default backend.
-    pub paths: Box<[RulePath]>,
-}
-
 /// `spec.defaultBackend`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DefaultBackend {
@@ -75,17 +68,6 @@ pub struct DefaultBackend {
     /// Whether the object was written without rules. Rules that cannot be read count: dropping them must not widen
     /// what the object takes.
     pub alone: bool,
-}
-
-/// One path of a rule.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct RulePath {
-    /// The field, such as `spec.rules[0].http.paths[1]`.
-    pub field: Arc<str>,
-    /// What it matches.
-    pub path: PathMatch,
-    /// Where it leads; `None` when that cannot be used (a finding says why), and the route answers 503.
-    pub backend: Option<BackendRef>,
 }
 
 /// A Service and its port, as a rule names them.
@@ -179,7 +161,7 @@ pub(super) fn project(source: &Source<'_>, found: &mut Found) -> Result<Ingress,
         class,
         default_backend: spec.default_backend.map(|raw| reader.default_backend(raw, alone)),
         rules: reader.rules(spec.rules),
-        tls: Box::default(),
+        tls: Tls::default(),
         guards: effects.guards,
         filters: effects.filters,
         settings: effects.settings,
@@ -189,8 +171,8 @@ pub(super) fn project(source: &Source<'_>, found: &mut Found) -> Result<Ingress,
 }
 
 impl Ingress {
-    /// The hosts whose requests it takes, some of them several times: those of its rules, and no host where it has
-    /// nothing but a default backend.
+    /// The hosts whose requests it takes, each once: those of its rules, and no host where it has nothing but a default
+    /// backend.
     pub fn hosts(&self) -> impl Iterator<Item = &HostPattern> {
         static NO_HOST: HostPattern = HostPattern::Any;
         self.rules.iter().map(|rule| &rule.host).chain(self.catch_all().map(|_| &NO_HOST))
@@ -240,7 +222,7 @@ impl Reader<'_> {
         DefaultBackend { backend: self.backend(raw, "spec.defaultBackend"), alone }
     }
 
-    fn rules(&mut self, list: Option<Vec<&RawValue>>) -> Box<[Rule]> {
+    fn rules(&mut self, list: Option<Vec<&RawValue>>) -> Rules {
         let entries = self.found.entries(list, RULES_MAX, "spec.rules");
         entries.filter_map(|(field, raw)| self.rule(raw, &field)).collect()
     }

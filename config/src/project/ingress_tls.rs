@@ -1,27 +1,115 @@
 //! `spec.tls` of an Ingress: which Secret is for which of its hosts.
 
-use std::collections::BTreeSet;
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Deref;
 use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::field::Found;
-use crate::model::{HostMap, HostPattern};
+use crate::model::{HostMap, HostPattern, WildcardDepth};
 use crate::object::ObjectName;
 
 /// Entries of `spec.tls` that are read of one Ingress, and hosts that are read of one entry.
 const TLS_MAX: usize = 4096;
+/// Hosts that are read of all entries of one Ingress, each as often as it has Secrets.
+const HOSTS_MAX: usize = 16_384;
+/// Secrets that are read for one host of one Ingress, and Secrets for the hosts of its rules. Each of the rules' hosts may
+/// meet them all: with more, that would be a product of two things that tenants choose.
+const SECRETS_MAX: usize = 16;
 
-/// One of `spec.tls`.
+/// `spec.tls` of an Ingress: each host with each of its Secrets once, in an order in which the hosts that meet another one
+/// stand together.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Tls(Box<[TlsSecret]>);
+
+/// A Secret for a host.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct TlsEntry {
-    /// The field, such as `spec.tls[0]`.
-    pub field: Arc<str>,
-    /// Its hosts, each with names that a rule of the object takes; none means the hosts of the rules.
-    pub hosts: Box<[HostPattern]>,
-    /// The Secret, in the Ingress's namespace; `None` asks for the default certificate.
-    pub secret: Option<ObjectName>,
+pub struct TlsSecret {
+    /// The host, with names that a rule of the object takes; `None` for the hosts of the rules.
+    pub host: Option<HostPattern>,
+    /// The place in `spec.tls` of the first entry that says so.
+    pub entry: u32,
+    /// The Secret, in the Ingress's namespace.
+    pub secret: ObjectName,
+}
+
+/// Where a host stands: its names without their first label, then that label. Without a host, before all others.
+type Place<'a> = Option<(&'a str, &'a str)>;
+
+/// What is said of an entry that lists no hosts.
+const HOSTLESS: &str = "an entry without hosts";
+
+impl Tls {
+    /// What is said of names that fall under a host, in the order of the entries. Looks at nothing else, so that what all
+    /// the hosts of an Ingress cost together does not grow with the square of it. Entries without hosts are for the hosts
+    /// of the rules, as far as these name any.
+    #[must_use]
+    pub fn of(&self, host: &HostPattern) -> Vec<&TlsSecret> {
+        let whole = self.range(|place| place.cmp(&None));
+        let (of_rules, [broad, narrow]) = match host {
+            HostPattern::Exact(name) => {
+                let (label, parent) = name.split_once('.').unwrap_or((name, ""));
+                (whole, ["*", label].map(|label| self.range(|place| place.cmp(&Some((parent, label))))))
+            }
+            HostPattern::Wildcard(suffix, WildcardDepth::One) => {
+                (whole, [self.range(|place| place.map(|(parent, _)| parent).cmp(&Some(suffix))), &[]])
+            }
+            // What any number of labels may stand before stands in no range, and Ingress has no such wildcard.
+            HostPattern::Wildcard(_, WildcardDepth::Any) => (whole, [self.named(), &[]]),
+            HostPattern::Any => (&[][..], [self.named(), &[]]),
+        };
+        let mut of: Vec<&TlsSecret> = of_rules.iter().chain(broad).chain(narrow).collect();
+        of.sort_by_key(|it| it.entry);
+        of
+    }
+
+    fn named(&self) -> &[TlsSecret] {
+        self.range(|place| if place.is_none() { Ordering::Less } else { Ordering::Equal })
+    }
+
+    fn range(&self, compare: impl Fn(Place<'_>) -> Ordering) -> &[TlsSecret] {
+        let first = self.0.partition_point(|it| compare(it.place()) == Ordering::Less);
+        let rest = self.0.get(first..).unwrap_or_default();
+        rest.get(..rest.partition_point(|it| compare(it.place()) == Ordering::Equal)).unwrap_or_default()
+    }
+}
+
+impl TlsSecret {
+    /// The field of the entry, such as `spec.tls[0]`.
+    #[must_use]
+    pub fn field(&self) -> String {
+        format!("spec.tls[{}]", self.entry)
+    }
+
+    fn place(&self) -> Place<'_> {
+        match self.host.as_ref()? {
+            HostPattern::Exact(name) => {
+                let (label, parent) = name.split_once('.').unwrap_or((name, ""));
+                Some((parent, label))
+            }
+            HostPattern::Wildcard(suffix, _) => Some((suffix, "*")),
+            HostPattern::Any => Some(("", "*")),
+        }
+    }
+}
+
+impl FromIterator<TlsSecret> for Tls {
+    fn from_iter<I: IntoIterator<Item = TlsSecret>>(all: I) -> Self {
+        let mut all: Vec<TlsSecret> = all.into_iter().collect();
+        all.sort_by(|a, b| (a.place(), a.entry).cmp(&(b.place(), b.entry)));
+        Self(all.into())
+    }
+}
+
+impl Deref for Tls {
+    type Target = [TlsSecret];
+
+    fn deref(&self) -> &[TlsSecret] {
+        &self.0
+    }
 }
 
 #[derive(Deserialize)]
@@ -39,37 +127,76 @@ pub(super) fn read<'i>(
     list: Option<Vec<&RawValue>>,
     rules: impl Iterator<Item = &'i HostPattern>,
     found: &mut Found,
-) -> Box<[TlsEntry]> {
+) -> Tls {
     let entries = found.entries(list, TLS_MAX, "spec.tls");
-    let mut taken = Taken::default();
-    rules.for_each(|host| taken.add(host));
-    entries.filter_map(|(field, raw)| entry(ingress, raw, field, &taken, found)).collect()
+    let mut reader = Reader { ingress, taken: Taken::default(), of_host: BTreeMap::new(), all: Vec::new(), found };
+    rules.for_each(|host| reader.taken.add(host));
+    for (entry, (field, raw)) in (0..).zip(entries) {
+        reader.entry(entry, &field, raw);
+    }
+    reader.all.into_iter().collect()
 }
 
-/// An entry that has hosts of which none can be used is dropped: without hosts it would stand for those of the rules.
-fn entry(ingress: &ObjectName, raw: &RawValue, field: String, taken: &Taken, found: &mut Found) -> Option<TlsEntry> {
-    let json: TlsJson<'_> = found.entry(raw, &field)?;
-    let named = json.hosts.as_ref().is_some_and(|hosts| !hosts.is_empty());
-    if !named && !taken.named {
-        let why = "stands for the hosts of the rules, and these name none \
-                   (--default-certificate says what is shown for all other hosts)";
-        found.unused(&field, "an entry without hosts", why);
-    }
-    let entries = found.entries(json.hosts, TLS_MAX, &format!("{field}.hosts"));
-    let hosts: Box<[HostPattern]> = entries.filter_map(|(field, raw)| host(raw, &field, taken, found)).collect();
-    let secret = json.secret_name.filter(|name| !name.is_empty()).map(|name| ingress.beside(name));
-    let used = if named { !hosts.is_empty() } else { taken.named };
-    used.then(|| TlsEntry { field: field.into(), hosts, secret })
+/// Reads the entries of one Ingress.
+struct Reader<'f> {
+    ingress: &'f ObjectName,
+    taken: Taken,
+    /// The Secrets of each host, and of the hosts of the rules.
+    of_host: BTreeMap<Option<HostPattern>, BTreeSet<ObjectName>>,
+    all: Vec<TlsSecret>,
+    found: &'f mut Found,
 }
 
-fn host(raw: &RawValue, field: &str, taken: &Taken, found: &mut Found) -> Option<HostPattern> {
-    let text: String = found.entry(raw, field)?;
-    let host = HostPattern::parse(&text).map_err(|why| found.dropped(field, &text, why)).ok()?;
-    if !taken.meets(&host) {
-        found.unused(field, &text, "is taken by no rule of this object");
-        return None;
+impl Reader<'_> {
+    /// Only an entry that was written without hosts stands for those of the rules: one of whose hosts none can be read does
+    /// not. Without a Secret it asks for the default certificate, which is shown anyway.
+    fn entry(&mut self, entry: u32, field: &str, raw: &RawValue) {
+        let Some(json) = self.found.entry::<TlsJson<'_>>(raw, field) else { return };
+        let secret = json.secret_name.filter(|name| !name.is_empty()).map(|name| self.ingress.beside(name));
+        if json.hosts.as_ref().is_some_and(|hosts| !hosts.is_empty()) {
+            for (field, raw) in self.found.entries(json.hosts, TLS_MAX, &format!("{field}.hosts")) {
+                if let Some(host) = self.host(raw, &field) {
+                    self.add(entry, &field, Some(host), secret.as_ref());
+                }
+            }
+        } else if self.taken.named {
+            self.add(entry, field, None, secret.as_ref());
+        } else {
+            let why = "stands for the hosts of the rules, and these name none \
+                       (--default-certificate says what is shown for all other hosts)";
+            self.found.unused(field, HOSTLESS, why);
+        }
     }
-    Some(host)
+
+    fn host(&mut self, raw: &RawValue, field: &str) -> Option<HostPattern> {
+        let text: String = self.found.entry(raw, field)?;
+        let host = HostPattern::parse(&text).map_err(|why| self.found.dropped(field, &text, why)).ok()?;
+        if !self.taken.meets(&host) {
+            self.found.unused(field, &text, "is taken by no rule of this object");
+            return None;
+        }
+        Some(host)
+    }
+
+    /// Takes a Secret for a host, once and within the bounds.
+    fn add(&mut self, entry: u32, field: &str, host: Option<HostPattern>, secret: Option<&ObjectName>) {
+        let Some(secret) = secret else { return };
+        let secrets = self.of_host.entry(host.clone()).or_default();
+        if secrets.contains(secret) {
+            return;
+        }
+        let full = if secrets.len() >= SECRETS_MAX {
+            format!("has {SECRETS_MAX} Secrets by the entries before, which is the limit")
+        } else if self.all.len() >= HOSTS_MAX {
+            format!("goes beyond the limit of {HOSTS_MAX} hosts of all entries")
+        } else {
+            secrets.insert(secret.clone());
+            self.all.push(TlsSecret { host, entry, secret: secret.clone() });
+            return;
+        };
+        let value = host.map_or(HOSTLESS.to_owned(), |host| host.to_string());
+        self.found.dropped(field, &value, full);
+    }
 }
 
 /// The hosts of the rules, so that asking about each of many TLS hosts takes no walk over all of them.
@@ -101,5 +228,34 @@ impl Taken {
             }
             HostPattern::Any => true,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A host looks at the entries that meet it, at all of them and at no others, in their order.
+    #[track_caller]
+    fn check(tls: &Tls, host: &str) {
+        let host = if host == "*" { HostPattern::Any } else { HostPattern::parse(host).unwrap() };
+        let mut want: Vec<&TlsSecret> = tls.iter().collect();
+        want.retain(|it| it.host.as_ref().map_or(host != HostPattern::Any, |asked| asked.meet(&host).is_some()));
+        want.sort_by_key(|it| it.entry);
+        assert_eq!(tls.of(&host), want, "{host}");
+    }
+
+    #[test]
+    fn a_host_looks_at_what_meets_it() {
+        let hosts =
+            ["a", "b", "*.a", "*.b.a", "x.a", "y.a", "b.a", "x.b.a", "x.y.b.a", "x-a", "*.x-a", "x.b", "0.a", "-"];
+        let all = (0..).zip(hosts.iter().cycle().take(3 * hosts.len())).map(|(entry, host)| TlsSecret {
+            host: HostPattern::parse(host).ok(),
+            entry: (entry * 17) % 42,
+            secret: ObjectName::new("shop", format!("s{entry}")),
+        });
+        let tls: Tls = all.collect();
+        hosts[..13].iter().chain(&["*", "z.a", "*.z", "z", "*.y.b.a"]).for_each(|host| check(&tls, host));
+        check(&Tls::default(), "x.a");
     }
 }

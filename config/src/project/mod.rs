@@ -8,8 +8,9 @@
 //! routing reads differs, whatever else of the object changed.
 //!
 //! Of one object are read at most 4096 rules, 16,384 paths a rule, 4096 bytes a path, 4096 TLS entries and hosts an entry,
-//! 4096 allowed networks, 1024 ports of a Service or slice, and 10,000 endpoints of a slice. What goes beyond is left out
-//! (networks: refused whole) and told, and of one object at most 256 findings are told.
+//! 16,384 hosts of all entries, 16 Secrets a host, 4096 allowed networks, 1024 ports of a Service or slice, and 10,000
+//! endpoints of a slice. What goes beyond is left out (networks: refused whole) and told, and of one object at most 256
+//! findings are told.
 
 mod annotation_value;
 pub mod annotations;
@@ -17,6 +18,7 @@ mod endpoint_slice;
 mod field;
 mod ingress;
 mod ingress_class;
+mod ingress_rules;
 mod ingress_tls;
 mod public_address;
 mod secret;
@@ -26,9 +28,10 @@ mod source;
 use std::sync::Arc;
 
 pub use endpoint_slice::{EndpointSlice, SliceEndpoint, SlicePort};
-pub use ingress::{BackendRef, ClassRef, DefaultBackend, Ingress, PortRef, Rule, RulePath};
+pub use ingress::{BackendRef, ClassRef, DefaultBackend, Ingress, PortRef};
 pub use ingress_class::IngressClass;
-pub use ingress_tls::TlsEntry;
+pub use ingress_rules::{Rule, RulePath, Rules};
+pub use ingress_tls::{Tls, TlsSecret};
 pub use public_address::PublicAddress;
 pub use secret::Secret;
 pub use service::{Service, ServiceKind, ServicePort};

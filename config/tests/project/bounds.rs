@@ -79,6 +79,49 @@ fn an_object_that_is_wrong_everywhere_has_a_bounded_number_of_findings() {
     assert!(findings[256].contains("744 more findings"), "{}", findings[256]);
 }
 
+/// The Secrets that are read of the entries, and what is told of the others.
+#[track_caller]
+fn check_tls(tls: &Value, want: usize, told: &[&str]) {
+    let rules: Vec<Value> = (0..4096).map(|number| json!({"host": format!("h{number}.a")})).collect();
+    let (ingress, findings) = ingress(&json!({"rules": rules, "tls": tls}));
+    assert_eq!(ingress.tls.len(), want);
+    let findings: Vec<&str> = findings.iter().filter_map(|it| it.strip_prefix("Ingress shop/web: ")).collect();
+    assert_eq!(findings, told);
+    // However many entries there are, all hosts together look at what meets them, and that is bounded for each of them.
+    let looks: usize = ingress.rules.iter().map(|rule| ingress.tls.of(&rule.host).len()).sum();
+    assert!(looks <= 16 * 4096 + want, "{looks} looks");
+}
+
+#[test]
+fn each_secret_is_read_once_for_a_host_and_a_host_has_a_bounded_number() {
+    let entry = |host: &str, secret: usize| json!({"hosts": [host], "secretName": format!("s{secret}")});
+    let entries =
+        |number: usize, entry: &dyn Fn(usize) -> Value| Value::from((0..number).map(entry).collect::<Vec<_>>());
+    check_tls(&entries(4096, &|_| entry("*.a", 0)), 1, &[]);
+    check_tls(&entries(4096, &|number| entry(&format!("h{number}.A"), number)), 4096, &[]);
+    check_tls(
+        &entries(17, &|number| entry("*.a", number)),
+        16,
+        &[r#"spec.tls[16].hosts[0]: "*.a" has 16 Secrets by the entries before, which is the limit, so it is dropped"#],
+    );
+    check_tls(
+        &entries(17, &|number| json!({"secretName": format!("s{number}")})),
+        16,
+        &[
+            r#"spec.tls[16]: "an entry without hosts" has 16 Secrets by the entries before, which is the limit, so it is dropped"#,
+        ],
+    );
+    let all: Vec<String> = (0..4096).map(|number| format!("h{number}.a")).collect();
+    let mut wide: Vec<Value> = (0..4).map(|number| json!({"hosts": all, "secretName": format!("s{number}")})).collect();
+    wide.push(json!({"hosts": ["h7.a"], "secretName": "s0"}));
+    wide.push(json!({"hosts": ["h7.a"], "secretName": "t"}));
+    check_tls(
+        &wide.into(),
+        16_384,
+        &[r#"spec.tls[5].hosts[0]: "h7.a" goes beyond the limit of 16384 hosts of all entries, so it is dropped"#],
+    );
+}
+
 #[test]
 fn a_path_that_is_too_long_is_dropped() {
     let longest = format!("/{}", "a".repeat(4095));

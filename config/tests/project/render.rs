@@ -37,7 +37,7 @@ fn ingress(out: &mut String, it: &Ingress) {
         ClassRef::Annotation(class) => line(out, format_args!("class {class:?} by annotation")),
         ClassRef::Default => line(out, format_args!("class by default")),
     }
-    for rule in &it.rules {
+    for rule in &*it.rules {
         line(out, format_args!("host {}", rule.host));
         rule.paths.iter().for_each(|path| rule_path(out, path));
     }
@@ -45,9 +45,9 @@ fn ingress(out: &mut String, it: &Ingress) {
         let reach = if default.alone { "everything" } else { "else" };
         line(out, format_args!("  {reach} -> {}", backend(default.backend.as_ref())));
     }
-    for entry in &it.tls {
-        let secret = entry.secret.as_ref().map(|secret| &secret.name);
-        line(out, format_args!("tls {:?} by {secret:?} ({})", entry.hosts, entry.field));
+    for tls in &*it.tls {
+        let host = tls.host.as_ref().map_or_else(|| "hosts of the rules".to_owned(), ToString::to_string);
+        line(out, format_args!("tls {host} by {:?} ({})", tls.secret.name, tls.field()));
     }
     it.guards.iter().for_each(|guard| line(out, format_args!("guard {guard:?}")));
     it.filters.iter().for_each(|filter| line(out, format_args!("filter {filter:?}")));

@@ -41,8 +41,8 @@ pub(super) fn compile(world: &World, options: &Options, host: &HostPattern, clai
         if !at_home {
             let owner = ObjectRef::new(Kind::Ingress, oldest.clone());
             let problem = Problem::HostOwned { host: host.to_string(), owner, shared };
-            let by_rule = ingress.rules.iter().any(|rule| rule.host == *host);
-            let field = if by_rule { "spec.rules" } else { "spec.defaultBackend" };
+            let by_rule = ingress.rules.of(host);
+            let field = by_rule.map_or("spec.defaultBackend", |_| "spec.rules");
             findings.push(Finding::new(object(ingress), field, problem));
         }
         at_home || shared
@@ -63,9 +63,8 @@ fn object(ingress: &Ingress) -> ObjectRef {
 fn paths(world: &World, host: &HostPattern, claims: &[&Arc<Ingress>], findings: &mut Vec<Finding>) -> Vec<Arc<Route>> {
     let mut routes = Vec::new();
     for ingress in claims {
-        // Positions count over the whole object, so that they stay what they are when another host's rule changes.
-        let all = ingress.rules.iter().flat_map(|rule| rule.paths.iter().map(move |path| (&rule.host, path)));
-        for (position, (_, path)) in (0u32..).zip(all).filter(|(_, (of, _))| *of == host) {
+        // Positions count among the paths of the host, so that they stay what they are when another host's rule changes.
+        for (position, path) in (0u32..).zip(ingress.rules.of(host).into_iter().flat_map(|rule| &rule.paths)) {
             let (route, finding) = route::of_path(world, ingress, path, position);
             routes.push(Arc::new(route));
             findings.extend(finding);
@@ -132,21 +131,22 @@ fn certificates(
 ) -> ServerCertificates {
     let mut by_name: BTreeMap<HostPattern, Vec<Arc<Certificate>>> = BTreeMap::new();
     for ingress in claims {
-        for entry in &ingress.tls {
-            let Some(secret) = &entry.secret else { continue };
-            // Without hosts an entry is for those of the rules, as far as these name any.
-            let whole = (entry.hosts.is_empty() && *host != HostPattern::Any).then_some(host);
-            for asked in entry.hosts.iter().chain(whole) {
-                let Some(name) = asked.meet(host) else { continue };
-                match certificate(world, secret, asked, &name) {
-                    Ok(certificate) => {
-                        let all = by_name.entry(name).or_default();
-                        if !all.contains(&certificate) {
-                            all.push(certificate);
-                        }
+        for it in ingress.tls.of(host) {
+            // Without a host it is for those of the rules.
+            let asked = it.host.as_ref().unwrap_or(host);
+            let Some(name) = asked.meet(host) else { continue };
+            match certificate(world, &it.secret, asked, &name) {
+                Ok(certificate) => {
+                    let all = by_name.entry(name).or_default();
+                    if !all.contains(&certificate) {
+                        all.push(certificate);
                     }
-                    Err(problem) => {
-                        findings.push(Finding::new(object(ingress), format!("{}.secretName", entry.field), problem));
+                }
+                Err(problem) => {
+                    let finding = Finding::new(object(ingress), format!("{}.secretName", it.field()), problem);
+                    // A broken Secret is so for each of the names below a wildcard.
+                    if findings.last() != Some(&finding) {
+                        findings.push(finding);
                     }
                 }
             }

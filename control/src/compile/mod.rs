@@ -80,7 +80,7 @@ pub fn compile(world: &World, options: &Options) -> Compiled {
     let mut claims: BTreeMap<&HostPattern, Vec<&Arc<Ingress>>> = BTreeMap::new();
     let mut led_to = Ports::new();
     for ingress in world.ingresses.values().filter(|ingress| is_ours(world, options, ingress)) {
-        for host in ingress.hosts().collect::<BTreeSet<_>>() {
+        for host in ingress.hosts() {
             claims.entry(host).or_default().push(ingress);
         }
         for backend in ingress.backends() {

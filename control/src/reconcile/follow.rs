@@ -38,7 +38,7 @@ impl Reconciler {
         }
         let ours = |ingress: &&_| matches!(membership(&self.world, &self.options, ingress), Membership::Ours(_));
         let ingresses = self.world.ingresses.values().map(|ingress| &**ingress).filter(ours);
-        let secrets = ingresses.flat_map(|ingress| ingress.tls.iter().filter_map(|entry| entry.secret.clone()));
+        let secrets = ingresses.flat_map(|ingress| ingress.tls.iter().map(|it| it.secret.clone()));
         let wanted = secrets.chain(self.options.default_certificate.clone()).collect();
         Some(self.followed.all(wanted))
     }

@@ -28,9 +28,7 @@ fn ingress_references(ingress: &Ingress) -> Vec<Key> {
     };
     let mut keys = Vec::from_iter(class);
     keys.extend(ingress.backends().map(|backend| object(Kind::Service, &backend.service)));
-    keys.extend(
-        ingress.tls.iter().filter_map(|entry| entry.secret.as_ref()).map(|secret| object(Kind::Secret, secret)),
-    );
+    keys.extend(ingress.tls.iter().map(|it| object(Kind::Secret, &it.secret)));
     keys.extend(ingress.hosts().cloned().map(Key::Host));
     keys
 }

@@ -9,6 +9,7 @@ use tidegate_config::object::Kind;
 use tidegate_control::options::Pace;
 
 use crate::bench::Bench;
+use crate::growth::{self, HOSTS, below, entry};
 use crate::hostile::loud;
 use crate::manifests::{ingress_of, service, slice};
 
@@ -122,6 +123,12 @@ fn wide(round: usize) -> Vec<Value> {
     vec![loud("x", "loud.example", &paths.iter().map(String::as_str).collect::<Vec<_>>())]
 }
 
+/// Many hosts and as many TLS entries in one Ingress.
+fn secured(round: usize) -> Vec<Value> {
+    let tls: Vec<Value> = (0..HOSTS).map(|number| entry(&below(), &format!("s{round}-{number}"))).collect();
+    vec![growth::wide(|_| "x".to_owned(), &tls)]
+}
+
 /// An annotation of 1 MiB that cannot be read.
 fn unreadable(round: usize) -> Vec<Value> {
     let digit = char::from(b'1' + u8::try_from(round % 9).unwrap());
@@ -139,6 +146,7 @@ fn edits_without_end_keep_no_neighbour_waiting() {
     let (both, own) = ((2, 2), (1, 1));
     check("5,000 Ingresses", many, Told::Watched, (5000 + 1_usize).div_ceil(share.batch_max), both);
     check("10,000 paths", wide, Told::Watched, 1, both);
+    check("many hosts and TLS entries", secured, Told::Watched, 1, (HOSTS + 1, 2));
     check("an unreadable annotation of 1 MiB", unreadable, Told::Watched, 1, both);
     check("an unread annotation of 1 MiB", unread, Told::Watched, 1, own);
     // What a list tells waits in the other lane, and whoever comes by a watch overtakes it.

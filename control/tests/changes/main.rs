@@ -7,6 +7,7 @@ mod bench;
 mod beside;
 mod denied;
 mod follow;
+mod growth;
 mod hold;
 mod hostile;
 mod lives;

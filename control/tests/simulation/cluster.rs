@@ -12,7 +12,7 @@ use tidegate_config::model::{Certificate, CertificateFault, HostPattern, PathMat
 use tidegate_config::object::{Age, Kind, ObjectName, ObjectRef};
 use tidegate_config::project::{
     BackendRef, ClassRef, DefaultBackend, EndpointSlice, Ingress, IngressClass, Meta, Object, PortRef, Projected, Rule,
-    RulePath, Secret, Service, ServiceKind, ServicePort, SliceEndpoint, SlicePort, TlsEntry,
+    RulePath, Secret, Service, ServiceKind, ServicePort, SliceEndpoint, SlicePort, TlsSecret,
 };
 use tidegate_control::{Event, Resolution, Source, World};
 
@@ -220,19 +220,20 @@ fn ingress(die: &mut Rng, name: ObjectName) -> Ingress {
     // Now and then its rules were there and could not be read.
     let default_backend = (die.u32(0..4) == 0)
         .then(|| DefaultBackend { backend: backend(die, &name), alone: rules.is_empty() && die.u32(0..4) > 0 });
-    let tls: Vec<TlsEntry> = (0..die.usize(0..3))
-        .map(|entry| TlsEntry {
-            field: format!("spec.tls[{entry}]").into(),
-            hosts: (0..die.usize(0..3)).map(|_| host(die)).filter(|h| *h != HostPattern::Any).collect(),
-            secret: (die.u32(0..5) > 0).then(|| name.beside(format!("s{}", die.u32(0..3)))),
+    let tls: Vec<TlsSecret> = (0..die.u32(0..3))
+        .flat_map(|entry| {
+            let hosts: Vec<_> = (0..die.usize(0..3)).map(|_| host(die)).filter(|h| *h != HostPattern::Any).collect();
+            let secret = name.beside(format!("s{}", die.u32(0..3)));
+            let hosts = if hosts.is_empty() { vec![None] } else { hosts.into_iter().map(Some).collect() };
+            hosts.into_iter().map(move |host| TlsSecret { host, entry, secret: secret.clone() })
         })
         .collect();
     Ingress {
         age: Age { created_s: die.i64(0..3), name },
         class,
         default_backend,
-        rules: rules.into(),
-        tls: tls.into(),
+        rules: rules.into_iter().collect(),
+        tls: tls.into_iter().collect(),
         guards: Arc::default(),
         filters: Arc::default(),
         settings: Arc::default(),

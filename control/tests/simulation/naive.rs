@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tidegate_config::model::{Action, Certificate, Head, ListenerName, PathMatch, Snapshot};
 use tidegate_config::object::ObjectName;
-use tidegate_config::project::{BackendRef, ClassRef, Ingress, PortRef, RulePath, ServiceKind};
+use tidegate_config::project::{BackendRef, ClassRef, Ingress, PortRef, RulePath, ServiceKind, TlsSecret};
 use tidegate_config::published::channel;
 use tidegate_control::options::{HostOwnership, Options};
 use tidegate_control::{Compiled, World};
@@ -175,14 +175,15 @@ impl<'a> Naive<'a> {
         let secrets = |asked: &[&str], needed: &[&str]| {
             let mut secrets: Vec<ObjectName> = Vec::new();
             for ingress in &claims {
-                for entry in ingress.tls.iter().filter(|entry| entry.secret.is_some()) {
-                    let whole = entry.hosts.is_empty() && host != "*" && asked.contains(&&*host);
-                    let listed = entry.hosts.iter().any(|host| asked.contains(&&*host.to_string()));
-                    let secret = entry.secret.clone().unwrap_or_default();
-                    let usable = self.world.secrets.get(&secret).and_then(|secret| secret.certificate.as_ref().ok());
+                let mut entries: Vec<_> = ingress.tls.iter().collect();
+                entries.sort_by_key(|it| it.entry);
+                for TlsSecret { host: wanted, secret, entry: _ } in entries {
+                    let wanted = wanted.as_ref().map_or_else(|| host.clone(), ToString::to_string);
+                    let listed = wanted != "*" && asked.contains(&&*wanted);
+                    let usable = self.world.secrets.get(secret).and_then(|secret| secret.certificate.as_ref().ok());
                     let names = |it: &Arc<Certificate>| it.names.iter().any(|it| needed.contains(&&*it.to_string()));
-                    if (whole || listed) && usable.is_some_and(names) && !secrets.contains(&secret) {
-                        secrets.push(secret);
+                    if listed && usable.is_some_and(names) && !secrets.contains(secret) {
+                        secrets.push(secret.clone());
                     }
                 }
             }

@@ -1,0 +1,111 @@
+//! What is kept of one Ingress grows with the object, and not with the product of two things of which it has many. These are
+//! counts, of an Ingress with so many hosts and as many of something else.
+
+use k8s_openapi::ByteString;
+use serde_json::{Value, json};
+use tidegate_config::object::Kind;
+
+use crate::bench::Bench;
+use crate::hostile::loud;
+use crate::manifests::{service, slice};
+
+pub(crate) const HOSTS: usize = 500;
+/// Secrets that are read for one host of an Ingress.
+const SECRETS: usize = 16;
+/// Findings that are told of reading one object, with the one that says how many more there are.
+const READING: usize = 257;
+
+fn host(number: usize) -> String {
+    format!("h{number}.loud.example")
+}
+
+/// An Ingress of all hosts, each of which leads to a Service.
+pub(crate) fn wide(service: impl Fn(usize) -> String, tls: &[Value]) -> Value {
+    let rule = |number: usize| {
+        let mut rule = loud("x", &host(number), &["/"])["spec"]["rules"][0].take();
+        rule["http"]["paths"][0]["backend"]["service"]["name"] = service(number).into();
+        rule
+    };
+    let mut ingress = loud("x", "", &[]);
+    ingress["spec"]["rules"] = (0..HOSTS).map(rule).collect();
+    ingress["spec"]["tls"] = tls.into();
+    ingress
+}
+
+pub(crate) fn entry(hosts: &[String], secret: &str) -> Value {
+    json!({"hosts": hosts, "secretName": secret})
+}
+
+/// The name of all hosts.
+pub(crate) fn below() -> [String; 1] {
+    ["*.loud.example".to_owned()]
+}
+
+/// A Secret with a certificate for a name, or without one.
+fn secret(name: &str, of: Option<&str>) -> Value {
+    let pem = of.map(|of| {
+        let made = rcgen::generate_simple_self_signed([of.to_owned()]).unwrap();
+        [made.cert.pem(), made.signing_key.serialize_pem()].map(|pem| ByteString(pem.into_bytes()))
+    });
+    let data = pem.map_or(json!({}), |[chain, key]| json!({"tls.crt": chain, "tls.key": key}));
+    json!({"metadata": {"namespace": "loud", "name": name}, "type": "kubernetes.io/tls", "data": data})
+}
+
+/// A loop with the neighbour, and the Service that the loud tenant's Ingress leads to.
+fn bench(secrets: &[(&str, Option<&str>)]) -> Bench {
+    let mut bench = Bench::quiet();
+    bench.apply(Kind::Service, service("loud/x"));
+    bench.apply(Kind::EndpointSlice, slice("loud/x", &["10.0.0.2"]));
+    secrets.iter().for_each(|(name, of)| bench.apply(Kind::Secret, secret(name, *of)));
+    bench
+}
+
+/// How many findings all units hold, how many certificates all hosts have, and what is told.
+#[track_caller]
+fn check(what: &str, tls: &[Value], secrets: &[(&str, Option<&str>)], held: usize, shown: usize, told: &[&str]) {
+    let mut bench = bench(secrets);
+    bench.apply(Kind::Ingress, wide(|_| "x".to_owned(), tls));
+    bench.settle();
+    let compiled = bench.reconciler.compiled();
+    let findings: usize = compiled.findings.by_unit().values().map(|findings| findings.len()).sum();
+    let certificates = compiled.parts.hosts.iter().flat_map(|(_, host)| host.certificates.iter());
+    assert_eq!(
+        (findings, certificates.map(|(_, all)| all.len()).sum()),
+        (held, shown),
+        "{what}: findings, certificates"
+    );
+    let mut reasons: Vec<_> = compiled.all_findings().iter().map(|finding| finding.problem.reason()).collect();
+    reasons.sort_unstable();
+    reasons.dedup();
+    assert_eq!(reasons, told, "{what}");
+}
+
+#[test]
+fn many_hosts_and_many_tls_entries_are_no_product() {
+    let same: Vec<Value> = (0..HOSTS).map(|_| entry(&below(), "s")).collect();
+    check("a Secret that is missing", &same[..1], &[], HOSTS, 0, &["CertificateMissing"]);
+    check("the same, in as many entries", &same, &[], HOSTS, 0, &["CertificateMissing"]);
+    check("a Secret that is there", &same, &[("s", Some("*.loud.example"))], 0, HOSTS, &[]);
+    check("one for another name", &same, &[("s", Some("else.where"))], HOSTS, 0, &["CertificateElsewhere"]);
+    check("one of nothing", &same, &[("s", None)], HOSTS, 0, &["CertificateBroken"]);
+    let named = |secret: usize| format!("s{secret}");
+    let told = ["CertificateMissing", "RuleDropped"];
+    let others: Vec<Value> = (0..HOSTS).map(|number| entry(&below(), &named(number))).collect();
+    check("as many Secrets for one wildcard", &others, &[], SECRETS * HOSTS + READING, 0, &told);
+    let hostless: Vec<Value> = (0..HOSTS).map(|number| entry(&[], &named(number))).collect();
+    check("as many Secrets for all hosts", &hostless, &[], SECRETS * HOSTS + READING, 0, &told);
+    let own: Vec<Value> = (0..HOSTS).map(|number| entry(&[host(number)], &named(number))).collect();
+    check("a Secret for each host", &own, &[], HOSTS, 0, &["CertificateMissing"]);
+    let all: Vec<String> = (0..HOSTS).map(host).collect();
+    let both = [entry(&all, "s"), entry(&all, "t")];
+    let certificates = [("s", Some("*.loud.example")), ("t", Some("*.loud.example"))];
+    check("two certificates for each host", &both, &certificates, 0, 2 * HOSTS, &[]);
+    check(
+        "one of them for some hosts alone",
+        &both,
+        &[certificates[0], ("t", Some("h7.loud.example"))],
+        HOSTS - 1,
+        HOSTS + 1,
+        &["CertificateElsewhere"],
+    );
+}
