@@ -52,14 +52,11 @@ fn secrets(
     if before.certificates.iter().all(|(name, _)| left.contains(name)) {
         return None;
     }
-    let claimants = topology.referrers(&Key::Host(after.host.clone()));
-    let keys = claimants.flat_map(|claimant| topology.references_of(claimant));
-    let unseen: BTreeSet<ObjectRef> = keys
-        .filter_map(|key| match key {
-            Key::Object(object) => (object.kind == Kind::Secret && !world.holds(object)).then(|| object.clone()),
-            Key::InNamespace(..) | Key::Any(_) | Key::Host(_) | Key::Name(_) => None,
-        })
-        .collect();
+    let key = Key::Host(after.host.clone());
+    let ingresses = topology.referrers(&key).filter_map(|claimant| world.ingresses.get(&claimant.name));
+    let named = ingresses.flat_map(|ingress| ingress.tls.of(&after.host));
+    let secrets = named.map(|it| ObjectRef::new(Kind::Secret, it.secret.clone()));
+    let unseen: BTreeSet<ObjectRef> = secrets.filter(|secret| !world.holds(secret)).collect();
     Some(unseen).filter(|unseen| !unseen.is_empty())
 }
 
@@ -96,11 +93,10 @@ fn services(
         .peekable();
     broken.peek()?;
     // A route to a Service that is not there has no target, so only its object knows which one is meant.
-    let objects: BTreeSet<&ObjectRef> = broken.map(|(_, route)| &route.origin.object).collect();
-    let keys = objects.into_iter().flat_map(|object| topology.references_of(object));
-    let services = keys.filter_map(|key| match key {
-        Key::Object(object) => (object.kind == Kind::Service && unseen(&object.name)).then(|| object.clone()),
-        Key::InNamespace(..) | Key::Any(_) | Key::Host(_) | Key::Name(_) => None,
-    });
-    Some(services.collect())
+    let objects: BTreeSet<&ObjectName> = broken.map(|(_, route)| &route.origin.object.name).collect();
+    let ingresses = objects.into_iter().filter_map(|name| world.ingresses.get(name));
+    let services: BTreeSet<&ObjectName> =
+        ingresses.flat_map(|ingress| ingress.backends_of(&after.host)).map(|backend| &backend.service).collect();
+    let awaited = services.into_iter().filter(|service| unseen(service));
+    Some(awaited.map(|service| ObjectRef::new(Kind::Service, service.clone())).collect())
 }

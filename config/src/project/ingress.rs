@@ -184,6 +184,13 @@ impl Ingress {
         self.default_backend.as_ref().filter(|default| default.alone)
     }
 
+    /// Everything that requests for one of its hosts may be led to, some of it several times.
+    pub fn backends_of(&self, host: &HostPattern) -> impl Iterator<Item = &BackendRef> {
+        let of_rule = self.rules.of(host).into_iter().flat_map(|rule| &rule.paths);
+        let of_rule = of_rule.filter_map(|path| path.backend.as_ref());
+        of_rule.chain(self.default_backend.as_ref().and_then(|default| default.backend.as_ref()))
+    }
+
     /// Everything that it leads to, some of it several times.
     pub fn backends(&self) -> impl Iterator<Item = &BackendRef> {
         let of_rules = self.rules.iter().flat_map(|rule| &rule.paths).filter_map(|path| path.backend.as_ref());

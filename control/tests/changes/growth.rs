@@ -1,6 +1,8 @@
 //! What is kept of one Ingress grows with the object, and not with the product of two things of which it has many. These are
 //! counts, of an Ingress with so many hosts and as many of something else.
 
+use std::time::SystemTime;
+
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 use tidegate_config::object::Kind;
@@ -108,4 +110,27 @@ fn many_hosts_and_many_tls_entries_are_no_product() {
         HOSTS + 1,
         &["CertificateElsewhere"],
     );
+}
+
+/// Each host leads elsewhere, to something of its own that nobody has seen: it waits for that, and for nothing that others
+/// wait for.
+#[track_caller]
+fn check_awaited(service: impl Fn(usize) -> String, tls: &[Value], awaited: &str) {
+    let mut bench = bench(&[("s", Some("*.loud.example"))]);
+    bench.apply(Kind::Ingress, wide(|_| "x".to_owned(), &[entry(&below(), "s")]));
+    bench.settle();
+    bench.apply(Kind::Ingress, wide(service, tls));
+    bench.reconcile();
+    let waits = bench.reconciler.withheld(bench.now, SystemTime::UNIX_EPOCH).waits;
+    let awaits: Vec<Vec<String>> =
+        waits.iter().map(|wait| wait.awaited.iter().map(ToString::to_string).collect()).collect();
+    assert_eq!((awaits.len(), awaits.iter().map(Vec::len).sum()), (HOSTS, HOSTS), "hosts that wait, and for how much");
+    assert_eq!(awaits[0], [awaited], "{}", waits[0].host);
+}
+
+#[test]
+fn a_host_waits_for_what_it_leads_to_itself() {
+    check_awaited(|number| format!("y{number}"), &[entry(&below(), "s")], "Service loud/y0");
+    let own: Vec<Value> = (0..HOSTS).map(|number| entry(&[host(number)], &format!("s{number}"))).collect();
+    check_awaited(|_| "x".to_owned(), &own, "Secret loud/s0");
 }
