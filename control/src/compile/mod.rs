@@ -28,7 +28,7 @@ use tidegate_config::caught::caught;
 use tidegate_config::finding::{Finding, Problem, printable};
 use tidegate_config::model::{Action, BackendKey, HostPattern, SnapshotParts};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
-use tidegate_config::project::{BackendRef, EndpointSlice, Ingress, PortRef};
+use tidegate_config::project::{BackendRef, EndpointSlice, Ingress, PortRef, Service, ServiceKind};
 pub use unit::Unit;
 
 use crate::history::Changes;
@@ -171,6 +171,7 @@ impl Compiled {
         for BackendKey { service, port } in stay.chain(needed) {
             still_used.entry(service).or_default().insert(port);
         }
+        let numbers = numbers(world, options, topology, &dirty.services);
         for service in &dirty.services {
             let key = ObjectRef::new(Kind::Service, service.clone());
             let slices: Vec<_> = topology
@@ -178,12 +179,10 @@ impl Compiled {
                 .filter_map(|slice| world.slices.get(&slice.name))
                 .collect();
             // Looked at only as far as needed: all the Ingresses of a cluster may lead to one Service.
-            let led_to_by = || ours(world, options, topology.referrers_of(key.clone(), Kind::Ingress));
+            let led_to = ours(world, options, topology.referrers_of(key.clone(), Kind::Ingress)).next().is_some();
             let kept = still_used.get(service).into_iter().flatten().copied().chain(options.followed_of(service));
-            let needed = kept.clone().next().is_some() || led_to_by().next().is_some();
-            let backends = led_to_by().flat_map(|ingress| ingress.backends());
-            let numbers = backends.filter(|backend| backend.service == *service).filter_map(number);
-            let numbers = numbers.chain(kept);
+            let needed = led_to || kept.clone().next().is_some();
+            let numbers = numbers.get(service).into_iter().flatten().copied().chain(kept);
             let make = || match needed {
                 true => service::compile(world, options, service, &slices, numbers),
                 false => service::ServiceUnit::default(),
@@ -337,6 +336,22 @@ fn ours<'a>(
     let ingresses = objects.filter(|object| object.kind == Kind::Ingress);
     let ingresses = ingresses.filter_map(|object| world.ingresses.get(&object.name));
     ingresses.filter(move |ingress| is_ours(world, options, ingress))
+}
+
+/// The numbers by which Ingresses of ours lead to those of the Services that declare no ports; for others they do not
+/// matter. Each Ingress is walked once, however many of the Services it leads to.
+fn numbers(world: &World, options: &Options, topology: &Topology, services: &BTreeSet<ObjectName>) -> Ports {
+    let open = |service: &Service| matches!(service.kind, ServiceKind::ExternalName(_)) && service.ports.is_empty();
+    let open = services.iter().filter(|name| world.services.get(*name).is_some_and(|service| open(service)));
+    let mut numbers: Ports = open.map(|name| (name.clone(), BTreeSet::new())).collect();
+    let of = |name: &ObjectName| topology.referrers_of(ObjectRef::new(Kind::Service, name.clone()), Kind::Ingress);
+    let leading: BTreeSet<&ObjectRef> = numbers.keys().flat_map(of).collect();
+    for backend in ours(world, options, leading.into_iter()).flat_map(|ingress| ingress.backends()) {
+        if let Some(of_service) = numbers.get_mut(&backend.service) {
+            of_service.extend(number(backend));
+        }
+    }
+    numbers
 }
 
 /// The number by which a port is led to, where it is one.
