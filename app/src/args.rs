@@ -169,8 +169,8 @@ pub(crate) struct PaceArgs {
     /// How many objects a complete list may remove unconfirmed, whatever their share, as long as it leaves any.
     #[arg(long, value_name = "COUNT", env = "TIDEGATE_SWEEP_FREE", default_value = "10")]
     pub(crate) sweep_free: String,
-    /// How long after a list of a kind, and up to half as long again, another one is made when a watch ends: what no watch told
-    /// of is found by it.
+    /// How long after a list of a kind, and up to half as long again, another one is made beside its watch: what no watch
+    /// told of is found by it.
     #[arg(long, value_name = "TIME", env = "TIDEGATE_LIST_AGAIN", default_value = "10m")]
     pub(crate) list_again: String,
     /// How long a round of the audit takes, and up to half as long again: while nothing waits, all that is served is compiled

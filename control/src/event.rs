@@ -48,7 +48,8 @@ pub enum Event {
         received: Instant,
     },
     /// A list came in to its last page. When it is complete, what the source covers and the list does not name is gone.
-    /// A failed or half list is never an event.
+    /// What a watch told while the list was made is told here too, in the place of what was listed. A failed or half list is
+    /// never an event.
     Listed {
         /// What was listed.
         source: Source,

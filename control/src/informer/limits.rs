@@ -24,8 +24,8 @@ pub struct Limits {
     /// What `timeoutSeconds` of each watch is drawn from. Below the 240 s after which common load balancers drop an idle
     /// connection, and spread so that watches do not end together.
     pub watch_timeout: RangeInclusive<Duration>,
-    /// How long after a list, and up to half as long again, another one is made instead of the next watch: what no watch told
-    /// of is found by it.
+    /// How long after a list, and up to half as long again, another one is made beside the watch: what no watch told of is found
+    /// by it.
     pub list_again: Duration,
     /// How much longer than its `timeoutSeconds` a watch may be silent.
     pub watch_grace: Duration,
@@ -52,9 +52,10 @@ impl Limits {
         first + share(last.saturating_sub(first), draw)
     }
 
-    /// How long after a list another one is due even if nothing calls for it; `draw` is any number.
+    /// How long after a list another one is due even if nothing calls for it; `draw` is any number. Each ends the watch beside
+    /// it, which is let live for a moment.
     pub(super) fn listed_again(&self, draw: u64) -> Duration {
-        self.list_again + share(self.list_again / 2, draw)
+        (self.list_again + share(self.list_again / 2, draw)).max(self.short_watch)
     }
 }
 

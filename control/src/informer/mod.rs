@@ -3,8 +3,9 @@
 //!
 //! It lists, page by page, and watches from the resourceVersion of the list. A watch that ends goes on from the last
 //! resourceVersion seen on an object or a bookmark; only when the server no longer has what happened since, or an event
-//! could not be read, it lists again. Nothing that fails becomes an event that removes an object, nothing ends the
-//! loop, and everything that waits has a deadline.
+//! could not be read, it lists instead. A list that is made for any other reason is made beside the watch, so that neither the
+//! time it takes nor its failure keeps anything from being followed. Nothing that fails becomes an event that removes an
+//! object, nothing ends the loop, and everything that waits has a deadline.
 
 mod api;
 mod failure;
@@ -12,6 +13,7 @@ mod frames;
 mod items;
 mod limits;
 mod list;
+mod lister;
 mod named;
 mod pauses;
 mod resource;
@@ -21,11 +23,12 @@ mod wire;
 
 use std::convert::Infallible;
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
-use tokio::sync::watch::{Receiver, Sender, channel};
+use tokio::sync::watch::{Sender, channel};
 use tokio_util::sync::CancellationToken;
 
 pub use limits::Limits;
@@ -36,10 +39,11 @@ pub use served::WhileServed;
 
 use crate::clock;
 use crate::event::{Event, Source};
-use crate::source_metrics::{SourceMetrics, SourceSeries};
+use crate::source_metrics::SourceMetrics;
 use api::Api;
 use failure::{Failure, ListReason};
 use list::List;
+use lister::{Lister, Told};
 use pauses::Pauses;
 use watch::{Stop, Watch};
 
@@ -66,13 +70,13 @@ impl Interest {
 
 /// Asks an informer for a list; can be cloned and kept.
 #[derive(Clone, Debug)]
-pub struct Relist(Sender<()>);
+pub struct Relist(Sender<ListReason>);
 
 impl Relist {
-    /// The informer lists once more: at once when it watches, else when what it does is done. Asking again before that
-    /// list has begun changes nothing.
+    /// The informer lists once more: at once and beside its watch, or when the list that it is making is done. Asking again
+    /// before that list has begun changes nothing.
     pub fn ask(&self) {
-        self.0.send_replace(());
+        self.0.send_replace(ListReason::Asked);
     }
 }
 
@@ -80,18 +84,17 @@ impl Relist {
 /// by a panic again from a clone.
 #[derive(Clone)]
 pub struct Informer {
-    api: Api,
+    lister: Lister,
     events: mpsc::Sender<Event>,
-    series: SourceSeries,
     relist: Relist,
-    asked: Receiver<()>,
     chance: fastrand::Rng,
     pauses: Pauses,
-    page_objects: u32,
-    /// Whether the last list may have lacked objects.
-    incomplete: bool,
-    /// When a list is made even if nothing calls for it.
-    list_due: Instant,
+    /// The resourceVersion up to which everything has been told; empty before the first list.
+    reached: Arc<str>,
+    /// When the watch that is open was opened.
+    opened: Option<Instant>,
+    /// When the next list is made even if nothing calls for it, and why.
+    due: (Instant, ListReason),
     /// Whether a resourceVersion has expired since a watch settled.
     expired: bool,
     reported: Option<Reported>,
@@ -109,10 +112,15 @@ struct Reported {
     at: Instant,
 }
 
-/// What the loop does next.
-enum Step {
-    List(ListReason),
-    WatchAfter(Arc<str>),
+impl Reported {
+    fn now(reason: &'static str) -> Self {
+        Self { reason, at: clock::now() }
+    }
+
+    /// Whether a failure is to be reported after the last one that was: the same one is so only after a while.
+    fn is_news(last: Option<Self>, reason: &str, again: Duration) -> bool {
+        last.is_none_or(|last| last.reason != reason || clock::now().saturating_duration_since(last.at) >= again)
+    }
 }
 
 impl Informer {
@@ -126,21 +134,20 @@ impl Informer {
         metrics: &SourceMetrics,
         seed: u64,
     ) -> Self {
-        let (relist, asked) = channel(());
+        let (relist, asked) = channel(ListReason::Start);
+        let (series, page_objects) = (metrics.of(&interest.source), limits.page_objects.max(1));
         Self {
-            series: metrics.of(&interest.source),
-            relist: Relist(relist),
-            asked,
-            chance: fastrand::Rng::with_seed(seed),
             pauses: Pauses::new(&limits),
-            page_objects: limits.page_objects.max(1),
-            incomplete: false,
-            list_due: clock::now(),
+            lister: Lister { api: Api::new(client, interest, limits), series, asked, page_objects },
+            events,
+            relist: Relist(relist),
+            chance: fastrand::Rng::with_seed(seed),
+            reached: Arc::default(),
+            opened: None,
+            due: (clock::now(), ListReason::Start),
             expired: false,
             reported: None,
             failing: false,
-            api: Api::new(client, interest, limits),
-            events,
         }
     }
 
@@ -167,110 +174,127 @@ impl Informer {
         }
     }
 
+    const fn api(&self) -> &Api {
+        &self.lister.api
+    }
+
     async fn follow(&mut self) -> Result<Infallible, Closed> {
-        let mut step = Step::List(ListReason::Start);
+        let mut reason = ListReason::Start;
         loop {
-            step = match step {
-                Step::List(reason) => self.list(reason).await?,
-                Step::WatchAfter(version) => self.watch(version).await?,
-            };
+            self.list(reason).await?;
+            reason = self.watch_on().await?;
         }
     }
 
-    async fn list(&mut self, reason: ListReason) -> Result<Step, Closed> {
-        // What was asked for until now is this list.
-        self.asked.mark_unchanged();
-        let started = clock::now();
-        self.series.list_begins(reason.as_str());
-        self.pauses.begin();
-        match list::list(&self.api, self.page_objects).await {
-            Ok(list) => {
-                let received = clock::now();
-                self.pauses.answered();
-                self.series.list_done(received.saturating_duration_since(started), list.objects.len());
-                self.series.unidentified(list.unidentified);
-                let List { objects, resource_version, unidentified } = list;
-                let version = Arc::clone(&resource_version);
-                let (source, complete) = (self.api.source().clone(), unidentified == 0);
-                self.incomplete = !complete;
-                self.list_due = received + self.api.limits.listed_again(self.chance.u64(..));
-                self.send(Event::Listed { source, objects, complete, resource_version, received }).await?;
-                Ok(Step::WatchAfter(version))
-            }
-            Err(failure) => {
-                self.series.list_failed(failure.reason());
-                if matches!(failure, Failure::PageTooLong) {
-                    self.page_objects = (self.page_objects / 2).max(1);
+    /// Lists until that succeeds: there is nothing that a watch could go on from.
+    async fn list(&mut self, mut reason: ListReason) -> Result<(), Closed> {
+        loop {
+            self.pauses.begin();
+            match self.lister.list(reason).await {
+                Ok(list) => {
+                    self.reached = Arc::clone(&list.resource_version);
+                    return self.tell(list).await;
                 }
-                self.wait_after(&failure).await?;
-                Ok(Step::List(ListReason::Retry))
+                Err(failure) => self.wait_after(&failure).await?,
             }
+            reason = ListReason::Retry;
         }
     }
 
-    async fn watch(&mut self, version: Arc<str>) -> Result<Step, Closed> {
-        let lasting = self.api.limits.lasting(self.chance.u64(..));
-        let Self { api, events, series, failing, pauses, .. } = self;
-        pauses.begin();
-        let mut watch = Watch { api, events, series, failing, reached: Arc::clone(&version), told: 0, opened: None };
-        let end = tokio::select! {
-            biased;
-            // An error would mean that no handle is left; this value holds one.
-            _ = self.asked.changed() => {
-                self.series.watch_ended("asked");
-                return Ok(Step::List(ListReason::Asked));
+    /// Watches, one watch after the other, until only a list can say what there is. Beside them lists are made that are due or
+    /// asked for; each that comes in whole is told, and ends the watch beside it: only the next one knows where to go on.
+    async fn watch_on(&mut self) -> Result<ListReason, Closed> {
+        loop {
+            let (listing, mut told) = Told::new();
+            let mut beside = pin!(self.lister.clone().beside(self.due, listing, self.chance.fork()));
+            let (lister, mut list) = loop {
+                tokio::select! {
+                    biased;
+                    made = &mut beside => break made,
+                    ended = self.watch(&mut told) => if let Some(reason) = ended? {
+                        return Ok(reason);
+                    },
+                }
+            };
+            self.lister = lister;
+            if self.closed().is_some() {
+                self.lister.series.watch_ended("listed");
             }
-            end = watch.follow(lasting, pauses) => end,
-        };
-        let Watch { reached, told, opened, .. } = watch;
-        let lived = opened.map(|opened| clock::now().saturating_duration_since(opened)).unwrap_or_default();
-        if opened.is_some() && self.pauses.closed(lived) {
-            self.expired = false;
-            self.reported = None;
+            if told.overtake(&mut list.objects) {
+                self.reached = Arc::clone(&list.resource_version);
+            }
+            self.tell(list).await?;
         }
+    }
+
+    /// Tells of a list, and sets when the next one is due: what was deleted before one that may have lacked objects is told by no
+    /// watch, so that one is made again after as long as a watch may last.
+    async fn tell(&mut self, list: List) -> Result<(), Closed> {
+        self.pauses.answered();
+        let List { objects, resource_version, unidentified } = list;
+        let (received, draw, complete) = (clock::now(), self.chance.u64(..), unidentified == 0);
+        let limits = &self.api().limits;
+        self.due = if complete {
+            (received + limits.listed_again(draw), ListReason::Drift)
+        } else {
+            (received + limits.lasting(draw), ListReason::Incomplete)
+        };
+        let source = self.api().source().clone();
+        self.send(Event::Listed { source, objects, complete, resource_version, received }).await
+    }
+
+    /// Watches until the watch ends, and waits if it has failed. Gives whether only a list can say what there is, and why.
+    async fn watch(&mut self, told: &mut Told) -> Result<Option<ListReason>, Closed> {
+        let lasting = self.lister.api.limits.lasting(self.chance.u64(..));
+        let from = Arc::clone(&self.reached);
+        let Self { lister: Lister { api, series, .. }, events, failing, pauses, reached, opened, .. } = self;
+        pauses.begin();
+        let mut watch = Watch { api, events, series, failing, reached, told, objects: 0, opened };
+        let end = watch.follow(lasting, pauses).await;
+        let objects = watch.objects;
+        let lived = self.closed();
+        let short = lived.unwrap_or_default() < self.api().limits.short_watch;
         let failure = match end {
             Err(Stop::Closed) => return Err(Closed),
             Err(Stop::Failed(failure)) => failure,
             // A server that tells the same at each watch brings nobody further.
-            Ok(()) if (told == 0 || reached == version) && lived < self.api.limits.short_watch => Failure::Short,
+            Ok(()) if (objects == 0 || self.reached == from) && short => Failure::Short,
             Ok(()) => {
-                self.series.watch_ended("over");
-                return Ok(self.go_on(reached));
+                self.lister.series.watch_ended("over");
+                return Ok(None);
             }
         };
-        self.series.watch_ended(failure.reason());
+        self.lister.series.watch_ended(failure.reason());
         if matches!(failure, Failure::Unidentified(_)) {
-            self.series.unidentified(1);
+            self.lister.series.unidentified(1);
         }
         self.wait_after(&failure).await?;
-        Ok(failure.calls_for_list().map_or_else(|| self.go_on(reached), Step::List))
+        Ok(failure.calls_for_list())
     }
 
-    /// What follows a watch that lost nothing it knows of, however it ended. What was deleted before a list that may have
-    /// lacked objects is told by no watch, so that list is made again.
-    fn go_on(&self, reached: Arc<str>) -> Step {
-        if self.incomplete {
-            Step::List(ListReason::Incomplete)
-        } else if clock::now() >= self.list_due {
-            Step::List(ListReason::Drift)
-        } else {
-            Step::WatchAfter(reached)
+    /// The watch is over. Gives how long it was open, if it was.
+    fn closed(&mut self) -> Option<Duration> {
+        let lived = clock::now().saturating_duration_since(self.opened.take()?);
+        if self.pauses.closed(lived) {
+            self.expired = false;
+            self.reported = None;
         }
+        Some(lived)
     }
 
     /// Reports a failure and waits for as long as the back-off and the server want.
     async fn wait_after(&mut self, failure: &Failure) -> Result<(), Closed> {
         let pause = self.pauses.after(failure, self.chance.u64(..));
-        let source = self.api.source();
-        let again = self.worth_reporting(failure.reason());
+        let Api { interest: Interest { source, .. }, limits, .. } = &self.lister.api;
+        let again = Reported::is_news(self.reported, failure.reason(), limits.failing_again);
         let routine = failure.is_expired() && !self.expired;
-        self.expired |= failure.is_expired();
         if routine || !again {
             tracing::debug!(%source, %failure, pause = ?pause.length, "list or watch failed");
         } else {
             tracing::warn!(%source, %failure, pause = ?pause.length, "list or watch failed");
-            self.reported = Some(Reported { reason: failure.reason(), at: clock::now() });
+            self.reported = Some(Reported::now(failure.reason()));
         }
+        self.expired |= failure.is_expired();
         if !routine && (again || !self.failing) {
             let (why, denied) = (failure.to_string(), failure.is_denied());
             self.send(Event::Failing { source: source.clone(), why, denied }).await?;
@@ -280,13 +304,6 @@ impl Informer {
         Ok(())
     }
 
-    /// The same failure is reported again only after a while.
-    fn worth_reporting(&self, reason: &str) -> bool {
-        self.reported.is_none_or(|last| {
-            last.reason != reason || clock::now().saturating_duration_since(last.at) >= self.api.limits.failing_again
-        })
-    }
-
     async fn send(&self, event: Event) -> Result<(), Closed> {
         self.events.send(event).await.map_err(|_unsent| Closed)
     }
@@ -294,6 +311,6 @@ impl Informer {
 
 impl fmt::Debug for Informer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Informer").field("source", self.api.source()).finish_non_exhaustive()
+        f.debug_struct("Informer").field("source", self.api().source()).finish_non_exhaustive()
     }
 }

@@ -126,7 +126,7 @@ impl Informer {
     /// `customresourcedefinitions`, of this one name.
     #[must_use]
     pub fn while_served(self, versions: impl IntoIterator<Item = Arc<str>>) -> WhileServed {
-        let Interest { source, resource, .. } = &self.api.interest;
+        let Api { client, interest: Interest { source, resource, .. }, limits, .. } = self.api();
         let name = resource.definition();
         let interest = Interest {
             source: Source { kind: source.kind, namespace: None },
@@ -135,7 +135,7 @@ impl Informer {
             field_selector: Some(format!("metadata.name={name}")),
         };
         let definition = Definition {
-            api: Api::new(self.api.client.clone(), interest, self.api.limits.clone()),
+            api: Api::new(client.clone(), interest, limits.clone()),
             name: name.into(),
             versions: versions.into_iter().collect(),
             source: source.clone(),
@@ -152,9 +152,9 @@ impl Informer {
 
     /// The same at another version of its resource.
     fn at(mut self, version: &Arc<str>) -> Self {
-        let mut interest = self.api.interest.clone();
+        let Api { client, mut interest, limits, .. } = self.lister.api;
         interest.resource.version = Arc::clone(version);
-        self.api = Api::new(self.api.client.clone(), interest, self.api.limits.clone());
+        self.lister.api = Api::new(client, interest, limits);
         self
     }
 }
@@ -190,7 +190,7 @@ async fn follow_while_served(
         let now = presence.borrow_and_update().clone();
         if now == Presence::Absent {
             failing = false;
-            let source = informer.api.source().clone();
+            let source = informer.api().source().clone();
             informer.send(Event::Unserved { source, received: clock::now() }).await?;
         }
         let other = presence.wait_for(|later| *later != now);

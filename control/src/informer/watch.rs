@@ -5,13 +5,14 @@ use std::time::{Duration, Instant};
 
 use kube::client::Body;
 use serde_json::value::RawValue;
-use tidegate_config::project::{Meta, project};
+use tidegate_config::project::{Meta, Projected, project};
 use tokio::sync::mpsc;
 
 use super::Closed;
 use super::api::{Api, chunk};
 use super::failure::Failure;
 use super::frames::{Frames, TooLong};
+use super::lister::Told;
 use super::pauses::Pauses;
 use super::wire::{BookmarkObject, Status, WatchFrame};
 use crate::clock;
@@ -26,11 +27,13 @@ pub(super) struct Watch<'a> {
     /// Whether the control loop was told that the source fails, and not yet that it no longer does.
     pub(super) failing: &'a mut bool,
     /// The resourceVersion up to which everything has been told.
-    pub(super) reached: Arc<str>,
+    pub(super) reached: &'a mut Arc<str>,
+    /// What was told since a list beside the watch began.
+    pub(super) told: &'a mut Told,
     /// Objects told of by this watch.
-    pub(super) told: u64,
+    pub(super) objects: u64,
     /// When the headers of the answer came.
-    pub(super) opened: Option<Instant>,
+    pub(super) opened: &'a mut Option<Instant>,
 }
 
 /// Why a watch ended before the server closed it in the agreed way.
@@ -57,8 +60,8 @@ impl Watch<'_> {
     /// The deadline on silence only runs while the next bytes are awaited: a control loop that is slow to take events
     /// holds the watch up without ending it.
     pub(super) async fn follow(&mut self, lasting: Duration, pauses: &mut Pauses) -> Result<(), Stop> {
-        let body = self.api.watch(&self.reached, lasting).await?;
-        self.opened = Some(clock::now());
+        let body = self.api.watch(self.reached, lasting).await?;
+        *self.opened = Some(clock::now());
         let _connected = self.series.connected();
         if *self.failing {
             self.send(Event::Watching { source: self.api.source().clone() }).await?;
@@ -84,27 +87,34 @@ impl Watch<'_> {
     async fn tell(&mut self, frame: Frame<'_>, received: Instant) -> Result<(), Stop> {
         let kind = self.api.kind();
         let project = |object: &RawValue| project(kind, object.get().as_bytes()).map_err(Failure::Unidentified);
-        let (event, reached) = match frame {
+        let keeps = self.told.keeps();
+        let (event, reached, kept) = match frame {
             Frame::There(object) => {
                 let projected = Box::new(project(object)?);
-                self.told += 1;
+                self.objects += 1;
                 let reached = Arc::clone(&projected.meta.resource_version);
-                (Event::Applied { projected, received }, reached)
+                let kept = keeps.then(|| (projected.meta.object.clone(), Some(Projected::clone(&projected))));
+                (Event::Applied { projected, received }, reached, kept)
             }
             Frame::Gone(object) => {
                 let Meta { object, resource_version, .. } = project(object)?.meta;
-                self.told += 1;
+                self.objects += 1;
                 let reached = Arc::clone(&resource_version);
-                (Event::Deleted { object, resource_version, received }, reached)
+                let kept = keeps.then(|| (object.clone(), None));
+                (Event::Deleted { object, resource_version, received }, reached, kept)
             }
             Frame::Bookmark(Some(resource_version)) => {
                 let reached = Arc::clone(&resource_version);
-                (Event::Bookmark { source: self.api.source().clone(), resource_version }, reached)
+                (Event::Bookmark { source: self.api.source().clone(), resource_version }, reached, None)
             }
             Frame::Bookmark(None) => return Ok(()),
         };
+        // A list that comes in while this waits drops it: what is kept, and what counts as reached, has been told.
         self.send(event).await?;
-        self.reached = reached;
+        if let Some((object, is)) = kept {
+            self.told.keep(object, is);
+        }
+        *self.reached = reached;
         Ok(())
     }
 

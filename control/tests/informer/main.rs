@@ -5,6 +5,7 @@
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
 
+mod beside;
 mod fake_api;
 mod faults;
 mod list;

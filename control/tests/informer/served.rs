@@ -209,7 +209,9 @@ fn what_no_watch_tells_of_is_found_by_a_list_that_is_due() {
         ),
         ("its versions changed", vec![there(5), moved], ["listed@7 a@1", "listed@8 a@1"], 2),
     ] {
-        let collection = (vec![listed(7, &[("a", 1)]), listed(8, &[("a", 1)])], vec![]);
+        // The second is due as well, and still on its way.
+        let hangs = Answer::steps(vec![Step::Hang]);
+        let collection = (vec![listed(7, &[("a", 1)]), hangs, listed(8, &[("a", 1)])], vec![]);
         let limits = Limits { list_again: Duration::ZERO, ..patient() };
         let script = Script { definitions: (lists, vec![silent()]), collection };
         let (got, seen) = block_on(play_within(limits, script, 2, 4));

@@ -298,37 +298,6 @@ fn what_was_deleted_while_nobody_watched_is_missing_from_the_next_list() {
 }
 
 #[test]
-fn a_list_that_is_asked_for_comes_at_once_and_once() {
-    block_on(async {
-        let lists = vec![listed(5, &[("a", 3)]), listed(9, &[("b", 8)])];
-        let mut run = start(lists, vec![], patient(), 64).await;
-        assert_eq!(run.next().await, "listed@5 a@3");
-        assert_eq!(run.requests(2).await, ["list", "watch 5"]);
-        run.relist.ask();
-        run.relist.ask();
-        assert_eq!(run.next().await, "listed@9 b@8");
-        assert_eq!(run.requests(4).await, ["list", "watch 5", "list", "watch 9"]);
-        assert_eq!(
-            (run.count("tidegate_lists_total", "asked"), run.count("tidegate_watch_restarts_total", "asked")),
-            (1.0, 1.0)
-        );
-    });
-}
-
-#[test]
-fn a_list_that_begins_after_it_was_asked_for_is_the_one() {
-    block_on(async {
-        let limits = Limits { retry_after_max: MS(300), ..patient() };
-        let refused = Answer::status(429).with("retry-after", "1");
-        let mut run = start(vec![refused, listed(5, &[("a", 3)])], vec![], limits, 64).await;
-        assert!(run.next().await.starts_with("failing"));
-        run.relist.ask();
-        assert_eq!(run.next().await, "listed@5 a@3");
-        assert_eq!(run.requests(3).await, ["list", "list", "watch 5"]);
-    });
-}
-
-#[test]
 fn a_slow_receiver_holds_the_watch_up_without_ending_it() {
     block_on(async {
         let limits = Limits { watch_timeout: MS(200)..=MS(200), watch_grace: MS(100), ..patient() };
@@ -382,18 +351,4 @@ fn a_watch_is_connected_for_as_long_as_it_is_open() {
         assert!(run.next().await.starts_with("failing"));
         assert_eq!(connected(&run), 0.0);
     });
-}
-
-#[test]
-fn a_list_that_is_due_is_made_however_the_watch_has_ended() {
-    let told = || frame("ADDED", &object("b", 6));
-    for (watch, said) in [
-        (Answer::ok(told()), vec!["applied b@6"]),
-        (Answer::steps(vec![Step::Send(told()), Step::Pause(MS(20)), Step::Cut]), vec!["applied b@6", "failing: *"]),
-        (Answer::status(503), vec!["failing: *"]),
-    ] {
-        let events = [said, vec!["listed@9 b@8"]].concat();
-        let limits = Limits { list_again: Duration::ZERO, ..patient() };
-        follows(limits, vec![watch], &events, &["list", "watch 9"], &[]);
-    }
 }

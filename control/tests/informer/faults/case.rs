@@ -29,8 +29,8 @@ use super::table::{Credentials, Fault, Meanwhile, Row};
 const FAULT_LASTS: Duration = Duration::from_secs(60);
 /// How long it is watched whether the loop is quiet again.
 const QUIET: Duration = Duration::from_secs(30);
-/// Watches end by themselves now and then.
-const QUIET_REQUESTS: usize = 2;
+/// Watches end by themselves now and then, and where a list is due again that may have lacked objects, another one ends by it.
+const QUIET_REQUESTS: usize = 3;
 
 /// The server's state: the cluster, and the fault while it lasts.
 pub(super) struct Server {
@@ -121,7 +121,8 @@ impl Case {
 
     pub(super) async fn play(mut self) -> Outcome {
         self.ready().await;
-        self.look_on(MS(1000)).await;
+        // What is due when the fault begins has been due for a while.
+        self.look_on(self.row.lists_due.map_or(MS(1000), |due| due * 2)).await;
         if self.served("h23") != Some(23) {
             self.problems.push("the case does not begin as it should".to_owned());
         }
@@ -144,7 +145,8 @@ impl Case {
             self.problems.push(format!("asked for again {apart:?} apart"));
         }
         // Besides, one that had begun before may still fail and be repeated, where objects are asked for by name as a routine.
-        let quiet_max = |(_, name): &Subject| QUIET_REQUESTS + usize::from(name.is_some());
+        let lists = self.row.lists_due.map_or(0, |due| 2 * usize::try_from(QUIET.as_secs() / due.as_secs()).unwrap());
+        let quiet_max = |(_, name): &Subject| QUIET_REQUESTS + usize::from(name.is_some()) + lists;
         for (subject, requests) in self.counts(before).await {
             if requests > quiet_max(&subject) {
                 self.problems.push(format!("{requests} requests for {subject:?} in {QUIET:?} after the fault"));
@@ -154,15 +156,22 @@ impl Case {
         Outcome { problems: self.problems, requests: busiest(&counts), connections, recovered, apart }
     }
 
-    /// The server hangs up, and while nobody watches a shop goes, one comes, one moves, and one has another certificate.
+    /// The server hangs up, and while nobody watches a shop goes, one comes, one moves, and one has another certificate. Where
+    /// lists are due, all that happens when they have been due for a while.
     async fn begin(&mut self) {
-        let mut server = self.server.lock().await;
-        server.fault = Some((self.row.fault, BTreeMap::new()));
-        server.cluster.hang_up();
-        self.api.hang_up();
-        if self.row.restored {
-            server.cluster.set_back();
+        {
+            let mut server = self.server.lock().await;
+            server.fault = Some((self.row.fault, BTreeMap::new()));
+            server.cluster.hang_up();
+            self.api.hang_up();
+            if self.row.restored {
+                server.cluster.set_back();
+            }
         }
+        if let Some(due) = self.row.lists_due {
+            self.look_on(due * 4).await;
+        }
+        let mut server = self.server.lock().await;
         server.cluster.delete(Kind::Ingress, "h23");
         server.cluster.ingress("new", "h00");
         server.cluster.endpoint("h22", 99);

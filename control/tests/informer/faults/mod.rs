@@ -66,7 +66,8 @@ fn the_page_of_faults_shows_the_table() {
 fn what_no_watch_told_of_is_found_mended_and_counted_and_nothing_else_is_done() {
     hurried(async {
         let row = table().remove(0);
-        let mut case = Case::start(row, Scope::Everything, Limits { list_again: MS(5000), ..Limits::default() }).await;
+        let mut case =
+            Case::start(row, Scope::Everything, Limits { list_again: MS(60_000), ..Limits::default() }).await;
         case.ready().await;
         {
             let mut server = case.server.lock().await;
@@ -78,10 +79,10 @@ fn what_no_watch_told_of_is_found_mended_and_counted_and_nothing_else_is_done() 
         }
         case.look_on(MS(10_000)).await;
         assert_eq!((case.served("later"), case.served("new"), case.served("h23")), (Some(1), None, Some(23)));
-        case.look_on(Duration::from_secs(210)).await;
+        case.look_on(Duration::from_secs(95)).await;
         assert_eq!((case.served("later"), case.served("new"), case.served("h23")), (Some(1), Some(0), None));
         let generation = *case.view.generation().borrow();
-        case.look_on(Duration::from_secs(210)).await;
+        case.look_on(Duration::from_secs(95)).await;
         assert_eq!(*case.view.generation().borrow(), generation, "nothing had drifted");
         assert_eq!(case.problems, Vec::<String>::new());
         let sum = |family: &str, label: &str| {
@@ -97,7 +98,9 @@ fn what_no_watch_told_of_is_found_mended_and_counted_and_nothing_else_is_done() 
 }
 
 fn run(row: Row, scope: Scope) -> Outcome {
-    hurried(async { Case::start(row, scope, Limits::default()).await.play().await })
+    let limits = Limits::default();
+    let list_again = row.lists_due.unwrap_or(limits.list_again);
+    hurried(async { Case::start(row, scope, Limits { list_again, ..limits }).await.play().await })
 }
 
 fn hurried<T>(future: impl Future<Output = T>) -> T {

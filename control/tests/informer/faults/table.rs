@@ -6,7 +6,7 @@ use tidegate_config::object::Kind;
 
 use super::super::fake_api::{Answer, Seen, Step};
 use super::super::{MS, frame};
-use super::cluster::{expired, kind_of};
+use super::cluster::{expired, kind_of, name_of};
 
 /// What the server does to requests while the fault lasts: a minute, in which the cluster changes too.
 pub(super) struct Row {
@@ -17,6 +17,9 @@ pub(super) struct Row {
     pub(super) credentials: Credentials,
     /// Whether a backup is restored at its beginning: resourceVersions go on from an older one.
     pub(super) restored: bool,
+    /// How long after a list another one is due, where that is to be within the minute. The cluster changes then when lists have
+    /// begun to fail.
+    pub(super) lists_due: Option<Duration>,
     /// What is served during the minute.
     pub(super) meanwhile: Meanwhile,
     /// Whether the loop says of itself that it is degraded when the minute is over.
@@ -80,6 +83,8 @@ impl Requests {
 const PAUSE: Duration = Duration::from_secs(32);
 /// A watch that has lasted for a second is good news, which the others follow within another; and a moment.
 const TOGETHER: Duration = Duration::from_secs(3);
+/// Within it, lists are due again and again, and long before a watch ends.
+pub(super) const LISTS_DUE: Duration = Duration::from_secs(5);
 /// The longest silence of a watch, and a pause.
 const SILENCE: Duration = Duration::from_secs(215 + 3);
 
@@ -91,6 +96,7 @@ impl Row {
             fault,
             credentials: Credentials::Open,
             restored: false,
+            lists_due: None,
             meanwhile: Meanwhile::AsBefore,
             degraded: true,
             requests: Requests::BackedOff(1),
@@ -129,6 +135,11 @@ impl Row {
         self
     }
 
+    const fn lists_due(mut self) -> Self {
+        self.lists_due = Some(LISTS_DUE);
+        self
+    }
+
     const fn asks_for(mut self, credentials: Credentials) -> Self {
         self.credentials = credentials;
         self
@@ -153,7 +164,7 @@ pub(super) fn written() -> String {
 
 /// Every fault.
 pub(super) fn table() -> Vec<Row> {
-    [connections(), refusals(), watches(), lists()].into_iter().flatten().collect()
+    [connections(), refusals(), watches(), lists(), lists_due()].into_iter().flatten().collect()
 }
 
 fn connections() -> Vec<Row> {
@@ -291,6 +302,21 @@ fn lists() -> Vec<Row> {
     ]
 }
 
+/// Lists that are made beside sound watches. Each that comes costs a watch as well, and so may the beginning.
+fn lists_due() -> Vec<Row> {
+    let faults: [(&'static str, Fault); 5] = [
+        ("429 to lists that are due", |seen, _, sound| to_due(seen, sound, Answer::status(429))),
+        ("500 to lists that are due", |seen, _, sound| to_due(seen, sound, Answer::status(500))),
+        ("lists that are due are never answered", |seen, _, sound| to_due(seen, sound, Answer::Mute)),
+        ("lists that are due stop in the middle", |seen, _, sound| to_due(seen, sound, half_list(Step::Hang))),
+        ("the last page of each list that is due expires", |seen, _, sound| {
+            if seen.query.contains_key("continue") { Answer::status(410) } else { sound }
+        }),
+    ];
+    let row = |(name, fault)| Row::new(name, fault).lists_due().serves(Meanwhile::Followed).unnoticed();
+    faults.map(row).map(|row| row.costs(Requests::BackedOff(2))).into()
+}
+
 fn to_watch(seen: &Seen, sound: Answer, faulty: Answer) -> Answer {
     if seen.is_watch() { faulty } else { sound }
 }
@@ -298,6 +324,11 @@ fn to_watch(seen: &Seen, sound: Answer, faulty: Answer) -> Answer {
 /// What lists get, and who asks for one object; watches are refused, so that there are lists at all.
 fn to_list(seen: &Seen, faulty: Answer) -> Answer {
     if seen.is_watch() { Answer::status(410) } else { faulty }
+}
+
+/// What lists get while watches are sound.
+fn to_due(seen: &Seen, sound: Answer, faulty: Answer) -> Answer {
+    if seen.is_watch() || name_of(seen).is_some() { sound } else { faulty }
 }
 
 fn half_list(then: Step) -> Answer {

@@ -1,0 +1,238 @@
+//! Lists that are due or asked for: they are made beside the watch, which goes on to tell, and what it tells stands.
+
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use super::*;
+
+/// What happens after the first page of the list beside the watch has come.
+enum Then {
+    /// The watch sends this, and it has this event for a consequence.
+    Tells(String, &'static str),
+    /// The watch ends as it should, and the next one has begun.
+    Ends,
+    /// The second page comes.
+    Page(String),
+}
+use Then::{Ends, Page, Tells};
+
+/// A body that a test sends as it goes.
+fn relay() -> (UnboundedSender<String>, Answer) {
+    let (sender, receiver): (_, UnboundedReceiver<String>) = unbounded_channel();
+    (sender, Answer::steps(vec![Step::Relay(receiver, DEADLINE)]))
+}
+
+/// After a list of `a@3`, `b@4` and `c@2` at 5 one is asked for, whose first page is `first`. Compares what is told when its last
+/// page has come, and from where is watched then.
+#[track_caller]
+fn check(first: String, then: Vec<Then>, event: &str, watch: &str) {
+    let (got, request) = block_on(async {
+        let (watches, answers): (Vec<_>, Vec<_>) = (0..3).map(|_| relay()).unzip();
+        let mut watches = watches.into_iter();
+        let (page, second) = relay();
+        let (mut page, mut telling) = (Some(page), watches.next());
+        let lists = vec![listed(5, &[("a", 3), ("b", 4), ("c", 2)]), Answer::ok(first), second];
+        let mut run = start(lists, answers, patient(), 64).await;
+        assert_eq!(run.next().await, "listed@5 a@3 b@4 c@2");
+        assert_eq!(run.requests(2).await, ["list", "watch 5"]);
+        run.relist.ask();
+        let mut requests = 4;
+        assert_eq!(run.requests(requests).await[2..], ["list", "list continue=t"], "beside the watch");
+        for step in then {
+            match step {
+                Tells(frame, event) => {
+                    telling.as_ref().unwrap().send(frame).unwrap();
+                    assert_eq!(run.next().await, event);
+                }
+                Ends => {
+                    telling = watches.next();
+                    requests += 1;
+                    assert_eq!(run.requests(requests).await.len(), requests);
+                }
+                Page(text) => page.take().unwrap().send(text).unwrap(),
+            }
+        }
+        let event = run.next().await;
+        (event, run.requests(requests + 1).await.split_off(requests).concat())
+    });
+    assert_eq!((got.as_str(), request.as_str()), (event, watch));
+}
+
+fn there(name: &str, version: u32, event: &'static str) -> Then {
+    Tells(frame("MODIFIED", &object(name, version)), event)
+}
+
+fn gone(name: &str, version: u32, event: &'static str) -> Then {
+    Tells(frame("DELETED", &object(name, version)), event)
+}
+
+#[test]
+fn what_the_watch_tells_while_pages_come_is_neither_lost_nor_undone() {
+    let first = |version| page(version, &[("a", 3), ("b", 4)], "t");
+    let second = |version| Page(page(version, &[("c", 2)], ""));
+    // Nothing: it is a list as any other.
+    check(first(6), vec![second(6)], "listed@6 a@3 b@4 c@2", "watch 6");
+    // Of a page that has come, and of one that comes.
+    check(first(6), vec![there("a", 7, "applied a@7"), second(6)], "listed@6 b@4 c@2 a@7", "watch 7");
+    check(first(6), vec![gone("a", 7, "deleted a@7"), second(6)], "listed@6 b@4 c@2", "watch 7");
+    check(first(6), vec![there("c", 7, "applied c@7"), second(6)], "listed@6 a@3 b@4 c@7", "watch 7");
+    check(first(6), vec![gone("c", 7, "deleted c@7"), second(6)], "listed@6 a@3 b@4", "watch 7");
+    // What the list does not know yet.
+    check(first(6), vec![there("d", 7, "applied d@7"), second(6)], "listed@6 a@3 b@4 c@2 d@7", "watch 7");
+    check(
+        first(6),
+        vec![gone("a", 7, "deleted a@7"), there("a", 8, "applied a@8"), second(6)],
+        "listed@6 b@4 c@2 a@8",
+        "watch 8",
+    );
+    check(
+        first(6),
+        vec![there("d", 7, "applied d@7"), gone("d", 8, "deleted d@8"), second(6)],
+        "listed@6 a@3 b@4 c@2",
+        "watch 8",
+    );
+}
+
+#[test]
+fn a_watch_that_is_behind_the_list_tells_the_rest() {
+    // The list has seen both changes of `a`, and the watch has told of the first.
+    check(
+        page(9, &[("a", 8), ("b", 4)], "t"),
+        vec![there("a", 7, "applied a@7"), Page(page(9, &[("c", 2)], ""))],
+        "listed@9 b@4 c@2 a@7",
+        "watch 7",
+    );
+    let bookmark = frame("BOOKMARK", r#"{"metadata":{"resourceVersion":"8"}}"#);
+    check(
+        page(7, &[("a", 3), ("b", 4)], "t"),
+        vec![Tells(bookmark, "bookmark@8"), Page(page(7, &[("c", 2)], ""))],
+        "listed@7 a@3 b@4 c@2",
+        "watch 7",
+    );
+}
+
+#[test]
+fn a_list_outlives_the_watches_beside_it() {
+    check(
+        page(6, &[("a", 3), ("b", 4)], "t"),
+        vec![there("a", 7, "applied a@7"), Ends, gone("b", 8, "deleted b@8"), Page(page(6, &[("c", 2)], ""))],
+        "listed@6 c@2 a@7",
+        "watch 8",
+    );
+}
+
+/// Lists that fail beside a watch, which tells of `b@6` meanwhile: nothing is said to fail, and the watch is not asked for again.
+#[track_caller]
+fn check_failing(limits: Limits, failing: Vec<Answer>, counted: &str) {
+    block_on(async {
+        let (telling, watch) = relay();
+        let (again, lists) = (failing.len(), [listed(5, &[("a", 3)])].into_iter().chain(failing));
+        let mut run = start(lists.chain([listed(9, &[("c", 8)])]).collect(), vec![watch], limits, 64).await;
+        assert_eq!(run.next().await, "listed@5 a@3");
+        assert_eq!(run.requests(2).await, ["list", "watch 5"]);
+        run.relist.ask();
+        assert_eq!(run.requests(3).await.len(), 3);
+        telling.send(frame("ADDED", &object("b", 6))).unwrap();
+        assert_eq!(run.next().await, "applied b@6", "while the list is made");
+        // What was told during an attempt that failed stands behind the next one, which is younger.
+        assert_eq!(run.next().await, "listed@9 c@8");
+        let requests = [vec!["list", "watch 5"], vec!["list"; again + 1], vec!["watch 9"]].concat();
+        assert_eq!(run.requests(requests.len()).await, requests);
+        assert_eq!(run.count("tidegate_list_failures_total", counted), again as f64);
+        let begun = ["start", "asked", "retry"].map(|why| run.count("tidegate_lists_total", why));
+        assert_eq!(begun, [1.0, 1.0, again as f64]);
+        assert_eq!(run.count("tidegate_watch_restarts_total", "listed"), 1.0);
+    });
+}
+
+#[test]
+fn a_list_that_fails_takes_no_watch_away() {
+    let limits = || Limits { backoff_first: MS(100), backoff_max: MS(100), ..patient() };
+    for (code, label) in [(403, "403"), (410, "410"), (429, "429"), (500, "500"), (503, "503")] {
+        let refused = || Answer::status(code).with("retry-after", "1");
+        check_failing(limits(), vec![refused()], &format!("status_{label}"));
+    }
+    let mute = Limits { headers: MS(400), ..limits() };
+    check_failing(mute, vec![Answer::Mute, Answer::Mute], "no_headers");
+    let stalls = || Answer::steps(vec![Step::Send("{".to_owned()), Step::Hang]);
+    check_failing(Limits { list_stall: MS(400), ..limits() }, vec![stalls()], "stalled");
+    let cut = Answer::steps(vec![Step::Pause(MS(300)), Step::Cut]);
+    check_failing(limits(), vec![cut], "broken");
+}
+
+#[test]
+fn only_a_watch_that_lost_something_takes_the_list_beside_it_along() {
+    block_on(async {
+        let (telling, watch) = relay();
+        let lists =
+            vec![listed(5, &[("a", 3)]), Answer::ok(page(6, &[("a", 3)], "t")), Answer::steps(vec![Step::Hang])];
+        let lists = lists.into_iter().chain([listed(9, &[("b", 8)])]).collect();
+        let mut run = start(lists, vec![watch], patient(), 64).await;
+        assert_eq!(run.next().await, "listed@5 a@3");
+        assert_eq!(run.requests(2).await, ["list", "watch 5"]);
+        run.relist.ask();
+        assert_eq!(run.requests(4).await[2..], ["list", "list continue=t"]);
+        telling.send(frame("ERROR", r#"{"kind":"Status","code":410,"message":"as told"}"#)).unwrap();
+        assert_eq!(run.next().await, "listed@9 b@8");
+        assert_eq!(run.requests(6).await[4..], ["list", "watch 9"]);
+        assert_eq!(run.count("tidegate_lists_total", "expired"), 1.0);
+    });
+}
+
+#[test]
+fn a_list_that_is_asked_for_comes_at_once_and_once() {
+    block_on(async {
+        let lists = vec![listed(5, &[("a", 3)]), listed(9, &[("b", 8)])];
+        let mut run = start(lists, vec![], patient(), 64).await;
+        assert_eq!(run.next().await, "listed@5 a@3");
+        assert_eq!(run.requests(2).await, ["list", "watch 5"]);
+        run.relist.ask();
+        run.relist.ask();
+        assert_eq!(run.next().await, "listed@9 b@8");
+        assert_eq!(run.requests(4).await, ["list", "watch 5", "list", "watch 9"]);
+        assert_eq!(
+            (run.count("tidegate_lists_total", "asked"), run.count("tidegate_watch_restarts_total", "listed")),
+            (1.0, 1.0)
+        );
+    });
+}
+
+#[test]
+fn a_list_that_begins_after_it_was_asked_for_is_the_one() {
+    block_on(async {
+        let limits = Limits { retry_after_max: MS(300), ..patient() };
+        let refused = Answer::status(429).with("retry-after", "1");
+        let mut run = start(vec![refused, listed(5, &[("a", 3)])], vec![], limits, 64).await;
+        assert!(run.next().await.starts_with("failing"));
+        run.relist.ask();
+        assert_eq!(run.next().await, "listed@5 a@3");
+        assert_eq!(run.requests(3).await, ["list", "list", "watch 5"]);
+    });
+}
+
+#[test]
+fn a_list_that_is_due_is_made_whatever_becomes_of_the_watch() {
+    let refused = || (0..100).map(|_| Answer::status(503)).collect();
+    let short = || (0..100).map(|_| Answer::steps(vec![Step::Pause(MS(20))])).collect();
+    let cut = || (0..100).map(|_| Answer::steps(vec![Step::Send(String::new()), Step::Cut])).collect();
+    for (watches, said) in [
+        (vec![], vec![]),
+        (vec![Answer::Mute], vec![]),
+        (refused(), vec!["failing: *"]),
+        (short(), vec![]),
+        (cut(), vec!["failing: *"]),
+    ] {
+        let watches: Vec<Answer> = watches;
+        let events = [vec!["listed@5 a@3"], said, vec!["*"]].concat();
+        let limits = Limits { list_again: MS(200), ..patient() };
+        let found = block_on(async {
+            let mut run = start(vec![listed(5, &[("a", 3)]), listed(9, &[("b", 8)])], watches, limits, 256).await;
+            let mut found = Vec::new();
+            while found.last().is_none_or(|event| event != "listed@9 b@8") {
+                found.push(run.next().await);
+            }
+            assert_eq!(run.count("tidegate_lists_total", "drift"), 1.0);
+            found
+        });
+        assert!(matches(&found[..events.len() - 1], &events[..events.len() - 1]), "{found:#?}");
+    }
+}
