@@ -64,7 +64,7 @@ pub(super) enum ListReason {
     Retry,
     /// The server no longer has what happened since the known resourceVersion (410).
     Expired,
-    /// The server refuses to watch from the known resourceVersion for another reason.
+    /// The server refuses to watch from the known resourceVersion for another reason, or fails at each try to.
     Refused,
     /// An event was lost because it could not be read.
     Undecodable,
@@ -131,6 +131,11 @@ impl Failure {
     /// Whether a resourceVersion grew too old. Once, that belongs to the normal life of a watch and is nobody's fault.
     pub(super) const fn is_expired(&self) -> bool {
         matches!(self.about(), About::Version)
+    }
+
+    /// Whether the server says that it failed by itself, as it does at an event whose object it can neither decode nor decrypt.
+    pub(super) const fn is_internal(&self) -> bool {
+        matches!(self, Self::Refused { code: 500, .. })
     }
 
     /// Whether the server answered that this may not be read, or is not there. Another try is answered otherwise only when

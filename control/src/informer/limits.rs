@@ -31,6 +31,8 @@ pub struct Limits {
     pub watch_grace: Duration,
     /// A watch that ends sooner than this and told nothing counts as failed. One that lasts longer says that the server answers.
     pub short_watch: Duration,
+    /// So many watches in a row that the server ends with an internal error at the same resourceVersion are tried before a list.
+    pub stuck_max: u32,
     /// A watch that lived this long has settled: the back-off starts over.
     pub settled: Duration,
     /// The bound of the first delay after a failure.
@@ -72,6 +74,7 @@ impl Default for Limits {
             list_again: Duration::from_secs(600),
             watch_grace: Duration::from_secs(15),
             short_watch: Duration::from_secs(1),
+            stuck_max: 3,
             settled: Duration::from_secs(5),
             backoff_first: Duration::from_millis(250),
             backoff_max: Duration::from_secs(30),

@@ -95,6 +95,8 @@ pub struct Informer {
     opened: Option<Instant>,
     /// When the next list is made even if nothing calls for it, and why.
     due: (Instant, ListReason),
+    /// How many watches in a row the server has ended with an error at the same resourceVersion.
+    stuck: u32,
     /// Whether a resourceVersion has expired since a watch settled.
     expired: bool,
     reported: Option<Reported>,
@@ -145,6 +147,7 @@ impl Informer {
             reached: Arc::default(),
             opened: None,
             due: (clock::now(), ListReason::Start),
+            stuck: 0,
             expired: false,
             reported: None,
             failing: false,
@@ -239,6 +242,7 @@ impl Informer {
         } else {
             (received + limits.lasting(draw), ListReason::Incomplete)
         };
+        self.stuck = 0;
         let source = self.api().source().clone();
         self.send(Event::Listed { source, objects, complete, resource_version, received }).await
     }
@@ -253,6 +257,9 @@ impl Informer {
         let end = watch.follow(lasting, pauses).await;
         let objects = watch.objects;
         let lived = self.closed();
+        if self.reached != from || end.is_ok() {
+            self.stuck = 0;
+        }
         let short = lived.unwrap_or_default() < self.api().limits.short_watch;
         let failure = match end {
             Err(Stop::Closed) => return Err(Closed),
@@ -267,6 +274,13 @@ impl Informer {
         self.lister.series.watch_ended(failure.reason());
         if matches!(failure, Failure::Unidentified(_)) {
             self.lister.series.unidentified(1);
+        }
+        // What comes after the headers is said by an event.
+        self.stuck += u32::from(lived.is_some() && failure.is_internal());
+        if self.stuck >= self.api().limits.stuck_max {
+            // No watch may ever get past that event. If a list does not either, the watch is tried on beside it.
+            self.stuck = 0;
+            self.relist.0.send_replace(ListReason::Refused);
         }
         self.wait_after(&failure).await?;
         Ok(failure.calls_for_list())

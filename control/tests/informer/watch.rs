@@ -76,6 +76,49 @@ fn refusals_that_say_nothing_of_the_version_are_waited_out() {
     }
 }
 
+/// An `ERROR` event of a server that cannot read an object of its own.
+fn internal() -> String {
+    frame("ERROR", r#"{"kind":"Status","code":500,"message":"as told"}"#)
+}
+
+#[test]
+fn a_server_that_fails_at_one_version_again_and_again_is_listed_again() {
+    let failing = "failing: the API server answered 500: as told";
+    // The list is made at once, while the watch waits.
+    let last = || Answer::ok(internal().replace(r#""code""#, r#""details":{"retryAfterSeconds":1},"code""#));
+    let stuck = || Answer::ok(internal());
+    let on = || Answer::ok(frame("ADDED", &object("b", 6)) + &internal());
+    // A watch that is open, and ends so.
+    let [open, over] = ["watching", failing];
+    for (watches, events, requests) in [
+        (vec![stuck(), stuck(), last()], vec![over, open, over, open, over, "listed@9 b@8", open], "5 5 list 9"),
+        // What fails otherwise in between is no progress either.
+        (
+            vec![stuck(), Answer::status(503), stuck(), Answer::status(500), last()],
+            vec![over, "failing: *", open, over, open, over, "listed@9 b@8", open],
+            "5 5 5 5 list 9",
+        ),
+        // Each object that is told, and each watch that ends as it should, is.
+        (
+            vec![stuck(), stuck(), on(), stuck(), last()],
+            vec![over, open, over, open, "applied b@6", over, open, over, open, over, "listed@9 b@8"],
+            "5 5 6 6 list 9",
+        ),
+        (
+            vec![stuck(), stuck(), Answer::ok(""), stuck(), stuck(), last()],
+            vec![over, open, over, open, over, open, over, open, over, "listed@9 b@8"],
+            "5 5 5 5 5 list 9",
+        ),
+        // As a status it says that the server cannot be asked at all.
+        (vec![Answer::status(500), Answer::status(500), Answer::status(500)], vec![over, open], "5 5 5"),
+    ] {
+        let requests: Vec<String> =
+            requests.split(' ').map(|it| if it == "list" { it.to_owned() } else { format!("watch {it}") }).collect();
+        let requests: Vec<&str> = requests.iter().map(String::as_str).collect();
+        follows(patient(), watches, &events, &requests, &["watch:status_500"]);
+    }
+}
+
 #[test]
 fn refusals_of_the_version_are_listed_again() {
     for code in [400_u16, 404, 504] {

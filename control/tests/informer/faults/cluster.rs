@@ -196,6 +196,11 @@ pub(super) fn expired() -> String {
     frame("ERROR", r#"{"kind":"Status","code":410,"reason":"Expired","message":"too old resource version"}"#)
 }
 
+/// How it says within a watch that it cannot read one of its objects.
+pub(super) fn internal() -> String {
+    frame("ERROR", r#"{"kind":"Status","code":500,"reason":"InternalError","message":"cannot be decrypted"}"#)
+}
+
 /// The kind that a request is about.
 pub(super) fn kind_of(seen: &Seen) -> Kind {
     let about = |kind: &Kind| seen.path.split('/').any(|segment| segment == kind.plural());

@@ -6,7 +6,7 @@ use tidegate_config::object::Kind;
 
 use super::super::fake_api::{Answer, Seen, Step};
 use super::super::{MS, frame};
-use super::cluster::{expired, kind_of, name_of};
+use super::cluster::{expired, internal, kind_of, name_of};
 
 /// What the server does to requests while the fault lasts: a minute, in which the cluster changes too.
 pub(super) struct Row {
@@ -215,6 +215,9 @@ fn watches() -> Vec<Row> {
             .serves(Meanwhile::Followed)
             .costs(Requests::BackedOff(2)),
         Row::new("410 as an event of each watch", |seen, _, sound| to_watch(seen, sound, Answer::ok(expired())))
+            .serves(Meanwhile::Followed)
+            .costs(Requests::BackedOff(2)),
+        Row::new("500 as an event of each watch", |seen, _, sound| to_watch(seen, sound, Answer::ok(internal())))
             .serves(Meanwhile::Followed)
             .costs(Requests::BackedOff(2)),
         Row::new("422 to each watch", |seen, _, sound| to_watch(seen, sound, Answer::status(422)))
