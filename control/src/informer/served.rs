@@ -211,23 +211,34 @@ async fn follow_while_served(
 
 impl Definition {
     async fn follow(&mut self, tell: &watch::Sender<Presence>, pauses: &mut Pauses) -> Result<Infallible, Closed> {
+        // Whether a list is made although a watch could go on.
+        let mut again = false;
         loop {
             pauses.begin();
-            let watched = self.reached.clone();
-            let followed = match &watched {
+            let after = self.reached.clone().filter(|_| !again);
+            let followed = match &after {
                 None => self.list(tell, pauses).await,
                 Some(version) => self.watch(version, tell, pauses).await,
             };
-            if let Err(failure) = followed {
-                if failure.calls_for_list().is_some() {
-                    self.reached = None;
+            again = match followed {
+                Ok(()) if after.is_none() => self.doubted,
+                Ok(()) => clock::now() >= self.list_due,
+                // It was only due: the watch goes on, and another list is made after one that ends when that may be.
+                Err(failure) if after.is_none() && self.reached.is_some() => {
+                    let pause = pauses.after(&failure, self.chance.u64(..)).length;
+                    self.list_due = clock::now() + pause;
+                    tracing::warn!(definition = %self.name, %failure, "a list that was due failed; the watch goes on");
+                    false
                 }
-                let served = matches!(*tell.borrow(), Presence::Served { .. });
-                self.wait_after(&failure, served, pauses).await?;
-            }
-            if watched.is_some() && clock::now() >= self.list_due {
-                self.reached = None;
-            }
+                Err(failure) => {
+                    if failure.calls_for_list().is_some() {
+                        self.reached = None;
+                    }
+                    let served = matches!(*tell.borrow(), Presence::Served { .. });
+                    self.wait_after(&failure, served, pauses).await?;
+                    clock::now() >= self.list_due
+                }
+            };
         }
     }
 

@@ -234,6 +234,25 @@ fn a_definition_is_listed_again_however_its_watch_has_ended_and_not_before_that_
 }
 
 #[test]
+fn a_list_that_is_due_and_fails_takes_no_watch_away() {
+    let silent = |_| Answer::steps(vec![Step::Pause(MS(20))]);
+    for failed in [|| Answer::status(429), || Answer::status(500), || Answer::HangUp, || Answer::ok("<html>")] {
+        // Every list that is due fails, and each time the watch goes on and at last tells that it went.
+        let lists = [defined(5, &[ours(4, "v1")])].into_iter().chain((0..2).map(|_| failed())).collect();
+        let watches = (0..2).map(silent).chain([gone(9)]).collect();
+        let hangs = Answer::steps(vec![Step::Hang]);
+        let script =
+            Script { definitions: (lists, watches), collection: (vec![listed(7, &[("a", 1)]), hangs], vec![]) };
+        let limits = Limits { list_again: Duration::ZERO, ..patient() };
+        let (events, seen) = block_on(play_within(limits, script, 2, 7));
+        assert_eq!(events, ["listed@7 a@1", "unserved"]);
+        let requests: Vec<&String> = seen.iter().filter(|request| request.starts_with("definition")).collect();
+        let [list, watch] = ["definition list", "definition watch 5"];
+        assert_eq!(requests, [list, watch, list, watch, list, watch], "and the last lasts");
+    }
+}
+
+#[test]
 fn what_cannot_be_read_takes_nothing_away() {
     let forgotten = slowly(&[frame("ERROR", r#"{"code":410,"message":"as told"}"#)]);
     let broken = [404, 403, 500, 429, 401].map(Answer::status);
