@@ -158,7 +158,7 @@ impl Reconciler {
         let woken = self.accompany(&mut affected, now);
         let Affected { mut dirty, moved, mut names, secrets, mut causes } = affected;
         dirty.services.append(&mut self.missing);
-        let needed = self.needed(&dirty.services);
+        dirty.needed = self.needed(&dirty.services);
         let Self { world, topology, compiled, options, deferred, .. } = self;
         let mut waiting = BTreeMap::new();
         let waits = |host: &HostPattern, compiled: &Compiled, unit: &HostUnit| {
@@ -171,7 +171,7 @@ impl Reconciler {
             waiting.extend(awaited.map(|awaited| (host.clone(), Deferred { until, awaited })));
             waits
         };
-        let (mut touched, still) = compiled.recompile(world, options, topology, &dirty, needed, waits);
+        let (mut touched, still) = compiled.recompile(world, options, topology, &dirty, waits);
         self.reporting.judged(&dirty.objects);
         for host in woken.keys().filter(|host| !still.contains(host)) {
             causes.note(Cause::Settled { host: host.clone() });

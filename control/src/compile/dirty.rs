@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use tidegate_config::model::HostPattern;
+use tidegate_config::model::{BackendKey, HostPattern};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 
 use super::Unit;
@@ -20,6 +20,8 @@ pub struct Dirty {
     pub objects: BTreeSet<ObjectRef>,
     /// The default certificate.
     pub default_certificate: bool,
+    /// Of these Services, the backends that routes need whether an Ingress leads there or not.
+    pub needed: BTreeSet<BackendKey>,
 }
 
 impl Dirty {

@@ -132,7 +132,6 @@ impl Compiled {
     }
 
     /// Compiles what is dirty and nothing else. A host that `defer` asks to keep stays as it was, and is returned.
-    /// Some backends are `needed` whether an Ingress leads to them or not.
     ///
     /// A unit that panics keeps its last good state, and the objects that it was made of are told.
     pub fn recompile(
@@ -141,7 +140,6 @@ impl Compiled {
         options: &Options,
         topology: &Topology,
         dirty: &Dirty,
-        needed: impl IntoIterator<Item = BackendKey>,
         mut defer: impl FnMut(&HostPattern, &Self, &HostUnit) -> bool,
     ) -> (Touched, BTreeSet<HostPattern>) {
         let mut touched = Touched { hosts: dirty.hosts.len(), services: dirty.services.len(), ..Touched::default() };
@@ -168,7 +166,7 @@ impl Compiled {
         // The backends of a host that stays as it was stay with it, whoever leads to them now.
         let mut still_used = Ports::new();
         let stay = deferred.iter().flat_map(|host| self.led_to(host)).cloned();
-        for BackendKey { service, port } in stay.chain(needed) {
+        for BackendKey { service, port } in stay.chain(dirty.needed.iter().cloned()) {
             still_used.entry(service).or_default().insert(port);
         }
         let numbers = numbers(world, options, topology, &dirty.services);

@@ -95,7 +95,7 @@ fn check(unit: &Unit, told: &ObjectRef) {
 
     TRIPS.set(Some(unit.clone()));
     let full = compile(&world, &options);
-    again.recompile(&world, &options, &topology, &dirty, [], |_, _, _| false);
+    again.recompile(&world, &options, &topology, &dirty, |_, _, _| false);
     TRIPS.set(None);
 
     assert!(!there(&full, unit), "{unit:?} has no good state to stay in");
@@ -110,7 +110,7 @@ fn check(unit: &Unit, told: &ObjectRef) {
         }
     }
 
-    again.recompile(&world, &options, &topology, &dirty, [], |_, _, _| false);
+    again.recompile(&world, &options, &topology, &dirty, |_, _, _| false);
     assert_eq!(
         again.findings.by_unit(),
         good.findings.by_unit(),

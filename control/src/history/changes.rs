@@ -256,9 +256,9 @@ mod tests {
         let mut later = Sample::default();
         later.note_all(sample.clone());
         assert_eq!((sample.total, &later), (causes.len(), &sample));
-        let shown = sample.first.iter().filter_map(|cause| match cause {
-            Cause::Deleted { object } => Some(&*object.name.name),
-            _ => None,
+        let shown = sample.first.iter().map(|cause| {
+            let Cause::Deleted { object } = cause else { panic!("another cause: {cause}") };
+            &*object.name.name
         });
         assert_eq!(shown.collect::<String>(), want);
     }

@@ -108,8 +108,7 @@ impl Reconciler {
             Unit::Host(_) | Unit::Service(_) | Unit::DefaultCertificate => false,
         };
         let Self { world, topology, compiled, options, .. } = self;
-        let (touched, _) =
-            compiled.recompile(world, options, topology, &Dirty::only(unit.clone()), [], |_, _, _| false);
+        let (touched, _) = compiled.recompile(world, options, topology, &Dirty::only(unit.clone()), |_, _, _| false);
         let recompiled = touched.changes.routes() || touched.changes.endpoints();
         let differs = recompiled || !self.serves(unit, serving);
         if differs {
