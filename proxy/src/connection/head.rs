@@ -33,8 +33,8 @@ pub(super) struct WholeHead {
     pub(super) len: usize,
     /// Its header lines.
     pub(super) lines: usize,
-    /// Whether bytes that belong to this request may follow: a body or an upgraded protocol. A false alarm is
-    /// harmless, a miss is not, so names are compared without the colon that should stand behind them.
+    /// Whether bytes that belong to this request may follow: a body or an upgraded protocol. Missed, they would be taken for
+    /// another request; a false alarm would have a driver read another request for them.
     pub(super) more_follows: bool,
     /// Whether it names a transfer coding.
     pub(super) coded: bool,
@@ -112,11 +112,12 @@ impl Announced {
             let (start, rest) = line.split_at_checked(name.len())?;
             start.eq_ignore_ascii_case(name).then_some(rest)
         };
-        let (length, coding) = (after(b"content-length"), after(b"transfer-encoding"));
-        let ends = |rest: Option<&[u8]>| matches!(rest, Some([b':' | b' ' | b'\t', ..]));
-        self.length |= ends(length);
-        self.coding |= ends(coding);
-        self.more |= length.is_some() || coding.is_some() || after(b"upgrade").is_some();
+        // A space before the colon is refused, but what it stands behind has been said.
+        let is = |name: &[u8]| matches!(after(name), Some([b':' | b' ' | b'\t', ..]));
+        let (length, coding) = (is(b"content-length"), is(b"transfer-encoding"));
+        self.length |= length;
+        self.coding |= coding;
+        self.more |= length || coding || is(b"upgrade");
     }
 }
 
@@ -189,5 +190,11 @@ mod tests {
             check_head(head, coded(head.len(), 2).map(|head| WholeHead { ambiguous: true, ..head }));
         }
         check_head(b"GET /content-length HTTP/1.1\r\nX: upgrade\r\n\r\n", whole(44, 1, false));
+        for line in
+            ["Upgrade-Insecure-Requests: 1", "Content-Lengths: 1", "Transfer-Encodings: a", "Upgrade", "UPGRADED:"]
+        {
+            let head = format!("GET / HTTP/1.1\r\n{line}\r\n\r\n");
+            check_head(head.as_bytes(), whole(head.len(), 1, false));
+        }
     }
 }

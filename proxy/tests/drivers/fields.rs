@@ -94,6 +94,8 @@ pub const CONNECTIONS: &[(&str, bool)] = &[
     ("Upgrade: tide/1\r\nConnection: Upgrade\r\n", false),
     ("Expect: 100-continue\r\n", false),
     ("Expect: the-unexpected\r\n", false),
+    ("Upgrade-Insecure-Requests: 1\r\n", true),
+    ("Content-Lengths: 5\r\nTransfer-Encodings: chunked\r\n", true),
     ("Via: 1.1 other\r\n", true),
     ("Max-Forwards: 0\r\n", true),
     ("Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n", true),

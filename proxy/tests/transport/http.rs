@@ -1,5 +1,8 @@
 //! HTTP/1.0, HTTP/1.1 and HTTP/2 on one plain port.
 
+use std::time::Duration;
+
+use tidegate_proxy::Driver;
 use tokio::net::TcpStream;
 
 use super::bed::{Bed, PATIENCE, http, read_until};
@@ -17,18 +20,32 @@ async fn a_connection_is_kept_for_the_next_request() {
     assert_eq!(bed.metric("tidegate_connections_active", Some("http")), 1.0);
 }
 
+/// Requests with these further lines are answered in the order in which they were sent, by either driver.
+async fn check_sent_ahead(lines: &str) {
+    for driver in [Driver::Both, Driver::Full] {
+        let key = http("127.0.0.1:0");
+        let bed = Bed::with(&[key], |options| options.driver = driver).await;
+        let mut client = Http1::connect(bed.address(key).await).await;
+        let get = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
+        client.send(&[get("/wait"), get("/two")].concat()).await;
+        bed.upstream.wait_for_requests(1).await;
+        // This one arrives while the first is being answered.
+        client.send(&get("/three")).await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        bed.upstream.go.send_replace(true);
+        for path in ["/wait ", "/two ", "/three "] {
+            let response = client.response().await.unwrap_or_else(|| panic!("{driver:?}, {lines:?}: no {path}"));
+            assert_ok(&response, path);
+        }
+    }
+}
+
 #[tokio::test]
 async fn requests_sent_ahead_are_answered_in_turn() {
-    let bed = Bed::start(&[http("127.0.0.1:0")]).await;
-    let mut client = Http1::connect(bed.address(http("127.0.0.1:0")).await).await;
-    client.send("GET /wait HTTP/1.1\r\nHost: a\r\n\r\nGET /two HTTP/1.1\r\nHost: a\r\n\r\n").await;
-    bed.upstream.wait_for_requests(1).await;
-    // This one arrives while the first is being answered.
-    client.send("GET /three HTTP/1.1\r\nHost: a\r\n\r\n").await;
-    bed.upstream.go.send_replace(true);
-    assert_ok(&client.response().await.unwrap(), "/wait ");
-    assert_ok(&client.response().await.unwrap(), "/two ");
-    assert_ok(&client.response().await.unwrap(), "/three ");
+    check_sent_ahead("").await;
+    // Every browser sends this with a page.
+    check_sent_ahead("Upgrade-Insecure-Requests: 1\r\n").await;
+    check_sent_ahead("Content-Lengths: 5\r\nTransfer-Encodings: chunked\r\n").await;
 }
 
 #[tokio::test]
