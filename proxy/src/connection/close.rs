@@ -15,6 +15,9 @@ pub(super) enum Refusal {
     HeadTooLarge,
     /// The head names both a length and a transfer coding (RFC 9112 section 6.3).
     AmbiguousLength,
+    /// A line of the head ends with LF alone. A parser in front of the edge may have read it as part of the next one, a
+    /// length among it (RFC 9112 section 2.2 lets a recipient take it, and does not ask for it).
+    BareLineFeed,
     /// Plain HTTP came in where TLS is spoken.
     PlainOnTls,
 }
@@ -26,6 +29,7 @@ impl Refusal {
             Self::HeadTooSlow => "head_too_slow",
             Self::HeadTooLarge => "head_too_large",
             Self::AmbiguousLength => "ambiguous_length",
+            Self::BareLineFeed => "bare_line_feed",
             Self::PlainOnTls => "plain_on_tls",
         }
     }
@@ -43,6 +47,10 @@ impl Refusal {
             Self::AmbiguousLength => {
                 b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\nContent-Length: 51\r\n\r\n\
                 A length and a transfer coding exclude each other.\n"
+            }
+            Self::BareLineFeed => {
+                b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\nContent-Length: 45\r\n\r\n\
+                Every line of a request head ends with CRLF.\n"
             }
             Self::PlainOnTls => {
                 b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\nContent-Length: 34\r\n\r\n\

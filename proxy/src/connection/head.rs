@@ -40,6 +40,8 @@ pub(super) struct WholeHead {
     pub(super) coded: bool,
     /// Whether it names both a length and a transfer coding. Pingora takes the length away before anybody can see it.
     pub(super) ambiguous: bool,
+    /// Whether a line of it ends with LF alone. Parsers disagree about what such a line is (RFC 9112 section 2.2).
+    pub(super) bare: bool,
     /// Whether nothing stands before the request line, and every line ends with CRLF.
     pub(super) strict: bool,
 }
@@ -53,8 +55,10 @@ pub(super) struct HeadScan {
     next: usize,
     /// Lines that ended, with the request line.
     lines: usize,
-    /// Whether a line ended without CR, or was empty where no head had begun.
-    lax: bool,
+    /// Whether a line was empty where no head had begun.
+    late: bool,
+    /// Whether a line of the head ended without CR.
+    bare: bool,
     announced: Announced,
 }
 
@@ -69,29 +73,30 @@ struct Announced {
 impl HeadScan {
     /// Goes on where the last call stopped; `bytes` is everything since the connection's last request.
     ///
-    /// A line ends with LF, the head with an empty line; empty lines before the request line are skipped
-    /// (RFC 9112 section 2.2). This is what `httparse` takes for the end, or less.
+    /// A line ends with LF, the head with an empty line; empty lines before the request line are skipped, whatever they end
+    /// with (RFC 9112 section 2.2). This is what `httparse` takes for the end, or less.
     pub(super) fn advance(&mut self, bytes: &[u8]) -> Option<WholeHead> {
         while let Some(at) = memchr::memchr(b'\n', &bytes[self.next..]) {
             let end = self.next + at;
             let line = &bytes[self.line_start..end];
             self.next = end + 1;
             self.line_start = end + 1;
-            self.lax |= !line.ends_with(b"\r");
-            if line.is_empty() || line == b"\r" {
-                if self.lines > 0 {
-                    let Announced { more, length, coding } = self.announced;
-                    let (lines, ambiguous) = (self.lines - 1, length && coding);
-                    let (len, strict) = (end + 1, !self.lax);
-                    return Some(WholeHead { len, lines, more_follows: more, coded: coding, ambiguous, strict });
-                }
-                self.lax = true;
-            } else {
-                if self.lines > 0 {
-                    self.announced.hear(line);
-                }
-                self.lines += 1;
+            let empty = line.is_empty() || line == b"\r";
+            if empty && self.lines == 0 {
+                self.late = true;
+                continue;
             }
+            self.bare |= !line.ends_with(b"\r");
+            if empty {
+                let Announced { more, length, coding } = self.announced;
+                let (lines, ambiguous) = (self.lines - 1, length && coding);
+                let (len, bare, strict) = (end + 1, self.bare, !self.bare && !self.late);
+                return Some(WholeHead { len, lines, more_follows: more, coded: coding, ambiguous, bare, strict });
+            }
+            if self.lines > 0 {
+                self.announced.hear(line);
+            }
+            self.lines += 1;
         }
         self.next = bytes.len();
         None
@@ -158,20 +163,24 @@ mod tests {
     }
 
     fn whole(len: usize, lines: usize, more_follows: bool) -> Option<WholeHead> {
-        Some(WholeHead { len, lines, more_follows, coded: false, ambiguous: false, strict: true })
+        Some(WholeHead { len, lines, more_follows, coded: false, ambiguous: false, bare: false, strict: true })
     }
 
-    fn lax(len: usize, lines: usize) -> Option<WholeHead> {
-        Some(WholeHead { len, lines, more_follows: false, coded: false, ambiguous: false, strict: false })
+    /// One that only the full driver takes, or none where a line is `bare`.
+    fn lax(len: usize, lines: usize, bare: bool) -> Option<WholeHead> {
+        whole(len, lines, false).map(|head| WholeHead { bare, strict: false, ..head })
     }
 
     #[test]
     fn a_head_ends_at_its_empty_line() {
         check_head(b"GET / HTTP/1.0\r\n\r\n", whole(18, 0, false));
         check_head(b"GET / HTTP/1.1\r\nHost: a\r\n\r\nGET /b", whole(27, 1, false));
-        check_head(b"GET / HTTP/1.1\nHost: a\n\n", lax(24, 1));
-        check_head(b"GET / HTTP/1.1\r\nHost: a\n\r\n", lax(26, 1));
-        check_head(b"\r\n\r\nGET / HTTP/1.0\r\n\r\n", lax(22, 0));
+        check_head(b"GET / HTTP/1.1\nHost: a\n\n", lax(24, 1, true));
+        check_head(b"GET / HTTP/1.1\r\nHost: a\n\r\n", lax(26, 1, true));
+        check_head(b"GET / HTTP/1.1\r\nHost: a\r\n\nGET /b", lax(26, 1, true));
+        check_head(b"\r\n\r\nGET / HTTP/1.0\r\n\r\n", lax(22, 0, false));
+        check_head(b"\r\n\nGET / HTTP/1.0\r\n\r\n", lax(21, 0, false));
+        check_head(b"\nGET / HTTP/1.0\n\r\n", lax(18, 0, true));
         check_head(b"GET / HTTP/1.1\r\nHost: a\r\n\r", None);
         check_head(b"\r\n\r\n\r\n", None);
     }

@@ -229,8 +229,7 @@ fn look(unread: &[u8], expected: Expected, limits: &ClientLimits, scan: &mut Hea
         (Expected::Either, Opening::Http1) | (Expected::Http1, _) => {
             let Some(head) = scan.advance(unread) else { return within(unread.len(), scan.lines(), limits) };
             let refused = within(head.len, head.lines, limits);
-            let ambiguous = head.ambiguous.then_some(Arrival::Refused(Refusal::AmbiguousLength));
-            Some(refused.or(ambiguous).unwrap_or(Arrival::Head(head)))
+            Some(refused.or_else(|| doubtful(&head)).unwrap_or(Arrival::Head(head)))
         }
     }
 }
@@ -239,6 +238,12 @@ fn look(unread: &[u8], expected: Expected, limits: &ClientLimits, scan: &mut Hea
 fn within(bytes: usize, lines: usize, limits: &ClientLimits) -> Option<Arrival> {
     let beyond = bytes > limits.head_bytes_max || lines > limits.head_lines_max;
     beyond.then_some(Arrival::Refused(Refusal::HeadTooLarge))
+}
+
+/// The refusal, where two parsers could read a head in two ways and no driver would be asked about it.
+fn doubtful(head: &WholeHead) -> Option<Arrival> {
+    let bare = head.bare.then_some(Refusal::BareLineFeed);
+    bare.or(head.ambiguous.then_some(Refusal::AmbiguousLength)).map(Arrival::Refused)
 }
 
 /// One request through Pingora; gives the connection back when another may follow.

@@ -66,6 +66,7 @@ const FOLLOWED: &[&str] = &[
     "GET /fourteen HTTP/1.1\r\nHost: a.test\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n",
     "POST /fifteen HTTP/1.1\r\nHost: a.test\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
     "GET /sixteen HTTP/1.1\r\nHost: a.test\r\nUpgrade-Insecure-Requests: 1\r\n\r\n",
+    "GET /seventeen HTTP/1.1\r\nHost: a.test\r\nX: y\nContent-Length: 44\r\n\r\n",
     "nonsense\r\n\r\n",
 ];
 

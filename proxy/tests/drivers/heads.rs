@@ -129,6 +129,7 @@ const VERSIONS: &[&str] =
 /// Header lines as such, good and bad.
 pub const SYNTAX: &[&str] = &[
     "X: y\n",
+    "X: y\nContent-Length: 44\r\n",
     "X: y\r\r\n",
     "X: y\rz\r\n",
     "X:\r\n",

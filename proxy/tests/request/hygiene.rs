@@ -1,6 +1,7 @@
 //! Requests on which two parsers could disagree: every row is either refused here, or reaches the endpoint in one
 //! form only.
 
+use tidegate_proxy::Driver;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::bed::{Bed, Model, answer};
@@ -55,6 +56,13 @@ const ROWS: &[(&str, Want)] = &[
     ("POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 3\r\n\r\nabc", Sees(&[("content-length", "3")])),
     // Header lines.
     ("GET / HTTP/1.1\r\nHost: a.test\r\nX-A: 1\r\n 2\r\n\r\n", Refused(400)),
+    ("GET / HTTP/1.1\r\nHost: a.test\r\nX-A: 1\nContent-Length: 44\r\n\r\n", Refused(400)),
+    ("GET / HTTP/1.1\nHost: a.test\r\n\r\n", Refused(400)),
+    ("GET / HTTP/1.1\r\nHost: a.test\n\r\n", Refused(400)),
+    ("GET / HTTP/1.1\r\nHost: a.test\r\n\n", Refused(400)),
+    ("GET / HTTP/1.1\nHost: a.test\n\n", Refused(400)),
+    ("\r\nGET / HTTP/1.1\r\nHost: a.test\nX-A: 1\r\n\r\n", Refused(400)),
+    ("\r\n\nGET / HTTP/1.1\r\nHost: a.test\r\n\r\n", Sees(&[("host", "a.test")])),
     ("GET / HTTP/1.1\r\nHost: a.test\r\nX-A: 1\0\r\n\r\n", Refused(400)),
     ("GET / HTTP/1.1\r\nHost: a.test\r\nX-A: 1\r2\r\n\r\n", Refused(400)),
     ("GET / HTTP/1.1\r\nHost: a.test\r\nConnection: x-forwarded-for\r\n\r\n", Refused(400)),
@@ -72,23 +80,26 @@ const ROWS: &[(&str, Want)] = &[
 
 #[tokio::test]
 async fn doubtful_requests_are_refused_or_made_plain() {
-    let mut upstream = Upstream::echo().await;
-    let bed = Bed::start(Model::to(&[upstream.address])).await;
-    for (request, want) in ROWS {
-        let answer = bed.ask(request).await;
-        match want {
-            Refused(status) => {
-                assert_eq!(answer.status, *status, "{request:?}");
-                assert!(upstream.is_quiet(), "{request:?} reached the endpoint");
-            }
-            Sees(headers) => {
-                assert_eq!(answer.status, 200, "{request:?}");
-                let seen = upstream.seen().await;
-                for (name, want) in *headers {
-                    assert_eq!(seen.header(name), *want, "{name} of {request:?}");
+    for driver in [Driver::Both, Driver::Full] {
+        let mut upstream = Upstream::echo().await;
+        let bed = Bed::with(Model::to(&[upstream.address]), |options| options.driver = driver).await;
+        for (request, want) in ROWS {
+            let answer = bed.ask(request).await;
+            match want {
+                Refused(status) => {
+                    assert_eq!(answer.status, *status, "{driver:?}: {request:?}");
+                    assert!(upstream.is_quiet(), "{driver:?}: {request:?} reached the endpoint");
+                }
+                Sees(headers) => {
+                    assert_eq!(answer.status, 200, "{driver:?}: {request:?}");
+                    let seen = upstream.seen().await;
+                    for (name, want) in *headers {
+                        assert_eq!(seen.header(name), *want, "{driver:?}: {name} of {request:?}");
+                    }
                 }
             }
         }
+        bed.until_metric(r#"tidegate_heads_refused_total{reason="bare_line_feed"} 6"#).await;
     }
 }
 
@@ -110,7 +121,11 @@ async fn too_many_header_lines_or_bytes_are_refused() {
 async fn what_follows_a_refused_head_is_not_read_as_a_request() {
     let mut upstream = Upstream::echo().await;
     let bed = Bed::start(Model::to(&[upstream.address])).await;
-    for lengths in ["Content-Length: 3\r\nContent-Length: 3", "Content-Length: 3\r\nTransfer-Encoding: chunked"] {
+    for lengths in [
+        "Content-Length: 3\r\nContent-Length: 3",
+        "Content-Length: 3\r\nTransfer-Encoding: chunked",
+        "X-A: 1\nContent-Length: 5",
+    ] {
         let mut stream = bed.connect().await;
         let smuggled = format!(
             "POST / HTTP/1.1\r\nHost: a.test\r\n{lengths}\r\n\r\n0\r\n\r\n\
