@@ -209,8 +209,8 @@ pub(crate) struct KeepArgs {
 #[derive(clap::Args, Debug, Default)]
 #[command(next_help_heading = "Ending")]
 pub(crate) struct DrainArgs {
-    /// After SIGTERM: how long connections are still accepted, unready, so that load balancers can look away
-    /// [default: 5s; dev: 0s].
+    /// After SIGTERM: how long connections are still accepted, unready, so that load balancers can look away,
+    /// and clients are told to close theirs [default: 5s; dev: 0s].
     #[arg(long, value_name = "TIME", env = "TIDEGATE_SHUTDOWN_DELAY")]
     pub(crate) shutdown_delay: Option<String>,
     /// Then: how long what is in flight may take.

@@ -141,7 +141,8 @@ impl Wired {
         self.proxy.bound()
     }
 
-    /// Runs until a signal, then ends in order: unready, still accepting; draining; over. A second signal cuts.
+    /// Runs until a signal, then ends in order: unready and still accepting, while clients are told; draining; over. A second
+    /// signal cuts.
     pub(crate) async fn until_over(self, signals: &mut Signals) -> anyhow::Result<ExitCode> {
         let why = tokio::select! {
             signal = signals.next() => Ok(signal),
@@ -153,6 +154,7 @@ impl Wired {
             Ok(signal) => {
                 tracing::info!(signal, delay_s = self.drain.delay.as_secs(), "ending: unready, still accepting");
                 let proxy = self.proxy;
+                proxy.announce_end();
                 let drained = async {
                     sleep(self.drain.delay).await;
                     proxy.drain(self.drain.grace).await

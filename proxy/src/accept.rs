@@ -13,7 +13,7 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
 use crate::clock;
-use crate::connection::{self, Accepted};
+use crate::connection::{self, Accepted, Notice};
 use crate::listen::BACKLOG;
 use crate::runtime::Traffic;
 
@@ -23,15 +23,19 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_se
 /// When the connections of a bind must be over: `None` while it is open. The last word counts.
 pub(crate) type Ending = watch::Receiver<Option<Instant>>;
 
-/// Serves a bind until it is told its ending, then waits for its connections until then and cuts the rest.
-/// Returns how many it cut.
+/// Serves a bind until it is told its ending, then waits for its connections until then and cuts the rest. That the end of all
+/// traffic is near, it tells its connections before. Returns how many it cut.
 pub(crate) async fn accept(
     listener: Arc<TcpListener>,
     bind: BindKey,
     traffic: Arc<Traffic>,
     mut ending: Ending,
 ) -> usize {
-    let shutdown = watch::Sender::new(false);
+    let ((last, told_last), (over, told_over)) = (watch::channel(false), watch::channel(false));
+    // It is never looked at itself, so that what was said before a connection came is news to it.
+    let notice = Notice { last: told_last, over: told_over };
+    let mut leaving = traffic.leaving.clone();
+    let mut near = false;
     let mut connections = JoinSet::new();
     let mut pause = PAUSE.0;
     loop {
@@ -41,13 +45,18 @@ pub(crate) async fn accept(
                 note(&ended, &traffic);
                 continue;
             }
+            Ok(_) = leaving.wait_for(|leaving| *leaving), if !near => {
+                near = true;
+                last.send_replace(true);
+                continue;
+            }
             // A lost sender means that nobody is left to tell an ending.
             _ = ending.wait_for(Option::is_some) => break,
         };
         match accepted {
             Ok((stream, peer)) => {
                 pause = PAUSE.0;
-                start(&mut connections, Accepted { stream, peer, bind, at: clock::now() }, &traffic, &shutdown);
+                start(&mut connections, Accepted { stream, peer, bind, at: clock::now() }, &traffic, &notice);
             }
             // The client left before its turn came; the queue is one shorter, so this cannot spin.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
@@ -61,9 +70,10 @@ pub(crate) async fn accept(
     }
     // Nobody else holds it: an audit has it for no longer than it looks.
     for (stream, peer) in Arc::into_inner(listener).map(queued).unwrap_or_default() {
-        start(&mut connections, Accepted { stream, peer, bind, at: clock::now() }, &traffic, &shutdown);
+        start(&mut connections, Accepted { stream, peer, bind, at: clock::now() }, &traffic, &notice);
     }
-    shutdown.send_replace(true);
+    last.send_replace(true);
+    over.send_replace(true);
     drain(connections, &traffic, ending).await
 }
 
@@ -83,16 +93,15 @@ fn queued(listener: TcpListener) -> Vec<(TcpStream, SocketAddr)> {
     opened.collect()
 }
 
-fn start(connections: &mut JoinSet<()>, accepted: Accepted, traffic: &Arc<Traffic>, shutdown: &watch::Sender<bool>) {
+fn start(connections: &mut JoinSet<()>, accepted: Accepted, traffic: &Arc<Traffic>, notice: &Notice) {
     let Some(place) = traffic.places.take() else {
         traffic.metrics.refused.inc();
         return;
     };
     let active = traffic.metrics.accepted(accepted.bind.protocol);
-    let traffic = Arc::clone(traffic);
-    let shutdown = shutdown.subscribe();
+    let (traffic, notice) = (Arc::clone(traffic), notice.clone());
     connections.spawn(async move {
-        connection::serve(accepted, traffic, shutdown).await;
+        connection::serve(accepted, traffic, notice).await;
         drop((active, place));
     });
 }

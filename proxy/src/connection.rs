@@ -57,12 +57,21 @@ pub(crate) struct ConnectionFacts {
     pub(crate) tls: Option<TlsFacts>,
     /// When it was accepted.
     pub(crate) accepted: Instant,
-    /// `true` once its bind goes away: the request in flight is its last.
+    /// `true` once the end of its bind is near: the next response is its last.
     pub(crate) ending: ShutdownWatch,
 }
 
+/// What the connections of a bind are told of its end.
+#[derive(Clone, Debug)]
+pub(crate) struct Notice {
+    /// `true` once it is near: the next response is a connection's last.
+    pub(crate) last: ShutdownWatch,
+    /// `true` once it has come: nobody waits for another request.
+    pub(crate) over: ShutdownWatch,
+}
+
 impl ConnectionFacts {
-    /// Whether its bind goes away, so that the next response should say `Connection: close`.
+    /// Whether the end of its bind is near, so that the next response should say `Connection: close`.
     pub(crate) fn is_ending(&self) -> bool {
         *self.ending.borrow()
     }

@@ -46,6 +46,8 @@ pub(crate) struct Traffic {
     pub(crate) shared: Arc<Shared>,
     pub(crate) metrics: Arc<ConnectionMetrics>,
     pub(crate) places: Places,
+    /// `true` once the end of all traffic is near.
+    pub(crate) leaving: watch::Receiver<bool>,
 }
 
 /// What all threads have in common.
@@ -53,6 +55,8 @@ pub(crate) struct Traffic {
 pub(crate) struct Process {
     pub(crate) published: Published,
     pub(crate) changes: watch::Receiver<Generation>,
+    /// `true` once the end of all traffic is near.
+    pub(crate) leaving: watch::Receiver<bool>,
     /// When traffic must be over; `None` while it goes on.
     pub(crate) stop: watch::Receiver<Option<Instant>>,
     pub(crate) options: Arc<Options>,
@@ -153,6 +157,7 @@ fn run(thread: usize, process: &Process, pause: Duration) -> io::Result<usize> {
             shared: Arc::clone(&process.shared),
             metrics: Arc::clone(&process.metrics),
             places: process.places.clone(),
+            leaving: process.leaving.clone(),
         });
         let (changes, stop) = (process.changes.clone(), process.stop.clone());
         tokio::select! {

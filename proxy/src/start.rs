@@ -46,9 +46,10 @@ impl fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
-/// The running data plane. Dropping it cuts all traffic; [`Proxy::drain`] ends it well.
+/// The running data plane. Dropping it cuts all traffic; [`Proxy::announce_end`] and then [`Proxy::drain`] end it well.
 #[derive(Debug)]
 pub struct Proxy {
+    leaving: watch::Sender<bool>,
     stop: watch::Sender<Option<Instant>>,
     bound: watch::Receiver<Bound>,
     threads: Vec<oneshot::Receiver<usize>>,
@@ -88,12 +89,14 @@ impl Proxy {
         let shared = Shared::new(&options, registry).map_err(StartError::Metrics)?;
         let metrics = Arc::new(ConnectionMetrics::register(registry).map_err(StartError::Metrics)?);
         let tls = tls::acceptor(published.clone(), &options.tls).map_err(StartError::Tls)?;
+        let (leaving, told) = watch::channel(false);
         let (stop, stopped) = watch::channel(None);
         let binder = Arc::new(Binder::new(Arc::clone(&shared.listening), Arc::clone(&metrics)));
         let kept = (published.clone(), Arc::clone(&shared));
         let process = Process {
             published,
             changes,
+            leaving: told,
             stop: stopped,
             shared,
             tls,
@@ -107,7 +110,7 @@ impl Proxy {
             .map(|thread| runtime::start(thread, process.clone()).map_err(StartError::Thread))
             .collect::<Result<_, _>>()?;
         let (published, shared) = kept;
-        Ok(Self { stop, bound, threads, published, shared })
+        Ok(Self { leaving, stop, bound, threads, published, shared })
     }
 
     /// What forgets the state and the metrics of objects and endpoints that are gone.
@@ -126,6 +129,12 @@ impl Proxy {
     #[must_use]
     pub fn bound(&self) -> watch::Receiver<Bound> {
         self.bound.clone()
+    }
+
+    /// Tells clients that the end is near: HTTP/1.1 connections close after their next response, HTTP/2 ones are told to go
+    /// away. Everything is served as before, and so are new connections, which are told the same.
+    pub fn announce_end(&self) {
+        self.leaving.send_replace(true);
     }
 
     /// Stops listening at once, lets requests in flight finish for as long as `grace`, and cuts the rest. Idle

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tidegate_tests::{Dev, binary, certificate_of, eventually, get};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::process::{Child, Command};
 
 const SHOP: &str = include_str!("manifests/shop.yaml");
@@ -33,7 +33,10 @@ async fn run_with(dev: &Dev, arguments: &[&str]) -> Run {
     command.arg("run").arg("--kubeconfig").arg(&dev.kubeconfig).arg("--allow-loopback-endpoints");
     let any = "127.0.0.1:0";
     command.args(["--http", any, "--admin", any, "--debug", "off"]).args(arguments);
-    command.args(["--access-log", "stdout", "--shutdown-delay", "0s", "--log-form", "json", "--log-level", "info"]);
+    command.args(["--access-log", "stdout", "--log-form", "json", "--log-level", "info"]);
+    if !arguments.contains(&"--shutdown-delay") {
+        command.args(["--shutdown-delay", "0s"]);
+    }
     let piped = command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = piped.kill_on_drop(true).spawn().expect("tidegate run");
     let mut log = BufReader::new(child.stderr.take().unwrap()).lines();
@@ -94,6 +97,41 @@ async fn answers(run: &Run, host: &str, status: u16) {
     .await;
 }
 
+async fn term(run: &Run) {
+    let term = Command::new("kill").arg(run.child.id().unwrap().to_string()).status().await.unwrap();
+    assert!(term.success());
+}
+
+/// Whether the answer to one more request over a connection says that it is the last.
+async fn is_last(client: &mut TcpStream) -> bool {
+    client.write_all(b"GET / HTTP/1.1\r\nHost: kept.test\r\n\r\n").await.unwrap();
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"kept") {
+        assert!(client.read_buf(&mut answer).await.unwrap() > 0, "{}", answer.escape_ascii());
+    }
+    answer.to_ascii_lowercase().windows(19).any(|line| line == b"connection: close\r\n")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_tells_clients_of_its_end_while_it_still_listens() {
+    let kept = KEPT.replace("PORT", &upstream().await.port().to_string());
+    let dev = Dev::start(&[("kept.yaml", &kept)]).await;
+    let run = run_with(&dev, &["--https", "off", "--shutdown-delay", "60s"]).await;
+    ready(&run).await;
+    answers(&run, "kept.test", 200).await;
+    let mut client = TcpStream::connect(run.http).await.unwrap();
+    assert!(!is_last(&mut client).await);
+    term(&run).await;
+    eventually("a new connection is taken and told", || async {
+        let mut new = TcpStream::connect(run.http).await.map_err(|error| error.to_string())?;
+        if is_last(&mut new).await { Ok(()) } else { Err("not the last".into()) }
+    })
+    .await;
+    assert_eq!(get(run.admin, "localhost", "/readyz").await.unwrap().status, 503);
+    let told = tokio::time::timeout(Duration::from_secs(30), async { while !is_last(&mut client).await {} });
+    told.await.expect("it is not told");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn it_serves_what_the_api_server_holds_and_goes_on_without_it() {
     let kept = KEPT.replace("PORT", &upstream().await.port().to_string());
@@ -127,8 +165,7 @@ async fn it_serves_what_the_api_server_holds_and_goes_on_without_it() {
     let answer = get(run.http, "shop.test", "/").await.unwrap();
     assert_eq!(answer.status, 404, "what was gone stays gone");
 
-    let term = Command::new("kill").arg(run.child.id().unwrap().to_string()).status().await.unwrap();
-    assert!(term.success());
+    term(&run).await;
     assert_eq!(run.child.wait().await.unwrap().code(), Some(0));
 }
 

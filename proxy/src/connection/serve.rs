@@ -1,7 +1,7 @@
 //! The life of one connection: handshake, then request after request, each handed to a driver once its head is
 //! there. Waiting for a head costs no driver anything, and no driver ever waits for one.
 
-use std::future::poll_fn;
+use std::future::{pending, poll_fn};
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use pingora::apps::{HttpServerApp, ServerApp};
 use pingora::protocols::http::ServerSession;
-use pingora::server::ShutdownWatch;
 use tidegate_config::model::{BindKey, BindProtocol};
 use tokio::net::TcpStream;
+use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::chunks::Chunks;
@@ -20,12 +20,16 @@ use super::close::{Refusal, close, refuse};
 use super::head::{HeadScan, Opening, WholeHead, opening};
 use super::proxy_header::{self, Ends, Failure};
 use super::transport::Transport;
-use super::{AddressText, Conn, ConnectionFacts};
+use super::{AddressText, Conn, ConnectionFacts, Notice};
 use crate::clock;
 use crate::lean::{self, Next};
 use crate::options::ClientLimits;
 use crate::runtime::Traffic;
 use crate::tls;
+
+/// How long an HTTP/2 connection that begins when the end is near may ask before it is told to go away. Told before it has asked
+/// for anything, a client would come back at once and be told the same again.
+const HTTP2_WELCOME: Duration = Duration::from_secs(1);
 
 /// A TCP connection as it was accepted.
 #[derive(Debug)]
@@ -61,15 +65,15 @@ enum Arrival {
     Refused(Refusal),
 }
 
-/// Serves a connection to its end. A `true` in `shutdown` ends it after the requests that are in flight.
-pub(crate) async fn serve(accepted: Accepted, traffic: Arc<Traffic>, shutdown: ShutdownWatch) {
+/// Serves a connection to its end.
+pub(crate) async fn serve(accepted: Accepted, traffic: Arc<Traffic>, notice: Notice) {
     // The handshake's state is large and short-lived, so it gets a box of its own.
-    let Some((conn, expected)) = Box::pin(establish(accepted, &traffic, &shutdown)).await else { return };
-    requests(conn, expected, &traffic, shutdown).await;
+    let Some((conn, expected)) = Box::pin(establish(accepted, &traffic, &notice)).await else { return };
+    requests(conn, expected, &traffic, notice).await;
 }
 
 /// The connection, in a box of its own: it is large, and the full driver takes boxes and gives them back.
-async fn establish(accepted: Accepted, traffic: &Traffic, ending: &ShutdownWatch) -> Option<(Box<Conn>, Expected)> {
+async fn establish(accepted: Accepted, traffic: &Traffic, notice: &Notice) -> Option<(Box<Conn>, Expected)> {
     let Accepted { mut stream, peer, bind, at } = accepted;
     let limits = &traffic.options.client;
     // A socket without a local address is dead already.
@@ -85,7 +89,7 @@ async fn establish(accepted: Accepted, traffic: &Traffic, ending: &ShutdownWatch
     };
     let forwards = told.is_some() || !limits.proxy_header;
     let Ends { source: peer, destination } = told.unwrap_or(Ends { source: peer, destination: local });
-    let (text, ending) = (AddressText::new(peer, destination.port()), ending.clone());
+    let (text, ending) = (AddressText::new(peer, destination.port()), notice.last.clone());
     let facts = ConnectionFacts { bind, local, peer, forwards, text, tls: None, accepted: at, ending };
     match bind.protocol {
         BindProtocol::Http => {
@@ -139,10 +143,10 @@ fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-async fn requests(mut conn: Box<Conn>, mut expected: Expected, traffic: &Traffic, shutdown: ShutdownWatch) {
+async fn requests(mut conn: Box<Conn>, mut expected: Expected, traffic: &Traffic, notice: Notice) {
     let limits = &traffic.options.client;
     let mut idle = limits.head_deadline;
-    let mut told = shutdown.clone();
+    let mut told = notice.over.clone();
     // One for all requests, because to begin to listen costs more than to go on.
     let mut ended = pin!(async move { drop(told.wait_for(|end| *end).await) });
     loop {
@@ -150,15 +154,15 @@ async fn requests(mut conn: Box<Conn>, mut expected: Expected, traffic: &Traffic
             Arrival::Head(head) => {
                 let lean = head.strict && lean::serves(&traffic.options);
                 match if lean { lean::carry(&mut conn, head.len, traffic).await } else { Next::Full } {
-                    Next::Full => match http1(conn, &head, traffic, &shutdown).await {
+                    Next::Full => match http1(conn, &head, traffic, &notice).await {
                         Some(back) => conn = back,
                         None => return,
                     },
-                    Next::Again if !*shutdown.borrow() => conn.pass_all(),
+                    Next::Again if !*notice.over.borrow() => conn.pass_all(),
                     Next::Again | Next::Close => return close(&mut conn, limits.body_discard).await,
                 }
             }
-            Arrival::Http2 => return http2(conn, traffic, &shutdown).await,
+            Arrival::Http2 => return http2(conn, traffic, &notice).await,
             Arrival::Over => return close(&mut conn, Duration::ZERO).await,
             Arrival::Refused(refusal) => {
                 traffic.metrics.head_refused(refusal.reason());
@@ -247,12 +251,7 @@ fn doubtful(head: &WholeHead) -> Option<Arrival> {
 }
 
 /// One request through Pingora; gives the connection back when another may follow.
-async fn http1(
-    mut conn: Box<Conn>,
-    head: &WholeHead,
-    traffic: &Traffic,
-    shutdown: &ShutdownWatch,
-) -> Option<Box<Conn>> {
+async fn http1(mut conn: Box<Conn>, head: &WholeHead, traffic: &Traffic, notice: &Notice) -> Option<Box<Conn>> {
     if head.more_follows {
         conn.pass_all();
     } else {
@@ -261,19 +260,34 @@ async fn http1(
     conn.watch(head.coded.then(|| Chunks::behind(head.len)));
     let due = conn.due().clone();
     let session = ServerSession::new_http1(conn);
-    let (stream, _) = due.scope(traffic.proxy.process_new_http(session, shutdown)).await?.consume();
+    let (stream, _) = due.scope(traffic.proxy.process_new_http(session, &notice.last)).await?.consume();
     let mut conn = stream.into_any().downcast::<Conn>().ok()?;
     conn.watch(None);
-    if *shutdown.borrow() || !conn.is_between_requests() {
+    if *notice.over.borrow() || !conn.is_between_requests() {
         close(&mut conn, traffic.options.client.body_discard).await;
         return None;
     }
     Some(conn)
 }
 
-/// All requests of an HTTP/2 connection, until it is idle for too long, the client leaves, or the shutdown is through.
-async fn http2(mut conn: Box<Conn>, traffic: &Traffic, shutdown: &ShutdownWatch) {
+/// All requests of an HTTP/2 connection, until it is idle for too long, the client leaves, or those are through that the
+/// client sent before it knew of the end.
+async fn http2(mut conn: Box<Conn>, traffic: &Traffic, notice: &Notice) {
     conn.http2 = true;
     conn.pass_all();
-    traffic.streams.process_new(conn, shutdown).await;
+    if !*notice.last.borrow() {
+        traffic.streams.process_new(conn, &notice.last).await;
+        return;
+    }
+    let (tell, told) = watch::channel(false);
+    let mut over = notice.over.clone();
+    let telling = async {
+        drop(timeout(HTTP2_WELCOME, over.wait_for(|over| *over)).await);
+        tell.send_replace(true);
+        pending().await
+    };
+    tokio::select! {
+        _ = traffic.streams.process_new(conn, &told) => {}
+        () = telling => {}
+    }
 }

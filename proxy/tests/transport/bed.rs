@@ -87,19 +87,17 @@ impl Bed {
         bound.get(&key).unwrap().address().unwrap()
     }
 
+    pub fn announce_end(&self) {
+        self.proxy.announce_end();
+    }
+
     pub async fn drain(self, grace: Duration) -> usize {
         self.proxy.drain(grace).await
     }
 
     /// The value of a metric without labels, or with this one.
     pub fn metric(&self, name: &str, label: Option<&str>) -> f64 {
-        let families = self.registry.gather();
-        let family = families.iter().find(|family| family.name() == name).expect("a metric of that name");
-        let metric = family.get_metric().iter().find(|metric| match label {
-            Some(label) => metric.get_label().iter().any(|pair| pair.value() == label),
-            None => true,
-        });
-        metric.map_or(0.0, |metric| metric.get_counter().get_value() + metric.get_gauge().get_value())
+        metric(&self.registry, name, label)
     }
 
     /// Waits until a metric has a value.
@@ -111,6 +109,17 @@ impl Bed {
         });
         reached.await.unwrap_or_else(|_| panic!("{name} {label:?} is {}", self.metric(name, label)));
     }
+}
+
+/// The same for a bed that is no more.
+pub fn metric(registry: &Registry, name: &str, label: Option<&str>) -> f64 {
+    let families = registry.gather();
+    let family = families.iter().find(|family| family.name() == name).expect("a metric of that name");
+    let metric = family.get_metric().iter().find(|metric| match label {
+        Some(label) => metric.get_label().iter().any(|pair| pair.value() == label),
+        None => true,
+    });
+    metric.map_or(0.0, |metric| metric.get_counter().get_value() + metric.get_gauge().get_value())
 }
 
 /// Waits until nobody listens on an address any more.

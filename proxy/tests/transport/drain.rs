@@ -1,11 +1,43 @@
 //! The end: what is in flight finishes, what is idle closes, what takes too long is cut.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
+use tidegate_config::model::BindKey;
+use tidegate_proxy::Driver;
+use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 
 use super::bed::{Bed, PATIENCE, http, nobody_listens};
 use super::clients::{Http1, assert_ok, h2_get};
+
+const PLAIN: &str = "127.0.0.1:0";
+
+async fn bed(key: BindKey, driver: Driver) -> (Bed, SocketAddr) {
+    let bed = Bed::with(&[key], |options| options.driver = driver).await;
+    let address = bed.address(key).await;
+    (bed, address)
+}
+
+fn is_last(response: &str) -> bool {
+    response.to_lowercase().contains("connection: close\r\n")
+}
+
+/// Asks until the client is told that an answer is the last, behind which nothing comes.
+async fn until_last(client: &mut Http1<TcpStream>) {
+    let told = timeout(PATIENCE, async {
+        loop {
+            let response = client.get("/").await;
+            assert_ok(&response, "/ ");
+            if is_last(&response) {
+                return;
+            }
+        }
+    });
+    told.await.expect("the end is not announced");
+    client.closed().await;
+}
 
 #[tokio::test]
 async fn what_is_in_flight_finishes_and_the_rest_closes() {
@@ -47,4 +79,68 @@ async fn what_outlives_the_grace_is_cut_and_counted() {
     let _go = bed.upstream.go.clone();
     assert_eq!(bed.drain(Duration::from_millis(100)).await, 1);
     busy.closed().await;
+}
+
+#[tokio::test]
+async fn once_the_end_is_announced_every_answer_is_the_last_and_what_is_idle_stays() {
+    for driver in [Driver::Both, Driver::Full] {
+        let (bed, address) = bed(http(PLAIN), driver).await;
+        let mut clients = Vec::new();
+        for _ in 0..4 {
+            let mut client = Http1::connect(address).await;
+            let response = client.get("/").await;
+            assert!(!is_last(&response), "{response}");
+            clients.push(client);
+        }
+        bed.announce_end();
+        let [new, asks, idle, posts] = &mut clients[..] else { unreachable!() };
+        *new = Http1::connect(address).await;
+        until_last(new).await;
+        until_last(asks).await;
+        // Whoever has been silent has been told nothing.
+        let silence = timeout(Duration::from_millis(100), idle.stream.read_u8()).await;
+        assert!(silence.is_err(), "{driver:?}: an idle connection ends before listening does: {silence:?}");
+        posts.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi").await;
+        let response = posts.response().await.unwrap();
+        assert!(is_last(&response) && response.ends_with("/ hi"), "{driver:?}: {response}");
+        posts.closed().await;
+        assert_eq!(timeout(PATIENCE, bed.drain(PATIENCE)).await.unwrap(), 0);
+        idle.closed().await;
+    }
+}
+
+#[tokio::test]
+async fn once_the_end_is_announced_http2_connections_are_told_and_lose_no_request() {
+    for driver in [Driver::Both, Driver::Full] {
+        let (bed, address) = bed(http(PLAIN), driver).await;
+        let connect = || async {
+            let stream = TcpStream::connect(address).await.unwrap();
+            let (sender, connection) = h2::client::handshake(stream).await.unwrap();
+            (sender, tokio::spawn(connection))
+        };
+        let (mut sender, connection) = connect().await;
+        let mut waiting = sender.clone();
+        let stream = tokio::spawn(async move { h2_get(&mut waiting, "/wait").await });
+        bed.upstream.wait_for_requests(1).await;
+        bed.announce_end();
+        // What is asked before the word has come is answered.
+        let told = timeout(PATIENCE, async {
+            loop {
+                match h2_get(&mut sender, "/").await {
+                    Ok(answer) => assert_eq!(answer, (200, "/ ".to_owned())),
+                    Err(error) => return error,
+                }
+            }
+        });
+        let told = told.await.expect("no GOAWAY");
+        assert!(told.is_go_away() && told.reason() == Some(h2::Reason::NO_ERROR), "{driver:?}: {told}");
+        // A connection that is new may ask before it is told.
+        let (mut sender, new) = connect().await;
+        assert_eq!(h2_get(&mut sender, "/").await.unwrap(), (200, "/ ".to_owned()));
+        timeout(PATIENCE, new).await.expect("no GOAWAY for a new connection").unwrap().unwrap();
+        bed.upstream.go.send_replace(true);
+        assert_eq!(stream.await.unwrap().unwrap(), (200, "/wait ".to_owned()));
+        timeout(PATIENCE, connection).await.expect("it stays open").unwrap().unwrap();
+        assert_eq!(timeout(PATIENCE, bed.drain(PATIENCE)).await.unwrap(), 0);
+    }
 }
