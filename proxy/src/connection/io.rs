@@ -119,6 +119,11 @@ impl Conn {
         self.due.get_or_insert_default()
     }
 
+    /// Whether bytes have arrived that were not read.
+    pub(super) fn has_arrived(&self) -> bool {
+        self.transport.has_arrived()
+    }
+
     /// Whether drivers read everything: then nobody knows whether the client has more to say.
     pub(super) fn may_be_sending(&self) -> bool {
         self.reads == Reads::All

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use futures::future::{MaybeDone, maybe_done};
 use pingora::apps::{HttpServerApp, ServerApp};
 use pingora::protocols::http::ServerSession;
 use tidegate_config::model::{BindKey, BindProtocol};
@@ -148,7 +149,7 @@ async fn requests(mut conn: Box<Conn>, mut expected: Expected, traffic: &Traffic
     let mut idle = limits.head_deadline;
     let mut told = notice.over.clone();
     // One for all requests, because to begin to listen costs more than to go on.
-    let mut ended = pin!(async move { drop(told.wait_for(|end| *end).await) });
+    let mut ended = pin!(maybe_done(async move { drop(told.wait_for(|end| *end).await) }));
     loop {
         match arrival(&mut conn, expected, idle, limits, ended.as_mut()).await {
             Arrival::Head(head) => {
@@ -158,8 +159,9 @@ async fn requests(mut conn: Box<Conn>, mut expected: Expected, traffic: &Traffic
                         Some(back) => conn = back,
                         None => return,
                     },
-                    Next::Again if !*notice.over.borrow() => conn.pass_all(),
-                    Next::Again | Next::Close => return close(&mut conn, limits.body_discard).await,
+                    // Also behind the end: what was read before it is answered.
+                    Next::Again => conn.pass_all(),
+                    Next::Close => return close(&mut conn, limits.body_discard).await,
                 }
             }
             Arrival::Http2 => return http2(conn, traffic, &notice).await,
@@ -180,7 +182,7 @@ async fn arrival(
     expected: Expected,
     idle: Duration,
     limits: &ClientLimits,
-    ended: Pin<&mut impl Future<Output = ()>>,
+    ended: Pin<&mut MaybeDone<impl Future<Output = ()>>>,
 ) -> Arrival {
     if conn.unread().is_empty() && !first_bytes(conn, clock::now() + idle, ended).await {
         return Arrival::Over;
@@ -201,16 +203,18 @@ async fn arrival(
 }
 
 /// Waits for bytes until a time, or until the connection has to end; whether there are any.
-async fn first_bytes(conn: &mut Conn, until: Instant, mut ended: Pin<&mut impl Future<Output = ()>>) -> bool {
+async fn first_bytes(
+    conn: &mut Conn,
+    until: Instant,
+    mut ended: Pin<&mut MaybeDone<impl Future<Output = ()>>>,
+) -> bool {
     poll_fn(|cx| {
         // What has already arrived is served even when the end has come.
         if let Poll::Ready(read) = conn.poll_read_ahead(cx) {
             return Poll::Ready(matches!(read, Ok(1..)));
         }
-        if ended.as_mut().poll(cx).is_ready() || conn.poll_alarm(until, cx).is_ready() {
-            return Poll::Ready(false);
-        }
-        Poll::Pending
+        let over = ended.as_mut().poll(cx).is_ready() && !conn.has_arrived();
+        if over || conn.poll_alarm(until, cx).is_ready() { Poll::Ready(false) } else { Poll::Pending }
     })
     .await
 }
@@ -263,7 +267,7 @@ async fn http1(mut conn: Box<Conn>, head: &WholeHead, traffic: &Traffic, notice:
     let (stream, _) = due.scope(traffic.proxy.process_new_http(session, &notice.last)).await?.consume();
     let mut conn = stream.into_any().downcast::<Conn>().ok()?;
     conn.watch(None);
-    if *notice.over.borrow() || !conn.is_between_requests() {
+    if !conn.is_between_requests() {
         close(&mut conn, traffic.options.client.body_discard).await;
         return None;
     }

@@ -1,10 +1,12 @@
 //! What the bytes of a connection travel over.
 
 use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, RawFd};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
@@ -16,6 +18,21 @@ pub(crate) enum Transport {
     Plain(TcpStream),
     /// TLS over TCP, after its handshake.
     Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl Transport {
+    /// Whether bytes have arrived that nobody has read. It asks the kernel, because the runtime may not have heard of them yet.
+    pub(crate) fn has_arrived(&self) -> bool {
+        match self {
+            Self::Plain(stream) => has_arrived(stream),
+            Self::Tls(stream) => has_arrived(stream.get_ref().0),
+        }
+    }
+}
+
+/// [`Transport::has_arrived`] for a connection that is none yet.
+pub(super) fn has_arrived(stream: &TcpStream) -> bool {
+    matches!(SockRef::from(stream).peek(&mut [MaybeUninit::uninit()]), Ok(1..))
 }
 
 impl AsyncRead for Transport {

@@ -212,6 +212,7 @@ async fn answer_all(mut stream: TcpStream, arrivals: watch::Sender<usize>, mut g
                 return;
             }
             stream.write_all(b"second").await.ok();
+            bytes.drain(..whole);
             continue;
         }
         let mut body = format!("{path} {}", String::from_utf8_lossy(&bytes[head..whole]));

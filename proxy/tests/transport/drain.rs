@@ -144,3 +144,25 @@ async fn once_the_end_is_announced_http2_connections_are_told_and_lose_no_reques
         assert_eq!(timeout(PATIENCE, bed.drain(PATIENCE)).await.unwrap(), 0);
     }
 }
+
+#[tokio::test]
+async fn a_request_that_was_read_before_the_end_is_answered_after_it() {
+    for driver in [Driver::Both, Driver::Full] {
+        let (bed, address) = bed(http(PLAIN), driver).await;
+        let mut client = Http1::connect(address).await;
+        client.send("GET /drip HTTP/1.1\r\nHost: a\r\n\r\nGET /two HTTP/1.1\r\nHost: a\r\n\r\n").await;
+        // The head has gone out, so it says nothing of an end.
+        let mut first = vec![0; 1];
+        timeout(PATIENCE, client.stream.read_exact(&mut first)).await.unwrap().unwrap();
+        let go = bed.upstream.go.clone();
+        let drained = tokio::spawn(bed.drain(PATIENCE));
+        nobody_listens(address).await;
+        go.send_replace(true);
+        let response = client.response().await.unwrap();
+        assert!(response.ends_with("first second") && !is_last(&response), "{driver:?}: {response}");
+        let response = client.response().await.expect("the second request is dropped");
+        assert!(is_last(&response) && response.ends_with("/two "), "{driver:?}: {response}");
+        client.closed().await;
+        assert_eq!(timeout(PATIENCE, drained).await.unwrap().unwrap(), 0);
+    }
+}
