@@ -35,6 +35,8 @@ pub(crate) struct Carried {
     due: Due,
     /// Whether a head came from an endpoint, of any response.
     heard: bool,
+    /// Whether it failed and got an answer of the edge's own, after which Pingora drops an HTTP/1.1 connection.
+    refused: bool,
 }
 
 impl Carried {
@@ -74,7 +76,7 @@ impl ProxyHttp for Edge {
 
     fn new_ctx(&self) -> Carried {
         let exchange = Exchange::begin(Driver::Full, self.published.pin(), Arc::clone(&self.shared), clock::now());
-        Carried { exchange, due: Due::current(), heard: false }
+        Carried { exchange, due: Due::current(), heard: false, refused: false }
     }
 
     /// No compression: bodies pass as they are.
@@ -210,6 +212,7 @@ impl ProxyHttp for Edge {
             // When this fails the client is gone too, and nobody is left to be told.
             drop(write_answer(session, &carried.exchange, &answer).await);
             discard_body(session).await;
+            carried.refused = !session.is_http2();
         }
         FailToProxy { error_code: if unheard { 0 } else { answer.status }, can_reuse_downstream: false }
     }
@@ -226,6 +229,10 @@ impl ProxyHttp for Edge {
             wall: clock::wall(),
         };
         carried.exchange.record(Some(&head), &end);
+        if carried.refused {
+            // Dropped over requests that were sent ahead, the connection would be reset, and the answer with it.
+            session.as_mut().shutdown().await;
+        }
     }
 
     /// What fails is in the metrics and the access log.

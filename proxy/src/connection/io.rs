@@ -21,6 +21,7 @@ use super::chunks::Chunks;
 use super::stall::Stall;
 use super::transport::Transport;
 use crate::buffers::Buffer;
+use crate::clock;
 use crate::due::{Bell, Due};
 use crate::options::ClientLimits;
 
@@ -57,8 +58,9 @@ pub(crate) struct Conn {
     bell: Option<Bell>,
     /// Whether HTTP/2 was agreed on, by ALPN or by prior knowledge.
     pub(super) http2: bool,
-    /// For the end of the connection: see [`super::close`].
-    pub(super) linger: Duration,
+    /// How long what a client still sends is read behind the end, and until when that is, once the end was sent.
+    linger: Duration,
+    lingers_until: Option<Instant>,
     /// For Pingora, which is never asked for most connections.
     pub(super) proxy_digest: OnceLock<Option<Arc<ProxyDigest>>>,
     pub(super) socket_digest: OnceLock<Arc<SocketDigest>>,
@@ -89,6 +91,7 @@ impl Conn {
             bell: None,
             http2: false,
             linger: limits.body_discard,
+            lingers_until: None,
         }
     }
 
@@ -124,9 +127,10 @@ impl Conn {
         self.transport.has_arrived()
     }
 
-    /// Whether drivers read everything: then nobody knows whether the client has more to say.
+    /// Whether there is more of the client than drivers have taken, as far as one can tell: drivers that read everything leave
+    /// nobody to know whether it has more to say, and others leave what is behind the request.
     pub(super) fn may_be_sending(&self) -> bool {
-        self.reads == Reads::All
+        self.reads == Reads::All || !self.unread.is_empty() || self.has_arrived()
     }
 
     /// Whether a request was read to its end, so that what comes next is another's.
@@ -162,11 +166,17 @@ impl Conn {
         read
     }
 
-    /// Reads and throws away; `Ok(0)` at the end of the stream.
-    pub(super) async fn discard(&mut self) -> io::Result<usize> {
-        let count = self.read_ahead().await?;
-        self.advance(self.unread.len());
-        Ok(count)
+    /// Reads and throws away until the end of the stream, or until a time.
+    fn poll_linger(&mut self, until: Instant, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            self.advance(self.unread.len());
+            match self.poll_read_ahead(cx) {
+                // Whoever sends without a pause would never let the alarm be looked at.
+                Poll::Ready(Ok(1..)) if clock::now() < until => {}
+                Poll::Ready(_) => return Poll::Ready(()),
+                Poll::Pending => return self.poll_alarm(until, cx),
+            }
+        }
     }
 
     /// Sends a part of some bytes and then others, at once and before nothing else that waits.
@@ -293,10 +303,22 @@ impl AsyncWrite for Conn {
         this.stall.bound(Pin::new(&mut this.transport).poll_flush(cx), cx)
     }
 
+    /// Sends the end of the stream, then reads on for a moment where there is more of the client: closing a socket with unread
+    /// bytes resets it, and a reset can overtake the answer (RFC 9112 section 9.6). Of HTTP/2, frames have said the end.
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.poll_write_out(cx))?;
         let this = &mut *self;
-        this.stall.bound(Pin::new(&mut this.transport).poll_shutdown(cx), cx)
+        let until = match this.lingers_until {
+            Some(until) => until,
+            None => {
+                ready!(this.poll_write_out(cx))?;
+                ready!(this.stall.bound(Pin::new(&mut this.transport).poll_shutdown(cx), cx))?;
+                if this.http2 || !this.may_be_sending() {
+                    return Poll::Ready(Ok(()));
+                }
+                *this.lingers_until.insert(clock::now() + this.linger)
+            }
+        };
+        this.poll_linger(until, cx).map(Ok)
     }
 }
 

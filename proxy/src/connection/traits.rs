@@ -11,9 +11,10 @@ use pingora::protocols::{
     ALPN, GetProxyDigest, GetSocketDigest, GetTimingDigest, Peek, Shutdown, SocketDigest, Ssl, TimingDigest, UniqueID,
     UniqueIDType,
 };
+use tokio::io::AsyncWriteExt;
 
+use super::ConnectionFacts;
 use super::io::Conn;
-use super::{ConnectionFacts, close};
 
 impl Conn {
     /// The facts as Pingora hands them on.
@@ -45,8 +46,8 @@ fn socket_digest(fd: RawFd, facts: &ConnectionFacts) -> Arc<SocketDigest> {
 #[async_trait]
 impl Shutdown for Conn {
     async fn shutdown(&mut self) {
-        let within = self.linger;
-        close::close(self, within).await;
+        // A client that is gone already has nothing to be told.
+        AsyncWriteExt::shutdown(self).await.ok();
     }
 }
 

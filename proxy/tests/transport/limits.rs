@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_config::model::Settings;
-use tokio::io::AsyncWriteExt;
+use tidegate_proxy::Driver;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::bed::{Bed, PATIENCE, http};
 use super::clients::{Http1, assert_ok, h2_get};
@@ -98,6 +99,35 @@ async fn a_client_that_goes_on_sending_still_reads_why_it_was_refused() {
     let (_bed, mut client) = impatient().await;
     client.send(&format!("GET / HTTP/1.1\r\nX: {}\r\n", "x".repeat(200_000))).await;
     assert_431(client.response().await);
+}
+
+/// A client that has sent more requests ahead than are held reads the answer to the first one, and then the end.
+async fn check_ahead(driver: Driver, first: &str, status: &str) {
+    let key = http("127.0.0.1:0");
+    let mut bed = Bed::with(&[key], |options| options.driver = driver).await;
+    // A port of a socket that does not listen.
+    let nobody = tokio::net::TcpSocket::new_v4().unwrap();
+    nobody.bind(([127, 0, 0, 1], 0).into()).unwrap();
+    bed.lead_to(&[nobody.local_addr().unwrap()]);
+    let mut client = Http1::connect(bed.address(key).await).await;
+    client.send(&format!("{first}{}", "GET /next HTTP/1.1\r\nHost: a\r\n\r\n".repeat(3000))).await;
+    let response = client.response().await.expect("a reset overtook the answer");
+    assert!(response.starts_with(&format!("HTTP/1.1 {status} ")), "{response}");
+    let end = tokio::time::timeout(PATIENCE, client.stream.read_u8()).await.expect("it stays open");
+    let end = end.expect_err("there is more behind the last answer").kind();
+    assert_eq!(end, std::io::ErrorKind::UnexpectedEof, "{driver:?} {first:?}");
+    // A reset behind the end is seen by whoever writes.
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let more = client.stream.write_all(b"GET").await;
+    assert!(more.is_ok(), "{driver:?} {first:?}: {more:?}");
+}
+
+#[tokio::test]
+async fn requests_that_were_sent_ahead_do_not_reset_the_answer_before_them() {
+    for driver in [Driver::Both, Driver::Full] {
+        check_ahead(driver, "GET /%zz HTTP/1.1\r\nHost: a\r\n\r\n", "400").await;
+        check_ahead(driver, "GET / HTTP/1.1\r\nHost: a\r\n\r\n", "502").await;
+    }
 }
 
 #[tokio::test]
