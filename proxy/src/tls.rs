@@ -4,7 +4,7 @@
 use std::fmt;
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::Instant;
 
 use rustls::crypto::ring;
 use rustls::server::{ClientHello, ResolvesServerCert, ServerSessionMemoryCache};
@@ -13,7 +13,7 @@ use rustls::{ServerConfig, SignatureScheme};
 use tidegate_config::model::Certificate;
 use tidegate_config::published::Published;
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::timeout_at;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
@@ -166,9 +166,9 @@ pub(crate) enum Handshake {
     Failed(Failure),
 }
 
-/// Shakes hands with a client, within the deadline.
-pub(crate) async fn handshake(acceptor: &TlsAcceptor, stream: TcpStream, deadline: Duration) -> Handshake {
-    let shaken = timeout(deadline, async {
+/// Shakes hands with a client, which has until then.
+pub(crate) async fn handshake(acceptor: &TlsAcceptor, stream: TcpStream, until: Instant) -> Handshake {
+    let shaken = timeout_at(until.into(), async {
         let mut first = [0];
         match stream.peek(&mut first).await {
             Ok(1) if first[0].is_ascii_uppercase() => return Handshake::PlainHttp(stream),

@@ -14,13 +14,13 @@ use pingora::protocols::http::ServerSession;
 use tidegate_config::model::{BindKey, BindProtocol};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{sleep_until, timeout, timeout_at};
 
 use super::chunks::Chunks;
 use super::close::{Refusal, close, refuse};
 use super::head::{HeadScan, Opening, WholeHead, opening};
 use super::proxy_header::{self, Ends, Failure};
-use super::transport::Transport;
+use super::transport::{Transport, has_arrived};
 use super::{AddressText, Conn, ConnectionFacts, Notice};
 use crate::clock;
 use crate::lean::{self, Next};
@@ -80,7 +80,11 @@ async fn establish(accepted: Accepted, traffic: &Traffic, notice: &Notice) -> Op
     // A socket without a local address is dead already.
     let local = canonical(stream.local_addr().ok()?);
     let peer = canonical(peer);
-    let told = match ends(&mut stream, peer, traffic).await {
+    let until = clock::now() + limits.head_deadline;
+    if limits.proxy_header && !begins(&stream, until, notice).await {
+        return None;
+    }
+    let told = match ends(&mut stream, peer, until, traffic).await {
         Ok(told) => told,
         Err(failure) => {
             traffic.metrics.proxy_header_failed(failure);
@@ -97,8 +101,7 @@ async fn establish(accepted: Accepted, traffic: &Traffic, notice: &Notice) -> Op
             let conn = Box::new(Conn::new(Transport::Plain(stream), Arc::new(facts), limits));
             Some((conn, Expected::Either))
         }
-        BindProtocol::Https => match tls::handshake(&traffic.tls, stream, traffic.options.tls.handshake_deadline).await
-        {
+        BindProtocol::Https => match handshake(stream, traffic, notice).await? {
             tls::Handshake::Done { stream, facts: agreed, http2 } => {
                 tracing::debug!(
                     peer = %facts.peer,
@@ -128,15 +131,42 @@ async fn establish(accepted: Accepted, traffic: &Traffic, notice: &Notice) -> Op
 }
 
 /// What a connection's PROXY header says, where connections begin with one and this peer is believed. It is read in any case.
-async fn ends(stream: &mut TcpStream, peer: SocketAddr, traffic: &Traffic) -> Result<Option<Ends>, Failure> {
+async fn ends(
+    stream: &mut TcpStream,
+    peer: SocketAddr,
+    until: Instant,
+    traffic: &Traffic,
+) -> Result<Option<Ends>, Failure> {
     if !traffic.options.client.proxy_header {
         return Ok(None);
     }
-    let read = timeout(traffic.options.client.head_deadline, proxy_header::read(stream));
+    let read = timeout_at(until.into(), proxy_header::read(stream));
     let ends = read.await.unwrap_or(Err(Failure::Timeout))?;
     let believed = traffic.published.pin().trusted_proxies().iter().any(|net| net.contains(&peer.ip()));
     let canonical = |ends: Ends| Ends { source: canonical(ends.source), destination: canonical(ends.destination) };
     Ok(ends.filter(|_| believed).map(canonical))
+}
+
+/// Shakes hands with a client; `None` when the end came before it had begun.
+async fn handshake(stream: TcpStream, traffic: &Traffic, notice: &Notice) -> Option<tls::Handshake> {
+    let until = clock::now() + traffic.options.tls.handshake_deadline;
+    if !begins(&stream, until, notice).await {
+        return None;
+    }
+    Some(tls::handshake(&traffic.tls, stream, until).await)
+}
+
+/// Waits until a client says something or the time is over, which is for whoever reads it to find out; `false` when the end
+/// comes first: a client that has said nothing, as load balancers do that only ask whether a port is open, loses nothing by it.
+async fn begins(stream: &TcpStream, until: Instant, notice: &Notice) -> bool {
+    let (mut over, mut first) = (notice.over.clone(), [0]);
+    tokio::select! {
+        biased;
+        // It looks, for a new stream is called readable before anything is there.
+        _ = stream.peek(&mut first) => true,
+        _ = over.wait_for(|over| *over) => has_arrived(stream),
+        () = sleep_until(until.into()) => true,
+    }
 }
 
 /// A dual-stack socket shows IPv4 peers as IPv4-mapped IPv6 addresses.

@@ -3,13 +3,13 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use tidegate_config::model::BindKey;
+use tidegate_config::model::{BindKey, BindProtocol};
 use tidegate_proxy::Driver;
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::bed::{Bed, PATIENCE, http, nobody_listens};
+use super::bed::{Bed, PATIENCE, http, https, metric, nobody_listens};
 use super::clients::{Http1, assert_ok, h2_get};
 
 const PLAIN: &str = "127.0.0.1:0";
@@ -165,4 +165,42 @@ async fn a_request_that_was_read_before_the_end_is_answered_after_it() {
         client.closed().await;
         assert_eq!(timeout(PATIENCE, drained).await.unwrap().unwrap(), 0);
     }
+}
+
+/// How many connections a drain cuts of those that have sent so much, on a bind that waits for more than that.
+async fn check_unspoken(key: BindKey, proxy_header: bool, sent: &[u8], cut: usize) {
+    let bed = Bed::with(&[key], |options| options.client.proxy_header = proxy_header).await;
+    let mut stream = TcpStream::connect(bed.address(key).await).await.unwrap();
+    stream.write_all(sent).await.unwrap();
+    let protocol = if key.protocol == BindProtocol::Http { "http" } else { "https" };
+    bed.until_metric("tidegate_connections_active", Some(protocol), 1.0).await;
+    if !sent.is_empty() {
+        // It is read, and begins a time of its own.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let registry = bed.registry.clone();
+    let grace = if cut > 0 { Duration::from_millis(200) } else { PATIENCE / 4 };
+    assert_eq!(bed.drain(grace).await, cut, "{key:?} {proxy_header} {}", sent.escape_ascii());
+    for name in ["tidegate_proxy_header_failures_total", "tidegate_tls_handshake_failures_total"] {
+        for reason in ["closed", "timeout"] {
+            assert_eq!(metric(&registry, name, Some(reason)), 0.0, "{name} {reason}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn who_has_said_nothing_holds_up_no_end() {
+    check_unspoken(http(PLAIN), false, b"", 0).await;
+    check_unspoken(http(PLAIN), true, b"", 0).await;
+    check_unspoken(https(PLAIN), false, b"", 0).await;
+    check_unspoken(https(PLAIN), true, b"", 0).await;
+    // The load balancer itself says no more than this.
+    check_unspoken(https(PLAIN), true, b"PROXY UNKNOWN\r\n", 0).await;
+    check_unspoken(http(PLAIN), true, b"PROXY UNKNOWN\r\n", 0).await;
+}
+
+#[tokio::test]
+async fn who_has_begun_to_speak_has_the_grace() {
+    check_unspoken(http(PLAIN), true, b"PROXY", 1).await;
+    check_unspoken(https(PLAIN), false, b"\x16\x03\x01", 1).await;
 }
