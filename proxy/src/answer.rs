@@ -40,6 +40,8 @@ pub(crate) enum Reason {
     ClientGone,
     /// Nothing is there to send it to.
     NoEndpoints,
+    /// The edge itself has no file descriptor, port or memory left for a connection.
+    OutOfResources,
     /// No connection could be made.
     ConnectFailed,
     /// No connection could be made in time.
@@ -58,7 +60,7 @@ pub(crate) enum Reason {
 
 impl Reason {
     /// All of them, for the metrics.
-    pub(crate) const ALL: [Self; 24] = [
+    pub(crate) const ALL: [Self; 25] = [
         Self::MalformedRequest,
         Self::MissingHost,
         Self::MalformedHost,
@@ -76,6 +78,7 @@ impl Reason {
         Self::BodyStalled,
         Self::ClientGone,
         Self::NoEndpoints,
+        Self::OutOfResources,
         Self::ConnectFailed,
         Self::ConnectTimeout,
         Self::UpstreamBroken,
@@ -105,6 +108,7 @@ impl Reason {
             Self::BodyStalled => (408, "body-stalled"),
             Self::ClientGone => (499, "client-gone"),
             Self::NoEndpoints => (503, "no-endpoints"),
+            Self::OutOfResources => (503, "out-of-resources"),
             Self::ConnectFailed => (502, "connect-failed"),
             Self::ConnectTimeout => (504, "connect-timeout"),
             Self::UpstreamBroken => (502, "upstream-broken"),

@@ -134,12 +134,12 @@ impl Attempts {
         attempt.connect
     }
 
-    /// Notes that no connection could be made.
-    pub(crate) fn refused(&mut self, now: Instant, moment: Moment) {
+    /// Notes that no connection could be made, and when, where that speaks against the endpoint.
+    pub(crate) fn refused(&mut self, now: Instant, moment: Option<Moment>) {
         if let Some(attempt) = &self.last {
             self.refused.push(attempt.id);
             self.refused_at_once += usize::from(now.saturating_duration_since(attempt.began) < AT_ONCE);
-            if let Some(state) = attempt.state() {
+            if let (Some(state), Some(moment)) = (attempt.state(), moment) {
                 state.refused(moment);
             }
         }
@@ -248,7 +248,7 @@ mod tests {
         let first = next(&mut attempts, &backend, &states, 1);
         assert_eq!((in_flight(), attempts.leaves(&backend, here(&listening()))), (1, true));
         let now = clock::now();
-        attempts.refused(now, states.moment(now));
+        attempts.refused(now, Some(states.moment(now)));
         assert_eq!(in_flight(), 0);
         let second = next(&mut attempts, &backend, &states, 1);
         assert!(second.is_some() && second != first);
@@ -280,7 +280,7 @@ mod tests {
         for millis in millis {
             assert!(next(&mut attempts, &backend, &states, 1).is_some());
             let now = clock::now() + Duration::from_millis(*millis);
-            attempts.refused(now, states.moment(now));
+            attempts.refused(now, Some(states.moment(now)));
         }
         assert_eq!((attempts.waited_for(), attempts.count()), (want, millis.len()), "{millis:?}");
     }
@@ -293,6 +293,21 @@ mod tests {
         check_waited(&[200], 1);
         check_waited(&[0, 200, 0], 1);
         check_waited(&[200, 0, 5000], 2);
+    }
+
+    #[test]
+    fn an_endpoint_rests_for_its_own_faults_only() {
+        let states = EndpointStates::new(clock::now(), Arc::default());
+        let backend = backend(&[([10, 0, 0, 1], 80)]);
+        for (own, rests) in [(false, false), (true, true)] {
+            let mut attempts = Attempts::default();
+            assert!(next(&mut attempts, &backend, &states, 1).is_some());
+            let now = clock::now();
+            attempts.refused(now, own.then(|| states.moment(now)));
+            assert_eq!(states.peek(backend.endpoints[0].id, |state| state.rests(states.moment(now))), Some(rests));
+            // Either way, this request does not try it again.
+            assert_eq!(next(&mut attempts, &backend, &states, 1), None);
+        }
     }
 
     #[track_caller]

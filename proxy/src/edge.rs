@@ -180,7 +180,7 @@ impl ProxyHttp for Edge {
         carried: &mut Carried,
         mut error: Box<Error>,
     ) -> Box<Error> {
-        error.set_retry(carried.exchange.connect_failed(fault::connect(&error), clock::now()));
+        error.set_retry(carried.exchange.connect_failed(fault::reason(&error), clock::now()));
         error
     }
 

@@ -224,10 +224,12 @@ impl Exchange {
         if self.due.is_some_and(|at| at <= now) { Reason::UpstreamTimeout } else { seen }
     }
 
-    /// Notes that no connection could be made; whether to try another endpoint.
-    pub(crate) fn connect_failed(&mut self, how: Connect, now: Instant) -> bool {
-        self.shared.metrics.connect(how);
-        self.attempts.refused(now, self.shared.endpoints.moment(now));
+    /// Notes that no connection could be made, and why; whether to try another endpoint.
+    pub(crate) fn connect_failed(&mut self, reason: Reason, now: Instant) -> bool {
+        self.shared.metrics.connect(if reason == Reason::ConnectTimeout { Connect::TimedOut } else { Connect::Failed });
+        // What the edge itself is short of says nothing about an endpoint.
+        let moment = (reason != Reason::OutOfResources).then(|| self.shared.endpoints.moment(now));
+        self.attempts.refused(now, moment);
         let here = here(&self.shared, self.facts.as_deref());
         let others = self.backend.as_ref().is_some_and(|backend| self.attempts.leaves(backend, here));
         self.again(Stage::Connecting { others })
@@ -237,9 +239,7 @@ impl Exchange {
         let tries_max = self.admitted.as_ref().map_or(1, |admitted| usize::from(admitted.effective().tries_max));
         let again = self.attempts.count() < self.shared.options.upstream.tries_max
             && retry::again(&Failed { tries: self.attempts.waited_for(), tries_max, stage });
-        if again {
-            self.shared.metrics.retries.inc();
-        }
+        self.shared.metrics.retries.inc_by(again.into());
         again
     }
 

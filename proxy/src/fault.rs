@@ -1,11 +1,11 @@
-//! What Pingora's errors mean: each becomes one [`Reason`], here and nowhere else.
+//! What the errors of Pingora and of the system mean: each becomes one [`Reason`], here and nowhere else.
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 
 use pingora::{Error, ErrorSource, ErrorType, RetryType};
+use rustix::io::Errno;
 
 use crate::answer::Reason;
-use crate::metrics::Connect;
 
 /// Why a request failed.
 pub(crate) fn reason(error: &Error) -> Reason {
@@ -21,6 +21,11 @@ pub(crate) fn reason(error: &Error) -> Reason {
         (ErrorSource::Downstream, _) => Reason::MalformedRequest,
         (_, E::ConnectTimedout | E::TLSHandshakeTimedout) => Reason::ConnectTimeout,
         (_, E::ReadTimedout | E::WriteTimedout) => Reason::UpstreamTimeout,
+        (_, E::ConnectError | E::BindError | E::SocketError | E::InternalError)
+            if system(error).is_some_and(|error| connecting(error) == Reason::OutOfResources) =>
+        {
+            Reason::OutOfResources
+        }
         (
             _,
             E::ConnectRefused
@@ -58,9 +63,20 @@ fn has_cause(error: &Error, kind: ErrorKind) -> bool {
     error.root_cause().downcast_ref::<std::io::Error>().is_some_and(|cause| cause.kind() == kind)
 }
 
-/// How a connection that could not be opened is counted.
-pub(crate) fn connect(error: &Error) -> Connect {
-    if reason(error) == Reason::ConnectTimeout { Connect::TimedOut } else { Connect::Failed }
+/// The error of the system that an error came of; Pingora wraps it where the connection had an address already.
+fn system(error: &Error) -> Option<&io::Error> {
+    let root: &(dyn std::error::Error + 'static) = error.root_cause();
+    std::iter::successors(Some(root), |error| error.source()).find_map(|error| error.downcast_ref())
+}
+
+/// Why no connection could be made when the system said this. What the edge itself is short of is not the endpoint's fault.
+pub(crate) fn connecting(error: &io::Error) -> Reason {
+    match Errno::from_io_error(error) {
+        Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM | Errno::ADDRNOTAVAIL) => {
+            Reason::OutOfResources
+        }
+        Some(_) | None => Reason::ConnectFailed,
+    }
 }
 
 #[cfg(test)]
@@ -100,12 +116,59 @@ mod tests {
         check_cut(&Downstream, E::ReadError, Some(ErrorKind::UnexpectedEof), no(), false);
     }
 
+    #[track_caller]
+    fn check_connecting(errno: Errno, want: Reason) {
+        let of_system = || io::Error::from_raw_os_error(errno.raw_os_error());
+        assert_eq!(connecting(&of_system()), want, "{errno}");
+        for kind in [ErrorType::SocketError, ErrorType::BindError, ErrorType::ConnectError] {
+            let mut error = Error::because(kind, "", of_system());
+            error.esource = ErrorSource::Upstream;
+            assert_eq!(reason(&error), want, "{error}");
+        }
+        // As Pingora says it of a connection that had an address already.
+        let mut error = Error::because(ErrorType::BindError, "", Wrapped(of_system())).more_context("");
+        error.esource = ErrorSource::Upstream;
+        assert_eq!(reason(&error), want, "{error}");
+    }
+
+    #[derive(Debug)]
+    struct Wrapped(io::Error);
+
+    impl std::fmt::Display for Wrapped {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            self.0.fmt(f)
+        }
+    }
+
+    impl std::error::Error for Wrapped {
+        fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+            Some(&self.0)
+        }
+    }
+
+    #[test]
+    fn what_the_edge_is_short_of_is_told_from_what_an_endpoint_does() {
+        for errno in [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM, Errno::ADDRNOTAVAIL] {
+            check_connecting(errno, Reason::OutOfResources);
+            // As Pingora says it of a socket that there is none of.
+            let error = io::Error::from_raw_os_error(errno.raw_os_error());
+            let mut error =
+                Error::because(ErrorType::InternalError, "", Error::because(ErrorType::SocketError, "", error));
+            error.esource = ErrorSource::Upstream;
+            assert_eq!(reason(&error), Reason::OutOfResources, "{error}");
+        }
+        for errno in [Errno::CONNREFUSED, Errno::HOSTUNREACH, Errno::NETUNREACH, Errno::CONNRESET, Errno::ACCESS] {
+            check_connecting(errno, Reason::ConnectFailed);
+        }
+    }
+
     #[test]
     fn every_fault_has_its_reason() {
         use ErrorSource::{Downstream, Internal, Unset, Upstream};
         use ErrorType as E;
         check(&Upstream, E::ConnectRefused, Reason::ConnectFailed);
         check(&Upstream, E::TLSHandshakeFailure, Reason::ConnectFailed);
+        check(&Upstream, E::ConnectError, Reason::ConnectFailed);
         check(&Upstream, E::ConnectTimedout, Reason::ConnectTimeout);
         check(&Upstream, E::ReadTimedout, Reason::UpstreamTimeout);
         check(&Upstream, E::ConnectionClosed, Reason::UpstreamBroken);

@@ -19,12 +19,11 @@ use super::scratch::Room;
 use super::{pool, write};
 use crate::answer::{Answer, Reason};
 use crate::exchange::Exchange;
-use crate::metrics::Connect;
 use crate::options::Options;
 use crate::respond::render;
 use crate::retry::Stage;
 use crate::upstream::Aim;
-use crate::{clock, date};
+use crate::{clock, date, fault};
 
 /// What is asked of an endpoint.
 pub(super) struct Asked<'a, H> {
@@ -102,9 +101,9 @@ impl<C: Client> Transfer<'_, C> {
                         now = clock::now();
                         endpoint
                     }
-                    Err((how, reason)) => {
+                    Err(reason) => {
                         now = clock::now();
-                        if exchange.connect_failed(how, now) {
+                        if exchange.connect_failed(reason, now) {
                             continue;
                         }
                         return Err(exchange.in_time(reason, now));
@@ -196,11 +195,9 @@ impl<C: Client> Transfer<'_, C> {
 }
 
 /// Opens a connection to an endpoint.
-async fn connect(address: SocketAddr, within: Duration) -> Result<TcpStream, (Connect, Reason)> {
-    match timeout(within, TcpStream::connect(address)).await {
-        // A delay for the sake of fuller packets would only add to each request's time.
-        Ok(Ok(stream)) if stream.set_nodelay(true).is_ok() => Ok(stream),
-        Ok(_) => Err((Connect::Failed, Reason::ConnectFailed)),
-        Err(_) => Err((Connect::TimedOut, Reason::ConnectTimeout)),
-    }
+async fn connect(address: SocketAddr, within: Duration) -> Result<TcpStream, Reason> {
+    let connected = timeout(within, TcpStream::connect(address)).await.map_err(|_| Reason::ConnectTimeout)?;
+    // A delay for the sake of fuller packets would only add to each request's time.
+    let ready = connected.and_then(|stream| stream.set_nodelay(true).map(|()| stream));
+    ready.map_err(|error| fault::connecting(&error))
 }

@@ -1,0 +1,45 @@
+//! What becomes of requests while the process may open no file. The limit is the whole process's, so this test has one of
+//! its own.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
+#![allow(unreachable_pub, missing_docs, missing_debug_implementations, reason = "nothing outside uses a test bed")]
+#![allow(dead_code, reason = "the bed is that of other tests too")]
+
+mod request {
+    pub mod bed;
+    pub mod upstream;
+}
+
+use request::bed::{Bed, Model, answer};
+use request::upstream::Upstream;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tidegate_proxy::Driver;
+use tokio::io::AsyncWriteExt;
+
+#[tokio::test]
+async fn endpoints_do_not_rest_for_what_the_edge_is_short_of() {
+    for driver in [Driver::Both, Driver::Full] {
+        let upstreams = [Upstream::echo().await, Upstream::echo().await];
+        let model = Model::to(&upstreams.each_ref().map(|upstream| upstream.address));
+        let bed = Bed::with(model, |options| options.driver = driver).await;
+        let mut client = bed.connect().await;
+        bed.until_metric(r#"tidegate_connections_active{protocol="http"} 1"#).await;
+
+        let limit = getrlimit(Resource::Nofile);
+        setrlimit(Resource::Nofile, Rlimit { current: Some(0), ..limit }).unwrap();
+        client.write_all(b"GET / HTTP/1.1\r\nHost: a.test\r\n\r\n").await.unwrap();
+        let refused = answer(&mut client).await;
+        setrlimit(Resource::Nofile, limit).unwrap();
+
+        assert_eq!((refused.status, refused.body.contains("out-of-resources")), (503, true), "{driver:?}");
+        for line in [
+            r#"tidegate_answers_total{reason="out-of-resources"} 1"#,
+            r#"tidegate_upstream_connects_total{result="failed"} 2"#,
+            "tidegate_upstream_retries_total 1",
+            "tidegate_endpoints_resting 0",
+        ] {
+            bed.until_metric(line).await;
+        }
+        assert_eq!(bed.get("a.test", "/", "").await.status, 200, "{driver:?}");
+    }
+}
