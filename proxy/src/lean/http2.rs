@@ -121,10 +121,11 @@ fn may_have(name: &str, value: &[u8]) -> bool {
             | "proxy-authenticate"
             | "proxy-authorization"
             | "proxy-connection"
-            | "te"
             | "trailer"
             | "transfer-encoding"
             | "upgrade" => false,
+            // The one thing that it may say here (RFC 9113 section 8.2.2); Firefox says it of every request.
+            "te" => value == b"trailers",
             "content-length" => !value.is_empty() && value.len() <= 18 && value.iter().all(u8::is_ascii_digit),
             "content-type" => !value.get(..16).is_some_and(|start| start.eq_ignore_ascii_case(b"application/grpc")),
             _ => true,
@@ -151,6 +152,8 @@ mod tests {
         check("GET", uri, &[], true);
         check("POST", "http://a.test:8080/", &[("content-length", "5"), ("content-type", "text/plain")], true);
         check("GET", uri, &[("host", "a.test"), ("cookie", "a=b"), ("cookie", "c=d")], true);
+        check("GET", uri, &[("te", "trailers")], true);
+        check("POST", uri, &[("te", "trailers"), ("content-type", "application/grpc")], false);
         for method in ["CONNECT", "TRACE"] {
             check(method, uri, &[], false);
         }
@@ -159,7 +162,9 @@ mod tests {
         }
         check("OPTIONS", "*", &[("host", "a.test")], false);
         let unwanted = [
-            ("te", "trailers"),
+            ("te", "gzip"),
+            ("te", "trailers, gzip"),
+            ("te", ""),
             ("trailer", "x"),
             ("expect", "100-continue"),
             ("upgrade", "websocket"),

@@ -19,9 +19,10 @@ pub(super) fn request<H: RequestHead>(head: &H, edits: &Edits, coded: bool, out:
     out.extend_from_slice(edits.target().unwrap_or(head.target().as_bytes()));
     out.extend_from_slice(b" HTTP/1.1\r\n");
     for (name, value) in head.lines() {
-        // The only hop-by-hop headers that a request of this driver can have are this one and the transfer coding, which
-        // stays, for the body is sent on in chunks as it came.
-        if !name.eq_ignore_ascii_case(b"connection") && !is_removed(name, edits) {
+        // The only hop-by-hop headers that a request of this driver can have are these and the transfer coding, which stays,
+        // for the body is sent on in chunks as it came. Trailers are not sent on, so nobody is told that they are welcome.
+        let own = name.eq_ignore_ascii_case(b"connection") || name.eq_ignore_ascii_case(b"te");
+        if !own && !is_removed(name, edits) {
             line(name, value, out);
         }
     }

@@ -13,11 +13,10 @@ use super::recorder::PAUSE;
 use super::secure::Stream;
 use super::side::{PATIENCE, PROBE};
 
-/// What belongs to a connection, or is said in another way.
-const LEFT_OUT: [HeaderName; 7] = [
+/// What belongs to a connection, or is said in another way. Of `TE`, frames say one thing only (RFC 9113 section 8.2.2).
+const LEFT_OUT: [HeaderName; 6] = [
     HOST,
     CONNECTION,
-    TE,
     TRANSFER_ENCODING,
     UPGRADE,
     HeaderName::from_static("keep-alive"),
@@ -51,8 +50,9 @@ fn asked(message: &Message) -> Option<Asked> {
     let mut headers = HeaderMap::new();
     for (name, value) in &message.lines {
         let name = HeaderName::from_bytes(name).ok()?;
-        if !LEFT_OUT.contains(&name) {
-            headers.append(name, HeaderValue::from_bytes(value.strip_prefix(b":")?.trim_ascii()).ok()?);
+        let value = value.strip_prefix(b":")?.trim_ascii();
+        if !LEFT_OUT.contains(&name) && (name != TE || value == b"trailers") {
+            headers.append(name, HeaderValue::from_bytes(value).ok()?);
         }
     }
     // Data that contradict a length make a request malformed (RFC 9113 section 8.1.1): it is reset, unless its response was quicker

@@ -347,7 +347,7 @@ async fn what_is_in_doubt_is_the_full_drivers() {
         ("content-type", "application/json", "lean"),
         ("content-type", "application/grpc", "full"),
         ("content-type", "application/gRPC-web+proto", "full"),
-        ("te", "trailers", "full"),
+        ("te", "trailers", "lean"),
         ("trailer", "x-sum", "full"),
         ("expect", "100-continue", "full"),
         ("proxy-authorization", "x", "full"),
