@@ -257,7 +257,7 @@ impl Reconciler {
     /// Makes out again which DNS names are looked up, and forgets what the others led to.
     fn name(&mut self) -> Arc<Names> {
         let kept = self.deferred.keys().flat_map(|host| self.compiled.led_to(host)).chain(&*self.options.followed);
-        let kept = kept.map(|key| &key.service).chain(self.left.iter().map(|(service, _)| service));
+        let kept = kept.map(|key| &key.service).chain(self.left_compiled());
         let names = names::in_use(&self.topology, &self.compiled, kept);
         self.world.names.retain(|name, _| names.contains_key(name));
         self.names = Arc::new(names);

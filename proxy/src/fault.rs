@@ -69,12 +69,12 @@ fn system(error: &Error) -> Option<&io::Error> {
     std::iter::successors(Some(root), |error| error.source()).find_map(|error| error.downcast_ref())
 }
 
-/// Why no connection could be made when the system said this. What the edge itself is short of is not the endpoint's fault.
+/// Why no connection could be made when the system said this. What the edge itself is short of is not the endpoint's fault. That
+/// there is no address for the own end is one endpoint's matter: no port is left towards it, or it has an address of a family
+/// in which the edge has none.
 pub(crate) fn connecting(error: &io::Error) -> Reason {
     match Errno::from_io_error(error) {
-        Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM | Errno::ADDRNOTAVAIL) => {
-            Reason::OutOfResources
-        }
+        Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => Reason::OutOfResources,
         Some(_) | None => Reason::ConnectFailed,
     }
 }
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn what_the_edge_is_short_of_is_told_from_what_an_endpoint_does() {
-        for errno in [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM, Errno::ADDRNOTAVAIL] {
+        for errno in [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM] {
             check_connecting(errno, Reason::OutOfResources);
             // As Pingora says it of a socket that there is none of.
             let error = io::Error::from_raw_os_error(errno.raw_os_error());
@@ -157,7 +157,8 @@ mod tests {
             error.esource = ErrorSource::Upstream;
             assert_eq!(reason(&error), Reason::OutOfResources, "{error}");
         }
-        for errno in [Errno::CONNREFUSED, Errno::HOSTUNREACH, Errno::NETUNREACH, Errno::CONNRESET, Errno::ACCESS] {
+        use Errno as E;
+        for errno in [E::CONNREFUSED, E::HOSTUNREACH, E::NETUNREACH, E::ADDRNOTAVAIL, E::CONNRESET, E::ACCESS] {
             check_connecting(errno, Reason::ConnectFailed);
         }
     }

@@ -3,8 +3,9 @@
 //! A list beside a watch is of one moment, while the watch goes on to tell. So what the watch has told since the list began
 //! takes the place of what the list says of the same objects, and the next watch goes on from where that one had come: each
 //! object is then known up to that resourceVersion at least, and nothing that was told is undone. Where nothing was told
-//! meanwhile, the next watch goes on from the list, as after any other one. Versions are not compared for that; it rests on
-//! lists that are asked for without a resourceVersion, which are no older than the moment in which they were asked for.
+//! meanwhile, the next watch goes on from the list, as after any other one; and so it does where the watch lags behind the list.
+//! All of it rests on lists that are asked for without a resourceVersion, which are no older than the moment in which they were
+//! asked for.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -90,6 +91,13 @@ impl Lister {
             reason = ListReason::Retry;
         }
     }
+}
+
+/// Whether a resourceVersion is no older than another one of the same collection. They may be compared where they are numbers
+/// (<https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions>); where not, nothing is known of it.
+pub(super) fn no_older(version: &str, than: &str) -> bool {
+    let numbers = [version, than].map(|version| version.parse::<u64>().ok());
+    matches!(numbers, [Some(version), Some(than)] if version >= than)
 }
 
 /// What watches have told since the list beside them began.

@@ -43,7 +43,7 @@ use crate::source_metrics::SourceMetrics;
 use api::Api;
 use failure::{Failure, ListReason};
 use list::List;
-use lister::{Lister, Told};
+use lister::{Lister, Told, no_older};
 use pauses::Pauses;
 use watch::{Stop, Watch};
 
@@ -223,7 +223,8 @@ impl Informer {
             if self.closed().is_some() {
                 self.lister.series.watch_ended("listed");
             }
-            if told.overtake(&mut list.objects) {
+            // A watch that lags behind the list has nothing to add to it, and would go on with what the list has told already.
+            if no_older(&list.resource_version, &self.reached) || told.overtake(&mut list.objects) {
                 self.reached = Arc::clone(&list.resource_version);
             }
             self.tell(list).await?;

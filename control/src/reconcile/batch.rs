@@ -92,11 +92,13 @@ impl Reconciler {
     }
 
     /// Looks again at what every Service leads to, because the API server is somewhere else than before. They are many and it
-    /// moves rarely, so they wait in the slow lane, where no live change waits for them.
+    /// moves rarely, so they wait in the slow lane, where no live change waits for them; what is led to goes first.
     pub(super) fn guard(&mut self, received: Instant) {
         for name in self.world.services.keys().filter(|_| self.running) {
-            let rank = self.options.order.of(&ObjectRef::new(Kind::Service, name.clone()), &self.topology);
-            self.queue.add(Work::Guarded(name.clone()), Lane::Slow, rank, received);
+            let led_to = self.compiled.backends_of(name).next().is_some();
+            let object = ObjectRef::new(Kind::Service, name.clone());
+            let rank = if led_to { self.options.order.of(&object, &self.topology) } else { u64::MAX };
+            self.queue.add(Work::Guarded(object.name), Lane::Slow, rank, received);
         }
     }
 
@@ -114,16 +116,23 @@ impl Reconciler {
         }
     }
 
-    /// The backends of dirty Services that routes need whether an Ingress leads there or not: hosts that stay as they are do, or
-    /// Ingresses that wait did when they were compiled last.
+    /// The backends of dirty Services that hosts need which stay as they are, whether an Ingress leads there or not.
     pub(super) fn needed(&self, dirty: &BTreeSet<ObjectName>) -> BTreeSet<BackendKey> {
         let stay = self.deferred.keys().flat_map(|host| self.compiled.led_to(host));
-        let stay = stay.filter(|key| dirty.contains(&key.service));
-        let left = |service: &&ObjectName| {
-            let first = ((*service).clone(), ObjectName::default());
-            self.left.range(first..).next().is_some_and(|(left, _)| left == *service)
-        };
-        stay.chain(dirty.iter().filter(left).flat_map(|service| self.compiled.backends_of(service))).cloned().collect()
+        stay.filter(|key| dirty.contains(&key.service)).cloned().collect()
+    }
+
+    /// The Services that are followed because Ingresses which wait led to them when they were compiled last.
+    pub(super) fn left_compiled(&self) -> impl Iterator<Item = &ObjectName> {
+        let services = self.left.iter().map(|(service, _)| service);
+        services.filter(|service| self.compiled.backends_of(service).next().is_some())
+    }
+
+    /// The Ingresses that wait and led to a Service when they were compiled last.
+    fn led_to(&self, service: &ObjectName) -> impl Iterator<Item = ObjectRef> {
+        let all =
+            self.left.range((service.clone(), ObjectName::default())..).take_while(move |(left, _)| left == service);
+        all.map(|(_, ingress)| ObjectRef::new(Kind::Ingress, ingress.clone()))
     }
 
     /// What is to be compiled for a batch.
@@ -178,27 +187,31 @@ impl Reconciler {
         }
     }
 
-    /// Takes along what waits and stands with what is compiled: who claims a host, where the host leads, and the classes that say
-    /// whose all of it is. These are compiled as World has them, so what of them changed has changed for the host too.
+    /// Takes along what waits and stands with what is compiled: who claims a host, where the host leads or led, and the classes that
+    /// say whose all of it is. These are compiled as World has them, so what of them changed has changed for the host too.
     fn take_along(&mut self, affected: &mut Affected) {
         let class = |object: &&ObjectRef| object.kind == Kind::IngressClass;
         let first = ObjectRef::new(Kind::IngressClass, ObjectName::default());
         let classes: Vec<ObjectRef> =
             self.waiting.range(first..).map(|(it, _)| it).take_while(class).cloned().collect();
         classes.iter().for_each(|class| self.changed(class, affected));
-        let (mut hosts, mut services) = (BTreeSet::new(), BTreeSet::new());
+        let (mut hosts, mut services, mut claimants) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         while !self.waiting.is_empty() {
             let new_hosts: Vec<HostPattern> = affected.dirty.hosts.difference(&hosts).cloned().collect();
             let new_services: Vec<ObjectName> = affected.dirty.services.difference(&services).cloned().collect();
             if new_hosts.is_empty() && new_services.is_empty() {
                 return;
             }
-            let claimants = new_hosts.iter().flat_map(|host| self.topology.referrers(&Key::Host(host.clone())));
-            let with = claimants.flat_map(|claimant| {
-                std::iter::once(claimant).chain(self.topology.references_of(claimant).iter().filter_map(service))
-            });
-            let mut with: BTreeSet<ObjectRef> = with.filter(|it| self.waiting.contains_key(*it)).cloned().collect();
+            let mut with: Vec<ObjectRef> = Vec::new();
+            for claimant in new_hosts.iter().flat_map(|host| self.topology.referrers(&Key::Host(host.clone()))) {
+                // One object may claim thousands of hosts and lead to as many Services.
+                if claimants.insert(claimant.clone()) {
+                    let led_to = self.topology.references_of(claimant).iter().filter_map(service);
+                    with.extend(std::iter::once(claimant).chain(led_to).cloned());
+                }
+            }
             with.extend(new_services.iter().map(|name| ObjectRef::new(Kind::Service, name.clone())));
+            with.extend(new_services.iter().flat_map(|name| self.led_to(name)));
             with.iter().for_each(|object| self.changed(object, affected));
             hosts.extend(new_hosts);
             services.extend(new_services);
@@ -206,7 +219,7 @@ impl Reconciler {
     }
 
     /// Takes the hosts that need to wait no longer, or may not: their time is over, what they wait for is in the batch, or they
-    /// are compiled anyway. All others stay as they are, and cost a batch nothing.
+    /// are compiled anyway. All others stay as they are and are not compiled.
     fn wake_hosts(&mut self, affected: &mut Affected, now: Instant) -> BTreeMap<HostPattern, Deferred> {
         let Affected { dirty, moved, .. } = affected;
         let comes = |object: &ObjectRef| match object.kind {

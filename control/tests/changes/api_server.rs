@@ -99,7 +99,10 @@ fn a_slice_of_another_name_says_nothing_of_it() {
 fn a_live_change_does_not_wait_for_all_services() {
     let mut bench = Bench::web();
     for number in 0..1000 {
-        bench.apply(Kind::Service, service(&format!("crowd/s{number}")));
+        let (name, host) = (format!("s{number}"), format!("s{number}.example"));
+        bench.apply(Kind::Service, service(&format!("crowd/{name}")));
+        bench.apply(Kind::EndpointSlice, slice(&format!("crowd/{name}"), &["10.0.1.1"]));
+        bench.apply(Kind::Ingress, ingress_of(&format!("crowd/{name}"), &host, &name, &["/"]));
     }
     bench.reconcile();
     let slow_batch_max = Options::default().pace.share.slow_batch_max;

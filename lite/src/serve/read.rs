@@ -217,6 +217,6 @@ mod tests {
         check(3, PIECE_BYTES / 2, 2);
         check(4, PIECE_BYTES / 2, 3);
         check(2, PIECE_BYTES, 3);
-        check(1000, 1000, 17);
+        check(1000, 1000, 16);
     }
 }

@@ -11,6 +11,9 @@ use crate::stage::{Stage, whole};
 
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 
+/// A Lease that no manifest of `deploy/` names.
+pub(crate) const OTHER_LEASE: &str = "another";
+
 /// Verb, group, resource with the subresource behind a slash, and the name of an object where not all of them are meant.
 type Right = (String, String, String, Option<String>);
 
@@ -69,7 +72,9 @@ async fn deployed_role(stage: &Stage) -> Value {
 pub(crate) async fn the_role_is_what_is_used(stage: &mut Stage) {
     let mut rights = allowed(&deployed_role(stage).await);
     rights.extend(allowed(&stage.cluster.api.get(&format!("{RBAC}/namespaces/tidegate/roles/tidegate")).await));
-    let (used, _) = asked(stage, "tidegate", &rights);
+    let (mut used, _) = asked(stage, "tidegate", &rights);
+    // A case took part in the election by a Lease of its own, with a role of its own.
+    used.retain(|(.., name)| name.as_deref() != Some(OTHER_LEASE));
     if !whole() {
         println!(
             "    not all cases run, so a right may be left over: only what is asked for is held against the roles"
