@@ -3,8 +3,49 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use clap::ValueEnum;
+
 use crate::allocation::{Allocations, counted};
+use crate::callgrind;
 use crate::clock::timed;
+use crate::table::Output;
+
+/// How much is counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Size {
+    /// Two sizes of what may make an operation cost more, in a minute.
+    Small,
+    /// All that docs/benchmarks.md shows.
+    Full,
+}
+
+/// What every command takes that counts operations.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Counting {
+    /// How much is counted.
+    #[arg(long, value_enum, default_value = "full")]
+    pub(crate) size: Size,
+    /// Fails unless counts stay as low as they have to be; times are never judged.
+    #[arg(long)]
+    pub(crate) check: bool,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+impl Counting {
+    /// Whether instructions can be counted; where not, they are said to be left out.
+    ///
+    /// # Errors
+    /// When they have to be judged and cannot be.
+    pub(crate) fn instructions(&self) -> anyhow::Result<bool> {
+        let valgrind = callgrind::available();
+        anyhow::ensure!(valgrind || !self.check, "instructions are judged too, and valgrind is not installed");
+        if !valgrind {
+            eprintln!("left out: instructions, because valgrind is not installed");
+        }
+        Ok(valgrind)
+    }
+}
 
 /// Who measures: it runs operations 0 to `count` of a probe, once each and in order.
 pub(crate) trait Meter<P> {

@@ -8,37 +8,20 @@ mod wait;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
-use clap::ValueEnum;
 use serde::Serialize;
 
 use crate::callgrind::{self, Collected};
 use crate::clock::now;
-use crate::operations::{Native, Warmup};
-use crate::table::Output;
+use crate::operations::{Counting, Native, Size, Warmup};
 use probe::{Backlog, Probe};
 use row::Row;
 use wait::Wait;
 
-/// How much is measured.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum Size {
-    /// Behind 1,000 and 10,000 keys.
-    Small,
-    /// Behind up to 100,000.
-    Full,
-}
-
 /// Measures the steps of the queue, and how long a live change waits behind a list.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// How much is measured.
-    #[arg(long, value_enum, default_value = "full")]
-    size: Size,
-    /// Fails unless counts stay flat and a live change waits for one other key at most; times are never judged.
-    #[arg(long)]
-    check: bool,
     #[command(flatten)]
-    output: Output,
+    counting: Counting,
     /// Runs under callgrind: behind so many keys.
     #[arg(long, hide = true, value_name = "KEYS")]
     collect: Option<usize>,
@@ -64,23 +47,19 @@ pub fn run(args: &Args, path: &[&str]) -> anyhow::Result<()> {
     if let Some(keys) = args.collect {
         return collect(keys);
     }
-    let valgrind = callgrind::available();
-    anyhow::ensure!(valgrind || !args.check, "instructions are judged too, and valgrind is not installed");
+    let valgrind = args.counting.instructions()?;
     let mut report = Report { steps: Vec::new(), waits: Vec::new() };
-    for &keys in sizes(args.size) {
+    for &keys in sizes(args.counting.size) {
         eprintln!("measuring behind {keys} keys");
         report.steps.extend(measure(keys, path, valgrind)?);
         report.waits.extend(wait::measure(keys)?);
     }
     row::compare(&mut report.steps);
-    args.output.tell(&report, |report| {
+    args.counting.output.tell(&report, |report| {
         println!("{}\n", row::table(&report.steps));
         println!("{}", wait::table(&report.waits));
     })?;
-    if !valgrind {
-        eprintln!("left out: instructions, because valgrind is not installed");
-    }
-    if args.check {
+    if args.counting.check {
         row::check(&report.steps)?;
         wait::check(&report.waits)?;
         eprintln!("flat: every count within {} times that of the shortest backlog", row::RATIO_MAX);

@@ -16,33 +16,17 @@ use clap::ValueEnum;
 use crate::allocation::live_bytes;
 use crate::callgrind::{self, Collected};
 use crate::clock::{now, timed};
-use crate::operations::{Native, Warmup};
-use crate::table::Output;
+use crate::operations::{Counting, Native, Size, Warmup};
 use cluster::{Cluster, Shape};
 use edge::Edge;
 use probe::Probe;
 use row::Row;
 
-/// How much is measured.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum Size {
-    /// 1,000 against 10,000 hosts, in a minute.
-    Small,
-    /// Up to 100,000 hosts, each with a Service of its own or all on two, and 10,000 paths on one host and on none.
-    Full,
-}
-
 /// Measures the cost of one change and of one look-up.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// How much is measured.
-    #[arg(long, value_enum, default_value = "full")]
-    size: Size,
-    /// Fails unless allocations and instructions stay flat; times are never judged.
-    #[arg(long)]
-    check: bool,
     #[command(flatten)]
-    output: Output,
+    counting: Counting,
     /// What `cargo bench` passes.
     #[arg(long, hide = true)]
     bench: bool,
@@ -64,26 +48,24 @@ pub fn run(args: &Args, path: &[&str]) -> anyhow::Result<()> {
     if let Some(cell) = &args.collect {
         return collect(cell);
     }
-    let valgrind = callgrind::available();
-    anyhow::ensure!(valgrind || !args.check, "instructions are judged too, and valgrind is not installed");
+    let valgrind = args.counting.instructions()?;
     let mut rows = Vec::new();
-    for &(shape, size) in cells(args.size) {
+    for &(shape, size) in cells(args.counting.size) {
         eprintln!("measuring {size} {}", shape.title());
         rows.extend(measure(shape, size, path, valgrind)?);
     }
     row::compare(&mut rows);
-    args.output.tell(rows.as_slice(), |rows| println!("{}", row::table(rows)))?;
-    if !valgrind {
-        eprintln!("left out: instructions, because valgrind is not installed");
-    }
-    if args.check { flat::check(&rows) } else { Ok(()) }
+    args.counting.output.tell(rows.as_slice(), |rows| println!("{}", row::table(rows)))?;
+    if args.counting.check { flat::check(&rows) } else { Ok(()) }
 }
 
 const fn cells(size: Size) -> &'static [(Shape, usize)] {
     match size {
+        // 1,000 against 10,000 hosts.
         Size::Small => {
             &[(Shape::Hosts, 1_000), (Shape::Hosts, 10_000), (Shape::TwoServices, 1_000), (Shape::TwoServices, 10_000)]
         }
+        // Up to 100,000 hosts, each with a Service of its own or all on two, and 10,000 paths on one host and on none.
         Size::Full => &[
             (Shape::Hosts, 1_000),
             (Shape::Hosts, 10_000),

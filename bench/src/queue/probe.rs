@@ -72,10 +72,16 @@ impl Backlog {
         Self { queue, share: Options::default().pace.share, keys, now }
     }
 
+    /// Takes the next key, and is done with it.
+    fn take(&mut self) -> Option<ObjectRef> {
+        let key = self.queue.get(self.share, self.now)?;
+        self.queue.done(&key, self.now);
+        Some(key)
+    }
+
     /// Takes keys until one satisfies; those of the list wait again behind it.
     fn take_until(&mut self, mut found: impl FnMut(&ObjectRef) -> bool) {
-        while let Some(key) = self.queue.get(self.share, self.now) {
-            self.queue.done(&key, self.now);
+        while let Some(key) = self.take() {
             if found(&key) {
                 return;
             }
@@ -94,30 +100,20 @@ pub(super) fn round(backlog: &mut Backlog, count: usize, meter: &mut dyn Meter<P
     let step = (backlog.keys.len() / count).max(1);
     let waiting: Vec<ObjectRef> = backlog.keys.iter().step_by(step).take(count).cloned().collect();
 
-    let mut fresh = live.clone().into_iter();
-    meter.measure(Probe::Added, count, &mut |_| {
-        fresh.next().into_iter().for_each(|key| backlog.queue.add(key, Lane::Fast, 0, now));
-    });
+    ask(backlog, meter, Probe::Added, live.clone(), (Lane::Fast, 0));
     expect(backlog, Lane::Fast, count)?;
     meter.measure(Probe::Taken, count, &mut |number| backlog.take_until(|key| live.get(number) == Some(key)));
     expect(backlog, Lane::Fast, 0)?;
 
-    let mut again = waiting.clone().into_iter();
-    meter.measure(Probe::AskedAgain, count, &mut |_| {
-        again.next().into_iter().for_each(|key| backlog.queue.add(key, Lane::Slow, LISTED, now));
-    });
+    ask(backlog, meter, Probe::AskedAgain, waiting.clone(), (Lane::Slow, LISTED));
     expect(backlog, Lane::Fast, 0)?;
-    let mut moved = waiting.clone().into_iter();
-    meter.measure(Probe::MovedUp, count, &mut |_| {
-        moved.next().into_iter().for_each(|key| backlog.queue.add(key, Lane::Fast, 0, now));
-    });
+    ask(backlog, meter, Probe::MovedUp, waiting.clone(), (Lane::Fast, 0));
     expect(backlog, Lane::Fast, count)?;
     waiting.iter().for_each(|key| backlog.take_until(|taken| taken == key));
     waiting.into_iter().for_each(|key| backlog.queue.add(key, Lane::Slow, LISTED, now));
 
     meter.measure(Probe::Listed, count, &mut |_| {
-        let mut one = None;
-        backlog.take_until(|key| one.replace(key.clone()).is_none());
+        let one = backlog.take();
         one.into_iter().for_each(|key| backlog.queue.add(key, Lane::Slow, LISTED, now));
     });
 
@@ -129,13 +125,26 @@ pub(super) fn round(backlog: &mut Backlog, count: usize, meter: &mut dyn Meter<P
     anyhow::ensure!(backlog.queue.failing() == count, "{} of {count} keys failed", backlog.queue.failing());
     meter.measure(Probe::Due, count, &mut |_| {
         backlog.now = backlog.queue.next_due().unwrap_or(backlog.now);
-        let mut one = None;
-        backlog.take_until(|key| one.replace(key.clone()).is_none());
+        let one = backlog.take();
         one.iter().for_each(|key| backlog.queue.forget(key));
     });
     backlog.now = now;
     anyhow::ensure!(backlog.queue.failing() == 0, "{} keys fail still", backlog.queue.failing());
     expect(backlog, Lane::Slow, backlog.keys.len())
+}
+
+/// Measures asking for these keys.
+fn ask(
+    backlog: &mut Backlog,
+    meter: &mut dyn Meter<Probe>,
+    probe: Probe,
+    keys: Vec<ObjectRef>,
+    (lane, rank): (Lane, u64),
+) {
+    let (now, count, mut asked) = (backlog.now, keys.len(), keys.into_iter());
+    meter.measure(probe, count, &mut |_| {
+        asked.next().into_iter().for_each(|key| backlog.queue.add(key, lane, rank, now));
+    });
 }
 
 /// # Errors
