@@ -43,10 +43,7 @@ impl Order {
                 lowest(&mut topology.referrers_of(object.clone(), Kind::Ingress).map(|ingress| rank(ingress)))
             }
             Kind::EndpointSlice => {
-                let services = topology.references_of(object).iter().filter_map(|key| match key {
-                    Key::Object(service) => Some(service),
-                    Key::Host(_) | Key::InNamespace(..) | Key::Any(_) | Key::Name(_) => None,
-                });
+                let services = topology.references_of(object).iter().filter_map(Key::service);
                 let ingresses = services.flat_map(|service| topology.referrers_of(service.clone(), Kind::Ingress));
                 lowest(&mut ingresses.map(|ingress| rank(ingress)))
             }

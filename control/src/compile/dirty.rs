@@ -79,28 +79,18 @@ impl Dirty {
 
     /// What an Ingress claims: its hosts, and the Services whose backends exist because it leads to them.
     fn claims(&mut self, keys: &[Key]) {
-        self.hosts.extend(keys.iter().filter_map(|key| match key {
-            Key::Host(host) => Some(host.clone()),
-            Key::Object(_) | Key::InNamespace(..) | Key::Any(_) | Key::Name(_) => None,
-        }));
+        self.hosts.extend(keys.iter().filter_map(Key::host).cloned());
         self.services_among(keys);
     }
 
     fn services_among(&mut self, keys: &[Key]) {
-        self.services.extend(keys.iter().filter_map(|key| match key {
-            Key::Object(object) if object.kind == Kind::Service => Some(object.name.clone()),
-            Key::Object(_) | Key::InNamespace(..) | Key::Any(_) | Key::Host(_) | Key::Name(_) => None,
-        }));
+        self.services.extend(keys.iter().filter_map(Key::service).map(|service| service.name.clone()));
     }
 
     /// The hosts of the Ingresses that refer to a key.
     fn claimants(&mut self, key: &Key, topology: &Topology) {
         for ingress in topology.referrers(key).filter(|object| object.kind == Kind::Ingress) {
-            let hosts = topology.references_of(ingress).iter().filter_map(|key| match key {
-                Key::Host(host) => Some(host.clone()),
-                Key::Object(_) | Key::InNamespace(..) | Key::Any(_) | Key::Name(_) => None,
-            });
-            self.hosts.extend(hosts);
+            self.hosts.extend(topology.references_of(ingress).iter().filter_map(Key::host).cloned());
         }
     }
 

@@ -111,7 +111,7 @@ impl Reconciler {
     /// Notes the Services that an Ingress led to until now: its hosts do until they are compiled.
     fn left(&mut self, object: &ObjectRef, before: &[Key]) {
         if object.kind == Kind::Ingress {
-            let services = before.iter().filter_map(service);
+            let services = before.iter().filter_map(Key::service);
             self.left.extend(services.map(|service| (service.name.clone(), object.name.clone())));
         }
     }
@@ -159,17 +159,17 @@ impl Reconciler {
     }
 
     fn changed(&mut self, object: &ObjectRef, affected: &mut Affected) {
-        let Some(Waiting { cause, before, since, .. }) = self.waiting.remove(object) else { return };
+        let Some(Waiting { cause, before, since }) = self.waiting.remove(object) else { return };
         affected.causes.note(cause);
         affected.names |= names::moved(&self.topology, object, &before, &since);
         let before: Vec<Key> = before.into_iter().chain(since).collect();
         affected.secrets.extend(follow::secrets(&before).cloned());
         affected.dirty.object(object, &before, &self.topology, &self.options);
         if object.kind == Kind::Ingress {
-            for service in before.iter().filter_map(service) {
+            for service in before.iter().filter_map(Key::service) {
                 self.left.remove(&(service.name.clone(), object.name.clone()));
             }
-            let claimed = before.iter().chain(self.topology.references_of(object)).filter_map(host);
+            let claimed = before.iter().chain(self.topology.references_of(object)).filter_map(Key::host);
             affected.moved.extend(claimed.cloned());
         }
     }
@@ -206,7 +206,7 @@ impl Reconciler {
             for claimant in new_hosts.iter().flat_map(|host| self.topology.referrers(&Key::Host(host.clone()))) {
                 // One object may claim thousands of hosts and lead to as many Services.
                 if claimants.insert(claimant.clone()) {
-                    let led_to = self.topology.references_of(claimant).iter().filter_map(service);
+                    let led_to = self.topology.references_of(claimant).iter().filter_map(Key::service);
                     with.extend(std::iter::once(claimant).chain(led_to).cloned());
                 }
             }
@@ -238,19 +238,5 @@ impl Reconciler {
             moved.insert(host.clone());
         }
         woken
-    }
-}
-
-const fn host(key: &Key) -> Option<&HostPattern> {
-    match key {
-        Key::Host(host) => Some(host),
-        Key::Object(_) | Key::InNamespace(..) | Key::Any(_) | Key::Name(_) => None,
-    }
-}
-
-fn service(key: &Key) -> Option<&ObjectRef> {
-    match key {
-        Key::Object(object) => (object.kind == Kind::Service).then_some(object),
-        Key::Host(_) | Key::InNamespace(..) | Key::Any(_) | Key::Name(_) => None,
     }
 }

@@ -27,6 +27,26 @@ pub enum Key {
     Name(Arc<str>),
 }
 
+impl Key {
+    /// The host, where it is one.
+    #[must_use]
+    pub const fn host(&self) -> Option<&HostPattern> {
+        match self {
+            Self::Host(host) => Some(host),
+            Self::Object(_) | Self::InNamespace(..) | Self::Any(_) | Self::Name(_) => None,
+        }
+    }
+
+    /// The Service, where it is one.
+    #[must_use]
+    pub fn service(&self) -> Option<&ObjectRef> {
+        match self {
+            Self::Object(object) => (object.kind == Kind::Service).then_some(object),
+            Self::InNamespace(..) | Self::Any(_) | Self::Host(_) | Self::Name(_) => None,
+        }
+    }
+}
+
 /// The references of every object, both ways.
 #[derive(Debug, Default)]
 pub struct Topology {
@@ -84,10 +104,7 @@ impl Topology {
     pub(crate) fn host_after(&self, last: Option<&HostPattern>) -> Option<&HostPattern> {
         let first = last.cloned().unwrap_or_else(|| HostPattern::Exact(Arc::default()));
         let first = (Key::Host(first), ObjectRef::new(Kind::FIRST, ObjectName::default()));
-        let mut hosts = self.reverse.range(first..).map_while(|(key, _)| match key {
-            Key::Host(host) => Some(host),
-            Key::Object(_) | Key::InNamespace(..) | Key::Any(_) | Key::Name(_) => None,
-        });
+        let mut hosts = self.reverse.range(first..).map_while(|(key, _)| key.host());
         hosts.find(|host| Some(*host) != last)
     }
 
