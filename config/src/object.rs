@@ -123,7 +123,11 @@ impl Deref for ObjectName {
 
 impl fmt::Display for ObjectName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.namespace.is_empty() { f.write_str(&self.name) } else { write!(f, "{}/{}", self.namespace, self.name) }
+        if !self.namespace.is_empty() {
+            f.write_str(&self.namespace)?;
+            f.write_str("/")?;
+        }
+        f.write_str(&self.name)
     }
 }
 
@@ -158,7 +162,9 @@ impl ObjectRef {
 
 impl fmt::Display for ObjectRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.kind, self.name)
+        f.write_str(self.kind.as_str())?;
+        f.write_str(" ")?;
+        fmt::Display::fmt(&self.name, f)
     }
 }
 

@@ -66,7 +66,7 @@ impl Entry<'_> {
         line.number(field!("bytes_in"), self.bytes_in)?;
         line.number(field!("bytes_out"), self.bytes_out)?;
         line.milliseconds(field!("duration_ms"), Some(self.duration))?;
-        line.printed(field!("upstream"), self.upstream)?;
+        line.socket(field!("upstream"), self.upstream)?;
         line.milliseconds(field!("upstream_connect_ms"), self.upstream_connect)?;
         line.milliseconds(field!("upstream_first_byte_ms"), self.upstream_first_byte)?;
         line.number(field!("tries"), self.tries)?;
@@ -214,6 +214,14 @@ mod tests {
         let null = nothing.as_object().unwrap().iter().filter(|(_, value)| value.is_null()).map(|(name, _)| &**name);
         let want = "client field listener object peer reason tls upstream upstream_connect_ms upstream_first_byte_ms";
         assert_eq!(null.collect::<Vec<_>>().join(" "), want);
+    }
+
+    #[test]
+    fn an_upstream_is_its_address_and_port() {
+        for upstream in ["10.0.0.1:80", "255.255.255.255:65535", "0.0.0.0:0", "[2001:db8::1]:8080", "[::ffff:1.2.3.4]:1"] {
+            let line = line(&Entry { upstream: Some(upstream.parse().unwrap()), ..Entry::sample("/") });
+            assert_eq!(line["upstream"], upstream);
+        }
     }
 
     #[test]

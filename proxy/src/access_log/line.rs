@@ -3,6 +3,7 @@
 
 use std::fmt::Display;
 use std::io::{self, Write as _};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// A field's name as it stands in a line behind another field.
@@ -44,6 +45,22 @@ impl<'a> Line<'a> {
             Some(value) => self.text(field, value),
             None => self.null(field),
         }
+    }
+
+    /// An address and its port, or nothing. IPv4, which almost all of them are, takes no formatter.
+    pub(super) fn socket(&mut self, field: &str, value: Option<SocketAddr>) -> io::Result<()> {
+        let Some(SocketAddr::V4(socket)) = value else { return self.printed(field, value) };
+        self.0.extend_from_slice(field.as_bytes());
+        let mut before = b'"';
+        for octet in socket.ip().octets() {
+            self.0.push(before);
+            self.0.extend_from_slice(itoa::Buffer::new().format(octet).as_bytes());
+            before = b'.';
+        }
+        self.0.push(b':');
+        self.0.extend_from_slice(itoa::Buffer::new().format(socket.port()).as_bytes());
+        self.0.push(b'"');
+        Ok(())
     }
 
     /// A value as it is printed, or nothing.
