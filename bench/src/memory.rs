@@ -15,7 +15,7 @@ use crate::place::usage;
 use crate::poll::{until, until_right};
 use crate::progress::Progress;
 use crate::size::Size;
-use crate::table::{Output, Setup, figure, table};
+use crate::table::{Output, Setup, spread, table};
 use crate::upstream::Upstream;
 use idle::Speech;
 
@@ -50,6 +50,9 @@ pub struct Args {
     /// Routes, each with a Service and endpoint of its own; several for several runs.
     #[arg(long, value_delimiter = ',', default_value = "1000,10000,100000")]
     routes: Vec<usize>,
+    /// Rounds; in each, every proxy is started anew and measured once.
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
     /// Changes that are then made, where a run has no more routes than --changed-routes.
     #[arg(long, default_value_t = 0)]
     changes: usize,
@@ -70,6 +73,12 @@ pub struct Args {
 struct Row {
     proxy: String,
     routes: usize,
+    turns: Vec<Turn>,
+}
+
+/// What was measured in one round.
+#[derive(Debug, Serialize)]
+struct Turn {
     /// Resident memory with no route but one, with all of them, and after the changes, in KiB.
     empty_kib: f64,
     full_kib: f64,
@@ -102,7 +111,7 @@ pub async fn run(mut args: Args) -> anyhow::Result<()> {
     args.peers.apart = true;
     let smoke = args.size == Size::Smoke;
     if smoke {
-        (args.routes, args.connections, args.changes) = (vec![200], 50, 400);
+        (args.routes, args.rounds, args.connections, args.changes) = (vec![200], 1, 50, 400);
     }
     let (choices, mut left_out) = choose(&args.peers)?;
     // Each connection has two ends of which one is ours; what we start has the same limit.
@@ -115,41 +124,49 @@ pub async fn run(mut args: Args) -> anyhow::Result<()> {
     let cores = Cores::share(args.peers.workers())?;
     let share = cores.proxy(args.peers.workers());
     let upstream = Upstream::start(cores.upstream()).await?;
-    let progress = Progress::new(args.routes.len() * choices.len());
+    let progress = Progress::new(args.routes.len() * args.rounds * choices.len());
     let mut report = Report { setup: Setup::new(&choices, left_out), rows: Vec::new() };
     report.setup.on(&cores);
     let fewest = args.routes.iter().min().copied();
     for routes in &args.routes {
-        for choice in &choices {
-            progress.say(format!("{} with {routes} routes", choice.name()));
-            let connections = if Some(*routes) == fewest { args.connections } else { 0 };
-            match measure(choice, *routes, connections, &args, share, &upstream).await {
-                Ok(row) => report.rows.push(row),
-                Err(why) => report.setup.miss(args.size, choice, *routes, why)?,
+        let connections = if Some(*routes) == fewest { args.connections } else { 0 };
+        let row = |choice: &Choice| Row { proxy: choice.name(), routes: *routes, turns: Vec::new() };
+        let mut rows: Vec<(&Choice, Row)> = choices.iter().map(|choice| (choice, row(choice))).collect();
+        for round in 1..=args.rounds {
+            // Who cannot do it once is not asked again.
+            for (choice, mut row) in std::mem::take(&mut rows) {
+                progress.say(format!("round {round}: {} with {routes} routes", row.proxy));
+                match measure(choice, (*routes, connections), &args, share, &upstream).await {
+                    Ok(turn) => {
+                        row.turns.push(turn);
+                        rows.push((choice, row));
+                    }
+                    Err(why) => report.setup.miss(args.size, choice, *routes, why)?,
+                }
             }
         }
+        report.rows.extend(rows.into_iter().map(|(_, row)| row));
     }
     progress.finish();
     args.output.tell(&report, print)?;
-    if smoke { report.rows.iter().try_for_each(complete) } else { Ok(()) }
+    if smoke { report.rows.iter().flat_map(|row| &row.turns).try_for_each(complete) } else { Ok(()) }
 }
 
 /// Whether everything was measured, and is something.
-fn complete(row: &Row) -> anyhow::Result<()> {
-    let resident = [Some(row.empty_kib), Some(row.full_kib), Some(row.fresh_kib), row.changed_kib];
-    ensure!(resident.iter().all(|kib| kib.is_some_and(|kib| kib > 0.0)), "no memory: {row:?}");
-    ensure!(row.idle.len() == Speech::ALL.len(), "not all idle connections: {row:?}");
+fn complete(turn: &Turn) -> anyhow::Result<()> {
+    let resident = [Some(turn.empty_kib), Some(turn.full_kib), Some(turn.fresh_kib), turn.changed_kib];
+    ensure!(resident.iter().all(|kib| kib.is_some_and(|kib| kib > 0.0)), "no memory: {turn:?}");
+    ensure!(turn.idle.len() == Speech::ALL.len(), "not all idle connections: {turn:?}");
     Ok(())
 }
 
 async fn measure(
     choice: &Choice,
-    routes: usize,
-    connections: usize,
+    (routes, connections): (usize, usize),
     args: &Args,
     share: Share,
     upstream: &Upstream,
-) -> anyhow::Result<Row> {
+) -> anyhow::Result<Turn> {
     let mut peer = choice.start(&args.peers, share, upstream, &[Route::new(SECURE, Target::Own)]).await?;
     let empty_kib = resident_kib(&peer, args).await;
     let present: Vec<Route> = (0..routes).map(|i| Route::numbered(i, Target::Own)).collect();
@@ -186,7 +203,7 @@ async fn measure(
             idle.push(Idle { speech, connections, kib: (after - before) / connections as f64 });
         }
     }
-    Ok(Row { proxy: choice.name(), routes, empty_kib, full_kib, fresh_kib, changed_kib, idle })
+    Ok(Turn { empty_kib, full_kib, fresh_kib, changed_kib, idle })
 }
 
 /// Hands routes over and waits until the last one is right.
@@ -227,27 +244,32 @@ async fn resident_kib(peer: &Peer, args: &Args) -> f64 {
 
 fn print(report: &Report) {
     report.setup.print();
-    let routes = report.rows.iter().map(|row| {
+    let lines = report.rows.iter().map(|Row { proxy, routes, turns }| {
         #[allow(clippy::cast_precision_loss, reason = "far below 2^52")]
-        let each = |kib: f64| figure(Some((kib - row.empty_kib) / row.routes as f64), 2);
-        let mebibytes = |kib: Option<f64>| figure(kib.map(|kib| kib / 1024.0), 1);
+        let each = |of: fn(&Turn) -> f64| {
+            spread(2, turns.iter().map(|turn| (of(turn) - turn.empty_kib) / (*routes).max(1) as f64))
+        };
+        let mebibytes = |of: fn(&Turn) -> Option<f64>| spread(1, turns.iter().filter_map(of).map(|kib| kib / 1024.0));
         vec![
-            row.routes.to_string(),
-            row.proxy.clone(),
-            mebibytes(Some(row.empty_kib)),
-            mebibytes(Some(row.full_kib)),
-            each(row.full_kib),
-            mebibytes(row.changed_kib),
-            mebibytes(Some(row.fresh_kib)),
-            each(row.fresh_kib),
+            routes.to_string(),
+            proxy.clone(),
+            mebibytes(|turn| Some(turn.empty_kib)),
+            mebibytes(|turn| Some(turn.full_kib)),
+            each(|turn| turn.full_kib),
+            mebibytes(|turn| turn.changed_kib),
+            mebibytes(|turn| Some(turn.fresh_kib)),
+            each(|turn| turn.fresh_kib),
         ]
     });
-    println!("{}", table(2, ROUTES, routes));
-    let idle = report.rows.iter().flat_map(|row| {
-        let line = |Idle { speech, connections, kib }: &Idle| {
-            vec![row.proxy.clone(), speech.title().to_owned(), connections.to_string(), figure(Some(*kib), 1)]
-        };
-        row.idle.iter().map(line)
+    println!("{}", table(2, ROUTES, lines));
+    let idle = report.rows.iter().flat_map(|Row { proxy, turns, .. }| {
+        Speech::ALL.into_iter().filter_map(|speech| {
+            let of_all = turns.iter().flat_map(|turn| &turn.idle).filter(|idle| idle.speech == speech);
+            let held: Vec<&Idle> = of_all.collect();
+            let connections = held.first()?.connections.to_string();
+            let kib = spread(1, held.iter().map(|idle| idle.kib));
+            Some(vec![proxy.clone(), speech.title().to_owned(), connections, kib])
+        })
     });
     println!("{}", table(2, ["proxy", "idle connection", "count", "KiB each"], idle));
 }

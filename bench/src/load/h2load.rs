@@ -49,6 +49,10 @@ pub(crate) async fn h2load(ask: &Ask<'_>, amount: Amount, connections: usize) ->
             Duration::from_secs(600)
         }
     };
+    if ask.close {
+        // h2load opens another when the answer says that this one ends.
+        command.args(["--header", "connection: close"]);
+    }
     if let Some(bytes) = ask.body {
         std::fs::write(&body, vec![b'x'; bytes])?;
         command.arg("--data").arg(&body);

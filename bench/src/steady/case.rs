@@ -71,6 +71,12 @@ impl Case {
         matches!(self.protocol, Protocol::H2)
     }
 
+    /// Whether each request has a connection of its own.
+    #[must_use]
+    pub(super) const fn closes(&self) -> bool {
+        matches!(self.protocol, Protocol::H1Close)
+    }
+
     /// Whether TLS is spoken.
     #[must_use]
     pub(super) const fn tls(&self) -> bool {
@@ -85,7 +91,7 @@ impl Case {
             address: if tls { secure } else { plain },
             tls,
             streams: self.http2().then_some(STREAMS),
-            close: self.protocol == Protocol::H1Close,
+            close: self.closes(),
             host: SECURE,
             path: self.path,
             body: self.body,

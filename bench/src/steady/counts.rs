@@ -35,8 +35,8 @@ const SUBJECTS: [Subject; 4] = [
 ];
 /// Whose instructions are counted at smoke size too, of the first case.
 const UNDER_CALLGRIND: [&str; 2] = ["nginx", "tidegate, full driver"];
-/// What is asked: kept HTTP/1.1, with a body, over TLS, and HTTP/2.
-const CASES: [&str; 4] = ["h1-small", "h1-post-small", "tls-small", "h2-small"];
+/// What is asked: kept HTTP/1.1, with a body, over a connection for each, over TLS, and HTTP/2.
+const CASES: [&str; 5] = ["h1-small", "h1-post-small", "h1-close-small", "tls-small", "h2-small"];
 /// Requests of the smaller load.
 const FEW: usize = 100;
 
@@ -66,18 +66,23 @@ struct Most {
 
 /// None, but for those that come with time and not with requests.
 const LEAN: Most = Most { beyond_bare: false, allocations: 0.1, syscalls: 7.0 };
+/// A connection has some, for its task and its metrics, and is accepted, watched, waited for to end, and closed.
+const LEAN_CLOSE: Most = Most { allocations: 8.5, syscalls: 15.0, ..LEAN };
 /// rustls has one for the record that comes in and one for the record that goes out.
 const LEAN_TLS: Most = Most { allocations: 2.1, ..LEAN };
 /// Over HTTP/2 streams, tasks and heads are h2's and Pingora's.
 const LEAN_HTTP2: Most = Most { allocations: 17.5, ..LEAN };
 const FULL: Most = Most { beyond_bare: true, allocations: 40.0, syscalls: 9.0 };
+const FULL_CLOSE: Most = Most { syscalls: 16.5, ..FULL };
 
 impl Driver {
     const fn most(self, case: &Case) -> Most {
         match self {
             Self::Lean if case.http2() => LEAN_HTTP2,
             Self::Lean if case.tls() => LEAN_TLS,
+            Self::Lean if case.closes() => LEAN_CLOSE,
             Self::Lean => LEAN,
+            Self::Full if case.closes() => FULL_CLOSE,
             Self::Full => FULL,
         }
     }
@@ -337,6 +342,11 @@ mod tests {
         check_one("tidegate", "h1-small", 0.1, Some(6.0), true);
         check_one("tidegate", "h1-small", 1.1, Some(6.0), false);
         check_one("tidegate", "h1-small", 0.1, Some(20.0), false);
+        check_one("tidegate", "h1-close-small", 8.0, Some(14.1), true);
+        check_one("tidegate", "h1-close-small", 9.0, Some(14.1), false);
+        check_one("tidegate", "h1-close-small", 8.0, Some(16.0), false);
+        check_one("tidegate, full driver", "h1-close-small", 75.0, Some(16.0), true);
+        check_one("tidegate, full driver", "h1-close-small", 75.0, Some(17.0), false);
         check_one("tidegate", "tls-small", 2.1, Some(6.0), true);
         check_one("tidegate", "tls-small", 3.1, Some(6.0), false);
         check_one("tidegate", "h2-small", 16.0, Some(6.5), true);

@@ -218,7 +218,9 @@ mod tests {
 
     #[test]
     fn an_upstream_is_its_address_and_port() {
-        for upstream in ["10.0.0.1:80", "255.255.255.255:65535", "0.0.0.0:0", "[2001:db8::1]:8080", "[::ffff:1.2.3.4]:1"] {
+        for upstream in
+            ["10.0.0.1:80", "255.255.255.255:65535", "0.0.0.0:0", "[2001:db8::1]:8080", "[::ffff:1.2.3.4]:1"]
+        {
             let line = line(&Entry { upstream: Some(upstream.parse().unwrap()), ..Entry::sample("/") });
             assert_eq!(line["upstream"], upstream);
         }
