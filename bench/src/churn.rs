@@ -7,11 +7,13 @@ mod turn;
 use std::path::PathBuf;
 
 use anyhow::Context;
+use clap::builder::PossibleValuesParser;
 use serde::Serialize;
 
 use crate::cores::Cores;
-use crate::load;
-use crate::peer::{self, Kind, Route, STREAMED, Target};
+use crate::load::{self, CASES, Case};
+use crate::metrics::{Histogram, histograms};
+use crate::peer::{self, Kind, Peer, Route, SECURE, STREAMED, Target};
 use crate::place::version;
 use crate::progress::Progress;
 use crate::size::Size;
@@ -19,8 +21,6 @@ use crate::table::{Output, Setup};
 use crate::upstream::Upstream;
 use turn::Turn;
 
-/// The host that is asked. Its Service has two endpoints.
-const MEASURED: &str = "measured.example";
 const SOCKET: &str = "socket.example";
 
 /// Measures requests to one host while the routes of other hosts change, and while its own endpoints roll.
@@ -29,6 +29,9 @@ pub struct Args {
     /// How much is measured; a smoke run fails when Tidegate fails a request or breaks a stream.
     #[arg(long, value_enum, default_value = "full")]
     size: Size,
+    /// What is asked of the measured host, whose Service has two endpoints.
+    #[arg(long, default_value = "h1-small", value_parser = PossibleValuesParser::new(CASES.map(|case| case.name)))]
+    case: String,
     /// Rounds; in each, the proxies take turns.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
@@ -63,26 +66,46 @@ pub struct Args {
 
 impl Args {
     /// What is measured in each round: the rates of changes, and of rolls.
-    fn cases(&self) -> Vec<Case> {
+    fn paces(&self) -> Vec<Pace> {
         let rolls = std::iter::once(0.0).chain(self.roll);
-        rolls.flat_map(|rolls| self.rates.iter().map(move |rate| Case { rate: *rate, rolls })).collect()
+        rolls.flat_map(|rolls| self.rates.iter().map(move |rate| Pace { rate: *rate, rolls })).collect()
     }
 }
 
 /// What goes on beside the load.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
-struct Case {
+struct Pace {
     /// Changes of other hosts' routes a second that are asked for.
     rate: u32,
     /// Changes of the measured host's endpoints a second that are asked for.
     rolls: f64,
 }
 
-impl Case {
+impl Pace {
     fn is_quiet(self) -> bool {
         self.rate == 0 && self.rolls == 0.0
     }
 }
+
+/// A proxy that takes turns, and what has been changed of it in all of them: the next change is always another one.
+#[derive(Debug)]
+struct Contestant {
+    peer: Peer,
+    changes: usize,
+    rolls: usize,
+}
+
+impl Contestant {
+    /// What it says of the changes that it has published, where it says that.
+    async fn published(&self) -> anyhow::Result<Option<Histogram>> {
+        let Some(admin) = self.peer.metrics() else { return Ok(None) };
+        let [published] = histograms(admin, [PUBLISHED]).await?;
+        Ok(Some(published))
+    }
+}
+
+/// Tidegate's changes, from their arrival to their publication.
+const PUBLISHED: &str = "tidegate_change_duration_seconds";
 
 /// A run.
 #[derive(Debug, Serialize)]
@@ -110,22 +133,23 @@ pub async fn run(mut args: Args) -> anyhow::Result<()> {
     let upstream = Upstream::start(cores.upstream()).await?;
     let routes: Vec<Route> = (0..args.routes).map(|i| Route::numbered(i, Target::Again)).collect();
     let held = [Route::new(SOCKET, Target::Echo), Route::new(STREAMED, Target::Grpc)];
-    let routes = [&routes[..], &held, &[Route::new(MEASURED, Target::Rolled)]].concat();
-    let mut peers = Vec::new();
+    let routes = [&routes[..], &held, &[Route::new(SECURE, Target::Rolled)]].concat();
+    let asked = Case::named(&args.case).context("no such case")?;
+    let mut contestants = Vec::new();
     for choice in &choices {
-        peers.push(choice.start(&args.peers, share, &upstream, &routes).await?);
+        let peer = choice.start(&args.peers, share, &upstream, &routes).await?;
+        contestants.push(Contestant { peer, changes: 0, rolls: 0 });
     }
-    let cases = args.cases();
-    let progress = Progress::new(args.rounds * cases.len() * peers.len());
+    let paces = args.paces();
+    let progress = Progress::new(args.rounds * paces.len() * contestants.len());
     let mut turns = Vec::new();
     for round in 1..=args.rounds {
-        for case in &cases {
-            for peer in &mut peers {
-                let Case { rate, rolls } = case;
-                progress
-                    .say(format!("round {round}: {}, {rate} changes and {rolls} rolls a second", peer.choice().name()));
-                let turn = turn::turn(peer, *case, round, &upstream, &args).await;
-                turns.push(turn.with_context(|| format!("{}, {case:?}", peer.choice().name()))?);
+        for pace in &paces {
+            for contestant in &mut contestants {
+                let (Pace { rate, rolls }, name) = (pace, contestant.peer.choice().name());
+                progress.say(format!("round {round}: {name}, {rate} changes and {rolls} rolls a second"));
+                let turn = turn::turn(contestant, (&asked, *pace), round, &upstream, &args).await;
+                turns.push(turn.with_context(|| format!("{name}, {pace:?}"))?);
             }
         }
     }
@@ -138,20 +162,25 @@ pub async fn run(mut args: Args) -> anyhow::Result<()> {
         plot::draw(&report.turns, file)?;
     }
     args.output.tell(&report, table::print)?;
-    if args.size == Size::Smoke { unharmed(&report.turns) } else { Ok(()) }
+    if args.size == Size::Smoke { unharmed(&report.turns, args.seconds) } else { Ok(()) }
 }
 
-fn unharmed(turns: &[Turn]) -> anyhow::Result<()> {
+fn unharmed(turns: &[Turn], seconds: u64) -> anyhow::Result<()> {
     let ours: Vec<&Turn> = turns.iter().filter(|turn| turn.kind == Kind::Tidegate).collect();
     anyhow::ensure!(!ours.is_empty(), "Tidegate had no turn");
     for turn in ours {
-        let (case, failures) = (turn.case, turn.failures());
-        anyhow::ensure!(failures == 0, "{failures} requests failed at {case:?}: {:?}", turn.load);
+        let (pace, failures) = (turn.pace, turn.failures());
+        anyhow::ensure!(failures == 0, "{failures} requests failed at {pace:?}: {:?}", turn.load);
         anyhow::ensure!(turn.socket_broken.is_none(), "the WebSocket broke: {:?}", turn.socket_broken);
         let grpc = &turn.grpc;
         anyhow::ensure!(grpc.due > 0 && grpc.broken == 0 && grpc.missed == 0, "gRPC streams broke: {grpc:?}");
-        anyhow::ensure!(case.rate == 0 || turn.reached > 0.0, "no change was made");
-        anyhow::ensure!(case.rolls == 0.0 || turn.rolled > 0.0, "no endpoint was replaced");
+        anyhow::ensure!(pace.rate == 0 || turn.reached > 0.0, "no change was made");
+        anyhow::ensure!(pace.rolls == 0.0 || turn.rolled > 0.0, "no endpoint was replaced");
+        // What is handed over in the last moments may be published after them.
+        #[allow(clippy::cast_precision_loss, reason = "a few thousand")]
+        let handed_over = (turn.reached + turn.rolled) * seconds as f64;
+        let published = turn.published.context("nothing is known of what was published")?;
+        anyhow::ensure!(published >= handed_over / 2.0, "{published} of {handed_over} changes were published");
     }
     Ok(())
 }

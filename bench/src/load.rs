@@ -1,6 +1,7 @@
 //! Load: as many requests as go through, or so many a second, and what became of them. wrk makes it where HTTP/1.1 is asked for as
 //! fast as it goes, h2load all else.
 
+mod case;
 mod h2load;
 
 use std::net::SocketAddr;
@@ -12,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use tokio::process::Command;
 use tokio::time::timeout;
 
+pub(crate) use case::{CASES, Case};
 pub(crate) use h2load::{Amount, h2load};
 
 /// Prints what wrk knows as one line of JSON; wrk's own summary has no p99.9 and leaves out errors that did not happen.
@@ -59,12 +61,7 @@ pub(crate) struct Ask<'a> {
     pub(crate) body: Option<usize>,
 }
 
-impl<'a> Ask<'a> {
-    /// `/` of a host, over connections that are kept.
-    pub(crate) const fn plain(address: SocketAddr, host: &'a str) -> Self {
-        Self { address, tls: false, streams: None, close: false, host, path: "/", body: None }
-    }
-
+impl Ask<'_> {
     const fn scheme(&self) -> &'static str {
         if self.tls { "https" } else { "http" }
     }
@@ -112,11 +109,19 @@ impl Load {
     }
 }
 
-/// Asks over HTTP/1.1, as fast as it goes.
+/// Asks as fast as it goes, over HTTP/1.1 by wrk and over HTTP/2 by h2load.
 ///
 /// # Errors
-/// When wrk cannot be run or saw no answer at all.
-pub(crate) async fn wrk(ask: &Ask<'_>, duration: Duration, args: &Args) -> anyhow::Result<Load> {
+/// When the load cannot be made or saw no answer at all.
+pub(crate) async fn saturated(case: &Case, ask: &Ask<'_>, duration: Duration, args: &Args) -> anyhow::Result<Load> {
+    if case.http2() {
+        h2load(ask, Amount::Saturated(duration), case.connections(args.connections)).await
+    } else {
+        wrk(ask, duration, args).await
+    }
+}
+
+async fn wrk(ask: &Ask<'_>, duration: Duration, args: &Args) -> anyhow::Result<Load> {
     let Ask { address, host, path, .. } = *ask;
     let script = tempfile::Builder::new().suffix(".lua").tempfile()?;
     let (method, body) = ask.body.map_or(("GET", "nil".to_owned()), |n| ("POST", format!("string.rep('x', {n})")));

@@ -218,7 +218,7 @@ async fn put(peer: &mut Peer, routes: &[Route]) -> anyhow::Result<()> {
 /// Lets one route after the other lead to another Service and, the next time, back.
 async fn change(peer: &mut Peer, routes: usize, changes: usize) -> anyhow::Result<()> {
     // An even number of passes ends as it began.
-    let passes = (changes / routes.max(1)).next_multiple_of(2);
+    let passes = (changes / routes.max(1)).next_multiple_of(2).max(2);
     let mut marked = false;
     for pass in 0..passes {
         let target = if pass % 2 == 0 { Target::Right } else { Target::Own };

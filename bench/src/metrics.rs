@@ -19,11 +19,22 @@ pub(crate) struct Histogram {
 }
 
 impl Histogram {
-    /// The mean of what came in since an earlier look, in milliseconds; `None` when nothing did.
+    /// What came in since an earlier look.
     #[must_use]
-    pub(crate) fn mean_ms_since(self, before: Self) -> Option<f64> {
-        let count = self.count - before.count;
-        (count > 0.0).then(|| (self.sum_s - before.sum_s) * 1e3 / count)
+    pub(crate) fn since(self, before: Self) -> Self {
+        Self { sum_s: self.sum_s - before.sum_s, count: self.count - before.count }
+    }
+
+    /// How much came in.
+    #[must_use]
+    pub(crate) const fn count(self) -> f64 {
+        self.count
+    }
+
+    /// Its mean in milliseconds; `None` when nothing came in.
+    #[must_use]
+    pub(crate) fn mean_ms(self) -> Option<f64> {
+        (self.count > 0.0).then(|| self.sum_s * 1e3 / self.count)
     }
 }
 
@@ -68,8 +79,8 @@ mod tests {
             aa_seconds_sum 9\naa_seconds_count 9\n";
         let found = histogram(text, "a_seconds").unwrap();
         assert_eq!(found, Histogram { sum_s: 1.5, count: 3.0 });
-        assert_eq!(found.mean_ms_since(Histogram { sum_s: 0.5, count: 1.0 }), Some(500.0));
-        assert_eq!(found.mean_ms_since(found), None);
+        assert_eq!(found.since(Histogram { sum_s: 0.5, count: 1.0 }).mean_ms(), Some(500.0));
+        assert_eq!(found.since(found).mean_ms(), None);
         assert_eq!(histogram(text, "b_seconds"), None);
     }
 }

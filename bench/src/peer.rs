@@ -176,10 +176,9 @@ enum Proxy {
 ///
 /// # Errors
 /// When it does not start or the route does not become right.
-pub(crate) async fn nginx_under(under: Vec<OsString>, upstream: &Upstream) -> anyhow::Result<nginx::Peer> {
+pub(crate) async fn nginx_under(under: Vec<OsString>, work: Work, upstream: &Upstream) -> anyhow::Result<nginx::Peer> {
     let endpoints = rolled(upstream, 0);
-    let setting =
-        Setting { upstream, endpoints: &endpoints, workers: 1, work: Work::Same, apart: false, share: Share::ANY };
+    let setting = Setting { upstream, endpoints: &endpoints, workers: 1, work, apart: false, share: Share::ANY };
     let peer = nginx::Peer::start(How::Under(under), &setting, &[Route::new(SECURE, Target::Own)]).await?;
     poll::until_right(peer.address(), SECURE, RIGHT_MAX).await?;
     Ok(peer)

@@ -194,7 +194,7 @@ impl Contestant {
         };
         row.stages = after.zip(before).and_then(|([change, publish], [change_before, publish_before])| {
             let (change_ms, publish_ms) =
-                (change.mean_ms_since(change_before)?, publish.mean_ms_since(publish_before)?);
+                (change.since(change_before).mean_ms()?, publish.since(publish_before).mean_ms()?);
             Some(Stages { change_ms, publish_ms })
         });
         Ok(row)

@@ -1,6 +1,5 @@
 //! `steady`: what a request costs when nothing changes: time, and counts that no noise touches.
 
-mod case;
 mod counts;
 mod table;
 
@@ -12,7 +11,7 @@ use clap::builder::PossibleValuesParser;
 use serde::Serialize;
 
 use crate::cores::Cores;
-use crate::load::{self, Amount, Load, h2load, wrk};
+use crate::load::{self, Amount, CASES, Case, Load, h2load, saturated};
 use crate::peer::{self, Choice, Kind, Peer, Route, SECURE, Target, Work, choose};
 use crate::place::{Usage, usage, version};
 use crate::progress::Progress;
@@ -20,7 +19,6 @@ use crate::size::Size;
 use crate::subject::Running;
 use crate::table::{Output, Setup};
 use crate::upstream::Upstream;
-use case::{CASES, Case, STREAMS};
 use counts::Row;
 
 /// Measures what a request costs when nothing changes.
@@ -72,6 +70,8 @@ enum Contestant {
 
 /// What a [`Contestant::Bare`] is called.
 const BARE: &str = "bare pingora";
+/// What a Tidegate is called that writes no access log and does all else.
+const NO_LOG: &str = "tidegate, no log";
 
 impl Contestant {
     fn name(&self) -> String {
@@ -135,7 +135,7 @@ pub async fn run(mut args: Args) -> anyhow::Result<()> {
     let smoke = args.size == Size::Smoke;
     if smoke {
         (args.rounds, args.seconds, args.count_requests) = (1, 1, 300);
-        if args.cases.is_empty() {
+        if args.cases.is_empty() && !args.counts {
             args.cases = ["h1-small", "h1-post-64k", "tls-small", "h2-small"].map(Into::into).into();
         }
     }
@@ -210,14 +210,9 @@ async fn contestants(
 async fn turn(contestant: &Contestant, case: &Case, args: &Args, workers: usize, round: usize) -> anyhow::Result<Turn> {
     let (plain, secure) = contestant.addresses();
     let (ask, process, duration) = (case.ask(plain, secure), contestant.process(), Duration::from_secs(args.seconds));
-    let all = args.load.connections;
-    let connections = if case.http2() { (all / STREAMS).max(1) } else { all };
+    let connections = case.connections(args.load.connections);
     let before = usage(process);
-    let load = if case.http2() {
-        h2load(&ask, Amount::Saturated(duration), connections).await?
-    } else {
-        wrk(&ask, duration, &args.load).await?
-    };
+    let load = saturated(case, &ask, duration, &args.load).await?;
     let after = usage(process);
     let paced =
         if case.paced { Some(h2load(&ask, Amount::Paced(duration, args.rate), connections).await?) } else { None };

@@ -22,25 +22,25 @@ const LEAST_MS: f64 = 0.05;
 pub(super) fn draw(turns: &[Turn], file: &Path) -> anyhow::Result<()> {
     let last = turns.iter().map(|turn| turn.round).max().unwrap_or_default();
     let turns: Vec<&Turn> = turns.iter().filter(|turn| turn.round == last).collect();
-    let (mut peers, mut cases) = (Vec::new(), Vec::new());
+    let (mut peers, mut paces) = (Vec::new(), Vec::new());
     for turn in &turns {
         if !peers.contains(&&turn.peer) {
             peers.push(&turn.peer);
         }
-        if !cases.contains(&turn.case) {
-            cases.push(turn.case);
+        if !paces.contains(&turn.pace) {
+            paces.push(turn.pace);
         }
     }
     let most = turns.iter().flat_map(|turn| &turn.samples).filter_map(|sample| sample.latency_ms).fold(1.0, f64::max);
     let extent = |count: usize, size: u32| size * u32::try_from(count.max(1)).unwrap_or(1);
-    let root = SVGBackend::new(file, (extent(cases.len(), SIZE.0), extent(peers.len(), SIZE.1))).into_drawing_area();
+    let root = SVGBackend::new(file, (extent(paces.len(), SIZE.0), extent(peers.len(), SIZE.1))).into_drawing_area();
     root.fill(&WHITE)?;
-    for (area, (peer, case)) in root
-        .split_evenly((peers.len(), cases.len()))
+    for (area, (peer, pace)) in root
+        .split_evenly((peers.len(), paces.len()))
         .iter()
-        .zip(peers.iter().flat_map(|peer| cases.iter().map(move |case| (peer, case))))
+        .zip(peers.iter().flat_map(|peer| paces.iter().map(move |pace| (peer, pace))))
     {
-        if let Some(turn) = turns.iter().find(|turn| turn.peer == **peer && turn.case == *case) {
+        if let Some(turn) = turns.iter().find(|turn| turn.peer == **peer && turn.pace == *pace) {
             panel(area, turn, most)?;
         }
     }
@@ -52,7 +52,7 @@ pub(super) fn draw(turns: &[Turn], file: &Path) -> anyhow::Result<()> {
 /// that failed as red crosses at the top.
 fn panel(area: &DrawingArea<SVGBackend<'_>, Shift>, turn: &Turn, most: f64) -> anyhow::Result<()> {
     let seconds = turn.samples.last().map_or(1.0, |sample| sample.at_ms / 1e3);
-    let title = format!("{}: {} changes/s, {} rolls/s (ms over s)", turn.peer, turn.case.rate, turn.case.rolls);
+    let title = format!("{}: {} changes/s, {} rolls/s (ms over s)", turn.peer, turn.pace.rate, turn.pace.rolls);
     let mut chart = ChartBuilder::on(area)
         .caption(title, ("sans-serif", 13))
         .margin(6)

@@ -1,6 +1,6 @@
 //! The tables of `churn`: one line a rate and proxy, in figures and in ratios.
 
-use super::{Case, Report, Turn};
+use super::{Pace, Report, Turn};
 use crate::grpc::Seen;
 use crate::load::Load;
 use crate::spread::{Spread, percentile, sorted};
@@ -40,7 +40,7 @@ const RATIOS: [&str; 10] = [
 /// The turns of one proxy at one rate.
 #[derive(Debug)]
 struct Line<'a> {
-    case: Case,
+    pace: Pace,
     peer: &'a str,
     turns: Vec<&'a Turn>,
 }
@@ -56,9 +56,9 @@ pub(super) fn print(report: &Report) {
 fn lines(turns: &[Turn]) -> Vec<Line<'_>> {
     let mut lines: Vec<Line<'_>> = Vec::new();
     for turn in turns {
-        match lines.iter_mut().find(|line| line.case == turn.case && line.peer == turn.peer) {
+        match lines.iter_mut().find(|line| line.pace == turn.pace && line.peer == turn.peer) {
             Some(line) => line.turns.push(turn),
-            None => lines.push(Line { case: turn.case, peer: &turn.peer, turns: vec![turn] }),
+            None => lines.push(Line { pace: turn.pace, peer: &turn.peer, turns: vec![turn] }),
         }
     }
     lines
@@ -70,7 +70,7 @@ impl Line<'_> {
     }
 
     fn names(&self) -> Vec<String> {
-        vec![self.case.rate.to_string(), self.case.rolls.to_string(), self.peer.to_owned()]
+        vec![self.pace.rate.to_string(), self.pace.rolls.to_string(), self.peer.to_owned()]
     }
 }
 
@@ -84,7 +84,7 @@ fn figures(line: &Line<'_>) -> Vec<String> {
     let processes = turns.iter().map(|turn| turn.processes).max().unwrap_or_default();
     let mut row = line.names();
     row.extend([
-        match line.case.rolls {
+        match line.pace.rolls {
             0.0 => spread(0, &|turn| turn.reached),
             _ => format!("{} + {}", spread(0, &|turn| turn.reached), spread(1, &|turn| turn.rolled)),
         },
@@ -107,13 +107,13 @@ fn figures(line: &Line<'_>) -> Vec<String> {
 /// Against the median of the same proxy's quiet turns, whose own spread stands in their line, and against the least median of all
 /// proxies at the same rate.
 fn ratios(line: &Line<'_>, lines: &[Line<'_>]) -> Vec<String> {
-    let quiet = lines.iter().find(|other| other.peer == line.peer && other.case.is_quiet());
+    let quiet = lines.iter().find(|other| other.peer == line.peer && other.pace.is_quiet());
     let to_quiet = |of: &dyn Fn(&Turn) -> f64| match quiet.and_then(|quiet| quiet.spread(of)) {
         Some(quiet) => show(line.spread(of), 2, quiet.median),
         None => "–".to_owned(),
     };
     let to_best = |of: &dyn Fn(&Turn) -> f64| {
-        let same = lines.iter().filter(|other| other.case == line.case);
+        let same = lines.iter().filter(|other| other.pace == line.pace);
         let best = same.filter_map(|other| other.spread(of)).map(|spread| spread.median).min_by(f64::total_cmp);
         match line.spread(of).zip(best) {
             Some((spread, best)) => format!("{:.2}", spread.median / best),

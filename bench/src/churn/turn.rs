@@ -7,11 +7,11 @@ use serde::Serialize;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use super::{Args, Case, MEASURED, SOCKET};
+use super::{Args, Contestant, Pace, SOCKET};
 use crate::clock::now;
 use crate::grpc;
-use crate::load::{Ask, Load, wrk};
-use crate::peer::{Change, Kind, Peer, Route, STREAMED, Target, rolled};
+use crate::load::{Case, Load, saturated};
+use crate::peer::{Change, Kind, Route, SECURE, STREAMED, Target, rolled};
 use crate::place::{Usage, usage};
 use crate::sampler::{Sample, sample};
 use crate::upstream::Upstream;
@@ -27,11 +27,13 @@ pub(super) struct Turn {
     pub(super) peer: String,
     pub(super) kind: Kind,
     pub(super) round: usize,
-    pub(super) case: Case,
+    pub(super) pace: Pace,
     /// Changes a second that were handed over.
     pub(super) reached: f64,
     /// Rolls a second that were handed over.
     pub(super) rolled: f64,
+    /// Changes that it says it has published meanwhile.
+    pub(super) published: Option<f64>,
     pub(super) load: Load,
     /// CPU time of the proxy with all of its processes, for one request, in microseconds.
     pub(super) cpu_us: f64,
@@ -75,46 +77,50 @@ pub(super) struct Memory {
 /// # Errors
 /// When something cannot be measured, or a change is refused.
 pub(super) async fn turn(
-    peer: &mut Peer,
-    case: Case,
+    contestant: &mut Contestant,
+    (asked, pace): (&Case, Pace),
     round: usize,
     upstream: &Upstream,
     args: &Args,
 ) -> anyhow::Result<Turn> {
-    let (address, process, kind) = (peer.address(), peer.process(), peer.choice().kind);
+    let peer = &contestant.peer;
+    let (choice, address, process) = (peer.choice().clone(), peer.address(), peer.process());
+    let ask = asked.ask(address, peer.secure_address());
     let duration = Duration::from_secs(args.seconds);
     let stop = CancellationToken::new();
     let socket = Held::open(address, SOCKET).await?;
     let streams = grpc::Held::open(peer.secure_address(), STREAMED).await?;
     peer.take_log().await?;
-    let before = usage(process);
+    let (published, before) = (contestant.published().await?, usage(process));
     let loading = async {
-        let load = wrk(&Ask::plain(address, MEASURED), duration, &args.load).await;
+        let load = saturated(asked, &ask, duration, &args.load).await;
         stop.cancel();
         load
     };
-    let sampling = sample(address, MEASURED, Duration::from_millis(args.sample_every_ms.max(1)), stop.clone());
-    let changing = changing(peer, case, upstream, args, &stop);
+    let sampling = sample(address, SECURE, Duration::from_millis(args.sample_every_ms.max(1)), stop.clone());
+    let changing = changing(contestant, pace, upstream, args, &stop);
     let holding = async { tokio::join!(socket.hold(&stop), streams.hold(&stop)) };
     let (load, changes, (held, grpc), samples, memory) =
         tokio::join!(loading, changing, holding, sampling, watch(process, &stop));
     let (load, changes, after) = (load?, changes?, usage(process));
     let seconds = duration.as_secs_f64();
+    let published = contestant.published().await?.zip(published).map(|(after, before)| after.since(before).count());
     #[allow(clippy::cast_precision_loss, reason = "counts far below 2^52")]
     Ok(Turn {
-        peer: peer.choice().name(),
-        kind,
+        peer: choice.name(),
+        kind: choice.kind,
         round,
-        case,
+        pace,
         reached: changes.made as f64 / seconds,
         rolled: changes.rolled as f64 / seconds,
+        published,
         load,
         cpu_us: after.cpu().saturating_sub(before.cpu()).as_secs_f64() * 1e6 / load.requests as f64,
         resident_mib: mebibytes(&after),
         processes: after.processes,
         socket_broken: held.err().map(|why| format!("{why:#}")),
         grpc,
-        logged: peer.take_log().await?,
+        logged: contestant.peer.take_log().await?,
         memory,
         changes_ms: changes.at_ms,
         samples: samples?,
@@ -140,20 +146,24 @@ struct Changes {
 
 /// Lets hosts lead elsewhere, one after the other, and endpoints roll, until told to stop.
 async fn changing(
-    peer: &mut Peer,
-    case: Case,
+    contestant: &mut Contestant,
+    pace: Pace,
     upstream: &Upstream,
     args: &Args,
     stop: &CancellationToken,
 ) -> anyhow::Result<Changes> {
+    let Contestant { peer, changes: changed_before, rolls: rolled_before } = contestant;
     let (start, mut done, mut rolls) = (now(), Changes::default(), 0);
     let gathers = peer.gathers(Duration::try_from_secs_f64(args.reload_every)?);
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a few thousand")]
     let due = |rate: f64| ((now() - start).as_secs_f64() * rate) as usize;
     while !stop.is_cancelled() {
-        let (changes, rolls_due) = (due(f64::from(case.rate)), due(case.rolls));
-        let routes: Vec<Route> = (done.made..changes).map(|change| changed(change, args.routes)).collect();
-        let endpoints: Option<[SocketAddr; 2]> = (rolls_due > rolls).then(|| rolled(upstream, rolls_due));
+        let (changes, rolls_due) = (due(f64::from(pace.rate)), due(pace.rolls));
+        let numbers = *changed_before + done.made..*changed_before + changes;
+        let routes: Vec<Route> = numbers.map(|change| changed(change, args.routes)).collect();
+        // One more than the last, however many were due: after three the endpoints would be the same again.
+        let next = *rolled_before + done.rolled + 1;
+        let endpoints: Option<[SocketAddr; 2]> = (rolls_due > rolls).then(|| rolled(upstream, next));
         if !routes.is_empty() || endpoints.is_some() {
             done.at_ms.push(milliseconds_since(start));
             peer.change(&Change { routes: &routes, endpoints: endpoints.as_ref().map(<[SocketAddr; 2]>::as_slice) })
@@ -166,9 +176,13 @@ async fn changing(
             () = stop.cancelled() => {}
         }
     }
+    *changed_before += done.made;
+    *rolled_before += done.rolled;
     Ok(done)
 }
 
+/// The change of this number, of all that there will be: routes that begin at [`Target::Again`] lead elsewhere one after the other, and
+/// then back.
 fn changed(change: usize, routes: usize) -> Route {
     let target = if (change / routes).is_multiple_of(2) { Target::Right } else { Target::Again };
     Route::numbered(change % routes, target)

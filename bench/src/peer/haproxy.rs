@@ -278,6 +278,7 @@ fn preamble(
     let mut text = format!(
         "global
     nbthread {threads}
+    tune.bufsize 65536
     {to}
     stats socket {folder}/admin.sock mode 600 level admin
     stats timeout 1h

@@ -97,7 +97,7 @@ impl Peer {
             let mut first = spawn(program, &dev, folder.path(), Stdio::piped(), Share::ANY)?;
             kubeconfig = until_ready(&mut first).await?;
             let mut run = vec!["run".to_owned(), "--kubeconfig".to_owned(), kubeconfig.display().to_string()];
-            run.extend(["--allow-loopback-endpoints", "--shutdown-delay", "0s", "--status", "off"].map(str::to_owned));
+            run.extend(["--allow-loopback-endpoints", "--shutdown-delay", "0s"].map(str::to_owned));
             arguments = [run, edge].concat();
             group = spawn(program, &arguments, folder.path(), Stdio::null(), share)?;
             api = Some(first);

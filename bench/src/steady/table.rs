@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use comfy_table::Table;
 
-use super::{CASES, Report, Row, Turn};
-use crate::load::Load;
+use super::{NO_LOG, Report, Row, Turn};
+use crate::load::{CASES, Load};
 use crate::spread::Spread;
 use crate::table::{figure, spread, table};
 
@@ -81,8 +81,12 @@ fn turns(turns: &[Turn]) -> Table {
     table(3, TURNS, lines)
 }
 
-/// The nginx that does the same work as a proxy, or else the one that there is.
+/// The nginx that does the same work as a proxy, or else the one that there is. None does what a Tidegate does that has headers and
+/// metrics, and no log.
 fn nginx<T>(proxy: &str, named: impl Fn(&str) -> Option<T>) -> Option<T> {
+    if proxy == NO_LOG {
+        return None;
+    }
     let alike = if proxy.ends_with(", bare") { [NGINX_BARE, NGINX] } else { [NGINX, NGINX_BARE] };
     alike.into_iter().find_map(named)
 }
@@ -134,5 +138,6 @@ mod tests {
         check("bare pingora", &[NGINX_BARE], Some(NGINX_BARE));
         check("tidegate, bare", &[NGINX], Some(NGINX));
         check("tidegate", &[], None);
+        check(NO_LOG, &both, None);
     }
 }

@@ -1,11 +1,13 @@
 //! `--check`: what must not grow with the cluster. Counts are judged, times never.
 
+use super::probe::Probe;
 use super::row::Row;
 
 /// A count may grow by this much over the smallest cluster of its shape.
 const RATIO_MAX: f64 = 1.5;
 
-/// Complains about every count that grows with the cluster. Operations that compile one host again may grow with that host.
+/// Complains about every count that grows with the cluster, and about a look-up that allocates. Operations that compile one host again may
+/// grow with that host.
 ///
 /// # Errors
 /// Names them.
@@ -25,8 +27,11 @@ fn complaints(row: &Row) -> Vec<String> {
         let ratio = ratio.filter(|ratio| !ratio.is_finite() || *ratio > RATIO_MAX)?;
         Some(format!("  {} with {} {}: {ratio:.2} times the {what}", row.title(), row.size, row.shape.title()))
     };
-    let both = [of("allocations", row.allocations_ratio), of("instructions", row.instructions_ratio)];
-    both.into_iter().flatten().collect()
+    let looks_up = row.probe.is_some_and(Probe::looks_up);
+    let allocates = (looks_up && row.allocations.is_none_or(|count| count > 0.0))
+        .then(|| format!("  {} with {} {}: it allocates", row.title(), row.size, row.shape.title()));
+    let all = [of("allocations", row.allocations_ratio), of("instructions", row.instructions_ratio), allocates];
+    all.into_iter().flatten().collect()
 }
 
 #[cfg(test)]
@@ -36,7 +41,6 @@ mod tests {
     use super::*;
     use crate::operations::Figures;
     use crate::swaps::cluster::Shape;
-    use crate::swaps::probe::Probe;
     use crate::swaps::row::compare;
 
     #[track_caller]
@@ -54,6 +58,7 @@ mod tests {
         check_growth(Shape::Hosts, Probe::BackendMoved, 100.0, 151.0, false);
         check_growth(Shape::Hosts, Probe::FindExact, 0.0, 0.0, true);
         check_growth(Shape::Hosts, Probe::FindExact, 0.0, 1.0, false);
+        check_growth(Shape::Hosts, Probe::FindExact, 1.0, 1.0, false);
         check_growth(Shape::OneHost, Probe::BackendMoved, 100.0, 1000.0, true);
         check_growth(Shape::OneHost, Probe::EndpointAdded, 100.0, 1000.0, false);
     }

@@ -61,6 +61,12 @@ impl Probe {
     pub(super) const fn recompiles_host(self) -> bool {
         matches!(self, Self::BackendMoved | Self::IngressCreated | Self::IngressDeleted | Self::CertificateRotated)
     }
+
+    /// Whether it is what a request or a handshake does, which allocates nothing.
+    #[must_use]
+    pub(super) const fn looks_up(self) -> bool {
+        matches!(self, Self::FindExact | Self::FindWildcard | Self::FindNoHost | Self::FindCertificate)
+    }
 }
 
 /// Changes of which the second undoes the first.

@@ -2,19 +2,19 @@
 
 use std::net::SocketAddr;
 
-use crate::load::Ask;
+use super::Ask;
 use crate::peer::SECURE;
 
 /// One kind of request.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Case {
+pub(crate) struct Case {
     /// What it is called.
-    pub(super) name: &'static str,
+    pub(crate) name: &'static str,
     protocol: Protocol,
     path: &'static str,
     body: Option<usize>,
     /// Whether its latency is measured at a fixed rate too.
-    pub(super) paced: bool,
+    pub(crate) paced: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,10 +30,10 @@ enum Protocol {
 }
 
 /// Requests at the same time on one HTTP/2 connection, which has as many connections less.
-pub(super) const STREAMS: usize = 4;
+const STREAMS: usize = 4;
 
 /// All of them.
-pub(super) const CASES: [Case; 16] = [
+pub(crate) const CASES: [Case; 16] = [
     Case::new("h1-small", Protocol::H1, "/", None),
     Case::new("h1-64k", Protocol::H1, "/64k", None),
     Case::new("h1-1m", Protocol::H1, "/1m", None),
@@ -61,31 +61,37 @@ impl Case {
 
     /// The case of this name.
     #[must_use]
-    pub(super) fn named(name: &str) -> Option<Self> {
+    pub(crate) fn named(name: &str) -> Option<Self> {
         CASES.into_iter().find(|case| case.name == name)
     }
 
     /// Whether HTTP/2 is spoken.
     #[must_use]
-    pub(super) const fn http2(&self) -> bool {
+    pub(crate) const fn http2(&self) -> bool {
         matches!(self.protocol, Protocol::H2)
+    }
+
+    /// Connections that carry it, where one that carries one request after the other would be one of so many.
+    #[must_use]
+    pub(crate) fn connections(&self, all: usize) -> usize {
+        if self.http2() { (all / STREAMS).max(1) } else { all }
     }
 
     /// Whether each request has a connection of its own.
     #[must_use]
-    pub(super) const fn closes(&self) -> bool {
+    pub(crate) const fn closes(&self) -> bool {
         matches!(self.protocol, Protocol::H1Close)
     }
 
     /// Whether TLS is spoken.
     #[must_use]
-    pub(super) const fn tls(&self) -> bool {
+    pub(crate) const fn tls(&self) -> bool {
         matches!(self.protocol, Protocol::Tls | Protocol::H2)
     }
 
     /// The request itself, to a proxy that serves plain HTTP at one address and TLS at the other.
     #[must_use]
-    pub(super) fn ask(&self, plain: SocketAddr, secure: SocketAddr) -> Ask<'static> {
+    pub(crate) fn ask(&self, plain: SocketAddr, secure: SocketAddr) -> Ask<'static> {
         let tls = self.tls();
         Ask {
             address: if tls { secure } else { plain },
