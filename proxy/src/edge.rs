@@ -2,11 +2,12 @@
 //! knows Pingora's `Session`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use http::header::CONNECTION;
-use http::{HeaderValue, StatusCode};
+use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::{HeaderValue, StatusCode, Version};
 use pingora::http::{RequestHeader, ResponseHeader};
 use pingora::protocols::Digest;
 use pingora::proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
@@ -33,6 +34,8 @@ use crate::{clock, fault};
 pub(crate) struct Carried {
     exchange: Exchange,
     due: Due,
+    /// Whether it has a body, while whose last byte is to come the endpoint may be silent.
+    uploads: bool,
     /// Whether a head came from an endpoint, of any response.
     heard: bool,
     /// Whether it failed and got an answer of the edge's own, after which Pingora drops an HTTP/1.1 connection.
@@ -76,7 +79,7 @@ impl ProxyHttp for Edge {
 
     fn new_ctx(&self) -> Carried {
         let exchange = Exchange::begin(Driver::Full, self.published.pin(), Arc::clone(&self.shared), clock::now());
-        Carried { exchange, due: Due::current(), heard: false, refused: false }
+        Carried { exchange, due: Due::current(), uploads: false, heard: false, refused: false }
     }
 
     /// No compression: bodies pass as they are.
@@ -99,11 +102,13 @@ impl ProxyHttp for Edge {
     }
 
     async fn upstream_peer(&self, session: &mut Session, carried: &mut Carried) -> Result<Box<HttpPeer>> {
+        let uploads = !session.is_body_empty();
         let head = Parsed::new(session.req_header());
         let limits = &self.shared.options.upstream;
         let host = head.authority().and_then(request_host).unwrap_or_default();
-        let need = Need { host: &host, idle: limits.idle, http2_streams_max: limits.http2_streams_max };
+        let need = Need { host: &host, idle: limits.idle, http2_streams_max: limits.http2_streams_max, uploads };
         let aimed = carried.exchange.aim(clock::now(), fastrand::u64(..)).map(|aim| Box::new(peer(&aim, &need)));
+        carried.uploads = uploads;
         carried.agree();
         aimed.map_err(|reason| stop(carried, reason))
     }
@@ -140,11 +145,16 @@ impl ProxyHttp for Edge {
         &self,
         session: &mut Session,
         body: &mut Option<Bytes>,
-        _: bool,
+        is_last: bool,
         carried: &mut Carried,
     ) -> Result<()> {
         let length = if session.was_upgraded() { 0 } else { body.as_ref().map_or(0, Bytes::len) };
-        carried.exchange.body(length).map_err(|reason| stop(carried, reason))
+        carried.exchange.body(length).map_err(|reason| stop(carried, reason))?;
+        if is_last && carried.uploads {
+            carried.exchange.body_ended(clock::now());
+            carried.agree();
+        }
+        Ok(())
     }
 
     async fn response_filter(
@@ -156,14 +166,25 @@ impl ProxyHttp for Edge {
         carried.heard = true;
         let status = response.status;
         if status == StatusCode::SWITCHING_PROTOCOLS {
+            // Nobody could say where a response ends that nobody has asked for (RFC 9110 section 15.2.2).
+            if !carried.exchange.asks_upgrade() {
+                return Err(stop(carried, Reason::UpstreamBroken));
+            }
             session.set_read_timeout(carried.exchange.tunnel_idle());
         } else if status.is_informational() {
             return Ok(());
         } else if facts(session).is_some_and(|facts| facts.is_ending()) {
             session.set_keepalive(None);
         }
-        carried.exchange.response_began(status.as_u16(), clock::now());
+        let now = clock::now();
+        carried.exchange.response_began(status.as_u16(), now);
+        if carried.uploads {
+            carried.exchange.expect_more(now, Some(self.shared.options.client.write_stall));
+        }
         carried.agree();
+        if is_before_http11(session) {
+            uncode(response).map_err(|reason| stop(carried, reason))?.then(|| session.set_keepalive(None));
+        }
         if session.is_http2() {
             detach(response)?;
         }
@@ -171,6 +192,21 @@ impl ProxyHttp for Edge {
         let mut edits = Edits::default();
         carried.exchange.response_edits(status.as_u16(), connection, &mut edits);
         edit_response(edits, response)
+    }
+
+    fn response_body_filter(
+        &self,
+        _: &mut Session,
+        _: &mut Option<Bytes>,
+        is_last: bool,
+        carried: &mut Carried,
+    ) -> Result<Option<Duration>> {
+        if carried.uploads {
+            let passing_on = (!is_last).then_some(self.shared.options.client.write_stall);
+            carried.exchange.expect_more(clock::now(), passing_on);
+            carried.agree();
+        }
+        Ok(None)
     }
 
     fn fail_to_connect(
@@ -245,6 +281,26 @@ impl ProxyHttp for Edge {
     }
 }
 
+/// Whether the client speaks HTTP/1.0, which knows neither transfer codings nor responses that are not the last one.
+fn is_before_http11(session: &Session) -> bool {
+    session.req_header().version < Version::HTTP_11
+}
+
+/// Lets a body that comes in chunks end with the connection, as HTTP/1.0 has it (RFC 9112 section 6.1); whether it did.
+///
+/// # Errors
+/// When it is coded in another way too, which could no longer be said.
+fn uncode(response: &mut ResponseHeader) -> Result<bool, Reason> {
+    let mut codings = response.headers.get_all(TRANSFER_ENCODING).iter();
+    let Some(coding) = codings.next() else { return Ok(false) };
+    if codings.next().is_some() || !coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked") {
+        return Err(Reason::UpstreamBroken);
+    }
+    response.remove_header(&TRANSFER_ENCODING);
+    response.remove_header(&CONTENT_LENGTH);
+    Ok(true)
+}
+
 /// What is known of the connection that the request came in over.
 fn facts(session: &Session) -> Option<Arc<ConnectionFacts>> {
     session.digest().and_then(ConnectionFacts::of)
@@ -253,6 +309,8 @@ fn facts(session: &Session) -> Option<Arc<ConnectionFacts>> {
 /// Sets what Pingora leaves open by default: without these a silent or slow client stays for ever.
 fn set_deadlines(session: &mut Session, shared: &Shared) {
     let limits = &shared.options.client;
+    let is_before_http11 = is_before_http11(session);
+    session.set_ignore_info_resp(is_before_http11);
     if session.get_keepalive().is_some() {
         // Zero would mean for ever.
         session.set_keepalive(Some(limits.keep_alive_idle.as_secs().max(1)));

@@ -1,13 +1,14 @@
 //! One request from its head to its end: the snapshot it is pinned to, and what each step has decided for the next.
 //! A driver asks it what to do and tells it what happened; it calls the steps in their order and knows no session.
 
+mod record;
+
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use http::HeaderValue;
 use tidegate_config::model::{Backend, Head, ListenerName, Origin, Snapshot, Target};
 
-use crate::access_log::{Address, Entry};
 use crate::admit::{Admission, Admitted, admit};
 use crate::answer::{Answer, Reason};
 use crate::attempt::{Attempts, Here, Sign};
@@ -15,14 +16,16 @@ use crate::balance::{self, Draw};
 use crate::connection::ConnectionFacts;
 use crate::edit::Edits;
 use crate::forwarded::{Client, client};
+use crate::head::Names;
 use crate::metrics::{Connect, Driver};
-use crate::outcome::{self, Outcome};
 use crate::refuse::{self, Line, Protocol};
 use crate::retry::{Failed, Stage};
 use crate::rewrite::{Onward, RequestId};
 use crate::shared::Shared;
 use crate::upstream::Aim;
 use crate::{respond, retry, rewrite, route};
+
+pub(crate) use record::End;
 
 /// What is known of one request.
 #[derive(Debug)]
@@ -55,23 +58,6 @@ struct Asked {
     absolute: bool,
     upgrade: Option<HeaderValue>,
     listener: Option<ListenerName>,
-}
-
-/// What only the driver knows when a request is over.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct End<'a> {
-    /// The status that the client got; `None` when no head was sent.
-    pub(crate) status: Option<u16>,
-    /// Bytes of the request's body.
-    pub(crate) bytes_in: usize,
-    /// Bytes of the response's body.
-    pub(crate) bytes_out: usize,
-    /// The target as sent.
-    pub(crate) target: &'a str,
-    /// Now, for durations.
-    pub(crate) now: Instant,
-    /// Now, for the log.
-    pub(crate) wall: SystemTime,
 }
 
 impl Exchange {
@@ -210,12 +196,40 @@ impl Exchange {
         }
     }
 
+    /// Whether it asks for an upgrade and may have it.
+    pub(crate) fn asks_upgrade(&self) -> bool {
+        self.asked.as_ref().is_some_and(|asked| asked.upgrade.is_some())
+    }
+
+    /// Notes that the endpoint has the whole request and is waited for, where the clock of the driver is another one.
+    pub(crate) fn body_ended(&mut self, now: Instant) {
+        if self.attempts.last().is_none_or(|attempt| attempt.first_byte.is_none()) {
+            self.wait(now, Duration::ZERO);
+        }
+    }
+
+    /// Notes that more of the response is waited for, there too, while what has come goes to the client, which may take so long; that
+    /// nothing is where there is no such time.
+    pub(crate) fn expect_more(&mut self, now: Instant, passing_on: Option<Duration>) {
+        self.due = None;
+        if let Some(passing_on) = passing_on {
+            self.wait(now, passing_on);
+        }
+    }
+
     /// An upgrade has the read timeout of a request until it is answered; the connection's own one is the tunnel's.
     fn expect_answer(&mut self, now: Instant) {
-        let upgrade = self.asked.as_ref().is_some_and(|asked| asked.upgrade.is_some());
-        let Some(effective) = self.admitted.as_ref().filter(|_| upgrade).map(Admitted::effective) else { return };
-        let silence = now + effective.read_timeout;
-        let end = effective.request_timeout.map(|limit| self.began + limit);
+        if self.asks_upgrade() {
+            self.wait(now, Duration::ZERO);
+        }
+    }
+
+    /// The endpoint has its read timeout from now on, and so much more; until there is a response, no longer than the request has.
+    fn wait(&mut self, now: Instant, besides: Duration) {
+        let Some(effective) = self.admitted.as_ref().map(Admitted::effective) else { return };
+        let silence = now + effective.read_timeout + besides;
+        let answered = self.attempts.last().is_some_and(|attempt| attempt.first_byte.is_some());
+        let end = effective.request_timeout.filter(|_| !answered).map(|limit| self.began + limit);
         self.due = Some(end.map_or(silence, |end| end.min(silence)));
     }
 
@@ -247,7 +261,7 @@ impl Exchange {
     ///
     /// # Errors
     /// [`Reason::Internal`] when the request was never admitted.
-    pub(crate) fn request_edits<H: Head>(&self, head: &H, edits: &mut Edits) -> Result<(), Reason> {
+    pub(crate) fn request_edits<H: Head + Names>(&self, head: &H, edits: &mut Edits) -> Result<(), Reason> {
         let (Some(admitted), Some(asked), Some(target), Some(facts)) =
             (&self.admitted, &self.asked, &self.target, &self.facts)
         else {
@@ -327,74 +341,8 @@ impl Exchange {
     pub(crate) const fn request_id(&self) -> &RequestId {
         &self.request_id
     }
-
-    /// Writes the request down. Only the first call counts; a request that is dropped before it ended is written down
-    /// as abandoned.
-    pub(crate) fn record<H: Head>(&mut self, head: Option<&H>, end: &End<'_>) {
-        if std::mem::replace(&mut self.recorded, true) {
-            return;
-        }
-        self.attempts.leave();
-        self.shared.metrics.in_flight.dec();
-        let reason = self.answer.as_ref().map(|answer| answer.reason);
-        let status = end.status.unwrap_or_else(|| reason.unwrap_or(Reason::ClientGone).status());
-        let duration = end.now.saturating_duration_since(self.began);
-        let outcome = Outcome { driver: self.driver, origin: self.origin.as_deref(), status, duration, reason };
-        let text = |name: &str| {
-            let value = head.and_then(|head| head.header(name)).unwrap_or_default();
-            std::str::from_utf8(value).unwrap_or("(not UTF-8)")
-        };
-        let asked = self.asked.as_ref();
-        let attempt = self.attempts.last();
-        outcome::record(
-            &self.shared,
-            &outcome,
-            &Entry {
-                time: end.wall,
-                request_id: self.request_id.as_str(),
-                client: asked.map(|asked| Address::of(&asked.client, self.facts.as_deref())),
-                peer: self.facts.as_ref().map(|facts| facts.text.socket.as_str()),
-                method: head.map_or("", |head| head.method()),
-                scheme: asked.map_or("", |asked| asked.client.scheme()),
-                host: head.and_then(|head| head.authority()).unwrap_or_default(),
-                path: end.target,
-                protocol: asked.map_or("", |asked| asked.protocol.as_str()),
-                status,
-                bytes_in: end.bytes_in,
-                bytes_out: end.bytes_out,
-                duration,
-                upstream: attempt.map(|attempt| attempt.address),
-                upstream_connect: attempt.and_then(|attempt| attempt.connect),
-                upstream_first_byte: attempt.and_then(|attempt| attempt.first_byte),
-                tries: self.attempts.count(),
-                object: outcome.origin.map(|origin| &origin.object),
-                field: outcome.origin.map(|origin| &*origin.field),
-                listener: asked.and_then(|asked| asked.listener.as_ref()).map(|listener| &*listener.0),
-                tls: self.facts.as_ref().and_then(|facts| facts.tls.as_ref()).map(|tls| tls.version),
-                user_agent: text("user-agent"),
-                referer: text("referer"),
-                reason: reason.map(Reason::as_str),
-                generation: self.snapshot.generation().0,
-            },
-        );
-    }
 }
 
 fn here<'a>(shared: &'a Shared, facts: Option<&ConnectionFacts>) -> Here<'a> {
     Here { listening: &shared.listening, local: facts.map(|facts| facts.local.ip()) }
-}
-
-impl Drop for Exchange {
-    fn drop(&mut self) {
-        if !self.recorded {
-            let (now, wall) = (crate::clock::now(), crate::clock::wall());
-            let reason = self.in_time(Reason::Abandoned, now);
-            self.answer = Some(reason.into());
-            if reason == Reason::UpstreamTimeout {
-                self.attempts.first_byte(Sign::Broken, now, self.shared.endpoints.moment(now));
-            }
-            let end = End { status: None, bytes_in: 0, bytes_out: 0, target: "", now, wall };
-            self.record::<crate::head::Parsed<'_>>(None, &end);
-        }
-    }
 }

@@ -82,6 +82,18 @@ impl Head for Parsed<'_> {
     }
 }
 
+/// A head whose headers can be listed.
+pub(crate) trait Names {
+    /// Calls with the name of every header, in whatever case; one that has several values may be named more than once.
+    fn each_name(&self, see: &mut dyn FnMut(&[u8]));
+}
+
+impl Names for Parsed<'_> {
+    fn each_name(&self, see: &mut dyn FnMut(&[u8])) {
+        self.request.headers.keys().for_each(|name| see(name.as_str().as_bytes()));
+    }
+}
+
 /// Applies edits to the head that goes to an endpoint.
 ///
 /// # Errors

@@ -6,13 +6,14 @@ use std::fmt;
 use std::io::Write as _;
 
 use arrayvec::ArrayString;
-use http::header::{CONNECTION, COOKIE, HOST, TE, UPGRADE};
+use http::header::{CONNECTION, COOKIE, FORWARDED, HOST, TE, UPGRADE};
 use http::{HeaderName, HeaderValue};
 use tidegate_config::model::{AppProtocol, Filter, Head, PathRewrite, Route, normalize};
 
 use crate::connection::AddressText;
 use crate::edit::Edits;
 use crate::forwarded::Client;
+use crate::head::Names;
 use crate::passes::{CDN_LOOP, LoopToken};
 use crate::refuse::Protocol;
 use crate::{respond, target};
@@ -35,17 +36,14 @@ pub(crate) const SET_ALWAYS: [&str; 7] = [
     "cdn-loop",
 ];
 
-/// Spellings that servers which turn headers into variables (CGI, WSGI) cannot tell from the edge's own, and the
-/// standard's form of the same claims, which is not checked.
-static MISLEADING: [HeaderName; 7] = [
-    HeaderName::from_static("forwarded"),
-    HeaderName::from_static("x_forwarded_for"),
-    HeaderName::from_static("x_forwarded_proto"),
-    HeaderName::from_static("x_forwarded_host"),
-    HeaderName::from_static("x_forwarded_port"),
-    HeaderName::from_static("x_real_ip"),
-    HeaderName::from_static("x_request_id"),
-];
+/// A spelling that servers which turn headers into variables (CGI, WSGI) cannot tell from one of the edge's own: to them, underscores
+/// are hyphens.
+fn misleading(name: &[u8]) -> Option<HeaderName> {
+    memchr::memchr(b'_', name)?;
+    let meant = |byte: &u8| if *byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
+    let own = SET_ALWAYS.iter().any(|own| own.bytes().eq(name.iter().map(meant)));
+    own.then(|| HeaderName::from_bytes(name).ok())?
+}
 
 /// Characters of a client's request id that are kept.
 const REQUEST_ID_CHARACTERS_MAX: usize = 128;
@@ -134,10 +132,16 @@ pub(crate) fn upgrade<H: Head + ?Sized>(head: &H, protocol: Protocol, allowed: &
 }
 
 /// Lists what changes.
-pub(crate) fn request<H: Head + ?Sized>(head: &H, onward: &Onward<'_>, edits: &mut Edits) {
-    for name in MISLEADING.iter().filter(|name| head.header(name.as_str()).is_some()) {
-        edits.remove(name);
+pub(crate) fn request<H: Head + Names>(head: &H, onward: &Onward<'_>, edits: &mut Edits) {
+    // The standard's form of the same claims, which is not checked.
+    if head.header(FORWARDED.as_str()).is_some() {
+        edits.remove(&FORWARDED);
     }
+    head.each_name(&mut |name| {
+        if let Some(name) = misleading(name) {
+            edits.remove(&name);
+        }
+    });
     identify(head, onward, edits);
     carry_over(head, onward, edits);
     if onward.spoken == Protocol::Http2 && onward.protocol != AppProtocol::H2c {

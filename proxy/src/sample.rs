@@ -2,6 +2,8 @@
 
 use tidegate_config::model::Head;
 
+use crate::head::Names;
+
 /// A head with exactly what a test gives it.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Sample {
@@ -36,6 +38,12 @@ impl Sample {
     pub(crate) fn with(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.to_owned(), value.to_owned()));
         self
+    }
+}
+
+impl Names for Sample {
+    fn each_name(&self, see: &mut dyn FnMut(&[u8])) {
+        self.headers.iter().for_each(|(name, _)| see(name.as_bytes()));
     }
 }
 

@@ -36,7 +36,13 @@ pub(crate) struct Need<'a> {
     pub(crate) idle: Duration,
     /// Requests at the same time on one HTTP/2 connection.
     pub(crate) http2_streams_max: usize,
+    /// Whether a body goes up, for whose time the endpoint is not to blame.
+    pub(crate) uploads: bool,
 }
+
+/// How long Pingora waits for an endpoint to which a body goes up: it counts from the last byte of the endpoint's, which may be long
+/// before the last one of the body. Who has asked keeps the time then.
+const UPLOAD_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The peer for an endpoint of a target.
 pub(crate) fn peer(aim: &Aim<'_>, need: &Need<'_>) -> HttpPeer {
@@ -52,7 +58,8 @@ pub(crate) fn peer(aim: &Aim<'_>, need: &Need<'_>) -> HttpPeer {
     // These hold for each read and write to the end of the connection's use; when the head is due, the exchange knows.
     // After an upgrade silence is the tunnel's business.
     let tunnel = upgrade.then_some(effective.tunnel_idle_timeout);
-    options.read_timeout = floored(tunnel.unwrap_or(effective.read_timeout));
+    let read = if need.uploads { UPLOAD_MAX } else { effective.read_timeout };
+    options.read_timeout = floored(tunnel.unwrap_or(read));
     options.write_timeout = floored(tunnel.unwrap_or(effective.write_timeout));
     options.idle_timeout = Some(need.idle);
     options.max_h2_streams = need.http2_streams_max;
@@ -118,7 +125,7 @@ mod tests {
     }
 
     const fn need(host: &str) -> Need<'_> {
-        Need { host, idle: Duration::from_secs(50), http2_streams_max: 100 }
+        Need { host, idle: Duration::from_secs(50), http2_streams_max: 100, uploads: false }
     }
 
     fn endpoint(pod: &str) -> Endpoint {
@@ -192,5 +199,7 @@ mod tests {
         assert_eq!((bounded.options.connection_timeout, bounded.options.read_timeout), (left, read));
         let tunnel = peer(&Aim { upgrade: true, ..aim }, &need("a"));
         assert_eq!(tunnel.options.read_timeout, Some(Effective::DEFAULT.tunnel_idle_timeout));
+        let uploads = peer(&aim, &Need { uploads: true, ..need("a") });
+        assert_eq!(uploads.options.read_timeout, Some(UPLOAD_MAX));
     }
 }

@@ -296,12 +296,7 @@ async fn under_callgrind(words: &[&str], case: &Case, requests: usize, upstream:
     Ok(float(callgrind::read(&out)?))
 }
 
-async fn nginx_under_callgrind(
-    case: &Case,
-    requests: usize,
-    work: Work,
-    upstream: &Upstream,
-) -> anyhow::Result<f64> {
+async fn nginx_under_callgrind(case: &Case, requests: usize, work: Work, upstream: &Upstream) -> anyhow::Result<f64> {
     let folder = tempfile::tempdir()?;
     let out = folder.path().join("counts");
     let mut nginx = peer::nginx_under(valgrind(&out), work, upstream).await?;
@@ -358,10 +353,8 @@ mod tests {
 
     #[test]
     fn more_instructions_than_nginx_has_are_noticed() {
-        let counted = |subject, instructions| Row {
-            instructions: Some(instructions),
-            ..row(subject, CASES[0], 0.0, Some(6.0))
-        };
+        let counted =
+            |subject, instructions| Row { instructions: Some(instructions), ..row(subject, CASES[0], 0.0, Some(6.0)) };
         for (own, fine) in [(38_000.0, true), (40_000.0, false)] {
             let rows = [row(BARE, CASES[0], 70.0, None), counted("nginx", 39_000.0), counted("tidegate", own)];
             assert_eq!(check(&rows).is_ok(), fine, "{own}");

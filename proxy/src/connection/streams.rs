@@ -48,6 +48,7 @@ impl Streams {
         http2.max_header_list_size(limits.header_list_bytes_max);
         http2.initial_window_size(limits.stream_window_bytes);
         http2.initial_connection_window_size(limits.connection_window_bytes);
+        http2.max_send_buffer_size(limits.send_buffer_bytes);
         let mut server = HttpServerOptions::default();
         server.h2_idle_timeout = Some(limits.idle);
         let (published, shared) = (process.published.clone(), Arc::clone(&process.shared));

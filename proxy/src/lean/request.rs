@@ -7,10 +7,11 @@ use tidegate_config::model::Head;
 
 use super::body::Framing;
 use super::fields::{Field, Span, keep, values};
+use crate::head::Names;
 use crate::refuse::{Line, Protocol};
 
 /// A request's head as it is sent on.
-pub(super) trait RequestHead: Head {
+pub(super) trait RequestHead: Head + Names {
     /// The target as sent.
     fn target(&self) -> &str;
 
@@ -159,6 +160,12 @@ impl RequestHead for View<'_> {
 
     fn lines(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.fields.iter().map(|field| (field.name.of_bytes(self.head), field.value.of_bytes(self.head)))
+    }
+}
+
+impl Names for View<'_> {
+    fn each_name(&self, see: &mut dyn FnMut(&[u8])) {
+        self.fields.iter().for_each(|field| see(field.name.of_bytes(self.head)));
     }
 }
 

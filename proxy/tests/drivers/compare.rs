@@ -136,20 +136,19 @@ fn overread(lean: &Outcome, full: &Outcome) -> Option<usize> {
     (refused && counted && whole.whole && !cut.whole && whole.body.starts_with(&cut.body)).then_some(at)
 }
 
-/// The response that the lean driver answers by 502 and the full one sends on, where there is one: a switch of protocols
-/// that nobody asked for (RFC 9110 section 15.2.2), or a coding that says nothing of where the body ends (RFC 9112 section 6.3).
-/// Over HTTP/2 the full one breaks off the first, and sends on the second without saying that there was a coding.
+/// The response that the lean driver answers by 502 and the full one sends on, where there is one: a coding that says nothing of where
+/// the body ends (RFC 9112 section 6.3). Over HTTP/2 the full one sends it on without saying that there was a coding.
 fn refused(case: &Case, lean: &Outcome, full: &Outcome) -> Option<usize> {
     lean.client.iter().zip(&full.client).position(|(one, other)| {
         let coded = other.values("transfer-encoding").next().is_some();
-        let shown = other.status() == 101 || coded && other.framing == Framing::Broken;
+        let shown = coded && other.framing == Framing::Broken;
         one.status() == 502 && (shown || over_http2(full) && doubtful(case) && other.status() != 502)
     })
 }
 
 /// Whether an endpoint gives one of these responses.
 fn doubtful(case: &Case) -> bool {
-    given_by_endpoint(case).any(|response| response.status() == 101 || response.framing == Framing::Broken)
+    given_by_endpoint(case).any(|response| response.framing == Framing::Broken)
 }
 
 /// The response that only the lean driver can make sense of to an HTTP/2 client, where there is one: the full one sends on a

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use http::{HeaderName, HeaderValue};
 use tidegate_config::model::{Filter, HeaderEdits, PathMatch, PathRewrite};
+use tidegate_proxy::Driver;
 
 use super::bed::{Bed, Model};
 use super::upstream::{Reply, Upstream};
@@ -52,6 +53,32 @@ async fn claims_of_strangers_are_not_passed_on() {
     check(&seen, "x-real-ip", "127.0.0.1");
     check(&seen, "forwarded", "");
     check(&seen, "x_forwarded_for", "");
+}
+
+#[tokio::test]
+async fn no_spelling_of_the_edges_own_headers_is_passed_on() {
+    // To CGI and WSGI, underscores are hyphens.
+    let names =
+        ["X-Forwarded-For", "x-forwarded-proto", "X-Forwarded-Host", "x-forwarded-port", "X-Real-IP", "X-Request-ID"];
+    let mut lines = String::new();
+    for name in names {
+        let hyphens: Vec<usize> = name.match_indices('-').map(|(at, _)| at).collect();
+        // Every choice of hyphens that become underscores, but for none.
+        for choice in 1..1 << hyphens.len() {
+            let mut name = name.as_bytes().to_vec();
+            hyphens.iter().enumerate().filter(|(bit, _)| choice >> bit & 1 == 1).for_each(|(_, at)| name[*at] = b'_');
+            lines += &format!("{}: forged\r\n", String::from_utf8(name).unwrap());
+        }
+    }
+    lines += "CDN_Loop: forged\r\nX_Own: kept\r\n";
+    for driver in [Driver::Both, Driver::Full] {
+        let mut upstream = Upstream::echo().await;
+        let bed = Bed::with(Model::to(&[upstream.address]), |options| options.driver = driver).await;
+        bed.get("a.test", "/", &lines).await;
+        let seen = upstream.seen().await;
+        assert!(!seen.head.contains("forged"), "{driver:?}: {}", seen.head);
+        check(&seen, "x_own", "kept");
+    }
 }
 
 #[tokio::test]
