@@ -17,11 +17,12 @@ const TIMES: [&str; 11] = [
     "longest gap ms",
     "cut off",
 ];
-const STAGES: [&str; 7] = [
+const STAGES: [&str; 8] = [
     "routes",
     "proxy",
     "whole, mean ms",
     "of it until the API's answer",
+    "from there to the arrival, and asking",
     "arrival to publication",
     "of it waiting and relinking",
     "of it compiling and publishing",
@@ -56,7 +57,8 @@ fn times(row: &Row, rows: &[Row]) -> Vec<String> {
 fn stages(row: &Row) -> Option<Vec<String>> {
     let stages = row.stages?;
     let mut line = vec![row.routes.to_string(), row.peer.clone()];
-    line.extend([mean(&row.right_ms), mean(&row.write_ms)].map(show));
+    let (whole, write) = (mean(&row.right_ms)?, mean(&row.write_ms)?);
+    line.extend([whole, write, whole - write - stages.change_ms].map(|figure| show(Some(figure))));
     line.extend(
         [stages.change_ms, stages.change_ms - stages.publish_ms, stages.publish_ms].map(|figure| show(Some(figure))),
     );
