@@ -19,4 +19,5 @@ mod request {
     mod streams;
     mod timeouts;
     pub mod upgrades;
+    mod windows;
 }

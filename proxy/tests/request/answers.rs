@@ -62,10 +62,10 @@ async fn a_response_that_breaks_off_is_no_success() {
     bed.until_metric(r#"tidegate_answers_total{reason="upstream-broken"} 1"#).await;
 }
 
-/// What a client of HTTP/1.0 gets, to the end of its connection.
-async fn ask_http10(reply: Reply, lines: &str) -> String {
-    let reply = std::sync::Mutex::new(Some(reply));
-    let upstream = Upstream::start(move |_| reply.lock().unwrap().take().unwrap_or(Reply::Silence)).await;
+/// What a client of HTTP/1.0 gets of a response, to the end of its connection; the endpoint's may end before.
+async fn ask_http10(response: &'static str, closes: bool, lines: &str) -> String {
+    let reply = if closes { Reply::SendAndClose } else { Reply::Send };
+    let upstream = Upstream::start(move |_| reply(response.to_owned())).await;
     let bed = Bed::start(Model::to(&[upstream.address])).await;
     let mut client = bed.connect().await;
     client.write_all(format!("GET / HTTP/1.0\r\nHost: a.test\r\n{lines}\r\n").as_bytes()).await.unwrap();
@@ -79,19 +79,20 @@ async fn a_client_of_http_1_0_gets_what_it_knows() {
     let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n";
     let until_close = "HTTP/1.1 200 OK\r\n\r\nhello";
     let hinted = "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
-    for (reply, lines) in [
-        (Reply::Send(chunked.to_owned()), ""),
-        (Reply::Send(chunked.to_owned()), "Connection: keep-alive\r\n"),
-        (Reply::SendAndClose(until_close.to_owned()), ""),
-        (Reply::SendAndClose(until_close.to_owned()), "Connection: keep-alive\r\n"),
-        (Reply::Send(hinted.to_owned()), ""),
+    let kept = "Connection: keep-alive\r\n";
+    for (response, closes, lines) in [
+        (chunked, false, ""),
+        (chunked, false, kept),
+        (until_close, true, ""),
+        (until_close, true, kept),
+        (hinted, false, ""),
     ] {
-        let text = ask_http10(reply, lines).await;
+        let text = ask_http10(response, closes, lines).await;
         let plain = !text.to_ascii_lowercase().contains("transfer-encoding");
         assert!(text.starts_with("HTTP/1.1 200 ") && text.ends_with("\r\n\r\nhello") && plain, "{lines:?}: {text}");
     }
     let coded = "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n";
-    let text = ask_http10(Reply::Send(coded.to_owned()), "").await;
+    let text = ask_http10(coded, false, "").await;
     assert!(text.starts_with("HTTP/1.1 502 "), "{text}");
 }
 

@@ -25,7 +25,7 @@ const MUCH: usize = 48 << 20;
 const HELD_MAX: usize = 16 << 20;
 
 /// A data plane before an endpoint that is played by hand.
-async fn by_hand(set: impl FnOnce(&mut Options)) -> (Bed, TcpListener) {
+pub async fn by_hand(set: impl FnOnce(&mut Options)) -> (Bed, TcpListener) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let bed = Bed::with(Model::to(&[listener.local_addr().unwrap()]), set).await;
     (bed, listener)
@@ -41,7 +41,7 @@ async fn client(bed: &Bed, stream_window: u32) -> SendRequest<Bytes> {
     send.ready().await.unwrap()
 }
 
-fn get(path: &str) -> Request<()> {
+pub fn get(path: &str) -> Request<()> {
     Request::get(format!("http://a.test{path}")).body(()).unwrap()
 }
 
@@ -52,7 +52,7 @@ fn post(length: Option<usize>) -> Request<()> {
 }
 
 /// The head of a request that an endpoint gets.
-async fn head(endpoint: &mut TcpStream) -> String {
+pub async fn head(endpoint: &mut TcpStream) -> String {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         head.push(timeout(PATIENCE, endpoint.read_u8()).await.expect("no head").unwrap());
@@ -137,47 +137,6 @@ async fn a_client_that_does_not_read_holds_the_endpoint_back_and_is_given_up() {
     sleep(8 * MOMENT).await;
     assert_eq!(rest(&mut body).await.unwrap_err().reason(), Some(Reason::CANCEL));
     check_lives(&bed, &mut send, &listener).await;
-}
-
-#[tokio::test]
-async fn however_wide_its_windows_are_a_client_that_does_not_read_gets_little() {
-    const STREAMS: usize = 128;
-    for driver in [Driver::Both, Driver::Full] {
-        let (bed, listener) = by_hand(|options| options.driver = driver).await;
-        let mut builder = Builder::new();
-        builder.initial_window_size((1 << 31) - 1).initial_connection_window_size((1 << 31) - 1);
-        let (mut send, mut connection) = builder.handshake::<_, Bytes>(bed.connect().await).await.unwrap();
-        let mut answered = Vec::new();
-        let asking = async {
-            let mut endpoints = Vec::new();
-            for _ in 0..STREAMS {
-                send = send.clone().ready().await.unwrap();
-                answered.push(send.send_request(get("/"), true).unwrap());
-                let (mut endpoint, _) = listener.accept().await.unwrap();
-                head(&mut endpoint).await;
-                endpoints.push(endpoint);
-            }
-            endpoints
-        };
-        let endpoints = tokio::select! {
-            endpoints = asking => endpoints,
-            ended = &mut connection => panic!("it ended: {ended:?}"),
-        };
-        // From here on nobody reads what comes. Each response is less than what h2 would hold of it by itself.
-        let response = ["HTTP/1.1 200 OK\r\nContent-Length: 390001\r\n\r\n", &"x".repeat(390_001)].concat();
-        for mut endpoint in endpoints {
-            let response = response.clone();
-            tokio::spawn(async move {
-                endpoint.write_all(response.as_bytes()).await.unwrap();
-                // Open, so that nothing but its client keeps the request from its end.
-                sleep(PATIENCE).await;
-            });
-        }
-        sleep(4 * MOMENT).await;
-        let metrics = bed.metrics();
-        let in_flight = metrics.lines().find_map(|line| line.strip_prefix("tidegate_requests_in_flight ")).unwrap();
-        assert!(in_flight.parse::<usize>().unwrap() > STREAMS / 2, "{driver:?}: {in_flight} of {STREAMS}");
-    }
 }
 
 #[tokio::test]

@@ -1,0 +1,53 @@
+//! What a client can have held for it that announces wide windows and reads nothing.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::client::Builder;
+use tidegate_proxy::Driver;
+use tokio::io::AsyncWriteExt;
+use tokio::time::sleep;
+
+use super::bed::PATIENCE;
+use super::streams::{by_hand, get, head};
+
+#[tokio::test]
+async fn however_wide_its_windows_are_a_client_that_does_not_read_gets_little() {
+    const STREAMS: usize = 128;
+    for driver in [Driver::Both, Driver::Full] {
+        let (bed, listener) = by_hand(|options| options.driver = driver).await;
+        let mut builder = Builder::new();
+        builder.initial_window_size((1 << 31) - 1).initial_connection_window_size((1 << 31) - 1);
+        let (mut send, mut connection) = builder.handshake::<_, Bytes>(bed.connect().await).await.unwrap();
+        let mut answered = Vec::new();
+        let asking = async {
+            let mut endpoints = Vec::new();
+            for _ in 0..STREAMS {
+                send = send.clone().ready().await.unwrap();
+                answered.push(send.send_request(get("/"), true).unwrap());
+                let (mut endpoint, _) = listener.accept().await.unwrap();
+                head(&mut endpoint).await;
+                endpoints.push(endpoint);
+            }
+            endpoints
+        };
+        let endpoints = tokio::select! {
+            endpoints = asking => endpoints,
+            ended = &mut connection => panic!("it ended: {ended:?}"),
+        };
+        // From here on nobody reads what comes. Each response is less than what h2 would hold of it by itself.
+        let response = ["HTTP/1.1 200 OK\r\nContent-Length: 390001\r\n\r\n", &"x".repeat(390_001)].concat();
+        for mut endpoint in endpoints {
+            let response = response.clone();
+            tokio::spawn(async move {
+                endpoint.write_all(response.as_bytes()).await.unwrap();
+                // Open, so that nothing but its client keeps the request from its end.
+                sleep(PATIENCE).await;
+            });
+        }
+        sleep(Duration::from_secs(1)).await;
+        let metrics = bed.metrics();
+        let in_flight = metrics.lines().find_map(|line| line.strip_prefix("tidegate_requests_in_flight ")).unwrap();
+        assert!(in_flight.parse::<usize>().unwrap() > STREAMS / 2, "{driver:?}: {in_flight} of {STREAMS}");
+    }
+}
