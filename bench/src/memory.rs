@@ -11,7 +11,7 @@ use tokio::time::sleep;
 use crate::cores::{Cores, Share};
 use crate::files;
 use crate::peer::{self, Choice, Peer, Route, SECURE, Target, choose};
-use crate::place::usage;
+use crate::place::{proportional_bytes, usage};
 use crate::poll::{until, until_right};
 use crate::progress::Progress;
 use crate::size::Size;
@@ -28,12 +28,13 @@ const RIGHT_MAX: Duration = Duration::from_secs(300);
 /// Changes that are handed over at once.
 const CHANGES: usize = 1000;
 /// The columns of the first table.
-const ROUTES: [&str; 8] = [
+const ROUTES: [&str; 9] = [
     "routes",
     "proxy",
     "MiB without",
     "MiB with",
     "KiB a route",
+    "KiB a route (PSS)",
     "MiB after changes",
     "MiB of a new process",
     "KiB a route",
@@ -82,6 +83,9 @@ struct Turn {
     /// Resident memory with no route but one, with all of them, and after the changes, in KiB.
     empty_kib: f64,
     full_kib: f64,
+    /// The same two where what processes share is divided among them.
+    empty_pss_kib: f64,
+    full_pss_kib: f64,
     /// With all of them, of a new process.
     fresh_kib: f64,
     changed_kib: Option<f64>,
@@ -154,8 +158,10 @@ pub async fn run(mut args: Args) -> anyhow::Result<()> {
 
 /// Whether everything was measured, and is something.
 fn complete(turn: &Turn) -> anyhow::Result<()> {
-    let resident = [Some(turn.empty_kib), Some(turn.full_kib), Some(turn.fresh_kib), turn.changed_kib];
-    ensure!(resident.iter().all(|kib| kib.is_some_and(|kib| kib > 0.0)), "no memory: {turn:?}");
+    let Turn { empty_kib, full_kib, empty_pss_kib, full_pss_kib, fresh_kib, changed_kib, .. } = *turn;
+    let resident =
+        [empty_kib, full_kib, empty_pss_kib, full_pss_kib, fresh_kib].map(Some).into_iter().chain([changed_kib]);
+    ensure!(resident.into_iter().all(|kib| kib.is_some_and(|kib| kib > 0.0)), "no memory: {turn:?}");
     ensure!(turn.idle.len() == Speech::ALL.len(), "not all idle connections: {turn:?}");
     Ok(())
 }
@@ -168,10 +174,10 @@ async fn measure(
     upstream: &Upstream,
 ) -> anyhow::Result<Turn> {
     let mut peer = choice.start(&args.peers, share, upstream, &[Route::new(SECURE, Target::Own)]).await?;
-    let empty_kib = resident_kib(&peer, args).await;
+    let (empty_kib, empty_pss_kib) = (resident_kib(&peer, args).await, pss_kib(&peer));
     let present: Vec<Route> = (0..routes).map(|i| Route::numbered(i, Target::Own)).collect();
     put(&mut peer, &present).await?;
-    let full_kib = resident_kib(&peer, args).await;
+    let (full_kib, full_pss_kib) = (resident_kib(&peer, args).await, pss_kib(&peer));
     let changed_kib = if args.changes > 0 && routes <= args.changed_routes {
         change(&mut peer, routes, args.changes).await?;
         if args.size == Size::Smoke {
@@ -191,19 +197,34 @@ async fn measure(
     }
     let mut idle = Vec::new();
     for speech in Speech::ALL {
-        let address = if speech.secure() { peer.secure_address() } else { peer.address() };
         if connections > 0 {
-            // The first few make what all of them share.
-            drop(idle::open(address, speech, 64.min(connections)).await?);
-            let before = resident_kib(&peer, args).await;
-            let held = idle::open(address, speech, connections).await?;
-            let after = resident_kib(&peer, args).await;
-            drop(held);
-            #[allow(clippy::cast_precision_loss, reason = "a few thousand")]
-            idle.push(Idle { speech, connections, kib: (after - before) / connections as f64 });
+            idle.push(hold(&mut peer, speech, connections, &present, args).await?);
         }
     }
-    Ok(Turn { empty_kib, full_kib, fresh_kib, changed_kib, idle })
+    Ok(Turn { empty_kib, full_kib, empty_pss_kib, full_pss_kib, fresh_kib, changed_kib, idle })
+}
+
+/// What idle connections take of a new process, in whose memory none of another kind have left anything free.
+async fn hold(
+    peer: &mut Peer,
+    speech: Speech,
+    connections: usize,
+    present: &[Route],
+    args: &Args,
+) -> anyhow::Result<Idle> {
+    peer.restart().await?;
+    if let Some(last) = present.last() {
+        until_right(peer.address(), &last.host, RIGHT_MAX).await?;
+    }
+    let address = if speech.secure() { peer.secure_address() } else { peer.address() };
+    // The first few make what all of them share.
+    drop(idle::open(address, speech, 64.min(connections)).await?);
+    let before = resident_kib(peer, args).await;
+    let held = idle::open(address, speech, connections).await?;
+    let after = resident_kib(peer, args).await;
+    drop(held);
+    #[allow(clippy::cast_precision_loss, reason = "a few thousand")]
+    Ok(Idle { speech, connections, kib: (after - before) / connections as f64 })
 }
 
 /// Hands routes over and waits until the last one is right.
@@ -242,23 +263,27 @@ async fn resident_kib(peer: &Peer, args: &Args) -> f64 {
     usage(peer.process()).resident_bytes as f64 / 1024.0
 }
 
+#[allow(clippy::cast_precision_loss, reason = "far below 2^52")]
+fn pss_kib(peer: &Peer) -> f64 {
+    proportional_bytes(peer.process()) as f64 / 1024.0
+}
+
 fn print(report: &Report) {
     report.setup.print();
     let lines = report.rows.iter().map(|Row { proxy, routes, turns }| {
         #[allow(clippy::cast_precision_loss, reason = "far below 2^52")]
-        let each = |of: fn(&Turn) -> f64| {
-            spread(2, turns.iter().map(|turn| (of(turn) - turn.empty_kib) / (*routes).max(1) as f64))
-        };
+        let each = |of: fn(&Turn) -> f64| spread(2, turns.iter().map(|turn| of(turn) / (*routes).max(1) as f64));
         let mebibytes = |of: fn(&Turn) -> Option<f64>| spread(1, turns.iter().filter_map(of).map(|kib| kib / 1024.0));
         vec![
             routes.to_string(),
             proxy.clone(),
             mebibytes(|turn| Some(turn.empty_kib)),
             mebibytes(|turn| Some(turn.full_kib)),
-            each(|turn| turn.full_kib),
+            each(|turn| turn.full_kib - turn.empty_kib),
+            each(|turn| turn.full_pss_kib - turn.empty_pss_kib),
             mebibytes(|turn| turn.changed_kib),
             mebibytes(|turn| Some(turn.fresh_kib)),
-            each(|turn| turn.fresh_kib),
+            each(|turn| turn.fresh_kib - turn.empty_kib),
         ]
     });
     println!("{}", table(2, ROUTES, lines));

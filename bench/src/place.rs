@@ -83,6 +83,19 @@ pub(crate) fn usage(process: u32) -> Usage {
     usage
 }
 
+/// Memory that a process and all of its descendants have resident, in which what processes share is divided among them (PSS): with
+/// processes that share much, far less than [`Usage::resident_bytes`]. It costs the kernel a walk over all of their pages.
+#[must_use]
+pub(crate) fn proportional_bytes(process: u32) -> u64 {
+    let of = |id: u32| proportional_kib(&std::fs::read_to_string(format!("/proc/{id}/smaps_rollup")).ok()?);
+    family(process).into_iter().filter_map(of).sum::<u64>() << 10
+}
+
+/// What proc_pid_smaps_rollup(5) says in kB.
+fn proportional_kib(text: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix("Pss:")?.trim().strip_suffix(" kB")?.parse().ok())
+}
+
 /// A process and all of its descendants.
 #[must_use]
 pub(crate) fn family(process: u32) -> Vec<u32> {
@@ -145,6 +158,15 @@ mod tests {
         let stat = Stat::parse(text).unwrap();
         let (user, system) = (Duration::from_millis(1250), Duration::from_millis(800));
         assert_eq!((stat.parent, stat.user, stat.system, stat.resident_bytes), (3, user, system, 12 * 4096));
+    }
+
+    #[test]
+    fn what_is_shared_is_divided() {
+        let text = "5581-7fff ---p 00000000 00:00 0 [rollup]\nRss:  884 kB\nPss:     385 kB\nPss_Anon: 1 kB\n";
+        assert_eq!(proportional_kib(text), Some(385));
+        let own = std::process::id();
+        let (shared, resident) = (proportional_bytes(own), usage(own).resident_bytes);
+        assert!(shared > 0 && shared < 2 * resident, "{shared} of {resident}");
     }
 
     #[test]
