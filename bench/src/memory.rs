@@ -145,7 +145,11 @@ pub async fn run(mut args: Args) -> anyhow::Result<()> {
                         row.turns.push(turn);
                         rows.push((choice, row));
                     }
-                    Err(why) => report.setup.miss(args.size, choice, *routes, why)?,
+                    Err(why) => {
+                        let why = why.context(format!("in round {round}"));
+                        report.setup.miss(args.size, choice, *routes, why)?;
+                        report.rows.extend((!row.turns.is_empty()).then_some(row));
+                    }
                 }
             }
         }

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, TRANSFER_ENCODING};
 use http::{HeaderValue, StatusCode, Version};
 use pingora::http::{RequestHeader, ResponseHeader};
 use pingora::protocols::Digest;
 use pingora::proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
 use pingora::upstreams::peer::HttpPeer;
 use pingora::{Error, ErrorType, Result, RetryType};
-use tidegate_config::model::{Head, request_host};
+use tidegate_config::model::{AppProtocol, Head, request_host};
 use tidegate_config::published::Published;
 
 use crate::answer::{Answer, Reason};
@@ -34,7 +34,7 @@ use crate::{clock, fault};
 pub(crate) struct Carried {
     exchange: Exchange,
     due: Due,
-    /// Whether it has a body, while whose last byte is to come the endpoint may be silent.
+    /// Whether it has a body that goes up over HTTP/1.1, during whose pauses the endpoint may be silent.
     uploads: bool,
     /// Whether a head came from an endpoint, of any response.
     heard: bool,
@@ -102,27 +102,35 @@ impl ProxyHttp for Edge {
     }
 
     async fn upstream_peer(&self, session: &mut Session, carried: &mut Carried) -> Result<Box<HttpPeer>> {
-        let uploads = !session.is_body_empty();
+        // Over HTTP/2, nothing else ends the wait for a client that has stopped sending.
+        let uploads = !session.is_http2() && !session.is_body_empty();
         let head = Parsed::new(session.req_header());
         let limits = &self.shared.options.upstream;
         let host = head.authority().and_then(request_host).unwrap_or_default();
-        let need = Need { host: &host, idle: limits.idle, http2_streams_max: limits.http2_streams_max, uploads };
-        let aimed = carried.exchange.aim(clock::now(), fastrand::u64(..)).map(|aim| Box::new(peer(&aim, &need)));
-        carried.uploads = uploads;
+        let pause = if uploads { self.shared.options.client.body_read_stall } else { Duration::ZERO };
+        let need = Need { host: &host, idle: limits.idle, http2_streams_max: limits.http2_streams_max, pause };
+        let aimed = carried.exchange.aim(clock::now(), fastrand::u64(..));
+        carried.uploads = uploads && aimed.as_ref().is_ok_and(|aim| aim.target.protocol != AppProtocol::H2c);
+        let aimed = aimed.map(|aim| Box::new(peer(&aim, &need)));
         carried.agree();
         aimed.map_err(|reason| stop(carried, reason))
     }
 
     async fn connected_to_upstream(
         &self,
-        _: &mut Session,
+        session: &mut Session,
         reused: bool,
         _: &HttpPeer,
         _: std::os::unix::io::RawFd,
         _: Option<&Digest>,
         carried: &mut Carried,
     ) -> Result<()> {
-        carried.exchange.connected(reused, clock::now());
+        let now = clock::now();
+        carried.exchange.connected(reused, now);
+        if carried.uploads && session.req_header().headers.contains_key(EXPECT) {
+            // The body waits for a word of the endpoint's.
+            carried.exchange.awaited(now);
+        }
         carried.agree();
         Ok(())
     }
@@ -150,8 +158,12 @@ impl ProxyHttp for Edge {
     ) -> Result<()> {
         let length = if session.was_upgraded() { 0 } else { body.as_ref().map_or(0, Bytes::len) };
         carried.exchange.body(length).map_err(|reason| stop(carried, reason))?;
-        if is_last && carried.uploads {
-            carried.exchange.body_ended(clock::now());
+        if carried.uploads && (is_last || length > 0) {
+            if is_last {
+                carried.exchange.awaited(clock::now());
+            } else {
+                carried.exchange.not_awaited();
+            }
             carried.agree();
         }
         Ok(())
@@ -176,11 +188,7 @@ impl ProxyHttp for Edge {
         } else if facts(session).is_some_and(|facts| facts.is_ending()) {
             session.set_keepalive(None);
         }
-        let now = clock::now();
-        carried.exchange.response_began(status.as_u16(), now);
-        if carried.uploads {
-            carried.exchange.expect_more(now, Some(self.shared.options.client.write_stall));
-        }
+        carried.exchange.response_began(status.as_u16(), clock::now());
         carried.agree();
         if is_before_http11(session) {
             uncode(response).map_err(|reason| stop(carried, reason))?.then(|| session.set_keepalive(None));
@@ -192,21 +200,6 @@ impl ProxyHttp for Edge {
         let mut edits = Edits::default();
         carried.exchange.response_edits(status.as_u16(), connection, &mut edits);
         edit_response(edits, response)
-    }
-
-    fn response_body_filter(
-        &self,
-        _: &mut Session,
-        _: &mut Option<Bytes>,
-        is_last: bool,
-        carried: &mut Carried,
-    ) -> Result<Option<Duration>> {
-        if carried.uploads {
-            let passing_on = (!is_last).then_some(self.shared.options.client.write_stall);
-            carried.exchange.expect_more(clock::now(), passing_on);
-            carried.agree();
-        }
-        Ok(None)
     }
 
     fn fail_to_connect(

@@ -160,8 +160,7 @@ impl Exchange {
         else {
             return Err(Reason::Internal);
         };
-        let effective = admitted.effective();
-        let end = effective.request_timeout.map(|limit| self.began + limit);
+        let (effective, end) = (admitted.effective(), self.end());
         if end.is_some_and(|end| end <= now) {
             return Err(Reason::UpstreamTimeout);
         }
@@ -189,7 +188,10 @@ impl Exchange {
     /// Notes that a connection is there, and how it was had.
     pub(crate) fn connected(&mut self, reused: bool, now: Instant) {
         let duration = self.attempts.connected(reused, now);
-        self.expect_answer(now);
+        // An upgrade has the read timeout of a request until it is answered; the connection's own one is the tunnel's.
+        if self.asks_upgrade() {
+            self.awaited(now);
+        }
         self.shared.metrics.connect(if reused { Connect::Reused } else { Connect::Opened });
         if let Some(duration) = duration {
             self.shared.metrics.connect_duration.observe(duration.as_secs_f64());
@@ -201,36 +203,26 @@ impl Exchange {
         self.asked.as_ref().is_some_and(|asked| asked.upgrade.is_some())
     }
 
-    /// Notes that the endpoint has the whole request and is waited for, where the clock of the driver is another one.
-    pub(crate) fn body_ended(&mut self, now: Instant) {
-        if self.attempts.last().is_none_or(|attempt| attempt.first_byte.is_none()) {
-            self.wait(now, Duration::ZERO);
-        }
-    }
-
-    /// Notes that more of the response is waited for, there too, while what has come goes to the client, which may take so long; that
-    /// nothing is where there is no such time.
-    pub(crate) fn expect_more(&mut self, now: Instant, passing_on: Option<Duration>) {
-        self.due = None;
-        if let Some(passing_on) = passing_on {
-            self.wait(now, passing_on);
-        }
-    }
-
-    /// An upgrade has the read timeout of a request until it is answered; the connection's own one is the tunnel's.
-    fn expect_answer(&mut self, now: Instant) {
-        if self.asks_upgrade() {
-            self.wait(now, Duration::ZERO);
-        }
-    }
-
-    /// The endpoint has its read timeout from now on, and so much more; until there is a response, no longer than the request has.
-    fn wait(&mut self, now: Instant, besides: Duration) {
+    /// Notes that the endpoint is waited for from now on, where the clock of the driver is another one than the route's.
+    pub(crate) fn awaited(&mut self, now: Instant) {
         let Some(effective) = self.admitted.as_ref().map(Admitted::effective) else { return };
-        let silence = now + effective.read_timeout + besides;
-        let answered = self.attempts.last().is_some_and(|attempt| attempt.first_byte.is_some());
-        let end = effective.request_timeout.filter(|_| !answered).map(|limit| self.began + limit);
-        self.due = Some(end.map_or(silence, |end| end.min(silence)));
+        if self.attempts.last().is_none_or(|attempt| attempt.first_byte.is_none()) {
+            let silence = now + effective.read_timeout;
+            self.due = Some(self.end().map_or(silence, |end| end.min(silence)));
+        }
+    }
+
+    /// Notes that the endpoint need not answer yet, for more of the request comes.
+    pub(crate) fn not_awaited(&mut self) {
+        if self.attempts.last().is_none_or(|attempt| attempt.first_byte.is_none()) {
+            self.due = self.end();
+        }
+    }
+
+    /// When the head of the response is due at the latest.
+    fn end(&self) -> Option<Instant> {
+        let limit = self.admitted.as_ref().and_then(|admitted| admitted.effective().request_timeout);
+        limit.map(|limit| self.began + limit)
     }
 
     /// Why it failed: whatever broke past the time of its response, that is why.

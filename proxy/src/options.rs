@@ -89,7 +89,7 @@ pub struct Http2Limits {
     /// The same for all requests of a connection together, in the same range: besides a buffer and a frame for each request,
     /// this is what a client can have held for it in memory.
     pub connection_window_bytes: u32,
-    /// Bytes of one response, from 1 on, that are held while its client does not take them, whatever window it announces; with
+    /// Bytes of one response, from 1 to 4,294,967,295, that are held while its client does not take them, whatever window it announces; with
     /// [`Self::streams_max`], this is what a client can have held for a connection in this direction.
     pub send_buffer_bytes: usize,
     /// Silence of a connection without a request.
@@ -131,7 +131,7 @@ impl Options {
     pub(crate) fn floored(mut self) -> Self {
         self.threads = self.threads.max(1);
         self.passes_max = self.passes_max.max(1);
-        self.http2.send_buffer_bytes = self.http2.send_buffer_bytes.max(1);
+        self.http2.send_buffer_bytes = self.http2.send_buffer_bytes.clamp(1, u32::MAX as usize);
         self.upstream.tries_max = self.upstream.tries_max.max(1);
         let client = &mut self.client;
         for time in [

@@ -36,13 +36,9 @@ pub(crate) struct Need<'a> {
     pub(crate) idle: Duration,
     /// Requests at the same time on one HTTP/2 connection.
     pub(crate) http2_streams_max: usize,
-    /// Whether a body goes up, for whose time the endpoint is not to blame.
-    pub(crate) uploads: bool,
+    /// How long the client may pause in the body of the request, for which the endpoint is not to blame.
+    pub(crate) pause: Duration,
 }
-
-/// How long Pingora waits for an endpoint to which a body goes up: it counts from the last byte of the endpoint's, which may be long
-/// before the last one of the body. Who has asked keeps the time then.
-const UPLOAD_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The peer for an endpoint of a target.
 pub(crate) fn peer(aim: &Aim<'_>, need: &Need<'_>) -> HttpPeer {
@@ -58,8 +54,9 @@ pub(crate) fn peer(aim: &Aim<'_>, need: &Need<'_>) -> HttpPeer {
     // These hold for each read and write to the end of the connection's use; when the head is due, the exchange knows.
     // After an upgrade silence is the tunnel's business.
     let tunnel = upgrade.then_some(effective.tunnel_idle_timeout);
-    let read = if need.uploads { UPLOAD_MAX } else { effective.read_timeout };
-    options.read_timeout = floored(tunnel.unwrap_or(read));
+    // Pingora begins this anew with every piece of a body, but not towards HTTP/2.
+    let pause = if target.protocol == AppProtocol::H2c { Duration::ZERO } else { need.pause };
+    options.read_timeout = floored(tunnel.unwrap_or(effective.read_timeout + pause));
     options.write_timeout = floored(tunnel.unwrap_or(effective.write_timeout));
     options.idle_timeout = Some(need.idle);
     options.max_h2_streams = need.http2_streams_max;
@@ -125,7 +122,7 @@ mod tests {
     }
 
     const fn need(host: &str) -> Need<'_> {
-        Need { host, idle: Duration::from_secs(50), http2_streams_max: 100, uploads: false }
+        Need { host, idle: Duration::from_secs(50), http2_streams_max: 100, pause: Duration::ZERO }
     }
 
     fn endpoint(pod: &str) -> Endpoint {
@@ -199,7 +196,11 @@ mod tests {
         assert_eq!((bounded.options.connection_timeout, bounded.options.read_timeout), (left, read));
         let tunnel = peer(&Aim { upgrade: true, ..aim }, &need("a"));
         assert_eq!(tunnel.options.read_timeout, Some(Effective::DEFAULT.tunnel_idle_timeout));
-        let uploads = peer(&aim, &Need { uploads: true, ..need("a") });
-        assert_eq!(uploads.options.read_timeout, Some(UPLOAD_MAX));
+        let pause = Duration::from_secs(7);
+        for (protocol, more) in [(AppProtocol::Http, pause), (AppProtocol::H2c, Duration::ZERO)] {
+            let target = self::target(protocol, None);
+            let uploads = peer(&Aim { target: &target, ..aim }, &Need { pause, ..need("a") });
+            assert_eq!(uploads.options.read_timeout, Some(Effective::DEFAULT.read_timeout + more), "{protocol:?}");
+        }
     }
 }

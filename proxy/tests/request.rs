@@ -17,7 +17,8 @@ mod request {
     mod retries;
     mod secure_upstreams;
     mod streams;
-    mod timeouts;
+    pub mod timeouts;
     pub mod upgrades;
+    mod uploads;
     mod windows;
 }

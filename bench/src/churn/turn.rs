@@ -32,7 +32,7 @@ pub(super) struct Turn {
     pub(super) reached: f64,
     /// Rolls a second that were handed over.
     pub(super) rolled: f64,
-    /// Changes that it says it has published meanwhile.
+    /// Batches of changes that it says it has published meanwhile.
     pub(super) published: Option<f64>,
     pub(super) load: Load,
     /// CPU time of the proxy with all of its processes, for one request, in microseconds.

@@ -15,9 +15,9 @@ use super::upgrades::websocket_echo;
 use super::upstream::{Reply, Upstream};
 use tidegate_proxy::Driver;
 
-const MOMENT: Duration = Duration::from_millis(300);
+pub const MOMENT: Duration = Duration::from_millis(300);
 
-fn timed(endpoint: std::net::SocketAddr, settings: Settings) -> Model {
+pub fn timed(endpoint: std::net::SocketAddr, settings: Settings) -> Model {
     Model::edited(&[endpoint], |route| route.settings = Arc::new(settings))
 }
 
@@ -26,7 +26,7 @@ fn whole_request() -> Settings {
 }
 
 #[track_caller]
-fn check_504(answer: &Answer, began: Instant) {
+pub fn check_504(answer: &Answer, began: Instant) {
     assert_eq!(answer.status, 504, "{}{}", answer.head, answer.body);
     assert!(answer.body.contains("reason: upstream-timeout\n"), "{}", answer.body);
     assert!((MOMENT..PATIENCE / 2).contains(&began.elapsed()), "after {:?}", began.elapsed());
@@ -105,65 +105,6 @@ async fn a_body_that_trickles_does_not_stop_the_clock() {
     trickle.abort();
 }
 
-/// A bed with each driver, whose route waits a moment for its endpoint.
-async fn impatient(endpoint: std::net::SocketAddr) -> Vec<Bed> {
-    let mut beds = Vec::new();
-    for driver in [Driver::Both, Driver::Full] {
-        let settings = Settings { read_timeout: Some(MOMENT), ..Settings::default() };
-        let set = |options: &mut tidegate_proxy::Options| {
-            options.driver = driver;
-            options.client.write_stall = MOMENT;
-        };
-        beds.push(Bed::with(timed(endpoint, settings), set).await);
-    }
-    beds
-}
-
-#[tokio::test]
-async fn the_time_in_which_a_body_goes_up_is_not_the_endpoints() {
-    let upstream = Upstream::echo().await;
-    for bed in impatient(upstream.address).await {
-        for (framing, pieces) in [
-            ("Content-Length: 10", ["hello", "world", ""]),
-            ("Transfer-Encoding: chunked", ["5\r\nhello\r\n", "5\r\nworld\r\n", "0\r\n\r\n"]),
-        ] {
-            let mut client = bed.connect().await;
-            client.write_all(format!("POST / HTTP/1.1\r\nHost: a.test\r\n{framing}\r\n\r\n").as_bytes()).await.unwrap();
-            for piece in pieces {
-                sleep(2 * MOMENT).await;
-                client.write_all(piece.as_bytes()).await.unwrap();
-            }
-            assert_eq!(answer(&mut client).await.status, 200, "{framing}");
-        }
-    }
-}
-
-#[tokio::test]
-async fn behind_a_body_the_endpoint_has_its_time_and_no_more() {
-    let upstream = Upstream::start(|_| Reply::Silence).await;
-    for bed in impatient(upstream.address).await {
-        for body in ["Content-Length: 5\r\n\r\nhello", "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n"] {
-            let began = now();
-            check_504(&bed.ask(&format!("POST / HTTP/1.1\r\nHost: a.test\r\n{body}")).await, began);
-        }
-    }
-}
-
-#[tokio::test]
-async fn a_response_that_stops_behind_a_body_is_broken_off() {
-    let half = "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello";
-    let upstream = Upstream::start(move |_| Reply::Send(half.to_owned())).await;
-    for bed in impatient(upstream.address).await {
-        let mut client = bed.connect().await;
-        client.write_all(b"POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 1\r\n\r\nx").await.unwrap();
-        let mut bytes = Vec::new();
-        // A reset instead of an end is as good.
-        drop(timeout(PATIENCE, client.read_to_end(&mut bytes)).await.expect("it stays open"));
-        assert!(bytes.ends_with(b"\r\n\r\nhello"), "{}", String::from_utf8_lossy(&bytes));
-        bed.until_metric(r#"tidegate_answers_total{reason="upstream-timeout"} 1"#).await;
-    }
-}
-
 #[tokio::test]
 async fn an_overdue_response_ends_its_http2_stream_and_no_other() {
     for driver in [Driver::Both, Driver::Full] {
@@ -207,6 +148,6 @@ async fn a_client_that_asks_and_never_reads_is_closed() {
 }
 
 #[allow(clippy::disallowed_methods, reason = "a test measures real time")]
-fn now() -> Instant {
+pub fn now() -> Instant {
     Instant::now()
 }

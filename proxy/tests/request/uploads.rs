@@ -1,0 +1,116 @@
+//! Who has how much time while a body goes up, and behind it.
+
+use tidegate_config::model::Settings;
+use tidegate_proxy::{Driver, Options};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::time::{sleep, timeout};
+
+use super::bed::{Bed, PATIENCE, answer};
+use super::timeouts::{MOMENT, check_504, now, timed};
+use super::upstream::{Reply, Upstream};
+
+/// A data plane whose route has a moment's patience with its endpoint, and four with a client's body.
+async fn impatient(driver: Driver, endpoint: std::net::SocketAddr) -> Bed {
+    let settings = Settings { read_timeout: Some(MOMENT), write_timeout: Some(MOMENT), ..Settings::default() };
+    let set = |options: &mut Options| {
+        options.driver = driver;
+        options.client.body_read_stall = 4 * MOMENT;
+    };
+    Bed::with(timed(endpoint, settings), set).await
+}
+
+const DRIVERS: [Driver; 2] = [Driver::Both, Driver::Full];
+
+#[tokio::test]
+async fn the_time_in_which_a_body_goes_up_is_not_the_endpoints() {
+    for driver in DRIVERS {
+        let upstream = Upstream::echo().await;
+        let bed = impatient(driver, upstream.address).await;
+        for (framing, pieces) in [
+            ("Content-Length: 10", ["hello", "world", ""]),
+            ("Transfer-Encoding: chunked", ["5\r\nhello\r\n", "5\r\nworld\r\n", "0\r\n\r\n"]),
+        ] {
+            let mut client = bed.connect().await;
+            let head = format!("POST / HTTP/1.1\r\nHost: a.test\r\n{framing}\r\n\r\n");
+            client.write_all(head.as_bytes()).await.unwrap();
+            for piece in pieces {
+                sleep(2 * MOMENT).await;
+                client.write_all(piece.as_bytes()).await.unwrap();
+            }
+            assert_eq!(answer(&mut client).await.status, 200, "{driver:?} {framing}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn behind_a_body_the_endpoint_has_its_time_and_no_more() {
+    for driver in DRIVERS {
+        let upstream = Upstream::start(|_| Reply::Silence).await;
+        let bed = impatient(driver, upstream.address).await;
+        for body in [
+            "Content-Length: 5\r\n\r\nhello",
+            "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            // Its body waits for a word of the endpoint's.
+            "Expect: 100-continue\r\nContent-Length: 5\r\n\r\n",
+        ] {
+            let began = now();
+            check_504(&bed.ask(&format!("POST / HTTP/1.1\r\nHost: a.test\r\n{body}")).await, began);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_response_that_stops_behind_a_body_is_broken_off() {
+    for driver in DRIVERS {
+        let half = "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello";
+        let upstream = Upstream::start(move |_| Reply::Send(half.to_owned())).await;
+        let bed = impatient(driver, upstream.address).await;
+        let mut client = bed.connect().await;
+        client.write_all(b"POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 1\r\n\r\nx").await.unwrap();
+        let mut bytes = Vec::new();
+        // A reset instead of an end is as good.
+        drop(timeout(PATIENCE, client.read_to_end(&mut bytes)).await.expect("it stays open"));
+        assert!(bytes.ends_with(b"\r\n\r\nhello"), "{driver:?}: {}", String::from_utf8_lossy(&bytes));
+        bed.until_metric(r#"tidegate_answers_total{reason="upstream-timeout"} 1"#).await;
+    }
+}
+
+#[tokio::test]
+async fn an_endpoint_that_takes_no_more_of_a_body_is_given_up() {
+    for driver in DRIVERS {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let bed = impatient(driver, listener.local_addr().unwrap()).await;
+        let (mut reading, mut writing) = bed.connect().await.into_split();
+        let writing = tokio::spawn(async move {
+            // More than all buffers on the way hold.
+            let head = format!("PUT / HTTP/1.1\r\nHost: a.test\r\nContent-Length: {}\r\n\r\n", 256 << 20);
+            writing.write_all(head.as_bytes()).await.unwrap();
+            while writing.write_all(&[b'x'; 64 << 10]).await.is_ok() {}
+        });
+        let (mut endpoint, _) = listener.accept().await.unwrap();
+        endpoint.read_u8().await.unwrap();
+        let mut bytes = vec![0; 1024];
+        let count = timeout(PATIENCE, reading.read(&mut bytes)).await.expect("no answer").unwrap();
+        let text = String::from_utf8_lossy(&bytes[..count]);
+        assert!(text.starts_with("HTTP/1.1 504 "), "{driver:?}: {text}");
+        writing.abort();
+        bed.until_metric("tidegate_requests_in_flight 0").await;
+    }
+}
+
+#[tokio::test]
+async fn a_stream_whose_body_stalls_ends() {
+    for (driver, status) in [(Driver::Both, 408), (Driver::Full, 504)] {
+        let upstream = Upstream::echo().await;
+        let bed = impatient(driver, upstream.address).await;
+        let (send, connection) = h2::client::handshake(bed.connect().await).await.unwrap();
+        tokio::spawn(connection);
+        let request = http::Request::post("http://a.test/").header("content-length", 10).body(()).unwrap();
+        let (answered, mut body) = send.ready().await.unwrap().send_request(request, false).unwrap();
+        body.send_data(bytes::Bytes::from_static(b"hello"), false).unwrap();
+        let response = timeout(PATIENCE, answered).await.expect("it waits for ever").unwrap();
+        assert_eq!(response.status(), status, "{driver:?}");
+        bed.until_metric("tidegate_requests_in_flight 0").await;
+    }
+}
