@@ -17,6 +17,7 @@ use crate::peer::{self, Kind, Peer, Route, SECURE, STREAMED, Target};
 use crate::place::version;
 use crate::progress::Progress;
 use crate::size::Size;
+use crate::steal::undisturbed;
 use crate::table::{Output, Setup};
 use crate::upstream::Upstream;
 use turn::Turn;
@@ -148,8 +149,10 @@ pub async fn run(mut args: Args) -> anyhow::Result<()> {
             for contestant in &mut contestants {
                 let (Pace { rate, rolls }, name) = (pace, contestant.peer.choice().name());
                 progress.say(format!("round {round}: {name}, {rate} changes and {rolls} rolls a second"));
-                let turn = turn::turn(contestant, (&asked, *pace), round, &upstream, &args).await;
-                turns.push(turn.with_context(|| format!("{name}, {pace:?}"))?);
+                let turn = async || turn::turn(contestant, (&asked, *pace), round, &upstream, &args).await;
+                let taken = undisturbed(args.size, turn).await.with_context(|| format!("{name}, {pace:?}"));
+                let (turn, stolen) = taken?;
+                turns.push(Turn { stolen: Some(stolen), ..turn });
             }
         }
     }

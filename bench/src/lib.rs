@@ -29,6 +29,7 @@ mod progress;
 mod sampler;
 mod size;
 mod spread;
+mod steal;
 mod strace;
 mod table;
 mod tls;

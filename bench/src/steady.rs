@@ -16,6 +16,7 @@ use crate::peer::{self, Choice, Kind, Peer, Route, SECURE, Target, Work, choose}
 use crate::place::{Usage, usage, version};
 use crate::progress::Progress;
 use crate::size::Size;
+use crate::steal::{Steal, undisturbed};
 use crate::subject::Running;
 use crate::table::{Output, Setup};
 use crate::upstream::Upstream;
@@ -111,6 +112,7 @@ struct Turn {
     system_us: f64,
     /// At the fixed rate.
     paced: Option<Load>,
+    stolen: Steal,
 }
 
 impl Turn {
@@ -178,7 +180,11 @@ async fn turns(args: &Args, choices: &[Choice], report: &mut Report) -> anyhow::
             for case in &cases {
                 for contestant in &contestants {
                     progress.say(format!("round {round}: {}, {}, {workers} workers", case.name, contestant.name()));
-                    report.turns.push(turn(contestant, case, args, workers, round).await?);
+                    let taken = undisturbed(args.size, async || turn(contestant, case, args).await);
+                    let (spent, stolen) = taken.await?;
+                    let Spent { load, user_us, system_us, paced } = spent;
+                    let (proxy, case) = (contestant.name(), case.name);
+                    report.turns.push(Turn { proxy, workers, case, round, load, user_us, system_us, paced, stolen });
                 }
             }
         }
@@ -207,7 +213,16 @@ async fn contestants(
     Ok(contestants)
 }
 
-async fn turn(contestant: &Contestant, case: &Case, args: &Args, workers: usize, round: usize) -> anyhow::Result<Turn> {
+/// What one turn took.
+#[derive(Debug)]
+struct Spent {
+    load: Load,
+    user_us: f64,
+    system_us: f64,
+    paced: Option<Load>,
+}
+
+async fn turn(contestant: &Contestant, case: &Case, args: &Args) -> anyhow::Result<Spent> {
     let (plain, secure) = contestant.addresses();
     let (ask, process, duration) = (case.ask(plain, secure), contestant.process(), Duration::from_secs(args.seconds));
     let connections = case.connections(args.load.connections);
@@ -229,7 +244,7 @@ async fn turn(contestant: &Contestant, case: &Case, args: &Args, workers: usize,
     let each =
         |of: fn(&Usage) -> Duration| of(&after).saturating_sub(of(&before)).as_secs_f64() * 1e6 / load.requests as f64;
     let (user_us, system_us) = (each(|usage| usage.user), each(|usage| usage.system));
-    Ok(Turn { proxy: contestant.name(), workers, case: case.name, round, load, user_us, system_us, paced })
+    Ok(Spent { load, user_us, system_us, paced })
 }
 
 /// Lines that proxies may gather before they write them.

@@ -4,6 +4,7 @@ use super::{Pace, Report, Turn};
 use crate::grpc::Seen;
 use crate::load::Load;
 use crate::spread::{Spread, percentile, sorted};
+use crate::steal::Steals;
 use crate::table::table;
 
 const FIGURES: [&str; 16] = [
@@ -48,6 +49,7 @@ struct Line<'a> {
 /// Prints everything: medians over the rounds, with the least and the greatest in brackets.
 pub(super) fn print(report: &Report) {
     report.setup.print();
+    println!("{}", report.turns.iter().filter_map(|turn| turn.stolen).collect::<Steals>());
     let lines = lines(&report.turns);
     println!("{}", table(3, FIGURES, lines.iter().map(figures)));
     println!("{}", table(3, RATIOS, lines.iter().map(|line| ratios(line, &lines))));

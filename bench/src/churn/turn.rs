@@ -14,6 +14,7 @@ use crate::load::{Case, Load, saturated};
 use crate::peer::{Change, Kind, Route, SECURE, STREAMED, Target, rolled};
 use crate::place::{Usage, usage};
 use crate::sampler::{Sample, sample};
+use crate::steal::Steal;
 use crate::upstream::Upstream;
 use crate::websocket::Held;
 
@@ -41,6 +42,8 @@ pub(super) struct Turn {
     pub(super) resident_mib: f64,
     /// Processes at the end.
     pub(super) processes: usize,
+    /// What the hypervisor took meanwhile.
+    pub(super) stolen: Option<Steal>,
     /// What broke the WebSocket.
     pub(super) socket_broken: Option<String>,
     /// What became of gRPC streams.
@@ -118,6 +121,7 @@ pub(super) async fn turn(
         cpu_us: after.cpu().saturating_sub(before.cpu()).as_secs_f64() * 1e6 / load.requests as f64,
         resident_mib: mebibytes(&after),
         processes: after.processes,
+        stolen: None,
         socket_broken: held.err().map(|why| format!("{why:#}")),
         grpc,
         logged: contestant.peer.take_log().await?,

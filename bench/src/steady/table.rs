@@ -7,6 +7,7 @@ use comfy_table::Table;
 use super::{NO_LOG, Report, Row, Turn};
 use crate::load::{CASES, Load};
 use crate::spread::Spread;
+use crate::steal::Steals;
 use crate::table::{figure, spread, table};
 
 /// What ratios are of, and the same where it does no more than it must.
@@ -17,6 +18,7 @@ const NGINX_BARE: &str = "nginx, bare";
 pub(super) fn print(report: &Report) {
     report.setup.print();
     if !report.turns.is_empty() {
+        println!("{}", report.turns.iter().map(|turn| turn.stolen).collect::<Steals>());
         println!("{}", turns(&report.turns));
     }
     if !report.counts.is_empty() {
