@@ -24,6 +24,8 @@ pub(super) struct Row {
     pub(super) meanwhile: Meanwhile,
     /// Whether the loop says of itself that it is degraded when the minute is over.
     pub(super) degraded: bool,
+    /// Whether it may say otherwise for a moment, in which each of its sources happens to have what it wants.
+    pub(super) flickers: bool,
     /// How many requests a collection may cost in the minute, further pages of a list aside.
     pub(super) requests: Requests,
     /// How long after the end of the fault everything is served as it is.
@@ -99,6 +101,7 @@ impl Row {
             lists_due: None,
             meanwhile: Meanwhile::AsBefore,
             degraded: true,
+            flickers: false,
             requests: Requests::BackedOff(1),
             recovers: PAUSE,
             apart: None,
@@ -122,6 +125,11 @@ impl Row {
 
     const fn recovers_in(mut self, recovers: Duration) -> Self {
         self.recovers = recovers;
+        self
+    }
+
+    const fn flickers(mut self) -> Self {
+        self.flickers = true;
         self
     }
 
@@ -256,7 +264,8 @@ fn watches() -> Vec<Row> {
         Row::new("watches are cut after two seconds", |seen, _, sound| {
             to_watch(seen, sound, Answer::steps(vec![Step::Pause(MS(2000)), Step::Cut]))
         })
-        .costs(Requests::BackedOff(2)),
+        .costs(Requests::BackedOff(2))
+        .flickers(),
         Row::new("an object of each watch cannot be read", |seen, _, sound| {
             to_watch(seen, sound, Answer::ok(frame("ADDED", NAMELESS)))
         })
