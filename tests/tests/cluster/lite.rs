@@ -36,7 +36,7 @@ const DIFFERENCES: &[(&str, &str, &str)] = &[
     ),
     (
         "a list as a table",
-        r#"200 OK "Table" null a version; /columnDefinitions/0/name "Name"; /rows/0/cells/0 "a"; /rows/0/cells/1 "2"; /rows/0/object/kind "PartialObjectMetadata""#,
+        r#"200 OK "Table" null a moment; /columnDefinitions/0/name "Name"; /rows/0/cells/0 "a"; /rows/0/cells/1 "2"; /rows/0/object/kind "PartialObjectMetadata""#,
         "all cells are texts",
     ),
     (
@@ -134,11 +134,8 @@ impl Asked {
         let value: Value = serde_json::from_str(&text).unwrap_or(Value::Null);
         let version = value["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
         // That of a list is of the moment, in which anybody may have written.
-        let known = if value["items"].is_array() && !version.is_empty() {
-            "a moment".to_owned()
-        } else {
-            self.version(&version)
-        };
+        let lists = value["items"].is_array() || value["kind"] == "Table";
+        let known = if lists && !version.is_empty() { "a moment".to_owned() } else { self.version(&version) };
         let _ = write!(shown, " {} {} {known}", value["kind"], value["reason"]);
         for place in &step.show {
             let _ = match &**place {
