@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::cores::Cores;
 use crate::load::{self, CASES, Case};
-use crate::metrics::{Histogram, histograms};
+use crate::metrics::Histogram;
 use crate::peer::{self, Kind, Peer, Route, SECURE, STREAMED, Target};
 use crate::place::version;
 use crate::progress::Progress;
@@ -99,9 +99,7 @@ struct Contestant {
 impl Contestant {
     /// What it says of the batches of changes that it has published, where it says that.
     async fn published(&self) -> anyhow::Result<Option<Histogram>> {
-        let Some(admin) = self.peer.metrics() else { return Ok(None) };
-        let [published] = histograms(admin, [PUBLISHED]).await?;
-        Ok(Some(published))
+        Ok(self.peer.histograms([PUBLISHED]).await?.map(|[published]| published))
     }
 }
 

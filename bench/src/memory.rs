@@ -191,10 +191,7 @@ async fn measure(
     } else {
         None
     };
-    peer.restart().await?;
-    if let Some(last) = present.last() {
-        until_right(peer.address(), &last.host, RIGHT_MAX).await?;
-    }
+    restart(&mut peer, &present).await?;
     let fresh_kib = resident_kib(&peer, args).await;
     if args.size == Size::Smoke {
         peer.all_right(&present).await?;
@@ -216,10 +213,7 @@ async fn hold(
     present: &[Route],
     args: &Args,
 ) -> anyhow::Result<Idle> {
-    peer.restart().await?;
-    if let Some(last) = present.last() {
-        until_right(peer.address(), &last.host, RIGHT_MAX).await?;
-    }
+    restart(peer, present).await?;
     let address = if speech.secure() { peer.secure_address() } else { peer.address() };
     // The first few make what all of them share.
     drop(idle::open(address, speech, 64.min(connections)).await?);
@@ -234,6 +228,16 @@ async fn hold(
 /// Hands routes over and waits until the last one is right.
 async fn put(peer: &mut Peer, routes: &[Route]) -> anyhow::Result<()> {
     peer.put(routes).await?;
+    until_last(peer, routes).await
+}
+
+/// Lets another process begin with the routes that are there, and waits until the last one is right.
+async fn restart(peer: &mut Peer, routes: &[Route]) -> anyhow::Result<()> {
+    peer.restart().await?;
+    until_last(peer, routes).await
+}
+
+async fn until_last(peer: &Peer, routes: &[Route]) -> anyhow::Result<()> {
     if let Some(last) = routes.last() {
         until_right(peer.address(), &last.host, RIGHT_MAX).await?;
     }

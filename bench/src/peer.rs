@@ -20,6 +20,7 @@ use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
 use crate::cores::Share;
+use crate::metrics::{Histogram, histograms};
 use crate::nginx::How;
 use crate::poll;
 use crate::process::is_over;
@@ -221,12 +222,14 @@ impl Peer {
         each!(&self.proxy, peer => peer.process()).unwrap_or_default()
     }
 
-    /// Where it says of itself where its time goes.
-    #[must_use]
-    pub(crate) const fn metrics(&self) -> Option<SocketAddr> {
+    /// What it says of itself, by the names of Tidegate's metrics; `None` of another proxy.
+    ///
+    /// # Errors
+    /// When there is no answer, or one of them is not in it.
+    pub(crate) async fn histograms<const N: usize>(&self, names: [&str; N]) -> anyhow::Result<Option<[Histogram; N]>> {
         match &self.proxy {
-            Proxy::Tidegate(peer) => Some(peer.admin()),
-            Proxy::Nginx(_) | Proxy::Haproxy(_) | Proxy::Envoy(_) => None,
+            Proxy::Tidegate(peer) => histograms(peer.admin(), names).await.map(Some),
+            Proxy::Nginx(_) | Proxy::Haproxy(_) | Proxy::Envoy(_) => Ok(None),
         }
     }
 

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use crate::clock::{now, timed_async};
 use crate::cores::Cores;
-use crate::metrics::{Histogram, histograms};
+use crate::metrics::Histogram;
 use crate::peer::{self, Choice, Kind, Peer, Route, Target};
 use crate::poll::until_right;
 use crate::progress::Progress;
@@ -164,7 +164,7 @@ impl Contestant {
             return Ok(Self { peer: None, row, spent: Duration::ZERO, before: None });
         };
         let peer = peer?;
-        let before = stages(&peer).await?;
+        let before = peer.histograms(STAGES).await?;
         Ok(Self { peer: Some(peer), row, spent: Duration::ZERO, before })
     }
 
@@ -189,7 +189,7 @@ impl Contestant {
         let Self { peer, mut row, before, .. } = self;
         (row.right_ms, row.write_ms) = (sorted(row.right_ms), sorted(row.write_ms));
         let after = match &peer {
-            Some(peer) => stages(peer).await?,
+            Some(peer) => peer.histograms(STAGES).await?,
             None => None,
         };
         row.stages = after.zip(before).and_then(|([change, publish], [change_before, publish_before])| {
@@ -199,11 +199,6 @@ impl Contestant {
         });
         Ok(row)
     }
-}
-
-async fn stages(peer: &Peer) -> anyhow::Result<Option<[Histogram; 2]>> {
-    let Some(admin) = peer.metrics() else { return Ok(None) };
-    Ok(Some(histograms(admin, STAGES).await?))
 }
 
 /// How long one write took.

@@ -206,7 +206,7 @@ impl Exchange {
     /// Notes that the endpoint is waited for from now on, where the clock of the driver is another one than the route's.
     pub(crate) fn awaited(&mut self, now: Instant) {
         let Some(effective) = self.admitted.as_ref().map(Admitted::effective) else { return };
-        if self.attempts.last().is_none_or(|attempt| attempt.first_byte.is_none()) {
+        if self.is_unanswered() {
             let silence = now + effective.read_timeout;
             self.due = Some(self.end().map_or(silence, |end| end.min(silence)));
         }
@@ -214,9 +214,14 @@ impl Exchange {
 
     /// Notes that the endpoint need not answer yet, for more of the request comes.
     pub(crate) fn not_awaited(&mut self) {
-        if self.attempts.last().is_none_or(|attempt| attempt.first_byte.is_none()) {
+        if self.is_unanswered() {
             self.due = self.end();
         }
+    }
+
+    /// Whether no head of a response has come from the endpoint that was tried last.
+    fn is_unanswered(&self) -> bool {
+        self.attempts.last().is_none_or(|attempt| attempt.first_byte.is_none())
     }
 
     /// When the head of the response is due at the latest.

@@ -23,13 +23,14 @@ fn must_be_flat(row: &Row) -> bool {
 }
 
 fn complaints(row: &Row) -> Vec<String> {
+    let name = format!("{} with {} {}", row.title(), row.size, row.shape.title());
     let of = |what: &str, ratio: Option<f64>| {
         let ratio = ratio.filter(|ratio| !ratio.is_finite() || *ratio > RATIO_MAX)?;
-        Some(format!("  {} with {} {}: {ratio:.2} times the {what}", row.title(), row.size, row.shape.title()))
+        Some(format!("  {name}: {ratio:.2} times the {what}"))
     };
     let looks_up = row.probe.is_some_and(Probe::looks_up);
-    let allocates = (looks_up && row.allocations.is_none_or(|count| count > 0.0))
-        .then(|| format!("  {} with {} {}: it allocates", row.title(), row.size, row.shape.title()));
+    let allocates =
+        (looks_up && row.allocations.is_none_or(|count| count > 0.0)).then(|| format!("  {name}: it allocates"));
     let all = [of("allocations", row.allocations_ratio), of("instructions", row.instructions_ratio), allocates];
     all.into_iter().flatten().collect()
 }
