@@ -7,7 +7,7 @@ use futures::future::join_all;
 use serde_json::json;
 use tidegate_tests::{get, moment};
 
-use crate::stage::{Stage, deployment, measured};
+use crate::stage::{Stage, deployment, ingress, measured, rule};
 
 async fn pods(stage: &Stage, name: &str) -> BTreeSet<String> {
     let list = stage.cluster.api.get(&format!("/api/v1/namespaces/{name}/pods")).await;
@@ -70,12 +70,19 @@ pub(crate) async fn to_zero_and_back(stage: &mut Stage) {
 
 pub(crate) async fn a_deleted_pod_ends_its_requests_first(stage: &mut Stage) {
     stage.app("deleted").await;
+    // One pod after the other: chosen by what they have to do, a pod whose first answer was slow might get none of the requests
+    // below. The second host tells when that is in effect.
+    let in_turn = json!({
+        "metadata": {"annotations": {"tidegate.io/balance": "round-robin"}},
+        "spec": {"rules": [rule("deleted.test", 80), rule("in-turn.test", 80)]},
+    });
+    stage.change(&ingress("deleted"), &in_turn, "in-turn.test", "in turn", |answer| answer.status == 200).await;
     let steady = stage.steady("deleted.test");
     let before = pods(stage, "deleted").await;
-    let slow = join_all((0..8).map(|_| get(stage.edge.http, "deleted.test", "/?delay=1500ms")));
+    let slow = join_all((0..8).map(|_| get(stage.edge.http, "deleted.test", "/?delay=3s")));
     let delete = async {
         // Until the slow requests are with the pods.
-        tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
         let begun = moment();
         let pod = before.first().expect("a pod");
         stage.cluster.api.delete(&format!("/api/v1/namespaces/deleted/pods/{pod}")).await;
