@@ -10,7 +10,7 @@ use tokio::time::sleep;
 
 use crate::cores::{Cores, Share};
 use crate::files;
-use crate::peer::{self, Choice, Peer, Route, SECURE, Target, choose};
+use crate::peer::{self, Choice, Peer, Route, SECURE, START_MAX, Target, choose};
 use crate::place::{proportional_bytes, usage};
 use crate::poll::{until, until_right};
 use crate::progress::Progress;
@@ -239,7 +239,7 @@ async fn restart(peer: &mut Peer, routes: &[Route]) -> anyhow::Result<()> {
 
 async fn until_last(peer: &Peer, routes: &[Route]) -> anyhow::Result<()> {
     if let Some(last) = routes.last() {
-        until_right(peer.address(), &last.host, RIGHT_MAX).await?;
+        until_right(peer.address(), &last.host, START_MAX).await?;
     }
     Ok(())
 }

@@ -29,8 +29,9 @@ use crate::upstream::{PODS, Upstream};
 pub(crate) use choice::{Args, Choice, Kind, Work, choose, versions};
 pub(crate) use objects::one_route;
 
-/// How long the routes of a start may take.
-const RIGHT_MAX: Duration = Duration::from_secs(300);
+/// How long a proxy may take to listen after its start, and then all of its routes to be right. One that takes longer is left out
+/// with so many.
+pub(crate) const START_MAX: Duration = Duration::from_secs(120);
 /// A host that every proxy serves over TLS too, where it has a route. wrk can ask for no other than the one it connects to.
 pub(crate) const SECURE: &str = "localhost";
 /// Another: the one whose gRPC streams are held.
@@ -181,7 +182,7 @@ pub(crate) async fn nginx_under(under: Vec<OsString>, work: Work, upstream: &Ups
     let endpoints = rolled(upstream, 0);
     let setting = Setting { upstream, endpoints: &endpoints, workers: 1, work, apart: false, share: Share::ANY };
     let peer = nginx::Peer::start(How::Under(under), &setting, &[Route::new(SECURE, Target::Own)]).await?;
-    poll::until_right(peer.address(), SECURE, RIGHT_MAX).await?;
+    poll::until_right(peer.address(), SECURE, START_MAX).await?;
     Ok(peer)
 }
 
@@ -341,9 +342,9 @@ impl Peer {
             }
             Ok(())
         };
-        timeout(RIGHT_MAX, listening).await.context("it does not listen")??;
+        timeout(START_MAX, listening).await.context("it does not listen")??;
         if let Some(last) = routes.iter().rev().find(|route| !route.target.lasts()) {
-            poll::until_right(self.address(), &last.host, RIGHT_MAX).await?;
+            poll::until_right(self.address(), &last.host, START_MAX).await?;
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use crate::clock::{now, timed_async};
 use crate::cores::Cores;
 use crate::metrics::Histogram;
-use crate::peer::{self, Choice, Kind, Peer, Route, Target};
+use crate::peer::{self, Choice, Kind, Peer, Route, START_MAX, Target};
 use crate::poll::until_right;
 use crate::progress::Progress;
 use crate::size::Size;
@@ -19,7 +19,7 @@ use crate::spread::{percentile, sorted};
 use crate::table::{Output, Setup};
 use crate::upstream::Upstream;
 
-/// A proxy that takes longer for its start is cut off, and so is one that takes longer for its writes.
+/// A proxy that takes longer for its writes is cut off, as one is that does not start within [`START_MAX`].
 const BUDGET: Duration = Duration::from_secs(120);
 /// What Tidegate says of where its time goes: from the arrival of a change to its publication, and of that compiling and publishing.
 const STAGES: [&str; 2] = ["tidegate_change_duration_seconds", "tidegate_publish_duration_seconds"];
@@ -157,10 +157,10 @@ impl Contestant {
     ) -> anyhow::Result<Self> {
         let present: Vec<Route> = (0..routes).map(|i| Route::numbered(i, Target::Right)).collect();
         let share = cores.proxy(args.peers.workers());
-        let (peer, start) = timed_async(timeout(BUDGET, choice.start(&args.peers, share, upstream, &present))).await;
+        let (peer, start) = timed_async(timeout(START_MAX, choice.start(&args.peers, share, upstream, &present))).await;
         let mut row = Row::new(choice, routes, start);
         let Ok(peer) = peer else {
-            row.cut_off = Some(format!("not started after {BUDGET:?}"));
+            row.cut_off = Some(format!("not started after {START_MAX:?}"));
             return Ok(Self { peer: None, row, spent: Duration::ZERO, before: None });
         };
         let peer = peer?;

@@ -1,21 +1,16 @@
 //! `start`: from the start of a process to its first right answer, with all of its routes there.
 
-use std::time::Duration;
-
 use anyhow::Context as _;
 use serde::Serialize;
 
 use crate::cores::Cores;
-use crate::peer::{self, Peer, Route, Target, choose};
+use crate::peer::{self, Peer, Route, START_MAX, Target, choose};
 use crate::poll::until_right;
 use crate::progress::Progress;
 use crate::size::Size;
 use crate::spread::Spread;
 use crate::table::{Output, Setup, figure, spread, table};
 use crate::upstream::Upstream;
-
-/// A start that takes longer fails the run.
-const RIGHT_MAX: Duration = Duration::from_secs(300);
 
 /// Measures the time from the start of a process to its first right answer.
 #[derive(clap::Args, Debug)]
@@ -115,7 +110,7 @@ pub async fn run(mut args: Args) -> anyhow::Result<()> {
 async fn restart(peer: &mut Peer, present: &[Route], row: &mut Row) -> anyhow::Result<()> {
     let begun = peer.restart().await?;
     let address = peer.address();
-    let asked = async |route: Option<&Route>| until_right(address, &route.context("no routes")?.host, RIGHT_MAX).await;
+    let asked = async |route: Option<&Route>| until_right(address, &route.context("no routes")?.host, START_MAX).await;
     let (first, last) = tokio::try_join!(asked(present.first()), asked(present.last()))?;
     row.first_s.push((first.at - begun).as_secs_f64());
     row.last_s.push((last.at - begun).as_secs_f64());
