@@ -59,12 +59,13 @@ impl Reconciler {
     fn list(&mut self, source: Source, objects: Vec<Projected>, complete: bool, received: Instant) -> Option<Source> {
         let namespace = source.namespace.as_deref();
         let mut gone: BTreeSet<ObjectRef> = self.world.names_of(source.kind, namespace).cloned().collect();
+        // Measured before anything is added: a list of another cluster would make up for what it lacks by objects of its own.
+        let held = gone.len();
         for projected in objects {
             gone.remove(&projected.meta.object);
             self.apply(projected, Lane::Slow, received);
         }
         if complete {
-            let held = self.world.names_of(source.kind, namespace).count();
             if self.doubtful(gone.len(), held) && self.doubted.insert(source.clone()) {
                 return Some(source);
             }

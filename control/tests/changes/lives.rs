@@ -123,30 +123,41 @@ fn services(bench: &Bench) -> usize {
     bench.reconciler.world().names_of(Kind::Service, None).count()
 }
 
-/// So many Services are known, and a list names only so many of them.
+/// So many Services are known, and a list names only so many of them, and others.
 #[track_caller]
-fn check_doubt(held: usize, left: usize, doubted: bool) {
+fn check_doubt(held: usize, (left, others): (usize, usize), doubted: bool) {
     let all: Vec<Value> = (0..held).map(|number| service(&format!("s{number}"))).collect();
     let mut bench = Bench::running(Options::default());
     assert_eq!(bench.list(Kind::Service, &all), None);
-    let known = services(&bench);
-    assert_eq!(bench.list(Kind::Service, &all[..left]), doubted.then(|| all_of(Kind::Service)));
-    assert_eq!(services(&bench), if doubted { known } else { left });
-    assert_eq!(bench.list(Kind::Service, &all[..left]), None, "the second one is believed");
-    assert_eq!(services(&bench), left);
+    let others: Vec<Value> = (0..others).map(|number| service(&format!("other{number}"))).collect();
+    let named = [&all[..left], &others].concat();
+    assert_eq!(bench.list(Kind::Service, &named), doubted.then(|| all_of(Kind::Service)));
+    assert_eq!(services(&bench), if doubted { held + others.len() } else { named.len() });
+    assert_eq!(bench.list(Kind::Service, &named), None, "the second one is believed");
+    assert_eq!(services(&bench), named.len());
 }
 
 #[test]
 fn a_list_that_lacks_many_or_all_is_confirmed() {
-    check_doubt(40, 29, false);
-    check_doubt(40, 20, false);
-    check_doubt(40, 19, true);
-    check_doubt(12, 2, false);
-    check_doubt(12, 1, true);
-    check_doubt(10, 1, false);
-    check_doubt(10, 0, true);
-    check_doubt(1, 0, true);
-    check_doubt(0, 0, false);
+    check_doubt(40, (29, 0), false);
+    check_doubt(40, (20, 0), false);
+    check_doubt(40, (19, 0), true);
+    check_doubt(12, (2, 0), false);
+    check_doubt(12, (1, 0), true);
+    check_doubt(10, (1, 0), false);
+    check_doubt(10, (0, 0), true);
+    check_doubt(1, (0, 0), true);
+    check_doubt(0, (0, 0), false);
+}
+
+#[test]
+fn what_a_list_adds_makes_up_for_nothing() {
+    check_doubt(40, (0, 40), true);
+    check_doubt(40, (0, 400), true);
+    check_doubt(40, (19, 21), true);
+    check_doubt(40, (20, 20), false);
+    check_doubt(1, (0, 1), true);
+    check_doubt(0, (0, 1), false);
 }
 
 #[test]

@@ -116,8 +116,8 @@ impl Simulation {
         let before = self.names(kind);
         let all: BTreeSet<ObjectRef> = before.union(&listed).cloned().collect();
         let lacks = all.len() - listed.len();
-        let most = lacks * 2 > all.len() && lacks > self.options.pace.sweep_free;
-        let doubted = (most || lacks > 0 && lacks == all.len()) && self.doubted.insert(kind);
+        let most = lacks * 2 > before.len() && lacks > self.options.pace.sweep_free;
+        let doubted = (most || lacks > 0 && lacks == before.len()) && self.doubted.insert(kind);
         if !doubted {
             self.doubted.remove(&kind);
         }
