@@ -16,7 +16,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use kube::Config;
 use kube::client::{Body, ConfigExt};
-use kube::config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::config::{Cluster, InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use tower::timeout::TimeoutLayer;
 use tower::util::BoxService;
 use tower::{BoxError, ServiceBuilder};
@@ -110,25 +110,48 @@ pub fn in_cluster() -> Result<Config, ConnectError> {
     Config::incluster().map_err(ConnectError::InCluster)
 }
 
-/// The API server and user of a kubeconfig file; of its current context when none is named. Neither `KUBECONFIG` nor
-/// any debugging variable of kube is read.
+/// The API server and user of a kubeconfig file; of its current context when none is named. What the environment says (by
+/// `KUBECONFIG`, `HTTPS_PROXY` or the debugging variables of kube) counts for nothing.
 ///
 /// # Errors
 /// When the file cannot be read or lacks what the context names.
 pub async fn from_kubeconfig(path: &Path, context: Option<&str>) -> Result<Config, ConnectError> {
-    let kubeconfig = Kubeconfig::read_from(path)?;
-    let authority = authority_file(&kubeconfig, context);
+    let mut kubeconfig = Kubeconfig::read_from(path)?;
+    let mut authority = None;
+    let mut proxied = true;
+    if let Some(cluster) = cluster(&mut kubeconfig, context) {
+        authority = authority_file(cluster);
+        proxied = cluster.proxy_url.as_ref().is_some_and(|url| !url.is_empty());
+        if !proxied {
+            // Where there is none, kube looks into the environment, whatever `NO_PROXY` says there.
+            cluster.proxy_url = Some(NO_PROXY.to_owned());
+        }
+    }
     let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
     config.root_cert_file = authority;
+    if !proxied {
+        config.proxy_url = None;
+        // A plugin may be told of its cluster.
+        if let Some(cluster) = config.auth_info.exec.as_mut().and_then(|exec| exec.cluster.as_mut()) {
+            cluster.proxy_url = None;
+        }
+    }
     Ok(config)
 }
 
-/// The file of the authority that a kubeconfig names, where it holds none itself. kube reads it only once.
-fn authority_file(kubeconfig: &Kubeconfig, context: Option<&str>) -> Option<PathBuf> {
+/// Stands for a proxy where there is none, so that nobody looks for one elsewhere.
+const NO_PROXY: &str = "http://proxy.invalid";
+
+/// The cluster of a context, of the current one when none is named.
+fn cluster<'k>(kubeconfig: &'k mut Kubeconfig, context: Option<&str>) -> Option<&'k mut Cluster> {
     let context = context.or(kubeconfig.current_context.as_deref())?;
     let context = kubeconfig.contexts.iter().find(|named| named.name == context)?.context.as_ref()?;
-    let cluster = kubeconfig.clusters.iter().find(|named| named.name == context.cluster)?.cluster.as_ref()?;
+    kubeconfig.clusters.iter_mut().find(|named| named.name == context.cluster)?.cluster.as_mut()
+}
+
+/// The file of the authority of a cluster, where the kubeconfig holds none itself. kube reads it only once.
+fn authority_file(cluster: &Cluster) -> Option<PathBuf> {
     let file = cluster.certificate_authority.as_ref().filter(|_| cluster.certificate_authority_data.is_none())?;
     Some(PathBuf::from(file))
 }
@@ -137,7 +160,7 @@ fn authority_file(kubeconfig: &Kubeconfig, context: Option<&str>) -> Option<Path
 /// nothing. No connection is made before the first request.
 ///
 /// A token or an authority that comes from a file is read again each minute, and at once for the request after one that
-/// failed or was answered 401.
+/// failed, was given up or was answered 401.
 ///
 /// `api_server` learns where the server is: now, where the configuration names its address, or else with each connection.
 ///

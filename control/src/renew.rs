@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
-use futures::FutureExt;
+use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
@@ -24,7 +24,7 @@ pub(crate) type Stack = BoxService<Request<Body>, Response<Incoming>, BoxError>;
 pub(crate) struct Renewed<F> {
     stack: Stack,
     build: F,
-    /// Whether a request of this stack failed, or was refused for its credentials.
+    /// Whether a request of this stack failed, was given up by who asked, or was refused for its credentials.
     doubted: Arc<AtomicBool>,
 }
 
@@ -46,7 +46,11 @@ where
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         if self.doubted.swap(false, Ordering::Relaxed) {
             match (self.build)() {
-                Ok(stack) => self.stack = stack,
+                Ok(stack) => {
+                    self.stack = stack;
+                    // What becomes of the last one's requests says nothing of this one.
+                    self.doubted = Arc::default();
+                }
                 Err(why) => tracing::warn!(%why, "credentials cannot be read again; those from before are used"),
             }
         }
@@ -54,12 +58,34 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let (answer, doubted) = (self.stack.call(request), Arc::clone(&self.doubted));
-        let judged = answer.inspect(move |answer| {
-            if answer.as_ref().map_or(true, |answer| answer.status() == StatusCode::UNAUTHORIZED) {
-                doubted.store(true, Ordering::Relaxed);
-            }
-        });
+        let (answer, mut asked) =
+            (self.stack.call(request), Asked { doubted: Arc::clone(&self.doubted), sound: false });
+        let judged = async move {
+            let answer = answer.await;
+            asked.answered(answer.as_ref().is_ok_and(|answer| answer.status() != StatusCode::UNAUTHORIZED));
+            answer
+        };
         judged.boxed()
+    }
+}
+
+/// A request that waits for its answer. Who waits on a connection that is dead and does not know it gives up before the stack
+/// does, so that having been given up says as much as a failure.
+struct Asked {
+    doubted: Arc<AtomicBool>,
+    sound: bool,
+}
+
+impl Asked {
+    fn answered(&mut self, soundly: bool) {
+        self.sound = soundly;
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        if !self.sound {
+            self.doubted.store(true, Ordering::Relaxed);
+        }
     }
 }

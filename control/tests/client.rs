@@ -6,6 +6,7 @@ use std::io::Write;
 
 use tidegate_control::ApiServer;
 use tidegate_control::client::{Deadlines, connect, from_kubeconfig, in_cluster};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt};
 
 const TOKEN: &str = "a-token-that-must-not-be-seen";
 
@@ -59,6 +60,19 @@ fn a_kubeconfig_says_where_and_the_context_can_be_chosen() {
 }
 
 #[test]
+fn a_proxy_in_the_environment_counts_for_nothing() {
+    let other = "a_kubeconfig_says_where_and_the_context_can_be_chosen";
+    for (name, value) in
+        [("HTTPS_PROXY", "http://127.0.0.1:3"), ("https_proxy", "http://127.0.0.1:3"), ("HTTPS_PROXY", "a b")]
+    {
+        let mut own = std::process::Command::new(std::env::current_exe().unwrap());
+        let outcome = own.args(["--exact", other]).env(name, value).output().unwrap();
+        let told = String::from_utf8_lossy(&outcome.stdout);
+        assert!(outcome.status.success() && told.contains("1 passed"), "{name}={value}: {told}");
+    }
+}
+
+#[test]
 fn what_cannot_be_honoured_is_an_error() {
     check(", proxy-url: 'http://127.0.0.1:3'", None, Err("proxy-url is not supported"));
     check(", certificate-authority: /there/is/no/such/file", None, Err("no/such/file"));
@@ -67,6 +81,55 @@ fn what_cannot_be_honoured_is_an_error() {
 #[test]
 fn outside_of_a_pod_there_is_no_service_account() {
     assert!(in_cluster().unwrap_err().to_string().starts_with("no service account of a pod"));
+}
+
+/// A server that answers no request but those with a token of this name, and the tokens that it is shown.
+async fn answers_only(token: &'static str) -> (std::net::SocketAddr, tokio::sync::mpsc::UnboundedReceiver<String>) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let at = listener.local_addr().unwrap();
+    let (shown, seen) = tokio::sync::mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let shown = shown.clone();
+            tokio::spawn(async move {
+                let mut lines = tokio::io::BufReader::new(&mut stream).lines();
+                while let Some(line) = lines.next_line().await.unwrap() {
+                    if let Some(own) = line.strip_prefix("authorization: Bearer ") {
+                        shown.send(own.to_owned()).unwrap();
+                        if own != token {
+                            std::future::pending::<()>().await;
+                        }
+                    }
+                    if line.is_empty() {
+                        break;
+                    }
+                }
+                stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await.unwrap();
+            });
+        }
+    });
+    (at, seen)
+}
+
+#[tokio::test]
+async fn what_is_given_up_has_credentials_read_again() {
+    let (at, mut seen) = answers_only("new").await;
+    let mut token = tempfile::NamedTempFile::new().unwrap();
+    token.write_all(b"old").unwrap();
+    let mut config = kube::Config::new(format!("http://{at}").parse().unwrap());
+    config.auth_info.token_file = Some(token.path().to_str().unwrap().to_owned());
+    let client = connect(config, Deadlines::WRITE, &ApiServer::default()).unwrap();
+    let ask = || client.request_text(http::Request::get("/version").body(Vec::new()).unwrap());
+    let given_up = async {
+        tokio::select! {
+            answer = ask() => panic!("{answer:?}"),
+            shown = seen.recv() => shown,
+        }
+    };
+    assert_eq!(given_up.await.as_deref(), Some("old"));
+    std::fs::write(token.path(), "new").unwrap();
+    assert_eq!(ask().await.unwrap(), "ok");
+    assert_eq!(seen.recv().await.as_deref(), Some("new"));
 }
 
 /// Where the API server of this URL is known to be before the first request.
