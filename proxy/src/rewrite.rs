@@ -36,13 +36,25 @@ pub(crate) const SET_ALWAYS: [&str; 7] = [
     "cdn-loop",
 ];
 
-/// A spelling that servers which turn headers into variables (CGI, WSGI) cannot tell from one of the edge's own: to them, underscores
-/// are hyphens.
-fn misleading(name: &[u8]) -> Option<HeaderName> {
-    memchr::memchr(b'_', name)?;
-    let meant = |byte: &u8| if *byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
-    let own = SET_ALWAYS.iter().any(|own| own.bytes().eq(name.iter().map(meant)));
-    own.then(|| HeaderName::from_bytes(name).ok())?
+/// What the names of headers begin with by which a proxy says how a request came to it. The edge sets some of them itself.
+const FORWARDED_AS: &[u8] = b"x-forwarded-";
+/// Another one, which ingress-nginx sets and endpoints may go by.
+const SCHEME: &[u8] = b"x-scheme";
+
+/// Of a header that may not go on, its name: a claim of how the request came, of somebody who is not trusted; and of anybody a
+/// spelling that servers which turn headers into variables (CGI, WSGI) cannot tell from one of the edge's own, for to them
+/// underscores are hyphens.
+fn misleading(name: &[u8], trusted: bool) -> Option<HeaderName> {
+    // All of them begin so, and little else does.
+    let ([b'x' | b'X', b'-' | b'_', ..] | [b'c' | b'C', b'd' | b'D', ..]) = name else { return None };
+    let meant = || name.iter().map(|byte| if *byte == b'_' { b'-' } else { byte.to_ascii_lowercase() });
+    let misleads = if SET_ALWAYS.iter().any(|own| own.bytes().eq(meant())) {
+        name.contains(&b'_')
+    } else {
+        let claims = || meant().take(FORWARDED_AS.len()).eq(FORWARDED_AS.iter().copied());
+        !trusted && (claims() || meant().eq(SCHEME.iter().copied()))
+    };
+    misleads.then(|| HeaderName::from_bytes(name).ok())?
 }
 
 /// Characters of a client's request id that are kept.
@@ -138,7 +150,7 @@ pub(crate) fn request<H: Head + Names>(head: &H, onward: &Onward<'_>, edits: &mu
         edits.remove(&FORWARDED);
     }
     head.each_name(&mut |name| {
-        if let Some(name) = misleading(name) {
+        if let Some(name) = misleading(name, onward.client.trusted) {
             edits.remove(&name);
         }
     });

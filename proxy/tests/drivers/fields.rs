@@ -129,6 +129,8 @@ pub const CLAIMS: &[&str] = &[
     "X-Forwarded-Port: 443\r\n",
     "X-Forwarded-Port: x\r\n",
     "X-Forwarded-Prefix: /p\r\n",
+    "X-Forwarded-Prefix: /p\r\nX-A: 1\r\nx-forwarded-prefix: /q\r\nX_FORWARDED_Ssl: on\r\nX-Forwarded-: 1\r\n",
+    "X-Scheme: https\r\nX_scheme: https\r\nX-Schemes: kept\r\nX-: kept\r\nX: kept\r\n",
     "X_Forwarded_For: 1.1.1.1\r\nX_Real_IP: 1.1.1.1\r\nX_Request_Id: x\r\n",
     "Forwarded: for=1.1.1.1;proto=https\r\n",
     "X-Real-IP: 1.1.1.1\r\n",

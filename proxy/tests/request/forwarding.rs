@@ -34,7 +34,8 @@ async fn an_endpoint_learns_who_asked_for_what() {
 }
 
 const CLAIMS: &str = "X-Forwarded-For: 198.51.100.1\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Host: b.test\r\n\
-    X-Forwarded-Port: 443\r\nX-Real-IP: 198.51.100.9\r\nForwarded: for=198.51.100.1\r\nX_Forwarded_For: 198.51.100.1\r\n";
+    X-Forwarded-Port: 443\r\nX-Real-IP: 198.51.100.9\r\nForwarded: for=198.51.100.1\r\nX_Forwarded_For: 198.51.100.1\r\n\
+    X-Forwarded-Prefix: /p\r\nX-FORWARDED-SSL: on\r\nX_Forwarded-User: root\r\nX-Scheme: https\r\nX-Forwarded: 1\r\n";
 
 #[track_caller]
 fn check(seen: &super::upstream::Seen, name: &str, want: &str) {
@@ -51,8 +52,12 @@ async fn claims_of_strangers_are_not_passed_on() {
     check(&seen, "x-forwarded-proto", "http");
     check(&seen, "x-forwarded-host", "a.test");
     check(&seen, "x-real-ip", "127.0.0.1");
-    check(&seen, "forwarded", "");
-    check(&seen, "x_forwarded_for", "");
+    for name in
+        ["forwarded", "x_forwarded_for", "x-forwarded-prefix", "x-forwarded-ssl", "x_forwarded-user", "x-scheme"]
+    {
+        check(&seen, name, "");
+    }
+    check(&seen, "x-forwarded", "1");
 }
 
 #[tokio::test]
@@ -93,6 +98,10 @@ async fn claims_of_trusted_proxies_are() {
     check(&seen, "x-forwarded-port", "443");
     check(&seen, "x-real-ip", "198.51.100.1");
     check(&seen, "x_forwarded_for", "");
+    check(&seen, "x-forwarded-prefix", "/p");
+    check(&seen, "x-forwarded-ssl", "on");
+    check(&seen, "x_forwarded-user", "root");
+    check(&seen, "x-scheme", "https");
 }
 
 #[tokio::test]
