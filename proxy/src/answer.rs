@@ -40,7 +40,7 @@ pub(crate) enum Reason {
     ClientGone,
     /// Nothing is there to send it to.
     NoEndpoints,
-    /// The edge itself has no file descriptor, port or memory left for a connection.
+    /// The edge itself has no file descriptor or memory left for a connection.
     OutOfResources,
     /// No connection could be made.
     ConnectFailed,

@@ -10,22 +10,20 @@ use crate::answer::Reason;
 /// Why a request failed.
 pub(crate) fn reason(error: &Error) -> Reason {
     use ErrorType as E;
-    match (error.esource(), error.etype()) {
-        (_, E::HTTPStatus(413)) => Reason::BodyTooLarge,
-        (ErrorSource::Downstream, E::ReadTimedout) => Reason::BodyStalled,
-        (ErrorSource::Downstream, E::ReadError) if is_malformed(error) => Reason::MalformedRequest,
+    match (error.esource(), error.etype(), system(error).map(connecting)) {
+        (_, E::HTTPStatus(413), _) => Reason::BodyTooLarge,
+        (ErrorSource::Downstream, E::ReadTimedout, _) => Reason::BodyStalled,
+        (ErrorSource::Downstream, E::ReadError, _) if is_malformed(error) => Reason::MalformedRequest,
         (
             ErrorSource::Downstream,
             E::WriteTimedout | E::WriteError | E::ReadError | E::ConnectionClosed | E::H2Error,
+            _,
         ) => Reason::ClientGone,
-        (ErrorSource::Downstream, _) => Reason::MalformedRequest,
-        (_, E::ConnectTimedout | E::TLSHandshakeTimedout) => Reason::ConnectTimeout,
-        (_, E::ReadTimedout | E::WriteTimedout) => Reason::UpstreamTimeout,
-        (_, E::ConnectError | E::BindError | E::SocketError | E::InternalError)
-            if system(error).is_some_and(|error| connecting(error) == Reason::OutOfResources) =>
-        {
-            Reason::OutOfResources
-        }
+        (ErrorSource::Downstream, ..) => Reason::MalformedRequest,
+        (_, E::ConnectTimedout | E::TLSHandshakeTimedout, _) => Reason::ConnectTimeout,
+        (_, E::ReadTimedout | E::WriteTimedout, _) => Reason::UpstreamTimeout,
+        // Of a socket that there is none of, that has no address, or that may not connect, Pingora says that it is internal.
+        (_, E::ConnectError | E::BindError | E::SocketError | E::InternalError, Some(reason)) => reason,
         (
             _,
             E::ConnectRefused
@@ -38,10 +36,11 @@ pub(crate) fn reason(error: &Error) -> Reason {
             | E::InvalidCert
             | E::BindError
             | E::SocketError,
+            _,
         ) => Reason::ConnectFailed,
-        (ErrorSource::Upstream, _) => Reason::UpstreamBroken,
+        (ErrorSource::Upstream, ..) => Reason::UpstreamBroken,
         // A head that our own edits made invalid, and all that should not happen.
-        (ErrorSource::Internal | ErrorSource::Unset, _) => Reason::Internal,
+        (ErrorSource::Internal | ErrorSource::Unset, ..) => Reason::Internal,
     }
 }
 
@@ -120,15 +119,19 @@ mod tests {
     fn check_connecting(errno: Errno, want: Reason) {
         let of_system = || io::Error::from_raw_os_error(errno.raw_os_error());
         assert_eq!(connecting(&of_system()), want, "{errno}");
-        for kind in [ErrorType::SocketError, ErrorType::BindError, ErrorType::ConnectError] {
-            let mut error = Error::because(kind, "", of_system());
+        use ErrorType::{BindError, ConnectError, InternalError, SocketError};
+        let check = |mut error: Box<Error>| {
             error.esource = ErrorSource::Upstream;
             assert_eq!(reason(&error), want, "{error}");
+        };
+        for kind in [SocketError, BindError, ConnectError, InternalError] {
+            check(Error::because(kind, "", of_system()));
         }
-        // As Pingora says it of a connection that had an address already.
-        let mut error = Error::because(ErrorType::BindError, "", Wrapped(of_system())).more_context("");
-        error.esource = ErrorSource::Upstream;
-        assert_eq!(reason(&error), want, "{error}");
+        // As Pingora says it of a socket that there is none of, and of a connection that had an address already.
+        check(Error::because(InternalError, "", Error::because(SocketError, "", of_system())));
+        let bound = || Error::because(BindError, "", Wrapped(of_system()));
+        check(bound().more_context(""));
+        check(Error::because(InternalError, "", bound()));
     }
 
     #[derive(Debug)]
@@ -150,15 +153,10 @@ mod tests {
     fn what_the_edge_is_short_of_is_told_from_what_an_endpoint_does() {
         for errno in [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM] {
             check_connecting(errno, Reason::OutOfResources);
-            // As Pingora says it of a socket that there is none of.
-            let error = io::Error::from_raw_os_error(errno.raw_os_error());
-            let mut error =
-                Error::because(ErrorType::InternalError, "", Error::because(ErrorType::SocketError, "", error));
-            error.esource = ErrorSource::Upstream;
-            assert_eq!(reason(&error), Reason::OutOfResources, "{error}");
         }
         use Errno as E;
-        for errno in [E::CONNREFUSED, E::HOSTUNREACH, E::NETUNREACH, E::ADDRNOTAVAIL, E::CONNRESET, E::ACCESS] {
+        for errno in [E::CONNREFUSED, E::HOSTUNREACH, E::NETUNREACH, E::ADDRNOTAVAIL, E::CONNRESET, E::ACCESS, E::PERM]
+        {
             check_connecting(errno, Reason::ConnectFailed);
         }
     }
