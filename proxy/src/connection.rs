@@ -14,6 +14,7 @@ mod traits;
 mod transport;
 
 pub(crate) use alarm::Alarm;
+pub(crate) use close::{MALFORMED, Refusal};
 pub(crate) use io::Conn;
 pub(crate) use proxy_header::Failure as ProxyHeaderFailure;
 pub(crate) use serve::{Accepted, serve};

@@ -3,7 +3,7 @@
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 use tidegate_config::model::{BindKey, BindProtocol};
 
-use crate::connection::ProxyHeaderFailure;
+use crate::connection::{MALFORMED, ProxyHeaderFailure, Refusal};
 use crate::tls::Failure;
 
 /// The counters of connections, resolved before the first one comes.
@@ -108,6 +108,9 @@ impl ConnectionMetrics {
         for failure in Failure::ALL {
             self.handshake_failures.with_label_values(&[failure.as_str()]);
         }
+        for reason in Refusal::HEADS.map(Refusal::reason).into_iter().chain([MALFORMED]) {
+            self.heads_refused.with_label_values(&[reason]);
+        }
     }
 
     /// Counts a connection in; the returned value counts it out when it is dropped.
@@ -128,7 +131,7 @@ impl ConnectionMetrics {
         self.handshake_failures.with_label_values(&[failure.as_str()]).inc();
     }
 
-    /// Counts a head that no driver saw.
+    /// Counts a head that came to no request.
     pub(crate) fn head_refused(&self, reason: &'static str) {
         self.heads_refused.with_label_values(&[reason]).inc();
     }

@@ -17,12 +17,34 @@ tokio::task_local! {
 
 /// When the head of a response is due; at first, and again once the head is there, at no time. Clones are the same clock.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Due(watch::Sender<Option<Instant>>);
+pub(crate) struct Due(watch::Sender<State>);
+
+#[derive(Clone, Copy, Debug, Default)]
+struct State {
+    at: Option<Instant>,
+    /// Whether a request has begun since the last [`Due::heard`].
+    begun: bool,
+}
 
 impl Due {
-    /// The one that this task works under; one of its own where there is none.
+    /// For a request that begins, the one that this task works under; one of its own where there is none.
     pub(crate) fn current() -> Self {
-        CURRENT.try_with(Self::clone).unwrap_or_default()
+        let current = CURRENT.try_with(Self::clone).unwrap_or_default();
+        current.0.send_if_modified(|state| {
+            state.begun = true;
+            false
+        });
+        current
+    }
+
+    /// Whether a request has begun since this was asked last: else Pingora has answered by itself, and told nobody.
+    pub(crate) fn heard(&self) -> bool {
+        let mut begun = false;
+        self.0.send_if_modified(|state| {
+            begun = std::mem::take(&mut state.begun);
+            false
+        });
+        begun
     }
 
     /// Does some work under this one.
@@ -32,24 +54,24 @@ impl Due {
 
     /// Sets the time.
     pub(crate) fn set(&self, at: Instant) {
-        self.0.send_replace(Some(at));
+        self.0.send_modify(|state| state.at = Some(at));
     }
 
     /// Nothing is due any more.
     pub(crate) fn lift(&self) {
-        self.0.send_if_modified(|at| at.take().is_some());
+        self.0.send_if_modified(|state| state.at.take().is_some());
     }
 
     /// Whether something is due.
     pub(crate) fn is_set(&self) -> bool {
-        self.0.borrow().is_some()
+        self.0.borrow().at.is_some()
     }
 
     /// Waits until it is overdue.
     pub(crate) async fn passed(self) {
         let mut told = self.0.subscribe();
         loop {
-            let at = *told.borrow_and_update();
+            let at = told.borrow_and_update().at;
             let at = async {
                 match at {
                     Some(at) => sleep_until(at.into()).await,

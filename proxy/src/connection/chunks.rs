@@ -1,4 +1,4 @@
-//! Whether a body in chunks that passes by keeps the grammar. Pingora takes sizes without digits, and any byte behind them;
+//! Whether a body in chunks that passes by keeps the grammar, and where it ends. Pingora takes sizes without digits, and any byte behind them;
 //! a proxy in front of the edge may read another body in those bytes, and a request behind it that is none.
 
 use std::io;
@@ -37,12 +37,30 @@ impl Chunks {
     /// # Errors
     /// [`io::ErrorKind::InvalidData`] when that is nothing.
     pub(super) fn pass(&mut self, buf: &mut ReadBuf<'_>, before: usize) -> io::Result<()> {
-        let seen = self.see(&buf.filled()[before..]);
-        buf.set_filled(before + seen);
-        if seen == 0 { self.check() } else { Ok(()) }
+        let bytes = &buf.filled()[before..];
+        let own = self.own(bytes)?;
+        // What follows the body is not looked at.
+        let passed = if self.is_over() { bytes.len() } else { own };
+        buf.set_filled(before + passed);
+        Ok(())
     }
 
-    /// Sees the next bytes; how many of them may pass. What follows the body is somebody else's, and passes.
+    /// Sees the next bytes; how many of them are the head's and the body's, and keep the grammar.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::InvalidData`] when none do.
+    pub(super) fn own(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self.see(bytes) {
+            0 => self.check().map(|()| 0),
+            own => Ok(own),
+        }
+    }
+
+    /// Whether the body has come to its end.
+    pub(super) const fn is_over(&self) -> bool {
+        self.head == 0 && self.body.is_over()
+    }
+
     fn see(&mut self, bytes: &[u8]) -> usize {
         let head = self.head.min(bytes.len());
         self.head -= head;
@@ -57,7 +75,7 @@ impl Chunks {
                 }
             }
         }
-        bytes.len()
+        seen
     }
 
     /// Takes a piece; how many bytes it has.
@@ -93,33 +111,36 @@ impl Chunks {
 mod tests {
     use super::*;
 
+    /// A body of so many bytes is found in what comes, or `None` where that breaks the grammar.
     #[track_caller]
-    fn check(body: &str, breaks: bool) {
-        let bytes = format!("head{body}").into_bytes();
+    fn check(came: &str, want: Option<usize>) {
+        let bytes = format!("head{came}").into_bytes();
         for step in 1..=bytes.len() {
             let mut chunks = Chunks::behind(4);
-            let mut passed = 0;
+            let mut own = 0;
             for piece in bytes.chunks(step) {
-                passed += chunks.see(piece);
+                own += chunks.see(piece);
                 if chunks.broken {
                     break;
                 }
             }
-            assert_eq!((chunks.broken, passed < bytes.len()), (breaks, breaks), "{body:?} in steps of {step}");
-            assert!(passed >= 4, "the head always passes");
+            let body = own.checked_sub(4).expect("the head always passes");
+            assert_eq!(chunks.is_over().then_some(body), want, "{came:?} in steps of {step}");
+            assert_eq!(chunks.broken, want.is_none(), "{came:?} in steps of {step}");
         }
     }
 
     #[test]
     fn what_keeps_the_grammar_passes_and_what_follows_is_not_looked_at() {
-        check("5\r\nhello\r\n0\r\n\r\n\r\n\nnext", false);
-        check("1;a=b\r\nx\r\nA\r\n0123456789\r\n000\r\nT: v\r\n\r\nnext", false);
+        check("5\r\nhello\r\n0\r\n\r\n", Some(15));
+        check("5\r\nhello\r\n0\r\n\r\n\r\n\nnext", Some(15));
+        check("1;a=b\r\nx\r\nA\r\n0123456789\r\n000\r\nT: v\r\n\r\nnext", Some(38));
     }
 
     #[test]
     fn what_breaks_it_does_not() {
         for body in ["\r\n5\r\nhello\r\n0\r\n\r\n", ";x\r\n", "2;\nxx\r\nbo\r\n", "2\r\nboo\r\n", "0\r\nT: v\n\r\n"] {
-            check(body, true);
+            check(body, None);
         }
     }
 }

@@ -8,7 +8,7 @@ use super::Conn;
 
 /// An answer to a client that never got as far as a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Refusal {
+pub(crate) enum Refusal {
     /// The head did not arrive in time.
     HeadTooSlow,
     /// The head is longer than the limit, or has more lines.
@@ -22,9 +22,16 @@ pub(super) enum Refusal {
     PlainOnTls,
 }
 
+/// What a head is called in metrics that Pingora's parser refuses: it answers such a one by itself, with 400 or 405.
+pub(crate) const MALFORMED: &str = "malformed";
+
 impl Refusal {
+    /// Those of heads.
+    pub(crate) const HEADS: [Self; 4] =
+        [Self::HeadTooSlow, Self::HeadTooLarge, Self::AmbiguousLength, Self::BareLineFeed];
+
     /// Its name in metrics.
-    pub(super) const fn reason(self) -> &'static str {
+    pub(crate) const fn reason(self) -> &'static str {
         match self {
             Self::HeadTooSlow => "head_too_slow",
             Self::HeadTooLarge => "head_too_large",

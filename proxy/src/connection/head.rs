@@ -26,6 +26,18 @@ pub(super) fn opening(bytes: &[u8]) -> Opening {
     }
 }
 
+/// What follows a head that belongs to its request. What is missed would be taken for another request, and what is too much would
+/// be missing of another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Follows {
+    /// So many bytes, often none.
+    Bytes(usize),
+    /// A body in a transfer coding, which says itself where it ends, or is refused.
+    Chunks,
+    /// Anything: an upgraded protocol, or a body of a length that is for the driver to refuse.
+    Unknown,
+}
+
 /// A head that has arrived whole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct WholeHead {
@@ -33,9 +45,8 @@ pub(super) struct WholeHead {
     pub(super) len: usize,
     /// Its header lines.
     pub(super) lines: usize,
-    /// Whether bytes that belong to this request may follow: a body or an upgraded protocol. Missed, they would be taken for
-    /// another request; a false alarm would have a driver read another request for them.
-    pub(super) more_follows: bool,
+    /// What follows of its request.
+    pub(super) follows: Follows,
     /// Whether it names a transfer coding.
     pub(super) coded: bool,
     /// Whether it names both a length and a transfer coding. Pingora takes the length away before anybody can see it.
@@ -65,9 +76,20 @@ pub(super) struct HeadScan {
 /// What header lines say of the bytes after the head.
 #[derive(Clone, Copy, Debug, Default)]
 struct Announced {
-    more: bool,
-    length: bool,
+    length: Length,
     coding: bool,
+    upgrade: bool,
+}
+
+/// What lengths they name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Length {
+    #[default]
+    None,
+    /// One.
+    Bytes(usize),
+    /// Several, or what is none.
+    Unclear,
 }
 
 impl HeadScan {
@@ -88,10 +110,11 @@ impl HeadScan {
             }
             self.bare |= !line.ends_with(b"\r");
             if empty {
-                let Announced { more, length, coding } = self.announced;
-                let (lines, ambiguous) = (self.lines - 1, length && coding);
+                let Announced { length, coding: coded, .. } = self.announced;
+                let (lines, ambiguous) = (self.lines - 1, length != Length::None && coded);
                 let (len, bare, strict) = (end + 1, self.bare, !self.bare && !self.late);
-                return Some(WholeHead { len, lines, more_follows: more, coded: coding, ambiguous, bare, strict });
+                let follows = self.announced.follows();
+                return Some(WholeHead { len, lines, follows, coded, ambiguous, bare, strict });
             }
             if self.lines > 0 {
                 self.announced.hear(line);
@@ -119,11 +142,31 @@ impl Announced {
         };
         // A space before the colon is refused, but what it stands behind has been said.
         let is = |name: &[u8]| matches!(after(name), Some([b':' | b' ' | b'\t', ..]));
-        let (length, coding) = (is(b"content-length"), is(b"transfer-encoding"));
-        self.length |= length;
-        self.coding |= coding;
-        self.more |= length || coding || is(b"upgrade");
+        if is(b"content-length") {
+            let length = after(b"content-length").and_then(|rest| Some(rest.strip_prefix(b":")?.trim_ascii()));
+            self.length = match self.length {
+                Length::None => length.and_then(number).map_or(Length::Unclear, Length::Bytes),
+                Length::Bytes(_) | Length::Unclear => Length::Unclear,
+            };
+        }
+        self.coding |= is(b"transfer-encoding");
+        self.upgrade |= is(b"upgrade");
     }
+
+    const fn follows(&self) -> Follows {
+        match (self.upgrade, self.coding, self.length) {
+            (false, true, _) => Follows::Chunks,
+            (false, false, Length::None) => Follows::Bytes(0),
+            (false, false, Length::Bytes(count)) => Follows::Bytes(count),
+            (true, ..) | (false, false, Length::Unclear) => Follows::Unknown,
+        }
+    }
+}
+
+/// A number of nothing but digits (RFC 9110 section 8.6), as far as it is no more than any body has.
+fn number(digits: &[u8]) -> Option<usize> {
+    let sound = (1..=18).contains(&digits.len()) && digits.iter().all(u8::is_ascii_digit);
+    std::str::from_utf8(digits).ok().filter(|_| sound)?.parse().ok()
 }
 
 #[cfg(test)]
@@ -162,19 +205,20 @@ mod tests {
         }
     }
 
-    fn whole(len: usize, lines: usize, more_follows: bool) -> Option<WholeHead> {
-        Some(WholeHead { len, lines, more_follows, coded: false, ambiguous: false, bare: false, strict: true })
+    fn whole(len: usize, lines: usize, follows: Follows) -> Option<WholeHead> {
+        let coded = follows == Follows::Chunks;
+        Some(WholeHead { len, lines, follows, coded, ambiguous: false, bare: false, strict: true })
     }
 
     /// One that only the full driver takes, or none where a line is `bare`.
     fn lax(len: usize, lines: usize, bare: bool) -> Option<WholeHead> {
-        whole(len, lines, false).map(|head| WholeHead { bare, strict: false, ..head })
+        whole(len, lines, Follows::Bytes(0)).map(|head| WholeHead { bare, strict: false, ..head })
     }
 
     #[test]
     fn a_head_ends_at_its_empty_line() {
-        check_head(b"GET / HTTP/1.0\r\n\r\n", whole(18, 0, false));
-        check_head(b"GET / HTTP/1.1\r\nHost: a\r\n\r\nGET /b", whole(27, 1, false));
+        check_head(b"GET / HTTP/1.0\r\n\r\n", whole(18, 0, Follows::Bytes(0)));
+        check_head(b"GET / HTTP/1.1\r\nHost: a\r\n\r\nGET /b", whole(27, 1, Follows::Bytes(0)));
         check_head(b"GET / HTTP/1.1\nHost: a\n\n", lax(24, 1, true));
         check_head(b"GET / HTTP/1.1\r\nHost: a\n\r\n", lax(26, 1, true));
         check_head(b"GET / HTTP/1.1\r\nHost: a\r\n\nGET /b", lax(26, 1, true));
@@ -187,10 +231,10 @@ mod tests {
 
     #[test]
     fn a_body_or_an_upgrade_is_noticed_in_any_spelling() {
-        check_head(b"POST / HTTP/1.1\r\ncontent-LENGTH: 1\r\n\r\nx", whole(38, 1, true));
-        let coded = |len, lines| whole(len, lines, true).map(|head| WholeHead { coded: true, ..head });
+        check_head(b"POST / HTTP/1.1\r\ncontent-LENGTH: 1\r\n\r\nx", whole(38, 1, Follows::Bytes(1)));
+        let coded = |len, lines| whole(len, lines, Follows::Chunks);
         check_head(b"POST / HTTP/1.1\r\nTransfer-Encoding : chunked\r\n\r\n", coded(48, 1));
-        check_head(b"GET / HTTP/1.1\r\nUpgrade: websocket\r\n\r\n", whole(38, 1, true));
+        check_head(b"GET / HTTP/1.1\r\nUpgrade: websocket\r\n\r\n", whole(38, 1, Follows::Unknown));
         check_head(b"POST / HTTP/1.1\r\nContent-Lengthy: 1\r\nTransfer-Encoding: a\r\n\r\n", coded(61, 2));
         for head in [
             b"POST / HTTP/1.1\r\nContent-Length: 1\r\ntransfer-encoding: a\r\n\r\n",
@@ -198,12 +242,41 @@ mod tests {
         ] {
             check_head(head, coded(head.len(), 2).map(|head| WholeHead { ambiguous: true, ..head }));
         }
-        check_head(b"GET /content-length HTTP/1.1\r\nX: upgrade\r\n\r\n", whole(44, 1, false));
+        check_head(b"GET /content-length HTTP/1.1\r\nX: upgrade\r\n\r\n", whole(44, 1, Follows::Bytes(0)));
         for line in
             ["Upgrade-Insecure-Requests: 1", "Content-Lengths: 1", "Transfer-Encodings: a", "Upgrade", "UPGRADED:"]
         {
             let head = format!("GET / HTTP/1.1\r\n{line}\r\n\r\n");
-            check_head(head.as_bytes(), whole(head.len(), 1, false));
+            check_head(head.as_bytes(), whole(head.len(), 1, Follows::Bytes(0)));
+        }
+    }
+
+    #[track_caller]
+    fn check_follows(lines: &str, want: Follows) {
+        let head = format!("POST / HTTP/1.1\r\n{lines}\r\n");
+        assert_eq!(HeadScan::default().advance(head.as_bytes()).unwrap().follows, want, "{lines:?}");
+    }
+
+    #[test]
+    fn a_length_counts_where_it_is_beyond_doubt() {
+        check_follows("Content-Length: 007\r\n", Follows::Bytes(7));
+        check_follows("Content-Length:\t12 \t\r\n", Follows::Bytes(12));
+        check_follows("Content-Length: 999999999999999999\r\n", Follows::Bytes(999_999_999_999_999_999));
+        for unclear in [
+            "Content-Length: 1000000000000000000\r\n",
+            "Content-Length:\r\n",
+            "Content-Length: +1\r\n",
+            "Content-Length: -1\r\n",
+            "Content-Length: 1 2\r\n",
+            "Content-Length: 1, 1\r\n",
+            "Content-Length: 0x1\r\n",
+            "Content-Length : 1\r\n",
+            "Content-Length: 1\r\nX: 1\r\nContent-Length: 1\r\n",
+            "Content-Length: x\r\nContent-Length: 1\r\n",
+            "Upgrade: websocket\r\nContent-Length: 1\r\n",
+            "Transfer-Encoding: chunked\r\nUpgrade: websocket\r\n",
+        ] {
+            check_follows(unclear, Follows::Unknown);
         }
     }
 }

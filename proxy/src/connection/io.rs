@@ -36,7 +36,9 @@ const HELD_BYTES_MAX: usize = 16 * 1024;
 enum Reads {
     /// Everything that arrives.
     All,
-    /// So many bytes more of what was read ahead, then nothing: the next bytes are another request's.
+    /// What is a request's by its [`Chunks`], then nothing: the next bytes are another request's.
+    Body,
+    /// So many bytes more, then nothing.
     Only(usize),
 }
 
@@ -130,7 +132,7 @@ impl Conn {
     /// Whether there is more of the client than drivers have taken, as far as one can tell: drivers that read everything leave
     /// nobody to know whether it has more to say, and others leave what is behind the request.
     pub(super) fn may_be_sending(&self) -> bool {
-        self.reads == Reads::All || !self.unread.is_empty() || self.has_arrived()
+        self.reads != Reads::Only(0) || !self.unread.is_empty() || self.has_arrived()
     }
 
     /// Whether a request was read to its end, so that what comes next is another's.
@@ -148,9 +150,15 @@ impl Conn {
         self.reads = Reads::All;
     }
 
-    /// Lets drivers read the first `len` bytes of what was read ahead, and keeps what comes after them for later.
+    /// Lets drivers read the next `len` bytes, and keeps what comes after them for later.
     pub(crate) fn pass_only(&mut self, len: usize) {
         self.reads = Reads::Only(len);
+    }
+
+    /// Lets drivers read a head and its body, and keeps what comes after them for later.
+    pub(super) fn pass_body(&mut self, chunks: Chunks) {
+        self.reads = Reads::Body;
+        self.chunks = Some(chunks);
     }
 
     /// Waits for bytes and reads them ahead; `Ok(0)` at the end of the stream.
@@ -215,6 +223,66 @@ impl Conn {
         len
     }
 
+    fn poll_all(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        if self.unread.is_empty() {
+            ready!(Pin::new(&mut self.transport).poll_read(cx, buf))?;
+        } else {
+            self.take_unread(usize::MAX, buf);
+        }
+        Poll::Ready(self.chunks.as_mut().map_or(Ok(()), |chunks| chunks.pass(buf, before)))
+    }
+
+    /// A part of what is a request's, or nothing at the end of the stream.
+    fn poll_body(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let ahead = !self.unread.is_empty();
+        if !ahead {
+            ready!(Pin::new(&mut self.transport).poll_read(cx, buf))?;
+        }
+        let Some(chunks) = &mut self.chunks else { return Poll::Ready(Ok(())) };
+        let own = if ahead {
+            let room = buf.remaining().min(self.unread.len());
+            chunks.own(&self.unread[..room])?
+        } else {
+            chunks.own(&buf.filled()[before..])?
+        };
+        if chunks.is_over() {
+            self.reads = Reads::Only(0);
+        }
+        if ahead {
+            self.take_unread(own, buf);
+        } else {
+            self.keep(&buf.filled()[before + own..]);
+            buf.set_filled(before + own);
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// The same, where so many bytes are left of it.
+    fn poll_part(&mut self, left: usize, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        if self.unread.is_empty() {
+            ready!(Pin::new(&mut self.transport).poll_read(cx, buf))?;
+            // Who asks for more than there is of a body gets no more than that.
+            let own = left.min(buf.filled().len() - before);
+            self.keep(&buf.filled()[before + own..]);
+            buf.set_filled(before + own);
+        } else {
+            self.take_unread(left, buf);
+        }
+        self.reads = Reads::Only(left - (buf.filled().len() - before));
+        Poll::Ready(Ok(()))
+    }
+
+    /// Keeps for later what was read too much, where nothing is kept.
+    fn keep(&mut self, bytes: &[u8]) {
+        if !bytes.is_empty() {
+            self.unread.make_room();
+            self.unread.extend_from_slice(bytes);
+        }
+    }
+
     /// Nothing for the driver, but the end of the stream must not go unseen: it is how a client goes away.
     pub(crate) fn poll_hold(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.unread.len() < HELD_BYTES_MAX {
@@ -253,20 +321,11 @@ impl Conn {
 impl AsyncRead for Conn {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         self.chunks.as_ref().map_or(Ok(()), Chunks::check)?;
-        let before = buf.filled().len();
         let read = match self.reads {
-            Reads::All if self.unread.is_empty() => Pin::new(&mut self.transport).poll_read(cx, buf),
-            Reads::All => {
-                let held = self.unread.len();
-                self.take_unread(held, buf);
-                Poll::Ready(Ok(()))
-            }
+            Reads::All => self.poll_all(cx, buf),
+            Reads::Body => self.poll_body(cx, buf),
             Reads::Only(0) => self.poll_hold(cx),
-            Reads::Only(left) => {
-                let taken = self.take_unread(left, buf);
-                self.reads = Reads::Only(left - taken);
-                Poll::Ready(Ok(()))
-            }
+            Reads::Only(left) => self.poll_part(left, cx, buf),
         };
         if read.is_pending() {
             // A driver that waits for its client has said all it has for now, so that a response whose body is slow
@@ -275,9 +334,6 @@ impl AsyncRead for Conn {
                 return Poll::Ready(Err(error));
             }
             return self.poll_due(cx);
-        }
-        if let Some(chunks) = &mut self.chunks {
-            chunks.pass(buf, before)?;
         }
         read
     }

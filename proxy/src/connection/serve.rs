@@ -17,8 +17,8 @@ use tokio::sync::watch;
 use tokio::time::{sleep_until, timeout, timeout_at};
 
 use super::chunks::Chunks;
-use super::close::{Refusal, close, refuse};
-use super::head::{HeadScan, Opening, WholeHead, opening};
+use super::close::{MALFORMED, Refusal, close, refuse};
+use super::head::{Follows, HeadScan, Opening, WholeHead, opening};
 use super::proxy_header::{self, Ends, Failure};
 use super::transport::{Transport, has_arrived};
 use super::{AddressText, Conn, ConnectionFacts, Notice};
@@ -286,15 +286,21 @@ fn doubtful(head: &WholeHead) -> Option<Arrival> {
 
 /// One request through Pingora; gives the connection back when another may follow.
 async fn http1(mut conn: Box<Conn>, head: &WholeHead, traffic: &Traffic, notice: &Notice) -> Option<Box<Conn>> {
-    if head.more_follows {
-        conn.pass_all();
-    } else {
-        conn.pass_only(head.len);
+    match head.follows {
+        Follows::Bytes(count) => conn.pass_only(head.len.saturating_add(count)),
+        Follows::Chunks => conn.pass_body(Chunks::behind(head.len)),
+        Follows::Unknown => {
+            conn.pass_all();
+            conn.watch(head.coded.then(|| Chunks::behind(head.len)));
+        }
     }
-    conn.watch(head.coded.then(|| Chunks::behind(head.len)));
     let due = conn.due().clone();
     let session = ServerSession::new_http1(conn);
-    let (stream, _) = due.scope(traffic.proxy.process_new_http(session, &notice.last)).await?.consume();
+    let served = due.scope(traffic.proxy.process_new_http(session, &notice.last)).await;
+    if !due.heard() {
+        traffic.metrics.head_refused(MALFORMED);
+    }
+    let (stream, _) = served?.consume();
     let mut conn = stream.into_any().downcast::<Conn>().ok()?;
     conn.watch(None);
     if !conn.is_between_requests() {

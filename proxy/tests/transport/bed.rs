@@ -198,10 +198,18 @@ async fn answer_all(mut stream: TcpStream, arrivals: watch::Sender<usize>, mut g
         let text = String::from_utf8_lossy(&bytes[..head]).to_lowercase();
         let path = text.split(' ').nth(1).unwrap_or_default().to_owned();
         let length = text.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse::<usize>().ok());
-        let whole = head + length.unwrap_or_default();
-        if read_until(&mut stream, &mut bytes, |bytes| (bytes.len() >= whole).then_some(whole)).await.is_none() {
-            return;
-        }
+        let counted = head + length.unwrap_or_default();
+        let coded = text.contains("transfer-encoding: chunked");
+        let found = |bytes: &[u8]| {
+            if coded {
+                chunks(&bytes[head..]).map(|(len, _)| head + len)
+            } else {
+                (bytes.len() >= counted).then_some(counted)
+            }
+        };
+        let Some(whole) = read_until(&mut stream, &mut bytes, found).await else { return };
+        let content = if coded { chunks(&bytes[head..]).map(|(_, content)| content) } else { None };
+        let content = content.unwrap_or_else(|| bytes[head..whole].to_vec());
         arrivals.send_modify(|count| *count += 1);
         if path.starts_with("/wait") && go.wait_for(|go| *go).await.is_err() {
             return;
@@ -215,7 +223,7 @@ async fn answer_all(mut stream: TcpStream, arrivals: watch::Sender<usize>, mut g
             bytes.drain(..whole);
             continue;
         }
-        let mut body = format!("{path} {}", String::from_utf8_lossy(&bytes[head..whole]));
+        let mut body = format!("{path} {}", String::from_utf8_lossy(&content));
         if path == "/told" {
             let lines = ["x-forwarded-for: ", "x-forwarded-port: ", "x-real-ip: "];
             let told = lines.map(|name| text.lines().find(|line| line.starts_with(name)).unwrap_or(name));
@@ -226,6 +234,23 @@ async fn answer_all(mut stream: TcpStream, arrivals: watch::Sender<usize>, mut g
         if stream.write_all(response.as_bytes()).await.is_err() {
             return;
         }
+    }
+}
+
+/// The length of a body in chunks, and what is in them; `None` before it is whole.
+fn chunks(bytes: &[u8]) -> Option<(usize, Vec<u8>)> {
+    let (mut at, mut content) = (0, Vec::new());
+    loop {
+        let line = at + bytes.get(at..)?.windows(2).position(|window| window == b"\r\n")?;
+        let digits = std::str::from_utf8(&bytes[at..line]).expect("text").split(';').next().expect("digits");
+        let size = usize::from_str_radix(digits, 16).expect("a size");
+        if size == 0 {
+            return head_len(&bytes[line..]).map(|trailers| (line + trailers, content));
+        }
+        let (start, end) = (line + 2, line + 2 + size);
+        bytes.get(end..end + 2)?;
+        content.extend_from_slice(&bytes[start..end]);
+        at = end + 2;
     }
 }
 

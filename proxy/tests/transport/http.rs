@@ -20,32 +20,57 @@ async fn a_connection_is_kept_for_the_next_request() {
     assert_eq!(bed.metric("tidegate_connections_active", Some("http")), 1.0);
 }
 
-/// Requests with these further lines are answered in the order in which they were sent, by either driver.
-async fn check_sent_ahead(lines: &str) {
+/// Requests with these further lines, and a body in which that is said, are answered in the order in which they were sent, by either
+/// driver.
+async fn check_sent_ahead(lines: &str, body: &str, said: &str) {
     for driver in [Driver::Both, Driver::Full] {
         let key = http("127.0.0.1:0");
         let bed = Bed::with(&[key], |options| options.driver = driver).await;
         let mut client = Http1::connect(bed.address(key).await).await;
-        let get = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
-        client.send(&[get("/wait"), get("/two")].concat()).await;
+        let ask = |path: &str| format!("POST {path} HTTP/1.1\r\nHost: a\r\n{lines}\r\n{body}");
+        client.send(&[ask("/wait"), ask("/two")].concat()).await;
         bed.upstream.wait_for_requests(1).await;
         // This one arrives while the first is being answered.
-        client.send(&get("/three")).await;
+        client.send(&ask("/three")).await;
         tokio::time::sleep(Duration::from_millis(50)).await;
         bed.upstream.go.send_replace(true);
-        for path in ["/wait ", "/two ", "/three "] {
+        for path in ["/wait", "/two", "/three"] {
             let response = client.response().await.unwrap_or_else(|| panic!("{driver:?}, {lines:?}: no {path}"));
-            assert_ok(&response, path);
+            assert_ok(&response, &format!("{path} {said}"));
         }
     }
 }
 
 #[tokio::test]
 async fn requests_sent_ahead_are_answered_in_turn() {
-    check_sent_ahead("").await;
+    check_sent_ahead("", "", "").await;
     // Every browser sends this with a page.
-    check_sent_ahead("Upgrade-Insecure-Requests: 1\r\n").await;
-    check_sent_ahead("Content-Lengths: 5\r\nTransfer-Encodings: chunked\r\n").await;
+    check_sent_ahead("Upgrade-Insecure-Requests: 1\r\n", "", "").await;
+    check_sent_ahead("Content-Lengths: 5\r\nTransfer-Encodings: chunked\r\n", "", "").await;
+    check_sent_ahead("Content-Length: 0\r\n", "", "").await;
+    check_sent_ahead("Content-Length: 5\r\n", "hello", "hello").await;
+    check_sent_ahead("Transfer-Encoding: chunked\r\n", "5\r\nhello\r\n0\r\n\r\n", "hello").await;
+    check_sent_ahead("Transfer-Encoding: chunked\r\n", "2\r\nhe\r\n3;x=y\r\nllo\r\n0\r\nT: v\r\n\r\n", "hello").await;
+}
+
+#[tokio::test]
+async fn what_pingora_refuses_by_itself_is_counted() {
+    let key = http("127.0.0.1:0");
+    let bed = Bed::with(&[key], |options| options.driver = Driver::Full).await;
+    for (head, status) in [
+        ("CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n", 405),
+        ("GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n", 400),
+        ("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\n", 400),
+        ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: x\r\n", 400),
+    ] {
+        let mut client = Http1::connect(bed.address(key).await).await;
+        assert_ok(&client.get("/one").await, "/one ");
+        client.send(&format!("{head}\r\n")).await;
+        let answer = client.response().await.unwrap();
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{head}: {answer}");
+    }
+    bed.until_metric("tidegate_heads_refused_total", Some("malformed"), 4.0).await;
+    assert_eq!(bed.metric("tidegate_heads_refused_total", Some("malformed")), 4.0);
 }
 
 #[tokio::test]

@@ -39,6 +39,41 @@ async fn a_driver_reads_one_request_and_the_next_driver_the_next() {
     assert_eq!(read(&mut conn).await, "twothree");
 }
 
+/// A driver reads what belongs to a request, however it comes, and the next one what does not.
+#[track_caller]
+fn check_own(pass: impl Fn(&mut Conn), own: &'static str) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        for ahead in 1..own.len() + 4 {
+            let (mut conn, mut client) = pair().await;
+            let bytes = [own, "next"].concat();
+            client.write_all(&bytes.as_bytes()[..ahead]).await.unwrap();
+            conn.read_ahead().await.unwrap();
+            pass(&mut conn);
+            client.write_all(&bytes.as_bytes()[ahead..]).await.unwrap();
+            let mut seen = String::new();
+            while seen.len() < own.len() {
+                assert!(!conn.is_between_requests(), "{ahead}: after {seen:?}");
+                seen += &read(&mut conn).await;
+            }
+            assert_eq!(seen, own, "{ahead}");
+            assert!(conn.is_between_requests(), "{ahead}");
+            tokio::time::timeout(Duration::from_millis(5), conn.read_u8()).await.unwrap_err();
+            conn.watch(None);
+            conn.pass_all();
+            let mut next = [0; 4];
+            conn.read_exact(&mut next).await.unwrap();
+            assert_eq!(&next, b"next", "{ahead}");
+        }
+    });
+}
+
+#[test]
+fn a_driver_reads_a_body_and_nothing_behind_it() {
+    check_own(|conn| conn.pass_only(9), "head body");
+    check_own(|conn| conn.pass_body(Chunks::behind(4)), "head4\r\nbody\r\n0\r\nT: v\r\n\r\n");
+}
+
 #[tokio::test]
 async fn the_end_of_the_stream_is_seen_though_nothing_may_be_read() {
     let (mut conn, client) = pair().await;
