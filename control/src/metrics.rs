@@ -7,6 +7,7 @@ use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{GaugeVec, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, Opts, Registry};
 use tidegate_config::model::Certificate;
+use tidegate_config::object::Kind;
 use tidegate_config::published::Published;
 
 use crate::compile::Unit;
@@ -66,6 +67,9 @@ impl ControlMetrics {
             &["kind"],
         )?;
         registry.register(Box::new(drift.clone()))?;
+        for kind in Kind::ALL {
+            drift.with_label_values(&[kind.as_str()]);
+        }
         let audit_drift = IntCounterVec::new(
             Opts::new("tidegate_audit_drift_total", "Units that an audit found otherwise than they should be."),
             &["unit"],
