@@ -89,7 +89,7 @@ pub(crate) struct SocketArgs {
     /// without it is closed.
     #[arg(long, env = "TIDEGATE_PROXY_PROTOCOL", value_parser = BoolishValueParser::new())]
     pub(crate) proxy_protocol: bool,
-    /// Where health and metrics are served [default: 0.0.0.0:9180; dev: 127.0.0.1:9180, or any free port].
+    /// Where health and metrics are served, or `off` [default: 0.0.0.0:9180; dev: 127.0.0.1:9180, or any free port].
     #[arg(long, value_name = "ADDR", env = "TIDEGATE_ADMIN")]
     pub(crate) admin: Option<String>,
     /// Where dumps are served: a loopback address, `unix:PATH` (readable by its owner alone), or `off`
@@ -281,7 +281,8 @@ pub(crate) struct HistoryArgs {
     /// At most so many publications, the latest.
     #[arg(long, value_name = "COUNT", env = "TIDEGATE_LAST", default_value = "20")]
     pub(crate) last: usize,
-    /// Only those that changed the routes or certificates of this host, as rules write it.
+    /// Only those that changed the routes or certificates of this host, as rules write it, or may have: of each, the first eight
+    /// hosts are written down.
     #[arg(long, value_name = "HOST", env = "TIDEGATE_HOST")]
     pub(crate) host: Option<String>,
     #[command(flatten)]

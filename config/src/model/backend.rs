@@ -105,7 +105,7 @@ pub struct UpstreamTls {
     pub verify: bool,
 }
 
-/// A backend with its transport: what a route points at and what connections are pooled by.
+/// A backend with its transport: what a route points at, and what connections of different transports are told apart by.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 pub struct Target {
     /// The Service port.
