@@ -20,6 +20,9 @@ use crate::websocket::Held;
 
 /// Between two looks at the memory.
 const MEMORY_EVERY: Duration = Duration::from_millis(250);
+/// How often what a turn holds is opened again, and after what time.
+const OPENED_AGAIN_MAX: usize = 3;
+const OPENED_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// One turn of a proxy.
 #[derive(Clone, Debug, Serialize)]
@@ -75,6 +78,19 @@ pub(super) struct Memory {
     processes: usize,
 }
 
+/// Opens what a turn holds. With a peer it may be tried again, for a worker that the last reload has told to end may take a
+/// connection yet and refuse what comes over it.
+async fn opened<T>(kind: Kind, open: impl AsyncFn() -> anyhow::Result<T>) -> anyhow::Result<T> {
+    let again = if kind == Kind::Tidegate { 0 } else { OPENED_AGAIN_MAX };
+    for _ in 0..again {
+        match open().await {
+            Ok(opened) => return Ok(opened),
+            Err(_) => sleep(OPENED_AGAIN_AFTER).await,
+        }
+    }
+    open().await
+}
+
 /// Loads a proxy while it is changed.
 ///
 /// # Errors
@@ -91,8 +107,8 @@ pub(super) async fn turn(
     let ask = asked.ask(address, peer.secure_address());
     let duration = Duration::from_secs(args.seconds);
     let stop = CancellationToken::new();
-    let socket = Held::open(address, SOCKET).await?;
-    let streams = grpc::Held::open(peer.secure_address(), STREAMED).await?;
+    let socket = opened(choice.kind, async || Held::open(address, SOCKET).await).await?;
+    let streams = opened(choice.kind, async || grpc::Held::open(peer.secure_address(), STREAMED).await).await?;
     peer.take_log().await?;
     let (published, before) = (contestant.published().await?, usage(process));
     let loading = async {
