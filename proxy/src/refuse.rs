@@ -7,6 +7,7 @@ use tidegate_config::model::{Head, Normalized, normalize, request_host};
 
 use crate::answer::Reason;
 use crate::passes::LoopToken;
+use crate::rewrite::FORWARDED_AS;
 
 /// The version that a request came in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -137,7 +138,8 @@ fn nominations<H: Head + ?Sized>(head: &H) -> Result<(), Reason> {
     head.each_value("connection", &mut |value| {
         bad |= value.split(|byte| *byte == b',').any(|token| {
             let token = token.trim_ascii();
-            let forwarded = token.get(..12).is_some_and(|start| start.eq_ignore_ascii_case(b"x-forwarded-"));
+            let forwarded =
+                token.get(..FORWARDED_AS.len()).is_some_and(|start| start.eq_ignore_ascii_case(FORWARDED_AS));
             let names: [&[u8]; 6] =
                 [b"host", b"forwarded", b"x-real-ip", b"x-request-id", b"content-length", b"transfer-encoding"];
             forwarded || names.iter().any(|name| token.eq_ignore_ascii_case(name))

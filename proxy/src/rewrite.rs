@@ -37,7 +37,7 @@ pub(crate) const SET_ALWAYS: [&str; 7] = [
 ];
 
 /// What the names of headers begin with by which a proxy says how a request came to it. The edge sets some of them itself.
-const FORWARDED_AS: &[u8] = b"x-forwarded-";
+pub(crate) const FORWARDED_AS: &[u8] = b"x-forwarded-";
 /// Another one, which ingress-nginx sets and endpoints may go by.
 const SCHEME: &[u8] = b"x-scheme";
 

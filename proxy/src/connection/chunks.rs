@@ -1,5 +1,5 @@
-//! Whether a body in chunks that passes by keeps the grammar, and where it ends. Pingora takes sizes without digits, and any byte behind them;
-//! a proxy in front of the edge may read another body in those bytes, and a request behind it that is none.
+//! Whether a body in chunks that passes by keeps the grammar, and where it ends. Pingora takes sizes without digits, and any byte
+//! behind them; a proxy in front of the edge may read another body in those bytes, and a request behind it that is none.
 
 use std::io;
 

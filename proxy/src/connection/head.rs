@@ -1,6 +1,8 @@
 //! Reads as little as it takes of what a client sends first: HTTP/1 or HTTP/2, and where a request head ends.
 //! It parses nothing else; the drivers do, and they alone decide what is well-formed.
 
+use crate::lean::body::length;
+
 /// The first bytes of HTTP/2 by prior knowledge (RFC 9113 section 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -141,11 +143,12 @@ impl Announced {
             start.eq_ignore_ascii_case(name).then_some(rest)
         };
         // A space before the colon is refused, but what it stands behind has been said.
-        let is = |name: &[u8]| matches!(after(name), Some([b':' | b' ' | b'\t', ..]));
-        if is(b"content-length") {
-            let length = after(b"content-length").and_then(|rest| Some(rest.strip_prefix(b":")?.trim_ascii()));
+        let said = |name: &[u8]| after(name).filter(|rest| matches!(rest, [b':' | b' ' | b'\t', ..]));
+        let is = |name: &[u8]| said(name).is_some();
+        if let Some(rest) = said(b"content-length") {
+            let bytes = rest.strip_prefix(b":").and_then(|value| usize::try_from(length(value.trim_ascii())?).ok());
             self.length = match self.length {
-                Length::None => length.and_then(number).map_or(Length::Unclear, Length::Bytes),
+                Length::None => bytes.map_or(Length::Unclear, Length::Bytes),
                 Length::Bytes(_) | Length::Unclear => Length::Unclear,
             };
         }
@@ -161,12 +164,6 @@ impl Announced {
             (true, ..) | (false, false, Length::Unclear) => Follows::Unknown,
         }
     }
-}
-
-/// A number of nothing but digits (RFC 9110 section 8.6), as far as it is no more than any body has.
-fn number(digits: &[u8]) -> Option<usize> {
-    let sound = (1..=18).contains(&digits.len()) && digits.iter().all(u8::is_ascii_digit);
-    std::str::from_utf8(digits).ok().filter(|_| sound)?.parse().ok()
 }
 
 #[cfg(test)]

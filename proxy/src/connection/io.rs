@@ -235,26 +235,23 @@ impl Conn {
 
     /// A part of what is a request's, or nothing at the end of the stream.
     fn poll_body(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let before = buf.filled().len();
-        let ahead = !self.unread.is_empty();
-        if !ahead {
-            ready!(Pin::new(&mut self.transport).poll_read(cx, buf))?;
-        }
         let Some(chunks) = &mut self.chunks else { return Poll::Ready(Ok(())) };
-        let own = if ahead {
+        let over = if self.unread.is_empty() {
+            let before = buf.filled().len();
+            ready!(Pin::new(&mut self.transport).poll_read(cx, buf))?;
+            let own = chunks.own(&buf.filled()[before..])?;
+            let over = chunks.is_over();
+            self.keep_behind(before + own, buf);
+            over
+        } else {
             let room = buf.remaining().min(self.unread.len());
-            chunks.own(&self.unread[..room])?
-        } else {
-            chunks.own(&buf.filled()[before..])?
-        };
-        if chunks.is_over() {
-            self.reads = Reads::Only(0);
-        }
-        if ahead {
+            let own = chunks.own(&self.unread[..room])?;
+            let over = chunks.is_over();
             self.take_unread(own, buf);
-        } else {
-            self.keep(&buf.filled()[before + own..]);
-            buf.set_filled(before + own);
+            over
+        };
+        if over {
+            self.reads = Reads::Only(0);
         }
         Poll::Ready(Ok(()))
     }
@@ -265,9 +262,7 @@ impl Conn {
         if self.unread.is_empty() {
             ready!(Pin::new(&mut self.transport).poll_read(cx, buf))?;
             // Who asks for more than there is of a body gets no more than that.
-            let own = left.min(buf.filled().len() - before);
-            self.keep(&buf.filled()[before + own..]);
-            buf.set_filled(before + own);
+            self.keep_behind(buf.filled().len().min(before.saturating_add(left)), buf);
         } else {
             self.take_unread(left, buf);
         }
@@ -275,11 +270,12 @@ impl Conn {
         Poll::Ready(Ok(()))
     }
 
-    /// Keeps for later what was read too much, where nothing is kept.
-    fn keep(&mut self, bytes: &[u8]) {
-        if !bytes.is_empty() {
+    /// Keeps for later what was read behind a place, where nothing is kept yet.
+    fn keep_behind(&mut self, end: usize, buf: &mut ReadBuf<'_>) {
+        if buf.filled().len() > end {
             self.unread.make_room();
-            self.unread.extend_from_slice(bytes);
+            self.unread.extend_from_slice(&buf.filled()[end..]);
+            buf.set_filled(end);
         }
     }
 

@@ -18,6 +18,13 @@ pub(crate) enum Framing {
     UntilClose,
 }
 
+/// The length that a value of `Content-Length` says (RFC 9110 section 8.6), where no parser could read another one: 1 to 18 digits,
+/// which any integer of 64 bits has room for, and nothing else.
+pub(crate) fn length(value: &[u8]) -> Option<u64> {
+    let sound = (1..=18).contains(&value.len()) && value.iter().all(u8::is_ascii_digit);
+    sound.then(|| value.iter().fold(0, |length, digit| 10 * length + u64::from(digit - b'0')))
+}
+
 /// A body that breaks the rules of its framing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Malformed;

@@ -11,7 +11,7 @@ use tidegate_config::model::Head;
 use tidegate_config::published::Published;
 
 use super::attempts::{Asked, Transfer};
-use super::body::Framing;
+use super::body::{Framing, length};
 use super::progress::Progress;
 use super::request::{LINES_MAX, RequestHead, is_of_host, is_of_target};
 use super::scratch::Scratch;
@@ -126,7 +126,7 @@ fn may_have(name: &str, value: &[u8]) -> bool {
             | "upgrade" => false,
             // The one thing that it may say here (RFC 9113 section 8.2.2); Firefox says it of every request.
             "te" => value == b"trailers",
-            "content-length" => !value.is_empty() && value.len() <= 18 && value.iter().all(u8::is_ascii_digit),
+            "content-length" => length(value).is_some(),
             "content-type" => !value.get(..16).is_some_and(|start| start.eq_ignore_ascii_case(b"application/grpc")),
             _ => true,
         }

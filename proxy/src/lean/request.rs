@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 
 use tidegate_config::model::Head;
 
-use super::body::Framing;
+use super::body::{Framing, length};
 use super::fields::{Field, Span, keep, values};
 use crate::head::Names;
 use crate::refuse::{Line, Protocol};
@@ -101,10 +101,9 @@ impl Request {
             10 => !is("keep-alive"),
             14 if is("content-length") => {
                 seen.lengths += 1;
-                let digits = header.value.len() <= 18 && header.value.iter().all(u8::is_ascii_digit);
-                let length = std::str::from_utf8(header.value).ok().and_then(|text| text.parse().ok());
+                let length = length(header.value);
                 self.framing = length.map_or(Framing::None, Framing::Length);
-                digits && length.is_some()
+                length.is_some()
             }
             14 => !is("http2-settings"),
             16 => !is("proxy-connection"),

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use httparse::Status;
 use prometheus::Registry;
 use tidegate_config::model::{
     Action, AppProtocol, Backend, BackendKey, Bind, BindKey, BindProtocol, Endpoint, Generation, HostPattern,
@@ -198,18 +199,13 @@ async fn answer_all(mut stream: TcpStream, arrivals: watch::Sender<usize>, mut g
         let text = String::from_utf8_lossy(&bytes[..head]).to_lowercase();
         let path = text.split(' ').nth(1).unwrap_or_default().to_owned();
         let length = text.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse::<usize>().ok());
-        let counted = head + length.unwrap_or_default();
         let coded = text.contains("transfer-encoding: chunked");
-        let found = |bytes: &[u8]| {
-            if coded {
-                chunks(&bytes[head..]).map(|(len, _)| head + len)
-            } else {
-                (bytes.len() >= counted).then_some(counted)
-            }
+        let body = |bytes: &[u8]| {
+            let length = length.unwrap_or_default();
+            if coded { chunks(&bytes[head..]) } else { Some((length, bytes.get(head..head + length)?.to_vec())) }
         };
-        let Some(whole) = read_until(&mut stream, &mut bytes, found).await else { return };
-        let content = if coded { chunks(&bytes[head..]).map(|(_, content)| content) } else { None };
-        let content = content.unwrap_or_else(|| bytes[head..whole].to_vec());
+        let whole = read_until(&mut stream, &mut bytes, |bytes| Some(head + body(bytes)?.0)).await;
+        let Some((whole, (_, content))) = whole.zip(body(&bytes)) else { return };
         arrivals.send_modify(|count| *count += 1);
         if path.starts_with("/wait") && go.wait_for(|go| *go).await.is_err() {
             return;
@@ -241,13 +237,14 @@ async fn answer_all(mut stream: TcpStream, arrivals: watch::Sender<usize>, mut g
 fn chunks(bytes: &[u8]) -> Option<(usize, Vec<u8>)> {
     let (mut at, mut content) = (0, Vec::new());
     loop {
-        let line = at + bytes.get(at..)?.windows(2).position(|window| window == b"\r\n")?;
-        let digits = std::str::from_utf8(&bytes[at..line]).expect("text").split(';').next().expect("digits");
-        let size = usize::from_str_radix(digits, 16).expect("a size");
+        let Status::Complete((line, size)) = httparse::parse_chunk_size(&bytes[at..]).expect("a size") else {
+            return None;
+        };
+        let start = at + line;
         if size == 0 {
-            return head_len(&bytes[line..]).map(|trailers| (line + trailers, content));
+            return head_len(&bytes[start - 2..]).map(|trailers| (start - 2 + trailers, content));
         }
-        let (start, end) = (line + 2, line + 2 + size);
+        let end = start + usize::try_from(size).expect("a small one");
         bytes.get(end..end + 2)?;
         content.extend_from_slice(&bytes[start..end]);
         at = end + 2;
