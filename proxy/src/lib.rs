@@ -41,6 +41,7 @@ mod answer;
 mod outcome;
 
 mod access_log;
+mod budget;
 mod buffers;
 mod clock;
 mod date;
@@ -54,6 +55,7 @@ mod sample_model;
 
 pub use access_log::AccessLogSink;
 pub use bound::{Bound, BoundBind};
+pub use budget::BudgetLimits;
 pub use options::{ClientLimits, DrainLimits, Driver, Http2Limits, Options, TlsLimits, UpstreamLimits};
 pub use passes::{LoopToken, NoToken};
 pub use start::{Proxy, StartError, Sweeper};

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use crate::access_log::AccessLogSink;
+use crate::budget::BudgetLimits;
 use crate::passes::LoopToken;
 
 /// How the data plane behaves whatever the snapshot says. The defaults suit an edge that strangers reach. Times of less
@@ -12,6 +13,8 @@ use crate::passes::LoopToken;
 pub struct Options {
     /// Threads that carry traffic, at least 1; each has its own runtime, sockets and upstream connections.
     pub threads: usize,
+    /// What all traffic together may take of the process's files and memory.
+    pub budget: BudgetLimits,
     /// What a client may cost.
     pub client: ClientLimits,
     /// HTTP/2 with clients.
@@ -155,6 +158,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             threads: std::thread::available_parallelism().map_or(1, usize::from),
+            budget: BudgetLimits::default(),
             client: ClientLimits::default(),
             http2: Http2Limits::default(),
             upstream: UpstreamLimits::default(),

@@ -7,6 +7,7 @@ use prometheus::Registry;
 use tidegate_config::model::Snapshot;
 
 use crate::access_log::AccessLog;
+use crate::budget::Budget;
 use crate::clock;
 use crate::endpoint_state::EndpointStates;
 use crate::grown::Grown;
@@ -20,6 +21,8 @@ use crate::refuse::HeadLimits;
 pub(crate) struct Shared {
     /// Limits and deadlines.
     pub(crate) options: Options,
+    /// What traffic takes of files and memory.
+    pub(crate) budget: Budget,
     /// How large a head may be, and how far it may have come.
     pub(crate) head_limits: HeadLimits,
     /// What is counted.
@@ -53,6 +56,7 @@ impl Shared {
         };
         Ok(Arc::new(Self {
             options: options.clone(),
+            budget: Budget::new(options.budget),
             head_limits,
             metrics,
             listening: Arc::default(),
