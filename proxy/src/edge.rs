@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, TRANSFER_ENCODING};
-use http::{HeaderValue, StatusCode, Version};
+use http::header::{CONNECTION, EXPECT, TRANSFER_ENCODING};
+use http::{HeaderValue, Method, StatusCode, Version};
 use pingora::http::{RequestHeader, ResponseHeader};
 use pingora::protocols::Digest;
 use pingora::proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
@@ -21,7 +21,7 @@ use crate::connection::ConnectionFacts;
 use crate::due::Due;
 use crate::edit::Edits;
 use crate::exchange::{End, Exchange};
-use crate::head::{Parsed, detach, edit_request, edit_response};
+use crate::head::{Parsed, detach, edit_request, edit_response, frame_response, is_too_large};
 use crate::metrics::Driver;
 use crate::respond::{Rendered, render};
 use crate::retry::Stage;
@@ -176,6 +176,7 @@ impl ProxyHttp for Edge {
         carried: &mut Carried,
     ) -> Result<()> {
         carried.heard = true;
+        let is_chunked = frame(session, response).map_err(|reason| stop(carried, reason))?;
         let status = response.status;
         if status == StatusCode::SWITCHING_PROTOCOLS {
             // Nobody could say where a response ends that nobody has asked for (RFC 9110 section 15.2.2).
@@ -184,21 +185,27 @@ impl ProxyHttp for Edge {
             }
             session.set_read_timeout(carried.exchange.tunnel_idle());
         } else if status.is_informational() {
+            for name in ["connection", "keep-alive", "proxy-connection", "upgrade"] {
+                response.remove_header(name);
+            }
             return Ok(());
         } else if facts(session).is_some_and(|facts| facts.is_ending()) {
             session.set_keepalive(None);
         }
         carried.exchange.response_began(status.as_u16(), clock::now());
         carried.agree();
-        if is_before_http11(session) {
-            uncode(response).map_err(|reason| stop(carried, reason))?.then(|| session.set_keepalive(None));
+        if is_chunked && is_before_http11(session) {
+            // HTTP/1.0 knows no chunks, so the body ends with the connection (RFC 9112 section 6.1).
+            response.remove_header(&TRANSFER_ENCODING);
+            session.set_keepalive(None);
         }
         if session.is_http2() {
             detach(response)?;
         }
         let connection = response.headers.get_all(CONNECTION).iter().map(HeaderValue::as_bytes);
         let mut edits = Edits::default();
-        carried.exchange.response_edits(status.as_u16(), connection, &mut edits);
+        let listed = carried.exchange.response_edits(status.as_u16(), connection, &mut edits);
+        listed.map_err(|reason| stop(carried, reason))?;
         edit_response(edits, response)
     }
 
@@ -279,19 +286,18 @@ fn is_before_http11(session: &Session) -> bool {
     session.req_header().version < Version::HTTP_11
 }
 
-/// Lets a body that comes in chunks end with the connection, as HTTP/1.0 has it (RFC 9112 section 6.1); whether it did.
-///
-/// # Errors
-/// When it is coded in another way too, which could no longer be said.
-fn uncode(response: &mut ResponseHeader) -> Result<bool, Reason> {
-    let mut codings = response.headers.get_all(TRANSFER_ENCODING).iter();
-    let Some(coding) = codings.next() else { return Ok(false) };
-    if codings.next().is_some() || !coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked") {
+/// Frames a response by the edge's own rule and words; whether its body goes down in chunks.
+fn frame(session: &Session, response: &mut ResponseHeader) -> Result<bool, Reason> {
+    if is_too_large(response) {
         return Err(Reason::UpstreamBroken);
     }
-    response.remove_header(&TRANSFER_ENCODING);
-    response.remove_header(&CONTENT_LENGTH);
-    Ok(true)
+    let to_head = session.req_header().method == Method::HEAD;
+    let is_chunked = frame_response(response, to_head).map_err(|_| Reason::UpstreamBroken)?;
+    if session.is_http2() {
+        // Frames say where a body ends (RFC 9113 section 8.2.2).
+        response.remove_header(&TRANSFER_ENCODING);
+    }
+    Ok(is_chunked)
 }
 
 /// What is known of the connection that the request came in over.

@@ -7,6 +7,10 @@ use std::ops::Range;
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
 
+/// Edits, and bytes of their values, for which a list keeps its room from one head to the next. A head that needs more has it
+/// for itself.
+const KEPT: (usize, usize) = (64, 4 * 1024);
+
 /// The edits of one head.
 #[derive(Default)]
 pub(crate) struct Edits {
@@ -69,10 +73,12 @@ impl fmt::Debug for Edits {
 }
 
 impl Edits {
-    /// Forgets everything but the room.
+    /// Forgets everything but the room that a usual head needs.
     pub(crate) fn clear(&mut self) {
         self.list.clear();
+        self.list.shrink_to(KEPT.0);
         self.values.clear();
+        self.values.shrink_to(KEPT.1);
         self.target = None;
     }
 

@@ -312,15 +312,17 @@ impl Exchange {
     }
 
     /// What changes of the response on its way to the client.
+    ///
+    /// # Errors
+    /// [`Reason::UpstreamBroken`] when the endpoint nominates too many headers.
     pub(crate) fn response_edits<'v>(
         &self,
         status: u16,
         connection: impl Iterator<Item = &'v [u8]>,
         edits: &mut Edits,
-    ) {
-        if let Some(admitted) = &self.admitted {
-            respond::response(admitted.route(), status, connection, edits);
-        }
+    ) -> Result<(), Reason> {
+        let admitted = self.admitted.as_ref().ok_or(Reason::Internal)?;
+        respond::response(admitted.route(), status, connection, edits)
     }
 
     /// The time without a byte after which the tunnel of an upgrade ends.

@@ -1,6 +1,7 @@
 //! Pingora's request head as the steps read it, and how the edits that the steps return are applied to Pingora's heads.
 
 use bytes::{BufMut, BytesMut};
+use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::response::Parts;
 use http::{HeaderName, HeaderValue, Version};
 use pingora::http::{RequestHeader, ResponseHeader};
@@ -8,6 +9,8 @@ use pingora::protocols::http::authority::{RawTargetAuthority, raw_target_authori
 use tidegate_config::model::Head;
 
 use crate::edit::{Change, Edits};
+use crate::http::body::{Framing, Malformed};
+use crate::http::response::{Announced, HEAD_BYTES_MAX, LINES_MAX, frame};
 use crate::refuse::{Line, Protocol};
 use crate::rewrite;
 
@@ -140,6 +143,39 @@ pub(crate) fn edit_response(edits: Edits, head: &mut ResponseHeader) -> pingora:
         }
     }
     Ok(())
+}
+
+/// Whether an endpoint's head is larger than it may be. Pingora has read it already, and by itself reads up to 1 MiB in 256
+/// lines; one of the lines may be its own.
+pub(crate) fn is_too_large(head: &ResponseHeader) -> bool {
+    let lengths = head.headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4);
+    let lines = head.headers.iter().filter(|(name, _)| *name != TRANSFER_ENCODING).count();
+    lines > LINES_MAX || lengths.sum::<usize>() > HEAD_BYTES_MAX
+}
+
+/// Replaces the endpoint's framing and version by the edge's own; whether the body goes down in chunks.
+///
+/// # Errors
+/// [`Malformed`] where the endpoint leaves its framing in doubt.
+pub(crate) fn frame_response(head: &mut ResponseHeader, to_head: bool) -> Result<bool, Malformed> {
+    let values = |name| head.headers.get_all(name).iter().map(HeaderValue::as_bytes);
+    let body = frame(Announced {
+        status: head.status.as_u16(),
+        is_http10: head.version == Version::HTTP_10,
+        to_head,
+        codings: values(TRANSFER_ENCODING),
+        lengths: values(CONTENT_LENGTH),
+    })?;
+    head.set_version(Version::HTTP_11);
+    let is_chunked = matches!(body.framing, Framing::Chunked | Framing::UntilClose);
+    let coding = is_chunked.then(|| HeaderValue::from_static("chunked"));
+    let length = body.content_length.map(HeaderValue::from);
+    for (name, value) in [(TRANSFER_ENCODING, coding), (CONTENT_LENGTH, length)] {
+        head.remove_header(&name);
+        // A map that held the header has room for it.
+        value.and_then(|value| head.insert_header(name, value).ok());
+    }
+    Ok(is_chunked)
 }
 
 /// Gives the values of a head a buffer of their own. As Pingora reads them they are parts of the buffer that an endpoint was

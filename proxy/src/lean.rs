@@ -6,7 +6,6 @@
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod agreement;
 mod attempts;
-pub(crate) mod body;
 mod client;
 mod fields;
 pub(crate) mod http2;
@@ -26,13 +25,13 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use self::attempts::{Asked, Transfer};
-use self::body::{Framing, Piece};
 use self::progress::Progress;
 use self::request::RequestHead;
 use self::scratch::Scratch;
 use crate::clock;
 use crate::connection::Conn;
 use crate::exchange::{End, Exchange};
+use crate::http::body::{Framing, Piece};
 use crate::metrics::Driver;
 use crate::options::Options;
 use crate::runtime::Traffic;

@@ -16,6 +16,8 @@ mod connection;
 mod connection_metrics;
 mod tls;
 
+mod http;
+
 mod due;
 mod edge;
 mod lean;

@@ -1,29 +1,32 @@
 //! What changes of a response before it reaches the client, and how answers of the edge's own look.
 
+use arrayvec::ArrayVec;
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, LOCATION, UPGRADE};
 use http::{HeaderName, HeaderValue, StatusCode};
 use tidegate_config::model::{Filter, HeaderEdits, Route};
 
-use crate::answer::Answer;
+use crate::answer::{Answer, Reason};
 use crate::edit::Edits;
+use crate::http::response::NOMINATIONS_MAX;
 use crate::rewrite::{RequestId, X_REQUEST_ID};
 
 static KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 static PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 
 /// Lists what changes: headers of the endpoint's connection go (RFC 9110 section 7.6.1), then the route's edits apply.
-/// The transfer coding stays, since the driver frames by it; a successful upgrade keeps the headers it consists of.
-pub(crate) fn response<'v>(route: &Route, status: u16, connection: impl Iterator<Item = &'v [u8]>, edits: &mut Edits) {
+/// Headers that frame the body stay, since they are the driver's own; a successful upgrade keeps the headers it consists of.
+///
+/// # Errors
+/// [`Reason::UpstreamBroken`] when the endpoint nominates more than [`NOMINATIONS_MAX`] headers.
+pub(crate) fn response<'v>(
+    route: &Route,
+    status: u16,
+    connection: impl Iterator<Item = &'v [u8]>,
+    edits: &mut Edits,
+) -> Result<(), Reason> {
     if status != 101 {
-        for word in connection.flat_map(|value| value.split(|b| *b == b',')).map(<[u8]>::trim_ascii) {
-            let known = [b"close".as_slice(), b"keep-alive", b"transfer-encoding", b"content-length"];
-            if !known.iter().any(|known| word.eq_ignore_ascii_case(known))
-                && let Ok(name) = HeaderName::from_bytes(word)
-            {
-                edits.remove(&name);
-            }
-        }
+        nominated(connection, edits)?;
         for name in [&CONNECTION, &KEEP_ALIVE, &PROXY_CONNECTION, &UPGRADE] {
             edits.remove(name);
         }
@@ -34,6 +37,24 @@ pub(crate) fn response<'v>(route: &Route, status: u16, connection: impl Iterator
             Filter::RequestHeaders(_) | Filter::Path(_) | Filter::Host(_) => {}
         }
     }
+    Ok(())
+}
+
+/// Lists the headers that the endpoint nominates in `Connection`, each once.
+fn nominated<'v>(connection: impl Iterator<Item = &'v [u8]>, edits: &mut Edits) -> Result<(), Reason> {
+    let mut names = ArrayVec::<&[u8], NOMINATIONS_MAX>::new();
+    for word in connection.flat_map(|value| value.split(|b| *b == b',')).map(<[u8]>::trim_ascii) {
+        let stays = [b"close".as_slice(), b"keep-alive", b"transfer-encoding", b"content-length"];
+        let is_listed = |listed: &[&[u8]]| listed.iter().any(|name| name.eq_ignore_ascii_case(word));
+        if is_listed(&stays) || is_listed(&names) {
+            continue;
+        }
+        // A word that cannot name a header nominates none.
+        let Ok(name) = HeaderName::from_bytes(word) else { continue };
+        names.try_push(word).map_err(|_| Reason::UpstreamBroken)?;
+        edits.remove(&name);
+    }
+    Ok(())
 }
 
 /// Lists the edits of a route's own filter.
@@ -98,7 +119,7 @@ mod tests {
     #[track_caller]
     fn check_removed(status: u16, connection: &[&str], want: &[&str]) {
         let mut edits = Edits::default();
-        response(&route("r", path("/")), status, connection.iter().map(|value| value.as_bytes()), &mut edits);
+        response(&route("r", path("/")), status, connection.iter().map(|value| value.as_bytes()), &mut edits).unwrap();
         assert!(edits.iter().all(|edit| matches!(edit, Edit::Remove(_))));
         assert_eq!(edits.iter().map(|edit| edit.name().as_str()).collect::<Vec<_>>(), want);
     }
@@ -109,7 +130,22 @@ mod tests {
         check_removed(200, &[], &always);
         let nominated = [&["x-own", "x-more"], always.as_slice()].concat();
         check_removed(200, &["X-Own, transfer-encoding,", "x-more, close, content-length"], &nominated);
+        check_removed(200, &["x-own, X-OWN,,x-own", "a b, x-own"], &[["x-own"].as_slice(), &always].concat());
         check_removed(101, &["Upgrade"], &[]);
+    }
+
+    #[test]
+    fn an_endpoint_nominates_a_bounded_number_of_headers() {
+        let check = |count: usize, want: Result<(), Reason>| {
+            let words: Vec<String> = (0..count).map(|n| format!("x-{n}")).collect();
+            // Repeated words count once.
+            let value = [words.join(","), words.join(", ")].join(",");
+            let mut edits = Edits::default();
+            let got = response(&route("r", path("/")), 200, std::iter::once(value.as_bytes()), &mut edits);
+            assert_eq!(got, want, "{count} names");
+        };
+        check(NOMINATIONS_MAX, Ok(()));
+        check(NOMINATIONS_MAX + 1, Err(Reason::UpstreamBroken));
     }
 
     #[test]
@@ -117,7 +153,7 @@ mod tests {
         let own = HeaderEdits { remove: [http::header::SERVER].into(), ..HeaderEdits::default() };
         let edited = Route { filters: [Filter::ResponseHeaders(own)].into(), ..route("r", path("/")) };
         let mut edits = Edits::default();
-        response(&edited, 101, std::iter::empty(), &mut edits);
+        response(&edited, 101, std::iter::empty(), &mut edits).unwrap();
         assert_eq!(edits.iter().collect::<Vec<_>>(), [Edit::Remove(&http::header::SERVER)]);
     }
 }

@@ -5,7 +5,7 @@ use std::io;
 
 use tokio::io::ReadBuf;
 
-use crate::lean::body::{Body, Framing, Malformed, Piece};
+use crate::http::body::{Body, Framing, Malformed, Piece};
 
 /// Reads along with a driver.
 #[derive(Debug)]

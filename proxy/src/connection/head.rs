@@ -1,7 +1,7 @@
 //! Reads as little as it takes of what a client sends first: HTTP/1 or HTTP/2, and where a request head ends.
 //! It parses nothing else; the drivers do, and they alone decide what is well-formed.
 
-use crate::lean::body::length;
+use crate::http::body::length;
 
 /// The first bytes of HTTP/2 by prior knowledge (RFC 9113 section 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

@@ -6,9 +6,9 @@ use tidegate_config::model::Head;
 use tokio::io::AsyncWriteExt;
 use tokio::runtime::{Builder, Runtime};
 
-use super::body::{Body, Piece};
 use super::request::{Request, RequestHead};
 use crate::connection::strict_head;
+use crate::http::body::{Body, Piece};
 
 /// Bytes that Pingora is sure to read at once: of two reads, it refuses the second when there is more in it than the body.
 const BYTES_MAX: usize = 2048;

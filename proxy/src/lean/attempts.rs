@@ -136,7 +136,7 @@ impl<C: Client> Transfer<'_, C> {
             now = clock::now();
             let Err(reason) = carried else {
                 if progress.reusable {
-                    pool::put(attempt.at, endpoint, options.upstream.pool_size, now);
+                    pool::put(attempt.at, endpoint, progress.bodiless, options.upstream.pool_size, now);
                 }
                 return Ok(now);
             };

@@ -11,7 +11,6 @@ use tidegate_config::model::Head;
 use tidegate_config::published::Published;
 
 use super::attempts::{Asked, Transfer};
-use super::body::{Framing, length};
 use super::progress::Progress;
 use super::request::{LINES_MAX, RequestHead, is_of_host, is_of_target};
 use super::scratch::Scratch;
@@ -20,6 +19,7 @@ use crate::clock;
 use crate::connection::ConnectionFacts;
 use crate::exchange::{End, Exchange};
 use crate::head::Parsed;
+use crate::http::body::{Framing, length};
 use crate::metrics::Driver;
 use crate::shared::Shared;
 

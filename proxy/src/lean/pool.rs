@@ -4,9 +4,11 @@
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
+use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use socket2::SockRef;
 use tidegate_config::model::EndpointId;
 use tokio::net::TcpStream;
 
@@ -17,6 +19,8 @@ type Key = (SocketAddr, EndpointId);
 #[derive(Debug)]
 struct Idle {
     stream: TcpStream,
+    /// Whether its last response had no body, which an endpoint may send nevertheless, a moment later.
+    bodiless: bool,
     since: Instant,
     /// Which of all that were ever kept.
     number: u64,
@@ -63,9 +67,9 @@ pub(crate) fn take(endpoint: Key) -> Option<TcpStream> {
     POOL.with_borrow_mut(|pool| {
         let Pool { idle, count, .. } = pool;
         let list = idle.get_mut(&endpoint)?;
-        while let Some(Idle { stream, .. }) = list.pop() {
+        while let Some(Idle { stream, bodiless, .. }) = list.pop() {
             *count -= 1;
-            if lives(&stream) {
+            if lives(&stream) && (!bodiless || is_silent(&stream)) {
                 return Some(stream);
             }
         }
@@ -73,12 +77,13 @@ pub(crate) fn take(endpoint: Key) -> Option<TcpStream> {
     })
 }
 
-/// Keeps a connection; of more than `max`, the one that has been idle for longest goes.
-pub(crate) fn put(endpoint: Key, stream: TcpStream, max: usize, now: Instant) {
+/// Keeps a connection; of more than `max`, the one that has been idle for longest goes. `bodiless` says that its last response
+/// had no body.
+pub(crate) fn put(endpoint: Key, stream: TcpStream, bodiless: bool, max: usize, now: Instant) {
     POOL.with_borrow_mut(|pool| {
         pool.count += 1;
         pool.numbers += 1;
-        pool.idle.entry(endpoint).or_default().push(Idle { stream, since: now, number: pool.numbers });
+        pool.idle.entry(endpoint).or_default().push(Idle { stream, bodiless, since: now, number: pool.numbers });
         // At the latest after as many as may be kept, so that it costs the same for each, however many there are.
         if pool.kept.len() >= 2 * (max + 1) {
             pool.tidy();
@@ -113,6 +118,13 @@ fn lives(stream: &TcpStream) -> bool {
     stream.try_read(&mut [0]).is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
 }
 
+/// Whether the kernel holds nothing of it either. The reactor hears of bytes some time after they have arrived, and those of
+/// a body that should not be there would be read as the response to the next request.
+fn is_silent(stream: &TcpStream) -> bool {
+    let peeked = SockRef::from(stream).peek(&mut [MaybeUninit::uninit()]);
+    peeked.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
+}
+
 #[cfg(test)]
 mod tests {
     use tidegate_config::model::Endpoint;
@@ -143,7 +155,7 @@ mod tests {
         let ((first, _far), (second, mut chatty), (third, gone)) = (pair().await, pair().await, pair().await);
         let address = first.local_addr().unwrap();
         for stream in [first, second, third] {
-            put(id, stream, 9, now);
+            put(id, stream, false, 9, now);
         }
         drop(gone);
         chatty.write_all(b"x").await.unwrap();
@@ -152,6 +164,19 @@ mod tests {
         assert_eq!(take(id).unwrap().local_addr().unwrap(), address);
         assert!(take(id).is_none());
         assert_eq!(kept(), 0);
+    }
+
+    #[tokio::test]
+    async fn bytes_behind_a_bodiless_response_are_seen_before_the_reactor_hears_of_them() {
+        let (id, now) = (endpoint(1), clock::now());
+        for (bodiless, want) in [(true, false), (false, true)] {
+            let (stream, far) = pair().await;
+            put(id, stream, bodiless, 9, now);
+            // Without an await in between, the runtime cannot look at its sockets.
+            let far = far.into_std().unwrap();
+            std::io::Write::write_all(&mut &far, b"x").unwrap();
+            assert_eq!(take(id).is_some(), want, "bodiless: {bodiless}");
+        }
     }
 
     #[tokio::test]
@@ -164,17 +189,17 @@ mod tests {
             far.push(other);
         }
         for port in 1..=3 {
-            put(endpoint(port), streams.pop().unwrap(), 3, now);
+            put(endpoint(port), streams.pop().unwrap(), false, 3, now);
         }
         // Taken and kept again, so often that their places do not all stay.
         for _ in 0..100 {
             for port in [1, 2] {
                 let stream = take(endpoint(port)).unwrap();
-                put(endpoint(port), stream, 3, now);
+                put(endpoint(port), stream, false, 3, now);
             }
         }
         assert!(POOL.with_borrow(|pool| pool.kept.len()) <= 8);
-        put(endpoint(4), streams.pop().unwrap(), 3, now);
+        put(endpoint(4), streams.pop().unwrap(), false, 3, now);
         assert!(take(endpoint(3)).is_none(), "nobody has asked for it since");
         assert!([1, 2, 4].into_iter().all(|port| take(endpoint(port)).is_some()));
         assert_eq!(kept(), 0);
@@ -185,16 +210,16 @@ mod tests {
         let (id, now) = (endpoint(1), clock::now());
         let ((first, _a), (second, _b), (third, _c)) = (pair().await, pair().await, pair().await);
         let youngest = third.local_addr().unwrap();
-        put(endpoint(2), first, 2, now);
-        put(id, second, 2, now + Duration::from_secs(1));
-        put(id, third, 2, now + Duration::from_secs(30));
+        put(endpoint(2), first, false, 2, now);
+        put(id, second, false, 2, now + Duration::from_secs(1));
+        put(id, third, false, 2, now + Duration::from_secs(30));
         assert_eq!(kept(), 2);
         assert!(take(endpoint(2)).is_none());
         sweep(Duration::from_secs(50), now + Duration::from_secs(60));
         assert_eq!(kept(), 1);
         let left = take(id).unwrap();
         assert_eq!(left.local_addr().unwrap(), youngest);
-        put(id, left, 2, now);
+        put(id, left, false, 2, now);
         clear();
         assert!(take(id).is_none());
     }

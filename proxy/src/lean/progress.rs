@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::body::{Body, Framing};
+use crate::http::body::{Body, Framing};
 
 /// How far a request has come.
 #[derive(Debug)]
@@ -19,6 +19,8 @@ pub(super) struct Progress {
     pub(super) heard: bool,
     /// Whether the endpoint's connection can take another request.
     pub(super) reusable: bool,
+    /// Whether the response has no body.
+    pub(super) bodiless: bool,
     /// Whether the client's connection ends with the response.
     pub(super) closes: bool,
     /// Whether the endpoint takes no more of the request.
@@ -80,6 +82,7 @@ impl Progress {
             status: None,
             heard: false,
             reusable: false,
+            bodiless: false,
             closes,
             deaf: false,
             response: Stage::Head,

@@ -11,7 +11,6 @@ use bytes::{Buf, BufMut};
 use tokio::net::TcpStream;
 use tokio_util::io::poll_read_buf;
 
-use super::body::{Body, Framing, Piece};
 use super::client::Client;
 use super::progress::{Patience, Progress, Stage};
 use super::response::Read;
@@ -20,10 +19,9 @@ use super::write::{self, Says};
 use crate::answer::Reason;
 use crate::buffers::BUFFER_BYTES;
 use crate::exchange::Exchange;
+use crate::http::body::{Body, Framing, Piece};
+use crate::http::response::HEAD_BYTES_MAX;
 use crate::{clock, date};
-
-/// Bytes of a response's head.
-const HEAD_BYTES_MAX: usize = 1 << 20;
 
 /// Bytes of the longest end of a head, from one end of a line to the next.
 const HEAD_END_BYTES: usize = b"\n\r\n".len();
@@ -133,7 +131,7 @@ impl<C: Client> Relay<'_, C> {
             return Ok(Flow::Hungry);
         }
         let read = self.room.response.read(from);
-        if read == Read::Partial && from.len() < HEAD_BYTES_MAX {
+        if read == Read::Partial {
             return Ok(Flow::Hungry);
         }
         self.progress.heard = true;
@@ -150,24 +148,26 @@ impl<C: Client> Relay<'_, C> {
             // Nobody has asked for another protocol.
             101 => return Err(Reason::UpstreamBroken),
             100..=199 => {
-                response.framing(head, true).ok_or(Reason::UpstreamBroken)?;
+                response.framing(head, self.asked_by_head).map_err(|_| Reason::UpstreamBroken)?;
                 self.client.interim(response, &head[..length], out);
             }
             status => {
-                let framing = response.framing(head, self.asked_by_head).ok_or(Reason::UpstreamBroken)?;
+                let body = response.framing(head, self.asked_by_head).map_err(|_| Reason::UpstreamBroken)?;
                 let now = clock::now();
                 self.exchange.response_began(status, now);
                 // Nobody need send on the rest of a request that is answered already.
                 self.progress.closes |= self.client.is_ending() || !self.progress.body.is_over();
                 let closes = self.progress.closes;
                 edits.clear();
-                self.exchange.response_edits(status, response.values(head, "connection"), edits);
+                self.exchange.response_edits(status, response.values(head, "connection"), edits)?;
                 let sent = date::with(now, |date| {
-                    let says = Says { framing, closes, date };
+                    let says = Says { body, closes, date };
                     self.client.head(response, &head[..length], edits, &says, out)
                 });
                 sent?;
-                self.progress.reusable = response.keeps_alive(head) && framing != Framing::UntilClose;
+                let framing = body.framing;
+                self.progress.reusable = response.keeps_alive(head) && framing != Framing::UntilClose && !body.is_stray;
+                self.progress.bodiless = framing == Framing::None;
                 self.progress.status = Some(status);
                 let chunked = C::CHUNKS && matches!(framing, Framing::Chunked | Framing::UntilClose);
                 self.progress.response = Stage::Body { body: Body::new(framing), chunked };

@@ -5,9 +5,9 @@ use std::mem::MaybeUninit;
 
 use tidegate_config::model::Head;
 
-use super::body::{Framing, length};
 use super::fields::{Field, Span, keep, values};
 use crate::head::Names;
+use crate::http::body::{Framing, length};
 use crate::refuse::{Line, Protocol};
 
 /// A request's head as it is sent on.

@@ -2,11 +2,9 @@
 
 use std::mem::MaybeUninit;
 
-use super::body::Framing;
 use super::fields::{Field, Span, keep, values};
-
-/// Header lines of a response.
-const LINES_MAX: usize = 256;
+use crate::http::body::Malformed;
+use crate::http::response::{Announced, HEAD_BYTES_MAX, LINES_MAX, ResponseBody, frame};
 
 /// What came of reading a head.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -15,7 +13,7 @@ pub(super) enum Read {
     Partial,
     /// It is whole: so many bytes.
     Whole(usize),
-    /// It is no head of HTTP.
+    /// It is not a head of HTTP, or a larger one than an endpoint may send.
     Malformed,
 }
 
@@ -31,15 +29,19 @@ pub(super) struct Response {
 }
 
 impl Response {
-    /// Reads a head, as lenient with endpoints as the full driver is.
+    /// Reads a head, as lenient with endpoints as the full driver is, but for its size and for empty lines before it: more
+    /// than one would have all of them read again whenever another one arrives.
     pub(super) fn read(&mut self, bytes: &[u8]) -> Read {
+        if has_empty_lines(bytes) {
+            return Read::Malformed;
+        }
         let mut lines = [MaybeUninit::uninit(); LINES_MAX];
         let mut parsed = httparse::Response::new(&mut []);
         let mut rules = httparse::ParserConfig::default();
         rules.allow_spaces_after_header_name_in_responses(true);
         rules.allow_obsolete_multiline_headers_in_responses(true);
         match rules.parse_response_with_uninit_headers(&mut parsed, bytes, &mut lines) {
-            Ok(httparse::Status::Complete(length)) => {
+            Ok(httparse::Status::Complete(length)) if length <= HEAD_BYTES_MAX => {
                 let (Some(status @ 100..), Some(version)) = (parsed.code, parsed.version) else {
                     return Read::Malformed;
                 };
@@ -49,8 +51,8 @@ impl Response {
                 keep(parsed.headers, bytes, &mut self.fields);
                 Read::Whole(length)
             }
-            Ok(httparse::Status::Partial) => Read::Partial,
-            Err(_) => Read::Malformed,
+            Ok(httparse::Status::Partial) if bytes.len() < HEAD_BYTES_MAX => Read::Partial,
+            Ok(httparse::Status::Complete(_) | httparse::Status::Partial) | Err(_) => Read::Malformed,
         }
     }
 
@@ -64,25 +66,18 @@ impl Response {
         values(&self.fields, bytes, name)
     }
 
-    /// How the body is framed (RFC 9112 section 6.3); `None` when that is in doubt.
-    pub(super) fn framing(&self, bytes: &[u8], asked_by_head: bool) -> Option<Framing> {
-        let bodiless = asked_by_head || matches!(self.status, 204 | 304);
-        let mut codings = self.values(bytes, "transfer-encoding").peekable();
-        if codings.peek().is_some() {
-            let last = codings.last()?.rsplit(|byte| *byte == b',').next()?.trim_ascii();
-            let chunked = last.eq_ignore_ascii_case(b"chunked");
-            return if bodiless { Some(Framing::None) } else { chunked.then_some(Framing::Chunked) };
-        }
-        let mut length = None;
-        for value in self.values(bytes, "content-length").flat_map(|value| value.split(|byte| *byte == b',')) {
-            let digits = std::str::from_utf8(value.trim_ascii()).ok()?;
-            let digits = digits.bytes().all(|byte| byte.is_ascii_digit()).then_some(digits)?;
-            let own: u64 = digits.parse().ok()?;
-            if *length.get_or_insert(own) != own {
-                return None;
-            }
-        }
-        Some(if bodiless { Framing::None } else { length.map_or(Framing::UntilClose, Framing::Length) })
+    /// How the body is framed.
+    ///
+    /// # Errors
+    /// Where that is in doubt.
+    pub(super) fn framing(&self, bytes: &[u8], to_head: bool) -> Result<ResponseBody, Malformed> {
+        frame(Announced {
+            status: self.status,
+            is_http10: !self.http11,
+            to_head,
+            codings: self.values(bytes, "transfer-encoding"),
+            lengths: self.values(bytes, "content-length"),
+        })
     }
 
     /// Whether the endpoint will take another request over the connection, as far as the head tells.
@@ -91,49 +86,79 @@ impl Response {
             let mut words = self.values(bytes, "connection").flat_map(|value| value.split(|byte| *byte == b','));
             words.any(|own| own.trim_ascii().eq_ignore_ascii_case(word))
         };
-        if self.http11 {
-            !says(b"close")
-        } else {
-            says(b"keep-alive") && self.values(bytes, "transfer-encoding").next().is_none()
-        }
+        if self.http11 { !says(b"close") } else { says(b"keep-alive") }
     }
+}
+
+/// Whether bytes begin with more than the one empty line that a recipient may skip (RFC 9112 section 2.2).
+fn has_empty_lines(bytes: &[u8]) -> bool {
+    let rest = bytes.strip_prefix(b"\r\n").or_else(|| bytes.strip_prefix(b"\n"));
+    rest.is_some_and(|rest| matches!(rest.first(), Some(b'\r' | b'\n')))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::body::Framing;
 
     #[track_caller]
     fn check(head: &str, want: Option<(Framing, bool)>) {
         let bytes = format!("{head}\r\n\r\n").into_bytes();
         let mut response = Response::default();
         assert_eq!(response.read(&bytes), Read::Whole(bytes.len()), "{head:?}");
-        let got = response.framing(&bytes, false).map(|framing| (framing, response.keeps_alive(&bytes)));
+        let got = response.framing(&bytes, false).ok().map(|body| (body.framing, response.keeps_alive(&bytes)));
         assert_eq!(got, want, "{head:?}");
-        // HEAD has no body, but lengths that contradict each other are in doubt nevertheless.
-        let doubted = want.is_none() && head.contains("Content-Length");
-        assert_eq!(response.framing(&bytes, true), (!doubted).then_some(Framing::None), "{head:?}");
     }
 
     #[test]
     fn framing_and_keep_alive_are_told_by_the_head() {
         check("HTTP/1.1 200 OK\r\nContent-Length: 5", Some((Framing::Length(5), true)));
         check("HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: x, Close", Some((Framing::Length(5), false)));
-        check("HTTP/1.1 200 OK\r\nContent-Length: 5, 5\r\nContent-Length: 5", Some((Framing::Length(5), true)));
-        check("HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6", None);
-        check("HTTP/1.1 200 OK\r\nContent-Length: +5", None);
+        check("HTTP/1.1 200 OK\r\ncontent-length: 5\r\nContent-Length: 5", None);
         check("HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\nContent-Length: 5", Some((Framing::Chunked, true)));
-        check("HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked", Some((Framing::Chunked, true)));
-        check("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked, gzip", None);
+        check("HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\ntransfer-encoding: chunked", None);
         check("HTTP/1.1 200 OK", Some((Framing::UntilClose, true)));
-        check("HTTP/1.1 204 No Content\r\nContent-Length: 5", Some((Framing::None, true)));
-        check("HTTP/1.1 304 Not Modified\r\nTransfer-Encoding: chunked", Some((Framing::None, true)));
         check("HTTP/1.0 200 OK\r\nContent-Length: 5", Some((Framing::Length(5), false)));
         check("HTTP/1.0 200 OK\r\nContent-Length: 5\r\nConnection: keep-alive", Some((Framing::Length(5), true)));
-        check(
-            "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: keep-alive",
-            Some((Framing::Chunked, false)),
+        check("HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: keep-alive", None);
+    }
+
+    #[test]
+    fn a_head_has_a_limit_of_bytes_and_lines() {
+        let mut response = Response::default();
+        let mut sized = |lines: usize, bytes: usize, tail: &str| {
+            let mut head = String::from("HTTP/1.1 200 OK\r\n");
+            (1..lines).for_each(|_| head.push_str("A: b\r\n"));
+            let rest = bytes.saturating_sub(head.len() + "X: \r\n".len() + tail.len());
+            head.push_str(&format!("X: {}\r\n{tail}", "x".repeat(rest)));
+            (response.read(head.as_bytes()), head.len())
+        };
+        assert_eq!(
+            sized(LINES_MAX, 0, "\r\n"),
+            (Read::Whole(17 + 6 * (LINES_MAX - 1) + 7), 17 + 6 * (LINES_MAX - 1) + 7)
         );
+        assert_eq!(sized(LINES_MAX + 1, 0, "\r\n").0, Read::Malformed);
+        assert_eq!(sized(1, HEAD_BYTES_MAX, "\r\n"), (Read::Whole(HEAD_BYTES_MAX), HEAD_BYTES_MAX));
+        assert_eq!(sized(1, HEAD_BYTES_MAX + 1, "\r\n").0, Read::Malformed);
+        assert_eq!(sized(1, HEAD_BYTES_MAX - 1, ""), (Read::Partial, HEAD_BYTES_MAX - 1));
+        assert_eq!(sized(1, HEAD_BYTES_MAX, "").0, Read::Malformed);
+    }
+
+    #[test]
+    fn one_empty_line_before_the_status_line_is_skipped_and_two_are_refused() {
+        let mut response = Response::default();
+        for (before, want) in [
+            ("\r\n", Read::Whole(21)),
+            ("\n", Read::Whole(20)),
+            ("\r\n\r\n", Read::Malformed),
+            ("\n\n", Read::Malformed),
+            ("\r\n\n", Read::Malformed),
+        ] {
+            let head = format!("{before}HTTP/1.1 200 OK\r\n\r\n");
+            assert_eq!(response.read(head.as_bytes()), want, "{before:?}");
+        }
+        assert_eq!(response.read(b"\r\n\r"), Read::Malformed);
+        assert_eq!(response.read(b"\r\n"), Read::Partial);
     }
 
     #[test]

@@ -13,7 +13,6 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use pingora::http::ResponseHeader;
 use pingora::protocols::http::v2::server::HttpSession;
 
-use super::body::Body;
 use super::client::Client;
 use super::response::Response;
 use super::write::{self, Says};
@@ -21,6 +20,7 @@ use crate::answer::Reason;
 use crate::buffers::Buffer;
 use crate::connection::{Alarm, ConnectionFacts};
 use crate::edit::{Edit, Edits};
+use crate::http::body::Body;
 use crate::respond::Rendered;
 
 /// Bytes of a head whose values share one copy. What compresses heads remembers values for as long as its connection lives,
@@ -111,7 +111,7 @@ impl Client for Stream {
         _: &mut Buffer,
     ) -> Result<(), Reason> {
         let headers = headers(response, head, edits, says).ok_or(Reason::UpstreamBroken)?;
-        self.send_head(response.status, headers, Body::new(says.framing).is_over())
+        self.send_head(response.status, headers, Body::new(says.body.framing).is_over())
     }
 
     fn answer(&mut self, answer: &Rendered, _: bool, _: &str, out: &mut Buffer) -> Result<(), Reason> {
@@ -163,21 +163,17 @@ fn failed(error: h2::Error) -> io::Error {
 fn headers(response: &Response, head: &[u8], edits: &Edits, says: &Says<'_>) -> Option<HeaderMap> {
     let shared = (head.len() <= SHARED_BYTES_MAX).then(|| Bytes::copy_from_slice(head));
     let mut headers = HeaderMap::with_capacity(response.fields.len() + 1);
-    for (field, length) in write::sent_on(response, head, edits, says.framing) {
-        let name = field.name.of_bytes(head);
-        // The only header of the connection that no edit removes.
-        if name.eq_ignore_ascii_case(b"transfer-encoding") {
-            continue;
-        }
+    for field in write::sent_on(response, head, edits) {
         let text = field.value.of_bytes(head);
-        let value = match (&shared, length) {
-            (_, Some(length)) if !text.iter().all(u8::is_ascii_digit) => HeaderValue::from(length),
-            (Some(shared), _) => {
-                HeaderValue::from_maybe_shared(shared.slice(field.value.range())).or_else(|_| unfolded(text)).ok()?
-            }
-            (None, _) => HeaderValue::from_bytes(text).or_else(|_| unfolded(text)).ok()?,
+        let value = match &shared {
+            Some(shared) => HeaderValue::from_maybe_shared(shared.slice(field.value.range())),
+            None => HeaderValue::from_bytes(text),
         };
-        headers.append(HeaderName::from_bytes(name).ok()?, value);
+        let value = value.or_else(|_| unfolded(text)).ok()?;
+        headers.append(HeaderName::from_bytes(field.name.of_bytes(head)).ok()?, value);
+    }
+    if let Some(length) = says.body.content_length {
+        headers.insert(http::header::CONTENT_LENGTH, HeaderValue::from(length));
     }
     for edit in edits.iter() {
         match edit {
@@ -197,16 +193,16 @@ fn unfolded(text: &[u8]) -> Result<HeaderValue, http::header::InvalidHeaderValue
 
 #[cfg(test)]
 mod tests {
-    use super::super::body::Framing;
     use super::super::response::Read;
     use super::*;
 
     #[track_caller]
-    fn check(head: &str, framing: Framing, edit: impl FnOnce(&mut Edits), want: &[(&str, &str)]) -> HeaderMap {
+    fn check(head: &str, edit: impl FnOnce(&mut Edits), want: &[(&str, &str)]) -> HeaderMap {
         let (mut response, mut edits) = (Response::default(), Edits::default());
         assert_eq!(response.read(head.as_bytes()), Read::Whole(head.len()));
         edit(&mut edits);
-        let says = Says { framing, closes: true, date: "now" };
+        let body = response.framing(head.as_bytes(), false).unwrap();
+        let says = Says { body, closes: true, date: "now" };
         let headers = headers(&response, head.as_bytes(), &edits, &says).unwrap();
         let lines = headers.iter().map(|(name, value)| (name.as_str(), std::str::from_utf8(value.as_bytes()).unwrap()));
         assert_eq!(lines.collect::<Vec<_>>(), want);
@@ -215,32 +211,27 @@ mod tests {
 
     #[test]
     fn heads_say_the_same_in_frames() {
-        let plain = "HTTP/1.1 200 OK\r\nX-A: 1\r\nContent-Length: 5, 5\r\ncontent-length: 5\r\nx-a: 2\r\n\r\n";
-        check(plain, Framing::Length(5), |_| (), &[("x-a", "1"), ("x-a", "2"), ("content-length", "5")]);
+        let plain = "HTTP/1.1 200 OK\r\nX-A: 1\r\nContent-Length: 05\r\nx-a: 2\r\n\r\n";
+        check(plain, |_| (), &[("x-a", "1"), ("x-a", "2"), ("content-length", "5")]);
         let coded = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\nX-Long: a\r\n  b\r\n\r\n";
-        check(coded, Framing::Chunked, |_| (), &[("x-long", "a b")]);
+        check(coded, |_| (), &[("x-long", "a b")]);
         let edit = |edits: &mut Edits| {
             edits.remove(&http::header::SERVER);
             edits.set(&http::header::VIA, |out| out.extend_from_slice(b"1"));
             edits.add(&http::header::VIA, &HeaderValue::from_static("2"));
         };
-        check(
-            "HTTP/1.1 200 OK\r\nServer: x\r\nVia: y\r\n\r\n",
-            Framing::UntilClose,
-            edit,
-            &[("via", "1"), ("via", "2")],
-        );
+        check("HTTP/1.1 200 OK\r\nServer: x\r\nVia: y\r\n\r\n", edit, &[("via", "1"), ("via", "2")]);
     }
 
     #[test]
     fn values_keep_no_more_than_a_small_head() {
         let small = "HTTP/1.1 200 OK\r\nA: 1\r\nB: 2\r\n\r\n";
-        let headers = check(small, Framing::None, |_| (), &[("a", "1"), ("b", "2")]);
+        let headers = check(small, |_| (), &[("a", "1"), ("b", "2")]);
         let [one, other] = ["a", "b"].map(|name| headers[name].as_bytes().as_ptr() as usize);
         assert_eq!(other - one, "1\r\nB: ".len());
         let long = "x".repeat(SHARED_BYTES_MAX);
         let large = format!("HTTP/1.1 200 OK\r\nA: 1\r\nB: 2\r\nC: {long}\r\n\r\n");
-        let headers = check(&large, Framing::None, |_| (), &[("a", "1"), ("b", "2"), ("c", &long)]);
+        let headers = check(&large, |_| (), &[("a", "1"), ("b", "2"), ("c", &long)]);
         let [one, other] = ["a", "b"].map(|name| headers[name].as_bytes().as_ptr() as usize);
         assert_ne!(other.wrapping_sub(one), "1\r\nB: ".len());
     }

@@ -5,11 +5,12 @@ use std::io::Write as _;
 
 use bytes::{BufMut, BytesMut};
 
-use super::body::Framing;
 use super::fields::Field;
 use super::request::RequestHead;
 use super::response::Response;
 use crate::edit::{Edit, Edits};
+use crate::http::body::Framing;
+use crate::http::response::ResponseBody;
 use crate::respond::Rendered;
 
 /// Writes the head of a request to an endpoint. `coded` says that the body goes up in chunks, which the head does not say.
@@ -36,8 +37,8 @@ pub(super) fn request<H: RequestHead>(head: &H, edits: &Edits, coded: bool, out:
 /// What the head of a response to the client says besides what the endpoint's says.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Says<'a> {
-    /// How the body will be framed; nothing is changed where there is none.
-    pub(super) framing: Framing,
+    /// How the body is framed.
+    pub(super) body: ResponseBody,
     /// Whether the connection ends with it.
     pub(super) closes: bool,
     /// The date for a response that has none (RFC 9110 section 6.6.1).
@@ -48,16 +49,16 @@ pub(super) struct Says<'a> {
 pub(super) fn response(response: &Response, head: &[u8], edits: &Edits, says: &Says<'_>, out: &mut BytesMut) {
     status_line(response, head, out);
     let mut dated = false;
-    for (field, length) in sent_on(response, head, edits, says.framing) {
+    for field in sent_on(response, head, edits) {
         let name = field.name.of_bytes(head);
         dated |= name.eq_ignore_ascii_case(b"date");
-        match length {
-            Some(length) => number(b"Content-Length", length, out),
-            None => received(name, field.value.of_bytes(head), out),
-        }
+        received(name, field.value.of_bytes(head), out);
     }
-    if says.framing == Framing::UntilClose {
-        // What ends with the endpoint's connection need not end the client's.
+    if let Some(length) = says.body.content_length {
+        number(b"Content-Length", length, out);
+    }
+    // A body that ends with the endpoint's connection need not end the client's.
+    if matches!(says.body.framing, Framing::Chunked | Framing::UntilClose) {
         line(b"Transfer-Encoding", b"chunked", out);
     }
     if !dated {
@@ -70,29 +71,21 @@ pub(super) fn response(response: &Response, head: &[u8], edits: &Edits, says: &S
     out.extend_from_slice(b"\r\n");
 }
 
-/// The header lines of a response that the client gets; with them, for the one that is it, the length of the body.
-pub(super) fn sent_on<'a>(
-    response: &'a Response,
-    head: &'a [u8],
-    edits: &'a Edits,
-    framing: Framing,
-) -> impl Iterator<Item = (&'a Field, Option<u64>)> {
-    let coded = response.values(head, "transfer-encoding").next().is_some();
-    let mut measured = false;
-    response.fields.iter().filter_map(move |field| {
+/// The header lines of an endpoint's response that the client gets. Those that frame the body are the edge's own.
+pub(super) fn sent_on<'a>(response: &'a Response, head: &'a [u8], edits: &'a Edits) -> impl Iterator<Item = &'a Field> {
+    response.fields.iter().filter(move |field| {
         let name = field.name.of_bytes(head);
-        if is_removed(name, edits) {
-            return None;
-        }
-        if !name.eq_ignore_ascii_case(b"content-length") {
-            return Some((field, None));
-        }
-        // One length is enough, and beside a transfer coding it means nothing (RFC 9112 section 6.3).
-        if coded || std::mem::replace(&mut measured, true) {
-            return None;
-        }
-        Some((field, if let Framing::Length(length) = framing { Some(length) } else { None }))
+        !frames(name) && !is_removed(name, edits)
     })
+}
+
+/// Whether a header frames the body of a message.
+fn frames(name: &[u8]) -> bool {
+    match name.len() {
+        14 => name.eq_ignore_ascii_case(b"content-length"),
+        17 => name.eq_ignore_ascii_case(b"transfer-encoding"),
+        _ => false,
+    }
 }
 
 /// Writes a response that is not the last one (RFC 9110 section 15.2), without what is the endpoint's connection's own.
@@ -100,8 +93,8 @@ pub(super) fn interim(response: &Response, head: &[u8], out: &mut BytesMut) {
     status_line(response, head, out);
     for field in &response.fields {
         let name = field.name.of_bytes(head);
-        let own = ["connection", "keep-alive", "proxy-connection", "upgrade", "transfer-encoding", "content-length"];
-        if !own.iter().any(|own| name.eq_ignore_ascii_case(own.as_bytes())) {
+        let own = ["connection", "keep-alive", "proxy-connection", "upgrade"];
+        if !frames(name) && !own.iter().any(|own| name.eq_ignore_ascii_case(own.as_bytes())) {
             received(name, field.value.of_bytes(head), out);
         }
     }
@@ -233,27 +226,30 @@ mod tests {
     }
 
     #[track_caller]
-    fn check_response(head: &str, framing: Framing, closes: bool, want: &str) {
+    fn check_response(head: &str, closes: bool, want: &str) {
         let (mut response, mut out) = (Response::default(), BytesMut::new());
         assert_eq!(response.read(head.as_bytes()), Read::Whole(head.len()));
-        let says = Says { framing, closes, date: "now" };
+        let body = response.framing(head.as_bytes(), false).unwrap();
+        let says = Says { body, closes, date: "now" };
         super::response(&response, head.as_bytes(), &Edits::default(), &says, &mut out);
         assert_eq!(String::from_utf8_lossy(&out), want);
     }
 
     #[test]
     fn responses_say_how_they_end() {
-        let length = "HTTP/1.0 200 Fine\r\nContent-Length: 5, 5\r\ncontent-length: 5\r\nDate: then\r\n\r\n";
-        let want = "HTTP/1.1 200 Fine\r\nContent-Length: 5\r\nDate: then\r\n\r\n";
-        check_response(length, Framing::Length(5), false, want);
-        let both = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n";
+        let length = "HTTP/1.0 200 Fine\r\nContent-Length: 05\r\nDate: then\r\n\r\n";
+        let want = "HTTP/1.1 200 Fine\r\nDate: then\r\nContent-Length: 5\r\n\r\n";
+        check_response(length, false, want);
+        let both = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: Chunked\r\n\r\n";
         let want = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nDate: now\r\nConnection: close\r\n\r\n";
-        check_response(both, Framing::Chunked, true, want);
+        check_response(both, true, want);
         let until_close = "HTTP/1.1 200 OK\r\nX: a\r\n  b\r\n\r\n";
         let want = "HTTP/1.1 200 OK\r\nX: a b\r\nTransfer-Encoding: chunked\r\nDate: now\r\n\r\n";
-        check_response(until_close, Framing::UntilClose, false, want);
+        check_response(until_close, false, want);
         let bodiless = "HTTP/1.1 304 Not Modified\r\nContent-Length: 9\r\nDate: then\r\n\r\n";
-        let want = "HTTP/1.1 304 Not Modified\r\nContent-Length: 9\r\nDate: then\r\n\r\n";
-        check_response(bodiless, Framing::None, false, want);
+        let want = "HTTP/1.1 304 Not Modified\r\nDate: then\r\nContent-Length: 9\r\n\r\n";
+        check_response(bodiless, false, want);
+        let stray = "HTTP/1.1 204 No Content\r\nContent-Length: 9\r\nDate: then\r\n\r\n";
+        check_response(stray, false, "HTTP/1.1 204 No Content\r\nDate: then\r\n\r\n");
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::case::Case;
-use super::message::{Framing, Kind, Message};
+use super::message::{Framing, Message};
 use super::recorder::{Reply, Step};
 use super::side::Outcome;
 
@@ -22,10 +22,6 @@ pub fn differences(case: &Case, lean: &Outcome, full: &Outcome) -> Vec<String> {
         return Vec::new();
     }
     let mut found = Vec::new();
-    if let Some(number) = refused(case, lean, full).or_else(|| unsaid(case, full)) {
-        // What follows depends on who closed.
-        return responses(case, lean, full, number);
-    }
     let [up, full_up] = [lean, full].map(arrived);
     let stops = stops_after_a_body(case, lean, full);
     if up.len() == full_up.len() || stops && up.len() > full_up.len() {
@@ -127,49 +123,6 @@ fn has_body(case: &Case) -> bool {
     announces(b"content-length") || announces(b"transfer-encoding")
 }
 
-/// The response that the lean driver answers by 502 and the full one sends on, where there is one: a coding that says nothing of where
-/// the body ends (RFC 9112 section 6.3). Over HTTP/2 the full one sends it on without saying that there was a coding.
-fn refused(case: &Case, lean: &Outcome, full: &Outcome) -> Option<usize> {
-    lean.client.iter().zip(&full.client).position(|(one, other)| {
-        let coded = other.values("transfer-encoding").next().is_some();
-        let shown = coded && other.framing == Framing::Broken;
-        one.status() == 502 && (shown || over_http2(full) && doubtful(case) && other.status() != 502)
-    })
-}
-
-/// Whether an endpoint gives one of these responses.
-fn doubtful(case: &Case) -> bool {
-    given_by_endpoint(case).any(|response| response.framing == Framing::Broken)
-}
-
-/// The response that only the lean driver can make sense of to an HTTP/2 client, where there is one: the full one sends on a
-/// length that is repeated as it is, and clients refuse it (RFC 9113 section 8.1.1).
-fn unsaid(case: &Case, full: &Outcome) -> Option<usize> {
-    let mut lengths =
-        given_by_endpoint(case).map(|response| response.values("content-length").collect::<Vec<_>>().join(&b","[..]));
-    let repeated = over_http2(full) && lengths.any(|lengths| lengths.contains(&b','));
-    full.client.iter().position(|other| repeated && other.start == b"PROTOCOL_ERROR")
-}
-
-/// Whether the client asked in frames: then it is told of no connection.
-fn over_http2(side: &Outcome) -> bool {
-    side.client.iter().all(|response| response.trailers.starts_with(b"{") || !response.whole)
-}
-
-/// What an endpoint answers, as far as it can be read.
-fn given_by_endpoint(case: &Case) -> impl Iterator<Item = Message> {
-    case.replies.iter().flat_map(|reply| {
-        let sent = sent(reply);
-        let mut at = 0;
-        let next = move || {
-            let (message, length) = Message::read(&sent[at..], Kind::Response { to_head: false }, true)?;
-            at += length;
-            Some(message)
-        };
-        std::iter::from_fn(next)
-    })
-}
-
 /// The bytes of a reply.
 fn sent(reply: &Reply) -> Vec<u8> {
     let steps = reply.steps.iter().map(|step| if let Step::Send(bytes) = step { bytes.as_slice() } else { &[] });
@@ -235,16 +188,6 @@ fn arrived(outcome: &Outcome) -> Vec<Same> {
 
 fn given(response: &Message) -> Same {
     let mut same = Same::new(response);
-    // The full driver sends on the endpoint's version instead of its own (RFC 9112 section 2.3).
-    if let Some(rest) = same.start.strip_prefix(b"HTTP/1.0 ") {
-        same.start = [b"HTTP/1.1 ", rest].concat();
-    }
-    if (100..200).contains(&response.status()) && response.status() != 101 {
-        // The full driver sends on what belongs to the endpoint's connection.
-        for name in ["connection", "keep-alive", "proxy-connection", "upgrade", "transfer-encoding", "content-length"] {
-            same.lines.remove(name.as_bytes());
-        }
-    }
     // Pingora says of HTTP/1.1 what goes without saying (RFC 9112 section 9.3).
     if same.lines.get(b"connection".as_slice()).is_some_and(|values| *values == [b": keep-alive"]) {
         same.lines.remove(b"connection".as_slice());
@@ -252,16 +195,6 @@ fn given(response: &Message) -> Same {
     // Pingora replaces the endpoint's date by its own; the lean driver adds one where there is none (RFC 9110 section 6.6.1).
     if let Some(dates) = same.lines.get_mut(b"date".as_slice()) {
         *dates = vec![b": (some)".to_vec()];
-    }
-    // One length is one number, however often and at what length it is written (RFC 9110 section 8.6).
-    if let Some(lengths) = same.lines.get_mut(b"content-length".as_slice()) {
-        let text = String::from_utf8_lossy(&lengths.join(b",".as_slice())).replace(':', "");
-        let numbers: Result<Vec<u64>, _> = text.split(',').map(|number| number.trim().parse()).collect();
-        if let Ok(numbers) = numbers
-            && numbers.iter().all(|number| *number == numbers[0])
-        {
-            *lengths = vec![format!(": {}", numbers[0]).into_bytes()];
-        }
     }
     // Answers of the edge's own name the request in their text.
     if let Some(id) = response.values("x-request-id").next().filter(|id| is_made(id)) {

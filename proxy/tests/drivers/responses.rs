@@ -62,6 +62,14 @@ pub const ANSWERS: &[&str] = &[
     "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\nhello{close}",
     "HTTP/1.1 200 OK\r\nTransfer-Encoding: identity\r\n\r\nhello{close}",
     "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n{close}",
+    "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked, identity\r\n\r\n2\r\nok\r\n0\r\n\r\n{pause}HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil{close}",
+    "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked,x\r\n\r\n2\r\nok\r\n0\r\n\r\n{pause}HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil{close}",
+    "HTTP/1.1 200 OK\r\nTransfer-Encoding: xchunked\r\n\r\n2\r\nok\r\n0\r\n\r\n{pause}{close}",
+    "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked,\r\n\r\n2\r\nok\r\n0\r\n\r\n{pause}{close}",
+    "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked;q=1\r\n\r\n2\r\nok\r\n0\r\n\r\n{pause}{close}",
+    "HTTP/1.1 200 OK\r\nTransfer-Encoding: identity\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n{pause}{close}",
+    "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n \r\n\r\n2\r\nok\r\n0\r\n\r\n{close}",
+    "HTTP/1.1 200 OK\r\nTransfer-Encoding:\r\n\r\nhello{close}",
     "HTTP/1.1 200 OK\r\nTransfer-Encoding : chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n{close}",
     "HTTP/1.1 200 OK\r\n\r\nhello{close}",
     "HTTP/1.1 200 OK\r\n\r\nhe{pause}llo{pause}{close}",
@@ -74,15 +82,21 @@ pub const ANSWERS: &[&str] = &[
     "HTTP/1.0 200 OK\r\nContent-Length: 5\r\nConnection: keep-alive\r\n\r\nhello",
     "HTTP/1.0 200 OK\r\n\r\nhello{close}",
     "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n{close}",
+    "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: keep-alive\r\n\r\n5\r\nhello\r\n0\r\n\r\n{close}",
     "HTTP/1.1 204 No Content\r\n\r\n",
     "HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n",
     "HTTP/1.1 204 No Content\r\nContent-Length: 5\r\n\r\nhello{close}",
     "HTTP/1.1 204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n{close}",
+    "HTTP/1.1 204 No Content\r\nTransfer-Encoding: gzip\r\n\r\n{close}",
+    "HTTP/1.1 204 No Content\r\nContent-Length: 1, 2\r\n\r\n{close}",
+    "HTTP/1.0 204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n{close}",
     "HTTP/1.1 205 Reset Content\r\nContent-Length: 0\r\n\r\n",
     "HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 0-1/5\r\nContent-Length: 2\r\n\r\nhe",
     "HTTP/1.1 304 Not Modified\r\nETag: \"x\"\r\n\r\n",
     "HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n",
     "HTTP/1.1 304 Not Modified\r\nTransfer-Encoding: chunked\r\n\r\n",
+    "HTTP/1.1 304 Not Modified\r\nContent-Length: 05\r\n\r\n",
+    "HTTP/1.1 304 Not Modified\r\nContent-Length: 5, 5\r\n\r\n{close}",
     "HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\nhello{close}",
     "HTTP/1.1 301 Moved Permanently\r\nLocation: http://c.internal/new/x\r\nContent-Length: 0\r\n\r\n",
     "HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\ngone",
@@ -103,6 +117,7 @@ pub const ANSWERS: &[&str] = &[
     "HTTP/2.0 200 OK\r\nContent-Length: 0\r\n\r\n{close}",
     "http/1.1 200 OK\r\nContent-Length: 0\r\n\r\n{close}",
     "\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+    "\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
     "HTTP/1.1 200 OK\nContent-Length: 5\n\nhello{close}",
     "HTTP/1.1 200 OK\r\nContent-Length: 5\n\r\nhello{close}",
     "HTTP/1.1 200 OK\r\nX: a\r\n b\r\nContent-Length: 0\r\n\r\n",
@@ -127,6 +142,8 @@ pub const ANSWERS: &[&str] = &[
     "HTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 102 Processing\r\n\r\n{pause}HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
     "HTTP/1.1 103 Early Hints\r\nLink: </x>\r\nConnection: x-own\r\nX-Own: 1\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
     "HTTP/1.1 103 Early Hints\r\nContent-Length: 3\r\nServer: s\r\n\r\n{pause}HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+    "HTTP/1.1 103 Early Hints\r\nTransfer-Encoding: chunked\r\n\r\n{pause}HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+    "HTTP/1.1 103 Early Hints\r\nTransfer-Encoding: chunked, identity\r\n\r\n{pause}HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello{close}",
     "HTTP/1.1 199 Odd\r\n\r\n{pause}HTTP/1.1 204 No Content\r\n\r\n",
     "HTTP/1.1 100 Continue\r\n\r\n{close}",
     "HTTP/1.1 100 Continue\r\n\r\n{pause}{reset}",
@@ -164,6 +181,7 @@ pub fn all() -> Vec<Case> {
         cases.push(Case::new(format!("GET over HTTP/1.0 answered {answer:?}"), old).fresh().answered(reply(answer)));
     }
     large(&mut cases);
+    nominating(&mut cases);
     broken_while_idle(&mut cases);
     cases
 }
@@ -199,17 +217,31 @@ fn large(cases: &mut Vec<Case>) {
                 cases.push(case.answered(reply(&format!("HTTP/1.1 200 OK\r\n{text}"))).fresh());
             }
         }
-        for count in [64, 65, 128, 200, 254, 255, 256, 300] {
+        for count in [64, 65, 127, 128, 200, 255, 256, 300] {
             let lines: String = (0..count).map(|n| format!("X-{n}: {n}\r\n")).collect();
             let text = format!("HTTP/1.1 200 OK\r\n{lines}Content-Length: 5\r\n\r\nhello{{close}}");
             cases.push(
                 Case::new(format!("{name} answered by {count} lines"), *asked).lean().answered(reply(&text)).fresh(),
             );
         }
-        for size in [8_000, 40_000, 70_000, 300_000] {
+        for size in [8_000, 40_000, 65_000, 66_000, 300_000] {
             let text = format!("HTTP/1.1 200 OK\r\nX: {}\r\nContent-Length: 5\r\n\r\nhello{{close}}", "x".repeat(size));
             let case = Case::new(format!("{name} answered by a line of {size} bytes"), *asked);
             cases.push(case.lean().answered(reply(&text)).fresh());
+        }
+    }
+}
+
+/// `Connection` header lines that nominate few headers and many.
+fn nominating(cases: &mut Vec<Case>) {
+    for (name, asked) in ASKED {
+        for count in [1, 32, 33, 1000] {
+            let words: Vec<String> = (0..count).map(|n| format!("x-{n}")).collect();
+            let words = words.join(", ");
+            let lines = format!("Connection: {words}\r\nConnection: {words}\r\nX-0: 1\r\nX-32: 2\r\n");
+            let text = format!("HTTP/1.1 200 OK\r\n{lines}Content-Length: 5\r\n\r\nhello{{close}}");
+            let case = Case::new(format!("{name} answered by {count} nominated headers"), *asked).lean();
+            cases.push(case.answered(reply(&text)).fresh());
         }
     }
 }

@@ -8,7 +8,7 @@ use tokio::io::AsyncWrite;
 
 use super::{Relay, Step};
 use crate::answer::Reason;
-use crate::lean::body::Piece;
+use crate::http::body::Piece;
 use crate::lean::client::Client;
 use crate::lean::progress::Progress;
 use crate::lean::write;
