@@ -71,6 +71,8 @@ pub(crate) struct EdgeArgs {
     #[command(flatten)]
     pub(crate) drain: DrainArgs,
     #[command(flatten)]
+    pub(crate) limits: LimitArgs,
+    #[command(flatten)]
     pub(crate) process: ProcessArgs,
 }
 
@@ -242,6 +244,26 @@ pub(crate) struct ProcessArgs {
     /// How it is logged: `text` or `json` [default: json; dev: text].
     #[arg(long, value_name = "FORM", env = "TIDEGATE_LOG_FORM")]
     pub(crate) log_form: Option<String>,
+}
+
+#[derive(clap::Args, Debug, Default)]
+#[command(next_help_heading = "Limits")]
+pub(crate) struct LimitArgs {
+    /// Connections of one client address, or IPv6 network of 64 bits, at a time; 0 for any number. Trusted proxies are not
+    /// counted.
+    #[arg(long, value_name = "COUNT", env = "TIDEGATE_CLIENT_CONNECTIONS_MAX", default_value = "0")]
+    pub(crate) client_connections_max: String,
+    /// Requests of one client address that may be at endpoints at a time; 0 for any number.
+    #[arg(long, value_name = "COUNT", env = "TIDEGATE_CLIENT_REQUESTS_MAX", default_value = "0")]
+    pub(crate) client_requests_max: String,
+    /// The share of all connections, requests and memory, in percent, that one client address may hold once half of them are
+    /// taken; 100 for all.
+    #[arg(long, value_name = "PERCENT", env = "TIDEGATE_CLIENT_SHARE_MAX", default_value = "25")]
+    pub(crate) client_share_max: String,
+    /// Requests that may be at the endpoints of one Service port at a time, where the Service has no annotation
+    /// `tidegate.io/requests-max`; 0 for any number.
+    #[arg(long, value_name = "COUNT", env = "TIDEGATE_SERVICE_REQUESTS_MAX", default_value = "1024")]
+    pub(crate) service_requests_max: String,
 }
 
 #[derive(clap::Args, Debug, Default)]

@@ -1,6 +1,7 @@
 //! Flags and environment as typed settings, read once. Every complaint names the flag, the value and the reason.
 
 mod address;
+mod budget;
 mod pace;
 mod process;
 mod routing;
@@ -13,6 +14,7 @@ use std::time::Duration;
 
 use tidegate_control::Limits;
 use tidegate_control::options::{Options, Secrets};
+use tidegate_proxy::BudgetLimits;
 
 pub(crate) use address::{DebugAddress, Sockets, Wish, debug_address};
 pub(crate) use process::{LogForm, Process};
@@ -61,6 +63,8 @@ pub(crate) struct Edge {
     pub(crate) sockets: Sockets,
     pub(crate) drain: Drain,
     pub(crate) process: Process,
+    /// How traffic is shared out; what the machine has is added later.
+    pub(crate) budget: BudgetLimits,
     /// The Lease of those who write to the cluster; `None` when nothing is to be written.
     pub(crate) lease: Option<LeaseName>,
     /// For the control loop; its binds are set when the sockets are.
@@ -140,6 +144,7 @@ impl Edge {
             sockets,
             drain: Drain::read(&args.drain, mode)?,
             process: Process::read(&args.process, mode)?,
+            budget: budget::read(&args.limits)?,
             lease,
             control: Options {
                 publish,

@@ -15,7 +15,7 @@ use tidegate_config::model::{Bind, BindKey, BindProtocol, HostPattern, Listener,
 use tidegate_config::object::ObjectRef;
 use tidegate_config::published::{self, Published};
 use tidegate_control::{ApiServer, Control, Order, View};
-use tidegate_proxy::{Bound, Proxy, Sweeper};
+use tidegate_proxy::{Bound, BudgetLimits, Memory, Proxy, Sweeper};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -23,9 +23,9 @@ use tokio_util::sync::CancellationToken;
 use crate::admin::Admin;
 use crate::clock;
 use crate::debug::{self, Debug};
-use crate::descriptors;
 use crate::own;
 use crate::report::reporter;
+use crate::resources;
 use crate::serve::serve;
 use crate::settings::{DebugAddress, Drain, Edge, Process, Sockets, Wish};
 use crate::signal::Signals;
@@ -35,6 +35,9 @@ use crate::supervise::Supervisor;
 const LISTENERS_LOST_MAX: Duration = Duration::from_secs(5);
 /// What the tasks get to end after the traffic has ended.
 const TASKS_GRACE: Duration = Duration::from_secs(5);
+
+/// How often the memory of the process is looked at.
+const MEMORY_EVERY: Duration = Duration::from_millis(250);
 
 /// How long the series and the state of what is gone are kept at most.
 const SWEEP_EVERY: Duration = Duration::from_secs(15);
@@ -84,7 +87,7 @@ impl std::fmt::Display for DebugPlace {
 impl Wired {
     /// Starts everything, on the runtime that it is called on; traffic is taken as soon as the first snapshot is published.
     pub(crate) fn start(edge: Edge, clients: Clients, namespaces: Vec<Arc<str>>) -> anyhow::Result<Self> {
-        let Edge { sockets, drain, process, lease, mut control, limits } = edge;
+        let Edge { sockets, drain, process, budget, lease, mut control, limits } = edge;
         let registry = registry().context("metrics")?;
         let (stop, draining) = (CancellationToken::new(), CancellationToken::new());
         let mut tasks = Supervisor::new(&registry, stop.clone(), clock::draw).context("metrics")?;
@@ -109,15 +112,14 @@ impl Wired {
         let Process { access_log, loop_token, driver, .. } = process;
         let mut options = tidegate_proxy::Options { access_log, loop_token, driver, ..Default::default() };
         options.threads = process.threads.unwrap_or(options.threads);
-        let open_files = descriptors::raise();
-        let client = &mut options.client;
-        client.proxy_header = sockets.proxy_protocol;
-        client.connections_max = descriptors::connections_max(open_files, client.connections_max);
-        tracing::info!(open_files, connections_max = client.connections_max, "limits of this process");
+        options.client.proxy_header = sockets.proxy_protocol;
+        (options.budget, options.upstream.pool_size) = shared_out(budget, options.threads);
         let proxy = Proxy::start(published.clone(), view.generation(), options, &registry)?;
         in_use.ask(proxy.lately());
         let (sweeper, ending) = (proxy.sweeper(), stop.clone());
         tasks.keep("sweep", move || sweep(sweeper.clone(), ending.clone()));
+        let (memory, ending) = (proxy.memory(), stop.clone());
+        tasks.keep("memory", move || watch_memory(memory.clone(), ending.clone()));
 
         let pages = Admin {
             readiness: view.readiness(),
@@ -202,6 +204,25 @@ async fn sweep(sweeper: Sweeper, stop: CancellationToken) {
     while stop.run_until_cancelled(sleep(SWEEP_EVERY)).await.is_some() {
         sweeper.sweep();
     }
+}
+
+/// Holds the memory that the process takes against what it may take.
+async fn watch_memory(memory: Memory, stop: CancellationToken) {
+    while stop.run_until_cancelled(sleep(MEMORY_EVERY)).await.is_some() {
+        if let Some(kib) = resources::resident_kib() {
+            memory.note_resident(kib);
+        }
+    }
+}
+
+/// The budget with what the process may open and take; and how many connections to endpoints a thread keeps idle.
+fn shared_out(mut budget: BudgetLimits, threads: usize) -> (BudgetLimits, usize) {
+    let (open_files, memory_kib) = (resources::raise(), resources::memory_max_kib());
+    let pool_size = resources::share_files(open_files, threads, &mut budget);
+    resources::share_memory(memory_kib, &mut budget);
+    let BudgetLimits { files, memory_kib: traffic_kib, .. } = budget;
+    tracing::info!(open_files, memory_kib, sockets_max = files, traffic_kib, pool_size, "limits of this process");
+    (budget, pool_size)
 }
 
 /// Waits until no socket has been open for longer than a moment, and says why.

@@ -6,14 +6,18 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_config::model::BindKey;
+use tidegate_config::model::{BindKey, BindProtocol};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
+use crate::budget::{Charge, Cost};
+use crate::clients::ClientPlace;
 use crate::clock;
-use crate::connection::{self, Accepted, Notice};
+use crate::connection::{self, Accepted, Known, Notice};
+use crate::connection_metrics::Refused;
+use crate::idle::{self, Activity};
 use crate::listen::BACKLOG;
 use crate::runtime::Traffic;
 
@@ -94,16 +98,42 @@ fn queued(listener: TcpListener) -> Vec<(TcpStream, SocketAddr)> {
 }
 
 fn start(connections: &mut JoinSet<()>, accepted: Accepted, traffic: &Arc<Traffic>, notice: &Notice) {
-    let Some(place) = traffic.places.take() else {
-        traffic.metrics.refused.inc();
-        return;
+    let admitted = match admit(&accepted, traffic) {
+        Ok(admitted) => admitted,
+        Err(refused) => return traffic.metrics.refused(refused),
     };
     let active = traffic.metrics.accepted(accepted.bind.protocol);
-    let (traffic, notice) = (Arc::clone(traffic), notice.clone());
-    connections.spawn(async move {
-        connection::serve(accepted, traffic, notice).await;
-        drop((active, place));
+    let activity = Activity::new(traffic.epoch, accepted.at);
+    let entry = idle::Entry::new();
+    let number = entry.number();
+    let (traffic, notice, (client, charge)) = (Arc::clone(traffic), notice.clone(), admitted);
+    let own = Known { client, activity: Arc::clone(&activity) };
+    let task = connections.spawn(async move {
+        connection::serve(accepted, own, traffic, notice).await;
+        drop((active, charge, entry));
     });
+    idle::register(number, activity, task);
+}
+
+/// Room for a connection and its place among those of its client.
+fn admit(accepted: &Accepted, traffic: &Traffic) -> Result<(Option<ClientPlace>, Charge), Refused> {
+    let cost = connection_cost(accepted.bind.protocol);
+    // Behind the PROXY protocol the client is not known yet.
+    let client = match traffic.options.client.proxy_header {
+        true => None,
+        false => traffic.client(accepted.peer.ip(), cost)?,
+    };
+    // A client that holds its share makes nobody give way.
+    let charge = traffic.shared.room(cost).ok_or(Refused::Full)?;
+    Ok((client, charge))
+}
+
+/// What a connection takes before it has a request.
+pub(crate) const fn connection_cost(protocol: BindProtocol) -> Cost {
+    match protocol {
+        BindProtocol::Http => Cost::PLAIN,
+        BindProtocol::Https => Cost::TLS,
+    }
 }
 
 async fn drain(mut connections: JoinSet<()>, traffic: &Traffic, mut ending: Ending) -> usize {

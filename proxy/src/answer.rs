@@ -42,6 +42,10 @@ pub(crate) enum Reason {
     NoEndpoints,
     /// The edge itself has no file descriptor or memory left for a connection.
     OutOfResources,
+    /// The Service has as many requests in flight as it may have.
+    ServiceOverloaded,
+    /// The client's address holds as much of the edge's files and memory as it may hold.
+    ClientOverShare,
     /// No connection could be made.
     ConnectFailed,
     /// No connection could be made in time.
@@ -60,7 +64,7 @@ pub(crate) enum Reason {
 
 impl Reason {
     /// All of them, for the metrics.
-    pub(crate) const ALL: [Self; 25] = [
+    pub(crate) const ALL: [Self; 27] = [
         Self::MalformedRequest,
         Self::MissingHost,
         Self::MalformedHost,
@@ -79,6 +83,8 @@ impl Reason {
         Self::ClientGone,
         Self::NoEndpoints,
         Self::OutOfResources,
+        Self::ServiceOverloaded,
+        Self::ClientOverShare,
         Self::ConnectFailed,
         Self::ConnectTimeout,
         Self::UpstreamBroken,
@@ -109,6 +115,8 @@ impl Reason {
             Self::ClientGone => (499, "client-gone"),
             Self::NoEndpoints => (503, "no-endpoints"),
             Self::OutOfResources => (503, "out-of-resources"),
+            Self::ServiceOverloaded => (503, "service-overloaded"),
+            Self::ClientOverShare => (503, "client-over-share"),
             Self::ConnectFailed => (502, "connect-failed"),
             Self::ConnectTimeout => (504, "connect-timeout"),
             Self::UpstreamBroken => (502, "upstream-broken"),
@@ -131,7 +139,12 @@ impl Reason {
 
     /// Whether the framing of what follows on the connection is in doubt, so that it must be closed.
     pub(crate) const fn closes(self) -> bool {
-        !matches!(self, Self::NoRoute | Self::Denied | Self::Redirect | Self::NoEndpoints)
+        !matches!(self, Self::NoRoute | Self::Denied | Self::Redirect | Self::NoEndpoints) && !self.is_overload()
+    }
+
+    /// Whether the same request may do better a moment later (`Retry-After`, RFC 9110 section 10.2.3).
+    pub(crate) const fn is_overload(self) -> bool {
+        matches!(self, Self::OutOfResources | Self::ServiceOverloaded | Self::ClientOverShare)
     }
 }
 

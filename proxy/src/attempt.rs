@@ -206,7 +206,7 @@ mod tests {
 
     fn backend(addresses: &[([u8; 4], u16)]) -> Backend {
         let endpoints = addresses.iter().map(|address| Endpoint::new((*address).into(), None)).collect();
-        Backend { key: backend_key("web"), endpoints }
+        Backend { key: backend_key("web"), endpoints, requests_max: None }
     }
 
     fn listening() -> Listening {

@@ -1,16 +1,34 @@
-//! What traffic may take of the process's files and memory at once, over all threads. Everything is charged before it is
-//! taken, at the most it can come to, so that no client and no endpoint decides how much that is.
+//! What traffic may take of the process's files and memory at once, over all threads. Connections and requests are charged
+//! before they are served, at fixed costs, so that no client and no endpoint decides how much that is.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// Bits of [`Cost`] that count memory, in KiB; the bits above them count files.
 const MEMORY_BITS: u32 = 40;
+
+/// The share of the memory limit above which the resident memory speaks of pressure, in percent.
+const RESIDENT_PRESSED: u64 = 80;
+
+/// The share of the memory limit above which nothing more is charged, in percent.
+const RESIDENT_EXHAUSTED: u64 = 90;
 
 /// Files and memory as one number, so that both are charged by one atomic operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Cost(u64);
 
 impl Cost {
+    /// A connection of a client in plain text: its socket, and the buffer of a head that arrives.
+    pub(crate) const PLAIN: Self = Self::new(1, 8);
+    /// A connection of a client over TLS.
+    pub(crate) const TLS: Self = Self::new(1, 16);
+    /// What HTTP/2 adds to a connection: the state of h2, and its buffers for reading and writing.
+    pub(crate) const HTTP2: Self = Self::new(0, 40);
+    /// A request in the lean driver: its connection to an endpoint, and a buffer for each end of both directions.
+    pub(crate) const LEAN_REQUEST: Self = Self::new(1, 64);
+    /// A request in the full driver, where Pingora buffers up to four pieces of a body in each direction.
+    pub(crate) const FULL_REQUEST: Self = Self::new(1, 128);
+
     /// So many files and so many KiB of memory.
     pub(crate) const fn new(files: u32, memory_kib: u32) -> Self {
         Self(((files as u64) << MEMORY_BITS) + memory_kib as u64)
@@ -25,68 +43,169 @@ impl Cost {
     pub(crate) const fn memory_kib(self) -> u64 {
         self.0 & ((1 << MEMORY_BITS) - 1)
     }
+
+    /// Whether neither files nor memory are more than those of another.
+    const fn is_within(self, other: Self) -> bool {
+        self.files() <= other.files() && self.memory_kib() <= other.memory_kib()
+    }
 }
 
-/// The most that traffic may take.
+/// Files and memory that are taken, to be charged and released by several threads.
+#[derive(Debug, Default)]
+pub(crate) struct Taken(AtomicU64);
+
+impl Taken {
+    /// Adds a cost; what is taken then.
+    pub(crate) fn add(&self, cost: Cost) -> Cost {
+        Cost(self.0.fetch_add(cost.0, Relaxed) + cost.0)
+    }
+
+    /// Takes back a cost that was added.
+    pub(crate) fn sub(&self, cost: Cost) {
+        self.0.fetch_sub(cost.0, Relaxed);
+    }
+
+    /// What is taken now.
+    pub(crate) fn now(&self) -> Cost {
+        Cost(self.0.load(Relaxed))
+    }
+}
+
+/// The most that traffic may take, and how it is shared out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BudgetLimits {
-    /// Sockets of clients and to endpoints that may be open at the same time, idle ones to endpoints left out; from 1 to
-    /// 8,388,607.
+    /// Sockets of clients and to endpoints that may be in use at the same time; idle ones to endpoints are counted
+    /// elsewhere. From 1 to 8,388,607.
     pub files: u32,
-    /// Memory that connections and requests may take at the same time, in KiB; from 1 to 274,877,906,943 (256 TiB).
+    /// Memory that connections and requests may take at the same time, in KiB, from 1 to 274,877,906,943.
     pub memory_kib: u64,
+    /// The limit of the whole process's memory, in KiB, against which its resident memory is held; 0 for none.
+    pub resident_max_kib: u64,
+    /// The share of either, in percent from 1 to 100, that one client address may hold once half of it is taken; 100 lets it
+    /// hold everything.
+    pub client_share: u8,
+    /// Connections of one client address; 0 for any number.
+    pub client_connections: u32,
+    /// Requests at endpoints of one client address; 0 for any number.
+    pub client_requests: u32,
+    /// Requests at the endpoints of one Service port, where the Service says nothing else; 0 for any number.
+    pub service_requests: u32,
 }
 
 impl Default for BudgetLimits {
-    /// As much as can be counted.
+    /// As much as can be counted, a quarter for each client address, and 1,024 requests for each Service port.
     fn default() -> Self {
-        Self { files: (1 << 23) - 1, memory_kib: (1 << (MEMORY_BITS - 2)) - 1 }
+        Self {
+            files: (1 << 23) - 1,
+            memory_kib: (1 << (MEMORY_BITS - 2)) - 1,
+            resident_max_kib: 0,
+            client_share: 25,
+            client_connections: 0,
+            client_requests: 0,
+            service_requests: 1024,
+        }
     }
 }
 
 /// What is taken, and how much may be.
 #[derive(Debug)]
 pub(crate) struct Budget {
-    limits: BudgetLimits,
-    taken: AtomicU64,
+    max: Cost,
+    share: Cost,
+    resident_max_kib: u64,
+    taken: Taken,
+    /// What the resident memory says.
+    resident_pressed: AtomicBool,
+    resident_exhausted: AtomicBool,
+}
+
+/// A cost that is charged for as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Charge {
+    budget: Arc<Budget>,
+    cost: Cost,
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.budget.release(self.cost);
+    }
 }
 
 impl Budget {
     /// Nothing is taken yet.
-    pub(crate) fn new(limits: BudgetLimits) -> Self {
+    pub(crate) fn new(limits: &BudgetLimits) -> Self {
         let most = BudgetLimits::default();
-        let limits = BudgetLimits {
-            files: limits.files.clamp(1, most.files),
-            memory_kib: limits.memory_kib.clamp(1, most.memory_kib),
-        };
-        Self { limits, taken: AtomicU64::new(0) }
+        let files = limits.files.clamp(1, most.files);
+        let memory_kib = limits.memory_kib.clamp(1, most.memory_kib);
+        let percent = u64::from(limits.client_share.clamp(1, 100));
+        let cost = |files: u64, memory_kib: u64| Cost((files << MEMORY_BITS) + memory_kib);
+        Self {
+            max: cost(files.into(), memory_kib),
+            share: cost((u64::from(files) * percent / 100).max(1), (memory_kib * percent / 100).max(1)),
+            resident_max_kib: limits.resident_max_kib,
+            taken: Taken::default(),
+            resident_pressed: AtomicBool::new(false),
+            resident_exhausted: AtomicBool::new(false),
+        }
     }
 
     /// Charges a cost unless that would be more than there may be; whether it did. What was charged is to be given back by
     /// [`Self::release`].
     pub(crate) fn charge(&self, cost: Cost) -> bool {
-        let after = Cost(self.taken.fetch_add(cost.0, Relaxed) + cost.0);
-        let fits = after.files() <= u64::from(self.limits.files) && after.memory_kib() <= self.limits.memory_kib;
+        let fits = self.taken.add(cost).is_within(self.max) && !self.resident_exhausted.load(Relaxed);
         if !fits {
             self.release(cost);
         }
         fits
     }
 
+    /// Charges a cost whatever is taken: something else of the same cost is about to be given back.
+    pub(crate) fn charge_anyway(&self, cost: Cost) {
+        self.taken.add(cost);
+    }
+
     /// Gives back what was charged.
     pub(crate) fn release(&self, cost: Cost) {
-        self.taken.fetch_sub(cost.0, Relaxed);
+        self.taken.sub(cost);
+    }
+
+    /// Keeps what was charged until the returned value is dropped.
+    pub(crate) fn keep(self: &Arc<Self>, cost: Cost) -> Charge {
+        Charge { budget: Arc::clone(self), cost }
     }
 
     /// What is taken now.
     pub(crate) fn taken(&self) -> Cost {
-        Cost(self.taken.load(Relaxed))
+        self.taken.now()
+    }
+
+    /// The most that may be taken.
+    pub(crate) const fn max(&self) -> Cost {
+        self.max
     }
 
     /// Whether half of the files or of the memory is taken: from here on slow clients and those that hold much give way.
     pub(crate) fn is_pressed(&self) -> bool {
         let taken = self.taken();
-        taken.files() * 2 >= u64::from(self.limits.files) || taken.memory_kib() * 2 >= self.limits.memory_kib
+        taken.files() * 2 >= self.max.files()
+            || taken.memory_kib() * 2 >= self.max.memory_kib()
+            || self.resident_pressed.load(Relaxed)
+    }
+
+    /// Whether one client may hold so much, now.
+    pub(crate) fn is_fair(&self, held: Cost) -> bool {
+        held.is_within(self.share) || !self.is_pressed()
+    }
+
+    /// Notes the resident memory of the process, in KiB. Costs are what usual requests take; the resident memory shows when
+    /// traffic takes more. A process that is large for other reasons goes on serving: only while traffic is charged for at
+    /// least a quarter of its memory is it refused.
+    pub(crate) fn note_resident(&self, kib: u64) {
+        let above = |percent: u64| self.resident_max_kib > 0 && kib * 100 >= self.resident_max_kib * percent;
+        let is_traffic = self.taken().memory_kib() * 4 >= self.max.memory_kib();
+        self.resident_pressed.store(above(RESIDENT_PRESSED) && is_traffic, Relaxed);
+        self.resident_exhausted.store(above(RESIDENT_EXHAUSTED) && is_traffic, Relaxed);
     }
 }
 
@@ -94,9 +213,13 @@ impl Budget {
 mod tests {
     use super::*;
 
+    fn budget(files: u32, memory_kib: u64) -> Budget {
+        Budget::new(&BudgetLimits { files, memory_kib, resident_max_kib: 1000, ..BudgetLimits::default() })
+    }
+
     #[test]
     fn nothing_is_charged_beyond_either_limit() {
-        let budget = Budget::new(BudgetLimits { files: 4, memory_kib: 100 });
+        let budget = budget(4, 100);
         let (file, memory) = (Cost::new(1, 10), Cost::new(0, 61));
         assert!(budget.charge(file) && !budget.is_pressed());
         assert!(budget.charge(file) && budget.is_pressed(), "half of the files");
@@ -114,8 +237,31 @@ mod tests {
 
     #[test]
     fn limits_are_brought_into_what_can_be_counted() {
-        let budget = Budget::new(BudgetLimits { files: u32::MAX, memory_kib: u64::MAX });
-        assert_eq!(budget.limits, BudgetLimits::default());
-        assert!(Budget::new(BudgetLimits { files: 0, memory_kib: 0 }).charge(Cost::new(1, 1)));
+        let most = BudgetLimits::default();
+        let largest = budget(u32::MAX, u64::MAX).max();
+        assert_eq!((largest.files(), largest.memory_kib()), (most.files.into(), most.memory_kib));
+        assert!(budget(0, 0).charge(Cost::new(1, 1)));
+    }
+
+    #[test]
+    fn a_client_may_hold_everything_until_half_is_taken() {
+        let budget = budget(100, 1000);
+        let held = Cost::new(26, 0);
+        assert!(budget.is_fair(held));
+        budget.charge_anyway(Cost::new(50, 0));
+        assert!(!budget.is_fair(held) && budget.is_fair(Cost::new(25, 250)) && !budget.is_fair(Cost::new(0, 251)));
+    }
+
+    #[test]
+    fn resident_memory_counts_while_traffic_takes_its_part() {
+        let budget = budget(100, 1000);
+        budget.note_resident(950);
+        assert!(!budget.is_pressed() && budget.charge(Cost::new(0, 250)), "the rest of the process is large");
+        budget.note_resident(950);
+        assert!(budget.is_pressed() && !budget.charge(Cost::new(0, 1)));
+        budget.note_resident(850);
+        assert!(budget.is_pressed() && budget.charge(Cost::new(0, 1)));
+        budget.note_resident(750);
+        assert!(!budget.is_pressed());
     }
 }

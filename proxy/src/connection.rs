@@ -17,7 +17,7 @@ pub(crate) use alarm::Alarm;
 pub(crate) use close::{MALFORMED, Refusal};
 pub(crate) use io::Conn;
 pub(crate) use proxy_header::Failure as ProxyHeaderFailure;
-pub(crate) use serve::{Accepted, serve};
+pub(crate) use serve::{Accepted, Known, serve};
 pub(crate) use streams::Streams;
 #[cfg(test)]
 pub(crate) use transport::Transport;
@@ -32,6 +32,9 @@ use ipnet::IpNet;
 use pingora::protocols::Digest;
 use pingora::server::ShutdownWatch;
 use tidegate_config::model::{BindKey, Snapshot};
+
+use crate::clients::ClientPlace;
+use crate::idle::Activity;
 
 /// The length of the head that these bytes begin with, where drivers are asked about it at all: its lines all end with CRLF.
 #[cfg(any(test, feature = "fuzzing"))]
@@ -60,6 +63,10 @@ pub(crate) struct ConnectionFacts {
     pub(crate) accepted: Instant,
     /// `true` once the end of its bind is near: the next response is its last.
     pub(crate) ending: ShutdownWatch,
+    /// Its place among the connections of its client; `None` for trusted proxies, which speak for many.
+    pub(crate) client: Option<ClientPlace>,
+    /// Whether it waits for a request.
+    pub(crate) activity: Arc<Activity>,
 }
 
 /// What the connections of a bind are told of its end.
@@ -95,7 +102,9 @@ impl ConnectionFacts {
         let bind = BindKey { address: local, protocol: BindProtocol::Http };
         let ending = tokio::sync::watch::channel(false).1;
         let text = AddressText::new(peer, local.port());
-        Self { bind, local, peer, forwards: true, text, tls: None, accepted: crate::clock::now(), ending }
+        let now = crate::clock::now();
+        let activity = Activity::new(now, now);
+        Self { bind, local, peer, forwards: true, text, tls: None, accepted: now, ending, client: None, activity }
     }
 }
 

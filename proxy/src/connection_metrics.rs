@@ -6,6 +6,26 @@ use tidegate_config::model::{BindKey, BindProtocol};
 use crate::connection::{MALFORMED, ProxyHeaderFailure, Refusal};
 use crate::tls::Failure;
 
+/// Why a connection is closed as it comes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Refused {
+    /// Files or memory are used up, and every connection is at a request.
+    Full,
+    /// Its client holds as much as it may.
+    Client,
+}
+
+impl Refused {
+    const ALL: [Self; 2] = [Self::Full, Self::Client];
+
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Full => "full",
+            Self::Client => "client",
+        }
+    }
+}
+
 /// The counters of connections, resolved before the first one comes.
 #[derive(Debug)]
 pub(crate) struct ConnectionMetrics {
@@ -13,8 +33,7 @@ pub(crate) struct ConnectionMetrics {
     pub(crate) thread_restarts: IntCounter,
     /// Connections and HTTP/2 requests whose task panicked.
     pub(crate) panics: IntCounter,
-    /// Connections closed as they came because there were too many.
-    pub(crate) refused: IntCounter,
+    refused: IntCounterVec,
     /// Failed attempts to accept a connection.
     pub(crate) accept_errors: IntCounter,
     /// Failed attempts to open a bind.
@@ -49,9 +68,10 @@ impl ConnectionMetrics {
                 "tidegate_connection_panics_total",
                 "Connections, and requests of HTTP/2, that ended because their task panicked",
             )?,
-            refused: counter(
+            refused: counters(
                 "tidegate_connections_refused_total",
-                "Connections closed as they came because too many were open",
+                "Connections closed as they came: there was no room for them, or their client has its share",
+                "reason",
             )?,
             accept_errors: counter(
                 "tidegate_accept_errors_total",
@@ -90,6 +110,11 @@ impl ConnectionMetrics {
         Ok(made)
     }
 
+    /// Notes a connection that was closed as it came.
+    pub(crate) fn refused(&self, refused: Refused) {
+        self.refused.with_label_values(&[refused.as_str()]).inc();
+    }
+
     /// Notes a panic; what it was has been written to the standard error.
     pub(crate) fn panicked(&self) {
         self.panics.inc();
@@ -101,6 +126,9 @@ impl ConnectionMetrics {
         for protocol in [BindProtocol::Http, BindProtocol::Https] {
             self.accepted.with_label_values(&[name(protocol)]);
             self.active.with_label_values(&[name(protocol)]);
+        }
+        for refused in Refused::ALL {
+            self.refused.with_label_values(&[refused.as_str()]);
         }
         for failure in ProxyHeaderFailure::ALL {
             self.proxy_header_failures.with_label_values(&[failure.as_str()]);

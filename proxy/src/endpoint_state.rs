@@ -74,6 +74,16 @@ impl Drop for InFlight {
     }
 }
 
+/// One request in flight at a Service port, for as long as this lives.
+#[derive(Debug)]
+pub(crate) struct AtService(Arc<AtomicU32>);
+
+impl Drop for AtService {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
 impl EndpointState {
     /// How busy it is. A worse latency than before counts at once, a better one by and by (the peak-sensitive average of
     /// Finagle's balancer).
@@ -143,6 +153,8 @@ pub(crate) struct EndpointStates {
     grown: Arc<Grown>,
     states: papaya::HashMap<EndpointId, Arc<EndpointState>, RandomState>,
     turns: papaya::HashMap<BackendKey, Arc<AtomicU64>, RandomState>,
+    /// Requests in flight at Service ports.
+    services: papaya::HashMap<BackendKey, Arc<AtomicU32>, RandomState>,
 }
 
 impl EndpointStates {
@@ -153,6 +165,7 @@ impl EndpointStates {
             grown,
             states: papaya::HashMap::with_hasher(RandomState::default()),
             turns: papaya::HashMap::with_hasher(RandomState::default()),
+            services: papaya::HashMap::with_hasher(RandomState::default()),
         }
     }
 
@@ -188,6 +201,20 @@ impl EndpointStates {
         turn
     }
 
+    /// Counts a request in flight at a Service port; `None` when as many are as may be.
+    pub(crate) fn enter_service(&self, backend: &BackendKey, max: u32) -> Option<AtService> {
+        let services = self.services.pin();
+        let service = match services.get(backend) {
+            Some(service) => service,
+            None => {
+                self.grown.note();
+                services.get_or_insert_with(backend.clone(), Arc::default)
+            }
+        };
+        let at = AtService(Arc::clone(service));
+        (at.0.fetch_add(1, Relaxed) < max).then_some(at)
+    }
+
     /// How many endpoints rest now.
     pub(crate) fn resting(&self, now: Instant) -> usize {
         let now = self.moment(now);
@@ -201,6 +228,7 @@ impl EndpointStates {
             snapshot.backends().values().flat_map(|backend| &backend.endpoints).map(|endpoint| endpoint.id).collect();
         self.states.pin().retain(|id, _| named.contains(id));
         self.turns.pin().retain(|key, _| snapshot.backend(key).is_some());
+        self.services.pin().retain(|key, _| snapshot.backend(key).is_some());
     }
 }
 
@@ -227,6 +255,17 @@ mod tests {
         assert_eq!(states.peek(id, EndpointState::in_flight), Some(1));
         drop(first);
         assert_eq!(states.peek(id, EndpointState::in_flight), Some(0));
+    }
+
+    #[test]
+    fn a_service_has_at_most_so_many_requests() {
+        let states = EndpointStates::new(clock::now(), Arc::default());
+        let (web, other) = (backend_key("web"), backend_key("other"));
+        let (first, _second) = (states.enter_service(&web, 2).unwrap(), states.enter_service(&web, 2).unwrap());
+        assert!(states.enter_service(&web, 2).is_none() && states.enter_service(&web, 2).is_none());
+        assert!(states.enter_service(&other, 2).is_some());
+        drop(first);
+        assert!(states.enter_service(&web, 2).is_some());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! One request from its head to its end: the snapshot it is pinned to, and what each step has decided for the next.
 //! A driver asks it what to do and tells it what happened; it calls the steps in their order and knows no session.
 
+mod load;
 mod record;
 
 use std::sync::Arc;
@@ -25,6 +26,7 @@ use crate::shared::Shared;
 use crate::upstream::Aim;
 use crate::{respond, retry, rewrite, route};
 
+use load::Load;
 pub(crate) use record::End;
 
 /// What is known of one request.
@@ -43,6 +45,7 @@ pub(crate) struct Exchange {
     admitted: Option<Admitted>,
     target: Option<Arc<Target>>,
     backend: Option<Arc<Backend>>,
+    load: Option<Load>,
     attempts: Attempts,
     body_bytes: u64,
     answer: Option<Answer>,
@@ -77,6 +80,7 @@ impl Exchange {
             admitted: None,
             target: None,
             backend: None,
+            load: None,
             attempts: Attempts::default(),
             body_bytes: 0,
             answer: None,
@@ -150,11 +154,12 @@ impl Exchange {
         }
     }
 
-    /// Chooses the endpoint to try now.
+    /// Chooses the endpoint to try now. The first try is the request's first effect: from then on it is charged.
     ///
     /// # Errors
     /// Why there is none.
     pub(crate) fn aim(&mut self, now: Instant, draw: u64) -> Result<Aim<'_>, Reason> {
+        self.charge()?;
         let (Some(admitted), Some(asked), Some(target), Some(backend)) =
             (&self.admitted, &self.asked, &self.target, &self.backend)
         else {

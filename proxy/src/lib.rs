@@ -12,6 +12,7 @@ mod listen;
 mod bound;
 mod listening;
 mod accept;
+mod idle;
 mod connection;
 mod connection_metrics;
 mod tls;
@@ -45,6 +46,7 @@ mod outcome;
 mod access_log;
 mod budget;
 mod buffers;
+mod clients;
 mod clock;
 mod date;
 mod metrics;
@@ -60,7 +62,7 @@ pub use bound::{Bound, BoundBind};
 pub use budget::BudgetLimits;
 pub use options::{ClientLimits, DrainLimits, Driver, Http2Limits, Options, TlsLimits, UpstreamLimits};
 pub use passes::{LoopToken, NoToken};
-pub use start::{Proxy, StartError, Sweeper};
+pub use start::{Memory, Proxy, StartError, Sweeper};
 pub use tls::TlsSetupError;
 
 /// Reads bytes by both parsers of requests, and panics when they disagree about what the lean driver takes.

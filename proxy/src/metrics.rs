@@ -14,6 +14,7 @@ use tidegate_config::model::Snapshot;
 use tidegate_config::object::ObjectRef;
 
 use crate::answer::Reason;
+use crate::budget::Budget;
 use crate::clock;
 use crate::endpoint_state::EndpointStates;
 use crate::grown::Grown;
@@ -61,6 +62,8 @@ pub(crate) struct Metrics {
     answers: [IntCounter; Reason::ALL.len()],
     /// Access log lines that were dropped because the writer was slow.
     pub(crate) log_lines_dropped: IntCounter,
+    /// Connections that waited for a request and were closed for others.
+    pub(crate) gave_way: IntCounter,
     objects: papaya::HashMap<ObjectRef, Arc<ObjectSeries>, RandomState>,
     /// Told of every object that gets series.
     grown: Arc<Grown>,
@@ -109,11 +112,12 @@ impl Metrics {
         let answers = add(registry, IntCounterVec::new(answers, &["reason"])?)?;
         let connect_duration =
             histogram("tidegate_upstream_connect_duration_seconds", "Time to open a connection to an endpoint.");
-        let resting = IntGauge::new(
+        read_gauge(
+            registry,
             "tidegate_endpoints_resting",
             "Endpoints passed over for a moment because they took no connection.",
+            move || endpoints.resting(clock::now()) as u64,
         )?;
-        registry.register(Box::new(Resting { gauge: resting, endpoints }))?;
         let series =
             |namespace: &str, object: &str| Arc::new(ObjectSeries::new(&requests, &durations, namespace, object));
         Ok(Self {
@@ -128,6 +132,13 @@ impl Metrics {
             log_lines_dropped: add(
                 registry,
                 IntCounter::new("tidegate_access_log_dropped_total", "Access log lines dropped: the writer was slow.")?,
+            )?,
+            gave_way: add(
+                registry,
+                IntCounter::new(
+                    "tidegate_connections_evicted_total",
+                    "Connections that waited for a request for longest and were closed to make room.",
+                )?,
             )?,
             objects: papaya::HashMap::with_hasher(RandomState::default()),
             grown,
@@ -225,21 +236,44 @@ impl ObjectSeries {
     }
 }
 
-/// Counts the resting endpoints when somebody asks.
-struct Resting {
+/// A gauge whose value is read when somebody asks.
+struct ReadGauge<F> {
     gauge: IntGauge,
-    endpoints: Arc<EndpointStates>,
+    read: F,
 }
 
-impl Collector for Resting {
+impl<F: Fn() -> u64 + Send + Sync> Collector for ReadGauge<F> {
     fn desc(&self) -> Vec<&Desc> {
         self.gauge.desc()
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
-        self.gauge.set(i64::try_from(self.endpoints.resting(clock::now())).unwrap_or(i64::MAX));
+        self.gauge.set(i64::try_from((self.read)()).unwrap_or(i64::MAX));
         self.gauge.collect()
     }
+}
+
+/// Registers a gauge that is read when somebody asks.
+fn read_gauge<F>(registry: &Registry, name: &str, help: &str, read: F) -> Result<(), prometheus::Error>
+where
+    F: Fn() -> u64 + Send + Sync + 'static,
+{
+    registry.register(Box::new(ReadGauge { gauge: IntGauge::new(name, help)?, read }))
+}
+
+/// Shows what traffic takes of files and memory, and the most that it may take.
+///
+/// # Errors
+/// When a name is taken in the registry.
+pub(crate) fn show_budget(registry: &Registry, budget: &Arc<Budget>) -> Result<(), prometheus::Error> {
+    let show = |name, help, read: fn(&Budget) -> u64| {
+        let budget = Arc::clone(budget);
+        read_gauge(registry, name, help, move || read(&budget))
+    };
+    show("tidegate_budget_sockets", "Connections of clients and requests at endpoints.", |b| b.taken().files())?;
+    show("tidegate_budget_sockets_max", "The most of them that there may be.", |b| b.max().files())?;
+    show("tidegate_budget_memory_bytes", "Memory that they are charged for.", |b| b.taken().memory_kib() * 1024)?;
+    show("tidegate_budget_memory_max_bytes", "The most of it that there may be.", |b| b.max().memory_kib() * 1024)
 }
 
 #[cfg(test)]

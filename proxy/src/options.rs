@@ -55,8 +55,6 @@ pub enum Driver {
 /// What a client may cost in connections, bytes and time.
 #[derive(Clone, Debug)]
 pub struct ClientLimits {
-    /// Connections open in the whole process; further ones are closed as they come.
-    pub connections_max: usize,
     /// Whether every connection has to begin with a header of the PROXY protocol, version 1 or 2, as load balancers send it that
     /// pass connections on. It is believed from trusted proxies (those of the snapshot), and read and ignored from others; a
     /// connection without one is closed.
@@ -178,7 +176,6 @@ impl Default for Options {
 impl Default for ClientLimits {
     fn default() -> Self {
         Self {
-            connections_max: 100_000,
             proxy_header: false,
             head_bytes_max: 64 * 1024,
             head_lines_max: 128,

@@ -2,7 +2,7 @@
 
 use arrayvec::ArrayVec;
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, LOCATION, UPGRADE};
+use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, LOCATION, RETRY_AFTER, UPGRADE};
 use http::{HeaderName, HeaderValue, StatusCode};
 use tidegate_config::model::{Filter, HeaderEdits, Route};
 
@@ -91,6 +91,7 @@ pub(crate) fn render(answer: &Answer, request_id: &RequestId, method: &str) -> R
     ];
     headers.extend(HeaderValue::from_str(request_id.as_str()).map(|id| (X_REQUEST_ID.clone(), id)));
     headers.extend(answer.location.clone().map(|location| (LOCATION, location)));
+    headers.extend(answer.reason.is_overload().then(|| (RETRY_AFTER, HeaderValue::from_static("1"))));
     let body = if method == "HEAD" { Bytes::new() } else { Bytes::from(body) };
     Rendered { status: answer.status, headers, body }
 }
@@ -112,6 +113,8 @@ mod tests {
         assert!(answer.headers.contains(&(X_REQUEST_ID.clone(), HeaderValue::from_static("abc"))));
         let head = render(&Reason::NoEndpoints.into(), &id, "HEAD");
         assert!(head.body.is_empty() && head.headers.contains(&(CONTENT_LENGTH, length)));
+        let overload = render(&Reason::ServiceOverloaded.into(), &id, "GET");
+        assert!(overload.headers.contains(&(RETRY_AFTER, HeaderValue::from_static("1"))));
         let redirect = render(&Answer::redirect(308, HeaderValue::from_static("https://a/")), &id, "GET");
         assert!(redirect.headers.contains(&(LOCATION, HeaderValue::from_static("https://a/"))));
     }

@@ -4,9 +4,9 @@
 use std::any::Any;
 use std::convert::Infallible;
 use std::io;
+use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use pingora::proxy::{HttpProxy, http_proxy};
@@ -19,9 +19,11 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::access_log::AccessLog;
 use crate::bound::Binder;
+use crate::budget::Cost;
+use crate::clients::ClientPlace;
 use crate::clock;
 use crate::connection::Streams;
-use crate::connection_metrics::ConnectionMetrics;
+use crate::connection_metrics::{ConnectionMetrics, Refused};
 use crate::edge::Edge;
 use crate::lean::pool;
 use crate::listen::listen;
@@ -45,9 +47,24 @@ pub(crate) struct Traffic {
     pub(crate) options: Arc<Options>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) metrics: Arc<ConnectionMetrics>,
-    pub(crate) places: Places,
+    /// The beginning of the times that the connections of this thread have waited.
+    pub(crate) epoch: std::time::Instant,
     /// `true` once the end of all traffic is near.
     pub(crate) leaving: watch::Receiver<bool>,
+}
+
+impl Traffic {
+    /// The place of a connection among those of its client; `None` for a trusted proxy, which speaks for many.
+    ///
+    /// # Errors
+    /// When the client holds too much already.
+    pub(crate) fn client(&self, peer: IpAddr, cost: Cost) -> Result<Option<ClientPlace>, Refused> {
+        let peer = peer.to_canonical();
+        if self.published.pin().trusted_proxies().iter().any(|net| net.contains(&peer)) {
+            return Ok(None);
+        }
+        self.shared.clients.enter(peer, cost).map(Some).ok_or(Refused::Client)
+    }
 }
 
 /// What all threads have in common.
@@ -64,36 +81,6 @@ pub(crate) struct Process {
     pub(crate) metrics: Arc<ConnectionMetrics>,
     pub(crate) tls: TlsAcceptor,
     pub(crate) binder: Arc<Binder>,
-    pub(crate) places: Places,
-}
-
-/// The connections that may be open at the same time, counted over all threads.
-#[derive(Clone, Debug)]
-pub(crate) struct Places {
-    taken: Arc<AtomicUsize>,
-    max: usize,
-}
-
-/// The place of one connection; dropping it gives it back.
-#[derive(Debug)]
-pub(crate) struct Place(Arc<AtomicUsize>);
-
-impl Places {
-    pub(crate) fn new(max: usize) -> Self {
-        Self { taken: Arc::default(), max }
-    }
-
-    /// A place, while there is one.
-    pub(crate) fn take(&self) -> Option<Place> {
-        let place = Place(Arc::clone(&self.taken));
-        (self.taken.fetch_add(1, Ordering::Relaxed) < self.max).then_some(place)
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 /// Starts a traffic thread; the receiver gets the number of cut connections when it has stopped for good.
@@ -156,7 +143,7 @@ fn run(thread: usize, process: &Process, pause: Duration) -> io::Result<usize> {
             options: Arc::clone(&process.options),
             shared: Arc::clone(&process.shared),
             metrics: Arc::clone(&process.metrics),
-            places: process.places.clone(),
+            epoch: clock::now(),
             leaving: process.leaving.clone(),
         });
         let (changes, stop) = (process.changes.clone(), process.stop.clone());
@@ -223,14 +210,5 @@ mod tests {
         assert_eq!(cut, 3);
         assert_eq!(pauses, [0, 100, 200, 400, 800, 1600, 3200, 5000]);
         assert_eq!(whys[..3], ["no runtime", "of all things", "for the 3th time"]);
-    }
-
-    #[test]
-    fn places_are_limited_and_given_back() {
-        let places = Places::new(2);
-        let taken = (places.take().unwrap(), places.take().unwrap());
-        assert!(places.take().is_none() && places.take().is_none());
-        drop(taken.0);
-        assert!(places.take().is_some());
     }
 }

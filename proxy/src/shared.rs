@@ -7,12 +7,14 @@ use prometheus::Registry;
 use tidegate_config::model::Snapshot;
 
 use crate::access_log::AccessLog;
-use crate::budget::Budget;
+use crate::budget::{Budget, Charge, Cost};
+use crate::clients::Clients;
 use crate::clock;
 use crate::endpoint_state::EndpointStates;
 use crate::grown::Grown;
+use crate::idle;
 use crate::listening::Listening;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, show_budget};
 use crate::options::Options;
 use crate::refuse::HeadLimits;
 
@@ -22,7 +24,9 @@ pub(crate) struct Shared {
     /// Limits and deadlines.
     pub(crate) options: Options,
     /// What traffic takes of files and memory.
-    pub(crate) budget: Budget,
+    pub(crate) budget: Arc<Budget>,
+    /// What each client takes of it.
+    pub(crate) clients: Arc<Clients>,
     /// How large a head may be, and how far it may have come.
     pub(crate) head_limits: HeadLimits,
     /// What is counted.
@@ -48,6 +52,8 @@ impl Shared {
         let metrics = Metrics::new(registry, Arc::clone(&endpoints), Arc::clone(&grown))?;
         let dropped = metrics.log_lines_dropped.clone();
         let access_log = AccessLog::open(&options.access_log, dropped)?;
+        let budget = Arc::new(Budget::new(&options.budget));
+        show_budget(registry, &budget)?;
         let head_limits = HeadLimits {
             lines_max: options.client.head_lines_max,
             bytes_max: options.client.head_bytes_max,
@@ -56,7 +62,8 @@ impl Shared {
         };
         Ok(Arc::new(Self {
             options: options.clone(),
-            budget: Budget::new(options.budget),
+            clients: Arc::new(Clients::new(&options.budget, Arc::clone(&budget))),
+            budget,
             head_limits,
             metrics,
             listening: Arc::default(),
@@ -64,6 +71,25 @@ impl Shared {
             grown,
             access_log,
         }))
+    }
+
+    /// Charges a cost. When it is more than there may be, the connection of this thread gives way that has waited for a
+    /// request for longest; whether there is room.
+    pub(crate) fn charge(&self, cost: Cost) -> bool {
+        if self.budget.charge(cost) {
+            return true;
+        }
+        let gave_way = idle::give_way();
+        if gave_way {
+            self.metrics.gave_way.inc();
+            self.budget.charge_anyway(cost);
+        }
+        gave_way
+    }
+
+    /// [`Self::charge`] until the returned value is dropped; `None` when there is no room.
+    pub(crate) fn room(&self, cost: Cost) -> Option<Charge> {
+        self.charge(cost).then(|| self.budget.keep(cost))
     }
 
     /// Forgets what the snapshot no longer names, if there can be anything new to forget. The work grows with the whole

@@ -13,10 +13,11 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, timeout_at};
 
 use crate::bound::{Binder, Bound};
+use crate::budget::Budget;
 use crate::clock;
 use crate::connection_metrics::ConnectionMetrics;
 use crate::options::Options;
-use crate::runtime::{self, Places, Process};
+use crate::runtime::{self, Process};
 use crate::shared::Shared;
 use crate::tls::{self, TlsSetupError};
 
@@ -73,6 +74,19 @@ impl Sweeper {
     }
 }
 
+/// Takes the resident memory of the process into account. It has to be told: the data plane reads no files.
+#[derive(Clone, Debug)]
+pub struct Memory(Arc<Budget>);
+
+impl Memory {
+    /// Notes the resident memory, in KiB. Above 80 % of [`BudgetLimits::resident_max_kib`](crate::BudgetLimits) slow clients
+    /// and those that hold much give way; above 90 % new requests are answered 503 and new connections take the places of
+    /// idle ones, while traffic is charged for a quarter of its memory or more.
+    pub fn note_resident(&self, kib: u64) {
+        self.0.note_resident(kib);
+    }
+}
+
 impl Proxy {
     /// Starts the traffic threads. They listen on the binds of the published snapshot, and look again whenever
     /// `changes` says that there is a new one.
@@ -102,7 +116,6 @@ impl Proxy {
             tls,
             binder,
             metrics,
-            places: Places::new(options.client.connections_max),
             options: Arc::new(options),
         };
         let bound = process.binder.subscribe();
@@ -117,6 +130,12 @@ impl Proxy {
     #[must_use]
     pub fn sweeper(&self) -> Sweeper {
         Sweeper { published: self.published.clone(), shared: Arc::clone(&self.shared) }
+    }
+
+    /// What is told of the process's memory.
+    #[must_use]
+    pub fn memory(&self) -> Memory {
+        Memory(Arc::clone(&self.shared.budget))
     }
 
     /// Whether the routes of an object had requests lately: since the sweep before the last.

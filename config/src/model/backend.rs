@@ -71,6 +71,8 @@ pub struct Backend {
     /// The usable endpoints in ascending order: the ready ones, or while there is none, those that
     /// still serve while they terminate (Kubernetes KEP-1669).
     pub endpoints: Box<[Endpoint]>,
+    /// Requests that its endpoints may have in flight together, from 1; 0 for any number, `None` for what the operator says.
+    pub requests_max: Option<u32>,
 }
 
 /// What is spoken to an endpoint, from the Service port's `appProtocol` (Kubernetes KEP-3726).

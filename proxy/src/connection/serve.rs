@@ -22,7 +22,12 @@ use super::head::{Follows, HeadScan, Opening, WholeHead, opening};
 use super::proxy_header::{self, Ends, Failure};
 use super::transport::{Transport, has_arrived};
 use super::{AddressText, Conn, ConnectionFacts, Notice};
+use crate::accept::connection_cost;
+use crate::budget::Cost;
+use crate::clients::ClientPlace;
 use crate::clock;
+use crate::connection_metrics::Refused;
+use crate::idle::Activity;
 use crate::lean::{self, Next};
 use crate::options::ClientLimits;
 use crate::runtime::Traffic;
@@ -43,6 +48,15 @@ pub(crate) struct Accepted {
     pub(crate) bind: BindKey,
     /// When it was accepted.
     pub(crate) at: Instant,
+}
+
+/// What is known of an accepted connection besides.
+#[derive(Debug)]
+pub(crate) struct Known {
+    /// Its place among those of its client, where that is known and counted.
+    pub(crate) client: Option<ClientPlace>,
+    /// Whether it waits for a request.
+    pub(crate) activity: Arc<Activity>,
 }
 
 /// Which protocols may be spoken on a connection.
@@ -67,15 +81,21 @@ enum Arrival {
 }
 
 /// Serves a connection to its end.
-pub(crate) async fn serve(accepted: Accepted, traffic: Arc<Traffic>, notice: Notice) {
+pub(crate) async fn serve(accepted: Accepted, known: Known, traffic: Arc<Traffic>, notice: Notice) {
     // The handshake's state is large and short-lived, so it gets a box of its own.
-    let Some((conn, expected)) = Box::pin(establish(accepted, &traffic, &notice)).await else { return };
+    let Some((conn, expected)) = Box::pin(establish(accepted, known, &traffic, &notice)).await else { return };
     requests(conn, expected, &traffic, notice).await;
 }
 
 /// The connection, in a box of its own: it is large, and the full driver takes boxes and gives them back.
-async fn establish(accepted: Accepted, traffic: &Traffic, notice: &Notice) -> Option<(Box<Conn>, Expected)> {
+async fn establish(
+    accepted: Accepted,
+    known: Known,
+    traffic: &Traffic,
+    notice: &Notice,
+) -> Option<(Box<Conn>, Expected)> {
     let Accepted { mut stream, peer, bind, at } = accepted;
+    let Known { mut client, activity } = known;
     let limits = &traffic.options.client;
     // A socket without a local address is dead already.
     let local = canonical(stream.local_addr().ok()?);
@@ -94,8 +114,15 @@ async fn establish(accepted: Accepted, traffic: &Traffic, notice: &Notice) -> Op
     };
     let forwards = told.is_some() || !limits.proxy_header;
     let Ends { source: peer, destination } = told.unwrap_or(Ends { source: peer, destination: local });
+    if limits.proxy_header {
+        client = traffic
+            .client(peer.ip(), connection_cost(bind.protocol))
+            .map_err(|why| traffic.metrics.refused(why))
+            .ok()?;
+    }
     let (text, ending) = (AddressText::new(peer, destination.port()), notice.last.clone());
-    let facts = ConnectionFacts { bind, local, peer, forwards, text, tls: None, accepted: at, ending };
+    let facts =
+        ConnectionFacts { bind, local, peer, forwards, text, tls: None, accepted: at, ending, client, activity };
     match bind.protocol {
         BindProtocol::Http => {
             let conn = Box::new(Conn::new(Transport::Plain(stream), Arc::new(facts), limits));
@@ -180,9 +207,11 @@ async fn requests(mut conn: Box<Conn>, mut expected: Expected, traffic: &Traffic
     let mut told = notice.over.clone();
     // One for all requests, because to begin to listen costs more than to go on.
     let mut ended = pin!(maybe_done(async move { drop(told.wait_for(|end| *end).await) }));
+    let activity = Arc::clone(&conn.facts().activity);
     loop {
         match arrival(&mut conn, expected, idle, limits, ended.as_mut()).await {
             Arrival::Head(head) => {
+                activity.begin();
                 let lean = head.strict && lean::serves(&traffic.options);
                 match if lean { lean::carry(&mut conn, head.len, traffic).await } else { Next::Full } {
                     Next::Full => match http1(conn, &head, traffic, &notice).await {
@@ -214,7 +243,9 @@ async fn arrival(
     limits: &ClientLimits,
     ended: Pin<&mut MaybeDone<impl Future<Output = ()>>>,
 ) -> Arrival {
-    if conn.unread().is_empty() && !first_bytes(conn, clock::now() + idle, ended).await {
+    let now = clock::now();
+    conn.facts().activity.wait(now);
+    if conn.unread().is_empty() && !first_bytes(conn, now + idle, ended).await {
         return Arrival::Over;
     }
     let mut scan = HeadScan::default();
@@ -313,6 +344,7 @@ async fn http1(mut conn: Box<Conn>, head: &WholeHead, traffic: &Traffic, notice:
 /// All requests of an HTTP/2 connection, until it is idle for too long, the client leaves, or those are through that the
 /// client sent before it knew of the end.
 async fn http2(mut conn: Box<Conn>, traffic: &Traffic, notice: &Notice) {
+    let Some(_room) = traffic.shared.room(Cost::HTTP2) else { return traffic.metrics.refused(Refused::Full) };
     conn.http2 = true;
     conn.pass_all();
     if !*notice.last.borrow() {

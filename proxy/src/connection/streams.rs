@@ -15,6 +15,7 @@ use pingora::proxy::HttpProxy;
 use pingora::server::ShutdownWatch;
 use tidegate_config::published::Published;
 
+use super::ConnectionFacts;
 use crate::connection_metrics::ConnectionMetrics;
 use crate::due::Due;
 use crate::edge::Edge;
@@ -63,6 +64,8 @@ impl HttpServerApp for Streams {
         mut session: ServerSession,
         shutdown: &ShutdownWatch,
     ) -> Option<ReusedHttpStream> {
+        let facts = session.digest().and_then(ConnectionFacts::of);
+        let _busy = facts.map(|facts| facts.activity.enter());
         if let ServerSession::H2(stream) = session {
             session = ServerSession::H2(if lean::serves(&self.shared.options) {
                 guarded(lean::http2::carry(stream, &self.published, &self.shared), &self.metrics).await??

@@ -36,6 +36,7 @@ impl Exchange {
             return;
         }
         self.attempts.leave();
+        self.release();
         self.shared.metrics.in_flight.dec();
         let reason = self.answer.as_ref().map(|answer| answer.reason);
         let status = end.status.unwrap_or_else(|| reason.unwrap_or(Reason::ClientGone).status());

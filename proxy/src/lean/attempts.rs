@@ -68,22 +68,27 @@ impl Try {
 }
 
 impl<C: Client> Transfer<'_, C> {
-    /// Carries a request to its end; when that was, if it went well. If it did not, the client is told as far as it can be.
+    /// Carries a request to its end; when that was, if its connection can go on. If it failed, the client is told as far as it
+    /// can be.
     pub(super) async fn forward<H: RequestHead>(&mut self, asked: &Asked<'_, H>) -> Option<Instant> {
         let reason = match self.attempts(asked).await {
             Ok(at) => return Some(at),
             Err(reason) => reason,
         };
         let answer = self.exchange.failed(reason).clone();
-        if answer.reason != Reason::ClientGone {
-            if self.progress.status.is_none() {
-                self.give(asked.head, &answer, true).await;
-            } else {
-                // A client that got nothing would take it that it may ask again.
-                self.send(false).await;
-            }
+        if answer.reason == Reason::ClientGone {
+            return None;
         }
-        None
+        if self.progress.status.is_some() {
+            // A client that got nothing would take it that it may ask again.
+            self.send(false).await;
+            return None;
+        }
+        // A request that was turned away whole leaves its connection as it was.
+        let closes = answer.reason.closes() || asked.closes || self.client.is_ending() || !self.progress.body.is_over();
+        self.progress.closes |= closes;
+        let given = self.give(asked.head, &answer, closes).await;
+        (given && !closes).then(clock::now)
     }
 
     /// Tries endpoints until one has answered.

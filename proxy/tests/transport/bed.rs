@@ -65,7 +65,7 @@ impl Bed {
     pub fn lead_to(&mut self, endpoints: &[SocketAddr]) {
         let key = BackendKey { service: ObjectName::new("shop", "web"), port: 80 };
         let endpoints = endpoints.iter().map(|address| Endpoint::new(*address, None)).collect();
-        self.parts.backends.insert_mut(key.clone(), Arc::new(Backend { key, endpoints }));
+        self.parts.backends.insert_mut(key.clone(), Arc::new(Backend { key, endpoints, requests_max: None }));
         self.publish();
     }
 
@@ -157,7 +157,7 @@ fn parts(upstream: SocketAddr) -> SnapshotParts {
     let routes = HostRoutes::new(HostPattern::Any, Vec::new(), Some(Arc::new(route)));
     parts.hosts.insert(&HostPattern::Any, Arc::new(routes));
     let endpoints = [Endpoint::new(upstream, None)].into();
-    parts.backends.insert_mut(key.clone(), Arc::new(Backend { key, endpoints }));
+    parts.backends.insert_mut(key.clone(), Arc::new(Backend { key, endpoints, requests_max: None }));
     parts
 }
 

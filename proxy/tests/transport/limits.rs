@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_config::model::Settings;
-use tidegate_proxy::Driver;
+use tidegate_proxy::{Driver, Options};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::bed::{Bed, PATIENCE, http};
@@ -130,28 +130,124 @@ async fn requests_that_were_sent_ahead_do_not_reset_the_answer_before_them() {
     }
 }
 
-#[tokio::test]
-async fn connections_beyond_the_limit_are_closed_and_others_go_on() {
+/// A data plane with one thread, and room for so many files.
+async fn with_files(files: u32, set: impl FnOnce(&mut Options)) -> (Bed, std::net::SocketAddr) {
     let key = http("127.0.0.1:0");
-    let bed = Bed::with(&[key], |options| options.client.connections_max = 1).await;
-    let address = bed.address(key).await;
-    let mut first = Http1::connect(address).await;
-    assert_ok(&first.get("/").await, "/ ");
-    Http1::connect(address).await.closed().await;
-    assert_ok(&first.get("/").await, "/ ");
-    assert_eq!(bed.metric("tidegate_connections_refused_total", None), 1.0);
-    drop(first);
-    // The place is given back.
-    let served = tokio::time::timeout(PATIENCE, async {
-        loop {
-            let mut next = Http1::connect(address).await;
-            next.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
-            if let Some(response) = next.response().await {
-                return assert_ok(&response, "/ ");
-            }
-        }
-    });
-    served.await.expect("the place of a closed connection is never given again");
+    let bed = Bed::with(&[key], |options| {
+        options.threads = 1;
+        options.budget.files = files;
+        set(options);
+    })
+    .await;
+    let bound = bed.bound(|bound| bound.get(&key).is_some_and(|bind| bind.threads() == 1)).await;
+    (bed, bound.get(&key).unwrap().address().unwrap())
+}
+
+/// A connection from an address of its own.
+async fn from(own: [u8; 4], to: std::net::SocketAddr) -> Http1<tokio::net::TcpStream> {
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind((own, 0).into()).unwrap();
+    Http1::over(socket.connect(to).await.unwrap())
+}
+
+#[tokio::test]
+async fn the_connection_that_has_waited_for_longest_gives_way() {
+    let (bed, address) = with_files(3, |options| options.budget.client_share = 100).await;
+    let mut silent = from([127, 0, 0, 2], address).await;
+    bed.until_metric("tidegate_connections_active", Some("http"), 1.0).await;
+    let mut kept = from([127, 0, 0, 3], address).await;
+    assert_ok(&kept.get("/").await, "/ ");
+    // Two connections wait, and a third one with its request takes two files more.
+    let mut third = from([127, 0, 0, 4], address).await;
+    assert_ok(&third.get("/").await, "/ ");
+    silent.closed().await;
+    assert_ok(&kept.get("/").await, "/ ");
+    let evicted = bed.metric("tidegate_connections_evicted_total", None);
+    assert!((1.0..=2.0).contains(&evicted), "{evicted}");
+}
+
+#[tokio::test]
+async fn connections_at_a_request_do_not_give_way() {
+    for driver in [Driver::Both, Driver::Full] {
+        let (bed, address) = with_files(2, |options| {
+            options.driver = driver;
+            options.budget.client_share = 100;
+        })
+        .await;
+        let mut first = from([127, 0, 0, 2], address).await;
+        first.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n").await;
+        bed.until_metric("tidegate_requests_in_flight", None, 1.0).await;
+        from([127, 0, 0, 3], address).await.closed().await;
+        assert_eq!(bed.metric("tidegate_connections_refused_total", Some("full")), 1.0);
+        first.send("ok").await;
+        assert_ok(&first.response().await.unwrap(), "/ ok");
+        // It waits again, and gives way.
+        let mut next = from([127, 0, 0, 3], address).await;
+        assert_ok(&next.get("/").await, "/ ");
+        first.closed().await;
+    }
+}
+
+#[tokio::test]
+async fn a_request_without_room_is_answered_503_and_its_connection_goes_on() {
+    let (bed, address) = with_files(3, |options| options.budget.client_share = 100).await;
+    let mut busy = from([127, 0, 0, 2], address).await;
+    busy.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n").await;
+    bed.until_metric("tidegate_requests_in_flight", None, 1.0).await;
+    let mut other = from([127, 0, 0, 3], address).await;
+    for _ in 0..2 {
+        let refused = other.get("/").await;
+        assert!(refused.starts_with("HTTP/1.1 503 ") && refused.contains("out-of-resources"), "{refused}");
+        assert!(refused.to_ascii_lowercase().contains("\r\nretry-after: 1\r\n"), "{refused}");
+    }
+    busy.send("ok").await;
+    assert_ok(&busy.response().await.unwrap(), "/ ok");
+    assert_ok(&other.get("/").await, "/ ");
+}
+
+#[tokio::test]
+async fn one_address_leaves_room_for_others_once_half_is_taken() {
+    let (bed, address) = with_files(16, |_| ()).await;
+    let mut all = Vec::new();
+    for _ in 0..8 {
+        all.push(from([127, 0, 0, 2], address).await);
+    }
+    bed.until_metric("tidegate_connections_active", Some("http"), 8.0).await;
+    from([127, 0, 0, 2], address).await.closed().await;
+    assert_eq!(bed.metric("tidegate_connections_refused_total", Some("client")), 1.0);
+    let refused = all[0].get("/").await;
+    assert!(refused.starts_with("HTTP/1.1 503 ") && refused.contains("client-over-share"), "{refused}");
+    let mut other = from([127, 0, 0, 3], address).await;
+    assert_ok(&other.get("/").await, "/ ");
+    assert_eq!(bed.metric("tidegate_connections_evicted_total", None), 0.0);
+}
+
+#[tokio::test]
+async fn an_address_has_as_many_connections_and_requests_as_the_operator_says() {
+    let (bed, address) = with_files(100, |options| {
+        options.budget.client_connections = 2;
+        options.budget.client_requests = 1;
+    })
+    .await;
+    let mut first = from([127, 0, 0, 2], address).await;
+    let mut second = from([127, 0, 0, 2], address).await;
+    bed.until_metric("tidegate_connections_active", Some("http"), 2.0).await;
+    from([127, 0, 0, 2], address).await.closed().await;
+    first.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n").await;
+    bed.until_metric("tidegate_requests_in_flight", None, 1.0).await;
+    let refused = second.get("/").await;
+    assert!(refused.contains("client-over-share"), "{refused}");
+    assert_ok(&from([127, 0, 0, 3], address).await.get("/").await, "/ ");
+}
+
+#[tokio::test]
+async fn a_trusted_proxy_speaks_for_many() {
+    let (mut bed, address) = with_files(100, |options| options.budget.client_connections = 1).await;
+    bed.parts.trusted_proxies = ["127.0.0.2/32".parse().unwrap()].into();
+    bed.publish();
+    let [mut one, mut other] = [from([127, 0, 0, 2], address).await, from([127, 0, 0, 2], address).await];
+    assert_ok(&one.get("/").await, "/ ");
+    assert_ok(&other.get("/").await, "/ ");
 }
 
 #[tokio::test]

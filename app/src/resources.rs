@@ -1,0 +1,165 @@
+//! How many files the process may have open and how much memory it may take, and the budget of traffic that follows.
+
+use std::path::{Path, PathBuf};
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tidegate_proxy::BudgetLimits;
+
+/// Files for everything but traffic: health and metrics, the API server, logs, sockets that listen.
+const RESERVE: u64 = 256;
+
+/// Connections to endpoints that a thread keeps idle for each driver at most.
+const POOL_MAX: u64 = 512;
+
+/// The share of the memory that traffic may take, in percent; the rest is for the routing model and the process itself.
+const TRAFFIC_PERCENT: u64 = 70;
+
+/// Raises the limit of open files as far as the process may, and returns what it is then; `None` is none.
+pub(crate) fn raise() -> Option<u64> {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current == maximum {
+        return current;
+    }
+    match setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
+        Ok(()) => maximum,
+        Err(error) => {
+            tracing::warn!(%error, ?current, ?maximum, "the limit of open files cannot be raised");
+            current
+        }
+    }
+}
+
+/// Shares out the open files; how many connections to endpoints each thread keeps idle for each of the two drivers.
+pub(crate) fn share_files(open_files: Option<u64>, threads: usize, limits: &mut BudgetLimits) -> usize {
+    let Some(files) = open_files else { return usize::try_from(POOL_MAX).unwrap_or(1) };
+    let pools = 2 * (threads as u64).max(1);
+    let traffic = files.saturating_sub(RESERVE);
+    let pool = (traffic / 4 / pools).clamp(1, POOL_MAX);
+    // A connection and its request take two.
+    let rest = traffic.saturating_sub(pool * pools).max(2);
+    limits.files = u32::try_from(rest).map_or(limits.files, |rest| rest.min(limits.files));
+    usize::try_from(pool).unwrap_or(1)
+}
+
+/// Shares out the memory that the process may take, in KiB.
+pub(crate) const fn share_memory(memory_kib: Option<u64>, limits: &mut BudgetLimits) {
+    if let Some(memory_kib) = memory_kib {
+        limits.resident_max_kib = memory_kib;
+        limits.memory_kib = memory_kib / 100 * TRAFFIC_PERCENT;
+    }
+}
+
+/// The memory that the process may take, in KiB: the least limit of its control groups, or else that of the machine;
+/// `None` where neither is told.
+pub(crate) fn memory_max_kib() -> Option<u64> {
+    let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let limit = limit_files(&groups).iter().filter_map(|file| bytes(&std::fs::read_to_string(file).ok()?)).min();
+    let machine = kib(&std::fs::read_to_string("/proc/meminfo").unwrap_or_default(), "MemTotal:");
+    limit.map(|bytes| bytes / 1024).into_iter().chain(machine).min()
+}
+
+/// The memory that the process takes, in KiB; `None` where that is not told.
+pub(crate) fn resident_kib() -> Option<u64> {
+    kib(&std::fs::read_to_string("/proc/self/status").ok()?, "VmRSS:")
+}
+
+/// The files that may tell a memory limit of the groups of `/proc/self/cgroup` and of those above them (cgroups(7)). In a
+/// container the path may be that of the host, and the file is at the root.
+fn limit_files(groups: &str) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for line in groups.lines() {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(group)) = (parts.next(), parts.next()) else { continue };
+        let (root, name) = if controllers.is_empty() {
+            ("/sys/fs/cgroup", "memory.max")
+        } else if controllers.split(',').any(|controller| controller == "memory") {
+            ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")
+        } else {
+            continue;
+        };
+        let own = Path::new(group.trim_start_matches('/'));
+        files.extend(own.ancestors().map(|group| Path::new(root).join(group).join(name)));
+    }
+    files
+}
+
+/// A limit; `None` for `max`, which is none.
+fn bytes(text: &str) -> Option<u64> {
+    text.trim().parse().ok()
+}
+
+/// A size as the kernel tells it in `/proc` (proc(5)): a line of its name, a number and `kB`.
+fn kib(text: &str, name: &str) -> Option<u64> {
+    let size = text.lines().find_map(|line| line.strip_prefix(name))?;
+    size.trim().strip_suffix("kB")?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check_files(open_files: Option<u64>, threads: usize, want: (u32, usize)) {
+        let mut limits = BudgetLimits::default();
+        let pool = share_files(open_files, threads, &mut limits);
+        assert_eq!((limits.files, pool), want, "{open_files:?}");
+        let all = u64::from(limits.files) + 2 * (threads * pool) as u64 + RESERVE;
+        assert!(open_files.is_none_or(|files| all <= files || files < RESERVE + 4), "{open_files:?}: {all}");
+    }
+
+    #[test]
+    fn everything_fits_into_the_open_files() {
+        check_files(None, 2, (BudgetLimits::default().files, 512));
+        check_files(Some(u64::MAX), 2, (BudgetLimits::default().files, 512));
+        check_files(Some(1_048_576), 2, (1_046_272, 512));
+        check_files(Some(65_536), 2, (63_232, 512));
+        check_files(Some(65_536), 64, (48_960, 127));
+        check_files(Some(1500), 2, (936, 77));
+        check_files(Some(1024), 2, (576, 48));
+        check_files(Some(260), 1, (2, 1));
+        check_files(Some(0), 2, (2, 1));
+    }
+
+    #[test]
+    fn traffic_has_its_part_of_the_memory() {
+        let mut limits = BudgetLimits::default();
+        share_memory(None, &mut limits);
+        assert_eq!(limits, BudgetLimits::default());
+        share_memory(Some(1024 * 1024), &mut limits);
+        assert_eq!((limits.memory_kib, limits.resident_max_kib), (733_950, 1_048_576));
+    }
+
+    #[test]
+    fn the_limit_is_looked_for_in_every_group() {
+        let shown = |groups: &str| {
+            let files = limit_files(groups);
+            files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(shown("0::/\n"), "/sys/fs/cgroup/memory.max");
+        assert_eq!(
+            shown("0::/a/b\n"),
+            "/sys/fs/cgroup/a/b/memory.max /sys/fs/cgroup/a/memory.max /sys/fs/cgroup/memory.max"
+        );
+        assert_eq!(
+            shown("3:cpu,cpuacct:/x\n4:memory:/x\nbroken\n"),
+            "/sys/fs/cgroup/memory/x/memory.limit_in_bytes /sys/fs/cgroup/memory/memory.limit_in_bytes"
+        );
+        assert_eq!((bytes("max\n"), bytes("1073741824\n")), (None, Some(1_073_741_824)));
+    }
+
+    #[test]
+    fn the_kernel_tells_sizes() {
+        assert_eq!(kib("MemTotal:       24689764 kB\nMemFree: 1 kB\n", "MemTotal:"), Some(24_689_764));
+        assert_eq!(kib("Name:\tx\nVmRSS:\t    1536 kB\n", "VmRSS:"), Some(1536));
+        assert_eq!((kib("VmRSS: x kB", "VmRSS:"), kib("VmRSS: 1", "VmRSS:"), kib("", "VmRSS:")), (None, None, None));
+        assert!(cfg!(not(target_os = "linux")) || resident_kib().is_some_and(|kib| kib > 0));
+        assert!(cfg!(not(target_os = "linux")) || memory_max_kib().is_some_and(|kib| kib > 0));
+    }
+
+    #[test]
+    fn the_limit_is_raised_to_what_is_allowed() {
+        let raised = raise();
+        let limit = getrlimit(Resource::Nofile);
+        assert_eq!((raised, limit.current), (limit.maximum, limit.maximum));
+    }
+}

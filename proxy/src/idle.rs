@@ -1,0 +1,216 @@
+//! The connections of a traffic thread that wait for a request. When files or memory run out, the one that has waited for
+//! longest is closed: a client that is silent gives way to one that asks.
+
+use std::cell::RefCell;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
+
+use tokio::task::AbortHandle;
+
+/// Connections that are looked for at a time, so that to find one costs little however many there are.
+const FOUND_MAX: usize = 256;
+
+thread_local! {
+    static CONNECTIONS: RefCell<Connections> = RefCell::default();
+}
+
+/// The connections of a thread.
+#[derive(Debug, Default)]
+struct Connections {
+    open: HashMap<u64, Open, foldhash::fast::RandomState>,
+    /// How many there ever were.
+    numbers: u64,
+    /// Those that had waited for longest when they were looked for: their numbers, and since when they waited.
+    found: VecDeque<(u64, u64)>,
+}
+
+#[derive(Debug)]
+struct Open {
+    activity: Arc<Activity>,
+    task: AbortHandle,
+}
+
+/// Whether a connection is at a request.
+#[derive(Debug)]
+pub(crate) struct Activity {
+    /// The beginning of the times that are compared.
+    epoch: Instant,
+    /// Since when it waits, in microseconds.
+    since: AtomicU64,
+    requests: AtomicU32,
+}
+
+/// A request of an HTTP/2 connection, for as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Busy(Arc<Activity>);
+
+/// A connection's entry in the list of its thread, which goes when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Entry(u64);
+
+impl Activity {
+    /// A connection that waits for its first request. The epoch is one for all connections of a thread.
+    pub(crate) fn new(epoch: Instant, now: Instant) -> Arc<Self> {
+        let activity = Self { epoch, since: AtomicU64::new(0), requests: AtomicU32::new(0) };
+        activity.wait(now);
+        Arc::new(activity)
+    }
+
+    /// Waits for a request from now on.
+    pub(crate) fn wait(&self, now: Instant) {
+        let since = now.saturating_duration_since(self.epoch).as_micros();
+        self.since.store(u64::try_from(since).unwrap_or(u64::MAX), Relaxed);
+        self.requests.store(0, Relaxed);
+    }
+
+    /// Has a request.
+    pub(crate) fn begin(&self) {
+        self.requests.store(1, Relaxed);
+    }
+
+    /// Has one request more, of several at the same time.
+    pub(crate) fn enter(self: &Arc<Self>) -> Busy {
+        self.requests.fetch_add(1, Relaxed);
+        Busy(Arc::clone(self))
+    }
+
+    /// Since when it waits; `None` while it is at a request.
+    fn waiting_since(&self) -> Option<u64> {
+        (self.requests.load(Relaxed) == 0).then(|| self.since.load(Relaxed))
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        let since = crate::clock::now().saturating_duration_since(self.0.epoch).as_micros();
+        self.0.since.store(u64::try_from(since).unwrap_or(u64::MAX), Relaxed);
+        self.0.requests.fetch_sub(1, Relaxed);
+    }
+}
+
+impl Entry {
+    /// One for a connection that is about to be served.
+    pub(crate) fn new() -> Self {
+        Self(CONNECTIONS.with_borrow_mut(|connections| {
+            connections.numbers += 1;
+            connections.numbers
+        }))
+    }
+
+    /// Its number.
+    pub(crate) const fn number(&self) -> u64 {
+        self.0
+    }
+}
+
+/// Lets the connection of an entry of this thread be closed while it waits.
+pub(crate) fn register(number: u64, activity: Arc<Activity>, task: AbortHandle) {
+    CONNECTIONS.with_borrow_mut(|connections| connections.open.insert(number, Open { activity, task }));
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        // At the end of the thread its list may be gone already.
+        CONNECTIONS.try_with(|connections| connections.borrow_mut().open.remove(&self.0)).ok();
+    }
+}
+
+/// Closes the connection of this thread that has waited for a request for longest; whether there was one. What it took is
+/// given back when its task is next looked at.
+pub(crate) fn give_way() -> bool {
+    CONNECTIONS.with_borrow_mut(|connections| {
+        if connections.found.is_empty() {
+            connections.look();
+        }
+        while let Some((number, since)) = connections.found.pop_front() {
+            let open = connections.open.get(&number);
+            if open.is_some_and(|open| open.activity.waiting_since() == Some(since))
+                && let Some(open) = connections.open.remove(&number)
+            {
+                open.task.abort();
+                return true;
+            }
+            if connections.found.is_empty() {
+                // All of them have had a request since.
+                connections.look();
+            }
+        }
+        false
+    })
+}
+
+impl Connections {
+    /// Finds those that have waited for longest.
+    fn look(&mut self) {
+        let waiting = |(number, open): (&u64, &Open)| Some((open.activity.waiting_since()?, *number));
+        let mut waiting: Vec<(u64, u64)> = self.open.iter().filter_map(waiting).collect();
+        if waiting.len() > FOUND_MAX {
+            waiting.select_nth_unstable(FOUND_MAX);
+            waiting.truncate(FOUND_MAX);
+        }
+        waiting.sort_unstable();
+        self.found.extend(waiting.into_iter().map(|(since, number)| (number, since)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::task::JoinHandle;
+
+    use super::*;
+    use crate::clock;
+
+    struct Connection {
+        activity: Arc<Activity>,
+        entry: Option<Entry>,
+        task: JoinHandle<()>,
+    }
+
+    fn connection(epoch: Instant, seconds: u64) -> Connection {
+        let activity = Activity::new(epoch, epoch + Duration::from_secs(seconds));
+        let task = tokio::spawn(std::future::pending());
+        let entry = Entry::new();
+        register(entry.number(), Arc::clone(&activity), task.abort_handle());
+        Connection { activity, entry: Some(entry), task }
+    }
+
+    #[tokio::test]
+    async fn the_one_that_has_waited_for_longest_goes_and_none_at_a_request() {
+        let epoch = clock::now();
+        let at = |seconds| epoch + Duration::from_secs(seconds);
+        let mut all: Vec<Connection> = (0..5).map(|number| connection(epoch, 10 - number)).collect();
+        all[4].activity.begin();
+        all[3].entry = None;
+        let busy = all[1].activity.enter();
+        assert!(give_way());
+        assert!((&mut all[2].task).await.unwrap_err().is_cancelled());
+        // This one was found too, and has had a request since.
+        all[0].activity.wait(at(20));
+        assert!(give_way());
+        assert!((&mut all[0].task).await.unwrap_err().is_cancelled());
+        assert!(!give_way());
+        drop(busy);
+        all[4].activity.wait(at(30));
+        assert!(give_way() && give_way() && !give_way());
+        assert!((&mut all[1].task).await.unwrap_err().is_cancelled());
+        assert!((&mut all[4].task).await.unwrap_err().is_cancelled());
+        assert!(!all[3].task.is_finished());
+    }
+
+    #[tokio::test]
+    async fn more_than_are_found_at_a_time_go_in_their_order() {
+        let epoch = clock::now();
+        let count = FOUND_MAX as u64 + 10;
+        let mut all: Vec<Connection> = (0..count).map(|number| connection(epoch, count - number)).collect();
+        while let Some(oldest) = all.pop() {
+            assert!(give_way());
+            assert!(oldest.task.await.unwrap_err().is_cancelled());
+            assert!(all.iter().all(|younger| !younger.task.is_finished()));
+        }
+        assert!(!give_way());
+    }
+}
