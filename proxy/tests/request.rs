@@ -14,6 +14,7 @@ mod request {
     mod hygiene;
     mod loops;
     mod outcomes;
+    mod overload;
     mod retries;
     mod secure_upstreams;
     mod streams;

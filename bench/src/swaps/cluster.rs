@@ -187,7 +187,7 @@ impl Cluster {
 
     fn service(&self, i: usize) -> Projected {
         let ports = [ServicePort { name: "".into(), number: 80, target: None, protocol: Default::default() }].into();
-        let service = Service { name: self.name(i), kind: ServiceKind::Slices, ports };
+        let service = Service { name: self.name(i), kind: ServiceKind::Slices, ports, requests_max: None };
         projected(Kind::Service, Object::Service(Arc::new(service)))
     }
 

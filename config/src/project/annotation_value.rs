@@ -89,6 +89,13 @@ pub(super) fn count(text: &str, max: u8) -> Result<u8, String> {
     number.filter(|number| (1..=max).contains(number)).ok_or_else(|| format!("is no whole number from 1 to {max}"))
 }
 
+/// A whole number of any size that can be counted.
+pub(super) fn whole(text: &str) -> Result<u32, String> {
+    let (digits, rest) = split_digits(text.trim());
+    let number = rest.is_empty().then(|| digits.parse().ok()).flatten();
+    number.ok_or_else(|| format!("is not a whole number from 0 to {}", u32::MAX))
+}
+
 /// `true` or `false`, in the spellings that Go's `strconv.ParseBool` takes and so other controllers do.
 pub(super) fn boolean(text: &str) -> Result<bool, String> {
     match text.trim() {

@@ -1,11 +1,11 @@
-//! The annotations of Tidegate: one table of what each is called, may say and does. Nothing else reads annotation text,
-//! and the manual is printed from the same table.
+//! The annotations of Tidegate: for each kind that has any, one table of what each is called, may say and does. Nothing else
+//! reads annotation text, and the manual is printed from the same tables.
 
 use std::fmt::Write;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use super::annotation_value::{Zero, balance, boolean, bytes, count, duration, sources};
+use super::annotation_value::{Zero, balance, boolean, bytes, count, duration, sources, whole};
 use super::field::{Found, read as read_field};
 use super::source::{Annotations, annotation_field};
 use crate::model::{Balance, Effective, Filter, Guard, Settings};
@@ -42,6 +42,19 @@ struct Draft {
     settings: Settings,
     sources: Option<Guard>,
     require_tls: bool,
+}
+
+/// What the annotations of a Service ask for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct ServiceEffects {
+    /// Requests that may be at its endpoints; 0 for any number.
+    pub(super) requests_max: Option<u32>,
+}
+
+/// What follows from values that cannot be read.
+#[derive(Default)]
+struct Fallbacks {
+    redirected: bool,
     closed: bool,
 }
 
@@ -56,8 +69,8 @@ enum Otherwise {
     Closed,
 }
 
-/// One line of the table.
-struct Annotation {
+/// One line of a table, whose values are read into a draft of `D`.
+struct Annotation<D> {
     /// The key without its prefix.
     key: &'static str,
     /// What it may say.
@@ -69,11 +82,21 @@ struct Annotation {
     /// What happens when its value cannot be read.
     otherwise: Otherwise,
     /// Reads its value.
-    read: fn(&mut Draft, &str) -> Result<(), String>,
+    read: fn(&mut D, &str) -> Result<(), String>,
 }
 
-/// Every annotation, in the order of the manual.
-const TABLE: [Annotation; 10] = [
+/// Every annotation of a Service.
+const SERVICE: [Annotation<ServiceEffects>; 1] = [Annotation {
+    key: "requests-max",
+    form: "whole number, or 0 for any number",
+    default: |_| "that of `--service-requests-max`".to_owned(),
+    effect: "Requests that may be at the endpoints of each port at the same time; a further one is answered 503 with the reason `service-overloaded`.",
+    otherwise: Otherwise::Default,
+    read: |effects, text| set(&mut effects.requests_max, whole(text)),
+}];
+
+/// Every annotation of an Ingress, in the order of the manual.
+const INGRESS: [Annotation<Draft>; 10] = [
     Annotation {
         key: "connect-timeout",
         form: "time",
@@ -164,16 +187,29 @@ fn set<T>(place: &mut Option<T>, value: Result<T, String>) -> Result<(), String>
     Ok(())
 }
 
-/// Reads the annotations of an object.
-pub(super) fn read(annotations: &Annotations<'_>, found: &mut Found) -> Effects {
+/// Reads the annotations of an Ingress.
+pub(super) fn of_ingress(annotations: &Annotations<'_>, found: &mut Found) -> Effects {
     let mut draft = Draft::default();
+    let fallbacks = read(&INGRESS, &mut draft, annotations, found);
+    draft.into_effects(&fallbacks)
+}
+
+/// Reads the annotations of a Service, none of which restricts access.
+pub(super) fn of_service(annotations: &Annotations<'_>, found: &mut Found) -> ServiceEffects {
+    let mut effects = ServiceEffects::default();
+    read(&SERVICE, &mut effects, annotations, found);
+    effects
+}
+
+fn read<D>(table: &[Annotation<D>], draft: &mut D, annotations: &Annotations<'_>, found: &mut Found) -> Fallbacks {
+    let mut fallbacks = Fallbacks::default();
     for (name, raw) in annotations {
         let Some(key) = name.strip_prefix(PREFIX) else { continue };
         let field = annotation_field(name);
-        let fault = match TABLE.iter().find(|annotation| annotation.key == key) {
-            None => Some(unknown(key)),
+        let fault = match table.iter().find(|annotation| annotation.key == key) {
+            None => Some(unknown(table, key)),
             Some(annotation) => match read_field::<String>(raw, &field) {
-                Ok(text) => (annotation.read)(&mut draft, &text).err().map(|why| (text, why)),
+                Ok(text) => (annotation.read)(draft, &text).err().map(|why| (text, why)),
                 Err(misread) => Some((misread.value, misread.why)),
             }
             .map(|(value, why)| (annotation.otherwise, value, why)),
@@ -182,26 +218,27 @@ pub(super) fn read(annotations: &Annotations<'_>, found: &mut Found) -> Effects 
             None => {}
             Some((Otherwise::Default, value, why)) => found.ignored(&field, &value, why),
             Some((Otherwise::Redirected, value, why)) => {
-                draft.require_tls = true;
+                fallbacks.redirected = true;
                 found.assumed(&field, &value, why);
             }
             Some((Otherwise::Closed, value, why)) => {
-                draft.closed = true;
+                fallbacks.closed = true;
                 found.closed(&field, &value, why);
             }
         }
     }
-    draft.into_effects()
+    fallbacks
 }
 
 impl Draft {
-    fn into_effects(self) -> Effects {
+    fn into_effects(self, fallbacks: &Fallbacks) -> Effects {
         let mut effects = NOTHING.clone();
         if self.settings != *effects.settings {
             effects.settings = Arc::new(self.settings);
         }
-        let sources = if self.closed { Some(Guard::DenyAll) } else { self.sources };
-        let redirect = self.require_tls.then_some(Guard::RequireTls { status: TLS_REDIRECT_STATUS });
+        let sources = if fallbacks.closed { Some(Guard::DenyAll) } else { self.sources };
+        let redirect =
+            (self.require_tls || fallbacks.redirected).then_some(Guard::RequireTls { status: TLS_REDIRECT_STATUS });
         if sources.is_some() || redirect.is_some() {
             effects.guards = sources.into_iter().chain(redirect).collect();
         }
@@ -211,12 +248,12 @@ impl Draft {
 
 /// What becomes of a key that is not in the table. One that may be meant for another has the effect of that other's
 /// unreadable value, so that a guard does not stand open because of a letter.
-fn unknown(key: &str) -> (Otherwise, String, String) {
+fn unknown<D>(table: &[Annotation<D>], key: &str) -> (Otherwise, String, String) {
     // What is much longer needs no comparison, whose time is the product of both lengths.
     let length = key.chars().count();
-    let alike = |annotation: &&Annotation| annotation.key.len().abs_diff(length) <= TYPO_EDITS_MAX;
-    let edits = |annotation: &&Annotation| strsim::osa_distance(annotation.key, key);
-    let near = TABLE.iter().filter(alike).min_by_key(edits).filter(|near| edits(near) <= TYPO_EDITS_MAX);
+    let alike = |annotation: &&Annotation<D>| annotation.key.len().abs_diff(length) <= TYPO_EDITS_MAX;
+    let edits = |annotation: &&Annotation<D>| strsim::osa_distance(annotation.key, key);
+    let near = table.iter().filter(alike).min_by_key(edits).filter(|near| edits(near) <= TYPO_EDITS_MAX);
     let (otherwise, why) = match near {
         Some(near) => (near.otherwise, format!("is no annotation of Tidegate (is {} meant?)", near.key)),
         None => (Otherwise::Default, "is no annotation of Tidegate".to_owned()),
@@ -238,7 +275,15 @@ fn printed(time: Duration) -> String {
 #[must_use]
 pub fn manual() -> String {
     let mut text = MANUAL_HEAD.to_owned();
-    for annotation in &TABLE {
+    rows(&INGRESS, &mut text);
+    text.push_str(MANUAL_SERVICE);
+    rows(&SERVICE, &mut text);
+    text.push_str(MANUAL_TAIL);
+    text
+}
+
+fn rows<D>(table: &[Annotation<D>], text: &mut String) {
+    for annotation in table {
         let default = (annotation.default)(&Effective::DEFAULT);
         let otherwise = match annotation.otherwise {
             Otherwise::Default => "the default applies",
@@ -249,8 +294,6 @@ pub fn manual() -> String {
         // Writing to a String cannot fail.
         let _ = writeln!(text, "| `{PREFIX}{key}` | {form} | {default} | {effect} | {otherwise} |");
     }
-    text.push_str(MANUAL_TAIL);
-    text
 }
 
 const MANUAL_HEAD: &str = "\
@@ -264,6 +307,13 @@ These annotations on an Ingress apply to all of its routes.
 |---|---|---|---|---|
 ";
 
+const MANUAL_SERVICE: &str = "
+This one on a Service applies to whichever route leads to it.
+
+| annotation | value | default | effect | when it cannot be read |
+|---|---|---|---|---|
+";
+
 const MANUAL_TAIL: &str = "
 A *time* is a sum of whole numbers with the units `ms`, `s`, `m` and `h`, such as `500ms`, `30s` or `1m30s`, more than zero and at
 most `24h`; a number without a unit is refused. *Bytes* are a whole number, with `k`, `m` or `g` for powers of 1024.
@@ -272,7 +322,7 @@ and a list that names nothing is refused, since it would let everybody in. One o
 
 `true` may also be written `1`, `t`, `T`, `TRUE` or `True`, and `false` likewise.
 
-A value that cannot be read, and a key under `tidegate.io/` that is not in this list, are told as findings: see
+A value that cannot be read, and a key under `tidegate.io/` that is not in the list of its kind, are told as findings: see
 `tidegate explain` and `/debug/findings`. A key that is within two letters of one in the list has the effect of that
 one's unreadable value: `allow-source-ranges` closes the routes.
 ";

@@ -6,8 +6,9 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::annotations::{self, ServiceEffects};
 use super::field::{Found, Misread, read_or_default};
-use super::source::Source;
+use super::source::{Annotations, Source};
 use crate::model::{AppProtocol, HostPattern};
 use crate::object::ObjectName;
 
@@ -23,6 +24,9 @@ pub struct Service {
     pub kind: ServiceKind,
     /// Its TCP ports.
     pub ports: Box<[ServicePort]>,
+    /// Requests that may be at the endpoints of each port at the same time, from its annotation; 0 for any number, `None` for
+    /// what the operator says.
+    pub requests_max: Option<u32>,
 }
 
 /// Where a Service's endpoints come from.
@@ -75,7 +79,13 @@ pub(super) fn project(source: &Source<'_>, found: &mut Found) -> Result<Service,
     };
     let entries = found.entries(spec.ports, PORTS_MAX, "spec.ports");
     let ports = entries.filter_map(|(field, raw)| port(raw, &field, found)).collect();
-    Ok(Service { name: source.name().clone(), kind, ports })
+    // The ports serve whatever becomes of the annotations.
+    let annotations = source.annotations().unwrap_or_else(|Misread { field, value, why }| {
+        found.ignored(&field, &value, why);
+        Annotations::default()
+    });
+    let ServiceEffects { requests_max } = annotations::of_service(&annotations, found);
+    Ok(Service { name: source.name().clone(), kind, ports, requests_max })
 }
 
 /// A name that cannot be resolved leaves the Service without endpoints: nobody makes slices for this type. What looks

@@ -92,6 +92,9 @@ fn service(out: &mut String, it: &Service) {
         ServiceKind::Slices => line(out, format_args!("service {} by slices", it.name)),
         ServiceKind::ExternalName(name) => line(out, format_args!("service {} is {name}", it.name)),
     }
+    if let Some(max) = it.requests_max {
+        line(out, format_args!("at most {max} requests a port"));
+    }
     for port in &it.ports {
         line(out, format_args!("port {:?} {} to {:?} {:?}", port.name, port.number, port.target, port.protocol));
     }

@@ -79,7 +79,7 @@ pub(super) fn compile(
                 let usable = addresses.iter().filter(|address| allowed.refusal(**address, *target).is_none());
                 let endpoints = usable.map(|address| Endpoint::new(SocketAddr::new(*address, *target), None));
                 let key = BackendKey { service: name.clone(), port: *port };
-                unit.backends.push(Backend { key, endpoints: sorted(endpoints), requests_max: None });
+                unit.backends.push(Backend { key, endpoints: sorted(endpoints), requests_max: service.requests_max });
             }
             problems.extend(addresses.iter().filter_map(|address| {
                 let why = ports.iter().find_map(|(_, target)| allowed.refusal(*address, *target))?.to_owned();
@@ -109,7 +109,7 @@ fn from_slices(
     let chosen = usable.into_iter().filter(|(_, e)| if any_ready { e.ready } else { e.serving });
     let endpoints = chosen.map(|(number, e)| Endpoint::new(SocketAddr::new(e.address, number), e.pod.clone()));
     let key = BackendKey { service: service.name.clone(), port: port.number };
-    Backend { key, endpoints: sorted(endpoints), requests_max: None }
+    Backend { key, endpoints: sorted(endpoints), requests_max: service.requests_max }
 }
 
 /// Each address once: an endpoint may stand in two slices while they are being rewritten.

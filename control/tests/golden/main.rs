@@ -90,7 +90,8 @@ fn leads(parts: &SnapshotParts, route: &Route) -> String {
         Some(backend) if backend.endpoints.is_empty() => "no endpoints".to_owned(),
         Some(backend) => {
             let all: Vec<String> = backend.endpoints.iter().map(|endpoint| endpoint.address.to_string()).collect();
-            all.join(" ")
+            let max = backend.requests_max.map_or_else(String::new, |max| format!(", at most {max} requests"));
+            all.join(" ") + &max
         }
     };
     let target = targets.first().map_or("503".to_owned(), |weighted| {

@@ -87,7 +87,8 @@ impl Cluster {
 
     pub(crate) fn put_service(&mut self, object: &ObjectRef) {
         let ports = [ServicePort { name: "".into(), number: 80, target: None, protocol: Default::default() }];
-        let service = Service { name: object.name.clone(), kind: ServiceKind::Slices, ports: ports.into() };
+        let service =
+            Service { name: object.name.clone(), kind: ServiceKind::Slices, ports: ports.into(), requests_max: None };
         self.put(object.clone(), Object::Service(Arc::new(service)), Vec::new());
     }
 
@@ -274,7 +275,8 @@ fn service(die: &mut Rng, name: ObjectName) -> Service {
         2 => vec![port("", 80)],
         _ => vec![port("web", 81), port("api", 80)],
     };
-    Service { name, kind, ports: ports.into() }
+    let requests_max = (die.u32(0..3) == 0).then(|| die.u32(0..3));
+    Service { name, kind, ports: ports.into(), requests_max }
 }
 
 fn slice(die: &mut Rng, name: ObjectName) -> EndpointSlice {

@@ -1,0 +1,68 @@
+//! Requests that find a Service with as many requests as it may have.
+
+use std::sync::Arc;
+
+use tidegate_config::model::AppProtocol;
+use tidegate_proxy::Driver;
+use tokio::io::AsyncWriteExt;
+
+use super::bed::{Bed, Model, answer, route};
+use super::upstream::Upstream;
+
+const POST: &[u8] = b"POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 2\r\n\r\n";
+
+/// Two Services, of which the first has room for so many requests.
+async fn two_services(upstream: &Upstream, max: Option<u32>) -> Model {
+    let mut model = Model::to(&[upstream.address]);
+    let limited = model.parts.backends.values().next().map(|backend| (**backend).clone());
+    for backend in limited {
+        let backend = tidegate_config::model::Backend { requests_max: max, ..backend };
+        model.parts.backends.insert_mut(backend.key.clone(), Arc::new(backend));
+    }
+    model.route("b.test", route("other", AppProtocol::Http)).backend("other", &[upstream.address])
+}
+
+async fn check_full(driver: Driver, own: Option<u32>, usual: u32) {
+    let upstream = Upstream::echo().await;
+    let bed = Bed::with(two_services(&upstream, own).await, |options| {
+        options.driver = driver;
+        options.budget.service_requests = usual;
+    })
+    .await;
+    let mut busy = [bed.connect().await, bed.connect().await];
+    for client in &mut busy {
+        client.write_all(POST).await.unwrap();
+    }
+    bed.until_metric("tidegate_requests_in_flight 2").await;
+    let refused = bed.get("a.test", "/", "").await;
+    assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")), "{driver:?} {own:?}");
+    assert!(refused.body.contains("reason: service-overloaded"), "{}", refused.body);
+    assert_eq!(bed.get("b.test", "/", "").await.status, 200, "another Service");
+    for client in &mut busy {
+        client.write_all(b"ok").await.unwrap();
+        assert_eq!(answer(client).await.status, 200);
+    }
+    assert_eq!(bed.get("a.test", "/", "").await.status, 200, "{driver:?} {own:?}");
+    bed.until_metric(r#"tidegate_answers_total{reason="service-overloaded"} 1"#).await;
+}
+
+#[tokio::test]
+async fn a_service_has_as_many_requests_as_it_or_the_operator_says() {
+    for driver in [Driver::Both, Driver::Full] {
+        check_full(driver, Some(2), 1024).await;
+        check_full(driver, None, 2).await;
+    }
+}
+
+#[tokio::test]
+async fn zero_stands_for_any_number() {
+    for (own, usual) in [(Some(0), 1), (None, 0)] {
+        let upstream = Upstream::echo().await;
+        let bed =
+            Bed::with(two_services(&upstream, own).await, |options| options.budget.service_requests = usual).await;
+        let mut busy = bed.connect().await;
+        busy.write_all(POST).await.unwrap();
+        bed.until_metric("tidegate_requests_in_flight 1").await;
+        assert_eq!(bed.get("a.test", "/", "").await.status, 200, "{own:?} {usual}");
+    }
+}
