@@ -113,7 +113,7 @@ mod tests {
         check_files(Some(u64::MAX), 2, (BudgetLimits::default().files, 512));
         check_files(Some(1_048_576), 2, (1_046_272, 512));
         check_files(Some(65_536), 2, (63_232, 512));
-        check_files(Some(65_536), 64, (48_960, 127));
+        check_files(Some(65_536), 64, (49_024, 127));
         check_files(Some(1500), 2, (936, 77));
         check_files(Some(1024), 2, (576, 48));
         check_files(Some(260), 1, (2, 1));

@@ -48,7 +48,7 @@ fn complaints_name_flag_value_and_reason() {
     check(&["--threads", "0"], "--threads \"0\": is not between 1 and 1024");
     check(&["--threads", "two"], "--threads \"two\": invalid digit found in string");
     check(&["--client-share-max", "0"], "--client-share-max \"0\": is not between 1 and 100");
-    check(&["--service-requests-max", "-1"], "--service-requests-max \"-1\": invalid digit found in string");
+    check(&["--service-requests-max", "x"], "--service-requests-max \"x\": invalid digit found in string");
     check(&["--batch-max", "0"], "--batch-max \"0\": is not between 1 and 1000000");
     check(&["--fast-batches-max", "x"], "--fast-batches-max \"x\": invalid digit found in string");
     check(&["--sweep-share-max", "50"], "--sweep-share-max \"50\": is not between 0 and 1");
