@@ -9,6 +9,7 @@ mod io;
 mod proxy_header;
 mod serve;
 mod stall;
+mod stream_counts;
 mod streams;
 mod traits;
 mod transport;
@@ -18,6 +19,8 @@ pub(crate) use close::{MALFORMED, Refusal};
 pub(crate) use io::Conn;
 pub(crate) use proxy_header::Failure as ProxyHeaderFailure;
 pub(crate) use serve::{Accepted, serve};
+pub(crate) use stream_counts::Abuse;
+use stream_counts::StreamCounts;
 pub(crate) use streams::Streams;
 #[cfg(test)]
 pub(crate) use transport::Transport;
@@ -60,6 +63,8 @@ pub(crate) struct ConnectionFacts {
     pub(crate) accepted: Instant,
     /// `true` once the end of its bind is near: the next response is its last.
     pub(crate) ending: ShutdownWatch,
+    /// Its streams, where it speaks HTTP/2.
+    pub(crate) streams: StreamCounts,
 }
 
 /// What the connections of a bind are told of its end.
@@ -72,6 +77,18 @@ pub(crate) struct Notice {
 }
 
 impl ConnectionFacts {
+    /// Of a connection that came in over a bind, from this peer.
+    pub(crate) fn new(
+        bind: BindKey,
+        (peer, local): (SocketAddr, SocketAddr),
+        text: AddressText,
+        accepted: Instant,
+        ending: ShutdownWatch,
+    ) -> Self {
+        let streams = StreamCounts::default();
+        Self { bind, local, peer, forwards: true, text, tls: None, accepted, ending, streams }
+    }
+
     /// Whether the end of its bind is near, so that the next response should say `Connection: close`.
     pub(crate) fn is_ending(&self) -> bool {
         *self.ending.borrow()
@@ -93,9 +110,8 @@ impl ConnectionFacts {
         use tidegate_config::model::BindProtocol;
         let local: SocketAddr = ([127, 0, 0, 1], 80).into();
         let bind = BindKey { address: local, protocol: BindProtocol::Http };
-        let ending = tokio::sync::watch::channel(false).1;
-        let text = AddressText::new(peer, local.port());
-        Self { bind, local, peer, forwards: true, text, tls: None, accepted: crate::clock::now(), ending }
+        let (text, ending) = (AddressText::new(peer, local.port()), tokio::sync::watch::channel(false).1);
+        Self::new(bind, (peer, local), text, crate::clock::now(), ending)
     }
 }
 

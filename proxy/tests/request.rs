@@ -14,6 +14,7 @@ mod request {
     mod hygiene;
     mod loops;
     mod outcomes;
+    mod resets;
     mod retries;
     mod secure_upstreams;
     mod streams;

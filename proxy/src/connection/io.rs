@@ -135,6 +135,12 @@ impl Conn {
         self.reads != Reads::Only(0) || !self.unread.is_empty() || self.has_arrived()
     }
 
+    /// Whether to read on behind the end. Of HTTP/2, frames have said the end, and clients that keep to them send no more; one that
+    /// floods is told why it is cut off.
+    fn lingers(&self) -> bool {
+        if self.http2 { self.facts.streams.are_abused() } else { self.may_be_sending() }
+    }
+
     /// Whether a request was read to its end, so that what comes next is another's.
     pub(super) fn is_between_requests(&self) -> bool {
         matches!(self.reads, Reads::All | Reads::Only(0))
@@ -356,7 +362,7 @@ impl AsyncWrite for Conn {
     }
 
     /// Sends the end of the stream, then reads on for a moment where there is more of the client: closing a socket with unread
-    /// bytes resets it, and a reset can overtake the answer (RFC 9112 section 9.6). Of HTTP/2, frames have said the end.
+    /// bytes resets it, and a reset can overtake the answer (RFC 9112 section 9.6).
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         let until = match this.lingers_until {
@@ -364,7 +370,7 @@ impl AsyncWrite for Conn {
             None => {
                 ready!(this.poll_write_out(cx))?;
                 ready!(this.stall.bound(Pin::new(&mut this.transport).poll_shutdown(cx), cx))?;
-                if this.http2 || !this.may_be_sending() {
+                if !this.lingers() {
                     return Poll::Ready(Ok(()));
                 }
                 *this.lingers_until.insert(clock::now() + this.linger)

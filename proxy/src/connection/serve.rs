@@ -9,7 +9,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use futures::future::{MaybeDone, maybe_done};
-use pingora::apps::{HttpServerApp, ServerApp};
+use pingora::apps::HttpServerApp;
 use pingora::protocols::http::ServerSession;
 use tidegate_config::model::{BindKey, BindProtocol};
 use tokio::net::TcpStream;
@@ -94,8 +94,9 @@ async fn establish(accepted: Accepted, traffic: &Traffic, notice: &Notice) -> Op
     };
     let forwards = told.is_some() || !limits.proxy_header;
     let Ends { source: peer, destination } = told.unwrap_or(Ends { source: peer, destination: local });
-    let (text, ending) = (AddressText::new(peer, destination.port()), notice.last.clone());
-    let facts = ConnectionFacts { bind, local, peer, forwards, text, tls: None, accepted: at, ending };
+    let text = AddressText::new(peer, destination.port());
+    let facts = ConnectionFacts::new(bind, (peer, local), text, at, notice.last.clone());
+    let facts = ConnectionFacts { forwards, ..facts };
     match bind.protocol {
         BindProtocol::Http => {
             let conn = Box::new(Conn::new(Transport::Plain(stream), Arc::new(facts), limits));
@@ -194,7 +195,8 @@ async fn requests(mut conn: Box<Conn>, mut expected: Expected, traffic: &Traffic
                     Next::Close => return close(&mut conn, limits.body_discard).await,
                 }
             }
-            Arrival::Http2 => return http2(conn, traffic, &notice).await,
+            // In a box of its own: a connection of HTTP/1 is not to be as large as one of HTTP/2.
+            Arrival::Http2 => return Box::pin(http2(conn, traffic, &notice)).await,
             Arrival::Over => return close(&mut conn, Duration::ZERO).await,
             Arrival::Refused(refusal) => {
                 traffic.metrics.head_refused(refusal.reason());
@@ -316,7 +318,7 @@ async fn http2(mut conn: Box<Conn>, traffic: &Traffic, notice: &Notice) {
     conn.http2 = true;
     conn.pass_all();
     if !*notice.last.borrow() {
-        traffic.streams.process_new(conn, &notice.last).await;
+        traffic.streams.serve(conn, &notice.last).await;
         return;
     }
     let (tell, told) = watch::channel(false);
@@ -327,7 +329,7 @@ async fn http2(mut conn: Box<Conn>, traffic: &Traffic, notice: &Notice) {
         pending().await
     };
     tokio::select! {
-        _ = traffic.streams.process_new(conn, &told) => {}
+        () = traffic.streams.serve(conn, &told) => {}
         () = telling => {}
     }
 }
