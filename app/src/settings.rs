@@ -1,6 +1,7 @@
 //! Flags and environment as typed settings, read once. Every complaint names the flag, the value and the reason.
 
 mod address;
+mod clients;
 mod pace;
 mod process;
 mod routing;
@@ -13,6 +14,7 @@ use std::time::Duration;
 
 use tidegate_control::Limits;
 use tidegate_control::options::{Options, Secrets};
+use tidegate_proxy::RateLimits;
 
 pub(crate) use address::{DebugAddress, Sockets, Wish, debug_address};
 pub(crate) use process::{LogForm, Process};
@@ -59,6 +61,8 @@ impl std::error::Error for Misread {}
 #[derive(Clone, Debug)]
 pub(crate) struct Edge {
     pub(crate) sockets: Sockets,
+    /// The least rate of clients.
+    pub(crate) rates: RateLimits,
     pub(crate) drain: Drain,
     pub(crate) process: Process,
     /// The Lease of those who write to the cluster; `None` when nothing is to be written.
@@ -138,6 +142,7 @@ impl Edge {
         }
         Ok(Self {
             sockets,
+            rates: clients::read(&args.clients)?,
             drain: Drain::read(&args.drain, mode)?,
             process: Process::read(&args.process, mode)?,
             lease,

@@ -84,7 +84,7 @@ impl std::fmt::Display for DebugPlace {
 impl Wired {
     /// Starts everything, on the runtime that it is called on; traffic is taken as soon as the first snapshot is published.
     pub(crate) fn start(edge: Edge, clients: Clients, namespaces: Vec<Arc<str>>) -> anyhow::Result<Self> {
-        let Edge { sockets, drain, process, lease, mut control, limits } = edge;
+        let Edge { sockets, rates, drain, process, lease, mut control, limits } = edge;
         let registry = registry().context("metrics")?;
         let (stop, draining) = (CancellationToken::new(), CancellationToken::new());
         let mut tasks = Supervisor::new(&registry, stop.clone(), clock::draw).context("metrics")?;
@@ -112,6 +112,7 @@ impl Wired {
         let open_files = descriptors::raise();
         let client = &mut options.client;
         client.proxy_header = sockets.proxy_protocol;
+        client.rates = rates;
         client.connections_max = descriptors::connections_max(open_files, client.connections_max);
         tracing::info!(open_files, connections_max = client.connections_max, "limits of this process");
         let proxy = Proxy::start(published.clone(), view.generation(), options, &registry)?;

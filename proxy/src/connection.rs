@@ -28,6 +28,8 @@ pub(crate) use transport::Transport;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use arrayvec::ArrayString;
@@ -65,6 +67,8 @@ pub(crate) struct ConnectionFacts {
     pub(crate) ending: ShutdownWatch,
     /// Its streams, where it speaks HTTP/2.
     pub(crate) streams: StreamCounts,
+    /// Whether it was upgraded to another protocol.
+    tunnel: AtomicBool,
 }
 
 /// What the connections of a bind are told of its end.
@@ -85,8 +89,17 @@ impl ConnectionFacts {
         accepted: Instant,
         ending: ShutdownWatch,
     ) -> Self {
-        let streams = StreamCounts::default();
-        Self { bind, local, peer, forwards: true, text, tls: None, accepted, ending, streams }
+        let (streams, tunnel) = (StreamCounts::default(), AtomicBool::new(false));
+        Self { bind, local, peer, forwards: true, text, tls: None, accepted, ending, streams, tunnel }
+    }
+
+    /// Notes that it was upgraded to another protocol, for which there is no least rate.
+    pub(crate) fn becomes_tunnel(&self) {
+        self.tunnel.store(true, Relaxed);
+    }
+
+    fn is_tunnel(&self) -> bool {
+        self.tunnel.load(Relaxed)
     }
 
     /// Whether the end of its bind is near, so that the next response should say `Connection: close`.

@@ -16,6 +16,7 @@ mod connection;
 mod connection_metrics;
 mod tls;
 
+mod body_rates;
 mod due;
 mod edge;
 mod lean;
@@ -46,6 +47,7 @@ mod buffers;
 mod clock;
 mod date;
 mod metrics;
+mod rate;
 mod shared;
 
 #[cfg(test)]
@@ -56,7 +58,9 @@ mod sample_model;
 pub use access_log::AccessLogSink;
 pub use bound::{Bound, BoundBind};
 pub use budget::BudgetLimits;
-pub use options::{ClientLimits, DrainLimits, Driver, Http2Limits, Options, TlsLimits, UpstreamLimits};
+pub use options::{
+    ClientLimits, DrainLimits, Driver, Enforce, Http2Limits, Options, RateLimits, TlsLimits, UpstreamLimits,
+};
 pub use passes::{LoopToken, NoToken};
 pub use start::{Proxy, StartError, Sweeper};
 pub use tls::TlsSetupError;

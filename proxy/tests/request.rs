@@ -17,6 +17,7 @@ mod request {
     mod resets;
     mod retries;
     mod secure_upstreams;
+    mod slow_clients;
     mod streams;
     pub mod timeouts;
     pub mod upgrades;

@@ -23,7 +23,7 @@ use super::transport::Transport;
 use crate::buffers::Buffer;
 use crate::clock;
 use crate::due::{Bell, Due};
-use crate::options::ClientLimits;
+use crate::shared::Shared;
 
 /// Bytes that wait for company before they are written, so that a head and a small body leave together.
 const WRITE_BUFFER_BYTES: usize = 4 * 1024;
@@ -55,6 +55,8 @@ pub(crate) struct Conn {
     stall: Stall,
     alarm: Alarm,
     facts: Arc<ConnectionFacts>,
+    /// The least rates of clients, and the budget that decides whether they are enforced.
+    shared: Arc<Shared>,
     /// When the response to the request in progress is due, and who says so; there once a driver has asked for it.
     due: Option<Due>,
     bell: Option<Bell>,
@@ -77,7 +79,8 @@ impl fmt::Debug for Conn {
 
 impl Conn {
     /// A connection that nothing was read from yet.
-    pub(crate) fn new(transport: Transport, facts: Arc<ConnectionFacts>, limits: &ClientLimits) -> Self {
+    pub(crate) fn new(transport: Transport, facts: Arc<ConnectionFacts>, shared: &Arc<Shared>) -> Self {
+        let limits = &shared.options.client;
         Self {
             proxy_digest: OnceLock::new(),
             socket_digest: OnceLock::new(),
@@ -89,6 +92,7 @@ impl Conn {
             stall: Stall::new(limits.write_stall),
             alarm: Alarm::new(),
             facts,
+            shared: Arc::clone(shared),
             due: None,
             bell: None,
             http2: false,
@@ -306,13 +310,20 @@ impl Conn {
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
+    /// The outcome of a write, unless the client has been waited for too long. A tunnel has no least rate.
+    fn bound<T>(&mut self, wrote: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
+        let rates = (!self.facts.is_tunnel()).then_some(&*self.shared);
+        self.stall.bound(wrote, rates, cx)
+    }
+
     fn poll_write_out(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.unwritten.is_empty() {
             let write = Pin::new(&mut self.transport).poll_write(cx, &self.unwritten);
-            let count = ready!(self.stall.bound(write, cx))?;
+            let count = ready!(self.bound(write, cx))?;
             if count == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
+            self.stall.took(count);
             self.unwritten.advance(count);
         }
         self.unwritten.give_if_empty();
@@ -347,8 +358,9 @@ impl AsyncWrite for Conn {
             ready!(self.poll_write_out(cx))?;
         }
         if bytes.len() >= WRITE_BUFFER_BYTES {
-            let this = &mut *self;
-            return this.stall.bound(Pin::new(&mut this.transport).poll_write(cx, bytes), cx);
+            let wrote = Pin::new(&mut self.transport).poll_write(cx, bytes);
+            self.stall.took(if let Poll::Ready(Ok(count)) = &wrote { *count } else { 0 });
+            return self.bound(wrote, cx);
         }
         self.unwritten.make_room();
         self.unwritten.extend_from_slice(bytes);
@@ -357,8 +369,8 @@ impl AsyncWrite for Conn {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_write_out(cx))?;
-        let this = &mut *self;
-        this.stall.bound(Pin::new(&mut this.transport).poll_flush(cx), cx)
+        let flushed = Pin::new(&mut self.transport).poll_flush(cx);
+        self.bound(flushed, cx)
     }
 
     /// Sends the end of the stream, then reads on for a moment where there is more of the client: closing a socket with unread
@@ -369,7 +381,8 @@ impl AsyncWrite for Conn {
             Some(until) => until,
             None => {
                 ready!(this.poll_write_out(cx))?;
-                ready!(this.stall.bound(Pin::new(&mut this.transport).poll_shutdown(cx), cx))?;
+                let shut = Pin::new(&mut this.transport).poll_shutdown(cx);
+                ready!(this.bound(shut, cx))?;
                 if !this.lingers() {
                     return Poll::Ready(Ok(()));
                 }

@@ -99,7 +99,7 @@ async fn establish(accepted: Accepted, traffic: &Traffic, notice: &Notice) -> Op
     let facts = ConnectionFacts { forwards, ..facts };
     match bind.protocol {
         BindProtocol::Http => {
-            let conn = Box::new(Conn::new(Transport::Plain(stream), Arc::new(facts), limits));
+            let conn = Box::new(Conn::new(Transport::Plain(stream), Arc::new(facts), &traffic.shared));
             Some((conn, Expected::Either))
         }
         BindProtocol::Https => match handshake(stream, traffic, notice).await? {
@@ -113,12 +113,12 @@ async fn establish(accepted: Accepted, traffic: &Traffic, notice: &Notice) -> Op
                     "TLS handshake"
                 );
                 let facts = ConnectionFacts { tls: Some(agreed), ..facts };
-                let conn = Box::new(Conn::new(Transport::Tls(stream), Arc::new(facts), limits));
+                let conn = Box::new(Conn::new(Transport::Tls(stream), Arc::new(facts), &traffic.shared));
                 Some((conn, if http2 { Expected::Http2 } else { Expected::Http1 }))
             }
             tls::Handshake::PlainHttp(stream) => {
                 traffic.metrics.handshake_failed(tls::Failure::PlainHttp);
-                let conn = Box::new(Conn::new(Transport::Plain(stream), Arc::new(facts), limits));
+                let conn = Box::new(Conn::new(Transport::Plain(stream), Arc::new(facts), &traffic.shared));
                 refuse(conn, Refusal::PlainOnTls, limits.body_discard).await;
                 None
             }
