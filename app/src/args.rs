@@ -69,6 +69,8 @@ pub(crate) struct EdgeArgs {
     #[command(flatten)]
     pub(crate) keep: KeepArgs,
     #[command(flatten)]
+    pub(crate) clients: ClientArgs,
+    #[command(flatten)]
     pub(crate) drain: DrainArgs,
     #[command(flatten)]
     pub(crate) limits: LimitArgs,
@@ -206,6 +208,28 @@ pub(crate) struct KeepArgs {
     /// Entries of the history: so many changes of routes, no fewer than generations, and as many of endpoints.
     #[arg(long, value_name = "COUNT", env = "TIDEGATE_HISTORY_PUBLICATIONS", default_value = "10000")]
     pub(crate) history_publications: String,
+}
+
+#[derive(clap::Args, Debug, Default)]
+#[command(next_help_heading = "Clients")]
+pub(crate) struct ClientArgs {
+    /// When clients are disconnected that send a request body or take a response more slowly than --min-rate: `under-pressure`,
+    /// once half of the files or of the memory for traffic is in use; `close`, always; `keep`, never. Upgraded connections and
+    /// gRPC streams are left alone.
+    #[arg(
+        long,
+        value_name = "under-pressure|close|keep",
+        env = "TIDEGATE_SLOW_CLIENTS",
+        default_value = "under-pressure"
+    )]
+    pub(crate) slow_clients: String,
+    /// Bytes a second in either direction, averaged over the time in which a client is waited for: an endpoint that is slow costs
+    /// its clients nothing.
+    #[arg(long, value_name = "BYTES", env = "TIDEGATE_MIN_RATE", default_value = "500")]
+    pub(crate) min_rate: String,
+    /// How long a client must have been waited for, in all, before its rate is judged.
+    #[arg(long, value_name = "TIME", env = "TIDEGATE_MIN_RATE_GRACE", default_value = "60s")]
+    pub(crate) min_rate_grace: String,
 }
 
 #[derive(clap::Args, Debug, Default)]

@@ -2,6 +2,7 @@
 
 mod address;
 mod budget;
+mod clients;
 mod pace;
 mod process;
 mod routing;
@@ -14,7 +15,7 @@ use std::time::Duration;
 
 use tidegate_control::Limits;
 use tidegate_control::options::{Options, Secrets};
-use tidegate_proxy::BudgetLimits;
+use tidegate_proxy::{BudgetLimits, RateLimits};
 
 pub(crate) use address::{DebugAddress, Sockets, Wish, debug_address};
 pub(crate) use process::{LogForm, Process};
@@ -61,6 +62,8 @@ impl std::error::Error for Misread {}
 #[derive(Clone, Debug)]
 pub(crate) struct Edge {
     pub(crate) sockets: Sockets,
+    /// The least rate of clients.
+    pub(crate) rates: RateLimits,
     pub(crate) drain: Drain,
     pub(crate) process: Process,
     /// How traffic is shared out; what the machine has is added later.
@@ -142,6 +145,7 @@ impl Edge {
         }
         Ok(Self {
             sockets,
+            rates: clients::read(&args.clients)?,
             drain: Drain::read(&args.drain, mode)?,
             process: Process::read(&args.process, mode)?,
             budget: budget::read(&args.limits)?,

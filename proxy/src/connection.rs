@@ -9,6 +9,7 @@ mod io;
 mod proxy_header;
 mod serve;
 mod stall;
+mod stream_counts;
 mod streams;
 mod traits;
 mod transport;
@@ -18,6 +19,8 @@ pub(crate) use close::{MALFORMED, Refusal};
 pub(crate) use io::Conn;
 pub(crate) use proxy_header::Failure as ProxyHeaderFailure;
 pub(crate) use serve::{Accepted, Known, serve};
+pub(crate) use stream_counts::Abuse;
+use stream_counts::StreamCounts;
 pub(crate) use streams::Streams;
 #[cfg(test)]
 pub(crate) use transport::Transport;
@@ -25,6 +28,8 @@ pub(crate) use transport::Transport;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use arrayvec::ArrayString;
@@ -67,6 +72,10 @@ pub(crate) struct ConnectionFacts {
     pub(crate) client: Option<ClientPlace>,
     /// Whether it waits for a request.
     pub(crate) activity: Arc<Activity>,
+    /// Its streams, where it speaks HTTP/2.
+    pub(crate) streams: StreamCounts,
+    /// Whether it was upgraded to another protocol.
+    tunnel: AtomicBool,
 }
 
 /// What the connections of a bind are told of its end.
@@ -79,6 +88,29 @@ pub(crate) struct Notice {
 }
 
 impl ConnectionFacts {
+    /// Of a connection that came in over a bind, from this peer.
+    pub(crate) fn new(
+        bind: BindKey,
+        (peer, local): (SocketAddr, SocketAddr),
+        text: AddressText,
+        ending: ShutdownWatch,
+        activity: Arc<Activity>,
+        accepted: Instant,
+    ) -> Self {
+        let (streams, tunnel) = (StreamCounts::default(), AtomicBool::new(false));
+        let (forwards, tls, client) = (true, None, None);
+        Self { bind, local, peer, forwards, text, tls, accepted, ending, client, activity, streams, tunnel }
+    }
+
+    /// Notes that it was upgraded to another protocol, for which there is no least rate.
+    pub(crate) fn becomes_tunnel(&self) {
+        self.tunnel.store(true, Relaxed);
+    }
+
+    fn is_tunnel(&self) -> bool {
+        self.tunnel.load(Relaxed)
+    }
+
     /// Whether the end of its bind is near, so that the next response should say `Connection: close`.
     pub(crate) fn is_ending(&self) -> bool {
         *self.ending.borrow()
@@ -100,11 +132,9 @@ impl ConnectionFacts {
         use tidegate_config::model::BindProtocol;
         let local: SocketAddr = ([127, 0, 0, 1], 80).into();
         let bind = BindKey { address: local, protocol: BindProtocol::Http };
-        let ending = tokio::sync::watch::channel(false).1;
-        let text = AddressText::new(peer, local.port());
+        let (text, ending) = (AddressText::new(peer, local.port()), tokio::sync::watch::channel(false).1);
         let now = crate::clock::now();
-        let activity = Activity::new(now, now);
-        Self { bind, local, peer, forwards: true, text, tls: None, accepted: now, ending, client: None, activity }
+        Self::new(bind, (peer, local), text, ending, Activity::new(now, now), now)
     }
 }
 

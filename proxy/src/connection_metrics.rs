@@ -3,7 +3,7 @@
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 use tidegate_config::model::{BindKey, BindProtocol};
 
-use crate::connection::{MALFORMED, ProxyHeaderFailure, Refusal};
+use crate::connection::{Abuse, MALFORMED, ProxyHeaderFailure, Refusal};
 use crate::tls::Failure;
 
 /// Why a connection is closed as it comes.
@@ -48,6 +48,7 @@ pub(crate) struct ConnectionMetrics {
     proxy_header_failures: IntCounterVec,
     handshake_failures: IntCounterVec,
     heads_refused: IntCounterVec,
+    http2_ended: IntCounterVec,
 }
 
 impl ConnectionMetrics {
@@ -105,6 +106,11 @@ impl ConnectionMetrics {
                 "Request heads that were answered before any route was looked for",
                 "reason",
             )?,
+            http2_ended: counters(
+                "tidegate_http2_connections_ended_total",
+                "HTTP/2 connections ended with ENHANCE_YOUR_CALM for what their client did",
+                "reason",
+            )?,
         };
         made.show_zeros();
         Ok(made)
@@ -139,6 +145,9 @@ impl ConnectionMetrics {
         for reason in Refusal::HEADS.map(Refusal::reason).into_iter().chain([MALFORMED]) {
             self.heads_refused.with_label_values(&[reason]);
         }
+        for abuse in Abuse::ALL {
+            self.http2_ended.with_label_values(&[abuse.as_str()]);
+        }
     }
 
     /// Counts a connection in; the returned value counts it out when it is dropped.
@@ -162,6 +171,11 @@ impl ConnectionMetrics {
     /// Counts a head that came to no request.
     pub(crate) fn head_refused(&self, reason: &'static str) {
         self.heads_refused.with_label_values(&[reason]).inc();
+    }
+
+    /// Counts an HTTP/2 connection that was ended for what its client did.
+    pub(crate) fn http2_ended(&self, abuse: Abuse) {
+        self.http2_ended.with_label_values(&[abuse.as_str()]).inc();
     }
 
     /// Says how many threads listen on a bind, or that the bind is gone.

@@ -17,6 +17,7 @@ use tidegate_config::model::{AppProtocol, Head, request_host};
 use tidegate_config::published::Published;
 
 use crate::answer::{Answer, Reason};
+use crate::body_rates::{BodyRates, TooSlow};
 use crate::connection::ConnectionFacts;
 use crate::due::Due;
 use crate::edit::Edits;
@@ -40,6 +41,8 @@ pub(crate) struct Carried {
     heard: bool,
     /// Whether it failed and got an answer of the edge's own, after which Pingora drops an HTTP/1.1 connection.
     refused: bool,
+    /// How fast the client sends and takes bodies.
+    rates: BodyRates,
 }
 
 impl Carried {
@@ -79,14 +82,22 @@ impl ProxyHttp for Edge {
 
     fn new_ctx(&self) -> Carried {
         let exchange = Exchange::begin(Driver::Full, self.published.pin(), Arc::clone(&self.shared), clock::now());
-        Carried { exchange, due: Due::current(), uploads: false, heard: false, refused: false }
+        Carried {
+            exchange,
+            due: Due::current(),
+            uploads: false,
+            heard: false,
+            refused: false,
+            rates: BodyRates::default(),
+        }
     }
 
     /// No compression: bodies pass as they are.
     fn init_downstream_modules(&self, _: &mut pingora::modules::http::HttpModules) {}
 
-    async fn early_request_filter(&self, session: &mut Session, _: &mut Carried) -> Result<()> {
+    async fn early_request_filter(&self, session: &mut Session, carried: &mut Carried) -> Result<()> {
         set_deadlines(session, &self.shared);
+        carried.rates = BodyRates::of(session.req_header());
         Ok(())
     }
 
@@ -158,6 +169,8 @@ impl ProxyHttp for Edge {
     ) -> Result<()> {
         let length = if session.was_upgraded() { 0 } else { body.as_ref().map_or(0, Bytes::len) };
         carried.exchange.body(length).map_err(|reason| stop(carried, reason))?;
+        let sent = carried.rates.sent(body, is_last, carried.exchange.rates(), clock::now());
+        sent.map_err(|TooSlow| stop(carried, Reason::BodyStalled))?;
         if carried.uploads && (is_last || length > 0) {
             if is_last {
                 carried.exchange.awaited(clock::now());
@@ -184,6 +197,8 @@ impl ProxyHttp for Edge {
                 return Err(stop(carried, Reason::UpstreamBroken));
             }
             session.set_read_timeout(carried.exchange.tunnel_idle());
+            facts(session).inspect(|facts| facts.becomes_tunnel());
+            carried.rates = BodyRates::unbounded();
         } else if status.is_informational() {
             for name in ["connection", "keep-alive", "proxy-connection", "upgrade"] {
                 response.remove_header(name);
@@ -207,6 +222,21 @@ impl ProxyHttp for Edge {
         let listed = carried.exchange.response_edits(status.as_u16(), connection, &mut edits);
         listed.map_err(|reason| stop(carried, reason))?;
         edit_response(edits, response)
+    }
+
+    /// Over HTTP/1.1, [`crate::connection`] sees what the client takes.
+    fn response_body_filter(
+        &self,
+        session: &mut Session,
+        body: &mut Option<Bytes>,
+        _: bool,
+        carried: &mut Carried,
+    ) -> Result<Option<Duration>> {
+        if session.is_http2() {
+            let given = carried.rates.given(body, carried.exchange.rates(), clock::now());
+            given.map_err(|TooSlow| stop(carried, Reason::ClientGone))?;
+        }
+        Ok(None)
     }
 
     fn fail_to_connect(
@@ -317,9 +347,6 @@ fn set_deadlines(session: &mut Session, shared: &Shared) {
     session.set_read_timeout(Some(limits.body_read_stall));
     session.set_write_timeout(Some(limits.write_stall));
     session.set_total_drain_timeout(Some(limits.body_discard));
-    if limits.send_rate_min > 0 {
-        session.set_min_send_rate(Some(limits.send_rate_min));
-    }
 }
 
 /// Ends the request with an answer of the edge's own, by way of an error that Pingora does not try again.

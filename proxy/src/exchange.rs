@@ -14,11 +14,13 @@ use crate::admit::{Admission, Admitted, admit};
 use crate::answer::{Answer, Reason};
 use crate::attempt::{Attempts, Here, Sign};
 use crate::balance::{self, Draw};
+use crate::budget::Budget;
 use crate::connection::ConnectionFacts;
 use crate::edit::Edits;
 use crate::forwarded::{Client, client};
 use crate::head::Names;
 use crate::metrics::{Connect, Driver};
+use crate::options::RateLimits;
 use crate::refuse::{self, Line, Protocol};
 use crate::retry::{Failed, Stage};
 use crate::rewrite::{Onward, RequestId};
@@ -339,6 +341,11 @@ impl Exchange {
     pub(crate) fn failed(&mut self, reason: Reason) -> &Answer {
         self.due = None;
         self.answer.get_or_insert_with(|| reason.into())
+    }
+
+    /// The least rates of clients, and the budget that decides whether they are enforced.
+    pub(crate) fn rates(&self) -> (&RateLimits, &Budget) {
+        (&self.shared.options.client.rates, &self.shared.budget)
     }
 
     /// The request's id.

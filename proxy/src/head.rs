@@ -202,6 +202,11 @@ fn own_name(name: &HeaderName) -> Option<&'static str> {
     rewrite::SET_ALWAYS.iter().copied().find(|own| *own == name.as_str())
 }
 
+/// Whether a `Content-Type` is one of gRPC, or of a protocol that is derived from it.
+pub(crate) fn is_grpc_type(value: &[u8]) -> bool {
+    value.get(..16).is_some_and(|start| start.eq_ignore_ascii_case(b"application/grpc"))
+}
+
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;

@@ -47,9 +47,9 @@ pub(crate) enum Next {
     Close,
 }
 
-/// Whether the settings leave the driver anything to do: it knows no rate that a client must keep up.
+/// Whether the settings leave the driver anything to do.
 pub(crate) const fn serves(options: &Options) -> bool {
-    matches!(options.driver, crate::options::Driver::Both) && options.client.send_rate_min == 0
+    matches!(options.driver, crate::options::Driver::Both)
 }
 
 /// Answers the request whose head was read ahead, of so many bytes and in lines that end with CRLF, if it may.

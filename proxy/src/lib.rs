@@ -18,7 +18,7 @@ mod connection_metrics;
 mod tls;
 
 mod http;
-
+mod body_rates;
 mod due;
 mod edge;
 mod lean;
@@ -50,6 +50,7 @@ mod clients;
 mod clock;
 mod date;
 mod metrics;
+mod rate;
 mod shared;
 
 #[cfg(test)]
@@ -60,7 +61,9 @@ mod sample_model;
 pub use access_log::AccessLogSink;
 pub use bound::{Bound, BoundBind};
 pub use budget::BudgetLimits;
-pub use options::{ClientLimits, DrainLimits, Driver, Http2Limits, Options, TlsLimits, UpstreamLimits};
+pub use options::{
+    ClientLimits, DrainLimits, Driver, Enforce, Http2Limits, Options, RateLimits, TlsLimits, UpstreamLimits,
+};
 pub use passes::{LoopToken, NoToken};
 pub use start::{Memory, Proxy, StartError, Sweeper};
 pub use tls::TlsSetupError;

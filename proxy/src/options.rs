@@ -73,8 +73,32 @@ pub struct ClientLimits {
     pub body_discard: Duration,
     /// For one write to a client that does not read.
     pub write_stall: Duration,
-    /// Bytes a second that a client must take of a response over HTTP/1.1; 0 leaves [`Self::write_stall`] alone in force.
-    pub send_rate_min: usize,
+    /// The rate that clients have to keep up while the edge waits for them.
+    pub rates: RateLimits,
+}
+
+/// The least rate at which a client sends a request body or takes a response. Only time in which the edge waits for the client
+/// counts: an endpoint that is slow to take a body or to produce a response costs its client nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RateLimits {
+    /// Bytes a second in either direction; 0 counts as [`Enforce::Never`].
+    pub bytes_per_second: u32,
+    /// How much waiting has to add up before a rate is judged.
+    pub grace: Duration,
+    /// When a client that is slower is disconnected.
+    pub enforce: Enforce,
+}
+
+/// When clients that are too slow are disconnected.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Enforce {
+    /// Once half of the [`Options::budget`] is in use.
+    #[default]
+    UnderPressure,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
 }
 
 /// HTTP/2 with clients.
@@ -141,6 +165,7 @@ impl Options {
             &mut client.body_read_stall,
             &mut client.body_discard,
             &mut client.write_stall,
+            &mut client.rates.grace,
             &mut self.http2.idle,
             &mut self.upstream.idle,
             &mut self.tls.handshake_deadline,
@@ -184,8 +209,14 @@ impl Default for ClientLimits {
             body_read_stall: Duration::from_secs(60),
             body_discard: Duration::from_secs(5),
             write_stall: Duration::from_secs(60),
-            send_rate_min: 0,
+            rates: RateLimits::default(),
         }
+    }
+}
+
+impl Default for RateLimits {
+    fn default() -> Self {
+        Self { bytes_per_second: 500, grace: Duration::from_secs(60), enforce: Enforce::default() }
     }
 }
 

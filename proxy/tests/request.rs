@@ -15,8 +15,10 @@ mod request {
     mod loops;
     mod outcomes;
     mod overload;
+    mod resets;
     mod retries;
     mod secure_upstreams;
+    mod slow_clients;
     mod streams;
     pub mod timeouts;
     pub mod upgrades;

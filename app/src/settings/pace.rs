@@ -38,6 +38,7 @@ pub(super) fn read_keep(args: &KeepArgs) -> Result<Keep, Misread> {
     })
 }
 
+/// A number within bounds.
 pub(super) fn within<T>(flag: &'static str, text: &str, bounds: RangeInclusive<T>) -> Result<T, Misread>
 where
     T: FromStr<Err: Display> + PartialOrd + Display,

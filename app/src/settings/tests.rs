@@ -5,7 +5,7 @@ use tidegate_config::object::ObjectName;
 use tidegate_config::project::PublicAddress;
 use tidegate_control::Share;
 use tidegate_control::options::{HostOwnership, Keep, Pace, Publish};
-use tidegate_proxy::{AccessLogSink, Driver};
+use tidegate_proxy::{AccessLogSink, Driver, Enforce, RateLimits};
 
 use super::*;
 use crate::args::{Args, Command};
@@ -200,6 +200,18 @@ fn the_pace_is_settable() {
     let refresh = |seconds| Secrets::Referenced { refresh: Duration::from_secs(seconds) };
     assert_eq!(secrets(&["--watch-secrets=referenced"]), refresh(300));
     assert_eq!(secrets(&["--watch-secrets=referenced", "--secrets-again=2m"]), refresh(120));
+}
+
+#[test]
+fn the_least_rate_is_settable() {
+    let rates = |flags: &[&str]| run(flags).unwrap().edge.rates;
+    assert_eq!(rates(&[]), RateLimits::default(), "the page of flags says so");
+    let flags = ["--slow-clients=close", "--min-rate=2000", "--min-rate-grace=10s"];
+    let want = RateLimits { bytes_per_second: 2000, grace: Duration::from_secs(10), enforce: Enforce::Always };
+    assert_eq!(rates(&flags), want);
+    assert_eq!(rates(&["--slow-clients=keep"]), RateLimits { enforce: Enforce::Never, ..RateLimits::default() });
+    check(&["--slow-clients", "no"], "--slow-clients \"no\": is neither under-pressure, close nor keep");
+    check(&["--min-rate", "0"], "--min-rate \"0\": is not between 1 and 1000000000");
 }
 
 #[test]

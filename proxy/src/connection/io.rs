@@ -23,7 +23,7 @@ use super::transport::Transport;
 use crate::buffers::Buffer;
 use crate::clock;
 use crate::due::{Bell, Due};
-use crate::options::ClientLimits;
+use crate::shared::Shared;
 
 /// Bytes that wait for company before they are written, so that a head and a small body leave together.
 const WRITE_BUFFER_BYTES: usize = 4 * 1024;
@@ -55,6 +55,8 @@ pub(crate) struct Conn {
     stall: Stall,
     alarm: Alarm,
     facts: Arc<ConnectionFacts>,
+    /// The least rates of clients, and the budget that decides whether they are enforced.
+    shared: Arc<Shared>,
     /// When the response to the request in progress is due, and who says so; there once a driver has asked for it.
     due: Option<Due>,
     bell: Option<Bell>,
@@ -77,7 +79,8 @@ impl fmt::Debug for Conn {
 
 impl Conn {
     /// A connection that nothing was read from yet.
-    pub(crate) fn new(transport: Transport, facts: Arc<ConnectionFacts>, limits: &ClientLimits) -> Self {
+    pub(crate) fn new(transport: Transport, facts: Arc<ConnectionFacts>, shared: &Arc<Shared>) -> Self {
+        let limits = &shared.options.client;
         Self {
             proxy_digest: OnceLock::new(),
             socket_digest: OnceLock::new(),
@@ -89,6 +92,7 @@ impl Conn {
             stall: Stall::new(limits.write_stall),
             alarm: Alarm::new(),
             facts,
+            shared: Arc::clone(shared),
             due: None,
             bell: None,
             http2: false,
@@ -133,6 +137,12 @@ impl Conn {
     /// nobody to know whether it has more to say, and others leave what is behind the request.
     pub(super) fn may_be_sending(&self) -> bool {
         self.reads != Reads::Only(0) || !self.unread.is_empty() || self.has_arrived()
+    }
+
+    /// Whether to read on behind the end. Of HTTP/2, frames have said the end, and clients that keep to them send no more; one that
+    /// floods is told why it is cut off.
+    fn lingers(&self) -> bool {
+        if self.http2 { self.facts.streams.are_abused() } else { self.may_be_sending() }
     }
 
     /// Whether a request was read to its end, so that what comes next is another's.
@@ -300,13 +310,20 @@ impl Conn {
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
+    /// The outcome of a write, unless the client has been waited for too long. A tunnel has no least rate.
+    fn bound<T>(&mut self, wrote: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
+        let rates = (!self.facts.is_tunnel()).then_some(&*self.shared);
+        self.stall.bound(wrote, rates, cx)
+    }
+
     fn poll_write_out(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.unwritten.is_empty() {
             let write = Pin::new(&mut self.transport).poll_write(cx, &self.unwritten);
-            let count = ready!(self.stall.bound(write, cx))?;
+            let count = ready!(self.bound(write, cx))?;
             if count == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
+            self.stall.took(count);
             self.unwritten.advance(count);
         }
         self.unwritten.give_if_empty();
@@ -341,8 +358,9 @@ impl AsyncWrite for Conn {
             ready!(self.poll_write_out(cx))?;
         }
         if bytes.len() >= WRITE_BUFFER_BYTES {
-            let this = &mut *self;
-            return this.stall.bound(Pin::new(&mut this.transport).poll_write(cx, bytes), cx);
+            let wrote = Pin::new(&mut self.transport).poll_write(cx, bytes);
+            self.stall.took(if let Poll::Ready(Ok(count)) = &wrote { *count } else { 0 });
+            return self.bound(wrote, cx);
         }
         self.unwritten.make_room();
         self.unwritten.extend_from_slice(bytes);
@@ -351,20 +369,21 @@ impl AsyncWrite for Conn {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_write_out(cx))?;
-        let this = &mut *self;
-        this.stall.bound(Pin::new(&mut this.transport).poll_flush(cx), cx)
+        let flushed = Pin::new(&mut self.transport).poll_flush(cx);
+        self.bound(flushed, cx)
     }
 
     /// Sends the end of the stream, then reads on for a moment where there is more of the client: closing a socket with unread
-    /// bytes resets it, and a reset can overtake the answer (RFC 9112 section 9.6). Of HTTP/2, frames have said the end.
+    /// bytes resets it, and a reset can overtake the answer (RFC 9112 section 9.6).
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         let until = match this.lingers_until {
             Some(until) => until,
             None => {
                 ready!(this.poll_write_out(cx))?;
-                ready!(this.stall.bound(Pin::new(&mut this.transport).poll_shutdown(cx), cx))?;
-                if this.http2 || !this.may_be_sending() {
+                let shut = Pin::new(&mut this.transport).poll_shutdown(cx);
+                ready!(this.bound(shut, cx))?;
+                if !this.lingers() {
                     return Poll::Ready(Ok(()));
                 }
                 *this.lingers_until.insert(clock::now() + this.linger)

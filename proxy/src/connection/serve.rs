@@ -9,7 +9,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use futures::future::{MaybeDone, maybe_done};
-use pingora::apps::{HttpServerApp, ServerApp};
+use pingora::apps::HttpServerApp;
 use pingora::protocols::http::ServerSession;
 use tidegate_config::model::{BindKey, BindProtocol};
 use tokio::net::TcpStream;
@@ -120,12 +120,12 @@ async fn establish(
             .map_err(|why| traffic.metrics.refused(why))
             .ok()?;
     }
-    let (text, ending) = (AddressText::new(peer, destination.port()), notice.last.clone());
-    let facts =
-        ConnectionFacts { bind, local, peer, forwards, text, tls: None, accepted: at, ending, client, activity };
+    let text = AddressText::new(peer, destination.port());
+    let facts = ConnectionFacts::new(bind, (peer, local), text, notice.last.clone(), activity, at);
+    let facts = ConnectionFacts { forwards, client, ..facts };
     match bind.protocol {
         BindProtocol::Http => {
-            let conn = Box::new(Conn::new(Transport::Plain(stream), Arc::new(facts), limits));
+            let conn = Box::new(Conn::new(Transport::Plain(stream), Arc::new(facts), &traffic.shared));
             Some((conn, Expected::Either))
         }
         BindProtocol::Https => match handshake(stream, traffic, notice).await? {
@@ -139,12 +139,12 @@ async fn establish(
                     "TLS handshake"
                 );
                 let facts = ConnectionFacts { tls: Some(agreed), ..facts };
-                let conn = Box::new(Conn::new(Transport::Tls(stream), Arc::new(facts), limits));
+                let conn = Box::new(Conn::new(Transport::Tls(stream), Arc::new(facts), &traffic.shared));
                 Some((conn, if http2 { Expected::Http2 } else { Expected::Http1 }))
             }
             tls::Handshake::PlainHttp(stream) => {
                 traffic.metrics.handshake_failed(tls::Failure::PlainHttp);
-                let conn = Box::new(Conn::new(Transport::Plain(stream), Arc::new(facts), limits));
+                let conn = Box::new(Conn::new(Transport::Plain(stream), Arc::new(facts), &traffic.shared));
                 refuse(conn, Refusal::PlainOnTls, limits.body_discard).await;
                 None
             }
@@ -223,7 +223,8 @@ async fn requests(mut conn: Box<Conn>, mut expected: Expected, traffic: &Traffic
                     Next::Close => return close(&mut conn, limits.body_discard).await,
                 }
             }
-            Arrival::Http2 => return http2(conn, traffic, &notice).await,
+            // In a box of its own: a connection of HTTP/1 is not to be as large as one of HTTP/2.
+            Arrival::Http2 => return Box::pin(http2(conn, traffic, &notice)).await,
             Arrival::Over => return close(&mut conn, Duration::ZERO).await,
             Arrival::Refused(refusal) => {
                 traffic.metrics.head_refused(refusal.reason());
@@ -348,7 +349,7 @@ async fn http2(mut conn: Box<Conn>, traffic: &Traffic, notice: &Notice) {
     conn.http2 = true;
     conn.pass_all();
     if !*notice.last.borrow() {
-        traffic.streams.process_new(conn, &notice.last).await;
+        traffic.streams.serve(conn, &notice.last).await;
         return;
     }
     let (tell, told) = watch::channel(false);
@@ -359,7 +360,7 @@ async fn http2(mut conn: Box<Conn>, traffic: &Traffic, notice: &Notice) {
         pending().await
     };
     tokio::select! {
-        _ = traffic.streams.process_new(conn, &told) => {}
+        () = traffic.streams.serve(conn, &told) => {}
         () = telling => {}
     }
 }

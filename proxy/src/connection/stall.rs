@@ -1,5 +1,5 @@
-//! How long a client may take nothing of what it is sent. Pingora bounds writes of bodies; heads, flushes and goodbyes
-//! wait for ever, so the bound is here, below all of them.
+//! How long a client may take nothing of what it is sent, and how slowly it may take it. Pingora bounds writes of bodies; heads,
+//! flushes and goodbyes wait for ever, so the bounds are here, below all of them.
 
 use std::io;
 use std::pin::Pin;
@@ -8,28 +8,73 @@ use std::time::Duration;
 
 use tokio::time::{Sleep, sleep};
 
+use super::alarm::Alarm;
+use crate::clock;
+use crate::rate::RateMeter;
+use crate::shared::Shared;
+
 /// The patience with one client. It begins anew with every piece that the client takes.
 #[derive(Debug)]
 pub(super) struct Stall {
     limit: Duration,
     over: Option<Pin<Box<Sleep>>>,
+    /// Bytes that the client took.
+    taken: u64,
+    meter: RateMeter,
+    alarm: Alarm,
 }
 
 impl Stall {
     /// Patience for so long.
     pub(super) const fn new(limit: Duration) -> Self {
-        Self { limit, over: None }
+        Self { limit, over: None, taken: 0, meter: RateMeter::DEFAULT, alarm: Alarm::new() }
     }
 
-    /// What came of a write; [`io::ErrorKind::TimedOut`] when the last ones have come to nothing for too long.
-    pub(super) fn bound<T>(&mut self, wrote: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
+    /// Notes that the client took so many bytes.
+    pub(super) const fn took(&mut self, count: usize) {
+        self.taken += count as u64;
+    }
+
+    /// The outcome of a write; [`io::ErrorKind::TimedOut`] when the last ones have come to nothing for too long, or the client is
+    /// slower than the least rate, unless that is `None`.
+    pub(super) fn bound<T>(
+        &mut self,
+        wrote: Poll<io::Result<T>>,
+        rates: Option<&Shared>,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<T>> {
         if wrote.is_ready() {
             self.over = None;
+            if self.meter.is_waiting() {
+                self.alarm = Alarm::new();
+                if let Some(shared) = rates {
+                    let (limits, budget) = (&shared.options.client.rates, &shared.budget);
+                    self.meter.until(false, self.taken, limits, budget, clock::now());
+                }
+            }
             return wrote;
         }
         let limit = self.limit;
-        ready!(self.over.get_or_insert_with(|| Box::pin(sleep(limit))).as_mut().poll(cx));
+        let stalled = self.over.get_or_insert_with(|| Box::pin(sleep(limit))).as_mut().poll(cx);
+        if stalled.is_pending() {
+            let Some(shared) = rates else { return Poll::Pending };
+            ready!(self.poll_too_slow(shared, cx));
+        }
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+
+    /// Ready once the client is to be disconnected because it is too slow.
+    fn poll_too_slow(&mut self, shared: &Shared, cx: &mut Context<'_>) -> Poll<()> {
+        let (limits, budget) = (&shared.options.client.rates, &shared.budget);
+        let mut now = clock::now();
+        while let Some(at) = self.meter.until(true, self.taken, limits, budget, now) {
+            if at <= now {
+                return Poll::Ready(());
+            }
+            ready!(self.alarm.poll_at(at, cx));
+            now = at;
+        }
+        Poll::Pending
     }
 }
 
@@ -42,7 +87,7 @@ mod tests {
     use super::*;
 
     async fn write(stall: &mut Stall, stream: &mut DuplexStream) -> io::Result<usize> {
-        poll_fn(|cx| stall.bound(Pin::new(&mut *stream).poll_write(cx, b"1234"), cx)).await
+        poll_fn(|cx| stall.bound(Pin::new(&mut *stream).poll_write(cx, b"1234"), None, cx)).await
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,21 +1,27 @@
-//! The requests of HTTP/2 connections. Pingora gives each a task of its own and does not look back, so what their
-//! connection would do for them is done here: each is handed to a driver, panics are counted, and of the full driver's
-//! requests a response that is overdue ends the wait.
+//! The streams of HTTP/2 connections: accepted one after the other, each in a task of its own, and handed to a driver. h2 and
+//! Pingora's sessions are used as they are; the loop that accepts is our own, because Pingora's leaves no way to end a connection.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::Duration;
 
-use async_trait::async_trait;
+use bytes::Bytes;
 use futures::FutureExt;
-use pingora::apps::{HttpServerApp, HttpServerOptions, ReusedHttpStream};
+use h2::Reason;
+use h2::server::Connection;
+use pingora::apps::HttpServerApp;
 use pingora::protocols::http::ServerSession;
-use pingora::protocols::http::v2::server::{H2Options, default_h2_options};
+use pingora::protocols::http::v2::server::{H2Accept, H2Options, HttpSession, default_h2_options, handshake};
+use pingora::protocols::{Digest, GetProxyDigest, GetSocketDigest, GetTimingDigest, Stream};
 use pingora::proxy::HttpProxy;
 use pingora::server::ShutdownWatch;
 use tidegate_config::published::Published;
+use tokio::time::{sleep, timeout};
 
-use super::ConnectionFacts;
+use super::stream_counts::{Abuse, OpenStream};
+use super::{Conn, ConnectionFacts};
 use crate::connection_metrics::ConnectionMetrics;
 use crate::due::Due;
 use crate::edge::Edge;
@@ -23,14 +29,13 @@ use crate::lean;
 use crate::runtime::Process;
 use crate::shared::Shared;
 
-/// What Pingora's HTTP/2 server hands requests to.
+/// Serves HTTP/2 connections.
 pub(crate) struct Streams {
     published: Published,
     shared: Arc<Shared>,
     proxy: Arc<HttpProxy<Edge>>,
     metrics: Arc<ConnectionMetrics>,
     http2: H2Options,
-    server: HttpServerOptions,
 }
 
 impl fmt::Debug for Streams {
@@ -50,41 +55,95 @@ impl Streams {
         http2.initial_window_size(limits.stream_window_bytes);
         http2.initial_connection_window_size(limits.connection_window_bytes);
         http2.max_send_buffer_size(limits.send_buffer_bytes);
-        let mut server = HttpServerOptions::default();
-        server.h2_idle_timeout = Some(limits.idle);
         let (published, shared) = (process.published.clone(), Arc::clone(&process.shared));
-        Self { published, shared, proxy, metrics: Arc::clone(&process.metrics), http2, server }
+        Self { published, shared, proxy, metrics: Arc::clone(&process.metrics), http2 }
+    }
+
+    /// Serves a connection until its client leaves, is idle for too long, or is ended for what it does. Once told to by `shutdown`,
+    /// the client is asked to open no more streams, and those that it opened before it knew are served.
+    pub(super) async fn serve(self: &Arc<Self>, conn: Box<Conn>, shutdown: &ShutdownWatch) {
+        let facts = Arc::clone(conn.facts());
+        let digest = Arc::new(Digest {
+            ssl_digest: None,
+            timing_digest: conn.get_timing_digest(),
+            proxy_digest: conn.get_proxy_digest(),
+            socket_digest: conn.get_socket_digest(),
+        });
+        // A client that does not keep to the protocol from the start is not told so.
+        let Ok(mut connection) = handshake(conn, Some(self.http2.clone())).await else { return };
+        let Some(abuse) = self.accept(&mut connection, &facts, &digest, shutdown).await else { return };
+        self.metrics.http2_ended(abuse);
+        connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
+        // A client that takes no goodbye gets none.
+        let within = self.shared.options.client.body_discard;
+        drop(timeout(within, poll_fn(|cx| connection.poll_closed(cx))).await);
+    }
+
+    /// Accepts streams until the connection is over; why it has to be ended, if it has to.
+    async fn accept(
+        self: &Arc<Self>,
+        connection: &mut Connection<Stream, Bytes>,
+        facts: &Arc<ConnectionFacts>,
+        digest: &Arc<Digest>,
+        shutdown: &ShutdownWatch,
+    ) -> Option<Abuse> {
+        let mut told = shutdown.clone();
+        let mut leaving = false;
+        loop {
+            let accepted = tokio::select! {
+                biased;
+                _ = told.changed(), if !leaving => {
+                    connection.graceful_shutdown();
+                    leaving = true;
+                    continue;
+                }
+                // This drives the whole connection, its streams included.
+                accepted = HttpSession::from_h2_conn(connection, Arc::clone(digest)) => accepted,
+                () = idle(facts, self.shared.options.http2.idle), if !leaving => return None,
+            };
+            match accepted {
+                Ok(Some(H2Accept::Session(session))) => {
+                    facts.streams.started();
+                    if !facts.streams.are_abused() {
+                        self.start(session, facts, shutdown);
+                    }
+                }
+                Ok(Some(H2Accept::Rejected)) => facts.streams.malformed(),
+                // Clients that just disconnect are as common as those that say goodbye.
+                Ok(None) | Err(_) => return None,
+            }
+            if let Some(abuse) = facts.streams.abuse() {
+                return Some(abuse);
+            }
+        }
+    }
+
+    /// Carries the request of a stream, in a task of its own that ends with the stream.
+    fn start(self: &Arc<Self>, session: HttpSession, facts: &Arc<ConnectionFacts>, shutdown: &ShutdownWatch) {
+        let (streams, shutdown) = (Arc::clone(self), shutdown.clone());
+        let open = (OpenStream::of(facts), facts.activity.enter());
+        tokio::spawn(async move {
+            streams.carry(session, &shutdown).await;
+            drop(open);
+        });
+    }
+
+    async fn carry(&self, mut session: HttpSession, shutdown: &ShutdownWatch) {
+        if lean::serves(&self.shared.options) {
+            let carried = guarded(lean::http2::carry(session, &self.published, &self.shared), &self.metrics).await;
+            let Some(Some(returned)) = carried else { return };
+            session = returned;
+        }
+        // In a box of its own, for it is many times as large as what the lean driver needs.
+        let request = self.proxy.process_new_http(ServerSession::new_http2(session), shutdown);
+        carry(Box::pin(request), &self.metrics).await;
     }
 }
 
-#[async_trait]
-impl HttpServerApp for Streams {
-    async fn process_new_http(
-        self: &Arc<Self>,
-        mut session: ServerSession,
-        shutdown: &ShutdownWatch,
-    ) -> Option<ReusedHttpStream> {
-        let facts = session.digest().and_then(ConnectionFacts::of);
-        let _busy = facts.map(|facts| facts.activity.enter());
-        if let ServerSession::H2(stream) = session {
-            session = ServerSession::H2(if lean::serves(&self.shared.options) {
-                guarded(lean::http2::carry(stream, &self.published, &self.shared), &self.metrics).await??
-            } else {
-                stream
-            });
-        }
-        // In a box of its own, for it is many times as large as what the lean driver needs.
-        carry(Box::pin(self.proxy.process_new_http(session, shutdown)), &self.metrics).await;
-        None
-    }
-
-    fn h2_options(&self) -> Option<H2Options> {
-        Some(self.http2.clone())
-    }
-
-    fn server_options(&self) -> Option<&HttpServerOptions> {
-        Some(&self.server)
-    }
+/// Ready once no stream has been open for so long.
+async fn idle(facts: &ConnectionFacts, limit: Duration) {
+    facts.streams.all_ended().await;
+    sleep(limit).await;
 }
 
 /// Carries a request to its end, or until its response is overdue: dropped, it resets its stream.

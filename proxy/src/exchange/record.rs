@@ -41,6 +41,11 @@ impl Exchange {
         let reason = self.answer.as_ref().map(|answer| answer.reason);
         let status = end.status.unwrap_or_else(|| reason.unwrap_or(Reason::ClientGone).status());
         let duration = end.now.saturating_duration_since(self.began);
+        if reason == Some(Reason::ClientGone)
+            && let Some(facts) = &self.facts
+        {
+            facts.streams.abandoned(duration);
+        }
         let outcome = Outcome { driver: self.driver, origin: self.origin.as_deref(), status, duration, reason };
         let text = |name: &str| {
             let value = head.and_then(|head| head.header(name)).unwrap_or_default();

@@ -18,7 +18,7 @@ use super::stream::Stream;
 use crate::clock;
 use crate::connection::ConnectionFacts;
 use crate::exchange::{End, Exchange};
-use crate::head::Parsed;
+use crate::head::{Parsed, is_grpc_type};
 use crate::http::body::{Framing, length};
 use crate::metrics::Driver;
 use crate::shared::Shared;
@@ -127,7 +127,7 @@ fn may_have(name: &str, value: &[u8]) -> bool {
             // The one thing that it may say here (RFC 9113 section 8.2.2); Firefox says it of every request.
             "te" => value == b"trailers",
             "content-length" => length(value).is_some(),
-            "content-type" => !value.get(..16).is_some_and(|start| start.eq_ignore_ascii_case(b"application/grpc")),
+            "content-type" => !is_grpc_type(value),
             _ => true,
         }
 }

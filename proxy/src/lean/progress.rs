@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::http::body::{Body, Framing};
+use crate::rate::RateMeter;
 
 /// How far a request has come.
 #[derive(Debug)]
@@ -39,6 +40,12 @@ pub(super) struct Progress {
     pub(super) listening: Wait,
     /// The wait for the client to take something.
     pub(super) telling: Wait,
+    /// Bytes that the client took, heads and framing included.
+    pub(super) taken: usize,
+    /// How fast the client sends its request body.
+    pub(super) upload: RateMeter,
+    /// How fast the client takes the response.
+    pub(super) download: RateMeter,
 }
 
 /// How long each side may be silent.
@@ -92,16 +99,21 @@ impl Progress {
             writing: Wait::default(),
             listening: Wait::default(),
             telling: Wait::default(),
+            taken: 0,
+            upload: RateMeter::DEFAULT,
+            download: RateMeter::DEFAULT,
         }
     }
 
     /// Begins anew with another endpoint, but for the body: what was read of it is read.
     pub(super) fn again(&mut self, closes: bool) {
-        *self = Self { body: self.body, bytes_in: self.bytes_in, ..Self::new(Framing::None, closes) };
+        let Self { body, bytes_in, upload, .. } = *self;
+        *self = Self { body, bytes_in, upload, ..Self::new(Framing::None, closes) };
     }
 
-    /// The client, or what encrypts for it, took something.
-    pub(super) const fn told(&mut self) {
+    /// The client, or what encrypts for it, took so many bytes.
+    pub(super) const fn told(&mut self, count: usize) {
+        self.taken += count;
         self.unsent = true;
         self.telling.moved();
     }

@@ -91,10 +91,10 @@ impl<C: Client> Relay<'_, C> {
                     Poll::Ready(Ok(count @ 1..)) => {
                         self.room.to_client.advance(count);
                         self.room.to_client.shrink_if_empty();
+                        self.progress.told(count);
                     }
                     Poll::Ready(Ok(0) | Err(_)) => return Err(Reason::ClientGone),
                 }
-                self.progress.told();
                 moved = true;
             } else if ready == Flow::Hungry && self.read(cx)?.is_ready() {
                 moved = true;
@@ -224,7 +224,7 @@ impl<C: Client> Relay<'_, C> {
                             break;
                         }
                         Poll::Ready(Ok(count @ 1..)) => {
-                            self.progress.told();
+                            self.progress.told(count);
                             let waited = count.min(out.len());
                             out.advance(waited);
                             let count = count - waited;
@@ -295,8 +295,12 @@ impl<C: Client> Relay<'_, C> {
         // While the client takes nothing the endpoint is not asked for more, and before it has the whole request it need not
         // answer: neither the client's silence nor our own is the endpoint's.
         let answers = !blocked && !(matches!(self.progress.response, Stage::Head) && (going_up || awaited));
-        let Progress { reading, writing, listening, telling, .. } = &mut *self.progress;
+        let (sent, taken) = (self.progress.bytes_in as u64, self.progress.taken as u64);
+        let Progress { reading, writing, listening, telling, upload, download, .. } = &mut *self.progress;
+        let (limits, budget) = self.exchange.rates();
         let waits = [
+            (upload.until(awaited, sent, limits, budget, now), Reason::BodyStalled),
+            (download.until(blocked, taken, limits, budget, now), Reason::ClientGone),
             (telling.until(blocked, client, now), Reason::ClientGone),
             (reading.until(answers, read, now), Reason::UpstreamTimeout),
             (writing.until(going_up, write, now), Reason::UpstreamTimeout),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tidegate_config::model::AppProtocol;
+use tidegate_config::model::{AppProtocol, Backend};
 use tidegate_proxy::Driver;
 use tokio::io::AsyncWriteExt;
 
@@ -12,19 +12,17 @@ use super::upstream::Upstream;
 const POST: &[u8] = b"POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 2\r\n\r\n";
 
 /// Two Services, of which the first has room for so many requests.
-async fn two_services(upstream: &Upstream, max: Option<u32>) -> Model {
+fn two_services(upstream: &Upstream, max: Option<u32>) -> Model {
     let mut model = Model::to(&[upstream.address]);
-    let limited = model.parts.backends.values().next().map(|backend| (**backend).clone());
-    for backend in limited {
-        let backend = tidegate_config::model::Backend { requests_max: max, ..backend };
-        model.parts.backends.insert_mut(backend.key.clone(), Arc::new(backend));
-    }
+    let web = model.parts.backends.values().next().unwrap();
+    let web = Backend { requests_max: max, ..(**web).clone() };
+    model.parts.backends.insert_mut(web.key.clone(), Arc::new(web));
     model.route("b.test", route("other", AppProtocol::Http)).backend("other", &[upstream.address])
 }
 
 async fn check_full(driver: Driver, own: Option<u32>, usual: u32) {
     let upstream = Upstream::echo().await;
-    let bed = Bed::with(two_services(&upstream, own).await, |options| {
+    let bed = Bed::with(two_services(&upstream, own), |options| {
         options.driver = driver;
         options.budget.service_requests = usual;
     })
@@ -58,8 +56,7 @@ async fn a_service_has_as_many_requests_as_it_or_the_operator_says() {
 async fn zero_stands_for_any_number() {
     for (own, usual) in [(Some(0), 1), (None, 0)] {
         let upstream = Upstream::echo().await;
-        let bed =
-            Bed::with(two_services(&upstream, own).await, |options| options.budget.service_requests = usual).await;
+        let bed = Bed::with(two_services(&upstream, own), |options| options.budget.service_requests = usual).await;
         let mut busy = bed.connect().await;
         busy.write_all(POST).await.unwrap();
         bed.until_metric("tidegate_requests_in_flight 1").await;

@@ -31,7 +31,7 @@ pub async fn by_hand(set: impl FnOnce(&mut Options)) -> (Bed, TcpListener) {
     (bed, listener)
 }
 
-async fn client(bed: &Bed, stream_window: u32) -> SendRequest<Bytes> {
+pub async fn client(bed: &Bed, stream_window: u32) -> SendRequest<Bytes> {
     let mut builder = Builder::new();
     builder.initial_window_size(stream_window).initial_connection_window_size(1 << 24);
     let stream = bed.connect().await;
@@ -45,7 +45,7 @@ pub fn get(path: &str) -> Request<()> {
     Request::get(format!("http://a.test{path}")).body(()).unwrap()
 }
 
-fn post(length: Option<usize>) -> Request<()> {
+pub fn post(length: Option<usize>) -> Request<()> {
     let request = Request::post("http://a.test/up");
     let request = length.into_iter().fold(request, |request, length| request.header("content-length", length));
     request.body(()).unwrap()
@@ -61,7 +61,7 @@ pub async fn head(endpoint: &mut TcpStream) -> String {
 }
 
 /// The rest of a body; why it broke off, if it did.
-async fn rest(body: &mut RecvStream) -> Result<usize, h2::Error> {
+pub async fn rest(body: &mut RecvStream) -> Result<usize, h2::Error> {
     let mut count = 0;
     while let Some(piece) = timeout(PATIENCE, body.data()).await.expect("no end") {
         let piece = piece?;
@@ -72,7 +72,7 @@ async fn rest(body: &mut RecvStream) -> Result<usize, h2::Error> {
 }
 
 /// Sends what the windows let through; how much that was when nothing had moved for a while, or all of it.
-async fn push(body: &mut SendStream<Bytes>, bytes: usize) -> usize {
+pub async fn push(body: &mut SendStream<Bytes>, bytes: usize) -> usize {
     let mut sent = 0;
     while sent < bytes {
         body.reserve_capacity((bytes - sent).min(16 << 10));
@@ -85,7 +85,7 @@ async fn push(body: &mut SendStream<Bytes>, bytes: usize) -> usize {
     sent
 }
 
-async fn response(answered: h2::client::ResponseFuture) -> Response<RecvStream> {
+pub async fn response(answered: h2::client::ResponseFuture) -> Response<RecvStream> {
     timeout(PATIENCE, answered).await.expect("no response").unwrap()
 }
 

@@ -1,12 +1,21 @@
 //! A connection on a real socket, and what reads and writes on it leave unread and unwritten.
 
+use prometheus::Registry;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
+use crate::access_log::AccessLogSink;
 use crate::connection::ConnectionFacts;
+use crate::options::{ClientLimits, Options};
 
 const MOMENT: Duration = Duration::from_millis(200);
+
+fn shared(set: impl FnOnce(&mut ClientLimits)) -> Arc<Shared> {
+    let mut options = Options { access_log: AccessLogSink::Off, ..Options::default() };
+    set(&mut options.client);
+    Shared::new(&options, &Registry::new()).unwrap()
+}
 
 /// A connection and the client's end of it.
 async fn pair() -> (Conn, TcpStream) {
@@ -14,8 +23,7 @@ async fn pair() -> (Conn, TcpStream) {
     let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     let (stream, peer) = listener.accept().await.unwrap();
     let facts = Arc::new(ConnectionFacts::sample(peer));
-    let limits = ClientLimits { write_stall: MOMENT, ..ClientLimits::default() };
-    (Conn::new(Transport::Plain(stream), facts, &limits), client)
+    (Conn::new(Transport::Plain(stream), facts, &shared(|client| client.write_stall = MOMENT)), client)
 }
 
 async fn read(conn: &mut Conn) -> String {

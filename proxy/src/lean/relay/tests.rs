@@ -16,7 +16,7 @@ use crate::connection::{Conn, ConnectionFacts, Transport};
 use crate::lean::agreement;
 use crate::lean::scratch::Scratch;
 use crate::metrics::Driver;
-use crate::options::{ClientLimits, Options};
+use crate::options::Options;
 use crate::sample_model::{endpoints, parts, path, published, to_backend};
 use crate::shared::Shared;
 
@@ -39,13 +39,16 @@ async fn pair() -> (TcpStream, TcpStream) {
     (server, client)
 }
 
+fn shared() -> Arc<Shared> {
+    let options = Options { access_log: AccessLogSink::Off, ..Options::default() };
+    Shared::new(&options, &Registry::new()).unwrap()
+}
+
 /// An exchange that has chosen its endpoint.
 fn aimed(scratch: &mut Scratch, facts: Arc<ConnectionFacts>) -> Exchange {
     let mut model = parts(vec![("a.test", vec![to_backend("web", path("/"), AppProtocol::Http)])], None);
     endpoints(&mut model, "web", &[([10, 0, 0, 1], 80).into()]);
-    let options = Options { access_log: AccessLogSink::Off, ..Options::default() };
-    let shared = Shared::new(&options, &Registry::new()).unwrap();
-    let mut exchange = Exchange::begin(Driver::Lean, published(model).pin(), shared, clock::now());
+    let mut exchange = Exchange::begin(Driver::Lean, published(model).pin(), shared(), clock::now());
     let view = scratch.request.view(&scratch.head);
     exchange.decide(&view, &scratch.request.line(), Some(facts), 7).unwrap();
     exchange.aim(clock::now(), 7).unwrap();
@@ -89,7 +92,7 @@ async fn carry(
 async fn connected() -> (Conn, TcpStream, TcpStream, TcpStream) {
     let ((server, client), (far, near)) = (pair().await, pair().await);
     let facts = Arc::new(ConnectionFacts::sample(client.local_addr().unwrap()));
-    (Conn::new(Transport::Plain(server), facts, &ClientLimits::default()), client, near, far)
+    (Conn::new(Transport::Plain(server), facts, &shared()), client, near, far)
 }
 
 #[tokio::test]

@@ -1,0 +1,173 @@
+//! The streams of an HTTP/2 connection: how many are open, and whether its client opens them only to reset them.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU32, AtomicUsize};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use super::ConnectionFacts;
+
+/// A stream that its client resets sooner than this after its start counts as one that was opened to be reset: the edge and the
+/// endpoint had the work, and the client hardly any.
+const EARLY: Duration = Duration::from_secs(1);
+
+/// Streams after which a connection is judged by its early resets.
+const STREAMS_MIN: u32 = 500;
+
+/// Requests that Pingora refuses as malformed before anybody sees them, on one connection. It has the same limit in its own loop.
+const MALFORMED_MAX: u32 = 32;
+
+/// Why a connection is ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Abuse {
+    /// More than half of its streams were reset early.
+    TooManyResets,
+    /// Too many of its requests were malformed.
+    MalformedRequests,
+}
+
+impl Abuse {
+    /// All of them, for the metrics.
+    pub(crate) const ALL: [Self; 2] = [Self::TooManyResets, Self::MalformedRequests];
+
+    /// Its name in metrics.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::TooManyResets => "too_many_resets",
+            Self::MalformedRequests => "malformed_requests",
+        }
+    }
+}
+
+/// What is counted of the streams of a connection.
+#[derive(Debug, Default)]
+pub(crate) struct StreamCounts {
+    open: AtomicUsize,
+    /// Told when the last open stream has ended.
+    idle: Notify,
+    started: AtomicU32,
+    reset_early: AtomicU32,
+    malformed: AtomicU32,
+}
+
+impl StreamCounts {
+    /// Counts a stream that begins. Every so often all counts are halved, so that a long and honest past excuses nothing.
+    pub(super) fn started(&self) {
+        let started = self.started.fetch_add(1, Relaxed) + 1;
+        if started >= 2 * STREAMS_MIN {
+            self.started.store(started / 2, Relaxed);
+            self.reset_early.store(self.reset_early.load(Relaxed) / 2, Relaxed);
+        }
+    }
+
+    /// Counts a stream whose client left before its response was finished, at this age.
+    pub(crate) fn abandoned(&self, age: Duration) {
+        if age < EARLY {
+            self.reset_early.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Counts a request that was refused as malformed.
+    pub(super) fn malformed(&self) {
+        self.malformed.fetch_add(1, Relaxed);
+    }
+
+    /// Why the connection has to end, if it has to.
+    pub(super) fn abuse(&self) -> Option<Abuse> {
+        let (started, reset) = (self.started.load(Relaxed), self.reset_early.load(Relaxed));
+        if started >= STREAMS_MIN && reset * 2 > started {
+            return Some(Abuse::TooManyResets);
+        }
+        (self.malformed.load(Relaxed) >= MALFORMED_MAX).then_some(Abuse::MalformedRequests)
+    }
+
+    /// Whether the connection has to end.
+    pub(super) fn are_abused(&self) -> bool {
+        self.abuse().is_some()
+    }
+
+    /// Waits until no stream is open.
+    pub(super) async fn all_ended(&self) {
+        while self.open.load(Relaxed) > 0 {
+            self.idle.notified().await;
+        }
+    }
+}
+
+/// An open stream; dropping it counts it out.
+#[derive(Debug)]
+pub(super) struct OpenStream(Arc<ConnectionFacts>);
+
+impl OpenStream {
+    /// One more of this connection.
+    pub(super) fn of(facts: &Arc<ConnectionFacts>) -> Self {
+        facts.streams.open.fetch_add(1, Relaxed);
+        Self(Arc::clone(facts))
+    }
+}
+
+impl Drop for OpenStream {
+    fn drop(&mut self) {
+        if self.0.streams.open.fetch_sub(1, Relaxed) == 1 {
+            self.0.streams.idle.notify_one();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AT_ONCE: Duration = Duration::from_millis(12);
+
+    /// A client opens so many streams and leaves so many of each ten at this age; after how many it is told to go away.
+    #[track_caller]
+    fn check(streams: u32, left_of_ten: u32, age: Duration, ended_after: Option<u32>) {
+        let counts = StreamCounts::default();
+        let ended = (1..=streams).find(|stream| {
+            counts.started();
+            if stream % 10 + left_of_ten > 10 || (stream % 10 == 0 && left_of_ten > 0) {
+                counts.abandoned(age);
+            }
+            counts.are_abused()
+        });
+        assert_eq!(ended, ended_after, "{left_of_ten} of ten at {age:?}");
+    }
+
+    #[test]
+    fn a_connection_ends_when_more_than_half_of_at_least_500_streams_are_reset_early() {
+        check(499, 10, AT_ONCE, None);
+        check(100_000, 10, AT_ONCE, Some(500));
+        check(100_000, 6, AT_ONCE, Some(500));
+        check(100_000, 5, AT_ONCE, None);
+        check(100_000, 4, AT_ONCE, None);
+        check(100_000, 10, EARLY, None);
+    }
+
+    #[test]
+    fn an_honest_past_excuses_no_more_than_some_hundred_resets() {
+        let counts = StreamCounts::default();
+        for _ in 0..1_000_000 {
+            counts.started();
+        }
+        let resets = (1..).find(|_| {
+            counts.started();
+            counts.abandoned(AT_ONCE);
+            counts.are_abused()
+        });
+        assert!(resets.unwrap() <= 2 * STREAMS_MIN, "{resets:?}");
+    }
+
+    #[test]
+    fn malformed_requests_are_few() {
+        let counts = StreamCounts::default();
+        for _ in 1..MALFORMED_MAX {
+            counts.malformed();
+        }
+        assert_eq!(counts.abuse(), None);
+        counts.malformed();
+        assert_eq!(counts.abuse(), Some(Abuse::MalformedRequests));
+    }
+}

@@ -1,0 +1,109 @@
+//! HTTP/2 clients that open streams and reset them a moment later: each costs the edge and an endpoint a connection and a request.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::join_all;
+use h2::Reason;
+use h2::client::{Builder, ResponseFuture};
+use tidegate_proxy::Driver;
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpListener;
+use tokio::time::{sleep, timeout};
+
+use super::bed::{Bed, Model, PATIENCE};
+use super::streams::{client, get, response, rest};
+use super::upstream::Upstream;
+
+/// Long enough for a request to have reached its endpoint.
+const MOMENT: Duration = Duration::from_millis(12);
+
+/// Streams that a client has open at the same time.
+const AT_ONCE: usize = 100;
+
+/// Connections to endpoints that a client may cause before its own ends: as many as it may open streams in that time.
+const CONNECTIONS_MAX: usize = 600;
+
+/// An endpoint that takes connections and never answers, and how many it took.
+async fn silent() -> (TcpListener, Arc<AtomicUsize>) {
+    (TcpListener::bind("127.0.0.1:0").await.unwrap(), Arc::default())
+}
+
+#[tokio::test]
+async fn a_client_that_resets_most_of_its_streams_early_is_told_to_calm_down() {
+    for driver in [Driver::Both, Driver::Full] {
+        let (listener, connections) = silent().await;
+        let bed = Bed::with(Model::to(&[listener.local_addr().unwrap()]), |options| options.driver = driver).await;
+        let counted = Arc::clone(&connections);
+        let endpoint = tokio::spawn(async move {
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                counted.fetch_add(1, Relaxed);
+                tokio::spawn(async move { while matches!(stream.read(&mut [0; 4096]).await, Ok(1..)) {} });
+            }
+        });
+        let (send, connection) = Builder::new().handshake::<_, Bytes>(bed.connect().await).await.unwrap();
+        let ended = tokio::spawn(connection);
+        let flood = async {
+            for round in 1.. {
+                let mut streams = Vec::new();
+                for _ in 0..AT_ONCE {
+                    let Ok(mut send) = send.clone().ready().await else { return };
+                    let Ok(stream) = send.send_request(get("/"), true) else { return };
+                    streams.push(stream);
+                }
+                // A client that is quicker than the edge accepts is ended by h2 itself.
+                while connections.load(Relaxed) < round * AT_ONCE && !ended.is_finished() {
+                    sleep(MOMENT).await;
+                }
+                streams.into_iter().for_each(|(_, mut body)| body.send_reset(Reason::CANCEL));
+                sleep(MOMENT).await;
+            }
+        };
+        timeout(PATIENCE, flood).await.expect("it is never ended");
+        let error = timeout(PATIENCE, ended).await.unwrap().unwrap().unwrap_err();
+        assert_eq!((error.is_go_away(), error.reason()), (true, Some(Reason::ENHANCE_YOUR_CALM)), "{driver:?}");
+        bed.until_metric(r#"tidegate_http2_connections_ended_total{reason="too_many_resets"} 1"#).await;
+        bed.until_metric("tidegate_requests_in_flight 0").await;
+        let connections = connections.load(Relaxed);
+        assert!((1..=CONNECTIONS_MAX).contains(&connections), "{driver:?}: {connections} connections to the endpoint");
+        println!("{driver:?}: {connections} connections to the endpoint");
+        endpoint.abort();
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_resets_forty_of_a_hundred_streams_is_served_on() {
+    for driver in [Driver::Both, Driver::Full] {
+        let (listener, _) = silent().await;
+        let upstream = Upstream::echo().await;
+        let model = Model::to(&[upstream.address])
+            .route("slow.test", super::bed::route("slow", tidegate_config::model::AppProtocol::Http))
+            .backend("slow", &[listener.local_addr().unwrap()]);
+        let bed = Bed::with(model, |options| options.driver = driver).await;
+        let send = client(&bed, 64 << 10).await;
+        for _ in 0..10 {
+            let mut streams = Vec::new();
+            for _ in 0..40 {
+                let mut send = send.clone().ready().await.unwrap();
+                let slow = http::Request::get("http://slow.test/").body(()).unwrap();
+                streams.push(send.send_request(slow, true).unwrap());
+            }
+            sleep(MOMENT).await;
+            streams.into_iter().for_each(|(_, mut body)| body.send_reset(Reason::CANCEL));
+            let mut asked: Vec<ResponseFuture> = Vec::new();
+            for _ in 0..60 {
+                asked.push(send.clone().ready().await.unwrap().send_request(get("/"), true).unwrap().0);
+            }
+            let answers = asked.into_iter().map(async |asked| {
+                let mut answer = response(asked).await;
+                rest(answer.body_mut()).await.unwrap();
+                answer.status().as_u16()
+            });
+            assert!(join_all(answers).await.into_iter().all(|status| status == 200), "{driver:?}");
+        }
+        assert!(bed.metrics().contains(r#"tidegate_http2_connections_ended_total{reason="too_many_resets"} 0"#));
+    }
+}

@@ -1,0 +1,286 @@
+//! Clients that send or take bodies too slowly. They are held to a rate that nobody keeps up, so that any waiting for them is too
+//! slow once the grace is over; what costs a client nothing therefore cannot be waiting for it.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::Reason;
+use http::Request;
+use tidegate_proxy::{Driver, Enforce, Options, RateLimits};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::{sleep, timeout};
+
+use super::bed::{Bed, PATIENCE, answer};
+use super::streams::{by_hand, client, get, head, post, push, response, rest};
+
+/// The grace, and a part of it in which a client moves a little.
+const GRACE: Duration = Duration::from_millis(600);
+const STEP: Duration = Duration::from_millis(150);
+
+/// Steps in which a client that is too slow has been disconnected.
+const STEPS_MAX: u32 = 100;
+
+/// Longer than it takes to notice a client that is too slow.
+const LONG: Duration = Duration::from_millis(2000);
+
+const DRIVERS: [Driver; 2] = [Driver::Both, Driver::Full];
+
+fn held_to(driver: Driver, enforce: Enforce) -> impl FnOnce(&mut Options) {
+    move |options| {
+        options.driver = driver;
+        options.client.rates = RateLimits { bytes_per_second: u32::MAX, grace: GRACE, enforce };
+    }
+}
+
+async fn bed(driver: Driver, enforce: Enforce) -> (Bed, TcpListener) {
+    by_hand(held_to(driver, enforce)).await
+}
+
+/// Sends a byte of a body now and then, until the edge has something to say.
+async fn trickle(stream: &mut TcpStream) -> String {
+    let mut said = Vec::new();
+    for _ in 0..STEPS_MAX {
+        stream.write_all(b"x").await.unwrap();
+        if let Ok(Ok(1..)) = timeout(STEP, stream.read_buf(&mut said)).await {
+            timeout(PATIENCE, stream.read_to_end(&mut said)).await.expect("the edge does not close").ok();
+            return String::from_utf8_lossy(&said).into_owned();
+        }
+    }
+    panic!("the edge waits for ever")
+}
+
+#[tokio::test]
+async fn a_body_that_trickles_over_http1_is_answered_408() {
+    for driver in DRIVERS {
+        let (bed, listener) = bed(driver, Enforce::Always).await;
+        let mut stream = bed.connect().await;
+        stream.set_nodelay(true).unwrap();
+        stream.write_all(b"POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 100000\r\n\r\n").await.unwrap();
+        let mut endpoint = listener.accept().await.unwrap().0;
+        tokio::spawn(async move { while matches!(endpoint.read(&mut [0; 64]).await, Ok(1..)) {} });
+        let said = trickle(&mut stream).await;
+        assert!(said.starts_with("HTTP/1.1 408 ") && said.to_lowercase().contains("connection: close"), "{said}");
+        bed.until_metric(r#"tidegate_answers_total{reason="body-stalled"} 1"#).await;
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_trickles_over_http2_is_answered_408() {
+    for driver in DRIVERS {
+        let (bed, listener) = bed(driver, Enforce::Always).await;
+        let (answered, mut body) = client(&bed, 64 << 10).await.send_request(post(Some(100_000)), false).unwrap();
+        let mut endpoint = listener.accept().await.unwrap().0;
+        tokio::spawn(async move { while matches!(endpoint.read(&mut [0; 64]).await, Ok(1..)) {} });
+        let trickle = async {
+            loop {
+                // Refused once the stream is over.
+                body.send_data(Bytes::from_static(b"x"), false).ok();
+                sleep(STEP).await;
+            }
+        };
+        let status = tokio::select! {
+            answer = response(answered) => answer.status(),
+            () = trickle => unreachable!(),
+        };
+        assert_eq!(status, 408, "{driver:?}");
+        bed.until_metric(r#"tidegate_answers_total{reason="body-stalled"} 1"#).await;
+    }
+}
+
+#[tokio::test]
+async fn an_upload_that_waits_for_its_endpoint_costs_the_client_nothing() {
+    const BYTES: usize = 24 << 20;
+    for driver in DRIVERS {
+        let (bed, listener) = by_hand(|options| {
+            held_to(driver, Enforce::Always)(options);
+            // Fast enough for what the client does, and not for what the endpoint does.
+            options.client.rates.bytes_per_second = 10_000_000;
+        })
+        .await;
+        let mut stream = bed.connect().await;
+        let request = format!("POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: {BYTES}\r\n\r\n");
+        let endpoint = tokio::spawn(async move {
+            let mut endpoint = listener.accept().await.unwrap().0;
+            head(&mut endpoint).await;
+            let (mut taken, mut bytes) = (0, vec![0; 64 << 10]);
+            sleep(LONG).await;
+            while taken < BYTES {
+                taken += endpoint.read(&mut bytes).await.unwrap();
+            }
+            endpoint.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await.unwrap();
+            endpoint
+        });
+        stream.write_all(request.as_bytes()).await.unwrap();
+        stream.write_all(&vec![b'x'; BYTES]).await.unwrap();
+        assert_eq!(answer(&mut stream).await.status, 200, "{driver:?}");
+        drop(endpoint.await);
+    }
+}
+
+/// A long response, for as long as it is taken.
+fn pour(mut endpoint: TcpStream) {
+    tokio::spawn(async move {
+        head(&mut endpoint).await;
+        endpoint.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\n").await.unwrap();
+        while endpoint.write_all(&[b'x'; 1 << 14]).await.is_ok() {}
+    });
+}
+
+#[tokio::test]
+async fn a_reader_that_trickles_over_http1_is_disconnected() {
+    for driver in DRIVERS {
+        let (bed, listener) = bed(driver, Enforce::Always).await;
+        let mut stream = bed.connect().await;
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: a.test\r\n\r\n").await.unwrap();
+        pour(listener.accept().await.unwrap().0);
+        stream.read_exact(&mut [0; 100]).await.unwrap();
+        bed.until_metric(r#"tidegate_answers_total{reason="client-gone"} 1"#).await;
+        bed.until_metric(r#"tidegate_connections_active{protocol="http"} 0"#).await;
+    }
+}
+
+#[tokio::test]
+async fn a_reader_that_trickles_over_http2_is_reset() {
+    for driver in DRIVERS {
+        let (bed, listener) = by_hand(|options| {
+            held_to(driver, Enforce::Always)(options);
+            // Pingora gives a whole piece this long, which is what ends the wait for a client that takes a part of it.
+            options.client.write_stall = if driver == Driver::Full { LONG } else { PATIENCE };
+        })
+        .await;
+        let (answered, _) = client(&bed, 16 << 10).await.send_request(get("/"), true).unwrap();
+        pour(listener.accept().await.unwrap().0);
+        let mut body = response(answered).await.into_body();
+        let error = timeout(PATIENCE, async {
+            loop {
+                match body.data().await.expect("it ends well") {
+                    Ok(_) => drop(body.flow_control().release_capacity(1)),
+                    Err(error) => return error,
+                }
+                sleep(STEP).await;
+            }
+        });
+        let error = error.await.expect("the edge waits for ever");
+        assert!(error.is_reset() && error.reason() != Some(Reason::NO_ERROR), "{driver:?}: {error}");
+        bed.until_metric(r#"tidegate_answers_total{reason="client-gone"} 1"#).await;
+    }
+}
+
+#[tokio::test]
+async fn small_pieces_that_are_taken_too_slowly_over_http2_are_counted_in_the_full_driver() {
+    let (bed, listener) = bed(Driver::Full, Enforce::Always).await;
+    let (answered, _) = client(&bed, 1000).await.send_request(get("/"), true).unwrap();
+    let mut endpoint = listener.accept().await.unwrap().0;
+    head(&mut endpoint).await;
+    endpoint.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n").await.unwrap();
+    let pieces = tokio::spawn(async move {
+        while endpoint
+            .write_all(
+                b"64\r\n".iter().chain([b'x'; 100].iter()).chain(b"\r\n").copied().collect::<Vec<_>>().as_slice(),
+            )
+            .await
+            .is_ok()
+        {
+            sleep(STEP / 10).await;
+        }
+    });
+    let mut body = response(answered).await.into_body();
+    let ended = timeout(PATIENCE, async {
+        while let Some(Ok(piece)) = body.data().await {
+            sleep(STEP).await;
+            body.flow_control().release_capacity(piece.len()).ok();
+        }
+    });
+    ended.await.expect("the edge waits for ever");
+    bed.until_metric(r#"tidegate_answers_total{reason="client-gone"} 1"#).await;
+    timeout(PATIENCE, pieces).await.expect("the endpoint is held").unwrap();
+}
+
+#[tokio::test]
+async fn a_response_that_is_slow_to_come_costs_the_client_nothing() {
+    for driver in DRIVERS {
+        let (bed, listener) = bed(driver, Enforce::Always).await;
+        let mut stream = bed.connect().await;
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: a.test\r\n\r\n").await.unwrap();
+        let (answered, _) = client(&bed, 64 << 10).await.send_request(get("/"), true).unwrap();
+        for _ in 0..2 {
+            let mut endpoint = listener.accept().await.unwrap().0;
+            tokio::spawn(async move {
+                head(&mut endpoint).await;
+                endpoint.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n").await.unwrap();
+                for _ in 0..10 {
+                    sleep(GRACE / 3).await;
+                    endpoint.write_all(b"line\n").await.unwrap();
+                }
+            });
+        }
+        assert_eq!(answer(&mut stream).await.body, "line\n".repeat(10), "{driver:?}");
+        assert_eq!(rest(response(answered).await.body_mut()).await.unwrap(), 50, "{driver:?}");
+    }
+}
+
+#[tokio::test]
+async fn slow_clients_stay_while_there_is_room_or_where_no_rate_is_enforced() {
+    for driver in DRIVERS {
+        for enforce in [Enforce::UnderPressure, Enforce::Never] {
+            let (bed, listener) = bed(driver, enforce).await;
+            let mut stream = bed.connect().await;
+            stream.set_nodelay(true).unwrap();
+            stream.write_all(b"POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 12\r\n\r\n").await.unwrap();
+            let mut endpoint = listener.accept().await.unwrap().0;
+            for _ in 0..12 {
+                sleep(STEP).await;
+                stream.write_all(b"x").await.unwrap();
+            }
+            assert!(head(&mut endpoint).await.starts_with("POST / "));
+            endpoint.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await.unwrap();
+            assert_eq!(answer(&mut stream).await.status, 200, "{driver:?} {enforce:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn grpc_streams_and_tunnels_have_no_least_rate() {
+    let (bed, listener) = bed(Driver::Both, Enforce::Always).await;
+    let request = Request::post("http://a.test/up").header("content-type", "application/grpc").body(()).unwrap();
+    let (answered, mut body) = client(&bed, 64 << 10).await.send_request(request, false).unwrap();
+    let mut endpoint = listener.accept().await.unwrap().0;
+    let reading = tokio::spawn(async move {
+        head(&mut endpoint).await;
+        sleep(LONG + LONG / 2).await;
+        endpoint.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await.unwrap();
+        endpoint
+    });
+    for _ in 0..LONG.as_millis() / STEP.as_millis() {
+        assert_eq!(push(&mut body, 1).await, 1);
+        sleep(STEP).await;
+    }
+    assert_eq!(response(answered).await.status(), 200);
+    drop(reading.await);
+
+    let mut stream = bed.connect().await;
+    let upgrade = b"GET / HTTP/1.1\r\nHost: a.test\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n";
+    stream.write_all(upgrade).await.unwrap();
+    let mut endpoint = listener.accept().await.unwrap().0;
+    head(&mut endpoint).await;
+    let switched = b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n";
+    endpoint.write_all(switched).await.unwrap();
+    assert_eq!(answer(&mut stream).await.status, 101);
+    let much = vec![b'x'; 24 << 20];
+    let sending = tokio::spawn(async move {
+        endpoint.write_all(&much).await.unwrap();
+        endpoint
+    });
+    sleep(LONG).await;
+    let mut taken = 0;
+    while taken < 24 << 20 {
+        taken += timeout(PATIENCE, stream.read(&mut [0; 1 << 16])).await.unwrap().unwrap().max(1);
+    }
+    for _ in 0..LONG.as_millis() / STEP.as_millis() {
+        stream.write_all(b"x").await.unwrap();
+        sleep(STEP).await;
+    }
+    let mut endpoint = sending.await.unwrap();
+    timeout(PATIENCE, endpoint.read_exact(&mut [0; 5])).await.unwrap().unwrap();
+}
