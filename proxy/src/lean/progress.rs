@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::client::Client;
 use crate::http::body::{Body, Framing};
 use crate::rate::RateMeter;
 
@@ -42,6 +43,8 @@ pub(super) struct Progress {
     pub(super) telling: Wait,
     /// Bytes that the client took, heads and framing included.
     pub(super) taken: usize,
+    /// Whether the client took nothing when it was last offered something.
+    pub(super) refused: bool,
     /// How fast the client sends its request body.
     pub(super) upload: RateMeter,
     /// How fast the client takes the response.
@@ -100,6 +103,7 @@ impl Progress {
             listening: Wait::default(),
             telling: Wait::default(),
             taken: 0,
+            refused: false,
             upload: RateMeter::DEFAULT,
             download: RateMeter::DEFAULT,
         }
@@ -111,9 +115,16 @@ impl Progress {
         *self = Self { body, bytes_in, upload, ..Self::new(Framing::None, closes) };
     }
 
+    /// Whether the response is worth a large buffer. Over HTTP/2 a client may ask for many long responses and take nothing of
+    /// them, so it has to have taken something; over HTTP/1.1 it has one.
+    pub(super) const fn takes_more<C: Client>(&self) -> bool {
+        C::CHUNKS || (self.taken > 0 && !self.refused)
+    }
+
     /// The client, or what encrypts for it, took so many bytes.
     pub(super) const fn told(&mut self, count: usize) {
         self.taken += count;
+        self.refused = false;
         self.unsent = true;
         self.telling.moved();
     }

@@ -87,7 +87,10 @@ impl<C: Client> Relay<'_, C> {
             if !self.room.to_client.is_empty() {
                 let last = matches!(self.progress.response, Stage::Tail);
                 match self.client.poll_send(&self.room.to_client, &[], last, cx) {
-                    Poll::Pending => return Ok(moved),
+                    Poll::Pending => {
+                        self.progress.refused = true;
+                        return Ok(moved);
+                    }
                     Poll::Ready(Ok(count @ 1..)) => {
                         self.room.to_client.advance(count);
                         self.room.to_client.shrink_if_empty();
@@ -182,7 +185,7 @@ impl<C: Client> Relay<'_, C> {
         let from = &mut self.room.from_endpoint;
         let left = if let Body::Left(left) = body { Some(left) } else { None };
         let more = left.is_none_or(|left| left > from.len() as u64);
-        if !from.is_full() || !more || !from.grow() || left.is_none() {
+        if !from.is_full() || !more || !self.progress.takes_more::<C>() || !from.grow() || left.is_none() {
             return;
         }
         // The end of the connection is seen again by the next read; too early for a body whose length is known, it need not
@@ -220,6 +223,7 @@ impl<C: Client> Relay<'_, C> {
                     rest.took(count);
                     match self.client.poll_send(out, &from[..count], rest.is_over(), cx) {
                         Poll::Pending => {
+                            self.progress.refused = true;
                             flow = Flow::Blocked;
                             break;
                         }
@@ -257,7 +261,10 @@ impl<C: Client> Relay<'_, C> {
     fn read(&mut self, cx: &mut Context<'_>) -> Result<Poll<()>, Reason> {
         let from = &mut self.room.from_endpoint;
         let large = |body: Body| matches!(body, Body::Left(left) if left >= BUFFER_BYTES as u64);
-        if from.is_empty() && matches!(self.progress.response, Stage::Body { body, .. } if large(body)) {
+        if from.is_empty()
+            && matches!(self.progress.response, Stage::Body { body, .. } if large(body))
+            && self.progress.takes_more::<C>()
+        {
             from.grow();
         }
         from.make_room();
@@ -279,11 +286,20 @@ impl<C: Client> Relay<'_, C> {
         Ok(Poll::Ready(()))
     }
 
+    /// Gives back what is not needed while the request waits: no request is sent again whose response has begun.
+    fn shrink(&mut self) {
+        let Room { to_endpoint, .. } = &mut *self.room;
+        if !matches!(self.progress.response, Stage::Head) && to_endpoint.is_sent() {
+            to_endpoint.clear();
+        }
+    }
+
     /// Waits for the first of the deadlines; why there is no more to wait for.
     fn wait(&mut self, cx: &mut Context<'_>) -> Poll<Reason> {
         if self.client.poll_gone(self.progress.body.is_over(), cx).is_ready() {
             return Poll::Ready(Reason::ClientGone);
         }
+        self.shrink();
         let now = clock::now();
         let Patience { read, write, body, client } = self.patience;
         let held = |rest: Body| matches!(rest.next(&self.room.from_endpoint), Ok(Piece::Content(_)));
