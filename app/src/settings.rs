@@ -126,7 +126,7 @@ impl TryFrom<&DevArgs> for Dev {
 
     fn try_from(args: &DevArgs) -> Result<Self, Misread> {
         if !args.folder.is_dir() {
-            return Err(Misread::new("DIR", args.folder.display().to_string(), "is no folder"));
+            return Err(Misread::new("DIR", args.folder.display().to_string(), "is not a folder"));
         }
         let mut edge = Edge::read(&args.edge, Mode::Dev)?;
         // The echo processes have no other addresses.
@@ -141,7 +141,7 @@ impl Edge {
         let Written { publish, events, lease } = status::read(&args.status, mode)?;
         let sockets = Sockets::read(&args.sockets, mode)?;
         if sockets.proxy_protocol && args.routing.trusted_proxies.is_empty() {
-            return Err(Misread::new("--proxy-protocol", "true", "believes nobody without --trusted-proxies"));
+            return Err(Misread::new("--proxy-protocol", "true", "trusts nobody without --trusted-proxies"));
         }
         Ok(Self {
             sockets,
@@ -215,7 +215,7 @@ fn time(flag: &'static str, text: &str) -> Result<Duration, Misread> {
 fn label(flag: &'static str, text: &str) -> Result<(), Misread> {
     let plain = text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
     if text.is_empty() || text.len() > 63 || !plain || text.starts_with('-') || text.ends_with('-') {
-        return Err(Misread::new(flag, text, "is no name of a namespace (small letters, digits and inner hyphens)"));
+        return Err(Misread::new(flag, text, "is not the name of a namespace (lowercase letters, digits and inner hyphens)"));
     }
     Ok(())
 }

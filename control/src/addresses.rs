@@ -68,7 +68,7 @@ impl AddressPolicy {
         } else if metadata {
             Some("it is a metadata service of a cloud")
         } else if address.is_unspecified() || address.is_multicast() {
-            Some("it is no address of one host")
+            Some("it is not the address of one host")
         } else if self.own.iter().any(|own| own.to_canonical() == address) {
             Some("it is the edge's own address")
         } else if self.refused.iter().any(|net| net.contains(&address)) {

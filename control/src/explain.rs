@@ -124,7 +124,7 @@ pub fn explain(
     let host = uri.authority().and_then(|authority| request_host(authority.as_str()).map(|h| h.into_owned()));
     let host = host.ok_or_else(|| format!("{url:?} has no host that a request could have"))?;
     let normal =
-        normalize(uri.path()).ok_or_else(|| format!("{:?} is no path that a request could have", uri.path()))?;
+        normalize(uri.path()).ok_or_else(|| format!("{:?} is not a path that a request could have", uri.path()))?;
     let protocol = if uri.scheme_str() == Some("https") { BindProtocol::Https } else { BindProtocol::Http };
     let bind = snapshot.binds().iter().find(|bind| bind.key.protocol == protocol);
     let listener = bind.and_then(|bind| bind.listener(&host)).ok_or_else(|| "nothing listens for it".to_owned())?;

@@ -42,7 +42,7 @@ fn names_no_stranger(host: &str) -> bool {
 /// When something else is there, or somebody listens there, or the folder does not take it.
 pub(crate) fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     if !free_or_socket(path)? {
-        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "what is there is no socket and is left as it is"));
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "the file that exists is not a socket, and is left as it is"));
     }
     if UnixStream::connect(path).is_ok() {
         return Err(io::Error::new(io::ErrorKind::AddrInUse, "another process listens there"));

@@ -113,7 +113,7 @@ fn unpack(mut value: Value) -> impl Iterator<Item = Result<Value, String>> {
 
 fn identify(object: &Value) -> Result<Identity, String> {
     if !object.is_object() {
-        return Err("is no object".to_owned());
+        return Err("is not an object".to_owned());
     }
     let text = |path: &str| object.pointer(path).and_then(Value::as_str).filter(|text| !text.is_empty());
     let wanted =
@@ -161,7 +161,7 @@ mod tests {
     fn a_broken_document_stops_no_other() {
         check(
             &format!("kind: Service\n---\n{A}---\n- a\n---\napiVersion: v1\nkind: Secret\n"),
-            &["1! has no apiVersion", "2: Service shop/a", "3! is no object", "4! has no metadata.name"],
+            &["1! has no apiVersion", "2: Service shop/a", "3! is not an object", "4! has no metadata.name"],
         );
         let broken = read(&format!("a: [\n---\n{A}"));
         assert_eq!(broken[0].as_ref().unwrap_err().place, 1);

@@ -107,7 +107,7 @@ fn debug(args: &SocketArgs, mode: Mode) -> Result<DebugAddress, Misread> {
         && !wish.address.ip().is_loopback()
         && !args.debug_anywhere
     {
-        let why = "is no loopback address; --debug-anywhere allows it, and then whoever reaches it sees every route";
+        let why = "is not a loopback address; --debug-anywhere allows it, and then everybody who reaches it sees every route";
         return Err(Misread::new("--debug", text, why));
     }
     Ok(parsed)
@@ -124,7 +124,7 @@ pub(crate) fn debug_address(flag: &'static str, text: &str) -> Result<DebugAddre
 }
 
 fn wish(flag: &'static str, text: &str) -> Result<Wish, Misread> {
-    let why = "is no IP address with a port, such as 127.0.0.1:8080 or [::]:8080";
+    let why = "is not an IP address with a port, such as 127.0.0.1:8080 or [::]:8080";
     let address = text.parse().map_err(|_| Misread::new(flag, text, why))?;
     Ok(Wish { address, flexible: false })
 }

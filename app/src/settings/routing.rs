@@ -42,7 +42,7 @@ fn trusted(text: &str) -> Result<IpNet, Misread> {
     let net = network("--trusted-proxies", text)?;
     if net.prefix_len() == 0 {
         // With it, every client could claim to be any other.
-        return Err(Misread::new("--trusted-proxies", text, "would believe everybody"));
+        return Err(Misread::new("--trusted-proxies", text, "would trust everybody"));
     }
     Ok(net)
 }
@@ -50,11 +50,11 @@ fn trusted(text: &str) -> Result<IpNet, Misread> {
 /// A network, or one address.
 fn network(flag: &'static str, text: &str) -> Result<IpNet, Misread> {
     let net = text.parse::<IpNet>().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
-    Ok(net.map_err(|_| Misread::new(flag, text, "is no network such as 10.0.0.0/8"))?.trunc())
+    Ok(net.map_err(|_| Misread::new(flag, text, "is not a network such as 10.0.0.0/8"))?.trunc())
 }
 
 fn own_address(text: &str) -> Result<IpAddr, Misread> {
-    text.parse().map_err(|_| Misread::new("--own-address", text, "is no IP address"))
+    text.parse().map_err(|_| Misread::new("--own-address", text, "is not an IP address"))
 }
 
 fn default_certificate(text: &str) -> Result<ObjectName, Misread> {

@@ -32,7 +32,7 @@ fn check(flags: &[&str], complaint: &str) {
 
 #[test]
 fn complaints_name_flag_value_and_reason() {
-    let address = "is no IP address with a port, such as 127.0.0.1:8080 or [::]:8080";
+    let address = "is not an IP address with a port, such as 127.0.0.1:8080 or [::]:8080";
     check(&["--http", "8080"], &format!("--http \"8080\": {address}"));
     check(&["--https", "localhost:443"], &format!("--https \"localhost:443\": {address}"));
     check(&["--admin", ""], &format!("--admin \"\": {address}"));
@@ -43,7 +43,7 @@ fn complaints_name_flag_value_and_reason() {
     check(&["--debug", "unix:"], "--debug \"unix:\": names no path");
     check(
         &["--debug", "0.0.0.0:1"],
-        "--debug \"0.0.0.0:1\": is no loopback address; --debug-anywhere allows it, and then whoever reaches it sees every route",
+        "--debug \"0.0.0.0:1\": is not a loopback address; --debug-anywhere allows it, and then everybody who reaches it sees every route",
     );
     check(&["--threads", "0"], "--threads \"0\": is not between 1 and 1024");
     check(&["--threads", "two"], "--threads \"two\": invalid digit found in string");
@@ -60,13 +60,13 @@ fn complaints_name_flag_value_and_reason() {
     check(&["--log-form", "xml"], "--log-form \"xml\": is neither text nor json");
     check(
         &["--namespace", "Shop"],
-        "--namespace \"Shop\": is no name of a namespace (small letters, digits and inner hyphens)",
+        "--namespace \"Shop\": is not the name of a namespace (lowercase letters, digits and inner hyphens)",
     );
-    check(&["--trusted-proxies", "10.0.0.0/8,x"], "--trusted-proxies \"x\": is no network such as 10.0.0.0/8");
-    check(&["--trusted-proxies", "0.0.0.0/0"], "--trusted-proxies \"0.0.0.0/0\": would believe everybody");
-    check(&["--proxy-protocol"], "--proxy-protocol \"true\": believes nobody without --trusted-proxies");
-    check(&["--refuse-addresses", "x"], "--refuse-addresses \"x\": is no network such as 10.0.0.0/8");
-    check(&["--own-address", "me"], "--own-address \"me\": is no IP address");
+    check(&["--trusted-proxies", "10.0.0.0/8,x"], "--trusted-proxies \"x\": is not a network such as 10.0.0.0/8");
+    check(&["--trusted-proxies", "0.0.0.0/0"], "--trusted-proxies \"0.0.0.0/0\": would trust everybody");
+    check(&["--proxy-protocol"], "--proxy-protocol \"true\": trusts nobody without --trusted-proxies");
+    check(&["--refuse-addresses", "x"], "--refuse-addresses \"x\": is not a network such as 10.0.0.0/8");
+    check(&["--own-address", "me"], "--own-address \"me\": is not an IP address");
     check(
         &["--loop-token", "a b"],
         "--loop-token \"a b\": is not between 1 and 64 letters, digits and characters of !#$%&'*+-.^_`|~",

@@ -153,7 +153,7 @@ fn literal(text: &str) -> Result<Cow<'_, str>, &'static str> {
     if !text.starts_with('/') {
         return Err("does not start with a slash");
     }
-    normalize(text).map(|normal| normal.path).ok_or("is no path that a request could have")
+    normalize(text).map(|normal| normal.path).ok_or("is not a path that a request could have")
 }
 
 /// A path in the form in which it is compared.

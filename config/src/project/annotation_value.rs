@@ -58,7 +58,7 @@ fn sum_of_units(text: &str) -> Result<Duration, String> {
 }
 
 fn not_a_duration() -> String {
-    "is no time such as 500ms, 30s or 1m30s".to_owned()
+    "is not a duration such as 500ms, 30s or 1m30s".to_owned()
 }
 
 fn split_digits(text: &str) -> (&str, &str) {
@@ -73,10 +73,10 @@ pub(super) fn bytes(text: &str) -> Result<u64, String> {
         "k" | "K" => 10,
         "m" | "M" => 20,
         "g" | "G" => 30,
-        _ => return Err("is no number of bytes such as 512k, 8m or 1g".to_owned()),
+        _ => return Err("is not a number of bytes such as 512k, 8m or 1g".to_owned()),
     };
     if digits.is_empty() {
-        return Err("is no number of bytes such as 512k, 8m or 1g".to_owned());
+        return Err("is not a number of bytes such as 512k, 8m or 1g".to_owned());
     }
     let number: Option<u64> = digits.parse().ok();
     number.and_then(|number| number.checked_mul(1 << shift)).ok_or_else(|| "is more than can be counted".to_owned())
@@ -86,7 +86,7 @@ pub(super) fn bytes(text: &str) -> Result<u64, String> {
 pub(super) fn count(text: &str, max: u8) -> Result<u8, String> {
     let (digits, rest) = split_digits(text.trim());
     let number: Option<u8> = rest.is_empty().then(|| digits.parse().ok()).flatten();
-    number.filter(|number| (1..=max).contains(number)).ok_or_else(|| format!("is no whole number from 1 to {max}"))
+    number.filter(|number| (1..=max).contains(number)).ok_or_else(|| format!("is not a whole number from 1 to {max}"))
 }
 
 /// A whole number of any size that can be counted.
@@ -129,7 +129,7 @@ fn network(entry: &str) -> Result<IpNet, String> {
     let network = entry.parse::<IpNet>().or_else(|_| entry.parse().map(|address: std::net::IpAddr| address.into()));
     network.map(|network| network.trunc()).map_err(|_| {
         let entry = crate::finding::printable(entry);
-        format!("holds {entry:?}, which is no address and no network such as 10.0.0.0/8")
+        format!("holds {entry:?}, which is neither an address nor a network such as 10.0.0.0/8")
     })
 }
 
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn what_is_no_duration_says_why() {
-        let form = Err("is no time such as 500ms, 30s or 1m30s");
+        let form = Err("is not a duration such as 500ms, 30s or 1m30s");
         for text in ["s", "1.5s", "-1s", "+1s", "1 s", "1S", "1d", "1s2x", "٣s", "1s,", "1m 30s", "soon"] {
             check_duration(text, form);
         }
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn a_list_with_anything_else_in_it_is_no_list() {
-        let holds = |entry: &str| format!("holds {entry:?}, which is no address and no network such as 10.0.0.0/8");
+        let holds = |entry: &str| format!("holds {entry:?}, which is neither an address nor a network such as 10.0.0.0/8");
         for text in ["office", "10.0.0.0/33", "10.0.0", "010.0.0.1", "::1/129", "10.0.0.1:80", "10.0.0.0/-1", "*"] {
             check_sources(text, Err(&holds(text)));
             check_sources(&format!("10.0.0.0/8, {text}"), Err(&holds(text)));

@@ -255,8 +255,8 @@ fn unknown<D>(table: &[Annotation<D>], key: &str) -> (Otherwise, String, String)
     let edits = |annotation: &&Annotation<D>| strsim::osa_distance(annotation.key, key);
     let near = table.iter().filter(alike).min_by_key(edits).filter(|near| edits(near) <= TYPO_EDITS_MAX);
     let (otherwise, why) = match near {
-        Some(near) => (near.otherwise, format!("is no annotation of Tidegate (is {} meant?)", near.key)),
-        None => (Otherwise::Default, "is no annotation of Tidegate".to_owned()),
+        Some(near) => (near.otherwise, format!("is not a Tidegate annotation (did you mean {PREFIX}{}?)", near.key)),
+        None => (Otherwise::Default, "is not a Tidegate annotation".to_owned()),
     };
     (otherwise, key.to_owned(), why)
 }

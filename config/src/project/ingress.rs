@@ -210,7 +210,7 @@ fn created_s(raw: Option<&RawValue>, found: &mut Found) -> i64 {
     match read::<String>(raw, FIELD) {
         Ok(text) => match text.parse::<jiff::Timestamp>() {
             Ok(time) => return time.as_second(),
-            Err(_) => found.ignored(FIELD, &text, "is no time as of RFC 3339"),
+            Err(_) => found.ignored(FIELD, &text, "is not a time of RFC 3339"),
         },
         Err(misread) => found.ignored(&misread.field, &misread.value, &misread.why),
     }
@@ -264,7 +264,7 @@ impl Reader<'_> {
                 return None;
             }
             _ => {
-                let why = "is none of Exact, Prefix and ImplementationSpecific";
+                let why = "is not Exact, Prefix or ImplementationSpecific";
                 self.found.dropped(&format!("{field}.pathType"), kind, why);
                 return None;
             }

@@ -146,7 +146,7 @@ fn app_protocol(text: &str, field: &str, found: &mut Found) -> AppProtocol {
         _ => {
             let bare = lower.rsplit('/').next().unwrap_or_default();
             if lower.starts_with("kubernetes.io/") || LIKE_HTTP.iter().any(|start| bare.starts_with(start)) {
-                let why = "is none of http, https, grpc, kubernetes.io/h2c, kubernetes.io/ws and kubernetes.io/wss";
+                let why = "is not http, https, grpc, kubernetes.io/h2c, kubernetes.io/ws or kubernetes.io/wss";
                 found.ignored(&format!("{field}.appProtocol"), text, why);
             }
             AppProtocol::Http
