@@ -76,6 +76,11 @@ const ROWS: &[(&str, Want)] = &[
     ("GET /../x HTTP/1.1\r\nHost: a.test\r\n\r\n", Refused(400)),
     ("GET /%00 HTTP/1.1\r\nHost: a.test\r\n\r\n", Refused(400)),
     ("GET /%zz HTTP/1.1\r\nHost: a.test\r\n\r\n", Refused(400)),
+    ("GET /x/..;/admin HTTP/1.1\r\nHost: a.test\r\n\r\n", Refused(400)),
+    ("GET /x/%2e%2E;a=b/admin HTTP/1.1\r\nHost: a.test\r\n\r\n", Refused(400)),
+    ("GET /x/..\\admin HTTP/1.1\r\nHost: a.test\r\n\r\n", Refused(400)),
+    ("GET /x%5c..%5cadmin HTTP/1.1\r\nHost: a.test\r\n\r\n", Refused(400)),
+    ("GET /x;a/b..c/a%5cb HTTP/1.1\r\nHost: a.test\r\n\r\n", Sees(&[("host", "a.test")])),
 ];
 
 #[tokio::test]
