@@ -33,9 +33,11 @@ pub struct AddressPolicy {
     pub allow_loopback: bool,
     /// The edge's own addresses: no port of them.
     pub own: Arc<[IpAddr]>,
-    /// The edge's own sockets, on addresses that others may share with it. They are refused whatever is allowed.
+    /// The edge's own sockets, on addresses that others may share with it. They are refused whatever is allowed. A socket
+    /// on an unspecified address is reached by every loopback address.
     pub sockets: Arc<[SocketAddr]>,
-    /// Where the edge reaches the API server, as the loop has learned it. It is refused whatever is allowed.
+    /// Where the edge reaches the API server, as the loop has learned it. It is refused whatever is allowed. A server on a
+    /// loopback address may listen on an unspecified one, so no other loopback address may lead to its port either.
     pub api_server: Arc<BTreeSet<SocketAddr>>,
     /// What else the operator refuses.
     pub refused: Arc<[IpNet]>,
@@ -50,10 +52,10 @@ impl AddressPolicy {
     }
 
     fn refusal_of(&self, address: IpAddr, port: u16) -> Option<&'static str> {
-        if self.api_server.contains(&SocketAddr::new(address, port)) {
+        if self.reaches_api_server(address, port) {
             return Some(API_SERVER);
         }
-        if self.sockets.contains(&SocketAddr::new(address, port)) {
+        if self.reaches_own_socket(address, port) {
             return Some("it is a socket of the edge itself");
         }
         if address.is_loopback() {
@@ -76,6 +78,17 @@ impl AddressPolicy {
         } else {
             None
         }
+    }
+
+    fn reaches_api_server(&self, address: IpAddr, port: u16) -> bool {
+        let on_every_loopback = |at: &SocketAddr| at.ip().is_loopback() || at.ip().is_unspecified();
+        self.api_server.contains(&SocketAddr::new(address, port))
+            || address.is_loopback() && self.api_server.iter().any(|at| at.port() == port && on_every_loopback(at))
+    }
+
+    fn reaches_own_socket(&self, address: IpAddr, port: u16) -> bool {
+        self.sockets.contains(&SocketAddr::new(address, port))
+            || address.is_loopback() && self.sockets.iter().any(|at| at.port() == port && at.ip().is_unspecified())
     }
 }
 
@@ -253,6 +266,44 @@ mod tests {
                 assert_eq!(refusal(own), Some("it is a socket of the edge itself"), "{own}");
             }
             assert_eq!(refusal("10.0.0.7:9181"), None);
+        }
+    }
+
+    #[test]
+    fn a_socket_on_an_unspecified_address_is_refused_on_every_loopback_address() {
+        for (listening, other) in [("0.0.0.0:9180", "127.0.0.1:8080"), ("[::]:9180", "[::1]:8080")] {
+            let sockets = [listening.parse().unwrap(), other.parse().unwrap()].into();
+            let policy = AddressPolicy { allow_loopback: true, sockets, ..AddressPolicy::default() };
+            let refusal = |to: &str| policy.refusal(to.parse().unwrap());
+            for own in [
+                "127.0.0.1:9180",
+                "127.0.0.2:9180",
+                "127.255.255.254:9180",
+                "[::1]:9180",
+                "[::ffff:127.0.0.2]:9180",
+                "[64:ff9b::127.0.0.2]:9180",
+                other,
+            ] {
+                assert_eq!(refusal(own), Some("it is a socket of the edge itself"), "{own} beside {listening}");
+            }
+            for free in ["127.0.0.1:9181", "127.0.0.2:8080", "192.0.2.1:9180"] {
+                assert_eq!(refusal(free), None, "{free} beside {listening}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_api_server_on_loopback_is_refused_on_every_loopback_address() {
+        for at in ["127.0.0.1:6443", "[::1]:6443", "0.0.0.0:6443", "[::]:6443"] {
+            let api_server = Arc::new([at.parse().unwrap()].into());
+            let policy = AddressPolicy { allow_loopback: true, api_server, ..AddressPolicy::default() };
+            let refusal = |to: &str| policy.refusal(to.parse().unwrap());
+            for own in ["127.0.0.1:6443", "127.0.0.2:6443", "[::1]:6443", "[64:ff9b::127.0.0.2]:6443"] {
+                assert_eq!(refusal(own), Some(API_SERVER), "{own}, the server at {at}");
+            }
+            for free in ["127.0.0.2:6444", "192.0.2.1:6443"] {
+                assert_eq!(refusal(free), None, "{free}, the server at {at}");
+            }
         }
     }
 
