@@ -1,4 +1,5 @@
-//! Who may read the dumps: on TCP, requests that name an address and no DNS name; on a unix socket, its owner.
+//! Who may read the dumps: on TCP, requests that name an address and no DNS name; on a unix socket, its owner. Web pages may give
+//! no commands.
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -8,8 +9,8 @@ use std::path::Path;
 
 use axum::Router;
 use axum::extract::Request;
-use axum::http::StatusCode;
-use axum::http::header::HOST;
+use axum::http::header::{HOST, ORIGIN};
+use axum::http::{Method, StatusCode};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 
@@ -26,6 +27,20 @@ async fn check(request: Request, next: Next) -> Response {
     } else {
         (StatusCode::MISDIRECTED_REQUEST, "ask by IP address or as localhost\n").into_response()
     }
+}
+
+/// Pages that take no command from a web page. A browser says for each `POST` which page has sent it (Fetch Standard, `Origin`
+/// header); no tool of an operator sends that header.
+pub(crate) fn without_origin<S: Clone + Send + Sync + 'static>(pages: Router<S>) -> Router<S> {
+    pages.layer(from_fn(check_origin))
+}
+
+async fn check_origin(request: Request, next: Next) -> Response {
+    if request.method() == Method::POST && request.headers().contains_key(ORIGIN) {
+        let refused = "commands of web pages are refused: send the request without an Origin header\n";
+        return (StatusCode::FORBIDDEN, refused).into_response();
+    }
+    next.run(request).await
 }
 
 fn names_no_stranger(host: &str) -> bool {

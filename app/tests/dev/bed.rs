@@ -32,10 +32,13 @@ impl Dev {
             fs::write(folder.path().join(name), text).unwrap();
         }
         let any = "127.0.0.1:0";
+        // An argument may be given once.
+        let admin = if arguments.contains(&"--admin") { &[][..] } else { &["--admin", any] };
         let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
             .arg("dev")
             .arg(folder.path())
-            .args(["--http", any, "--https", any, "--admin", any, "--debug", any, "--threads", "1"])
+            .args(["--http", any, "--https", any, "--debug", any, "--threads", "1"])
+            .args(admin)
             .args(arguments)
             .env("TMPDIR", home.path())
             .stdin(Stdio::null())
@@ -66,6 +69,17 @@ impl Dev {
     /// Status and body of a GET over a connection of its own.
     pub(crate) fn get(&self, host: &str, path: &str) -> (u16, String) {
         get(self.place("http ").trim_start_matches("http://"), host, path)
+    }
+
+    /// The address of a page of the banner.
+    pub(crate) fn page(&self, word: &str) -> String {
+        self.place(word).trim_start_matches("http://").split('/').next().unwrap().to_owned()
+    }
+
+    /// The whole answer to a command at the debug address, sent with further header lines.
+    pub(crate) fn post(&self, path: &str, lines: &str) -> String {
+        let head = format!("POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n{lines}\r\n{{}}");
+        send(&self.page("debug "), &head)
     }
 
     pub(crate) fn explain(&self, url: &str) -> Output {
@@ -112,7 +126,7 @@ fn lines(from: impl std::io::Read + Send + 'static) -> mpsc::Receiver<String> {
 }
 
 /// All that is answered until the connection ends.
-pub(crate) fn send(address: &str, request: &str) -> String {
+fn send(address: &str, request: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.write_all(request.as_bytes()).unwrap();

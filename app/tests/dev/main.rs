@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use self::bed::{Dev, PATIENCE, app, children, eventually, get, ingress, runs, send};
+use self::bed::{Dev, PATIENCE, app, children, eventually, get, ingress, runs};
 
 #[test]
 fn a_folder_is_served_followed_and_left_clean() {
@@ -128,9 +128,7 @@ fn routes_are_frozen_rolled_back_and_thawed() {
     assert!(why("http://c.localhost/").contains("\n  held     frozen at generation "));
 
     // A page in a browser can send this, but no JSON.
-    let debug = dev.place("debug ");
-    let debug = debug.trim_start_matches("http://").split('/').next().unwrap();
-    let answer = send(debug, "POST /debug/thaw HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}");
+    let answer = dev.post("/debug/thaw", "");
     assert!(answer.starts_with("HTTP/1.1 415"), "{answer}");
     assert!(dev.says(&["history"], 0).contains("Held by an operator"));
 }
