@@ -69,6 +69,18 @@ const ROWS: &[(&str, Want)] = &[
     ("GET / HTTP/1.1\r\nHost: a.test\r\nConnection: close, X-Real-IP\r\n\r\n", Refused(400)),
     ("GET / HTTP/1.1\r\nHost: a.test\r\nConnection: a,b,c,d,e,f,g,h,i,j,k\r\n\r\n", Refused(400)),
     ("GET / HTTP/1.1\r\nHost: a.test\r\nConnection: X-Own\r\nX-Own: 1\r\n\r\n", Sees(&[("x-own", "")])),
+    // Request lines.
+    ("GET /s x HTTP/1.1\r\nHost: a.test\r\n\r\n", Refused(400)),
+    ("GET /?s x HTTP/1.1\r\nHost: a.test\r\n\r\n", Refused(400)),
+    ("GET /s\x01 HTTP/1.1\r\nHost: a.test\r\n\r\n", Refused(400)),
+    ("GET /s\tx HTTP/1.1\r\nHost: a.test\r\n\r\n", Refused(400)),
+    ("GET /s\0 HTTP/1.1\r\nHost: a.test\r\n\r\n", Refused(400)),
+    ("GET /s\x7f HTTP/1.1\r\nHost: a.test\r\n\r\n", Refused(400)),
+    ("GET  / HTTP/1.1\r\nHost: a.test\r\n\r\n", Refused(400)),
+    ("GET /  HTTP/1.1\r\nHost: a.test\r\n\r\n", Refused(400)),
+    ("GET / HTTP/1.1 \r\nHost: a.test\r\n\r\n", Refused(400)),
+    ("GET /\r\n\r\n", Refused(400)),
+    ("GET /s%20x?%01 HTTP/1.1\r\nHost: a.test\r\n\r\n", Sees(&[("host", "a.test")])),
     // Methods and paths.
     ("CONNECT a.test:443 HTTP/1.1\r\nHost: a.test:443\r\n\r\n", Refused(405)),
     ("TRACE / HTTP/1.1\r\nHost: a.test\r\n\r\n", Refused(405)),
@@ -105,6 +117,7 @@ async fn doubtful_requests_are_refused_or_made_plain() {
             }
         }
         bed.until_metric(r#"tidegate_heads_refused_total{reason="bare_line_feed"} 6"#).await;
+        bed.until_metric(r#"tidegate_heads_refused_total{reason="malformed_request_line"} 10"#).await;
     }
 }
 
