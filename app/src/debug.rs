@@ -33,16 +33,16 @@ pub(crate) struct Debug {
 impl Debug {
     /// `/debug/routes`, `/debug/topology`, `/debug/findings`, `/debug/explain` and `/debug/history`. The commands
     /// `/debug/freeze`, `/debug/thaw` and `/debug/rollback` are taken only where `private` says that nobody else can
-    /// come.
+    /// come, and from no web page.
     pub(crate) fn pages(self, private: bool) -> Router {
-        Router::new()
+        let pages = Router::new()
             .route("/debug/routes", get(routes_page))
             .route("/debug/topology", get(topology_page))
             .route("/debug/findings", get(findings_page))
             .route("/debug/explain", get(explain_page))
             .route("/debug/history", get(history::history_page))
-            .merge(if private { history::commands() } else { history::no_commands() })
-            .with_state(self)
+            .merge(if private { history::commands() } else { history::no_commands() });
+        access::without_origin(pages).with_state(self)
     }
 }
 

@@ -19,20 +19,21 @@ pub(crate) fn host_addresses() -> io::Result<Vec<IpAddr>> {
 }
 
 /// What leads to sockets that listen on these addresses: one that listens everywhere is reached by every address of the
-/// host, by IPv4 as well when it is `[::]`. Port 0 is none yet.
+/// host, by IPv4 as well when it is `[::]`. Its unspecified address stands for what no interface lists, such as the other
+/// addresses of 127.0.0.0/8. Port 0 is none yet.
 pub(crate) fn sockets(listening: impl Iterator<Item = SocketAddr>, host: &[IpAddr]) -> Arc<[SocketAddr]> {
     let reached = |at: SocketAddr| -> Vec<SocketAddr> {
-        if !at.ip().is_unspecified() {
-            return vec![SocketAddr::new(at.ip().to_canonical(), at.port())];
-        }
-        let by = host.iter().filter(|address| at.is_ipv6() || address.is_ipv4());
-        by.map(|address| SocketAddr::new(*address, at.port())).collect()
+        let own = at.ip().to_canonical();
+        let by = host.iter().filter(|address| own.is_unspecified() && (own.is_ipv6() || address.is_ipv4()));
+        std::iter::once(&own).chain(by).map(|address| SocketAddr::new(*address, at.port())).collect()
     };
     listening.filter(|at| at.port() != 0).flat_map(reached).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use tidegate_control::options::AddressPolicy;
+
     use super::*;
 
     #[track_caller]
@@ -46,9 +47,32 @@ mod tests {
     fn a_socket_is_reached_by_the_addresses_it_listens_on() {
         check("10.0.0.7:80", &["10.0.0.7:80"]);
         check("[::ffff:10.0.0.7]:80", &["10.0.0.7:80"]);
-        check("0.0.0.0:80", &["127.0.0.1:80", "10.0.0.7:80"]);
-        check("[::]:80", &["127.0.0.1:80", "10.0.0.7:80", "[2001:db8::7]:80"]);
+        check("0.0.0.0:80", &["0.0.0.0:80", "127.0.0.1:80", "10.0.0.7:80"]);
+        check("[::ffff:0.0.0.0]:80", &["0.0.0.0:80", "127.0.0.1:80", "10.0.0.7:80"]);
+        check("[::]:80", &["[::]:80", "127.0.0.1:80", "10.0.0.7:80", "[2001:db8::7]:80"]);
         check("0.0.0.0:0", &[]);
+    }
+
+    /// Whether an EndpointSlice may name an address beside sockets that listen on another one.
+    #[track_caller]
+    fn check_endpoint(listening: &str, endpoint: &str, allowed: bool) {
+        let sockets = sockets([listening.parse().unwrap()].into_iter(), &["127.0.0.1".parse().unwrap()]);
+        let policy = AddressPolicy { allow_loopback: true, sockets, ..AddressPolicy::default() };
+        assert_eq!(policy.refusal(endpoint.parse().unwrap()).is_none(), allowed, "{endpoint} beside {listening}");
+    }
+
+    #[test]
+    fn no_loopback_address_leads_to_a_socket_on_an_unspecified_address() {
+        for listening in ["0.0.0.0:9180", "[::]:9180", "[::ffff:0.0.0.0]:9180"] {
+            for endpoint in
+                ["127.0.0.1:9180", "127.0.0.2:9180", "127.1.2.3:9180", "[::1]:9180", "[::ffff:127.0.0.2]:9180"]
+            {
+                check_endpoint(listening, endpoint, false);
+            }
+            check_endpoint(listening, "127.0.0.2:9181", true);
+        }
+        check_endpoint("127.0.0.1:9180", "127.0.0.1:9180", false);
+        check_endpoint("127.0.0.1:9180", "127.0.0.2:9180", true);
     }
 
     #[test]

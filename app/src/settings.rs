@@ -215,7 +215,11 @@ fn time(flag: &'static str, text: &str) -> Result<Duration, Misread> {
 fn label(flag: &'static str, text: &str) -> Result<(), Misread> {
     let plain = text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
     if text.is_empty() || text.len() > 63 || !plain || text.starts_with('-') || text.ends_with('-') {
-        return Err(Misread::new(flag, text, "is not the name of a namespace (lowercase letters, digits and inner hyphens)"));
+        return Err(Misread::new(
+            flag,
+            text,
+            "is not the name of a namespace (lowercase letters, digits and inner hyphens)",
+        ));
     }
     Ok(())
 }

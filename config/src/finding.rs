@@ -301,8 +301,8 @@ impl Finding {
 /// lets pass is longer.
 const SHOWN_MAX: usize = 320;
 
-/// Writes out what a terminal would obey instead of showing it: control characters, and those that turn the direction of
-/// text (Unicode Standard Annex 9). Names that tenants wrote may have them. What is too long is cut, each value by itself.
+/// Writes out what a terminal would obey instead of showing it ([`is_terminal_control`]). Names that tenants wrote may have it. What is
+/// too long is cut, each value by itself.
 struct Plain<W>(W);
 
 impl<W: fmt::Write> fmt::Write for Plain<W> {
@@ -311,9 +311,8 @@ impl<W: fmt::Write> fmt::Write for Plain<W> {
             self.write_str(&text[..end])?;
             return self.0.write_char('…');
         }
-        let turns = |mark| matches!(mark, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-        for piece in text.split_inclusive(|mark: char| mark.is_control() || turns(mark)) {
-            let last = piece.chars().next_back().filter(|mark| mark.is_control() || turns(*mark));
+        for piece in text.split_inclusive(is_terminal_control) {
+            let last = piece.chars().next_back().filter(|mark| is_terminal_control(*mark));
             self.0.write_str(&piece[..piece.len() - last.map_or(0, char::len_utf8)])?;
             if let Some(mark) = last {
                 write!(self.0, "{}", mark.escape_default())?;
@@ -321,6 +320,14 @@ impl<W: fmt::Write> fmt::Write for Plain<W> {
         }
         Ok(())
     }
+}
+
+/// Whether a terminal would obey a character instead of showing it: control characters, and those that turn the direction of
+/// text (Unicode Standard Annex 9).
+#[must_use]
+pub fn is_terminal_control(mark: char) -> bool {
+    let turns = matches!(mark, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    mark.is_control() || turns
 }
 
 /// Cuts a value to a length that can be printed in a message: 80 characters.

@@ -33,27 +33,29 @@ pub struct AddressPolicy {
     pub allow_loopback: bool,
     /// The edge's own addresses: no port of them.
     pub own: Arc<[IpAddr]>,
-    /// The edge's own sockets, on addresses that others may share with it. They are refused whatever is allowed.
+    /// The edge's own sockets, on addresses that others may share with it. They are refused whatever is allowed. A socket
+    /// on an unspecified address is reached by every loopback address.
     pub sockets: Arc<[SocketAddr]>,
-    /// Where the edge reaches the API server, as the loop has learned it. It is refused whatever is allowed.
+    /// Where the edge reaches the API server, as the loop has learned it. It is refused whatever is allowed. A server on a
+    /// loopback address may listen on an unspecified one, so no other loopback address may lead to its port either.
     pub api_server: Arc<BTreeSet<SocketAddr>>,
     /// What else the operator refuses.
     pub refused: Arc<[IpNet]>,
 }
 
 impl AddressPolicy {
-    /// Why an address is refused; `None` when it is allowed. An IPv6 address that a translator takes for an IPv4 address
-    /// is refused with it.
+    /// Why an address is refused; `None` when it is allowed. An IPv6 address that a translator or a tunnel takes for an
+    /// IPv4 address is refused with it.
     #[must_use]
     pub fn refusal(&self, to: SocketAddr) -> Option<&'static str> {
         taken_for(to).find_map(|to| self.refusal_of(to.ip(), to.port()))
     }
 
     fn refusal_of(&self, address: IpAddr, port: u16) -> Option<&'static str> {
-        if self.api_server.contains(&SocketAddr::new(address, port)) {
+        if self.reaches_api_server(address, port) {
             return Some(API_SERVER);
         }
-        if self.sockets.contains(&SocketAddr::new(address, port)) {
+        if self.reaches_own_socket(address, port) {
             return Some("it is a socket of the edge itself");
         }
         if address.is_loopback() {
@@ -67,7 +69,7 @@ impl AddressPolicy {
             Some("link-local addresses lead to the edge's own node")
         } else if metadata {
             Some("it is a metadata service of a cloud")
-        } else if address.is_unspecified() || address.is_multicast() {
+        } else if is_this_network(address) || address.is_multicast() {
             Some("it is not the address of one host")
         } else if self.own.iter().any(|own| own.to_canonical() == address) {
             Some("it is the edge's own address")
@@ -77,16 +79,37 @@ impl AddressPolicy {
             None
         }
     }
+
+    fn reaches_api_server(&self, address: IpAddr, port: u16) -> bool {
+        let on_every_loopback = |at: &SocketAddr| at.ip().is_loopback() || at.ip().is_unspecified();
+        self.api_server.contains(&SocketAddr::new(address, port))
+            || address.is_loopback() && self.api_server.iter().any(|at| at.port() == port && on_every_loopback(at))
+    }
+
+    fn reaches_own_socket(&self, address: IpAddr, port: u16) -> bool {
+        self.sockets.contains(&SocketAddr::new(address, port))
+            || address.is_loopback() && self.sockets.iter().any(|at| at.port() == port && at.ip().is_unspecified())
+    }
 }
 
-/// What a socket is connected to as: itself, and what a translator takes it for.
+/// Whether an address is no destination: the unspecified one, and all of 0.0.0.0/8 (RFC 1122 section 3.2.1.3), which some
+/// systems connect to themselves.
+const fn is_this_network(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => v4.octets()[0] == 0,
+        IpAddr::V6(v6) => v6.is_unspecified(),
+    }
+}
+
+/// What a socket is connected to as: itself, and what a translator or a tunnel takes it for.
 pub(crate) fn taken_for(to: SocketAddr) -> impl Iterator<Item = SocketAddr> {
     let address = to.ip().to_canonical();
-    let translated = match address {
-        IpAddr::V4(_) => None,
-        IpAddr::V6(v6) => embedded(v6).map(IpAddr::V4),
+    let embedded = match address {
+        IpAddr::V4(_) => [None; 3],
+        IpAddr::V6(v6) => embedded(v6),
     };
-    [Some(address), translated].into_iter().flatten().map(move |address| SocketAddr::new(address, to.port()))
+    let all = std::iter::once(address).chain(embedded.into_iter().flatten().map(IpAddr::V4));
+    all.map(move |address| SocketAddr::new(address, to.port()))
 }
 
 const fn v6_net(segments: [u16; 8], prefix: u8) -> Ipv6Net {
@@ -94,23 +117,49 @@ const fn v6_net(segments: [u16; 8], prefix: u8) -> Ipv6Net {
     Ipv6Net::new_assert(Ipv6Addr::new(a, b, c, d, e, f, g, h), prefix)
 }
 
-/// The IPv4 address that a translator sends an IPv6 address to: NAT64 under its well-known prefix (RFC 6052) and its
-/// local one (RFC 8215), and 6to4 (RFC 3056).
-fn embedded(v6: Ipv6Addr) -> Option<Ipv4Addr> {
+/// The IPv4 addresses that a translator or a tunnel may send a packet for an IPv6 address to. A prefix names one or two; the
+/// interface identifier of ISATAP can stand behind any prefix.
+fn embedded(v6: Ipv6Addr) -> [Option<Ipv4Addr>; 3] {
+    let [by_prefix, by_server] = embedded_by_prefix(v6);
+    [by_prefix, by_server, embedded_by_interface(v6)]
+}
+
+/// NAT64 under its well-known prefix (RFC 6052) and its local one (RFC 8215), 6to4 (RFC 3056), IPv4-compatible addresses
+/// (RFC 4291 section 2.5.5.1), IPv4-translated ones (RFC 2765 section 2.1), and both ends of Teredo (RFC 4380 section 4).
+fn embedded_by_prefix(v6: Ipv6Addr) -> [Option<Ipv4Addr>; 2] {
     const NAT64: Ipv6Net = v6_net([0x64, 0xff9b, 0, 0, 0, 0, 0, 0], 96);
     const NAT64_LOCAL: Ipv6Net = v6_net([0x64, 0xff9b, 1, 0, 0, 0, 0, 0], 48);
     const SIX_TO_FOUR: Ipv6Net = v6_net([0x2002, 0, 0, 0, 0, 0, 0, 0], 16);
+    const COMPATIBLE: Ipv6Net = v6_net([0; 8], 96);
+    const TRANSLATED: Ipv6Net = v6_net([0, 0, 0, 0, 0xffff, 0, 0, 0], 96);
+    const TEREDO: Ipv6Net = v6_net([0x2001, 0, 0, 0, 0, 0, 0, 0], 32);
     let [_, _, a1, a2, b1, b2, c1, c2, _, d1, d2, e1, w, x, y, z] = v6.octets();
+    let last = Ipv4Addr::new(w, x, y, z);
     if SIX_TO_FOUR.contains(&v6) {
-        return Some(Ipv4Addr::new(a1, a2, b1, b2));
+        return [Some(Ipv4Addr::new(a1, a2, b1, b2)), None];
+    }
+    if TEREDO.contains(&v6) {
+        // The client's address is written with every bit inverted.
+        return [Some(Ipv4Addr::from_bits(!last.to_bits())), Some(Ipv4Addr::new(b1, b2, c1, c2))];
     }
     // A local prefix of 96 bits puts the address at the end; one of 48 around the ninth octet, with nothing at the end
     // (RFC 6052 section 2.2).
-    let at_48 = e1 == 0 && [w, x, y, z] == [0; 4];
+    let at_48 = e1 == 0 && last.is_unspecified();
     if NAT64_LOCAL.contains(&v6) && at_48 {
-        return Some(Ipv4Addr::new(c1, c2, d1, d2));
+        return [Some(Ipv4Addr::new(c1, c2, d1, d2)), None];
     }
-    (NAT64.contains(&v6) || NAT64_LOCAL.contains(&v6)).then(|| Ipv4Addr::new(w, x, y, z))
+    // `::` and `::1` stand in the same prefix as IPv4-compatible addresses, and are none.
+    let compatible = COMPATIBLE.contains(&v6) && !v6.is_loopback() && !v6.is_unspecified();
+    let at_96 = compatible || [NAT64, NAT64_LOCAL, TRANSLATED].iter().any(|net| net.contains(&v6));
+    [at_96.then_some(last), None]
+}
+
+/// ISATAP (RFC 5214 section 6.1): an interface identifier of `00-00-5E-FE`, or `02-00-5E-FE` for an address that is unique in
+/// the world, before the IPv4 address.
+fn embedded_by_interface(v6: Ipv6Addr) -> Option<Ipv4Addr> {
+    let [.., high, low, _, _] = v6.segments();
+    let [.., w, x, y, z] = v6.octets();
+    (matches!(high, 0 | 0x200) && low == 0x5efe).then(|| Ipv4Addr::new(w, x, y, z))
 }
 
 #[cfg(test)]
@@ -141,10 +190,10 @@ mod tests {
     fn addresses_of_the_edge_and_its_host_are_refused() {
         check(&["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"], Some("loopback"));
         check(&["169.254.169.254", "fe80::1", "255.255.255.255"], Some("link-local"));
-        check(&["0.0.0.0", "::", "224.0.0.1", "ff02::1"], Some("no address of one host"));
+        check(&["0.0.0.0", "0.0.0.1", "0.255.255.255", "::", "224.0.0.1", "ff02::1"], Some("no address of one host"));
         check(&["10.0.0.9", "::ffff:10.0.0.9"], Some("own address"));
         check(&["172.16.0.1", "172.31.255.255", "2001:db8:5::1"], Some("operator"));
-        check(&["10.0.0.8", "10.0.0.7", "192.0.2.1", "172.32.0.1", "2001:db8::1", "fd00::1"], None);
+        check(&["10.0.0.8", "10.0.0.7", "192.0.2.1", "172.32.0.1", "2001:db8::1", "fd00::1", "1.0.0.0"], None);
     }
 
     #[test]
@@ -154,21 +203,58 @@ mod tests {
         check(&["168.63.129.17", "100.100.100.100", "fd00:ec3::254", "fd20:ce::255"], None);
     }
 
+    #[track_caller]
+    fn check_embedded(address: &str, want: &[&str]) {
+        let got: Vec<_> = embedded(address.parse().unwrap()).into_iter().flatten().map(|v4| v4.to_string()).collect();
+        assert_eq!(got, want, "{address}");
+    }
+
+    #[test]
+    fn ipv4_addresses_are_read_out_of_ipv6_addresses() {
+        check_embedded("64:ff9b::192.0.2.1", &["192.0.2.1"]);
+        check_embedded("64:ff9b:1::192.0.2.1", &["192.0.2.1"]);
+        check_embedded("64:ff9b:1:c000:2:100::", &["192.0.2.1"]);
+        check_embedded("2002:c000:201::", &["192.0.2.1"]);
+        check_embedded("::192.0.2.1", &["192.0.2.1"]);
+        check_embedded("::2", &["0.0.0.2"]);
+        check_embedded("::ffff:0:192.0.2.1", &["192.0.2.1"]);
+        // The example of RFC 4380 section 4: a server at 65.54.227.120, a client at 192.0.2.45.
+        check_embedded("2001:0:4136:e378:8000:63bf:3fff:fdd2", &["192.0.2.45", "65.54.227.120"]);
+        check_embedded("fd00::5efe:192.0.2.1", &["192.0.2.1"]);
+        check_embedded("fd00::200:5efe:192.0.2.1", &["192.0.2.1"]);
+        check_embedded("2002:c000:201::5efe:198.51.100.1", &["192.0.2.1", "198.51.100.1"]);
+        for none in
+            ["::", "::1", "::1:0:0:1", "::fffe:0:192.0.2.1", "2001:1::1", "2001:db8::192.0.2.1", "fd00::100:5efe:1:1"]
+        {
+            check_embedded(none, &[]);
+        }
+    }
+
     #[test]
     fn what_is_translated_to_a_refused_address_is_refused() {
         check(&["64:ff9b::127.0.0.1", "64:ff9b:1::127.0.0.1", "2002:7f00:1::"], Some("loopback"));
+        check(
+            &["::127.0.0.1", "::ffff:0:127.0.0.1", "fd00::5efe:127.0.0.1", "fd00::200:5efe:127.0.0.1"],
+            Some("loopback"),
+        );
+        check(&["2001:0:7f00:1::3fff:fdfe", "2001:0:c000:201::80ff:fffe"], Some("loopback"));
+        check(&["::169.254.169.254", "::ffff:0:169.254.169.254", "fd00::5efe:169.254.169.254"], Some("link-local"));
+        check(&["::2", "64:ff9b::0.0.0.1"], Some("no address of one host"));
         check(&["64:ff9b::a9fe:a9fe", "64:ff9b:1::a9fe:a9fe", "64:ff9b:1:a9fe:a9:fe00::"], Some("link-local"));
         check(&["64:ff9b::168.63.129.16", "2002:a83f:8110::1"], Some("metadata"));
         check(&["64:ff9b::10.0.0.9"], Some("own address"));
         check(&["2002:ac10:1::"], Some("operator"));
         check(&["64:ff9b::192.0.2.1", "64:ff9b:1::192.0.2.1", "64:ff9b:1:c000:2:100::", "2002:c000:201::"], None);
+        check(&["::192.0.2.1", "::ffff:0:192.0.2.1", "2001:0:c000:201::3fff:fdfe", "fd00::5efe:192.0.2.1"], None);
     }
 
     #[test]
     fn loopback_can_be_allowed_and_nothing_else_is() {
         let refusal = |to: &str| policy(true).refusal(to.parse().unwrap());
         assert_eq!(refusal("127.0.0.1:80"), None);
-        assert_eq!(refusal("[64:ff9b::127.0.0.1]:80"), None);
+        for loopback in ["127.0.0.2:80", "[::1]:80", "[64:ff9b::127.0.0.1]:80", "[::127.0.0.1]:80"] {
+            assert_eq!(refusal(loopback), None, "{loopback}");
+        }
         assert!(refusal("169.254.169.254:80").is_some());
     }
 
@@ -180,6 +266,44 @@ mod tests {
                 assert_eq!(refusal(own), Some("it is a socket of the edge itself"), "{own}");
             }
             assert_eq!(refusal("10.0.0.7:9181"), None);
+        }
+    }
+
+    #[test]
+    fn a_socket_on_an_unspecified_address_is_refused_on_every_loopback_address() {
+        for (listening, other) in [("0.0.0.0:9180", "127.0.0.1:8080"), ("[::]:9180", "[::1]:8080")] {
+            let sockets = [listening.parse().unwrap(), other.parse().unwrap()].into();
+            let policy = AddressPolicy { allow_loopback: true, sockets, ..AddressPolicy::default() };
+            let refusal = |to: &str| policy.refusal(to.parse().unwrap());
+            for own in [
+                "127.0.0.1:9180",
+                "127.0.0.2:9180",
+                "127.255.255.254:9180",
+                "[::1]:9180",
+                "[::ffff:127.0.0.2]:9180",
+                "[64:ff9b::127.0.0.2]:9180",
+                other,
+            ] {
+                assert_eq!(refusal(own), Some("it is a socket of the edge itself"), "{own} beside {listening}");
+            }
+            for free in ["127.0.0.1:9181", "127.0.0.2:8080", "192.0.2.1:9180"] {
+                assert_eq!(refusal(free), None, "{free} beside {listening}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_api_server_on_loopback_is_refused_on_every_loopback_address() {
+        for at in ["127.0.0.1:6443", "[::1]:6443", "0.0.0.0:6443", "[::]:6443"] {
+            let api_server = Arc::new([at.parse().unwrap()].into());
+            let policy = AddressPolicy { allow_loopback: true, api_server, ..AddressPolicy::default() };
+            let refusal = |to: &str| policy.refusal(to.parse().unwrap());
+            for own in ["127.0.0.1:6443", "127.0.0.2:6443", "[::1]:6443", "[64:ff9b::127.0.0.2]:6443"] {
+                assert_eq!(refusal(own), Some(API_SERVER), "{own}, the server at {at}");
+            }
+            for free in ["127.0.0.2:6444", "192.0.2.1:6443"] {
+                assert_eq!(refusal(free), None, "{free}, the server at {at}");
+            }
         }
     }
 

@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use tidegate_config::model::{Head, Normalized, normalize, request_host};
 
 use crate::answer::Reason;
+use crate::lean::body;
 use crate::passes::LoopToken;
 use crate::rewrite::FORWARDED_AS;
 
@@ -84,7 +85,7 @@ pub(crate) fn check<'a, H: Head + ?Sized>(
         return Err(Reason::MethodNotAllowed);
     }
     let host = host(head, line)?;
-    let content_length = length(head)?;
+    let content_length = content_length(head)?;
     nominations(head)?;
     if limits.token.passes(head) >= limits.passes_max {
         return Err(Reason::LoopDetected);
@@ -108,9 +109,10 @@ fn host<'a, H: Head + ?Sized>(head: &'a H, line: &Line<'_>) -> Result<Cow<'a, st
     request_host(authority).ok_or(Reason::MalformedHost)
 }
 
-/// One length of digits only, or `chunked` alone, or neither. Equal lengths that are repeated would be legal
-/// (RFC 9110 section 8.6), but the next parser may read them in another way.
-fn length<H: Head + ?Sized>(head: &H) -> Result<Option<u64>, Reason> {
+/// One length of at most 18 digits, or `chunked` alone, or neither. Equal lengths that are repeated would be legal, and so would
+/// be more digits and zeros before the others (RFC 9110 section 8.6), but the next parser may read them in another way: as a
+/// negative number, or as an octal one.
+fn content_length<H: Head + ?Sized>(head: &H) -> Result<Option<u64>, Reason> {
     let (mut codings, mut chunked) = (0, true);
     head.each_value("transfer-encoding", &mut |value| {
         codings += 1;
@@ -119,8 +121,7 @@ fn length<H: Head + ?Sized>(head: &H) -> Result<Option<u64>, Reason> {
     let (mut lengths, mut length) = (0, None);
     head.each_value("content-length", &mut |value| {
         lengths += 1;
-        let digits = std::str::from_utf8(value).ok().filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
-        length = digits.and_then(|text| text.parse().ok());
+        length = body::length(value).filter(|_| matches!(value, [_] | [b'1'..=b'9', ..]));
     });
     match (codings, lengths) {
         (0, 0) => Ok(None),
@@ -186,9 +187,25 @@ mod tests {
     #[test]
     fn lengths_are_one_number_or_chunked() {
         let post = || Sample::get("a", "/").method("POST");
-        check_row(&post().with("content-length", "3"), Ok(("a", "/")));
+        for value in ["0", "3", "10", "999999999999999999"] {
+            check_row(&post().with("content-length", value), Ok(("a", "/")));
+        }
         check_row(&post().with("transfer-encoding", "Chunked"), Ok(("a", "/")));
-        for value in ["3, 3", "+3", "-1", "0x3", "", " 3", "99999999999999999999"] {
+        for value in [
+            "3, 3",
+            "+3",
+            "-1",
+            "0x3",
+            "",
+            " 3",
+            "010",
+            "00",
+            "1000000000000000000",
+            "9223372036854775808",
+            "18446744073709551615",
+            "99999999999999999999",
+            "000000000000000000003",
+        ] {
             check_row(&post().with("content-length", value), Err(Reason::AmbiguousLength));
         }
         let twice = post().with("content-length", "3").with("content-length", "3");

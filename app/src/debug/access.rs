@@ -1,4 +1,5 @@
-//! Who may read the dumps: on TCP, requests that name an address and no DNS name; on a unix socket, its owner.
+//! Who may read the dumps: on TCP, requests that name an address and no DNS name; on a unix socket, its owner. Web pages may give
+//! no commands.
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -8,8 +9,8 @@ use std::path::Path;
 
 use axum::Router;
 use axum::extract::Request;
-use axum::http::StatusCode;
-use axum::http::header::HOST;
+use axum::http::header::{HOST, ORIGIN};
+use axum::http::{Method, StatusCode};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 
@@ -28,6 +29,20 @@ async fn check(request: Request, next: Next) -> Response {
     }
 }
 
+/// Pages that take no command from a web page. A browser says for each `POST` which page has sent it (Fetch Standard, `Origin`
+/// header); no tool of an operator sends that header.
+pub(crate) fn without_origin<S: Clone + Send + Sync + 'static>(pages: Router<S>) -> Router<S> {
+    pages.layer(from_fn(check_origin))
+}
+
+async fn check_origin(request: Request, next: Next) -> Response {
+    if request.method() == Method::POST && request.headers().contains_key(ORIGIN) {
+        let refused = "commands of web pages are refused: send the request without an Origin header\n";
+        return (StatusCode::FORBIDDEN, refused).into_response();
+    }
+    next.run(request).await
+}
+
 fn names_no_stranger(host: &str) -> bool {
     let address = host.parse::<std::net::SocketAddr>().is_ok() || host.parse::<std::net::Ipv4Addr>().is_ok();
     let bracketed = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
@@ -42,7 +57,10 @@ fn names_no_stranger(host: &str) -> bool {
 /// When something else is there, or somebody listens there, or the folder does not take it.
 pub(crate) fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     if !free_or_socket(path)? {
-        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "the file that exists is not a socket, and is left as it is"));
+        return Err(io::Error::new(
+            io::ErrorKind::AlreadyExists,
+            "the file that exists is not a socket, and is left as it is",
+        ));
     }
     if UnixStream::connect(path).is_ok() {
         return Err(io::Error::new(io::ErrorKind::AddrInUse, "another process listens there"));

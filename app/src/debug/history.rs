@@ -1,5 +1,6 @@
 //! What was published and why, and an operator's commands. Commands are JSON by `POST`: a page in a browser cannot send that to
-//! an address of the machine without being asked whether it may (the preflight of CORS), and nobody here answers that.
+//! an address of the machine without being asked whether it may (the preflight of CORS), and nobody here answers that. A `POST`
+//! with an `Origin` header is refused before it gets here.
 
 use std::fmt::{self, Display};
 use std::time::SystemTime;

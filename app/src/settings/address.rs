@@ -107,7 +107,8 @@ fn debug(args: &SocketArgs, mode: Mode) -> Result<DebugAddress, Misread> {
         && !wish.address.ip().is_loopback()
         && !args.debug_anywhere
     {
-        let why = "is not a loopback address; --debug-anywhere allows it, and then everybody who reaches it sees every route";
+        let why =
+            "is not a loopback address; --debug-anywhere allows it, and then everybody who reaches it sees every route";
         return Err(Misread::new("--debug", text, why));
     }
     Ok(parsed)

@@ -167,13 +167,15 @@ pub struct Normalized<'a> {
 }
 
 /// Brings a path into the form in which it is compared. `None` when it is malformed: it does not start with a
-/// slash, has a broken percent-encoding or an encoded NUL, or leads above the root.
+/// slash, has a broken percent-encoding or an encoded NUL, leads above the root, or has a dot segment that only
+/// some servers see: `..;x` to those that cut parameters off, `..\` to those that read a backslash as a slash.
 #[must_use]
 pub fn normalize(path: &str) -> Option<Normalized<'_>> {
     if !path.starts_with('/') {
         return None;
     }
-    let plain = !path.contains('%') && !path.contains("//") && !path.contains("/.");
+    let unusual = path.bytes().fold(false, |any, byte| any | (byte == b'%') | (byte == b'\\'));
+    let plain = !unusual && !path.contains("//") && !path.contains("/.");
     if plain {
         return Some(Normalized { path: Cow::Borrowed(path), had_dot_segments: false });
     }
@@ -190,6 +192,7 @@ pub fn normalize(path: &str) -> Option<Normalized<'_>> {
                 kept.pop()?;
             }
             "" => {}
+            name if has_hidden_dots(name) => return None,
             name => kept.push(name),
         }
         if last && matches!(segment, "" | "." | "..") {
@@ -202,6 +205,16 @@ pub fn normalize(path: &str) -> Option<Normalized<'_>> {
         path.push_str(segment);
     }
     Some(Normalized { path: Cow::Owned(path), had_dot_segments })
+}
+
+/// Whether a segment is a dot segment, or has one in it, for a server that takes a backslash for a slash, or what follows a
+/// semicolon for parameters of the segment (RFC 3986 section 3.3). It would resolve the path to a place whose guards were not
+/// asked. No honest client sends such a segment: those that resolve dot segments do so before they ask.
+fn has_hidden_dots(segment: &str) -> bool {
+    segment.split('\\').any(|part| {
+        let name = part.split_once(';').map_or(part, |(name, _)| name);
+        matches!(name, "." | "..")
+    })
 }
 
 fn decode(path: &str) -> Option<String> {
@@ -256,6 +269,41 @@ mod tests {
         for path in ["", "a", "*", "/%", "/%4", "/%zz", "/%00", "/..", "/a/../../b"] {
             check(path, None, false);
         }
+    }
+
+    #[test]
+    fn dot_segments_that_only_some_servers_see_are_malformed() {
+        for path in [
+            "/x/..;/admin",
+            "/x/..;a=b/admin",
+            "/x/..;",
+            "/x/.;/admin",
+            "/.;/admin",
+            "/x/%2e%2e;/admin",
+            "/x/%2E.%3b/admin",
+            "/x/..\\admin",
+            "/x\\..\\admin",
+            "/x\\../admin",
+            "/x\\..",
+            "/x\\.",
+            "/x/.\\admin",
+            "/x/..%5cadmin",
+            "/x%5C..%5cadmin",
+            "/x%5c%2e%2e/admin",
+            "/x/\\..;a/admin",
+            "/x;a\\..;b\\admin",
+            "/..\\",
+        ] {
+            check(path, None, false);
+        }
+        for path in
+            ["/a;b", "/a..b", "/..a", "/a..", "/...", "/...;a", "/a;..", "/;..", "/.a;b", "/a\\b", "/a\\.b", "/a.\\b"]
+        {
+            check(path, Some(path), false);
+        }
+        check("/a%5Cb", Some("/a\\b"), false);
+        check("/a;b/../c", Some("/c"), true);
+        check("/a\\b/./c", Some("/a\\b/c"), true);
     }
 
     #[track_caller]

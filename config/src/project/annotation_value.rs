@@ -227,7 +227,8 @@ mod tests {
 
     #[test]
     fn a_list_with_anything_else_in_it_is_no_list() {
-        let holds = |entry: &str| format!("holds {entry:?}, which is neither an address nor a network such as 10.0.0.0/8");
+        let holds =
+            |entry: &str| format!("holds {entry:?}, which is neither an address nor a network such as 10.0.0.0/8");
         for text in ["office", "10.0.0.0/33", "10.0.0", "010.0.0.1", "::1/129", "10.0.0.1:80", "10.0.0.0/-1", "*"] {
             check_sources(text, Err(&holds(text)));
             check_sources(&format!("10.0.0.0/8, {text}"), Err(&holds(text)));

@@ -118,6 +118,12 @@ fn addresses_lead_nowhere_near_the_edge() {
         ("the API server, where it says that it is", "10.3.0.1"),
         ("the same as IPv4 in IPv6", "::ffff:10.3.0.1"),
         ("no host", "0.0.0.0"),
+        ("no host: this network", "0.1.2.3"),
+        ("the cloud's metadata, IPv4-compatible", "::169.254.169.254"),
+        ("the cloud's metadata, IPv4-translated", "::ffff:0:169.254.169.254"),
+        ("the cloud's metadata as a client of Teredo", "2001:0:c000:201::5601:5601"),
+        ("the cloud's metadata as a server of Teredo", "2001:0:a9fe:a9fe::3fff:fdfe"),
+        ("the cloud's metadata by ISATAP", "2001:db8::5efe:169.254.169.254"),
     ] {
         check(what, led_to(&[address]), 1, 0, &["AddressRefused"]);
     }

@@ -159,6 +159,7 @@ impl Entry<'_> {
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
+    use tidegate_config::finding::is_terminal_control;
     use tidegate_config::object::{Kind, ObjectName};
 
     use super::*;
@@ -168,6 +169,8 @@ mod tests {
         let mut line = Vec::new();
         entry.write(&mut line).unwrap();
         assert_eq!(line.iter().position(|byte| *byte == b'\n'), Some(line.len() - 1), "one line");
+        let text = std::str::from_utf8(&line).unwrap().trim_end_matches('\n');
+        assert!(!text.contains(is_terminal_control), "a terminal would obey {text:?}");
         serde_json::from_slice(&line).unwrap()
     }
 
@@ -228,7 +231,7 @@ mod tests {
 
     #[test]
     fn whatever_a_text_has_in_it_stays_in_it() {
-        let marks = (0..0x300).filter_map(char::from_u32).chain(['\u{2028}', '\u{fffd}', '\u{10ffff}']);
+        let marks = (0..0x700).chain(0x2000..0x2070).filter_map(char::from_u32).chain(['\u{fffd}', '\u{10ffff}']);
         for mark in marks {
             // In each place of what may be looked at together.
             for before in ["", "0123456", "0123456789abcdefghijklmnopqrstuvwxyz"] {
@@ -246,6 +249,26 @@ mod tests {
                     assert_eq!(line[field], text, "{field}");
                 }
                 assert_eq!(line["object"], format!("Service {text}/b"));
+            }
+        }
+    }
+
+    #[test]
+    fn terminal_controls_are_escaped() {
+        for (text, want) in [
+            ("\u{9b}31m", r"\u009b31m"),
+            ("a\u{80}\u{9f}b", r"a\u0080\u009fb"),
+            ("\u{7f}", r"\u007f"),
+            ("\u{200e}\u{200f}\u{61c}", r"\u200e\u200f\u061c"),
+            ("\u{202a}x\u{202e}", r"\u202ax\u202e"),
+            ("\u{2066}\u{2069}\"\u{1}", r#"\u2066\u2069\"\u0001"#),
+            ("\u{a0}\u{fc}\u{2028}\u{200d}\u{1f600}", "\u{a0}\u{fc}\u{2028}\u{200d}\u{1f600}"),
+        ] {
+            let mut line = Vec::new();
+            Entry { referer: text, peer: Some(text), ..Entry::sample(text) }.write(&mut line).unwrap();
+            let line = String::from_utf8(line).unwrap();
+            for field in ["referer", "peer", "path"] {
+                assert!(line.contains(&format!("\"{field}\":\"{want}\"")), "{field} of {line}");
             }
         }
     }

@@ -1,10 +1,15 @@
 //! JSON on one line, field by field. Most texts of most requests need no escape, and so most of a line is copied; whatever
-//! needs one is the JSON library's.
+//! may need one is the JSON library's, which escapes the characters that a terminal would obey as well.
 
 use std::fmt::Display;
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::time::Duration;
+
+use serde::Serialize as _;
+use serde_json::Serializer;
+use serde_json::ser::Formatter;
+use tidegate_config::finding::is_terminal_control;
 
 /// A field's name as it stands in a line behind another field.
 macro_rules! field {
@@ -30,8 +35,8 @@ impl<'a> Line<'a> {
     /// A text.
     pub(super) fn text(&mut self, field: &str, value: &str) -> io::Result<()> {
         self.0.extend_from_slice(field.as_bytes());
-        if needs_escape(value.as_bytes()) {
-            return Ok(serde_json::to_writer(&mut *self.0, value)?);
+        if may_need_escape(value.as_bytes()) {
+            return self.escaped(value);
         }
         self.0.push(b'"');
         self.0.extend_from_slice(value.as_bytes());
@@ -70,9 +75,9 @@ impl<'a> Line<'a> {
         let begin = self.0.len();
         write!(self.0, "\"{value}\"")?;
         let printed = self.0.get(begin + 1..self.0.len() - 1).unwrap_or_default();
-        if needs_escape(printed) {
+        if may_need_escape(printed) {
             self.0.truncate(begin);
-            serde_json::to_writer(&mut *self.0, &value.to_string())?;
+            self.escaped(&value.to_string())?;
         }
         Ok(())
     }
@@ -92,6 +97,10 @@ impl<'a> Line<'a> {
         self.0.write_all(&[b'.', digit(100), digit(10), digit(1)])
     }
 
+    fn escaped(&mut self, value: &str) -> io::Result<()> {
+        Ok(value.serialize(&mut Serializer::with_formatter(&mut *self.0, TerminalSafe))?)
+    }
+
     fn null(&mut self, field: &str) -> io::Result<()> {
         self.0.extend_from_slice(field.as_bytes());
         self.0.write_all(b"null")
@@ -103,8 +112,26 @@ impl<'a> Line<'a> {
     }
 }
 
-/// Whether a JSON string has to have anything of it escaped (RFC 8259, section 7). All bytes are looked at, whatever the
-/// first ones are, because that is done many at a time.
-fn needs_escape(text: &[u8]) -> bool {
-    text.iter().fold(false, |any, byte| any | (*byte < b' ') | (*byte == b'"') | (*byte == b'\\'))
+/// Escapes the characters that a terminal would obey ([`is_terminal_control`]), so that the log shows the texts that clients
+/// sent. JSON requires an escape below U+0020 alone (RFC 8259 section 7).
+struct TerminalSafe;
+
+impl Formatter for TerminalSafe {
+    fn write_string_fragment<W: ?Sized + io::Write>(&mut self, out: &mut W, fragment: &str) -> io::Result<()> {
+        for piece in fragment.split_inclusive(is_terminal_control) {
+            let last = piece.chars().next_back().filter(|mark| is_terminal_control(*mark));
+            out.write_all(&piece.as_bytes()[..piece.len() - last.map_or(0, char::len_utf8)])?;
+            if let Some(mark) = last {
+                // All of them are below U+10000, and so one unit of UTF-16.
+                write!(out, "\\u{:04x}", u32::from(mark))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether anything of a JSON string may have to be escaped: the characters that JSON names (RFC 8259 section 7), DEL, and
+/// everything beyond ASCII, where the other terminal controls are. All bytes are looked at, whatever the first ones are, because that is done many at a time.
+fn may_need_escape(text: &[u8]) -> bool {
+    text.iter().fold(false, |any, byte| any | (*byte < b' ') | (*byte == b'"') | (*byte == b'\\') | (*byte >= 0x7f))
 }

@@ -18,6 +18,9 @@ pub(crate) enum Refusal {
     /// A line of the head ends with LF alone. A parser in front of the edge may have read it as part of the next one, a
     /// length among it (RFC 9112 section 2.2 lets a recipient take it, and does not ask for it).
     BareLineFeed,
+    /// The request line is not three words with a single space between them (RFC 9112 section 3). Its section 3.2 lets a
+    /// recipient refuse a target with a space or a control character in it, and asks it not to repair one.
+    RequestLine,
     /// Plain HTTP came in where TLS is spoken.
     PlainOnTls,
 }
@@ -27,8 +30,8 @@ pub(crate) const MALFORMED: &str = "malformed";
 
 impl Refusal {
     /// Those of heads.
-    pub(crate) const HEADS: [Self; 4] =
-        [Self::HeadTooSlow, Self::HeadTooLarge, Self::AmbiguousLength, Self::BareLineFeed];
+    pub(crate) const HEADS: [Self; 5] =
+        [Self::HeadTooSlow, Self::HeadTooLarge, Self::AmbiguousLength, Self::BareLineFeed, Self::RequestLine];
 
     /// Its name in metrics.
     pub(crate) const fn reason(self) -> &'static str {
@@ -37,6 +40,7 @@ impl Refusal {
             Self::HeadTooLarge => "head_too_large",
             Self::AmbiguousLength => "ambiguous_length",
             Self::BareLineFeed => "bare_line_feed",
+            Self::RequestLine => "malformed_request_line",
             Self::PlainOnTls => "plain_on_tls",
         }
     }
@@ -59,6 +63,10 @@ impl Refusal {
                 b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\nContent-Length: 45\r\n\r\n\
                 Every line of a request head ends with CRLF.\n"
             }
+            Self::RequestLine => {
+                b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\nContent-Length: 81\r\n\r\n\
+                A request line is a method, a target and a version, with one space between them.\n"
+            }
             Self::PlainOnTls => {
                 b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\nContent-Length: 34\r\n\r\n\
                 This port speaks HTTPS, not HTTP.\n"
@@ -78,4 +86,18 @@ pub(super) async fn refuse(mut conn: Box<Conn>, refusal: Refusal, within: Durati
 /// Sends the end of the stream, so that the client gets to read what was sent before it.
 pub(super) async fn close(conn: &mut Conn, within: Duration) {
     tokio::time::timeout(within, conn.shutdown()).await.ok();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_as_long_as_they_say() {
+        for refusal in Refusal::HEADS.into_iter().chain([Refusal::PlainOnTls]) {
+            let answer = std::str::from_utf8(refusal.answer()).unwrap();
+            let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+            assert!(head.ends_with(&format!("\r\nContent-Length: {}", body.len())), "{answer:?}");
+        }
+    }
 }

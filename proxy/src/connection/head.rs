@@ -1,5 +1,5 @@
-//! Reads as little as it takes of what a client sends first: HTTP/1 or HTTP/2, and where a request head ends.
-//! It parses nothing else; the drivers do, and they alone decide what is well-formed.
+//! Reads as little as it takes of what a client sends first: HTTP/1 or HTTP/2, where a request head ends, and whether its
+//! parts are told apart as the grammar has it. It parses nothing else; the drivers do, and they decide what is well-formed.
 
 use crate::http::body::length;
 
@@ -55,6 +55,8 @@ pub(super) struct WholeHead {
     pub(super) ambiguous: bool,
     /// Whether a line of it ends with LF alone. Parsers disagree about what such a line is (RFC 9112 section 2.2).
     pub(super) bare: bool,
+    /// Whether the request line is anything else than three words with a single space between them.
+    pub(super) malformed_line: bool,
     /// Whether nothing stands before the request line, and every line ends with CRLF.
     pub(super) strict: bool,
 }
@@ -72,6 +74,8 @@ pub(super) struct HeadScan {
     late: bool,
     /// Whether a line of the head ended without CR.
     bare: bool,
+    /// Whether the request line is malformed.
+    malformed_line: bool,
     announced: Announced,
 }
 
@@ -115,11 +119,13 @@ impl HeadScan {
                 let Announced { length, coding: coded, .. } = self.announced;
                 let (lines, ambiguous) = (self.lines - 1, length != Length::None && coded);
                 let (len, bare, strict) = (end + 1, self.bare, !self.bare && !self.late);
-                let follows = self.announced.follows();
-                return Some(WholeHead { len, lines, follows, coded, ambiguous, bare, strict });
+                let (follows, malformed_line) = (self.announced.follows(), self.malformed_line);
+                return Some(WholeHead { len, lines, follows, coded, ambiguous, bare, malformed_line, strict });
             }
             if self.lines > 0 {
                 self.announced.hear(line);
+            } else {
+                self.malformed_line = !is_request_line(line);
             }
             self.lines += 1;
         }
@@ -131,6 +137,18 @@ impl HeadScan {
     pub(super) const fn lines(&self) -> usize {
         self.lines.saturating_sub(1)
     }
+}
+
+/// Whether a line is `method SP target SP version` (RFC 9112 section 3), without a further space or a control character.
+/// Pingora would percent-encode such a byte of the target and send the request on; another parser may end the target there.
+fn is_request_line(line: &[u8]) -> bool {
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    let (Some(first), Some(last)) = (memchr::memchr(b' ', line), memchr::memrchr(b' ', line)) else { return false };
+    let Some(target) = line.get(first + 1..last) else { return false };
+    // Every byte of a word is read, also behind a bad one, so that the compiler can read many at a time.
+    let is_odd = |byte: u8| (byte <= b' ') | (byte == 0x7f);
+    let is_word = |word: &[u8]| !word.is_empty() && !word.iter().fold(false, |any, byte| any | is_odd(*byte));
+    is_word(&line[..first]) && is_word(target) && is_word(&line[last + 1..])
 }
 
 impl Announced {
@@ -204,7 +222,56 @@ mod tests {
 
     fn whole(len: usize, lines: usize, follows: Follows) -> Option<WholeHead> {
         let coded = follows == Follows::Chunks;
-        Some(WholeHead { len, lines, follows, coded, ambiguous: false, bare: false, strict: true })
+        Some(WholeHead {
+            len,
+            lines,
+            follows,
+            coded,
+            ambiguous: false,
+            bare: false,
+            malformed_line: false,
+            strict: true,
+        })
+    }
+
+    /// Whether a request line is refused.
+    #[track_caller]
+    fn check_line(line: &str, malformed: bool) {
+        let head = format!("{line}\r\nHost: a\r\n\r\n");
+        let expected = whole(head.len(), 1, Follows::Bytes(0));
+        check_head(head.as_bytes(), expected.map(|head| WholeHead { malformed_line: malformed, ..head }));
+    }
+
+    #[test]
+    fn a_request_line_is_three_words() {
+        for line in ["GET / HTTP/1.1", "GET /a?b=c;d#e HTTP/1.0", "PRI * HTTP/2.0", "G@T http://a/\u{fc} x"] {
+            check_line(line, false);
+        }
+        for line in [
+            "GET",
+            "GET /",
+            "GET / ",
+            "GET  HTTP/1.1",
+            " / HTTP/1.1",
+            "GET / HTTP/1.1 ",
+            " GET / HTTP/1.1",
+            "GET  / HTTP/1.1",
+            "GET /  HTTP/1.1",
+            "GET /s x HTTP/1.1",
+            "GET /?s x HTTP/1.1",
+            "GET /s\tx HTTP/1.1",
+            "GET /s\u{1}x HTTP/1.1",
+            "GET /s\0x HTTP/1.1",
+            "GET /s\rx HTTP/1.1",
+            "GET /s\u{1f} HTTP/1.1",
+            "GET /s\u{7f}x HTTP/1.1",
+            "GET\t/\tHTTP/1.1",
+            "G\u{1}T / HTTP/1.1",
+            "GET / HTTP/1.1\0",
+            "GET / HTTP/1.1\r",
+        ] {
+            check_line(line, true);
+        }
     }
 
     /// One that only the full driver takes, or none where a line is `bare`.

@@ -313,7 +313,8 @@ fn within(bytes: usize, lines: usize, limits: &ClientLimits) -> Option<Arrival> 
 /// The refusal, where two parsers could read a head in two ways and no driver would be asked about it.
 fn doubtful(head: &WholeHead) -> Option<Arrival> {
     let bare = head.bare.then_some(Refusal::BareLineFeed);
-    bare.or(head.ambiguous.then_some(Refusal::AmbiguousLength)).map(Arrival::Refused)
+    let line = head.malformed_line.then_some(Refusal::RequestLine);
+    bare.or(line).or(head.ambiguous.then_some(Refusal::AmbiguousLength)).map(Arrival::Refused)
 }
 
 /// One request through Pingora; gives the connection back when another may follow.

@@ -57,7 +57,7 @@ fn broke(side: &Outcome) -> bool {
 /// Whether a response has what Pingora's parser of chunks takes and the grammar does not (RFC 9112 section 7.1): a size without
 /// digits, or an end of a line within what follows the size. The lean driver refuses it, for another parser may read another
 /// message. In requests both refuse it.
-fn lax_chunks(case: &Case) -> bool {
+pub fn lax_chunks(case: &Case) -> bool {
     case.replies.iter().map(sent).any(|bytes| {
         let end = bytes.windows(4).position(|window| window == b"\r\n\r\n");
         end.is_some_and(|end| has_lax_size(&bytes[end + 4..]))

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, Response};
 use tidegate_config::model::{AppProtocol, Settings};
 use tidegate_proxy::Driver;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::timeout;
@@ -155,5 +156,49 @@ async fn answers_of_the_edge_come_over_http2_too() {
         let mut body = response.into_body();
         let text = timeout(PATIENCE, body.data()).await.unwrap().unwrap().unwrap();
         assert!(text.starts_with(status.to_string().as_bytes()));
+    }
+}
+
+/// The first frame that a stream gets for a GET of a target, as its type and its payload (RFC 9113 section 4.1). Frames are written
+/// by hand, for no client says what is tried here.
+async fn first_frame(bed: &Bed, target: &str) -> (u8, Vec<u8>) {
+    const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
+    let text = |name: u8, value: &str| [&[name, u8::try_from(value.len()).unwrap()], value.as_bytes()].concat();
+    // GET and http from the static table, then `:authority` and `:path` as they are (RFC 7541 section 6.2.2).
+    let block = [&[0x82, 0x86][..], &text(1, "a.test"), &text(4, target)].concat();
+    let head = [0, 0, u8::try_from(block.len()).unwrap(), 1, 0x5, 0, 0, 0, 1];
+    let mut stream = bed.connect().await;
+    let sent = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", SETTINGS, &head, &block].concat();
+    stream.write_all(&sent).await.unwrap();
+    loop {
+        let mut head = [0; 9];
+        stream.read_exact(&mut head).await.unwrap();
+        let mut payload = vec![0; usize::from(head[1]) << 8 | usize::from(head[2])];
+        stream.read_exact(&mut payload).await.unwrap();
+        if head[5..] == [0, 0, 0, 1] {
+            return (head[3], payload);
+        }
+    }
+}
+
+#[tokio::test]
+async fn targets_with_spaces_or_control_characters_are_reset() {
+    const HEADERS: u8 = 1;
+    const RST_STREAM: u8 = 3;
+    const PROTOCOL_ERROR: [u8; 4] = [0, 0, 0, 1];
+    for driver in [Driver::Both, Driver::Full] {
+        let mut upstream = Upstream::echo().await;
+        let bed = Bed::with(Model::to(&[upstream.address]), |options| options.driver = driver).await;
+        for target in
+            ["/s x", "/ ", "/?s x", "/s\tx", "/s\r\nx", "/s\0", "/s\x01", "/s\x1f", "/s\x7f", "/?s\x7f", "/?\x01"]
+        {
+            let frame = timeout(PATIENCE, first_frame(&bed, target)).await.unwrap();
+            assert_eq!(frame, (RST_STREAM, PROTOCOL_ERROR.to_vec()), "{driver:?}: {target:?}");
+            assert!(upstream.is_quiet(), "{driver:?}: {target:?} reached the endpoint");
+        }
+        let (frame, block) = timeout(PATIENCE, first_frame(&bed, "/s%20x")).await.unwrap();
+        // 200 is one byte in the static table.
+        assert_eq!((frame, block[0]), (HEADERS, 0x88), "{driver:?}");
+        assert_eq!(upstream.seen().await.line, "GET /s%20x HTTP/1.1");
     }
 }

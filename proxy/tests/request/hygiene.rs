@@ -36,6 +36,11 @@ const ROWS: &[(&str, Want)] = &[
     ("POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 3, 3\r\n\r\nabc", Refused(400)),
     ("POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd", Refused(400)),
     ("POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: +3\r\n\r\nabc", Refused(400)),
+    ("POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 03\r\n\r\nabc", Refused(400)),
+    ("POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 00\r\n\r\n", Refused(400)),
+    ("POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 1000000000000000000\r\n\r\nabc", Refused(400)),
+    ("POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 9999999999999999999\r\n\r\nabc", Refused(400)),
+    ("POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 0000000000000000003\r\n\r\nabc", Refused(400)),
     ("POST / HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", Refused(501)),
     ("POST / HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n", Refused(400)),
     ("POST / HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n", Refused(400)),
@@ -69,6 +74,18 @@ const ROWS: &[(&str, Want)] = &[
     ("GET / HTTP/1.1\r\nHost: a.test\r\nConnection: close, X-Real-IP\r\n\r\n", Refused(400)),
     ("GET / HTTP/1.1\r\nHost: a.test\r\nConnection: a,b,c,d,e,f,g,h,i,j,k\r\n\r\n", Refused(400)),
     ("GET / HTTP/1.1\r\nHost: a.test\r\nConnection: X-Own\r\nX-Own: 1\r\n\r\n", Sees(&[("x-own", "")])),
+    // Request lines.
+    ("GET /s x HTTP/1.1\r\nHost: a.test\r\n\r\n", Refused(400)),
+    ("GET /?s x HTTP/1.1\r\nHost: a.test\r\n\r\n", Refused(400)),
+    ("GET /s\x01 HTTP/1.1\r\nHost: a.test\r\n\r\n", Refused(400)),
+    ("GET /s\tx HTTP/1.1\r\nHost: a.test\r\n\r\n", Refused(400)),
+    ("GET /s\0 HTTP/1.1\r\nHost: a.test\r\n\r\n", Refused(400)),
+    ("GET /s\x7f HTTP/1.1\r\nHost: a.test\r\n\r\n", Refused(400)),
+    ("GET  / HTTP/1.1\r\nHost: a.test\r\n\r\n", Refused(400)),
+    ("GET /  HTTP/1.1\r\nHost: a.test\r\n\r\n", Refused(400)),
+    ("GET / HTTP/1.1 \r\nHost: a.test\r\n\r\n", Refused(400)),
+    ("GET /\r\n\r\n", Refused(400)),
+    ("GET /s%20x?%01 HTTP/1.1\r\nHost: a.test\r\n\r\n", Sees(&[("host", "a.test")])),
     // Methods and paths.
     ("CONNECT a.test:443 HTTP/1.1\r\nHost: a.test:443\r\n\r\n", Refused(405)),
     ("TRACE / HTTP/1.1\r\nHost: a.test\r\n\r\n", Refused(405)),
@@ -76,6 +93,11 @@ const ROWS: &[(&str, Want)] = &[
     ("GET /../x HTTP/1.1\r\nHost: a.test\r\n\r\n", Refused(400)),
     ("GET /%00 HTTP/1.1\r\nHost: a.test\r\n\r\n", Refused(400)),
     ("GET /%zz HTTP/1.1\r\nHost: a.test\r\n\r\n", Refused(400)),
+    ("GET /x/..;/admin HTTP/1.1\r\nHost: a.test\r\n\r\n", Refused(400)),
+    ("GET /x/%2e%2E;a=b/admin HTTP/1.1\r\nHost: a.test\r\n\r\n", Refused(400)),
+    ("GET /x/..\\admin HTTP/1.1\r\nHost: a.test\r\n\r\n", Refused(400)),
+    ("GET /x%5c..%5cadmin HTTP/1.1\r\nHost: a.test\r\n\r\n", Refused(400)),
+    ("GET /x;a/b..c/a%5cb HTTP/1.1\r\nHost: a.test\r\n\r\n", Sees(&[("host", "a.test")])),
 ];
 
 #[tokio::test]
@@ -100,6 +122,7 @@ async fn doubtful_requests_are_refused_or_made_plain() {
             }
         }
         bed.until_metric(r#"tidegate_heads_refused_total{reason="bare_line_feed"} 6"#).await;
+        bed.until_metric(r#"tidegate_heads_refused_total{reason="malformed_request_line"} 10"#).await;
     }
 }
 

@@ -4,198 +4,16 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 #![allow(clippy::disallowed_methods, reason = "a test waits for another process, by the clock")]
 
+mod bed;
+mod pages;
+
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::sync::mpsc;
+use std::path::PathBuf;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Long enough for a busy machine; nothing waits that long when all is well.
-const PATIENCE: Duration = Duration::from_secs(30);
-
-/// A running `tidegate dev`; killed when the test fails before its end.
-struct Dev {
-    child: Child,
-    folder: tempfile::TempDir,
-    home: tempfile::TempDir,
-    said: Vec<String>,
-    stderr: mpsc::Receiver<String>,
-}
-
-impl Dev {
-    fn start(files: &[(&str, String)]) -> Self {
-        Self::with(files, &[], Stdio::piped())
-    }
-
-    /// With more arguments, and with the other end of its stderr, which is read only when it is piped.
-    fn with(files: &[(&str, String)], arguments: &[&str], stderr: Stdio) -> Self {
-        let (folder, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        for (name, text) in files {
-            fs::write(folder.path().join(name), text).unwrap();
-        }
-        let any = "127.0.0.1:0";
-        let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
-            .arg("dev")
-            .arg(folder.path())
-            .args(["--http", any, "--https", any, "--admin", any, "--debug", any, "--threads", "1"])
-            .args(arguments)
-            .env("TMPDIR", home.path())
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(stderr)
-            .spawn()
-            .unwrap();
-        let stdout = lines(child.stdout.take().unwrap());
-        let stderr = child.stderr.take().map_or_else(|| mpsc::channel().1, lines);
-        let mut dev = Self { child, folder, home, said: Vec::new(), stderr };
-        while !dev.said.iter().any(|line| line.contains("Ctrl-C")) {
-            let line = stdout.recv_timeout(PATIENCE).expect("what dev prints when it is ready");
-            dev.said.push(line);
-        }
-        dev
-    }
-
-    /// What stands after a word of the banner.
-    fn place(&self, word: &str) -> String {
-        let line = self.said.iter().find_map(|line| line.trim().strip_prefix(word));
-        line.unwrap_or_else(|| panic!("no {word} in {:#?}", self.said)).trim().to_owned()
-    }
-
-    fn write(&self, name: &str, text: &str) {
-        fs::write(self.folder.path().join(name), text).unwrap();
-    }
-
-    /// Status and body of a GET over a connection of its own.
-    fn get(&self, host: &str, path: &str) -> (u16, String) {
-        get(self.place("http ").trim_start_matches("http://"), host, path)
-    }
-
-    fn explain(&self, url: &str) -> Output {
-        self.ask(&["explain", url])
-    }
-
-    /// A command that asks the process.
-    fn ask(&self, words: &[&str]) -> Output {
-        let page = self.place("debug ");
-        let address = page.trim_start_matches("http://").split('/').next().unwrap();
-        Command::new(env!("CARGO_BIN_EXE_tidegate")).args(words).args(["--debug", address]).output().unwrap()
-    }
-
-    /// What a command says on its standard output, once it has ended with this code.
-    #[track_caller]
-    fn says(&self, words: &[&str], code: i32) -> String {
-        let output = self.ask(words);
-        assert_eq!(output.status.code(), Some(code), "{words:?}: {output:?}");
-        String::from_utf8(output.stdout).unwrap()
-    }
-
-    fn signal(&self, signal: &str) {
-        assert!(Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap().success());
-    }
-}
-
-impl Drop for Dev {
-    fn drop(&mut self) {
-        drop(self.child.kill());
-        drop(self.child.wait());
-    }
-}
-
-fn lines(from: impl std::io::Read + Send + 'static) -> mpsc::Receiver<String> {
-    let (tell, told) = mpsc::channel();
-    std::thread::spawn(move || {
-        for line in BufReader::new(from).lines().map_while(Result::ok) {
-            if tell.send(line).is_err() {
-                return;
-            }
-        }
-    });
-    told
-}
-
-/// All that is answered until the connection ends.
-fn send(address: &str, request: &str) -> String {
-    let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream.write_all(request.as_bytes()).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    answer
-}
-
-fn get(address: &str, host: &str, path: &str) -> (u16, String) {
-    let answer = send(address, &format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"));
-    let status = answer.get(9..12).and_then(|status| status.parse().ok()).unwrap_or_else(|| panic!("{answer:?}"));
-    (status, answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default())
-}
-
-#[track_caller]
-fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < deadline, "{what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-/// The processes that a process has started and that still run.
-fn children(of: u32) -> Vec<PathBuf> {
-    let processes = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
-    processes.filter(|path| parent(path) == Some(of) && runs(path)).collect()
-}
-
-/// State and parent stand after the name, which is in brackets (proc(5)).
-fn stat(process: &Path) -> Option<(String, u32)> {
-    let stat = fs::read_to_string(process.join("stat")).ok()?;
-    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
-    Some((fields.next()?.to_owned(), fields.next()?.parse().ok()?))
-}
-
-fn parent(process: &Path) -> Option<u32> {
-    stat(process).map(|(_, parent)| parent)
-}
-
-fn runs(process: &Path) -> bool {
-    stat(process).is_some_and(|(state, _)| state != "Z")
-}
-
-fn app(replicas: u32) -> String {
-    format!(
-        "apiVersion: v1
-kind: Service
-metadata: {{name: app}}
-spec: {{selector: {{app: app}}, ports: [{{port: 80}}]}}
----
-apiVersion: apps/v1
-kind: Deployment
-metadata: {{name: app}}
-spec:
-  replicas: {replicas}
-  selector: {{matchLabels: {{app: app}}}}
-  template:
-    metadata: {{labels: {{app: app}}}}
-    spec: {{containers: [{{name: app, image: x}}]}}
-"
-    )
-}
-
-fn ingress(host: &str) -> String {
-    format!(
-        "apiVersion: networking.k8s.io/v1
-kind: Ingress
-metadata: {{name: app}}
-spec:
-  rules:
-  - host: {host}
-    http:
-      paths:
-      - {{path: /, pathType: Prefix, backend: {{service: {{name: app, port: {{number: 80}}}}}}}}
-"
-    )
-}
+use self::bed::{Dev, PATIENCE, app, children, eventually, get, ingress, runs};
 
 #[test]
 fn a_folder_is_served_followed_and_left_clean() {
@@ -310,52 +128,9 @@ fn routes_are_frozen_rolled_back_and_thawed() {
     assert!(why("http://c.localhost/").contains("\n  held     frozen at generation "));
 
     // A page in a browser can send this, but no JSON.
-    let debug = dev.place("debug ");
-    let debug = debug.trim_start_matches("http://").split('/').next().unwrap();
-    let answer = send(debug, "POST /debug/thaw HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}");
+    let answer = dev.post("/debug/thaw", "");
     assert!(answer.starts_with("HTTP/1.1 415"), "{answer}");
     assert!(dev.says(&["history"], 0).contains("Held by an operator"));
-}
-
-#[test]
-fn no_endpoint_leads_to_the_edges_own_pages() {
-    let dev = Dev::start(&[("app.yaml", app(1)), ("ingress.yaml", ingress("a.localhost"))]);
-    let admin = dev.place("health ");
-    let port = admin.trim_start_matches("http://").split('/').next().unwrap().rsplit_once(':').unwrap().1.to_owned();
-    let held = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let other = held.local_addr().unwrap().port();
-    // A Service without a selector, whose endpoints somebody writes by hand.
-    let slice = |name: &str, port: &str| {
-        format!(
-            "apiVersion: v1
-kind: Service
-metadata: {{name: {name}}}
-spec: {{ports: [{{port: 80}}]}}
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {{name: {name}, labels: {{kubernetes.io/service-name: {name}}}}}
-addressType: IPv4
-ports: [{{port: {port}}}]
-endpoints: [{{addresses: [127.0.0.1]}}]
----
-{}",
-            ingress(&format!("{name}.localhost")).replace("name: app", &format!("name: {name}"))
-        )
-    };
-    dev.write("slices.yaml", &format!("{}---\n{}", slice("mine", &port), slice("other", &other.to_string())));
-    let leads_to = |name: &str, port: &str| {
-        let explained = dev.explain(&format!("http://{name}.localhost/"));
-        String::from_utf8(explained.stdout).unwrap().contains(&format!("127.0.0.1:{port}"))
-    };
-    eventually("another port is led to", || leads_to("other", &other.to_string()));
-    let debug = dev.place("debug ");
-    let debug = debug.trim_start_matches("http://").split('/').next().unwrap().to_owned();
-    eventually("the owner of the slice is told", || {
-        get(&debug, "localhost", "/debug/findings").1.contains("it is a socket of the edge itself")
-    });
-    assert!(!leads_to("mine", &port));
-    assert_eq!(dev.get("mine.localhost", "/metrics").0, 503);
 }
 
 #[test]
