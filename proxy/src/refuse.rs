@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use tidegate_config::model::{Head, Normalized, normalize, request_host};
 
 use crate::answer::Reason;
-use crate::lean::body;
+use crate::http::body;
 use crate::passes::LoopToken;
 use crate::rewrite::FORWARDED_AS;
 
