@@ -1,6 +1,6 @@
 //! All attacks as rounds of a few seconds, against the edge or against another proxy in its place.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
@@ -11,7 +11,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::endpoint::{Endpoint, Step, ordinary, path, send};
 use crate::raw::Client;
-use crate::streams::{STREAMS, Streams, hold};
+use crate::streams::{ATTACKER, SLOW, STREAMS, Streams, hold};
 use crate::{bodiless, codings, framing, heads, resets, targets};
 
 /// The time of one round at most, and the pause before the next.
@@ -19,7 +19,6 @@ const ROUND: Duration = Duration::from_secs(4);
 const PAUSE: Duration = Duration::from_millis(50);
 /// Bytes of a response that its reader does not take.
 const LARGE_BYTES: usize = 4 << 20;
-const ATTACKER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 5));
 
 /// The proxy under attack.
 #[derive(Clone, Copy, Debug)]
@@ -60,7 +59,7 @@ pub(crate) async fn endpoint() -> Endpoint {
             .or_else(|| bodiless::script(head, Some(Duration::from_micros(300))));
         match (known, path(head)) {
             (Some(steps), _) => steps,
-            (None, "/slow") => vec![Step::Hold],
+            (None, SLOW) => vec![Step::Hold],
             (None, "/large") => {
                 vec![
                     send(format!("HTTP/1.1 200 OK\r\nContent-Length: {LARGE_BYTES}\r\n\r\n")),
@@ -106,7 +105,7 @@ async fn requests(target: Target, requests: Vec<String>) {
 
 /// Four connections of HTTP/2 with as many requests as they may have.
 async fn held(target: Target, method: Method) {
-    join_all((0..4).map(|_| hold(target.http2, method.clone(), "/slow", ROUND))).await;
+    join_all((0..4).map(|_| hold(ATTACKER, target.http2, method.clone(), ROUND))).await;
 }
 
 /// Three hundred connections of one address that say nothing, or only the beginning of a head.
@@ -136,7 +135,7 @@ async fn slow_readers(target: Target) {
         }
     }
     let mut held = Vec::new();
-    if let Ok(mut streams) = Streams::connect(target.http2, 0).await {
+    if let Ok(mut streams) = Streams::connect(ATTACKER, target.http2, 0).await {
         for _ in 0..STREAMS {
             let Ok(one) = streams.open(&Method::GET, "/large").await else { break };
             held.push(one);

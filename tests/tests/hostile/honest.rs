@@ -1,11 +1,14 @@
 //! Honest clients, which know their own answers.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use tidegate_tests::moment;
 
 use crate::raw::{Client, Response};
+
+/// The address of honest clients. Attackers have others, so that a bound for each client address tells them apart.
+pub(crate) const HONEST: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 9));
 
 /// The outcome of one request of an honest client.
 #[derive(Debug)]
@@ -51,7 +54,7 @@ impl Honest {
     async fn answer(&mut self, path: &str) -> Result<Response, String> {
         let mut client = match self.client.take() {
             Some(client) => client,
-            None => Client::connect(self.address).await?,
+            None => Client::connect_from(HONEST, self.address).await?,
         };
         let response = client.ask(format!("GET {path} HTTP/1.1\r\nHost: {}.test\r\n\r\n", self.tenant)).await?;
         if !response.closes() {

@@ -58,6 +58,8 @@ in_both_drivers![
     heads::the_worst_heads_leave_no_memory_behind,
     descriptors::endless_posts_leave_descriptors_for_others,
     descriptors::slow_endpoints_leave_descriptors_for_others,
+    descriptors::many_addresses_leave_descriptors_for_the_process,
+    places::one_silent_address_does_not_keep_others_out,
     places::the_connection_idle_for_longest_gives_way,
     resets::resets_end_the_connection_with_enhance_your_calm,
     framing::bodiless_responses_are_sent_without_framing,

@@ -11,7 +11,7 @@ use tokio::time::{sleep, timeout};
 use crate::edge::{Driver, Edge};
 use crate::endpoint::{Endpoint, Step};
 use crate::honest::is_served;
-use crate::streams::Streams;
+use crate::streams::{ATTACKER, SLOW, Streams};
 
 /// Streams of a burst, and how long they live: long enough for a connection to the endpoint.
 const BURST: usize = 100;
@@ -23,11 +23,11 @@ const CONNECTIONS_MAX: usize = 700;
 /// Opens bursts of streams and resets them until the connection ends or the time is over; how many, and the end.
 pub(crate) async fn attack(address: SocketAddr, time: Duration) -> (usize, Option<h2::Error>) {
     let (until, mut opened) = (moment() + time, 0);
-    let Ok(mut streams) = Streams::connect(address, 65_535).await else { return (0, None) };
+    let Ok(mut streams) = Streams::connect(ATTACKER, address, 65_535).await else { return (0, None) };
     while moment() < until {
         let mut burst = Vec::with_capacity(BURST);
         for _ in 0..BURST {
-            let Ok(held) = streams.open(&Method::GET, "/slow").await else { break };
+            let Ok(held) = streams.open(&Method::GET, SLOW).await else { break };
             burst.push(held);
         }
         opened += burst.len();

@@ -1,7 +1,7 @@
 //! HTTP/2 clients that hold streams, by the `h2` crate.
 
-use std::net::SocketAddr;
-use std::time::Duration;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::FutureExt;
@@ -9,12 +9,16 @@ use h2::SendStream;
 use h2::client::{Builder, ResponseFuture, SendRequest};
 use http::{Method, Request};
 use tidegate_tests::moment;
-use tokio::net::TcpStream;
+use tokio::net::TcpSocket;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
+/// The address of one attacker.
+pub(crate) const ATTACKER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 5));
 /// Streams that a connection of the edge takes at the same time.
 pub(crate) const STREAMS: usize = 128;
+/// The path that an endpoint never answers.
+pub(crate) const SLOW: &str = "/slow";
 /// Streams that are opened on one connection in all.
 const OPENED_MAX: usize = 20 * STREAMS;
 /// The time for a connection, and for a place on it.
@@ -42,10 +46,12 @@ pub(crate) struct Held {
 }
 
 impl Streams {
-    /// Connects, with this window for response bodies.
-    pub(crate) async fn connect(address: SocketAddr, window: u32) -> Result<Self, String> {
+    /// Connects from an address of loopback, with this window for response bodies.
+    pub(crate) async fn connect(source: IpAddr, address: SocketAddr, window: u32) -> Result<Self, String> {
         let connect = async {
-            let stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
+            let socket = TcpSocket::new_v4().and_then(|socket| socket.bind((source, 0).into()).map(|()| socket));
+            let socket = socket.map_err(|error| error.to_string())?;
+            let stream = socket.connect(address).await.map_err(|error| error.to_string())?;
             stream.set_nodelay(true).map_err(|error| error.to_string())?;
             let mut builder = Builder::new();
             let builder = builder.initial_window_size(window).initial_max_send_streams(STREAMS);
@@ -68,21 +74,21 @@ impl Streams {
 
 /// Holds as many requests as the edge takes, each of which goes on with a byte every half second where it has a body. What
 /// the edge ends is begun again.
-pub(crate) async fn hold(address: SocketAddr, method: Method, path: &str, time: Duration) {
+pub(crate) async fn hold(source: IpAddr, address: SocketAddr, method: Method, time: Duration) {
     let until = moment() + time;
     while moment() < until {
-        if let Ok(streams) = Streams::connect(address, 65_535).await {
-            hold_on(streams, (&method, path), until).await;
+        if let Ok(streams) = Streams::connect(source, address, 65_535).await {
+            hold_on(streams, &method, until).await;
         }
         sleep(Duration::from_millis(200)).await;
     }
 }
 
-async fn hold_on(mut streams: Streams, (method, path): (&Method, &str), until: std::time::Instant) {
+async fn hold_on(mut streams: Streams, method: &Method, until: Instant) {
     let (mut held, mut opened) = (Vec::with_capacity(STREAMS), 0);
     while moment() < until && !streams.end.is_finished() {
         while held.len() < STREAMS && opened < OPENED_MAX {
-            let Ok(Ok(one)) = timeout(Duration::from_millis(100), streams.open(method, path)).await else { break };
+            let Ok(Ok(one)) = timeout(Duration::from_millis(100), streams.open(method, SLOW)).await else { break };
             held.push(one);
             opened += 1;
         }
