@@ -15,6 +15,32 @@ use crate::program::binary;
 /// How long it gets to end in order when its handle is dropped.
 const END: Duration = Duration::from_secs(10);
 
+/// How the process is started, besides its arguments.
+#[derive(Debug, Default)]
+pub struct Launch {
+    /// Its limit of open files, soft and hard; without one, that of the test.
+    pub open_files: Option<u32>,
+    /// The file that gets its log; without one, the log stands between the lines of the test.
+    pub log: Option<PathBuf>,
+}
+
+impl Launch {
+    fn command(&self) -> Command {
+        let mut command = if let Some(limit) = self.open_files {
+            // The shell replaces itself by the process, which so keeps the process id.
+            let mut shell = Command::new("sh");
+            shell.args(["-c", r#"ulimit -n "$0" && exec "$@""#, &limit.to_string()]).arg(binary());
+            shell
+        } else {
+            Command::new(binary())
+        };
+        if let Some(path) = &self.log {
+            command.stderr(std::fs::File::create(path).expect("a log file"));
+        }
+        command
+    }
+}
+
 /// A running `tidegate dev`. It ends with its handle, and so does every file it has made.
 #[derive(Debug)]
 pub struct Dev {
@@ -42,12 +68,17 @@ impl Dev {
 
     /// As [`Dev::start`], with more arguments.
     pub async fn with(files: &[(&str, &str)], arguments: &[&str]) -> Self {
+        Self::launched(files, arguments, &Launch::default()).await
+    }
+
+    /// As [`Dev::with`], with limits and files of the process itself.
+    pub async fn launched(files: &[(&str, &str)], arguments: &[&str], launch: &Launch) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         for (name, text) in files {
             std::fs::write(folder.path().join(name), text).expect("a manifest");
         }
         let temporary = tempfile::tempdir().expect("a folder");
-        let mut command = Command::new(binary());
+        let mut command = launch.command();
         command.arg("dev").arg(folder.path()).env("TMPDIR", temporary.path());
         for flag in ["--http", "--https", "--admin", "--debug"] {
             command.args([flag, "127.0.0.1:0"]);

@@ -12,7 +12,7 @@ mod program;
 mod wait;
 
 pub use client::{Answer, certificate_of, connect_tls, get, h2c, https, request};
-pub use dev::Dev;
+pub use dev::{Dev, Launch};
 pub use kubectl::Kubectl;
 pub use program::binary;
 pub use wait::{eventually, moment};

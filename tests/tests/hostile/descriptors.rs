@@ -1,0 +1,142 @@
+//! File descriptors: requests that take connections to endpoints leave descriptors for the clients of others, and for
+//! the pages that tell whether the process is healthy.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use futures::future::join_all;
+use http::Method;
+use tidegate_tests::{eventually, moment};
+use tokio::time::sleep;
+
+use crate::edge::{Driver, Edge};
+use crate::endpoint::{Endpoint, Step};
+use crate::honest::{Given, Honest, Tally, is_served};
+use crate::streams::{ATTACKER, hold};
+
+/// The limit of open files of the process.
+const OPEN_FILES: u32 = 1500;
+/// Connections of the attacker, each with 128 requests: more requests than files.
+const CONNECTIONS: u8 = 14;
+const ATTACK: Duration = Duration::from_secs(7);
+/// A health page is asked for by kubelets with a deadline of a second.
+const PAGE_MAX: Duration = Duration::from_secs(1);
+/// A client of another tenant that waits for longer is kept out, though it may be answered when the attack is over.
+const HANG: Duration = Duration::from_secs(3);
+
+/// Requests of one address whose bodies go on for ever.
+pub(crate) async fn endless_posts_leave_descriptors_for_others(driver: Driver) {
+    others_are_served(driver, Method::POST).await;
+}
+
+/// Requests of one address that are over, at an endpoint that says nothing.
+pub(crate) async fn slow_endpoints_leave_descriptors_for_others(driver: Driver) {
+    others_are_served(driver, Method::GET).await;
+}
+
+async fn others_are_served(driver: Driver, method: Method) {
+    let played = play(driver, |_| (ATTACKER, method.clone())).await;
+    let tallies = [("a kept connection", &played.kept), ("new connections", &played.new), ("pages", &played.pages)];
+    let wrong: Vec<String> = tallies.iter().filter_map(|(name, tally)| complaint(name, tally)).collect();
+    assert!(wrong.is_empty() && played.short.is_none(), "{}\n{:?} in the log", wrong.join("\n"), played.short);
+}
+
+/// Where each connection of the attacker has an address of its own, no bound for one address holds, and clients may be
+/// refused in any way; the process keeps descriptors for its own pages all the same.
+pub(crate) async fn many_addresses_leave_descriptors_for_the_process(driver: Driver) {
+    let played = play(driver, |number| {
+        let source = IpAddr::V4(Ipv4Addr::new(127, 0, 1, number));
+        (source, if number % 2 == 0 { Method::POST } else { Method::GET })
+    })
+    .await;
+    let wrong = complaint("pages", &played.pages);
+    assert!(wrong.is_none() && played.short.is_none(), "{wrong:?}\n{:?} in the log", played.short);
+}
+
+/// The wrong answers of a tally, or that there was no answer at all.
+fn complaint(name: &str, tally: &Tally) -> Option<String> {
+    let right = tally.wrong.is_empty() && tally.own + tally.refused > 0;
+    (!right).then(|| format!("{name}: {} wrong: {:#?}", tally.wrong.len(), tally.wrong))
+}
+
+/// The answers during an attack.
+struct Played {
+    /// Those of another tenant's client that keeps its connection.
+    kept: Tally,
+    /// Those of another tenant's client that opens a connection for each request.
+    new: Tally,
+    /// Those of the admin address.
+    pages: Tally,
+    /// The words of the process's log that say that it had no descriptor left.
+    short: Option<&'static str>,
+}
+
+/// Plays the attack, whose connections have these addresses and methods. Afterwards the other tenant has to be served.
+async fn play(driver: Driver, connection: impl Fn(u8) -> (IpAddr, Method)) -> Played {
+    let (a, b) = (Endpoint::start(|_| vec![Step::Hold]).await, Endpoint::honest("b").await);
+    let edge = Edge::limited(driver, &[("a", &a), ("b", &b)], Some(OPEN_FILES)).await;
+    let over = AtomicBool::new(false);
+    let attack = async {
+        let one = |number| {
+            let (source, method) = connection(number);
+            hold(source, edge.http(), method, ATTACK)
+        };
+        join_all((0..CONNECTIONS).map(one)).await;
+        over.store(true, Relaxed);
+    };
+    let kept = ask_until(&over, Honest::new(edge.http(), "b"), false);
+    let new = ask_until(&over, Honest::new(edge.http(), "b"), true);
+    let ((), kept, new, pages) = tokio::join!(attack, kept, new, poll_until(&over, &edge));
+    println!(
+        "{driver:?}: {} connections at the endpoint; own answers, refusals and others: {} on a kept connection, {} on new \
+         ones, {} pages",
+        a.connections(),
+        counts(&kept),
+        counts(&new),
+        counts(&pages)
+    );
+    let log = edge.process_log();
+    let short = ["os error 24", "Too many open files", "EMFILE"].into_iter().find(|text| log.contains(text));
+    eventually("the other tenant is served again", || async {
+        let given = Honest::new(edge.http(), "b").ask().await;
+        if matches!(given, Given::Own) { Ok(()) } else { Err(format!("{given:?}")) }
+    })
+    .await;
+    is_served(edge.http(), "b", 5).await;
+    Played { kept, new, pages, short }
+}
+
+fn counts(tally: &Tally) -> String {
+    format!("{}, {} and {}", tally.own, tally.refused, tally.wrong.len())
+}
+
+/// Asks every 50 ms on a connection that is kept, or on a new one each time.
+async fn ask_until(over: &AtomicBool, mut client: Honest, new: bool) -> Tally {
+    let mut tally = Tally::default();
+    while !over.load(Relaxed) {
+        let begun = moment();
+        let given = if new { client.ask_on_a_new_connection().await } else { client.ask().await };
+        let time = begun.elapsed();
+        tally.add(if time > HANG { Given::Wrong(format!("{given:?} after {time:?}")) } else { given }, time);
+        sleep(Duration::from_millis(50)).await;
+    }
+    tally
+}
+
+/// Asks for the pages of the admin address, each of which has to be 200 in time.
+async fn poll_until(over: &AtomicBool, edge: &Edge) -> Tally {
+    let mut tally = Tally::default();
+    while !over.load(Relaxed) {
+        for page in ["/healthz", "/readyz", "/metrics"] {
+            match edge.admin(page, PAGE_MAX).await {
+                Ok(answer) if answer.status == 200 => tally.own += 1,
+                Ok(answer) => tally.wrong.push(format!("{page}: {}", answer.status)),
+                Err(error) => tally.wrong.push(error),
+            }
+        }
+        sleep(Duration::from_millis(100)).await;
+    }
+    tally.wrong.truncate(20);
+    tally
+}

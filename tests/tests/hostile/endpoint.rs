@@ -1,0 +1,174 @@
+//! Endpoints that send what a script says, byte for byte, whatever HTTP says of it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::{sleep, timeout};
+
+/// The life of one connection.
+const LIFE_MAX: Duration = Duration::from_secs(120);
+/// Bytes of one request head.
+const HEAD_MAX: usize = 128 * 1024;
+/// Heads that are remembered until a test takes them.
+const HEADS_MAX: usize = 4096;
+/// The path that every endpoint answers in order, by which a test knows that it is routed.
+pub(crate) const READY: &str = "/ready";
+
+/// One act of an endpoint.
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    /// Sends bytes in one write.
+    Send(Bytes),
+    /// Sends the same bytes again and again.
+    Repeat { bytes: Bytes, times: u32, pause: Duration },
+    /// Waits.
+    Wait(Duration),
+    /// Reads and throws away until the peer ends the connection.
+    Hold,
+    /// Ends the connection.
+    Close,
+}
+
+/// Bytes in one write.
+pub(crate) fn send(bytes: impl Into<Bytes>) -> Step {
+    Step::Send(bytes.into())
+}
+
+/// A response that is in order.
+pub(crate) fn ordinary(body: &str) -> Step {
+    send(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()))
+}
+
+/// A running endpoint; it ends with its handle, and so do its connections.
+#[derive(Debug)]
+pub(crate) struct Endpoint {
+    address: SocketAddr,
+    connections: Arc<AtomicUsize>,
+    heads: mpsc::Receiver<String>,
+    task: AbortHandle,
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Endpoint {
+    /// Starts one whose script answers the head of each request.
+    pub(crate) async fn start(script: impl Fn(&str) -> Vec<Step> + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let connections = Arc::new(AtomicUsize::new(0));
+        let (sender, heads) = mpsc::channel(HEADS_MAX);
+        let (count, script) = (Arc::clone(&connections), Arc::new(script));
+        let task = tokio::spawn(async move {
+            let mut open = JoinSet::new();
+            loop {
+                let Ok((stream, _)) = listener.accept().await else {
+                    sleep(Duration::from_millis(10)).await;
+                    continue;
+                };
+                count.fetch_add(1, Relaxed);
+                let (script, sender) = (Arc::clone(&script), sender.clone());
+                open.spawn(async move {
+                    let served = serve(stream, &*script, &sender);
+                    drop(timeout(LIFE_MAX, served).await);
+                });
+                while open.try_join_next().is_some() {}
+            }
+        });
+        Self { address, connections, heads, task: task.abort_handle() }
+    }
+
+    /// Starts one that answers every request with `TENANT PATH`.
+    pub(crate) async fn honest(tenant: &'static str) -> Self {
+        Self::start(move |head| vec![ordinary(&format!("{tenant} {}", path(head)))]).await
+    }
+
+    /// Where it listens.
+    pub(crate) const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The connections that it has accepted.
+    pub(crate) fn connections(&self) -> usize {
+        self.connections.load(Relaxed)
+    }
+
+    /// The request heads that it has read since this was asked last, at most [`HEADS_MAX`].
+    pub(crate) fn heads(&mut self) -> Vec<String> {
+        let mut heads = Vec::new();
+        while let Ok(head) = self.heads.try_recv() {
+            if path(&head) != READY {
+                heads.push(head);
+            }
+        }
+        heads
+    }
+}
+
+/// The target in the request line of a head.
+pub(crate) fn path(head: &str) -> &str {
+    head.split(' ').nth(1).unwrap_or_default()
+}
+
+/// Serves one connection to its end, which an error is as well.
+async fn serve(
+    mut stream: TcpStream,
+    script: &(dyn Fn(&str) -> Vec<Step> + Sync),
+    heads: &mpsc::Sender<String>,
+) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
+    let mut buffer = Vec::new();
+    loop {
+        let end = loop {
+            if let Some(end) = buffer.windows(4).position(|bytes| bytes == b"\r\n\r\n") {
+                break end + 4;
+            }
+            if buffer.len() > HEAD_MAX || stream.read_buf(&mut buffer).await? == 0 {
+                return Ok(());
+            }
+        };
+        let head: Vec<u8> = buffer.drain(..end).collect();
+        let head = String::from_utf8_lossy(&head).into_owned();
+        let steps = if path(&head) == READY { vec![ordinary("ready")] } else { script(&head) };
+        // A test that does not look at heads lets them fill their places.
+        drop(heads.try_send(head));
+        for step in steps {
+            if !play(&mut stream, step).await? {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Plays one step; whether the connection goes on.
+async fn play(stream: &mut TcpStream, step: Step) -> std::io::Result<bool> {
+    match step {
+        Step::Send(bytes) => stream.write_all(&bytes).await?,
+        Step::Repeat { bytes, times, pause } => {
+            for _ in 0..times {
+                stream.write_all(&bytes).await?;
+                if !pause.is_zero() {
+                    sleep(pause).await;
+                }
+            }
+        }
+        Step::Wait(time) => sleep(time).await,
+        Step::Hold => {
+            let mut ignored = [0; 4096];
+            while stream.read(&mut ignored).await? > 0 {}
+            return Ok(false);
+        }
+        Step::Close => return Ok(false),
+    }
+    Ok(true)
+}

@@ -1,0 +1,141 @@
+//! Response heads that are large, endless, or full of work: the edge refuses them before they cost another tenant anything.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::join_all;
+use tidegate_tests::{eventually, moment};
+
+use crate::edge::{Driver, Edge};
+use crate::endpoint::{Endpoint, Step, path, send};
+use crate::honest::is_served;
+use crate::raw::Client;
+
+/// Bytes of a head that fits into what the lean driver reads, and bytes that fit into what Pingora reads.
+const WORDS_BYTES: [usize; 2] = [60 * 1024, 1_048_530];
+/// Bytes of a head that never ends; the larger one is more than Pingora reads.
+const ENDLESS_BYTES: [usize; 2] = [1_000_000, 2 << 20];
+/// The worst responses of the memory test, and how long they may take together.
+const WORST: u64 = 1000;
+const WORST_TIME_MAX: Duration = Duration::from_secs(25);
+/// Clients that ask for them at the same time.
+const WORST_CLIENTS: usize = 32;
+/// Memory that a process may keep beside 5 % more than it had: buffers for reuse and the slack of its allocator.
+const SLACK_KIB: u64 = 32 * 1024;
+
+/// A response of this many bytes whose `Connection` line nominates as many names as fit.
+fn words(bytes: usize) -> Bytes {
+    let (begin, end) = ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: ", "b: y\r\n".repeat(250) + "\r\nok");
+    let mut text = begin.to_owned();
+    while text.len() + end.len() + 4 <= bytes {
+        text.push_str("a,");
+    }
+    Bytes::from(format!("{text}a\r\n{end}"))
+}
+
+/// The endpoint's side. The bytes are made once.
+pub(crate) fn script(head: &str) -> Option<Vec<Step>> {
+    static MADE: OnceLock<[[Bytes; 2]; 3]> = OnceLock::new();
+    let [many_words, endless, empty_lines] = MADE.get_or_init(|| {
+        let endless = |bytes: usize| Bytes::from(format!("HTTP/1.1 200 OK\r\nX-Long: {}", "a".repeat(bytes)));
+        let empty_lines = |bytes: usize| Bytes::from("\r\n".repeat(bytes / 2));
+        [WORDS_BYTES.map(words), ENDLESS_BYTES.map(endless), ENDLESS_BYTES.map(empty_lines)]
+    });
+    Some(match path(head) {
+        "/words/small" => vec![Step::Send(many_words[0].clone())],
+        "/words/large" => vec![Step::Send(many_words[1].clone())],
+        "/endless/small" => vec![Step::Send(endless[0].clone()), Step::Hold],
+        "/endless/large" => vec![Step::Send(endless[1].clone()), Step::Hold],
+        "/empty/small" => vec![Step::Send(empty_lines[0].clone()), send("HTTP/1.1 204 No Content\r\n\r\n"), Step::Hold],
+        "/empty/large" => vec![Step::Send(empty_lines[1].clone()), send("HTTP/1.1 204 No Content\r\n\r\n"), Step::Hold],
+        // Two bytes at a time, each of which may make a reader begin again.
+        "/empty/slow" => {
+            vec![Step::Repeat { bytes: Bytes::from_static(b"\r\n"), times: 3000, pause: Duration::from_millis(1) }]
+        }
+        _ => return None,
+    })
+}
+
+async fn endpoint() -> Endpoint {
+    Endpoint::start(|head| script(head).unwrap_or_else(|| vec![Step::Close])).await
+}
+
+/// Asks tenant `a` for a path on a connection of its own; the status, or 0 where none came.
+async fn status(edge: &Edge, path: &str) -> u16 {
+    let Ok(mut client) = Client::connect(edge.http()).await else { return 0 };
+    let response = client.ask(format!("GET {path} HTTP/1.1\r\nHost: a.test\r\n\r\n")).await;
+    response.map_or(0, |response| response.status())
+}
+
+/// Four clients ask for such heads while a client of another tenant asks 40 times.
+pub(crate) async fn many_connection_words_are_502_while_others_are_served(driver: Driver) {
+    let (a, b) = (endpoint().await, Endpoint::honest("b").await);
+    let edge = Edge::start(driver, &[("a", &a), ("b", &b)]).await;
+    let attack = |path: &'static str| {
+        let edge = &edge;
+        async move {
+            for _ in 0..8 {
+                let status = status(edge, path).await;
+                assert_eq!(status, 502, "{path}");
+            }
+        }
+    };
+    let attacks = join_all(["/words/small", "/words/large", "/words/small", "/words/large"].map(attack));
+    tokio::join!(attacks, is_served(edge.http(), "b", 40));
+    eventually("each is counted", || async {
+        let count = edge.answered("upstream-broken").await;
+        if count >= 32 { Ok(()) } else { Err(format!("{count} of 32")) }
+    })
+    .await;
+}
+
+/// The lean driver refuses before the head ends; Pingora reads up to 1 MiB before the full driver is asked.
+pub(crate) async fn an_endless_head_is_502(driver: Driver) {
+    refused(driver, ["/endless/small", "/endless/large"]).await;
+}
+
+pub(crate) async fn empty_lines_before_a_status_line_are_502(driver: Driver) {
+    refused(driver, ["/empty/small", "/empty/large"]).await;
+}
+
+async fn refused(driver: Driver, [small, large]: [&str; 2]) {
+    let (a, b) = (endpoint().await, Endpoint::honest("b").await);
+    let edge = Edge::start(driver, &[("a", &a), ("b", &b)]).await;
+    let path = if driver == Driver::Both { small } else { large };
+    let attacks = join_all((0..4).map(|_| status(&edge, path)));
+    let (statuses, ()) = tokio::join!(attacks, is_served(edge.http(), "b", 20));
+    assert_eq!(statuses, [502; 4], "{path}");
+}
+
+/// The process gives back the memory that a thousand of them took.
+pub(crate) async fn the_worst_heads_leave_no_memory_behind(driver: Driver) {
+    let (a, b) = (endpoint().await, Endpoint::honest("b").await);
+    let edge = Edge::start(driver, &[("a", &a), ("b", &b)]).await;
+    is_served(edge.http(), "b", 200).await;
+    let before = edge.resident_kib();
+    let (until, asked) = (moment() + WORST_TIME_MAX, AtomicU64::new(0));
+    let attack = |_| async {
+        for path in ["/words/large", "/endless/large", "/empty/large", "/words/small"].iter().cycle() {
+            if asked.fetch_add(1, Relaxed) >= WORST || moment() > until {
+                return;
+            }
+            status(&edge, path).await;
+        }
+    };
+    join_all((0..WORST_CLIENTS).map(attack)).await;
+    let most = before + before / 20 + SLACK_KIB;
+    let mut after = edge.resident_kib();
+    for _ in 0..100 {
+        if after <= most {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        after = edge.resident_kib();
+    }
+    let asked = asked.load(Relaxed).min(WORST);
+    println!("{driver:?}: {before} KiB before, {after} KiB after {asked} of the worst heads");
+    assert!(after <= most, "{before} KiB before, {after} KiB after {asked} responses");
+    is_served(edge.http(), "b", 5).await;
+}
