@@ -26,8 +26,11 @@ impl Cost {
     pub(crate) const HTTP2: Self = Self::new(0, 40);
     /// A request in the lean driver: its connection to an endpoint, and a buffer for each end of both directions.
     pub(crate) const LEAN_REQUEST: Self = Self::new(1, 64);
-    /// A request in the full driver, where Pingora buffers up to four pieces of a body in each direction.
-    pub(crate) const FULL_REQUEST: Self = Self::new(1, 128);
+    /// A request in the full driver, where Pingora buffers up to ten pieces of 64 KiB of a response that its client does not
+    /// take; half of that is charged, for few are so large.
+    pub(crate) const FULL_REQUEST: Self = Self::new(1, 256);
+    /// A tunnel, such as a WebSocket, which is mostly silent.
+    pub(crate) const TUNNEL: Self = Self::new(1, 64);
 
     /// So many files and so many KiB of memory.
     pub(crate) const fn new(files: u32, memory_kib: u32) -> Self {
@@ -42,6 +45,11 @@ impl Cost {
     /// Memory in KiB.
     pub(crate) const fn memory_kib(self) -> u64 {
         self.0 & ((1 << MEMORY_BITS) - 1)
+    }
+
+    /// How much more it is than a smaller one.
+    pub(crate) const fn beyond(self, smaller: Self) -> Self {
+        Self(self.0.saturating_sub(smaller.0))
     }
 
     /// Whether neither files nor memory are more than those of another.

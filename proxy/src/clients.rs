@@ -103,6 +103,11 @@ impl ClientPlace {
         may
     }
 
+    /// Gives back a part of what was charged for a request, which goes on.
+    pub(crate) fn release_part(&self, cost: Cost) {
+        self.held.taken.sub(cost);
+    }
+
     /// Gives back what was charged for a request.
     pub(crate) fn release(&self, cost: Cost) {
         self.held.taken.sub(cost);

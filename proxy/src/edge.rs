@@ -22,7 +22,7 @@ use crate::connection::ConnectionFacts;
 use crate::due::Due;
 use crate::edit::Edits;
 use crate::exchange::{End, Exchange};
-use crate::head::{Parsed, detach, edit_request, edit_response, frame_response, is_too_large};
+use crate::head::{Parsed, detach, edit_request, edit_response, frame_response};
 use crate::metrics::Driver;
 use crate::respond::{Rendered, render};
 use crate::retry::Stage;
@@ -189,7 +189,9 @@ impl ProxyHttp for Edge {
         carried: &mut Carried,
     ) -> Result<()> {
         carried.heard = true;
-        let is_chunked = frame(session, response).map_err(|reason| stop(carried, reason))?;
+        let to_head = session.req_header().method == Method::HEAD;
+        let framed = frame_response(response, to_head, session.is_http2());
+        let is_chunked = framed.map_err(|_| stop(carried, Reason::UpstreamBroken))?;
         let status = response.status;
         if status == StatusCode::SWITCHING_PROTOCOLS {
             // Nobody could say where a response ends that nobody has asked for (RFC 9110 section 15.2.2).
@@ -314,20 +316,6 @@ impl ProxyHttp for Edge {
 /// Whether the client speaks HTTP/1.0, which knows neither transfer codings nor responses that are not the last one.
 fn is_before_http11(session: &Session) -> bool {
     session.req_header().version < Version::HTTP_11
-}
-
-/// Frames a response by the edge's own rule and words; whether its body goes down in chunks.
-fn frame(session: &Session, response: &mut ResponseHeader) -> Result<bool, Reason> {
-    if is_too_large(response) {
-        return Err(Reason::UpstreamBroken);
-    }
-    let to_head = session.req_header().method == Method::HEAD;
-    let is_chunked = frame_response(response, to_head).map_err(|_| Reason::UpstreamBroken)?;
-    if session.is_http2() {
-        // Frames say where a body ends (RFC 9113 section 8.2.2).
-        response.remove_header(&TRANSFER_ENCODING);
-    }
-    Ok(is_chunked)
 }
 
 /// What is known of the connection that the request came in over.

@@ -300,6 +300,9 @@ impl Exchange {
     /// Notes the head of the endpoint's response.
     pub(crate) fn response_began(&mut self, status: u16, now: Instant) {
         self.due = None;
+        if status == 101 {
+            self.becomes_tunnel();
+        }
         let sign = match status {
             502..=504 => Sign::Unable,
             _ if self.body_bytes > 0 => Sign::Slowed,

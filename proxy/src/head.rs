@@ -147,17 +147,21 @@ pub(crate) fn edit_response(edits: Edits, head: &mut ResponseHeader) -> pingora:
 
 /// Whether an endpoint's head is larger than it may be. Pingora has read it already, and by itself reads up to 1 MiB in 256
 /// lines; one of the lines may be its own.
-pub(crate) fn is_too_large(head: &ResponseHeader) -> bool {
+fn is_too_large(head: &ResponseHeader) -> bool {
     let lengths = head.headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4);
     let lines = head.headers.iter().filter(|(name, _)| *name != TRANSFER_ENCODING).count();
     lines > LINES_MAX || lengths.sum::<usize>() > HEAD_BYTES_MAX
 }
 
-/// Replaces the endpoint's framing and version by the edge's own; whether the body goes down in chunks.
+/// Replaces the endpoint's framing and version by the edge's own; whether the body goes down in chunks, where the client
+/// speaks HTTP/1. In HTTP/2 frames say where it ends (RFC 9113 section 8.2.2).
 ///
 /// # Errors
-/// [`Malformed`] where the endpoint leaves its framing in doubt.
-pub(crate) fn frame_response(head: &mut ResponseHeader, to_head: bool) -> Result<bool, Malformed> {
+/// [`Malformed`] where the endpoint leaves its framing in doubt, or the head is too large.
+pub(crate) fn frame_response(head: &mut ResponseHeader, to_head: bool, to_http2: bool) -> Result<bool, Malformed> {
+    if is_too_large(head) {
+        return Err(Malformed);
+    }
     let values = |name| head.headers.get_all(name).iter().map(HeaderValue::as_bytes);
     let body = frame(Announced {
         status: head.status.as_u16(),
@@ -167,7 +171,7 @@ pub(crate) fn frame_response(head: &mut ResponseHeader, to_head: bool) -> Result
         lengths: values(CONTENT_LENGTH),
     })?;
     head.set_version(Version::HTTP_11);
-    let is_chunked = matches!(body.framing, Framing::Chunked | Framing::UntilClose);
+    let is_chunked = !to_http2 && matches!(body.framing, Framing::Chunked | Framing::UntilClose);
     let coding = is_chunked.then(|| HeaderValue::from_static("chunked"));
     let length = body.content_length.map(HeaderValue::from);
     for (name, value) in [(TRANSFER_ENCODING, coding), (CONTENT_LENGTH, length)] {

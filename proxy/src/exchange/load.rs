@@ -46,6 +46,17 @@ impl Exchange {
         Ok(())
     }
 
+    /// Charges what a tunnel takes in place of what a request does.
+    pub(super) fn becomes_tunnel(&mut self) {
+        let client = self.facts.as_ref().and_then(|facts| facts.client.as_ref());
+        if let Some(load) = &mut self.load {
+            let less = load.cost.beyond(Cost::TUNNEL);
+            load.cost = Cost::TUNNEL;
+            self.shared.budget.release(less);
+            client.inspect(|client| client.release_part(less));
+        }
+    }
+
     /// Gives back what was charged.
     pub(super) fn release(&mut self) {
         if let Some(Load { cost, .. }) = self.load.take() {

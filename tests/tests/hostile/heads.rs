@@ -109,22 +109,32 @@ async fn refused(driver: Driver, [small, large]: [&str; 2]) {
     assert_eq!(statuses, [502; 4], "{path}");
 }
 
+/// Has so many of the worst responses come, unless that takes too long; how many came.
+async fn worst(edge: &Edge, count: u64) -> u64 {
+    let (until, asked) = (moment() + WORST_TIME_MAX, AtomicU64::new(0));
+    let attack = |_| async {
+        for path in ["/words/large", "/endless/large", "/empty/large", "/words/small"].iter().cycle() {
+            if asked.fetch_add(1, Relaxed) >= count || moment() > until {
+                return;
+            }
+            status(edge, path).await;
+        }
+    };
+    join_all((0..WORST_CLIENTS).map(attack)).await;
+    asked.load(Relaxed).min(count)
+}
+
 /// The process gives back the memory that a thousand of them took.
 pub(crate) async fn the_worst_heads_leave_no_memory_behind(driver: Driver) {
     let (a, b) = (endpoint().await, Endpoint::honest("b").await);
     let edge = Edge::start(driver, &[("a", &a), ("b", &b)]).await;
     is_served(edge.http(), "b", 200).await;
+    if driver == Driver::Full {
+        // Pingora reads heads of 1 MiB, for which the allocator keeps some room from the first of them on.
+        worst(&edge, WORST / 4).await;
+    }
     let before = edge.resident_kib();
-    let (until, asked) = (moment() + WORST_TIME_MAX, AtomicU64::new(0));
-    let attack = |_| async {
-        for path in ["/words/large", "/endless/large", "/empty/large", "/words/small"].iter().cycle() {
-            if asked.fetch_add(1, Relaxed) >= WORST || moment() > until {
-                return;
-            }
-            status(&edge, path).await;
-        }
-    };
-    join_all((0..WORST_CLIENTS).map(attack)).await;
+    let asked = worst(&edge, WORST).await;
     let most = before + before / 20 + SLACK_KIB;
     let mut after = edge.resident_kib();
     for _ in 0..100 {
@@ -134,7 +144,6 @@ pub(crate) async fn the_worst_heads_leave_no_memory_behind(driver: Driver) {
         tokio::time::sleep(Duration::from_millis(50)).await;
         after = edge.resident_kib();
     }
-    let asked = asked.load(Relaxed).min(WORST);
     println!("{driver:?}: {before} KiB before, {after} KiB after {asked} of the worst heads");
     assert!(after <= most, "{before} KiB before, {after} KiB after {asked} responses");
     is_served(edge.http(), "b", 5).await;
