@@ -120,6 +120,7 @@ impl Default for BudgetLimits {
 pub(crate) struct Budget {
     max: Cost,
     share: Cost,
+    service_max: u32,
     resident_max_kib: u64,
     taken: Taken,
     /// What the resident memory says.
@@ -148,7 +149,9 @@ impl Budget {
         let memory_kib = limits.memory_kib.clamp(1, most.memory_kib);
         let percent = u64::from(limits.client_share.clamp(1, 100));
         let cost = |files: u64, memory_kib: u64| Cost((files << MEMORY_BITS) + memory_kib);
+        let half = u64::from(files).min(memory_kib / Cost::LEAN_REQUEST.memory_kib()).div_ceil(2).max(1);
         Self {
+            service_max: u32::try_from(half).unwrap_or(u32::MAX),
             max: cost(files.into(), memory_kib),
             share: cost((u64::from(files) * percent / 100).max(1), (memory_kib * percent / 100).max(1)),
             resident_max_kib: limits.resident_max_kib,
@@ -191,6 +194,12 @@ impl Budget {
     /// The most that may be taken.
     pub(crate) const fn max(&self) -> Cost {
         self.max
+    }
+
+    /// Requests that one Service port may have, whatever it or the operator says: half of as many as there may be at all, so that
+    /// no tenant's endpoints take everything.
+    pub(crate) const fn service_max(&self) -> u32 {
+        self.service_max
     }
 
     /// Whether half of the files or of the memory is taken: from here on slow clients and those that hold much give way.
@@ -258,6 +267,13 @@ mod tests {
         assert!(budget.is_fair(held));
         budget.charge_anyway(Cost::new(50, 0));
         assert!(!budget.is_fair(held) && budget.is_fair(Cost::new(25, 250)) && !budget.is_fair(Cost::new(0, 251)));
+    }
+
+    #[test]
+    fn one_service_has_half_of_everything_at_most() {
+        assert_eq!(budget(100, 1_000_000).service_max(), 50);
+        assert_eq!(budget(100, 64 * 10).service_max(), 5);
+        assert_eq!((budget(3, 1_000_000).service_max(), budget(1, 1).service_max()), (2, 1));
     }
 
     #[test]

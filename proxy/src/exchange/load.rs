@@ -29,6 +29,7 @@ impl Exchange {
             0 => u32::MAX,
             max => max,
         };
+        let max = max.min(self.shared.budget.service_max());
         let at_service = self.shared.endpoints.enter_service(&backend.key, max).ok_or(Reason::ServiceOverloaded)?;
         let cost = match self.driver {
             Driver::Lean => Cost::LEAN_REQUEST,

@@ -53,6 +53,27 @@ async fn a_service_has_as_many_requests_as_it_or_the_operator_says() {
 }
 
 #[tokio::test]
+async fn no_service_takes_more_than_half_of_everything() {
+    let upstream = Upstream::echo().await;
+    let bed = Bed::with(two_services(&upstream, Some(0)), |options| {
+        // Eight requests of the lean driver.
+        options.budget.memory_kib = 8 * 64;
+        options.budget.client_share = 100;
+    })
+    .await;
+    let mut busy = Vec::new();
+    for count in 1..=4 {
+        let mut client = bed.connect().await;
+        client.write_all(POST).await.unwrap();
+        bed.until_metric(&format!("tidegate_requests_in_flight {count}")).await;
+        busy.push(client);
+    }
+    let refused = bed.get("a.test", "/", "").await;
+    assert!(refused.body.contains("reason: service-overloaded"), "{}", refused.body);
+    assert_eq!(bed.get("b.test", "/", "").await.status, 200, "another Service");
+}
+
+#[tokio::test]
 async fn zero_stands_for_any_number() {
     for (own, usual) in [(Some(0), 1), (None, 0)] {
         let upstream = Upstream::echo().await;
