@@ -190,7 +190,10 @@ mod tests {
     fn addresses_of_the_edge_and_its_host_are_refused() {
         check(&["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"], Some("loopback"));
         check(&["169.254.169.254", "fe80::1", "255.255.255.255"], Some("link-local"));
-        check(&["0.0.0.0", "0.0.0.1", "0.255.255.255", "::", "224.0.0.1", "ff02::1"], Some("no address of one host"));
+        check(
+            &["0.0.0.0", "0.0.0.1", "0.255.255.255", "::", "224.0.0.1", "ff02::1"],
+            Some("not the address of one host"),
+        );
         check(&["10.0.0.9", "::ffff:10.0.0.9"], Some("own address"));
         check(&["172.16.0.1", "172.31.255.255", "2001:db8:5::1"], Some("operator"));
         check(&["10.0.0.8", "10.0.0.7", "192.0.2.1", "172.32.0.1", "2001:db8::1", "fd00::1", "1.0.0.0"], None);
@@ -239,7 +242,7 @@ mod tests {
         );
         check(&["2001:0:7f00:1::3fff:fdfe", "2001:0:c000:201::80ff:fffe"], Some("loopback"));
         check(&["::169.254.169.254", "::ffff:0:169.254.169.254", "fd00::5efe:169.254.169.254"], Some("link-local"));
-        check(&["::2", "64:ff9b::0.0.0.1"], Some("no address of one host"));
+        check(&["::2", "64:ff9b::0.0.0.1"], Some("not the address of one host"));
         check(&["64:ff9b::a9fe:a9fe", "64:ff9b:1::a9fe:a9fe", "64:ff9b:1:a9fe:a9:fe00::"], Some("link-local"));
         check(&["64:ff9b::168.63.129.16", "2002:a83f:8110::1"], Some("metadata"));
         check(&["64:ff9b::10.0.0.9"], Some("own address"));

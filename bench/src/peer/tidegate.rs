@@ -87,6 +87,8 @@ impl Peer {
             ]
             .concat()
             .into_iter()
+            // All of the load comes from one address.
+            .chain(["--client-share-max", "100"])
             .map(str::to_owned)
             .collect::<Vec<_>>()
         };

@@ -74,9 +74,11 @@ fn texts() -> Vec<String> {
     escaped.into_iter().chain(halves).collect()
 }
 
-/// A value of each annotation that is no default. One that is new has to be added here.
-fn annotated() -> Value {
-    let keys = annotations::manual();
+/// A value of each annotation of a kind that is not its default. A new one has to be added here.
+fn annotated(kind: Kind) -> Value {
+    let manual = annotations::manual();
+    let (of_ingress, of_service) = manual.split_once("on a Service").unwrap();
+    let keys = if kind == Kind::Service { of_service } else { of_ingress };
     let keys = keys.lines().filter_map(|line| line.strip_prefix("| `tidegate.io/")?.split('`').next());
     let value = |key: &str| match key {
         "connect-timeout" | "read-timeout" | "write-timeout" | "request-timeout" | "tunnel-idle-timeout" => "7s",
@@ -85,6 +87,7 @@ fn annotated() -> Value {
         "balance" => "round-robin",
         "ssl-redirect" => "true",
         "allow-source-range" => "10.0.0.0/8",
+        "requests-max" => "7",
         _ => panic!("what may tidegate.io/{key} say?"),
     };
     keys.map(|key| (format!("tidegate.io/{key}"), Value::from(value(key)))).collect()
@@ -102,7 +105,7 @@ fn ingress(class: &str) -> Value {
     let mut ingress = loud("x", "loud.example", &["/"]);
     ingress["spec"]["ingressClassName"] = class.into();
     ingress["spec"]["tls"] = json!([{"hosts": ["loud.example"], "secretName": "s"}]);
-    ingress["metadata"]["annotations"] = annotated();
+    ingress["metadata"]["annotations"] = annotated(Kind::Ingress);
     ingress
 }
 
@@ -114,6 +117,7 @@ fn with_slices() -> Vec<(Kind, Value)> {
     let mut service = service("loud/x");
     service["spec"] = json!({"type": "ClusterIP", "clusterIP": "10.96.0.7", "ports": [
         {"name": "web", "port": 80, "protocol": "TCP", "targetPort": "http", "appProtocol": "http"}]});
+    service["metadata"]["annotations"] = annotated(Kind::Service);
     let mut slice = slice("loud/x", &["10.0.0.2"]);
     slice["ports"] = json!([{"name": "web", "port": 80, "protocol": "TCP", "appProtocol": "http"}]);
     let pod = json!({"kind": "Pod", "namespace": "loud", "name": "x-0", "uid": "6f3c"});
