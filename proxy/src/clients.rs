@@ -6,31 +6,39 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use foldhash::fast::RandomState;
-use papaya::{Compute, Operation};
 
 use crate::budget::{Budget, BudgetLimits, Cost, Taken};
 
-/// The clients that have connections.
+/// Stands for the number of connections of a client that is forgotten: a connection that finds it asks for the client anew.
+const FORGOTTEN: u32 = u32::MAX;
+
+/// Clients without connections that are remembered until the next sweep, so that one that comes again and again is not made
+/// anew each time.
+const REMEMBERED_MAX: usize = 16 * 1024;
+
+/// The clients that have connections, or had them lately.
 #[derive(Debug)]
 pub(crate) struct Clients {
     connections_max: u32,
     requests_max: u32,
     budget: Arc<Budget>,
-    by_address: papaya::HashMap<IpAddr, Entry, RandomState>,
-}
-
-/// A client and the number of its connections; it is forgotten with the last of them.
-#[derive(Clone, Debug)]
-struct Entry {
-    held: Arc<Held>,
-    connections: u32,
+    by_address: papaya::HashMap<IpAddr, Arc<Held>, RandomState>,
 }
 
 /// What a client holds.
 #[derive(Debug, Default)]
 struct Held {
     taken: Taken,
+    connections: AtomicU32,
     requests: AtomicU32,
+}
+
+/// What comes of counting a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Counted {
+    Yes,
+    TooMany,
+    Forgotten,
 }
 
 /// A connection of a client, counted for as long as this lives.
@@ -46,7 +54,7 @@ impl Clients {
     /// Without any.
     pub(crate) fn new(limits: &BudgetLimits, budget: Arc<Budget>) -> Self {
         let by_address = papaya::HashMap::with_hasher(RandomState::default());
-        let any = |max: u32| if max == 0 { u32::MAX } else { max };
+        let any = |max: u32| if max == 0 { FORGOTTEN - 1 } else { max.min(FORGOTTEN - 1) };
         Self {
             connections_max: any(limits.client_connections),
             requests_max: any(limits.client_requests),
@@ -66,27 +74,39 @@ impl Clients {
 
     fn counted(&self, address: IpAddr) -> Option<Arc<Held>> {
         let clients = self.by_address.pin();
-        let counted = clients.compute(address, |entry| match entry {
-            Some((_, entry)) if entry.connections >= self.connections_max => Operation::Abort(()),
-            Some((_, entry)) => {
-                Operation::Insert(Entry { held: Arc::clone(&entry.held), connections: entry.connections + 1 })
+        loop {
+            let held = clients.get_or_insert_with(address, Arc::default);
+            match held.count(self.connections_max) {
+                Counted::Yes => return Some(Arc::clone(held)),
+                Counted::TooMany => return None,
+                Counted::Forgotten => drop(clients.remove_if(&address, |_, held| held.is_forgotten())),
             }
-            None => Operation::Insert(Entry { held: Arc::default(), connections: 1 }),
-        });
-        match counted {
-            Compute::Inserted(_, entry) | Compute::Updated { new: (_, entry), .. } => Some(Arc::clone(&entry.held)),
-            Compute::Removed(..) | Compute::Aborted(()) => None,
         }
     }
 
-    fn leave(&self, address: IpAddr) {
-        self.by_address.pin().compute(address, |entry| match entry {
-            Some((_, entry)) if entry.connections > 1 => {
-                Operation::Insert(Entry { held: Arc::clone(&entry.held), connections: entry.connections - 1 })
-            }
-            Some(_) => Operation::Remove,
-            None => Operation::Abort(()),
-        });
+    /// Forgets the clients that have no connection.
+    pub(crate) fn sweep(&self) {
+        self.by_address.pin().retain(|_, held| !held.forget());
+    }
+}
+
+impl Held {
+    fn count(&self, max: u32) -> Counted {
+        let more = |connections: u32| (connections < max).then_some(connections + 1);
+        match self.connections.fetch_update(Relaxed, Relaxed, more) {
+            Ok(_) => Counted::Yes,
+            Err(FORGOTTEN) => Counted::Forgotten,
+            Err(_) => Counted::TooMany,
+        }
+    }
+
+    fn is_forgotten(&self) -> bool {
+        self.connections.load(Relaxed) == FORGOTTEN
+    }
+
+    /// Forgets a client without connections; whether it is forgotten.
+    fn forget(&self) -> bool {
+        self.connections.compare_exchange(0, FORGOTTEN, Relaxed, Relaxed).is_ok() || self.is_forgotten()
     }
 }
 
@@ -118,7 +138,10 @@ impl ClientPlace {
 impl Drop for ClientPlace {
     fn drop(&mut self) {
         self.held.taken.sub(self.cost);
-        self.clients.leave(self.address);
+        let last = self.held.connections.fetch_sub(1, Relaxed) == 1;
+        if last && self.clients.by_address.len() > REMEMBERED_MAX && self.held.forget() {
+            self.clients.by_address.pin().remove_if(&self.address, |_, held| held.is_forgotten()).ok();
+        }
     }
 }
 
@@ -144,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_has_at_most_its_connections_and_is_forgotten_with_the_last() {
+    fn an_address_has_at_most_its_connections_and_is_forgotten_without_any() {
         let (clients, _) = clients(BudgetLimits { client_connections: 2, ..BudgetLimits::default() });
         let enter = |address| clients.enter(ip(address), Cost::PLAIN);
         let (first, second) = (enter("192.0.2.1").unwrap(), enter("192.0.2.1").unwrap());
@@ -152,8 +175,33 @@ mod tests {
         let other = enter("192.0.2.2").unwrap();
         drop(first);
         let third = enter("192.0.2.1").unwrap();
+        clients.sweep();
+        assert!(enter("192.0.2.1").is_none(), "a sweep forgets nobody who is there");
         drop((second, third, other));
-        assert_eq!(clients.by_address.pin().len(), 0);
+        clients.sweep();
+        assert_eq!(clients.by_address.len(), 0);
+        assert!(enter("192.0.2.1").is_some());
+    }
+
+    #[test]
+    fn a_client_that_is_forgotten_while_it_comes_is_asked_for_anew() {
+        let (clients, _) = clients(BudgetLimits::default());
+        drop(clients.enter(ip("192.0.2.1"), Cost::PLAIN));
+        assert!(clients.by_address.pin().get(&ip("192.0.2.1")).unwrap().forget());
+        let place = clients.enter(ip("192.0.2.1"), Cost::PLAIN).unwrap();
+        assert!(!place.held.is_forgotten());
+        assert_eq!(place.held.connections.load(Relaxed), 1);
+    }
+
+    #[test]
+    fn many_clients_that_left_are_not_remembered() {
+        let (clients, _) = clients(BudgetLimits::default());
+        for number in 0..2 * REMEMBERED_MAX as u32 {
+            drop(clients.enter(IpAddr::V4(number.into()), Cost::PLAIN));
+        }
+        assert!(clients.by_address.len() <= REMEMBERED_MAX + 1);
+        clients.sweep();
+        assert_eq!(clients.by_address.len(), 0);
     }
 
     #[test]

@@ -96,6 +96,7 @@ impl Shared {
     /// model, so this is for a control thread, now and then.
     pub(crate) fn sweep(&self, snapshot: &Snapshot) {
         self.metrics.sound();
+        self.clients.sweep();
         if !self.grown.take(snapshot.generation()) {
             return;
         }
