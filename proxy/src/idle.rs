@@ -37,7 +37,7 @@ struct Open {
 pub(crate) struct Activity {
     /// The beginning of the times that are compared.
     epoch: Instant,
-    /// Since when it waits, in microseconds.
+    /// Since when it waits, in milliseconds.
     since: AtomicU64,
     requests: AtomicU32,
 }
@@ -60,9 +60,13 @@ impl Activity {
 
     /// Waits for a request from now on.
     pub(crate) fn wait(&self, now: Instant) {
-        let since = now.saturating_duration_since(self.epoch).as_micros();
-        self.since.store(u64::try_from(since).unwrap_or(u64::MAX), Relaxed);
+        self.note(now);
         self.requests.store(0, Relaxed);
+    }
+
+    fn note(&self, now: Instant) {
+        let since = now.saturating_duration_since(self.epoch);
+        self.since.store(since.as_secs() * 1000 + u64::from(since.subsec_millis()), Relaxed);
     }
 
     /// Has a request.
@@ -84,8 +88,7 @@ impl Activity {
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        let since = crate::clock::now().saturating_duration_since(self.0.epoch).as_micros();
-        self.0.since.store(u64::try_from(since).unwrap_or(u64::MAX), Relaxed);
+        self.0.note(crate::clock::now());
         self.0.requests.fetch_sub(1, Relaxed);
     }
 }
