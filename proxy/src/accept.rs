@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
-use crate::budget::{Charge, Cost};
+use crate::budget::Cost;
 use crate::clients::ClientPlace;
 use crate::clock;
 use crate::connection::{self, Accepted, Known, Notice};
@@ -98,34 +98,33 @@ fn queued(listener: TcpListener) -> Vec<(TcpStream, SocketAddr)> {
 }
 
 fn start(connections: &mut JoinSet<()>, accepted: Accepted, traffic: &Arc<Traffic>, notice: &Notice) {
-    let admitted = match admit(&accepted, traffic) {
-        Ok(admitted) => admitted,
+    let cost = connection_cost(accepted.bind.protocol);
+    let client = match admit(&accepted, traffic, cost) {
+        Ok(client) => client,
         Err(refused) => return traffic.metrics.refused(refused),
     };
     let active = traffic.metrics.accepted(accepted.bind.protocol);
     let activity = Activity::new(traffic.epoch, accepted.at);
-    let entry = idle::Entry::new();
+    let entry = idle::Entry::new(Arc::clone(&traffic.shared.budget));
     let number = entry.number();
-    let (traffic, notice, (client, charge)) = (Arc::clone(traffic), notice.clone(), admitted);
+    let (traffic, notice) = (Arc::clone(traffic), notice.clone());
     let own = Known { client, activity: Arc::clone(&activity) };
     let task = connections.spawn(async move {
         connection::serve(accepted, own, traffic, notice).await;
-        drop((active, charge, entry));
+        drop((active, entry));
     });
-    idle::register(number, activity, task);
+    idle::register(number, activity, task, cost);
 }
 
-/// Room for a connection and its place among those of its client.
-fn admit(accepted: &Accepted, traffic: &Traffic) -> Result<(Option<ClientPlace>, Charge), Refused> {
-    let cost = connection_cost(accepted.bind.protocol);
+/// Charges a connection; its place among those of its client.
+fn admit(accepted: &Accepted, traffic: &Traffic, cost: Cost) -> Result<Option<ClientPlace>, Refused> {
     // Behind the PROXY protocol the client is not known yet.
     let client = match traffic.options.client.proxy_header {
         true => None,
         false => traffic.client(accepted.peer.ip(), cost)?,
     };
     // A client that holds its share makes nobody give way.
-    let charge = traffic.shared.room(cost).ok_or(Refused::Full)?;
-    Ok((client, charge))
+    if traffic.shared.charge(cost) { Ok(client) } else { Err(Refused::Full) }
 }
 
 /// What a connection takes before it has a request.

@@ -150,10 +150,15 @@ impl Budget {
         let percent = u64::from(limits.client_share.clamp(1, 100));
         let cost = |files: u64, memory_kib: u64| Cost((files << MEMORY_BITS) + memory_kib);
         let half = u64::from(files).min(memory_kib / Cost::LEAN_REQUEST.memory_kib()).div_ceil(2).max(1);
+        let share = match percent {
+            // Everything is more than there is: what is to give way may be its own.
+            100 => cost(most.files.into(), most.memory_kib),
+            _ => cost((u64::from(files) * percent / 100).max(1), (memory_kib * percent / 100).max(1)),
+        };
         Self {
             service_max: u32::try_from(half).unwrap_or(u32::MAX),
             max: cost(files.into(), memory_kib),
-            share: cost((u64::from(files) * percent / 100).max(1), (memory_kib * percent / 100).max(1)),
+            share,
             resident_max_kib: limits.resident_max_kib,
             taken: Taken::default(),
             resident_pressed: AtomicBool::new(false),
@@ -164,16 +169,11 @@ impl Budget {
     /// Charges a cost unless that would be more than there may be; whether it did. What was charged is to be given back by
     /// [`Self::release`].
     pub(crate) fn charge(&self, cost: Cost) -> bool {
-        let fits = self.taken.add(cost).is_within(self.max) && !self.resident_exhausted.load(Relaxed);
+        let fits = self.taken.add(cost).is_within(self.max);
         if !fits {
             self.release(cost);
         }
         fits
-    }
-
-    /// Charges a cost whatever is taken: something else of the same cost is about to be given back.
-    pub(crate) fn charge_anyway(&self, cost: Cost) {
-        self.taken.add(cost);
     }
 
     /// Gives back what was charged.
@@ -208,6 +208,11 @@ impl Budget {
         taken.files() * 2 >= self.max.files()
             || taken.memory_kib() * 2 >= self.max.memory_kib()
             || self.resident_pressed.load(Relaxed)
+    }
+
+    /// Whether the resident memory leaves room for nothing more, whatever is charged.
+    pub(crate) fn is_exhausted(&self) -> bool {
+        self.resident_exhausted.load(Relaxed)
     }
 
     /// Whether one client may hold so much, now.
@@ -265,7 +270,7 @@ mod tests {
         let budget = budget(100, 1000);
         let held = Cost::new(26, 0);
         assert!(budget.is_fair(held));
-        budget.charge_anyway(Cost::new(50, 0));
+        assert!(budget.charge(Cost::new(50, 0)));
         assert!(!budget.is_fair(held) && budget.is_fair(Cost::new(25, 250)) && !budget.is_fair(Cost::new(0, 251)));
     }
 
@@ -282,9 +287,9 @@ mod tests {
         budget.note_resident(950);
         assert!(!budget.is_pressed() && budget.charge(Cost::new(0, 250)), "the rest of the process is large");
         budget.note_resident(950);
-        assert!(budget.is_pressed() && !budget.charge(Cost::new(0, 1)));
+        assert!(budget.is_pressed() && budget.is_exhausted());
         budget.note_resident(850);
-        assert!(budget.is_pressed() && budget.charge(Cost::new(0, 1)));
+        assert!(budget.is_pressed() && !budget.is_exhausted());
         budget.note_resident(750);
         assert!(!budget.is_pressed());
     }

@@ -229,7 +229,7 @@ mod tests {
         let place = clients.enter(ip("192.0.2.1"), Cost::PLAIN).unwrap();
         let request = Cost::LEAN_REQUEST;
         assert!(place.charge(request) && place.charge(request), "more than a quarter, with room left");
-        budget.charge_anyway(Cost::new(4, 0));
+        assert!(budget.charge(Cost::new(4, 0)));
         assert!(!place.charge(request) && clients.enter(ip("192.0.2.1"), Cost::PLAIN).is_none());
         assert!(clients.enter(ip("192.0.2.2"), Cost::PLAIN).is_some());
         place.release(request);

@@ -9,6 +9,8 @@ use std::time::Instant;
 
 use tokio::task::AbortHandle;
 
+use crate::budget::{Budget, Cost};
+
 /// Connections that are looked for at a time, so that to find one costs little however many there are.
 const FOUND_MAX: usize = 256;
 
@@ -30,6 +32,7 @@ struct Connections {
 struct Open {
     activity: Arc<Activity>,
     task: AbortHandle,
+    cost: Cost,
 }
 
 /// Whether a connection is at a request.
@@ -46,9 +49,13 @@ pub(crate) struct Activity {
 #[derive(Debug)]
 pub(crate) struct Busy(Arc<Activity>);
 
-/// A connection's entry in the list of its thread, which goes when this is dropped.
+/// A connection's entry in the list of its thread. When this is dropped the entry goes, and what was charged for the connection
+/// is given back, unless that has happened because it gave way.
 #[derive(Debug)]
-pub(crate) struct Entry(u64);
+pub(crate) struct Entry {
+    number: u64,
+    budget: Arc<Budget>,
+}
 
 impl Activity {
     /// A connection that waits for its first request. The epoch is one for all connections of a thread.
@@ -94,35 +101,40 @@ impl Drop for Busy {
 }
 
 impl Entry {
-    /// One for a connection that is about to be served.
-    pub(crate) fn new() -> Self {
-        Self(CONNECTIONS.with_borrow_mut(|connections| {
+    /// One for a connection that is charged for and about to be served.
+    pub(crate) fn new(budget: Arc<Budget>) -> Self {
+        let number = CONNECTIONS.with_borrow_mut(|connections| {
             connections.numbers += 1;
             connections.numbers
-        }))
+        });
+        Self { number, budget }
     }
 
     /// Its number.
     pub(crate) const fn number(&self) -> u64 {
-        self.0
+        self.number
     }
 }
 
-/// Lets the connection of an entry of this thread be closed while it waits.
-pub(crate) fn register(number: u64, activity: Arc<Activity>, task: AbortHandle) {
-    CONNECTIONS.with_borrow_mut(|connections| connections.open.insert(number, Open { activity, task }));
+/// Lets the connection of an entry of this thread, for which a cost was charged, be closed while it waits. It has to be
+/// called before the connection's task runs.
+pub(crate) fn register(number: u64, activity: Arc<Activity>, task: AbortHandle, cost: Cost) {
+    CONNECTIONS.with_borrow_mut(|connections| connections.open.insert(number, Open { activity, task, cost }));
 }
 
 impl Drop for Entry {
     fn drop(&mut self) {
         // At the end of the thread its list may be gone already.
-        CONNECTIONS.try_with(|connections| connections.borrow_mut().open.remove(&self.0)).ok();
+        let open = CONNECTIONS.try_with(|connections| connections.borrow_mut().open.remove(&self.number));
+        if let Ok(Some(Open { cost, .. })) = open {
+            self.budget.release(cost);
+        }
     }
 }
 
-/// Closes the connection of this thread that has waited for a request for longest; whether there was one. What it took is
-/// given back when its task is next looked at.
-pub(crate) fn give_way() -> bool {
+/// Closes the connection of this thread that has waited for a request for longest; what was charged for it, which is the
+/// caller's to give back, or `None` where no connection waits.
+pub(crate) fn give_way() -> Option<Cost> {
     CONNECTIONS.with_borrow_mut(|connections| {
         if connections.found.is_empty() {
             connections.look();
@@ -133,14 +145,14 @@ pub(crate) fn give_way() -> bool {
                 && let Some(open) = connections.open.remove(&number)
             {
                 open.task.abort();
-                return true;
+                return Some(open.cost);
             }
             if connections.found.is_empty() {
                 // All of them have had a request since.
                 connections.look();
             }
         }
-        false
+        None
     })
 }
 
@@ -165,6 +177,7 @@ mod tests {
     use tokio::task::JoinHandle;
 
     use super::*;
+    use crate::budget::BudgetLimits;
     use crate::clock;
 
     struct Connection {
@@ -173,47 +186,64 @@ mod tests {
         task: JoinHandle<()>,
     }
 
-    fn connection(epoch: Instant, seconds: u64) -> Connection {
+    fn budget() -> Arc<Budget> {
+        Arc::new(Budget::new(&BudgetLimits::default()))
+    }
+
+    fn connection(budget: &Arc<Budget>, epoch: Instant, seconds: u64) -> Connection {
         let activity = Activity::new(epoch, epoch + Duration::from_secs(seconds));
         let task = tokio::spawn(std::future::pending());
-        let entry = Entry::new();
-        register(entry.number(), Arc::clone(&activity), task.abort_handle());
+        let entry = Entry::new(Arc::clone(budget));
+        budget.charge(Cost::PLAIN);
+        register(entry.number(), Arc::clone(&activity), task.abort_handle(), Cost::PLAIN);
         Connection { activity, entry: Some(entry), task }
     }
 
     #[tokio::test]
     async fn the_one_that_has_waited_for_longest_goes_and_none_at_a_request() {
-        let epoch = clock::now();
+        let (epoch, budget) = (clock::now(), budget());
         let at = |seconds| epoch + Duration::from_secs(seconds);
-        let mut all: Vec<Connection> = (0..5).map(|number| connection(epoch, 10 - number)).collect();
+        let mut all: Vec<Connection> = (0..5).map(|number| connection(&budget, epoch, 10 - number)).collect();
         all[4].activity.begin();
         all[3].entry = None;
         let busy = all[1].activity.enter();
-        assert!(give_way());
+        assert_eq!(give_way(), Some(Cost::PLAIN));
         assert!((&mut all[2].task).await.unwrap_err().is_cancelled());
         // This one was found too, and has had a request since.
         all[0].activity.wait(at(20));
-        assert!(give_way());
+        assert_eq!(give_way(), Some(Cost::PLAIN));
         assert!((&mut all[0].task).await.unwrap_err().is_cancelled());
-        assert!(!give_way());
+        assert_eq!(give_way(), None);
         drop(busy);
         all[4].activity.wait(at(30));
-        assert!(give_way() && give_way() && !give_way());
+        assert!(give_way().is_some() && give_way().is_some() && give_way().is_none());
         assert!((&mut all[1].task).await.unwrap_err().is_cancelled());
         assert!((&mut all[4].task).await.unwrap_err().is_cancelled());
         assert!(!all[3].task.is_finished());
     }
 
     #[tokio::test]
+    async fn a_connection_is_given_back_once() {
+        let (epoch, budget) = (clock::now(), budget());
+        let (one, other) = (connection(&budget, epoch, 1), connection(&budget, epoch, 2));
+        let cost = give_way().unwrap();
+        budget.release(cost);
+        drop(one);
+        assert_eq!(budget.taken(), Cost::PLAIN);
+        drop(other);
+        assert_eq!((budget.taken(), give_way()), (Cost::default(), None));
+    }
+
+    #[tokio::test]
     async fn more_than_are_found_at_a_time_go_in_their_order() {
-        let epoch = clock::now();
+        let (epoch, budget) = (clock::now(), budget());
         let count = FOUND_MAX as u64 + 10;
-        let mut all: Vec<Connection> = (0..count).map(|number| connection(epoch, count - number)).collect();
+        let mut all: Vec<Connection> = (0..count).map(|number| connection(&budget, epoch, count - number)).collect();
         while let Some(oldest) = all.pop() {
-            assert!(give_way());
+            assert_eq!(give_way(), Some(Cost::PLAIN));
             assert!(oldest.task.await.unwrap_err().is_cancelled());
             assert!(all.iter().all(|younger| !younger.task.is_finished()));
         }
-        assert!(!give_way());
+        assert_eq!(give_way(), None);
     }
 }

@@ -73,18 +73,28 @@ impl Shared {
         }))
     }
 
-    /// Charges a cost. When it is more than there may be, the connection of this thread gives way that has waited for a
-    /// request for longest; whether there is room.
+    /// Charges a cost. When it is more than there may be, as many connections of this thread give way as it takes, those that
+    /// have waited for a request for longest; whether there is room. While the resident memory is too large, something has to
+    /// give way in any case.
     pub(crate) fn charge(&self, cost: Cost) -> bool {
-        if self.budget.charge(cost) {
-            return true;
+        if self.budget.is_exhausted() && !self.give_way() {
+            return false;
         }
-        let gave_way = idle::give_way();
-        if gave_way {
+        while !self.budget.charge(cost) {
+            if !self.give_way() {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn give_way(&self) -> bool {
+        let freed = idle::give_way();
+        if let Some(cost) = freed {
             self.metrics.gave_way.inc();
-            self.budget.charge_anyway(cost);
+            self.budget.release(cost);
         }
-        gave_way
+        freed.is_some()
     }
 
     /// [`Self::charge`] until the returned value is dropped; `None` when there is no room.

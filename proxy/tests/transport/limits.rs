@@ -167,6 +167,34 @@ async fn the_connection_that_has_waited_for_longest_gives_way() {
 }
 
 #[tokio::test]
+async fn as_many_connections_give_way_as_a_request_costs() {
+    let (bed, address) = with_files(100, |options| {
+        options.budget.client_share = 100;
+        // Twelve connections of 8 KiB, and no room for a request of 64.
+        options.budget.memory_kib = 100;
+    })
+    .await;
+    let mut all = Vec::new();
+    for count in 1..=12 {
+        all.push(from([127, 0, 0, 2], address).await);
+        bed.until_metric("tidegate_connections_active", Some("http"), f64::from(count)).await;
+    }
+    let mut last = all.pop().unwrap();
+    assert_ok(&last.get("/").await, "/ ");
+    assert_eq!(bed.metric("tidegate_connections_evicted_total", None), 8.0);
+    for client in &mut all[..8] {
+        client.closed().await;
+    }
+    // Four connections are left, once the request is over.
+    let given_back = tokio::time::timeout(PATIENCE, async {
+        while bed.metric("tidegate_budget_memory_bytes", None) != 4.0 * 8.0 * 1024.0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    });
+    given_back.await.expect("what was charged is never given back");
+}
+
+#[tokio::test]
 async fn connections_at_a_request_do_not_give_way() {
     for driver in [Driver::Both, Driver::Full] {
         let (bed, address) = with_files(2, |options| {
