@@ -367,9 +367,9 @@ mod tests {
         check_one("tidegate", "h1-small", 0.1, Some(6.0), true);
         check_one("tidegate", "h1-small", 1.1, Some(6.0), false);
         check_one("tidegate", "h1-small", 0.1, Some(20.0), false);
-        check_one("tidegate", "h1-close-small", 8.0, Some(14.1), true);
-        check_one("tidegate", "h1-close-small", 9.0, Some(14.1), false);
-        check_one("tidegate", "h1-close-small", 8.0, Some(18.0), false);
+        check_one("tidegate", "h1-close-small", 9.0, Some(14.1), true);
+        check_one("tidegate", "h1-close-small", 10.0, Some(14.1), false);
+        check_one("tidegate", "h1-close-small", 9.0, Some(18.0), false);
         check_one("tidegate, full driver", "h1-close-small", 75.0, Some(16.0), true);
         check_one("tidegate, full driver", "h1-close-small", 75.0, Some(19.0), false);
         check_one("tidegate", "tls-small", 2.1, Some(6.0), true);
