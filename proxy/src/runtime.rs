@@ -54,13 +54,18 @@ pub(crate) struct Traffic {
 }
 
 impl Traffic {
+    /// Whether a peer is a trusted proxy.
+    pub(crate) fn trusts(&self, peer: IpAddr) -> bool {
+        self.published.pin().trusted_proxies().iter().any(|net| net.contains(&peer))
+    }
+
     /// The place of a connection among those of its client; `None` for a trusted proxy, which speaks for many.
     ///
     /// # Errors
     /// When the client holds too much already.
     pub(crate) fn client(&self, peer: IpAddr, cost: Cost) -> Result<Option<ClientPlace>, Refused> {
         let peer = peer.to_canonical();
-        if self.published.pin().trusted_proxies().iter().any(|net| net.contains(&peer)) {
+        if self.trusts(peer) {
             return Ok(None);
         }
         self.shared.clients.enter(peer, cost).map(Some).ok_or(Refused::Client)

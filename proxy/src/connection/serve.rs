@@ -169,7 +169,7 @@ async fn ends(
     }
     let read = timeout_at(until.into(), proxy_header::read(stream));
     let ends = read.await.unwrap_or(Err(Failure::Timeout))?;
-    let believed = traffic.published.pin().trusted_proxies().iter().any(|net| net.contains(&peer.ip()));
+    let believed = traffic.trusts(peer.ip());
     let canonical = |ends: Ends| Ends { source: canonical(ends.source), destination: canonical(ends.destination) };
     Ok(ends.filter(|_| believed).map(canonical))
 }
