@@ -58,7 +58,11 @@ mod tests {
     fn check_endpoint(listening: &str, endpoint: &str, allowed: bool) {
         let sockets = sockets([listening.parse().unwrap()].into_iter(), &["127.0.0.1".parse().unwrap()]);
         let policy = AddressPolicy { allow_loopback: true, sockets, ..AddressPolicy::default() };
-        assert_eq!(policy.refusal(endpoint.parse().unwrap()).is_none(), allowed, "{endpoint} beside {listening}");
+        assert_eq!(
+            policy.refusal(endpoint.parse().unwrap(), &std::collections::BTreeSet::new()).is_none(),
+            allowed,
+            "{endpoint} beside {listening}"
+        );
     }
 
     #[test]

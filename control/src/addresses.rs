@@ -36,9 +36,6 @@ pub struct AddressPolicy {
     /// The edge's own sockets, on addresses that others may share with it. They are refused whatever is allowed. A socket
     /// on an unspecified address is reached by every loopback address.
     pub sockets: Arc<[SocketAddr]>,
-    /// Where the edge reaches the API server, as the loop has learned it. It is refused whatever is allowed. A server on a
-    /// loopback address may listen on an unspecified one, so no other loopback address may lead to its port either.
-    pub api_server: Arc<BTreeSet<SocketAddr>>,
     /// What else the operator refuses.
     pub refused: Arc<[IpNet]>,
 }
@@ -46,13 +43,16 @@ pub struct AddressPolicy {
 impl AddressPolicy {
     /// Why an address is refused; `None` when it is allowed. An IPv6 address that a translator or a tunnel takes for an
     /// IPv4 address is refused with it.
+    ///
+    /// `api_server` is where the edge reaches the API server, as the loop has learned it. It is refused whatever is allowed. A
+    /// server on a loopback address may listen on an unspecified one, so no other loopback address may lead to its port either.
     #[must_use]
-    pub fn refusal(&self, to: SocketAddr) -> Option<&'static str> {
-        taken_for(to).find_map(|to| self.refusal_of(to.ip(), to.port()))
+    pub fn refusal(&self, to: SocketAddr, api_server: &BTreeSet<SocketAddr>) -> Option<&'static str> {
+        taken_for(to).find_map(|to| self.refusal_of(to.ip(), to.port(), api_server))
     }
 
-    fn refusal_of(&self, address: IpAddr, port: u16) -> Option<&'static str> {
-        if self.reaches_api_server(address, port) {
+    fn refusal_of(&self, address: IpAddr, port: u16, api_server: &BTreeSet<SocketAddr>) -> Option<&'static str> {
+        if reaches(api_server, address, port) {
             return Some(API_SERVER);
         }
         if self.reaches_own_socket(address, port) {
@@ -80,16 +80,17 @@ impl AddressPolicy {
         }
     }
 
-    fn reaches_api_server(&self, address: IpAddr, port: u16) -> bool {
-        let on_every_loopback = |at: &SocketAddr| at.ip().is_loopback() || at.ip().is_unspecified();
-        self.api_server.contains(&SocketAddr::new(address, port))
-            || address.is_loopback() && self.api_server.iter().any(|at| at.port() == port && on_every_loopback(at))
-    }
-
     fn reaches_own_socket(&self, address: IpAddr, port: u16) -> bool {
         self.sockets.contains(&SocketAddr::new(address, port))
             || address.is_loopback() && self.sockets.iter().any(|at| at.port() == port && at.ip().is_unspecified())
     }
+}
+
+/// Whether an address and port lead to one of the sockets of a server.
+fn reaches(server: &BTreeSet<SocketAddr>, address: IpAddr, port: u16) -> bool {
+    let on_every_loopback = |at: &SocketAddr| at.ip().is_loopback() || at.ip().is_unspecified();
+    server.contains(&SocketAddr::new(address, port))
+        || address.is_loopback() && server.iter().any(|at| at.port() == port && on_every_loopback(at))
 }
 
 /// Whether an address is no destination: the unspecified one, and all of 0.0.0.0/8 (RFC 1122 section 3.2.1.3), which some
@@ -166,12 +167,15 @@ fn embedded_by_interface(v6: Ipv6Addr) -> Option<Ipv4Addr> {
 mod tests {
     use super::*;
 
+    fn api_server() -> BTreeSet<SocketAddr> {
+        ["127.0.0.1:6443", "10.96.0.1:443"].map(|at| at.parse().unwrap()).into()
+    }
+
     fn policy(allow_loopback: bool) -> AddressPolicy {
         AddressPolicy {
             allow_loopback,
             own: ["10.0.0.9".parse().unwrap()].into(),
             sockets: ["127.0.0.1:8080".parse().unwrap(), "10.0.0.7:9180".parse().unwrap()].into(),
-            api_server: Arc::new(["127.0.0.1:6443", "10.96.0.1:443"].map(|at| at.parse().unwrap()).into()),
             refused: ["172.16.0.0/12".parse().unwrap(), "2001:db8:5::/48".parse().unwrap()].into(),
         }
     }
@@ -180,7 +184,7 @@ mod tests {
     fn check(addresses: &[&str], want: Option<&str>) {
         for address in addresses {
             let to = SocketAddr::new(address.parse().unwrap(), 80);
-            let got = policy(false).refusal(to);
+            let got = policy(false).refusal(to, &api_server());
             assert_eq!(got.is_none(), want.is_none(), "{address}: {got:?}");
             assert!(got.unwrap_or_default().contains(want.unwrap_or_default()), "{address}: {got:?}");
         }
@@ -253,7 +257,7 @@ mod tests {
 
     #[test]
     fn loopback_can_be_allowed_and_nothing_else_is() {
-        let refusal = |to: &str| policy(true).refusal(to.parse().unwrap());
+        let refusal = |to: &str| policy(true).refusal(to.parse().unwrap(), &api_server());
         assert_eq!(refusal("127.0.0.1:80"), None);
         for loopback in ["127.0.0.2:80", "[::1]:80", "[64:ff9b::127.0.0.1]:80", "[::127.0.0.1]:80"] {
             assert_eq!(refusal(loopback), None, "{loopback}");
@@ -264,7 +268,7 @@ mod tests {
     #[test]
     fn own_sockets_are_refused_and_their_neighbours_are_not() {
         for allow_loopback in [true, false] {
-            let refusal = |to: &str| policy(allow_loopback).refusal(to.parse().unwrap());
+            let refusal = |to: &str| policy(allow_loopback).refusal(to.parse().unwrap(), &api_server());
             for own in ["127.0.0.1:8080", "[::ffff:127.0.0.1]:8080", "10.0.0.7:9180", "[64:ff9b::10.0.0.7]:9180"] {
                 assert_eq!(refusal(own), Some("it is a socket of the edge itself"), "{own}");
             }
@@ -277,7 +281,7 @@ mod tests {
         for (listening, other) in [("0.0.0.0:9180", "127.0.0.1:8080"), ("[::]:9180", "[::1]:8080")] {
             let sockets = [listening.parse().unwrap(), other.parse().unwrap()].into();
             let policy = AddressPolicy { allow_loopback: true, sockets, ..AddressPolicy::default() };
-            let refusal = |to: &str| policy.refusal(to.parse().unwrap());
+            let refusal = |to: &str| policy.refusal(to.parse().unwrap(), &api_server());
             for own in [
                 "127.0.0.1:9180",
                 "127.0.0.2:9180",
@@ -298,9 +302,9 @@ mod tests {
     #[test]
     fn an_api_server_on_loopback_is_refused_on_every_loopback_address() {
         for at in ["127.0.0.1:6443", "[::1]:6443", "0.0.0.0:6443", "[::]:6443"] {
-            let api_server = Arc::new([at.parse().unwrap()].into());
-            let policy = AddressPolicy { allow_loopback: true, api_server, ..AddressPolicy::default() };
-            let refusal = |to: &str| policy.refusal(to.parse().unwrap());
+            let api_server = [at.parse().unwrap()].into();
+            let policy = AddressPolicy { allow_loopback: true, ..AddressPolicy::default() };
+            let refusal = |to: &str| policy.refusal(to.parse().unwrap(), &api_server);
             for own in ["127.0.0.1:6443", "127.0.0.2:6443", "[::1]:6443", "[64:ff9b::127.0.0.2]:6443"] {
                 assert_eq!(refusal(own), Some(API_SERVER), "{own}, the server at {at}");
             }
@@ -313,7 +317,7 @@ mod tests {
     #[test]
     fn the_api_server_is_refused_whatever_is_allowed() {
         for allow_loopback in [true, false] {
-            let refusal = |to: &str| policy(allow_loopback).refusal(to.parse().unwrap());
+            let refusal = |to: &str| policy(allow_loopback).refusal(to.parse().unwrap(), &api_server());
             for at in ["10.96.0.1:443", "[::ffff:10.96.0.1]:443", "[64:ff9b::a60:1]:443", "[2002:a60:1::]:443"] {
                 assert_eq!(refusal(at), Some("it is the API server"), "{at}");
             }

@@ -22,7 +22,7 @@ use crate::event::{Event, Source};
 use crate::history::{History, Publication};
 use crate::informer::Follow;
 use crate::metrics::ControlMetrics;
-use crate::names::Names;
+use crate::reconcile::Names;
 use crate::reconcile::{Reconciler, Step};
 use crate::status::Reports;
 use crate::view::{Past, Question, Readiness, SourceState, Which};
@@ -177,7 +177,7 @@ impl<'a> Loop<'a> {
     /// objects that are compiled here, so it is taken first.
     fn step(&mut self, now: Instant) {
         let sockets = Arc::clone(&self.api_server.borrow());
-        if sockets != self.reconciler.options().addresses.api_server {
+        if sockets != self.reconciler.world().api_server {
             self.observe(Event::ApiServer { sockets });
         }
         match self.reconciler.reconcile(now) {
@@ -187,8 +187,9 @@ impl<'a> Loop<'a> {
     }
 
     fn carry_out(&mut self, Step { published, touched, oldest, names, secrets }: Step, now: Instant) {
-        self.metrics.hosts_compiled.inc_by(touched.hosts as u64);
-        self.metrics.services_compiled.inc_by(touched.services as u64);
+        for (unit, compiled) in &touched.compiled {
+            self.metrics.units_compiled.with_label_values(&[*unit]).inc_by(*compiled as u64);
+        }
         if let Some((parts, changes)) = published {
             let held = self.reconciler.held();
             let ready = self.publisher.prepare(parts.clone());
@@ -202,7 +203,7 @@ impl<'a> Loop<'a> {
                 self.metrics.change_seconds.observe(done.saturating_duration_since(oldest).as_secs_f64());
             }
             self.metrics.generation.set(i64::try_from(generation.0).unwrap_or(i64::MAX));
-            tracing::debug!(%generation, hosts = touched.hosts, services = touched.services, "published");
+            tracing::debug!(%generation, compiled = ?touched.compiled, "published");
         }
         self.reconciler.finish(clock::now());
         if let Some(secrets) = secrets {

@@ -20,8 +20,7 @@ pub(crate) struct ControlMetrics {
     pub(crate) publish_seconds: Histogram,
     pub(crate) change_seconds: Histogram,
     pub(crate) events: IntCounter,
-    pub(crate) hosts_compiled: IntCounter,
-    pub(crate) services_compiled: IntCounter,
+    pub(crate) units_compiled: IntCounterVec,
     pub(crate) applied_resource_version: GaugeVec,
     pub(crate) ready: IntGauge,
     pub(crate) degraded: IntGauge,
@@ -75,8 +74,17 @@ impl ControlMetrics {
             &["unit"],
         )?;
         registry.register(Box::new(audit_drift.clone()))?;
-        for sort in Unit::SORTS {
-            audit_drift.with_label_values(&[sort]);
+        let units_compiled = IntCounterVec::new(
+            Opts::new(
+                "tidegate_control_units_compiled_total",
+                "Units compiled, because they were affected by a change.",
+            ),
+            &["unit"],
+        )?;
+        registry.register(Box::new(units_compiled.clone()))?;
+        for unit in Unit::LABELS {
+            audit_drift.with_label_values(&[unit]);
+            units_compiled.with_label_values(&[unit]);
         }
         Ok(Self {
             generation: gauge("tidegate_snapshot_generation", "The generation that was published last.")?,
@@ -93,8 +101,7 @@ impl ControlMetrics {
                 "Time from the arrival of a change to its publication; the oldest change of each batch.",
             )?,
             events: counter("tidegate_control_events_total", "Events taken by the control loop.")?,
-            hosts_compiled: counter("tidegate_control_hosts_compiled_total", "Hosts compiled.")?,
-            services_compiled: counter("tidegate_control_services_compiled_total", "Services compiled.")?,
+            units_compiled,
             applied_resource_version,
             drift,
             audits: counter("tidegate_audits_total", "Rounds of the audit that came to their end.")?,

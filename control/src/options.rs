@@ -1,11 +1,10 @@
 //! What the operator decides about the control loop, and every limit of it in one place.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use tidegate_config::model::{BackendKey, Bind, Settings};
+use tidegate_config::model::{Bind, Settings};
 use tidegate_config::object::ObjectName;
 use tidegate_config::project::PublicAddress;
 
@@ -32,8 +31,6 @@ pub struct Options {
     pub defaults: Arc<Settings>,
     /// Peers whose forwarded headers, and whose headers of the PROXY protocol, are believed.
     pub trusted_proxies: Arc<[IpNet]>,
-    /// Service ports whose endpoints are compiled whether a route leads to them or not: those of routes that are held.
-    pub followed: Arc<BTreeSet<BackendKey>>,
     /// What the status of Ingresses says of where they are reached.
     pub publish: Publish,
     /// How Secrets are read.
@@ -59,7 +56,6 @@ impl Default for Options {
             binds: Arc::default(),
             defaults: Arc::default(),
             trusted_proxies: Arc::default(),
-            followed: Arc::default(),
             publish: Publish::default(),
             secrets: Secrets::default(),
             events: true,
@@ -67,14 +63,6 @@ impl Default for Options {
             pace: Pace::default(),
             keep: Keep::default(),
         }
-    }
-}
-
-impl Options {
-    /// The ports of a Service that are followed in any case.
-    pub(crate) fn followed_of(&self, service: &ObjectName) -> impl Iterator<Item = u16> + Clone {
-        let [first, last] = [0, u16::MAX].map(|port| BackendKey { service: service.clone(), port });
-        self.followed.range(first..=last).map(|key| key.port)
     }
 }
 

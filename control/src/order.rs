@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tidegate_config::object::{Kind, ObjectRef};
 
+use crate::compile::Unit;
 use crate::topology::{Key, Topology};
 
 /// Gives the rank of an object that has routes; the lowest goes first, and without an order all are equal.
@@ -31,77 +32,104 @@ impl Order {
         Self { rank: Some(Arc::new(rank)) }
     }
 
-    /// The rank of any object: that of the first to go of the objects with routes that stand on it. A class is for all, and
-    /// goes first; so does what none is known to stand on, because routes may be about to move there.
-    pub(crate) fn of(&self, object: &ObjectRef, topology: &Topology) -> u64 {
+    /// The rank of a unit: that of the first to go of the objects with routes that it is made of or that lead to it. What
+    /// is for all goes first; so does what none is known to stand on, because routes may be about to move there.
+    pub(crate) fn of(&self, unit: &Unit, topology: &Topology) -> u64 {
         let Some(rank) = &self.rank else { return 0 };
-        let lowest = |ranks: &mut dyn Iterator<Item = u64>| ranks.take(ASKED_MAX).min().unwrap_or(0);
-        match object.kind {
-            Kind::Ingress => rank(object),
-            Kind::IngressClass => 0,
-            Kind::Service | Kind::Secret => {
-                lowest(&mut topology.referrers_of(object.clone(), Kind::Ingress).map(|ingress| rank(ingress)))
+        let lowest = |objects: &mut dyn Iterator<Item = &ObjectRef>| {
+            objects.take(ASKED_MAX).map(|object| rank(object)).min().unwrap_or(0)
+        };
+        match unit {
+            Unit::Object(object) => self.of_object(object, topology),
+            Unit::Host(host) => lowest(&mut topology.dependents(&Key::Host(host.clone()))),
+            Unit::Service(service) => {
+                let service = Key::Object(ObjectRef::new(Kind::Service, service.clone()));
+                lowest(&mut topology.dependents(&service))
             }
-            Kind::EndpointSlice => {
-                let services = topology.references_of(object).iter().filter_map(Key::service);
-                let ingresses = services.flat_map(|service| topology.referrers_of(service.clone(), Kind::Ingress));
-                lowest(&mut ingresses.map(|ingress| rank(ingress)))
-            }
+            Unit::Globals(()) => 0,
         }
+    }
+
+    /// The rank of an object: its own where it has routes, else that of the first to go of those that depend on it.
+    pub(crate) fn of_object(&self, object: &ObjectRef, topology: &Topology) -> u64 {
+        let Some(rank) = &self.rank else { return 0 };
+        if topology.get(object).is_some_and(|attachment| !attachment.claims.is_empty()) {
+            return rank(object);
+        }
+        let dependents = topology.dependents(&Key::Object(object.clone()));
+        dependents.take(ASKED_MAX).map(|object| rank(object)).min().unwrap_or(0)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use tidegate_config::object::ObjectName;
+    use std::sync::Arc;
+
+    use tidegate_config::model::HostPattern;
+    use tidegate_config::object::{Age, ObjectName};
 
     use super::*;
+    use crate::sources::{Attachment, Claim};
 
-    fn object(kind: Kind, name: &str) -> ObjectRef {
-        ObjectRef::new(kind, ObjectName::new("shop", name))
+    fn ingress(name: &str) -> ObjectRef {
+        ObjectRef::new(Kind::Ingress, ObjectName::new("shop", name))
     }
 
-    fn topology(links: &[(Kind, &str, Kind, &str)]) -> Topology {
-        let mut topology = Topology::default();
-        for (kind, name, to, service) in links {
-            topology.relink(&object(*kind, name), vec![Key::Object(object(*to, service))]);
-        }
-        topology
+    fn service(name: &str) -> ObjectName {
+        ObjectName::new("shop", name)
+    }
+
+    fn host(name: &str) -> HostPattern {
+        HostPattern::Exact(name.into())
+    }
+
+    /// What an Ingress asks for that has one host and leads to one Service.
+    fn attached(name: &str, of: &str, to: &str) -> Attachment {
+        let claim = Claim {
+            host: host(of),
+            object: ingress(name),
+            age: Age { created_s: 0, name: ingress(name).name },
+            field: "spec.rules",
+            routes: Box::default(),
+            fallback: None,
+            last_resort: false,
+            certificates: Box::default(),
+            missing: Box::default(),
+        };
+        let to = Key::Object(ObjectRef::new(Kind::Service, service(to)));
+        Attachment { claims: [Arc::new(claim)].into(), links: [to].into(), report: None }
     }
 
     #[track_caller]
-    fn check(kind: Kind, name: &str, want: u64) {
-        let (ingress, service, slice) = (Kind::Ingress, Kind::Service, Kind::EndpointSlice);
-        let mut links = vec![
-            (ingress, "busy", service, "front"),
-            (ingress, "silent", service, "front"),
-            (ingress, "asleep", service, "back"),
-            (slice, "front-1", service, "front"),
-            (slice, "back-1", service, "back"),
-            (slice, "alone-1", service, "alone"),
-        ];
-        let many: Vec<String> = (10..99).map(|number| format!("many-{number}")).collect();
-        links.extend(many.iter().map(|name| (ingress, &**name, Kind::Secret, "all")));
+    fn check(unit: &Unit, want: u64) {
+        let mut topology = Topology::default();
+        topology.replace(&ingress("busy"), attached("busy", "one", "front"));
+        topology.replace(&ingress("silent"), attached("silent", "one", "front"));
+        topology.replace(&ingress("asleep"), attached("asleep", "two", "back"));
+        for number in 10..99 {
+            let name = format!("many-{number}");
+            topology.replace(&ingress(&name), attached(&name, "three", "all"));
+        }
         let order = Order::by(|ingress| match &*ingress.name.name {
             "busy" => 1,
             "silent" | "asleep" => 2,
             name => name.strip_prefix("many-").map_or(3, |number| 200 - number.parse::<u64>().unwrap()),
         });
-        assert_eq!(order.of(&object(kind, name), &topology(&links)), want, "{kind} {name}");
-        assert_eq!(Order::default().of(&object(kind, name), &topology(&links)), 0, "all are equal");
+        assert_eq!(order.of(unit, &topology), want, "{unit}");
+        assert_eq!(Order::default().of(unit, &topology), 0, "all are equal");
     }
 
     #[test]
-    fn what_stands_on_an_object_gives_its_rank() {
-        check(Kind::Ingress, "busy", 1);
-        check(Kind::Ingress, "new", 3);
-        check(Kind::Service, "front", 1);
-        check(Kind::Service, "back", 2);
-        check(Kind::EndpointSlice, "front-1", 1);
-        check(Kind::EndpointSlice, "back-1", 2);
-        check(Kind::EndpointSlice, "alone-1", 0);
-        check(Kind::EndpointSlice, "new", 0);
-        check(Kind::IngressClass, "silent", 0);
-        check(Kind::Secret, "all", 200 - 25);
+    fn a_unit_has_the_rank_of_the_first_object_that_needs_it() {
+        check(&Unit::Host(host("one")), 1);
+        check(&Unit::Host(host("two")), 2);
+        check(&Unit::Host(host("new")), 0);
+        check(&Unit::Service(service("front")), 1);
+        check(&Unit::Service(service("back")), 2);
+        check(&Unit::Service(service("alone")), 0);
+        check(&Unit::Object(ingress("silent")), 2);
+        check(&Unit::Object(ObjectRef::new(Kind::Service, service("front"))), 1);
+        check(&Unit::Service(service("all")), 200 - 25);
+        check(&Unit::Globals(()), 0);
     }
 }

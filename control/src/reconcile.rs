@@ -1,13 +1,16 @@
 //! The control loop's state machine: events go in, parts of the next snapshot come out. Synchronous, and time is an argument.
 
+mod attaching;
 mod audit;
-mod batch;
-mod follow;
+mod backlog;
 mod found;
 mod hold;
 mod listing;
+mod names;
 mod observe;
 mod report;
+mod secrets;
+mod waits;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,26 +18,27 @@ use std::time::{Instant, SystemTime};
 
 pub use audit::Audit;
 use audit::Round;
-use batch::{Affected, Waiting, Work};
-use follow::Followed;
+use backlog::{Backlog, Batch};
 pub use found::{Found, Standing};
 use hold::Hold;
 use listing::Listing;
+use names::LookedUp;
+pub use names::Names;
 use report::Reporting;
 pub use report::{Addresses, Amiss};
-use tidegate_config::model::{HostPattern, SnapshotParts};
-use tidegate_config::object::{Kind, ObjectName, ObjectRef};
+use secrets::FollowedSecrets;
+use tidegate_config::model::{BackendKey, HostPattern, SnapshotParts};
+use tidegate_config::object::{Kind, ObjectRef};
+use waits::{Wait, Waits, awaited};
 
-use crate::compile::{Compiled, HostUnit, Touched, compile};
+use crate::compile::{Compiled, Defer, HostUnit, Inputs, Touched, Unit};
 use crate::event::Source;
 use crate::history::{Cause, Changes};
 use crate::informer::Follow;
-use crate::names::{self, Names};
 use crate::options::Options;
-use crate::queue::{Meter, Queue, Retries};
-use crate::settle::awaited;
-use crate::topology::{Topology, references};
-use crate::withheld::{Wait, Withheld};
+use crate::queue::Meter;
+use crate::topology::Topology;
+use crate::withheld::{self, Withheld};
 use crate::world::World;
 
 /// Owns World, topology and the last compilation; nobody else changes them.
@@ -44,40 +48,29 @@ pub struct Reconciler {
     world: World,
     topology: Topology,
     compiled: Compiled,
-    queue: Queue<Work>,
-    /// The objects that wait in the queue.
-    waiting: BTreeMap<ObjectRef, Waiting>,
-    /// Services that Ingresses which wait led to when they were compiled last, each with its Ingress.
-    left: BTreeSet<(ObjectName, ObjectName)>,
+    backlog: Backlog,
     /// Which sources have been listed.
     listing: Listing,
     /// When the first model was compiled; nothing is published before.
     running: bool,
     /// Hosts whose next routes lead to what World has never seen.
-    deferred: BTreeMap<HostPattern, Deferred>,
+    waits: Waits,
     /// Sources whose last list would have removed so much that another one has to confirm it.
     doubted: BTreeSet<Source>,
-    /// The DNS names that are looked up.
-    names: Arc<Names>,
+    names: LookedUp,
+    secrets: FollowedSecrets,
     /// Routes that serve instead of the cluster's.
     hold: Option<Hold>,
-    /// Services whose endpoints a held route needs and nobody knows yet.
-    missing: BTreeSet<ObjectName>,
+    /// The Service ports that those lead to.
+    held_backends: BTreeSet<BackendKey>,
+    /// Units that are compiled with the next step: endpoints that a held route needs and nobody knows yet.
+    next: BTreeSet<Unit>,
     /// What an operator's command changes, until it is published.
     commanded: Option<Changes>,
     /// What the status of Ingresses says, and which of it may have to be written.
     reporting: Reporting,
     /// How far the audit has come.
     round: Round,
-    /// Which Secrets are followed by name, where they are.
-    followed: Followed,
-}
-
-/// What a host waits for.
-#[derive(Debug)]
-struct Deferred {
-    until: Instant,
-    awaited: BTreeSet<ObjectRef>,
 }
 
 /// What one call of [`Reconciler::reconcile`] did.
@@ -89,7 +82,7 @@ pub struct Step {
     pub touched: Touched,
     /// When the oldest of the changes arrived.
     pub oldest: Option<Instant>,
-    /// The DNS names to look up, where they may be others than before.
+    /// The DNS names to look up, where they are others than before.
     pub names: Option<Arc<Names>>,
     /// Which Secrets are followed by name, where others are than before; at first, also when none is.
     pub secrets: Option<Vec<Follow>>,
@@ -106,27 +99,26 @@ impl Reconciler {
             world: World::default(),
             topology: Topology::default(),
             compiled,
-            queue: Queue::default(),
-            waiting: BTreeMap::new(),
-            left: BTreeSet::new(),
+            backlog: Backlog::default(),
             listing: Listing::new(sources),
             running: false,
-            deferred: BTreeMap::new(),
+            waits: Waits::default(),
             doubted: BTreeSet::new(),
-            names: Arc::default(),
+            names: LookedUp::default(),
+            secrets: FollowedSecrets::default(),
             hold: None,
-            missing: BTreeSet::new(),
+            held_backends: BTreeSet::new(),
+            next: BTreeSet::new(),
             commanded: None,
             reporting,
             round: Round::default(),
-            followed: Followed::default(),
         }
     }
 
     /// The same loop, with its queue counted by this meter. To be called before anything else.
     #[must_use]
     pub fn metered(mut self, meter: Meter) -> Self {
-        self.queue = Queue::new(meter, Retries::default());
+        self.backlog = Backlog::new(meter);
         self
     }
 
@@ -136,60 +128,74 @@ impl Reconciler {
     /// nothing to be measured against, and what cannot be listed now, such as Secrets, would be gone from what serves. What an
     /// operator holds stays held.
     pub fn start_over(&mut self, sources: impl IntoIterator<Item = Source>) {
-        let (world, mut queue) = (std::mem::take(&mut self.world), std::mem::take(&mut self.queue));
-        let hold = self.hold.take();
-        queue.clear();
-        *self = Self { world, queue, hold, ..Self::new(self.options.clone(), sources) };
+        let (world, backlog) = (std::mem::take(&mut self.world), std::mem::take(&mut self.backlog).emptied());
+        let (hold, held_backends) = (self.hold.take(), std::mem::take(&mut self.held_backends));
+        *self = Self { world, backlog, hold, held_backends, ..Self::new(self.options.clone(), sources) };
     }
 
-    /// Compiles the next batch. `None` when there is nothing to do now.
+    /// Attaches what changed, and compiles the next batch. `None` when there is nothing to do now.
     pub fn reconcile(&mut self, now: Instant) -> Option<Step> {
         if !self.running {
             return self.start(now);
         }
-        let due = self.deferred.values().any(|wait| wait.until <= now);
-        if self.queue.is_empty() && !due && self.commanded.is_none() {
+        self.attach_stale();
+        let due = self.waits.first_end().is_some_and(|end| end <= now);
+        let stale = self.names.stale() || self.secrets.stale();
+        if self.backlog.is_empty() && !due && !stale && self.commanded.is_none() {
             return None;
         }
-        let pace = self.options.pace;
-        let batch = self.queue.take(pace.share, now);
-        let oldest = batch.iter().map(|(_, since)| *since).min();
-        let mut affected = self.affected(batch.into_iter().map(|(work, _)| work));
-        let woken = self.accompany(&mut affected, now);
-        let Affected { mut dirty, moved, mut names, secrets, mut causes } = affected;
-        dirty.services.append(&mut self.missing);
-        dirty.needed = self.needed(&dirty.services);
-        let Self { world, topology, compiled, options, deferred, .. } = self;
-        let mut waiting = BTreeMap::new();
-        let waits = |host: &HostPattern, compiled: &Compiled, unit: &HostUnit| {
-            let until = woken.get(host).map_or(now + pace.settle, |wait| wait.until);
-            if !moved.contains(host) || until <= now {
+        let mut batch = self.backlog.take(self.options.pace.share, now);
+        for (object, reason) in std::mem::take(&mut batch.objects) {
+            self.attach(&object, &reason);
+        }
+        self.backlog.take_along(&mut batch, |host| {
+            let now = self.topology.claims_of(host).flat_map(|claim| claim.backends());
+            now.chain(self.compiled.led_to(host)).map(|key| key.service.clone()).collect()
+        });
+        let oldest = batch.oldest;
+        let mut touched = self.compile_batch(batch, now);
+        let published = self.outgoing(std::mem::take(&mut touched.changes));
+        let secrets = self.secrets.changes(&self.topology, &self.options);
+        Some(Step { published, touched, oldest, names: self.refresh_names(), secrets })
+    }
+
+    /// Compiles a batch, and the hosts that wait no longer.
+    fn compile_batch(&mut self, batch: Batch, now: Instant) -> Touched {
+        let (mut causes, Batch { mut units, own, .. }) = (batch.causes(), batch);
+        let woken = self.waits.end(now, |host| units.contains(&Unit::Host(host.clone())));
+        units.extend(woken.keys().cloned().map(Unit::Host));
+        units.append(&mut self.next);
+        self.reporting.judged(units.iter());
+        let settle = self.options.pace.settle;
+        let inputs = inputs(&self.world, &self.options, &self.topology, &self.held_backends);
+        let mut begun = BTreeMap::new();
+        let mut decide = |host: &HostPattern, compiled: &Compiled, unit: &HostUnit| {
+            let until = woken.get(host).map_or(now + settle, |wait| wait.until);
+            if until <= now || !own.contains(host) && !woken.contains_key(host) {
                 return false;
             }
-            let awaited = awaited(world, topology, compiled, unit, host);
-            let waits = awaited.is_some();
-            waiting.extend(awaited.map(|awaited| (host.clone(), Deferred { until, awaited })));
-            waits
+            let awaited = awaited(inputs.world, inputs.topology, compiled, unit, host);
+            begun.extend(awaited.map(|awaited| (host.clone(), Wait { until, awaited })));
+            begun.contains_key(host)
         };
-        let (mut touched, still) = compiled.recompile(world, options, topology, &dirty, waits);
-        self.reporting.judged(&dirty.objects);
-        for host in woken.keys().filter(|host| !still.contains(host)) {
+        let waiting = self.waits.iter().map(|(host, _)| host.clone()).collect();
+        let mut touched = self.compiled.recompile(inputs, units, Defer { waiting, decide: &mut decide });
+        for host in woken.keys().filter(|host| !begun.contains_key(*host)) {
             causes.note(Cause::Settled { host: host.clone() });
         }
-        deferred.append(&mut waiting);
+        self.waits.begin(begun);
+        for service in &touched.led_elsewhere {
+            self.names.note_use(&ObjectRef::new(Kind::Service, service.clone()), &self.topology);
+        }
         touched.changes.causes = causes;
-        names |= touched.members || self.commanded.is_some() || !still.iter().eq(woken.keys());
-        let names = names.then(|| self.name());
-        let secrets = self.follow_others(secrets, &dirty.objects);
-        let published = self.outgoing(std::mem::take(&mut touched.changes));
-        Some(Step { published, touched, oldest, names, secrets })
+        touched
     }
 
     /// When [`Reconciler::reconcile`] has to be called even if nothing happens until then.
     #[must_use]
     pub fn wake(&self) -> Option<Instant> {
         if self.running {
-            return self.deferred.values().map(|wait| wait.until).min();
+            return self.waits.first_end();
         }
         self.listing.patience(&self.options.pace)
     }
@@ -197,14 +203,14 @@ impl Reconciler {
     /// Whether keys wait.
     #[must_use]
     pub fn busy(&self) -> bool {
-        !self.queue.is_empty()
+        !self.backlog.is_empty()
     }
 
     /// What has been compiled and does not serve. Of times, so much is to go or has gone by as of `now`, which is `wall` on
     /// the clock of people.
     #[must_use]
     pub fn withheld(&self, now: Instant, wall: SystemTime) -> Withheld {
-        let waits = self.deferred.iter().map(|(host, Deferred { until, awaited })| Wait {
+        let waits = self.waits.iter().map(|(host, Wait { until, awaited })| withheld::Wait {
             host: host.clone(),
             until: wall.checked_add(until.saturating_duration_since(now)).unwrap_or(wall),
             awaited: awaited.iter().cloned().collect(),
@@ -215,7 +221,7 @@ impl Reconciler {
 
     /// Ends the batch that was compiled last: what it changed is published.
     pub fn finish(&mut self, now: Instant) {
-        self.queue.finish(now);
+        self.backlog.finish(now);
     }
 
     /// Whether the first complete model has been compiled.
@@ -248,20 +254,23 @@ impl Reconciler {
         &self.compiled
     }
 
+    /// The Service ports that held routes lead to.
+    #[must_use]
+    pub const fn held_backends(&self) -> &BTreeSet<BackendKey> {
+        &self.held_backends
+    }
+
     /// What the operator decided.
     #[must_use]
     pub const fn options(&self) -> &Options {
         &self.options
     }
 
-    /// Makes out again which DNS names are looked up, and forgets what the others led to.
-    fn name(&mut self) -> Arc<Names> {
-        let kept = self.deferred.keys().flat_map(|host| self.compiled.led_to(host)).chain(&*self.options.followed);
-        let kept = kept.map(|key| &key.service).chain(self.left_compiled());
-        let names = names::in_use(&self.topology, &self.compiled, kept);
+    /// Makes out again which DNS names are looked up where they may be others, and forgets what the rest led to.
+    fn refresh_names(&mut self) -> Option<Arc<Names>> {
+        let names = self.names.refresh(&self.topology, &self.compiled, &self.held_backends)?;
         self.world.names.retain(|name, _| names.contains_key(name));
-        self.names = Arc::new(names);
-        Arc::clone(&self.names)
+        Some(names)
     }
 
     /// The first model, once what routing cannot do without has been listed, and the rest too or its grace is over.
@@ -270,7 +279,7 @@ impl Reconciler {
         if self.listing.waits() {
             return None;
         }
-        if let Some(secrets) = self.follow_first() {
+        if let Some(secrets) = self.first_secrets() {
             let (published, touched, oldest, names) = (None, Touched::default(), None, None);
             return Some(Step { published, touched, oldest, names, secrets: Some(secrets) });
         }
@@ -282,21 +291,37 @@ impl Reconciler {
         }
         self.running = true;
         self.world.compact();
-        let objects = Kind::ALL.into_iter().flat_map(|kind| self.world.names_of(kind, None));
-        let known = objects.filter_map(|object| Some((object.clone(), self.world.get(object)?)));
-        self.topology = known.map(|(object, projection)| (object, references(&projection))).collect();
-        self.compiled = compile(&self.world, &self.options);
-        let touched = Touched {
-            changes: Changes::default(),
-            hosts: self.compiled.parts.hosts.len(),
-            services: self.world.services.len(),
-            members: true,
-        };
-        let names = Some(self.name());
+        self.topology = Topology::of(&self.world, &self.options);
+        let inputs = inputs(&self.world, &self.options, &self.topology, &self.held_backends);
+        self.compiled = Compiled::of(inputs);
+        let compiled = [("host", self.compiled.parts.hosts.len()), ("service", self.world.services.len())].into();
+        let touched = Touched { compiled, ..Touched::default() };
+        self.names.note_all();
+        let names = self.refresh_names();
         self.begin_audit(now);
         self.commanded.get_or_insert_with(|| Changes::of(Cause::Started));
-        let secrets = self.follow_all();
+        let secrets = self.secrets.all(&self.topology, &self.options);
         let published = self.outgoing(Changes::default());
         Some(Step { published, touched, oldest: None, names, secrets })
     }
+
+    /// The Secrets that the first model needs, where they are asked for by name: known once everything else was listed. The
+    /// model waits for them as it waits for a list.
+    fn first_secrets(&mut self) -> Option<Vec<Follow>> {
+        let open = self.listing.comes(|source| source.kind != Kind::Secret);
+        if !secrets::by_name(&self.options) || !self.secrets.untold() || open {
+            return None;
+        }
+        self.secrets.all(&Topology::of(&self.world, &self.options), &self.options)
+    }
+}
+
+/// What is compiled, where only parts of the loop can be borrowed.
+const fn inputs<'a>(
+    world: &'a World,
+    options: &'a Options,
+    topology: &'a Topology,
+    held: &'a BTreeSet<BackendKey>,
+) -> Inputs<'a> {
+    Inputs { world, options, topology, held }
 }

@@ -8,9 +8,9 @@ use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::command::{Command, Refusal};
-use crate::compile::Verdict;
 use crate::history::Publication;
 use crate::reconcile::{Addresses, Standing};
+use crate::sources::Verdict;
 use crate::status::Reports;
 use crate::topology::Key;
 use crate::withheld::Withheld;
@@ -83,7 +83,7 @@ pub(crate) enum Question {
     Command(Command, oneshot::Sender<Result<Generation, Refusal>>),
     Findings(oneshot::Sender<Vec<Finding>>),
     Topology(oneshot::Sender<Vec<(ObjectRef, Key)>>),
-    Verdicts(oneshot::Sender<Vec<(ObjectName, Verdict)>>),
+    Verdicts(oneshot::Sender<Vec<(ObjectRef, Verdict)>>),
     AmissIn(ObjectName, oneshot::Sender<Option<Addresses>>),
     Standing(ObjectRef, oneshot::Sender<Option<Standing>>),
     LookAgain(oneshot::Sender<()>),
@@ -113,7 +113,7 @@ impl View {
     }
 
     /// What became of each Ingress. `None` while the loop does not run.
-    pub async fn verdicts(&self) -> Option<Vec<(ObjectName, Verdict)>> {
+    pub async fn verdicts(&self) -> Option<Vec<(ObjectRef, Verdict)>> {
         self.ask(Question::Verdicts).await
     }
 

@@ -1,7 +1,7 @@
 //! World: the projection of every object as it is now. What equals what is there stops here.
 
-use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 
@@ -33,6 +33,8 @@ pub struct World {
     pub findings: BTreeMap<ObjectRef, Arc<[Finding]>>,
     /// Whether IngressClasses have been listed. Until then classes are compared by name.
     pub classes_known: bool,
+    /// Where the edge reaches the API server.
+    pub api_server: Arc<BTreeSet<SocketAddr>>,
     /// Every object that is there, whether it can be read or not. The uid is for those who are told about it.
     present: BTreeMap<ObjectRef, Option<Uid>>,
 }
@@ -128,8 +130,7 @@ impl World {
 
     /// Packs the maps after lists have filled them. One that is filled in ascending order keeps half of its room empty.
     pub fn compact(&mut self) {
-        let Self { ingresses, services, slices, secrets, present, classes: _, names: _, findings: _, classes_known: _ } =
-            self;
+        let Self { ingresses, services, slices, secrets, present, .. } = self;
         pack(ingresses);
         pack(services);
         pack(slices);

@@ -135,11 +135,8 @@ fn told(publication: &Publication, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     if let Some(held) = held {
         write!(f, ", with the routes of generation {held}")?;
     }
-    sampled("hosts", &changes.hosts, f)?;
-    sampled("endpoints of", &changes.services, f)?;
-    if changes.default_certificate {
-        write!(f, "; default certificate")?;
-    }
+    sampled(&changes.routing, f)?;
+    sampled(&changes.endpoints, f)?;
     if let Some(Coalesced { first, since, publications }) = coalesced {
         write!(f, ", the last of {publications} times since generation {first} at {}", time(*since))?;
     }
@@ -153,9 +150,9 @@ fn told(publication: &Publication, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     }
 }
 
-fn sampled<T: Display>(what: &str, sample: &Sample<T>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn sampled<T: Display>(sample: &Sample<T>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let Some((first, rest)) = sample.first.split_first() else { return Ok(()) };
-    write!(f, "; {what} {first}")?;
+    write!(f, "; {first}")?;
     for item in rest {
         write!(f, ", {item}")?;
     }

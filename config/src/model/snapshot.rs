@@ -84,6 +84,12 @@ impl Snapshot {
         self.generation
     }
 
+    /// What it is made of.
+    #[must_use]
+    pub const fn parts(&self) -> &SnapshotParts {
+        &self.parts
+    }
+
     /// The sockets to listen on.
     #[must_use]
     pub fn binds(&self) -> &[Bind] {

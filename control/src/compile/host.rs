@@ -1,102 +1,177 @@
-//! One host: its routes and its certificates, from the Ingresses that claim it.
+//! One virtual host: its routes and its certificates, from the claims for it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::Arc;
 
 use tidegate_config::finding::{Finding, Problem};
-use tidegate_config::model::{Certificate, HostPattern, HostRoutes, Route, ServerCertificates};
-use tidegate_config::object::{Kind, ObjectName, ObjectRef};
-use tidegate_config::project::Ingress;
+use tidegate_config::model::{
+    BackendKey, Certificate, HostPattern, HostRoutes, Route, ServerCertificates, SnapshotParts,
+};
+use tidegate_config::object::ObjectRef;
 
-use super::route;
-use crate::options::{HostOwnership, Options};
-use crate::world::World;
+use super::unit::{Kind, Unit, beyond};
+use super::{Compiled, Inputs, Pass};
+use crate::options::HostOwnership;
+use crate::sources::{Claim, backends};
 
 /// What is compiled of a host.
 #[derive(Debug)]
 pub struct HostUnit {
     /// Its routes and certificates, where anybody claims it.
     pub routes: Option<HostRoutes>,
-    /// What the owners of its claimants should be told.
+    /// What the owners of its claims should be told.
     pub findings: Vec<Finding>,
 }
 
-/// What is compiled of the default certificate.
-pub(super) struct DefaultCertificate {
-    pub(super) certificate: Option<Arc<Certificate>>,
-    pub(super) findings: Vec<Finding>,
+/// Virtual hosts.
+pub(super) struct Hosts;
+
+impl Kind for Hosts {
+    type Key = HostPattern;
+    type Made = HostUnit;
+    const LABEL: &'static str = "host";
+    const ROUTING: bool = true;
+
+    fn after(last: Option<&HostPattern>, inputs: Inputs<'_>, compiled: &Compiled) -> Option<HostPattern> {
+        let there = compiled.hosts.range::<HostPattern, _>(beyond(last)).next();
+        [inputs.topology.host_after(last), there].into_iter().flatten().min().cloned()
+    }
+
+    fn made_of(inputs: Inputs<'_>, host: &HostPattern) -> Vec<ObjectRef> {
+        inputs.topology.claims_of(host).map(|claim| claim.object.clone()).collect()
+    }
+
+    fn make(inputs: Inputs<'_>, _: &Compiled, host: &HostPattern) -> HostUnit {
+        compile(inputs.options.host_ownership, host, inputs.topology.claims_of(host).collect())
+    }
+
+    fn put(compiled: &mut Compiled, host: &HostPattern, unit: HostUnit, pass: &mut Pass<'_>) -> bool {
+        if (pass.defer.decide)(host, compiled, &unit) {
+            pass.touched.deferred.insert(host.clone());
+            return false;
+        }
+        let HostUnit { routes, findings } = unit;
+        compiled.findings.put(Unit::Host(host.clone()), findings);
+        let before = compiled.parts.hosts.get(host).cloned();
+        if before.as_deref() == routes.as_ref() {
+            return false;
+        }
+        let after = routes.map(Arc::new);
+        match &after {
+            Some(after) => {
+                compiled.parts.hosts.insert(host, Arc::clone(after));
+                compiled.hosts.insert(host.clone());
+            }
+            None => {
+                compiled.parts.hosts.remove(host);
+                compiled.hosts.remove(host);
+            }
+        }
+        let [old, new] = [&before, &after].map(|routes| routes.as_deref().map(used).unwrap_or_default());
+        for key in old.difference(&new) {
+            compiled.uses.remove(&(key.clone(), host.clone()));
+        }
+        compiled.uses.extend(new.iter().map(|key| (key.clone(), host.clone())));
+        for key in old.symmetric_difference(&new) {
+            pass.further.insert(Unit::Service(key.service.clone()));
+            pass.touched.led_elsewhere.insert(key.service.clone());
+        }
+        // A Service may have come back that had gone while the host waited.
+        let unknown = new.iter().filter(|key| !compiled.parts.backends.contains_key(*key));
+        pass.further.extend(unknown.map(|key| Unit::Service(key.service.clone())));
+        let [replaced, added] = [&before, &after].map(|routes| routes.as_ref().map_or(0, |it| it.routes().len()));
+        pass.touched.changes.replaced += replaced;
+        pass.touched.changes.added += added;
+        true
+    }
+
+    fn serves(host: &HostPattern, compiled: &Compiled, serving: &SnapshotParts) -> bool {
+        same(host, serving, &compiled.parts)
+    }
+
+    fn only_in(one: &SnapshotParts, other: &SnapshotParts) -> Vec<HostPattern> {
+        if one.hosts.len() <= other.hosts.len() {
+            return Vec::new();
+        }
+        one.hosts.iter().map(|(host, _)| host).filter(|host| other.hosts.get(host).is_none()).collect()
+    }
+
+    fn unlike(one: &SnapshotParts, other: &SnapshotParts) -> Vec<HostPattern> {
+        one.hosts.iter().map(|(host, _)| host).filter(|host| !same(host, one, other)).collect()
+    }
+
+    fn weight(host: &HostPattern, parts: &SnapshotParts) -> usize {
+        parts.hosts.get(host).map_or(0, |routes| routes.routes().len())
+    }
+
+    fn describe(host: &HostPattern, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "host {host}")
+    }
 }
 
-/// Compiles a host from the Ingresses of ours that claim it, in whatever order.
-pub(super) fn compile(world: &World, options: &Options, host: &HostPattern, claims: &[&Arc<Ingress>]) -> HostUnit {
+fn same(host: &HostPattern, one: &SnapshotParts, other: &SnapshotParts) -> bool {
+    one.hosts.get(host).map(Arc::as_ptr) == other.hosts.get(host).map(Arc::as_ptr)
+}
+
+/// What the routes of a host lead to, each once.
+fn used(routes: &HostRoutes) -> BTreeSet<BackendKey> {
+    routes.all().flat_map(|route| backends(route)).cloned().collect()
+}
+
+/// What the routes of a host lead to, some of it several times.
+pub(crate) fn led_to<'a>(
+    parts: &'a SnapshotParts,
+    host: &HostPattern,
+) -> impl Iterator<Item = &'a BackendKey> + use<'a> {
+    let routes = parts.hosts.get(host).into_iter().flat_map(|routes| routes.all());
+    routes.flat_map(|route| backends(route))
+}
+
+/// Compiles a host from the claims for it, in whatever order.
+fn compile(ownership: HostOwnership, host: &HostPattern, mut claims: Vec<&Arc<Claim>>) -> HostUnit {
     let mut findings = Vec::new();
-    let mut claims = claims.to_vec();
-    claims.sort_by(|a, b| a.age.cmp(&b.age));
-    let Some(oldest) = claims.first().map(|ingress| ingress.age.name.clone()) else {
+    claims.sort_by(|a, b| (&a.age, &a.object).cmp(&(&b.age, &b.object)));
+    let Some(oldest) = claims.first().map(|claim| claim.object.clone()) else {
         return HostUnit { routes: None, findings };
     };
-    let shared = options.host_ownership == HostOwnership::Shared;
-    claims.retain(|ingress| {
-        let at_home = ingress.age.name.namespace == oldest.namespace;
+    let shared = ownership == HostOwnership::Shared;
+    claims.retain(|claim| {
+        let at_home = claim.object.name.namespace == oldest.name.namespace;
         if !at_home {
-            let owner = ObjectRef::new(Kind::Ingress, oldest.clone());
-            let problem = Problem::HostOwned { host: host.to_string(), owner, shared };
-            let by_rule = ingress.rules.of(host);
-            let field = by_rule.map_or("spec.defaultBackend", |_| "spec.rules");
-            findings.push(Finding::new(object(ingress), field, problem));
+            let problem = Problem::HostOwned { host: host.to_string(), owner: oldest.clone(), shared };
+            findings.push(Finding::new(claim.object.clone(), claim.field, problem));
         }
         at_home || shared
     });
-    let paths = paths(world, host, &claims, &mut findings);
-    let (fallback, last_resort) = defaults(world, host, &claims, &mut findings);
+    let paths = claims.iter().flat_map(|claim| &claim.routes).cloned().collect();
+    let (fallback, last_resort) = fallbacks(host, &claims, &mut findings);
     let mut routes = HostRoutes::new(host.clone(), settle_conflicts(host, paths, &mut findings), fallback);
     routes.last_resort = last_resort;
-    routes.owner = (!shared).then(|| Arc::clone(&oldest.namespace));
-    routes.certificates = certificates(world, host, &claims, &mut findings);
+    routes.owner = (!shared).then(|| Arc::clone(&oldest.name.namespace));
+    routes.certificates = certificates(&claims);
     HostUnit { routes: Some(routes), findings }
 }
 
-fn object(ingress: &Ingress) -> ObjectRef {
-    ObjectRef::new(Kind::Ingress, ingress.age.name.clone())
-}
-
-fn paths(world: &World, host: &HostPattern, claims: &[&Arc<Ingress>], findings: &mut Vec<Finding>) -> Vec<Arc<Route>> {
-    let mut routes = Vec::new();
-    for ingress in claims {
-        // Positions count among the paths of the host, so that they stay what they are when another host's rule changes.
-        for (position, path) in (0u32..).zip(ingress.rules.of(host).into_iter().flat_map(|rule| &rule.paths)) {
-            let (route, finding) = route::of_path(world, ingress, path, position);
-            routes.push(Arc::new(route));
-            findings.extend(finding);
-        }
-    }
-    routes
-}
-
-/// Where requests go that no path takes: to the oldest default backend for the host itself; and for hosts of others
-/// that have none, to the oldest one that stands alone in its object.
-fn defaults(
-    world: &World,
+/// Where requests go that no path takes: to the oldest fallback for the host itself; and for other hosts that have none, to the
+/// oldest one that is for them too.
+fn fallbacks(
     host: &HostPattern,
-    claims: &[&Arc<Ingress>],
+    claims: &[&Arc<Claim>],
     findings: &mut Vec<Finding>,
 ) -> (Option<Arc<Route>>, Option<Arc<Route>>) {
     let mut fallback: Option<Arc<Route>> = None;
     let mut last_resort: Option<Arc<Route>> = None;
-    for ingress in claims {
-        let Some(default) = &ingress.default_backend else { continue };
+    for claim in claims {
+        let Some(route) = &claim.fallback else { continue };
         if let Some(winner) = &fallback {
             let problem = Problem::DefaultLost { host: host.to_string(), winner: winner.origin.object.clone() };
-            findings.push(Finding::new(object(ingress), "spec.defaultBackend", problem));
+            findings.push(Finding::new(claim.object.clone(), &*route.origin.field, problem));
         }
-        let last = default.alone && last_resort.is_none();
-        if last || fallback.is_none() {
-            let (route, finding) = route::of_default(world, ingress, default);
-            let route = Arc::new(route);
-            findings.extend(finding);
-            last_resort = last_resort.or_else(|| last.then(|| Arc::clone(&route)));
-            fallback.get_or_insert(route);
+        if claim.last_resort {
+            last_resort.get_or_insert_with(|| Arc::clone(route));
         }
+        fallback.get_or_insert_with(|| Arc::clone(route));
     }
     (fallback, last_resort)
 }
@@ -120,72 +195,14 @@ fn settle_conflicts(host: &HostPattern, mut routes: Vec<Arc<Route>>, findings: &
     kept
 }
 
-/// The usable certificates of the claimants, the oldest one's first, for the names that both a TLS entry and the host
-/// stand for. Several may stand side by side, such as an ECDSA and an RSA one: the handshake takes the first that the
-/// client can use.
-fn certificates(
-    world: &World,
-    host: &HostPattern,
-    claims: &[&Arc<Ingress>],
-    findings: &mut Vec<Finding>,
-) -> ServerCertificates {
+/// The certificates of the claims, the oldest one's first, each once for a name.
+fn certificates(claims: &[&Arc<Claim>]) -> ServerCertificates {
     let mut by_name: BTreeMap<HostPattern, Vec<Arc<Certificate>>> = BTreeMap::new();
-    for ingress in claims {
-        for it in ingress.tls.of(host) {
-            // Without a host it is for those of the rules.
-            let asked = it.host.as_ref().unwrap_or(host);
-            let Some(name) = asked.meet(host) else { continue };
-            match certificate(world, &it.secret, asked, &name) {
-                Ok(certificate) => {
-                    let all = by_name.entry(name).or_default();
-                    if !all.contains(&certificate) {
-                        all.push(certificate);
-                    }
-                }
-                Err(problem) => {
-                    let finding = Finding::new(object(ingress), format!("{}.secretName", it.field()), problem);
-                    // A broken Secret is so for each of the names below a wildcard.
-                    if findings.last() != Some(&finding) {
-                        findings.push(finding);
-                    }
-                }
-            }
+    for (name, certificate) in claims.iter().flat_map(|claim| &claim.certificates) {
+        let all = by_name.entry(name.clone()).or_default();
+        if !all.contains(certificate) {
+            all.push(Arc::clone(certificate));
         }
     }
     ServerCertificates::new(by_name)
-}
-
-/// The certificate of a Secret for a name, which is that of a TLS entry or one below it.
-fn certificate(
-    world: &World,
-    secret: &ObjectName,
-    asked: &HostPattern,
-    name: &HostPattern,
-) -> Result<Arc<Certificate>, Problem> {
-    let Some(found) = world.secrets.get(secret) else {
-        return Err(Problem::CertificateMissing { secret: secret.to_string(), host: asked.to_string() });
-    };
-    match &found.certificate {
-        Err(fault) => Err(Problem::CertificateBroken { secret: secret.to_string(), why: fault.to_string() }),
-        Ok(certificate) if !certificate.covers(name) => {
-            Err(Problem::CertificateElsewhere { secret: secret.to_string(), host: name.to_string() })
-        }
-        Ok(certificate) => Ok(Arc::clone(certificate)),
-    }
-}
-
-/// The certificate that the operator named for all other server names.
-pub(super) fn default_certificate(world: &World, options: &Options) -> DefaultCertificate {
-    let Some(name) = &options.default_certificate else {
-        return DefaultCertificate { certificate: None, findings: Vec::new() };
-    };
-    let problem = match world.secrets.get(name).map(|secret| &secret.certificate) {
-        Some(Ok(certificate)) => {
-            return DefaultCertificate { certificate: Some(Arc::clone(certificate)), findings: Vec::new() };
-        }
-        None => Problem::CertificateMissing { secret: name.to_string(), host: "every other host".to_owned() },
-        Some(Err(fault)) => Problem::CertificateBroken { secret: name.to_string(), why: fault.to_string() },
-    };
-    let object = ObjectRef::new(Kind::Secret, name.clone());
-    DefaultCertificate { certificate: None, findings: vec![Finding::new(object, "data", problem)] }
 }

@@ -3,10 +3,10 @@
 use std::cell::RefCell;
 
 use serde_json::{Value, json};
+use tidegate_config::object::Kind;
 use tidegate_config::project::project;
 
 use super::*;
-use crate::topology::references;
 
 thread_local! {
     /// The unit whose compilation panics in this test.
@@ -62,40 +62,32 @@ fn there(compiled: &Compiled, unit: &Unit) -> bool {
     match unit {
         Unit::Host(host) => compiled.parts.hosts.get(host).is_some(),
         Unit::Service(service) => compiled.backends.iter().any(|key| key.service == *service),
-        Unit::Object(object) => compiled.verdicts.contains_key(&object.name),
-        Unit::DefaultCertificate => compiled.parts.default_certificate.is_some(),
+        Unit::Object(object) => compiled.verdicts.contains_key(object),
+        Unit::Globals(()) => compiled.parts.default_certificate.is_some(),
     }
 }
 
-fn everything(world: &World, topology: &mut Topology) -> Dirty {
-    let mut dirty = Dirty { default_certificate: true, ..Dirty::default() };
-    for kind in Kind::ALL {
-        for object in world.names_of(kind, None) {
-            let keys = world.get(object).map(|object| references(&object)).unwrap_or_default();
-            topology.relink(object, keys);
-        }
-    }
-    for kind in Kind::ALL {
-        for object in world.names_of(kind, None) {
-            dirty.object(object, &[], topology, &options());
-        }
-    }
-    dirty
+fn recompile(compiled: &mut Compiled, world: &World, options: &Options) {
+    let (topology, held) = (Topology::of(world, options), BTreeSet::new());
+    let inputs = Inputs { world, options, topology: &topology, held: &held };
+    let objects = ["a", "b"].map(|it| Unit::Object(ObjectRef::new(Kind::Ingress, name(it))));
+    let others = ["a", "b"].into_iter().flat_map(|it| [Unit::Host(host(it)), Unit::Service(name(it))]);
+    let dirty = objects.into_iter().chain(others).chain([Unit::Globals(())]).collect();
+    compiled.recompile(inputs, dirty, Defer { waiting: BTreeSet::new(), decide: &mut |_, _, _| false });
 }
 
 /// Lets a unit panic and compiles everything twice: from scratch, and again over what was good before.
 #[track_caller]
 fn check(unit: &Unit, told: &ObjectRef) {
-    let (world, options, mut topology) = (world(), options(), Topology::default());
-    let dirty = everything(&world, &mut topology);
-    let good = compile(&world, &options);
+    let (world, options, held) = (world(), options(), BTreeSet::new());
+    let good = compile(&world, &options, &held);
     let others =
         [Unit::Host(host("b")), Unit::Service(name("b")), Unit::Object(ObjectRef::new(Kind::Ingress, name("b")))];
-    let mut again = compile(&world, &options);
+    let mut again = compile(&world, &options, &held);
 
     TRIPS.set(Some(unit.clone()));
-    let full = compile(&world, &options);
-    again.recompile(&world, &options, &topology, &dirty, |_, _, _| false);
+    let full = compile(&world, &options, &held);
+    recompile(&mut again, &world, &options);
     TRIPS.set(None);
 
     assert!(!there(&full, unit), "{unit:?} has no good state to stay in");
@@ -110,7 +102,7 @@ fn check(unit: &Unit, told: &ObjectRef) {
         }
     }
 
-    again.recompile(&world, &options, &topology, &dirty, |_, _, _| false);
+    recompile(&mut again, &world, &options);
     assert_eq!(
         again.findings.by_unit(),
         good.findings.by_unit(),
@@ -124,5 +116,5 @@ fn a_unit_that_panics_is_set_aside_alone() {
     check(&Unit::Host(host("a")), &object(Kind::Ingress));
     check(&Unit::Service(name("a")), &object(Kind::Service));
     check(&Unit::Object(object(Kind::Ingress)), &object(Kind::Ingress));
-    check(&Unit::DefaultCertificate, &object(Kind::Secret));
+    check(&Unit::Globals(()), &object(Kind::Secret));
 }

@@ -1,110 +1,185 @@
-//! What is compiled on its own, and all there is of it in an order that can be walked a little at a time.
+//! What is compiled on its own. All kinds of units share one trait, and everything that treats them alike (compiling, the audit,
+//! changes, history, metrics) goes over the one list at the end of this file.
 
 use std::fmt;
 use std::ops::Bound::{self, Excluded, Unbounded};
 
 use serde::{Serialize, Serializer};
-use tidegate_config::model::{BackendKey, HostPattern};
-use tidegate_config::object::{Kind, ObjectName, ObjectRef};
+use tidegate_config::model::{HostPattern, SnapshotParts};
+use tidegate_config::object::{ObjectName, ObjectRef};
 
-use super::Compiled;
-use crate::topology::Topology;
-use crate::world::World;
+use super::{Compiled, Inputs, Pass};
 
-/// What is compiled on its own. In their order, what hosts and Services are found by comes before them.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Unit {
-    /// An object by itself: its projection and its class.
-    Object(ObjectRef),
-    /// The routes and certificates of a host.
-    Host(HostPattern),
-    /// The backends of a Service.
-    Service(ObjectName),
-    /// The default certificate.
-    DefaultCertificate,
-}
+/// One kind of units.
+pub(super) trait Kind {
+    /// Which of its units one is.
+    type Key: Clone + Ord + fmt::Debug;
+    /// What is made of it, before it is put in its place.
+    type Made;
+    /// The kind as the label `unit` of metrics says it.
+    const LABEL: &'static str;
+    /// Whether its units say where requests go, as against where Services are. Only these are held by a freeze or a rollback.
+    const ROUTING: bool;
 
-impl Unit {
-    /// What units there are, as [`Unit::as_str`] names them.
-    pub(crate) const SORTS: [&'static str; 4] = ["object", "host", "service", "default_certificate"];
+    /// The first of its units after another one, or of all: those that there should be, and those that are in `compiled`. Costs
+    /// the logarithm of what there is.
+    fn after(last: Option<&Self::Key>, inputs: Inputs<'_>, compiled: &Compiled) -> Option<Self::Key>;
 
-    /// Which of the four it is: the label `unit` of metrics.
-    #[must_use]
-    pub const fn as_str(&self) -> &'static str {
-        match self {
-            Self::Object(_) => Self::SORTS[0],
-            Self::Host(_) => Self::SORTS[1],
-            Self::Service(_) => Self::SORTS[2],
-            Self::DefaultCertificate => Self::SORTS[3],
-        }
+    /// The objects that a unit is made of, whose owners are told if it cannot be compiled.
+    fn made_of(inputs: Inputs<'_>, key: &Self::Key) -> Vec<ObjectRef>;
+
+    /// Compiles a unit. Pure.
+    fn make(inputs: Inputs<'_>, compiled: &Compiled, key: &Self::Key) -> Self::Made;
+
+    /// Puts it and what it found in its place. Whether its part of a snapshot differs from before.
+    fn put(compiled: &mut Compiled, key: &Self::Key, made: Self::Made, pass: &mut Pass<'_>) -> bool;
+
+    /// Whether what serves is the very part that was compiled.
+    fn serves(key: &Self::Key, compiled: &Compiled, serving: &SnapshotParts) -> bool;
+
+    /// Units that have a part in the one snapshot and none in the other. Looks through all of them only where their numbers differ.
+    fn only_in(one: &SnapshotParts, other: &SnapshotParts) -> Vec<Self::Key>;
+
+    /// The units whose part in the one snapshot is not that in the other. Looks through all of them.
+    fn unlike(_one: &SnapshotParts, _other: &SnapshotParts) -> Vec<Self::Key> {
+        Vec::new()
     }
 
-    /// The first unit after another one, or of all. Those that only one of the three knows of are among them, so that what
-    /// has stayed behind in one is found as well. The default certificate is always the last. Costs the logarithm of what there is.
-    pub(crate) fn after(last: Option<&Self>, world: &World, topology: &Topology, compiled: &Compiled) -> Self {
-        let mut found = Self::DefaultCertificate;
-        if let Some(object) = object_after(last, world, topology, compiled) {
-            found = Self::Object(object);
-        } else if let Some(host) = host_after(last, topology, compiled) {
-            found = Self::Host(host);
-        } else if let Some(service) = service_after(last, world, compiled) {
-            found = Self::Service(service);
-        }
-        match compiled.findings.by_unit().range::<Self, _>(beyond(last)).next() {
-            Some((told, _)) if *told < found => told.clone(),
-            _ => found,
-        }
+    /// What a part of a snapshot costs to be kept, in routes.
+    fn weight(_key: &Self::Key, _parts: &SnapshotParts) -> usize {
+        0
     }
+
+    /// A unit as people are told of it.
+    fn describe(key: &Self::Key, f: &mut fmt::Formatter<'_>) -> fmt::Result;
 }
 
 /// Everything after this, or everything.
-fn beyond<T>(last: Option<&T>) -> (Bound<&T>, Bound<&T>) {
+pub(super) fn beyond<T>(last: Option<&T>) -> (Bound<&T>, Bound<&T>) {
     (last.map_or(Unbounded, Excluded), Unbounded)
 }
 
-fn object_after(last: Option<&Unit>, world: &World, topology: &Topology, compiled: &Compiled) -> Option<ObjectRef> {
-    let last = match last {
-        None => None,
-        Some(Unit::Object(last)) => Some(last),
-        Some(Unit::Host(_) | Unit::Service(_) | Unit::DefaultCertificate) => return None,
+/// Writes out the enum of all units and what goes over all of them.
+macro_rules! units {
+    ($($(#[$doc:meta])* $unit:ident($key:ty) = $kind:ty,)*) => {
+        /// What is compiled on its own. In their order, units come before those that are made of them.
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        pub enum Unit {
+            $($(#[$doc])* $unit($key),)*
+        }
+
+        impl Unit {
+            /// The kinds of units, as [`Unit::label`] names them.
+            pub(crate) const LABELS: &'static [&'static str] = &[$(<$kind as Kind>::LABEL),*];
+
+            /// Its kind, as the label `unit` of metrics says it.
+            #[must_use]
+            pub const fn label(&self) -> &'static str {
+                match self {
+                    $(Self::$unit(_) => <$kind as Kind>::LABEL,)*
+                }
+            }
+
+            /// Whether it says where requests go, as against where Services are.
+            #[must_use]
+            pub const fn routing(&self) -> bool {
+                match self {
+                    $(Self::$unit(_) => <$kind as Kind>::ROUTING,)*
+                }
+            }
+
+            /// The first unit after another one, or of all; `None` after the last. Those that only one of the inputs and
+            /// `compiled` knows of are among them, so that what has stayed behind is found as well.
+            pub(crate) fn after(last: Option<&Self>, inputs: Inputs<'_>, compiled: &Compiled) -> Option<Self> {
+                let mut passed = last.is_none();
+                let mut found: Option<Self> = None;
+                $(
+                    if found.is_none() {
+                        let last = match last {
+                            Some(Self::$unit(last)) => {
+                                passed = true;
+                                Some(last)
+                            }
+                            _ => None,
+                        };
+                        if passed {
+                            found = <$kind as Kind>::after(last, inputs, compiled).map(Self::$unit);
+                        }
+                    }
+                )*
+                let told = compiled.findings.by_unit().range::<Self, _>(beyond(last)).next().map(|(unit, _)| unit);
+                match (found, told) {
+                    (Some(found), Some(told)) => Some(found.min(told.clone())),
+                    (found, told) => found.or_else(|| told.cloned()),
+                }
+            }
+
+            /// Compiles it and puts it in its place; whether its part of a snapshot differs from before.
+            pub(super) fn compile(&self, compiled: &mut Compiled, inputs: Inputs<'_>, pass: &mut Pass<'_>) -> bool {
+                match self {
+                    $(Self::$unit(key) => compiled.unit::<$kind>(self, key, inputs, pass),)*
+                }
+            }
+
+            /// Whether what serves is the very part that was compiled.
+            pub(crate) fn serves(&self, compiled: &Compiled, serving: &SnapshotParts) -> bool {
+                match self {
+                    $(Self::$unit(key) => <$kind as Kind>::serves(key, compiled, serving),)*
+                }
+            }
+
+            /// Of units that say where requests go, those whose part in the one snapshot is not that in the other.
+            pub(crate) fn unlike(one: &SnapshotParts, other: &SnapshotParts) -> Vec<Self> {
+                let mut units = Vec::new();
+                $(if <$kind as Kind>::ROUTING {
+                    units.extend(<$kind as Kind>::unlike(one, other).into_iter().map(Self::$unit));
+                })*
+                units
+            }
+
+            /// The units that have a part in the one snapshot and none in the other.
+            pub(crate) fn only_in(one: &SnapshotParts, other: &SnapshotParts) -> Vec<Self> {
+                let mut units = Vec::new();
+                $(units.extend(<$kind as Kind>::only_in(one, other).into_iter().map(Self::$unit));)*
+                units
+            }
+
+            /// What its part of a snapshot costs to be kept, in routes.
+            pub(crate) fn weight(&self, parts: &SnapshotParts) -> usize {
+                match self {
+                    $(Self::$unit(key) => <$kind as Kind>::weight(key, parts),)*
+                }
+            }
+        }
+
+        impl fmt::Display for Unit {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match self {
+                    $(Self::$unit(key) => <$kind as Kind>::describe(key, f),)*
+                }
+            }
+        }
     };
-    // Verdicts are those of Ingresses, which come first of all kinds.
-    let judging = last.is_none_or(|last| last.kind == Kind::Ingress);
-    let names = beyond(last.map(|last| &last.name));
-    let judged = compiled.verdicts.range::<ObjectName, _>(names).next().filter(|_| judging);
-    let judged = judged.map(|(name, _)| ObjectRef::new(Kind::Ingress, name.clone()));
-    [world.after(last).cloned(), topology.after(last).cloned(), judged].into_iter().flatten().min()
 }
 
-fn host_after(last: Option<&Unit>, topology: &Topology, compiled: &Compiled) -> Option<HostPattern> {
-    let last = match last {
-        None | Some(Unit::Object(_)) => None,
-        Some(Unit::Host(last)) => Some(last),
-        Some(Unit::Service(_) | Unit::DefaultCertificate) => return None,
-    };
-    let compiled = compiled.hosts.range::<HostPattern, _>(beyond(last)).next();
-    [topology.host_after(last), compiled].into_iter().flatten().min().cloned()
+units! {
+    /// An object by itself: its verdict, and what its owner is told.
+    Object(ObjectRef) = super::report::Reports,
+    /// The routes and certificates of a virtual host.
+    Host(HostPattern) = super::host::Hosts,
+    /// The endpoints of a Service.
+    Service(ObjectName) = super::backends::Services,
+    /// What applies to every route and every handshake.
+    Globals(()) = super::globals::GlobalSettings,
 }
 
-fn service_after(last: Option<&Unit>, world: &World, compiled: &Compiled) -> Option<ObjectName> {
-    let last = match last {
-        None | Some(Unit::Object(_) | Unit::Host(_)) => None,
-        Some(Unit::Service(last)) => Some(last),
-        Some(Unit::DefaultCertificate) => return None,
-    };
-    let there = world.services.range::<ObjectName, _>(beyond(last)).next().map(|(service, _)| service);
-    let last = last.map(|last| BackendKey { service: last.clone(), port: u16::MAX });
-    let compiled = compiled.backends.range::<BackendKey, _>(beyond(last.as_ref())).next().map(|key| &key.service);
-    [there, compiled].into_iter().flatten().min().cloned()
-}
-
-impl fmt::Display for Unit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Unit {
+    /// The host, where it is one.
+    #[must_use]
+    pub const fn host(&self) -> Option<&HostPattern> {
         match self {
-            Self::Object(object) => object.fmt(f),
-            Self::Host(host) => write!(f, "host {host}"),
-            Self::Service(service) => write!(f, "endpoints of {service}"),
-            Self::DefaultCertificate => f.write_str("the default certificate"),
+            Self::Host(host) => Some(host),
+            Self::Object(_) | Self::Service(_) | Self::Globals(()) => None,
         }
     }
 }

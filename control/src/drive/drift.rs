@@ -33,7 +33,7 @@ impl Loop<'_> {
         let Some(Audit { drifted, step, whole }) = audit else { return };
         for unit in drifted {
             tracing::warn!(%unit, "an audit found this otherwise than it should be; it is mended");
-            self.metrics.audit_drift.with_label_values(&[unit.as_str()]).inc();
+            self.metrics.audit_drift.with_label_values(&[unit.label()]).inc();
         }
         self.metrics.audits.inc_by(u64::from(whole));
         if let Some(step) = step {

@@ -73,13 +73,18 @@ pub enum Cause {
     Changed {
         /// Which.
         object: ObjectRef,
-        /// Its `metadata.resourceVersion` then; `None` where it is looked at again because its class is known now.
-        resource_version: Option<Arc<str>>,
+        /// Its `metadata.resourceVersion` then.
+        resource_version: Arc<str>,
     },
     /// An object is gone.
     Deleted {
         /// Which.
         object: ObjectRef,
+    },
+    /// A kind was listed for the first time that objects had been attached without.
+    Listed {
+        /// Which.
+        listed: Kind,
     },
     /// A DNS name that an ExternalName Service leads to has other addresses.
     Resolved {
@@ -113,12 +118,32 @@ pub enum Cause {
 }
 
 impl Cause {
+    /// The object that changed, where one did.
+    #[must_use]
+    pub const fn object(&self) -> Option<&ObjectRef> {
+        match self {
+            Self::Changed { object, .. } | Self::Deleted { object } => Some(object),
+            Self::Listed { .. }
+            | Self::Resolved { .. }
+            | Self::Settled { .. }
+            | Self::Released { .. }
+            | Self::Drifted { .. }
+            | Self::ApiServer
+            | Self::Started
+            | Self::Commanded { .. } => None,
+        }
+    }
+
     /// Whether it changes where Services are, and no route.
     const fn of_endpoints(&self) -> bool {
         match self {
             Self::Changed { object, .. } | Self::Deleted { object } => matches!(object.kind, Kind::EndpointSlice),
             Self::Resolved { .. } | Self::Released { .. } | Self::ApiServer => true,
-            Self::Settled { .. } | Self::Drifted { .. } | Self::Started | Self::Commanded { .. } => false,
+            Self::Listed { .. }
+            | Self::Settled { .. }
+            | Self::Drifted { .. }
+            | Self::Started
+            | Self::Commanded { .. } => false,
         }
     }
 }
@@ -126,10 +151,8 @@ impl Cause {
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Changed { object, resource_version: Some(version) } => {
-                write!(f, "{object} at resourceVersion {version}")
-            }
-            Self::Changed { object, resource_version: None } => write!(f, "{object}, whose class is known now"),
+            Self::Changed { object, resource_version } => write!(f, "{object} at resourceVersion {resource_version}"),
+            Self::Listed { listed } => write!(f, "{listed} was listed for the first time"),
             Self::Deleted { object } => write!(f, "{object} is gone"),
             Self::Resolved { name } => write!(f, "{name} has other addresses"),
             Self::Settled { host } => write!(f, "what {host} waited for"),
@@ -148,12 +171,10 @@ impl fmt::Display for Cause {
 pub struct Changes {
     /// Why.
     pub causes: Sample<Cause>,
-    /// Hosts whose routes or certificates differ.
-    pub hosts: Sample<HostPattern>,
-    /// Services whose endpoints differ.
-    pub services: Sample<ObjectName>,
-    /// Whether the default certificate differs.
-    pub default_certificate: bool,
+    /// What differs of where requests go.
+    pub routing: Sample<Unit>,
+    /// What differs of where Services are.
+    pub endpoints: Sample<Unit>,
     /// Routes that were there before and no longer are, as these objects: what keeping the model before costs.
     #[serde(skip)]
     pub(crate) replaced: usize,
@@ -168,16 +189,21 @@ impl Changes {
         Self { causes: Sample { first: vec![cause], total: 1 }, ..Self::default() }
     }
 
-    /// Whether routes or certificates differ.
-    #[must_use]
-    pub const fn routes(&self) -> bool {
-        self.hosts.total > 0 || self.default_certificate
+    /// Adds a unit that differs.
+    pub(crate) fn add(&mut self, unit: Unit) {
+        if unit.routing() { &mut self.routing } else { &mut self.endpoints }.add(|| unit);
     }
 
-    /// Whether endpoints differ.
+    /// Whether where requests go differs.
+    #[must_use]
+    pub const fn routes(&self) -> bool {
+        self.routing.total > 0
+    }
+
+    /// Whether where Services are differs.
     #[must_use]
     pub const fn endpoints(&self) -> bool {
-        self.services.total > 0
+        self.endpoints.total > 0
     }
 
     /// Whether the causes are such that the model has to be held against the one before it to know what differs: what an
@@ -190,15 +216,14 @@ impl Changes {
     /// Takes away what concerns endpoints, with its causes.
     pub(crate) fn take_endpoints(&mut self) -> Self {
         let causes = self.causes.clone();
-        Self { causes, services: std::mem::take(&mut self.services), ..Self::default() }
+        Self { causes, endpoints: std::mem::take(&mut self.endpoints), ..Self::default() }
     }
 
     /// Adds what came later.
     pub(crate) fn append(&mut self, later: Self) {
         self.causes.note_all(later.causes);
-        self.hosts.append(later.hosts);
-        self.services.append(later.services);
-        self.default_certificate |= later.default_certificate;
+        self.routing.append(later.routing);
+        self.endpoints.append(later.endpoints);
         self.replaced += later.replaced;
         self.added += later.added;
     }

@@ -4,15 +4,14 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use tidegate_config::object::ObjectName;
-
 use super::changes::{Changes, Coalesced, Publication, Sample};
+use crate::compile::Unit;
 
 /// An entry of a Service's endpoints takes in what follows within this time of its first publication.
 const COALESCED_WITHIN: Duration = Duration::from_secs(60);
 
-/// Whose endpoints an entry is about; `None` for more Services at once than are written down.
-type Whose = Option<ObjectName>;
+/// Whose endpoints an entry is about; `None` for more at once than are written down.
+type Whose = Option<Unit>;
 
 /// Publications of the past, bounded in number.
 #[derive(Debug)]
@@ -43,23 +42,24 @@ impl Journal {
             }
             return;
         }
-        let Sample { first, total } = &publication.changes.services;
+        let Sample { first, total } = &publication.changes.endpoints;
         if *total > first.len() {
             self.coalesce(None, publication);
             return;
         }
-        for service in first {
-            let services = Sample { first: vec![service.clone()], total: 1 };
-            let changes = Changes { services, causes: publication.changes.causes.clone(), ..Changes::default() };
-            self.coalesce(Some(service.clone()), Publication { changes, ..publication });
+        for unit in first {
+            let endpoints = Sample { first: vec![unit.clone()], total: 1 };
+            let changes = Changes { endpoints, causes: publication.changes.causes.clone(), ..Changes::default() };
+            self.coalesce(Some(unit.clone()), Publication { changes, ..publication });
         }
     }
 
     /// The latest entries, at most so many, the newest last; with a host, those that may have changed it.
     pub(super) fn latest(&self, last: usize, host: Option<&str>) -> Vec<Publication> {
         let concerns = |publication: &&Publication| {
-            let Sample { first, total } = &publication.changes.hosts;
-            host.is_none_or(|host| *total > first.len() || first.iter().any(|shown| shown.to_string() == host))
+            let Sample { first, total } = &publication.changes.routing;
+            let is = |host: &str, unit: &Unit| matches!(unit, Unit::Host(pattern) if pattern.to_string() == host);
+            host.is_none_or(|host| *total > first.len() || first.iter().any(|unit| is(host, unit)))
         };
         let mut entries: Vec<&Publication> = self.routes.iter().chain(&self.endpoints).filter(concerns).collect();
         entries.sort_by_key(|entry| entry.generation);
@@ -78,7 +78,7 @@ impl Journal {
             let first = Coalesced { first: entry.generation, since: entry.at, publications: 1 };
             entry.coalesced.get_or_insert(first).publications += 1;
             (entry.generation, entry.at) = (publication.generation, publication.at);
-            entry.changes.services.total = entry.changes.services.total.max(publication.changes.services.total);
+            entry.changes.endpoints.total = entry.changes.endpoints.total.max(publication.changes.endpoints.total);
             entry.changes.causes.note_all(publication.changes.causes);
             return;
         }
@@ -91,7 +91,7 @@ impl Journal {
 
     fn forget(&mut self) {
         let Some(Publication { changes, .. }) = self.endpoints.pop_front() else { return };
-        let Sample { first, total } = changes.services;
+        let Sample { first, total } = changes.endpoints;
         let whose = if total > first.len() { None } else { first.into_iter().next() };
         if self.latest.get(&whose) == Some(&self.forgotten) {
             self.latest.remove(&whose);
@@ -105,6 +105,7 @@ mod tests {
     use std::time::SystemTime;
 
     use tidegate_config::model::{Generation, HostPattern};
+    use tidegate_config::object::ObjectName;
 
     use super::*;
     use crate::command::Command;
@@ -118,14 +119,14 @@ mod tests {
 
     fn of_host(name: &str) -> Changes {
         let mut changes = Changes::default();
-        changes.hosts.add(|| HostPattern::Exact(name.into()));
+        changes.add(Unit::Host(HostPattern::Exact(name.into())));
         changes
     }
 
     fn of_services<'n>(names: impl IntoIterator<Item = &'n str>) -> Changes {
         let mut changes = Changes::default();
         for name in names {
-            changes.services.add(|| ObjectName::new("shop", name));
+            changes.add(Unit::Service(ObjectName::new("shop", name)));
             changes.causes.note(Cause::Released { service: ObjectName::new("shop", name) });
         }
         changes
@@ -135,7 +136,10 @@ mod tests {
     #[track_caller]
     fn check(journal: &Journal, want: &[&str]) {
         let told = |entry: &Publication| {
-            let whose = entry.changes.services.first.first().map(|service| format!(" {}", service.name));
+            let whose = entry.changes.endpoints.first.first().map(|unit| match unit {
+                Unit::Service(service) => format!(" {}", service.name),
+                other => format!(" {other}"),
+            });
             let whose = whose.unwrap_or_default();
             match entry.coalesced {
                 None => format!("{}{whose}", entry.generation),
@@ -186,7 +190,7 @@ mod tests {
         journal.record(publication(3, of_services(many)));
         journal.record(publication(4, of_services(many)));
         check(&journal, &["1 a", "1..2 x2 b", "2 c", "3..4 x2 a"]);
-        assert_eq!(journal.latest(1, None)[0].changes.services.total, 9);
+        assert_eq!(journal.latest(1, None)[0].changes.endpoints.total, 9);
     }
 
     #[test]
@@ -219,7 +223,7 @@ mod tests {
         journal.record(publication(3, of_host("b")));
         journal.record(publication(4, of_host("a")));
         let mut many = of_host("c");
-        (0..9).for_each(|_| many.hosts.add(|| HostPattern::Exact("d".into())));
+        (0..9).for_each(|_| many.add(Unit::Host(HostPattern::Exact("d".into()))));
         journal.record(publication(5, many));
         let latest = |last, host: Option<&str>| -> Vec<u64> {
             journal.latest(last, host).iter().map(|publication| publication.generation.0).collect()

@@ -2,11 +2,11 @@
 //! what later ones replaced.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
-use tidegate_config::model::{Generation, HostPattern, HostRoutes, SnapshotParts};
+use tidegate_config::model::{Generation, SnapshotParts};
 
 use super::changes::Publication;
+use crate::compile::Unit;
 
 /// The models of generations whose routes differ, the newest last.
 #[derive(Debug)]
@@ -45,21 +45,13 @@ struct Difference {
 }
 
 impl Difference {
-    /// Holds two models against each other, host by host.
+    /// Holds two models against each other, unit by unit.
     fn between(before: &SnapshotParts, after: &SnapshotParts) -> Self {
-        let certificates = [before, after].map(|parts| parts.default_certificate.as_ref().map(Arc::as_ptr));
-        let (gone, new) = (missing(before, after), missing(after, before));
-        let count = |hosts: &[&Arc<HostRoutes>]| hosts.iter().map(|host| host.routes().len()).sum();
-        let any = certificates[0] != certificates[1] || !gone.is_empty() || !new.is_empty();
-        Self { any, replaced: count(&gone), added: count(&new) }
+        let [gone, new] = [(before, after), (after, before)].map(|(one, other)| Unit::unlike(one, other));
+        let weight = |units: &[Unit], of| units.iter().map(|unit| unit.weight(of)).sum();
+        let any = !gone.is_empty() || !new.is_empty();
+        Self { any, replaced: weight(&gone, before), added: weight(&new, after) }
     }
-}
-
-/// What the one has of hosts that the other has not, as the same objects.
-fn missing<'p>(of: &'p SnapshotParts, elsewhere: &SnapshotParts) -> Vec<&'p Arc<HostRoutes>> {
-    let hosts = of.hosts.iter();
-    let there = |host: &HostPattern| elsewhere.hosts.get(host).map(Arc::as_ptr);
-    hosts.filter(|(host, routes)| there(host) != Some(Arc::as_ptr(routes))).map(|(_, routes)| routes).collect()
 }
 
 impl Kept {

@@ -5,16 +5,19 @@
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tidegate_config::finding::Finding;
-use tidegate_config::model::Snapshot;
+use tidegate_config::model::{Snapshot, SnapshotParts};
+use tidegate_config::object::ObjectRef;
 
-use super::{Reconciler, Step};
+use super::{Reconciler, Step, inputs};
 use crate::backoff::share;
-use crate::compile::{Dirty, Touched, Unit, Verdict};
+use crate::compile::{Defer, Inputs, Touched, Unit};
 use crate::history::{Cause, Changes};
+use crate::sources::{Attachment, Verdict, attach};
 
 /// Turns are at least so far apart, however large the cluster is.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
@@ -39,18 +42,11 @@ pub struct Audit {
     pub whole: bool,
 }
 
-/// What is to be published for units that had drifted, and whether other names may have to be looked up.
-#[derive(Default)]
-struct Mended {
-    changes: Changes,
-    names: bool,
-}
-
 impl Reconciler {
     /// When [`Reconciler::audit`] has something to do; not while anything else has.
     #[must_use]
     pub fn audit_due(&self) -> Option<Instant> {
-        let idle = self.queue.is_empty() && self.deferred.is_empty() && self.commanded.is_none();
+        let idle = self.backlog.is_empty() && self.waits.is_empty() && self.commanded.is_none();
         self.round.due.filter(|_| self.running && idle)
     }
 
@@ -58,22 +54,22 @@ impl Reconciler {
     /// published last; `draw` is any number, and spreads the turns of many processes.
     pub fn audit(&mut self, serving: &Snapshot, now: Instant, draw: u64) -> Option<Audit> {
         self.audit_due().filter(|due| *due <= now)?;
-        let (mut audit, mut mended) = (Audit::default(), Mended::default());
+        let (mut audit, mut mended) = (Audit::default(), Changes::default());
         let mut units = 0;
-        while !audit.whole && units < self.units_max() {
-            let unit = Unit::after(self.round.last.as_ref(), &self.world, &self.topology, &self.compiled);
+        while units < self.units_max() {
+            let Some(unit) = Unit::after(self.round.last.as_ref(), self.inputs(), &self.compiled) else { break };
             units += 1;
-            if self.audit_unit(&unit, serving, &mut mended) {
-                audit.drifted.push(unit.clone());
-            }
-            audit.whole = unit == Unit::DefaultCertificate;
-            self.round.last = (!audit.whole).then_some(unit);
+            self.audit_unit(&unit, serving.parts(), &mut mended, &mut audit.drifted);
+            self.round.last = Some(unit);
         }
+        audit.whole = Unit::after(self.round.last.as_ref(), self.inputs(), &self.compiled).is_none();
         if audit.whole {
-            let left = self.left_over(serving).into_iter().filter(|unit| !audit.drifted.contains(unit));
-            for unit in left.collect::<Vec<_>>() {
-                mended.note(&unit, serving);
-                audit.drifted.push(unit);
+            self.round.last = None;
+            for unit in self.left_over(serving.parts()) {
+                if !audit.drifted.contains(&unit) {
+                    note(&mut mended, &unit, serving.parts());
+                    audit.drifted.push(unit);
+                }
             }
         }
         self.round.due = Some(now + self.pause(units, draw));
@@ -81,6 +77,10 @@ impl Reconciler {
             audit.step = Some(self.mended(&audit.drifted, mended));
         }
         Some(audit)
+    }
+
+    fn inputs(&self) -> Inputs<'_> {
+        inputs(&self.world, &self.options, &self.topology, &self.held_backends)
     }
 
     /// Begins the first round.
@@ -100,95 +100,75 @@ impl Reconciler {
         (fair + share(fair / 2, draw)).max(PAUSE_MIN)
     }
 
-    /// Compiles one unit again; whether it was otherwise than it should be.
-    fn audit_unit(&mut self, unit: &Unit, serving: &Snapshot, mended: &mut Mended) -> bool {
+    /// Attaches or compiles one unit again, and notes it, and what it took along, if it was otherwise than it should be.
+    fn audit_unit(&mut self, unit: &Unit, serving: &SnapshotParts, mended: &mut Changes, drifted: &mut Vec<Unit>) {
         let told = self.told(unit);
-        let relinked = match unit {
-            Unit::Object(object) => *self.relink(object) != *self.topology.references_of(object),
-            Unit::Host(_) | Unit::Service(_) | Unit::DefaultCertificate => false,
+        let attached = match unit {
+            Unit::Object(object) => self.attach_again(object),
+            Unit::Host(_) | Unit::Service(_) | Unit::Globals(()) => false,
         };
-        let Self { world, topology, compiled, options, .. } = self;
-        let (touched, _) = compiled.recompile(world, options, topology, &Dirty::only(unit.clone()), |_, _, _| false);
+        let inputs = inputs(&self.world, &self.options, &self.topology, &self.held_backends);
+        let defer = Defer { waiting: BTreeSet::new(), decide: &mut |_, _, _| false };
+        let touched = self.compiled.recompile(inputs, BTreeSet::from([unit.clone()]), defer);
         let recompiled = touched.changes.routes() || touched.changes.endpoints();
-        let differs = recompiled || !self.serves(unit, serving);
-        if differs {
-            mended.note(unit, serving);
+        let serves = self.serves(unit, serving);
+        if attached || recompiled || !serves || told != self.told(unit) {
+            drifted.push(unit.clone());
         }
-        mended.names |= relinked || touched.members;
-        relinked || differs || told != self.told(unit)
+        if recompiled {
+            let others = touched.changes.endpoints.first.iter().filter(|other| *other != unit);
+            drifted.extend(others.cloned());
+            mended.append(touched.changes);
+            self.names.note_all();
+        } else if !serves {
+            note(mended, unit, serving);
+        }
+    }
+
+    /// Attaches an object again; whether that gives something else.
+    fn attach_again(&mut self, object: &ObjectRef) -> bool {
+        let attachment = attach(&self.world, &self.options, object);
+        let differs = *self.topology.get(object).unwrap_or(&Attachment::default()) != attachment;
+        if differs {
+            self.topology.replace(object, attachment);
+            self.names.note_all();
+        }
+        differs
     }
 
     /// What users are told of a unit, and what became of the object that it is.
     fn told(&self, unit: &Unit) -> (Option<Arc<[Finding]>>, Option<Verdict>) {
         let verdict = match unit {
-            Unit::Object(object) => self.compiled.verdicts.get(&object.name).cloned(),
-            Unit::Host(_) | Unit::Service(_) | Unit::DefaultCertificate => None,
+            Unit::Object(object) => self.compiled.verdicts.get(object).cloned(),
+            Unit::Host(_) | Unit::Service(_) | Unit::Globals(()) => None,
         };
         (self.compiled.findings.by_unit().get(unit).cloned(), verdict)
     }
 
     /// Whether a unit serves as it was compiled. Routes that are held need not.
-    fn serves(&self, unit: &Unit, serving: &Snapshot) -> bool {
-        let (parts, held) = (&self.compiled.parts, self.hold.is_some());
-        match unit {
-            Unit::Object(_) => true,
-            Unit::Host(host) => held || same(serving.hosts().get(host), parts.hosts.get(host)),
-            Unit::Service(service) => {
-                let mut backends = self.compiled.backends_of(service);
-                backends.all(|key| same(serving.backend(key), parts.backends.get(key)))
-            }
-            Unit::DefaultCertificate => held || serving.default_certificate() == parts.default_certificate.as_ref(),
-        }
+    fn serves(&self, unit: &Unit, serving: &SnapshotParts) -> bool {
+        unit.routing() && self.hold.is_some() || unit.serves(&self.compiled, serving)
     }
 
-    /// What serves although it was not compiled. All of it is looked through only where there is more than there should be.
-    fn left_over(&self, serving: &Snapshot) -> Vec<Unit> {
-        let parts = &self.compiled.parts;
-        let mut left = Vec::new();
-        if self.hold.is_none() && serving.hosts().len() > parts.hosts.len() {
-            let hosts = serving.hosts().iter().map(|(host, _)| host);
-            left.extend(hosts.filter(|host| parts.hosts.get(host).is_none()).map(Unit::Host));
-        }
-        if serving.backends().size() > parts.backends.size() {
-            let keys = serving.backends().keys().filter(|key| !parts.backends.contains_key(*key));
-            left.extend(keys.map(|key| Unit::Service(key.service.clone())));
-        }
-        left.sort_unstable();
-        left.dedup();
-        left
+    /// What serves although it was not compiled.
+    fn left_over(&self, serving: &SnapshotParts) -> Vec<Unit> {
+        let left = Unit::only_in(serving, &self.compiled.parts).into_iter();
+        left.filter(|unit| self.hold.is_none() || !unit.routing()).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
-    fn mended(&mut self, drifted: &[Unit], Mended { mut changes, names }: Mended) -> Step {
+    fn mended(&mut self, drifted: &[Unit], mut changes: Changes) -> Step {
         for unit in drifted {
             changes.causes.note(Cause::Drifted { unit: unit.clone() });
         }
-        self.reporting.judged(drifted.iter().filter_map(|unit| match unit {
-            Unit::Object(object) => Some(object),
-            Unit::Host(_) | Unit::Service(_) | Unit::DefaultCertificate => None,
-        }));
-        let names = names.then(|| self.name());
-        let secrets = self.follow_all();
+        self.reporting.judged(drifted);
+        let names = self.refresh_names();
+        let secrets = self.secrets.all(&self.topology, &self.options);
         Step { published: self.outgoing(changes), touched: Touched::default(), oldest: None, names, secrets }
     }
 }
 
-impl Mended {
-    /// A unit has to be published as it is now compiled.
-    fn note(&mut self, unit: &Unit, serving: &Snapshot) {
-        let changes = &mut self.changes;
-        match unit {
-            Unit::Object(_) => {}
-            Unit::Host(host) => {
-                changes.hosts.add(|| host.clone());
-                changes.replaced += serving.hosts().get(host).map_or(0, |routes| routes.routes().len());
-            }
-            Unit::Service(service) => changes.services.add(|| service.clone()),
-            Unit::DefaultCertificate => changes.default_certificate = true,
-        }
-    }
-}
-
-/// Whether two are one and the same.
-fn same<T>(one: Option<&Arc<T>>, other: Option<&Arc<T>>) -> bool {
-    one.map(Arc::as_ptr) == other.map(Arc::as_ptr)
+/// A unit has to be published as it is now compiled.
+fn note(changes: &mut Changes, unit: &Unit, serving: &SnapshotParts) {
+    changes.replaced += unit.weight(serving);
+    changes.add(unit.clone());
 }

@@ -8,9 +8,10 @@ use std::time::{Instant, SystemTime};
 use tidegate_config::model::{BackendKey, BackendMap, Generation, HostPattern, SnapshotParts};
 use tidegate_config::object::ObjectName;
 
-use super::{Reconciler, Work};
+use super::Reconciler;
+use super::backlog::Reason;
 use crate::command::Command;
-use crate::compile::led_to;
+use crate::compile::{Unit, led_to};
 use crate::history::{Cause, Changes};
 use crate::queue::Lane;
 use crate::withheld::ByCommand;
@@ -85,12 +86,15 @@ impl Reconciler {
     fn follow(&mut self, backends: BTreeSet<BackendKey>, now: Instant) {
         let known = &self.compiled.parts.backends;
         let missing = backends.iter().filter(|key| !known.contains_key(key));
-        self.missing.extend(missing.map(|key| key.service.clone()));
-        let before = std::mem::replace(&mut self.options.followed, Arc::new(backends));
+        self.next.extend(missing.map(|key| Unit::Service(key.service.clone())));
+        let before = std::mem::replace(&mut self.held_backends, backends);
         let gone: BTreeSet<&ObjectName> = before.iter().map(|key| &key.service).collect();
         for service in gone {
-            self.queue.add(Work::Endpoints(service.clone()), Lane::Slow, u64::MAX, now);
+            let cause = Arc::new(Cause::Released { service: service.clone() });
+            let reason = Reason { cause, lane: Lane::Slow, received: now, own: false };
+            self.backlog.compile(Unit::Service(service.clone()), &reason, u64::MAX);
         }
+        self.names.note_all();
     }
 
     /// What is published of changes that were compiled, if anything is.

@@ -7,7 +7,7 @@ use std::time::Instant;
 use tidegate_config::object::{Kind, ObjectRef};
 use tidegate_config::project::Projected;
 
-use super::{Reconciler, Work};
+use super::Reconciler;
 use crate::event::{Event, Source};
 use crate::history::Cause;
 use crate::queue::Lane;
@@ -24,12 +24,12 @@ impl Reconciler {
             Event::Unserved { source, received } => self.unserved(&source, received),
             Event::Resolved { name, addresses } => {
                 // An answer may come after its name was given up; kept, it would be stale when the name comes back.
-                if self.names.contains_key(&name) && self.world.resolve(Arc::clone(&name), addresses) {
-                    self.queue.add(Work::Name(name), Lane::Fast, 0, now);
+                if self.names.contains(&name) && self.world.resolve(Arc::clone(&name), addresses) {
+                    self.resolved(&name, now);
                 }
             }
             Event::ApiServer { sockets } => {
-                self.options.addresses.api_server = sockets;
+                self.world.api_server = sockets;
                 self.guard(now);
             }
             Event::Failing { source, denied, .. } => self.listing.fails(source, denied, now),
@@ -43,15 +43,15 @@ impl Reconciler {
         let (key, version) = (projected.meta.object.clone(), Arc::clone(&projected.meta.resource_version));
         self.reporting.stands(&key, &projected.addresses);
         if self.world.apply(projected) {
-            let cause = Cause::Changed { object: key.clone(), resource_version: Some(version) };
-            self.wait(key, cause, lane, received);
+            let cause = Cause::Changed { object: key.clone(), resource_version: version };
+            self.changed(&key, cause, lane, received);
         }
     }
 
     fn delete(&mut self, object: ObjectRef, lane: Lane, received: Instant) {
         self.reporting.stands(&object, &[]);
         if self.world.delete(&object) {
-            self.wait(object.clone(), Cause::Deleted { object }, lane, received);
+            self.changed(&object, Cause::Deleted { object: object.clone() }, lane, received);
         }
     }
 
@@ -96,8 +96,9 @@ impl Reconciler {
             return;
         }
         if source.kind == Kind::IngressClass {
-            self.know_classes(received);
+            self.world.classes_known = !self.unsynced().iter().any(|source| source.kind == Kind::IngressClass);
         }
+        self.kind_listed(source.kind, received);
         // What was not told for the want of it is to be told now.
         self.look_again();
     }
@@ -108,13 +109,5 @@ impl Reconciler {
     fn doubtful(&self, gone: usize, held: usize) -> bool {
         let pace = self.options.pace;
         gone as f64 > pace.sweep_share_max * held as f64 && (gone > pace.sweep_free || gone == held)
-    }
-
-    /// From now on classes are compared by their objects: every Ingress that refers to one is looked at again.
-    fn know_classes(&mut self, received: Instant) {
-        self.world.classes_known = !self.unsynced().iter().any(|source| source.kind == Kind::IngressClass);
-        let all = self.world.ingresses.keys().filter(|_| self.running);
-        let all: Vec<_> = all.map(|name| ObjectRef::new(Kind::Ingress, name.clone())).collect();
-        all.into_iter().for_each(|ingress| self.wait_again(ingress, Lane::Slow, received));
     }
 }

@@ -9,6 +9,7 @@ use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 use tidegate_config::project::PublicAddress;
 
 use super::Reconciler;
+use crate::compile::Unit;
 use crate::options::Publish;
 
 /// Public addresses, in order.
@@ -77,10 +78,12 @@ impl Reporting {
         }
     }
 
-    /// These have been compiled.
-    pub(super) fn judged<'o>(&mut self, objects: impl IntoIterator<Item = &'o ObjectRef>) {
-        let ingresses = objects.into_iter().filter(|object| object.kind == Kind::Ingress);
-        self.judged.extend(ingresses.map(|object| object.name.clone()));
+    /// These are compiled.
+    pub(super) fn judged<'u>(&mut self, units: impl IntoIterator<Item = &'u Unit>) {
+        self.judged.extend(units.into_iter().filter_map(|unit| match unit {
+            Unit::Object(object) if object.kind == Kind::Ingress => Some(object.name.clone()),
+            Unit::Object(_) | Unit::Host(_) | Unit::Service(_) | Unit::Globals(()) => None,
+        }));
     }
 }
 
@@ -101,7 +104,8 @@ impl Reconciler {
     #[must_use]
     pub fn amiss_in(&self, ingress: &ObjectName) -> Option<Addresses> {
         let (addresses, hash) = self.reporting.ought.as_ref().filter(|_| self.knows_all_of(&ingress.namespace))?;
-        let ours = self.compiled.verdicts.get(ingress).is_some_and(|verdict| verdict.class.is_some());
+        let object = ObjectRef::new(Kind::Ingress, ingress.clone());
+        let ours = self.compiled.verdicts.get(&object).is_some_and(|verdict| verdict.parent.is_some());
         (ours && self.reporting.stands.get(ingress) != Some(hash)).then(|| Arc::clone(addresses))
     }
 
@@ -118,7 +122,8 @@ impl Reconciler {
             names.filter(|name| self.amiss_in(name).is_some()).cloned().collect()
         };
         if !looked {
-            return Amiss { all: amiss(&mut self.compiled.verdicts.keys()), ..Amiss::default() };
+            let ingresses = self.compiled.verdicts.keys().filter(|object| object.kind == Kind::Ingress);
+            return Amiss { all: amiss(&mut ingresses.map(|object| &object.name)), ..Amiss::default() };
         }
         let changed = amiss(&mut judged.iter());
         Amiss { all: Vec::new(), changed, rewritten: amiss(&mut rewritten.difference(&judged)) }

@@ -30,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 use crate::backoff::Backoff;
 use crate::clock;
 use crate::event::Event;
-use crate::names::Names;
+use crate::reconcile::Names;
 use tracked::{Found, Tracked};
 use turns::{Turn, Turns};
 

@@ -1,18 +1,19 @@
-//! Topology: who refers to whom, as data. References to what does not exist yet are kept, so that its
-//! arrival finds those who wait for it.
-
-mod edges;
+//! Topology: what every object asks of the edge, and what that depends on, in both directions. Dependencies on what does not
+//! exist yet are kept, so that its arrival finds those who wait for it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 
-pub use edges::references;
 use serde::Serialize;
 use tidegate_config::model::HostPattern;
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 
-/// What an object can refer to.
+use crate::options::Options;
+use crate::sources::{Attachment, Claim, attach};
+use crate::world::World;
+
+/// What an object can depend on, or have a part in.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Key {
     /// One object, there or not.
@@ -21,118 +22,180 @@ pub enum Key {
     InNamespace(Kind, Arc<str>),
     /// Every object of a kind.
     Any(Kind),
-    /// A host: the unit of compiling. Who claims it refers to it.
+    /// A virtual host that it claims.
     Host(HostPattern),
+    /// The endpoints of a Service, of which it holds some.
+    EndpointsOf(ObjectName),
     /// A DNS name.
     Name(Arc<str>),
 }
 
 impl Key {
-    /// The host, where it is one.
+    /// The object, where it is one of a kind.
     #[must_use]
-    pub const fn host(&self) -> Option<&HostPattern> {
+    pub fn object(&self, kind: Kind) -> Option<&ObjectRef> {
         match self {
-            Self::Host(host) => Some(host),
-            Self::Object(_) | Self::InNamespace(..) | Self::Any(_) | Self::Name(_) => None,
+            Self::Object(object) => (object.kind == kind).then_some(object),
+            Self::InNamespace(..) | Self::Any(_) | Self::Host(_) | Self::EndpointsOf(_) | Self::Name(_) => None,
         }
     }
 
-    /// The Service, where it is one.
-    #[must_use]
-    pub fn service(&self) -> Option<&ObjectRef> {
+    /// The host, where it is one.
+    const fn host(&self) -> Option<&HostPattern> {
         match self {
-            Self::Object(object) => (object.kind == Kind::Service).then_some(object),
-            Self::InNamespace(..) | Self::Any(_) | Self::Host(_) | Self::Name(_) => None,
+            Self::Host(host) => Some(host),
+            Self::Object(_) | Self::InNamespace(..) | Self::Any(_) | Self::EndpointsOf(_) | Self::Name(_) => None,
+        }
+    }
+
+    /// The Service whose endpoints they are.
+    #[must_use]
+    pub const fn endpoints_of(&self) -> Option<&ObjectName> {
+        match self {
+            Self::EndpointsOf(service) => Some(service),
+            Self::Object(_) | Self::InNamespace(..) | Self::Any(_) | Self::Host(_) | Self::Name(_) => None,
+        }
+    }
+
+    /// The DNS name, where it is one.
+    #[must_use]
+    pub const fn name(&self) -> Option<&Arc<str>> {
+        match self {
+            Self::Name(name) => Some(name),
+            Self::Object(_) | Self::InNamespace(..) | Self::Any(_) | Self::Host(_) | Self::EndpointsOf(_) => None,
         }
     }
 }
 
-/// The references of every object, both ways.
+/// The attachment of every object, and who is found under each key.
 #[derive(Debug, Default)]
 pub struct Topology {
-    forward: BTreeMap<ObjectRef, Box<[Key]>>,
-    /// The same references by what they lead to. One set of pairs, because most keys have one or two referrers, and a set
-    /// for each key would cost ten times its content.
-    reverse: BTreeSet<(Key, ObjectRef)>,
+    attachments: BTreeMap<ObjectRef, Attachment>,
+    /// The keys of the attachments. One set of pairs, because most keys have one or two dependents, and a set for each key
+    /// would cost ten times its content.
+    by_key: BTreeSet<(Key, ObjectRef)>,
 }
 
 impl Topology {
-    /// Replaces what an object refers to, given as [`references`] gives it, and returns what it referred to before.
-    pub fn relink(&mut self, object: &ObjectRef, keys: Vec<Key>) -> Box<[Key]> {
-        let before = self.forward.remove(object).unwrap_or_default();
-        for key in before.iter().filter(|key| keys.binary_search(key).is_err()) {
-            self.reverse.remove(&(key.clone(), object.clone()));
+    /// Every object of World, attached. All at once costs less than one by one, and packs better.
+    #[must_use]
+    pub fn of(world: &World, options: &Options) -> Self {
+        let objects = Kind::ALL.into_iter().flat_map(|kind| world.names_of(kind, None));
+        let attached = objects.map(|object| (object.clone(), attach(world, options, object)));
+        let attachments: BTreeMap<_, _> = attached.filter(|(_, attachment)| !attachment.is_empty()).collect();
+        let by_key = attachments.iter().flat_map(|(object, it)| it.keys().map(|key| (key, object.clone())));
+        Self { by_key: by_key.collect(), attachments }
+    }
+
+    /// Replaces the attachment of an object and returns the one before. Claims that are equal to those before stay the same
+    /// objects.
+    pub fn replace(&mut self, object: &ObjectRef, mut attachment: Attachment) -> Attachment {
+        let before = self.attachments.remove(object).unwrap_or_default();
+        for claim in &mut attachment.claims {
+            if let Some(same) = before.claim(&claim.host).filter(|same| *same == claim) {
+                *claim = Arc::clone(same);
+            }
         }
-        for key in keys.iter().filter(|key| before.binary_search(key).is_err()) {
-            self.reverse.insert((key.clone(), object.clone()));
+        let [old, new]: [BTreeSet<Key>; 2] = [&before, &attachment].map(|it| it.keys().collect());
+        for key in old.difference(&new) {
+            self.by_key.remove(&(key.clone(), object.clone()));
         }
-        if !keys.is_empty() {
-            self.forward.insert(object.clone(), keys.into());
+        for key in new.difference(&old) {
+            self.by_key.insert((key.clone(), object.clone()));
+        }
+        if !attachment.is_empty() {
+            self.attachments.insert(object.clone(), attachment);
         }
         before
     }
 
-    /// What an object refers to, in ascending order.
+    /// The attachment of an object, where it says anything.
     #[must_use]
-    pub fn references_of(&self, object: &ObjectRef) -> &[Key] {
-        self.forward.get(object).map_or(&[], |keys| keys)
+    pub fn get(&self, object: &ObjectRef) -> Option<&Attachment> {
+        self.attachments.get(object)
     }
 
-    /// Who refers to a key, in ascending order.
-    pub fn referrers<'t>(&'t self, key: &Key) -> impl Iterator<Item = &'t ObjectRef> + use<'t> {
-        self.referrers_from(key.clone(), Kind::FIRST)
+    /// What an object depends on, in ascending order.
+    #[must_use]
+    pub fn links_of(&self, object: &ObjectRef) -> &[Key] {
+        self.attachments.get(object).map_or(&[], |attachment| &attachment.links)
     }
 
-    /// Who refers to an object by name, of one kind, in ascending order. The referrers of other kinds cost nothing: a
-    /// Service that thousands of Ingresses lead to has few EndpointSlices.
-    pub fn referrers_of(&self, object: ObjectRef, kind: Kind) -> impl Iterator<Item = &ObjectRef> {
-        self.referrers_from(Key::Object(object), kind).take_while(move |referrer| referrer.kind == kind)
+    /// The attachments of all objects that say anything, in the order of the objects.
+    pub fn attachments(&self) -> impl Iterator<Item = (&ObjectRef, &Attachment)> {
+        self.attachments.iter()
     }
 
-    fn referrers_from(&self, key: Key, kind: Kind) -> impl Iterator<Item = &ObjectRef> + use<'_> {
-        let first = (key.clone(), ObjectRef::new(kind, ObjectName::default()));
-        self.reverse.range(first..).take_while(move |(to, _)| *to == key).map(|(_, referrer)| referrer)
+    /// The claims for a host.
+    pub fn claims_of<'t>(&'t self, host: &HostPattern) -> impl Iterator<Item = &'t Arc<Claim>> + use<'t> {
+        let host = host.clone();
+        let claimants = self.dependents(&Key::Host(host.clone()));
+        claimants.filter_map(move |object| self.attachments.get(object)?.claim(&host))
     }
 
-    /// The first object after another one, or of all, that refers to anything.
+    /// Who is found under a key, in ascending order.
+    pub fn dependents<'t>(&'t self, key: &Key) -> impl Iterator<Item = &'t ObjectRef> + use<'t> {
+        let (key, first) = (key.clone(), ObjectRef::new(Kind::FIRST, ObjectName::default()));
+        self.by_key.range((key.clone(), first)..).take_while(move |(of, _)| *of == key).map(|(_, object)| object)
+    }
+
+    /// Who depends on any object of a kind, some of them several times.
+    pub fn dependents_of_kind(&self, kind: Kind) -> impl Iterator<Item = &ObjectRef> {
+        let nobody = || ObjectRef::new(Kind::FIRST, ObjectName::default());
+        let first = Key::Object(ObjectRef::new(kind, ObjectName::default()));
+        let by_name = self.by_key.range((first, nobody())..);
+        let by_name = by_name.take_while(move |(key, _)| key.object(kind).is_some());
+        let of_namespace = self.by_key.range((Key::InNamespace(kind, Arc::default()), nobody())..);
+        let of_namespace =
+            of_namespace.take_while(move |(key, _)| matches!(key, Key::InNamespace(of, _) if *of == kind));
+        let all = by_name.chain(of_namespace).map(|(_, object)| object);
+        all.chain(self.dependents(&Key::Any(kind)))
+    }
+
+    /// Whether anybody is found under a key.
+    #[must_use]
+    pub fn has_dependents(&self, key: &Key) -> bool {
+        self.dependents(key).next().is_some()
+    }
+
+    /// The objects of a kind that anybody depends on by name, each once, in ascending order.
+    pub fn wanted(&self, kind: Kind) -> impl Iterator<Item = &ObjectRef> {
+        let first = Key::Object(ObjectRef::new(kind, ObjectName::default()));
+        let first = (first, ObjectRef::new(Kind::FIRST, ObjectName::default()));
+        let objects = self.by_key.range(first..).map_while(move |(key, _)| key.object(kind));
+        distinct(objects)
+    }
+
+    /// Every DNS name that anybody depends on, each once, in ascending order.
+    pub fn names(&self) -> impl Iterator<Item = &Arc<str>> {
+        let first = (Key::Name(Arc::default()), ObjectRef::new(Kind::FIRST, ObjectName::default()));
+        distinct(self.by_key.range(first..).map_while(|(key, _)| key.name()))
+    }
+
+    /// The first object after another one, or of all, that has an attachment.
     pub(crate) fn after(&self, last: Option<&ObjectRef>) -> Option<&ObjectRef> {
         let beyond = (last.map_or(Unbounded, Excluded), Unbounded);
-        self.forward.range::<ObjectRef, _>(beyond).next().map(|(object, _)| object)
+        self.attachments.range::<ObjectRef, _>(beyond).next().map(|(object, _)| object)
     }
 
-    /// The first host after another one, or of all, that anything refers to.
+    /// The first host after another one, or of all, that anybody claims.
     pub(crate) fn host_after(&self, last: Option<&HostPattern>) -> Option<&HostPattern> {
         let first = last.cloned().unwrap_or_else(|| HostPattern::Exact(Arc::default()));
         let first = (Key::Host(first), ObjectRef::new(Kind::FIRST, ObjectName::default()));
-        let mut hosts = self.reverse.range(first..).map_while(|(key, _)| key.host());
+        let mut hosts = self.by_key.range(first..).map_while(|(key, _)| key.host());
         hosts.find(|host| Some(*host) != last)
     }
 
-    /// Every DNS name that anything refers to.
-    pub fn names(&self) -> impl Iterator<Item = &Arc<str>> {
-        let first = (Key::Name(Arc::default()), ObjectRef::new(Kind::FIRST, ObjectName::default()));
-        let names = self.reverse.range(first..).filter_map(|(key, _)| match key {
-            Key::Name(name) => Some(name),
-            Key::Object(_) | Key::InNamespace(..) | Key::Any(_) | Key::Host(_) => None,
-        });
-        let mut last = None;
-        names.filter(move |name| last.replace(*name) != Some(name))
-    }
-
-    /// Every reference, for dumps.
-    pub fn edges(&self) -> impl Iterator<Item = (&ObjectRef, &Key)> {
-        self.forward.iter().flat_map(|(object, keys)| keys.iter().map(move |key| (object, key)))
+    /// Every object with each of its keys, for dumps.
+    pub fn edges(&self) -> impl Iterator<Item = (&ObjectRef, Key)> {
+        self.attachments.iter().flat_map(|(object, attachment)| attachment.keys().map(move |key| (object, key)))
     }
 }
 
-/// Objects and what each refers to, as [`references`] gives it: all at once costs less than one by one, and packs better.
-impl FromIterator<(ObjectRef, Vec<Key>)> for Topology {
-    fn from_iter<T: IntoIterator<Item = (ObjectRef, Vec<Key>)>>(objects: T) -> Self {
-        let linked = objects.into_iter().filter(|(_, keys)| !keys.is_empty());
-        let forward: BTreeMap<_, Box<[Key]>> = linked.map(|(object, keys)| (object, keys.into())).collect();
-        let edges = forward.iter().flat_map(|(object, keys)| keys.iter().map(|key| (key.clone(), object.clone())));
-        Self { reverse: edges.collect(), forward }
-    }
+/// Each of some values in ascending order once.
+fn distinct<'t, T: PartialEq + ?Sized + 't>(values: impl Iterator<Item = &'t T>) -> impl Iterator<Item = &'t T> {
+    let mut last = None;
+    values.filter(move |value| last.replace(*value) != Some(*value))
 }
 
 impl std::fmt::Display for Key {
@@ -142,6 +205,7 @@ impl std::fmt::Display for Key {
             Self::InNamespace(kind, namespace) => write!(f, "any {kind} in {namespace}"),
             Self::Any(kind) => write!(f, "any {kind}"),
             Self::Host(host) => write!(f, "host {host}"),
+            Self::EndpointsOf(service) => write!(f, "endpoints of {service}"),
             Self::Name(name) => write!(f, "name {name}"),
         }
     }
@@ -157,51 +221,38 @@ impl Serialize for Key {
 mod tests {
     use super::*;
 
-    fn ingress(name: &str) -> ObjectRef {
-        ObjectRef::new(Kind::Ingress, ObjectName::new("shop", name))
+    fn slice(name: &str) -> ObjectRef {
+        ObjectRef::new(Kind::EndpointSlice, ObjectName::new("shop", name))
     }
 
-    fn host(name: &str) -> Key {
-        Key::Host(HostPattern::Exact(name.into()))
+    fn endpoints(name: &str) -> Key {
+        Key::EndpointsOf(ObjectName::new("shop", name))
+    }
+
+    fn linked(names: &[&str]) -> Attachment {
+        Attachment { links: names.iter().map(|name| endpoints(name)).collect(), ..Attachment::default() }
     }
 
     #[track_caller]
-    fn check(topology: &Topology, key: &Key, want: &[&str]) {
-        let got: Vec<&str> = topology.referrers(key).map(|object| &*object.name.name).collect();
+    fn check(topology: &Topology, key: &str, want: &[&str]) {
+        let got: Vec<&str> = topology.dependents(&endpoints(key)).map(|object| &*object.name.name).collect();
         assert_eq!(got, want, "{key}");
     }
 
     #[test]
-    fn referrers_are_found_by_kind() {
-        let service = ObjectRef::new(Kind::Service, ObjectName::new("shop", "web"));
-        let slice = ObjectRef::new(Kind::EndpointSlice, ObjectName::new("shop", "web-1"));
+    fn a_replaced_attachment_is_found_under_its_new_keys_alone() {
         let mut topology = Topology::default();
-        let mut check = |object: &ObjectRef, ingresses: &[&str], slices: &[&str]| {
-            topology.relink(object, vec![Key::Object(service.clone())]);
-            for (kind, want) in [(Kind::Ingress, ingresses), (Kind::EndpointSlice, slices), (Kind::Secret, &[])] {
-                let got: Vec<&str> = topology.referrers_of(service.clone(), kind).map(|o| &*o.name.name).collect();
-                assert_eq!(got, want, "{kind}");
-            }
-        };
-        check(&slice, &[], &["web-1"]);
-        check(&ingress("b"), &["b"], &["web-1"]);
-        check(&ingress("a"), &["a", "b"], &["web-1"]);
-    }
-
-    #[test]
-    fn relinking_forgets_what_is_no_longer_referred_to() {
-        let mut topology = Topology::default();
-        topology.relink(&ingress("a"), vec![host("x"), host("y")]);
-        topology.relink(&ingress("b"), vec![host("x")]);
-        check(&topology, &host("x"), &["a", "b"]);
-        let before = topology.relink(&ingress("a"), vec![host("z")]);
-        assert_eq!(*before, [host("x"), host("y")]);
-        check(&topology, &host("x"), &["b"]);
-        check(&topology, &host("y"), &[]);
-        check(&topology, &host("z"), &["a"]);
-        topology.relink(&ingress("a"), vec![]);
-        topology.relink(&ingress("b"), vec![]);
+        topology.replace(&slice("a"), linked(&["x", "y"]));
+        topology.replace(&slice("b"), linked(&["x"]));
+        check(&topology, "x", &["a", "b"]);
+        let before = topology.replace(&slice("a"), linked(&["z"]));
+        assert_eq!(before, linked(&["x", "y"]));
+        check(&topology, "x", &["b"]);
+        check(&topology, "y", &[]);
+        check(&topology, "z", &["a"]);
+        topology.replace(&slice("a"), Attachment::default());
+        topology.replace(&slice("b"), Attachment::default());
         assert_eq!(topology.edges().count(), 0);
-        assert!(topology.reverse.is_empty());
+        assert!(topology.by_key.is_empty());
     }
 }

@@ -85,7 +85,7 @@ fn check(what: &str, edited: Edited, told: Told, batches_max: usize, units_max: 
         bench.apply(Kind::Ingress, neighbour(edits));
         loop {
             let step = bench.reconciler.reconcile(bench.now).expect("the neighbour's edit waits");
-            let (hosts, services) = (step.touched.hosts, step.touched.services);
+            let [hosts, services] = ["host", "service"].map(|unit| step.touched.compiled.get(unit).map_or(0, |it| *it));
             assert!(hosts <= units_max.0 && services <= units_max.1, "{what}: {hosts} hosts, {services} Services");
             batches += 1;
             let after = bench.neighbour().0;

@@ -22,10 +22,11 @@ impl Bench {
         let addresses = AddressPolicy {
             own: ["10.9.9.9".parse().unwrap()].into(),
             refused: ["10.97.0.0/16".parse().unwrap()].into(),
-            api_server: Arc::new(["10.96.0.1:80".parse().unwrap()].into()),
             ..AddressPolicy::default()
         };
         let mut bench = Self::running(Options { addresses, ..Options::default() });
+        let sockets = Arc::new(["10.96.0.1:80".parse().unwrap()].into());
+        bench.reconciler.observe(Event::ApiServer { sockets }, bench.now);
         bench.apply(Kind::Service, service("default/kubernetes"));
         bench.apply(Kind::EndpointSlice, slice("default/kubernetes", &["10.3.0.1"]));
         bench.apply(Kind::Service, service("quiet/calm"));

@@ -16,7 +16,8 @@ const OTHERS: usize = 200;
 type Act<'a> = dyn Fn(&mut Bench) + 'a;
 
 fn others(path: &str) -> Vec<Value> {
-    (0..OTHERS).map(|n| ingress_of(&format!("by{n}"), &format!("by{n}.example"), "new", &[path])).collect()
+    let other = |n| ingress_of(&format!("by{n}"), &format!("by{n}.example"), &format!("by{n}"), &[path]);
+    (0..OTHERS).map(other).collect()
 }
 
 fn with_others(path: &str, last: Value) -> Vec<Value> {
@@ -29,9 +30,10 @@ fn with_others(path: &str, last: Value) -> Vec<Value> {
 fn check(act: &Act<'_>, want: &[&str]) {
     for order in [Order::default(), Order::by(|ingress| u64::from(&*ingress.name.name != "web"))] {
         let mut bench = Bench::running(Options { order, ..Options::default() });
-        for (name, address) in [("old", "10.0.0.1"), ("new", "10.0.0.2")] {
-            bench.apply(Kind::Service, service(name));
-            bench.apply(Kind::EndpointSlice, slice(name, &[address]));
+        let others = (0..OTHERS).map(|n| (format!("by{n}"), "10.0.1.1"));
+        for (name, address) in [("old".into(), "10.0.0.1"), ("new".into(), "10.0.0.2")].into_iter().chain(others) {
+            bench.apply(Kind::Service, service(&name));
+            bench.apply(Kind::EndpointSlice, slice(&name, &[address]));
         }
         with_others("/", ingress("old")).into_iter().for_each(|ingress| bench.apply(Kind::Ingress, ingress));
         bench.reconcile();
@@ -97,7 +99,7 @@ fn a_slice_that_goes_leaves_its_service_to_the_one_that_comes() {
     let replaced = |bench: &mut Bench| {
         let mut after = slice("old", &["10.0.0.7"]);
         after["metadata"]["name"] = "old-2".into();
-        let mut slices: Vec<Value> = (0..OTHERS).map(|n| slice(&format!("by{n}"), &["10.0.1.1"])).collect();
+        let mut slices: Vec<Value> = (0..OTHERS).map(|n| slice(&format!("by{n}"), &["10.0.1.2"])).collect();
         slices.extend([after, slice("new", &["10.0.0.2"])]);
         assert_eq!(bench.list(Kind::EndpointSlice, &slices), None);
     };

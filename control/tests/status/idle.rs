@@ -80,7 +80,7 @@ async fn an_idle_cluster_costs_watches_lists_against_drift_and_the_lease() {
         // Lists and audits were made, a round in 5 to 7½ minutes, and found nothing.
         let rounds = edge.metric("tidegate_audits_total", "");
         assert!((8..=13).contains(&rounds), "{rounds} rounds");
-        for unit in ["object", "host", "service", "default_certificate"] {
+        for unit in ["object", "host", "service", "globals"] {
             assert_eq!(edge.metric("tidegate_audit_drift_total", unit), 0, "{unit}");
         }
         for kind in ["IngressClass", "Ingress", "Service", "EndpointSlice", "Secret"] {

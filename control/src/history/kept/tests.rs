@@ -1,8 +1,9 @@
 //! Models are published one after the other; what is left of them is compared.
 
+use std::sync::Arc;
 use std::time::SystemTime;
 
-use tidegate_config::model::{Action, Origin, PathMatch, Route};
+use tidegate_config::model::{Action, HostPattern, HostRoutes, Origin, PathMatch, Route};
 use tidegate_config::object::{Age, Kind, ObjectName, ObjectRef};
 
 use super::*;
@@ -35,7 +36,7 @@ impl Bed {
     fn change(&mut self, hosts: &[(&str, usize)]) -> u64 {
         let mut changes = Changes::default();
         for (name, routes) in hosts {
-            changes.hosts.add(|| host(name));
+            changes.add(Unit::Host(host(name)));
             changes.replaced += self.parts.hosts.get(&host(name)).map_or(0, |before| before.routes().len());
             changes.added += routes;
             self.put(name, *routes);
@@ -54,7 +55,7 @@ impl Bed {
 
     fn endpoints(&mut self) -> u64 {
         let mut changes = Changes::default();
-        changes.services.add(|| ObjectName::new("shop", "cart"));
+        changes.add(Unit::Service(ObjectName::new("shop", "cart")));
         self.publish(changes)
     }
 

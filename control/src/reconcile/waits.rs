@@ -1,8 +1,9 @@
 //! Make before break: whether a change of a host would break a route that works, or take the certificate of a server name,
-//! because what it would move to is still on its way. The loop keeps such a host as it was for a bounded moment.
+//! because what it would move to is still on its way. Such a host stays as it was for a bounded moment.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Instant;
 
 use tidegate_config::model::{Action, HostPattern, HostRoutes, Route};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
@@ -11,6 +12,47 @@ use tidegate_config::project::ServiceKind;
 use crate::compile::{Compiled, HostUnit};
 use crate::topology::{Key, Topology};
 use crate::world::World;
+
+/// The hosts that stay as they were.
+#[derive(Debug, Default)]
+pub(super) struct Waits(BTreeMap<HostPattern, Wait>);
+
+/// What a host waits for.
+#[derive(Debug)]
+pub(super) struct Wait {
+    pub(super) until: Instant,
+    pub(super) awaited: BTreeSet<ObjectRef>,
+}
+
+impl Waits {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&HostPattern, &Wait)> {
+        self.0.iter()
+    }
+
+    /// When the first of them waits no longer.
+    pub(super) fn first_end(&self) -> Option<Instant> {
+        self.0.values().map(|wait| wait.until).min()
+    }
+
+    /// The hosts that wait for an object.
+    pub(super) fn awaiting(&self, object: &ObjectRef) -> Vec<HostPattern> {
+        let hosts = self.0.iter().filter(|(_, wait)| wait.awaited.contains(object));
+        hosts.map(|(host, _)| host.clone()).collect()
+    }
+
+    /// Ends the waits whose time is over, and those of these hosts.
+    pub(super) fn end(&mut self, now: Instant, hosts: impl Fn(&HostPattern) -> bool) -> BTreeMap<HostPattern, Wait> {
+        self.0.extract_if(.., |host, wait| wait.until <= now || hosts(host)).collect()
+    }
+
+    pub(super) fn begin(&mut self, waits: BTreeMap<HostPattern, Wait>) {
+        self.0.extend(waits);
+    }
+}
 
 /// What of a host a route is for.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
@@ -29,7 +71,7 @@ fn slots(routes: &HostRoutes) -> impl Iterator<Item = (Slot<'_>, &Arc<Route>)> {
 /// What a host that works now would move to and World has never seen: Services, their endpoints, or the addresses of their
 /// external names; and Secrets. Kinds arrive in no order, names are looked up and Secrets may be read once they are led to, so
 /// these are probably on their way. `None` when nothing would break.
-pub(crate) fn awaited(
+pub(super) fn awaited(
     world: &World,
     topology: &Topology,
     compiled: &Compiled,
@@ -52,11 +94,9 @@ fn secrets(
     if before.certificates.iter().all(|(name, _)| left.contains(name)) {
         return None;
     }
-    let key = Key::Host(after.host.clone());
-    let ingresses = topology.referrers(&key).filter_map(|claimant| world.ingresses.get(&claimant.name));
-    let named = ingresses.flat_map(|ingress| ingress.tls.of(&after.host));
-    let secrets = named.map(|it| ObjectRef::new(Kind::Secret, it.secret.clone()));
-    let unseen: BTreeSet<ObjectRef> = secrets.filter(|secret| !world.holds(secret)).collect();
+    let missing = topology.claims_of(&after.host).flat_map(|claim| &claim.missing);
+    let unseen = missing.filter(|object| object.kind == Kind::Secret && !world.holds(object));
+    let unseen: BTreeSet<ObjectRef> = unseen.cloned().collect();
     Some(unseen).filter(|unseen| !unseen.is_empty())
 }
 
@@ -69,10 +109,7 @@ fn services(
 ) -> Option<BTreeSet<ObjectRef>> {
     let unseen = |service: &ObjectName| match world.services.get(service).map(|service| &service.kind) {
         Some(ServiceKind::ExternalName(name)) => !world.names.contains_key(name),
-        Some(ServiceKind::Slices) | None => {
-            let key = ObjectRef::new(Kind::Service, service.clone());
-            topology.referrers_of(key, Kind::EndpointSlice).next().is_none()
-        }
+        Some(ServiceKind::Slices) | None => !topology.has_dependents(&Key::EndpointsOf(service.clone())),
     };
     let leads_nowhere = |route: &Arc<Route>| match &route.action {
         Action::Redirect(_) => false,
@@ -92,11 +129,12 @@ fn services(
         .filter(|(slot, route)| now.get(slot).is_some_and(|old| old.action != route.action && works(old)))
         .peekable();
     broken.peek()?;
-    // A route to a Service that is not there has no target, so only its object knows which one is meant.
-    let objects: BTreeSet<&ObjectName> = broken.map(|(_, route)| &route.origin.object.name).collect();
-    let ingresses = objects.into_iter().filter_map(|name| world.ingresses.get(name));
-    let services: BTreeSet<&ObjectName> =
-        ingresses.flat_map(|ingress| ingress.backends_of(&after.host)).map(|backend| &backend.service).collect();
+    // A route to a Service that is not there has no target, so only the claim knows which one is meant.
+    let objects: BTreeSet<&ObjectRef> = broken.map(|(_, route)| &route.origin.object).collect();
+    let claims: Vec<_> = topology.claims_of(&after.host).filter(|claim| objects.contains(&claim.object)).collect();
+    let missing = claims.iter().flat_map(|claim| &claim.missing).filter(|object| object.kind == Kind::Service);
+    let led_to = claims.iter().flat_map(|claim| claim.backends()).map(|key| &key.service);
+    let services: BTreeSet<&ObjectName> = missing.map(|object| &object.name).chain(led_to).collect();
     let awaited = services.into_iter().filter(|service| unseen(service));
     Some(awaited.map(|service| ObjectRef::new(Kind::Service, service.clone())).collect())
 }

@@ -1,0 +1,249 @@
+//! The backends of one Service: the endpoints of each of its ports that anything leads to.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::ops::Bound::{Excluded, Unbounded};
+use std::sync::{Arc, LazyLock};
+
+use tidegate_config::finding::{Finding, Problem};
+use tidegate_config::model::{Backend, BackendKey, Endpoint, HostPattern, SnapshotParts};
+use tidegate_config::object::{Kind as Object, ObjectName, ObjectRef};
+use tidegate_config::project::{EndpointSlice, Service, ServiceKind, ServicePort, SliceEndpoint};
+
+use super::unit::{Kind, Unit};
+use super::{Compiled, Inputs, Pass};
+use crate::addresses::{API_SERVER, AddressPolicy, taken_for};
+use crate::topology::Key;
+use crate::world::World;
+
+/// The Service of the API server itself, and its only EndpointSlice, which the API server writes. Whoever else could write that
+/// could lead every client in the cluster astray.
+pub(crate) static KUBERNETES: LazyLock<ObjectName> = LazyLock::new(|| ObjectName::new("default", "kubernetes"));
+
+/// What is compiled of a Service.
+#[derive(Default)]
+pub(super) struct ServiceUnit {
+    pub(super) backends: Vec<Backend>,
+    pub(super) findings: Vec<Finding>,
+}
+
+/// Services: the endpoints of those that anything leads to.
+pub(super) struct Services;
+
+impl Kind for Services {
+    type Key = ObjectName;
+    type Made = ServiceUnit;
+    const LABEL: &'static str = "service";
+    const ROUTING: bool = false;
+
+    fn after(last: Option<&ObjectName>, inputs: Inputs<'_>, compiled: &Compiled) -> Option<ObjectName> {
+        let beyond = last.map_or_else(|| key(&ObjectName::default(), 0), |last| key(last, u16::MAX));
+        // No port has the number 0, and a host that leads to the last port has been passed with its Service.
+        let used = compiled.uses.range(from(&beyond)..).map(|(key, _)| key).find(|key| Some(&key.service) != last);
+        let after = (Excluded(beyond), Unbounded);
+        let others = [inputs.held.range(after.clone()).next(), compiled.backends.range(after).next()];
+        others.into_iter().chain([used]).flatten().min().map(|key| key.service.clone())
+    }
+
+    fn made_of(_: Inputs<'_>, service: &ObjectName) -> Vec<ObjectRef> {
+        vec![ObjectRef::new(Object::Service, service.clone())]
+    }
+
+    fn make(inputs: Inputs<'_>, compiled: &Compiled, service: &ObjectName) -> ServiceUnit {
+        compile(inputs, service, &used_ports(compiled, inputs.held, service))
+    }
+
+    /// A backend that its Service no longer has stays as it was for as long as a host leads to it that is yet to be compiled.
+    /// Those that are deferred have been.
+    fn put(compiled: &mut Compiled, service: &ObjectName, unit: ServiceUnit, pass: &mut Pass<'_>) -> bool {
+        let mut changed = false;
+        let there = |key: &BackendKey| unit.backends.iter().any(|backend| backend.key == *key);
+        let gone: Vec<BackendKey> = compiled.backends_of(service).filter(|key| !there(key)).cloned().collect();
+        for key in gone {
+            let mut hosts = compiled.uses.range(from(&key)..).take_while(|(used, _)| *used == key);
+            if hosts.all(|(_, host)| pass.is_deferred(host)) {
+                compiled.backends.remove(&key);
+                changed |= compiled.parts.backends.remove_mut(&key);
+            }
+        }
+        for backend in unit.backends {
+            if compiled.parts.backends.get(&backend.key).is_none_or(|before| **before != backend) {
+                compiled.backends.insert(backend.key.clone());
+                compiled.parts.backends.insert_mut(backend.key.clone(), Arc::new(backend));
+                changed = true;
+            }
+        }
+        compiled.findings.put(Unit::Service(service.clone()), unit.findings);
+        changed
+    }
+
+    fn serves(service: &ObjectName, compiled: &Compiled, serving: &SnapshotParts) -> bool {
+        let of = |parts: &SnapshotParts, key| parts.backends.get(key).map(Arc::as_ptr);
+        compiled.backends_of(service).all(|key| of(serving, key) == of(&compiled.parts, key))
+    }
+
+    fn only_in(one: &SnapshotParts, other: &SnapshotParts) -> Vec<ObjectName> {
+        if one.backends.size() <= other.backends.size() {
+            return Vec::new();
+        }
+        let left = one.backends.keys().filter(|key| !other.backends.contains_key(*key));
+        left.map(|key| key.service.clone()).collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    fn describe(service: &ObjectName, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "endpoints of {service}")
+    }
+}
+
+fn key(service: &ObjectName, port: u16) -> BackendKey {
+    BackendKey { service: service.clone(), port }
+}
+
+/// The least and the greatest key that a backend of a Service can have.
+pub(super) fn bounds(service: &ObjectName) -> [BackendKey; 2] {
+    [0, u16::MAX].map(|port| key(service, port))
+}
+
+/// Where the hosts that lead to a backend begin.
+fn from(key: &BackendKey) -> (BackendKey, HostPattern) {
+    (key.clone(), HostPattern::Exact(Arc::default()))
+}
+
+/// The least port of a Service from a number on that anything leads to. Looks at one of the hosts that lead there, because there
+/// may be thousands.
+pub(super) fn first_use(
+    compiled: &Compiled,
+    held: &BTreeSet<BackendKey>,
+    service: &ObjectName,
+    port: u16,
+) -> Option<u16> {
+    let first = key(service, port);
+    let used = compiled.uses.range(from(&first)..).next().map(|(key, _)| key);
+    let least = used.into_iter().chain(held.range(&first..).next()).filter(|key| key.service == *service).min();
+    least.map(|key| key.port)
+}
+
+/// The ports of a Service that anything leads to.
+fn used_ports(compiled: &Compiled, held: &BTreeSet<BackendKey>, service: &ObjectName) -> BTreeSet<u16> {
+    let next = |port: u16| first_use(compiled, held, service, port);
+    std::iter::successors(next(0), |port| port.checked_add(1).and_then(next)).collect()
+}
+
+/// Which addresses the objects of one Service may name.
+struct Allowed<'a> {
+    policy: &'a AddressPolicy,
+    /// Where the loop reaches the API server.
+    reached: &'a BTreeSet<SocketAddr>,
+    /// Where the API server says that it is.
+    api_server: Option<&'a EndpointSlice>,
+}
+
+impl<'a> Allowed<'a> {
+    /// Only the API server's own Service leads to where that says it is.
+    fn of(service: &ObjectName, Inputs { world, options, .. }: Inputs<'a>) -> Self {
+        let api_server = world.slices.get(&*KUBERNETES).filter(|_| *service != *KUBERNETES);
+        Self { policy: &options.addresses, reached: &world.api_server, api_server: api_server.map(|slice| &**slice) }
+    }
+
+    fn refusal(&self, address: IpAddr, port: u16) -> Option<&'static str> {
+        let to = SocketAddr::new(address, port);
+        let is_of = |slice: &&EndpointSlice| taken_for(to).any(|to| names(slice, to));
+        self.policy.refusal(to, self.reached).or_else(|| self.api_server.filter(is_of).map(|_| API_SERVER))
+    }
+}
+
+fn names(slice: &EndpointSlice, to: SocketAddr) -> bool {
+    let here = |endpoint: &SliceEndpoint| endpoint.address.to_canonical() == to.ip();
+    slice.ports.iter().any(|port| port.number == to.port()) && slice.endpoints.iter().any(here)
+}
+
+/// The backends of a Service, one for each of these of its ports. Without any, nothing else about it is looked at.
+pub(super) fn compile(inputs: Inputs<'_>, name: &ObjectName, wanted: &BTreeSet<u16>) -> ServiceUnit {
+    let mut unit = ServiceUnit::default();
+    let Inputs { world, topology, .. } = inputs;
+    let Some(service) = world.services.get(name).filter(|_| !wanted.is_empty()) else { return unit };
+    let allowed = Allowed::of(name, inputs);
+    match &service.kind {
+        ServiceKind::Slices => {
+            let slices = topology.dependents(&Key::EndpointsOf(name.clone()));
+            let slices: Vec<&Arc<EndpointSlice>> = slices.filter_map(|slice| world.slices.get(&slice.name)).collect();
+            for port in service.ports.iter().filter(|port| wanted.contains(&port.number)) {
+                unit.backends.push(from_slices(&allowed, service, port, &slices));
+            }
+            unit.findings = slices.iter().flat_map(|slice| refusals(&allowed, slice)).collect();
+        }
+        ServiceKind::ExternalName(dns) => {
+            let object = ObjectRef::new(Object::Service, name.clone());
+            let target = |port| service.ports.iter().find(|p| p.number == port).and_then(|p| p.target).unwrap_or(port);
+            // It need not declare any port: then every number is one.
+            let declared = |port: &u16| service.ports.is_empty() || service.ports.iter().any(|it| it.number == *port);
+            let ports: Vec<(u16, u16)> =
+                wanted.iter().copied().filter(declared).map(|port| (port, target(port))).collect();
+            let (addresses, mut problems) = resolved(world, dns);
+            for (port, target) in &ports {
+                let usable = addresses.iter().filter(|address| allowed.refusal(**address, *target).is_none());
+                let endpoints = usable.map(|address| Endpoint::new(SocketAddr::new(*address, *target), None));
+                let key = BackendKey { service: name.clone(), port: *port };
+                unit.backends.push(Backend { key, endpoints: sorted(endpoints), requests_max: service.requests_max });
+            }
+            problems.extend(addresses.iter().filter_map(|address| {
+                let why = ports.iter().find_map(|(_, target)| allowed.refusal(*address, *target))?.to_owned();
+                Some(Problem::AddressRefused { address: format!("{address} of {dns}"), why })
+            }));
+            let finding = |problem| Finding::new(object.clone(), "spec.externalName", problem);
+            unit.findings = problems.into_iter().map(finding).collect();
+        }
+    }
+    unit
+}
+
+/// The endpoints of a port: those of the slice ports of its name (ports may differ by pod), each address once.
+/// While none is ready, those that still serve while they terminate.
+fn from_slices(
+    allowed: &Allowed<'_>,
+    service: &Service,
+    port: &ServicePort,
+    slices: &[&Arc<EndpointSlice>],
+) -> Backend {
+    let of_port = slices.iter().flat_map(|slice| {
+        let numbers = slice.ports.iter().filter(|p| p.name == port.name).map(|p| p.number);
+        numbers.flat_map(|number| slice.endpoints.iter().map(move |endpoint| (number, endpoint)))
+    });
+    let usable: Vec<_> = of_port.filter(|(number, e)| allowed.refusal(e.address, *number).is_none()).collect();
+    let any_ready = usable.iter().any(|(_, endpoint)| endpoint.ready);
+    let chosen = usable.into_iter().filter(|(_, e)| if any_ready { e.ready } else { e.serving });
+    let endpoints = chosen.map(|(number, e)| Endpoint::new(SocketAddr::new(e.address, number), e.pod.clone()));
+    let key = BackendKey { service: service.name.clone(), port: port.number };
+    Backend { key, endpoints: sorted(endpoints), requests_max: service.requests_max }
+}
+
+/// Each address once: an endpoint may stand in two slices while they are being rewritten.
+fn sorted(endpoints: impl Iterator<Item = Endpoint>) -> Box<[Endpoint]> {
+    let by_address: BTreeMap<SocketAddr, Endpoint> = endpoints.map(|endpoint| (endpoint.address, endpoint)).collect();
+    by_address.into_values().collect()
+}
+
+fn refusals(allowed: &Allowed<'_>, slice: &EndpointSlice) -> Vec<Finding> {
+    let object = ObjectRef::new(Object::EndpointSlice, slice.name.clone());
+    let refusal = |address| slice.ports.iter().find_map(|port| allowed.refusal(address, port.number));
+    let refused = slice.endpoints.iter().filter_map(|e| Some((e.address, refusal(e.address)?)));
+    refused
+        .map(|(address, why)| {
+            let problem = Problem::AddressRefused { address: address.to_string(), why: why.to_owned() };
+            Finding::new(object.clone(), "endpoints", problem)
+        })
+        .collect()
+}
+
+fn resolved<'a>(world: &'a World, dns: &Arc<str>) -> (&'a [IpAddr], Vec<Problem>) {
+    match world.names.get(dns) {
+        None => (&[], vec![unresolved(dns, "it has not been looked up yet")]),
+        Some(Err(why)) => (&[], vec![unresolved(dns, why)]),
+        Some(Ok(addresses)) => (addresses, Vec::new()),
+    }
+}
+
+fn unresolved(dns: &str, why: &str) -> Problem {
+    Problem::NameUnresolved { name: dns.to_owned(), why: why.to_owned() }
+}

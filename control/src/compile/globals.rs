@@ -1,0 +1,111 @@
+//! What applies to every route and every handshake unless something narrower says otherwise.
+
+use std::fmt;
+use std::sync::Arc;
+
+use ipnet::IpNet;
+use tidegate_config::finding::{Finding, Problem};
+use tidegate_config::model::{Certificate, Settings, SnapshotParts};
+use tidegate_config::object::{Kind as Object, ObjectRef};
+
+use super::unit::{Kind, Unit};
+use super::{Compiled, Inputs, Pass};
+use crate::options::Options;
+
+/// The parts of a snapshot that are global.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Globals {
+    /// The certificate for server names that no other certificate is for.
+    default_certificate: Option<Arc<Certificate>>,
+    /// Settings of every route that sets no others.
+    defaults: Arc<Settings>,
+    /// Peers whose forwarded headers are believed.
+    trusted_proxies: Arc<[IpNet]>,
+}
+
+/// What is compiled of them.
+pub(super) struct Made {
+    globals: Globals,
+    findings: Vec<Finding>,
+}
+
+/// The global part of a snapshot: one unit.
+pub(super) struct GlobalSettings;
+
+impl Kind for GlobalSettings {
+    type Key = ();
+    type Made = Made;
+    const LABEL: &'static str = "globals";
+    const ROUTING: bool = true;
+
+    fn after(last: Option<&()>, _: Inputs<'_>, _: &Compiled) -> Option<()> {
+        last.is_none().then_some(())
+    }
+
+    fn made_of(inputs: Inputs<'_>, (): &()) -> Vec<ObjectRef> {
+        reads(inputs.options).collect()
+    }
+
+    fn make(inputs: Inputs<'_>, _: &Compiled, (): &()) -> Made {
+        let mut findings = Vec::new();
+        let globals = Globals {
+            default_certificate: default_certificate(inputs, &mut findings),
+            defaults: Arc::clone(&inputs.options.defaults),
+            trusted_proxies: Arc::clone(&inputs.options.trusted_proxies),
+        };
+        Made { globals, findings }
+    }
+
+    fn put(compiled: &mut Compiled, (): &(), Made { globals, findings }: Made, _: &mut Pass<'_>) -> bool {
+        compiled.findings.put(Unit::Globals(()), findings);
+        let differ = of(&compiled.parts) != globals;
+        if differ {
+            let Globals { default_certificate, defaults, trusted_proxies } = globals;
+            let parts = &mut compiled.parts;
+            (parts.default_certificate, parts.defaults) = (default_certificate, defaults);
+            parts.trusted_proxies = trusted_proxies;
+        }
+        differ
+    }
+
+    fn serves((): &(), compiled: &Compiled, serving: &SnapshotParts) -> bool {
+        of(serving) == of(&compiled.parts)
+    }
+
+    fn only_in(_: &SnapshotParts, _: &SnapshotParts) -> Vec<()> {
+        Vec::new()
+    }
+
+    fn unlike(one: &SnapshotParts, other: &SnapshotParts) -> Vec<()> {
+        if of(one) == of(other) { Vec::new() } else { vec![()] }
+    }
+
+    fn describe((): &(), f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the global settings")
+    }
+}
+
+/// The objects that the unit depends on.
+pub(crate) fn reads(options: &Options) -> impl Iterator<Item = ObjectRef> {
+    let certificate = options.default_certificate.iter();
+    certificate.map(|secret| ObjectRef::new(Object::Secret, secret.clone()))
+}
+
+fn default_certificate(inputs: Inputs<'_>, findings: &mut Vec<Finding>) -> Option<Arc<Certificate>> {
+    let name = inputs.options.default_certificate.as_ref()?;
+    let problem = match inputs.world.secrets.get(name).map(|secret| &secret.certificate) {
+        Some(Ok(certificate)) => return Some(Arc::clone(certificate)),
+        None => Problem::CertificateMissing { secret: name.to_string(), host: "every other host".to_owned() },
+        Some(Err(fault)) => Problem::CertificateBroken { secret: name.to_string(), why: fault.to_string() },
+    };
+    findings.push(Finding::new(ObjectRef::new(Object::Secret, name.clone()), "data", problem));
+    None
+}
+
+fn of(parts: &SnapshotParts) -> Globals {
+    Globals {
+        default_certificate: parts.default_certificate.clone(),
+        defaults: Arc::clone(&parts.defaults),
+        trusted_proxies: Arc::clone(&parts.trusted_proxies),
+    }
+}

@@ -1,0 +1,56 @@
+//! What became of an object by itself, and what its owner is told of it: taken from its attachment.
+
+use std::fmt;
+use std::sync::Arc;
+
+use tidegate_config::model::SnapshotParts;
+use tidegate_config::object::ObjectRef;
+
+use super::unit::{Kind, Unit, beyond};
+use super::{Compiled, Inputs, Pass};
+use crate::sources::Report;
+
+/// Objects by themselves. They have no part in a snapshot.
+pub(super) struct Reports;
+
+impl Kind for Reports {
+    type Key = ObjectRef;
+    type Made = Option<Arc<Report>>;
+    const LABEL: &'static str = "object";
+    const ROUTING: bool = false;
+
+    fn after(last: Option<&ObjectRef>, inputs: Inputs<'_>, compiled: &Compiled) -> Option<ObjectRef> {
+        let judged = compiled.verdicts.range::<ObjectRef, _>(beyond(last)).next().map(|(object, _)| object);
+        [inputs.world.after(last), inputs.topology.after(last), judged].into_iter().flatten().min().cloned()
+    }
+
+    fn made_of(_: Inputs<'_>, object: &ObjectRef) -> Vec<ObjectRef> {
+        vec![object.clone()]
+    }
+
+    fn make(inputs: Inputs<'_>, _: &Compiled, object: &ObjectRef) -> Option<Arc<Report>> {
+        inputs.topology.get(object).and_then(|attachment| attachment.report.clone())
+    }
+
+    fn put(compiled: &mut Compiled, object: &ObjectRef, report: Option<Arc<Report>>, _: &mut Pass<'_>) -> bool {
+        match report.as_ref().and_then(|report| report.verdict.clone()) {
+            Some(verdict) => compiled.verdicts.insert(object.clone(), verdict),
+            None => compiled.verdicts.remove(object),
+        };
+        let findings = report.map(|report| report.findings.clone()).unwrap_or_default();
+        compiled.findings.put(Unit::Object(object.clone()), findings);
+        false
+    }
+
+    fn serves(_: &ObjectRef, _: &Compiled, _: &SnapshotParts) -> bool {
+        true
+    }
+
+    fn only_in(_: &SnapshotParts, _: &SnapshotParts) -> Vec<ObjectRef> {
+        Vec::new()
+    }
+
+    fn describe(object: &ObjectRef, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(object, f)
+    }
+}

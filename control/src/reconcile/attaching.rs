@@ -1,0 +1,156 @@
+//! A change finds the objects that depend on it; these are attached again; and where that gives something else than before,
+//! units wait to be compiled.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use tidegate_config::object::{Kind, ObjectName, ObjectRef};
+
+use super::Reconciler;
+use super::backlog::Reason;
+use crate::compile::{KUBERNETES, Unit, globals_read};
+use crate::history::Cause;
+use crate::queue::Lane;
+use crate::sources::{Attachment, Claim, attach};
+use crate::topology::Key;
+
+/// So many dependents of one key are attached at once. More take their turns in the slow lane, so that no live change waits
+/// for all of them.
+const DEPENDENTS_AT_ONCE: usize = 1024;
+
+impl Reconciler {
+    /// An object is another one now. Before the first model nothing has to wait: that is made of all there is.
+    pub(super) fn changed(&mut self, object: &ObjectRef, cause: Cause, lane: Lane, received: Instant) {
+        if !self.running {
+            return;
+        }
+        let reason = Reason { cause: Arc::new(cause), lane, received, own: true };
+        self.backlog.attach_next(object, &reason);
+        if globals_read(&self.options).any(|read| read == *object) {
+            self.compile_later(Unit::Globals(()), &reason);
+        }
+        if object.kind == Kind::EndpointSlice && object.name == *KUBERNETES {
+            self.guard(received);
+        }
+        let reason = Reason { own: false, ..reason };
+        self.wake_waiting(object, &reason);
+        let namespace = Arc::clone(&object.name.namespace);
+        let keys = [Key::Object(object.clone()), Key::InNamespace(object.kind, namespace), Key::Any(object.kind)];
+        for key in keys {
+            let dependents: Vec<ObjectRef> = self.topology.dependents(&key).cloned().collect();
+            self.attach_all(&dependents, &reason);
+        }
+    }
+
+    /// A kind has been listed for the first time, and not in time for the first model.
+    pub(super) fn kind_listed(&mut self, kind: Kind, received: Instant) {
+        if self.running {
+            let dependents: Vec<ObjectRef> = self.topology.dependents_of_kind(kind).cloned().collect();
+            let cause = Arc::new(Cause::Listed { listed: kind });
+            self.attach_all(&dependents, &Reason { cause, lane: Lane::Slow, received, own: false });
+        }
+    }
+
+    /// The API server is somewhere else than before: the endpoints of every Service are looked at again. They are many and it
+    /// moves rarely, so they wait in the slow lane.
+    pub(super) fn guard(&mut self, received: Instant) {
+        let reason = Reason { cause: Arc::new(Cause::ApiServer), lane: Lane::Slow, received, own: false };
+        for service in self.compiled.used_services(&self.held_backends) {
+            self.compile_later(Unit::Service(service), &reason);
+        }
+    }
+
+    /// A DNS name has other addresses.
+    pub(super) fn resolved(&mut self, name: &Arc<str>, now: Instant) {
+        let cause = Arc::new(Cause::Resolved { name: Arc::clone(name) });
+        let reason = Reason { cause, lane: Lane::Fast, received: now, own: false };
+        let services: Vec<ObjectRef> = self.topology.dependents(&Key::Name(Arc::clone(name))).cloned().collect();
+        for service in services {
+            self.wake_waiting(&service, &reason);
+            self.endpoints_changed(service.name, &reason);
+        }
+    }
+
+    fn attach_all(&mut self, objects: &[ObjectRef], reason: &Reason) {
+        let at_once = objects.len() <= DEPENDENTS_AT_ONCE;
+        for object in objects {
+            if at_once {
+                self.backlog.attach_next(object, reason);
+            } else {
+                let rank = self.options.order.of_object(object, &self.topology);
+                self.backlog.attach_later(object, reason, rank);
+            }
+        }
+    }
+
+    /// Attaches what has to be attached before anything is compiled.
+    pub(super) fn attach_stale(&mut self) {
+        for (object, reason) in self.backlog.take_stale() {
+            self.attach(&object, &reason);
+        }
+    }
+
+    /// Attaches an object again; what differs waits to be compiled.
+    pub(super) fn attach(&mut self, object: &ObjectRef, reason: &Reason) {
+        let attachment = attach(&self.world, &self.options, object);
+        let before = self.topology.replace(object, attachment);
+        let nothing = Attachment::default();
+        let after = self.topology.get(object).unwrap_or(&nothing);
+        let mut units = Vec::new();
+        for claim in before.claims.iter().chain(&after.claims) {
+            if !holds(&before, claim) || !holds(after, claim) {
+                units.push(Unit::Host(claim.host.clone()));
+            }
+        }
+        units.dedup();
+        if before.report != after.report {
+            units.push(Unit::Object(object.clone()));
+        }
+        let [old, new] = [&before.links, &after.links];
+        let gone = old.iter().filter(|key| new.binary_search(key).is_err());
+        let others: Vec<Key> = gone.chain(new.iter().filter(|key| old.binary_search(key).is_err())).cloned().collect();
+        self.names.note(&others, &self.topology);
+        self.secrets.note(&others);
+        let endpoints_of: Vec<ObjectName> =
+            old.iter().chain(new.iter()).filter_map(Key::endpoints_of).cloned().collect();
+        for host in units.iter().filter_map(Unit::host) {
+            let [old, new] =
+                [&before, after].map(|of| of.claim(host).map(|claim| claim.services()).unwrap_or_default());
+            self.backlog.note_leaving(host, old.difference(&new).map(|service| (*service).clone()));
+        }
+        for unit in units {
+            self.compile_later(unit, reason);
+        }
+        if object.kind == Kind::Service {
+            self.endpoints_changed(object.name.clone(), reason);
+        }
+        for service in endpoints_of {
+            self.wake_waiting(&ObjectRef::new(Kind::Service, service.clone()), reason);
+            self.endpoints_changed(service, reason);
+        }
+    }
+
+    /// Where a Service is may be somewhere else now; that matters where anything leads there.
+    fn endpoints_changed(&mut self, service: ObjectName, reason: &Reason) {
+        if self.compiled.uses(&service, &self.held_backends) {
+            self.compile_later(Unit::Service(service), reason);
+        }
+    }
+
+    /// Something has come that hosts may wait for.
+    fn wake_waiting(&mut self, object: &ObjectRef, reason: &Reason) {
+        for host in self.waits.awaiting(object) {
+            self.compile_later(Unit::Host(host), reason);
+        }
+    }
+
+    pub(super) fn compile_later(&mut self, unit: Unit, reason: &Reason) {
+        let rank = if reason.lane == Lane::Slow { self.options.order.of(&unit, &self.topology) } else { 0 };
+        self.backlog.compile(unit, reason, rank);
+    }
+}
+
+/// Whether a claim is in an attachment as the same object.
+fn holds(attachment: &Attachment, claim: &Arc<Claim>) -> bool {
+    attachment.claim(&claim.host).is_some_and(|other| Arc::ptr_eq(other, claim))
+}

@@ -1,0 +1,216 @@
+//! What waits: objects to be attached, and units to be compiled, each with the reason.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Instant;
+
+use tidegate_config::model::HostPattern;
+use tidegate_config::object::{ObjectName, ObjectRef};
+
+use crate::compile::Unit;
+use crate::history::{Cause, Sample};
+use crate::queue::{Lane, Meter, Queue, Retries, Share};
+
+/// What waits in the queue.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+enum Work {
+    /// An object is to be attached again, because something changed that very many depend on.
+    Attach(ObjectRef),
+    Compile(Unit),
+}
+
+/// Why something waits, and since when.
+#[derive(Clone, Debug)]
+pub(super) struct Reason {
+    pub(super) cause: Arc<Cause>,
+    pub(super) lane: Lane,
+    /// When the change arrived.
+    pub(super) received: Instant,
+    /// Whether the object itself is another one, as against what it depends on.
+    pub(super) own: bool,
+}
+
+/// A unit that waits.
+#[derive(Debug, Default)]
+struct Waiting {
+    causes: Vec<Arc<Cause>>,
+    /// Whether an object asks for something else by itself, as against by what it depends on.
+    own: bool,
+    /// The Services that its claims have ceased to lead to.
+    left: BTreeSet<ObjectName>,
+}
+
+/// What waits.
+#[derive(Debug, Default)]
+pub(super) struct Backlog {
+    queue: Queue<Work>,
+    /// The units in the queue.
+    units: BTreeMap<Unit, Waiting>,
+    /// The objects in the queue.
+    objects: BTreeMap<ObjectRef, Reason>,
+    /// Objects that are attached with the next step, before anything is compiled.
+    stale: BTreeMap<ObjectRef, Reason>,
+    /// Hosts in the queue, by the Services that claims for them have ceased to lead to.
+    leaving: BTreeSet<(ObjectName, HostPattern)>,
+}
+
+/// One batch of the queue.
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    pub(super) objects: Vec<(ObjectRef, Reason)>,
+    pub(super) units: BTreeSet<Unit>,
+    /// Of the hosts, those for which an object asks something else by itself.
+    pub(super) own: BTreeSet<HostPattern>,
+    /// Why, some of it several times.
+    reasons: Vec<Arc<Cause>>,
+    /// When the oldest of the changes arrived.
+    pub(super) oldest: Option<Instant>,
+}
+
+impl Backlog {
+    pub(super) fn new(meter: Meter) -> Self {
+        Self { queue: Queue::new(meter, Retries::default()), ..Self::default() }
+    }
+
+    /// The same queue, empty.
+    pub(super) fn emptied(self) -> Self {
+        let mut queue = self.queue;
+        queue.clear();
+        Self { queue, ..Self::default() }
+    }
+
+    /// Whether nothing waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.queue.is_empty() && self.stale.is_empty()
+    }
+
+    /// An object is attached with the next step. Of several changes the latest is the cause.
+    pub(super) fn attach_next(&mut self, object: &ObjectRef, reason: &Reason) {
+        match self.stale.get_mut(object) {
+            None => drop(self.stale.insert(object.clone(), reason.clone())),
+            Some(before) => before.join(reason),
+        }
+    }
+
+    /// An object is attached when its turn comes.
+    pub(super) fn attach_later(&mut self, object: &ObjectRef, reason: &Reason, rank: u64) {
+        match self.objects.get_mut(object) {
+            None => drop(self.objects.insert(object.clone(), reason.clone())),
+            Some(before) => before.join(reason),
+        }
+        self.queue.add(Work::Attach(object.clone()), Lane::Slow, rank, reason.received);
+    }
+
+    /// The objects that are to be attached with this step.
+    pub(super) fn take_stale(&mut self) -> BTreeMap<ObjectRef, Reason> {
+        std::mem::take(&mut self.stale)
+    }
+
+    /// A unit is compiled when its turn comes.
+    pub(super) fn compile(&mut self, unit: Unit, reason: &Reason, rank: u64) {
+        let waiting = self.units.entry(unit.clone()).or_default();
+        waiting.own |= reason.own;
+        match waiting
+            .causes
+            .iter_mut()
+            .find(|cause| cause.object().is_some() && cause.object() == reason.cause.object())
+        {
+            Some(cause) => *cause = Arc::clone(&reason.cause),
+            None => waiting.causes.push(Arc::clone(&reason.cause)),
+        }
+        self.queue.add(Work::Compile(unit), reason.lane, rank, reason.received);
+    }
+
+    /// The next batch of one lane.
+    pub(super) fn take(&mut self, share: Share, now: Instant) -> Batch {
+        let mut batch = Batch::default();
+        for (work, since) in self.queue.take(share, now) {
+            batch.oldest = Some(batch.oldest.map_or(since, |oldest| oldest.min(since)));
+            match work {
+                Work::Attach(object) => {
+                    batch.objects.extend(self.objects.remove(&object).map(|reason| (object, reason)));
+                }
+                Work::Compile(unit) => {
+                    self.take_unit(&unit, &mut batch);
+                }
+            }
+        }
+        batch
+    }
+
+    /// Until a host is compiled, requests for it go to a Service to which a claim no longer leads.
+    pub(super) fn note_leaving(&mut self, host: &HostPattern, services: impl Iterator<Item = ObjectName>) {
+        let waiting = self.units.entry(Unit::Host(host.clone())).or_default();
+        for service in services {
+            self.leaving.insert((service.clone(), host.clone()));
+            waiting.left.insert(service);
+        }
+    }
+
+    /// Takes along the hosts that leave a Service whose endpoints are compiled in the batch: these may be gone, and requests are
+    /// to go on to where the hosts lead now. `leads` gives the Services that a host leads to now and did before, whose endpoints
+    /// are compiled with it.
+    pub(super) fn take_along(&mut self, batch: &mut Batch, leads: impl Fn(&HostPattern) -> BTreeSet<ObjectName>) {
+        let mut found: Vec<Unit> = batch.units.iter().cloned().collect();
+        while let Some(unit) = found.pop() {
+            let services = match &unit {
+                _ if self.leaving.is_empty() => return,
+                Unit::Service(service) => BTreeSet::from([service.clone()]),
+                Unit::Host(host) => leads(host),
+                Unit::Object(_) | Unit::Globals(()) => continue,
+            };
+            for service in services {
+                for host in self.leaving_from(&service) {
+                    let host = Unit::Host(host);
+                    if self.take_unit(&host, batch) {
+                        found.push(host);
+                    }
+                }
+            }
+        }
+    }
+
+    fn leaving_from(&self, service: &ObjectName) -> Vec<HostPattern> {
+        let first = (service.clone(), HostPattern::Exact(Arc::default()));
+        let hosts = self.leaving.range(first..).take_while(|(from, _)| from == service);
+        hosts.map(|(_, host)| host.clone()).collect()
+    }
+
+    /// Takes a unit into a batch, if it waits.
+    fn take_unit(&mut self, unit: &Unit, batch: &mut Batch) -> bool {
+        let Some(Waiting { causes, own, left }) = self.units.remove(unit) else { return false };
+        if let Unit::Host(host) = unit {
+            batch.own.extend(own.then(|| host.clone()));
+            for service in left {
+                self.leaving.remove(&(service, host.clone()));
+            }
+        }
+        batch.reasons.extend(causes);
+        batch.units.insert(unit.clone())
+    }
+
+    /// Ends the batch that was taken last.
+    pub(super) fn finish(&mut self, now: Instant) {
+        self.queue.finish(now);
+    }
+}
+
+impl Batch {
+    /// Why its units are compiled, each cause once: one change may be why several of them are.
+    pub(super) fn causes(&self) -> Sample<Cause> {
+        let (mut causes, mut noted) = (Sample::default(), BTreeSet::new());
+        for cause in self.reasons.iter().filter(|cause| noted.insert(Arc::as_ptr(cause))) {
+            causes.note(Cause::clone(cause));
+        }
+        causes
+    }
+}
+
+impl Reason {
+    fn join(&mut self, later: &Self) {
+        self.cause = Arc::clone(&later.cause);
+        self.lane = self.lane.max(later.lane);
+        self.received = self.received.min(later.received);
+        self.own |= later.own;
+    }
+}

@@ -1,0 +1,122 @@
+//! What a source makes of one object.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use serde::Serialize;
+use tidegate_config::finding::Finding;
+use tidegate_config::model::{Action, BackendKey, Certificate, HostPattern, Route};
+use tidegate_config::object::{Age, ObjectName, ObjectRef};
+
+use crate::topology::Key;
+use crate::world::World;
+
+/// What one object asks of the edge, and what that depends on.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Attachment {
+    /// The virtual hosts that it wants a part in, in the order of their patterns, each once.
+    pub claims: Box<[Arc<Claim>]>,
+    /// What it depends on besides the object itself, whether it exists or not: in ascending order, each key once. When one of
+    /// them changes, the object is attached again.
+    pub links: Box<[Key]>,
+    /// What its owner is told; `None` for nothing.
+    pub report: Option<Arc<Report>>,
+}
+
+/// What the owner of an object is told of it by itself.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Report {
+    /// What became of it, for kinds that ask for something.
+    pub verdict: Option<Verdict>,
+    /// What its owner can mend.
+    pub findings: Vec<Finding>,
+}
+
+/// What became of an object for its parent, also when all is well.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Verdict {
+    /// The parent that it is served under, such as the name of an IngressClass; `None` where it is not ours to serve.
+    pub parent: Option<Arc<str>>,
+}
+
+/// What one object wants of one virtual host, in the terms of the model. Which source it comes from does not show.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Claim {
+    /// The virtual host.
+    pub host: HostPattern,
+    /// The object.
+    pub object: ObjectRef,
+    /// How old the object is: the older claim wins.
+    pub age: Age,
+    /// The field that names the host, for an owner who does not get it.
+    pub field: &'static str,
+    /// Routes of the host, in the order of the object.
+    pub routes: Box<[Arc<Route>]>,
+    /// Where requests for the host go that no route takes.
+    pub fallback: Option<Arc<Route>>,
+    /// Whether the fallback also takes what other hosts leave. Of claims for no host alone.
+    pub last_resort: bool,
+    /// Certificates for server names of the host, the preferred ones first.
+    pub certificates: Box<[(HostPattern, Arc<Certificate>)]>,
+    /// Services and Secrets that it names and that do not exist, or not yet.
+    pub missing: Box<[ObjectRef]>,
+}
+
+impl Attachment {
+    /// That of an object that asks for nothing: what its projection found is told.
+    pub(super) fn reporting(object: &ObjectRef, world: &World) -> Self {
+        let findings = world.findings_of(object).to_vec();
+        Self { report: Report { verdict: None, findings }.unless_empty(), ..Self::default() }
+    }
+
+    /// The claim for a host, where there is one.
+    #[must_use]
+    pub fn claim(&self, host: &HostPattern) -> Option<&Arc<Claim>> {
+        let place = self.claims.binary_search_by(|claim| claim.host.cmp(host)).ok()?;
+        self.claims.get(place)
+    }
+
+    /// Every key under which the object is found: what it depends on, and the hosts that it claims.
+    pub fn keys(&self) -> impl Iterator<Item = Key> {
+        self.links.iter().cloned().chain(self.claims.iter().map(|claim| Key::Host(claim.host.clone())))
+    }
+
+    /// Whether it says nothing at all.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.claims.is_empty() && self.links.is_empty() && self.report.is_none()
+    }
+}
+
+impl Report {
+    pub(super) fn unless_empty(self) -> Option<Arc<Self>> {
+        (self.verdict.is_some() || !self.findings.is_empty()).then(|| Arc::new(self))
+    }
+}
+
+impl Claim {
+    /// Every route that it asks for.
+    pub fn all_routes(&self) -> impl Iterator<Item = &Arc<Route>> {
+        self.routes.iter().chain(&self.fallback)
+    }
+
+    /// The Service ports that its routes lead to, some of them several times.
+    pub fn backends(&self) -> impl Iterator<Item = &BackendKey> {
+        self.all_routes().flat_map(|route| backends(route))
+    }
+
+    /// The Services that its routes lead to.
+    #[must_use]
+    pub fn services(&self) -> BTreeSet<&ObjectName> {
+        self.backends().map(|key| &key.service).collect()
+    }
+}
+
+/// The Service ports that a route leads to.
+pub(crate) fn backends(route: &Route) -> impl Iterator<Item = &BackendKey> {
+    let targets: &[_] = match &route.action {
+        Action::Forward(targets) => targets,
+        Action::Redirect(_) => &[],
+    };
+    targets.iter().map(|weighted| &weighted.target.backend)
+}

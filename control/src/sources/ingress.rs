@@ -1,0 +1,188 @@
+//! Ingress (`networking.k8s.io/v1`): an Ingress of one of our classes claims the hosts of its rules; its default backend
+//! takes what they leave, and every host that nobody claims where it has no rules.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use tidegate_config::finding::{Finding, Problem};
+use tidegate_config::model::{Action, Certificate, HostPattern, Origin, PathMatch, Route, WeightedTarget};
+use tidegate_config::object::{Kind, ObjectRef};
+use tidegate_config::project::{BackendRef, ClassRef, DefaultBackend, Ingress, IngressClass};
+
+use super::attachment::{Attachment, Claim, Report, Verdict};
+use super::reader::Reader;
+use crate::options::Options;
+use crate::world::World;
+
+/// Whose an Ingress is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Membership {
+    /// Ours, under this class.
+    Ours(Arc<str>),
+    /// Another controller's, or nobody's.
+    Others,
+    /// It names a class that does not exist.
+    UnknownClass(Arc<str>),
+}
+
+/// Whose an Ingress is: by the controller of its class; by name where the old annotation names it; the
+/// default class where it names none. While IngressClasses cannot be read, a class of our name is ours.
+#[must_use]
+pub fn membership(world: &World, options: &Options, ingress: &Ingress) -> Membership {
+    read_membership(&mut Reader::new(world, options), ingress)
+}
+
+fn read_membership(reader: &mut Reader<'_>, ingress: &Ingress) -> Membership {
+    let options = reader.options;
+    match &ingress.class {
+        ClassRef::Annotation(name) if *name == options.class => Membership::Ours(name.clone()),
+        ClassRef::Annotation(_) => Membership::Others,
+        ClassRef::Field(name) => match reader.class(name) {
+            Some(class) if class.controller == options.controller => Membership::Ours(name.name.clone()),
+            Some(_) => Membership::Others,
+            None if reader.world().classes_known => Membership::UnknownClass(name.name.clone()),
+            None if name.name == options.class => Membership::Ours(name.name.clone()),
+            None => Membership::Others,
+        },
+        ClassRef::Default => {
+            let ours = |class: &&Arc<IngressClass>| class.is_default && class.controller == options.controller;
+            let class = reader.classes().find(ours);
+            class.map_or(Membership::Others, |class| Membership::Ours(class.name.name.clone()))
+        }
+    }
+}
+
+pub(super) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) -> Attachment {
+    let world = reader.world();
+    let Some(ingress) = world.ingresses.get(&object.name) else { return Attachment::reporting(object, world) };
+    let class = match read_membership(reader, ingress) {
+        Membership::Ours(class) => class,
+        Membership::Others => return told(Verdict { parent: None }, Vec::new()),
+        Membership::UnknownClass(class) => {
+            let problem = Problem::ClassUnknown { class: class.to_string() };
+            let finding = Finding::new(object.clone(), "spec.ingressClassName", problem);
+            return told(Verdict { parent: None }, vec![finding]);
+        }
+    };
+    let findings = world.findings_of(object).to_vec();
+    let mut claims = Claims { reader, object, ingress, missing: BTreeSet::new(), findings };
+    let fallback = ingress.default_backend.as_ref().map(|default| claims.fallback(default));
+    let fallback_missing = std::mem::take(&mut claims.missing);
+    let all: Vec<Arc<Claim>> = ingress
+        .hosts()
+        .map(|host| {
+            claims.missing.clone_from(&fallback_missing);
+            Arc::new(claims.of(host, fallback.as_ref()))
+        })
+        .collect();
+    let mut findings = claims.findings;
+    // A broken Secret or Service is so for each of the hosts.
+    findings.sort_unstable();
+    findings.dedup();
+    Attachment { claims: all.into(), ..told(Verdict { parent: Some(class) }, findings) }
+}
+
+fn told(verdict: Verdict, findings: Vec<Finding>) -> Attachment {
+    let report = Report { verdict: Some(verdict), findings };
+    Attachment { report: report.unless_empty(), ..Attachment::default() }
+}
+
+/// The claims of one Ingress while they are made.
+struct Claims<'a, 'w> {
+    reader: &'a mut Reader<'w>,
+    object: &'a ObjectRef,
+    ingress: &'w Ingress,
+    /// What the claim at hand names and does not exist.
+    missing: BTreeSet<ObjectRef>,
+    findings: Vec<Finding>,
+}
+
+impl Claims<'_, '_> {
+    fn of(&mut self, host: &HostPattern, fallback: Option<&Arc<Route>>) -> Claim {
+        let rule = self.ingress.rules.of(host);
+        // Positions count among the paths of the host, so that they stay what they are when another host's rule changes.
+        let paths = (0_u32..).zip(rule.into_iter().flat_map(|rule| &rule.paths));
+        let routes = paths.map(|(position, path)| {
+            let place = Place { field: &path.field, service: "backend.service", path: path.path.clone(), position };
+            self.route(place, path.backend.as_ref())
+        });
+        let routes: Vec<Arc<Route>> = routes.collect();
+        let certificates = self.certificates(host);
+        Claim {
+            host: host.clone(),
+            object: self.object.clone(),
+            age: self.ingress.age.clone(),
+            field: if rule.is_some() { "spec.rules" } else { "spec.defaultBackend" },
+            routes: routes.into(),
+            fallback: fallback.cloned(),
+            last_resort: self.ingress.catch_all().is_some(),
+            certificates: certificates.into(),
+            missing: std::mem::take(&mut self.missing).into_iter().collect(),
+        }
+    }
+
+    fn fallback(&mut self, default: &DefaultBackend) -> Arc<Route> {
+        let everything = PathMatch::Prefix("".into());
+        let field: Arc<str> = "spec.defaultBackend".into();
+        let place = Place { field: &field, service: "service", path: everything, position: u32::MAX };
+        self.route(place, default.backend.as_ref())
+    }
+
+    /// A route to a backend. Where that cannot be used it answers 503, and a finding says why.
+    fn route(&mut self, place: Place<'_>, backend: Option<&BackendRef>) -> Arc<Route> {
+        let Place { field, service, path, position } = place;
+        let targets = match backend.map(|backend| (backend, self.reader.target(backend))) {
+            None => Vec::new(),
+            Some((_, Ok(target))) => vec![WeightedTarget { target: Arc::new(target), weight: 1 }],
+            Some((backend, Err(problem))) => {
+                if matches!(problem, Problem::ServiceMissing { .. }) {
+                    self.missing.insert(ObjectRef::new(Kind::Service, backend.service.clone()));
+                }
+                self.tell(format!("{field}.{service}"), problem);
+                Vec::new()
+            }
+        };
+        let (object, age) = (self.object.clone(), self.ingress.age.clone());
+        let origin = Origin { object, age, field: Arc::clone(field), position };
+        Arc::new(Route {
+            guards: Arc::clone(&self.ingress.guards),
+            filters: Arc::clone(&self.ingress.filters),
+            settings: Arc::clone(&self.ingress.settings),
+            ..Route::new(origin, path, Action::Forward(targets.into()))
+        })
+    }
+
+    /// The usable certificates for the names that both a TLS entry and the host stand for. Several may stand side by side,
+    /// such as an ECDSA and an RSA one: the handshake takes the first that the client can use.
+    fn certificates(&mut self, host: &HostPattern) -> Vec<(HostPattern, Arc<Certificate>)> {
+        let mut certificates = Vec::new();
+        for it in self.ingress.tls.of(host) {
+            // Without a host it is for those of the rules.
+            let asked = it.host.as_ref().unwrap_or(host);
+            let Some(name) = asked.meet(host) else { continue };
+            match self.reader.certificate(&it.secret, asked, &name) {
+                Ok(certificate) => certificates.push((name, Arc::clone(certificate))),
+                Err(problem) => {
+                    if matches!(problem, Problem::CertificateMissing { .. }) {
+                        self.missing.insert(ObjectRef::new(Kind::Secret, it.secret.clone()));
+                    }
+                    self.tell(format!("{}.secretName", it.field()), problem);
+                }
+            }
+        }
+        certificates
+    }
+
+    fn tell(&mut self, field: String, problem: Problem) {
+        self.findings.push(Finding::new(self.object.clone(), field, problem));
+    }
+}
+
+/// Where in its object a route comes from, and what it takes.
+struct Place<'a> {
+    field: &'a Arc<str>,
+    /// The field of the Service, below `field`.
+    service: &'static str,
+    path: PathMatch,
+    position: u32,
+}

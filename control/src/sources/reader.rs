@@ -1,0 +1,109 @@
+//! World as a source reads it: whatever is looked at is noted, so that the object is attached again when that changes.
+
+use std::sync::Arc;
+
+use tidegate_config::finding::Problem;
+use tidegate_config::model::{AppProtocol, BackendKey, Certificate, HostPattern, Target, UpstreamTls};
+use tidegate_config::object::{Kind, ObjectName, ObjectRef};
+use tidegate_config::project::{BackendRef, IngressClass, PortRef, Service, ServiceKind};
+
+use crate::options::Options;
+use crate::topology::Key;
+use crate::world::World;
+
+/// A view of World for one attachment.
+pub(super) struct Reader<'w> {
+    world: &'w World,
+    pub(super) options: &'w Options,
+    links: Vec<Key>,
+}
+
+impl<'w> Reader<'w> {
+    pub(super) const fn new(world: &'w World, options: &'w Options) -> Self {
+        Self { world, options, links: Vec::new() }
+    }
+
+    /// Notes what the attachment depends on.
+    pub(super) fn note(&mut self, key: Key) {
+        self.links.push(key);
+    }
+
+    /// What was noted, in ascending order, each key once.
+    pub(super) fn into_links(mut self) -> Box<[Key]> {
+        self.links.sort_unstable();
+        self.links.dedup();
+        self.links.into()
+    }
+
+    /// World, for what the object itself holds.
+    pub(super) const fn world(&self) -> &'w World {
+        self.world
+    }
+
+    pub(super) fn class(&mut self, name: &ObjectName) -> Option<&'w Arc<IngressClass>> {
+        self.note(Key::Object(ObjectRef::new(Kind::IngressClass, name.clone())));
+        self.world.classes.get(name)
+    }
+
+    /// Every IngressClass.
+    pub(super) fn classes(&mut self) -> impl Iterator<Item = &'w Arc<IngressClass>> + use<'w> {
+        self.note(Key::Any(Kind::IngressClass));
+        self.world.classes.values()
+    }
+
+    pub(super) fn service(&mut self, name: &ObjectName) -> Option<&'w Arc<Service>> {
+        self.note(Key::Object(ObjectRef::new(Kind::Service, name.clone())));
+        self.world.services.get(name)
+    }
+
+    /// The certificate of a Secret for a name, which is that of an entry of the object or one below it.
+    pub(super) fn certificate(
+        &mut self,
+        secret: &ObjectName,
+        asked: &HostPattern,
+        name: &HostPattern,
+    ) -> Result<&'w Arc<Certificate>, Problem> {
+        self.note(Key::Object(ObjectRef::new(Kind::Secret, secret.clone())));
+        let Some(found) = self.world.secrets.get(secret) else {
+            return Err(Problem::CertificateMissing { secret: secret.to_string(), host: asked.to_string() });
+        };
+        match &found.certificate {
+            Err(fault) => Err(Problem::CertificateBroken { secret: secret.to_string(), why: fault.to_string() }),
+            Ok(certificate) if !certificate.covers(name) => {
+                Err(Problem::CertificateElsewhere { secret: secret.to_string(), host: name.to_string() })
+            }
+            Ok(certificate) => Ok(certificate),
+        }
+    }
+
+    /// What requests for a Service port are sent to.
+    pub(super) fn target(&mut self, backend: &BackendRef) -> Result<Target, Problem> {
+        let name = &backend.service;
+        let Some(service) = self.service(name) else {
+            return Err(Problem::ServiceMissing { service: name.to_string() });
+        };
+        let port = service.ports.iter().find(|port| match &backend.port {
+            PortRef::Name(name) => port.name == *name,
+            PortRef::Number(number) => port.number == *number,
+        });
+        let external = match &service.kind {
+            ServiceKind::ExternalName(dns) => Some(dns),
+            ServiceKind::Slices => None,
+        };
+        let (number, protocol) = match (port, &backend.port) {
+            (Some(port), _) => (port.number, port.protocol),
+            (None, PortRef::Number(number)) if external.is_some() && service.ports.is_empty() => {
+                (*number, AppProtocol::default())
+            }
+            (None, PortRef::Number(number)) => {
+                return Err(Problem::PortMissing { service: name.to_string(), port: number.to_string() });
+            }
+            (None, PortRef::Name(port)) => {
+                return Err(Problem::PortMissing { service: name.to_string(), port: port.to_string() });
+            }
+        };
+        let tls =
+            (protocol == AppProtocol::Https).then(|| UpstreamTls { server_name: external.cloned(), verify: false });
+        Ok(Target { backend: BackendKey { service: name.clone(), port: number }, protocol, tls })
+    }
+}
