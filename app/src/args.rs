@@ -108,6 +108,14 @@ pub(crate) struct SocketArgs {
 #[derive(clap::Args, Debug, Default)]
 #[command(next_help_heading = "Routing")]
 pub(crate) struct RoutingArgs {
+    /// Which objects make routes: `ingress`, and `deis` for Services labelled router.deis.io/routable=true; several between
+    /// commas.
+    #[arg(long, value_name = "SOURCE", env = "TIDEGATE_SOURCE", value_delimiter = ',', default_value = "ingress")]
+    pub(crate) source: Vec<String>,
+    /// The Deployment of the Deis router that is stood in for: its annotations are for all applications, and the
+    /// platform's certificate is in its namespace.
+    #[arg(long, value_name = "NAMESPACE/NAME", env = "TIDEGATE_DEIS_ROUTER", default_value = "deis/deis-router")]
+    pub(crate) deis_router: String,
     /// The name of our IngressClass, as the old annotation gives it.
     #[arg(long, value_name = "NAME", env = "TIDEGATE_INGRESS_CLASS", default_value = "tidegate")]
     pub(crate) ingress_class: String,

@@ -20,11 +20,14 @@ pub enum Kind {
     EndpointSlice,
     /// `v1` Secret.
     Secret,
+    /// `apps/v1` Deployment.
+    Deployment,
 }
 
 impl Kind {
     /// Every kind, in the order in which watches are started.
-    pub const ALL: [Self; 5] = [Self::IngressClass, Self::Ingress, Self::Service, Self::EndpointSlice, Self::Secret];
+    pub const ALL: [Self; 6] =
+        [Self::IngressClass, Self::Deployment, Self::Ingress, Self::Service, Self::EndpointSlice, Self::Secret];
 
     /// The kind that is least in order.
     pub const FIRST: Self = Self::Ingress;
@@ -38,6 +41,7 @@ impl Kind {
             Self::Service => "Service",
             Self::EndpointSlice => "EndpointSlice",
             Self::Secret => "Secret",
+            Self::Deployment => "Deployment",
         }
     }
 
@@ -48,6 +52,7 @@ impl Kind {
             Self::Ingress | Self::IngressClass => "networking.k8s.io",
             Self::EndpointSlice => "discovery.k8s.io",
             Self::Service | Self::Secret => "",
+            Self::Deployment => "apps",
         }
     }
 
@@ -60,6 +65,7 @@ impl Kind {
             Self::Service => "services",
             Self::EndpointSlice => "endpointslices",
             Self::Secret => "secrets",
+            Self::Deployment => "deployments",
         }
     }
 

@@ -15,6 +15,8 @@ use crate::queue::Share;
 /// What compiling depends on besides the objects.
 #[derive(Clone, Debug)]
 pub struct Options {
+    /// Which objects make routes.
+    pub sources: Sources,
     /// The name of our IngressClass: what the old annotation is compared with, and what counts as ours while IngressClasses cannot be read.
     pub class: Arc<str>,
     /// `spec.controller` of the IngressClasses that are ours.
@@ -48,6 +50,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
+            sources: Sources::default(),
             class: "tidegate".into(),
             controller: "tidegate.io/ingress".into(),
             default_certificate: None,
@@ -63,6 +66,22 @@ impl Default for Options {
             pace: Pace::default(),
             keep: Keep::default(),
         }
+    }
+}
+
+/// Which objects make routes. Several sources at once are normal.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Sources {
+    /// Ingresses.
+    pub ingress: bool,
+    /// Services with the label `router.deis.io/routable=true`, and the Deployment of the Deis router whose annotations are for
+    /// all of them.
+    pub deis: Option<ObjectName>,
+}
+
+impl Default for Sources {
+    fn default() -> Self {
+        Self { ingress: true, deis: None }
     }
 }
 

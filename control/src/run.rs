@@ -168,7 +168,8 @@ impl State {
         let listed = self.sources.iter().filter(|source| source.kind != Kind::Secret || by_name.is_none());
         for (seed, source) in (fastrand::u64(..)..).zip(listed.cloned()) {
             let field_selector = field_selector(&source, namespaces, options);
-            let interest = Interest { field_selector, ..Interest::in_all_of(source.clone()) };
+            let label_selector = label_selector(&source, options);
+            let interest = Interest { field_selector, label_selector, ..Interest::in_all_of(source.clone()) };
             let (client, limits) = (client.clone(), limits.clone());
             let informer = Informer::new(client, interest, limits, events.clone(), &self.source_metrics, seed);
             let informer = informer.sharing(&recovery);
@@ -211,16 +212,34 @@ async fn first_end(running: impl Future<Output = ()>, tasks: &mut JoinSet<String
 fn anywhere(kind: Kind, options: &Options) -> Option<&ObjectName> {
     match (kind, &options.publish) {
         (Kind::Secret, _) => options.default_certificate.as_ref(),
+        (Kind::Deployment, _) => options.sources.deis.as_ref(),
         (Kind::Service, Publish::Service(service)) => Some(service),
         (Kind::Service | Kind::Ingress | Kind::IngressClass | Kind::EndpointSlice, _) => None,
     }
+}
+
+/// Whether a kind is read at all.
+fn needed(kind: Kind, options: &Options) -> bool {
+    match kind {
+        Kind::Ingress | Kind::IngressClass => options.sources.ingress,
+        Kind::Deployment => options.sources.deis.is_some(),
+        Kind::Service | Kind::EndpointSlice | Kind::Secret => true,
+    }
+}
+
+/// By which labels the objects of a source are selected: where Services make routes by a label and nothing else leads to them, the
+/// others cost nothing. The Service whose addresses are told may have any labels, so where there is one, all are read.
+fn label_selector(source: &Source, options: &Options) -> Option<String> {
+    let alone = !options.sources.ingress && !matches!(options.publish, Publish::Service(_));
+    (source.kind == Kind::Service && alone).then(|| "router.deis.io/routable=true".to_owned())
 }
 
 /// What of a source is read: outside of the namespaces that were named, one object, so that a role need not allow more.
 fn field_selector(source: &Source, namespaces: &[Arc<str>], options: &Options) -> Option<String> {
     let types = (source.kind == Kind::Secret).then(|| SECRETS.to_owned());
     let outside = source.namespace.as_ref().is_some_and(|namespace| !namespaces.contains(namespace));
-    let alone = anywhere(source.kind, options).filter(|_| outside).map(|name| format!("metadata.name={}", name.name));
+    let one = outside || source.kind == Kind::Deployment;
+    let alone = anywhere(source.kind, options).filter(|_| one).map(|name| format!("metadata.name={}", name.name));
     let selectors: Vec<String> = types.into_iter().chain(alone).collect();
     (!selectors.is_empty()).then(|| selectors.join(","))
 }
@@ -229,8 +248,13 @@ fn field_selector(source: &Source, namespaces: &[Arc<str>], options: &Options) -
 /// are read by name are one source.
 fn sources(namespaces: &[Arc<str>], options: &Options) -> Vec<Source> {
     let mut sources = BTreeSet::new();
-    for kind in Kind::ALL {
+    for kind in Kind::ALL.into_iter().filter(|kind| needed(*kind, options)) {
         let by_name = kind == Kind::Secret && options.secrets != Secrets::Watched;
+        if kind == Kind::Deployment {
+            let router = options.sources.deis.as_ref().map(|router| Arc::clone(&router.namespace));
+            sources.insert(Source { kind, namespace: router });
+            continue;
+        }
         if !kind.namespaced() || namespaces.is_empty() || by_name {
             sources.insert(Source { kind, namespace: None });
             continue;

@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use tidegate_config::finding::Finding;
 use tidegate_config::object::{Kind, ObjectName, ObjectRef, Uid};
-use tidegate_config::project::{EndpointSlice, Ingress, IngressClass, Meta, Object, Projected, Secret, Service};
+use tidegate_config::project::{
+    Deployment, EndpointSlice, Ingress, IngressClass, Meta, Object, Projected, Secret, Service,
+};
 
 type Objects<T> = BTreeMap<ObjectName, Arc<T>>;
 
@@ -27,6 +29,8 @@ pub struct World {
     pub slices: Objects<EndpointSlice>,
     /// By name.
     pub secrets: Objects<Secret>,
+    /// By name.
+    pub deployments: Objects<Deployment>,
     /// DNS names that ExternalName Services lead to, once they were looked up.
     pub names: BTreeMap<Arc<str>, Resolution>,
     /// What the projections found, for objects where they found anything.
@@ -51,6 +55,7 @@ impl World {
             Some(Object::Service(object)) => put(&mut self.services, &key.name, object),
             Some(Object::EndpointSlice(object)) => put(&mut self.slices, &key.name, object),
             Some(Object::Secret(object)) => put(&mut self.secrets, &key.name, object),
+            Some(Object::Deployment(object)) => put(&mut self.deployments, &key.name, object),
         };
         self.present.insert(key, uid);
         told || changed
@@ -81,6 +86,7 @@ impl World {
             Kind::Service => self.services.get(&key.name).cloned().map(Object::Service),
             Kind::EndpointSlice => self.slices.get(&key.name).cloned().map(Object::EndpointSlice),
             Kind::Secret => self.secrets.get(&key.name).cloned().map(Object::Secret),
+            Kind::Deployment => self.deployments.get(&key.name).cloned().map(Object::Deployment),
         }
     }
 
@@ -157,6 +163,7 @@ impl World {
             Kind::Service => self.services.remove(&key.name).is_some(),
             Kind::EndpointSlice => self.slices.remove(&key.name).is_some(),
             Kind::Secret => self.secrets.remove(&key.name).is_some(),
+            Kind::Deployment => self.deployments.remove(&key.name).is_some(),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use tidegate_config::object::ObjectName;
-use tidegate_control::options::{AddressPolicy, HostOwnership, Options};
+use tidegate_control::options::{AddressPolicy, HostOwnership, Options, Sources};
 
 use super::Misread;
 use crate::args::RoutingArgs;
@@ -21,14 +21,31 @@ pub(super) fn read(args: &RoutingArgs) -> Result<Options, Misread> {
     let refused = refused.collect::<Result<Arc<[IpNet]>, _>>()?;
     let own = args.own_address.iter().map(|text| own_address(text)).collect::<Result<Arc<[IpAddr]>, _>>()?;
     Ok(Options {
+        sources: sources(args)?,
         class: name("--ingress-class", &args.ingress_class)?,
         controller: name("--controller-class", &args.controller_class)?,
-        default_certificate: args.default_certificate.as_deref().map(default_certificate).transpose()?,
+        default_certificate: args
+            .default_certificate
+            .as_deref()
+            .map(|text| namespaced("--default-certificate", text))
+            .transpose()?,
         host_ownership,
         addresses: AddressPolicy { own, refused, ..AddressPolicy::default() },
         trusted_proxies: trusted,
         ..Options::default()
     })
+}
+
+fn sources(args: &RoutingArgs) -> Result<Sources, Misread> {
+    let mut sources = Sources { ingress: false, deis: None };
+    for source in &args.source {
+        match &**source {
+            "ingress" => sources.ingress = true,
+            "deis" => sources.deis = Some(namespaced("--deis-router", &args.deis_router)?),
+            other => return Err(Misread::new("--source", other, "is neither ingress nor deis")),
+        }
+    }
+    Ok(sources)
 }
 
 fn name(flag: &'static str, text: &str) -> Result<Arc<str>, Misread> {
@@ -57,9 +74,8 @@ fn own_address(text: &str) -> Result<IpAddr, Misread> {
     text.parse().map_err(|_| Misread::new("--own-address", text, "is not an IP address"))
 }
 
-fn default_certificate(text: &str) -> Result<ObjectName, Misread> {
+fn namespaced(flag: &'static str, text: &str) -> Result<ObjectName, Misread> {
     let parts = text.split_once('/').filter(|(ns, name)| !ns.is_empty() && !name.is_empty() && !name.contains('/'));
-    let why = "is not of the form NAMESPACE/NAME";
-    let (namespace, name) = parts.ok_or_else(|| Misread::new("--default-certificate", text, why))?;
+    let (namespace, name) = parts.ok_or_else(|| Misread::new(flag, text, "is not of the form NAMESPACE/NAME"))?;
     Ok(ObjectName::new(namespace, name))
 }

@@ -67,7 +67,7 @@ fn address(text: &str) -> Result<PublicAddress, Misread> {
     }
     match HostPattern::parse(text) {
         Ok(HostPattern::Exact(name)) => Ok(PublicAddress::of_hostname(name)),
-        Ok(HostPattern::Wildcard(..) | HostPattern::Any) | Err(_) => {
+        Ok(HostPattern::Wildcard(..) | HostPattern::FirstLabel(_) | HostPattern::Any) | Err(_) => {
             Err(Misread::new("--publish-status-address", text, "is neither an IP address nor a DNS name"))
         }
     }

@@ -110,6 +110,7 @@ impl Cluster {
             Kind::Service => all.map(|i| self.service(i)).collect(),
             Kind::EndpointSlice => all.map(|i| self.slice(i, 2)).collect(),
             Kind::Secret => all.filter_map(|i| self.secret(i, 0)).collect(),
+            Kind::Deployment => Vec::new(),
         }
     }
 
@@ -187,7 +188,7 @@ impl Cluster {
 
     fn service(&self, i: usize) -> Projected {
         let ports = [ServicePort { name: "".into(), number: 80, target: None, protocol: Default::default() }].into();
-        let service = Service { name: self.name(i), kind: ServiceKind::Slices, ports, requests_max: None };
+        let service = Service { name: self.name(i), kind: ServiceKind::Slices, ports, requests_max: None, deis: None };
         projected(Kind::Service, Object::Service(Arc::new(service)))
     }
 

@@ -74,7 +74,8 @@ fn place(pattern: &HostPattern) -> (&str, u8) {
         HostPattern::Exact(name) => (name, 0),
         HostPattern::Wildcard(suffix, WildcardDepth::One) => (suffix, 1),
         HostPattern::Wildcard(suffix, WildcardDepth::Any) => (suffix, 2),
-        HostPattern::Any => ("", 3),
+        HostPattern::FirstLabel(label) => (&**label, 3),
+        HostPattern::Any => ("", 4),
     }
 }
 
@@ -124,7 +125,7 @@ impl Certificate {
                 self.names.binary_search(host).is_ok() || parent(name).is_some_and(|suffix| self.covers_below(suffix))
             }
             HostPattern::Wildcard(suffix, WildcardDepth::One | WildcardDepth::Any) => self.covers_below(suffix),
-            HostPattern::Any => false,
+            HostPattern::FirstLabel(_) | HostPattern::Any => false,
         }
     }
 
@@ -133,7 +134,7 @@ impl Certificate {
         let place = |name: &HostPattern| match name {
             HostPattern::Exact(_) => Ordering::Less,
             HostPattern::Wildcard(own, _) => (**own).cmp(suffix),
-            HostPattern::Any => Ordering::Greater,
+            HostPattern::FirstLabel(_) | HostPattern::Any => Ordering::Greater,
         };
         self.names.binary_search_by(place).is_ok()
     }

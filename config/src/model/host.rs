@@ -1,10 +1,9 @@
-//! Hosts: the patterns that rules name, the host of a request, and a persistent map from one to the other.
+//! Hosts: the patterns that rules name, and the host of a request.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-use rpds::HashTrieMapSync;
 use serde::Serialize;
 
 /// How many labels the star of a wildcard stands for.
@@ -23,6 +22,8 @@ pub enum HostPattern {
     Exact(Arc<str>),
     /// `*.suffix`; only the suffix is kept.
     Wildcard(Arc<str>, WildcardDepth),
+    /// Every name of several labels the first of which is this one, in lower case.
+    FirstLabel(Arc<str>),
     /// No host: every name that no other pattern of the map matches.
     Any,
 }
@@ -66,6 +67,13 @@ impl HostPattern {
                 Some(narrow.clone())
             }
             (Self::Wildcard(..), Self::Wildcard(..)) => None,
+            (Self::FirstLabel(a), Self::FirstLabel(b)) => (a == b).then(|| Self::FirstLabel(Arc::clone(a))),
+            // The names that have one label before a suffix are one name here; of those with any number of labels there is
+            // no pattern, and nothing asks for them.
+            (Self::FirstLabel(label), Self::Wildcard(suffix, depth))
+            | (Self::Wildcard(suffix, depth), Self::FirstLabel(label)) => {
+                (*depth == WildcardDepth::One).then(|| Self::Exact(format!("{label}.{suffix}").into()))
+            }
         }
     }
 
@@ -75,6 +83,9 @@ impl HostPattern {
         match self {
             Self::Exact(exact) => **exact == *name,
             Self::Any => true,
+            Self::FirstLabel(label) => {
+                name.split_once('.').is_some_and(|(first, rest)| first == &**label && !rest.is_empty())
+            }
             Self::Wildcard(suffix, depth) => name
                 .strip_suffix(&**suffix)
                 .and_then(|rest| rest.strip_suffix('.'))
@@ -105,6 +116,7 @@ impl fmt::Display for HostPattern {
             Self::Exact(name) => f.write_str(name),
             Self::Wildcard(suffix, WildcardDepth::One) => write!(f, "*.{suffix}"),
             Self::Wildcard(suffix, WildcardDepth::Any) => write!(f, "**.{suffix}"),
+            Self::FirstLabel(label) => write!(f, "{label}.*"),
             Self::Any => f.write_str("*"),
         }
     }
@@ -153,118 +165,13 @@ fn check_port(rest: &str) -> Option<()> {
     (digits.is_empty() || digits.bytes().all(|b| b.is_ascii_digit()) && digits.parse::<u16>().is_ok()).then_some(())
 }
 
-type Names<T> = HashTrieMapSync<Arc<str>, T, foldhash::fast::RandomState>;
-
-fn names<T>() -> Names<T> {
-    Names::new_with_hasher_and_ptr_kind(foldhash::fast::RandomState::default())
-}
-
-/// A persistent map by host pattern: a clone shares everything, an insertion copies one path of the trie.
-#[derive(Clone)]
-pub struct HostMap<T> {
-    exact: Names<T>,
-    wildcard_one: Names<T>,
-    wildcard_any: Names<T>,
-    any: Option<T>,
-}
-
-impl<T> Default for HostMap<T> {
-    fn default() -> Self {
-        Self { exact: names(), wildcard_one: names(), wildcard_any: names(), any: None }
-    }
-}
-
-impl<T> fmt::Debug for HostMap<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "HostMap({} patterns)", self.len())
-    }
-}
-
-impl<T: Clone> HostMap<T> {
-    /// Sets what a pattern leads to.
-    pub fn insert(&mut self, pattern: &HostPattern, value: T) {
-        match pattern {
-            HostPattern::Exact(name) => self.exact.insert_mut(Arc::clone(name), value),
-            HostPattern::Wildcard(suffix, WildcardDepth::One) => {
-                self.wildcard_one.insert_mut(Arc::clone(suffix), value);
-            }
-            HostPattern::Wildcard(suffix, WildcardDepth::Any) => {
-                self.wildcard_any.insert_mut(Arc::clone(suffix), value);
-            }
-            HostPattern::Any => self.any = Some(value),
-        }
-    }
-
-    /// Forgets a pattern; whether it was there.
-    pub fn remove(&mut self, pattern: &HostPattern) -> bool {
-        match pattern {
-            HostPattern::Exact(name) => self.exact.remove_mut(name),
-            HostPattern::Wildcard(suffix, WildcardDepth::One) => self.wildcard_one.remove_mut(suffix),
-            HostPattern::Wildcard(suffix, WildcardDepth::Any) => self.wildcard_any.remove_mut(suffix),
-            HostPattern::Any => self.any.take().is_some(),
-        }
-    }
-}
-
-impl<T> HostMap<T> {
-    /// What exactly this pattern leads to.
-    #[must_use]
-    pub fn get(&self, pattern: &HostPattern) -> Option<&T> {
-        match pattern {
-            HostPattern::Exact(name) => self.exact.get(name),
-            HostPattern::Wildcard(suffix, WildcardDepth::One) => self.wildcard_one.get(suffix),
-            HostPattern::Wildcard(suffix, WildcardDepth::Any) => self.wildcard_any.get(suffix),
-            HostPattern::Any => self.any.as_ref(),
-        }
-    }
-
-    /// The values of the patterns that match a name in lower case, the most specific first: the exact name,
-    /// the one-label wildcard, wildcards of any depth from the longest suffix, no host.
-    pub fn matching<'a, 'n>(&'a self, name: &'n str) -> impl Iterator<Item = &'a T> + use<'a, 'n, T> {
-        let parents = move || std::iter::successors(parent(name), |suffix| parent(suffix));
-        let one = parents().take(1).filter_map(|suffix| self.wildcard_one.get(suffix));
-        let deep = (!self.wildcard_any.is_empty())
-            .then(|| parents().filter_map(|suffix| self.wildcard_any.get(suffix)))
-            .into_iter()
-            .flatten();
-        self.exact.get(name).into_iter().chain(one).chain(deep).chain(self.any.as_ref())
-    }
-
-    /// Every value with its pattern, in no order.
-    pub fn iter(&self) -> impl Iterator<Item = (HostPattern, &T)> {
-        let exact = self.exact.iter().map(|(name, value)| (HostPattern::Exact(Arc::clone(name)), value));
-        let one = self
-            .wildcard_one
-            .iter()
-            .map(|(suffix, value)| (HostPattern::Wildcard(Arc::clone(suffix), WildcardDepth::One), value));
-        let deep = self
-            .wildcard_any
-            .iter()
-            .map(|(suffix, value)| (HostPattern::Wildcard(Arc::clone(suffix), WildcardDepth::Any), value));
-        exact.chain(one).chain(deep).chain(self.any.as_ref().map(|value| (HostPattern::Any, value)))
-    }
-
-    /// How many patterns there are.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.exact.size() + self.wildcard_one.size() + self.wildcard_any.size() + usize::from(self.any.is_some())
-    }
-
-    /// Whether there is none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-}
-
 /// A name without its first label.
 pub(super) fn parent(name: &str) -> Option<&str> {
     name.split_once('.').map(|(_, suffix)| suffix).filter(|suffix| !suffix.is_empty())
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::collection::vec;
+pub(super) mod tests {
     use proptest::prelude::{Just, Strategy, prop_assert_eq, prop_oneof, proptest};
 
     use super::*;
@@ -309,46 +216,6 @@ mod tests {
         check_pattern(&"a".repeat(64), None);
     }
 
-    fn map(patterns: &[(&str, WildcardDepth)]) -> HostMap<String> {
-        let mut map = HostMap::default();
-        for (text, depth) in patterns {
-            let pattern = match text.strip_prefix("*.") {
-                Some(suffix) => HostPattern::Wildcard(suffix.into(), *depth),
-                None if text.is_empty() => HostPattern::Any,
-                None => HostPattern::Exact((*text).into()),
-            };
-            map.insert(&pattern, pattern.to_string());
-        }
-        map
-    }
-
-    #[track_caller]
-    fn check_matching(map: &HostMap<String>, name: &str, want: &[&str]) {
-        assert_eq!(map.matching(name).collect::<Vec<_>>(), want, "{name}");
-    }
-
-    #[test]
-    fn the_most_specific_pattern_comes_first() {
-        use WildcardDepth::{Any, One};
-        let map = map(&[("a.b.c", One), ("*.b.c", One), ("*.c", Any), ("*.b.c", Any), ("", One)]);
-        check_matching(&map, "a.b.c", &["a.b.c", "*.b.c", "**.b.c", "**.c", "*"]);
-        check_matching(&map, "x.b.c", &["*.b.c", "**.b.c", "**.c", "*"]);
-        check_matching(&map, "x.y.b.c", &["**.b.c", "**.c", "*"]);
-        check_matching(&map, "b.c", &["**.c", "*"]);
-        check_matching(&map, "c", &["*"]);
-        assert_eq!(map.len(), 5);
-    }
-
-    #[test]
-    fn a_clone_does_not_see_later_changes() {
-        let before = map(&[("a", WildcardDepth::One)]);
-        let mut after = before.clone();
-        assert!(after.remove(&HostPattern::Exact("a".into())));
-        assert!(!after.remove(&HostPattern::Exact("a".into())));
-        check_matching(&before, "a", &["a"]);
-        check_matching(&after, "a", &[]);
-    }
-
     #[test]
     fn a_star_stands_for_whole_labels() {
         assert!(HostPattern::parse("*.b.c").unwrap().matches("a.b.c"));
@@ -359,13 +226,15 @@ mod tests {
     }
 
     /// Names of few labels, so that they meet, with now and then a label too few.
-    fn name() -> impl Strategy<Value = String> {
+    pub(in crate::model) fn name() -> impl Strategy<Value = String> {
         proptest::string::string_regex("[ab]?(\\.[ab]?){0,3}").unwrap()
     }
 
-    fn pattern() -> impl Strategy<Value = HostPattern> {
+    pub(in crate::model) fn pattern() -> impl Strategy<Value = HostPattern> {
         let suffix = || proptest::string::string_regex("[ab](\\.[ab]){0,2}").unwrap();
+        let label = proptest::string::string_regex("[ab]").unwrap();
         prop_oneof![
+            label.prop_map(|label| HostPattern::FirstLabel(label.into())),
             suffix().prop_map(|name| HostPattern::Exact(name.into())),
             suffix().prop_map(|name| HostPattern::Wildcard(name.into(), WildcardDepth::One)),
             suffix().prop_map(|name| HostPattern::Wildcard(name.into(), WildcardDepth::Any)),
@@ -375,23 +244,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_pattern_matches_what_its_map_entry_would(patterns in vec(pattern(), 1..6), authority in name()) {
-            let Some(name) = request_host(&authority) else { return Ok(()) };
-            let mut map = HostMap::default();
-            patterns.iter().for_each(|pattern| map.insert(pattern, pattern.clone()));
-            let mut found: Vec<HostPattern> = map.matching(&name).cloned().collect();
-            let mut want: Vec<HostPattern> = patterns.into_iter().filter(|pattern| pattern.matches(&name)).collect();
-            found.sort();
-            want.sort();
-            want.dedup();
-            prop_assert_eq!(found, want);
-        }
-
-        #[test]
         fn patterns_meet_in_the_names_that_both_match(a in pattern(), b in pattern(), name in name()) {
             prop_assert_eq!(a.meet(&b), b.meet(&a));
             let meet = a.meet(&b).is_some_and(|pattern| pattern.matches(&name));
-            prop_assert_eq!(meet, a.matches(&name) && b.matches(&name));
+            let expressible = !matches!((&a, &b),
+                (HostPattern::FirstLabel(_), HostPattern::Wildcard(_, WildcardDepth::Any))
+                | (HostPattern::Wildcard(_, WildcardDepth::Any), HostPattern::FirstLabel(_)));
+            prop_assert_eq!(meet, expressible && a.matches(&name) && b.matches(&name));
         }
     }
 }

@@ -9,7 +9,8 @@ use serde::Serialize;
 
 use super::backend::{Backend, BackendKey, BackendMap, no_backends};
 use super::certificate::Certificate;
-use super::host::{HostMap, HostPattern};
+use super::host::HostPattern;
+use super::host_map::HostMap;
 use super::listener::{Bind, BindKey, ListenerName};
 use super::path_index::HostRoutes;
 use super::route::Route;

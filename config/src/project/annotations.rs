@@ -1,5 +1,10 @@
-//! The annotations of Tidegate: for each kind that has any, one table of what each is called, may say and does. Nothing else
-//! reads annotation text, and the manual is printed from the same tables.
+//! The annotations of Tidegate and of the Deis router: for each kind that has any, one table of what each is called, may say and
+//! does. Nothing else reads annotation text, and the manuals are printed from the same tables.
+
+pub mod deis;
+mod deis_app;
+mod deis_router;
+mod deis_value;
 
 use std::fmt::Write;
 use std::sync::{Arc, LazyLock};
@@ -10,8 +15,16 @@ use super::field::{Found, read as read_field};
 use super::source::{Annotations, annotation_field};
 use crate::model::{Balance, Effective, Filter, Guard, Settings};
 
-/// What all keys of ours start with.
-const PREFIX: &str = "tidegate.io/";
+/// Whose annotations they are.
+#[derive(Clone, Copy)]
+struct Dialect {
+    /// What all of its keys start with.
+    prefix: &'static str,
+    /// Whose they are, as a message says it.
+    name: &'static str,
+}
+
+const TIDEGATE: Dialect = Dialect { prefix: "tidegate.io/", name: "Tidegate" };
 
 /// Endpoints that one request may try at most.
 const TRIES_MAX: u8 = 10;
@@ -81,6 +94,8 @@ struct Annotation<D> {
     effect: &'static str,
     /// What happens when its value cannot be read.
     otherwise: Otherwise,
+    /// Why it changes nothing, where it does not.
+    inert: Option<&'static str>,
     /// Reads its value.
     read: fn(&mut D, &str) -> Result<(), String>,
 }
@@ -92,6 +107,7 @@ const SERVICE: [Annotation<ServiceEffects>; 1] = [Annotation {
     default: |_| "that of `--service-requests-max`".to_owned(),
     effect: "Requests that may be at the endpoints of each port at the same time; a further one is answered 503 with the reason `service-overloaded`.",
     otherwise: Otherwise::Default,
+    inert: None,
     read: |effects, text| set(&mut effects.requests_max, whole(text)),
 }];
 
@@ -103,6 +119,7 @@ const INGRESS: [Annotation<Draft>; 10] = [
         default: |it| printed(it.connect_timeout),
         effect: "Time to open a connection to an endpoint, TLS included.",
         otherwise: Otherwise::Default,
+        inert: None,
         read: |draft, text| set(&mut draft.settings.connect_timeout, duration(text, Zero::Refused)),
     },
     Annotation {
@@ -111,6 +128,7 @@ const INGRESS: [Annotation<Draft>; 10] = [
         default: |it| printed(it.read_timeout),
         effect: "Time between two reads from an endpoint.",
         otherwise: Otherwise::Default,
+        inert: None,
         read: |draft, text| set(&mut draft.settings.read_timeout, duration(text, Zero::Refused)),
     },
     Annotation {
@@ -119,6 +137,7 @@ const INGRESS: [Annotation<Draft>; 10] = [
         default: |it| printed(it.write_timeout),
         effect: "Time between two writes to an endpoint.",
         otherwise: Otherwise::Default,
+        inert: None,
         read: |draft, text| set(&mut draft.settings.write_timeout, duration(text, Zero::Refused)),
     },
     Annotation {
@@ -127,6 +146,7 @@ const INGRESS: [Annotation<Draft>; 10] = [
         default: |it| it.request_timeout.map_or_else(|| "no limit".to_owned(), printed),
         effect: "Time for the whole request until the head of its response.",
         otherwise: Otherwise::Default,
+        inert: None,
         read: |draft, text| set(&mut draft.settings.request_timeout, duration(text, Zero::Unlimited)),
     },
     Annotation {
@@ -135,6 +155,7 @@ const INGRESS: [Annotation<Draft>; 10] = [
         default: |it| printed(it.tunnel_idle_timeout),
         effect: "Time without a byte either way after which an upgraded connection, such as a WebSocket, is closed.",
         otherwise: Otherwise::Default,
+        inert: None,
         read: |draft, text| set(&mut draft.settings.tunnel_idle_timeout, duration(text, Zero::Refused)),
     },
     Annotation {
@@ -143,6 +164,7 @@ const INGRESS: [Annotation<Draft>; 10] = [
         default: |it| it.body_bytes_max.map_or_else(|| "no limit".to_owned(), |bytes| bytes.to_string()),
         effect: "Size of a request's body; a larger one is answered 413.",
         otherwise: Otherwise::Default,
+        inert: None,
         read: |draft, text| set(&mut draft.settings.body_bytes_max, bytes(text)),
     },
     Annotation {
@@ -151,6 +173,7 @@ const INGRESS: [Annotation<Draft>; 10] = [
         default: |it| it.tries_max.to_string(),
         effect: "Tries that one request may have while no endpoint has begun to answer. An endpoint that refuses the connection within 100 ms is not counted.",
         otherwise: Otherwise::Default,
+        inert: None,
         read: |draft, text| set(&mut draft.settings.tries_max, count(text, TRIES_MAX)),
     },
     Annotation {
@@ -162,6 +185,7 @@ const INGRESS: [Annotation<Draft>; 10] = [
         },
         effect: "How an endpoint is chosen: of two drawn at random the one with less to do, or one after the other.",
         otherwise: Otherwise::Default,
+        inert: None,
         read: |draft, text| set(&mut draft.settings.balance, balance(text)),
     },
     Annotation {
@@ -170,6 +194,7 @@ const INGRESS: [Annotation<Draft>; 10] = [
         default: |_| "`false`".to_owned(),
         effect: "Sends plain-text requests to https with status 308.",
         otherwise: Otherwise::Redirected,
+        inert: None,
         read: |draft, text| boolean(text).map(|required| draft.require_tls = required),
     },
     Annotation {
@@ -178,6 +203,7 @@ const INGRESS: [Annotation<Draft>; 10] = [
         default: |_| "everybody".to_owned(),
         effect: "Answers 403 to clients from elsewhere. Checked before the redirect to https.",
         otherwise: Otherwise::Closed,
+        inert: None,
         read: |draft, text| sources(text).map(|networks| draft.sources = Some(Guard::AllowSources(networks))),
     },
 ];
@@ -190,26 +216,39 @@ fn set<T>(place: &mut Option<T>, value: Result<T, String>) -> Result<(), String>
 /// Reads the annotations of an Ingress.
 pub(super) fn of_ingress(annotations: &Annotations<'_>, found: &mut Found) -> Effects {
     let mut draft = Draft::default();
-    let fallbacks = read(&INGRESS, &mut draft, annotations, found);
+    let fallbacks = read(TIDEGATE, &INGRESS, &mut draft, annotations, found);
     draft.into_effects(&fallbacks)
 }
 
 /// Reads the annotations of a Service, none of which restricts access.
 pub(super) fn of_service(annotations: &Annotations<'_>, found: &mut Found) -> ServiceEffects {
     let mut effects = ServiceEffects::default();
-    read(&SERVICE, &mut effects, annotations, found);
+    read(TIDEGATE, &SERVICE, &mut effects, annotations, found);
     effects
 }
 
-fn read<D>(table: &[Annotation<D>], draft: &mut D, annotations: &Annotations<'_>, found: &mut Found) -> Fallbacks {
+/// Reads the annotations of a dialect into a draft, by their table.
+fn read<D>(
+    dialect: Dialect,
+    table: &[Annotation<D>],
+    draft: &mut D,
+    annotations: &Annotations<'_>,
+    found: &mut Found,
+) -> Fallbacks {
     let mut fallbacks = Fallbacks::default();
     for (name, raw) in annotations {
-        let Some(key) = name.strip_prefix(PREFIX) else { continue };
+        let Some(key) = name.strip_prefix(dialect.prefix) else { continue };
         let field = annotation_field(name);
         let fault = match table.iter().find(|annotation| annotation.key == key) {
-            None => Some(unknown(table, key)),
+            None => Some(unknown(dialect, table, key)),
             Some(annotation) => match read_field::<String>(raw, &field) {
-                Ok(text) => (annotation.read)(draft, &text).err().map(|why| (text, why)),
+                Ok(text) => {
+                    let read = (annotation.read)(draft, &text);
+                    if let (Ok(()), Some(why)) = (&read, annotation.inert) {
+                        found.without_effect(&field, &text, why);
+                    }
+                    read.err().map(|why| (text, why))
+                }
                 Err(misread) => Some((misread.value, misread.why)),
             }
             .map(|(value, why)| (annotation.otherwise, value, why)),
@@ -248,15 +287,15 @@ impl Draft {
 
 /// What becomes of a key that is not in the table. One that may be meant for another has the effect of that other's
 /// unreadable value, so that a guard does not stand open because of a letter.
-fn unknown<D>(table: &[Annotation<D>], key: &str) -> (Otherwise, String, String) {
+fn unknown<D>(Dialect { prefix, name }: Dialect, table: &[Annotation<D>], key: &str) -> (Otherwise, String, String) {
     // What is much longer needs no comparison, whose time is the product of both lengths.
     let length = key.chars().count();
     let alike = |annotation: &&Annotation<D>| annotation.key.len().abs_diff(length) <= TYPO_EDITS_MAX;
     let edits = |annotation: &&Annotation<D>| strsim::osa_distance(annotation.key, key);
     let near = table.iter().filter(alike).min_by_key(edits).filter(|near| edits(near) <= TYPO_EDITS_MAX);
     let (otherwise, why) = match near {
-        Some(near) => (near.otherwise, format!("is not a Tidegate annotation (did you mean {PREFIX}{}?)", near.key)),
-        None => (Otherwise::Default, "is not a Tidegate annotation".to_owned()),
+        Some(near) => (near.otherwise, format!("is not a {name} annotation (did you mean {prefix}{}?)", near.key)),
+        None => (Otherwise::Default, format!("is not a {name} annotation")),
     };
     (otherwise, key.to_owned(), why)
 }
@@ -275,14 +314,14 @@ fn printed(time: Duration) -> String {
 #[must_use]
 pub fn manual() -> String {
     let mut text = MANUAL_HEAD.to_owned();
-    rows(&INGRESS, &mut text);
+    rows(TIDEGATE, &INGRESS, &mut text);
     text.push_str(MANUAL_SERVICE);
-    rows(&SERVICE, &mut text);
+    rows(TIDEGATE, &SERVICE, &mut text);
     text.push_str(MANUAL_TAIL);
     text
 }
 
-fn rows<D>(table: &[Annotation<D>], text: &mut String) {
+fn rows<D>(Dialect { prefix, .. }: Dialect, table: &[Annotation<D>], text: &mut String) {
     for annotation in table {
         let default = (annotation.default)(&Effective::DEFAULT);
         let otherwise = match annotation.otherwise {
@@ -290,9 +329,10 @@ fn rows<D>(table: &[Annotation<D>], text: &mut String) {
             Otherwise::Redirected => "plain-text requests are redirected",
             Otherwise::Closed => "**every request is refused**",
         };
-        let Annotation { key, form, effect, .. } = annotation;
+        let Annotation { key, form, effect, inert, .. } = annotation;
+        let effect = inert.map_or_else(|| (*effect).to_owned(), |why| format!("**No effect**: {why}."));
         // Writing to a String cannot fail.
-        let _ = writeln!(text, "| `{PREFIX}{key}` | {form} | {default} | {effect} | {otherwise} |");
+        let _ = writeln!(text, "| `{prefix}{key}` | {form} | {default} | {effect} | {otherwise} |");
     }
 }
 

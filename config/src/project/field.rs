@@ -130,6 +130,16 @@ impl Found {
         self.add(field, Problem::SettingIgnored { value: printable(value), why: why.to_string() });
     }
 
+    /// A setting was read and changes nothing.
+    pub(super) fn without_effect(&mut self, field: &str, value: &str, why: impl fmt::Display) {
+        self.add(field, Problem::WithoutEffect { value: printable(value), why: why.to_string() });
+    }
+
+    /// The object asks to be routed and has no host.
+    pub(super) fn no_host(&mut self, field: &str, why: impl fmt::Display) {
+        self.add(field, Problem::NoHost { why: why.to_string() });
+    }
+
     /// What restricts access cannot be read, so nobody is let in.
     pub(super) fn closed(&mut self, field: &str, value: &str, why: impl fmt::Display) {
         self.add(field, Problem::GuardClosed { value: printable(value), why: why.to_string() });

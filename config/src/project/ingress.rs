@@ -12,7 +12,7 @@ use super::field::{Found, Misread, read, read_or_default, written};
 use super::ingress_rules::{Rule, RulePath, Rules};
 use super::ingress_tls::{self, Tls};
 use super::service::port_number;
-use super::source::{Annotations, Source, annotation_field};
+use super::source::{Annotations, Source, annotation_field, created_s};
 use crate::model::{Filter, Guard, HostPattern, PathMatch, Settings};
 use crate::object::{Age, ObjectName};
 
@@ -201,20 +201,6 @@ impl Ingress {
 fn class_annotation(annotations: &Annotations<'_>) -> Result<ClassRef, Misread> {
     let Some(raw) = annotations.get(CLASS_ANNOTATION) else { return Ok(ClassRef::Default) };
     read(raw, &annotation_field(CLASS_ANNOTATION)).map(ClassRef::Annotation)
-}
-
-/// The age, in seconds since the epoch. An object without one is the youngest, so that it wins over no other.
-fn created_s(raw: Option<&RawValue>, found: &mut Found) -> i64 {
-    const FIELD: &str = "metadata.creationTimestamp";
-    let Some(raw) = raw else { return i64::MAX };
-    match read::<String>(raw, FIELD) {
-        Ok(text) => match text.parse::<jiff::Timestamp>() {
-            Ok(time) => return time.as_second(),
-            Err(_) => found.ignored(FIELD, &text, "is not a time of RFC 3339"),
-        },
-        Err(misread) => found.ignored(&misread.field, &misread.value, &misread.why),
-    }
-    i64::MAX
 }
 
 /// Reads one Ingress. Paths that lead to the same Service share its name.

@@ -14,6 +14,7 @@
 
 mod annotation_value;
 pub mod annotations;
+mod deployment;
 mod endpoint_slice;
 mod field;
 mod ingress;
@@ -27,6 +28,8 @@ mod source;
 
 use std::sync::Arc;
 
+pub use annotations::deis::{DeisApp, DeisDomain, DeisRouter, Whitelist};
+pub use deployment::Deployment;
 pub use endpoint_slice::{EndpointSlice, SliceEndpoint, SlicePort};
 pub use ingress::{BackendRef, ClassRef, DefaultBackend, Ingress, PortRef};
 pub use ingress_class::IngressClass;
@@ -55,6 +58,7 @@ pub fn project(kind: Kind, bytes: &[u8]) -> Result<Projected, Unidentified> {
         Kind::Service => service::project(&source, found).map(|it| Object::Service(Arc::new(it))),
         Kind::EndpointSlice => endpoint_slice::project(&source, found).map(|it| Object::EndpointSlice(Arc::new(it))),
         Kind::Secret => Ok(Object::Secret(Arc::new(secret::project(&source)))),
+        Kind::Deployment => deployment::project(&source, found).map(|it| Object::Deployment(Arc::new(it))),
     }))
 }
 
@@ -114,6 +118,8 @@ pub enum Object {
     EndpointSlice(Arc<EndpointSlice>),
     /// A Secret.
     Secret(Arc<Secret>),
+    /// A Deployment.
+    Deployment(Arc<Deployment>),
 }
 
 impl Object {
@@ -126,6 +132,7 @@ impl Object {
             Self::Service(object) => &object.name,
             Self::EndpointSlice(object) => &object.name,
             Self::Secret(object) => &object.name,
+            Self::Deployment(object) => &object.name,
         }
     }
 }

@@ -6,11 +6,12 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::annotations::deis::{self, DeisApp};
 use super::annotations::{self, ServiceEffects};
 use super::field::{Found, Misread, read_or_default};
-use super::source::{Annotations, Source};
+use super::source::{Annotations, Source, created_s};
 use crate::model::{AppProtocol, HostPattern};
-use crate::object::ObjectName;
+use crate::object::{Age, ObjectName};
 
 /// Ports that are read of one Service.
 const PORTS_MAX: usize = 1024;
@@ -27,7 +28,12 @@ pub struct Service {
     /// Requests that may be at the endpoints of each port at the same time, from its annotation; 0 for any number, `None` for
     /// what the operator says.
     pub requests_max: Option<u32>,
+    /// The application that it is for a Deis router.
+    pub deis: Option<Arc<DeisApp>>,
 }
+
+/// The label, with the value `true`, by which a Service asks a Deis router to be routed.
+const ROUTABLE: &str = "router.deis.io/routable";
 
 /// Where a Service's endpoints come from.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -85,7 +91,14 @@ pub(super) fn project(source: &Source<'_>, found: &mut Found) -> Result<Service,
         Annotations::default()
     });
     let ServiceEffects { requests_max } = annotations::of_service(&annotations, found);
-    Ok(Service { name: source.name().clone(), kind, ports, requests_max })
+    let deis = (source.label(ROUTABLE).as_deref() == Some("true")).then(|| {
+        // What is found of it is told where Deis applications are routed, and nowhere else.
+        let mut found = Found::new(source.meta.object.clone());
+        let age = Age { created_s: created_s(source.created, &mut found), name: source.name().clone() };
+        let app = deis::of_app(age, &annotations, &mut found);
+        Arc::new(DeisApp { findings: found.into_findings().into(), ..app })
+    });
+    Ok(Service { name: source.name().clone(), kind, ports, requests_max, deis })
 }
 
 /// A name that cannot be resolved leaves the Service without endpoints: nobody makes slices for this type. What looks
@@ -98,7 +111,7 @@ fn external_name(text: &str, found: &mut Found) -> ServiceKind {
     }
     match HostPattern::parse(text.strip_suffix('.').unwrap_or(text)) {
         Ok(HostPattern::Exact(name)) => return ServiceKind::ExternalName(name),
-        Ok(HostPattern::Wildcard(..) | HostPattern::Any) => {
+        Ok(HostPattern::Wildcard(..) | HostPattern::FirstLabel(_) | HostPattern::Any) => {
             found.unusable(FIELD, text, "is a wildcard, not a DNS name");
         }
         Err(why) => found.unusable(FIELD, text, why),

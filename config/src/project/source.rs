@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::Meta;
-use super::field::{Misread, read_or_default};
+use super::field::{Found, Misread, read, read_or_default};
 use crate::object::{Kind, ObjectName, ObjectRef, Uid};
 
 /// Why bytes cannot be told to belong to any object. Never holds any of the bytes, which may be a Secret's.
@@ -153,10 +153,30 @@ impl<'a> Source<'a> {
         &self.meta.object.name
     }
 
+    /// The value of a label, where it can be read.
+    pub(super) fn label(&self, key: &str) -> Option<String> {
+        let labels: BTreeMap<String, &RawValue> = self.labels.and_then(lenient)?;
+        labels.get(key).and_then(|raw| lenient(raw))
+    }
+
     /// `metadata.annotations`.
     pub(super) fn annotations(&self) -> Result<Annotations<'a>, Misread> {
         read_or_default(self.annotations, "metadata.annotations")
     }
+}
+
+/// The age, in seconds since the epoch. An object without one is the youngest, so that it wins over no other.
+pub(super) fn created_s(raw: Option<&RawValue>, found: &mut Found) -> i64 {
+    const FIELD: &str = "metadata.creationTimestamp";
+    let Some(raw) = raw else { return i64::MAX };
+    match read::<String>(raw, FIELD) {
+        Ok(text) => match text.parse::<jiff::Timestamp>() {
+            Ok(time) => return time.as_second(),
+            Err(_) => found.ignored(FIELD, &text, "is not a time of RFC 3339"),
+        },
+        Err(misread) => found.ignored(&misread.field, &misread.value, &misread.why),
+    }
+    i64::MAX
 }
 
 /// The field of an annotation.

@@ -43,5 +43,7 @@ fn every_file_is_read_by_some_test() {
 
 #[test]
 fn the_manual_of_annotations_is_that_of_the_table() {
-    check(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/annotations.md"), &annotations::manual());
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
+    check(&docs.join("annotations.md"), &annotations::manual());
+    check(&docs.join("annotations-deis.md"), &annotations::deis::manual());
 }

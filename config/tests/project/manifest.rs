@@ -7,7 +7,8 @@ use tidegate_config::object::Kind;
 use tidegate_config::project::{Projected, project};
 
 /// The folders and the kind of what is in them.
-pub(crate) const FOLDERS: [(&str, Kind); 5] = [
+pub(crate) const FOLDERS: [(&str, Kind); 6] = [
+    ("deployment", Kind::Deployment),
     ("endpoint-slice", Kind::EndpointSlice),
     ("ingress", Kind::Ingress),
     ("ingress-class", Kind::IngressClass),

@@ -4,8 +4,8 @@ use std::fmt::{Debug, Write};
 
 use tidegate_config::model::Settings;
 use tidegate_config::project::{
-    BackendRef, ClassRef, EndpointSlice, Ingress, IngressClass, Object, PortRef, Projected, RulePath, Secret, Service,
-    ServiceKind,
+    BackendRef, ClassRef, DeisApp, DeisRouter, EndpointSlice, Ingress, IngressClass, Object, PortRef, Projected,
+    RulePath, Secret, Service, ServiceKind,
 };
 
 /// The whole outcome.
@@ -18,6 +18,7 @@ pub(crate) fn render(projected: &Projected) -> String {
         Some(Object::Service(it)) => service(&mut out, it),
         Some(Object::EndpointSlice(it)) => slice(&mut out, it),
         Some(Object::Secret(it)) => secret(&mut out, it),
+        Some(Object::Deployment(it)) => router(&mut out, &it.router),
     }
     for finding in &projected.findings {
         line(&mut out, format_args!("{:?}: {}: {}", finding.problem.severity(), finding.field, finding.problem));
@@ -98,6 +99,27 @@ fn service(out: &mut String, it: &Service) {
     for port in &it.ports {
         line(out, format_args!("port {:?} {} to {:?} {:?}", port.name, port.number, port.target, port.protocol));
     }
+    it.deis.iter().for_each(|it| app(out, it));
+}
+
+fn app(out: &mut String, it: &DeisApp) {
+    it.domains.iter().for_each(|domain| line(out, format_args!("domain {domain:?}")));
+    it.certificates.iter().for_each(|(domain, secret)| line(out, format_args!("certificate {domain} in {secret}")));
+    line(out, format_args!("whitelist {:?}", it.whitelist));
+    line(out, format_args!("connect {:?}, between bytes {:?}", it.connect_timeout, it.tcp_timeout));
+    line(out, format_args!("https {}", it.ssl_enforce));
+    for finding in &it.findings {
+        line(out, format_args!("{:?}: {}: {}", finding.problem.severity(), finding.field, finding.problem));
+    }
+}
+
+fn router(out: &mut String, it: &DeisRouter) {
+    line(out, format_args!("platform domain {:?}", it.platform_domain));
+    line(out, format_args!("between bytes {:?}, bodies up to {}", it.default_timeout, it.body_bytes_max));
+    line(out, format_args!("whitelist {:?}", it.default_whitelist));
+    line(out, format_args!("override {}, enforced {}", it.whitelist_override, it.enforce_whitelists));
+    line(out, format_args!("https {}", it.ssl_enforce));
+    line(out, format_args!("trusted proxies {:?}", it.trusted_proxies));
 }
 
 fn slice(out: &mut String, it: &EndpointSlice) {

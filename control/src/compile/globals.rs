@@ -1,9 +1,10 @@
 //! What applies to every route and every handshake unless something narrower says otherwise.
 
 use std::fmt;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net};
 use tidegate_config::finding::{Finding, Problem};
 use tidegate_config::model::{Certificate, Settings, SnapshotParts};
 use tidegate_config::object::{Kind as Object, ObjectRef};
@@ -22,6 +23,9 @@ pub(super) struct Globals {
     /// Peers whose forwarded headers are believed.
     trusted_proxies: Arc<[IpNet]>,
 }
+
+/// Whom the Deis router trusts where its Deployment names nobody.
+static DEIS_PROXIES: [IpNet; 1] = [IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(10, 0, 0, 0), 8))];
 
 /// What is compiled of them.
 pub(super) struct Made {
@@ -51,7 +55,7 @@ impl Kind for GlobalSettings {
         let globals = Globals {
             default_certificate: default_certificate(inputs, &mut findings),
             defaults: Arc::clone(&inputs.options.defaults),
-            trusted_proxies: Arc::clone(&inputs.options.trusted_proxies),
+            trusted_proxies: trusted_proxies(inputs),
         };
         Made { globals, findings }
     }
@@ -88,7 +92,20 @@ impl Kind for GlobalSettings {
 /// The objects that the unit depends on.
 pub(crate) fn reads(options: &Options) -> impl Iterator<Item = ObjectRef> {
     let certificate = options.default_certificate.iter();
-    certificate.map(|secret| ObjectRef::new(Object::Secret, secret.clone()))
+    let certificate = certificate.map(|secret| ObjectRef::new(Object::Secret, secret.clone()));
+    let router = options.sources.deis.iter();
+    certificate.chain(router.map(|router| ObjectRef::new(Object::Deployment, router.clone())))
+}
+
+/// Those that the operator names, and those of the Deis router, where there is one.
+fn trusted_proxies(inputs: Inputs<'_>) -> Arc<[IpNet]> {
+    let named = &inputs.options.trusted_proxies;
+    let Some(router) = &inputs.options.sources.deis else { return Arc::clone(named) };
+    let router = inputs.world.deployments.get(router).and_then(|it| it.router.trusted_proxies.as_deref());
+    let mut all: Vec<IpNet> = named.iter().chain(router.unwrap_or(&DEIS_PROXIES)).copied().collect();
+    all.sort_unstable();
+    all.dedup();
+    all.into()
 }
 
 fn default_certificate(inputs: Inputs<'_>, findings: &mut Vec<Finding>) -> Option<Arc<Certificate>> {

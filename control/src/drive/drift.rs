@@ -77,7 +77,9 @@ mod tests {
         for source in sources {
             let objects = match source.kind {
                 Kind::Ingress => vec![project(Kind::Ingress, ingress.to_string().as_bytes()).unwrap()],
-                Kind::IngressClass | Kind::Service | Kind::EndpointSlice | Kind::Secret => Vec::new(),
+                Kind::IngressClass | Kind::Service | Kind::EndpointSlice | Kind::Secret | Kind::Deployment => {
+                    Vec::new()
+                }
             };
             running.observe(listed(source, objects, "1"));
         }

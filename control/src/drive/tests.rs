@@ -161,7 +161,7 @@ fn of_web() -> Vec<Event> {
             let endpoints = json!([{"addresses": ["192.0.2.1"]}]);
             read(kind, json!({"addressType": "IPv4", "ports": [{"port": 80}], "endpoints": endpoints}))
         }
-        Kind::IngressClass | Kind::Secret => Vec::new(),
+        Kind::IngressClass | Kind::Secret | Kind::Deployment => Vec::new(),
     };
     Kind::ALL.map(|kind| listed(Source { kind, namespace: None }, objects(kind), "1")).into()
 }

@@ -30,10 +30,15 @@ impl Listing {
     /// Nothing has been listed yet.
     pub(super) fn new(sources: impl IntoIterator<Item = Source>) -> Self {
         let unsynced: BTreeSet<Source> = sources.into_iter().collect();
-        // Only Ingresses lead to Services: where none are read, a Service has nothing but an address to tell.
-        let routed: BTreeSet<_> =
-            unsynced.iter().filter(|source| source.kind == Kind::Ingress).map(|source| &source.namespace).collect();
-        let is_required = |source: &&Source| required(source.kind) && routed.contains(&source.namespace);
+        // Where no routes can come from, a Service has nothing but an address to tell. With Ingresses among the sources those are
+        // read wherever routes may be; without, Services make the routes.
+        let of = |kind| unsynced.iter().filter(move |source| source.kind == kind).map(|source| &source.namespace);
+        let ingresses: BTreeSet<_> = of(Kind::Ingress).collect();
+        let routed = if ingresses.is_empty() { of(Kind::EndpointSlice).collect() } else { ingresses };
+        // Of Deployments there is one at most, and every application depends on it.
+        let is_required = |source: &&Source| {
+            source.kind == Kind::Deployment || (required(source.kind) && routed.contains(&source.namespace))
+        };
         let required = unsynced.iter().filter(is_required).cloned().collect();
         Self { required, unsynced, failing: BTreeMap::new(), required_since: None }
     }
@@ -108,6 +113,6 @@ impl Listing {
 const fn required(kind: Kind) -> bool {
     match kind {
         Kind::Ingress | Kind::Service | Kind::EndpointSlice => true,
-        Kind::Secret | Kind::IngressClass => false,
+        Kind::Secret | Kind::IngressClass | Kind::Deployment => false,
     }
 }

@@ -74,7 +74,7 @@ impl Reporting {
                 self.ought = now;
                 self.looked = false;
             }
-            Kind::Service | Kind::IngressClass | Kind::EndpointSlice | Kind::Secret => {}
+            Kind::Service | Kind::IngressClass | Kind::EndpointSlice | Kind::Secret | Kind::Deployment => {}
         }
     }
 

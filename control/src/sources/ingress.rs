@@ -54,7 +54,8 @@ fn read_membership(reader: &mut Reader<'_>, ingress: &Ingress) -> Membership {
 
 pub(super) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) -> Attachment {
     let world = reader.world();
-    let Some(ingress) = world.ingresses.get(&object.name) else { return Attachment::reporting(object, world) };
+    let ingress = world.ingresses.get(&object.name).filter(|_| reader.options.sources.ingress);
+    let Some(ingress) = ingress else { return Attachment::reporting(object, world) };
     let class = match read_membership(reader, ingress) {
         Membership::Ours(class) => class,
         Membership::Others => return told(Verdict { parent: None }, Vec::new()),

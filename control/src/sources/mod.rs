@@ -4,6 +4,7 @@
 //! The compiler knows no source: it takes [`Claim`]s.
 
 mod attachment;
+mod deis;
 mod ingress;
 mod reader;
 
@@ -28,21 +29,28 @@ pub fn attach(world: &World, options: &Options, object: &ObjectRef) -> Attachmen
     let mut reader = Reader::new(world, options);
     let mut attachment = match object.kind {
         Kind::Ingress => ingress::attach(&mut reader, object),
-        Kind::Service => {
-            if let Some(ServiceKind::ExternalName(name)) = world.services.get(&object.name).map(|service| &service.kind)
-            {
-                reader.note(Key::Name(Arc::clone(name)));
-            }
-            Attachment::reporting(object, world)
-        }
+        Kind::Service => service(&mut reader, object),
         Kind::EndpointSlice => {
             if let Some(service) = world.slices.get(&object.name).and_then(|slice| slice.service.as_ref()) {
                 reader.note(Key::EndpointsOf(service.clone()));
             }
             Attachment::reporting(object, world)
         }
-        Kind::IngressClass | Kind::Secret => Attachment::reporting(object, world),
+        Kind::IngressClass | Kind::Secret | Kind::Deployment => Attachment::reporting(object, world),
     };
     attachment.links = reader.into_links();
     attachment
+}
+
+/// A Service may stand for a DNS name, and may be an application of the Deis router.
+fn service(reader: &mut Reader<'_>, object: &ObjectRef) -> Attachment {
+    let world = reader.world();
+    let Some(service) = world.services.get(&object.name) else { return Attachment::reporting(object, world) };
+    if let ServiceKind::ExternalName(name) = &service.kind {
+        reader.note(Key::Name(Arc::clone(name)));
+    }
+    match (&service.deis, &reader.options.sources.deis) {
+        (Some(app), Some(router)) => deis::attach(reader, object, app, router),
+        (None, _) | (_, None) => Attachment::reporting(object, world),
+    }
 }

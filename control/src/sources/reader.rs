@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use tidegate_config::finding::Problem;
-use tidegate_config::model::{AppProtocol, BackendKey, Certificate, HostPattern, Target, UpstreamTls};
+use tidegate_config::model::{
+    AppProtocol, BackendKey, Certificate, CertificateFault, HostPattern, Target, UpstreamTls,
+};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
-use tidegate_config::project::{BackendRef, IngressClass, PortRef, Service, ServiceKind};
+use tidegate_config::project::{BackendRef, DeisRouter, IngressClass, PortRef, Service, ServiceKind};
 
 use crate::options::Options;
 use crate::topology::Key;
@@ -54,6 +56,18 @@ impl<'w> Reader<'w> {
     pub(super) fn service(&mut self, name: &ObjectName) -> Option<&'w Arc<Service>> {
         self.note(Key::Object(ObjectRef::new(Kind::Service, name.clone())));
         self.world.services.get(name)
+    }
+
+    /// What the Deployment of a Deis router asks for; what the router does by itself where there is none.
+    pub(super) fn deis_router(&mut self, name: &ObjectName) -> DeisRouter {
+        self.note(Key::Object(ObjectRef::new(Kind::Deployment, name.clone())));
+        self.world.deployments.get(name).map(|deployment| deployment.router.clone()).unwrap_or_default()
+    }
+
+    /// The certificate of a Secret, where that is there.
+    pub(super) fn secret(&mut self, name: &ObjectName) -> Option<&'w Result<Arc<Certificate>, CertificateFault>> {
+        self.note(Key::Object(ObjectRef::new(Kind::Secret, name.clone())));
+        self.world.secrets.get(name).map(|secret| &secret.certificate)
     }
 
     /// The certificate of a Secret for a name, which is that of an entry of the object or one below it.

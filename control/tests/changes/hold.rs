@@ -6,7 +6,7 @@ use tidegate_config::model::{Generation, HostPattern};
 use tidegate_config::object::Kind;
 use tidegate_control::{Cause, Command, Unit};
 
-use crate::bench::{Bench, all_of};
+use crate::bench::{Bench, KINDS, all_of};
 use crate::manifests::{external, ingress, service, slice};
 
 const FIRST: Generation = Generation(1);
@@ -139,9 +139,9 @@ fn a_new_life_of_the_loop_holds_what_was_held() {
     let mut bench = Bench::web();
     bench.freeze();
     bench.move_away();
-    bench.reconciler.start_over(Kind::ALL.map(all_of));
+    bench.reconciler.start_over(KINDS.map(all_of));
     assert_eq!(bench.reconciler.held(), Some(FIRST));
-    for kind in Kind::ALL {
+    for kind in KINDS {
         bench.list_in_part(kind);
     }
     bench.reconcile();

@@ -7,7 +7,7 @@ use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 use tidegate_control::Unit;
 use tidegate_control::options::Options;
 
-use crate::bench::{Bench, all_of};
+use crate::bench::{Bench, KINDS, all_of};
 use crate::manifests::{class, external, ingress, service, slice};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -175,7 +175,7 @@ fn a_new_life_measures_lists_against_what_serves() {
     assert_eq!(bench.list(Kind::Service, &all), None);
     bench.reconcile();
 
-    bench.reconciler.start_over(Kind::ALL.map(all_of));
+    bench.reconciler.start_over(KINDS.map(all_of));
     assert!(!bench.reconciler.running());
     assert_eq!(bench.list(Kind::Service, &all[..5]), Some(all_of(Kind::Service)), "a list that lost most is doubted");
     assert_eq!(services(&bench), 40);
@@ -202,7 +202,7 @@ fn a_new_life_keeps_what_cannot_be_listed_now_and_forgets_what_is_gone() {
     bench.resolve("e.example", ADDRESS);
     bench.reconcile();
 
-    bench.reconciler.start_over(Kind::ALL.map(all_of));
+    bench.reconciler.start_over(KINDS.map(all_of));
     bench.fail(Kind::Secret);
     bench.list(Kind::Service, &[external("ext", "e.example")]);
     bench.list(Kind::Ingress, &[ingress("ext")]);

@@ -11,14 +11,14 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use serde::Deserialize as _;
-use tidegate_config::model::{Action, Backend, Guard, HostPattern, Route, SnapshotParts};
-use tidegate_config::object::Kind;
+use tidegate_config::model::{Action, Backend, Guard, HostPattern, ListenerScope, Route, SnapshotParts};
+use tidegate_config::object::{Kind, ObjectName};
 use tidegate_config::project::{Projected, project};
-use tidegate_control::options::{HostOwnership, Options};
+use tidegate_control::options::{HostOwnership, Options, Sources};
 use tidegate_control::{Compiled, Event, Reconciler, Source};
 
-fn cases() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/cases")
+fn cases(folder: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(folder)
 }
 
 #[allow(clippy::disallowed_methods, reason = "whether goldens are rewritten comes from the environment")]
@@ -107,7 +107,11 @@ fn leads(parts: &SnapshotParts, route: &Route) -> String {
             Guard::DenyAll => " nobody".to_owned(),
         })
         .collect();
-    format!("{target}{guards} ({})", route.origin.object.name)
+    let listeners = match &route.listeners {
+        ListenerScope::All => String::new(),
+        ListenerScope::These(names) => names.iter().map(|name| format!(" over {name}")).collect(),
+    };
+    format!("{target}{guards}{listeners} ({})", route.origin.object.name)
 }
 
 fn compare(path: &Path, got: &str) -> Result<(), String> {
@@ -121,9 +125,14 @@ fn compare(path: &Path, got: &str) -> Result<(), String> {
 
 #[test]
 fn every_case_compiles_to_its_golden() {
-    let defaults = std::fs::read_to_string(cases().join("_defaults.yaml")).expect("the defaults");
+    check("cases", &Sources::default());
+    check("deis", &Sources { ingress: true, deis: Some(ObjectName::new("deis", "deis-router")) });
+}
+
+fn check(folder: &str, sources: &Sources) {
+    let defaults = std::fs::read_to_string(cases(folder).join("_defaults.yaml")).expect("the defaults");
     let mut files: Vec<PathBuf> =
-        std::fs::read_dir(cases()).expect("cases").map(|entry| entry.unwrap().path()).collect();
+        std::fs::read_dir(cases(folder)).expect("cases").map(|entry| entry.unwrap().path()).collect();
     files.sort();
     let mut wrong = Vec::new();
     let mut read = 0;
@@ -136,7 +145,7 @@ fn every_case_compiles_to_its_golden() {
         let text = std::fs::read_to_string(file).expect("a case");
         let by_namespace = name.ends_with("_by_namespace");
         let host_ownership = if by_namespace { HostOwnership::Namespace } else { HostOwnership::Shared };
-        let options = Options { host_ownership, ..Options::default() };
+        let options = Options { sources: sources.clone(), host_ownership, ..Options::default() };
         let reconciler = compiled(&format!("{defaults}\n---\n{text}"), options);
         let findings: String =
             reconciler.compiled().all_findings().iter().map(|finding| format!("{finding}\n")).collect();

@@ -4,15 +4,16 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, LazyLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use tidegate_config::finding::{Finding, Problem};
 use tidegate_config::model::{Certificate, CertificateFault, HostPattern, PathMatch};
 use tidegate_config::object::{Age, Kind, ObjectName, ObjectRef};
 use tidegate_config::project::{
-    BackendRef, ClassRef, DefaultBackend, EndpointSlice, Ingress, IngressClass, Meta, Object, PortRef, Projected, Rule,
-    RulePath, Secret, Service, ServiceKind, ServicePort, SliceEndpoint, SlicePort, TlsSecret,
+    BackendRef, ClassRef, DefaultBackend, DeisApp, DeisDomain, DeisRouter, Deployment, EndpointSlice, Ingress,
+    IngressClass, Meta, Object, PortRef, Projected, Rule, RulePath, Secret, Service, ServiceKind, ServicePort,
+    SliceEndpoint, SlicePort, TlsSecret, Whitelist,
 };
 use tidegate_control::{Event, Resolution, Source, World};
 
@@ -55,6 +56,7 @@ impl Cluster {
             Kind::EndpointSlice,
             Kind::Secret,
             Kind::IngressClass,
+            Kind::Deployment,
         ])?;
         let object = pick(die, kind);
         if die.u32(0..4) == 0 {
@@ -87,8 +89,13 @@ impl Cluster {
 
     pub(crate) fn put_service(&mut self, object: &ObjectRef) {
         let ports = [ServicePort { name: "".into(), number: 80, target: None, protocol: Default::default() }];
-        let service =
-            Service { name: object.name.clone(), kind: ServiceKind::Slices, ports: ports.into(), requests_max: None };
+        let service = Service {
+            name: object.name.clone(),
+            kind: ServiceKind::Slices,
+            ports: ports.into(),
+            requests_max: None,
+            deis: None,
+        };
         self.put(object.clone(), Object::Service(Arc::new(service)), Vec::new());
     }
 
@@ -170,7 +177,11 @@ fn pick(die: &mut Rng, kind: Kind) -> ObjectRef {
         Kind::IngressClass => format!("c{}", die.u32(0..2)),
         Kind::Service => format!("b{}", die.u32(0..3)),
         Kind::EndpointSlice => format!("b{}-{}", die.u32(0..3), die.u32(0..2)),
-        Kind::Secret => format!("s{}", die.u32(0..3)),
+        // Secrets of the names that the Deis router knows are there too.
+        Kind::Secret => {
+            (*die.choice(&["s0", "s1", "s2", "s0-cert", "deis-router-platform-cert"]).expect("a name")).into()
+        }
+        Kind::Deployment => "deis-router".to_owned(),
     };
     ObjectRef::new(kind, ObjectName::new(namespace, name))
 }
@@ -200,6 +211,16 @@ fn make(die: &mut Rng, object: &ObjectRef) -> (Object, Vec<Finding>) {
                 }
             };
             (Object::Secret(Arc::new(Secret { name, certificate })), Vec::new())
+        }
+        Kind::Deployment => {
+            let router = DeisRouter {
+                platform_domain: (die.u32(0..3) > 0).then(|| ["example", "test"][die.usize(0..2)].into()),
+                enforce_whitelists: die.u32(0..4) == 0,
+                ssl_enforce: die.bool(),
+                trusted_proxies: die.bool().then(|| ["192.0.2.0/24".parse().expect("a network")].into()),
+                ..DeisRouter::default()
+            };
+            (Object::Deployment(Arc::new(Deployment { name, router })), Vec::new())
         }
     }
 }
@@ -276,7 +297,35 @@ fn service(die: &mut Rng, name: ObjectName) -> Service {
         _ => vec![port("web", 81), port("api", 80)],
     };
     let requests_max = (die.u32(0..3) == 0).then(|| die.u32(0..3));
-    Service { name, kind, ports: ports.into(), requests_max }
+    let deis = (die.u32(0..3) == 0).then(|| Arc::new(app(die, &name)));
+    Service { name, kind, ports: ports.into(), requests_max, deis }
+}
+
+/// An application with short names and domains that Ingresses claim as well.
+fn app(die: &mut Rng, name: &ObjectName) -> DeisApp {
+    let domain = |die: &mut Rng| match host(die) {
+        HostPattern::Any => DeisDomain::Short(["a", "b"][die.usize(0..2)].into()),
+        full @ (HostPattern::Exact(_) | HostPattern::Wildcard(..) | HostPattern::FirstLabel(_)) => {
+            DeisDomain::Full(full)
+        }
+    };
+    let domains: Vec<DeisDomain> = (0..die.usize(0..3)).map(|_| domain(die)).collect();
+    let mapped = |domain: &DeisDomain| match domain {
+        DeisDomain::Short(name) => Arc::clone(name),
+        DeisDomain::Full(pattern) => pattern.to_string().into(),
+    };
+    let certificates = domains.iter().filter(|_| die.bool()).map(|domain| (mapped(domain), name.beside("s0-cert")));
+    let certificates = certificates.collect();
+    DeisApp {
+        age: Age { created_s: die.i64(0..3), name: name.clone() },
+        certificates,
+        domains: domains.into(),
+        whitelist: if die.u32(0..4) == 0 { Whitelist::Closed } else { Whitelist::None },
+        connect_timeout: Duration::from_secs(30),
+        tcp_timeout: None,
+        ssl_enforce: die.bool(),
+        findings: Box::default(),
+    }
 }
 
 fn slice(die: &mut Rng, name: ObjectName) -> EndpointSlice {

@@ -108,6 +108,7 @@ impl Bench {
                 Kind::Service => vec![service("a"), service("b")],
                 Kind::EndpointSlice => vec![slice("a", "10.0.0.1"), slice("b", "10.0.0.2")],
                 Kind::Secret => vec![certificate()],
+                Kind::Deployment => Vec::new(),
             };
             let (resource_version, received) = ("1".into(), bench.now);
             bench.observe(Event::Listed { source, objects, complete: true, resource_version, received });

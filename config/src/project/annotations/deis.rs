@@ -1,0 +1,221 @@
+//! What the annotations of the Deis router ask for: those of an application's Service, and those of the router's own Deployment.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ipnet::IpNet;
+
+use super::deis_app::{APP, App};
+use super::deis_router::{ROUTER, Router};
+pub use super::deis_value::DeisDomain;
+use super::deis_value::{certificate, domain, entries};
+use super::{Dialect, read, rows};
+use crate::finding::Finding;
+use crate::object::{Age, ObjectName};
+use crate::project::field::Found;
+use crate::project::source::{Annotations, annotation_field};
+
+const OF_APP: Dialect = Dialect { prefix: "router.deis.io/", name: "Deis application" };
+const OF_ROUTER: Dialect = Dialect { prefix: "router.deis.io/nginx.", name: "Deis router" };
+
+/// What the router has where its Deployment says nothing else.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1300);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+const BODY_BYTES_MAX: u64 = 1 << 20;
+
+/// An application: what a Service with the label `router.deis.io/routable=true` asks for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeisApp {
+    /// Its name and age.
+    pub age: Age,
+    /// Its domains, in the order of the list, each once.
+    pub domains: Box<[DeisDomain]>,
+    /// Which Secret holds the certificate of a domain, by the domain as it is listed, in lower case.
+    pub certificates: Box<[(Arc<str>, ObjectName)]>,
+    /// Who may use it.
+    pub whitelist: Whitelist,
+    /// Time to open a connection to an endpoint.
+    pub connect_timeout: Duration,
+    /// Time between two reads or writes; `None` for that of the router.
+    pub tcp_timeout: Option<Duration>,
+    /// Whether plain-text requests are redirected.
+    pub ssl_enforce: bool,
+    /// What its owner should be told.
+    pub findings: Box<[Finding]>,
+}
+
+/// Who may use an application.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum Whitelist {
+    /// There is no list.
+    #[default]
+    None,
+    /// Clients of these networks.
+    Networks(Arc<[IpNet]>),
+    /// Nobody: the list cannot be read.
+    Closed,
+}
+
+/// What the router's Deployment asks for, for all applications.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeisRouter {
+    /// The domain that short names stand below.
+    pub platform_domain: Option<Arc<str>>,
+    /// The `tcpTimeout` of applications that set none.
+    pub default_timeout: Duration,
+    /// Bytes of a request's body; 0 for no limit.
+    pub body_bytes_max: u64,
+    /// Who may use applications.
+    pub default_whitelist: Whitelist,
+    /// Whether an application's own list replaces the default one, as against adding to it.
+    pub whitelist_override: bool,
+    /// Whether an application without any list is closed.
+    pub enforce_whitelists: bool,
+    /// Whether plain-text requests are redirected, for all applications.
+    pub ssl_enforce: bool,
+    /// Peers whose forwarded headers are believed, where the Deployment names any.
+    pub trusted_proxies: Option<Arc<[IpNet]>>,
+}
+
+impl Default for DeisRouter {
+    fn default() -> Self {
+        Self {
+            platform_domain: None,
+            default_timeout: DEFAULT_TIMEOUT,
+            body_bytes_max: BODY_BYTES_MAX,
+            default_whitelist: Whitelist::None,
+            whitelist_override: false,
+            enforce_whitelists: false,
+            ssl_enforce: false,
+            trusted_proxies: None,
+        }
+    }
+}
+
+/// Reads the annotations of an application.
+pub(in crate::project) fn of_app(age: Age, annotations: &Annotations<'_>, found: &mut Found) -> DeisApp {
+    let mut app = App::default();
+    let fallbacks = read(OF_APP, APP, &mut app, annotations, found);
+    let whitelist = app.whitelist.map_or(Whitelist::None, |networks| Whitelist::Networks(networks.into()));
+    let domains = domains(app.domains.as_deref(), found);
+    let certificates = certificates(app.certificates.as_deref().unwrap_or_default(), &age.name, found);
+    DeisApp {
+        age,
+        domains,
+        certificates,
+        whitelist: if fallbacks.closed { Whitelist::Closed } else { whitelist },
+        connect_timeout: app.connect_timeout.unwrap_or(CONNECT_TIMEOUT),
+        tcp_timeout: app.tcp_timeout,
+        ssl_enforce: app.ssl_enforce.unwrap_or_default() || fallbacks.redirected,
+        findings: Box::default(),
+    }
+}
+
+/// The domains that can be read, each once. One that cannot be costs no other one.
+fn domains(list: Option<&str>, found: &mut Found) -> Box<[DeisDomain]> {
+    let field = annotation_field("router.deis.io/domains");
+    let Some(list) = list else {
+        found.no_host(&field, "is not there, although the Service is labelled routable");
+        return Box::default();
+    };
+    let mut domains: Vec<DeisDomain> = Vec::new();
+    for entry in entries(list) {
+        match domain(entry) {
+            Ok(domain) if domains.contains(&domain) => {}
+            Ok(domain) => domains.push(domain),
+            Err(why) => found.dropped(&field, entry, why),
+        }
+    }
+    if domains.is_empty() {
+        found.no_host(&field, "names no domain that can be used");
+    }
+    domains.into()
+}
+
+fn certificates(list: &str, app: &ObjectName, found: &mut Found) -> Box<[(Arc<str>, ObjectName)]> {
+    let field = annotation_field("router.deis.io/certificates");
+    let mut certificates = Vec::new();
+    for entry in entries(list) {
+        match certificate(entry) {
+            Ok((domain, name)) => certificates.push((domain, app.beside(format!("{name}-cert")))),
+            Err(why) => found.dropped(&field, entry, why),
+        }
+    }
+    certificates.into()
+}
+
+/// Reads the annotations of the router's Deployment.
+pub(in crate::project) fn of_router(annotations: &Annotations<'_>, found: &mut Found) -> DeisRouter {
+    let mut router = Router::default();
+    let fallbacks = read(OF_ROUTER, ROUTER, &mut router, annotations, found);
+    let whitelist = router.default_whitelist.map_or(Whitelist::None, |networks| Whitelist::Networks(networks.into()));
+    DeisRouter {
+        platform_domain: router.platform_domain,
+        default_timeout: router.default_timeout.unwrap_or(DEFAULT_TIMEOUT),
+        body_bytes_max: router.body_size.unwrap_or(BODY_BYTES_MAX),
+        default_whitelist: if fallbacks.closed { Whitelist::Closed } else { whitelist },
+        whitelist_override: router.whitelist_override.unwrap_or_default(),
+        enforce_whitelists: router.enforce_whitelists.unwrap_or_default(),
+        ssl_enforce: router.ssl_enforce.unwrap_or_default() || router.hsts.unwrap_or_default() || fallbacks.redirected,
+        trusted_proxies: router.trusted_proxies.map(Into::into),
+    }
+}
+
+impl DeisRouter {
+    /// Who may use an application with a list of its own: everybody, where neither has one and none is required.
+    #[must_use]
+    pub fn whitelist(&self, own: &Whitelist) -> Whitelist {
+        match (own, &self.default_whitelist) {
+            (Whitelist::Closed, _) => Whitelist::Closed,
+            (Whitelist::None, Whitelist::None) if self.enforce_whitelists => Whitelist::Closed,
+            (Whitelist::None, default) => default.clone(),
+            (own, Whitelist::None) => own.clone(),
+            (own, _) if self.whitelist_override => own.clone(),
+            // Who may use every application may use this one, and that cannot be read: its own list stands.
+            (own, Whitelist::Closed) => own.clone(),
+            (Whitelist::Networks(own), Whitelist::Networks(default)) => {
+                Whitelist::Networks(default.iter().chain(own.iter()).copied().collect())
+            }
+        }
+    }
+}
+
+/// The manual of all annotations of the Deis router in Markdown: what `docs/annotations-deis.md` holds.
+#[must_use]
+pub fn manual() -> String {
+    let mut text = MANUAL_HEAD.to_owned();
+    rows(OF_ROUTER, ROUTER, &mut text);
+    text.push_str(MANUAL_APP);
+    rows(OF_APP, APP, &mut text);
+    text.push_str(MANUAL_TAIL);
+    text
+}
+
+const MANUAL_HEAD: &str = "\
+# Annotations of the Deis router
+
+<!-- Printed from the tables in config/src/project/annotations/; their test rewrites this file with UPDATE_GOLDEN=1. -->
+
+With `--source deis`, the annotations of the Deis router are read: those of the router's Deployment, which are for all applications,
+and those of each Service with the label `router.deis.io/routable=true`.
+
+## The router's Deployment
+
+| annotation | value | default | effect | when it cannot be read |
+|---|---|---|---|---|
+";
+
+const MANUAL_APP: &str = "
+## An application's Service
+
+| annotation | value | default | effect | when it cannot be read |
+|---|---|---|---|---|
+";
+
+const MANUAL_TAIL: &str = "
+A *time* is a whole number with at most one of the units `ms`, `s`, `m`, `h`, `d`, `w`, `M` and `y`; seconds without one. A *size* is a
+whole number of bytes, with `k` or `m` for powers of 1024. A *boolean* is `true` or `false` in any case. Lists may have spaces around
+their commas, and an empty entry, such as one behind a comma at the end, says nothing.
+
+An annotation that is set and has no effect is told as a finding with the reason `WithoutEffect`.
+";

@@ -1,0 +1,237 @@
+//! The annotations of an application's Service, under `router.deis.io/`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ipnet::IpNet;
+
+use super::deis_value::{any, boolean, each_of, networks, one_of, positive, size, time};
+use super::{Annotation, Otherwise, set};
+
+/// What an application asks for, as its annotations say it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct App {
+    pub(super) domains: Option<String>,
+    pub(super) certificates: Option<String>,
+    pub(super) whitelist: Option<Box<[IpNet]>>,
+    pub(super) connect_timeout: Option<Duration>,
+    pub(super) tcp_timeout: Option<Duration>,
+    pub(super) ssl_enforce: Option<bool>,
+    pub(super) proxy_domain: Option<Arc<str>>,
+}
+
+/// Why the settings of nginx's buffers change nothing.
+const BUFFERS: &str = "Tidegate streams responses through bounded buffers of its own";
+
+/// Why keys below `ssl.` change nothing on a Service.
+const OF_ROUTER: &str =
+    "the Deis router read it on a Service and used it nowhere; it acts on the router's Deployment alone";
+
+/// Why what is still missing changes nothing.
+pub(super) const MISSING: &str = "this version of Tidegate does not have it yet";
+
+const POLICIES: [&str; 9] = [
+    "no-referrer",
+    "no-referrer-when-downgrade",
+    "origin",
+    "origin-when-cross-origin",
+    "same-origin",
+    "strict-origin",
+    "strict-origin-when-cross-origin",
+    "unsafe-url",
+    "none",
+];
+
+pub(super) fn referrer_policy(text: &str) -> Result<&'static str, String> {
+    one_of(text, &POLICIES)
+}
+
+macro_rules! annotation {
+    ($key:literal, $form:literal, $default:literal, $effect:literal, $otherwise:ident, $inert:expr, $read:expr) => {
+        Annotation {
+            key: $key,
+            form: $form,
+            default: |_| $default.to_owned(),
+            effect: $effect,
+            otherwise: Otherwise::$otherwise,
+            inert: $inert,
+            read: $read,
+        }
+    };
+}
+pub(super) use annotation;
+
+/// Every annotation of an application, in the order of the manual.
+pub(super) const APP: &[Annotation<App>] = &[
+    annotation!(
+        "domains",
+        "domains between commas",
+        "none: the Service is not routed",
+        "The hosts. A name without a dot stands below the router's `platformDomain`; without one it stands for every name whose first label it is. A leading `*.` stands for any number of labels.",
+        Default,
+        None,
+        |app, text| set(&mut app.domains, Ok(text.to_owned()))
+    ),
+    annotation!(
+        "certificates",
+        "`DOMAIN:NAME` between commas",
+        "the platform's certificate for short names, none for others",
+        "The certificate of a domain: the Secret `NAME-cert` in the namespace of the Service. A Secret that does not exist is no fault: the platform leaves mappings behind.",
+        Default,
+        None,
+        |app, text| set(&mut app.certificates, Ok(text.to_owned()))
+    ),
+    annotation!(
+        "whitelist",
+        "addresses and networks between commas",
+        "everybody, or the router's list",
+        "Answers 403 to clients from elsewhere, before anything else is decided.",
+        Closed,
+        None,
+        |app, text| set(&mut app.whitelist, networks(text))
+    ),
+    annotation!(
+        "connectTimeout",
+        "time",
+        "`30s`",
+        "Time to open a connection to an endpoint; 504 when it is over.",
+        Default,
+        None,
+        |app, text| set(&mut app.connect_timeout, time(text))
+    ),
+    annotation!(
+        "tcpTimeout",
+        "time",
+        "the router's `defaultTimeout`",
+        "Time between two reads from, or two writes to, an endpoint; 504 when it is over.",
+        Default,
+        None,
+        |app, text| set(&mut app.tcp_timeout, time(text))
+    ),
+    annotation!(
+        "ssl.enforce",
+        "boolean",
+        "`false`",
+        "Sends plain-text requests to https with status 301.",
+        Redirected,
+        None,
+        |app, text| set(&mut app.ssl_enforce, boolean(text))
+    ),
+    annotation!(
+        "maintenance",
+        "boolean",
+        "`false`",
+        "Answers 503 with a page that says so.",
+        Default,
+        Some(MISSING),
+        |_, text| boolean(text).map(drop)
+    ),
+    annotation!(
+        "disableRequestStartHeader",
+        "boolean",
+        "`false`",
+        "Sends no `X-Request-Start`.",
+        Default,
+        Some(MISSING),
+        |_, text| boolean(text).map(drop)
+    ),
+    annotation!(
+        "referrerPolicy",
+        "a referrer policy, or `none`",
+        "the router's",
+        "`Referrer-Policy` on responses.",
+        Default,
+        Some(MISSING),
+        |_, text| referrer_policy(text).map(drop)
+    ),
+    annotation!(
+        "proxyDomain",
+        "a domain of another application, as listed there",
+        "none",
+        "Whose host `proxyLocations` are on.",
+        Default,
+        Some(MISSING),
+        |app, text| set(&mut app.proxy_domain, Ok(text.into()))
+    ),
+    annotation!(
+        "proxyLocations",
+        "paths between commas",
+        "none",
+        "Paths of the other application's hosts that are served by this one.",
+        Default,
+        Some(MISSING),
+        |_, text| any(text)
+    ),
+    annotation!(
+        "regexDomain",
+        "text",
+        "none",
+        "Another beginning of the host, where the router allows it.",
+        Default,
+        Some(MISSING),
+        |_, text| any(text)
+    ),
+    annotation!("nginx.proxyBuffers.enabled", "boolean", "`false`", "None.", Default, Some(BUFFERS), |_, text| {
+        boolean(text).map(drop)
+    }),
+    annotation!("nginx.proxyBuffers.number", "whole number", "`8`", "None.", Default, Some(BUFFERS), |_, text| {
+        positive(text).map(drop)
+    }),
+    annotation!("nginx.proxyBuffers.size", "size", "`4k`", "None.", Default, Some(BUFFERS), |_, text| size(
+        text, false
+    )
+    .map(drop)),
+    annotation!("nginx.proxyBuffers.busySize", "size", "`8k`", "None.", Default, Some(BUFFERS), |_, text| size(
+        text, false
+    )
+    .map(drop)),
+    annotation!(
+        "ssl.protocols",
+        "versions between spaces",
+        "the router's",
+        "None.",
+        Default,
+        Some(OF_ROUTER),
+        |_, text| each_of(text, &super::deis_router::PROTOCOLS)
+    ),
+    annotation!("ssl.ciphers", "text", "the router's", "None.", Default, Some(OF_ROUTER), |_, text| any(text)),
+    annotation!("ssl.sessionCache", "text", "the router's", "None.", Default, Some(OF_ROUTER), |_, text| any(text)),
+    annotation!("ssl.sessionTimeout", "time", "the router's", "None.", Default, Some(OF_ROUTER), |_, text| time(text)
+        .map(drop)),
+    annotation!("ssl.useSessionTickets", "boolean", "the router's", "None.", Default, Some(OF_ROUTER), |_, text| {
+        boolean(text).map(drop)
+    }),
+    annotation!("ssl.bufferSize", "size", "the router's", "None.", Default, Some(OF_ROUTER), |_, text| size(
+        text, false
+    )
+    .map(drop)),
+    annotation!("ssl.hsts.enabled", "boolean", "the router's", "None.", Default, Some(OF_ROUTER), |_, text| boolean(
+        text
+    )
+    .map(drop)),
+    annotation!("ssl.hsts.maxAge", "whole number", "the router's", "None.", Default, Some(OF_ROUTER), |_, text| {
+        positive(text).map(drop)
+    }),
+    annotation!(
+        "ssl.hsts.includeSubDomains",
+        "boolean",
+        "the router's",
+        "None.",
+        Default,
+        Some(OF_ROUTER),
+        |_, text| boolean(text).map(drop)
+    ),
+    annotation!("ssl.hsts.preload", "boolean", "the router's", "None.", Default, Some(OF_ROUTER), |_, text| boolean(
+        text
+    )
+    .map(drop)),
+    annotation!(
+        "ssl.earlyDataMethods",
+        "methods between bars",
+        "the router's",
+        "None.",
+        Default,
+        Some(OF_ROUTER),
+        |_, text| any(text)
+    ),
+];

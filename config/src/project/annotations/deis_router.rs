@@ -1,0 +1,394 @@
+//! The annotations of the router's Deployment, under `router.deis.io/nginx.`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ipnet::IpNet;
+
+use super::deis_app::{MISSING, annotation, referrer_policy};
+use super::deis_value::{any, boolean, each_of, networks, one_of, platform_domain, positive, size, time};
+use super::{Annotation, Otherwise, set};
+
+/// What the router's annotations say.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Router {
+    pub(super) platform_domain: Option<Arc<str>>,
+    pub(super) default_timeout: Option<Duration>,
+    pub(super) body_size: Option<u64>,
+    pub(super) default_whitelist: Option<Box<[IpNet]>>,
+    pub(super) whitelist_override: Option<bool>,
+    pub(super) enforce_whitelists: Option<bool>,
+    pub(super) ssl_enforce: Option<bool>,
+    pub(super) hsts: Option<bool>,
+    pub(super) trusted_proxies: Option<Box<[IpNet]>>,
+}
+
+pub(super) const PROTOCOLS: [&str; 6] = ["SSLv2", "SSLv3", "TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3"];
+
+/// Why settings of nginx itself change nothing.
+const NGINX: &str = "it is a setting of nginx, and there is no nginx";
+
+const GZIP_PROXIED: [&str; 9] =
+    ["off", "expired", "no-cache", "no-store", "private", "no_last_modified", "no_etag", "auth", "any"];
+
+/// Every annotation of the router, in the order of the manual.
+pub(super) const ROUTER: &[Annotation<Router>] = &[
+    annotation!(
+        "platformDomain",
+        "domain",
+        "none",
+        "Short names of applications stand below it.",
+        Default,
+        None,
+        |router, text| set(&mut router.platform_domain, platform_domain(text))
+    ),
+    annotation!(
+        "defaultTimeout",
+        "time",
+        "`1300s`",
+        "The `tcpTimeout` of applications that set none.",
+        Default,
+        None,
+        |router, text| set(&mut router.default_timeout, time(text))
+    ),
+    annotation!(
+        "bodySize",
+        "size, or 0 for no limit",
+        "`1m`",
+        "Size of a request's body; a larger one is answered 413.",
+        Default,
+        None,
+        |router, text| set(&mut router.body_size, size(text, true))
+    ),
+    annotation!(
+        "defaultWhitelist",
+        "addresses and networks between commas",
+        "none",
+        "Who may use applications, for all of them.",
+        Closed,
+        None,
+        |router, text| set(&mut router.default_whitelist, networks(text))
+    ),
+    annotation!(
+        "whitelistMode",
+        "`extend` or `override`",
+        "`extend`",
+        "Whether an application's list is added to the default list, or replaces it.",
+        Default,
+        None,
+        |router, text| set(
+            &mut router.whitelist_override,
+            one_of(text, &["extend", "override"]).map(|mode| mode == "override")
+        )
+    ),
+    annotation!(
+        "enforceWhitelists",
+        "boolean",
+        "`false`",
+        "An application without any list is closed to everybody.",
+        Closed,
+        None,
+        |router, text| set(&mut router.enforce_whitelists, boolean(text))
+    ),
+    annotation!(
+        "ssl.enforce",
+        "boolean",
+        "`false`",
+        "Sends plain-text requests to https with status 301, for all applications.",
+        Redirected,
+        None,
+        |router, text| set(&mut router.ssl_enforce, boolean(text))
+    ),
+    annotation!(
+        "ssl.hsts.enabled",
+        "boolean",
+        "`false`",
+        "As `ssl.enforce`. The header itself is not sent yet.",
+        Redirected,
+        None,
+        |router, text| set(&mut router.hsts, boolean(text))
+    ),
+    annotation!(
+        "proxyRealIpCidrs",
+        "addresses and networks between commas",
+        "`10.0.0.0/8`",
+        "Peers whose `X-Forwarded-*` headers are believed.",
+        Default,
+        None,
+        |router, text| set(&mut router.trusted_proxies, networks(text))
+    ),
+    annotation!(
+        "useProxyProtocol",
+        "boolean",
+        "`false`",
+        "Every connection starts with a header of the PROXY protocol.",
+        Default,
+        Some("it is set by the flag --proxy-protocol, because it changes what a socket means"),
+        |_, text| boolean(text).map(drop)
+    ),
+    annotation!(
+        "ssl.hsts.maxAge",
+        "whole number",
+        "`15552000`",
+        "`max-age` of HSTS.",
+        Default,
+        Some(MISSING),
+        |_, text| positive(text).map(drop)
+    ),
+    annotation!(
+        "ssl.hsts.includeSubDomains",
+        "boolean",
+        "`false`",
+        "`includeSubDomains` of HSTS.",
+        Default,
+        Some(MISSING),
+        |_, text| boolean(text).map(drop)
+    ),
+    annotation!("ssl.hsts.preload", "boolean", "`false`", "`preload` of HSTS.", Default, Some(MISSING), |_, text| {
+        boolean(text).map(drop)
+    }),
+    annotation!(
+        "ssl.earlyDataMethods",
+        "methods between bars",
+        "`GET|HEAD|OPTIONS`",
+        "TLS 1.3 early data.",
+        Default,
+        Some(MISSING),
+        |_, text| any(text)
+    ),
+    annotation!(
+        "ssl.protocols",
+        "versions between spaces",
+        "all",
+        "TLS versions.",
+        Default,
+        Some(MISSING),
+        |_, text| each_of(text, &PROTOCOLS)
+    ),
+    annotation!("ssl.ciphers", "text", "a list of Mozilla's", "Cipher suites.", Default, Some(MISSING), |_, text| any(
+        text
+    )),
+    annotation!(
+        "ssl.sessionCache",
+        "text",
+        "none",
+        "None.",
+        Default,
+        Some("sessions are resumed by tickets"),
+        |_, text| any(text)
+    ),
+    annotation!(
+        "ssl.sessionTimeout",
+        "time",
+        "`10m`",
+        "None.",
+        Default,
+        Some("tickets live for as long as their keys, which rotate"),
+        |_, text| time(text).map(drop)
+    ),
+    annotation!("ssl.useSessionTickets", "boolean", "`true`", "Tickets.", Default, Some(MISSING), |_, text| boolean(
+        text
+    )
+    .map(drop)),
+    annotation!("ssl.bufferSize", "size", "`4k`", "None.", Default, Some(NGINX), |_, text| size(text, false).map(drop)),
+    annotation!(
+        "requestIDs",
+        "boolean",
+        "`false`",
+        "`X-Request-Id` and `X-Correlation-Id`.",
+        Default,
+        Some(MISSING),
+        |_, text| boolean(text).map(drop)
+    ),
+    annotation!("requestStartHeader", "boolean", "`false`", "`X-Request-Start`.", Default, Some(MISSING), |_, text| {
+        boolean(text).map(drop)
+    }),
+    annotation!(
+        "referrerPolicy",
+        "a referrer policy, or `none`",
+        "none",
+        "`Referrer-Policy` on responses.",
+        Default,
+        Some(MISSING),
+        |_, text| referrer_policy(text).map(drop)
+    ),
+    annotation!(
+        "enableRegexDomains",
+        "boolean",
+        "`false`",
+        "Whether `regexDomain` of applications acts.",
+        Default,
+        Some(MISSING),
+        |_, text| boolean(text).map(drop)
+    ),
+    annotation!(
+        "defaultServiceEnabled",
+        "boolean",
+        "`false`",
+        "Where requests for unknown hosts go.",
+        Default,
+        Some(MISSING),
+        |_, text| boolean(text).map(drop)
+    ),
+    annotation!(
+        "defaultServiceIP",
+        "text",
+        "none",
+        "Where requests for unknown hosts go.",
+        Default,
+        Some(MISSING),
+        |_, text| any(text)
+    ),
+    annotation!(
+        "defaultAppName",
+        "text",
+        "none",
+        "The name of the default service in the log.",
+        Default,
+        Some(MISSING),
+        |_, text| any(text)
+    ),
+    annotation!("http2Enabled", "boolean", "`true`", "HTTP/2 over TLS.", Default, Some(MISSING), |_, text| boolean(
+        text
+    )
+    .map(drop)),
+    annotation!(
+        "logFormat",
+        "text",
+        "the classic line",
+        "The access log.",
+        Default,
+        Some("the access log has one form of JSON and one classic line"),
+        |_, text| any(text)
+    ),
+    annotation!(
+        "disableServerTokens",
+        "boolean",
+        "`false`",
+        "None.",
+        Default,
+        Some("Tidegate never tells its version"),
+        |_, text| boolean(text).map(drop)
+    ),
+    annotation!(
+        "largeHeaderBuffersCount",
+        "whole number",
+        "`4`",
+        "Size of a request's head.",
+        Default,
+        Some(MISSING),
+        |_, text| positive(text).map(drop)
+    ),
+    annotation!("largeHeaderBuffersSize", "size", "`32k`", "Size of a header.", Default, Some(MISSING), |_, text| {
+        size(text, true).map(drop)
+    }),
+    annotation!("gzip.enabled", "boolean", "`true`", "Compression of responses.", Default, Some(MISSING), |_, text| {
+        boolean(text).map(drop)
+    }),
+    annotation!(
+        "gzip.compLevel",
+        "`1` to `9`",
+        "`5`",
+        "Compression of responses.",
+        Default,
+        Some(MISSING),
+        |_, text| one_of(text, &["1", "2", "3", "4", "5", "6", "7", "8", "9"]).map(drop)
+    ),
+    annotation!("gzip.disable", "text", "`msie6`", "Compression of responses.", Default, Some(MISSING), |_, text| any(
+        text
+    )),
+    annotation!(
+        "gzip.httpVersion",
+        "`1.0` or `1.1`",
+        "`1.1`",
+        "Compression of responses.",
+        Default,
+        Some(MISSING),
+        |_, text| one_of(text, &["1.0", "1.1"]).map(drop)
+    ),
+    annotation!("gzip.minLength", "size", "`256`", "Compression of responses.", Default, Some(MISSING), |_, text| {
+        size(text, true).map(drop)
+    }),
+    annotation!(
+        "gzip.proxied",
+        "words between spaces",
+        "`any`",
+        "Compression of responses.",
+        Default,
+        Some(MISSING),
+        |_, text| each_of(text, &GZIP_PROXIED)
+    ),
+    annotation!(
+        "gzip.types",
+        "media types between spaces",
+        "text, scripts, fonts",
+        "Compression of responses.",
+        Default,
+        Some(MISSING),
+        |_, text| any(text)
+    ),
+    annotation!(
+        "gzip.vary",
+        "`on` or `off`",
+        "`on`",
+        "Compression of responses.",
+        Default,
+        Some(MISSING),
+        |_, text| one_of(text, &["on", "off"]).map(drop)
+    ),
+    annotation!(
+        "errorLogLevel",
+        "a level of nginx",
+        "`error`",
+        "None.",
+        Default,
+        Some("it is set by the flag --log-level"),
+        |_, text| one_of(text, &["debug", "info", "notice", "warn", "error", "crit", "alert", "emerg"]).map(drop)
+    ),
+    annotation!(
+        "workerProcesses",
+        "whole number, or `auto`",
+        "`auto`",
+        "None.",
+        Default,
+        Some("it is set by the flag --threads"),
+        |_, text| if text == "auto" { Ok(()) } else { positive(text).map(drop) }
+    ),
+    annotation!(
+        "maxWorkerConnections",
+        "whole number",
+        "`768`",
+        "None.",
+        Default,
+        Some("connections are bounded by the limit of open files; see --client-connections-max"),
+        |_, text| positive(text).map(drop)
+    ),
+    annotation!("trafficStatusZoneSize", "size", "`1m`", "None.", Default, Some(NGINX), |_, text| size(text, false)
+        .map(drop)),
+    annotation!("serverNameHashMaxSize", "size", "`512`", "None.", Default, Some(NGINX), |_, text| size(text, false)
+        .map(drop)),
+    annotation!("serverNameHashBucketSize", "size", "`64`", "None.", Default, Some(NGINX), |_, text| size(text, false)
+        .map(drop)),
+    annotation!("proxyBuffers.enabled", "boolean", "`false`", "None.", Default, Some(BUFFERS), |_, text| boolean(text)
+        .map(drop)),
+    annotation!("proxyBuffers.number", "whole number", "`8`", "None.", Default, Some(BUFFERS), |_, text| positive(
+        text
+    )
+    .map(drop)),
+    annotation!("proxyBuffers.size", "size", "`4k`", "None.", Default, Some(BUFFERS), |_, text| size(text, false)
+        .map(drop)),
+    annotation!("proxyBuffers.busySize", "size", "`8k`", "None.", Default, Some(BUFFERS), |_, text| size(text, false)
+        .map(drop)),
+    annotation!(
+        "loadModsecurityModule",
+        "boolean",
+        "`false`",
+        "None.",
+        Default,
+        Some("there is no web application firewall; put one in front"),
+        |_, text| boolean(text).map(drop)
+    ),
+];
+
+/// Why the settings of nginx's buffers change nothing.
+const BUFFERS: &str = "Tidegate streams responses through bounded buffers of its own";

@@ -1,0 +1,191 @@
+//! The forms of values that the Deis router took, which it passed on to nginx. Errors are sentence fragments that say why a text
+//! has not the form.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ipnet::IpNet;
+
+use crate::model::{HostPattern, WildcardDepth};
+use crate::project::annotation_value::sources;
+
+/// The longest time that an annotation may set: a year.
+const TIME_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// Domains, and certificates, that one application may list.
+const LIST_MAX: usize = 4096;
+
+/// A domain of an application, as listed.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum DeisDomain {
+    /// A name without a dot, which stands below the platform's domain.
+    Short(Arc<str>),
+    /// A whole name, or one with a leading star, which stands for any number of labels.
+    Full(HostPattern),
+}
+
+/// `true` or `false` in any case: the platform writes `True`.
+pub(super) fn boolean(text: &str) -> Result<bool, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "true" => Ok(true),
+        "false" => Ok(false),
+        _ => Err("is neither true nor false".to_owned()),
+    }
+}
+
+/// A time as nginx writes it: a whole number from 1, with at most one of the units ms, s, m, h, d, w, M and y; seconds without one.
+/// A month is 30 days and a year 365.
+pub(super) fn time(text: &str) -> Result<Duration, String> {
+    let why = || "is not a time such as 30, 30s, 500ms or 2m".to_owned();
+    let (digits, unit) = text.split_at(text.bytes().take_while(u8::is_ascii_digit).count());
+    let one_ms: u64 = match unit {
+        "ms" => 1,
+        "" | "s" => 1000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        "d" => 24 * 3_600_000,
+        "w" => 7 * 24 * 3_600_000,
+        "M" => 30 * 24 * 3_600_000,
+        "y" => 365 * 24 * 3_600_000,
+        _ => return Err(why()),
+    };
+    let number: u64 = digits.parse().ok().filter(|_| !digits.starts_with('0')).ok_or_else(why)?;
+    let time = number.checked_mul(one_ms).map(Duration::from_millis).filter(|time| *time <= TIME_MAX);
+    time.ok_or_else(|| "is more than a year".to_owned())
+}
+
+/// A size in bytes, with `k` or `m` for powers of 1024; 0 where that has a meaning.
+pub(super) fn size(text: &str, zero: bool) -> Result<u64, String> {
+    let why = || "is not a size such as 512, 32k or 1m".to_owned();
+    let (digits, unit) = text.split_at(text.bytes().take_while(u8::is_ascii_digit).count());
+    let shift = match unit {
+        "" => 0,
+        "k" | "K" => 10,
+        "m" | "M" => 20,
+        _ => return Err(why()),
+    };
+    if text == "0" && zero {
+        return Ok(0);
+    }
+    let number: u64 = digits.parse().ok().filter(|_| !digits.starts_with('0')).ok_or_else(why)?;
+    number.checked_mul(1 << shift).ok_or_else(|| "is more than can be counted".to_owned())
+}
+
+/// Any text.
+pub(super) fn any(_: &str) -> Result<(), String> {
+    Ok(())
+}
+
+/// A whole number from 1.
+pub(super) fn positive(text: &str) -> Result<u64, String> {
+    let number = text.parse().ok().filter(|number| *number > 0 && !text.starts_with(['0', '+']));
+    number.ok_or_else(|| "is not a whole number from 1".to_owned())
+}
+
+/// One of some words.
+pub(super) fn one_of<'w>(text: &str, words: &[&'w str]) -> Result<&'w str, String> {
+    let word = words.iter().find(|word| **word == text);
+    word.copied().ok_or_else(|| format!("is not one of {}", words.join(", ")))
+}
+
+/// Words of a list between spaces.
+pub(super) fn each_of(text: &str, words: &[&str]) -> Result<(), String> {
+    text.split_whitespace().try_for_each(|word| one_of(word, words).map(drop))
+}
+
+/// Networks and addresses between commas. IPv6 is taken as well, which the router refused.
+pub(super) fn networks(text: &str) -> Result<Box<[IpNet]>, String> {
+    sources(text)
+}
+
+/// The domain that short names stand below: with a dot, and a last label of at least two characters.
+pub(super) fn platform_domain(text: &str) -> Result<Arc<str>, String> {
+    match domain(text)? {
+        DeisDomain::Full(HostPattern::Exact(name)) => Ok(name),
+        DeisDomain::Full(_) | DeisDomain::Short(_) => Err("is not a domain such as apps.example.com".to_owned()),
+    }
+}
+
+/// One domain of an application.
+pub(super) fn domain(text: &str) -> Result<DeisDomain, String> {
+    let pattern = match text.strip_prefix("*.") {
+        None => HostPattern::parse(text)?,
+        Some(suffix) => match HostPattern::parse(suffix)? {
+            HostPattern::Exact(suffix) => HostPattern::Wildcard(suffix, WildcardDepth::Any),
+            HostPattern::Wildcard(..) | HostPattern::FirstLabel(_) | HostPattern::Any => {
+                return Err("has more than one star".to_owned());
+            }
+        },
+    };
+    match pattern {
+        HostPattern::Exact(name) if !name.contains('.') => Ok(DeisDomain::Short(name)),
+        HostPattern::Exact(ref name) | HostPattern::Wildcard(ref name, _) => {
+            let last = name.rsplit('.').next().unwrap_or_default();
+            if last.len() < 2 {
+                Err("ends with a label of one character".to_owned())
+            } else {
+                Ok(DeisDomain::Full(pattern))
+            }
+        }
+        HostPattern::FirstLabel(_) | HostPattern::Any => Err("is not a domain".to_owned()),
+    }
+}
+
+/// The entries of a list between commas, without spaces around them. Empty ones say nothing.
+pub(super) fn entries(text: &str) -> impl Iterator<Item = &str> {
+    text.split(',').map(str::trim).filter(|entry| !entry.is_empty()).take(LIST_MAX)
+}
+
+/// `DOMAIN:NAME`: the domain as listed, in lower case, and the certificate that is shown for it.
+pub(super) fn certificate(entry: &str) -> Result<(Arc<str>, Arc<str>), String> {
+    let why = || "is not a domain and the name of a certificate, such as www.example.com:www".to_owned();
+    let (domain, name) = entry.split_once(':').ok_or_else(why)?;
+    let plain = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+    self::domain(domain)?;
+    if plain(name) { Ok((domain.to_ascii_lowercase().into(), name.into())) } else { Err(why()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check<T: std::fmt::Debug>(read: impl Fn(&str) -> Result<T, String>, good: &[&str], bad: &[&str]) {
+        good.iter().for_each(|text| assert!(read(text).is_ok(), "{text:?}: {:?}", read(text)));
+        bad.iter().for_each(|text| assert!(read(text).is_err(), "{text:?}: {:?}", read(text)));
+    }
+
+    #[test]
+    fn values_are_those_that_the_router_took() {
+        check(time, &["1", "2", "10", "1ms", "2s", "10m", "1M", "1y"], &["0", "-1", "text", "", "01", "1m30s", "2y"]);
+        check(|text| size(text, false), &["1", "20", "1k", "10m", "10M"], &["0", "-1", "text", "", "1g", "01"]);
+        check(|text| size(text, true), &["0", "1m"], &["-1", "0k"]);
+        check(boolean, &["true", "false", "TRUE", "False", "True"], &["0", "-1", "text", ""]);
+        let domains =
+            ["foobar", "foo-bar", "foo--bar", "foobar.com", "*.foobar.com", "xn--bcher-kva.example", "Foo.COM"];
+        let refused =
+            ["-1", "foo_bar", "foobar.c", "foo bar", "*", "foo.com:80", "foo.com.", "", "foo.*.com", "1.2.3.4"];
+        check(domain, &domains, &refused);
+        check(platform_domain, &["foobar.com", "foo-bar.io"], &["0", "foobar", "foo_bar.com", "foobar.c", "*.foo.com"]);
+        check(
+            certificate,
+            &["foobar.com:foobar", "*.foobar.deis.ninja:foobar-deis-ninja"],
+            &["0", "-1", "text", "a.com: b"],
+        );
+        let networks = |text: &str| networks(text);
+        check(
+            networks,
+            &["1.2.3.4", "0.0.0.0/0", "1.2.3.4, 10.0.0.0/8", "1.2.3.4,"],
+            &["0", "-1", "text", "1.2.3.4/33", "256.1.1.1"],
+        );
+    }
+
+    #[test]
+    fn times_and_sizes_are_counted_as_nginx_counts_them() {
+        assert_eq!(time("1300s"), Ok(Duration::from_secs(1300)));
+        assert_eq!(time("1300"), Ok(Duration::from_secs(1300)));
+        assert_eq!(time("1M"), Ok(Duration::from_secs(30 * 86_400)));
+        assert_eq!(size("32k", false), Ok(32 << 10));
+        assert_eq!(entries("a, b,,c,").collect::<Vec<_>>(), ["a", "b", "c"]);
+    }
+}

@@ -1,0 +1,168 @@
+//! The Deis router: each Service with the label `router.deis.io/routable=true` is an application, which claims its domains. What
+//! holds for all applications is said by the annotations of the router's own Deployment.
+
+use std::sync::Arc;
+
+use tidegate_config::finding::{Finding, Problem};
+use tidegate_config::model::{
+    Action, Certificate, Guard, HostPattern, ListenerName, ListenerScope, Origin, PathMatch, Route, Settings,
+    WeightedTarget,
+};
+use tidegate_config::object::{Kind, ObjectName, ObjectRef};
+use tidegate_config::project::{BackendRef, DeisApp, DeisDomain, DeisRouter, PortRef, Whitelist};
+
+use super::attachment::{Attachment, Claim, Report, Verdict};
+use super::reader::Reader;
+
+/// The port of an application's Service.
+const PORT: u16 = 80;
+
+/// The status of the redirect to https.
+const TLS_REDIRECT_STATUS: u16 = 301;
+
+/// The Secret with the certificate of the platform, in the router's namespace.
+const PLATFORM_CERTIFICATE: &str = "deis-router-platform-cert";
+
+const DOMAINS: &str = "metadata.annotations[router.deis.io/domains]";
+
+/// What an application asks for. `router` is the Deployment of the router that is stood in for.
+pub(super) fn attach(reader: &mut Reader<'_>, object: &ObjectRef, app: &DeisApp, router: &ObjectName) -> Attachment {
+    let settings = reader.deis_router(router);
+    let findings = reader.world().findings_of(object).iter().chain(&app.findings).cloned().collect();
+    let mut claims = Claims { reader, object, app, router, settings: &settings, findings };
+    let route = claims.route();
+    let mut all: Vec<Arc<Claim>> = Vec::new();
+    for domain in &app.domains {
+        let claim = claims.of(domain, &route);
+        if all.iter().all(|other| other.host != claim.host) {
+            all.push(Arc::new(claim));
+        }
+    }
+    all.sort_by(|a, b| a.host.cmp(&b.host));
+    let parent = (!all.is_empty()).then(|| router.to_string().into());
+    let report = Report { verdict: Some(Verdict { parent }), findings: claims.findings };
+    Attachment { claims: all.into(), report: report.unless_empty(), ..Attachment::default() }
+}
+
+/// The claims of one application while they are made.
+struct Claims<'a, 'w> {
+    reader: &'a mut Reader<'w>,
+    object: &'a ObjectRef,
+    app: &'a DeisApp,
+    router: &'a ObjectName,
+    settings: &'a DeisRouter,
+    findings: Vec<Finding>,
+}
+
+impl Claims<'_, '_> {
+    /// A domain without a certificate is served over plain HTTP alone, as the Deis router did: what is asked for over TLS must
+    /// not get another tenant's certificate.
+    fn of(&mut self, domain: &DeisDomain, route: &Route) -> Claim {
+        let host = host(domain, self.settings);
+        let (certificate, missing) = self.certificate(domain, &host);
+        let listeners = match certificate {
+            Some(_) => ListenerScope::All,
+            None => ListenerScope::These([ListenerName("http".into())].into()),
+        };
+        let route = Route { listeners, ..route.clone() };
+        Claim {
+            host: host.clone(),
+            object: self.object.clone(),
+            age: self.app.age.clone(),
+            field: DOMAINS,
+            routes: [Arc::new(route)].into(),
+            fallback: None,
+            last_resort: false,
+            certificates: certificate.into_iter().map(|certificate| (host.clone(), certificate)).collect(),
+            missing: missing.into_iter().collect(),
+        }
+    }
+
+    /// The one route of an application, to all of its paths.
+    fn route(&mut self) -> Route {
+        let backend = BackendRef { service: self.app.age.name.clone(), port: PortRef::Number(PORT) };
+        let targets = match self.reader.target(&backend) {
+            Ok(target) => vec![WeightedTarget { target: Arc::new(target), weight: 1 }],
+            Err(problem) => {
+                self.findings.push(Finding::new(self.object.clone(), "spec.ports", problem));
+                Vec::new()
+            }
+        };
+        let tcp_timeout = Some(self.app.tcp_timeout.unwrap_or(self.settings.default_timeout));
+        let settings = Settings {
+            connect_timeout: Some(self.app.connect_timeout),
+            read_timeout: tcp_timeout,
+            write_timeout: tcp_timeout,
+            tunnel_idle_timeout: tcp_timeout,
+            body_bytes_max: Some(self.settings.body_bytes_max),
+            ..Settings::default()
+        };
+        let field = DOMAINS.into();
+        let origin = Origin { object: self.object.clone(), age: self.app.age.clone(), field, position: 0 };
+        Route {
+            guards: self.guards(),
+            settings: Arc::new(settings),
+            ..Route::new(origin, PathMatch::Prefix("".into()), Action::Forward(targets.into()))
+        }
+    }
+
+    /// Who may use it comes before everything else.
+    fn guards(&self) -> Arc<[Guard]> {
+        let whitelist = match self.settings.whitelist(&self.app.whitelist) {
+            Whitelist::None => None,
+            Whitelist::Networks(networks) => Some(Guard::AllowSources(networks.iter().copied().collect())),
+            Whitelist::Closed => Some(Guard::DenyAll),
+        };
+        let enforce = self.app.ssl_enforce || self.settings.ssl_enforce;
+        let redirect = enforce.then_some(Guard::RequireTls { status: TLS_REDIRECT_STATUS });
+        whitelist.into_iter().chain(redirect).collect()
+    }
+
+    /// The certificate of a domain, or the Secret that it would be in. One that the application maps to the domain, where it
+    /// is there; else for a short name that of the platform, and for no other.
+    fn certificate(
+        &mut self,
+        domain: &DeisDomain,
+        host: &HostPattern,
+    ) -> (Option<Arc<Certificate>>, Option<ObjectRef>) {
+        let listed = listed(domain);
+        let mapped = self.app.certificates.iter().find(|(of, _)| **of == *listed).map(|(_, secret)| secret);
+        let mut missing = None;
+        if let Some(secret) = mapped {
+            match self.reader.secret(secret) {
+                Some(Ok(certificate)) => return (Some(Arc::clone(certificate)), None),
+                Some(Err(fault)) => {
+                    let problem = Problem::CertificateBroken { secret: secret.to_string(), why: fault.to_string() };
+                    let field = "metadata.annotations[router.deis.io/certificates]";
+                    self.findings.push(Finding::new(self.object.clone(), field, problem));
+                }
+                // The platform leaves mappings to Secrets behind that it has deleted.
+                None => missing = Some(ObjectRef::new(Kind::Secret, secret.clone())),
+            }
+        }
+        if !matches!(domain, DeisDomain::Short(_)) || matches!(host, HostPattern::FirstLabel(_)) {
+            return (None, missing);
+        }
+        let platform = self.reader.secret(&self.router.beside(PLATFORM_CERTIFICATE));
+        (platform.and_then(|certificate| certificate.as_ref().ok()).cloned(), missing)
+    }
+}
+
+/// The host of a domain. A short name stands below the platform's domain; while there is none, it stands for whatever begins
+/// with it.
+fn host(domain: &DeisDomain, router: &DeisRouter) -> HostPattern {
+    match (domain, &router.platform_domain) {
+        (DeisDomain::Full(pattern), _) => pattern.clone(),
+        (DeisDomain::Short(name), Some(platform)) => HostPattern::Exact(format!("{name}.{platform}").into()),
+        (DeisDomain::Short(name), None) => HostPattern::FirstLabel(Arc::clone(name)),
+    }
+}
+
+/// A domain as it is listed, in lower case.
+fn listed(domain: &DeisDomain) -> String {
+    match domain {
+        DeisDomain::Short(name) => name.to_string(),
+        DeisDomain::Full(HostPattern::Wildcard(suffix, _)) => format!("*.{suffix}"),
+        DeisDomain::Full(pattern) => pattern.to_string(),
+    }
+}

@@ -1,0 +1,84 @@
+//! Applications of the Deis router in the whole process, as the platform's controller writes them.
+
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
+
+use tidegate_tests::{Answer, Dev, Kubectl, eventually, get};
+
+const ROUTER: &str = include_str!("../../examples/deis/router.yaml");
+const BLOG: &str = include_str!("../../examples/deis/blog.yaml");
+
+/// None where there is no kubectl, and so nothing that could change an object.
+async fn started() -> Option<(Dev, Kubectl)> {
+    let dev = Dev::with(&[("router.yaml", ROUTER), ("blog.yaml", BLOG)], &["--source", "deis"]).await;
+    let kubectl = Kubectl::for_config(&dev.kubeconfig)?;
+    Some((dev, kubectl))
+}
+
+/// Waits until a request of a host is answered with a status; the answer.
+async fn answered(dev: &Dev, host: &str, status: u16) -> Answer {
+    let what = format!("{status} of {host}");
+    eventually(&what, || async {
+        let answer = get(dev.http, host, "/").await?;
+        if answer.status == status { Ok(answer) } else { Err(format!("{answer:?}")) }
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_application_is_served_by_its_domains() {
+    let Some((dev, kubectl)) = started().await else { return };
+    answered(&dev, "blog.apps.localhost", 200).await;
+    answered(&dev, "www.blog.localhost", 200).await;
+    answered(&dev, "blog.elsewhere.localhost", 404).await;
+
+    kubectl
+        .run(&["-n", "blog", "annotate", "service", "blog", "--overwrite", "router.deis.io/domains=blog,new.localhost"])
+        .await;
+    answered(&dev, "new.localhost", 200).await;
+    answered(&dev, "www.blog.localhost", 404).await;
+
+    kubectl.run(&["-n", "blog", "scale", "deployment", "blog-web", "--replicas=0"]).await;
+    answered(&dev, "blog.apps.localhost", 503).await;
+    kubectl.run(&["-n", "blog", "scale", "deployment", "blog-web", "--replicas=1"]).await;
+    answered(&dev, "blog.apps.localhost", 200).await;
+
+    kubectl.run(&["-n", "blog", "label", "service", "blog", "--overwrite", "router.deis.io/routable=false"]).await;
+    answered(&dev, "blog.apps.localhost", 404).await;
+    kubectl.run(&["-n", "blog", "label", "service", "blog", "--overwrite", "router.deis.io/routable=true"]).await;
+    answered(&dev, "blog.apps.localhost", 200).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_routers_deployment_is_for_all_applications() {
+    let Some((dev, kubectl)) = started().await else { return };
+    answered(&dev, "blog.apps.localhost", 200).await;
+    let router = |setting: &'static str| {
+        let kubectl = &kubectl;
+        async move {
+            let setting = format!("router.deis.io/nginx.{setting}");
+            kubectl.run(&["-n", "deis", "annotate", "deployment", "deis-router", "--overwrite", &setting]).await
+        }
+    };
+    router("platformDomain=other.localhost").await;
+    answered(&dev, "blog.other.localhost", 200).await;
+    answered(&dev, "blog.apps.localhost", 404).await;
+
+    router("defaultWhitelist=192.0.2.0/24").await;
+    answered(&dev, "blog.other.localhost", 403).await;
+    kubectl.run(&["-n", "blog", "annotate", "service", "blog", "router.deis.io/whitelist=127.0.0.1"]).await;
+    answered(&dev, "blog.other.localhost", 200).await;
+
+    router("ssl.enforce=true").await;
+    let redirected = answered(&dev, "blog.other.localhost", 301).await;
+    assert!(redirected.headers["location"].to_str().unwrap().starts_with("https://blog.other.localhost"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_owner_is_told_why_an_application_is_not_routed() {
+    let Some((dev, kubectl)) = started().await else { return };
+    answered(&dev, "blog.apps.localhost", 200).await;
+    kubectl.run(&["-n", "blog", "annotate", "service", "blog", "--overwrite", "router.deis.io/domains=blog:80"]).await;
+    answered(&dev, "blog.apps.localhost", 404).await;
+    let findings = eventually("findings", || get(dev.debug, "localhost", "/debug/findings")).await;
+    assert!(findings.body.contains("names no domain that can be used"), "{}", findings.body);
+}
