@@ -46,7 +46,7 @@ impl Order {
                 let service = Key::Object(ObjectRef::new(Kind::Service, service.clone()));
                 lowest(&mut topology.dependents(&service))
             }
-            Unit::Globals(()) => 0,
+            Unit::Scope(_) | Unit::Globals(()) => 0,
         }
     }
 
@@ -97,7 +97,7 @@ mod tests {
             missing: Box::default(),
         };
         let to = Key::Object(ObjectRef::new(Kind::Service, service(to)));
-        Attachment { claims: [Arc::new(claim)].into(), links: [to].into(), report: None }
+        Attachment { claims: [Arc::new(claim)].into(), links: [to].into(), ..Attachment::default() }
     }
 
     #[track_caller]

@@ -93,7 +93,7 @@ fn routes_are_frozen_rolled_back_and_thawed() {
     dev.write("ingress.yaml", &ingress("b.localhost"));
     eventually("b.localhost is served", || dev.get("b.localhost", "/").0 == 200);
     let told = dev.says(&["history", "--host", "b.localhost"], 0);
-    assert!(told.contains("hosts a.localhost, b.localhost") || told.contains("hosts b.localhost"), "{told}");
+    assert!(told.contains("host a.localhost, host b.localhost") || told.contains("; host b.localhost"), "{told}");
     assert!(told.contains("    Ingress default/app at resourceVersion "), "{told}");
 
     // The routes of before serve, and stay.

@@ -1,6 +1,7 @@
 //! Settings that many routes share. A route names its scopes; they are resolved when a request comes,
 //! so a changed default touches no route.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,7 +43,7 @@ pub struct Settings {
     pub balance: Option<Balance>,
 }
 
-/// The scope of shared settings, from narrow to wide: host, namespace, listener, global.
+/// The scope of shared settings, from narrow to wide.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 pub enum ScopeId {
     /// One host.
@@ -51,6 +52,19 @@ pub enum ScopeId {
     Namespace(Arc<str>),
     /// The routes of one listener.
     Listener(ListenerName),
+    /// The routes of one source.
+    Source(Arc<str>),
+}
+
+impl fmt::Display for ScopeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Host(host) => write!(f, "host {host}"),
+            Self::Namespace(namespace) => write!(f, "namespace {namespace}"),
+            Self::Listener(listener) => write!(f, "listener {}", listener.0),
+            Self::Source(source) => write!(f, "source {source}"),
+        }
+    }
 }
 
 /// Settings with every question answered.

@@ -46,7 +46,7 @@ pub struct SnapshotParts {
     /// The certificate for every other server name.
     pub default_certificate: Option<Arc<Certificate>>,
     /// Shared settings.
-    pub scopes: Arc<BTreeMap<ScopeId, Settings>>,
+    pub scopes: Arc<BTreeMap<ScopeId, Arc<Settings>>>,
     /// The widest scope.
     pub defaults: Arc<Settings>,
     /// Peers whose forwarded headers are believed.
@@ -64,6 +64,15 @@ impl Default for SnapshotParts {
             defaults: Arc::default(),
             trusted_proxies: Arc::default(),
         }
+    }
+}
+
+impl SnapshotParts {
+    /// What applies to a route: its own settings, then its scopes', then the defaults.
+    #[must_use]
+    pub fn effective(&self, route: &Route) -> Effective {
+        let scopes = route.scopes.iter().filter_map(|scope| self.scopes.get(scope)).map(|settings| &**settings);
+        Effective::resolve(std::iter::once(&*route.settings).chain(scopes).chain(std::iter::once(&*self.defaults)))
     }
 }
 
@@ -158,12 +167,9 @@ impl Snapshot {
         &self.parts.trusted_proxies
     }
 
-    /// What applies to a route: its own settings, then its scopes', then the defaults.
+    /// What applies to a route.
     #[must_use]
     pub fn effective(&self, route: &Route) -> Effective {
-        let scopes = route.scopes.iter().filter_map(|scope| self.parts.scopes.get(scope));
-        Effective::resolve(
-            std::iter::once(&*route.settings).chain(scopes).chain(std::iter::once(&*self.parts.defaults)),
-        )
+        self.parts.effective(route)
     }
 }

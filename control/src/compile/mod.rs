@@ -9,6 +9,7 @@ mod findings;
 mod globals;
 mod host;
 mod report;
+mod scopes;
 #[cfg(test)]
 mod tests;
 mod unit;

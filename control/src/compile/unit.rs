@@ -5,7 +5,7 @@ use std::fmt;
 use std::ops::Bound::{self, Excluded, Unbounded};
 
 use serde::{Serialize, Serializer};
-use tidegate_config::model::{HostPattern, SnapshotParts};
+use tidegate_config::model::{HostPattern, ScopeId, SnapshotParts};
 use tidegate_config::object::{ObjectName, ObjectRef};
 
 use super::{Compiled, Inputs, Pass};
@@ -169,6 +169,8 @@ units! {
     Host(HostPattern) = super::host::Hosts,
     /// The endpoints of a Service.
     Service(ObjectName) = super::backends::Services,
+    /// Settings that the routes of a scope share.
+    Scope(ScopeId) = super::scopes::Scopes,
     /// What applies to every route and every handshake.
     Globals(()) = super::globals::GlobalSettings,
 }
@@ -179,7 +181,16 @@ impl Unit {
     pub const fn host(&self) -> Option<&HostPattern> {
         match self {
             Self::Host(host) => Some(host),
-            Self::Object(_) | Self::Service(_) | Self::Globals(()) => None,
+            Self::Object(_) | Self::Service(_) | Self::Scope(_) | Self::Globals(()) => None,
+        }
+    }
+
+    /// The object, where it is one.
+    #[must_use]
+    pub const fn object(&self) -> Option<&ObjectRef> {
+        match self {
+            Self::Object(object) => Some(object),
+            Self::Host(_) | Self::Service(_) | Self::Scope(_) | Self::Globals(()) => None,
         }
     }
 }

@@ -103,6 +103,9 @@ impl Reconciler {
             }
         }
         units.dedup();
+        let scopes = before.scopes.iter().chain(&after.scopes).map(|(scope, _)| scope);
+        let scopes = scopes.filter(|scope| before.settings_of(scope) != after.settings_of(scope));
+        units.extend(scopes.cloned().map(Unit::Scope));
         if before.report != after.report {
             units.push(Unit::Object(object.clone()));
         }

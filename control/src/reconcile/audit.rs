@@ -103,10 +103,7 @@ impl Reconciler {
     /// Attaches or compiles one unit again, and notes it, and what it took along, if it was otherwise than it should be.
     fn audit_unit(&mut self, unit: &Unit, serving: &SnapshotParts, mended: &mut Changes, drifted: &mut Vec<Unit>) {
         let told = self.told(unit);
-        let attached = match unit {
-            Unit::Object(object) => self.attach_again(object),
-            Unit::Host(_) | Unit::Service(_) | Unit::Globals(()) => false,
-        };
+        let attached = unit.object().is_some_and(|object| self.attach_again(object));
         let inputs = inputs(&self.world, &self.options, &self.topology, &self.held_backends);
         let defer = Defer { waiting: BTreeSet::new(), decide: &mut |_, _, _| false };
         let touched = self.compiled.recompile(inputs, BTreeSet::from([unit.clone()]), defer);
@@ -138,10 +135,7 @@ impl Reconciler {
 
     /// What users are told of a unit, and what became of the object that it is.
     fn told(&self, unit: &Unit) -> (Option<Arc<[Finding]>>, Option<Verdict>) {
-        let verdict = match unit {
-            Unit::Object(object) => self.compiled.verdicts.get(object).cloned(),
-            Unit::Host(_) | Unit::Service(_) | Unit::Globals(()) => None,
-        };
+        let verdict = unit.object().and_then(|object| self.compiled.verdicts.get(object).cloned());
         (self.compiled.findings.by_unit().get(unit).cloned(), verdict)
     }
 

@@ -80,10 +80,8 @@ impl Reporting {
 
     /// These are compiled.
     pub(super) fn judged<'u>(&mut self, units: impl IntoIterator<Item = &'u Unit>) {
-        self.judged.extend(units.into_iter().filter_map(|unit| match unit {
-            Unit::Object(object) if object.kind == Kind::Ingress => Some(object.name.clone()),
-            Unit::Object(_) | Unit::Host(_) | Unit::Service(_) | Unit::Globals(()) => None,
-        }));
+        let ingresses = units.into_iter().filter_map(Unit::object).filter(|object| object.kind == Kind::Ingress);
+        self.judged.extend(ingresses.map(|object| object.name.clone()));
     }
 }
 

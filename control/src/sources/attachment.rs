@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use tidegate_config::finding::Finding;
-use tidegate_config::model::{Action, BackendKey, Certificate, HostPattern, Route};
+use tidegate_config::model::{Action, BackendKey, Certificate, HostPattern, Route, ScopeId, Settings};
 use tidegate_config::object::{Age, ObjectName, ObjectRef};
 
 use crate::topology::Key;
@@ -16,6 +16,8 @@ use crate::world::World;
 pub struct Attachment {
     /// The virtual hosts that it wants a part in, in the order of their patterns, each once.
     pub claims: Box<[Arc<Claim>]>,
+    /// What it says of the settings of scopes, in ascending order, each scope once.
+    pub scopes: Box<[(ScopeId, Arc<Settings>)]>,
     /// What it depends on besides the object itself, whether it exists or not: in ascending order, each key once. When one of
     /// them changes, the object is attached again.
     pub links: Box<[Key]>,
@@ -76,15 +78,23 @@ impl Attachment {
         self.claims.get(place)
     }
 
-    /// Every key under which the object is found: what it depends on, and the hosts that it claims.
+    /// What it says of the settings of a scope.
+    #[must_use]
+    pub fn settings_of(&self, scope: &ScopeId) -> Option<&Arc<Settings>> {
+        self.scopes.iter().find(|(of, _)| of == scope).map(|(_, settings)| settings)
+    }
+
+    /// Every key under which the object is found: what it depends on, the hosts that it claims, and the scopes that it is about.
     pub fn keys(&self) -> impl Iterator<Item = Key> {
-        self.links.iter().cloned().chain(self.claims.iter().map(|claim| Key::Host(claim.host.clone())))
+        let hosts = self.claims.iter().map(|claim| Key::Host(claim.host.clone()));
+        let scopes = self.scopes.iter().map(|(scope, _)| Key::Scope(scope.clone()));
+        self.links.iter().cloned().chain(hosts).chain(scopes)
     }
 
     /// Whether it says nothing at all.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.claims.is_empty() && self.links.is_empty() && self.report.is_none()
+        self.claims.is_empty() && self.scopes.is_empty() && self.links.is_empty() && self.report.is_none()
     }
 }
 

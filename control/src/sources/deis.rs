@@ -2,10 +2,11 @@
 //! holds for all applications is said by the annotations of the router's own Deployment.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tidegate_config::finding::{Finding, Problem};
 use tidegate_config::model::{
-    Action, Certificate, Guard, HostPattern, ListenerName, ListenerScope, Origin, PathMatch, Route, Settings,
+    Action, Certificate, Guard, HostPattern, ListenerName, ListenerScope, Origin, PathMatch, Route, ScopeId, Settings,
     WeightedTarget,
 };
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
@@ -13,6 +14,7 @@ use tidegate_config::project::{BackendRef, DeisApp, DeisDomain, DeisRouter, Port
 
 use super::attachment::{Attachment, Claim, Report, Verdict};
 use super::reader::Reader;
+use crate::world::World;
 
 /// The port of an application's Service.
 const PORT: u16 = 80;
@@ -25,11 +27,36 @@ const PLATFORM_CERTIFICATE: &str = "deis-router-platform-cert";
 
 const DOMAINS: &str = "metadata.annotations[router.deis.io/domains]";
 
+/// The scope of every application.
+fn scope() -> ScopeId {
+    ScopeId::Source("deis".into())
+}
+
+/// What the router's own Deployment asks for: it claims nothing, and says what holds for all applications.
+pub(super) fn attach_router(world: &World, object: &ObjectRef) -> Attachment {
+    let Some(deployment) = world.deployments.get(&object.name) else { return Attachment::default() };
+    let scopes = [(scope(), Arc::new(shared(&deployment.router)))];
+    Attachment { scopes: scopes.into(), ..Attachment::reporting(object, world) }
+}
+
+/// What holds for every application that says nothing else.
+fn shared(router: &DeisRouter) -> Settings {
+    Settings { body_bytes_max: Some(router.body_bytes_max), ..between_bytes(Some(router.default_timeout)) }
+}
+
+/// The one timeout of the Deis router stands for reads, writes and upgraded connections alike.
+fn between_bytes(timeout: Option<Duration>) -> Settings {
+    Settings { read_timeout: timeout, write_timeout: timeout, tunnel_idle_timeout: timeout, ..Settings::default() }
+}
+
 /// What an application asks for. `router` is the Deployment of the router that is stood in for.
 pub(super) fn attach(reader: &mut Reader<'_>, object: &ObjectRef, app: &DeisApp, router: &ObjectName) -> Attachment {
-    let settings = reader.deis_router(router);
+    let (settings, is_there) = match reader.deis_router(router) {
+        Some(settings) => (settings.clone(), true),
+        None => (DeisRouter::default(), false),
+    };
     let findings = reader.world().findings_of(object).iter().chain(&app.findings).cloned().collect();
-    let mut claims = Claims { reader, object, app, router, settings: &settings, findings };
+    let mut claims = Claims { reader, object, app, router, settings: &settings, is_there, findings };
     let route = claims.route();
     let mut all: Vec<Arc<Claim>> = Vec::new();
     for domain in &app.domains {
@@ -50,7 +77,10 @@ struct Claims<'a, 'w> {
     object: &'a ObjectRef,
     app: &'a DeisApp,
     router: &'a ObjectName,
+    /// What the router's Deployment says, or the router did by itself.
     settings: &'a DeisRouter,
+    /// Whether there is that Deployment, and so a scope.
+    is_there: bool,
     findings: Vec<Finding>,
 }
 
@@ -88,20 +118,19 @@ impl Claims<'_, '_> {
                 Vec::new()
             }
         };
-        let tcp_timeout = Some(self.app.tcp_timeout.unwrap_or(self.settings.default_timeout));
-        let settings = Settings {
+        let without_scope = if self.is_there { Settings::default() } else { shared(self.settings) };
+        let own = between_bytes(self.app.tcp_timeout.or(without_scope.read_timeout));
+        let own = Settings {
             connect_timeout: Some(self.app.connect_timeout),
-            read_timeout: tcp_timeout,
-            write_timeout: tcp_timeout,
-            tunnel_idle_timeout: tcp_timeout,
-            body_bytes_max: Some(self.settings.body_bytes_max),
-            ..Settings::default()
+            body_bytes_max: without_scope.body_bytes_max,
+            ..own
         };
         let field = DOMAINS.into();
         let origin = Origin { object: self.object.clone(), age: self.app.age.clone(), field, position: 0 };
         Route {
             guards: self.guards(),
-            settings: Arc::new(settings),
+            settings: Arc::new(own),
+            scopes: [scope()].into(),
             ..Route::new(origin, PathMatch::Prefix("".into()), Action::Forward(targets.into()))
         }
     }

@@ -36,6 +36,7 @@ pub fn attach(world: &World, options: &Options, object: &ObjectRef) -> Attachmen
             }
             Attachment::reporting(object, world)
         }
+        Kind::Deployment if options.sources.deis.as_ref() == Some(&object.name) => deis::attach_router(world, object),
         Kind::IngressClass | Kind::Secret | Kind::Deployment => Attachment::reporting(object, world),
     };
     attachment.links = reader.into_links();

@@ -58,10 +58,10 @@ impl<'w> Reader<'w> {
         self.world.services.get(name)
     }
 
-    /// What the Deployment of a Deis router asks for; what the router does by itself where there is none.
-    pub(super) fn deis_router(&mut self, name: &ObjectName) -> DeisRouter {
+    /// What the Deployment of a Deis router asks for, where it is there.
+    pub(super) fn deis_router(&mut self, name: &ObjectName) -> Option<&'w DeisRouter> {
         self.note(Key::Object(ObjectRef::new(Kind::Deployment, name.clone())));
-        self.world.deployments.get(name).map(|deployment| deployment.router.clone()).unwrap_or_default()
+        self.world.deployments.get(name).map(|deployment| &deployment.router)
     }
 
     /// The certificate of a Secret, where that is there.

@@ -6,7 +6,7 @@ use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 
 use serde::Serialize;
-use tidegate_config::model::HostPattern;
+use tidegate_config::model::{HostPattern, ScopeId, Settings};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 
 use crate::options::Options;
@@ -24,19 +24,22 @@ pub enum Key {
     Any(Kind),
     /// A virtual host that it claims.
     Host(HostPattern),
+    /// A scope whose settings it says.
+    Scope(ScopeId),
     /// The endpoints of a Service, of which it holds some.
     EndpointsOf(ObjectName),
     /// A DNS name.
     Name(Arc<str>),
 }
 
+#[allow(clippy::wildcard_enum_match_arm, reason = "each asks whether a key is of one kind")]
 impl Key {
     /// The object, where it is one of a kind.
     #[must_use]
     pub fn object(&self, kind: Kind) -> Option<&ObjectRef> {
         match self {
             Self::Object(object) => (object.kind == kind).then_some(object),
-            Self::InNamespace(..) | Self::Any(_) | Self::Host(_) | Self::EndpointsOf(_) | Self::Name(_) => None,
+            _ => None,
         }
     }
 
@@ -44,7 +47,15 @@ impl Key {
     const fn host(&self) -> Option<&HostPattern> {
         match self {
             Self::Host(host) => Some(host),
-            Self::Object(_) | Self::InNamespace(..) | Self::Any(_) | Self::EndpointsOf(_) | Self::Name(_) => None,
+            _ => None,
+        }
+    }
+
+    /// The scope, where it is one.
+    const fn scope(&self) -> Option<&ScopeId> {
+        match self {
+            Self::Scope(scope) => Some(scope),
+            _ => None,
         }
     }
 
@@ -53,7 +64,7 @@ impl Key {
     pub const fn endpoints_of(&self) -> Option<&ObjectName> {
         match self {
             Self::EndpointsOf(service) => Some(service),
-            Self::Object(_) | Self::InNamespace(..) | Self::Any(_) | Self::Host(_) | Self::Name(_) => None,
+            _ => None,
         }
     }
 
@@ -62,7 +73,7 @@ impl Key {
     pub const fn name(&self) -> Option<&Arc<str>> {
         match self {
             Self::Name(name) => Some(name),
-            Self::Object(_) | Self::InNamespace(..) | Self::Any(_) | Self::Host(_) | Self::EndpointsOf(_) => None,
+            _ => None,
         }
     }
 }
@@ -186,6 +197,24 @@ impl Topology {
         hosts.find(|host| Some(*host) != last)
     }
 
+    /// What objects say of the settings of a scope, in the order of the objects.
+    pub(crate) fn settings_of<'t>(
+        &'t self,
+        scope: &ScopeId,
+    ) -> impl Iterator<Item = (&'t ObjectRef, &'t Arc<Settings>)> + use<'t> {
+        let scope = scope.clone();
+        let objects = self.dependents(&Key::Scope(scope.clone()));
+        objects.filter_map(move |object| Some((object, self.attachments.get(object)?.settings_of(&scope)?)))
+    }
+
+    /// The first scope after another one, or of all, whose settings anybody says.
+    pub(crate) fn scope_after(&self, last: Option<&ScopeId>) -> Option<&ScopeId> {
+        let first = last.cloned().unwrap_or_else(|| ScopeId::Host(HostPattern::Exact(Arc::default())));
+        let first = (Key::Scope(first), ObjectRef::new(Kind::FIRST, ObjectName::default()));
+        let mut scopes = self.by_key.range(first..).map_while(|(key, _)| key.scope());
+        scopes.find(|scope| Some(*scope) != last)
+    }
+
     /// Every object with each of its keys, for dumps.
     pub fn edges(&self) -> impl Iterator<Item = (&ObjectRef, Key)> {
         self.attachments.iter().flat_map(|(object, attachment)| attachment.keys().map(move |key| (object, key)))
@@ -205,6 +234,7 @@ impl std::fmt::Display for Key {
             Self::InNamespace(kind, namespace) => write!(f, "any {kind} in {namespace}"),
             Self::Any(kind) => write!(f, "any {kind}"),
             Self::Host(host) => write!(f, "host {host}"),
+            Self::Scope(scope) => write!(f, "scope {scope}"),
             Self::EndpointsOf(service) => write!(f, "endpoints of {service}"),
             Self::Name(name) => write!(f, "name {name}"),
         }

@@ -109,7 +109,10 @@ impl Bench {
     }
 
     pub(crate) fn delete(&mut self, kind: Kind, name: &str) {
-        let object = ObjectRef::new(kind, ObjectName::new("shop", name));
+        self.delete_object(ObjectRef::new(kind, ObjectName::new("shop", name)));
+    }
+
+    pub(crate) fn delete_object(&mut self, object: ObjectRef) {
         self.reconciler.observe(Event::Deleted { object, resource_version: "3".into(), received: self.now }, self.now);
     }
 

@@ -5,6 +5,7 @@
 mod api_server;
 mod bench;
 mod beside;
+mod deis;
 mod denied;
 mod follow;
 mod growth;

@@ -8,10 +8,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde::Deserialize as _;
-use tidegate_config::model::{Action, Backend, Guard, HostPattern, ListenerScope, Route, SnapshotParts};
+use tidegate_config::model::{Action, Backend, Effective, Guard, HostPattern, ListenerScope, Route, SnapshotParts};
 use tidegate_config::object::{Kind, ObjectName};
 use tidegate_config::project::{Projected, project};
 use tidegate_control::options::{HostOwnership, Options, Sources};
@@ -59,15 +59,16 @@ fn compiled(text: &str, options: Options) -> Reconciler {
     reconciler
 }
 
-fn table(compiled: &Compiled) -> String {
+fn table(compiled: &Compiled, usual: &Effective) -> String {
     let mut out = String::new();
     let parts = &compiled.parts;
+    let settings = |route: &Route| settings(&parts.effective(route), usual);
     let hosts: BTreeMap<HostPattern, _> = parts.hosts.iter().collect();
     for (host, routes) in hosts {
         let owner = routes.owner.as_ref().map(|owner| format!(", of {owner}")).unwrap_or_default();
         writeln!(out, "{host}{owner}").unwrap();
         for route in routes.routes() {
-            writeln!(out, "  {} -> {}", route.path, leads(parts, route)).unwrap();
+            writeln!(out, "  {} -> {}{}", route.path, leads(parts, route), settings(route)).unwrap();
         }
         if let Some(route) = routes.fallback() {
             writeln!(out, "  else -> {}", leads(parts, route)).unwrap();
@@ -80,6 +81,24 @@ fn table(compiled: &Compiled) -> String {
             writeln!(out, "  certificate for {name}: {}", secrets.join(", ")).unwrap();
         }
     }
+    out
+}
+
+/// The settings of a route that are not the usual ones.
+fn settings(its: &Effective, usual: &Effective) -> String {
+    let mut out = String::new();
+    let mut say = |name: &str, differs: bool, value: String| {
+        if differs {
+            write!(out, ", {name} {value}").unwrap();
+        }
+    };
+    let seconds = |timeout: Duration| format!("{}s", timeout.as_secs_f32());
+    say("connect", its.connect_timeout != usual.connect_timeout, seconds(its.connect_timeout));
+    say("read", its.read_timeout != usual.read_timeout, seconds(its.read_timeout));
+    say("write", its.write_timeout != usual.write_timeout, seconds(its.write_timeout));
+    say("tunnel", its.tunnel_idle_timeout != usual.tunnel_idle_timeout, seconds(its.tunnel_idle_timeout));
+    let body = its.body_bytes_max.map_or("unlimited".to_owned(), |bytes| bytes.to_string());
+    say("body", its.body_bytes_max != usual.body_bytes_max, body);
     out
 }
 
@@ -125,11 +144,20 @@ fn compare(path: &Path, got: &str) -> Result<(), String> {
 
 #[test]
 fn every_case_compiles_to_its_golden() {
-    check("cases", &Sources::default());
-    check("deis", &Sources { ingress: true, deis: Some(ObjectName::new("deis", "deis-router")) });
+    check("cases", &Sources::default(), &Effective::DEFAULT);
+    let timeout = Duration::from_secs(1300);
+    let usual = Effective {
+        connect_timeout: Duration::from_secs(30),
+        read_timeout: timeout,
+        write_timeout: timeout,
+        tunnel_idle_timeout: timeout,
+        body_bytes_max: Some(1 << 20),
+        ..Effective::DEFAULT
+    };
+    check("deis", &Sources { ingress: true, deis: Some(ObjectName::new("deis", "deis-router")) }, &usual);
 }
 
-fn check(folder: &str, sources: &Sources) {
+fn check(folder: &str, sources: &Sources, usual: &Effective) {
     let defaults = std::fs::read_to_string(cases(folder).join("_defaults.yaml")).expect("the defaults");
     let mut files: Vec<PathBuf> =
         std::fs::read_dir(cases(folder)).expect("cases").map(|entry| entry.unwrap().path()).collect();
@@ -149,7 +177,7 @@ fn check(folder: &str, sources: &Sources) {
         let reconciler = compiled(&format!("{defaults}\n---\n{text}"), options);
         let findings: String =
             reconciler.compiled().all_findings().iter().map(|finding| format!("{finding}\n")).collect();
-        wrong.extend(compare(&file.with_extension("routes"), &table(reconciler.compiled())).err());
+        wrong.extend(compare(&file.with_extension("routes"), &table(reconciler.compiled(), usual)).err());
         wrong.extend(compare(&file.with_extension("findings"), &findings).err());
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

@@ -21,6 +21,8 @@ impl Simulation {
         let (world, options) = (self.reconciler.world(), self.reconciler.options());
         let (live, full) = (self.reconciler.compiled(), compile(world, options, self.reconciler.held_backends()));
         assert_eq!(pointers(live), pointers(&full), "seed {seed}: hosts");
+        assert_eq!(live.parts.scopes, full.parts.scopes, "seed {seed}: scopes");
+        assert_eq!(live.parts.trusted_proxies, full.parts.trusted_proxies, "seed {seed}: trusted proxies");
         assert_eq!(live.parts.default_certificate, full.parts.default_certificate, "seed {seed}: default certificate");
         assert_eq!(live.findings.by_unit(), full.findings.by_unit(), "seed {seed}: findings");
         assert!(live.findings.objects().eq(full.findings.objects()), "seed {seed}: what they are about");
@@ -69,6 +71,7 @@ impl Simulation {
         let routes = self.frozen.as_ref().unwrap_or(live);
         assert_eq!(hosts(published), hosts(routes), "seed {seed}: the routes that serve");
         assert_eq!(published.default_certificate, routes.default_certificate, "seed {seed}");
+        assert_eq!(published.scopes, routes.scopes, "seed {seed}");
         assert_eq!(backends(published), backends(live), "seed {seed}: the endpoints that serve");
         let followed = self.reconciler.held_backends();
         for route in published.hosts.iter().flat_map(|(_, host)| host.all().cloned().collect::<Vec<_>>()) {
@@ -85,11 +88,13 @@ impl Simulation {
     /// What is said to have changed is what has.
     pub(crate) fn check_changes(&self, after: &SnapshotParts, changes: &Changes) {
         let Some(before) = self.published.last() else { return };
+        let scopes = before.scopes.keys().chain(after.scopes.keys()).collect::<BTreeSet<_>>();
+        let scopes = scopes.into_iter().filter(|scope| before.scopes.get(scope) != after.scopes.get(scope)).count();
         let (before, after) = (hosts(before), hosts(after));
         let differ = before.keys().chain(after.keys()).collect::<BTreeSet<_>>();
         let differ = differ.into_iter().filter(|host| before.get(host) != after.get(host)).count();
-        let hosts = changes.routing.first.iter().any(|unit| matches!(unit, Unit::Globals(())));
-        assert_eq!(changes.routing.total - usize::from(hosts), differ, "seed {}: {changes:?}", self.seed);
+        let globals = changes.routing.first.iter().any(|unit| matches!(unit, Unit::Globals(())));
+        assert_eq!(changes.routing.total - usize::from(globals), differ + scopes, "seed {}: {changes:?}", self.seed);
         assert!(changes.causes.total > 0, "seed {}: nothing caused {changes:?}", self.seed);
     }
 }

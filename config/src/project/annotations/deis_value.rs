@@ -36,7 +36,7 @@ pub(super) fn boolean(text: &str) -> Result<bool, String> {
 /// A time as nginx writes it: a whole number from 1, with at most one of the units ms, s, m, h, d, w, M and y; seconds without one.
 /// A month is 30 days and a year 365.
 pub(super) fn time(text: &str) -> Result<Duration, String> {
-    let why = || "is not a time such as 30, 30s, 500ms or 2m".to_owned();
+    let why = || "is not a duration such as 30, 30s, 500ms or 2m".to_owned();
     let (digits, unit) = text.split_at(text.bytes().take_while(u8::is_ascii_digit).count());
     let one_ms: u64 = match unit {
         "ms" => 1,

@@ -1,0 +1,64 @@
+//! Settings that the routes of one scope share, so that a change of them compiles no host.
+
+use std::fmt;
+use std::sync::Arc;
+
+use tidegate_config::model::{ScopeId, Settings, SnapshotParts};
+use tidegate_config::object::ObjectRef;
+
+use super::unit::{Kind, beyond};
+use super::{Compiled, Inputs, Pass};
+
+/// The settings of scopes: one unit a scope.
+pub(super) struct Scopes;
+
+impl Kind for Scopes {
+    type Key = ScopeId;
+    /// What its objects say of it; the oldest one that sets something has the word.
+    type Made = Option<Arc<Settings>>;
+    const LABEL: &'static str = "scope";
+    const ROUTING: bool = true;
+
+    fn after(last: Option<&ScopeId>, inputs: Inputs<'_>, compiled: &Compiled) -> Option<ScopeId> {
+        let there = compiled.parts.scopes.range::<ScopeId, _>(beyond(last)).next().map(|(scope, _)| scope);
+        [inputs.topology.scope_after(last), there].into_iter().flatten().min().cloned()
+    }
+
+    fn made_of(inputs: Inputs<'_>, scope: &ScopeId) -> Vec<ObjectRef> {
+        inputs.topology.settings_of(scope).map(|(object, _)| object.clone()).collect()
+    }
+
+    fn make(inputs: Inputs<'_>, _: &Compiled, scope: &ScopeId) -> Option<Arc<Settings>> {
+        inputs.topology.settings_of(scope).next().map(|(_, settings)| Arc::clone(settings))
+    }
+
+    fn put(compiled: &mut Compiled, scope: &ScopeId, settings: Option<Arc<Settings>>, _: &mut Pass<'_>) -> bool {
+        if compiled.parts.scopes.get(scope) == settings.as_ref() {
+            return false;
+        }
+        // There are few scopes, and their settings are behind pointers.
+        let scopes = Arc::make_mut(&mut compiled.parts.scopes);
+        match settings {
+            Some(settings) => scopes.insert(scope.clone(), settings),
+            None => scopes.remove(scope),
+        };
+        true
+    }
+
+    fn serves(scope: &ScopeId, compiled: &Compiled, serving: &SnapshotParts) -> bool {
+        compiled.parts.scopes.get(scope) == serving.scopes.get(scope)
+    }
+
+    fn only_in(one: &SnapshotParts, other: &SnapshotParts) -> Vec<ScopeId> {
+        one.scopes.keys().filter(|scope| !other.scopes.contains_key(scope)).cloned().collect()
+    }
+
+    fn unlike(one: &SnapshotParts, other: &SnapshotParts) -> Vec<ScopeId> {
+        let unlike = one.scopes.iter().filter(|(scope, settings)| other.scopes.get(scope) != Some(settings));
+        unlike.map(|(scope, _)| scope.clone()).collect()
+    }
+
+    fn describe(scope: &ScopeId, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the settings of {scope}")
+    }
+}

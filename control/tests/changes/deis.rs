@@ -1,0 +1,109 @@
+//! What is compiled when an application of the Deis router changes, and when the router's own Deployment does.
+
+use serde_json::{Value, json};
+use tidegate_config::object::{Kind, ObjectName};
+use tidegate_control::options::{Options, Sources};
+
+use crate::bench::{Bench, all_of};
+use crate::manifests::{ingress_of, slice};
+
+/// The router with these annotations.
+fn router(annotations: &[(&str, &str)]) -> Value {
+    let said = annotations.iter().map(|(key, value)| (format!("router.deis.io/nginx.{key}"), json!(value)));
+    let said: Value = Value::Object(said.collect());
+    json!({"metadata": {"namespace": "deis", "name": "deis-router", "annotations": said}})
+}
+
+/// An application in `shop` with these domains.
+fn app(name: &str, domains: &str) -> Value {
+    json!({
+        "metadata": {
+            "namespace": "shop",
+            "name": name,
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+            "labels": {"router.deis.io/routable": "true"},
+            "annotations": {"router.deis.io/domains": domains},
+        },
+        "spec": {"ports": [{"port": 80}]},
+    })
+}
+
+const PLATFORM: (&str, &str) = ("platformDomain", "apps.example");
+
+/// Two applications below a platform domain, of which one has a domain of its own as well.
+fn running() -> Bench {
+    let sources = Sources { ingress: true, deis: Some(ObjectName::new("deis", "deis-router")) };
+    let mut bench = Bench::of(Options { sources, ..Options::default() }, Kind::ALL.map(all_of));
+    for kind in Kind::ALL {
+        bench.list(kind, &[]);
+    }
+    bench.reconcile();
+    bench.apply(Kind::Deployment, router(&[PLATFORM]));
+    for (name, domains) in [("blog", "blog"), ("wiki", "wiki,wiki.example")] {
+        bench.apply(Kind::Service, app(name, domains));
+        bench.apply(Kind::EndpointSlice, slice(name, &["10.0.0.1"]));
+    }
+    bench.reconcile();
+    bench
+}
+
+/// An object becomes this; the units whose part of the snapshot differs afterwards.
+#[track_caller]
+fn check(bench: &mut Bench, kind: Kind, object: Value, want: &[&str]) {
+    bench.apply(kind, object);
+    bench.changes = Default::default();
+    bench.reconcile();
+    let changed: Vec<String> = bench.changes.routing.first.iter().map(ToString::to_string).collect();
+    assert_eq!(changed, want);
+}
+
+#[test]
+fn a_change_of_the_router_compiles_what_it_changes() {
+    let mut bench = running();
+    let shared: &[&str] = &["the settings of source deis"];
+    check(&mut bench, Kind::Deployment, router(&[PLATFORM, ("defaultTimeout", "90s")]), shared);
+    check(&mut bench, Kind::Deployment, router(&[PLATFORM, ("defaultTimeout", "90s"), ("gzip.vary", "off")]), &[]);
+    check(&mut bench, Kind::Deployment, router(&[PLATFORM]), shared);
+    check(
+        &mut bench,
+        Kind::Deployment,
+        router(&[PLATFORM, ("proxyRealIpCidrs", "192.0.2.0/24")]),
+        &["the global settings"],
+    );
+    check(
+        &mut bench,
+        Kind::Deployment,
+        router(&[("platformDomain", "other.example"), ("proxyRealIpCidrs", "192.0.2.0/24")]),
+        &["host blog.apps.example", "host blog.other.example", "host wiki.apps.example", "host wiki.other.example"],
+    );
+}
+
+#[test]
+fn a_change_of_an_application_compiles_its_own_hosts() {
+    let mut bench = running();
+    let mut blog = app("blog", "blog");
+    blog["metadata"]["annotations"]["router.deis.io/whitelist"] = "10.0.0.0/8".into();
+    check(&mut bench, Kind::Service, blog, &["host blog.apps.example"]);
+    let wiki = app("wiki", "wiki.example,new.example");
+    check(&mut bench, Kind::Service, wiki, &["host new.example", "host wiki.apps.example"]);
+    let beside = ingress_of("docs", "new.example", "blog", &["/docs"]);
+    bench.apply(Kind::IngressClass, crate::manifests::class());
+    check(&mut bench, Kind::Ingress, beside, &["host new.example"]);
+}
+
+#[test]
+fn without_the_routers_deployment_its_defaults_apply() {
+    let mut bench = running();
+    let deployment = tidegate_config::object::ObjectRef::new(Kind::Deployment, ObjectName::new("deis", "deis-router"));
+    bench.delete_object(deployment);
+    bench.reconcile();
+    let parts = bench.published.as_ref().expect("a model");
+    assert!(parts.scopes.is_empty());
+    let mut hosts: Vec<String> = parts.hosts.iter().map(|(host, _)| host.to_string()).collect();
+    hosts.sort();
+    assert_eq!(hosts, ["blog.*", "wiki.*", "wiki.example"]);
+    for (host, routes) in parts.hosts.iter() {
+        let settings = parts.effective(routes.routes().first().expect("a route"));
+        assert_eq!((settings.read_timeout.as_secs(), settings.body_bytes_max), (1300, Some(1 << 20)), "{host}");
+    }
+}
