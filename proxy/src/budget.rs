@@ -4,6 +4,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
+use tidegate_config::model::BindProtocol;
+
 /// Bits of [`Cost`] that count memory, in KiB; the bits above them count files.
 const MEMORY_BITS: u32 = 40;
 
@@ -24,13 +26,21 @@ impl Cost {
     pub(crate) const TLS: Self = Self::new(1, 16);
     /// What HTTP/2 adds to a connection: the state of h2, and its buffers for reading and writing.
     pub(crate) const HTTP2: Self = Self::new(0, 40);
-    /// A request in the lean driver: its connection to an endpoint, and a buffer for each end of both directions.
-    pub(crate) const LEAN_REQUEST: Self = Self::new(1, 64);
+    /// A request in the native driver: its connection to an endpoint, and a buffer for each end of both directions.
+    pub(crate) const NATIVE_REQUEST: Self = Self::new(1, 64);
     /// A request in the full driver, where Pingora buffers up to ten pieces of 64 KiB of a response that its client does not
     /// take; half of that is charged, for few are so large.
     pub(crate) const FULL_REQUEST: Self = Self::new(1, 256);
     /// A tunnel, such as a WebSocket, which is mostly silent.
     pub(crate) const TUNNEL: Self = Self::new(1, 64);
+
+    /// What a connection takes before it has a request.
+    pub(crate) const fn of_connection(protocol: BindProtocol) -> Self {
+        match protocol {
+            BindProtocol::Http => Self::PLAIN,
+            BindProtocol::Https => Self::TLS,
+        }
+    }
 
     /// So many files and so many KiB of memory.
     pub(crate) const fn new(files: u32, memory_kib: u32) -> Self {
@@ -149,7 +159,7 @@ impl Budget {
         let memory_kib = limits.memory_kib.clamp(1, most.memory_kib);
         let percent = u64::from(limits.client_share.clamp(1, 100));
         let cost = |files: u64, memory_kib: u64| Cost((files << MEMORY_BITS) + memory_kib);
-        let half = u64::from(files).min(memory_kib / Cost::LEAN_REQUEST.memory_kib()).div_ceil(2).max(1);
+        let half = u64::from(files).min(memory_kib / Cost::NATIVE_REQUEST.memory_kib()).div_ceil(2).max(1);
         let share = match percent {
             // Everything is more than there is: what is to give way may be its own.
             100 => cost(most.files.into(), most.memory_kib),

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use crate::access_log::AccessLogSink;
 use crate::budget::BudgetLimits;
-use crate::passes::LoopToken;
+use crate::observe::access_log::AccessLogSink;
+use crate::request::cdn_loop::LoopToken;
 
 /// How the data plane behaves whatever the snapshot says. The defaults suit an edge that strangers reach. Times of less
 /// than a millisecond count as one.
@@ -45,10 +45,10 @@ pub struct Options {
 /// Who carries requests. Whichever does, the endpoint is sent the same and the client gets the same.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Driver {
-    /// The lean driver carries what it may, plain requests beyond doubt, and the full one everything else.
+    /// The native driver carries what it may, plain requests beyond doubt, and the full one everything else.
     #[default]
     Both,
-    /// The full driver carries everything; the lean one is off.
+    /// The full driver carries everything; the native one is off.
     Full,
 }
 

@@ -4,73 +4,31 @@
 use std::any::Any;
 use std::convert::Infallible;
 use std::io;
-use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use pingora::proxy::{HttpProxy, http_proxy};
-use pingora::server::configuration::ServerConf;
 use tidegate_config::model::Generation;
 use tidegate_config::published::Published;
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
-use crate::access_log::AccessLog;
-use crate::bound::Binder;
-use crate::budget::Cost;
-use crate::clients::ClientPlace;
 use crate::clock;
-use crate::connection::Streams;
-use crate::connection_metrics::{ConnectionMetrics, Refused};
-use crate::edge::Edge;
-use crate::lean::pool;
-use crate::listen::listen;
+use crate::driver::{Streams, Traffic, pingora};
+use crate::listen::binder::Binder;
+use crate::listen::sockets::listen;
+use crate::observe::access_log::AccessLog;
+use crate::observe::connection_metrics::ConnectionMetrics;
 use crate::options::Options;
 use crate::shared::Shared;
+use crate::upstream::pool;
 
 /// The shortest and longest pause before a failed thread goes on.
 const RESTART: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
 /// How often idle connections to endpoints are looked through.
 const POOL_SWEEP: Duration = Duration::from_secs(1);
-
-/// What the connections of a thread have in common.
-pub(crate) struct Traffic {
-    /// Pingora's driver with this thread's upstream pool.
-    pub(crate) proxy: Arc<HttpProxy<Edge>>,
-    /// The same for HTTP/2.
-    pub(crate) streams: Arc<Streams>,
-    pub(crate) tls: TlsAcceptor,
-    pub(crate) published: Published,
-    pub(crate) options: Arc<Options>,
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) metrics: Arc<ConnectionMetrics>,
-    /// The beginning of the times that the connections of this thread have waited.
-    pub(crate) epoch: std::time::Instant,
-    /// `true` once the end of all traffic is near.
-    pub(crate) leaving: watch::Receiver<bool>,
-}
-
-impl Traffic {
-    /// Whether a peer is a trusted proxy.
-    pub(crate) fn trusts(&self, peer: IpAddr) -> bool {
-        self.published.pin().trusted_proxies().iter().any(|net| net.contains(&peer))
-    }
-
-    /// The place of a connection among those of its client; `None` for a trusted proxy, which speaks for many.
-    ///
-    /// # Errors
-    /// When the client holds too much already.
-    pub(crate) fn client(&self, peer: IpAddr, cost: Cost) -> Result<Option<ClientPlace>, Refused> {
-        let peer = peer.to_canonical();
-        if self.trusts(peer) {
-            return Ok(None);
-        }
-        self.shared.clients.enter(peer, cost).map(Some).ok_or(Refused::Client)
-    }
-}
 
 /// What all threads have in common.
 #[derive(Clone)]
@@ -139,9 +97,14 @@ fn run(thread: usize, process: &Process, pause: Duration) -> io::Result<usize> {
             () = tokio::time::sleep(pause) => {}
             _ = stop.wait_for(Option::is_some) => return 0,
         }
-        let proxy = Arc::new(proxy(process));
+        let proxy = Arc::new(pingora::proxy(process.published.clone(), Arc::clone(&process.shared)));
         let traffic = Arc::new(Traffic {
-            streams: Arc::new(Streams::new(Arc::clone(&proxy), process)),
+            streams: Arc::new(Streams::new(
+                Arc::clone(&proxy),
+                process.published.clone(),
+                &process.shared,
+                &process.metrics,
+            )),
             proxy,
             tls: process.tls.clone(),
             published: process.published.clone(),
@@ -177,19 +140,6 @@ impl Drop for Flush<'_> {
     fn drop(&mut self) {
         self.0.flush();
     }
-}
-
-fn proxy(process: &Process) -> HttpProxy<Edge> {
-    let options = &process.options;
-    let conf = ServerConf {
-        threads: 1,
-        upstream_keepalive_pool_size: options.upstream.pool_size,
-        // Pingora counts the first try as well.
-        max_retries: options.upstream.tries_max,
-        ..ServerConf::default()
-    };
-    let edge = Edge::new(process.published.clone(), Arc::clone(&process.shared));
-    http_proxy(&Arc::new(conf), edge)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use tidegate_config::model::Head;
 
-use crate::head::Names;
+use crate::http::names::HeaderNames;
 
 /// A head with exactly what a test gives it.
 #[derive(Clone, Default, Debug)]
@@ -41,7 +41,7 @@ impl Sample {
     }
 }
 
-impl Names for Sample {
+impl HeaderNames for Sample {
     fn each_name(&self, see: &mut dyn FnMut(&[u8])) {
         self.headers.iter().for_each(|(name, _)| see(name.as_bytes()));
     }

@@ -6,17 +6,17 @@ use std::sync::Arc;
 use prometheus::Registry;
 use tidegate_config::model::Snapshot;
 
-use crate::access_log::AccessLog;
 use crate::budget::{Budget, Charge, Cost};
-use crate::clients::Clients;
 use crate::clock;
-use crate::endpoint_state::EndpointStates;
-use crate::grown::Grown;
-use crate::idle;
-use crate::listening::Listening;
-use crate::metrics::{Metrics, show_budget};
+use crate::connection::clients::Clients;
+use crate::connection::idle;
+use crate::observe::access_log::AccessLog;
+use crate::observe::metrics::{Metrics, show_budget};
 use crate::options::Options;
-use crate::refuse::HeadLimits;
+use crate::request::hygiene::HeadLimits;
+use crate::sweep_trigger::SweepTrigger;
+use crate::upstream::endpoint_state::EndpointStates;
+use crate::upstream::own_addresses::Listening;
 
 /// Shared by all traffic threads.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ pub(crate) struct Shared {
     /// What is known of endpoints.
     pub(crate) endpoints: Arc<EndpointStates>,
     /// Whether there is anything to forget.
-    grown: Arc<Grown>,
+    sweep_trigger: Arc<SweepTrigger>,
     /// Where requests are written down.
     pub(crate) access_log: AccessLog,
 }
@@ -47,9 +47,9 @@ impl Shared {
     /// # Errors
     /// When a metric's name is taken, or the access log cannot be opened.
     pub(crate) fn new(options: &Options, registry: &Registry) -> Result<Arc<Self>, prometheus::Error> {
-        let grown = Arc::new(Grown::default());
-        let endpoints = Arc::new(EndpointStates::new(clock::now(), Arc::clone(&grown)));
-        let metrics = Metrics::new(registry, Arc::clone(&endpoints), Arc::clone(&grown))?;
+        let sweep_trigger = Arc::new(SweepTrigger::default());
+        let endpoints = Arc::new(EndpointStates::new(clock::now(), Arc::clone(&sweep_trigger)));
+        let metrics = Metrics::new(registry, Arc::clone(&endpoints), Arc::clone(&sweep_trigger))?;
         let dropped = metrics.log_lines_dropped.clone();
         let access_log = AccessLog::open(&options.access_log, dropped)?;
         let budget = Arc::new(Budget::new(&options.budget));
@@ -68,7 +68,7 @@ impl Shared {
             metrics,
             listening: Arc::default(),
             endpoints,
-            grown,
+            sweep_trigger,
             access_log,
         }))
     }
@@ -107,7 +107,7 @@ impl Shared {
     pub(crate) fn sweep(&self, snapshot: &Snapshot) {
         self.metrics.sound();
         self.clients.sweep();
-        if !self.grown.take(snapshot.generation()) {
+        if !self.sweep_trigger.take_if_due(snapshot.generation()) {
             return;
         }
         self.endpoints.sweep(snapshot);
@@ -123,7 +123,7 @@ mod tests {
     use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 
     use super::*;
-    use crate::access_log::AccessLogSink;
+    use crate::observe::access_log::AccessLogSink;
     use crate::sample_model::{endpoints, parts, path, published, to_backend};
 
     #[test]

@@ -12,14 +12,14 @@ use tidegate_config::published::Published;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, timeout_at};
 
-use crate::bound::{Binder, Bound};
 use crate::budget::Budget;
 use crate::clock;
-use crate::connection_metrics::ConnectionMetrics;
+use crate::connection::tls::{self, TlsSetupError};
+use crate::listen::binder::{Binder, Bound};
+use crate::observe::connection_metrics::ConnectionMetrics;
 use crate::options::Options;
 use crate::runtime::{self, Process};
 use crate::shared::Shared;
-use crate::tls::{self, TlsSetupError};
 
 /// What threads get to end after their connections' time is up, before they are left behind.
 const STRAGGLERS: Duration = Duration::from_secs(2);

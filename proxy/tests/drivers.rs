@@ -1,4 +1,4 @@
-//! The two drivers do the same: whatever the lean one takes, the full one would have sent to the endpoint as the same
+//! The two drivers do the same: whatever the native one takes, the full one would have sent to the endpoint as the same
 //! bytes, and answered with the same, up to the differences that `drivers/compare.rs` lists.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]

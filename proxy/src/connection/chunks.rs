@@ -9,7 +9,7 @@ use crate::http::body::{Body, Framing, Malformed, Piece};
 
 /// Reads along with a driver.
 #[derive(Debug)]
-pub(super) struct Chunks {
+pub(crate) struct Chunks {
     /// Bytes of the head that have not passed yet.
     head: usize,
     body: Body,
@@ -20,7 +20,7 @@ pub(super) struct Chunks {
 
 impl Chunks {
     /// A body behind a head of so many bytes.
-    pub(super) const fn behind(head: usize) -> Self {
+    pub(crate) const fn behind(head: usize) -> Self {
         Self { head, body: Body::new(Framing::Chunked), line: Vec::new(), broken: false }
     }
 
@@ -28,7 +28,7 @@ impl Chunks {
     ///
     /// # Errors
     /// [`io::ErrorKind::InvalidData`] once the grammar was broken.
-    pub(super) fn check(&self) -> io::Result<()> {
+    pub(crate) fn check(&self) -> io::Result<()> {
         if self.broken { Err(io::ErrorKind::InvalidData.into()) } else { Ok(()) }
     }
 
@@ -36,7 +36,7 @@ impl Chunks {
     ///
     /// # Errors
     /// [`io::ErrorKind::InvalidData`] when that is nothing.
-    pub(super) fn pass(&mut self, buf: &mut ReadBuf<'_>, before: usize) -> io::Result<()> {
+    pub(crate) fn pass(&mut self, buf: &mut ReadBuf<'_>, before: usize) -> io::Result<()> {
         let bytes = &buf.filled()[before..];
         let own = self.own(bytes)?;
         // What follows the body is not looked at.
@@ -49,7 +49,7 @@ impl Chunks {
     ///
     /// # Errors
     /// [`io::ErrorKind::InvalidData`] when none do.
-    pub(super) fn own(&mut self, bytes: &[u8]) -> io::Result<usize> {
+    pub(crate) fn own(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self.see(bytes) {
             0 => self.check().map(|()| 0),
             own => Ok(own),
@@ -57,7 +57,7 @@ impl Chunks {
     }
 
     /// Whether the body has come to its end.
-    pub(super) const fn is_over(&self) -> bool {
+    pub(crate) const fn is_over(&self) -> bool {
         self.head == 0 && self.body.is_over()
     }
 

@@ -76,7 +76,7 @@ impl Refusal {
 }
 
 /// Answers and closes; each has the time.
-pub(super) async fn refuse(mut conn: Box<Conn>, refusal: Refusal, within: Duration) {
+pub(crate) async fn refuse(mut conn: Box<Conn>, refusal: Refusal, within: Duration) {
     conn.pass_all();
     // A client that takes no answer gets none.
     tokio::time::timeout(within, conn.write_all(refusal.answer())).await.ok();
@@ -84,7 +84,7 @@ pub(super) async fn refuse(mut conn: Box<Conn>, refusal: Refusal, within: Durati
 }
 
 /// Sends the end of the stream, so that the client gets to read what was sent before it.
-pub(super) async fn close(conn: &mut Conn, within: Duration) {
+pub(crate) async fn close(conn: &mut Conn, within: Duration) {
     tokio::time::timeout(within, conn.shutdown()).await.ok();
 }
 

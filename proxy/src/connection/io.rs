@@ -22,7 +22,7 @@ use super::stall::Stall;
 use super::transport::Transport;
 use crate::buffers::Buffer;
 use crate::clock;
-use crate::due::{Bell, Due};
+use crate::connection::response_deadline::{DeadlineFuture, ResponseDeadline};
 use crate::shared::Shared;
 
 /// Bytes that wait for company before they are written, so that a head and a small body leave together.
@@ -42,7 +42,7 @@ enum Reads {
     Only(usize),
 }
 
-/// A connection between requests and during them: Pingora's `IO`, and what the lean driver reads and writes.
+/// A connection between requests and during them: Pingora's `IO`, and what the native driver reads and writes.
 pub(crate) struct Conn {
     transport: Transport,
     /// Read from the transport and by no driver yet.
@@ -58,16 +58,16 @@ pub(crate) struct Conn {
     /// The least rates of clients, and the budget that decides whether they are enforced.
     shared: Arc<Shared>,
     /// When the response to the request in progress is due, and who says so; there once a driver has asked for it.
-    due: Option<Due>,
-    bell: Option<Bell>,
+    due: Option<ResponseDeadline>,
+    bell: Option<DeadlineFuture>,
     /// Whether HTTP/2 was agreed on, by ALPN or by prior knowledge.
-    pub(super) http2: bool,
+    pub(crate) http2: bool,
     /// How long what a client still sends is read behind the end, and until when that is, once the end was sent.
     linger: Duration,
     lingers_until: Option<Instant>,
     /// For Pingora, which is never asked for most connections.
-    pub(super) proxy_digest: OnceLock<Option<Arc<ProxyDigest>>>,
-    pub(super) socket_digest: OnceLock<Arc<SocketDigest>>,
+    pub(crate) proxy_digest: OnceLock<Option<Arc<ProxyDigest>>>,
+    pub(crate) socket_digest: OnceLock<Arc<SocketDigest>>,
 }
 
 impl fmt::Debug for Conn {
@@ -118,24 +118,24 @@ impl Conn {
     }
 
     /// The number of its socket.
-    pub(super) fn fd(&self) -> RawFd {
+    pub(crate) fn fd(&self) -> RawFd {
         self.transport.as_raw_fd()
     }
 
     /// When the response to the request in progress is due; to be set by whoever knows. Reads that wait past it fail, so
     /// that the driver looks up.
-    pub(super) fn due(&mut self) -> &Due {
+    pub(crate) fn due(&mut self) -> &ResponseDeadline {
         self.due.get_or_insert_default()
     }
 
     /// Whether bytes have arrived that were not read.
-    pub(super) fn has_arrived(&self) -> bool {
+    pub(crate) fn has_arrived(&self) -> bool {
         self.transport.has_arrived()
     }
 
     /// Whether there is more of the client than drivers have taken, as far as one can tell: drivers that read everything leave
     /// nobody to know whether it has more to say, and others leave what is behind the request.
-    pub(super) fn may_be_sending(&self) -> bool {
+    pub(crate) fn may_be_sending(&self) -> bool {
         self.reads != Reads::Only(0) || !self.unread.is_empty() || self.has_arrived()
     }
 
@@ -146,12 +146,12 @@ impl Conn {
     }
 
     /// Whether a request was read to its end, so that what comes next is another's.
-    pub(super) fn is_between_requests(&self) -> bool {
+    pub(crate) fn is_between_requests(&self) -> bool {
         matches!(self.reads, Reads::All | Reads::Only(0))
     }
 
     /// Has what drivers read looked at, from the head of a request on.
-    pub(super) fn watch(&mut self, chunks: Option<Chunks>) {
+    pub(crate) fn watch(&mut self, chunks: Option<Chunks>) {
         self.chunks = chunks;
     }
 
@@ -166,7 +166,7 @@ impl Conn {
     }
 
     /// Lets drivers read a head and its body, and keeps what comes after them for later.
-    pub(super) fn pass_body(&mut self, chunks: Chunks) {
+    pub(crate) fn pass_body(&mut self, chunks: Chunks) {
         self.reads = Reads::Body;
         self.chunks = Some(chunks);
     }
@@ -305,7 +305,7 @@ impl Conn {
             self.bell = None;
             return Poll::Pending;
         };
-        ready!(self.bell.get_or_insert_with(|| Bell::new(due.clone())).poll(cx));
+        ready!(self.bell.get_or_insert_with(|| DeadlineFuture::new(due.clone())).poll(cx));
         self.bell = None;
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }

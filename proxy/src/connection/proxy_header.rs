@@ -28,11 +28,11 @@ const V2_REST_MAX: usize = 4096;
 
 /// Between whom a connection is, as its header says it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Ends {
+pub(crate) struct Ends {
     /// Who opened it.
-    pub(super) source: SocketAddr,
+    pub(crate) source: SocketAddr,
     /// Where it was opened to.
-    pub(super) destination: SocketAddr,
+    pub(crate) destination: SocketAddr,
 }
 
 impl From<v2::IPv4> for Ends {
@@ -85,7 +85,7 @@ impl From<io::Error> for Failure {
 
 /// Reads the header of a new connection; `None` when it names no addresses of TCP: the connection is the load balancer's own,
 /// such as a health check, or it does not know.
-pub(super) async fn read(stream: &mut TcpStream) -> Result<Option<Ends>, Failure> {
+pub(crate) async fn read(stream: &mut TcpStream) -> Result<Option<Ends>, Failure> {
     let mut header = Vec::with_capacity(V1_MAX);
     while header.len() < BEGINNING {
         some(stream, &mut header, BEGINNING).await?;

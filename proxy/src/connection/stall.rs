@@ -10,12 +10,12 @@ use tokio::time::{Sleep, sleep};
 
 use super::alarm::Alarm;
 use crate::clock;
-use crate::rate::RateMeter;
+use crate::connection::rate::RateMeter;
 use crate::shared::Shared;
 
 /// The patience with one client. It begins anew with every piece that the client takes.
 #[derive(Debug)]
-pub(super) struct Stall {
+pub(crate) struct Stall {
     limit: Duration,
     over: Option<Pin<Box<Sleep>>>,
     /// Bytes that the client took.
@@ -26,18 +26,18 @@ pub(super) struct Stall {
 
 impl Stall {
     /// Patience for so long.
-    pub(super) const fn new(limit: Duration) -> Self {
+    pub(crate) const fn new(limit: Duration) -> Self {
         Self { limit, over: None, taken: 0, meter: RateMeter::DEFAULT, alarm: Alarm::new() }
     }
 
     /// Notes that the client took so many bytes.
-    pub(super) const fn took(&mut self, count: usize) {
+    pub(crate) const fn took(&mut self, count: usize) {
         self.taken += count as u64;
     }
 
     /// The outcome of a write; [`io::ErrorKind::TimedOut`] when the last ones have come to nothing for too long, or the client is
     /// slower than the least rate, unless that is `None`.
-    pub(super) fn bound<T>(
+    pub(crate) fn bound<T>(
         &mut self,
         wrote: Poll<io::Result<T>>,
         rates: Option<&Shared>,

@@ -54,7 +54,7 @@ pub(crate) struct StreamCounts {
 
 impl StreamCounts {
     /// Counts a stream that begins. Every so often all counts are halved, so that a long and honest past excuses nothing.
-    pub(super) fn started(&self) {
+    pub(crate) fn started(&self) {
         let started = self.started.fetch_add(1, Relaxed) + 1;
         if started >= 2 * STREAMS_MIN {
             self.started.store(started / 2, Relaxed);
@@ -70,12 +70,12 @@ impl StreamCounts {
     }
 
     /// Counts a request that was refused as malformed.
-    pub(super) fn malformed(&self) {
+    pub(crate) fn malformed(&self) {
         self.malformed.fetch_add(1, Relaxed);
     }
 
     /// Why the connection has to end, if it has to.
-    pub(super) fn abuse(&self) -> Option<Abuse> {
+    pub(crate) fn abuse(&self) -> Option<Abuse> {
         let (started, reset) = (self.started.load(Relaxed), self.reset_early.load(Relaxed));
         if started >= STREAMS_MIN && reset * 2 > started {
             return Some(Abuse::TooManyResets);
@@ -84,12 +84,12 @@ impl StreamCounts {
     }
 
     /// Whether the connection has to end.
-    pub(super) fn are_abused(&self) -> bool {
+    pub(crate) fn are_abused(&self) -> bool {
         self.abuse().is_some()
     }
 
     /// Waits until no stream is open.
-    pub(super) async fn all_ended(&self) {
+    pub(crate) async fn all_ended(&self) {
         while self.open.load(Relaxed) > 0 {
             self.idle.notified().await;
         }
@@ -98,11 +98,11 @@ impl StreamCounts {
 
 /// An open stream; dropping it counts it out.
 #[derive(Debug)]
-pub(super) struct OpenStream(Arc<ConnectionFacts>);
+pub(crate) struct OpenStream(Arc<ConnectionFacts>);
 
 impl OpenStream {
     /// One more of this connection.
-    pub(super) fn of(facts: &Arc<ConnectionFacts>) -> Self {
+    pub(crate) fn of(facts: &Arc<ConnectionFacts>) -> Self {
         facts.streams.open.fetch_add(1, Relaxed);
         Self(Arc::clone(facts))
     }

@@ -31,7 +31,7 @@ impl Transport {
 }
 
 /// [`Transport::has_arrived`] for a connection that is none yet.
-pub(super) fn has_arrived(stream: &TcpStream) -> bool {
+pub(crate) fn has_arrived(stream: &TcpStream) -> bool {
     matches!(SockRef::from(stream).peek(&mut [MaybeUninit::uninit()]), Ok(1..))
 }
 

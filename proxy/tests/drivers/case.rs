@@ -17,7 +17,7 @@ pub struct Case {
     pub trusted: bool,
     /// Whether the endpoint's connections are new ones.
     pub fresh: bool,
-    /// Whether the lean driver must take it.
+    /// Whether the native driver must take it.
     pub lean: bool,
 }
 

@@ -31,7 +31,7 @@ pub fn all(chance: &mut Rng) -> Vec<Case> {
 }
 
 fn one(number: usize, chance: &mut Rng) -> Case {
-    // Mostly what the lean driver takes: all else has only one parser.
+    // Mostly what the native driver takes: all else has only one parser.
     let odd = chance.u8(..4) == 0;
     let method = if odd { *any(METHODS, chance) } else { any(&["GET", "HEAD", "POST", "PUT", "DELETE"], chance) };
     let target = if chance.bool() { *any(TARGETS, chance) } else { any(&["/old/a/../b?c", "/old", "/", "/x"], chance) };

@@ -8,7 +8,7 @@ use super::message::{Framing, Message};
 use super::recorder::{Reply, Step};
 use super::side::Outcome;
 
-/// What differs, for people; empty when nothing does. The first is the side whose lean driver is on.
+/// What differs, for people; empty when nothing does. The first is the side whose native driver is on.
 pub fn differences(case: &Case, lean: &Outcome, full: &Outcome) -> Vec<String> {
     if case.is_answered_early() {
         // Whether the rest of the body is still read, and the connection goes on, is a matter of time on both sides. The
@@ -55,7 +55,7 @@ fn broke(side: &Outcome) -> bool {
 }
 
 /// Whether a response has what Pingora's parser of chunks takes and the grammar does not (RFC 9112 section 7.1): a size without
-/// digits, or an end of a line within what follows the size. The lean driver refuses it, for another parser may read another
+/// digits, or an end of a line within what follows the size. The native driver refuses it, for another parser may read another
 /// message. In requests both refuse it.
 pub fn lax_chunks(case: &Case) -> bool {
     case.replies.iter().map(sent).any(|bytes| {
@@ -110,7 +110,7 @@ fn responses(case: &Case, lean: &Outcome, full: &Outcome, count: usize) -> Vec<S
     found
 }
 
-/// Pingora ends a connection after some requests with a body that the edge answers itself. The lean driver goes on.
+/// Pingora ends a connection after some requests with a body that the edge answers itself. The native driver goes on.
 fn stops_after_a_body(case: &Case, lean: &Outcome, full: &Outcome) -> bool {
     // No endpoint of the corpus names the request in its response.
     let own = full.client.last().is_some_and(|last| last.values("x-request-id").next().is_some());
@@ -192,7 +192,7 @@ fn given(response: &Message) -> Same {
     if same.lines.get(b"connection".as_slice()).is_some_and(|values| *values == [b": keep-alive"]) {
         same.lines.remove(b"connection".as_slice());
     }
-    // Pingora replaces the endpoint's date by its own; the lean driver adds one where there is none (RFC 9110 section 6.6.1).
+    // Pingora replaces the endpoint's date by its own; the native driver adds one where there is none (RFC 9110 section 6.6.1).
     if let Some(dates) = same.lines.get_mut(b"date".as_slice()) {
         *dates = vec![b": (some)".to_vec()];
     }

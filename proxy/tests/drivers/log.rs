@@ -167,7 +167,7 @@ async fn check(over: Over) {
         ids.collect::<Vec<_>>()
     };
     assert_eq!([missing(&lean), missing(&full)], [const { Vec::<String>::new() }; 2]);
-    // One of the differences that decision 0015 lists: what only the lean driver refuses.
+    // One of the differences that decision 0015 lists: what only the native driver refuses.
     let listed = |one: &Value, other: &Value| {
         // Over HTTP/2 the full driver breaks a switch of protocols off.
         let sent_on = [101, 200, if over == Over::Http2 { 499 } else { 101 }];

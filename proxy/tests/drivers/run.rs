@@ -30,7 +30,7 @@ pub static TURN: Semaphore = Semaphore::const_new(1);
 #[derive(Default)]
 struct Tally {
     cases: usize,
-    /// Cases of which the lean driver took something.
+    /// Cases of which the native driver took something.
     lean: usize,
     wavering: Vec<Wavering>,
     complaints: Vec<Complaint>,
@@ -45,7 +45,7 @@ struct Wavering {
 
 /// What came of a case that was played once.
 struct Look {
-    /// Requests of it that the lean driver took.
+    /// Requests of it that the native driver took.
     taken: u64,
     complaint: Option<Complaint>,
 }
@@ -92,7 +92,7 @@ impl Pair {
         let taken = taken(&one);
         let mut found = differences(case, &one, &other);
         if case.lean && taken == 0 && other.full > 0 {
-            found.push("the lean driver did not take it".to_owned());
+            found.push("the native driver did not take it".to_owned());
         }
         if found.is_empty() {
             return Look { taken, complaint: None };
@@ -109,7 +109,7 @@ impl Pair {
     }
 }
 
-/// Requests of the case itself that the lean driver took.
+/// Requests of the case itself that the native driver took.
 fn taken(outcome: &Outcome) -> u64 {
     let probed = outcome.upstream.iter().any(|message| message.start == b"GET /probe HTTP/1.1");
     outcome.lean.saturating_sub(u64::from(probed))
@@ -202,7 +202,7 @@ async fn check(cases: Vec<(usize, Case)>, over: Over) {
     let count = tally.complaints.len();
     assert!(tally.complaints.is_empty(), "{shown}\n{}\n{count} cases differ", overview(&tally.complaints));
     if tally.cases == all {
-        assert!(tally.lean * 2 > all, "the lean driver took only {} of {all}", tally.lean);
+        assert!(tally.lean * 2 > all, "the native driver took only {} of {all}", tally.lean);
         assert!(tally.wavering.len() * 20 <= all, "more than one in twenty cases wavers");
     }
 }

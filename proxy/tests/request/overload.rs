@@ -56,7 +56,7 @@ async fn a_service_has_as_many_requests_as_it_or_the_operator_says() {
 async fn no_service_takes_more_than_half_of_everything() {
     let upstream = Upstream::echo().await;
     let bed = Bed::with(two_services(&upstream, Some(0)), |options| {
-        // Eight requests of the lean driver.
+        // Eight requests of the native driver.
         options.budget.memory_kib = 8 * 64;
         options.budget.client_share = 100;
     })

@@ -5,8 +5,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
-use crate::access_log::AccessLogSink;
 use crate::connection::ConnectionFacts;
+use crate::observe::access_log::AccessLogSink;
 use crate::options::{ClientLimits, Options};
 
 const MOMENT: Duration = Duration::from_millis(200);
@@ -150,7 +150,7 @@ async fn a_read_past_the_time_of_the_response_fails() {
     assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     // What is there is read nevertheless, and when nothing is due, waiting is in order.
     client.write_all(b"a").await.unwrap();
-    due.lift();
+    due.clear();
     tokio::time::timeout(20 * MOMENT, conn.read_u8()).await.unwrap().unwrap();
     tokio::time::timeout(2 * MOMENT, conn.read_u8()).await.unwrap_err();
 }

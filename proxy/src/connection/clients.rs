@@ -1,0 +1,241 @@
+//! How much each client address holds of the budget, so that one cannot take everything. An address is an IPv4 address or an
+//! IPv6 network of 64 bits, which is what one subscriber has. Trusted proxies speak for many clients and are not counted.
+
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use foldhash::fast::RandomState;
+
+use crate::budget::{Budget, BudgetLimits, Cost, Taken};
+
+/// Stands for the number of connections of a client that is forgotten: a connection that finds it asks for the client anew.
+const FORGOTTEN: u32 = u32::MAX;
+
+/// Clients without connections that are remembered until the next sweep, so that one that comes again and again is not made
+/// anew each time.
+const REMEMBERED_MAX: usize = 16 * 1024;
+
+/// The clients that have connections, or had them lately.
+#[derive(Debug)]
+pub(crate) struct Clients {
+    connections_max: u32,
+    requests_max: u32,
+    budget: Arc<Budget>,
+    by_address: papaya::HashMap<IpAddr, Arc<Held>, RandomState>,
+}
+
+/// What a client holds.
+#[derive(Debug, Default)]
+struct Held {
+    taken: Taken,
+    connections: AtomicU32,
+    requests: AtomicU32,
+}
+
+/// What comes of counting a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Counted {
+    Yes,
+    TooMany,
+    Forgotten,
+}
+
+/// A connection of a client, counted for as long as this lives.
+#[derive(Debug)]
+pub(crate) struct ClientPlace {
+    clients: Arc<Clients>,
+    address: IpAddr,
+    held: Arc<Held>,
+    cost: Cost,
+}
+
+impl Clients {
+    /// Without any.
+    pub(crate) fn new(limits: &BudgetLimits, budget: Arc<Budget>) -> Self {
+        let by_address = papaya::HashMap::with_hasher(RandomState::default());
+        let any = |max: u32| if max == 0 { FORGOTTEN - 1 } else { max.min(FORGOTTEN - 1) };
+        Self {
+            connections_max: any(limits.client_connections),
+            requests_max: any(limits.client_requests),
+            budget,
+            by_address,
+        }
+    }
+
+    /// Counts a connection of a client; `None` when it holds too much already.
+    pub(crate) fn enter(self: &Arc<Self>, peer: IpAddr, cost: Cost) -> Option<ClientPlace> {
+        let address = subscriber(peer);
+        let held = self.counted(address)?;
+        // From here on, dropping it counts the connection out again.
+        let place = ClientPlace { clients: Arc::clone(self), address, held, cost };
+        self.budget.is_fair(place.held.taken.add(cost)).then_some(place)
+    }
+
+    fn counted(&self, address: IpAddr) -> Option<Arc<Held>> {
+        let clients = self.by_address.pin();
+        loop {
+            let held = clients.get_or_insert_with(address, Arc::default);
+            match held.count(self.connections_max) {
+                Counted::Yes => return Some(Arc::clone(held)),
+                Counted::TooMany => return None,
+                Counted::Forgotten => drop(clients.remove_if(&address, |_, held| held.is_forgotten())),
+            }
+        }
+    }
+
+    /// Forgets the clients that have no connection.
+    pub(crate) fn sweep(&self) {
+        self.by_address.pin().retain(|_, held| !held.forget());
+    }
+}
+
+impl Held {
+    fn count(&self, max: u32) -> Counted {
+        let more = |connections: u32| (connections < max).then_some(connections + 1);
+        match self.connections.fetch_update(Relaxed, Relaxed, more) {
+            Ok(_) => Counted::Yes,
+            Err(FORGOTTEN) => Counted::Forgotten,
+            Err(_) => Counted::TooMany,
+        }
+    }
+
+    fn is_forgotten(&self) -> bool {
+        self.connections.load(Relaxed) == FORGOTTEN
+    }
+
+    /// Forgets a client without connections; whether it is forgotten.
+    fn forget(&self) -> bool {
+        self.connections.compare_exchange(0, FORGOTTEN, Relaxed, Relaxed).is_ok() || self.is_forgotten()
+    }
+}
+
+impl ClientPlace {
+    /// Charges a request to its client, unless that holds too much already; whether it did. What was charged is to be given
+    /// back by [`Self::release`].
+    pub(crate) fn charge(&self, cost: Cost) -> bool {
+        let taken = self.held.taken.add(cost);
+        let requests = self.held.requests.fetch_add(1, Relaxed) + 1;
+        let may = requests <= self.clients.requests_max && self.clients.budget.is_fair(taken);
+        if !may {
+            self.release(cost);
+        }
+        may
+    }
+
+    /// Gives back a part of what was charged for a request, which goes on.
+    pub(crate) fn release_part(&self, cost: Cost) {
+        self.held.taken.sub(cost);
+    }
+
+    /// Gives back what was charged for a request.
+    pub(crate) fn release(&self, cost: Cost) {
+        self.held.taken.sub(cost);
+        self.held.requests.fetch_sub(1, Relaxed);
+    }
+}
+
+impl Drop for ClientPlace {
+    fn drop(&mut self) {
+        self.held.taken.sub(self.cost);
+        let last = self.held.connections.fetch_sub(1, Relaxed) == 1;
+        if last && self.clients.by_address.len() > REMEMBERED_MAX && self.held.forget() {
+            self.clients.by_address.pin().remove_if(&self.address, |_, held| held.is_forgotten()).ok();
+        }
+    }
+}
+
+/// The address that stands for a client.
+fn subscriber(peer: IpAddr) -> IpAddr {
+    match peer.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64))),
+        v4 @ IpAddr::V4(_) => v4,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn clients(limits: BudgetLimits) -> (Arc<Clients>, Arc<Budget>) {
+        let budget = Arc::new(Budget::new(&limits));
+        (Arc::new(Clients::new(&limits, Arc::clone(&budget))), budget)
+    }
+
+    fn ip(address: &str) -> IpAddr {
+        address.parse().unwrap()
+    }
+
+    #[test]
+    fn an_address_has_at_most_its_connections_and_is_forgotten_without_any() {
+        let (clients, _) = clients(BudgetLimits { client_connections: 2, ..BudgetLimits::default() });
+        let enter = |address| clients.enter(ip(address), Cost::PLAIN);
+        let (first, second) = (enter("192.0.2.1").unwrap(), enter("192.0.2.1").unwrap());
+        assert!(enter("192.0.2.1").is_none() && enter("::ffff:192.0.2.1").is_none());
+        let other = enter("192.0.2.2").unwrap();
+        drop(first);
+        let third = enter("192.0.2.1").unwrap();
+        clients.sweep();
+        assert!(enter("192.0.2.1").is_none(), "a sweep forgets nobody who is there");
+        drop((second, third, other));
+        clients.sweep();
+        assert_eq!(clients.by_address.len(), 0);
+        assert!(enter("192.0.2.1").is_some());
+    }
+
+    #[test]
+    fn a_client_that_is_forgotten_while_it_comes_is_asked_for_anew() {
+        let (clients, _) = clients(BudgetLimits::default());
+        drop(clients.enter(ip("192.0.2.1"), Cost::PLAIN));
+        assert!(clients.by_address.pin().get(&ip("192.0.2.1")).unwrap().forget());
+        let place = clients.enter(ip("192.0.2.1"), Cost::PLAIN).unwrap();
+        assert!(!place.held.is_forgotten());
+        assert_eq!(place.held.connections.load(Relaxed), 1);
+    }
+
+    #[test]
+    fn many_clients_that_left_are_not_remembered() {
+        let (clients, _) = clients(BudgetLimits::default());
+        for number in 0..2 * REMEMBERED_MAX as u32 {
+            drop(clients.enter(IpAddr::V4(number.into()), Cost::PLAIN));
+        }
+        assert!(clients.by_address.len() <= REMEMBERED_MAX + 1);
+        clients.sweep();
+        assert_eq!(clients.by_address.len(), 0);
+    }
+
+    #[test]
+    fn an_ipv6_network_of_64_bits_is_one_client() {
+        let (clients, _) = clients(BudgetLimits { client_connections: 1, ..BudgetLimits::default() });
+        let enter = |address| clients.enter(ip(address), Cost::PLAIN);
+        let _first = enter("2001:db8:0:1::1").unwrap();
+        assert!(enter("2001:db8:0:1:ffff::2").is_none());
+        assert!(enter("2001:db8:0:2::1").is_some());
+    }
+
+    #[test]
+    fn requests_of_an_address_are_limited() {
+        let (clients, _) = clients(BudgetLimits { client_requests: 2, ..BudgetLimits::default() });
+        let [one, other] = [(); 2].map(|()| clients.enter(ip("192.0.2.1"), Cost::PLAIN).unwrap());
+        assert!(one.charge(Cost::NATIVE_REQUEST) && other.charge(Cost::NATIVE_REQUEST));
+        assert!(!one.charge(Cost::NATIVE_REQUEST) && !other.charge(Cost::NATIVE_REQUEST));
+        one.release(Cost::NATIVE_REQUEST);
+        assert!(other.charge(Cost::NATIVE_REQUEST));
+    }
+
+    #[test]
+    fn under_pressure_an_address_holds_no_more_than_its_share() {
+        let (clients, budget) = clients(BudgetLimits { files: 8, ..BudgetLimits::default() });
+        let place = clients.enter(ip("192.0.2.1"), Cost::PLAIN).unwrap();
+        let request = Cost::NATIVE_REQUEST;
+        assert!(place.charge(request) && place.charge(request), "more than a quarter, with room left");
+        assert!(budget.charge(Cost::new(4, 0)));
+        assert!(!place.charge(request) && clients.enter(ip("192.0.2.1"), Cost::PLAIN).is_none());
+        assert!(clients.enter(ip("192.0.2.2"), Cost::PLAIN).is_some());
+        place.release(request);
+        place.release(request);
+        assert!(place.charge(request));
+        budget.release(Cost::new(4, 0));
+        assert!(place.charge(request));
+    }
+}

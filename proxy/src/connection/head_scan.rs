@@ -1,0 +1,346 @@
+//! Reads as little as it takes of what a client sends first: HTTP/1 or HTTP/2, where a request head ends, and whether its
+//! parts are told apart as the grammar has it. It parses nothing else; the drivers do, and they decide what is well-formed.
+
+use crate::http::body::length;
+
+/// The first bytes of HTTP/2 by prior knowledge (RFC 9113 section 3.4).
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// What the first bytes of a connection say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Opening {
+    /// They may still become either.
+    Undecided,
+    /// They are no HTTP/2 preface.
+    Http1,
+    /// They begin with the whole HTTP/2 preface.
+    Http2,
+}
+
+/// Decides at the first byte that differs from the preface, so that a short HTTP/1.0 request never waits for more.
+pub(crate) fn opening(bytes: &[u8]) -> Opening {
+    if bytes.starts_with(PREFACE) {
+        Opening::Http2
+    } else if PREFACE.starts_with(bytes) {
+        Opening::Undecided
+    } else {
+        Opening::Http1
+    }
+}
+
+/// What follows a head that belongs to its request. What is missed would be taken for another request, and what is too much would
+/// be missing of another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Follows {
+    /// So many bytes, often none.
+    Bytes(usize),
+    /// A body in a transfer coding, which says itself where it ends, or is refused.
+    Chunks,
+    /// Anything: an upgraded protocol, or a body of a length that is for the driver to refuse.
+    Unknown,
+}
+
+/// A head that has arrived whole.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct WholeHead {
+    /// Its bytes, with the empty line.
+    pub(crate) len: usize,
+    /// Its header lines.
+    pub(crate) lines: usize,
+    /// What follows of its request.
+    pub(crate) follows: Follows,
+    /// Whether it names a transfer coding.
+    pub(crate) coded: bool,
+    /// Whether it names both a length and a transfer coding. Pingora takes the length away before anybody can see it.
+    pub(crate) ambiguous: bool,
+    /// Whether a line of it ends with LF alone. Parsers disagree about what such a line is (RFC 9112 section 2.2).
+    pub(crate) bare: bool,
+    /// Whether the request line is anything else than three words with a single space between them.
+    pub(crate) malformed_line: bool,
+    /// Whether nothing stands before the request line, and every line ends with CRLF.
+    pub(crate) strict: bool,
+}
+
+/// Looks for the end of a head in bytes that arrive piece by piece, each byte once.
+#[derive(Debug, Default)]
+pub(crate) struct HeadScan {
+    /// Where the line begins that has not ended yet.
+    line_start: usize,
+    /// Where to look for its end.
+    next: usize,
+    /// Lines that ended, with the request line.
+    lines: usize,
+    /// Whether a line was empty where no head had begun.
+    late: bool,
+    /// Whether a line of the head ended without CR.
+    bare: bool,
+    /// Whether the request line is malformed.
+    malformed_line: bool,
+    announced: Announced,
+}
+
+/// What header lines say of the bytes after the head.
+#[derive(Clone, Copy, Debug, Default)]
+struct Announced {
+    length: Length,
+    coding: bool,
+    upgrade: bool,
+}
+
+/// What lengths they name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Length {
+    #[default]
+    None,
+    /// One.
+    Bytes(usize),
+    /// Several, or what is none.
+    Unclear,
+}
+
+impl HeadScan {
+    /// Goes on where the last call stopped; `bytes` is everything since the connection's last request.
+    ///
+    /// A line ends with LF, the head with an empty line; empty lines before the request line are skipped, whatever they end
+    /// with (RFC 9112 section 2.2). This is what `httparse` takes for the end, or less.
+    pub(crate) fn advance(&mut self, bytes: &[u8]) -> Option<WholeHead> {
+        while let Some(at) = memchr::memchr(b'\n', &bytes[self.next..]) {
+            let end = self.next + at;
+            let line = &bytes[self.line_start..end];
+            self.next = end + 1;
+            self.line_start = end + 1;
+            let empty = line.is_empty() || line == b"\r";
+            if empty && self.lines == 0 {
+                self.late = true;
+                continue;
+            }
+            self.bare |= !line.ends_with(b"\r");
+            if empty {
+                let Announced { length, coding: coded, .. } = self.announced;
+                let (lines, ambiguous) = (self.lines - 1, length != Length::None && coded);
+                let (len, bare, strict) = (end + 1, self.bare, !self.bare && !self.late);
+                let (follows, malformed_line) = (self.announced.follows(), self.malformed_line);
+                return Some(WholeHead { len, lines, follows, coded, ambiguous, bare, malformed_line, strict });
+            }
+            if self.lines > 0 {
+                self.announced.hear(line);
+            } else {
+                self.malformed_line = !is_request_line(line);
+            }
+            self.lines += 1;
+        }
+        self.next = bytes.len();
+        None
+    }
+
+    /// Header lines that have ended so far.
+    pub(crate) const fn lines(&self) -> usize {
+        self.lines.saturating_sub(1)
+    }
+}
+
+/// Whether a line is `method SP target SP version` (RFC 9112 section 3), without a further space or a control character.
+/// Pingora would percent-encode such a byte of the target and send the request on; another parser may end the target there.
+fn is_request_line(line: &[u8]) -> bool {
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    let (Some(first), Some(last)) = (memchr::memchr(b' ', line), memchr::memrchr(b' ', line)) else { return false };
+    let Some(target) = line.get(first + 1..last) else { return false };
+    // Every byte of a word is read, also behind a bad one, so that the compiler can read many at a time.
+    let is_odd = |byte: u8| (byte <= b' ') | (byte == 0x7f);
+    let is_word = |word: &[u8]| !word.is_empty() && !word.iter().fold(false, |any, byte| any | is_odd(*byte));
+    is_word(&line[..first]) && is_word(target) && is_word(&line[last + 1..])
+}
+
+impl Announced {
+    fn hear(&mut self, line: &[u8]) {
+        if !matches!(line.first(), Some(b'c' | b'C' | b't' | b'T' | b'u' | b'U')) {
+            return;
+        }
+        let after = |name: &[u8]| {
+            let (start, rest) = line.split_at_checked(name.len())?;
+            start.eq_ignore_ascii_case(name).then_some(rest)
+        };
+        // A space before the colon is refused, but what it stands behind has been said.
+        let said = |name: &[u8]| after(name).filter(|rest| matches!(rest, [b':' | b' ' | b'\t', ..]));
+        let is = |name: &[u8]| said(name).is_some();
+        if let Some(rest) = said(b"content-length") {
+            let bytes = rest.strip_prefix(b":").and_then(|value| usize::try_from(length(value.trim_ascii())?).ok());
+            self.length = match self.length {
+                Length::None => bytes.map_or(Length::Unclear, Length::Bytes),
+                Length::Bytes(_) | Length::Unclear => Length::Unclear,
+            };
+        }
+        self.coding |= is(b"transfer-encoding");
+        self.upgrade |= is(b"upgrade");
+    }
+
+    const fn follows(&self) -> Follows {
+        match (self.upgrade, self.coding, self.length) {
+            (false, true, _) => Follows::Chunks,
+            (false, false, Length::None) => Follows::Bytes(0),
+            (false, false, Length::Bytes(count)) => Follows::Bytes(count),
+            (true, ..) | (false, false, Length::Unclear) => Follows::Unknown,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check_opening(bytes: &[u8], expected: Opening) {
+        assert_eq!(opening(bytes), expected);
+    }
+
+    #[test]
+    fn the_opening_is_decided_at_the_first_differing_byte() {
+        check_opening(b"", Opening::Undecided);
+        check_opening(b"P", Opening::Undecided);
+        check_opening(b"PO", Opening::Http1);
+        check_opening(b"G", Opening::Http1);
+        check_opening(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r", Opening::Undecided);
+        check_opening(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", Opening::Http2);
+        check_opening(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0", Opening::Http2);
+        check_opening(b"PRI * HTTP/1.0\r\n", Opening::Http1);
+    }
+
+    /// The same answer must come out wherever the bytes are cut.
+    #[track_caller]
+    fn check_head(bytes: &[u8], expected: Option<WholeHead>) {
+        for step in 1..=bytes.len() {
+            let mut scan = HeadScan::default();
+            let mut found = None;
+            let mut arrived = 0;
+            while found.is_none() && arrived < bytes.len() {
+                arrived = (arrived + step).min(bytes.len());
+                found = scan.advance(&bytes[..arrived]);
+            }
+            assert_eq!(found, expected, "in steps of {step}");
+        }
+    }
+
+    fn whole(len: usize, lines: usize, follows: Follows) -> Option<WholeHead> {
+        let coded = follows == Follows::Chunks;
+        Some(WholeHead {
+            len,
+            lines,
+            follows,
+            coded,
+            ambiguous: false,
+            bare: false,
+            malformed_line: false,
+            strict: true,
+        })
+    }
+
+    /// Whether a request line is refused.
+    #[track_caller]
+    fn check_line(line: &str, malformed: bool) {
+        let head = format!("{line}\r\nHost: a\r\n\r\n");
+        let expected = whole(head.len(), 1, Follows::Bytes(0));
+        check_head(head.as_bytes(), expected.map(|head| WholeHead { malformed_line: malformed, ..head }));
+    }
+
+    #[test]
+    fn a_request_line_is_three_words() {
+        for line in ["GET / HTTP/1.1", "GET /a?b=c;d#e HTTP/1.0", "PRI * HTTP/2.0", "G@T http://a/\u{fc} x"] {
+            check_line(line, false);
+        }
+        for line in [
+            "GET",
+            "GET /",
+            "GET / ",
+            "GET  HTTP/1.1",
+            " / HTTP/1.1",
+            "GET / HTTP/1.1 ",
+            " GET / HTTP/1.1",
+            "GET  / HTTP/1.1",
+            "GET /  HTTP/1.1",
+            "GET /s x HTTP/1.1",
+            "GET /?s x HTTP/1.1",
+            "GET /s\tx HTTP/1.1",
+            "GET /s\u{1}x HTTP/1.1",
+            "GET /s\0x HTTP/1.1",
+            "GET /s\rx HTTP/1.1",
+            "GET /s\u{1f} HTTP/1.1",
+            "GET /s\u{7f}x HTTP/1.1",
+            "GET\t/\tHTTP/1.1",
+            "G\u{1}T / HTTP/1.1",
+            "GET / HTTP/1.1\0",
+            "GET / HTTP/1.1\r",
+        ] {
+            check_line(line, true);
+        }
+    }
+
+    /// One that only the full driver takes, or none where a line is `bare`.
+    fn lax(len: usize, lines: usize, bare: bool) -> Option<WholeHead> {
+        whole(len, lines, Follows::Bytes(0)).map(|head| WholeHead { bare, strict: false, ..head })
+    }
+
+    #[test]
+    fn a_head_ends_at_its_empty_line() {
+        check_head(b"GET / HTTP/1.0\r\n\r\n", whole(18, 0, Follows::Bytes(0)));
+        check_head(b"GET / HTTP/1.1\r\nHost: a\r\n\r\nGET /b", whole(27, 1, Follows::Bytes(0)));
+        check_head(b"GET / HTTP/1.1\nHost: a\n\n", lax(24, 1, true));
+        check_head(b"GET / HTTP/1.1\r\nHost: a\n\r\n", lax(26, 1, true));
+        check_head(b"GET / HTTP/1.1\r\nHost: a\r\n\nGET /b", lax(26, 1, true));
+        check_head(b"\r\n\r\nGET / HTTP/1.0\r\n\r\n", lax(22, 0, false));
+        check_head(b"\r\n\nGET / HTTP/1.0\r\n\r\n", lax(21, 0, false));
+        check_head(b"\nGET / HTTP/1.0\n\r\n", lax(18, 0, true));
+        check_head(b"GET / HTTP/1.1\r\nHost: a\r\n\r", None);
+        check_head(b"\r\n\r\n\r\n", None);
+    }
+
+    #[test]
+    fn a_body_or_an_upgrade_is_noticed_in_any_spelling() {
+        check_head(b"POST / HTTP/1.1\r\ncontent-LENGTH: 1\r\n\r\nx", whole(38, 1, Follows::Bytes(1)));
+        let coded = |len, lines| whole(len, lines, Follows::Chunks);
+        check_head(b"POST / HTTP/1.1\r\nTransfer-Encoding : chunked\r\n\r\n", coded(48, 1));
+        check_head(b"GET / HTTP/1.1\r\nUpgrade: websocket\r\n\r\n", whole(38, 1, Follows::Unknown));
+        check_head(b"POST / HTTP/1.1\r\nContent-Lengthy: 1\r\nTransfer-Encoding: a\r\n\r\n", coded(61, 2));
+        for head in [
+            b"POST / HTTP/1.1\r\nContent-Length: 1\r\ntransfer-encoding: a\r\n\r\n",
+            b"POST / HTTP/1.1\r\nTransfer-Encoding:a \r\nCONTENT-LENGTH :1\r\n\r\n",
+        ] {
+            check_head(head, coded(head.len(), 2).map(|head| WholeHead { ambiguous: true, ..head }));
+        }
+        check_head(b"GET /content-length HTTP/1.1\r\nX: upgrade\r\n\r\n", whole(44, 1, Follows::Bytes(0)));
+        for line in
+            ["Upgrade-Insecure-Requests: 1", "Content-Lengths: 1", "Transfer-Encodings: a", "Upgrade", "UPGRADED:"]
+        {
+            let head = format!("GET / HTTP/1.1\r\n{line}\r\n\r\n");
+            check_head(head.as_bytes(), whole(head.len(), 1, Follows::Bytes(0)));
+        }
+    }
+
+    #[track_caller]
+    fn check_follows(lines: &str, want: Follows) {
+        let head = format!("POST / HTTP/1.1\r\n{lines}\r\n");
+        assert_eq!(HeadScan::default().advance(head.as_bytes()).unwrap().follows, want, "{lines:?}");
+    }
+
+    #[test]
+    fn a_length_counts_where_it_is_beyond_doubt() {
+        check_follows("Content-Length: 007\r\n", Follows::Bytes(7));
+        check_follows("Content-Length:\t12 \t\r\n", Follows::Bytes(12));
+        check_follows("Content-Length: 999999999999999999\r\n", Follows::Bytes(999_999_999_999_999_999));
+        for unclear in [
+            "Content-Length: 1000000000000000000\r\n",
+            "Content-Length:\r\n",
+            "Content-Length: +1\r\n",
+            "Content-Length: -1\r\n",
+            "Content-Length: 1 2\r\n",
+            "Content-Length: 1, 1\r\n",
+            "Content-Length: 0x1\r\n",
+            "Content-Length : 1\r\n",
+            "Content-Length: 1\r\nX: 1\r\nContent-Length: 1\r\n",
+            "Content-Length: x\r\nContent-Length: 1\r\n",
+            "Upgrade: websocket\r\nContent-Length: 1\r\n",
+            "Transfer-Encoding: chunked\r\nUpgrade: websocket\r\n",
+        ] {
+            check_follows(unclear, Follows::Unknown);
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! Who carries requests: [`serve()`] waits for the head of each and hands it to the native driver, or to Pingora's where that one
+//! does not take it. [`streams`] does the same with the streams of HTTP/2.
+
+pub(crate) mod native;
+pub(crate) mod pingora;
+mod serve;
+mod streams;
+mod traffic;
+
+pub(crate) use serve::{Accepted, Known, serve};
+pub(crate) use streams::Streams;
+pub(crate) use traffic::Traffic;

@@ -1,0 +1,211 @@
+//! From a request that was let in to its end: endpoints are tried until one has answered, and if none does, the edge answers.
+
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use bytes::Buf;
+use http::Method;
+use tidegate_config::model::{EndpointId, Head};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::downstream::Downstream;
+use super::progress::{Patience, Progress};
+use super::relay::Relay;
+use super::request::RequestHead;
+use super::scratch::Room;
+use super::write;
+use crate::clock;
+use crate::driver::pingora::fault;
+use crate::http::date;
+use crate::options::Options;
+use crate::reason::Reason;
+use crate::request::answer::Answer;
+use crate::request::exchange::{Exchange, UpstreamAttempt};
+use crate::request::respond::render;
+use crate::upstream::pool;
+use crate::upstream::retry::Stage;
+
+/// What is asked of an endpoint.
+pub(super) struct UpstreamRequest<'a, H> {
+    pub(super) head: &'a H,
+    /// Whether it goes up in chunks.
+    pub(super) chunked: bool,
+    /// Whether the head is silent about that.
+    pub(super) coded: bool,
+    /// Whether the client closes after it.
+    pub(super) closes: bool,
+}
+
+/// A request between its client and whichever endpoint takes it.
+pub(super) struct Transfer<'a, C> {
+    pub(super) client: &'a mut C,
+    pub(super) room: &'a mut Room,
+    pub(super) exchange: &'a mut Exchange,
+    pub(super) progress: &'a mut Progress,
+    pub(super) options: &'a Options,
+}
+
+/// What a try takes with it from the choice of its endpoint.
+#[derive(Clone, Copy)]
+struct Try {
+    at: (SocketAddr, EndpointId),
+    connect: Duration,
+    read: Duration,
+    write: Duration,
+}
+
+impl Try {
+    fn of(aim: &UpstreamAttempt<'_>) -> Self {
+        let effective = aim.admitted.effective();
+        let connect = aim.remaining.map_or(effective.connect_timeout, |left| left.min(effective.connect_timeout));
+        Self {
+            at: (aim.endpoint.address, aim.endpoint.id),
+            connect,
+            read: effective.read_timeout,
+            write: effective.write_timeout,
+        }
+    }
+}
+
+impl<C: Downstream> Transfer<'_, C> {
+    /// Carries a request to its end; when that was, if its connection can go on. If it failed, the client is told as far as it
+    /// can be.
+    pub(super) async fn forward<H: RequestHead>(&mut self, asked: &UpstreamRequest<'_, H>) -> Option<Instant> {
+        let reason = match self.attempts(asked).await {
+            Ok(at) => return Some(at),
+            Err(reason) => reason,
+        };
+        let answer = self.exchange.failed(reason).clone();
+        if answer.reason == Reason::ClientGone {
+            return None;
+        }
+        if self.progress.status.is_some() {
+            // A client that got nothing would take it that it may ask again.
+            self.send(false).await;
+            return None;
+        }
+        // A request that was turned away whole leaves its connection as it was.
+        let closes = answer.reason.closes() || asked.closes || self.client.is_ending() || !self.progress.body.is_over();
+        self.progress.closes |= closes;
+        let given = self.give(asked.head, &answer, closes).await;
+        (given && !closes).then(clock::now)
+    }
+
+    /// Tries endpoints until one has answered.
+    async fn attempts<H: RequestHead>(&mut self, asked: &UpstreamRequest<'_, H>) -> Result<Instant, Reason> {
+        let Self { client, room, exchange, progress, options } = self;
+        let mut now = exchange.began();
+        loop {
+            let attempt = Try::of(&exchange.aim(now, fastrand::u64(..))?);
+            let pooled = pool::take(attempt.at);
+            let reused = pooled.is_some();
+            let mut endpoint = match pooled {
+                Some(endpoint) => endpoint,
+                None => match connect(attempt.at.0, attempt.connect).await {
+                    Ok(endpoint) => {
+                        now = clock::now();
+                        endpoint
+                    }
+                    Err(reason) => {
+                        now = clock::now();
+                        if exchange.connect_failed(reason, now) {
+                            continue;
+                        }
+                        return Err(exchange.in_time(reason, now));
+                    }
+                },
+            };
+            exchange.connected(reused, now);
+            if room.to_endpoint.is_new() {
+                room.edits.clear();
+                exchange.request_edits(asked.head, &mut room.edits)?;
+                write::request(asked.head, &room.edits, asked.coded, room.to_endpoint.end());
+            }
+            exchange.body(progress.bytes_in)?;
+            let relay = Relay {
+                client: &mut **client,
+                endpoint: &mut endpoint,
+                exchange,
+                room,
+                progress,
+                patience: Patience {
+                    read: attempt.read,
+                    write: attempt.write,
+                    body: options.client.body_read_stall,
+                    client: options.client.write_stall,
+                },
+                asked_by_head: asked.head.method() == "HEAD",
+                chunked_up: asked.chunked,
+            };
+            let carried = relay.run().await;
+            now = clock::now();
+            let Err(reason) = carried else {
+                if progress.reusable {
+                    pool::put(attempt.at, endpoint, progress.bodiless, options.upstream.pool_size, now);
+                }
+                return Ok(now);
+            };
+            let stage = if progress.heard || reason != Reason::UpstreamBroken {
+                Stage::Later
+            } else {
+                let method = Method::from_bytes(asked.head.method().as_bytes());
+                let idempotent = method.is_ok_and(|method| method.is_idempotent());
+                Stage::Unanswered { reused, idempotent, replayable: room.to_endpoint.is_whole() }
+            };
+            let reason = exchange.in_time(reason, now);
+            if !exchange.broke(reason, stage, now) {
+                return Err(reason);
+            }
+            room.again();
+            progress.again(asked.closes);
+        }
+    }
+
+    /// Gives an answer of the edge's own, and says whether the connection closes with it; whether the client took it.
+    pub(super) async fn give<H: Head>(&mut self, head: &H, answer: &Answer, closes: bool) -> bool {
+        let rendered = render(answer, self.exchange.request_id(), head.method());
+        let out = &mut self.room.to_client;
+        // What may wait there are heads of responses before the last, and of those it may have got a part already.
+        out.make_room();
+        if date::with(clock::now(), |date| self.client.answer(&rendered, closes, date, out)).is_err() {
+            return false;
+        }
+        self.progress.status = Some(rendered.status);
+        self.progress.bytes_out = rendered.body.len();
+        self.send(true).await
+    }
+
+    /// Sends what waits for the client, unless it takes nothing for too long; whether it took it. `over` says that this
+    /// is all.
+    async fn send(&mut self, over: bool) -> bool {
+        let (client, waiting) = (&mut *self.client, &mut self.room.to_client);
+        let patience = self.options.client.write_stall;
+        let mut until = clock::now() + patience;
+        poll_fn(|cx| {
+            while !waiting.is_empty() {
+                match client.poll_send(waiting, &[], over, cx) {
+                    Poll::Ready(Ok(count @ 1..)) => waiting.advance(count),
+                    Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(false),
+                    Poll::Pending => return client.poll_alarm(until, cx).map(|()| false),
+                }
+                until = clock::now() + patience;
+            }
+            match client.poll_sent(over, cx) {
+                Poll::Ready(sent) => Poll::Ready(sent.is_ok()),
+                Poll::Pending => client.poll_alarm(until, cx).map(|()| false),
+            }
+        })
+        .await
+    }
+}
+
+/// Opens a connection to an endpoint.
+async fn connect(address: SocketAddr, within: Duration) -> Result<TcpStream, Reason> {
+    let connected = timeout(within, TcpStream::connect(address)).await.map_err(|_| Reason::ConnectTimeout)?;
+    // A delay for the sake of fuller packets would only add to each request's time.
+    let ready = connected.and_then(|stream| stream.set_nodelay(true).map(|()| stream));
+    ready.map_err(|error| fault::connecting(&error))
+}

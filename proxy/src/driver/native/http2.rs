@@ -1,0 +1,194 @@
+//! Which HTTP/2 streams the native driver takes, and how: the rule is as strict as for HTTP/1.1, and what is not taken is the
+//! full driver's, untouched.
+
+use std::sync::Arc;
+
+use http::HeaderValue;
+use http::uri::Scheme;
+use pingora::http::RequestHeader;
+use pingora::protocols::http::v2::server::HttpSession;
+use tidegate_config::model::Head;
+use tidegate_config::published::Published;
+
+use super::attempts::{Transfer, UpstreamRequest};
+use super::progress::Progress;
+use super::request::{LINES_MAX, RequestHead, is_of_host, is_of_target};
+use super::scratch::Scratch;
+use super::stream::Stream;
+use crate::clock;
+use crate::connection::ConnectionFacts;
+use crate::driver::pingora::head::Parsed;
+use crate::http::body::{Framing, length};
+use crate::http::names::is_grpc_type;
+use crate::observe::metrics::Driver;
+use crate::request::exchange::{End, Exchange};
+use crate::shared::Shared;
+
+/// Answers the request of a stream, if it may; gives the stream back if not.
+pub(crate) async fn carry(
+    mut session: HttpSession,
+    published: &Published,
+    shared: &Arc<Shared>,
+) -> Option<HttpSession> {
+    let Some(facts) = session.digest().and_then(ConnectionFacts::of) else { return Some(session) };
+    if !takes(session.req_header()) {
+        return Some(session);
+    }
+    let now = clock::now();
+    let mut exchange = Exchange::begin(Driver::Native, published.pin(), Arc::clone(shared), now);
+    let head = Parsed::new(session.req_header());
+    let decided = exchange.decide(&head, &head.line(), Some(Arc::clone(&facts)), fastrand::u128(..));
+    if decided.is_ok() && !exchange.is_plain() {
+        exchange.withdraw();
+        return Some(session);
+    }
+    // The end of a body is the stream's; whether it has the length that was announced is h2's to see (RFC 9113 section 8.1.1).
+    let framing = if session.is_body_empty() { Framing::None } else { Framing::UntilClose };
+    let nothing = http::Request::new(()).into_parts().0.into();
+    let request = std::mem::replace(session.req_header_mut(), nothing);
+    let head = Parsed::new(&request);
+    let coded = framing != Framing::None && head.header("content-length").is_none();
+    let asked = UpstreamRequest { head: &head, coded, chunked: coded, closes: false };
+    let mut stream = Stream::new(session, facts);
+    let mut scratch = Scratch::take();
+    let mut progress = Progress::new(framing, false);
+    let mut transfer = Transfer {
+        client: &mut stream,
+        room: &mut scratch.room,
+        exchange: &mut exchange,
+        progress: &mut progress,
+        options: &shared.options,
+    };
+    let over = match decided {
+        Ok(()) => transfer.forward(&asked).await,
+        Err(answer) => {
+            transfer.give(&head, &answer, false).await;
+            None
+        }
+    };
+    // What is left open is reset when it is let go: without an error when the response is whole (RFC 9113 section 8.1).
+    drop(stream);
+    scratch.give();
+    let end = End {
+        status: progress.status,
+        bytes_in: progress.bytes_in,
+        bytes_out: progress.bytes_out,
+        target: head.target(),
+        now: over.unwrap_or_else(clock::now),
+        wall: clock::wall(),
+    };
+    exchange.record(Some(&head), &end);
+    None
+}
+
+impl RequestHead for Parsed<'_> {
+    fn target(&self) -> &str {
+        std::str::from_utf8(self.request().raw_path()).unwrap_or_default()
+    }
+
+    fn lines(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        // The authority may be told as one, and as a header besides.
+        let host = std::iter::once((b"host".as_slice(), self.authority().unwrap_or_default().as_bytes()));
+        let others = self.request().headers.iter().filter(|(name, _)| *name != http::header::HOST);
+        host.chain(others.map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes())))
+    }
+}
+
+/// Whether nothing about a head is in doubt. h2 and Pingora have refused what is malformed.
+fn takes(request: &RequestHeader) -> bool {
+    let target = request.raw_path();
+    let plain = request.uri.scheme().is_some_and(|scheme| *scheme == Scheme::HTTP || *scheme == Scheme::HTTPS);
+    let authority = request.uri.authority().map(|authority| authority.as_str().as_bytes());
+    let host = authority.or_else(|| request.headers.get(http::header::HOST).map(HeaderValue::as_bytes));
+    plain
+        && !matches!(request.method.as_str(), "CONNECT" | "TRACE")
+        && target.starts_with(b"/")
+        && target.iter().copied().all(is_of_target)
+        && host.is_some_and(|host| !host.is_empty() && host.iter().copied().all(is_of_host))
+        && request.headers.len() <= LINES_MAX
+        && request.headers.iter().all(|(name, value)| may_have(name.as_str(), value.as_bytes()))
+        && request.headers.get_all(http::header::CONTENT_LENGTH).iter().count() <= 1
+}
+
+/// Whether a request that is taken may have a header.
+fn may_have(name: &str, value: &[u8]) -> bool {
+    let plain = value.trim_ascii().len() == value.len();
+    plain
+        && match name {
+            "connection"
+            | "expect"
+            | "http2-settings"
+            | "keep-alive"
+            | "proxy-authenticate"
+            | "proxy-authorization"
+            | "proxy-connection"
+            | "trailer"
+            | "transfer-encoding"
+            | "upgrade" => false,
+            // The one thing that it may say here (RFC 9113 section 8.2.2); Firefox says it of every request.
+            "te" => value == b"trailers",
+            "content-length" => length(value).is_some(),
+            "content-type" => !is_grpc_type(value),
+            _ => true,
+        }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(method: &str, uri: &str, headers: &[(&str, &str)], want: bool) {
+        let mut request = http::Request::builder().method(method).uri(uri);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = RequestHeader::from(request.body(()).unwrap().into_parts().0);
+        assert_eq!(takes(&request), want, "{method} {uri} {headers:?}");
+    }
+
+    #[test]
+    fn only_what_is_beyond_doubt_is_taken() {
+        let uri = "https://a.test/a/b;c?d=%20&e";
+        check("GET", uri, &[], true);
+        check("POST", "http://a.test:8080/", &[("content-length", "5"), ("content-type", "text/plain")], true);
+        check("GET", uri, &[("host", "a.test"), ("cookie", "a=b"), ("cookie", "c=d")], true);
+        check("GET", uri, &[("te", "trailers")], true);
+        check("POST", uri, &[("te", "trailers"), ("content-type", "application/grpc")], false);
+        for method in ["CONNECT", "TRACE"] {
+            check(method, uri, &[], false);
+        }
+        for uri in ["ftp://a.test/", "https://a.test/{a}", "https://a!b.test/", "https://u@a.test/", "/"] {
+            check("GET", uri, &[], false);
+        }
+        check("OPTIONS", "*", &[("host", "a.test")], false);
+        let unwanted = [
+            ("te", "gzip"),
+            ("te", "trailers, gzip"),
+            ("te", ""),
+            ("trailer", "x"),
+            ("expect", "100-continue"),
+            ("upgrade", "websocket"),
+            ("connection", "close"),
+            ("keep-alive", "timeout=5"),
+            ("proxy-connection", "close"),
+            ("proxy-authorization", "x"),
+            ("transfer-encoding", "chunked"),
+            ("http2-settings", "x"),
+            ("content-type", "application/grpc"),
+            ("content-type", "Application/gRPC+proto"),
+            ("content-length", "+5"),
+            ("content-length", ""),
+            ("content-length", "5, 5"),
+            ("content-length", "1234567890123456789"),
+            ("x-a", " b"),
+            ("x-a", "b\t"),
+        ];
+        for header in unwanted {
+            check("POST", uri, &[header], false);
+        }
+        check("POST", uri, &[("content-length", "5"), ("content-length", "5")], false);
+        check("GET", uri, &[("x-a", "b"); LINES_MAX], true);
+        check("GET", uri, &[("x-a", "b"); LINES_MAX + 1], false);
+    }
+}

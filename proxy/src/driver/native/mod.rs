@@ -1,0 +1,148 @@
+//! The native driver: plain requests to an endpoint in plain HTTP/1.1. What comes in HTTP/1.1 is read by a parser of our own,
+//! without an allocation, and what comes over HTTP/2 ([`http2`]) joins it behind the head.
+//! It takes a request only when nothing about it is in doubt; everything else is the full driver's, and a connection
+//! passes between the two from request to request. Both call the same steps in the same order.
+
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod agreement;
+mod attempts;
+mod downstream;
+pub(crate) mod http2;
+mod progress;
+mod relay;
+mod request;
+mod response;
+mod scratch;
+mod stream;
+mod upload;
+mod write;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use self::attempts::{Transfer, UpstreamRequest};
+use self::progress::Progress;
+use self::request::RequestHead;
+use self::scratch::Scratch;
+use crate::clock;
+use crate::connection::Conn;
+use crate::driver::Traffic;
+use crate::http::body::{Framing, Piece};
+use crate::observe::metrics::Driver;
+use crate::options::Options;
+use crate::request::exchange::{End, Exchange};
+
+/// What becomes of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Next {
+    /// The request is the full driver's; nothing of it was taken.
+    Full,
+    /// It was answered, and another one may follow.
+    Again,
+    /// It was the last one.
+    Close,
+}
+
+/// Whether the settings leave the driver anything to do.
+pub(crate) const fn serves(options: &Options) -> bool {
+    matches!(options.driver, crate::options::Driver::Both)
+}
+
+/// Answers the request whose head was read ahead, of so many bytes and in lines that end with CRLF, if it may.
+pub(crate) async fn carry(conn: &mut Conn, head_bytes: usize, traffic: &Traffic) -> Next {
+    let mut scratch = Scratch::take();
+    let head = conn.unread().get(..head_bytes).unwrap_or_default();
+    if !scratch.request.read(head) {
+        scratch.give();
+        return Next::Full;
+    }
+    scratch.head.make_room();
+    scratch.head.extend_from_slice(head);
+    let next = request(conn, &mut scratch, traffic).await;
+    scratch.give();
+    next
+}
+
+async fn request(conn: &mut Conn, scratch: &mut Scratch, traffic: &Traffic) -> Next {
+    let Scratch { head, request, room } = scratch;
+    let view = request.view(head);
+    let now = clock::now();
+    let mut exchange = Exchange::begin(Driver::Native, traffic.published.pin(), Arc::clone(&traffic.shared), now);
+    let facts = Some(Arc::clone(conn.facts()));
+    let decided = exchange.decide(&view, &request.line(), facts, fastrand::u128(..));
+    if decided.is_ok() && !exchange.is_plain() {
+        exchange.withdraw();
+        return Next::Full;
+    }
+    conn.pass_all();
+    conn.advance(head.len());
+    let mut progress = Progress::new(request.framing, request.closes);
+    let mut over = None;
+    let asked = UpstreamRequest {
+        head: &view,
+        chunked: request.framing == Framing::Chunked,
+        coded: false,
+        closes: request.closes,
+    };
+    let options = &traffic.options;
+    let mut transfer = Transfer { client: &mut *conn, room, exchange: &mut exchange, progress: &mut progress, options };
+    let next = match decided {
+        Ok(()) => {
+            over = transfer.forward(&asked).await;
+            if over.is_none() || progress.closes { Next::Close } else { Next::Again }
+        }
+        Err(answer) => {
+            let closes = request.closes || transfer.client.facts().is_ending() || answer.reason.closes();
+            let given = transfer.give(&view, &answer, closes).await;
+            let rest = given && !closes && discard(conn, &mut progress, options.client.body_discard).await;
+            if rest { Next::Again } else { Next::Close }
+        }
+    };
+    let end = End {
+        status: progress.status,
+        bytes_in: progress.bytes_in,
+        bytes_out: progress.bytes_out,
+        target: view.target(),
+        now: over.unwrap_or_else(clock::now),
+        wall: clock::wall(),
+    };
+    exchange.record(Some(&view), &end);
+    if progress.body.is_over() {
+        // What is unread is another request's, and nobody need wait for more of this one.
+        conn.pass_only(0);
+    }
+    next
+}
+
+/// Reads and forgets the rest of a request's body; whether it ended in time and as announced.
+async fn discard(conn: &mut Conn, progress: &mut Progress, within: Duration) -> bool {
+    if progress.body.is_over() {
+        return true;
+    }
+    let reading = async {
+        loop {
+            let unread = conn.unread();
+            match progress.body.next(unread) {
+                Ok(Piece::End) => return true,
+                Ok(Piece::Unknown) => {
+                    if !matches!(conn.read_ahead().await, Ok(1..)) {
+                        return false;
+                    }
+                }
+                Ok(Piece::Content(count)) => {
+                    progress.bytes_in += count;
+                    progress.body.took(count);
+                    conn.advance(count);
+                }
+                Ok(Piece::Framing(count, then)) => {
+                    progress.body = then;
+                    conn.advance(count);
+                }
+                Err(_) => return false,
+            }
+        }
+    };
+    timeout(within, reading).await.unwrap_or(false)
+}

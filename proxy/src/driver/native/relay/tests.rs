@@ -1,0 +1,252 @@
+//! A request on its way between two sockets, polled by hand, so that a test can look in between.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus::Registry;
+use tidegate_config::model::{AppProtocol, Head};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpSocket;
+use tokio::sync::Notify;
+
+use super::*;
+use crate::buffers::{Buffer, LARGE_BYTES, LARGE_MAX};
+use crate::connection::{Conn, ConnectionFacts, Transport};
+use crate::driver::native::agreement;
+use crate::driver::native::scratch::Scratch;
+use crate::observe::access_log::AccessLogSink;
+use crate::observe::metrics::Driver;
+use crate::options::Options;
+use crate::sample_model::{endpoints, parts, path, published, to_backend};
+use crate::shared::Shared;
+
+/// With everybody but an endpoint that has been given nothing.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Two ends that take little at a time, so that what is sent has to wait.
+async fn pair() -> (TcpStream, TcpStream) {
+    let [listening, connecting] = [(); 2].map(|()| TcpSocket::new_v4().unwrap());
+    for socket in [&listening, &connecting] {
+        socket.set_send_buffer_size(8 * 1024).unwrap();
+    }
+    listening.bind(([127, 0, 0, 1], 0).into()).unwrap();
+    let listener = listening.listen(1).unwrap();
+    let client = connecting.connect(listener.local_addr().unwrap()).await.unwrap();
+    let server = listener.accept().await.unwrap().0;
+    for stream in [&server, &client] {
+        stream.set_nodelay(true).unwrap();
+    }
+    (server, client)
+}
+
+fn shared() -> Arc<Shared> {
+    let options = Options { access_log: AccessLogSink::Off, ..Options::default() };
+    Shared::new(&options, &Registry::new()).unwrap()
+}
+
+/// An exchange that has chosen its endpoint.
+fn aimed(scratch: &mut Scratch, facts: Arc<ConnectionFacts>) -> Exchange {
+    let mut model = parts(vec![("a.test", vec![to_backend("web", path("/"), AppProtocol::Http)])], None);
+    endpoints(&mut model, "web", &[([10, 0, 0, 1], 80).into()]);
+    let mut exchange = Exchange::begin(Driver::Native, published(model).pin(), shared(), clock::now());
+    let view = scratch.request.view(&scratch.head);
+    exchange.decide(&view, &scratch.request.line(), Some(facts), 7).unwrap();
+    exchange.aim(clock::now(), 7).unwrap();
+    exchange.connected(false, clock::now());
+    exchange.request_edits(&view, &mut scratch.room.edits).unwrap();
+    write::request(&view, &scratch.room.edits, false, scratch.room.to_endpoint.end());
+    exchange
+}
+
+/// Carries a request whose head this is; `look` sees the relay after every poll.
+async fn carry(
+    head: &str,
+    (conn, endpoint): (&mut Conn, &mut TcpStream),
+    read: Duration,
+    look: impl Fn(&Relay<'_, Conn>),
+) -> Result<(), Reason> {
+    let mut scratch = Scratch::take();
+    assert!(scratch.request.read(head.as_bytes()));
+    scratch.head.extend_from_slice(head.as_bytes());
+    let mut exchange = aimed(&mut scratch, Arc::clone(conn.facts()));
+    let Scratch { head, request, room } = &mut *scratch;
+    let mut progress = Progress::new(request.framing, request.closes);
+    let mut relay = Relay {
+        client: conn,
+        endpoint,
+        exchange: &mut exchange,
+        room,
+        progress: &mut progress,
+        patience: Patience { read, write: PATIENCE, body: PATIENCE, client: PATIENCE },
+        asked_by_head: request.view(head).method() == "HEAD",
+        chunked_up: request.framing == Framing::Chunked,
+    };
+    std::future::poll_fn(|cx| {
+        let polled = relay.poll(cx);
+        look(&relay);
+        polled
+    })
+    .await
+}
+
+async fn connected() -> (Conn, TcpStream, TcpStream, TcpStream) {
+    let ((server, client), (far, near)) = (pair().await, pair().await);
+    let facts = Arc::new(ConnectionFacts::sample(client.local_addr().unwrap()));
+    (Conn::new(Transport::Plain(server), facts, &shared()), client, near, far)
+}
+
+#[tokio::test]
+async fn nothing_of_an_upload_is_held_but_what_fits_into_a_large_buffer() {
+    const BYTES: usize = 2 << 20;
+    for (framing, body) in [
+        (format!("Content-Length: {BYTES}"), vec![b'x'; BYTES]),
+        (
+            "Transfer-Encoding: chunked".to_owned(),
+            format!("{BYTES:x}\r\n{}\r\n0\r\n\r\n", "x".repeat(BYTES)).into_bytes(),
+        ),
+    ] {
+        let (mut conn, mut client, mut near, mut far) = connected().await;
+        let sending = tokio::spawn(async move {
+            client.write_all(&body).await.unwrap();
+            client
+        });
+        let slow = tokio::spawn(async move {
+            let (mut read, mut bytes) = (0, vec![0; 64 << 10]);
+            while read < BYTES {
+                read += far.read(&mut bytes).await.unwrap();
+                tokio::task::yield_now().await;
+            }
+            far.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await.unwrap();
+            far
+        });
+        let head = format!("POST / HTTP/1.1\r\nHost: a.test\r\n{framing}\r\n\r\n");
+        let look = |relay: &Relay<'_, Conn>| {
+            assert!(relay.client.unread().len() <= BUFFER_BYTES);
+            assert!(relay.room.to_endpoint.capacity() <= LARGE_BYTES);
+        };
+        carry(&head, (&mut conn, &mut near), 10 * PATIENCE, look).await.unwrap();
+        sending.await.unwrap();
+        slow.await.unwrap();
+    }
+}
+
+/// Bytes of which no two ranges that a test could mistake for one another are the same.
+fn pattern(count: usize) -> Vec<u8> {
+    (0..count).map(|at| u8::try_from((at * 31 + at / 251) % 256).unwrap()).collect()
+}
+
+/// The content of a body that was sent in this framing, as far as there is any.
+fn content(framing: Framing, bytes: &[u8]) -> Vec<u8> {
+    agreement::content(Body::new(framing), bytes).expect("it is well framed").0
+}
+
+/// Bodies of so many bytes go up and come down whole, in pieces of this size, and what the client says next stays unread.
+async fn check_bodies(count: usize, framing: Framing, pieces: usize) {
+    let (mut conn, mut client, mut near, mut far) = connected().await;
+    let sent = pattern(count);
+    let framed = match framing {
+        Framing::Chunked => {
+            let chunk = |piece: &[u8]| [format!("{:x}\r\n", piece.len()).as_bytes(), piece, b"\r\n"].concat();
+            [sent.chunks(pieces).flat_map(chunk).collect(), b"0\r\n\r\n".to_vec()].concat()
+        }
+        Framing::None | Framing::Length(_) | Framing::UntilClose => sent.clone(),
+    };
+    let says = match framing {
+        Framing::Length(_) => format!("Content-Length: {count}\r\n"),
+        Framing::Chunked => "Transfer-Encoding: chunked\r\n".to_owned(),
+        Framing::None | Framing::UntilClose => String::new(),
+    };
+    // Whoever says nothing sends no body.
+    let up = if says.is_empty() { Vec::new() } else { framed.clone() };
+    let request = [&up[..], b"GET /next"].concat();
+    let total = up.len();
+    let writing = tokio::spawn(async move {
+        let mut response = Vec::new();
+        let (mut from, mut to) = client.split();
+        let sending = async {
+            for piece in request.chunks(pieces) {
+                to.write_all(piece).await.unwrap();
+            }
+        };
+        tokio::join!(sending, from.read_to_end(&mut response)).1.unwrap();
+        response
+    });
+    let answer = [format!("HTTP/1.1 200 OK\r\n{says}\r\n").as_bytes(), &framed].concat();
+    // So that the first bytes have to wait for the endpoint.
+    let mut before = 0;
+    while let Ok(count) = near.try_write(&[b'-'; 4096]) {
+        before += count;
+    }
+    let begun = Arc::new(Notify::new());
+    let begin = Arc::clone(&begun);
+    let endpoint = tokio::spawn(async move {
+        begun.notified().await;
+        far.read_exact(&mut vec![0; before]).await.unwrap();
+        let (mut asked, mut over) = (Vec::new(), None);
+        while over.is_none_or(|head: usize| content(framing, &asked[head..]).len() < total.min(count)) {
+            far.read_buf(&mut asked).await.unwrap();
+            over = memchr::memmem::find(&asked, b"\r\n\r\n").map(|at| at + 4);
+        }
+        for piece in answer.chunks(pieces) {
+            far.write_all(piece).await.unwrap();
+        }
+        if framing == Framing::UntilClose {
+            far.shutdown().await.unwrap();
+        }
+        // Closed with something unread, it would be reset.
+        (content(framing, &asked[over.unwrap()..]), far)
+    });
+    let head = format!("POST / HTTP/1.1\r\nHost: a.test\r\n{says}\r\n");
+    let what = format!("{count} bytes, {framing:?}, in pieces of {pieces}");
+    if total > 0 {
+        // As much as a connection has read along with the head.
+        conn.read_ahead().await.unwrap();
+    }
+    carry(&head, (&mut conn, &mut near), PATIENCE, |_| begin.notify_one()).await.expect(&what);
+    while conn.unread().len() < b"GET /next".len() {
+        assert_ne!(conn.read_ahead().await.unwrap(), 0, "{what}");
+    }
+    assert_eq!(conn.unread(), b"GET /next", "{what}");
+    drop(conn);
+    let received = writing.await.unwrap();
+    let body = memchr::memmem::find(&received, b"\r\n\r\n").expect("a head") + 4;
+    let down = if framing == Framing::UntilClose { Framing::Chunked } else { framing };
+    assert!(content(down, &received[body..]) == sent, "{what}: it comes down");
+    let up = if total == 0 { Vec::new() } else { sent };
+    assert!(endpoint.await.unwrap().0 == up, "{what}: it goes up");
+}
+
+async fn check_all_bodies() {
+    let edges = [BUFFER_BYTES, LARGE_BYTES].into_iter().flat_map(|edge| [edge - 1100, edge - 1, edge, edge + 1]);
+    for count in [0, 1, DIRECT_BYTES_MIN, 5 * LARGE_BYTES].into_iter().chain(edges) {
+        for framing in [Framing::Length(count as u64), Framing::Chunked, Framing::UntilClose] {
+            for pieces in [1 << 20, 50_000, 3000] {
+                let checked = check_bodies(count, framing, pieces);
+                tokio::time::timeout(10 * PATIENCE, checked).await.expect("it hangs");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn bodies_of_every_size_arrive_whole() {
+    check_all_bodies().await;
+}
+
+#[tokio::test]
+async fn bodies_of_every_size_arrive_whole_though_no_large_buffer_is_left() {
+    let mut others: Vec<Buffer> = (0..LARGE_MAX).map(|_| Buffer::default()).collect();
+    assert!(others.iter_mut().all(Buffer::grow));
+    check_all_bodies().await;
+}
+
+#[tokio::test]
+async fn a_client_that_stalls_its_body_is_not_the_endpoints_fault() {
+    let (mut conn, mut client, mut near, _far) = connected().await;
+    client.write_all(b"half").await.unwrap();
+    let head = "POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 8\r\n\r\n";
+    let began = tokio::time::Instant::now();
+    // The endpoint's patience is over long before the client's.
+    assert_eq!(carry(head, (&mut conn, &mut near), PATIENCE / 20, |_| ()).await, Err(Reason::BodyStalled));
+    assert!(began.elapsed() >= PATIENCE);
+}

@@ -1,0 +1,123 @@
+//! The request's half: its head and body from the client to the endpoint.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::BufMut;
+use tokio::io::AsyncWrite;
+
+use super::{Relay, Step};
+use crate::driver::native::downstream::Downstream;
+use crate::driver::native::progress::Progress;
+use crate::driver::native::write;
+use crate::http::body::Piece;
+use crate::reason::Reason;
+
+impl<C: Downstream> Relay<'_, C> {
+    /// Sends what it can of the request.
+    pub(super) fn up(&mut self, cx: &mut Context<'_>) -> Step {
+        let mut gathered = self.gather()?;
+        // What is there already leaves together. To look for it in vain costs no system call, since the last read has told
+        // whether it took all.
+        while self.client.unread().is_empty() && self.listen(cx)? {
+            self.gather()?;
+            gathered = true;
+        }
+        let mut moved = gathered;
+        while !self.room.to_endpoint.is_sent() {
+            match Pin::new(&mut *self.endpoint).poll_write(cx, self.room.to_endpoint.waiting()) {
+                Poll::Pending => return Ok(moved),
+                Poll::Ready(Ok(count @ 1..)) => self.room.to_endpoint.took(count),
+                // An endpoint that takes no more may have answered before it stopped.
+                Poll::Ready(Ok(0) | Err(_)) => {
+                    self.room.to_endpoint.skip();
+                    self.progress.deaf = true;
+                }
+            }
+            self.progress.writing.moved();
+            self.progress.reading.moved();
+            moved = true;
+        }
+        // More is read only when all of it was taken, so that what was read ahead never adds up.
+        Ok(gathered || self.listen(cx)? || moved)
+    }
+
+    /// Reads more of the request's body.
+    fn listen(&mut self, cx: &mut Context<'_>) -> Step {
+        if self.progress.body.is_over() || self.progress.deaf {
+            return Ok(false);
+        }
+        let Progress { body, bytes_in, listening, .. } = &mut *self.progress;
+        let read = if self.chunked_up {
+            self.client.poll_read_ahead(cx)
+        } else {
+            let space = self.room.to_endpoint.space();
+            // What was read before comes first.
+            if space == 0 || !self.client.unread().is_empty() {
+                return Ok(false);
+            }
+            let read = self.client.poll_read_into(self.room.to_endpoint.end(), body.within(space), cx);
+            if let Poll::Ready(Ok(count)) = read {
+                self.exchange.body(count)?;
+                body.took(count);
+                *bytes_in += count;
+            }
+            read
+        };
+        match read {
+            Poll::Pending => Ok(false),
+            Poll::Ready(Ok(0)) => {
+                body.closed().map_err(|_| Reason::ClientGone)?;
+                self.end_chunks();
+                Ok(true)
+            }
+            Poll::Ready(Ok(_)) => {
+                listening.moved();
+                Ok(true)
+            }
+            Poll::Ready(Err(_)) => Err(Reason::ClientGone),
+        }
+    }
+
+    /// Says to the endpoint that the body is over, where it cannot know.
+    fn end_chunks(&mut self) {
+        if self.chunked_up && self.progress.body.is_over() {
+            self.room.to_endpoint.end().put_slice(write::LAST_CHUNK);
+        }
+    }
+
+    /// Takes what has arrived of the request's body.
+    fn gather(&mut self) -> Step {
+        let Progress { body, bytes_in, .. } = self.progress;
+        let out = &mut self.room.to_endpoint;
+        let mut moved = false;
+        while !body.is_over() && !self.progress.deaf {
+            let space = out.space();
+            if space == 0 {
+                break;
+            }
+            let unread = self.client.unread();
+            let count = match body.next(unread).map_err(|_| Reason::MalformedRequest)? {
+                Piece::Unknown | Piece::End => break,
+                Piece::Framing(count, then) => {
+                    *body = then;
+                    count
+                }
+                Piece::Content(count) => {
+                    let count = count.min(space);
+                    self.exchange.body(count)?;
+                    body.took(count);
+                    *bytes_in += count;
+                    write::content(&unread[..count], self.chunked_up, out.end());
+                    count
+                }
+            };
+            self.client.advance(count);
+            moved = true;
+        }
+        if moved {
+            self.end_chunks();
+        }
+        Ok(moved)
+    }
+}

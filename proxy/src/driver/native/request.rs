@@ -1,0 +1,284 @@
+//! Which requests the native driver takes, decided by one strict look at a head. It takes nothing that two parsers could read
+//! in two ways: whatever is unusual, and whatever is wrong, is left to the full driver, which also knows the answer.
+
+use std::mem::MaybeUninit;
+
+use tidegate_config::model::Head;
+
+use crate::http::body::{Framing, length};
+use crate::http::names::HeaderNames;
+use crate::http::spans::{Field, Span, keep, values};
+use crate::request::hygiene::{Line, Protocol};
+
+/// A request's head as it is sent on.
+pub(super) trait RequestHead: Head + HeaderNames {
+    /// The target as sent.
+    fn target(&self) -> &str;
+
+    /// The header lines, name and value.
+    fn lines(&self) -> impl Iterator<Item = (&[u8], &[u8])>;
+}
+
+/// Header lines of a request that is taken.
+pub(super) const LINES_MAX: usize = 64;
+
+/// A request head that was taken, as spans of its bytes.
+#[derive(Debug, Default)]
+pub(super) struct Request {
+    method: Span,
+    target: Span,
+    /// The header lines, in order.
+    pub(super) fields: Vec<Field>,
+    /// How its body is framed.
+    pub(super) framing: Framing,
+    /// Whether the client will close after this one.
+    pub(super) closes: bool,
+}
+
+/// Whether a byte may stand in a target that is taken: what the other parser takes in a path and in a query alike, without
+/// the sign of a fragment, which it cuts off.
+pub(super) const fn is_of_target(byte: u8) -> bool {
+    byte.is_ascii_graphic() && !matches!(byte, b'"' | b'#' | b'<' | b'>' | b'\\' | b'^' | b'`' | b'{' | b'}')
+}
+
+/// Whether a byte may stand in a host that is taken.
+pub(super) const fn is_of_host(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_' | b':' | b'[' | b']')
+}
+
+/// What is met only once, and what never, among the header lines of a request that is taken.
+#[derive(Default)]
+struct Seen {
+    hosts: usize,
+    connections: usize,
+    lengths: usize,
+    codings: usize,
+}
+
+impl Request {
+    /// Reads a head whose lines all end with CRLF; whether it is taken.
+    pub(super) fn read(&mut self, head: &[u8]) -> bool {
+        let mut lines = [MaybeUninit::uninit(); LINES_MAX];
+        let mut parsed = httparse::Request::new(&mut []);
+        if parsed.parse_with_uninit_headers(head, &mut lines) != Ok(httparse::Status::Complete(head.len())) {
+            return false;
+        }
+        let (Some(method), Some(target), Some(1)) = (parsed.method, parsed.path, parsed.version) else { return false };
+        if !target.starts_with('/') || !target.bytes().all(is_of_target) {
+            return false;
+        }
+        if matches!(method, "CONNECT" | "TRACE") {
+            return false;
+        }
+        self.method = Span::of(method.as_bytes(), head);
+        self.target = Span::of(target.as_bytes(), head);
+        self.framing = Framing::None;
+        self.closes = false;
+        let mut seen = Seen::default();
+        if !parsed.headers.iter().all(|header| self.hear(header, &mut seen)) {
+            return false;
+        }
+        keep(parsed.headers, head, &mut self.fields);
+        seen.hosts == 1 && seen.connections <= 1 && seen.lengths + seen.codings <= 1
+    }
+
+    /// Takes a header line into account; whether a request that has it may be taken.
+    fn hear(&mut self, header: &httparse::Header<'_>, seen: &mut Seen) -> bool {
+        let is = |name: &str| header.name.eq_ignore_ascii_case(name);
+        match header.name.len() {
+            2 => !is("te"),
+            4 if is("host") => {
+                seen.hosts += 1;
+                header.value.iter().copied().all(is_of_host)
+            }
+            6 => !is("expect"),
+            7 => !is("upgrade") && !is("trailer"),
+            10 if is("connection") => {
+                seen.connections += 1;
+                self.closes = header.value.eq_ignore_ascii_case(b"close");
+                self.closes || header.value.eq_ignore_ascii_case(b"keep-alive")
+            }
+            10 => !is("keep-alive"),
+            14 if is("content-length") => {
+                seen.lengths += 1;
+                let length = length(header.value);
+                self.framing = length.map_or(Framing::None, Framing::Length);
+                length.is_some()
+            }
+            14 => !is("http2-settings"),
+            16 => !is("proxy-connection"),
+            17 if is("transfer-encoding") => {
+                seen.codings += 1;
+                self.framing = Framing::Chunked;
+                // In another case, the full driver would send it on in this one.
+                header.value == b"chunked"
+            }
+            18 => !is("proxy-authenticate"),
+            19 => !is("proxy-authorization"),
+            _ => true,
+        }
+    }
+
+    /// The head as steps read it.
+    pub(super) fn view<'a>(&'a self, head: &'a [u8]) -> View<'a> {
+        let target = self.target.of_text(head);
+        let (path, query) = match memchr::memchr(b'?', target.as_bytes()) {
+            Some(at) => (&target[..at], Some(&target[at + 1..])),
+            None => (target, None),
+        };
+        View { head, fields: &self.fields, method: self.method.of_text(head), target, path, query }
+    }
+
+    /// What the head says besides its header lines.
+    pub(super) fn line(&self) -> Line<'static> {
+        let lengths = self.fields.iter().map(|field| field.name.len() + field.value.len() + 4);
+        Line {
+            protocol: Protocol::Http11,
+            target_authority: None,
+            header_lines: self.fields.len(),
+            header_bytes: self.target.len() + lengths.sum::<usize>(),
+        }
+    }
+}
+
+/// A head that was taken, as steps read it.
+#[derive(Clone, Copy)]
+pub(super) struct View<'a> {
+    head: &'a [u8],
+    fields: &'a [Field],
+    method: &'a str,
+    target: &'a str,
+    path: &'a str,
+    query: Option<&'a str>,
+}
+
+impl RequestHead for View<'_> {
+    fn target(&self) -> &str {
+        self.target
+    }
+
+    fn lines(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.fields.iter().map(|field| (field.name.of_bytes(self.head), field.value.of_bytes(self.head)))
+    }
+}
+
+impl HeaderNames for View<'_> {
+    fn each_name(&self, see: &mut dyn FnMut(&[u8])) {
+        self.fields.iter().for_each(|field| see(field.name.of_bytes(self.head)));
+    }
+}
+
+impl Head for View<'_> {
+    fn method(&self) -> &str {
+        self.method
+    }
+
+    fn path(&self) -> &str {
+        self.path
+    }
+
+    fn query(&self) -> Option<&str> {
+        self.query
+    }
+
+    fn authority(&self) -> Option<&str> {
+        self.header("host").map(|host| std::str::from_utf8(host).unwrap_or_default())
+    }
+
+    fn header(&self, name: &str) -> Option<&[u8]> {
+        values(self.fields, self.head, name).next()
+    }
+
+    fn each_value(&self, name: &str, see: &mut dyn FnMut(&[u8])) {
+        values(self.fields, self.head, name).for_each(see);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(head: &str, want: Option<(Framing, bool)>) {
+        let mut request = Request::default();
+        let got = request.read(head.as_bytes()).then_some((request.framing, request.closes));
+        assert_eq!(got, want, "{head:?}");
+    }
+
+    fn with(line: &str) -> String {
+        format!("GET /a?b HTTP/1.1\r\nHost: a.test\r\n{line}\r\n")
+    }
+
+    #[test]
+    fn plain_requests_are_taken() {
+        check(&with(""), Some((Framing::None, false)));
+        check(&with("Connection: Keep-Alive\r\n"), Some((Framing::None, false)));
+        check(&with("connection: close\r\n"), Some((Framing::None, true)));
+        check(&with("Content-Length: 12\r\n"), Some((Framing::Length(12), false)));
+        check(&with("Transfer-Encoding: chunked\r\n"), Some((Framing::Chunked, false)));
+        check(&with(&"X: y\r\n".repeat(LINES_MAX - 1)), Some((Framing::None, false)));
+    }
+
+    #[test]
+    fn what_is_unusual_or_wrong_is_left_to_the_full_driver() {
+        for line in [
+            "Host: a.test\r\n",
+            "Connection: upgrade\r\n",
+            "Connection: close, x\r\n",
+            "Connection: close\r\nConnection: close\r\n",
+            "Upgrade: websocket\r\n",
+            "Expect: 100-continue\r\n",
+            "TE: trailers\r\n",
+            "Trailer: x\r\n",
+            "Keep-Alive: 5\r\n",
+            "HTTP2-Settings: x\r\n",
+            "Proxy-Connection: x\r\n",
+            "Proxy-Authorization: x\r\n",
+            "Proxy-Authenticate: x\r\n",
+            "Content-Length: +1\r\n",
+            "Content-Length: \r\n",
+            "Content-Length: 1, 1\r\n",
+            "Content-Length: 1\r\nContent-Length: 1\r\n",
+            "Content-Length: 1234567890123456789\r\n",
+            "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n",
+            "Transfer-Encoding: gzip, chunked\r\n",
+            "Transfer-Encoding: Chunked\r\n",
+            "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
+            "X : y\r\n",
+            " folded\r\n",
+            "X: a\0b\r\n",
+            "X: a\rb\r\n",
+            &"X: y\r\n".repeat(LINES_MAX),
+        ] {
+            check(&with(line), None);
+        }
+        for head in [
+            "GET / HTTP/1.0\r\nHost: a\r\n\r\n",
+            "GET / HTTP/1.1\r\n\r\n",
+            "GET http://a/ HTTP/1.1\r\nHost: a\r\n\r\n",
+            "OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n",
+            "CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n",
+            "TRACE / HTTP/1.1\r\nHost: a\r\n\r\n",
+            "GET /\u{fc} HTTP/1.1\r\nHost: a\r\n\r\n",
+            "GET /a#b HTTP/1.1\r\nHost: a\r\n\r\n",
+            "GET /<a> HTTP/1.1\r\nHost: a\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: u@a\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: a\r\n\r\nrest",
+        ] {
+            check(head, None);
+        }
+    }
+
+    #[test]
+    fn a_view_shows_what_was_sent() {
+        let head = with("X-One: 1\r\nx-one: 2\r\n");
+        let mut request = Request::default();
+        assert!(request.read(head.as_bytes()));
+        let view = request.view(head.as_bytes());
+        assert_eq!((view.method(), view.path(), view.query()), ("GET", "/a", Some("b")));
+        assert_eq!((view.target(), view.authority()), ("/a?b", Some("a.test")));
+        let mut all = Vec::new();
+        view.each_value("x-one", &mut |value| all.extend_from_slice(value));
+        assert_eq!((view.header("x-one"), all.as_slice()), (Some(b"1".as_slice()), b"12".as_slice()));
+    }
+}

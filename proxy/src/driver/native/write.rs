@@ -1,0 +1,255 @@
+//! How heads look when the native driver sends them: what was received, without what is the connection's own, and with the
+//! edits of the steps. Lines that nobody changes keep their order and their case.
+
+use std::io::Write as _;
+
+use bytes::{BufMut, BytesMut};
+
+use super::request::RequestHead;
+use super::response::Response;
+use crate::http::body::Framing;
+use crate::http::edits::{Edit, Edits};
+use crate::http::response::ResponseBody;
+use crate::http::spans::Field;
+use crate::request::respond::Rendered;
+
+/// Writes the head of a request to an endpoint. `coded` says that the body goes up in chunks, which the head does not say.
+pub(super) fn request<H: RequestHead>(head: &H, edits: &Edits, coded: bool, out: &mut BytesMut) {
+    out.extend_from_slice(head.method().as_bytes());
+    out.extend_from_slice(b" ");
+    out.extend_from_slice(edits.target().unwrap_or(head.target().as_bytes()));
+    out.extend_from_slice(b" HTTP/1.1\r\n");
+    for (name, value) in head.lines() {
+        // The only hop-by-hop headers that a request of this driver can have are these and the transfer coding, which stays,
+        // for the body is sent on in chunks as it came. Trailers are not sent on, so nobody is told that they are welcome.
+        let own = name.eq_ignore_ascii_case(b"connection") || name.eq_ignore_ascii_case(b"te");
+        if !own && !is_removed(name, edits) {
+            line(name, value, out);
+        }
+    }
+    if coded {
+        line(b"Transfer-Encoding", b"chunked", out);
+    }
+    added(edits, out);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// What the head of a response to the client says besides what the endpoint's says.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Says<'a> {
+    /// How the body is framed.
+    pub(super) body: ResponseBody,
+    /// Whether the connection ends with it.
+    pub(super) closes: bool,
+    /// The date for a response that has none (RFC 9110 section 6.6.1).
+    pub(super) date: &'a str,
+}
+
+/// Writes the head of a response to the client.
+pub(super) fn response(response: &Response, head: &[u8], edits: &Edits, says: &Says<'_>, out: &mut BytesMut) {
+    status_line(response, head, out);
+    let mut dated = false;
+    for field in sent_on(response, head, edits) {
+        let name = field.name.of_bytes(head);
+        dated |= name.eq_ignore_ascii_case(b"date");
+        received(name, field.value.of_bytes(head), out);
+    }
+    if let Some(length) = says.body.content_length {
+        number(b"Content-Length", length, out);
+    }
+    // A body that ends with the endpoint's connection need not end the client's.
+    if matches!(says.body.framing, Framing::Chunked | Framing::UntilClose) {
+        line(b"Transfer-Encoding", b"chunked", out);
+    }
+    if !dated {
+        line(b"Date", says.date.as_bytes(), out);
+    }
+    if says.closes {
+        line(b"Connection", b"close", out);
+    }
+    added(edits, out);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// The header lines of an endpoint's response that the client gets. Those that frame the body are the edge's own.
+pub(super) fn sent_on<'a>(response: &'a Response, head: &'a [u8], edits: &'a Edits) -> impl Iterator<Item = &'a Field> {
+    response.fields.iter().filter(move |field| {
+        let name = field.name.of_bytes(head);
+        !frames(name) && !is_removed(name, edits)
+    })
+}
+
+/// Whether a header frames the body of a message.
+fn frames(name: &[u8]) -> bool {
+    match name.len() {
+        14 => name.eq_ignore_ascii_case(b"content-length"),
+        17 => name.eq_ignore_ascii_case(b"transfer-encoding"),
+        _ => false,
+    }
+}
+
+/// Writes a response that is not the last one (RFC 9110 section 15.2), without what is the endpoint's connection's own.
+pub(super) fn interim(response: &Response, head: &[u8], out: &mut BytesMut) {
+    status_line(response, head, out);
+    for field in &response.fields {
+        let name = field.name.of_bytes(head);
+        let own = ["connection", "keep-alive", "proxy-connection", "upgrade"];
+        if !frames(name) && !own.iter().any(|own| name.eq_ignore_ascii_case(own.as_bytes())) {
+            received(name, field.value.of_bytes(head), out);
+        }
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Writes an answer of the edge's own.
+pub(super) fn answer(rendered: &Rendered, closes: bool, date: &str, out: &mut BytesMut) {
+    let phrase = http::StatusCode::from_u16(rendered.status).ok().and_then(|status| status.canonical_reason());
+    // Writing to memory cannot fail.
+    write!(out.writer(), "HTTP/1.1 {} {}\r\n", rendered.status, phrase.unwrap_or_default()).ok();
+    for (name, value) in &rendered.headers {
+        line(name.as_str().as_bytes(), value.as_bytes(), out);
+    }
+    line(b"Date", date.as_bytes(), out);
+    if closes {
+        line(b"Connection", b"close", out);
+    }
+    out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(&rendered.body);
+}
+
+/// What ends a body in chunks.
+pub(super) const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
+
+/// Writes a piece of a body.
+pub(super) fn content(content: &[u8], chunked: bool, out: &mut BytesMut) {
+    if chunked {
+        write!(out.writer(), "{:x}\r\n", content.len()).ok();
+    }
+    out.put_slice(content);
+    if chunked {
+        out.put_slice(b"\r\n");
+    }
+}
+
+fn status_line(response: &Response, head: &[u8], out: &mut BytesMut) {
+    out.extend_from_slice(b"HTTP/1.1 ");
+    let status = response.status;
+    // Three digits, as the parser has made sure.
+    let digit = |tens: u16| b'0' + u8::try_from(status / tens % 10).unwrap_or_default();
+    out.extend_from_slice(&[digit(100), digit(10), digit(1), b' ']);
+    out.extend_from_slice(response.reason(head));
+    out.extend_from_slice(b"\r\n");
+}
+
+fn line(name: &[u8], value: &[u8], out: &mut BytesMut) {
+    out.extend_from_slice(name);
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// A line of an endpoint, whose value may be over several lines; it becomes one.
+fn received(name: &[u8], value: &[u8], out: &mut BytesMut) {
+    if memchr::memchr3(b'\r', b'\n', 0, value).is_none() {
+        return line(name, value, out);
+    }
+    out.extend_from_slice(name);
+    out.extend_from_slice(b": ");
+    unfolded(value, out);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// A value over several lines becomes one (RFC 9112 section 5.2).
+pub(super) fn unfolded(value: &[u8], out: &mut BytesMut) {
+    let mut parts = value.split(|byte| matches!(byte, b'\r' | b'\n' | 0)).map(<[u8]>::trim_ascii);
+    out.extend_from_slice(parts.next().unwrap_or_default());
+    for part in parts.filter(|part| !part.is_empty()) {
+        out.extend_from_slice(b" ");
+        out.extend_from_slice(part);
+    }
+}
+
+fn number(name: &[u8], value: u64, out: &mut BytesMut) {
+    out.extend_from_slice(name);
+    write!(out.writer(), ": {value}\r\n").ok();
+}
+
+fn is_removed(name: &[u8], edits: &Edits) -> bool {
+    edits.iter().any(|edit| edit.removes() && edit.name().as_str().as_bytes().eq_ignore_ascii_case(name))
+}
+
+/// What the edits set and add and no later edit removes again.
+fn added(edits: &Edits, out: &mut BytesMut) {
+    let mut rest = edits.iter();
+    while let Some(edit) = rest.next() {
+        let (Edit::Set(name, value) | Edit::Add(name, value)) = edit else { continue };
+        if !rest.clone().any(|later| later.removes() && later.name() == name) {
+            line(name.as_str().as_bytes(), value, out);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderName, HeaderValue};
+
+    use super::super::request::Request;
+    use super::super::response::Read;
+    use super::*;
+
+    #[track_caller]
+    fn check_request(head: &str, edit: impl FnOnce(&mut Edits), want: &str) {
+        let (mut request, mut edits, mut out) = (Request::default(), Edits::default(), BytesMut::new());
+        assert!(request.read(head.as_bytes()));
+        edit(&mut edits);
+        super::request(&request.view(head.as_bytes()), &edits, false, &mut out);
+        assert_eq!(String::from_utf8_lossy(&out), want);
+    }
+
+    #[test]
+    fn requests_keep_what_nobody_changes() {
+        let name = HeaderName::from_static("x-a");
+        let value = HeaderValue::from_static("3");
+        let head = "GET /p?q HTTP/1.1\r\nHost: h\r\nConnection: close\r\nX-A: 1\r\nX-B: 2\r\n\r\n";
+        check_request(head, |_| (), "GET /p?q HTTP/1.1\r\nHost: h\r\nX-A: 1\r\nX-B: 2\r\n\r\n");
+        let set = |edits: &mut Edits| {
+            edits.set(&name, |out| out.extend_from_slice(b"2"));
+            edits.add(&name, &value);
+            edits.set_target(|out| out.extend_from_slice(b"/new"));
+        };
+        check_request(head, set, "GET /new HTTP/1.1\r\nHost: h\r\nX-B: 2\r\nx-a: 2\r\nx-a: 3\r\n\r\n");
+        let last = |edits: &mut Edits| {
+            set(edits);
+            edits.remove(&name);
+        };
+        check_request(head, last, "GET /new HTTP/1.1\r\nHost: h\r\nX-B: 2\r\n\r\n");
+    }
+
+    #[track_caller]
+    fn check_response(head: &str, closes: bool, want: &str) {
+        let (mut response, mut out) = (Response::default(), BytesMut::new());
+        assert_eq!(response.read(head.as_bytes()), Read::Whole(head.len()));
+        let body = response.framing(head.as_bytes(), false).unwrap();
+        let says = Says { body, closes, date: "now" };
+        super::response(&response, head.as_bytes(), &Edits::default(), &says, &mut out);
+        assert_eq!(String::from_utf8_lossy(&out), want);
+    }
+
+    #[test]
+    fn responses_say_how_they_end() {
+        let length = "HTTP/1.0 200 Fine\r\nContent-Length: 05\r\nDate: then\r\n\r\n";
+        let want = "HTTP/1.1 200 Fine\r\nDate: then\r\nContent-Length: 5\r\n\r\n";
+        check_response(length, false, want);
+        let both = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: Chunked\r\n\r\n";
+        let want = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nDate: now\r\nConnection: close\r\n\r\n";
+        check_response(both, true, want);
+        let until_close = "HTTP/1.1 200 OK\r\nX: a\r\n  b\r\n\r\n";
+        let want = "HTTP/1.1 200 OK\r\nX: a b\r\nTransfer-Encoding: chunked\r\nDate: now\r\n\r\n";
+        check_response(until_close, false, want);
+        let bodiless = "HTTP/1.1 304 Not Modified\r\nContent-Length: 9\r\nDate: then\r\n\r\n";
+        let want = "HTTP/1.1 304 Not Modified\r\nDate: then\r\nContent-Length: 9\r\n\r\n";
+        check_response(bodiless, false, want);
+        let stray = "HTTP/1.1 204 No Content\r\nContent-Length: 9\r\nDate: then\r\n\r\n";
+        check_response(stray, false, "HTTP/1.1 204 No Content\r\nDate: then\r\n\r\n");
+    }
+}

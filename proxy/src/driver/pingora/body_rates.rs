@@ -1,0 +1,277 @@
+//! How fast a client sends and takes bodies in the full driver. Pingora reads and writes out of sight, so each piece of a body is
+//! handed to it in an owner of ours, which tells when Pingora has let go of it: a piece of a request body once the endpoint took
+//! it, a piece of a response once the client did.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::HeaderValue;
+use http::header::CONTENT_TYPE;
+use pingora::http::RequestHeader;
+
+use crate::budget::Budget;
+use crate::clock;
+use crate::connection::rate::RateMeter;
+use crate::http::names::is_grpc_type;
+use crate::options::RateLimits;
+
+/// A client that is to be disconnected because it is too slow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct TooSlow;
+
+/// The least rate, and the budget that decides whether it is enforced.
+pub(crate) type Rule<'a> = (&'a RateLimits, &'a Budget);
+
+/// The rates of one request. They are judged when a piece comes; silence has limits of its own.
+#[derive(Debug, Default)]
+pub(crate) struct BodyRates {
+    /// Whether they may be as low as they like, as those of gRPC's streams and of tunnels may.
+    any: bool,
+    upload: Direction,
+    download: Direction,
+}
+
+#[derive(Debug)]
+struct Direction {
+    meter: RateMeter,
+    /// Bytes that came.
+    came: u64,
+    /// The pieces that Pingora holds; there from the first piece on.
+    held: Option<Arc<Held>>,
+}
+
+/// The pieces of one direction that are on their way.
+#[derive(Debug)]
+struct Held {
+    pieces: AtomicUsize,
+    /// Bytes of pieces that were let go.
+    gone: AtomicU64,
+    /// When the last one of them was let go, in nanoseconds after `start`.
+    emptied: AtomicU64,
+    start: Instant,
+}
+
+/// A piece on its way.
+struct Piece {
+    bytes: Bytes,
+    held: Arc<Held>,
+}
+
+impl BodyRates {
+    /// The rates of a request that begins.
+    pub(crate) fn of(request: &RequestHeader) -> Self {
+        let content_type = request.headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+        Self { any: content_type.is_some_and(is_grpc_type), ..Self::default() }
+    }
+
+    /// Rates that may be as low as they like.
+    pub(crate) fn unbounded() -> Self {
+        Self { any: true, ..Self::default() }
+    }
+
+    /// Takes note of a piece of the request body. The client is waited for while no piece is on its way to the endpoint, from the
+    /// first piece on: before it, a client may be waiting for a `100 Continue`. `last` pieces are not waited behind.
+    ///
+    /// # Errors
+    /// When the client sends too slowly.
+    pub(crate) fn sent(
+        &mut self,
+        piece: &mut Option<Bytes>,
+        last: bool,
+        rule: Rule<'_>,
+        now: Instant,
+    ) -> Result<(), TooSlow> {
+        if self.any {
+            return Ok(());
+        }
+        let Direction { meter, came, held } = &mut self.upload;
+        let before = *came;
+        *came += piece.as_ref().map_or(0, Bytes::len) as u64;
+        let mut verdict = Ok(());
+        if let Some(emptied) = held.as_ref().and_then(|held| held.emptied()) {
+            meter.until(true, before, rule.0, rule.1, emptied.min(now));
+            verdict = judge(meter, *came, rule, now);
+            meter.until(false, *came, rule.0, rule.1, now);
+        }
+        if !last {
+            hold(piece, held, now);
+        }
+        verdict
+    }
+
+    /// Takes note of a piece of the response. The client is waited for while a piece is on its way to it.
+    ///
+    /// # Errors
+    /// When the client takes too slowly.
+    pub(crate) fn given(&mut self, piece: &mut Option<Bytes>, rule: Rule<'_>, now: Instant) -> Result<(), TooSlow> {
+        if self.any {
+            return Ok(());
+        }
+        let Direction { meter, held, .. } = &mut self.download;
+        let mut verdict = Ok(());
+        if let Some(held) = held {
+            if let Some(emptied) = held.emptied() {
+                meter.until(false, held.gone.load(Relaxed), rule.0, rule.1, emptied.min(now));
+            }
+            verdict = judge(meter, held.gone.load(Relaxed), rule, now);
+        }
+        hold(piece, held, now);
+        let gone = held.as_ref().map_or(0, |held| held.gone.load(Relaxed));
+        meter.until(piece.is_some(), gone, rule.0, rule.1, now);
+        verdict
+    }
+}
+
+impl Default for Direction {
+    fn default() -> Self {
+        Self { meter: RateMeter::DEFAULT, came: 0, held: None }
+    }
+}
+
+/// Whether a client that has moved so many bytes is fast enough.
+fn judge(meter: &mut RateMeter, moved: u64, (limits, budget): Rule<'_>, now: Instant) -> Result<(), TooSlow> {
+    match meter.until(true, moved, limits, budget, now) {
+        Some(at) if at <= now => Err(TooSlow),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// Puts a piece into an owner that tells when it is let go.
+fn hold(piece: &mut Option<Bytes>, held: &mut Option<Arc<Held>>, now: Instant) {
+    let Some(bytes) = piece.take_if(|bytes| !bytes.is_empty()) else { return };
+    let held = held.get_or_insert_with(|| {
+        let (pieces, gone, emptied) = (AtomicUsize::new(0), AtomicU64::new(0), AtomicU64::new(0));
+        Arc::new(Held { pieces, gone, emptied, start: now })
+    });
+    held.pieces.fetch_add(1, Relaxed);
+    *piece = Some(Bytes::from_owner(Piece { bytes, held: Arc::clone(held) }));
+}
+
+impl Held {
+    /// When the last piece was let go, if none is on its way.
+    fn emptied(&self) -> Option<Instant> {
+        let emptied = Duration::from_nanos(self.emptied.load(Relaxed));
+        (self.pieces.load(Relaxed) == 0).then(|| self.start + emptied)
+    }
+}
+
+impl AsRef<[u8]> for Piece {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        let Held { pieces, gone, emptied, start } = &*self.held;
+        gone.fetch_add(self.bytes.len() as u64, Relaxed);
+        let after = clock::now().saturating_duration_since(*start).as_nanos();
+        emptied.store(u64::try_from(after).unwrap_or(u64::MAX), Relaxed);
+        pieces.fetch_sub(1, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::budget::BudgetLimits;
+    use crate::options::Enforce;
+
+    const LIMITS: RateLimits =
+        RateLimits { bytes_per_second: 500, grace: Duration::from_secs(60), enforce: Enforce::Always };
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn piece(bytes: usize) -> Option<Bytes> {
+        Some(Bytes::from(vec![b'x'; bytes]))
+    }
+
+    /// Has what is gone gone at this time, for pieces read the clock.
+    fn let_go(direction: &Direction, at: Instant) {
+        let held = direction.held.as_ref().unwrap();
+        held.emptied.store(u64::try_from((at - held.start).as_nanos()).unwrap(), Relaxed);
+    }
+
+    /// A client sends pieces of so many bytes, each so long after the one before; whether and at which piece that is too slow.
+    /// The endpoint takes each `at_once`, or only when the next one has come.
+    #[track_caller]
+    fn check_upload(bytes: usize, every: Duration, at_once: bool, want: Option<usize>) {
+        let budget = Budget::new(&BudgetLimits::default());
+        let (mut rates, mut now) = (BodyRates::default(), clock::now());
+        let mut on_the_way = None;
+        let too_slow = (0..100).find(|_| {
+            let mut piece = piece(bytes);
+            let sent = rates.sent(&mut piece, false, (&LIMITS, &budget), now);
+            assert_eq!(piece.as_ref().unwrap().len(), bytes);
+            on_the_way = piece.filter(|_| !at_once);
+            let_go(&rates.upload, now);
+            now += every;
+            sent.is_err()
+        });
+        assert_eq!(too_slow, want, "{bytes} bytes every {every:?}, {at_once}");
+    }
+
+    #[test]
+    fn a_client_that_trickles_its_body_is_too_slow_unless_the_endpoint_is_slow() {
+        check_upload(1, 20 * SECOND, true, Some(3));
+        check_upload(9_000, 20 * SECOND, true, Some(3));
+        check_upload(11_000, 20 * SECOND, true, None);
+        check_upload(1, 20 * SECOND, false, None);
+    }
+
+    /// A response comes in pieces of so many bytes; the client takes each when so many others have come.
+    #[track_caller]
+    fn check_download(bytes: usize, every: Duration, taken_after: usize, want: Option<usize>) {
+        let budget = Budget::new(&BudgetLimits::default());
+        let (mut rates, mut now) = (BodyRates::default(), clock::now());
+        let mut on_the_way = std::collections::VecDeque::new();
+        let too_slow = (0..100).find(|_| {
+            let mut piece = piece(bytes);
+            let given = rates.given(&mut piece, (&LIMITS, &budget), now);
+            on_the_way.push_back(piece);
+            if on_the_way.len() > taken_after {
+                on_the_way.pop_front();
+            }
+            let_go(&rates.download, now);
+            now += every;
+            given.is_err()
+        });
+        assert_eq!(too_slow, want, "{bytes} bytes every {every:?}, taken after {taken_after}");
+    }
+
+    #[test]
+    fn a_client_that_takes_too_little_is_too_slow_unless_the_endpoint_is_slow() {
+        // Taken at once: only the endpoint is slow.
+        check_download(10, 20 * SECOND, 0, None);
+        check_download(10, 20 * SECOND, 1, Some(3));
+        check_download(31_000, 20 * SECOND, 1, None);
+    }
+
+    #[test]
+    fn grpc_may_be_as_slow_as_it_likes() {
+        let budget = Budget::new(&BudgetLimits::default());
+        let mut grpc = RequestHeader::build("POST", b"/", None).unwrap();
+        grpc.insert_header(CONTENT_TYPE, "application/grpc+proto").unwrap();
+        let (mut rates, start) = (BodyRates::of(&grpc), clock::now());
+        for second in [0, 100, 200] {
+            let now = start + second * SECOND;
+            rates.sent(&mut piece(1), false, (&LIMITS, &budget), now).unwrap();
+            rates.given(&mut piece(1), (&LIMITS, &budget), now).unwrap();
+        }
+        assert!(rates.upload.held.is_none() && rates.download.held.is_none());
+    }
+
+    #[test]
+    fn the_last_piece_is_not_held() {
+        let budget = Budget::new(&BudgetLimits::default());
+        let mut rates = BodyRates::default();
+        let mut only = piece(5);
+        let at = only.as_ref().unwrap().as_ptr();
+        rates.sent(&mut only, true, (&LIMITS, &budget), clock::now()).unwrap();
+        assert_eq!(only.unwrap().as_ptr(), at);
+        assert!(rates.upload.held.is_none());
+    }
+}

@@ -1,0 +1,184 @@
+//! What the errors of Pingora and of the system mean: each becomes one [`Reason`], here and nowhere else.
+
+use std::io::{self, ErrorKind};
+
+use pingora::{Error, ErrorSource, ErrorType, RetryType};
+use rustix::io::Errno;
+
+use crate::reason::Reason;
+
+/// Why a request failed.
+pub(crate) fn reason(error: &Error) -> Reason {
+    use ErrorType as E;
+    match (error.esource(), error.etype(), system(error).map(connecting)) {
+        (_, E::HTTPStatus(413), _) => Reason::BodyTooLarge,
+        (ErrorSource::Downstream, E::ReadTimedout, _) => Reason::BodyStalled,
+        (ErrorSource::Downstream, E::ReadError, _) if is_malformed(error) => Reason::MalformedRequest,
+        (
+            ErrorSource::Downstream,
+            E::WriteTimedout | E::WriteError | E::ReadError | E::ConnectionClosed | E::H2Error,
+            _,
+        ) => Reason::ClientGone,
+        (ErrorSource::Downstream, ..) => Reason::MalformedRequest,
+        (_, E::ConnectTimedout | E::TLSHandshakeTimedout, _) => Reason::ConnectTimeout,
+        (_, E::ReadTimedout | E::WriteTimedout, _) => Reason::UpstreamTimeout,
+        // Of a socket that there is none of, that has no address, or that may not connect, Pingora says that it is internal.
+        (_, E::ConnectError | E::BindError | E::SocketError | E::InternalError, Some(reason)) => reason,
+        (
+            _,
+            E::ConnectRefused
+            | E::ConnectNoRoute
+            | E::ConnectError
+            | E::ConnectProxyFailure
+            | E::TLSHandshakeFailure
+            | E::TLSWantX509Lookup
+            | E::HandshakeError
+            | E::InvalidCert
+            | E::BindError
+            | E::SocketError,
+            _,
+        ) => Reason::ConnectFailed,
+        (ErrorSource::Upstream, ..) => Reason::UpstreamBroken,
+        // A head that our own edits made invalid, and all that should not happen.
+        (ErrorSource::Internal | ErrorSource::Unset, ..) => Reason::Internal,
+    }
+}
+
+/// Whether reading ended because [`crate::connection`] would not have it.
+fn is_malformed(error: &Error) -> bool {
+    has_cause(error, ErrorKind::InvalidData)
+}
+
+/// Whether the connection to an endpoint ended or was reset. Pingora says so of reads that the system failed; a write may be
+/// the first to notice, and TLS has an error of its own for an end that nobody has announced.
+pub(crate) fn is_cut(error: &Error) -> bool {
+    *error.esource() == ErrorSource::Upstream
+        && (error.retry == RetryType::ReusedOnly
+            || *error.etype() == ErrorType::WriteError
+            || has_cause(error, ErrorKind::UnexpectedEof))
+}
+
+fn has_cause(error: &Error, kind: ErrorKind) -> bool {
+    error.root_cause().downcast_ref::<std::io::Error>().is_some_and(|cause| cause.kind() == kind)
+}
+
+/// The error of the system that an error came of; Pingora wraps it where the connection had an address already.
+fn system(error: &Error) -> Option<&io::Error> {
+    let root: &(dyn std::error::Error + 'static) = error.root_cause();
+    std::iter::successors(Some(root), |error| error.source()).find_map(|error| error.downcast_ref())
+}
+
+/// Why no connection could be made when the system said this. What the edge itself is short of is not the endpoint's fault. That
+/// there is no address for the own end is one endpoint's matter: no port is left towards it, or it has an address of a family
+/// in which the edge has none.
+pub(crate) fn connecting(error: &io::Error) -> Reason {
+    match Errno::from_io_error(error) {
+        Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => Reason::OutOfResources,
+        Some(_) | None => Reason::ConnectFailed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(source: &ErrorSource, kind: ErrorType, want: Reason) {
+        let mut error = Error::new(kind);
+        error.esource = source.clone();
+        assert_eq!(reason(&error), want, "{error}");
+    }
+
+    #[track_caller]
+    fn check_cut(source: &ErrorSource, kind: ErrorType, cause: Option<ErrorKind>, retry: RetryType, want: bool) {
+        let mut error = match cause {
+            Some(cause) => Error::because(kind, "", std::io::Error::from(cause)),
+            None => Error::new(kind),
+        };
+        (error.esource, error.retry) = (source.clone(), retry);
+        assert_eq!(is_cut(&error), want, "{error}");
+    }
+
+    #[test]
+    fn connections_of_endpoints_that_end_are_told_from_other_faults() {
+        use ErrorSource::{Downstream, Upstream};
+        use ErrorType as E;
+        let no = || RetryType::Decided(false);
+        check_cut(&Upstream, E::ConnectionClosed, None, RetryType::ReusedOnly, true);
+        check_cut(&Upstream, E::ReadError, Some(ErrorKind::ConnectionReset), RetryType::ReusedOnly, true);
+        check_cut(&Upstream, E::ReadError, Some(ErrorKind::UnexpectedEof), no(), true);
+        check_cut(&Upstream, E::WriteError, Some(ErrorKind::BrokenPipe), no(), true);
+        check_cut(&Upstream, E::ReadError, Some(ErrorKind::InvalidData), no(), false);
+        check_cut(&Upstream, E::ReadTimedout, None, no(), false);
+        check_cut(&Upstream, E::InvalidHTTPHeader, None, no(), false);
+        check_cut(&Downstream, E::WriteError, Some(ErrorKind::BrokenPipe), no(), false);
+        check_cut(&Downstream, E::ReadError, Some(ErrorKind::UnexpectedEof), no(), false);
+    }
+
+    #[track_caller]
+    fn check_connecting(errno: Errno, want: Reason) {
+        let of_system = || io::Error::from_raw_os_error(errno.raw_os_error());
+        assert_eq!(connecting(&of_system()), want, "{errno}");
+        use ErrorType::{BindError, ConnectError, InternalError, SocketError};
+        let check = |mut error: Box<Error>| {
+            error.esource = ErrorSource::Upstream;
+            assert_eq!(reason(&error), want, "{error}");
+        };
+        for kind in [SocketError, BindError, ConnectError, InternalError] {
+            check(Error::because(kind, "", of_system()));
+        }
+        // As Pingora says it of a socket that there is none of, and of a connection that had an address already.
+        check(Error::because(InternalError, "", Error::because(SocketError, "", of_system())));
+        let bound = || Error::because(BindError, "", Wrapped(of_system()));
+        check(bound().more_context(""));
+        check(Error::because(InternalError, "", bound()));
+    }
+
+    #[derive(Debug)]
+    struct Wrapped(io::Error);
+
+    impl std::fmt::Display for Wrapped {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            self.0.fmt(f)
+        }
+    }
+
+    impl std::error::Error for Wrapped {
+        fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+            Some(&self.0)
+        }
+    }
+
+    #[test]
+    fn what_the_edge_is_short_of_is_told_from_what_an_endpoint_does() {
+        for errno in [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM] {
+            check_connecting(errno, Reason::OutOfResources);
+        }
+        use Errno as E;
+        for errno in [E::CONNREFUSED, E::HOSTUNREACH, E::NETUNREACH, E::ADDRNOTAVAIL, E::CONNRESET, E::ACCESS, E::PERM]
+        {
+            check_connecting(errno, Reason::ConnectFailed);
+        }
+    }
+
+    #[test]
+    fn every_fault_has_its_reason() {
+        use ErrorSource::{Downstream, Internal, Unset, Upstream};
+        use ErrorType as E;
+        check(&Upstream, E::ConnectRefused, Reason::ConnectFailed);
+        check(&Upstream, E::TLSHandshakeFailure, Reason::ConnectFailed);
+        check(&Upstream, E::ConnectError, Reason::ConnectFailed);
+        check(&Upstream, E::ConnectTimedout, Reason::ConnectTimeout);
+        check(&Upstream, E::ReadTimedout, Reason::UpstreamTimeout);
+        check(&Upstream, E::ConnectionClosed, Reason::UpstreamBroken);
+        check(&Upstream, E::InvalidHTTPHeader, Reason::UpstreamBroken);
+        check(&Upstream, E::H2Error, Reason::UpstreamBroken);
+        check(&Downstream, E::ReadTimedout, Reason::BodyStalled);
+        check(&Downstream, E::ConnectionClosed, Reason::ClientGone);
+        check(&Downstream, E::WriteTimedout, Reason::ClientGone);
+        check(&Downstream, E::InvalidHTTPHeader, Reason::MalformedRequest);
+        check(&Internal, E::HTTPStatus(413), Reason::BodyTooLarge);
+        check(&Unset, E::UnknownError, Reason::Internal);
+        check(&Internal, E::InvalidHTTPHeader, Reason::Internal);
+    }
+}

@@ -1,0 +1,31 @@
+//! The full driver: everything that the native one does not take. The only folder that knows Pingora's `Session`.
+
+pub(crate) mod body_rates;
+pub(crate) mod fault;
+pub(crate) mod head;
+mod peer;
+mod proxy_http;
+mod stream_traits;
+
+use std::sync::Arc;
+
+use pingora::proxy::{HttpProxy, http_proxy};
+use pingora::server::configuration::ServerConf;
+use tidegate_config::published::Published;
+
+pub(crate) use proxy_http::PingoraDriver;
+
+use crate::shared::Shared;
+
+/// Pingora's proxy with a pool of connections of its own.
+pub(crate) fn proxy(published: Published, shared: Arc<Shared>) -> HttpProxy<PingoraDriver> {
+    let limits = &shared.options.upstream;
+    let conf = ServerConf {
+        threads: 1,
+        upstream_keepalive_pool_size: limits.pool_size,
+        // Pingora counts the first try as well.
+        max_retries: limits.tries_max,
+        ..ServerConf::default()
+    };
+    http_proxy(&Arc::new(conf), PingoraDriver::new(published, shared))
+}

@@ -1,0 +1,396 @@
+//! The full driver: Pingora's phases, each a call or two into the [`Exchange`] of the request. The only place that
+//! knows Pingora's `Session`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::header::{CONNECTION, EXPECT, TRANSFER_ENCODING};
+use http::{HeaderValue, Method, StatusCode, Version};
+use pingora::http::{RequestHeader, ResponseHeader};
+use pingora::protocols::Digest;
+use pingora::proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
+use pingora::upstreams::peer::HttpPeer;
+use pingora::{Error, ErrorType, Result, RetryType};
+use tidegate_config::model::{AppProtocol, Head, request_host};
+use tidegate_config::published::Published;
+
+use super::body_rates::{BodyRates, TooSlow};
+use super::fault;
+use super::head::{Parsed, detach, edit_request, edit_response, frame_response};
+use super::peer::{Need, peer};
+use crate::clock;
+use crate::connection::ConnectionFacts;
+use crate::connection::response_deadline::ResponseDeadline;
+use crate::http::edits::Edits;
+use crate::observe::metrics::Driver;
+use crate::reason::Reason;
+use crate::request::answer::Answer;
+use crate::request::exchange::{End, Exchange};
+use crate::request::respond::{Rendered, render};
+use crate::shared::Shared;
+use crate::upstream::retry::Stage;
+
+/// A request in Pingora's hands, and the clock by which whoever waits for its response looks up.
+#[derive(Debug)]
+pub(crate) struct Carried {
+    exchange: Exchange,
+    due: ResponseDeadline,
+    /// Whether it has a body that goes up over HTTP/1.1, during whose pauses the endpoint may be silent.
+    uploads: bool,
+    /// Whether a head came from an endpoint, of any response.
+    heard: bool,
+    /// Whether it failed and got an answer of the edge's own, after which Pingora drops an HTTP/1.1 connection.
+    refused: bool,
+    /// How fast the client sends and takes bodies.
+    rates: BodyRates,
+}
+
+impl Carried {
+    /// Tells the clock what the exchange has decided.
+    fn agree(&self) {
+        match self.exchange.due() {
+            Some(at) => self.due.set(at),
+            None => self.due.clear(),
+        }
+    }
+}
+
+impl Drop for Carried {
+    /// The clock is the connection's, and outlives the request.
+    fn drop(&mut self) {
+        self.due.clear();
+    }
+}
+
+/// Carries requests by the newest snapshot.
+#[derive(Debug)]
+pub(crate) struct PingoraDriver {
+    published: Published,
+    shared: Arc<Shared>,
+}
+
+impl PingoraDriver {
+    /// An edge that reads these snapshots.
+    pub(crate) const fn new(published: Published, shared: Arc<Shared>) -> Self {
+        Self { published, shared }
+    }
+}
+
+#[async_trait]
+impl ProxyHttp for PingoraDriver {
+    type CTX = Carried;
+
+    fn new_ctx(&self) -> Carried {
+        let exchange = Exchange::begin(Driver::Full, self.published.pin(), Arc::clone(&self.shared), clock::now());
+        Carried {
+            exchange,
+            due: ResponseDeadline::current(),
+            uploads: false,
+            heard: false,
+            refused: false,
+            rates: BodyRates::default(),
+        }
+    }
+
+    /// No compression: bodies pass as they are.
+    fn init_downstream_modules(&self, _: &mut pingora::modules::http::HttpModules) {}
+
+    async fn early_request_filter(&self, session: &mut Session, carried: &mut Carried) -> Result<()> {
+        set_deadlines(session, &self.shared);
+        carried.rates = BodyRates::of(session.req_header());
+        Ok(())
+    }
+
+    async fn request_filter(&self, session: &mut Session, carried: &mut Carried) -> Result<bool> {
+        let facts = facts(session);
+        let head = Parsed::new(session.req_header());
+        let Err(answer) = carried.exchange.decide(&head, &head.line(), facts, fastrand::u128(..)) else {
+            return Ok(false);
+        };
+        write_answer(session, &carried.exchange, &answer).await?;
+        discard_body(session).await;
+        Ok(true)
+    }
+
+    async fn upstream_peer(&self, session: &mut Session, carried: &mut Carried) -> Result<Box<HttpPeer>> {
+        // Over HTTP/2, nothing else ends the wait for a client that has stopped sending.
+        let uploads = !session.is_http2() && !session.is_body_empty();
+        let head = Parsed::new(session.req_header());
+        let limits = &self.shared.options.upstream;
+        let host = head.authority().and_then(request_host).unwrap_or_default();
+        let pause = if uploads { self.shared.options.client.body_read_stall } else { Duration::ZERO };
+        let need = Need { host: &host, idle: limits.idle, http2_streams_max: limits.http2_streams_max, pause };
+        let aimed = carried.exchange.aim(clock::now(), fastrand::u64(..));
+        carried.uploads = uploads && aimed.as_ref().is_ok_and(|aim| aim.target.protocol != AppProtocol::H2c);
+        let aimed = aimed.map(|aim| Box::new(peer(&aim, &need)));
+        carried.agree();
+        aimed.map_err(|reason| stop(carried, reason))
+    }
+
+    async fn connected_to_upstream(
+        &self,
+        session: &mut Session,
+        reused: bool,
+        _: &HttpPeer,
+        _: std::os::unix::io::RawFd,
+        _: Option<&Digest>,
+        carried: &mut Carried,
+    ) -> Result<()> {
+        let now = clock::now();
+        carried.exchange.connected(reused, now);
+        if carried.uploads && session.req_header().headers.contains_key(EXPECT) {
+            // The body waits for a word of the endpoint's.
+            carried.exchange.awaited(now);
+        }
+        carried.agree();
+        Ok(())
+    }
+
+    /// Runs after Pingora has removed what belongs to the client's connection, so that no client can have the headers
+    /// removed that are set here.
+    async fn upstream_request_filter(
+        &self,
+        session: &mut Session,
+        request: &mut RequestHeader,
+        carried: &mut Carried,
+    ) -> Result<()> {
+        let mut edits = Edits::default();
+        let listed = carried.exchange.request_edits(&Parsed::new(session.req_header()), &mut edits);
+        listed.map_err(|reason| stop(carried, reason))?;
+        edit_request(edits, request)
+    }
+
+    async fn request_body_filter(
+        &self,
+        session: &mut Session,
+        body: &mut Option<Bytes>,
+        is_last: bool,
+        carried: &mut Carried,
+    ) -> Result<()> {
+        let length = if session.was_upgraded() { 0 } else { body.as_ref().map_or(0, Bytes::len) };
+        carried.exchange.body(length).map_err(|reason| stop(carried, reason))?;
+        let sent = carried.rates.sent(body, is_last, carried.exchange.rates(), clock::now());
+        sent.map_err(|TooSlow| stop(carried, Reason::BodyStalled))?;
+        if carried.uploads && (is_last || length > 0) {
+            if is_last {
+                carried.exchange.awaited(clock::now());
+            } else {
+                carried.exchange.not_awaited();
+            }
+            carried.agree();
+        }
+        Ok(())
+    }
+
+    async fn response_filter(
+        &self,
+        session: &mut Session,
+        response: &mut ResponseHeader,
+        carried: &mut Carried,
+    ) -> Result<()> {
+        carried.heard = true;
+        let to_head = session.req_header().method == Method::HEAD;
+        let framed = frame_response(response, to_head, session.is_http2());
+        let is_chunked = framed.map_err(|_| stop(carried, Reason::UpstreamBroken))?;
+        let status = response.status;
+        if status == StatusCode::SWITCHING_PROTOCOLS {
+            // Nobody could say where a response ends that nobody has asked for (RFC 9110 section 15.2.2).
+            if !carried.exchange.asks_upgrade() {
+                return Err(stop(carried, Reason::UpstreamBroken));
+            }
+            session.set_read_timeout(carried.exchange.tunnel_idle());
+            facts(session).inspect(|facts| facts.becomes_tunnel());
+            carried.rates = BodyRates::unbounded();
+        } else if status.is_informational() {
+            for name in ["connection", "keep-alive", "proxy-connection", "upgrade"] {
+                response.remove_header(name);
+            }
+            return Ok(());
+        } else if facts(session).is_some_and(|facts| facts.is_ending()) {
+            session.set_keepalive(None);
+        }
+        carried.exchange.response_began(status.as_u16(), clock::now());
+        carried.agree();
+        if is_chunked && is_before_http11(session) {
+            // HTTP/1.0 knows no chunks, so the body ends with the connection (RFC 9112 section 6.1).
+            response.remove_header(&TRANSFER_ENCODING);
+            session.set_keepalive(None);
+        }
+        if session.is_http2() {
+            detach(response)?;
+        }
+        let connection = response.headers.get_all(CONNECTION).iter().map(HeaderValue::as_bytes);
+        let mut edits = Edits::default();
+        let listed = carried.exchange.response_edits(status.as_u16(), connection, &mut edits);
+        listed.map_err(|reason| stop(carried, reason))?;
+        edit_response(edits, response)
+    }
+
+    /// Over HTTP/1.1, [`crate::connection`] sees what the client takes.
+    fn response_body_filter(
+        &self,
+        session: &mut Session,
+        body: &mut Option<Bytes>,
+        _: bool,
+        carried: &mut Carried,
+    ) -> Result<Option<Duration>> {
+        if session.is_http2() {
+            let given = carried.rates.given(body, carried.exchange.rates(), clock::now());
+            given.map_err(|TooSlow| stop(carried, Reason::ClientGone))?;
+        }
+        Ok(None)
+    }
+
+    fn fail_to_connect(
+        &self,
+        _: &mut Session,
+        _: &HttpPeer,
+        carried: &mut Carried,
+        mut error: Box<Error>,
+    ) -> Box<Error> {
+        error.set_retry(carried.exchange.connect_failed(fault::reason(&error), clock::now()));
+        error
+    }
+
+    fn error_while_proxy(
+        &self,
+        _: &HttpPeer,
+        session: &mut Session,
+        mut error: Box<Error>,
+        carried: &mut Carried,
+        reused: bool,
+    ) -> Box<Error> {
+        let stage = if carried.heard { Stage::Later } else { stage(session, &error, reused) };
+        let (reason, now) = (fault::reason(&error), clock::now());
+        let reason = carried.exchange.in_time(reason, now);
+        error.set_retry(carried.exchange.broke(reason, stage, now));
+        error
+    }
+
+    async fn fail_to_proxy(&self, session: &mut Session, error: &Error, carried: &mut Carried) -> FailToProxy {
+        let mut reason = carried.exchange.in_time(fault::reason(error), clock::now());
+        if session.was_upgraded() && matches!(reason, Reason::UpstreamTimeout | Reason::BodyStalled) {
+            reason = Reason::TunnelIdle;
+        }
+        let answer = carried.exchange.failed(reason).clone();
+        carried.agree();
+        let unheard = matches!(answer.reason, Reason::ClientGone) || has_begun(session);
+        if !unheard {
+            session.set_keepalive(None);
+            // When this fails the client is gone too, and nobody is left to be told.
+            drop(write_answer(session, &carried.exchange, &answer).await);
+            discard_body(session).await;
+            carried.refused = !session.is_http2();
+        }
+        FailToProxy { error_code: if unheard { 0 } else { answer.status }, can_reuse_downstream: false }
+    }
+
+    async fn logging(&self, session: &mut Session, _: Option<&Error>, carried: &mut Carried) {
+        let head = Parsed::new(session.req_header());
+        let target = String::from_utf8_lossy(session.req_header().raw_path());
+        let end = End {
+            status: session.response_written().map(|response| response.status.as_u16()),
+            bytes_in: session.body_bytes_read(),
+            bytes_out: session.body_bytes_sent(),
+            target: &target,
+            now: clock::now(),
+            wall: clock::wall(),
+        };
+        carried.exchange.record(Some(&head), &end);
+        if carried.refused {
+            // Dropped over requests that were sent ahead, the connection would be reset, and the answer with it.
+            session.as_mut().shutdown().await;
+        }
+    }
+
+    /// What fails is in the metrics and the access log.
+    fn suppress_error_log(&self, _: &Session, _: &Carried, _: &Error) -> bool {
+        true
+    }
+
+    fn suppress_proxy_warn_log(&self, _: &Session, _: &Carried, _: &Error, _: ProxyWarnLogContext) -> bool {
+        true
+    }
+}
+
+/// Whether the client speaks HTTP/1.0, which knows neither transfer codings nor responses that are not the last one.
+fn is_before_http11(session: &Session) -> bool {
+    session.req_header().version < Version::HTTP_11
+}
+
+/// What is known of the connection that the request came in over.
+fn facts(session: &Session) -> Option<Arc<ConnectionFacts>> {
+    session.digest().and_then(ConnectionFacts::of)
+}
+
+/// Sets what Pingora leaves open by default: without these a silent or slow client stays for ever.
+fn set_deadlines(session: &mut Session, shared: &Shared) {
+    let limits = &shared.options.client;
+    let is_before_http11 = is_before_http11(session);
+    session.set_ignore_info_resp(is_before_http11);
+    if session.get_keepalive().is_some() {
+        // Zero would mean for ever.
+        session.set_keepalive(Some(limits.keep_alive_idle.as_secs().max(1)));
+    }
+    session.set_read_timeout(Some(limits.body_read_stall));
+    session.set_write_timeout(Some(limits.write_stall));
+    session.set_total_drain_timeout(Some(limits.body_discard));
+}
+
+/// Ends the request with an answer of the edge's own, by way of an error that Pingora does not try again.
+fn stop(carried: &mut Carried, reason: Reason) -> Box<Error> {
+    let status = carried.exchange.failed(reason).status;
+    carried.agree();
+    Error::explain(ErrorType::HTTPStatus(status), reason.as_str())
+}
+
+/// Whether the client has been sent the head of a final response.
+fn has_begun(session: &Session) -> bool {
+    let written = session.response_written().map(|response| response.status);
+    written.is_some_and(|status| !status.is_informational() || status == StatusCode::SWITCHING_PROTOCOLS)
+}
+
+/// How far a try came whose connection had been made, and which got no head of a response.
+fn stage(session: &Session, error: &Error, reused: bool) -> Stage {
+    let replayable = !session.as_ref().retry_buffer_truncated();
+    if error.retry == RetryType::Decided(true) {
+        Stage::Unprocessed { replayable }
+    } else if fault::is_cut(error) {
+        Stage::Unanswered { reused, idempotent: session.req_header().method.is_idempotent(), replayable }
+    } else {
+        Stage::Later
+    }
+}
+
+/// Writes an answer of the edge's own.
+async fn write_answer(session: &mut Session, exchange: &Exchange, answer: &Answer) -> Result<()> {
+    let method = session.req_header().method.as_str();
+    let Rendered { status, headers, body } = render(answer, exchange.request_id(), method);
+    if answer.reason.closes() {
+        session.set_keepalive(None);
+    }
+    let mut head = ResponseHeader::build(status, Some(headers.len() + 2))?;
+    for (name, value) in headers {
+        head.insert_header(name, value)?;
+    }
+    let bodiless = body.is_empty();
+    session.write_response_header(Box::new(head), bodiless).await?;
+    if !bodiless {
+        session.write_response_body(Some(body), true).await?;
+    } else if session.is_http2() {
+        // A head is never the end of a stream by itself.
+        session.as_mut().finish_body().await?;
+    }
+    Ok(())
+}
+
+/// Reads and forgets the rest of an HTTP/1.1 body, within the time that the session has for it. Pingora drops a connection whose
+/// request failed or was answered early; over unread bytes that resets it, and the reset may overtake the answer (RFC 9112 section 9.6).
+async fn discard_body(session: &mut Session) {
+    if !session.is_http2() && !session.is_body_done() && session.finish_body().await.is_ok() {
+        // Running out of time is as good an end as any.
+        drop(session.drain_request_body().await);
+    }
+}

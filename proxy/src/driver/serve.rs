@@ -1,0 +1,366 @@
+//! The life of one connection: handshake, then request after request, each handed to a driver once its head is
+//! there. Waiting for a head costs no driver anything, and no driver ever waits for one.
+
+use std::future::{pending, poll_fn};
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use futures::future::{MaybeDone, maybe_done};
+use pingora::apps::HttpServerApp;
+use pingora::protocols::http::ServerSession;
+use tidegate_config::model::{BindKey, BindProtocol};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::time::{sleep_until, timeout, timeout_at};
+
+use super::Traffic;
+use crate::budget::Cost;
+use crate::clock;
+use crate::connection::chunks::Chunks;
+use crate::connection::clients::ClientPlace;
+use crate::connection::close::{MALFORMED, Refusal, close, refuse};
+use crate::connection::head_scan::{Follows, HeadScan, Opening, WholeHead, opening};
+use crate::connection::idle::Activity;
+use crate::connection::proxy_header::{self, Ends, Failure};
+use crate::connection::tls;
+use crate::connection::transport::{Transport, has_arrived};
+use crate::connection::{AddressText, Conn, ConnectionFacts, Notice};
+use crate::driver::native::{self, Next};
+use crate::observe::connection_metrics::Refused;
+use crate::options::ClientLimits;
+
+/// How long an HTTP/2 connection that begins when the end is near may ask before it is told to go away. Told before it has asked
+/// for anything, a client would come back at once and be told the same again.
+const HTTP2_WELCOME: Duration = Duration::from_secs(1);
+
+/// A TCP connection as it was accepted.
+#[derive(Debug)]
+pub(crate) struct Accepted {
+    /// Its stream.
+    pub(crate) stream: TcpStream,
+    /// The address of the client.
+    pub(crate) peer: SocketAddr,
+    /// The bind it came in over.
+    pub(crate) bind: BindKey,
+    /// When it was accepted.
+    pub(crate) at: Instant,
+}
+
+/// What is known of an accepted connection besides.
+#[derive(Debug)]
+pub(crate) struct Known {
+    /// Its place among those of its client, where that is known and counted.
+    pub(crate) client: Option<ClientPlace>,
+    /// Whether it waits for a request.
+    pub(crate) activity: Arc<Activity>,
+}
+
+/// Which protocols may be spoken on a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Expected {
+    Http1,
+    Http2,
+    /// HTTP/2 by prior knowledge, else HTTP/1.
+    Either,
+}
+
+/// What came of waiting for a request.
+enum Arrival {
+    /// A whole HTTP/1 head.
+    Head(WholeHead),
+    /// The HTTP/2 preface.
+    Http2,
+    /// Nothing that could be answered: the client or the server ended it.
+    Over,
+    /// Something that is answered without a driver.
+    Refused(Refusal),
+}
+
+/// Serves a connection to its end.
+pub(crate) async fn serve(accepted: Accepted, known: Known, traffic: Arc<Traffic>, notice: Notice) {
+    // The handshake's state is large and short-lived, so it gets a box of its own.
+    let Some((conn, expected)) = Box::pin(establish(accepted, known, &traffic, &notice)).await else { return };
+    requests(conn, expected, &traffic, notice).await;
+}
+
+/// The connection, in a box of its own: it is large, and the full driver takes boxes and gives them back.
+async fn establish(
+    accepted: Accepted,
+    known: Known,
+    traffic: &Traffic,
+    notice: &Notice,
+) -> Option<(Box<Conn>, Expected)> {
+    let Accepted { mut stream, peer, bind, at } = accepted;
+    let Known { mut client, activity } = known;
+    let limits = &traffic.options.client;
+    // A socket without a local address is dead already.
+    let local = canonical(stream.local_addr().ok()?);
+    let peer = canonical(peer);
+    let until = clock::now() + limits.head_deadline;
+    if limits.proxy_header && !begins(&stream, until, notice).await {
+        return None;
+    }
+    let told = match ends(&mut stream, peer, until, traffic).await {
+        Ok(told) => told,
+        Err(failure) => {
+            traffic.metrics.proxy_header_failed(failure);
+            tracing::debug!(%peer, reason = failure.as_str(), "no PROXY header");
+            return None;
+        }
+    };
+    let forwards = told.is_some() || !limits.proxy_header;
+    let Ends { source: peer, destination } = told.unwrap_or(Ends { source: peer, destination: local });
+    if limits.proxy_header {
+        client = traffic
+            .client(peer.ip(), Cost::of_connection(bind.protocol))
+            .map_err(|why| traffic.metrics.refused(why))
+            .ok()?;
+    }
+    let text = AddressText::new(peer, destination.port());
+    let mut facts = ConnectionFacts::new(bind, (peer, local), text, notice.last.clone(), activity, at);
+    (facts.forwards, facts.client) = (forwards, client);
+    match bind.protocol {
+        BindProtocol::Http => {
+            let conn = Box::new(Conn::new(Transport::Plain(stream), Arc::new(facts), &traffic.shared));
+            Some((conn, Expected::Either))
+        }
+        BindProtocol::Https => match handshake(stream, traffic, notice).await? {
+            tls::Handshake::Done { stream, facts: agreed, http2 } => {
+                tracing::debug!(
+                    peer = %facts.peer,
+                    server_name = agreed.server_name.as_deref(),
+                    version = agreed.version,
+                    cipher = agreed.cipher,
+                    took = ?clock::now().duration_since(facts.accepted),
+                    "TLS handshake"
+                );
+                facts.tls = Some(agreed);
+                let conn = Box::new(Conn::new(Transport::Tls(stream), Arc::new(facts), &traffic.shared));
+                Some((conn, if http2 { Expected::Http2 } else { Expected::Http1 }))
+            }
+            tls::Handshake::PlainHttp(stream) => {
+                traffic.metrics.handshake_failed(tls::Failure::PlainHttp);
+                let conn = Box::new(Conn::new(Transport::Plain(stream), Arc::new(facts), &traffic.shared));
+                refuse(conn, Refusal::PlainOnTls, limits.body_discard).await;
+                None
+            }
+            tls::Handshake::Failed(failure) => {
+                traffic.metrics.handshake_failed(failure);
+                tracing::debug!(peer = %facts.peer, reason = failure.as_str(), "TLS handshake failed");
+                None
+            }
+        },
+    }
+}
+
+/// What a connection's PROXY header says, where connections begin with one and this peer is believed. It is read in any case.
+async fn ends(
+    stream: &mut TcpStream,
+    peer: SocketAddr,
+    until: Instant,
+    traffic: &Traffic,
+) -> Result<Option<Ends>, Failure> {
+    if !traffic.options.client.proxy_header {
+        return Ok(None);
+    }
+    let read = timeout_at(until.into(), proxy_header::read(stream));
+    let ends = read.await.unwrap_or(Err(Failure::Timeout))?;
+    let believed = traffic.trusts(peer.ip());
+    let canonical = |ends: Ends| Ends { source: canonical(ends.source), destination: canonical(ends.destination) };
+    Ok(ends.filter(|_| believed).map(canonical))
+}
+
+/// Shakes hands with a client; `None` when the end came before it had begun.
+async fn handshake(stream: TcpStream, traffic: &Traffic, notice: &Notice) -> Option<tls::Handshake> {
+    let until = clock::now() + traffic.options.tls.handshake_deadline;
+    if !begins(&stream, until, notice).await {
+        return None;
+    }
+    Some(tls::handshake(&traffic.tls, stream, until).await)
+}
+
+/// Waits until a client says something or the time is over, which is for whoever reads it to find out; `false` when the end
+/// comes first: a client that has said nothing, as load balancers do that only ask whether a port is open, loses nothing by it.
+async fn begins(stream: &TcpStream, until: Instant, notice: &Notice) -> bool {
+    let (mut over, mut first) = (notice.over.clone(), [0]);
+    tokio::select! {
+        biased;
+        // It looks, for a new stream is called readable before anything is there.
+        _ = stream.peek(&mut first) => true,
+        _ = over.wait_for(|over| *over) => has_arrived(stream),
+        () = sleep_until(until.into()) => true,
+    }
+}
+
+/// A dual-stack socket shows IPv4 peers as IPv4-mapped IPv6 addresses.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+async fn requests(mut conn: Box<Conn>, mut expected: Expected, traffic: &Traffic, notice: Notice) {
+    let limits = &traffic.options.client;
+    let mut idle = limits.head_deadline;
+    let mut told = notice.over.clone();
+    // One for all requests, because to begin to listen costs more than to go on.
+    let mut ended = pin!(maybe_done(async move { drop(told.wait_for(|end| *end).await) }));
+    let activity = Arc::clone(&conn.facts().activity);
+    loop {
+        match arrival(&mut conn, expected, idle, limits, ended.as_mut()).await {
+            Arrival::Head(head) => {
+                activity.begin();
+                let native = head.strict && native::serves(&traffic.options);
+                match if native { native::carry(&mut conn, head.len, traffic).await } else { Next::Full } {
+                    Next::Full => match http1(conn, &head, traffic, &notice).await {
+                        Some(back) => conn = back,
+                        None => return,
+                    },
+                    // Also behind the end: what was read before it is answered.
+                    Next::Again => conn.pass_all(),
+                    Next::Close => return close(&mut conn, limits.body_discard).await,
+                }
+            }
+            // In a box of its own: a connection of HTTP/1 is not to be as large as one of HTTP/2.
+            Arrival::Http2 => return Box::pin(http2(conn, traffic, &notice)).await,
+            Arrival::Over => return close(&mut conn, Duration::ZERO).await,
+            Arrival::Refused(refusal) => {
+                traffic.metrics.head_refused(refusal.reason());
+                return refuse(conn, refusal, limits.body_discard).await;
+            }
+        }
+        expected = Expected::Http1;
+        idle = limits.keep_alive_idle;
+    }
+}
+
+/// Waits for the next request: `idle` for its first byte, then [`ClientLimits::head_deadline`] for its head.
+async fn arrival(
+    conn: &mut Conn,
+    expected: Expected,
+    idle: Duration,
+    limits: &ClientLimits,
+    ended: Pin<&mut MaybeDone<impl Future<Output = ()>>>,
+) -> Arrival {
+    let now = clock::now();
+    conn.facts().activity.wait(now);
+    if conn.unread().is_empty() && !first_bytes(conn, now + idle, ended).await {
+        return Arrival::Over;
+    }
+    let mut scan = HeadScan::default();
+    let mut end = None;
+    loop {
+        if let Some(arrival) = look(conn.unread(), expected, limits, &mut scan) {
+            return arrival;
+        }
+        let end = *end.get_or_insert_with(|| clock::now() + limits.head_deadline);
+        match more_bytes(conn, end).await {
+            Some(true) => {}
+            None if expected != Expected::Http2 => return Arrival::Refused(Refusal::HeadTooSlow),
+            Some(false) | None => return Arrival::Over,
+        }
+    }
+}
+
+/// Waits for bytes until a time, or until the connection has to end; whether there are any.
+async fn first_bytes(
+    conn: &mut Conn,
+    until: Instant,
+    mut ended: Pin<&mut MaybeDone<impl Future<Output = ()>>>,
+) -> bool {
+    poll_fn(|cx| {
+        // What has already arrived is served even when the end has come.
+        if let Poll::Ready(read) = conn.poll_read_ahead(cx) {
+            return Poll::Ready(matches!(read, Ok(1..)));
+        }
+        let over = ended.as_mut().poll(cx).is_ready() && !conn.has_arrived();
+        if over || conn.poll_alarm(until, cx).is_ready() { Poll::Ready(false) } else { Poll::Pending }
+    })
+    .await
+}
+
+/// Waits for more bytes until a time: whether there are any, or `None` when the time has come.
+async fn more_bytes(conn: &mut Conn, until: Instant) -> Option<bool> {
+    poll_fn(|cx| match conn.poll_read_ahead(cx) {
+        Poll::Ready(read) => Poll::Ready(Some(matches!(read, Ok(1..)))),
+        Poll::Pending => conn.poll_alarm(until, cx).map(|()| None),
+    })
+    .await
+}
+
+/// What the bytes that have arrived are; `None` while they may still become several things.
+fn look(unread: &[u8], expected: Expected, limits: &ClientLimits, scan: &mut HeadScan) -> Option<Arrival> {
+    match (expected, opening(unread)) {
+        (Expected::Either | Expected::Http2, Opening::Http2) => Some(Arrival::Http2),
+        (Expected::Http2, Opening::Http1) => Some(Arrival::Over),
+        (Expected::Http2 | Expected::Either, Opening::Undecided) => None,
+        (Expected::Either, Opening::Http1) | (Expected::Http1, _) => {
+            let Some(head) = scan.advance(unread) else { return within(unread.len(), scan.lines(), limits) };
+            let refused = within(head.len, head.lines, limits);
+            Some(refused.or_else(|| doubtful(&head)).unwrap_or(Arrival::Head(head)))
+        }
+    }
+}
+
+/// The refusal, where a head of so many bytes and header lines is beyond the limits.
+fn within(bytes: usize, lines: usize, limits: &ClientLimits) -> Option<Arrival> {
+    let beyond = bytes > limits.head_bytes_max || lines > limits.head_lines_max;
+    beyond.then_some(Arrival::Refused(Refusal::HeadTooLarge))
+}
+
+/// The refusal, where two parsers could read a head in two ways and no driver would be asked about it.
+fn doubtful(head: &WholeHead) -> Option<Arrival> {
+    let bare = head.bare.then_some(Refusal::BareLineFeed);
+    let line = head.malformed_line.then_some(Refusal::RequestLine);
+    bare.or(line).or(head.ambiguous.then_some(Refusal::AmbiguousLength)).map(Arrival::Refused)
+}
+
+/// One request through Pingora; gives the connection back when another may follow.
+async fn http1(mut conn: Box<Conn>, head: &WholeHead, traffic: &Traffic, notice: &Notice) -> Option<Box<Conn>> {
+    match head.follows {
+        Follows::Bytes(count) => conn.pass_only(head.len.saturating_add(count)),
+        Follows::Chunks => conn.pass_body(Chunks::behind(head.len)),
+        Follows::Unknown => {
+            conn.pass_all();
+            conn.watch(head.coded.then(|| Chunks::behind(head.len)));
+        }
+    }
+    let due = conn.due().clone();
+    let session = ServerSession::new_http1(conn);
+    let served = due.scope(traffic.proxy.process_new_http(session, &notice.last)).await;
+    if !due.take_begun() {
+        traffic.metrics.head_refused(MALFORMED);
+    }
+    let (stream, _) = served?.consume();
+    let mut conn = stream.into_any().downcast::<Conn>().ok()?;
+    conn.watch(None);
+    if !conn.is_between_requests() {
+        close(&mut conn, traffic.options.client.body_discard).await;
+        return None;
+    }
+    Some(conn)
+}
+
+/// All requests of an HTTP/2 connection, until it is idle for too long, the client leaves, or those are through that the
+/// client sent before it knew of the end.
+async fn http2(mut conn: Box<Conn>, traffic: &Traffic, notice: &Notice) {
+    let Some(_room) = traffic.shared.room(Cost::HTTP2) else { return traffic.metrics.refused(Refused::Full) };
+    conn.http2 = true;
+    conn.pass_all();
+    if !*notice.last.borrow() {
+        traffic.streams.serve(conn, &notice.last).await;
+        return;
+    }
+    let (tell, told) = watch::channel(false);
+    let mut over = notice.over.clone();
+    let telling = async {
+        drop(timeout(HTTP2_WELCOME, over.wait_for(|over| *over)).await);
+        tell.send_replace(true);
+        pending().await
+    };
+    tokio::select! {
+        () = traffic.streams.serve(conn, &told) => {}
+        () = telling => {}
+    }
+}

@@ -1,0 +1,205 @@
+//! The streams of HTTP/2 connections: accepted one after the other, each in a task of its own, and handed to a driver. h2 and
+//! Pingora's sessions are used as they are; the loop that accepts is our own, because Pingora's leaves no way to end a connection.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::FutureExt;
+use h2::Reason;
+use h2::server::Connection;
+use pingora::apps::HttpServerApp;
+use pingora::protocols::http::ServerSession;
+use pingora::protocols::http::v2::server::{H2Accept, H2Options, HttpSession, default_h2_options, handshake};
+use pingora::protocols::{Digest, GetProxyDigest, GetSocketDigest, GetTimingDigest, Stream};
+use pingora::proxy::HttpProxy;
+use pingora::server::ShutdownWatch;
+use tidegate_config::published::Published;
+use tokio::time::{sleep, timeout};
+
+use crate::connection::response_deadline::ResponseDeadline;
+use crate::connection::stream_counts::{Abuse, OpenStream};
+use crate::connection::{Conn, ConnectionFacts};
+use crate::driver::native;
+use crate::driver::pingora::PingoraDriver;
+use crate::observe::connection_metrics::ConnectionMetrics;
+use crate::shared::Shared;
+
+/// Serves HTTP/2 connections.
+pub(crate) struct Streams {
+    published: Published,
+    shared: Arc<Shared>,
+    proxy: Arc<HttpProxy<PingoraDriver>>,
+    metrics: Arc<ConnectionMetrics>,
+    http2: H2Options,
+}
+
+impl fmt::Debug for Streams {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Streams").finish_non_exhaustive()
+    }
+}
+
+impl Streams {
+    /// Over this proxy, which is one thread's.
+    pub(crate) fn new(
+        proxy: Arc<HttpProxy<PingoraDriver>>,
+        published: Published,
+        shared: &Arc<Shared>,
+        metrics: &Arc<ConnectionMetrics>,
+    ) -> Self {
+        let limits = &shared.options.http2;
+        // The bare defaults have no bounds.
+        let mut http2 = default_h2_options();
+        http2.max_concurrent_streams(limits.streams_max);
+        http2.max_header_list_size(limits.header_list_bytes_max);
+        http2.initial_window_size(limits.stream_window_bytes);
+        http2.initial_connection_window_size(limits.connection_window_bytes);
+        http2.max_send_buffer_size(limits.send_buffer_bytes);
+        Self { published, shared: Arc::clone(shared), proxy, metrics: Arc::clone(metrics), http2 }
+    }
+
+    /// Serves a connection until its client leaves, is idle for too long, or is ended for what it does. Once told to by `shutdown`,
+    /// the client is asked to open no more streams, and those that it opened before it knew are served.
+    pub(super) async fn serve(self: &Arc<Self>, conn: Box<Conn>, shutdown: &ShutdownWatch) {
+        let facts = Arc::clone(conn.facts());
+        let digest = Arc::new(Digest {
+            ssl_digest: None,
+            timing_digest: conn.get_timing_digest(),
+            proxy_digest: conn.get_proxy_digest(),
+            socket_digest: conn.get_socket_digest(),
+        });
+        // A client that does not keep to the protocol from the start is not told so.
+        let Ok(mut connection) = handshake(conn, Some(self.http2.clone())).await else { return };
+        let Some(abuse) = self.accept(&mut connection, &facts, &digest, shutdown).await else { return };
+        self.metrics.http2_ended(abuse);
+        connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
+        // A client that takes no goodbye gets none.
+        let within = self.shared.options.client.body_discard;
+        drop(timeout(within, poll_fn(|cx| connection.poll_closed(cx))).await);
+    }
+
+    /// Accepts streams until the connection is over; why it has to be ended, if it has to.
+    async fn accept(
+        self: &Arc<Self>,
+        connection: &mut Connection<Stream, Bytes>,
+        facts: &Arc<ConnectionFacts>,
+        digest: &Arc<Digest>,
+        shutdown: &ShutdownWatch,
+    ) -> Option<Abuse> {
+        let mut told = shutdown.clone();
+        let mut leaving = false;
+        loop {
+            let accepted = tokio::select! {
+                biased;
+                _ = told.changed(), if !leaving => {
+                    connection.graceful_shutdown();
+                    leaving = true;
+                    continue;
+                }
+                // This drives the whole connection, its streams included.
+                accepted = HttpSession::from_h2_conn(connection, Arc::clone(digest)) => accepted,
+                () = idle(facts, self.shared.options.http2.idle), if !leaving => return None,
+            };
+            match accepted {
+                Ok(Some(H2Accept::Session(session))) => {
+                    facts.streams.started();
+                    if !facts.streams.are_abused() {
+                        self.start(session, facts, shutdown);
+                    }
+                }
+                Ok(Some(H2Accept::Rejected)) => facts.streams.malformed(),
+                // Clients that just disconnect are as common as those that say goodbye.
+                Ok(None) | Err(_) => return None,
+            }
+            if let Some(abuse) = facts.streams.abuse() {
+                return Some(abuse);
+            }
+        }
+    }
+
+    /// Carries the request of a stream, in a task of its own that ends with the stream.
+    fn start(self: &Arc<Self>, session: HttpSession, facts: &Arc<ConnectionFacts>, shutdown: &ShutdownWatch) {
+        let (streams, shutdown) = (Arc::clone(self), shutdown.clone());
+        let open = (OpenStream::of(facts), facts.activity.enter());
+        tokio::spawn(async move {
+            streams.carry(session, &shutdown).await;
+            drop(open);
+        });
+    }
+
+    async fn carry(&self, mut session: HttpSession, shutdown: &ShutdownWatch) {
+        if native::serves(&self.shared.options) {
+            let carried = guarded(native::http2::carry(session, &self.published, &self.shared), &self.metrics).await;
+            let Some(Some(returned)) = carried else { return };
+            session = returned;
+        }
+        // In a box of its own, for it is many times as large as what the native driver needs.
+        let request = self.proxy.process_new_http(ServerSession::new_http2(session), shutdown);
+        carry(Box::pin(request), &self.metrics).await;
+    }
+}
+
+/// Ready once no stream has been open for so long.
+async fn idle(facts: &ConnectionFacts, limit: Duration) {
+    facts.streams.all_ended().await;
+    sleep(limit).await;
+}
+
+/// Carries a request to its end, or until its response is overdue: dropped, it resets its stream.
+async fn carry(request: impl Future, metrics: &ConnectionMetrics) {
+    let due = ResponseDeadline::default();
+    tokio::select! {
+        biased;
+        _ = guarded(due.scope(request), metrics) => {}
+        () = due.clone().elapsed() => {}
+    }
+}
+
+/// What comes of a request, unless it panics.
+async fn guarded<T>(request: impl Future<Output = T>, metrics: &ConnectionMetrics) -> Option<T> {
+    let ended = AssertUnwindSafe(request).catch_unwind().await;
+    if ended.is_err() {
+        metrics.panicked();
+    }
+    ended.ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use prometheus::Registry;
+
+    use super::*;
+    use crate::clock;
+
+    #[tokio::test]
+    async fn a_panic_is_counted_and_what_is_overdue_is_dropped() {
+        let metrics = ConnectionMetrics::register(&Registry::new()).unwrap();
+        carry(async {}, &metrics).await;
+        assert_eq!(metrics.panics.get(), 0);
+        carry(async { panic!("of all things") }, &metrics).await;
+        assert_eq!(metrics.panics.get(), 1);
+        let overdue = async {
+            let due = ResponseDeadline::current();
+            due.set(clock::now() + Duration::from_secs(3600));
+            due.set(clock::now());
+            std::future::pending::<()>().await;
+        };
+        carry(overdue, &metrics).await;
+        let in_time = async {
+            let due = ResponseDeadline::current();
+            due.set(clock::now() + Duration::from_millis(20));
+            tokio::task::yield_now().await;
+            due.clear();
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            metrics.panics.inc();
+        };
+        carry(in_time, &metrics).await;
+        assert_eq!(metrics.panics.get(), 2);
+    }
+}

@@ -1,0 +1,176 @@
+//! Accepts the connections of one bind on one thread, and ends them when the bind goes away.
+
+use std::future::pending;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_config::model::BindKey;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::{Instant, sleep_until};
+
+use crate::budget::Cost;
+use crate::clock;
+use crate::connection::Notice;
+use crate::connection::clients::ClientPlace;
+use crate::connection::idle::{self, Activity};
+use crate::driver::Traffic;
+use crate::driver::{Accepted, Known, serve};
+use crate::listen::sockets::BACKLOG;
+use crate::observe::connection_metrics::Refused;
+
+/// The shortest and longest pause after a failure to accept.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(1));
+
+/// When the connections of a bind must be over: `None` while it is open. The last word counts.
+pub(crate) type Ending = watch::Receiver<Option<Instant>>;
+
+/// Serves a bind until it is told its ending, then waits for its connections until then and cuts the rest. That the end of all
+/// traffic is near, it tells its connections before. Returns how many it cut.
+pub(crate) async fn accept(
+    listener: Arc<TcpListener>,
+    bind: BindKey,
+    traffic: Arc<Traffic>,
+    mut ending: Ending,
+) -> usize {
+    let ((last, told_last), (over, told_over)) = (watch::channel(false), watch::channel(false));
+    // It is never looked at itself, so that what was said before a connection came is news to it.
+    let notice = Notice { last: told_last, over: told_over };
+    let mut leaving = traffic.leaving.clone();
+    let mut near = false;
+    let mut connections = JoinSet::new();
+    let mut pause = PAUSE.0;
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            Some(ended) = connections.join_next() => {
+                note(&ended, &traffic);
+                continue;
+            }
+            Ok(_) = leaving.wait_for(|leaving| *leaving), if !near => {
+                near = true;
+                last.send_replace(true);
+                continue;
+            }
+            // A lost sender means that nobody is left to tell an ending.
+            _ = ending.wait_for(Option::is_some) => break,
+        };
+        match accepted {
+            Ok((stream, peer)) => {
+                pause = PAUSE.0;
+                start(&mut connections, Accepted { stream, peer, bind, at: clock::now() }, &traffic, &notice);
+            }
+            // The client left before its turn came; the queue is one shorter, so this cannot spin.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+            Err(error) => {
+                traffic.metrics.accept_errors.inc();
+                tracing::warn!(bind = %bind.address, %error, ?pause, "cannot accept connections");
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(PAUSE.1);
+            }
+        }
+    }
+    // Nobody else holds it: an audit has it for no longer than it looks.
+    for (stream, peer) in Arc::into_inner(listener).map(queued).unwrap_or_default() {
+        start(&mut connections, Accepted { stream, peer, bind, at: clock::now() }, &traffic, &notice);
+    }
+    last.send_replace(true);
+    over.send_replace(true);
+    drain(connections, &traffic, ending).await
+}
+
+/// Closes a socket and gives the connections that the kernel has completed already: they would be reset with it. It asks the
+/// kernel itself, because the runtime may not have heard of them yet, and gives a task no more than so many in a row.
+fn queued(listener: TcpListener) -> Vec<(TcpStream, SocketAddr)> {
+    let Ok(listener) = listener.into_std() else { return Vec::new() };
+    let accepted = (0..BACKLOG).map_while(|_| match listener.accept() {
+        Ok(accepted) => Some(Some(accepted)),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => Some(None),
+        Err(_) => None,
+    });
+    let opened = accepted.flatten().filter_map(|(stream, peer)| {
+        stream.set_nonblocking(true).ok()?;
+        Some((TcpStream::from_std(stream).ok()?, peer))
+    });
+    opened.collect()
+}
+
+fn start(connections: &mut JoinSet<()>, accepted: Accepted, traffic: &Arc<Traffic>, notice: &Notice) {
+    let cost = Cost::of_connection(accepted.bind.protocol);
+    let client = match admit(&accepted, traffic, cost) {
+        Ok(client) => client,
+        Err(refused) => return traffic.metrics.refused(refused),
+    };
+    let active = traffic.metrics.accepted(accepted.bind.protocol);
+    let activity = Activity::new(traffic.epoch, accepted.at);
+    let entry = idle::Entry::new(Arc::clone(&traffic.shared.budget));
+    let number = entry.number();
+    let (traffic, notice) = (Arc::clone(traffic), notice.clone());
+    let own = Known { client, activity: Arc::clone(&activity) };
+    let task = connections.spawn(async move {
+        serve(accepted, own, traffic, notice).await;
+        drop((active, entry));
+    });
+    idle::register(number, activity, task, cost);
+}
+
+/// Charges a connection; its place among those of its client.
+fn admit(accepted: &Accepted, traffic: &Traffic, cost: Cost) -> Result<Option<ClientPlace>, Refused> {
+    // Behind the PROXY protocol the client is not known yet.
+    let client = match traffic.options.client.proxy_header {
+        true => None,
+        false => traffic.client(accepted.peer.ip(), cost)?,
+    };
+    // A client that holds its share makes nobody give way.
+    if traffic.shared.charge(cost) { Ok(client) } else { Err(Refused::Full) }
+}
+
+async fn drain(mut connections: JoinSet<()>, traffic: &Traffic, mut ending: Ending) -> usize {
+    loop {
+        let until = *ending.borrow_and_update();
+        tokio::select! {
+            ended = connections.join_next() => match ended {
+                Some(ended) => note(&ended, traffic),
+                None => return 0,
+            },
+            () = wait(until) => break,
+            changed = ending.changed() => if changed.is_err() { break },
+        }
+    }
+    let cut = connections.len();
+    traffic.metrics.cut.inc_by(cut as u64);
+    connections.shutdown().await;
+    cut
+}
+
+async fn wait(until: Option<Instant>) {
+    match until {
+        Some(until) => sleep_until(until).await,
+        None => pending().await,
+    }
+}
+
+fn note(ended: &Result<(), JoinError>, traffic: &Traffic) {
+    if ended.as_ref().is_err_and(JoinError::is_panic) {
+        traffic.metrics.panicked();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn no_completed_connection_is_lost_with_its_socket() {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind(([127, 0, 0, 1], 0).into()).unwrap();
+        let listener = socket.listen(BACKLOG.unsigned_abs()).unwrap();
+        let address = listener.local_addr().unwrap();
+        // More than a task may take in a row, and the runtime hears of none of them.
+        let clients: Vec<_> = (0..300).map(|_| std::net::TcpStream::connect(address).unwrap()).collect();
+        assert_eq!(queued(listener).len(), clients.len());
+    }
+}

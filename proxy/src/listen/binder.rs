@@ -1,0 +1,215 @@
+//! Which binds are open, over all threads: what the process shows of its sockets, and the one place where a
+//! bind of port 0 gets its port.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+
+use tidegate_config::model::{Bind, BindKey};
+use tokio::sync::watch;
+
+use crate::listen::sockets;
+use crate::observe::connection_metrics::ConnectionMetrics;
+use crate::upstream::own_addresses::Listening;
+
+/// The binds of the snapshot as they really are.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Bound {
+    binds: BTreeMap<BindKey, BoundBind>,
+}
+
+/// One bind as it really is.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct BoundBind {
+    address: Option<SocketAddr>,
+    open: BTreeSet<usize>,
+    failed: BTreeMap<usize, Arc<str>>,
+}
+
+impl Bound {
+    /// Every bind that a thread has opened or tried to.
+    pub fn iter(&self) -> impl Iterator<Item = (&BindKey, &BoundBind)> {
+        self.binds.iter()
+    }
+
+    /// One bind.
+    #[must_use]
+    pub fn get(&self, key: &BindKey) -> Option<&BoundBind> {
+        self.binds.get(key)
+    }
+
+    /// Whether there are binds and none of them is open: nobody can be served.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        !self.binds.is_empty() && self.binds.values().all(|bind| bind.open.is_empty())
+    }
+}
+
+impl BoundBind {
+    /// The address with its real port; `None` while no thread listens.
+    #[must_use]
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.address
+    }
+
+    /// Threads that listen.
+    #[must_use]
+    pub fn threads(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Why a thread could not open it the last time it tried; it goes on trying.
+    #[must_use]
+    pub fn error(&self) -> Option<&str> {
+        self.failed.values().next().map(|error| &**error)
+    }
+}
+
+/// Opens and closes sockets for the threads and keeps [`Bound`] true.
+#[derive(Debug)]
+pub(crate) struct Binder {
+    bound: watch::Sender<Bound>,
+    listening: Arc<Listening>,
+    metrics: Arc<ConnectionMetrics>,
+}
+
+impl Binder {
+    /// With nothing open yet.
+    pub(crate) fn new(listening: Arc<Listening>, metrics: Arc<ConnectionMetrics>) -> Self {
+        Self { bound: watch::Sender::default(), listening, metrics }
+    }
+
+    /// The state, and word of its changes.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<Bound> {
+        self.bound.subscribe()
+    }
+
+    /// Opens a thread's own socket of a bind. Where the port is 0, the first thread's choice is everybody's; where it is
+    /// not, the first thread asks whether it is free.
+    ///
+    /// # Errors
+    /// Those of the operating system.
+    pub(crate) fn open(&self, thread: usize, key: BindKey) -> io::Result<TcpListener> {
+        let mut opened = Err(io::ErrorKind::Other.into());
+        // Threads take turns in here, which is what makes the choice of a port one.
+        self.bound.send_modify(|bound| {
+            let bind = bound.binds.entry(key).or_default();
+            opened = match bind.address {
+                Some(shared) => sockets::socket(shared),
+                None => sockets::probe(key.address).and_then(|()| sockets::socket(key.address)),
+            };
+            match opened
+                .as_ref()
+                .map_err(ToString::to_string)
+                .and_then(|socket| socket.local_addr().map_err(|error| error.to_string()))
+            {
+                Ok(address) => {
+                    bind.address = Some(address);
+                    self.listening.add(address);
+                    bind.open.insert(thread);
+                    bind.failed.remove(&thread);
+                }
+                Err(error) => {
+                    bind.failed.insert(thread, error.into());
+                    self.metrics.bind_failures.inc();
+                }
+            }
+            self.metrics.listening(&key, Some(bind.open.len()));
+        });
+        opened
+    }
+
+    /// A thread has closed its socket of a bind, or has given up trying to open it.
+    pub(crate) fn close(&self, thread: usize, key: &BindKey) {
+        self.bound.send_modify(|bound| self.leave(bound, thread, key));
+    }
+
+    /// A thread is gone with all its sockets.
+    pub(crate) fn close_all(&self, thread: usize) {
+        self.bound.send_modify(|bound| self.leave_all(bound, thread));
+    }
+
+    /// A thread has failed with all its sockets, and cannot serve these binds for now.
+    pub(crate) fn fail_all(&self, thread: usize, binds: &[Bind], why: &str) {
+        let why: Arc<str> = format!("a traffic thread failed: {why}").into();
+        self.bound.send_modify(|bound| {
+            self.leave_all(bound, thread);
+            for Bind { key, .. } in binds {
+                let bind = bound.binds.entry(*key).or_default();
+                bind.failed.insert(thread, Arc::clone(&why));
+                self.metrics.listening(key, Some(bind.open.len()));
+            }
+        });
+    }
+
+    fn leave_all(&self, bound: &mut Bound, thread: usize) {
+        for key in bound.binds.keys().copied().collect::<Vec<_>>() {
+            self.leave(bound, thread, &key);
+        }
+    }
+
+    fn leave(&self, bound: &mut Bound, thread: usize, key: &BindKey) {
+        let Some(bind) = bound.binds.get_mut(key) else { return };
+        bind.open.remove(&thread);
+        bind.failed.remove(&thread);
+        if bind.open.is_empty()
+            && let Some(address) = bind.address.take()
+        {
+            self.listening.remove(address);
+        }
+        if bind.open.is_empty() && bind.failed.is_empty() {
+            bound.binds.remove(key);
+            self.metrics.listening(key, None);
+        } else {
+            self.metrics.listening(key, Some(bind.open.len()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus::Registry;
+    use tidegate_config::model::BindProtocol;
+
+    use super::*;
+
+    fn binder() -> (Binder, watch::Receiver<Bound>) {
+        let binder = Binder::new(Arc::default(), Arc::new(ConnectionMetrics::register(&Registry::new()).unwrap()));
+        let bound = binder.subscribe();
+        (binder, bound)
+    }
+
+    const KEY: BindKey = BindKey {
+        address: SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0),
+        protocol: BindProtocol::Http,
+    };
+
+    #[test]
+    fn a_port_is_kept_while_any_thread_listens_on_it() {
+        let (binder, bound) = binder();
+        let first = binder.open(0, KEY).unwrap();
+        let address = first.local_addr().unwrap();
+        let second = binder.open(1, KEY).unwrap();
+        assert_eq!(second.local_addr().unwrap(), address);
+        drop(first);
+        binder.close(0, &KEY);
+        assert_eq!(bound.borrow().get(&KEY).unwrap().threads(), 1);
+        assert_eq!(binder.open(0, KEY).unwrap().local_addr().unwrap(), address);
+        binder.close_all(0);
+        binder.close_all(1);
+        assert!(bound.borrow().get(&KEY).is_none() && !bound.borrow().is_lost());
+    }
+
+    #[test]
+    fn a_thread_that_fails_shows_on_every_bind_until_it_is_back() {
+        let (binder, bound) = binder();
+        let binds = [Bind { key: KEY, listeners: Box::default() }];
+        let _socket = binder.open(0, KEY).unwrap();
+        binder.fail_all(0, &binds, "no luck");
+        assert!(bound.borrow().is_lost());
+        assert_eq!(bound.borrow().get(&KEY).unwrap().error(), Some("a traffic thread failed: no luck"));
+        let _socket = binder.open(0, KEY).unwrap();
+        assert!(!bound.borrow().is_lost() && bound.borrow().get(&KEY).unwrap().error().is_none());
+    }
+}

@@ -1,0 +1,338 @@
+//! What the data plane counts. Handles are resolved once for each route object and kept beside it, so a request
+//! looks up one map; the series of an object go when no route of the snapshot names it any more.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use foldhash::fast::RandomState;
+use prometheus::core::{Collector, Desc};
+use prometheus::proto::MetricFamily;
+use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry};
+use tidegate_config::model::Snapshot;
+use tidegate_config::object::ObjectRef;
+
+use crate::budget::Budget;
+use crate::clock;
+use crate::reason::Reason;
+use crate::sweep_trigger::SweepTrigger;
+use crate::upstream::endpoint_state::EndpointStates;
+
+/// Route objects that have series of their own; the requests of further ones are counted under `other`.
+const OBJECTS_MAX: usize = 10_000;
+const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
+const SECONDS: [f64; 15] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
+
+/// How opening a connection ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Connect {
+    /// It is open.
+    Opened,
+    /// An idle one of the pool was taken instead.
+    Reused,
+    /// It could not be opened.
+    Failed,
+    /// It was not open in time.
+    TimedOut,
+}
+
+/// Who carries a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Driver {
+    /// [`crate::driver::native`].
+    Native,
+    /// [`crate::driver::pingora`].
+    Full,
+}
+
+/// Counters and histograms of the data plane.
+#[derive(Debug)]
+pub(crate) struct Metrics {
+    requests: IntCounterVec,
+    durations: HistogramVec,
+    /// Requests between their first and their last byte.
+    pub(crate) in_flight: IntGauge,
+    drivers: [IntCounter; 2],
+    connects: [IntCounter; 4],
+    /// Time to open a connection, TLS included.
+    pub(crate) connect_duration: Histogram,
+    /// Further tries for requests whose first one failed.
+    pub(crate) retries: IntCounter,
+    answers: [IntCounter; Reason::ALL.len()],
+    /// Access log lines that were dropped because the writer was slow.
+    pub(crate) log_lines_dropped: IntCounter,
+    /// Connections that waited for a request and were closed for others.
+    pub(crate) gave_way: IntCounter,
+    objects: papaya::HashMap<ObjectRef, Arc<ObjectSeries>, RandomState>,
+    /// Told of every object that gets series.
+    sweep_trigger: Arc<SweepTrigger>,
+    unrouted: Arc<ObjectSeries>,
+    other: Arc<ObjectSeries>,
+}
+
+/// The handles of one route object.
+#[derive(Debug)]
+struct ObjectSeries {
+    classes: [IntCounter; 5],
+    duration: Histogram,
+    /// Requests at the last two soundings, the later one first.
+    sounded: [AtomicU64; 2],
+}
+
+fn histogram(name: &str, help: &str) -> HistogramOpts {
+    HistogramOpts::new(name, help).buckets(SECONDS.to_vec())
+}
+
+impl Metrics {
+    /// Creates and registers everything.
+    ///
+    /// # Errors
+    /// When a name is taken in the registry.
+    pub(crate) fn new(
+        registry: &Registry,
+        endpoints: Arc<EndpointStates>,
+        sweep_trigger: Arc<SweepTrigger>,
+    ) -> Result<Self, prometheus::Error> {
+        fn add<C: Collector + Clone + 'static>(registry: &Registry, collector: C) -> Result<C, prometheus::Error> {
+            registry.register(Box::new(collector.clone()))?;
+            Ok(collector)
+        }
+        let requests =
+            Opts::new("tidegate_requests_total", "Requests by the object of their route and by class of status.");
+        let requests = add(registry, IntCounterVec::new(requests, &["namespace", "object", "class"])?)?;
+        let durations = histogram("tidegate_request_duration_seconds", "Time from a request's head to its last byte.");
+        let durations = add(registry, HistogramVec::new(durations, &["namespace", "object"])?)?;
+        let drivers = Opts::new("tidegate_requests_by_driver_total", "Requests by the driver that carried them.");
+        let drivers = add(registry, IntCounterVec::new(drivers, &["driver"])?)?;
+        let connects = Opts::new("tidegate_upstream_connects_total", "Connections to endpoints by how they were had.");
+        let connects = add(registry, IntCounterVec::new(connects, &["result"])?)?;
+        let answers =
+            Opts::new("tidegate_answers_total", "Requests that no endpoint answered, or not to the end, by reason.");
+        let answers = add(registry, IntCounterVec::new(answers, &["reason"])?)?;
+        let connect_duration =
+            histogram("tidegate_upstream_connect_duration_seconds", "Time to open a connection to an endpoint.");
+        read_gauge(
+            registry,
+            "tidegate_endpoints_resting",
+            "Endpoints passed over for a moment because they took no connection.",
+            move || endpoints.resting(clock::now()) as u64,
+        )?;
+        let series =
+            |namespace: &str, object: &str| Arc::new(ObjectSeries::new(&requests, &durations, namespace, object));
+        Ok(Self {
+            unrouted: series("", ""),
+            other: series("", "other"),
+            in_flight: add(registry, IntGauge::new("tidegate_requests_in_flight", "Requests in flight.")?)?,
+            drivers: ["lean", "full"].map(|driver| drivers.with_label_values(&[driver])),
+            connects: ["opened", "reused", "failed", "timeout"].map(|result| connects.with_label_values(&[result])),
+            connect_duration: add(registry, Histogram::with_opts(connect_duration)?)?,
+            retries: add(registry, IntCounter::new("tidegate_upstream_retries_total", "Further tries of requests.")?)?,
+            answers: Reason::ALL.map(|reason| answers.with_label_values(&[reason.as_str()])),
+            log_lines_dropped: add(
+                registry,
+                IntCounter::new("tidegate_access_log_dropped_total", "Access log lines dropped: the writer was slow.")?,
+            )?,
+            gave_way: add(
+                registry,
+                IntCounter::new(
+                    "tidegate_connections_evicted_total",
+                    "Connections that waited for a request for longest and were closed to make room.",
+                )?,
+            )?,
+            objects: papaya::HashMap::with_hasher(RandomState::default()),
+            sweep_trigger,
+            requests,
+            durations,
+        })
+    }
+
+    /// Counts a finished request under the object of its route.
+    pub(crate) fn finished(&self, object: Option<&ObjectRef>, status: u16, duration: Duration) {
+        let series = object.map_or_else(|| Arc::clone(&self.unrouted), |object| self.series(object));
+        // A status of no class is to be taken for 5xx (RFC 9110 section 15).
+        series.classes[usize::from(status / 100).clamp(1, CLASSES.len()) - 1].inc();
+        // How long a tunnel stays open says nothing of how long requests take.
+        if status != 101 {
+            series.duration.observe(duration.as_secs_f64());
+        }
+    }
+
+    /// Counts a request under its driver.
+    pub(crate) fn carried(&self, driver: Driver) {
+        self.drivers[driver as usize].inc();
+    }
+
+    /// Counts a connection to an endpoint.
+    pub(crate) fn connect(&self, result: Connect) {
+        self.connects[result as usize].inc();
+    }
+
+    /// Counts a request that no endpoint answered, or not to the end.
+    pub(crate) fn answered(&self, reason: Reason) {
+        self.answers[reason as usize].inc();
+    }
+
+    /// Notes how many requests there were of each object, for [`Metrics::lately`]. To be called now and then.
+    pub(crate) fn sound(&self) {
+        for series in self.objects.pin().values() {
+            let [later, earlier] = &series.sounded;
+            earlier.store(later.swap(series.requests(), Relaxed), Relaxed);
+        }
+    }
+
+    /// Whether the routes of an object had requests since the sounding before the last.
+    pub(crate) fn lately(&self, object: &ObjectRef) -> bool {
+        let objects = self.objects.pin();
+        objects.get(object).is_some_and(|series| series.requests() != series.sounded[1].load(Relaxed))
+    }
+
+    fn series(&self, object: &ObjectRef) -> Arc<ObjectSeries> {
+        let objects = self.objects.pin();
+        if let Some(series) = objects.get(object) {
+            return Arc::clone(series);
+        }
+        if objects.len() >= OBJECTS_MAX {
+            return Arc::clone(&self.other);
+        }
+        let create = || {
+            let (namespace, name) = (&object.name.namespace, object.to_string());
+            Arc::new(ObjectSeries::new(&self.requests, &self.durations, namespace, &name))
+        };
+        let series = Arc::clone(objects.get_or_insert_with(object.clone(), create));
+        self.sweep_trigger.mark();
+        series
+    }
+
+    /// Removes the series of objects that no route of the snapshot names. The series go before the handles: a request that
+    /// finds the old handles in between counts into nothing once, and the next one makes new series.
+    pub(crate) fn sweep(&self, snapshot: &Snapshot) {
+        let routes = snapshot.hosts().iter().flat_map(|(_, host)| host.all());
+        let named: BTreeSet<&ObjectRef> = routes.map(|route| &route.origin.object).collect();
+        let objects = self.objects.pin();
+        for object in objects.keys().filter(|object| !named.contains(object)) {
+            let (namespace, name) = (&*object.name.namespace, object.to_string());
+            // An error says that the series is gone already.
+            for class in CLASSES {
+                drop(self.requests.remove_label_values(&[namespace, &name, class]));
+            }
+            drop(self.durations.remove_label_values(&[namespace, &name]));
+            objects.remove(object);
+        }
+    }
+}
+
+impl ObjectSeries {
+    fn new(requests: &IntCounterVec, durations: &HistogramVec, namespace: &str, object: &str) -> Self {
+        Self {
+            classes: CLASSES.map(|class| requests.with_label_values(&[namespace, object, class])),
+            duration: durations.with_label_values(&[namespace, object]),
+            sounded: [AtomicU64::new(0), AtomicU64::new(0)],
+        }
+    }
+
+    fn requests(&self) -> u64 {
+        self.classes.iter().map(IntCounter::get).sum()
+    }
+}
+
+/// A gauge whose value is read when somebody asks.
+struct ReadGauge<F> {
+    gauge: IntGauge,
+    read: F,
+}
+
+impl<F: Fn() -> u64 + Send + Sync> Collector for ReadGauge<F> {
+    fn desc(&self) -> Vec<&Desc> {
+        self.gauge.desc()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        self.gauge.set(i64::try_from((self.read)()).unwrap_or(i64::MAX));
+        self.gauge.collect()
+    }
+}
+
+/// Registers a gauge that is read when somebody asks.
+fn read_gauge<F>(registry: &Registry, name: &str, help: &str, read: F) -> Result<(), prometheus::Error>
+where
+    F: Fn() -> u64 + Send + Sync + 'static,
+{
+    registry.register(Box::new(ReadGauge { gauge: IntGauge::new(name, help)?, read }))
+}
+
+/// Shows what traffic takes of files and memory, and the most that it may take.
+///
+/// # Errors
+/// When a name is taken in the registry.
+pub(crate) fn show_budget(registry: &Registry, budget: &Arc<Budget>) -> Result<(), prometheus::Error> {
+    let show = |name, help, read: fn(&Budget) -> u64| {
+        let budget = Arc::clone(budget);
+        read_gauge(registry, name, help, move || read(&budget))
+    };
+    show("tidegate_budget_sockets", "Connections of clients and requests at endpoints.", |b| b.taken().files())?;
+    show("tidegate_budget_sockets_max", "The most of them that there may be.", |b| b.max().files())?;
+    show("tidegate_budget_memory_bytes", "Memory that they are charged for.", |b| b.taken().memory_kib() * 1024)?;
+    show("tidegate_budget_memory_max_bytes", "The most of it that there may be.", |b| b.max().memory_kib() * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_config::model::AppProtocol;
+    use tidegate_config::object::{Kind, ObjectName};
+
+    use super::*;
+    use crate::sample_model::{parts, path, published, to_backend};
+
+    fn text(registry: &Registry) -> String {
+        prometheus::TextEncoder::new().encode_to_string(&registry.gather()).unwrap()
+    }
+
+    #[test]
+    fn an_object_was_in_use_lately_until_two_soundings_without_requests() {
+        let sweep_trigger = Arc::new(SweepTrigger::default());
+        let endpoints = Arc::new(EndpointStates::new(clock::now(), Arc::clone(&sweep_trigger)));
+        let metrics = Metrics::new(&Registry::new(), endpoints, sweep_trigger).unwrap();
+        let object = |name: &str| ObjectRef::new(Kind::Ingress, ObjectName::new("shop", name));
+        let (web, other) = (object("web"), object("other"));
+        for _ in 0..2 {
+            metrics.finished(Some(&web), 204, Duration::ZERO);
+            for lately in [true, true, false, false] {
+                assert_eq!((metrics.lately(&web), metrics.lately(&other)), (lately, false));
+                metrics.sound();
+            }
+        }
+    }
+
+    #[test]
+    fn series_come_with_requests_and_go_with_their_object() {
+        let registry = Registry::new();
+        let sweep_trigger = Arc::new(SweepTrigger::default());
+        let endpoints = Arc::new(EndpointStates::new(clock::now(), Arc::clone(&sweep_trigger)));
+        let metrics = Metrics::new(&registry, endpoints, sweep_trigger).unwrap();
+        let object = |name: &str| ObjectRef::new(Kind::Ingress, ObjectName::new("shop", name));
+        for (object, status) in
+            [(Some(object("web")), 204), (Some(object("web")), 101), (Some(object("old")), 503), (None, 404)]
+        {
+            metrics.finished(object.as_ref(), status, Duration::from_millis(3));
+        }
+        metrics.answered(Reason::Internal);
+        let before = text(&registry);
+        for line in [
+            r#"tidegate_requests_total{class="2xx",namespace="shop",object="Ingress shop/web"} 1"#,
+            r#"tidegate_requests_total{class="1xx",namespace="shop",object="Ingress shop/web"} 1"#,
+            r#"tidegate_requests_total{class="5xx",namespace="shop",object="Ingress shop/old"} 1"#,
+            r#"tidegate_requests_total{class="4xx",namespace="",object=""} 1"#,
+            r#"tidegate_answers_total{reason="internal"} 1"#,
+            r#"tidegate_request_duration_seconds_count{namespace="shop",object="Ingress shop/web"} 1"#,
+        ] {
+            assert!(before.contains(line), "{line} in {before}");
+        }
+        let model = parts(vec![("a.test", vec![to_backend("web", path("/"), AppProtocol::Http)])], None);
+        metrics.sweep(&published(model).pin());
+        let after = text(&registry);
+        assert!(after.contains("shop/web") && !after.contains("shop/old"), "{after}");
+        metrics.finished(Some(&object("old")), 200, Duration::ZERO);
+        assert!(text(&registry).contains(r#"class="2xx",namespace="shop",object="Ingress shop/old"} 1"#));
+    }
+}

@@ -1,0 +1,5 @@
+//! What operators see: the access log, and the metrics of requests and of connections.
+
+pub(crate) mod access_log;
+pub(crate) mod connection_metrics;
+pub(crate) mod metrics;

@@ -1,0 +1,147 @@
+//! Why the edge answers a request itself, or gives it up. Every refusal and every fault of an upstream is one [`Reason`], so
+//! the status, the metric and the log line come from one table.
+
+/// Why a request was not answered by an endpoint, or not to the end. The name is the label of the metric and of the log line.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Reason {
+    /// The head breaks the rules of HTTP.
+    MalformedRequest,
+    /// HTTP/1.1 without a Host header (RFC 9112 section 3.2).
+    MissingHost,
+    /// A Host that is no `uri-host [":" port]`, or several that differ.
+    MalformedHost,
+    /// A path that cannot be brought into the form in which rules compare paths.
+    MalformedPath,
+    /// Several lengths, or a length beside a transfer coding (RFC 9112 section 6.3).
+    AmbiguousLength,
+    /// A `Connection` header that names a header of the edge's own.
+    ProtectedNomination,
+    /// `CONNECT` or `TRACE`.
+    MethodNotAllowed,
+    /// A transfer coding other than `chunked`.
+    UnknownCoding,
+    /// More header lines or bytes than allowed.
+    HeadTooLarge,
+    /// It has come this way too often: somewhere behind the edge it is led back to it.
+    LoopDetected,
+    /// No host or path takes it.
+    NoRoute,
+    /// A guard says no.
+    Denied,
+    /// A guard or the route sends the client elsewhere.
+    Redirect,
+    /// More body than the route allows.
+    BodyTooLarge,
+    /// The client stopped sending its body.
+    BodyStalled,
+    /// The client went away, or stopped reading.
+    ClientGone,
+    /// Nothing is there to send it to.
+    NoEndpoints,
+    /// The edge itself has no file descriptor or memory left for a connection.
+    OutOfResources,
+    /// The Service has as many requests in flight as it may have.
+    ServiceOverloaded,
+    /// The client's address holds as much of the edge's files and memory as it may hold.
+    ClientOverShare,
+    /// No connection could be made.
+    ConnectFailed,
+    /// No connection could be made in time.
+    ConnectTimeout,
+    /// The connection broke, or what came over it was not HTTP.
+    UpstreamBroken,
+    /// The endpoint said nothing for too long.
+    UpstreamTimeout,
+    /// Nothing passed through a tunnel for too long, so it was closed.
+    TunnelIdle,
+    /// The request was dropped before it ended: the process is going down.
+    Abandoned,
+    /// A fault of the edge.
+    Internal,
+}
+
+impl Reason {
+    /// All of them, for the metrics.
+    pub(crate) const ALL: [Self; 27] = [
+        Self::MalformedRequest,
+        Self::MissingHost,
+        Self::MalformedHost,
+        Self::MalformedPath,
+        Self::AmbiguousLength,
+        Self::ProtectedNomination,
+        Self::MethodNotAllowed,
+        Self::UnknownCoding,
+        Self::HeadTooLarge,
+        Self::LoopDetected,
+        Self::NoRoute,
+        Self::Denied,
+        Self::Redirect,
+        Self::BodyTooLarge,
+        Self::BodyStalled,
+        Self::ClientGone,
+        Self::NoEndpoints,
+        Self::OutOfResources,
+        Self::ServiceOverloaded,
+        Self::ClientOverShare,
+        Self::ConnectFailed,
+        Self::ConnectTimeout,
+        Self::UpstreamBroken,
+        Self::UpstreamTimeout,
+        Self::TunnelIdle,
+        Self::Abandoned,
+        Self::Internal,
+    ];
+
+    /// The status and the name. 499 is never sent: it stands in the log where nobody is left to answer.
+    const fn describe(self) -> (u16, &'static str) {
+        match self {
+            Self::MalformedRequest => (400, "malformed-request"),
+            Self::MissingHost => (400, "missing-host"),
+            Self::MalformedHost => (400, "malformed-host"),
+            Self::MalformedPath => (400, "malformed-path"),
+            Self::AmbiguousLength => (400, "ambiguous-length"),
+            Self::ProtectedNomination => (400, "protected-nomination"),
+            Self::MethodNotAllowed => (405, "method-not-allowed"),
+            Self::UnknownCoding => (501, "unknown-coding"),
+            Self::HeadTooLarge => (431, "head-too-large"),
+            Self::LoopDetected => (508, "loop-detected"),
+            Self::NoRoute => (404, "no-route"),
+            Self::Denied => (403, "denied"),
+            Self::Redirect => (302, "redirect"),
+            Self::BodyTooLarge => (413, "body-too-large"),
+            Self::BodyStalled => (408, "body-stalled"),
+            Self::ClientGone => (499, "client-gone"),
+            Self::NoEndpoints => (503, "no-endpoints"),
+            Self::OutOfResources => (503, "out-of-resources"),
+            Self::ServiceOverloaded => (503, "service-overloaded"),
+            Self::ClientOverShare => (503, "client-over-share"),
+            Self::ConnectFailed => (502, "connect-failed"),
+            Self::ConnectTimeout => (504, "connect-timeout"),
+            Self::UpstreamBroken => (502, "upstream-broken"),
+            Self::UpstreamTimeout => (504, "upstream-timeout"),
+            Self::TunnelIdle => (504, "tunnel-idle"),
+            Self::Abandoned => (499, "abandoned"),
+            Self::Internal => (500, "internal"),
+        }
+    }
+
+    /// The status that goes with it.
+    pub(crate) const fn status(self) -> u16 {
+        self.describe().0
+    }
+
+    /// Its name.
+    pub(crate) const fn as_str(self) -> &'static str {
+        self.describe().1
+    }
+
+    /// Whether the framing of what follows on the connection is in doubt, so that it must be closed.
+    pub(crate) const fn closes(self) -> bool {
+        !matches!(self, Self::NoRoute | Self::Denied | Self::Redirect | Self::NoEndpoints) && !self.is_overload()
+    }
+
+    /// Whether the same request may do better a moment later (`Retry-After`, RFC 9110 section 10.2.3).
+    pub(crate) const fn is_overload(self) -> bool {
+        matches!(self, Self::OutOfResources | Self::ServiceOverloaded | Self::ClientOverShare)
+    }
+}

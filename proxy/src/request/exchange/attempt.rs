@@ -1,0 +1,22 @@
+//! What a driver is told of the endpoint to try.
+
+use std::time::Duration;
+
+use tidegate_config::model::{Endpoint, Target};
+
+use crate::request::guard::Admitted;
+
+/// The endpoint to try now, and what holds for the try.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct UpstreamAttempt<'a> {
+    /// What the request was admitted to.
+    pub(crate) admitted: &'a Admitted,
+    /// The target.
+    pub(crate) target: &'a Target,
+    /// The endpoint.
+    pub(crate) endpoint: &'a Endpoint,
+    /// Whether the request asks for an upgrade and may have it.
+    pub(crate) upgrade: bool,
+    /// What is left of the time until the response's head; `None` for no limit.
+    pub(crate) remaining: Option<Duration>,
+}

@@ -1,0 +1,69 @@
+//! What a request takes while it is at its endpoint: one of the places of its Service, and a part of the process's files and
+//! memory, which is charged to its client too.
+
+use super::Exchange;
+use crate::budget::Cost;
+use crate::observe::metrics::Driver;
+use crate::reason::Reason;
+use crate::upstream::endpoint_state::AtService;
+
+/// Given back by [`Exchange::release`].
+#[derive(Debug)]
+pub(super) struct Load {
+    cost: Cost,
+    /// Counts the request until it is dropped.
+    _at_service: AtService,
+}
+
+impl Exchange {
+    /// Charges the request, once.
+    ///
+    /// # Errors
+    /// Whose share is used up: the Service's, the client's or everybody's.
+    pub(super) fn charge(&mut self) -> Result<(), Reason> {
+        if self.load.is_some() {
+            return Ok(());
+        }
+        let backend = self.backend.as_ref().ok_or(Reason::Internal)?;
+        let max = match backend.requests_max.unwrap_or(self.shared.options.budget.service_requests) {
+            0 => u32::MAX,
+            max => max,
+        };
+        let max = max.min(self.shared.budget.service_max());
+        let at_service = self.shared.endpoints.enter_service(&backend.key, max).ok_or(Reason::ServiceOverloaded)?;
+        let cost = match self.driver {
+            Driver::Native => Cost::NATIVE_REQUEST,
+            Driver::Full => Cost::FULL_REQUEST,
+        };
+        let client = self.facts.as_ref().and_then(|facts| facts.client.as_ref());
+        if client.is_some_and(|client| !client.charge(cost)) {
+            return Err(Reason::ClientOverShare);
+        }
+        if !self.shared.charge(cost) {
+            client.inspect(|client| client.release(cost));
+            return Err(Reason::OutOfResources);
+        }
+        self.load = Some(Load { cost, _at_service: at_service });
+        Ok(())
+    }
+
+    /// Charges what a tunnel takes in place of what a request does.
+    pub(super) fn becomes_tunnel(&mut self) {
+        let client = self.facts.as_ref().and_then(|facts| facts.client.as_ref());
+        if let Some(load) = &mut self.load {
+            let less = load.cost.beyond(Cost::TUNNEL);
+            load.cost = Cost::TUNNEL;
+            self.shared.budget.release(less);
+            client.inspect(|client| client.release_part(less));
+        }
+    }
+
+    /// Gives back what was charged.
+    pub(super) fn release(&mut self) {
+        if let Some(Load { cost, .. }) = self.load.take() {
+            self.shared.budget.release(cost);
+            let client = self.facts.as_ref().and_then(|facts| facts.client.as_ref());
+            client.inspect(|client| client.release(cost));
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! Whether a request may go on: the guards of its route in their order, then the route's own redirect, then the
+//! size that the body announces. What may go on is an [`Admitted`], and only that can be sent upstream.
+
+use std::sync::Arc;
+
+use http::HeaderValue;
+use tidegate_config::model::{Action, Effective, Guard, Head, Redirect, Route, WeightedTarget};
+
+use crate::reason::Reason;
+use crate::request::answer::Answer;
+use crate::request::client::Client;
+use crate::request::hygiene::Sound;
+use crate::request::path_rewrite;
+
+/// A route whose guards a request has passed: the witness that the steps towards an endpoint ask for.
+#[derive(Clone, Debug)]
+pub(crate) struct Admitted {
+    route: Arc<Route>,
+    effective: Effective,
+}
+
+impl Admitted {
+    /// The route.
+    pub(crate) fn route(&self) -> &Arc<Route> {
+        &self.route
+    }
+
+    /// The settings that apply.
+    pub(crate) const fn effective(&self) -> &Effective {
+        &self.effective
+    }
+
+    /// Where the route leads.
+    pub(crate) fn targets(&self) -> &[WeightedTarget] {
+        match &self.route.action {
+            Action::Forward(targets) => targets,
+            Action::Redirect(_) => &[],
+        }
+    }
+}
+
+/// What became of a request at the gate.
+#[derive(Clone, Debug)]
+pub(crate) enum Admission {
+    /// It goes on.
+    Go(Admitted),
+    /// It is answered here.
+    Answer(Answer),
+}
+
+/// Asks the guards.
+pub(crate) fn admit<H: Head + ?Sized>(
+    route: &Arc<Route>,
+    effective: Effective,
+    client: &Client,
+    sound: &Sound<'_>,
+    head: &H,
+) -> Admission {
+    for guard in &*route.guards {
+        match guard {
+            Guard::AllowSources(nets) if nets.iter().any(|net| net.contains(&client.address)) => {}
+            Guard::AllowSources(_) | Guard::DenyAll => return Admission::Answer(Reason::Denied.into()),
+            Guard::RequireTls { .. } if client.secure => {}
+            Guard::RequireTls { status } => {
+                return Admission::Answer(away(*status, location("https", &sound.host, None, head.path(), head)));
+            }
+        }
+    }
+    if let Action::Redirect(redirect) = &route.action {
+        return Admission::Answer(elsewhere(route, redirect, client, sound, head));
+    }
+    let too_large = effective.body_bytes_max.zip(sound.content_length).is_some_and(|(max, length)| length > max);
+    if too_large {
+        return Admission::Answer(Reason::BodyTooLarge.into());
+    }
+    Admission::Go(Admitted { route: Arc::clone(route), effective })
+}
+
+fn elsewhere<H: Head + ?Sized>(
+    route: &Route,
+    redirect: &Redirect,
+    client: &Client,
+    sound: &Sound<'_>,
+    head: &H,
+) -> Answer {
+    let scheme = redirect.scheme.as_deref().unwrap_or(client.scheme());
+    let host = redirect.host.as_deref().unwrap_or(&sound.host);
+    let path = path_rewrite::onward(redirect.path.as_ref(), &route.path, head.path(), &sound.path);
+    let path = path.as_deref().unwrap_or(head.path());
+    away(redirect.status, location(scheme, host, redirect.port, path, head))
+}
+
+/// Where a redirect leads; nowhere without a host.
+fn location<H: Head + ?Sized>(
+    scheme: &str,
+    host: &str,
+    port: Option<u16>,
+    path: &str,
+    head: &H,
+) -> Option<HeaderValue> {
+    if host.is_empty() {
+        return None;
+    }
+    let mut url = format!("{scheme}://{host}");
+    let default = matches!((scheme, port), (_, None) | ("http", Some(80)) | ("https", Some(443)));
+    if let Some(port) = port.filter(|_| !default) {
+        url.push_str(&format!(":{port}"));
+    }
+    url.push_str(path);
+    if let Some(query) = head.query() {
+        url.push('?');
+        url.push_str(query);
+    }
+    HeaderValue::try_from(url).ok()
+}
+
+/// A redirect that leads nowhere, or to what no header can hold, is refused.
+fn away(status: u16, location: Option<HeaderValue>) -> Answer {
+    location.map_or_else(|| Reason::MalformedRequest.into(), |location| Answer::redirect(status, location))
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_config::model::{Normalized, PathRewrite, Settings};
+
+    use super::*;
+    use crate::sample::Sample;
+    use crate::sample_model::{path, route};
+
+    fn client(address: &str, secure: bool) -> Client {
+        let address = address.parse().unwrap();
+        Client { address, peer: address, trusted: false, secure }
+    }
+
+    #[track_caller]
+    fn check(route: Route, client: &Client, head: &Sample, want: Result<(), (u16, &str)>) {
+        let settings = Settings::clone(&route.settings);
+        let sent = head.path().to_owned();
+        let length = head.header("content-length").map(|v| std::str::from_utf8(v).unwrap().parse().unwrap());
+        let sound = Sound {
+            host: head.authority().unwrap().to_owned().into(),
+            path: Normalized { path: sent.as_str().into(), had_dot_segments: false },
+            content_length: length,
+        };
+        let got = admit(&Arc::new(route), Effective::resolve([&settings].into_iter()), client, &sound, head);
+        let got = match got {
+            Admission::Go(_) => Ok(()),
+            Admission::Answer(a) => {
+                Err((a.status, a.location.map(|l| l.to_str().unwrap().to_owned()).unwrap_or_default()))
+            }
+        };
+        assert_eq!(got, want.map_err(|(status, location)| (status, location.to_owned())));
+    }
+
+    #[test]
+    fn guards_are_asked_in_order() {
+        let guarded = |guards: &[Guard]| Route { guards: guards.into(), ..route("r", path("/")) };
+        let sources = Guard::AllowSources(["192.0.2.0/24".parse().unwrap()].into());
+        let tls = Guard::RequireTls { status: 308 };
+        let head = Sample::get("a.test", "/x?y=1");
+        check(guarded(&[]), &client("198.51.100.1", false), &head, Ok(()));
+        check(guarded(std::slice::from_ref(&sources)), &client("192.0.2.9", false), &head, Ok(()));
+        check(guarded(std::slice::from_ref(&sources)), &client("198.51.100.1", true), &head, Err((403, "")));
+        check(guarded(std::slice::from_ref(&tls)), &client("192.0.2.9", true), &head, Ok(()));
+        let https = Err((308, "https://a.test/x?y=1"));
+        check(guarded(&[tls.clone(), sources.clone()]), &client("198.51.100.1", false), &head, https);
+        check(guarded(&[sources, tls.clone()]), &client("198.51.100.1", false), &head, Err((403, "")));
+        let inner = Sample::get("a.test", "/open:///?u=file:///x");
+        let https = Err((308, "https://a.test/open:///?u=file:///x"));
+        check(guarded(std::slice::from_ref(&tls)), &client("192.0.2.9", false), &inner, https);
+        check(guarded(&[tls]), &client("192.0.2.9", false), &Sample::get("", "/x"), Err((400, "")));
+        check(guarded(&[Guard::DenyAll]), &client("192.0.2.9", true), &head, Err((403, "")));
+    }
+
+    #[test]
+    fn redirects_keep_what_they_do_not_name() {
+        let to = |redirect| Route { action: Action::Redirect(Box::new(redirect)), ..route("r", path("/old")) };
+        let nothing = Redirect { scheme: None, host: None, port: None, path: None, status: 302 };
+        let head = Sample::get("a.test", "/old/x?y=1");
+        let client = client("192.0.2.9", false);
+        check(to(nothing.clone()), &client, &head, Err((302, "http://a.test/old/x?y=1")));
+        let all = Redirect {
+            scheme: Some("https".into()),
+            host: Some("b.test".into()),
+            port: Some(8443),
+            path: Some(PathRewrite::Prefix("/new".into())),
+            status: 301,
+        };
+        check(to(all), &client, &head, Err((301, "https://b.test:8443/new/x?y=1")));
+        let default_port = Redirect { port: Some(80), ..nothing };
+        check(to(default_port.clone()), &client, &head, Err((302, "http://a.test/old/x?y=1")));
+        check(to(default_port), &client, &Sample::get("", "/old"), Err((400, "")));
+    }
+
+    #[test]
+    fn announced_bodies_are_limited() {
+        let limited = |max| {
+            let settings = Settings { body_bytes_max: Some(max), ..Settings::default() };
+            Route { settings: Arc::new(settings), ..route("r", path("/")) }
+        };
+        let client = client("192.0.2.9", false);
+        let head = Sample::get("a.test", "/").method("POST").with("content-length", "11");
+        check(limited(10), &client, &head, Err((413, "")));
+        check(limited(11), &client, &head, Ok(()));
+        check(limited(0), &client, &head, Ok(()));
+    }
+}

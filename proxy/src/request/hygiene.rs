@@ -1,0 +1,252 @@
+//! What is wrong with a request before anybody asks where it goes: hosts, paths, lengths and sizes on which two
+//! parsers could disagree. It holds for every driver, so it also names what Pingora's parser has already refused.
+
+use std::borrow::Cow;
+
+use tidegate_config::model::{Head, Normalized, normalize, request_host};
+
+use crate::http::body;
+use crate::http::names::FORWARDED_AS;
+use crate::reason::Reason;
+use crate::request::cdn_loop::LoopToken;
+
+/// The version that a request came in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Protocol {
+    /// HTTP/1.0 and what is older.
+    Http10,
+    /// HTTP/1.1.
+    Http11,
+    /// HTTP/2.
+    Http2,
+}
+
+impl Protocol {
+    /// As log lines write it.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Http10 => "HTTP/1.0",
+            Self::Http11 => "HTTP/1.1",
+            Self::Http2 => "HTTP/2.0",
+        }
+    }
+}
+
+/// What a head says besides its headers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Line<'a> {
+    /// The version.
+    pub(crate) protocol: Protocol,
+    /// The authority of a target in absolute form (RFC 9112 section 3.2.2).
+    pub(crate) target_authority: Option<&'a [u8]>,
+    /// How many header lines there are.
+    pub(crate) header_lines: usize,
+    /// Bytes of the target and of all header lines.
+    pub(crate) header_bytes: usize,
+}
+
+/// How large a head may be, and how far it may have come.
+#[derive(Clone, Debug)]
+pub(crate) struct HeadLimits {
+    /// Header lines.
+    pub(crate) lines_max: usize,
+    /// Bytes of the target and of all header lines.
+    pub(crate) bytes_max: usize,
+    /// Passes through edges of this token.
+    pub(crate) passes_max: usize,
+    /// The token.
+    pub(crate) token: LoopToken,
+}
+
+/// What is known of a request in which nothing is wrong.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Sound<'a> {
+    /// The host to route by; empty for HTTP/1.0 without one.
+    pub(crate) host: Cow<'a, str>,
+    /// The path to route by.
+    pub(crate) path: Normalized<'a>,
+    /// The length that the body announces.
+    pub(crate) content_length: Option<u64>,
+}
+
+/// Checks a head.
+///
+/// # Errors
+/// Names the first thing that is wrong.
+pub(crate) fn check<'a, H: Head + ?Sized>(
+    head: &'a H,
+    line: &Line<'_>,
+    limits: &HeadLimits,
+) -> Result<Sound<'a>, Reason> {
+    if line.header_lines > limits.lines_max || line.header_bytes > limits.bytes_max {
+        return Err(Reason::HeadTooLarge);
+    }
+    if matches!(head.method(), "CONNECT" | "TRACE") {
+        return Err(Reason::MethodNotAllowed);
+    }
+    let host = host(head, line)?;
+    let content_length = content_length(head)?;
+    nominations(head)?;
+    if limits.token.passes(head) >= limits.passes_max {
+        return Err(Reason::LoopDetected);
+    }
+    let path = normalize(head.path()).ok_or(Reason::MalformedPath)?;
+    Ok(Sound { host, path, content_length })
+}
+
+fn host<'a, H: Head + ?Sized>(head: &'a H, line: &Line<'_>) -> Result<Cow<'a, str>, Reason> {
+    let mut hosts = 0;
+    head.each_value("host", &mut |_| hosts += 1);
+    if hosts > 1 {
+        return Err(Reason::MalformedHost);
+    }
+    let Some(authority) = head.authority() else {
+        return if line.protocol == Protocol::Http10 { Ok(Cow::Borrowed("")) } else { Err(Reason::MissingHost) };
+    };
+    if line.target_authority.is_some_and(|target| !target.eq_ignore_ascii_case(authority.as_bytes())) {
+        return Err(Reason::MalformedHost);
+    }
+    request_host(authority).ok_or(Reason::MalformedHost)
+}
+
+/// One length of at most 18 digits, or `chunked` alone, or neither. Equal lengths that are repeated would be legal, and so would
+/// be more digits and zeros before the others (RFC 9110 section 8.6), but the next parser may read them in another way: as a
+/// negative number, or as an octal one.
+fn content_length<H: Head + ?Sized>(head: &H) -> Result<Option<u64>, Reason> {
+    let (mut codings, mut chunked) = (0, true);
+    head.each_value("transfer-encoding", &mut |value| {
+        codings += 1;
+        chunked &= value.trim_ascii().eq_ignore_ascii_case(b"chunked");
+    });
+    let (mut lengths, mut length) = (0, None);
+    head.each_value("content-length", &mut |value| {
+        lengths += 1;
+        length = body::length(value).filter(|_| matches!(value, [_] | [b'1'..=b'9', ..]));
+    });
+    match (codings, lengths) {
+        (0, 0) => Ok(None),
+        (0, 1) => length.map(Some).ok_or(Reason::AmbiguousLength),
+        (1, 0) if chunked => Ok(None),
+        (_, 0) => Err(Reason::UnknownCoding),
+        (_, _) => Err(Reason::AmbiguousLength),
+    }
+}
+
+/// Names that no client may have removed on the way by nominating them in `Connection` (RFC 9110 section 7.6.1),
+/// because endpoints trust the edge for them or because they frame the message.
+fn nominations<H: Head + ?Sized>(head: &H) -> Result<(), Reason> {
+    let mut bad = false;
+    head.each_value("connection", &mut |value| {
+        bad |= value.split(|byte| *byte == b',').any(|token| {
+            let token = token.trim_ascii();
+            let forwarded =
+                token.get(..FORWARDED_AS.len()).is_some_and(|start| start.eq_ignore_ascii_case(FORWARDED_AS));
+            let names: [&[u8]; 6] =
+                [b"host", b"forwarded", b"x-real-ip", b"x-request-id", b"content-length", b"transfer-encoding"];
+            forwarded || names.iter().any(|name| token.eq_ignore_ascii_case(name))
+        });
+    });
+    if bad { Err(Reason::ProtectedNomination) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::Sample;
+
+    fn limits() -> HeadLimits {
+        HeadLimits { lines_max: 64, bytes_max: 16_384, passes_max: 3, token: LoopToken::default() }
+    }
+
+    fn line(protocol: Protocol) -> Line<'static> {
+        Line { protocol, target_authority: None, header_lines: 3, header_bytes: 100 }
+    }
+
+    #[track_caller]
+    fn check_row(sample: &Sample, want: Result<(&str, &str), Reason>) {
+        let got = check(sample, &line(Protocol::Http11), &limits());
+        let got = got.as_ref().map(|sound| (&*sound.host, &*sound.path.path)).map_err(|reason| *reason);
+        assert_eq!(got, want, "{sample:?}");
+    }
+
+    #[test]
+    fn hosts_and_paths() {
+        check_row(&Sample::get("Shop.Example:80", "/a//b"), Ok(("shop.example", "/a/b")));
+        check_row(&Sample::get("a/b", "/"), Err(Reason::MalformedHost));
+        check_row(&Sample::get("a b", "/"), Err(Reason::MalformedHost));
+        check_row(&Sample::get("", "/"), Err(Reason::MalformedHost));
+        check_row(&Sample::get("a", "/").with("host", "a").with("host", "a"), Err(Reason::MalformedHost));
+        check_row(&Sample::default().path("/"), Err(Reason::MissingHost));
+        check_row(&Sample::get("a", "*"), Err(Reason::MalformedPath));
+        check_row(&Sample::get("a", "/../x"), Err(Reason::MalformedPath));
+        check_row(&Sample::get("a", "/%zz"), Err(Reason::MalformedPath));
+        check_row(&Sample::get("a", "/").method("CONNECT"), Err(Reason::MethodNotAllowed));
+        check_row(&Sample::get("a", "/").method("TRACE"), Err(Reason::MethodNotAllowed));
+    }
+
+    #[test]
+    fn lengths_are_one_number_or_chunked() {
+        let post = || Sample::get("a", "/").method("POST");
+        for value in ["0", "3", "10", "999999999999999999"] {
+            check_row(&post().with("content-length", value), Ok(("a", "/")));
+        }
+        check_row(&post().with("transfer-encoding", "Chunked"), Ok(("a", "/")));
+        for value in [
+            "3, 3",
+            "+3",
+            "-1",
+            "0x3",
+            "",
+            " 3",
+            "010",
+            "00",
+            "1000000000000000000",
+            "9223372036854775808",
+            "18446744073709551615",
+            "99999999999999999999",
+            "000000000000000000003",
+        ] {
+            check_row(&post().with("content-length", value), Err(Reason::AmbiguousLength));
+        }
+        let twice = post().with("content-length", "3").with("content-length", "3");
+        check_row(&twice, Err(Reason::AmbiguousLength));
+        let both = post().with("content-length", "3").with("transfer-encoding", "chunked");
+        check_row(&both, Err(Reason::AmbiguousLength));
+        for value in ["gzip, chunked", "gzip", "identity", "chunked, chunked"] {
+            check_row(&post().with("transfer-encoding", value), Err(Reason::UnknownCoding));
+        }
+    }
+
+    #[test]
+    fn headers_of_the_edge_cannot_be_nominated_away() {
+        let nominate = |value| Sample::get("a", "/").with("connection", value);
+        for value in ["X-Forwarded-For", "keep-alive, x-real-ip", "close,X-Request-ID", "Content-Length", "forwarded"] {
+            check_row(&nominate(value), Err(Reason::ProtectedNomination));
+        }
+        for value in ["keep-alive", "Upgrade", "close, x-own"] {
+            check_row(&nominate(value), Ok(("a", "/")));
+        }
+    }
+
+    #[test]
+    fn a_request_that_goes_round_ends() {
+        check_row(&Sample::get("a", "/").with("cdn-loop", "tidegate, tidegate, other"), Ok(("a", "/")));
+        check_row(&Sample::get("a", "/").with("cdn-loop", "tidegate, tidegate, tidegate"), Err(Reason::LoopDetected));
+    }
+
+    #[test]
+    fn limits_versions_and_absolute_form() {
+        let sample = Sample::get("a", "/");
+        let many = Line { header_lines: 65, ..line(Protocol::Http11) };
+        assert_eq!(check(&sample, &many, &limits()), Err(Reason::HeadTooLarge));
+        let long = Line { header_bytes: 16_385, ..line(Protocol::Http11) };
+        assert_eq!(check(&sample, &long, &limits()), Err(Reason::HeadTooLarge));
+        let other = Line { target_authority: Some(b"b"), ..line(Protocol::Http11) };
+        assert_eq!(check(&sample, &other, &limits()), Err(Reason::MalformedHost));
+        let same = Line { target_authority: Some(b"A"), ..line(Protocol::Http11) };
+        assert!(check(&sample, &same, &limits()).is_ok());
+        let bare = Sample::default().path("/");
+        assert_eq!(check(&bare, &line(Protocol::Http10), &limits()).unwrap().host, "");
+        assert_eq!(check(&bare, &line(Protocol::Http2), &limits()), Err(Reason::MissingHost));
+    }
+}

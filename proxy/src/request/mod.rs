@@ -1,0 +1,15 @@
+//! The steps of a request, each a plain function over a read-only view of its head that returns its decision as data, and the
+//! [`exchange`] that calls them in their order. None of them knows a session, and none calls the next one.
+
+pub(crate) mod answer;
+pub(crate) mod cdn_loop;
+pub(crate) mod client;
+pub(crate) mod exchange;
+pub(crate) mod guard;
+pub(crate) mod hygiene;
+mod outcome;
+mod path_rewrite;
+pub(crate) mod request_id;
+pub(crate) mod respond;
+mod rewrite;
+mod route;

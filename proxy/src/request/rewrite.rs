@@ -1,0 +1,338 @@
+//! What changes of a request before it reaches an endpoint: the target, the headers by which endpoints know the
+//! client, and the route's own edits. The result is a list that a driver applies after it has removed what
+//! belongs to the client's connection alone.
+
+use std::io::Write as _;
+
+use http::header::{CONNECTION, COOKIE, FORWARDED, HOST, TE, UPGRADE};
+use http::{HeaderName, HeaderValue};
+use tidegate_config::model::{AppProtocol, Filter, Head, PathRewrite, Route, normalize};
+
+use crate::connection::AddressText;
+use crate::http::edits::Edits;
+use crate::http::names::{
+    CDN_LOOP, FORWARDED_AS, HeaderNames, SET_ALWAYS, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PORT,
+    X_FORWARDED_PROTO, X_REAL_IP, X_REQUEST_ID,
+};
+use crate::request::cdn_loop::LoopToken;
+use crate::request::client::Client;
+use crate::request::hygiene::Protocol;
+use crate::request::path_rewrite;
+use crate::request::request_id::RequestId;
+use crate::request::respond;
+
+/// Another one, which ingress-nginx sets and endpoints may go by.
+const SCHEME: &[u8] = b"x-scheme";
+
+/// Of a header that may not go on, its name: a claim of how the request came, of somebody who is not trusted; and of anybody a
+/// spelling that servers which turn headers into variables (CGI, WSGI) cannot tell from one of the edge's own, for to them
+/// underscores are hyphens.
+fn misleading(name: &[u8], trusted: bool) -> Option<HeaderName> {
+    // All of them begin so, and little else does.
+    let ([b'x' | b'X', b'-' | b'_', ..] | [b'c' | b'C', b'd' | b'D', ..]) = name else { return None };
+    let meant = || name.iter().map(|byte| if *byte == b'_' { b'-' } else { byte.to_ascii_lowercase() });
+    let misleads = if SET_ALWAYS.iter().any(|own| own.bytes().eq(meant())) {
+        name.contains(&b'_')
+    } else {
+        let claims = || meant().take(FORWARDED_AS.len()).eq(FORWARDED_AS.iter().copied());
+        !trusted && (claims() || meant().eq(SCHEME.iter().copied()))
+    };
+    misleads.then(|| HeaderName::from_bytes(name).ok())?
+}
+
+/// What a request has been found to be by the time it is rewritten.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RewriteInput<'a> {
+    /// Its route.
+    pub(crate) route: &'a Route,
+    /// What the endpoint speaks.
+    pub(crate) protocol: AppProtocol,
+    /// What the client speaks.
+    pub(crate) spoken: Protocol,
+    /// Whether its path has dot segments, which no endpoint gets to see.
+    pub(crate) had_dot_segments: bool,
+    /// Who sent it.
+    pub(crate) client: &'a Client,
+    /// The addresses of its connection.
+    pub(crate) text: &'a AddressText,
+    /// Its id.
+    pub(crate) request_id: &'a RequestId,
+    /// The upgrade that it asks for and may have.
+    pub(crate) upgrade: Option<&'a HeaderValue>,
+    /// Under what name it passes here.
+    pub(crate) token: &'a LoopToken,
+    /// Whether its target is in absolute form, which only proxies are sent.
+    pub(crate) absolute: bool,
+}
+
+/// The upgrade that a request asks for (RFC 9110 section 7.8), where the list, in lower case, has it. Requests with a body
+/// get none: the bytes after the head would be read in two ways.
+pub(crate) fn upgrade<H: Head + ?Sized>(head: &H, protocol: Protocol, allowed: &[String]) -> Option<HeaderValue> {
+    let token = std::str::from_utf8(head.header(UPGRADE.as_str())?).ok()?;
+    let bodiless =
+        head.header("transfer-encoding").is_none() && head.header("content-length").is_none_or(|l| l == b"0");
+    let mut nominated = false;
+    head.each_value(CONNECTION.as_str(), &mut |value| {
+        nominated |= value.split(|b| *b == b',').any(|word| word.trim_ascii().eq_ignore_ascii_case(b"upgrade"));
+    });
+    let may = bodiless
+        && nominated
+        && protocol == Protocol::Http11
+        && allowed.iter().any(|allowed| allowed.eq_ignore_ascii_case(token));
+    may.then(|| HeaderValue::from_str(token).ok()).flatten()
+}
+
+/// Lists what changes.
+pub(crate) fn request<H: Head + HeaderNames>(head: &H, onward: &RewriteInput<'_>, edits: &mut Edits) {
+    // The standard's form of the same claims, which is not checked.
+    if head.header(FORWARDED.as_str()).is_some() {
+        edits.remove(&FORWARDED);
+    }
+    head.each_name(&mut |name| {
+        if let Some(name) = misleading(name, onward.client.trusted) {
+            edits.remove(&name);
+        }
+    });
+    identify(head, onward, edits);
+    carry_over(head, onward, edits);
+    if onward.spoken == Protocol::Http2 && onward.protocol != AppProtocol::H2c {
+        join_cookies(head, edits);
+    }
+    let mut rewrite: Option<&PathRewrite> = None;
+    for filter in &*onward.route.filters {
+        match filter {
+            Filter::RequestHeaders(own) => respond::apply(own, edits),
+            Filter::Path(path) => rewrite = Some(path),
+            Filter::Host(host) => edits.set(&HOST, |out| out.extend_from_slice(host.as_bytes())),
+            Filter::ResponseHeaders(_) => {}
+        }
+    }
+    edits.set(&CDN_LOOP, |out| onward.token.write_added(head, out));
+    let path = if rewrite.is_some() || onward.had_dot_segments {
+        normalize(head.path()).and_then(|path| path_rewrite::onward(rewrite, &onward.route.path, head.path(), &path))
+    } else {
+        None
+    };
+    let path = path.as_deref().or_else(|| onward.absolute.then(|| head.path()));
+    if let Some(path) = path {
+        edits.set_target(|out| {
+            out.extend_from_slice(path.as_bytes());
+            if let Some(query) = head.query() {
+                out.push(b'?');
+                out.extend_from_slice(query.as_bytes());
+            }
+        });
+    }
+}
+
+/// Says who the client is and what it asked for.
+fn identify<H: Head + ?Sized>(head: &H, onward: &RewriteInput<'_>, edits: &mut Edits) {
+    let client = onward.client;
+    let believed = |name: &HeaderName| client.trusted.then(|| head.header(name.as_str())).flatten();
+    edits.set(&X_FORWARDED_FOR, |out| {
+        if client.trusted {
+            head.each_value(X_FORWARDED_FOR.as_str(), &mut |value| {
+                out.extend_from_slice(value.trim_ascii());
+                out.extend_from_slice(b", ");
+            });
+        }
+        out.extend_from_slice(onward.text.peer.as_bytes());
+    });
+    edits.set(&X_FORWARDED_PROTO, |out| out.extend_from_slice(client.scheme().as_bytes()));
+    let host = believed(&X_FORWARDED_HOST).or_else(|| head.authority().map(str::as_bytes));
+    match host {
+        Some(host) => edits.set(&X_FORWARDED_HOST, |out| out.extend_from_slice(host)),
+        None => edits.remove(&X_FORWARDED_HOST),
+    }
+    edits.set(&X_FORWARDED_PORT, |out| match believed(&X_FORWARDED_PORT) {
+        Some(port) => out.extend_from_slice(port),
+        None => out.extend_from_slice(onward.text.port.as_bytes()),
+    });
+    edits.set(&X_REAL_IP, |out| {
+        if client.address == client.peer {
+            out.extend_from_slice(onward.text.peer.as_bytes());
+        } else {
+            // Writing to a Vec cannot fail.
+            write!(out, "{}", client.address).ok();
+        }
+    });
+    edits.set(&X_REQUEST_ID, |out| out.extend_from_slice(onward.request_id.as_str().as_bytes()));
+}
+
+/// Hop-by-hop headers that mean something to this endpoint: gRPC asks for trailers (`te`), and an upgrade is asked for
+/// again in our own name.
+fn carry_over<H: Head + ?Sized>(head: &H, onward: &RewriteInput<'_>, edits: &mut Edits) {
+    let trailers = head
+        .header(TE.as_str())
+        .is_some_and(|te| te.split(|b| *b == b',').any(|word| word.trim_ascii().eq_ignore_ascii_case(b"trailers")));
+    if trailers && onward.protocol == AppProtocol::H2c {
+        edits.set(&TE, |out| out.extend_from_slice(b"trailers"));
+    }
+    match onward.upgrade {
+        Some(token) if onward.protocol != AppProtocol::H2c => {
+            edits.set(&CONNECTION, |out| out.extend_from_slice(b"Upgrade"));
+            edits.set(&UPGRADE, |out| out.extend_from_slice(token.as_bytes()));
+        }
+        // Pingora asks for a WebSocket by itself; one that the list does not have is taken back.
+        Some(_) | None if head.header(UPGRADE.as_str()).is_some() => {
+            edits.remove(&CONNECTION);
+            edits.remove(&UPGRADE);
+        }
+        Some(_) | None => {}
+    }
+}
+
+/// HTTP/2 clients may send each cookie by itself, so that heads compress better; HTTP/1.1 knows only one line of them (RFC 9113
+/// section 8.2.3).
+fn join_cookies<H: Head + ?Sized>(head: &H, edits: &mut Edits) {
+    let mut lines = 0;
+    head.each_value(COOKIE.as_str(), &mut |_| lines += 1);
+    if lines > 1 {
+        edits.set(&COOKIE, |out| {
+            let start = out.len();
+            head.each_value(COOKIE.as_str(), &mut |value| {
+                if out.len() > start {
+                    out.extend_from_slice(b"; ");
+                }
+                out.extend_from_slice(value.trim_ascii());
+            });
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_config::model::HeaderEdits;
+
+    use super::*;
+    use crate::http::edits::Edit;
+    use crate::sample::Sample;
+    use crate::sample_model::{path, route};
+
+    #[track_caller]
+    fn check_id(sent: Option<&str>, keep: bool, want: &str) {
+        let head = Sample::get("a.test", "/");
+        let head = sent.into_iter().fold(head, |head, id| head.with("x-request-id", id));
+        assert_eq!(RequestId::choose(&head, keep, 0xabc).as_str(), want, "{sent:?}");
+    }
+
+    #[test]
+    fn ids_are_kept_where_they_are_sane() {
+        let made = "00000000000000000000000000000abc";
+        check_id(None, true, made);
+        check_id(Some("x-1"), true, "x-1");
+        check_id(Some("x-1"), false, made);
+        check_id(Some(&"x".repeat(128)), true, &"x".repeat(128));
+        for bad in ["", "a b", "\"\t\"", "b\u{fc}", &"x".repeat(129)] {
+            check_id(Some(bad), true, made);
+        }
+    }
+
+    #[track_caller]
+    fn check_upgrade(lines: &[(&str, &str)], protocol: Protocol, want: Option<&str>) {
+        let head = lines.iter().fold(Sample::get("a.test", "/"), |head, (name, value)| head.with(name, value));
+        let got = upgrade(&head, protocol, &["websocket".to_owned()]);
+        assert_eq!(got.as_ref().map(|token| token.to_str().unwrap()), want, "{lines:?}");
+    }
+
+    #[test]
+    fn upgrades_are_asked_for_in_full_and_listed() {
+        let asked = [("connection", "keep-alive, Upgrade"), ("upgrade", "WebSocket")];
+        check_upgrade(&asked, Protocol::Http11, Some("WebSocket"));
+        check_upgrade(&asked, Protocol::Http10, None);
+        check_upgrade(&asked, Protocol::Http2, None);
+        check_upgrade(&asked[1..], Protocol::Http11, None);
+        check_upgrade(&[asked[0], ("upgrade", "h2c")], Protocol::Http11, None);
+        check_upgrade(&[asked[0], ("upgrade", "websocket, h2c")], Protocol::Http11, None);
+        check_upgrade(&[asked[0], asked[1], ("content-length", "0")], Protocol::Http11, Some("WebSocket"));
+        check_upgrade(&[asked[0], asked[1], ("content-length", "1")], Protocol::Http11, None);
+        check_upgrade(&[asked[0], asked[1], ("transfer-encoding", "chunked")], Protocol::Http11, None);
+    }
+
+    /// What is sent to an endpoint that speaks a protocol, header by header.
+    fn sent(head: &Sample, route: &Route, protocol: AppProtocol, trusted: bool) -> Edits {
+        sent_by(Protocol::Http11, head, route, protocol, trusted)
+    }
+
+    fn sent_by(spoken: Protocol, head: &Sample, route: &Route, protocol: AppProtocol, trusted: bool) -> Edits {
+        let peer = [10, 0, 0, 1].into();
+        let client = Client { address: [192, 0, 2, 1].into(), peer, trusted, secure: true };
+        let onward = RewriteInput {
+            route,
+            protocol,
+            spoken,
+            had_dot_segments: false,
+            client: &client,
+            text: &AddressText::new((peer, 9).into(), 443),
+            request_id: &RequestId::of("id"),
+            upgrade: None,
+            token: &LoopToken::default(),
+            absolute: false,
+        };
+        let mut edits = Edits::default();
+        request(head, &onward, &mut edits);
+        edits
+    }
+
+    #[track_caller]
+    fn check_set(edits: &Edits, name: &str, want: Option<&str>) {
+        let mut values = edits.iter().rev().filter_map(|edit| match edit {
+            Edit::Set(own, value) => (own == name).then(|| std::str::from_utf8(value).unwrap()),
+            Edit::Add(..) | Edit::Remove(_) => None,
+        });
+        assert_eq!(values.next(), want, "{name}");
+    }
+
+    #[test]
+    fn the_chain_grows_only_behind_trusted_peers() {
+        let head = Sample::get("a.test", "/").with("x-forwarded-for", "192.0.2.1").with("x-forwarded-for", "10.0.0.2");
+        let route = route("r", path("/"));
+        let trusted = sent(&head, &route, AppProtocol::Http, true);
+        check_set(&trusted, "x-forwarded-for", Some("192.0.2.1, 10.0.0.2, 10.0.0.1"));
+        check_set(&trusted, "x-forwarded-proto", Some("https"));
+        check_set(&trusted, "x-forwarded-port", Some("443"));
+        check_set(&trusted, "x-real-ip", Some("192.0.2.1"));
+        check_set(&sent(&head, &route, AppProtocol::Http, false), "x-forwarded-for", Some("10.0.0.1"));
+    }
+
+    #[test]
+    fn trailers_are_asked_for_again_only_over_http2() {
+        let head = Sample::get("a.test", "/").with("te", "gzip, Trailers");
+        let route = route("r", path("/"));
+        check_set(&sent(&head, &route, AppProtocol::H2c, false), "te", Some("trailers"));
+        check_set(&sent(&head, &route, AppProtocol::Http, false), "te", None);
+        check_set(&sent(&Sample::get("a.test", "/"), &route, AppProtocol::H2c, false), "te", None);
+    }
+
+    #[track_caller]
+    fn check_cookies(spoken: Protocol, protocol: AppProtocol, cookies: &[&str], want: Option<&str>) {
+        let head = cookies.iter().fold(Sample::get("a.test", "/"), |head, cookie| head.with("cookie", cookie));
+        check_set(&sent_by(spoken, &head, &route("r", path("/")), protocol, false), "cookie", want);
+    }
+
+    #[test]
+    fn cookies_that_came_one_by_one_leave_http2_as_one_line() {
+        use AppProtocol::{H2c, Http, Https};
+        use Protocol::{Http2, Http11};
+        check_cookies(Http2, Http, &[], None);
+        check_cookies(Http2, Http, &["a=b; c=d"], None);
+        check_cookies(Http2, Http, &["a=b", "c=d; e=f", "g=h"], Some("a=b; c=d; e=f; g=h"));
+        check_cookies(Http2, Https, &["a=b", "a=b"], Some("a=b; a=b"));
+        check_cookies(Http2, H2c, &["a=b", "c=d"], None);
+        check_cookies(Http11, Http, &["a=b", "c=d"], None);
+    }
+
+    #[test]
+    fn a_routes_own_edits_come_after_ours() {
+        let set = (X_REAL_IP.clone(), HeaderValue::from_static("hidden"));
+        let own = HeaderEdits { set: [set].into(), remove: [CDN_LOOP.clone()].into(), ..HeaderEdits::default() };
+        let filters = [Filter::RequestHeaders(own), Filter::Path(PathRewrite::Full("/new".into()))].into();
+        let route = Route { filters, ..route("r", path("/")) };
+        let head = Sample::get("a.test", "/old?q").with("cdn-loop", "x").with("cdn-loop", "y");
+        let edits = sent(&head, &route, AppProtocol::Http, false);
+        check_set(&edits, "x-real-ip", Some("hidden"));
+        // But for the account of passes, which no object can change.
+        check_set(&edits, "cdn-loop", Some("x, y, tidegate"));
+        assert_eq!(edits.target(), Some(b"/new?q".as_slice()));
+    }
+}

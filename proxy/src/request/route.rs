@@ -1,0 +1,77 @@
+//! Which route takes a request. The host is chosen once; a path that none of its routes takes goes to a fallback or
+//! the last resort, never to a broader host.
+
+use std::sync::Arc;
+
+use tidegate_config::model::{BindKey, Head, ListenerName, Route, Snapshot};
+
+use crate::reason::Reason;
+
+/// The route of a request, and the listener that it came to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Routed<'s> {
+    /// The listener.
+    pub(crate) listener: &'s ListenerName,
+    /// The route.
+    pub(crate) route: &'s Arc<Route>,
+}
+
+/// Finds the route by bind, host in lower case, normalised path and what else it asks of the head.
+///
+/// # Errors
+/// [`Reason::NoRoute`] when nothing takes the request.
+pub(crate) fn find<'s, H: Head + ?Sized>(
+    snapshot: &'s Snapshot,
+    bind: &BindKey,
+    host: &str,
+    path: &str,
+    head: &H,
+) -> Result<Routed<'s>, Reason> {
+    let bind = snapshot.bind(bind).ok_or(Reason::NoRoute)?;
+    let listener = &bind.listener(host).ok_or(Reason::NoRoute)?.name;
+    let routes = snapshot.routes(listener, host);
+    let own = routes.and_then(|routes| routes.find(listener, path, head));
+    let route = own.or_else(|| snapshot.last_resort(listener, routes)).ok_or(Reason::NoRoute)?;
+    Ok(Routed { listener, route })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::Sample;
+    use crate::sample_model::{bind_key, path, route, snapshot};
+
+    #[track_caller]
+    fn check(host: &str, target: &str, want: Option<&str>) {
+        let snapshot = snapshot(
+            vec![
+                ("a.test", vec![route("api", path("/api")), route("root", path("/"))]),
+                ("b.test", vec![route("only", path("/only"))]),
+            ],
+            Some(route("fallback", path("/"))),
+        );
+        let found = find(&snapshot, &bind_key(), host, target, &Sample::get(host, target));
+        let got = found.ok().map(|routed| routed.route.origin.object.name.name.to_string());
+        assert_eq!(got.as_deref(), want, "{host}{target}");
+    }
+
+    #[test]
+    fn host_then_path_then_fallback() {
+        check("a.test", "/api/x", Some("api"));
+        check("a.test", "/apix", Some("root"));
+        check("b.test", "/only", Some("only"));
+        check("b.test", "/other", Some("fallback"));
+        check("c.test", "/api", Some("fallback"));
+    }
+
+    #[test]
+    fn nothing_takes_it() {
+        let empty = snapshot(vec![("a.test", vec![route("only", path("/only"))])], None);
+        for (host, target) in [("a.test", "/"), ("b.test", "/only")] {
+            let got = find(&empty, &bind_key(), host, target, &Sample::get(host, target));
+            assert_eq!(got.err(), Some(Reason::NoRoute), "{host}{target}");
+        }
+        let elsewhere = BindKey { address: ([127, 0, 0, 1], 9).into(), ..bind_key() };
+        assert!(find(&empty, &elsewhere, "a.test", "/only", &Sample::get("a.test", "/only")).is_err());
+    }
+}

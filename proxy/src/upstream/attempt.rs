@@ -1,0 +1,335 @@
+//! The tries of one request: which endpoints have been tried, and how the present try goes.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use tidegate_config::model::{Backend, Balance, Endpoint, EndpointId};
+
+use crate::upstream::balance::{self, Draw, Known};
+use crate::upstream::endpoint_state::{EndpointState, EndpointStates, InFlight, Load, Moment};
+use crate::upstream::own_addresses::Listening;
+
+/// The latency that a failure counts as at least. An endpoint that fails at once would else seem the quickest of all, and
+/// draw the requests of the others.
+const FAILURE_LATENCY: Duration = Duration::from_secs(1);
+
+/// What a connection has to be refused within to cost its request nothing that a client would notice.
+const AT_ONCE: Duration = Duration::from_millis(100);
+
+/// How the beginning of a response, or its lack, speaks for an endpoint.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Sign {
+    /// It answered.
+    Answer,
+    /// It answered, but the client's own body may have taken the time.
+    Slowed,
+    /// It answered that it cannot serve.
+    Unable,
+    /// It broke the connection or said nothing.
+    Broken,
+}
+
+/// All tries of one request.
+#[derive(Debug, Default)]
+pub(crate) struct Attempts {
+    /// Endpoints that took no connection.
+    refused: Vec<EndpointId>,
+    /// How many of those said so at once.
+    refused_at_once: usize,
+    /// Endpoints that took a connection and gave no response.
+    broke: Vec<EndpointId>,
+    count: usize,
+    last: Option<Attempt>,
+}
+
+/// One try.
+#[derive(Debug)]
+pub(crate) struct Attempt {
+    /// Where to.
+    pub(crate) address: SocketAddr,
+    /// The time to open the connection; `None` while there is none, or when it came from the pool.
+    pub(crate) connect: Option<Duration>,
+    /// The time from the connection to the response's head.
+    pub(crate) first_byte: Option<Duration>,
+    id: EndpointId,
+    began: Instant,
+    connected: Option<Instant>,
+    in_flight: Option<InFlight>,
+}
+
+/// Where a request is, so that it is not led back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Here<'a> {
+    /// Where the process listens.
+    pub(crate) listening: &'a Listening,
+    /// The address that the request came in over.
+    pub(crate) local: Option<IpAddr>,
+}
+
+/// What a choice may know.
+struct Facts<'a> {
+    states: &'a EndpointStates,
+    refused: &'a [EndpointId],
+    broke: &'a [EndpointId],
+    here: Here<'a>,
+    now: Moment,
+}
+
+impl Known for Facts<'_> {
+    fn usable(&self, endpoint: &Endpoint) -> bool {
+        usable(endpoint, self.refused, self.here)
+    }
+
+    fn rests(&self, id: EndpointId) -> bool {
+        self.broke.contains(&id) || self.states.peek(id, |state| state.rests(self.now)).unwrap_or(false)
+    }
+
+    fn load(&self, id: EndpointId) -> Load {
+        self.states.peek(id, |state| state.load(self.now)).unwrap_or_default()
+    }
+}
+
+/// Whether an endpoint has not refused before and is not an address of our own.
+fn usable(endpoint: &Endpoint, refused: &[EndpointId], here: Here<'_>) -> bool {
+    !refused.contains(&endpoint.id) && !here.listening.leads_back(endpoint.address, here.local)
+}
+
+impl Attempts {
+    /// Begins the next try with an endpoint of a backend; `None` when none is left.
+    pub(crate) fn next<'b>(
+        &mut self,
+        backend: &'b Backend,
+        balance: Balance,
+        here: Here<'_>,
+        states: &EndpointStates,
+        (now, draw): (Instant, &mut Draw),
+    ) -> Option<&'b Endpoint> {
+        self.leave();
+        let broke = self.last.as_ref().filter(|attempt| attempt.connected.is_some());
+        self.broke.extend(broke.map(|attempt| attempt.id));
+        let facts = Facts { states, refused: &self.refused, broke: &self.broke, here, now: states.moment(now) };
+        let turn = if balance == Balance::RoundRobin { states.turn(&backend.key) } else { 0 };
+        let endpoint = balance::endpoint(&backend.endpoints, balance, &facts, turn, draw)?;
+        self.count += 1;
+        self.last = Some(Attempt {
+            address: endpoint.address,
+            connect: None,
+            first_byte: None,
+            id: endpoint.id,
+            began: now,
+            connected: None,
+            in_flight: Some(states.enter(endpoint.id)),
+        });
+        Some(endpoint)
+    }
+
+    /// Notes that the connection is there; the time it took, unless it came from the pool.
+    pub(crate) fn connected(&mut self, reused: bool, now: Instant) -> Option<Duration> {
+        let attempt = self.last.as_mut()?;
+        attempt.connected = Some(now);
+        if !reused {
+            attempt.connect = Some(now.saturating_duration_since(attempt.began));
+            attempt.state()?.connected();
+        }
+        attempt.connect
+    }
+
+    /// Notes that no connection could be made, and when, where that speaks against the endpoint.
+    pub(crate) fn refused(&mut self, now: Instant, moment: Option<Moment>) {
+        if let Some(attempt) = &self.last {
+            self.refused.push(attempt.id);
+            self.refused_at_once += usize::from(now.saturating_duration_since(attempt.began) < AT_ONCE);
+            if let (Some(state), Some(moment)) = (attempt.state(), moment) {
+                state.refused(moment);
+            }
+        }
+        self.leave();
+    }
+
+    /// Notes the response's head, or that there will be none, and how that speaks for the endpoint.
+    pub(crate) fn first_byte(&mut self, sign: Sign, now: Instant, moment: Moment) {
+        let Some(attempt) = self.last.as_mut().filter(|attempt| attempt.first_byte.is_none()) else { return };
+        let Some(latency) = attempt.connected.map(|connected| now.saturating_duration_since(connected)) else { return };
+        attempt.first_byte = (sign != Sign::Broken).then_some(latency);
+        let Some(state) = attempt.state() else { return };
+        match sign {
+            Sign::Answer => state.measured(latency, moment),
+            Sign::Unable | Sign::Broken => state.measured(latency.max(FAILURE_LATENCY), moment),
+            Sign::Slowed => {}
+        }
+    }
+
+    /// Whether a backend has an endpoint that has not refused.
+    pub(crate) fn leaves(&self, backend: &Backend, here: Here<'_>) -> bool {
+        backend.endpoints.iter().any(|endpoint| usable(endpoint, &self.refused, here))
+    }
+
+    /// No longer counts as in flight anywhere.
+    pub(crate) fn leave(&mut self) {
+        if let Some(attempt) = &mut self.last {
+            attempt.in_flight = None;
+        }
+    }
+
+    /// How many tries there were.
+    pub(crate) const fn count(&self) -> usize {
+        self.count
+    }
+
+    /// How many of them the request has waited for: pods that go together refuse connections at once, all of them, until
+    /// their going is known.
+    pub(crate) const fn waited_for(&self) -> usize {
+        self.count.saturating_sub(self.refused_at_once)
+    }
+
+    /// The last of them.
+    pub(crate) const fn last(&self) -> Option<&Attempt> {
+        self.last.as_ref()
+    }
+}
+
+impl Attempt {
+    fn state(&self) -> Option<&EndpointState> {
+        self.in_flight.as_ref().map(InFlight::state)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::clock;
+    use crate::sample_model::backend_key;
+
+    const LOCAL: ([u8; 4], u16) = ([10, 0, 0, 9], 80);
+
+    fn backend(addresses: &[([u8; 4], u16)]) -> Backend {
+        let endpoints = addresses.iter().map(|address| Endpoint::new((*address).into(), None)).collect();
+        Backend { key: backend_key("web"), endpoints, requests_max: None }
+    }
+
+    fn listening() -> Listening {
+        let listening = Listening::default();
+        listening.add(LOCAL.into());
+        listening
+    }
+
+    const fn here(listening: &Listening) -> Here<'_> {
+        Here { listening, local: None }
+    }
+
+    fn next(attempts: &mut Attempts, backend: &Backend, states: &EndpointStates, seed: u64) -> Option<SocketAddr> {
+        let chance = (clock::now(), &mut Draw::new(seed));
+        let listening = listening();
+        attempts.next(backend, Balance::PowerOfTwo, here(&listening), states, chance).map(|endpoint| endpoint.address)
+    }
+
+    #[test]
+    fn the_way_back_to_ourselves_is_never_taken() {
+        let states = EndpointStates::new(clock::now(), Arc::default());
+        let (loops, other) = (backend(&[LOCAL]), backend(&[LOCAL, ([10, 0, 0, 1], 80)]));
+        assert!(!Attempts::default().leaves(&loops, here(&listening())));
+        assert_eq!(next(&mut Attempts::default(), &loops, &states, 1), None);
+        for seed in 0..50 {
+            assert_eq!(next(&mut Attempts::default(), &other, &states, seed), Some(([10, 0, 0, 1], 80).into()));
+        }
+    }
+
+    #[test]
+    fn each_try_counts_as_in_flight_only_while_it_lasts() {
+        let states = EndpointStates::new(clock::now(), Arc::default());
+        let backend = backend(&[([10, 0, 0, 1], 80), ([10, 0, 0, 2], 80)]);
+        let in_flight = || -> u32 {
+            let ids = backend.endpoints.iter().map(|endpoint| endpoint.id);
+            ids.filter_map(|id| states.peek(id, EndpointState::in_flight)).sum()
+        };
+        let mut attempts = Attempts::default();
+        let first = next(&mut attempts, &backend, &states, 1);
+        assert_eq!((in_flight(), attempts.leaves(&backend, here(&listening()))), (1, true));
+        let now = clock::now();
+        attempts.refused(now, Some(states.moment(now)));
+        assert_eq!(in_flight(), 0);
+        let second = next(&mut attempts, &backend, &states, 1);
+        assert!(second.is_some() && second != first);
+        assert_eq!((in_flight(), attempts.count()), (1, 2));
+        drop(attempts);
+        assert_eq!(in_flight(), 0);
+    }
+
+    #[test]
+    fn what_broke_is_tried_again_only_when_nothing_else_is_there() {
+        let states = EndpointStates::new(clock::now(), Arc::default());
+        let backend = backend(&[([10, 0, 0, 1], 80), ([10, 0, 0, 2], 80)]);
+        for seed in 0..20 {
+            let mut attempts = Attempts::default();
+            let first = next(&mut attempts, &backend, &states, seed).unwrap();
+            attempts.connected(seed % 2 == 0, clock::now());
+            let second = next(&mut attempts, &backend, &states, seed).unwrap();
+            assert_ne!(second, first, "{seed}");
+            attempts.connected(false, clock::now());
+            assert!(next(&mut attempts, &backend, &states, seed).is_some());
+        }
+    }
+
+    #[track_caller]
+    fn check_waited(millis: &[u64], want: usize) {
+        let states = EndpointStates::new(clock::now(), Arc::default());
+        let backend = backend(&[([10, 0, 0, 1], 80), ([10, 0, 0, 2], 80), ([10, 0, 0, 3], 80)]);
+        let mut attempts = Attempts::default();
+        for millis in millis {
+            assert!(next(&mut attempts, &backend, &states, 1).is_some());
+            let now = clock::now() + Duration::from_millis(*millis);
+            attempts.refused(now, Some(states.moment(now)));
+        }
+        assert_eq!((attempts.waited_for(), attempts.count()), (want, millis.len()), "{millis:?}");
+    }
+
+    #[test]
+    fn what_is_refused_at_once_is_not_waited_for() {
+        check_waited(&[], 0);
+        check_waited(&[0], 0);
+        check_waited(&[0, 0, 0], 0);
+        check_waited(&[200], 1);
+        check_waited(&[0, 200, 0], 1);
+        check_waited(&[200, 0, 5000], 2);
+    }
+
+    #[test]
+    fn an_endpoint_rests_for_its_own_faults_only() {
+        let states = EndpointStates::new(clock::now(), Arc::default());
+        let backend = backend(&[([10, 0, 0, 1], 80)]);
+        for (own, rests) in [(false, false), (true, true)] {
+            let mut attempts = Attempts::default();
+            assert!(next(&mut attempts, &backend, &states, 1).is_some());
+            let now = clock::now();
+            attempts.refused(now, own.then(|| states.moment(now)));
+            assert_eq!(states.peek(backend.endpoints[0].id, |state| state.rests(states.moment(now))), Some(rests));
+            // Either way, this request does not try it again.
+            assert_eq!(next(&mut attempts, &backend, &states, 1), None);
+        }
+    }
+
+    #[track_caller]
+    fn check_latency(sign: Sign, want: Option<Duration>, shown: bool) {
+        let states = EndpointStates::new(clock::now(), Arc::default());
+        let backend = backend(&[([10, 0, 0, 1], 80)]);
+        let mut attempts = Attempts::default();
+        next(&mut attempts, &backend, &states, 1);
+        let now = clock::now();
+        attempts.connected(true, now);
+        let later = now + Duration::from_millis(20);
+        attempts.first_byte(sign, later, states.moment(later));
+        let load = states.peek(backend.endpoints[0].id, |state| state.load(states.moment(later))).unwrap();
+        let latency = load.latency_us.map(|latency| Duration::from_micros(latency.round() as u64));
+        assert_eq!((latency, attempts.last().unwrap().first_byte.is_some()), (want, shown), "{sign:?}");
+    }
+
+    #[test]
+    fn failing_quickly_is_no_virtue() {
+        check_latency(Sign::Answer, Some(Duration::from_millis(20)), true);
+        check_latency(Sign::Slowed, None, true);
+        check_latency(Sign::Unable, Some(FAILURE_LATENCY), true);
+        check_latency(Sign::Broken, Some(FAILURE_LATENCY), false);
+    }
+}

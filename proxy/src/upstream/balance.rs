@@ -1,0 +1,234 @@
+//! Which target, then which endpoint a request goes to. Chance is an argument, and so is what is known of the
+//! endpoints, so every choice can be replayed.
+
+use std::sync::Arc;
+
+use tidegate_config::model::{Balance, Endpoint, EndpointId, Target, WeightedTarget};
+
+use crate::upstream::endpoint_state::Load;
+
+/// How often an endpoint is drawn blindly before the rest are walked one by one: with few unusable ones the draw
+/// stays even and costs no walk.
+const DRAWS: usize = 4;
+
+/// A source of chance that one argument seeds (`SplitMix64`).
+#[derive(Clone, Debug)]
+pub(crate) struct Draw(u64);
+
+impl Draw {
+    /// Seeds it.
+    pub(crate) const fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// The next number.
+    pub(crate) const fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number below a bound; 0 when the bound is.
+    fn below(&mut self, bound: usize) -> usize {
+        // The high word of the product is below the bound, so it fits.
+        let product = u128::from(self.next()) * bound as u128;
+        usize::try_from(product >> 64).unwrap_or_default()
+    }
+}
+
+/// What the choice may know of an endpoint.
+pub(crate) trait Known {
+    /// Whether it may be chosen at all: not tried before, and not the edge itself.
+    fn usable(&self, endpoint: &Endpoint) -> bool;
+    /// Whether it is passed over while others are there.
+    fn rests(&self, id: EndpointId) -> bool;
+    /// How busy it is.
+    fn load(&self, id: EndpointId) -> Load;
+}
+
+/// Chooses a target by weight; `None` when no weight is above 0.
+pub(crate) fn target<'t>(targets: &'t [WeightedTarget], draw: &mut Draw) -> Option<&'t Arc<Target>> {
+    if let [only] = targets {
+        return (only.weight > 0).then_some(&only.target);
+    }
+    let total: u64 = targets.iter().map(|target| u64::from(target.weight)).sum();
+    let mut rest = draw.below(usize::try_from(total).ok()?) as u64;
+    targets.iter().find_map(|weighted| {
+        let weight = u64::from(weighted.weight);
+        if rest < weight {
+            return Some(&weighted.target);
+        }
+        rest -= weight;
+        None
+    })
+}
+
+/// Chooses an endpoint. Those that rest are taken when nothing else is usable.
+pub(crate) fn endpoint<'e>(
+    endpoints: &'e [Endpoint],
+    balance: Balance,
+    known: &impl Known,
+    turn: u64,
+    draw: &mut Draw,
+) -> Option<&'e Endpoint> {
+    let fresh = |endpoint: &Endpoint| known.usable(endpoint) && !known.rests(endpoint.id);
+    let usable = |endpoint: &Endpoint| known.usable(endpoint);
+    match balance {
+        Balance::RoundRobin => {
+            let start = usize::try_from(turn % (endpoints.len() as u64).max(1)).ok()?;
+            walk(endpoints, start, fresh).or_else(|| walk(endpoints, start, usable))
+        }
+        Balance::PowerOfTwo => {
+            better(endpoints, &fresh, known, draw).or_else(|| better(endpoints, &usable, known, draw))
+        }
+    }
+}
+
+/// Of two drawn at random, the one that seems less busy.
+fn better<'e>(
+    endpoints: &'e [Endpoint],
+    accept: &impl Fn(&Endpoint) -> bool,
+    known: &impl Known,
+    draw: &mut Draw,
+) -> Option<&'e Endpoint> {
+    let first = drawn(endpoints, accept, draw)?;
+    let other = |endpoint: &Endpoint| endpoint.id != first.id && accept(endpoint);
+    let Some(second) = drawn(endpoints, &other, draw) else { return Some(first) };
+    Some(if known.load(second.id).is_below(known.load(first.id)) { second } else { first })
+}
+
+fn drawn<'e>(endpoints: &'e [Endpoint], accept: &impl Fn(&Endpoint) -> bool, draw: &mut Draw) -> Option<&'e Endpoint> {
+    let blind = (0..DRAWS).find_map(|_| endpoints.get(draw.below(endpoints.len())).filter(|e| accept(e)));
+    blind.or_else(|| walk(endpoints, draw.below(endpoints.len()), accept))
+}
+
+/// The first acceptable one from a place on, round the end.
+fn walk(endpoints: &[Endpoint], start: usize, accept: impl Fn(&Endpoint) -> bool) -> Option<&Endpoint> {
+    let (before, after) = endpoints.split_at_checked(start)?;
+    after.iter().chain(before).find(|endpoint| accept(endpoint))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use tidegate_config::model::AppProtocol;
+
+    use super::*;
+    use crate::sample_model::weighted;
+
+    #[derive(Default)]
+    struct Facts {
+        tried: BTreeSet<EndpointId>,
+        resting: BTreeSet<EndpointId>,
+        loads: BTreeMap<EndpointId, u32>,
+    }
+
+    impl Known for Facts {
+        fn usable(&self, endpoint: &Endpoint) -> bool {
+            !self.tried.contains(&endpoint.id)
+        }
+
+        fn rests(&self, id: EndpointId) -> bool {
+            self.resting.contains(&id)
+        }
+
+        fn load(&self, id: EndpointId) -> Load {
+            Load { in_flight: self.loads.get(&id).copied().unwrap_or(1), latency_us: None }
+        }
+    }
+
+    fn pods(count: u8) -> Vec<Endpoint> {
+        (1..=count).map(|last| Endpoint::new(([10, 0, 0, last], 80).into(), None)).collect()
+    }
+
+    /// How often each endpoint is chosen over many draws, by its place.
+    fn shares(pods: &[Endpoint], facts: &Facts, balance: Balance) -> Vec<u64> {
+        let mut shares = vec![0; pods.len()];
+        for turn in 0..4000 {
+            let chosen = endpoint(pods, balance, facts, turn, &mut Draw::new(turn));
+            let place = pods.iter().position(|pod| Some(pod) == chosen).unwrap();
+            shares[place] += 1;
+        }
+        shares
+    }
+
+    #[test]
+    fn equal_endpoints_get_equal_shares() {
+        let pods = pods(8);
+        for balance in [Balance::PowerOfTwo, Balance::RoundRobin] {
+            for share in shares(&pods, &Facts::default(), balance) {
+                assert!((400..600).contains(&share), "{balance:?} {share}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_idle_one_is_preferred() {
+        let pods = pods(4);
+        let loads = pods.iter().map(|pod| (pod.id, 10)).chain([(pods[2].id, 1)]).collect();
+        let shares = shares(&pods, &Facts { loads, ..Facts::default() }, Balance::PowerOfTwo);
+        // Drawn as one of two out of four: in half of the draws.
+        assert!((1850..2150).contains(&shares[2]), "{shares:?}");
+        // The busiest of two is never chosen when the other is idle.
+        let loads = pods.iter().map(|pod| (pod.id, 1)).chain([(pods[0].id, 10)]).collect();
+        assert_eq!(self::shares(&pods, &Facts { loads, ..Facts::default() }, Balance::PowerOfTwo)[0], 0);
+    }
+
+    #[test]
+    fn a_tried_one_is_never_chosen_again() {
+        for count in 1..=12 {
+            let pods = pods(count);
+            for tried in 0..=count {
+                let tried = pods.iter().take(tried.into()).map(|pod| pod.id).collect();
+                let facts = Facts { tried, ..Facts::default() };
+                for (balance, seed) in [Balance::PowerOfTwo, Balance::RoundRobin].into_iter().zip(0..200) {
+                    let chosen = endpoint(&pods, balance, &facts, seed, &mut Draw::new(seed));
+                    assert_eq!(chosen.is_none(), facts.tried.len() == pods.len());
+                    assert!(chosen.is_none_or(|pod| !facts.tried.contains(&pod.id)));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn resting_ones_are_passed_over_but_never_all() {
+        let pods = pods(3);
+        let resting: BTreeSet<_> = pods.iter().take(2).map(|pod| pod.id).collect();
+        for balance in [Balance::PowerOfTwo, Balance::RoundRobin] {
+            let facts = Facts { resting: resting.clone(), ..Facts::default() };
+            assert_eq!(shares(&pods, &facts, balance), [0, 0, 4000]);
+            let all = Facts { resting: pods.iter().map(|pod| pod.id).collect(), ..Facts::default() };
+            assert!(shares(&pods, &all, balance).iter().all(|share| *share > 1000));
+            let only_resting = Facts { resting: resting.clone(), tried: [pods[2].id].into(), ..Facts::default() };
+            assert_eq!(shares(&pods, &only_resting, balance)[2], 0);
+        }
+        assert!(endpoint(&[], Balance::PowerOfTwo, &Facts::default(), 0, &mut Draw::new(0)).is_none());
+        assert!(endpoint(&[], Balance::RoundRobin, &Facts::default(), 7, &mut Draw::new(0)).is_none());
+    }
+
+    #[test]
+    fn round_robin_goes_round() {
+        let pods = pods(3);
+        let order: Vec<_> = (0..6)
+            .map(|turn| endpoint(&pods, Balance::RoundRobin, &Facts::default(), turn, &mut Draw::new(9)).unwrap().id)
+            .collect();
+        assert_eq!(order[..3], order[3..]);
+        assert_eq!(order[..3], pods.iter().map(|pod| pod.id).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn targets_get_their_weight() {
+        let targets = [("a", 3), ("b", 0), ("c", 1)].map(|(name, weight)| weighted(name, AppProtocol::Http, weight));
+        let mut shares = BTreeMap::new();
+        for seed in 0..4000 {
+            let chosen = target(&targets, &mut Draw::new(seed)).unwrap();
+            *shares.entry(chosen.backend.service.name.to_string()).or_insert(0) += 1;
+        }
+        assert!((2900..3100).contains(&shares["a"]), "{shares:?}");
+        assert!(!shares.contains_key("b"));
+        assert!(target(&targets[1..2], &mut Draw::new(0)).is_none());
+        assert!(target(&[], &mut Draw::new(0)).is_none());
+    }
+}

@@ -1,0 +1,331 @@
+//! What is learned about endpoints while they serve: requests in flight, latency, failed connections. It outlives
+//! snapshots, is keyed by stable identity, shared by all traffic threads, and swept when nothing names it any more.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use foldhash::fast::RandomState;
+use tidegate_config::model::{BackendKey, EndpointId, Snapshot};
+
+use crate::sweep_trigger::SweepTrigger;
+
+/// A latency counts half as much after this time, so that an endpoint that was slow once is tried again.
+const HALF_LIFE: Duration = Duration::from_secs(5);
+/// The rest after a first failed connection; it doubles with each further one in a row.
+const REST_FIRST: Duration = Duration::from_secs(1);
+/// The longest rest.
+const REST_MAX: Duration = Duration::from_secs(16);
+/// The latency that an endpoint is taken to have at least, in microseconds, so that those in flight always count.
+const LATENCY_FLOOR_US: f64 = 100.0;
+
+/// The state of one endpoint. Times are microseconds since the start of [`EndpointStates`]; 0 is never.
+#[derive(Debug, Default)]
+pub(crate) struct EndpointState {
+    in_flight: AtomicU32,
+    /// The bits of an `f64` in microseconds.
+    latency: AtomicU64,
+    measured_at: AtomicU64,
+    failures_in_a_row: AtomicU32,
+    rests_until: AtomicU64,
+}
+
+/// How busy an endpoint is.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub(crate) struct Load {
+    /// Requests in flight.
+    pub(crate) in_flight: u32,
+    /// What its latency has been of late, in microseconds; `None` before the first measurement.
+    pub(crate) latency_us: Option<f64>,
+}
+
+impl Load {
+    /// Whether it is the less busy of two: by those in flight, and the one to come, times the latency. Against one that has
+    /// not been measured only those in flight count, so that a new endpoint is not overrun before its first response.
+    pub(crate) fn is_below(self, other: Self) -> bool {
+        let (own, others) = (f64::from(self.in_flight) + 1.0, f64::from(other.in_flight) + 1.0);
+        match (self.latency_us, other.latency_us) {
+            (Some(latency), Some(others_latency)) => own * latency < others * others_latency,
+            (None, _) | (_, None) => own < others,
+        }
+    }
+}
+
+/// One request in flight at an endpoint, for as long as this lives.
+#[derive(Debug)]
+pub(crate) struct InFlight(Arc<EndpointState>);
+
+impl InFlight {
+    /// Counts one more.
+    pub(crate) fn enter(state: Arc<EndpointState>) -> Self {
+        state.in_flight.fetch_add(1, Relaxed);
+        Self(state)
+    }
+
+    /// The endpoint's state.
+    pub(crate) fn state(&self) -> &EndpointState {
+        &self.0
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, Relaxed);
+    }
+}
+
+/// One request in flight at a Service port, for as long as this lives.
+#[derive(Debug)]
+pub(crate) struct AtService(Arc<AtomicU32>);
+
+impl Drop for AtService {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
+impl EndpointState {
+    /// How busy it is. A worse latency than before counts at once, a better one by and by (the peak-sensitive average of
+    /// Finagle's balancer).
+    pub(crate) fn load(&self, now: Moment) -> Load {
+        let measured_at = self.measured_at.load(Relaxed);
+        let latency = decayed(f64::from_bits(self.latency.load(Relaxed)), now.0.saturating_sub(measured_at));
+        Load {
+            in_flight: self.in_flight.load(Relaxed),
+            latency_us: (measured_at > 0).then_some(latency.max(LATENCY_FLOOR_US)),
+        }
+    }
+
+    /// Whether it is passed over for now because it did not take connections.
+    pub(crate) fn rests(&self, now: Moment) -> bool {
+        self.rests_until.load(Relaxed) > now.0
+    }
+
+    /// Requests in flight.
+    #[cfg(test)]
+    pub(crate) fn in_flight(&self) -> u32 {
+        self.in_flight.load(Relaxed)
+    }
+
+    /// Notes the time to a response's head. Two threads that measure at once may lose one measurement.
+    pub(crate) fn measured(&self, latency: Duration, now: Moment) {
+        let sample = latency.as_secs_f64() * 1e6;
+        let age = now.0.saturating_sub(self.measured_at.swap(now.0, Relaxed));
+        let before = f64::from_bits(self.latency.load(Relaxed));
+        let after = if sample >= before { sample } else { sample + decayed(before - sample, age) };
+        self.latency.store(after.to_bits(), Relaxed);
+    }
+
+    /// Notes that a connection was made.
+    pub(crate) fn connected(&self) {
+        if self.failures_in_a_row.load(Relaxed) > 0 {
+            self.failures_in_a_row.store(0, Relaxed);
+            self.rests_until.store(0, Relaxed);
+        }
+    }
+
+    /// Notes that no connection could be made: it rests for a moment, longer each time in a row.
+    pub(crate) fn refused(&self, now: Moment) {
+        let before = self.failures_in_a_row.fetch_add(1, Relaxed).min(8);
+        let rest = (REST_FIRST * 2u32.pow(before)).min(REST_MAX);
+        self.rests_until.store(now.0 + micros(rest), Relaxed);
+    }
+}
+
+fn decayed(value: f64, age_us: u64) -> f64 {
+    // Ages and latencies are far below 2^52 microseconds, so nothing that matters is lost in the conversion.
+    value * (-(age_us as f64) / micros(HALF_LIFE) as f64).exp2()
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// A point in time, in microseconds since the start of [`EndpointStates`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Moment(u64);
+
+/// The states of all endpoints, and the turns of round robin.
+#[derive(Debug)]
+pub(crate) struct EndpointStates {
+    start: Instant,
+    /// Told of every endpoint and backend that gets a state.
+    sweep_trigger: Arc<SweepTrigger>,
+    states: papaya::HashMap<EndpointId, Arc<EndpointState>, RandomState>,
+    turns: papaya::HashMap<BackendKey, Arc<AtomicU64>, RandomState>,
+    /// Requests in flight at Service ports.
+    services: papaya::HashMap<BackendKey, Arc<AtomicU32>, RandomState>,
+}
+
+impl EndpointStates {
+    /// Nothing is known yet.
+    pub(crate) fn new(start: Instant, sweep_trigger: Arc<SweepTrigger>) -> Self {
+        Self {
+            start,
+            sweep_trigger,
+            states: papaya::HashMap::with_hasher(RandomState::default()),
+            turns: papaya::HashMap::with_hasher(RandomState::default()),
+            services: papaya::HashMap::with_hasher(RandomState::default()),
+        }
+    }
+
+    /// The moment of an instant.
+    pub(crate) fn moment(&self, now: Instant) -> Moment {
+        Moment(micros(now.saturating_duration_since(self.start)).max(1))
+    }
+
+    /// Asks something of an endpoint's state; `None` when nothing is known of it.
+    pub(crate) fn peek<T>(&self, id: EndpointId, ask: impl FnOnce(&EndpointState) -> T) -> Option<T> {
+        self.states.pin().get(&id).map(|state| ask(state))
+    }
+
+    /// Counts a request in flight at an endpoint.
+    pub(crate) fn enter(&self, id: EndpointId) -> InFlight {
+        let states = self.states.pin();
+        if let Some(state) = states.get(&id) {
+            return InFlight::enter(Arc::clone(state));
+        }
+        let in_flight = InFlight::enter(Arc::clone(states.get_or_insert_with(id, Arc::default)));
+        self.sweep_trigger.mark();
+        in_flight
+    }
+
+    /// The next turn of a backend whose endpoints are taken one after the other.
+    pub(crate) fn turn(&self, backend: &BackendKey) -> u64 {
+        let turns = self.turns.pin();
+        if let Some(turn) = turns.get(backend) {
+            return turn.fetch_add(1, Relaxed);
+        }
+        let turn = turns.get_or_insert_with(backend.clone(), Arc::default).fetch_add(1, Relaxed);
+        self.sweep_trigger.mark();
+        turn
+    }
+
+    /// Counts a request in flight at a Service port; `None` when as many are as may be.
+    pub(crate) fn enter_service(&self, backend: &BackendKey, max: u32) -> Option<AtService> {
+        let services = self.services.pin();
+        let service = match services.get(backend) {
+            Some(service) => service,
+            None => {
+                self.sweep_trigger.mark();
+                services.get_or_insert_with(backend.clone(), Arc::default)
+            }
+        };
+        let at = AtService(Arc::clone(service));
+        (at.0.fetch_add(1, Relaxed) < max).then_some(at)
+    }
+
+    /// How many endpoints rest now.
+    pub(crate) fn resting(&self, now: Instant) -> usize {
+        let now = self.moment(now);
+        self.states.pin().values().filter(|state| state.rests(now)).count()
+    }
+
+    /// Forgets what the snapshot does not name. A request that is still in flight at a forgotten endpoint keeps its own
+    /// hold on the state.
+    pub(crate) fn sweep(&self, snapshot: &Snapshot) {
+        let named: std::collections::BTreeSet<EndpointId> =
+            snapshot.backends().values().flat_map(|backend| &backend.endpoints).map(|endpoint| endpoint.id).collect();
+        self.states.pin().retain(|id, _| named.contains(id));
+        self.turns.pin().retain(|key, _| snapshot.backend(key).is_some());
+        self.services.pin().retain(|key, _| snapshot.backend(key).is_some());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_config::model::{AppProtocol, Endpoint};
+
+    use super::*;
+    use crate::clock;
+    use crate::sample_model::{backend_key, endpoints, parts, path, published, to_backend};
+
+    const fn at(seconds: f64) -> Moment {
+        Moment((seconds * 1e6) as u64)
+    }
+
+    #[test]
+    fn those_in_flight_leave_when_dropped() {
+        let states = EndpointStates::new(clock::now(), Arc::default());
+        let id = Endpoint::new(([10, 0, 0, 1], 80).into(), None).id;
+        let first = states.enter(id);
+        let second = states.enter(id);
+        assert_eq!(first.state().in_flight(), 2);
+        drop(second);
+        assert_eq!(states.peek(id, EndpointState::in_flight), Some(1));
+        drop(first);
+        assert_eq!(states.peek(id, EndpointState::in_flight), Some(0));
+    }
+
+    #[test]
+    fn a_service_has_at_most_so_many_requests() {
+        let states = EndpointStates::new(clock::now(), Arc::default());
+        let (web, other) = (backend_key("web"), backend_key("other"));
+        let (first, _second) = (states.enter_service(&web, 2).unwrap(), states.enter_service(&web, 2).unwrap());
+        assert!(states.enter_service(&web, 2).is_none() && states.enter_service(&web, 2).is_none());
+        assert!(states.enter_service(&other, 2).is_some());
+        drop(first);
+        assert!(states.enter_service(&web, 2).is_some());
+    }
+
+    #[test]
+    fn latency_rises_at_once_and_falls_by_and_by() {
+        let state = EndpointState::default();
+        let latency = |seconds| state.load(at(seconds)).latency_us.unwrap_or_default();
+        assert_eq!(state.load(at(1.0)).latency_us, None);
+        state.measured(Duration::from_millis(10), at(1.0));
+        assert!((latency(1.0) - 10_000.0).abs() < 1.0);
+        state.measured(Duration::from_millis(100), at(1.0));
+        assert!((latency(1.0) - 100_000.0).abs() < 1.0);
+        state.measured(Duration::from_millis(20), at(6.0));
+        assert!((latency(6.0) - 60_000.0).abs() < 1.0);
+        assert!(latency(11.0) < 31_000.0);
+        assert!((latency(600.0) - LATENCY_FLOOR_US).abs() < 1.0);
+    }
+
+    #[track_caller]
+    fn check_below(own: (u32, Option<f64>), other: (u32, Option<f64>), want: bool) {
+        let load = |(in_flight, latency_us)| Load { in_flight, latency_us };
+        assert_eq!(load(own).is_below(load(other)), want, "{own:?} {other:?}");
+    }
+
+    #[test]
+    fn in_flight_counts_by_latency_where_it_is_known() {
+        check_below((0, Some(10.0)), (0, Some(20.0)), true);
+        check_below((1, Some(10.0)), (0, Some(20.0)), false);
+        check_below((9, Some(1.0)), (0, Some(20.0)), true);
+        check_below((0, None), (1, Some(1.0)), true);
+        check_below((1, None), (0, Some(1000.0)), false);
+        check_below((0, None), (0, None), false);
+    }
+
+    #[test]
+    fn each_failure_in_a_row_rests_longer_within_a_bound() {
+        let state = EndpointState::default();
+        for (failed_at, rest) in [(10.0, 1.0), (20.0, 2.0), (30.0, 4.0), (40.0, 8.0), (60.0, 16.0), (90.0, 16.0)] {
+            state.refused(at(failed_at));
+            assert!(state.rests(at(failed_at + rest - 0.1)), "{failed_at}");
+            assert!(!state.rests(at(failed_at + rest)), "{failed_at}");
+        }
+        state.refused(at(200.0));
+        state.connected();
+        assert!(!state.rests(at(200.0)));
+        state.refused(at(300.0));
+        assert!(!state.rests(at(301.0)));
+    }
+
+    #[test]
+    fn a_sweep_keeps_what_is_named() {
+        let states = EndpointStates::new(clock::now(), Arc::default());
+        let (kept, gone) = (([10, 0, 0, 1], 80).into(), ([10, 0, 0, 2], 80).into());
+        let mut model = parts(vec![("a.test", vec![to_backend("web", path("/"), AppProtocol::Http)])], None);
+        endpoints(&mut model, "web", &[kept]);
+        let (kept, gone) = (Endpoint::new(kept, None).id, Endpoint::new(gone, None).id);
+        drop((states.enter(kept), states.enter(gone)));
+        assert_eq!((states.turn(&backend_key("web")), states.turn(&backend_key("old"))), (0, 0));
+        states.sweep(&published(model).pin());
+        assert!(states.peek(kept, |_| ()).is_some());
+        assert!(states.peek(gone, |_| ()).is_none());
+        assert_eq!((states.turn(&backend_key("web")), states.turn(&backend_key("old"))), (1, 0));
+    }
+}
