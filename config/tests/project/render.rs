@@ -105,6 +105,10 @@ fn service(out: &mut String, it: &Service) {
 fn app(out: &mut String, it: &DeisApp) {
     it.domains.iter().for_each(|domain| line(out, format_args!("domain {domain:?}")));
     it.certificates.iter().for_each(|(domain, secret)| line(out, format_args!("certificate {domain} in {secret}")));
+    if let Some(locations) = &it.locations {
+        let paths: Vec<String> = locations.paths.iter().map(ToString::to_string).collect();
+        line(out, format_args!("on {:?}: {}", locations.domain, paths.join(", ")));
+    }
     line(out, format_args!("whitelist {:?}", it.whitelist));
     line(out, format_args!("connect {:?}, between bytes {:?}", it.connect_timeout, it.tcp_timeout));
     line(out, format_args!("https {}", it.ssl_enforce));

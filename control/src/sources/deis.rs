@@ -10,7 +10,7 @@ use tidegate_config::model::{
     WeightedTarget,
 };
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
-use tidegate_config::project::{BackendRef, DeisApp, DeisDomain, DeisRouter, PortRef, Whitelist};
+use tidegate_config::project::{BackendRef, DeisApp, DeisDomain, DeisLocations, DeisRouter, PortRef, Whitelist};
 
 use super::attachment::{Attachment, Claim, Report, Verdict};
 use super::reader::Reader;
@@ -26,6 +26,8 @@ const TLS_REDIRECT_STATUS: u16 = 301;
 const PLATFORM_CERTIFICATE: &str = "deis-router-platform-cert";
 
 const DOMAINS: &str = "metadata.annotations[router.deis.io/domains]";
+const PROXY_DOMAIN: &str = "metadata.annotations[router.deis.io/proxyDomain]";
+const LOCATIONS: &str = "metadata.annotations[router.deis.io/proxyLocations]";
 
 /// The scope of every application.
 fn scope() -> ScopeId {
@@ -65,6 +67,16 @@ pub(super) fn attach(reader: &mut Reader<'_>, object: &ObjectRef, app: &DeisApp,
             all.push(Arc::new(claim));
         }
     }
+    if let Some(locations) = app.locations.as_ref().filter(|_| !all.is_empty())
+        && let Some(claim) = claims.on_another_host(locations, &route)
+    {
+        match all.iter_mut().find(|own| own.host == claim.host) {
+            Some(own) => {
+                *own = Arc::new(Claim { routes: [&*own.routes, &*claim.routes].concat().into(), ..(**own).clone() })
+            }
+            None => all.push(Arc::new(claim)),
+        }
+    }
     all.sort_by(|a, b| a.host.cmp(&b.host));
     let parent = (!all.is_empty()).then(|| router.to_string().into());
     let report = Report { verdict: Some(Verdict { parent }), findings: claims.findings };
@@ -89,12 +101,8 @@ impl Claims<'_, '_> {
     /// not get another tenant's certificate.
     fn of(&mut self, domain: &DeisDomain, route: &Route) -> Claim {
         let host = host(domain, self.settings);
-        let (certificate, missing) = self.certificate(domain, &host);
-        let listeners = match certificate {
-            Some(_) => ListenerScope::All,
-            None => ListenerScope::These([ListenerName("http".into())].into()),
-        };
-        let route = Route { listeners, ..route.clone() };
+        let (certificate, missing) = self.certificate(self.app, domain, &host);
+        let route = Route { listeners: listeners(certificate.is_some()), ..route.clone() };
         Claim {
             host: host.clone(),
             object: self.object.clone(),
@@ -106,6 +114,38 @@ impl Claims<'_, '_> {
             certificates: certificate.into_iter().map(|certificate| (host.clone(), certificate)).collect(),
             missing: missing.into_iter().collect(),
         }
+    }
+
+    /// The paths on a host of another application of the namespace: with what its owner says of the host, which is who may use
+    /// it and its certificate, and what the owner of this one says of the rest.
+    fn on_another_host(&mut self, locations: &DeisLocations, route: &Route) -> Option<Claim> {
+        let DeisLocations { domain, paths } = locations;
+        let Some(other) = self.reader.deis_app(&self.app.age.name.namespace, domain) else {
+            let why = "no application of this namespace lists that domain".to_owned();
+            let problem = Problem::WithoutEffect { value: listed(domain), why };
+            self.findings.push(Finding::new(self.object.clone(), PROXY_DOMAIN, problem));
+            return None;
+        };
+        let host = host(domain, self.settings);
+        let (certificate, missing) = self.certificate(other, domain, &host);
+        let listeners = listeners(certificate.is_some());
+        let guards = self.guards(&other.whitelist);
+        let routes = (1..).zip(paths).map(|(position, path)| {
+            let origin = Origin { field: LOCATIONS.into(), position, ..(*route.origin).clone() };
+            let (path, guards) = (path.clone(), Arc::clone(&guards));
+            Arc::new(Route { origin: Arc::new(origin), path, guards, listeners: listeners.clone(), ..route.clone() })
+        });
+        Some(Claim {
+            host,
+            object: self.object.clone(),
+            age: self.app.age.clone(),
+            field: PROXY_DOMAIN,
+            routes: routes.collect(),
+            fallback: None,
+            last_resort: false,
+            certificates: Box::default(),
+            missing: missing.into_iter().collect(),
+        })
     }
 
     /// The one route of an application, to all of its paths.
@@ -128,7 +168,7 @@ impl Claims<'_, '_> {
         let field = DOMAINS.into();
         let origin = Origin { object: self.object.clone(), age: self.app.age.clone(), field, position: 0 };
         Route {
-            guards: self.guards(),
+            guards: self.guards(&self.app.whitelist),
             settings: Arc::new(own),
             scopes: [scope()].into(),
             ..Route::new(origin, PathMatch::Prefix("".into()), Action::Forward(targets.into()))
@@ -136,8 +176,8 @@ impl Claims<'_, '_> {
     }
 
     /// Who may use it comes before everything else.
-    fn guards(&self) -> Arc<[Guard]> {
-        let whitelist = match self.settings.whitelist(&self.app.whitelist) {
+    fn guards(&self, own: &Whitelist) -> Arc<[Guard]> {
+        let whitelist = match self.settings.whitelist(own) {
             Whitelist::None => None,
             Whitelist::Networks(networks) => Some(Guard::AllowSources(networks.iter().copied().collect())),
             Whitelist::Closed => Some(Guard::DenyAll),
@@ -147,24 +187,27 @@ impl Claims<'_, '_> {
         whitelist.into_iter().chain(redirect).collect()
     }
 
-    /// The certificate of a domain, or the Secret that it would be in. One that the application maps to the domain, where it
+    /// The certificate of a domain of an application, or the Secret that it would be in. One that the application maps to the domain, where it
     /// is there; else for a short name that of the platform, and for no other.
     fn certificate(
         &mut self,
+        app: &DeisApp,
         domain: &DeisDomain,
         host: &HostPattern,
     ) -> (Option<Arc<Certificate>>, Option<ObjectRef>) {
         let listed = listed(domain);
-        let mapped = self.app.certificates.iter().find(|(of, _)| **of == *listed).map(|(_, secret)| secret);
+        let mapped = app.certificates.iter().find(|(of, _)| **of == *listed).map(|(_, secret)| secret);
         let mut missing = None;
         if let Some(secret) = mapped {
             match self.reader.secret(secret) {
                 Some(Ok(certificate)) => return (Some(Arc::clone(certificate)), None),
-                Some(Err(fault)) => {
+                Some(Err(fault)) if app == self.app => {
                     let problem = Problem::CertificateBroken { secret: secret.to_string(), why: fault.to_string() };
                     let field = "metadata.annotations[router.deis.io/certificates]";
                     self.findings.push(Finding::new(self.object.clone(), field, problem));
                 }
+                // Its own owner is told.
+                Some(Err(_)) => {}
                 // The platform leaves mappings to Secrets behind that it has deleted.
                 None => missing = Some(ObjectRef::new(Kind::Secret, secret.clone())),
             }
@@ -185,6 +228,11 @@ fn host(domain: &DeisDomain, router: &DeisRouter) -> HostPattern {
         (DeisDomain::Short(name), Some(platform)) => HostPattern::Exact(format!("{name}.{platform}").into()),
         (DeisDomain::Short(name), None) => HostPattern::FirstLabel(Arc::clone(name)),
     }
+}
+
+/// The listeners of a host with or without a certificate.
+fn listeners(certificate: bool) -> ListenerScope {
+    if certificate { ListenerScope::All } else { ListenerScope::These([ListenerName("http".into())].into()) }
 }
 
 /// A domain as it is listed, in lower case.

@@ -7,7 +7,9 @@ use tidegate_config::model::{
     AppProtocol, BackendKey, Certificate, CertificateFault, HostPattern, Target, UpstreamTls,
 };
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
-use tidegate_config::project::{BackendRef, DeisRouter, IngressClass, PortRef, Service, ServiceKind};
+use tidegate_config::project::{
+    BackendRef, DeisApp, DeisDomain, DeisRouter, IngressClass, PortRef, Service, ServiceKind,
+};
 
 use crate::options::Options;
 use crate::topology::Key;
@@ -62,6 +64,14 @@ impl<'w> Reader<'w> {
     pub(super) fn deis_router(&mut self, name: &ObjectName) -> Option<&'w DeisRouter> {
         self.note(Key::Object(ObjectRef::new(Kind::Deployment, name.clone())));
         self.world.deployments.get(name).map(|deployment| &deployment.router)
+    }
+
+    /// The oldest application of a namespace that lists a domain.
+    pub(super) fn deis_app(&mut self, namespace: &Arc<str>, domain: &DeisDomain) -> Option<&'w DeisApp> {
+        self.note(Key::InNamespace(Kind::Service, Arc::clone(namespace)));
+        let names = self.world.names_of(Kind::Service, Some(namespace));
+        let apps = names.filter_map(|object| self.world.services.get(&object.name)?.deis.as_deref());
+        apps.filter(|app| app.domains.contains(domain)).min_by(|a, b| a.age.cmp(&b.age))
     }
 
     /// The certificate of a Secret, where that is there.

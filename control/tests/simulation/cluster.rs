@@ -11,8 +11,8 @@ use tidegate_config::finding::{Finding, Problem};
 use tidegate_config::model::{Certificate, CertificateFault, HostPattern, PathMatch};
 use tidegate_config::object::{Age, Kind, ObjectName, ObjectRef};
 use tidegate_config::project::{
-    BackendRef, ClassRef, DefaultBackend, DeisApp, DeisDomain, DeisRouter, Deployment, EndpointSlice, Ingress,
-    IngressClass, Meta, Object, PortRef, Projected, Rule, RulePath, Secret, Service, ServiceKind, ServicePort,
+    BackendRef, ClassRef, DefaultBackend, DeisApp, DeisDomain, DeisLocations, DeisRouter, Deployment, EndpointSlice,
+    Ingress, IngressClass, Meta, Object, PortRef, Projected, Rule, RulePath, Secret, Service, ServiceKind, ServicePort,
     SliceEndpoint, SlicePort, TlsSecret, Whitelist,
 };
 use tidegate_control::{Event, Resolution, Source, World};
@@ -301,6 +301,13 @@ fn service(die: &mut Rng, name: ObjectName) -> Service {
     Service { name, kind, ports: ports.into(), requests_max, deis }
 }
 
+/// Now and then, paths on the hosts of another application.
+fn locations(die: &mut Rng) -> Option<DeisLocations> {
+    let domain = DeisDomain::Short(["a", "b"][die.usize(0..2)].into());
+    let paths = ["/a", "/b"].map(|path| PathMatch::prefix_characters(path).expect("a path"));
+    (die.u32(0..4) == 0).then(|| DeisLocations { domain, paths: paths[..die.usize(1..3)].into() })
+}
+
 /// An application with short names and domains that Ingresses claim as well.
 fn app(die: &mut Rng, name: &ObjectName) -> DeisApp {
     let domain = |die: &mut Rng| match host(die) {
@@ -318,6 +325,7 @@ fn app(die: &mut Rng, name: &ObjectName) -> DeisApp {
     let certificates = certificates.collect();
     DeisApp {
         age: Age { created_s: die.i64(0..3), name: name.clone() },
+        locations: locations(die),
         certificates,
         domains: domains.into(),
         whitelist: if die.u32(0..4) == 0 { Whitelist::Closed } else { Whitelist::None },

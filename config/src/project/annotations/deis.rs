@@ -8,9 +8,10 @@ use ipnet::IpNet;
 use super::deis_app::{APP, App};
 use super::deis_router::{ROUTER, Router};
 pub use super::deis_value::DeisDomain;
-use super::deis_value::{certificate, domain, entries};
+use super::deis_value::{certificate, domain, entries, location};
 use super::{Dialect, read, rows};
 use crate::finding::Finding;
+use crate::model::PathMatch;
 use crate::object::{Age, ObjectName};
 use crate::project::field::Found;
 use crate::project::source::{Annotations, annotation_field};
@@ -32,6 +33,8 @@ pub struct DeisApp {
     pub domains: Box<[DeisDomain]>,
     /// Which Secret holds the certificate of a domain, by the domain as it is listed, in lower case.
     pub certificates: Box<[(Arc<str>, ObjectName)]>,
+    /// Paths that it offers on a host of another application.
+    pub locations: Option<DeisLocations>,
     /// Who may use it.
     pub whitelist: Whitelist,
     /// Time to open a connection to an endpoint.
@@ -42,6 +45,15 @@ pub struct DeisApp {
     pub ssl_enforce: bool,
     /// What its owner should be told.
     pub findings: Box<[Finding]>,
+}
+
+/// Paths that an application offers on a host of another application of its namespace.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeisLocations {
+    /// The domain of the other application, as it lists it.
+    pub domain: DeisDomain,
+    /// The paths, at least one.
+    pub paths: Box<[PathMatch]>,
 }
 
 /// Who may use an application.
@@ -99,10 +111,12 @@ pub(in crate::project) fn of_app(age: Age, annotations: &Annotations<'_>, found:
     let whitelist = app.whitelist.map_or(Whitelist::None, |networks| Whitelist::Networks(networks.into()));
     let domains = domains(app.domains.as_deref(), found);
     let certificates = certificates(app.certificates.as_deref().unwrap_or_default(), &age.name, found);
+    let locations = locations(app.proxy_domain.as_deref(), app.proxy_locations.as_deref(), found);
     DeisApp {
         age,
         domains,
         certificates,
+        locations,
         whitelist: if fallbacks.closed { Whitelist::Closed } else { whitelist },
         connect_timeout: app.connect_timeout.unwrap_or(CONNECT_TIMEOUT),
         tcp_timeout: app.tcp_timeout,
@@ -142,6 +156,33 @@ fn certificates(list: &str, app: &ObjectName, found: &mut Found) -> Box<[(Arc<st
         }
     }
     certificates.into()
+}
+
+/// Paths on another application's host. One that cannot be read costs no other one.
+fn locations(other: Option<&str>, paths: Option<&str>, found: &mut Found) -> Option<DeisLocations> {
+    let [of_domain, of_paths] = ["router.deis.io/proxyDomain", "router.deis.io/proxyLocations"].map(annotation_field);
+    let (other, list) = match (other, paths) {
+        (Some(other), Some(paths)) => (other, paths),
+        (Some(other), None) => {
+            found.without_effect(&of_domain, other, "there are no proxyLocations");
+            return None;
+        }
+        (None, Some(paths)) => {
+            found.without_effect(&of_paths, paths, "there is no proxyDomain");
+            return None;
+        }
+        (None, None) => return None,
+    };
+    let domain = domain(other).map_err(|why| found.dropped(&of_domain, other, why)).ok()?;
+    let mut paths: Vec<PathMatch> = Vec::new();
+    for entry in entries(list) {
+        match location(entry) {
+            Ok(path) if paths.contains(&path) => {}
+            Ok(path) => paths.push(path),
+            Err(why) => found.dropped(&of_paths, entry, why),
+        }
+    }
+    (!paths.is_empty()).then(|| DeisLocations { domain, paths: paths.into() })
 }
 
 /// Reads the annotations of the router's Deployment.

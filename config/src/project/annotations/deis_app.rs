@@ -1,6 +1,5 @@
 //! The annotations of an application's Service, under `router.deis.io/`.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -17,7 +16,8 @@ pub(super) struct App {
     pub(super) connect_timeout: Option<Duration>,
     pub(super) tcp_timeout: Option<Duration>,
     pub(super) ssl_enforce: Option<bool>,
-    pub(super) proxy_domain: Option<Arc<str>>,
+    pub(super) proxy_domain: Option<String>,
+    pub(super) proxy_locations: Option<String>,
 }
 
 /// Why the settings of nginx's buffers change nothing.
@@ -148,19 +148,19 @@ pub(super) const APP: &[Annotation<App>] = &[
         "proxyDomain",
         "a domain of another application, as listed there",
         "none",
-        "Whose host `proxyLocations` are on.",
+        "Whose host `proxyLocations` are on: that of an application in the same namespace.",
         Default,
-        Some(MISSING),
-        |app, text| set(&mut app.proxy_domain, Ok(text.into()))
+        None,
+        |app, text| set(&mut app.proxy_domain, Ok(text.to_owned()))
     ),
     annotation!(
         "proxyLocations",
         "paths between commas",
         "none",
-        "Paths of the other application's hosts that are served by this one.",
+        "Paths of that host that this application serves: every path that starts with these characters. `= /x` is that path alone, `~ x` an expression, `~* x` one without case. Who may use the host may use them; all other settings are this application's.",
         Default,
-        Some(MISSING),
-        |_, text| any(text)
+        None,
+        |app, text| set(&mut app.proxy_locations, Ok(text.to_owned()))
     ),
     annotation!(
         "regexDomain",

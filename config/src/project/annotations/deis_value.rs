@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use crate::model::{HostPattern, WildcardDepth};
+use crate::model::{HostPattern, PathMatch, RegexCase, WildcardDepth};
 use crate::project::annotation_value::sources;
 
 /// The longest time that an annotation may set: a year.
@@ -145,6 +145,29 @@ pub(super) fn certificate(entry: &str) -> Result<(Arc<str>, Arc<str>), String> {
     if plain(name) { Ok((domain.to_ascii_lowercase().into(), name.into())) } else { Err(why()) }
 }
 
+/// The path of a `location` of nginx: characters that it starts with, or what its modifier says. `^~` asks that no expression
+/// goes before it.
+pub(super) fn location(entry: &str) -> Result<PathMatch, String> {
+    let (modifier, path) = match entry.split_once(char::is_whitespace) {
+        Some((modifier, path)) => (modifier, path.trim_start()),
+        None => ("", entry),
+    };
+    match modifier {
+        "" | "^~" if path == "/" => Err("is every path of the host, which is the other application's".to_owned()),
+        "" | "^~" => PathMatch::prefix_characters(path).map_err(str::to_owned),
+        "=" => PathMatch::exact(path).map_err(str::to_owned),
+        "~" => expression(path, RegexCase::Sensitive),
+        "~*" => expression(path, RegexCase::Insensitive),
+        _ => Err("is not a path, nor one behind =, ^~, ~ or ~*".to_owned()),
+    }
+}
+
+/// A regular expression, and in one line why it is none.
+fn expression(text: &str, case: RegexCase) -> Result<PathMatch, String> {
+    let in_short = |why: String| why.rsplit("error: ").next().unwrap_or_default().to_owned();
+    PathMatch::regex(text, case).map_err(|why| format!("is not a regular expression: {}", in_short(why)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -171,6 +194,11 @@ mod tests {
             certificate,
             &["foobar.com:foobar", "*.foobar.deis.ninja:foobar-deis-ninja"],
             &["0", "-1", "text", "a.com: b"],
+        );
+        check(
+            location,
+            &["/webhooks", "= /x", "^~ /x", "~ ^/v[0-9]+", "~* \\.png$"],
+            &["/", "^~ /", "webhooks", "", "! /x", "~ (", "/a b"],
         );
         let networks = |text: &str| networks(text);
         check(
