@@ -34,11 +34,15 @@ impl Cost {
     /// A tunnel, such as a WebSocket, which is mostly silent.
     pub(crate) const TUNNEL: Self = Self::new(1, 64);
 
+    /// A connection that is passed on unread: its socket and that to an endpoint, and a piece that waits in each direction.
+    pub(crate) const STREAM: Self = Self::new(2, 40);
+
     /// What a connection takes before it has a request.
     pub(crate) const fn of_connection(protocol: BindProtocol) -> Self {
         match protocol {
             BindProtocol::Http => Self::PLAIN,
             BindProtocol::Https => Self::TLS,
+            BindProtocol::Tcp => Self::STREAM,
         }
     }
 

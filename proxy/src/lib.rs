@@ -8,6 +8,7 @@
 
 mod options;
 mod start;
+mod stream;
 mod runtime;
 
 mod listen;

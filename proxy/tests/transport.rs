@@ -14,5 +14,6 @@ mod transport {
     mod http;
     mod limits;
     mod proxy_header;
+    mod streams;
     mod tls;
 }

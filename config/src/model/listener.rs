@@ -56,6 +56,8 @@ pub enum BindProtocol {
     Http,
     /// TLS, with HTTP/2 or HTTP/1.1 by ALPN.
     Https,
+    /// Anything: its connections are passed on unread, by the [`StreamRoute`](super::StreamRoute) of the bind.
+    Tcp,
 }
 
 /// What makes two binds the same socket. Port 0 asks for a free port, chosen once.

@@ -17,6 +17,7 @@ mod path_index;
 mod route;
 mod settings;
 mod snapshot;
+mod stream;
 
 pub use backend::{
     AppProtocol, Backend, BackendKey, BackendMap, Endpoint, EndpointId, Target, UpstreamTls, WeightedTarget,
@@ -33,3 +34,4 @@ pub use path_index::HostRoutes;
 pub use route::{Action, Origin, Precedence, Route};
 pub use settings::{Balance, Effective, ScopeId, Settings};
 pub use snapshot::{Generation, Snapshot, SnapshotParts};
+pub use stream::{ProxyHeader, StreamRoute, WeightedBackend};

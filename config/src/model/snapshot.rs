@@ -15,6 +15,7 @@ use super::listener::{Bind, BindKey, ListenerName};
 use super::path_index::HostRoutes;
 use super::route::Route;
 use super::settings::{Effective, ScopeId, Settings};
+use super::stream::StreamRoute;
 
 /// The number of a snapshot, rising by one with each publication; 0 is the empty snapshot before the first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize)]
@@ -39,6 +40,8 @@ impl fmt::Display for Generation {
 pub struct SnapshotParts {
     /// The sockets to listen on.
     pub binds: Arc<[Bind]>,
+    /// Where the connections of TCP binds go.
+    pub streams: Arc<BTreeMap<BindKey, Arc<StreamRoute>>>,
     /// Routes and certificates by host.
     pub hosts: HostMap<Arc<HostRoutes>>,
     /// Endpoints by Service port.
@@ -57,6 +60,7 @@ impl Default for SnapshotParts {
     fn default() -> Self {
         Self {
             binds: Arc::default(),
+            streams: Arc::default(),
             hosts: HostMap::default(),
             backends: no_backends(),
             default_certificate: None,
@@ -110,6 +114,12 @@ impl Snapshot {
     #[must_use]
     pub fn bind(&self, key: &BindKey) -> Option<&Bind> {
         self.parts.binds.iter().find(|bind| bind.key == *key)
+    }
+
+    /// Where the connections of a TCP bind go.
+    #[must_use]
+    pub fn stream(&self, bind: &BindKey) -> Option<&Arc<StreamRoute>> {
+        self.parts.streams.get(bind)
     }
 
     /// Routes and certificates by host.

@@ -7,6 +7,6 @@ mod serve;
 mod streams;
 mod traffic;
 
-pub(crate) use serve::{Accepted, Known, serve};
+pub(crate) use serve::{Accepted, Known, Opened, open, serve};
 pub(crate) use streams::Streams;
 pub(crate) use traffic::Traffic;

@@ -86,15 +86,30 @@ pub(crate) async fn serve(accepted: Accepted, known: Known, traffic: Arc<Traffic
     requests(conn, expected, &traffic, notice).await;
 }
 
-/// The connection, in a box of its own: it is large, and the full driver takes boxes and gives them back.
-async fn establish(
+/// A connection whose client is known.
+pub(crate) struct Opened {
+    /// Its stream, behind the PROXY header.
+    pub(crate) stream: TcpStream,
+    /// The address of the client.
+    pub(crate) peer: SocketAddr,
+    /// The address that it came in over.
+    pub(crate) local: SocketAddr,
+    /// The address that the client connected to.
+    pub(crate) destination: SocketAddr,
+    /// See [`ConnectionFacts::forwards`].
+    pub(crate) forwards: bool,
+    /// Its place among those of its client.
+    pub(crate) client: Option<ClientPlace>,
+}
+
+/// Reads what stands before the first byte of a client; `None` when that leaves no connection.
+pub(crate) async fn open(
     accepted: Accepted,
-    known: Known,
+    mut client: Option<ClientPlace>,
     traffic: &Traffic,
     notice: &Notice,
-) -> Option<(Box<Conn>, Expected)> {
-    let Accepted { mut stream, peer, bind, at } = accepted;
-    let Known { mut client, activity } = known;
+) -> Option<Opened> {
+    let Accepted { mut stream, peer, bind, .. } = accepted;
     let limits = &traffic.options.client;
     // A socket without a local address is dead already.
     let local = canonical(stream.local_addr().ok()?);
@@ -119,10 +134,26 @@ async fn establish(
             .map_err(|why| traffic.metrics.refused(why))
             .ok()?;
     }
+    Some(Opened { stream, peer, local, destination, forwards, client })
+}
+
+/// The connection, in a box of its own: it is large, and the full driver takes boxes and gives them back.
+async fn establish(
+    accepted: Accepted,
+    known: Known,
+    traffic: &Traffic,
+    notice: &Notice,
+) -> Option<(Box<Conn>, Expected)> {
+    let limits = &traffic.options.client;
+    let Known { client, activity } = known;
+    let (bind, at) = (accepted.bind, accepted.at);
+    let Opened { stream, peer, local, destination, forwards, client } = open(accepted, client, traffic, notice).await?;
     let text = AddressText::new(peer, destination.port());
     let mut facts = ConnectionFacts::new(bind, (peer, local), text, notice.last.clone(), activity, at);
     (facts.forwards, facts.client) = (forwards, client);
     match bind.protocol {
+        // Theirs are passed on before anything is read.
+        BindProtocol::Tcp => None,
         BindProtocol::Http => {
             let conn = Box::new(Conn::new(Transport::Plain(stream), Arc::new(facts), &traffic.shared));
             Some((conn, Expected::Either))

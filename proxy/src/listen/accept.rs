@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_config::model::BindKey;
+use tidegate_config::model::{BindKey, BindProtocol};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
@@ -21,6 +21,7 @@ use crate::driver::Traffic;
 use crate::driver::{Accepted, Known, serve};
 use crate::listen::sockets::BACKLOG;
 use crate::observe::connection_metrics::Refused;
+use crate::stream;
 
 /// The shortest and longest pause after a failure to accept.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(1));
@@ -111,7 +112,10 @@ fn start(connections: &mut JoinSet<()>, accepted: Accepted, traffic: &Arc<Traffi
     let (traffic, notice) = (Arc::clone(traffic), notice.clone());
     let own = Known { client, activity: Arc::clone(&activity) };
     let task = connections.spawn(async move {
-        serve(accepted, own, traffic, notice).await;
+        match accepted.bind.protocol {
+            BindProtocol::Http | BindProtocol::Https => serve(accepted, own, traffic, notice).await,
+            BindProtocol::Tcp => stream::serve(accepted, own, traffic, notice).await,
+        }
         drop((active, entry));
     });
     idle::register(number, activity, task, cost);

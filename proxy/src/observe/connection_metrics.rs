@@ -5,6 +5,7 @@ use tidegate_config::model::{BindKey, BindProtocol};
 
 use crate::connection::tls::Failure;
 use crate::connection::{Abuse, MALFORMED, ProxyHeaderFailure, Refusal};
+use crate::observe::stream_metrics::StreamMetrics;
 
 /// Why a connection is closed as it comes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,6 +50,8 @@ pub(crate) struct ConnectionMetrics {
     handshake_failures: IntCounterVec,
     heads_refused: IntCounterVec,
     http2_ended: IntCounterVec,
+    /// Those of connections that are passed on unread.
+    pub(crate) streams: StreamMetrics,
 }
 
 impl ConnectionMetrics {
@@ -111,6 +114,7 @@ impl ConnectionMetrics {
                 "HTTP/2 connections ended with ENHANCE_YOUR_CALM for what their client did",
                 "reason",
             )?,
+            streams: StreamMetrics::register(registry)?,
         };
         made.show_zeros();
         Ok(made)
@@ -129,7 +133,7 @@ impl ConnectionMetrics {
 
     /// Series that exist from the start can be watched for their first increase.
     fn show_zeros(&self) {
-        for protocol in [BindProtocol::Http, BindProtocol::Https] {
+        for protocol in [BindProtocol::Http, BindProtocol::Https, BindProtocol::Tcp] {
             self.accepted.with_label_values(&[name(protocol)]);
             self.active.with_label_values(&[name(protocol)]);
         }
@@ -203,6 +207,7 @@ const fn name(protocol: BindProtocol) -> &'static str {
     match protocol {
         BindProtocol::Http => "http",
         BindProtocol::Https => "https",
+        BindProtocol::Tcp => "tcp",
     }
 }
 

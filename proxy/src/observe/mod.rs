@@ -3,3 +3,4 @@
 pub(crate) mod access_log;
 pub(crate) mod connection_metrics;
 pub(crate) mod metrics;
+pub(crate) mod stream_metrics;

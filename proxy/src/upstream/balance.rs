@@ -49,18 +49,21 @@ pub(crate) trait Known {
 
 /// Chooses a target by weight; `None` when no weight is above 0.
 pub(crate) fn target<'t>(targets: &'t [WeightedTarget], draw: &mut Draw) -> Option<&'t Arc<Target>> {
+    weighted(targets, |target| target.weight, draw).map(|weighted| &weighted.target)
+}
+
+/// Chooses one of several by weight; `None` when no weight is above 0.
+pub(crate) fn weighted<'t, T>(targets: &'t [T], weight_of: impl Fn(&T) -> u32, draw: &mut Draw) -> Option<&'t T> {
     if let [only] = targets {
-        return (only.weight > 0).then_some(&only.target);
+        return (weight_of(only) > 0).then_some(only);
     }
-    let total: u64 = targets.iter().map(|target| u64::from(target.weight)).sum();
+    let total: u64 = targets.iter().map(|target| u64::from(weight_of(target))).sum();
     let mut rest = draw.below(usize::try_from(total).ok()?) as u64;
-    targets.iter().find_map(|weighted| {
-        let weight = u64::from(weighted.weight);
-        if rest < weight {
-            return Some(&weighted.target);
-        }
-        rest -= weight;
-        None
+    targets.iter().find(|target| {
+        let weight = u64::from(weight_of(target));
+        let is_it = rest < weight;
+        rest = rest.saturating_sub(weight);
+        is_it
     })
 }
 

@@ -1,0 +1,102 @@
+//! The connection to an endpoint: which one, how often it is tried, and what is said on it first.
+
+use std::io;
+use std::net::SocketAddr;
+
+use ppp::{v1, v2};
+use tidegate_config::model::{Balance, ProxyHeader, Snapshot, StreamRoute, WeightedBackend};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout_at};
+
+use crate::clock;
+use crate::driver::Opened;
+use crate::observe::stream_metrics::Outcome;
+use crate::shared::Shared;
+use crate::upstream::attempt::{Attempts, Here};
+use crate::upstream::balance::{Draw, weighted};
+
+/// Endpoints that are tried for one connection.
+const TRIES_MAX: usize = 3;
+
+/// Connects to an endpoint within the time of the route, and tells it who the client is where the route says so. The endpoint
+/// counts the connection as in flight for as long as the attempts live.
+///
+/// # Errors
+/// Why there is no connection.
+pub(super) async fn connect(
+    route: &StreamRoute,
+    snapshot: &Snapshot,
+    opened: &Opened,
+    shared: &Shared,
+) -> Result<(TcpStream, Attempts), Outcome> {
+    let mut draw = Draw::new(fastrand::u64(..));
+    let chosen = weighted(&route.backends, |it: &WeightedBackend| it.weight, &mut draw).ok_or(Outcome::NoEndpoint)?;
+    let backend = snapshot.backend(&chosen.backend).ok_or(Outcome::NoEndpoint)?;
+    let here = Here { listening: &shared.listening, local: Some(opened.local.ip()) };
+    let until = Instant::from_std(clock::now() + route.connect_timeout);
+    let mut attempts = Attempts::default();
+    let mut outcome = Outcome::NoEndpoint;
+    while attempts.count() < TRIES_MAX {
+        let chance = (clock::now(), &mut draw);
+        let Some(endpoint) = attempts.next(backend, Balance::PowerOfTwo, here, &shared.endpoints, chance) else {
+            break;
+        };
+        let connected = timeout_at(until, opening(endpoint.address, route.proxy_header, opened)).await;
+        let now = clock::now();
+        match connected {
+            Ok(Ok(stream)) => {
+                attempts.connected(false, now);
+                return Ok((stream, attempts));
+            }
+            Ok(Err(_)) => outcome = Outcome::ConnectFailed,
+            Err(_) => outcome = Outcome::ConnectTimeout,
+        }
+        attempts.refused(now, Some(shared.endpoints.moment(now)));
+        if outcome == Outcome::ConnectTimeout {
+            break;
+        }
+    }
+    Err(outcome)
+}
+
+async fn opening(address: SocketAddr, header: Option<ProxyHeader>, opened: &Opened) -> io::Result<TcpStream> {
+    let mut stream = TcpStream::connect(address).await?;
+    stream.set_nodelay(true)?;
+    if let Some(version) = header {
+        stream.write_all(&proxy_header(version, opened.peer, opened.destination)?).await?;
+    }
+    Ok(stream)
+}
+
+/// The header of the PROXY protocol for a connection from one address to another.
+fn proxy_header(version: ProxyHeader, from: SocketAddr, to: SocketAddr) -> io::Result<Vec<u8>> {
+    match version {
+        ProxyHeader::V1 => Ok(v1::Addresses::from((from, to)).to_string().into_bytes()),
+        ProxyHeader::V2 => {
+            let command = v2::Version::Two | v2::Command::Proxy;
+            v2::Builder::with_addresses(command, v2::Protocol::Stream, (from, to)).build()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(version: ProxyHeader, [from, to]: [&str; 2], want: &[u8]) {
+        assert_eq!(proxy_header(version, from.parse().unwrap(), to.parse().unwrap()).unwrap(), want);
+    }
+
+    /// The bytes are those of the examples in sections 2.1 and 2.2 of the protocol's document.
+    #[test]
+    fn headers_say_who_the_client_is() {
+        let v4 = ["192.0.2.1:56324", "192.0.2.9:443"];
+        check(ProxyHeader::V1, v4, b"PROXY TCP4 192.0.2.1 192.0.2.9 56324 443\r\n");
+        let v6 = ["[2001:db8::1]:56324", "[2001:db8::9]:443"];
+        check(ProxyHeader::V1, v6, b"PROXY TCP6 2001:db8::1 2001:db8::9 56324 443\r\n");
+        let binary = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\x00\x0c\xc0\x00\x02\x01\xc0\x00\x02\x09\xdc\x04\x01\xbb";
+        check(ProxyHeader::V2, v4, binary);
+    }
+}

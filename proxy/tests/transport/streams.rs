@@ -1,0 +1,220 @@
+//! Connections that are passed on unread.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_config::model::{
+    Backend, BackendKey, BindKey, BindProtocol, Endpoint, Origin, ProxyHeader, StreamRoute, WeightedBackend,
+};
+use tidegate_config::object::{Age, Kind, ObjectName, ObjectRef};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
+
+use super::bed::{Bed, PATIENCE, nobody_listens};
+
+const BIND: BindKey = BindKey {
+    address: SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0),
+    protocol: BindProtocol::Tcp,
+};
+
+/// A server that says its name, and then in capitals what it is told, once the client has said all.
+async fn server(name: &'static str) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                stream.write_all(name.as_bytes()).await.ok();
+                let mut told = Vec::new();
+                // One that is broken off is not answered.
+                if stream.read_to_end(&mut told).await.is_ok() {
+                    stream.write_all(&told.to_ascii_uppercase()).await.ok();
+                }
+            });
+        }
+    });
+    address
+}
+
+/// An address where nobody listens.
+async fn nobody() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
+}
+
+/// Connections to the bind go to these endpoints from now on.
+fn lead(bed: &mut Bed, endpoints: &[SocketAddr], change: impl FnOnce(&mut StreamRoute)) {
+    let name = ObjectName::new("deis", "builder");
+    let key = BackendKey { service: name.clone(), port: 2222 };
+    let origin = Origin {
+        object: ObjectRef::new(Kind::Service, name.clone()),
+        age: Age { created_s: 0, name },
+        field: "spec.ports".into(),
+        position: 0,
+    };
+    let mut route = StreamRoute {
+        origin: Arc::new(origin),
+        backends: [WeightedBackend { backend: key.clone(), weight: 1 }].into(),
+        connect_timeout: PATIENCE,
+        idle_timeout: PATIENCE,
+        proxy_header: None,
+    };
+    change(&mut route);
+    bed.parts.streams = Arc::new([(BIND, Arc::new(route))].into());
+    let endpoints = endpoints.iter().map(|address| Endpoint::new(*address, None)).collect();
+    bed.parts.backends.insert_mut(key.clone(), Arc::new(Backend { key, endpoints, requests_max: None }));
+    bed.publish();
+}
+
+async fn bed(endpoints: &[SocketAddr], change: impl FnOnce(&mut StreamRoute)) -> (Bed, SocketAddr) {
+    let mut bed = Bed::start(&[BIND]).await;
+    lead(&mut bed, endpoints, change);
+    let address = bed.address(BIND).await;
+    (bed, address)
+}
+
+/// A connection whose first bytes are these.
+async fn connect(address: SocketAddr, greeting: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let mut first = vec![0; greeting.len()];
+    timeout(PATIENCE, stream.read_exact(&mut first)).await.expect("no greeting").unwrap();
+    assert_eq!(String::from_utf8_lossy(&first), greeting);
+    stream
+}
+
+/// Says something and no more; what comes back until the end.
+async fn say(mut stream: TcpStream, text: &[u8]) -> Vec<u8> {
+    stream.write_all(text).await.unwrap();
+    stream.shutdown().await.unwrap();
+    rest(stream).await
+}
+
+async fn rest(mut stream: TcpStream) -> Vec<u8> {
+    let mut rest = Vec::new();
+    timeout(PATIENCE, stream.read_to_end(&mut rest)).await.expect("no end").ok();
+    rest
+}
+
+#[tokio::test]
+async fn bytes_go_both_ways_and_an_end_in_one_leaves_the_other_open() {
+    let (bed, address) = bed(&[server("a").await], |_| ()).await;
+    assert_eq!(say(connect(address, "a").await, b"hello").await, b"HELLO");
+    // More than all buffers between the two ends hold.
+    let long = vec![b'x'; 8 << 20];
+    let mut client = connect(address, "a").await;
+    let writing = long.clone();
+    client.write_all(&writing).await.unwrap();
+    assert_eq!(say(client, b"").await, long.to_ascii_uppercase());
+    bed.until_metric("tidegate_stream_connections_total", Some("closed"), 2.0).await;
+    bed.until_metric("tidegate_stream_bytes_total", Some("up"), 5.0 + (8 << 20) as f64).await;
+    bed.until_metric("tidegate_connections_active", Some("tcp"), 0.0).await;
+}
+
+#[tokio::test]
+async fn a_publication_cuts_no_connection() {
+    let (mut bed, address) = bed(&[server("a").await], |_| ()).await;
+    let before = connect(address, "a").await;
+    lead(&mut bed, &[server("b").await], |_| ());
+    let after = connect(address, "b").await;
+    assert_eq!(say(before, b"one").await, b"ONE");
+    assert_eq!(say(after, b"two").await, b"TWO");
+}
+
+#[tokio::test]
+async fn a_silent_connection_is_closed_and_a_slow_one_is_not() {
+    let idle = Duration::from_millis(600);
+    let (bed, address) = bed(&[server("a").await], |route| route.idle_timeout = idle).await;
+    let silent = connect(address, "a").await;
+    assert!(rest(silent).await.is_empty());
+    bed.until_metric("tidegate_stream_connections_total", Some("idle"), 1.0).await;
+    let mut slow = connect(address, "a").await;
+    for _ in 0..10 {
+        tokio::time::sleep(idle / 6).await;
+        slow.write_all(b"x").await.unwrap();
+    }
+    assert_eq!(say(slow, b"y").await, b"XXXXXXXXXXY");
+}
+
+#[tokio::test]
+async fn an_endpoint_that_takes_no_connection_costs_a_client_nothing() {
+    let (bed, address) = bed(&[nobody().await, server("b").await], |_| ()).await;
+    for _ in 0..8 {
+        assert_eq!(say(connect(address, "b").await, b"x").await, b"X");
+    }
+    assert_eq!(bed.metric("tidegate_stream_connections_total", Some("connect-failed")), 0.0);
+}
+
+#[tokio::test]
+async fn without_an_endpoint_a_connection_is_closed() {
+    let (mut bed, address) = bed(&[nobody().await], |_| ()).await;
+    let closed = |outcome: &'static str| (TcpStream::connect(address), outcome);
+    for (connecting, outcome) in [closed("connect-failed")] {
+        assert!(rest(connecting.await.unwrap()).await.is_empty());
+        bed.until_metric("tidegate_stream_connections_total", Some(outcome), 1.0).await;
+    }
+    lead(&mut bed, &[], |_| ());
+    assert!(rest(TcpStream::connect(address).await.unwrap()).await.is_empty());
+    bed.until_metric("tidegate_stream_connections_total", Some("no-endpoint"), 1.0).await;
+    lead(&mut bed, &[server("a").await], |route| route.backends[0].weight = 0);
+    assert!(rest(TcpStream::connect(address).await.unwrap()).await.is_empty());
+    bed.until_metric("tidegate_stream_connections_total", Some("no-endpoint"), 2.0).await;
+    bed.parts.streams = Arc::default();
+    bed.publish();
+    assert!(rest(TcpStream::connect(address).await.unwrap()).await.is_empty());
+    bed.until_metric("tidegate_stream_connections_total", Some("no-route"), 1.0).await;
+}
+
+#[tokio::test]
+async fn an_endpoint_is_told_who_the_client_is() {
+    let told = |version: ProxyHeader| async move {
+        let (_bed, address) = bed(&[server("").await], |route| route.proxy_header = Some(version)).await;
+        let client = connect(address, "").await;
+        let from = client.local_addr().unwrap();
+        (say(client, b"!").await, from, address)
+    };
+    let (line, from, to) = told(ProxyHeader::V1).await;
+    let want = format!("PROXY TCP4 127.0.0.1 127.0.0.1 {} {}\r\n!", from.port(), to.port());
+    assert_eq!(String::from_utf8_lossy(&line), want);
+    let (binary, from, to) = told(ProxyHeader::V2).await;
+    let mut want = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\x00\x0c\x7f\0\0\x01\x7f\0\0\x01".to_vec();
+    want.extend([from.port().to_be_bytes(), to.port().to_be_bytes()].concat());
+    want.push(b'!');
+    // The server has no lower case to make upper.
+    assert_eq!(binary, want.to_ascii_uppercase());
+}
+
+#[tokio::test]
+async fn whom_a_trusted_header_names_is_passed_on() {
+    let mut bed = Bed::with(&[BIND], |options| options.client.proxy_header = true).await;
+    bed.parts.trusted_proxies = ["127.0.0.1/32".parse().unwrap()].into();
+    lead(&mut bed, &[server("").await], |route| route.proxy_header = Some(ProxyHeader::V1));
+    let address = bed.address(BIND).await;
+    let client = TcpStream::connect(address).await.unwrap();
+    let line = b"PROXY TCP4 192.0.2.7 198.51.100.1 4711 22\r\n";
+    assert_eq!(say(client, &[line, &b"x"[..]].concat()).await, [line, &b"X"[..]].concat());
+    let without = TcpStream::connect(address).await.unwrap();
+    assert!(say(without, b"SSH-2.0-client\r\n").await.is_empty());
+    bed.until_metric("tidegate_proxy_header_failures_total", Some("missing"), 1.0).await;
+}
+
+#[tokio::test]
+async fn a_bind_that_goes_lets_its_connections_finish() {
+    let (mut bed, address) = bed(&[server("a").await], |_| ()).await;
+    let before = connect(address, "a").await;
+    bed.listen_on(&[]);
+    nobody_listens(address).await;
+    assert_eq!(say(before, b"late").await, b"LATE");
+}
+
+#[tokio::test]
+async fn a_drain_waits_for_connections_and_then_cuts_them() {
+    let (bed, address) = bed(&[server("a").await], |_| ()).await;
+    let finishing = connect(address, "a").await;
+    let staying = connect(address, "a").await;
+    let drained = tokio::spawn(bed.drain(Duration::from_secs(2)));
+    nobody_listens(address).await;
+    assert_eq!(say(finishing, b"bye").await, b"BYE");
+    assert_eq!(drained.await.unwrap(), 1);
+    assert!(rest(staying).await.is_empty());
+}
