@@ -88,6 +88,10 @@ pub(crate) struct SocketArgs {
     /// Where HTTPS is served, as above [default: 0.0.0.0:8443; dev: 127.0.0.1:8443, or any free port].
     #[arg(long, value_name = "ADDR", env = "TIDEGATE_HTTPS", value_delimiter = ',')]
     pub(crate) https: Vec<String>,
+    /// With --source deis, where connections for the platform's builder are taken, or `off`; nobody listens there while there is
+    /// no builder [default: 0.0.0.0:2222; dev: 127.0.0.1:2222, or any free port].
+    #[arg(long, value_name = "ADDR", env = "TIDEGATE_DEIS_BUILDER_ADDRESS")]
+    pub(crate) deis_builder_address: Option<String>,
     /// Every connection of the above begins with a header of the PROXY protocol (version 1 or 2), as a load balancer sends it that
     /// passes TCP on. It says who the client is where it comes from --trusted-proxies, is ignored from others, and a connection
     /// without it is closed.
@@ -116,6 +120,10 @@ pub(crate) struct RoutingArgs {
     /// platform's certificate is in its namespace.
     #[arg(long, value_name = "NAMESPACE/NAME", env = "TIDEGATE_DEIS_ROUTER", default_value = "deis/deis-router")]
     pub(crate) deis_router: String,
+    /// The Service of the builder of the same platform: with --source deis, connections to --deis-builder-address are passed on to
+    /// its port 2222.
+    #[arg(long, value_name = "NAMESPACE/NAME", env = "TIDEGATE_DEIS_BUILDER", default_value = "deis/deis-builder")]
+    pub(crate) deis_builder: String,
     /// The name of our IngressClass, as the old annotation gives it.
     #[arg(long, value_name = "NAME", env = "TIDEGATE_INGRESS_CLASS", default_value = "tidegate")]
     pub(crate) ingress_class: String,

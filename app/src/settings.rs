@@ -140,9 +140,12 @@ impl Edge {
     fn read(args: &EdgeArgs, mode: Mode) -> Result<Self, Misread> {
         let Written { publish, events, lease } = status::read(&args.status, mode)?;
         let sockets = Sockets::read(&args.sockets, mode)?;
-        if sockets.proxy_protocol && args.routing.trusted_proxies.is_empty() {
+        // A Deis router trusts some by itself.
+        let trusts = !args.routing.trusted_proxies.is_empty() || args.routing.source.iter().any(|it| it == "deis");
+        if sockets.proxy_protocol && !trusts {
             return Err(Misread::new("--proxy-protocol", "true", "trusts nobody without --trusted-proxies"));
         }
+        let routing = routing::read(&args.routing, &sockets)?;
         Ok(Self {
             sockets,
             rates: clients::read(&args.clients)?,
@@ -155,7 +158,7 @@ impl Edge {
                 events,
                 pace: pace::read(&args.pace)?,
                 keep: pace::read_keep(&args.keep)?,
-                ..routing::read(&args.routing)?
+                ..routing
             },
             limits: Limits { list_again: time("--list-again", &args.pace.list_again)?, ..Limits::default() },
         })

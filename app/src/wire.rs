@@ -94,8 +94,14 @@ impl Wired {
 
         let (admin_socket, debug_socket) = (listen_admin(sockets.admin)?, DebugSocket::open(&sockets.debug)?);
         control.binds = binds(&sockets);
+        let mut builder = control.sources.deis.as_mut().and_then(|deis| deis.builder.as_mut());
+        if let (Some((_, address)), Some(wish)) = (&mut builder, sockets.deis_builder) {
+            *address = wish.settle();
+        }
+        let builder = builder.map(|(_, address)| *address);
         let pages = [local(admin_socket.as_ref()), debug_socket.address()];
-        let listening = control.binds.iter().map(|bind| bind.key.address).chain(pages.into_iter().flatten());
+        let traffic = control.binds.iter().map(|bind| bind.key.address).chain(builder);
+        let listening = traffic.chain(pages.into_iter().flatten());
         control.addresses.sockets = own::sockets(listening, &host_addresses());
         let (publisher, published) = published::channel();
         let in_use = InUse::default();

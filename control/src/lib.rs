@@ -9,6 +9,7 @@ mod renew;
 mod backoff;
 mod informer;
 mod resolve;
+mod selection;
 mod source_metrics;
 
 mod event;

@@ -1,5 +1,6 @@
 //! What the operator decides about the control loop, and every limit of it in one place.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -76,7 +77,16 @@ pub struct Sources {
     pub ingress: bool,
     /// Services with the label `router.deis.io/routable=true`, and the Deployment of the Deis router whose annotations are for
     /// all of them.
-    pub deis: Option<ObjectName>,
+    pub deis: Option<Deis>,
+}
+
+/// The Deis router that is stood in for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Deis {
+    /// Its Deployment.
+    pub router: ObjectName,
+    /// The Service of the builder, and where connections for it come in; `None` where there is none.
+    pub builder: Option<(ObjectName, SocketAddr)>,
 }
 
 impl Default for Sources {

@@ -1,7 +1,6 @@
 //! Wiring: informers, the resolver and the loop, in one supervised set. When one of them ends or panics, all are
 //! started again with back-off, while the last snapshot serves.
 
-use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +9,7 @@ use futures::FutureExt;
 use prometheus::Registry;
 use tidegate_config::caught::said;
 use tidegate_config::model::Generation;
-use tidegate_config::object::{Kind, ObjectName};
+use tidegate_config::object::Kind;
 use tidegate_config::published::{Published, Publisher};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -24,11 +23,12 @@ use crate::event::{Event, Source};
 use crate::history::History;
 use crate::informer::{Informer, Interest, Limits, Named, NamedMetrics, Recovery};
 use crate::metrics::{ControlMetrics, SnapshotCollector};
-use crate::options::{Options, Publish, Secrets};
+use crate::options::{Options, Secrets};
 use crate::queue::Meter;
 use crate::reconcile::Names;
 use crate::reconcile::Reconciler;
 use crate::resolve::Resolver;
+use crate::selection::{field_selector, label_selector, sources};
 use crate::source_metrics::SourceMetrics;
 use crate::status::Reports;
 use crate::view::{Question, Readiness, View};
@@ -39,9 +39,6 @@ const EVENTS_MAX: usize = 4096;
 const QUESTIONS_MAX: usize = 16;
 /// A life that has lasted this long was sound: the pauses between lives begin anew.
 const SOUND_AFTER: Duration = Duration::from_secs(60);
-/// Kept out of the Secrets that are read: what can hold no certificate, and may be large or many.
-const SECRETS: &str = "type!=helm.sh/release.v1,type!=kubernetes.io/service-account-token,\
-                       type!=kubernetes.io/dockerconfigjson,type!=kubernetes.io/dockercfg,type!=bootstrap.kubernetes.io/token";
 
 /// What the control loop needs.
 #[derive(Clone)]
@@ -168,7 +165,7 @@ impl State {
         let listed = self.sources.iter().filter(|source| source.kind != Kind::Secret || by_name.is_none());
         for (seed, source) in (fastrand::u64(..)..).zip(listed.cloned()) {
             let field_selector = field_selector(&source, namespaces, options);
-            let label_selector = label_selector(&source, options);
+            let label_selector = label_selector(&source, namespaces, options);
             let interest = Interest { field_selector, label_selector, ..Interest::in_all_of(source.clone()) };
             let (client, limits) = (client.clone(), limits.clone());
             let informer = Informer::new(client, interest, limits, events.clone(), &self.source_metrics, seed);
@@ -207,127 +204,9 @@ async fn first_end(running: impl Future<Output = ()>, tasks: &mut JoinSet<String
     }
 }
 
-/// The one object of a kind that is read wherever it is: the Secret of the default certificate, and the Service whose addresses
-/// are told.
-fn anywhere(kind: Kind, options: &Options) -> Option<&ObjectName> {
-    match (kind, &options.publish) {
-        (Kind::Secret, _) => options.default_certificate.as_ref(),
-        (Kind::Deployment, _) => options.sources.deis.as_ref(),
-        (Kind::Service, Publish::Service(service)) => Some(service),
-        (Kind::Service | Kind::Ingress | Kind::IngressClass | Kind::EndpointSlice, _) => None,
-    }
-}
-
-/// Whether a kind is read at all.
-fn needed(kind: Kind, options: &Options) -> bool {
-    match kind {
-        Kind::Ingress | Kind::IngressClass => options.sources.ingress,
-        Kind::Deployment => options.sources.deis.is_some(),
-        Kind::Service | Kind::EndpointSlice | Kind::Secret => true,
-    }
-}
-
-/// By which labels the objects of a source are selected: where Services make routes by a label and nothing else leads to them, the
-/// others cost nothing. The Service whose addresses are told may have any labels, so where there is one, all are read.
-fn label_selector(source: &Source, options: &Options) -> Option<String> {
-    let alone = !options.sources.ingress && !matches!(options.publish, Publish::Service(_));
-    (source.kind == Kind::Service && alone).then(|| "router.deis.io/routable=true".to_owned())
-}
-
-/// What of a source is read: outside of the namespaces that were named, one object, so that a role need not allow more.
-fn field_selector(source: &Source, namespaces: &[Arc<str>], options: &Options) -> Option<String> {
-    let types = (source.kind == Kind::Secret).then(|| SECRETS.to_owned());
-    let outside = source.namespace.as_ref().is_some_and(|namespace| !namespaces.contains(namespace));
-    let one = outside || source.kind == Kind::Deployment;
-    let alone = anywhere(source.kind, options).filter(|_| one).map(|name| format!("metadata.name={}", name.name));
-    let selectors: Vec<String> = types.into_iter().chain(alone).collect();
-    (!selectors.is_empty()).then(|| selectors.join(","))
-}
-
-/// What is watched: each kind in every namespace, or in those that were named, and there what is read wherever it is. Secrets that
-/// are read by name are one source.
-fn sources(namespaces: &[Arc<str>], options: &Options) -> Vec<Source> {
-    let mut sources = BTreeSet::new();
-    for kind in Kind::ALL.into_iter().filter(|kind| needed(*kind, options)) {
-        let by_name = kind == Kind::Secret && options.secrets != Secrets::Watched;
-        if kind == Kind::Deployment {
-            let router = options.sources.deis.as_ref().map(|router| Arc::clone(&router.namespace));
-            sources.insert(Source { kind, namespace: router });
-            continue;
-        }
-        if !kind.namespaced() || namespaces.is_empty() || by_name {
-            sources.insert(Source { kind, namespace: None });
-            continue;
-        }
-        let named = namespaces.iter().chain(anywhere(kind, options).map(|name| &name.namespace));
-        sources.extend(named.map(|namespace| Source { kind, namespace: Some(Arc::clone(namespace)) }));
-    }
-    sources.into_iter().collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[track_caller]
-    fn check(namespaces: &[&str], certificate: Option<&str>, want: &[&str]) {
-        check_with(namespaces, certificate, Publish::Nothing, &["IngressClass", "Secret"], want);
-    }
-
-    #[track_caller]
-    fn check_with(namespaces: &[&str], certificate: Option<&str>, publish: Publish, kinds: &[&str], want: &[&str]) {
-        let namespaces: Vec<Arc<str>> = namespaces.iter().map(|name| (*name).into()).collect();
-        let default_certificate = certificate.map(|namespace| ObjectName::new(namespace, "default"));
-        let options = Options { default_certificate, publish, ..Options::default() };
-        let of = |source: Source| source.namespace.map_or(source.kind.to_string(), |n| format!("{}/{n}", source.kind));
-        let mut got: Vec<String> = sources(&namespaces, &options).into_iter().map(of).collect();
-        got.retain(|source| kinds.contains(&source.split('/').next().unwrap()));
-        assert_eq!(got, want);
-    }
-
-    #[test]
-    fn everything_or_the_namespaces_that_were_named() {
-        check(&[], None, &["IngressClass", "Secret"]);
-        check(&[], Some("edge"), &["IngressClass", "Secret"]);
-        check(&["a", "b", "a"], None, &["IngressClass", "Secret/a", "Secret/b"]);
-        check(&["b"], Some("edge"), &["IngressClass", "Secret/b", "Secret/edge"]);
-        check(&["b"], Some("b"), &["IngressClass", "Secret/b"]);
-        let publish = || Publish::Service(ObjectName::new("edge", "lb"));
-        check_with(&[], None, publish(), &["Service", "Secret"], &["Service", "Secret"]);
-        let want = ["Ingress/b", "Service/b", "Service/edge"];
-        check_with(&["b"], None, publish(), &["Service", "Ingress"], &want);
-    }
-
-    #[test]
-    fn outside_of_the_namespaces_one_object_is_read() {
-        let options = Options {
-            default_certificate: Some(ObjectName::new("edge", "default")),
-            publish: Publish::Service(ObjectName::new("edge", "lb")),
-            ..Options::default()
-        };
-        let check = |(kind, of): (Kind, Option<&str>), namespaces: &[&str], want: &str| {
-            let namespaces: Vec<Arc<str>> = namespaces.iter().map(|name| (*name).into()).collect();
-            let source = Source { kind, namespace: of.map(Into::into) };
-            let got = field_selector(&source, &namespaces, &options).unwrap_or_default();
-            assert_eq!(got, want, "{source} beside {namespaces:?}");
-        };
-        check((Kind::Service, None), &[], "");
-        check((Kind::Service, Some("b")), &["b"], "");
-        check((Kind::Service, Some("edge")), &["b"], "metadata.name=lb");
-        check((Kind::Service, Some("edge")), &["b", "edge"], "");
-        check((Kind::Secret, None), &[], SECRETS);
-        check((Kind::Secret, Some("edge")), &["b", "edge"], SECRETS);
-        check((Kind::Secret, Some("edge")), &["b"], &format!("{SECRETS},metadata.name=default"));
-    }
-
-    #[test]
-    fn secrets_by_name_are_one_source() {
-        let secrets = Secrets::Referenced { refresh: Duration::from_secs(1) };
-        let options = Options { secrets, ..Options::default() };
-        let sources = sources(&["a".into(), "b".into()], &options);
-        let secrets: Vec<_> = sources.into_iter().filter(|source| source.kind == Kind::Secret).collect();
-        assert_eq!(secrets, [Source { kind: Kind::Secret, namespace: None }]);
-    }
 
     /// Why a life ends in which the loop goes on, beside one task that never ends and this one.
     #[track_caller]

@@ -5,6 +5,7 @@
 use tidegate_tests::{Answer, Dev, Kubectl, eventually, get};
 
 const ROUTER: &str = include_str!("../../examples/deis/router.yaml");
+const BUILDER: &str = include_str!("../../examples/deis/builder.yaml");
 const BLOG: &str = include_str!("../../examples/deis/blog.yaml");
 
 /// None where there is no kubectl, and so nothing that could change an object.
@@ -81,4 +82,28 @@ async fn the_owner_is_told_why_an_application_is_not_routed() {
     answered(&dev, "blog.apps.localhost", 404).await;
     let findings = eventually("findings", || get(dev.debug, "localhost", "/debug/findings")).await;
     assert!(findings.body.contains("names no domain that can be used"), "{}", findings.body);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_for_the_builder_are_passed_on() {
+    // A port that nobody has, as far as can be known.
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let address = free.to_string();
+    let files = [("router.yaml", ROUTER), ("builder.yaml", BUILDER)];
+    let dev = Dev::with(&files, &["--source", "deis", "--deis-builder-address", &address]).await;
+    let Some(kubectl) = Kubectl::for_config(&dev.kubeconfig) else { return };
+    // Its server is an echo process, which speaks HTTP.
+    let answered = || async { get(free, "builder", "/over-tcp").await };
+    let answer = eventually("an answer of the builder", answered).await;
+    assert!(answer.body.contains("deis-builder"), "{}", answer.body);
+
+    // Nobody listens where there is no builder.
+    kubectl.run(&["-n", "deis", "delete", "service", "deis-builder"]).await;
+    eventually("a refusal", || async {
+        match tokio::net::TcpStream::connect(free).await {
+            Err(error) => Ok(error),
+            Ok(_) => Err("it still listens".to_owned()),
+        }
+    })
+    .await;
 }

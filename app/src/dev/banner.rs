@@ -82,6 +82,9 @@ impl Banner {
         for address in self.addresses(BindProtocol::Https) {
             writeln!(text, "  https    https://{address}")?;
         }
+        for address in self.addresses(BindProtocol::Tcp) {
+            writeln!(text, "  tcp      {address}")?;
+        }
         if let Some(admin) = self.admin {
             writeln!(text, "  health   http://{admin}/readyz")?;
             writeln!(text, "  metrics  http://{admin}/metrics")?;

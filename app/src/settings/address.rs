@@ -41,7 +41,9 @@ pub(crate) enum DebugAddress {
 pub(crate) struct Sockets {
     pub(crate) http: Vec<Wish>,
     pub(crate) https: Vec<Wish>,
-    /// Whether connections of both begin with a header of the PROXY protocol.
+    /// Where connections for the builder of a Deis platform come in.
+    pub(crate) deis_builder: Option<Wish>,
+    /// Whether connections of all of these begin with a header of the PROXY protocol.
     pub(crate) proxy_protocol: bool,
     pub(crate) admin: Option<Wish>,
     pub(crate) debug: DebugAddress,
@@ -56,12 +58,9 @@ impl Sockets {
         let sockets = Self {
             http: traffic("--http", &args.http, usual(8080))?,
             https: traffic("--https", &args.https, usual(8443))?,
+            deis_builder: one("--deis-builder-address", args.deis_builder_address.as_deref(), usual(2222))?,
             proxy_protocol: args.proxy_protocol,
-            admin: match args.admin.as_deref() {
-                None => Some(usual(9180)),
-                Some(OFF) => None,
-                Some(text) => Some(wish("--admin", text)?),
-            },
+            admin: one("--admin", args.admin.as_deref(), usual(9180))?,
             debug: debug(args, mode)?,
         };
         sockets.apart()?;
@@ -77,8 +76,9 @@ impl Sockets {
         let mut seen = Vec::new();
         let http = self.http.iter().map(|wish| ("--http", *wish));
         let https = self.https.iter().map(|wish| ("--https", *wish));
+        let builder = self.deis_builder.map(|wish| ("--deis-builder-address", wish));
         let own = self.admin.map(|wish| ("--admin", wish)).into_iter().chain(debug.map(|wish| ("--debug", wish)));
-        for (flag, Wish { address, .. }) in http.chain(https).chain(own) {
+        for (flag, Wish { address, .. }) in http.chain(https).chain(builder).chain(own) {
             let socket = (address, (address.port() == 0).then_some(flag));
             if seen.contains(&socket) {
                 return Err(Misread::new(flag, address.to_string(), "is given twice"));
@@ -94,6 +94,14 @@ fn traffic(flag: &'static str, given: &[String], usual: Wish) -> Result<Vec<Wish
         [] => Ok(vec![usual]),
         [off] if off == OFF => Ok(Vec::new()),
         several => several.iter().map(|text| wish(flag, text)).collect(),
+    }
+}
+
+fn one(flag: &'static str, given: Option<&str>, usual: Wish) -> Result<Option<Wish>, Misread> {
+    match given {
+        None => Ok(Some(usual)),
+        Some(OFF) => Ok(None),
+        Some(text) => wish(flag, text).map(Some),
     }
 }
 

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use tidegate_config::object::ObjectName;
-use tidegate_control::options::{AddressPolicy, HostOwnership, Options, Sources};
+use tidegate_control::options::{AddressPolicy, Deis, HostOwnership, Options, Sources};
 
-use super::Misread;
+use super::{Misread, Sockets};
 use crate::args::RoutingArgs;
 
-pub(super) fn read(args: &RoutingArgs) -> Result<Options, Misread> {
+pub(super) fn read(args: &RoutingArgs, sockets: &Sockets) -> Result<Options, Misread> {
     let host_ownership = match &*args.host_ownership {
         "shared" => HostOwnership::Shared,
         "namespace" => HostOwnership::Namespace,
@@ -21,7 +21,7 @@ pub(super) fn read(args: &RoutingArgs) -> Result<Options, Misread> {
     let refused = refused.collect::<Result<Arc<[IpNet]>, _>>()?;
     let own = args.own_address.iter().map(|text| own_address(text)).collect::<Result<Arc<[IpAddr]>, _>>()?;
     Ok(Options {
-        sources: sources(args)?,
+        sources: sources(args, sockets)?,
         class: name("--ingress-class", &args.ingress_class)?,
         controller: name("--controller-class", &args.controller_class)?,
         default_certificate: args
@@ -36,12 +36,17 @@ pub(super) fn read(args: &RoutingArgs) -> Result<Options, Misread> {
     })
 }
 
-fn sources(args: &RoutingArgs) -> Result<Sources, Misread> {
+fn sources(args: &RoutingArgs, sockets: &Sockets) -> Result<Sources, Misread> {
     let mut sources = Sources { ingress: false, deis: None };
     for source in &args.source {
         match &**source {
             "ingress" => sources.ingress = true,
-            "deis" => sources.deis = Some(namespaced("--deis-router", &args.deis_router)?),
+            "deis" => {
+                let router = namespaced("--deis-router", &args.deis_router)?;
+                let service = namespaced("--deis-builder", &args.deis_builder)?;
+                let builder = sockets.deis_builder.map(|wish| (service, wish.address));
+                sources.deis = Some(Deis { router, builder });
+            }
             other => return Err(Misread::new("--source", other, "is neither ingress nor deis")),
         }
     }

@@ -188,7 +188,15 @@ impl Cluster {
 
     fn service(&self, i: usize) -> Projected {
         let ports = [ServicePort { name: "".into(), number: 80, target: None, protocol: Default::default() }].into();
-        let service = Service { name: self.name(i), kind: ServiceKind::Slices, ports, requests_max: None, deis: None };
+        let service = Service {
+            name: self.name(i),
+            kind: ServiceKind::Slices,
+            ports,
+            requests_max: None,
+            deis: None,
+            deis_builder: None,
+            proxy_header: None,
+        };
         projected(Kind::Service, Object::Service(Arc::new(service)))
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use crate::model::Balance;
+use crate::model::{Balance, ProxyHeader};
 
 /// The longest time that an annotation may set.
 const DURATION_MAX: Duration = Duration::from_secs(24 * 3600);
@@ -19,6 +19,15 @@ pub(super) enum Zero {
     Unlimited,
     /// It is refused.
     Refused,
+}
+
+/// A version of the PROXY protocol.
+pub(super) fn proxy_header(text: &str) -> Result<ProxyHeader, String> {
+    match text {
+        "v1" => Ok(ProxyHeader::V1),
+        "v2" => Ok(ProxyHeader::V2),
+        _ => Err("is neither v1 nor v2".to_owned()),
+    }
 }
 
 /// A time such as `500ms`, `30s`, `2m`, `1h` or `1m30s`, up to 24 hours.

@@ -10,10 +10,10 @@ use std::fmt::Write;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use super::annotation_value::{Zero, balance, boolean, bytes, count, duration, sources, whole};
+use super::annotation_value::{Zero, balance, boolean, bytes, count, duration, proxy_header, sources, whole};
 use super::field::{Found, read as read_field};
 use super::source::{Annotations, annotation_field};
-use crate::model::{Balance, Effective, Filter, Guard, Settings};
+use crate::model::{Balance, Effective, Filter, Guard, ProxyHeader, Settings};
 
 /// Whose annotations they are.
 #[derive(Clone, Copy)]
@@ -62,6 +62,8 @@ struct Draft {
 pub(super) struct ServiceEffects {
     /// Requests that may be at its endpoints; 0 for any number.
     pub(super) requests_max: Option<u32>,
+    /// The header that connections which are passed on unread begin with.
+    pub(super) proxy_header: Option<ProxyHeader>,
 }
 
 /// What follows from values that cannot be read.
@@ -101,15 +103,26 @@ struct Annotation<D> {
 }
 
 /// Every annotation of a Service.
-const SERVICE: [Annotation<ServiceEffects>; 1] = [Annotation {
-    key: "requests-max",
-    form: "whole number, or 0 for any number",
-    default: |_| "that of `--service-requests-max`".to_owned(),
-    effect: "Requests that may be at the endpoints of each port at the same time; a further one is answered 503 with the reason `service-overloaded`.",
-    otherwise: Otherwise::Default,
-    inert: None,
-    read: |effects, text| set(&mut effects.requests_max, whole(text)),
-}];
+const SERVICE: [Annotation<ServiceEffects>; 2] = [
+    Annotation {
+        key: "requests-max",
+        form: "whole number, or 0 for any number",
+        default: |_| "that of `--service-requests-max`".to_owned(),
+        effect: "Requests that may be at the endpoints of each port at the same time; a further one is answered 503 with the reason `service-overloaded`.",
+        otherwise: Otherwise::Default,
+        inert: None,
+        read: |effects, text| set(&mut effects.requests_max, whole(text)),
+    },
+    Annotation {
+        key: "send-proxy-protocol",
+        form: "`v1` or `v2`",
+        default: |_| "none".to_owned(),
+        effect: "The header of the PROXY protocol with which connections to its endpoints begin, where they are passed on unread: the endpoints learn who the client is.",
+        otherwise: Otherwise::Default,
+        inert: None,
+        read: |effects, text| set(&mut effects.proxy_header, proxy_header(text)),
+    },
+];
 
 /// Every annotation of an Ingress, in the order of the manual.
 const INGRESS: [Annotation<Draft>; 10] = [

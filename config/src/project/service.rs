@@ -6,11 +6,11 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::annotations::deis::{self, DeisApp};
+use super::annotations::deis::{self, DeisApp, DeisBuilder};
 use super::annotations::{self, ServiceEffects};
 use super::field::{Found, Misread, read_or_default};
 use super::source::{Annotations, Source, created_s};
-use crate::model::{AppProtocol, HostPattern};
+use crate::model::{AppProtocol, HostPattern, ProxyHeader};
 use crate::object::{Age, ObjectName};
 
 /// Ports that are read of one Service.
@@ -30,6 +30,10 @@ pub struct Service {
     pub requests_max: Option<u32>,
     /// The application that it is for a Deis router.
     pub deis: Option<Arc<DeisApp>>,
+    /// What it says as the builder of a Deis platform, where it says anything.
+    pub deis_builder: Option<Arc<DeisBuilder>>,
+    /// The header that its connections begin with, where they are passed on unread.
+    pub proxy_header: Option<ProxyHeader>,
 }
 
 /// The label, with the value `true`, by which a Service asks a Deis router to be routed.
@@ -90,7 +94,7 @@ pub(super) fn project(source: &Source<'_>, found: &mut Found) -> Result<Service,
         found.ignored(&field, &value, why);
         Annotations::default()
     });
-    let ServiceEffects { requests_max } = annotations::of_service(&annotations, found);
+    let ServiceEffects { requests_max, proxy_header } = annotations::of_service(&annotations, found);
     let deis = (source.label(ROUTABLE).as_deref() == Some("true")).then(|| {
         // What is found of it is told where Deis applications are routed, and nowhere else.
         let mut found = Found::new(source.meta.object.clone());
@@ -98,7 +102,12 @@ pub(super) fn project(source: &Source<'_>, found: &mut Found) -> Result<Service,
         let app = deis::of_app(age, &annotations, &mut found);
         Arc::new(DeisApp { findings: found.into_findings().into(), ..app })
     });
-    Ok(Service { name: source.name().clone(), kind, ports, requests_max, deis })
+    let mut of_builder = Found::new(source.meta.object.clone());
+    let deis_builder = deis::of_builder(&annotations, &mut of_builder).map(|builder| {
+        // As above.
+        Arc::new(DeisBuilder { findings: of_builder.into_findings().into(), ..builder })
+    });
+    Ok(Service { name: source.name().clone(), kind, ports, requests_max, deis, deis_builder, proxy_header })
 }
 
 /// A name that cannot be resolved leaves the Service without endpoints: nobody makes slices for this type. What looks

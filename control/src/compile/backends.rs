@@ -12,7 +12,7 @@ use tidegate_config::object::{Kind as Object, ObjectName, ObjectRef};
 use tidegate_config::project::{EndpointSlice, Service, ServiceKind, ServicePort, SliceEndpoint};
 
 use super::unit::{Kind, Unit};
-use super::{Compiled, Inputs, Pass};
+use super::{Compiled, Inputs, Pass, User};
 use crate::addresses::{API_SERVER, AddressPolicy, taken_for};
 use crate::topology::Key;
 use crate::world::World;
@@ -54,15 +54,15 @@ impl Kind for Services {
         compile(inputs, service, &used_ports(compiled, inputs.held, service))
     }
 
-    /// A backend that its Service no longer has stays as it was for as long as a host leads to it that is yet to be compiled.
+    /// A backend that its Service no longer has stays as it was for as long as something leads to it that is yet to be compiled.
     /// Those that are deferred have been.
     fn put(compiled: &mut Compiled, service: &ObjectName, unit: ServiceUnit, pass: &mut Pass<'_>) -> bool {
         let mut changed = false;
         let there = |key: &BackendKey| unit.backends.iter().any(|backend| backend.key == *key);
         let gone: Vec<BackendKey> = compiled.backends_of(service).filter(|key| !there(key)).cloned().collect();
         for key in gone {
-            let mut hosts = compiled.uses.range(from(&key)..).take_while(|(used, _)| *used == key);
-            if hosts.all(|(_, host)| pass.is_deferred(host)) {
+            let mut users = compiled.uses.range(from(&key)..).take_while(|(used, _)| *used == key);
+            if users.all(|(_, user)| matches!(user, User::Host(host) if pass.is_deferred(host))) {
                 compiled.backends.remove(&key);
                 changed |= compiled.parts.backends.remove_mut(&key);
             }
@@ -105,9 +105,9 @@ pub(super) fn bounds(service: &ObjectName) -> [BackendKey; 2] {
     [0, u16::MAX].map(|port| key(service, port))
 }
 
-/// Where the hosts that lead to a backend begin.
-fn from(key: &BackendKey) -> (BackendKey, HostPattern) {
-    (key.clone(), HostPattern::Exact(Arc::default()))
+/// Where the users of a backend begin.
+fn from(key: &BackendKey) -> (BackendKey, User) {
+    (key.clone(), User::Host(HostPattern::Exact(Arc::default())))
 }
 
 /// The least port of a Service from a number on that anything leads to. Looks at one of the hosts that lead there, because there

@@ -93,15 +93,15 @@ impl Kind for GlobalSettings {
 pub(crate) fn reads(options: &Options) -> impl Iterator<Item = ObjectRef> {
     let certificate = options.default_certificate.iter();
     let certificate = certificate.map(|secret| ObjectRef::new(Object::Secret, secret.clone()));
-    let router = options.sources.deis.iter();
-    certificate.chain(router.map(|router| ObjectRef::new(Object::Deployment, router.clone())))
+    let deis = options.sources.deis.iter();
+    certificate.chain(deis.map(|deis| ObjectRef::new(Object::Deployment, deis.router.clone())))
 }
 
 /// Those that the operator names, and those of the Deis router, where there is one.
 fn trusted_proxies(inputs: Inputs<'_>) -> Arc<[IpNet]> {
     let named = &inputs.options.trusted_proxies;
-    let Some(router) = &inputs.options.sources.deis else { return Arc::clone(named) };
-    let router = inputs.world.deployments.get(router).and_then(|it| it.router.trusted_proxies.as_deref());
+    let Some(deis) = &inputs.options.sources.deis else { return Arc::clone(named) };
+    let router = inputs.world.deployments.get(&deis.router).and_then(|it| it.router.trusted_proxies.as_deref());
     let mut all: Vec<IpNet> = named.iter().chain(router.unwrap_or(&DEIS_PROXIES)).copied().collect();
     all.sort_unstable();
     all.dedup();

@@ -11,7 +11,7 @@ use tidegate_config::model::{
 use tidegate_config::object::ObjectRef;
 
 use super::unit::{Kind, Unit, beyond};
-use super::{Compiled, Inputs, Pass};
+use super::{Compiled, Inputs, Pass, User};
 use crate::options::HostOwnership;
 use crate::sources::{Claim, backends};
 
@@ -70,9 +70,9 @@ impl Kind for Hosts {
         }
         let [old, new] = [&before, &after].map(|routes| routes.as_deref().map(used).unwrap_or_default());
         for key in old.difference(&new) {
-            compiled.uses.remove(&(key.clone(), host.clone()));
+            compiled.uses.remove(&(key.clone(), User::Host(host.clone())));
         }
-        compiled.uses.extend(new.iter().map(|key| (key.clone(), host.clone())));
+        compiled.uses.extend(new.iter().map(|key| (key.clone(), User::Host(host.clone()))));
         for key in old.symmetric_difference(&new) {
             pass.further.insert(Unit::Service(key.service.clone()));
             pass.touched.led_elsewhere.insert(key.service.clone());

@@ -10,6 +10,7 @@ mod globals;
 mod host;
 mod report;
 mod scopes;
+mod streams;
 #[cfg(test)]
 mod tests;
 mod unit;
@@ -22,9 +23,10 @@ pub use findings::Findings;
 pub(crate) use globals::reads as globals_read;
 pub use host::HostUnit;
 pub(crate) use host::led_to;
+pub(crate) use streams::used as used_by_stream;
 use tidegate_config::caught::caught;
 use tidegate_config::finding::{Finding, Problem, printable};
-use tidegate_config::model::{BackendKey, HostPattern, SnapshotParts};
+use tidegate_config::model::{BackendKey, BindKey, HostPattern, SnapshotParts};
 use tidegate_config::object::{ObjectName, ObjectRef};
 pub use unit::Unit;
 
@@ -58,10 +60,19 @@ pub struct Compiled {
     pub verdicts: BTreeMap<ObjectRef, Verdict>,
     /// The backends in the parts in the order of their Services, so that those of a Service can be found.
     backends: BTreeSet<BackendKey>,
-    /// Which hosts in the parts lead to each backend. The endpoints of others are not compiled.
-    uses: BTreeSet<(BackendKey, HostPattern)>,
+    /// What in the parts leads to each backend. The endpoints of others are not compiled.
+    uses: BTreeSet<(BackendKey, User)>,
     /// The hosts in the parts in their order, so that an audit can walk them.
     hosts: BTreeSet<HostPattern>,
+}
+
+/// What leads to a backend.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum User {
+    /// A virtual host.
+    Host(HostPattern),
+    /// A TCP bind.
+    Stream(BindKey),
 }
 
 /// What one recompilation touched.

@@ -5,7 +5,7 @@ use std::fmt;
 use std::ops::Bound::{self, Excluded, Unbounded};
 
 use serde::{Serialize, Serializer};
-use tidegate_config::model::{HostPattern, ScopeId, SnapshotParts};
+use tidegate_config::model::{BindKey, HostPattern, ScopeId, SnapshotParts};
 use tidegate_config::object::{ObjectName, ObjectRef};
 
 use super::{Compiled, Inputs, Pass};
@@ -167,6 +167,8 @@ units! {
     Object(ObjectRef) = super::report::Reports,
     /// The routes and certificates of a virtual host.
     Host(HostPattern) = super::host::Hosts,
+    /// A TCP bind, and where its connections go.
+    Stream(BindKey) = super::streams::Streams,
     /// The endpoints of a Service.
     Service(ObjectName) = super::backends::Services,
     /// Settings that the routes of a scope share.
@@ -181,7 +183,7 @@ impl Unit {
     pub const fn host(&self) -> Option<&HostPattern> {
         match self {
             Self::Host(host) => Some(host),
-            Self::Object(_) | Self::Service(_) | Self::Scope(_) | Self::Globals(()) => None,
+            Self::Object(_) | Self::Stream(_) | Self::Service(_) | Self::Scope(_) | Self::Globals(()) => None,
         }
     }
 
@@ -190,7 +192,7 @@ impl Unit {
     pub const fn object(&self) -> Option<&ObjectRef> {
         match self {
             Self::Object(object) => Some(object),
-            Self::Host(_) | Self::Service(_) | Self::Scope(_) | Self::Globals(()) => None,
+            Self::Host(_) | Self::Stream(_) | Self::Service(_) | Self::Scope(_) | Self::Globals(()) => None,
         }
     }
 }

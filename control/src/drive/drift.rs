@@ -18,7 +18,7 @@ impl Loop<'_> {
         let mut drifted = told.filter(|object| !world.holds_as(object)).count();
         // A list that confirms another is about what that one has found already, and may have its version.
         if *complete && **resource_version == *reached && !self.reconciler.doubts(source) {
-            let held = world.names_of(source.kind, source.namespace.as_deref()).count();
+            let held = self.reconciler.names_of(source).count();
             drifted += held - objects.iter().filter(|object| world.holds(&object.meta.object)).count();
         }
         if drifted > 0 {

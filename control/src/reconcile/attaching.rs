@@ -106,6 +106,8 @@ impl Reconciler {
         let scopes = before.scopes.iter().chain(&after.scopes).map(|(scope, _)| scope);
         let scopes = scopes.filter(|scope| before.settings_of(scope) != after.settings_of(scope));
         units.extend(scopes.cloned().map(Unit::Scope));
+        let binds = before.streams.iter().chain(&after.streams).map(|(bind, _)| bind);
+        units.extend(binds.filter(|bind| before.stream(bind) != after.stream(bind)).copied().map(Unit::Stream));
         if before.report != after.report {
             units.push(Unit::Object(object.clone()));
         }

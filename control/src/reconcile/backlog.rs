@@ -157,7 +157,7 @@ impl Backlog {
                 _ if self.leaving.is_empty() => return,
                 Unit::Service(service) => BTreeSet::from([service.clone()]),
                 Unit::Host(host) => leads(host),
-                Unit::Object(_) | Unit::Scope(_) | Unit::Globals(()) => continue,
+                Unit::Object(_) | Unit::Stream(_) | Unit::Scope(_) | Unit::Globals(()) => continue,
             };
             for service in services {
                 for host in self.leaving_from(&service) {

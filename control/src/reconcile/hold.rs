@@ -11,7 +11,7 @@ use tidegate_config::object::ObjectName;
 use super::Reconciler;
 use super::backlog::Reason;
 use crate::command::Command;
-use crate::compile::{Unit, led_to};
+use crate::compile::{Unit, led_to, used_by_stream};
 use crate::history::{Cause, Changes};
 use crate::queue::Lane;
 use crate::withheld::ByCommand;
@@ -43,7 +43,8 @@ impl Hold {
     /// The Service ports that the routes lead to.
     fn backends(&self) -> BTreeSet<BackendKey> {
         let hosts: Vec<HostPattern> = self.routes.hosts.iter().map(|(host, _)| host).collect();
-        hosts.iter().flat_map(|host| led_to(&self.routes, host)).cloned().collect()
+        let streams = self.routes.streams.values().flat_map(|route| used_by_stream(route));
+        hosts.iter().flat_map(|host| led_to(&self.routes, host)).cloned().chain(streams).collect()
     }
 
     /// Keeps back what concerns routes; returns what is published of some changes.

@@ -6,6 +6,7 @@
 //! long that takes: an API server that has just started denies everything for a moment, and an edge without any routes is not ready.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Instant;
 
 use tidegate_config::object::Kind;
@@ -16,6 +17,8 @@ use crate::options::Pace;
 /// Which sources have been listed, and which fail.
 #[derive(Debug)]
 pub(super) struct Listing {
+    /// The namespaces that have a source of a kind to themselves.
+    namespaces: BTreeSet<(Kind, Arc<str>)>,
     /// Those that routing makes no sense without.
     required: BTreeSet<Source>,
     /// Those that have not been listed yet.
@@ -30,17 +33,24 @@ impl Listing {
     /// Nothing has been listed yet.
     pub(super) fn new(sources: impl IntoIterator<Item = Source>) -> Self {
         let unsynced: BTreeSet<Source> = sources.into_iter().collect();
+        let namespaces = unsynced.iter().filter_map(|it| Some((it.kind, it.namespace.clone()?))).collect();
         // Where no routes can come from, a Service has nothing but an address to tell. With Ingresses among the sources those are
         // read wherever routes may be; without, Services make the routes.
         let of = |kind| unsynced.iter().filter(move |source| source.kind == kind).map(|source| &source.namespace);
         let ingresses: BTreeSet<_> = of(Kind::Ingress).collect();
-        let routed = if ingresses.is_empty() { of(Kind::EndpointSlice).collect() } else { ingresses };
+        let routed =
+            if ingresses.is_empty() { of(Kind::EndpointSlice).chain(of(Kind::Service)).collect() } else { ingresses };
         // Of Deployments there is one at most, and every application depends on it.
         let is_required = |source: &&Source| {
             source.kind == Kind::Deployment || (required(source.kind) && routed.contains(&source.namespace))
         };
         let required = unsynced.iter().filter(is_required).cloned().collect();
-        Self { required, unsynced, failing: BTreeMap::new(), required_since: None }
+        Self { namespaces, required, unsynced, failing: BTreeMap::new(), required_since: None }
+    }
+
+    /// The namespaces that have a source of a kind to themselves.
+    pub(super) fn namespaces_of(&self, kind: Kind) -> BTreeSet<Arc<str>> {
+        self.namespaces.iter().filter(|(of, _)| *of == kind).map(|(_, namespace)| Arc::clone(namespace)).collect()
     }
 
     /// Sources that have not been listed yet.

@@ -57,8 +57,7 @@ impl Reconciler {
 
     /// A list: what it names is there; then, if it is complete, what it does not name is gone.
     fn list(&mut self, source: Source, objects: Vec<Projected>, complete: bool, received: Instant) -> Option<Source> {
-        let namespace = source.namespace.as_deref();
-        let mut gone: BTreeSet<ObjectRef> = self.world.names_of(source.kind, namespace).cloned().collect();
+        let mut gone: BTreeSet<ObjectRef> = self.names_of(&source).cloned().collect();
         // Measured before anything is added: a list of another cluster would make up for what it lacks by objects of its own.
         let held = gone.len();
         for projected in objects {
@@ -76,6 +75,14 @@ impl Reconciler {
         None
     }
 
+    /// The names of the objects that a source tells of: of those in all namespaces, the ones in a namespace with a source of its
+    /// own are left to that.
+    pub(crate) fn names_of<'a>(&'a self, source: &'a Source) -> impl Iterator<Item = &'a ObjectRef> {
+        let apart = if source.namespace.is_none() { self.listing.namespaces_of(source.kind) } else { BTreeSet::new() };
+        let names = self.world.names_of(source.kind, source.namespace.as_deref());
+        names.filter(move |object| apart.is_empty() || !apart.contains(&object.name.namespace))
+    }
+
     /// Whether the last list of a source has to be confirmed by the next one.
     pub(crate) fn doubts(&self, source: &Source) -> bool {
         self.doubted.contains(source)
@@ -83,7 +90,7 @@ impl Reconciler {
 
     /// A kind that the cluster does not have: nobody waits for it, and whatever was there of it is gone.
     fn unserved(&mut self, source: &Source, received: Instant) {
-        let gone: Vec<ObjectRef> = self.world.names_of(source.kind, source.namespace.as_deref()).cloned().collect();
+        let gone: Vec<ObjectRef> = self.names_of(source).cloned().collect();
         gone.into_iter().for_each(|object| self.delete(object, Lane::Slow, received));
         self.doubted.remove(source);
         self.listing.recovers(source, received);

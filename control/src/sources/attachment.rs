@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use tidegate_config::finding::Finding;
-use tidegate_config::model::{Action, BackendKey, Certificate, HostPattern, Route, ScopeId, Settings};
+use tidegate_config::model::{
+    Action, BackendKey, BindKey, Certificate, HostPattern, Route, ScopeId, Settings, StreamRoute,
+};
 use tidegate_config::object::{Age, ObjectName, ObjectRef};
 
 use crate::topology::Key;
@@ -18,6 +20,8 @@ pub struct Attachment {
     pub claims: Box<[Arc<Claim>]>,
     /// What it says of the settings of scopes, in ascending order, each scope once.
     pub scopes: Box<[(ScopeId, Arc<Settings>)]>,
+    /// Where the connections of TCP binds are to go, in the order of the binds, each once.
+    pub streams: Box<[(BindKey, Arc<StreamRoute>)]>,
     /// What it depends on besides the object itself, whether it exists or not: in ascending order, each key once. When one of
     /// them changes, the object is attached again.
     pub links: Box<[Key]>,
@@ -84,17 +88,26 @@ impl Attachment {
         self.scopes.iter().find(|(of, _)| of == scope).map(|(_, settings)| settings)
     }
 
-    /// Every key under which the object is found: what it depends on, the hosts that it claims, and the scopes that it is about.
+    /// Where the connections of a TCP bind are to go.
+    #[must_use]
+    pub fn stream(&self, bind: &BindKey) -> Option<&Arc<StreamRoute>> {
+        self.streams.iter().find(|(of, _)| of == bind).map(|(_, route)| route)
+    }
+
+    /// Every key under which the object is found: what it depends on, the hosts and the TCP binds that it claims, and the
+    /// scopes that it is about.
     pub fn keys(&self) -> impl Iterator<Item = Key> {
         let hosts = self.claims.iter().map(|claim| Key::Host(claim.host.clone()));
         let scopes = self.scopes.iter().map(|(scope, _)| Key::Scope(scope.clone()));
-        self.links.iter().cloned().chain(hosts).chain(scopes)
+        let streams = self.streams.iter().map(|(bind, _)| Key::Stream(*bind));
+        self.links.iter().cloned().chain(hosts).chain(scopes).chain(streams)
     }
 
     /// Whether it says nothing at all.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.claims.is_empty() && self.scopes.is_empty() && self.links.is_empty() && self.report.is_none()
+        let asks = !self.claims.is_empty() || !self.scopes.is_empty() || !self.streams.is_empty();
+        !asks && self.links.is_empty() && self.report.is_none()
     }
 }
 

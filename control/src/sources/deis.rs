@@ -1,16 +1,19 @@
 //! The Deis router: each Service with the label `router.deis.io/routable=true` is an application, which claims its domains. What
 //! holds for all applications is said by the annotations of the router's own Deployment.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_config::finding::{Finding, Problem};
 use tidegate_config::model::{
-    Action, Certificate, Guard, HostPattern, ListenerName, ListenerScope, Origin, PathMatch, Route, ScopeId, Settings,
-    WeightedTarget,
+    Action, BindKey, BindProtocol, Certificate, Guard, HostPattern, ListenerName, ListenerScope, Origin, PathMatch,
+    Route, ScopeId, Settings, StreamRoute, WeightedBackend, WeightedTarget,
 };
-use tidegate_config::object::{Kind, ObjectName, ObjectRef};
-use tidegate_config::project::{BackendRef, DeisApp, DeisDomain, DeisLocations, DeisRouter, PortRef, Whitelist};
+use tidegate_config::object::{Age, Kind, ObjectName, ObjectRef};
+use tidegate_config::project::{
+    BackendRef, DeisApp, DeisDomain, DeisLocations, DeisRouter, PortRef, Service, Whitelist,
+};
 
 use super::attachment::{Attachment, Claim, Report, Verdict};
 use super::reader::Reader;
@@ -19,11 +22,14 @@ use crate::world::World;
 /// The port of an application's Service.
 const PORT: u16 = 80;
 
+/// The port of the builder's Service.
+const BUILDER_PORT: u16 = 2222;
+
 /// The status of the redirect to https.
 const TLS_REDIRECT_STATUS: u16 = 301;
 
 /// The Secret with the certificate of the platform, in the router's namespace.
-const PLATFORM_CERTIFICATE: &str = "deis-router-platform-cert";
+pub(crate) const PLATFORM_CERTIFICATE: &str = "deis-router-platform-cert";
 
 const DOMAINS: &str = "metadata.annotations[router.deis.io/domains]";
 const PROXY_DOMAIN: &str = "metadata.annotations[router.deis.io/proxyDomain]";
@@ -81,6 +87,41 @@ pub(super) fn attach(reader: &mut Reader<'_>, object: &ObjectRef, app: &DeisApp,
     let parent = (!all.is_empty()).then(|| router.to_string().into());
     let report = Report { verdict: Some(Verdict { parent }), findings: claims.findings };
     Attachment { claims: all.into(), report: report.unless_empty(), ..Attachment::default() }
+}
+
+/// What the builder asks for: that connections to its port are passed on to it.
+pub(super) fn attach_builder(
+    reader: &mut Reader<'_>,
+    object: &ObjectRef,
+    service: &Service,
+    address: SocketAddr,
+    attachment: &mut Attachment,
+) {
+    let said = service.deis_builder.as_deref().cloned().unwrap_or_default();
+    let backend = BackendRef { service: object.name.clone(), port: PortRef::Number(BUILDER_PORT) };
+    let mut findings = said.findings.to_vec();
+    match reader.target(&backend) {
+        Ok(target) => {
+            let age = Age { created_s: 0, name: object.name.clone() };
+            let origin = Origin { object: object.clone(), age, field: "spec.ports".into(), position: 0 };
+            let route = StreamRoute {
+                origin: Arc::new(origin),
+                backends: [WeightedBackend { backend: target.backend, weight: 1 }].into(),
+                connect_timeout: said.connect_timeout,
+                idle_timeout: said.tcp_timeout,
+                proxy_header: service.proxy_header,
+            };
+            let bind = BindKey { address, protocol: BindProtocol::Tcp };
+            attachment.streams = [(bind, Arc::new(route))].into();
+        }
+        Err(_) => {
+            let why = format!("names no port {BUILDER_PORT}, which is the builder's");
+            findings.push(Finding::new(object.clone(), "spec.ports", Problem::NoHost { why }));
+        }
+    }
+    let mut report = attachment.report.take().map(|report| (*report).clone()).unwrap_or_default();
+    report.findings.extend(findings);
+    attachment.report = report.unless_empty();
 }
 
 /// The claims of one application while they are made.

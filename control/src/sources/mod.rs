@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 pub(crate) use attachment::backends;
 pub use attachment::{Attachment, Claim, Report, Verdict};
+pub(crate) use deis::PLATFORM_CERTIFICATE;
 pub use ingress::{Membership, membership};
 use reader::Reader;
 use tidegate_config::object::{Kind, ObjectRef};
@@ -36,7 +37,9 @@ pub fn attach(world: &World, options: &Options, object: &ObjectRef) -> Attachmen
             }
             Attachment::reporting(object, world)
         }
-        Kind::Deployment if options.sources.deis.as_ref() == Some(&object.name) => deis::attach_router(world, object),
+        Kind::Deployment if options.sources.deis.as_ref().is_some_and(|deis| deis.router == object.name) => {
+            deis::attach_router(world, object)
+        }
         Kind::IngressClass | Kind::Secret | Kind::Deployment => Attachment::reporting(object, world),
     };
     attachment.links = reader.into_links();
@@ -50,8 +53,15 @@ fn service(reader: &mut Reader<'_>, object: &ObjectRef) -> Attachment {
     if let ServiceKind::ExternalName(name) = &service.kind {
         reader.note(Key::Name(Arc::clone(name)));
     }
-    match (&service.deis, &reader.options.sources.deis) {
-        (Some(app), Some(router)) => deis::attach(reader, object, app, router),
-        (None, _) | (_, None) => Attachment::reporting(object, world),
+    let Some(deis) = &reader.options.sources.deis else { return Attachment::reporting(object, world) };
+    let mut attachment = match &service.deis {
+        Some(app) => deis::attach(reader, object, app, &deis.router),
+        None => Attachment::reporting(object, world),
+    };
+    if let Some((builder, address)) = &deis.builder
+        && *builder == object.name
+    {
+        deis::attach_builder(reader, object, service, *address, &mut attachment);
     }
+    attachment
 }

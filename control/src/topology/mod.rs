@@ -6,7 +6,7 @@ use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 
 use serde::Serialize;
-use tidegate_config::model::{HostPattern, ScopeId, Settings};
+use tidegate_config::model::{BindKey, BindProtocol, HostPattern, ScopeId, Settings, StreamRoute};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 
 use crate::options::Options;
@@ -26,6 +26,8 @@ pub enum Key {
     Host(HostPattern),
     /// A scope whose settings it says.
     Scope(ScopeId),
+    /// A TCP bind that it asks for.
+    Stream(BindKey),
     /// The endpoints of a Service, of which it holds some.
     EndpointsOf(ObjectName),
     /// A DNS name.
@@ -55,6 +57,14 @@ impl Key {
     const fn scope(&self) -> Option<&ScopeId> {
         match self {
             Self::Scope(scope) => Some(scope),
+            _ => None,
+        }
+    }
+
+    /// The TCP bind, where it is one.
+    const fn stream(&self) -> Option<&BindKey> {
+        match self {
+            Self::Stream(bind) => Some(bind),
             _ => None,
         }
     }
@@ -215,6 +225,21 @@ impl Topology {
         scopes.find(|scope| Some(*scope) != last)
     }
 
+    /// What objects ask of a TCP bind, in the order of the objects.
+    pub(crate) fn streams_of<'t>(&'t self, bind: &BindKey) -> impl Iterator<Item = &'t Arc<StreamRoute>> + use<'t> {
+        let bind = *bind;
+        let objects = self.dependents(&Key::Stream(bind));
+        objects.filter_map(move |object| self.attachments.get(object)?.stream(&bind))
+    }
+
+    /// The first TCP bind after another one, or of all, that anybody asks for.
+    pub(crate) fn stream_after(&self, last: Option<&BindKey>) -> Option<&BindKey> {
+        let least = BindKey { address: ([0; 4], 0).into(), protocol: BindProtocol::Http };
+        let first = (Key::Stream(last.copied().unwrap_or(least)), ObjectRef::new(Kind::FIRST, ObjectName::default()));
+        let mut binds = self.by_key.range(first..).map_while(|(key, _)| key.stream());
+        binds.find(|bind| Some(*bind) != last)
+    }
+
     /// Every object with each of its keys, for dumps.
     pub fn edges(&self) -> impl Iterator<Item = (&ObjectRef, Key)> {
         self.attachments.iter().flat_map(|(object, attachment)| attachment.keys().map(move |key| (object, key)))
@@ -235,6 +260,7 @@ impl std::fmt::Display for Key {
             Self::Any(kind) => write!(f, "any {kind}"),
             Self::Host(host) => write!(f, "host {host}"),
             Self::Scope(scope) => write!(f, "scope {scope}"),
+            Self::Stream(bind) => write!(f, "TCP connections to {}", bind.address),
             Self::EndpointsOf(service) => write!(f, "endpoints of {service}"),
             Self::Name(name) => write!(f, "name {name}"),
         }

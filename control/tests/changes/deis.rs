@@ -2,10 +2,16 @@
 
 use serde_json::{Value, json};
 use tidegate_config::object::{Kind, ObjectName};
-use tidegate_control::options::{Options, Sources};
+use tidegate_control::options::{Deis, Options, Sources};
 
 use crate::bench::{Bench, all_of};
 use crate::manifests::{ingress_of, slice};
+
+/// The router of these tests, and its builder.
+fn deis() -> Deis {
+    let builder = Some((ObjectName::new("deis", "deis-builder"), ([127, 0, 0, 1], 2222).into()));
+    Deis { router: ObjectName::new("deis", "deis-router"), builder }
+}
 
 /// The router with these annotations.
 fn router(annotations: &[(&str, &str)]) -> Value {
@@ -32,7 +38,7 @@ const PLATFORM: (&str, &str) = ("platformDomain", "apps.example");
 
 /// Two applications below a platform domain, of which one has a domain of its own as well.
 fn running() -> Bench {
-    let sources = Sources { ingress: true, deis: Some(ObjectName::new("deis", "deis-router")) };
+    let sources = Sources { ingress: true, deis: Some(deis()) };
     let mut bench = Bench::of(Options { sources, ..Options::default() }, Kind::ALL.map(all_of));
     for kind in Kind::ALL {
         bench.list(kind, &[]);

@@ -11,10 +11,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde::Deserialize as _;
-use tidegate_config::model::{Action, Backend, Effective, Guard, HostPattern, ListenerScope, Route, SnapshotParts};
+use tidegate_config::model::{
+    Action, Backend, Effective, Guard, HostPattern, ListenerScope, Route, SnapshotParts, StreamRoute,
+};
 use tidegate_config::object::{Kind, ObjectName};
 use tidegate_config::project::{Projected, project};
-use tidegate_control::options::{HostOwnership, Options, Sources};
+use tidegate_control::options::{Deis, HostOwnership, Options, Sources};
 use tidegate_control::{Compiled, Event, Reconciler, Source};
 
 fn cases(folder: &str) -> PathBuf {
@@ -63,6 +65,13 @@ fn table(compiled: &Compiled, usual: &Effective) -> String {
     let mut out = String::new();
     let parts = &compiled.parts;
     let settings = |route: &Route| settings(&parts.effective(route), usual);
+    for (bind, route) in parts.streams.iter() {
+        let StreamRoute { backends, connect_timeout, idle_timeout, proxy_header, .. } = &**route;
+        let backends: Vec<String> = backends.iter().map(|it| format!("{} x{}", it.backend, it.weight)).collect();
+        let (to, header) = (backends.join(", "), proxy_header.map(|version| format!(", PROXY {version:?}")));
+        let times = format!("connect {connect_timeout:?}, idle {idle_timeout:?}");
+        writeln!(out, "connections to {} -> {to}, {times}{}", bind.address, header.unwrap_or_default()).unwrap();
+    }
     let hosts: BTreeMap<HostPattern, _> = parts.hosts.iter().collect();
     for (host, routes) in hosts {
         let owner = routes.owner.as_ref().map(|owner| format!(", of {owner}")).unwrap_or_default();
@@ -154,7 +163,13 @@ fn every_case_compiles_to_its_golden() {
         body_bytes_max: Some(1 << 20),
         ..Effective::DEFAULT
     };
-    check("deis", &Sources { ingress: true, deis: Some(ObjectName::new("deis", "deis-router")) }, &usual);
+    check("deis", &Sources { ingress: true, deis: Some(deis()) }, &usual);
+}
+
+/// The router of these tests, and its builder.
+fn deis() -> Deis {
+    let builder = Some((ObjectName::new("deis", "deis-builder"), ([127, 0, 0, 1], 2222).into()));
+    Deis { router: ObjectName::new("deis", "deis-router"), builder }
 }
 
 fn check(folder: &str, sources: &Sources, usual: &Effective) {

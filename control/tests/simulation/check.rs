@@ -21,6 +21,8 @@ impl Simulation {
         let (world, options) = (self.reconciler.world(), self.reconciler.options());
         let (live, full) = (self.reconciler.compiled(), compile(world, options, self.reconciler.held_backends()));
         assert_eq!(pointers(live), pointers(&full), "seed {seed}: hosts");
+        assert_eq!(live.parts.streams, full.parts.streams, "seed {seed}: streams");
+        assert_eq!(live.parts.binds, full.parts.binds, "seed {seed}: binds");
         assert_eq!(live.parts.scopes, full.parts.scopes, "seed {seed}: scopes");
         assert_eq!(live.parts.trusted_proxies, full.parts.trusted_proxies, "seed {seed}: trusted proxies");
         assert_eq!(live.parts.default_certificate, full.parts.default_certificate, "seed {seed}: default certificate");
@@ -71,6 +73,7 @@ impl Simulation {
         let routes = self.frozen.as_ref().unwrap_or(live);
         assert_eq!(hosts(published), hosts(routes), "seed {seed}: the routes that serve");
         assert_eq!(published.default_certificate, routes.default_certificate, "seed {seed}");
+        assert_eq!(published.streams, routes.streams, "seed {seed}");
         assert_eq!(published.scopes, routes.scopes, "seed {seed}");
         assert_eq!(backends(published), backends(live), "seed {seed}: the endpoints that serve");
         let followed = self.reconciler.held_backends();
@@ -90,11 +93,18 @@ impl Simulation {
         let Some(before) = self.published.last() else { return };
         let scopes = before.scopes.keys().chain(after.scopes.keys()).collect::<BTreeSet<_>>();
         let scopes = scopes.into_iter().filter(|scope| before.scopes.get(scope) != after.scopes.get(scope)).count();
+        let binds = before.streams.keys().chain(after.streams.keys()).collect::<BTreeSet<_>>();
+        let binds = binds.into_iter().filter(|bind| before.streams.get(bind) != after.streams.get(bind)).count();
         let (before, after) = (hosts(before), hosts(after));
         let differ = before.keys().chain(after.keys()).collect::<BTreeSet<_>>();
         let differ = differ.into_iter().filter(|host| before.get(host) != after.get(host)).count();
         let globals = changes.routing.first.iter().any(|unit| matches!(unit, Unit::Globals(())));
-        assert_eq!(changes.routing.total - usize::from(globals), differ + scopes, "seed {}: {changes:?}", self.seed);
+        assert_eq!(
+            changes.routing.total - usize::from(globals),
+            differ + scopes + binds,
+            "seed {}: {changes:?}",
+            self.seed
+        );
         assert!(changes.causes.total > 0, "seed {}: nothing caused {changes:?}", self.seed);
     }
 }

@@ -11,9 +11,9 @@ use tidegate_config::finding::{Finding, Problem};
 use tidegate_config::model::{Certificate, CertificateFault, HostPattern, PathMatch};
 use tidegate_config::object::{Age, Kind, ObjectName, ObjectRef};
 use tidegate_config::project::{
-    BackendRef, ClassRef, DefaultBackend, DeisApp, DeisDomain, DeisLocations, DeisRouter, Deployment, EndpointSlice,
-    Ingress, IngressClass, Meta, Object, PortRef, Projected, Rule, RulePath, Secret, Service, ServiceKind, ServicePort,
-    SliceEndpoint, SlicePort, TlsSecret, Whitelist,
+    BackendRef, ClassRef, DefaultBackend, DeisApp, DeisBuilder, DeisDomain, DeisLocations, DeisRouter, Deployment,
+    EndpointSlice, Ingress, IngressClass, Meta, Object, PortRef, Projected, Rule, RulePath, Secret, Service,
+    ServiceKind, ServicePort, SliceEndpoint, SlicePort, TlsSecret, Whitelist,
 };
 use tidegate_control::{Event, Resolution, Source, World};
 
@@ -95,6 +95,8 @@ impl Cluster {
             ports: ports.into(),
             requests_max: None,
             deis: None,
+            deis_builder: None,
+            proxy_header: None,
         };
         self.put(object.clone(), Object::Service(Arc::new(service)), Vec::new());
     }
@@ -294,11 +296,14 @@ fn service(die: &mut Rng, name: ObjectName) -> Service {
         0 => Vec::new(),
         1 => vec![port("web", 80)],
         2 => vec![port("", 80)],
+        3 if die.bool() => vec![port("web", 80), port("ssh", 2222)],
         _ => vec![port("web", 81), port("api", 80)],
     };
     let requests_max = (die.u32(0..3) == 0).then(|| die.u32(0..3));
     let deis = (die.u32(0..3) == 0).then(|| Arc::new(app(die, &name)));
-    Service { name, kind, ports: ports.into(), requests_max, deis }
+    let connect_timeout = Duration::from_secs(die.u64(1..3));
+    let deis_builder = die.bool().then(|| Arc::new(DeisBuilder { connect_timeout, ..DeisBuilder::default() }));
+    Service { name, kind, ports: ports.into(), requests_max, deis, deis_builder, proxy_header: None }
 }
 
 /// Now and then, paths on the hosts of another application.

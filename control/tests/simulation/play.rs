@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tidegate_config::model::{Generation, SnapshotParts};
 use tidegate_config::object::{Kind, ObjectName};
 use tidegate_config::published::{self, Publisher};
-use tidegate_control::options::{HostOwnership, Options, Pace, Sources};
+use tidegate_control::options::{Deis, HostOwnership, Options, Pace, Sources};
 use tidegate_control::{Command, Event, Order, Reconciler, Share, Source};
 
 use crate::check::{pointers, whole};
@@ -25,7 +25,13 @@ fn options(die: &mut fastrand::Rng) -> Options {
     let salt = die.u8(..);
     let in_use = move |name: &str| name.bytes().fold(salt, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte)) % 3;
     let order = Order::by(move |object| u64::from(in_use(&object.name.name)));
-    let deis = (die.u32(0..3) == 0).then(|| ObjectName::new("blue", "deis-router"));
+    let deis = (die.u32(0..3) == 0).then(|| {
+        let builder = ObjectName::new("blue", ["s0", "s1"][die.usize(0..2)]);
+        Deis {
+            router: ObjectName::new("blue", "deis-router"),
+            builder: die.bool().then(|| (builder, ([127, 0, 0, 1], 2222).into())),
+        }
+    });
     let sources = Sources { ingress: true, deis };
     Options { sources, host_ownership, default_certificate, pace, order, ..Options::default() }
 }

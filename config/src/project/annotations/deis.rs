@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use super::deis_app::{APP, App};
+use super::deis_app::{APP, App, BUILDER, Builder};
 use super::deis_router::{ROUTER, Router};
 pub use super::deis_value::DeisDomain;
 use super::deis_value::{certificate, domain, entries, location};
@@ -17,6 +17,7 @@ use crate::project::field::Found;
 use crate::project::source::{Annotations, annotation_field};
 
 const OF_APP: Dialect = Dialect { prefix: "router.deis.io/", name: "Deis application" };
+const OF_BUILDER: Dialect = Dialect { prefix: "router.deis.io/nginx.", name: "Deis builder" };
 const OF_ROUTER: Dialect = Dialect { prefix: "router.deis.io/nginx.", name: "Deis router" };
 
 /// What the router has where its Deployment says nothing else.
@@ -102,6 +103,37 @@ impl Default for DeisRouter {
             trusted_proxies: None,
         }
     }
+}
+
+/// What a Service says as the builder, to which connections of git clients are passed on unread.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeisBuilder {
+    /// Time to open a connection to it.
+    pub connect_timeout: Duration,
+    /// Time without a byte in either direction after which a connection is closed.
+    pub tcp_timeout: Duration,
+    /// What its owner should be told.
+    pub findings: Box<[Finding]>,
+}
+
+impl Default for DeisBuilder {
+    fn default() -> Self {
+        let (connect_timeout, tcp_timeout) = (Duration::from_secs(10), Duration::from_secs(1200));
+        Self { connect_timeout, tcp_timeout, findings: Box::default() }
+    }
+}
+
+/// Reads the annotations of a builder; `None` where there are none.
+pub(in crate::project) fn of_builder(annotations: &Annotations<'_>, found: &mut Found) -> Option<DeisBuilder> {
+    let mut builder = Builder::default();
+    read(OF_BUILDER, BUILDER, &mut builder, annotations, found);
+    let usual = DeisBuilder::default();
+    let is_there = builder != Builder::default() || !found.is_empty();
+    is_there.then(|| DeisBuilder {
+        connect_timeout: builder.connect_timeout.unwrap_or(usual.connect_timeout),
+        tcp_timeout: builder.tcp_timeout.unwrap_or(usual.tcp_timeout),
+        findings: Box::default(),
+    })
 }
 
 /// Reads the annotations of an application.
@@ -228,6 +260,8 @@ pub fn manual() -> String {
     rows(OF_ROUTER, ROUTER, &mut text);
     text.push_str(MANUAL_APP);
     rows(OF_APP, APP, &mut text);
+    text.push_str(MANUAL_BUILDER);
+    rows(OF_BUILDER, BUILDER, &mut text);
     text.push_str(MANUAL_TAIL);
     text
 }
@@ -248,6 +282,13 @@ and those of each Service with the label `router.deis.io/routable=true`.
 
 const MANUAL_APP: &str = "
 ## An application's Service
+
+| annotation | value | default | effect | when it cannot be read |
+|---|---|---|---|---|
+";
+
+const MANUAL_BUILDER: &str = "
+## The builder's Service
 
 | annotation | value | default | effect | when it cannot be read |
 |---|---|---|---|---|

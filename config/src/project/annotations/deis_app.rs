@@ -7,6 +7,21 @@ use ipnet::IpNet;
 use super::deis_value::{any, boolean, each_of, networks, one_of, positive, size, time};
 use super::{Annotation, Otherwise, set};
 
+macro_rules! annotation {
+    ($key:literal, $form:literal, $default:literal, $effect:literal, $otherwise:ident, $inert:expr, $read:expr) => {
+        Annotation {
+            key: $key,
+            form: $form,
+            default: |_| $default.to_owned(),
+            effect: $effect,
+            otherwise: Otherwise::$otherwise,
+            inert: $inert,
+            read: $read,
+        }
+    };
+}
+pub(super) use annotation;
+
 /// What an application asks for, as its annotations say it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct App {
@@ -19,6 +34,35 @@ pub(super) struct App {
     pub(super) proxy_domain: Option<String>,
     pub(super) proxy_locations: Option<String>,
 }
+
+/// What a builder asks for, as its annotations say it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Builder {
+    pub(super) connect_timeout: Option<Duration>,
+    pub(super) tcp_timeout: Option<Duration>,
+}
+
+/// Every annotation of the builder's Service.
+pub(super) const BUILDER: &[Annotation<Builder>] = &[
+    annotation!(
+        "connectTimeout",
+        "time",
+        "`10s`",
+        "Time to open a connection to the builder.",
+        Default,
+        None,
+        |builder, text| set(&mut builder.connect_timeout, time(text))
+    ),
+    annotation!(
+        "tcpTimeout",
+        "time",
+        "`1200s`",
+        "Time without a byte in either direction after which a connection is closed.",
+        Default,
+        None,
+        |builder, text| set(&mut builder.tcp_timeout, time(text))
+    ),
+];
 
 /// Why the settings of nginx's buffers change nothing.
 const BUFFERS: &str = "Tidegate streams responses through bounded buffers of its own";
@@ -45,21 +89,6 @@ const POLICIES: [&str; 9] = [
 pub(super) fn referrer_policy(text: &str) -> Result<&'static str, String> {
     one_of(text, &POLICIES)
 }
-
-macro_rules! annotation {
-    ($key:literal, $form:literal, $default:literal, $effect:literal, $otherwise:ident, $inert:expr, $read:expr) => {
-        Annotation {
-            key: $key,
-            form: $form,
-            default: |_| $default.to_owned(),
-            effect: $effect,
-            otherwise: Otherwise::$otherwise,
-            inert: $inert,
-            read: $read,
-        }
-    };
-}
-pub(super) use annotation;
 
 /// Every annotation of an application, in the order of the manual.
 pub(super) const APP: &[Annotation<App>] = &[

@@ -1,0 +1,220 @@
+//! Which objects are watched, and by which selectors: what no route can come from is not read at all.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use tidegate_config::object::{Kind, ObjectName};
+
+use crate::event::Source;
+use crate::options::{Options, Publish, Secrets};
+use crate::sources::PLATFORM_CERTIFICATE;
+
+/// Kept out of the Secrets that are read: what can hold no certificate, and may be large or many.
+const SECRETS: &str = "type!=helm.sh/release.v1,type!=kubernetes.io/service-account-token,\
+                       type!=kubernetes.io/dockerconfigjson,type!=kubernetes.io/dockercfg,type!=bootstrap.kubernetes.io/token";
+
+/// The objects of a kind that are read wherever they are: the Secrets of the default certificate and of a Deis platform's, the
+/// Service whose addresses are told, and the builder of a Deis platform.
+fn anywhere(kind: Kind, options: &Options) -> Vec<ObjectName> {
+    let deis = options.sources.deis.as_ref();
+    let builder = deis.and_then(|deis| deis.builder.as_ref()).map(|(builder, _)| builder.clone());
+    match kind {
+        Kind::Secret => {
+            let platform = deis.map(|deis| deis.router.beside(PLATFORM_CERTIFICATE));
+            options.default_certificate.iter().cloned().chain(platform).collect()
+        }
+        Kind::Deployment => deis.map(|deis| deis.router.clone()).into_iter().collect(),
+        Kind::Service => match &options.publish {
+            Publish::Service(service) => builder.into_iter().chain([service.clone()]).collect(),
+            Publish::Nothing | Publish::Addresses(_) => builder.into_iter().collect(),
+        },
+        Kind::EndpointSlice => builder.into_iter().collect(),
+        Kind::Ingress | Kind::IngressClass => Vec::new(),
+    }
+}
+
+/// Whether a kind is read at all.
+fn needed(kind: Kind, options: &Options) -> bool {
+    match kind {
+        Kind::Ingress | Kind::IngressClass => options.sources.ingress,
+        Kind::Deployment => options.sources.deis.is_some(),
+        Kind::Service | Kind::EndpointSlice | Kind::Secret => true,
+    }
+}
+
+/// Whether Services are selected by label: where they make routes by a label and nothing else leads to them, the others cost
+/// nothing.
+fn by_label(kind: Kind, options: &Options) -> bool {
+    kind == Kind::Service && !options.sources.ingress
+}
+
+/// By which labels the objects of a source are selected. What is read wherever it is may have any labels.
+pub(crate) fn label_selector(source: &Source, namespaces: &[Arc<str>], options: &Options) -> Option<String> {
+    let alone = alone(source, options);
+    if by_label(source.kind, options) && alone.is_empty() {
+        return Some("router.deis.io/routable=true".to_owned());
+    }
+    match &*alone {
+        [service] if source.kind == Kind::EndpointSlice && outside(source, namespaces) => {
+            Some(format!("kubernetes.io/service-name={}", service.name))
+        }
+        _ => None,
+    }
+}
+
+/// The objects of a source's own namespace that are read wherever they are.
+fn alone(source: &Source, options: &Options) -> Vec<ObjectName> {
+    let mut names = anywhere(source.kind, options);
+    names.retain(|name| source.namespace.as_ref() == Some(&name.namespace));
+    names
+}
+
+/// Whether the namespace of a source is none of those that were named.
+fn outside(source: &Source, namespaces: &[Arc<str>]) -> bool {
+    !namespaces.is_empty() && source.namespace.as_ref().is_some_and(|namespace| !namespaces.contains(namespace))
+}
+
+/// What of a source is read: outside of the namespaces that were named, one object, so that a role need not allow more; and in
+/// all namespaces, what no source of a namespace of its own reads.
+pub(crate) fn field_selector(source: &Source, namespaces: &[Arc<str>], options: &Options) -> Option<String> {
+    let types = (source.kind == Kind::Secret).then(|| SECRETS.to_owned());
+    let one = source.kind == Kind::Deployment || outside(source, namespaces) && source.kind != Kind::EndpointSlice;
+    let name = match &*alone(source, options) {
+        [name] if one => Some(format!("metadata.name={}", name.name)),
+        _ => None,
+    };
+    let apart = source.namespace.is_none() && by_label(source.kind, options);
+    let apart: BTreeSet<Arc<str>> =
+        anywhere(source.kind, options).into_iter().filter(|_| apart).map(|name| Arc::clone(&name.namespace)).collect();
+    let apart = apart.into_iter().map(|namespace| format!("metadata.namespace!={namespace}"));
+    let selectors: Vec<String> = types.into_iter().chain(name).chain(apart).collect();
+    (!selectors.is_empty()).then(|| selectors.join(","))
+}
+
+/// What is watched: each kind in every namespace, or in those that were named, and there what is read wherever it is. Secrets that
+/// are read by name are one source.
+pub(crate) fn sources(namespaces: &[Arc<str>], options: &Options) -> Vec<Source> {
+    let mut sources = BTreeSet::new();
+    for kind in Kind::ALL.into_iter().filter(|kind| needed(*kind, options)) {
+        let by_name = kind == Kind::Secret && options.secrets != Secrets::Watched;
+        let everywhere = kind != Kind::Deployment && (!kind.namespaced() || namespaces.is_empty() || by_name);
+        if everywhere {
+            sources.insert(Source { kind, namespace: None });
+        }
+        let alone = anywhere(kind, options).into_iter().map(|name| Arc::clone(&name.namespace));
+        let alone = alone.filter(|_| !everywhere || by_label(kind, options));
+        let named = namespaces.iter().filter(|_| !everywhere && kind != Kind::Deployment).cloned();
+        sources.extend(alone.chain(named).map(|namespace| Source { kind, namespace: Some(namespace) }));
+    }
+    sources.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::options::{Deis, Sources};
+
+    #[track_caller]
+    fn check(namespaces: &[&str], certificate: Option<&str>, want: &[&str]) {
+        check_with(namespaces, certificate, Publish::Nothing, &["IngressClass", "Secret"], want);
+    }
+
+    #[track_caller]
+    fn check_with(namespaces: &[&str], certificate: Option<&str>, publish: Publish, kinds: &[&str], want: &[&str]) {
+        let namespaces: Vec<Arc<str>> = namespaces.iter().map(|name| (*name).into()).collect();
+        let default_certificate = certificate.map(|namespace| ObjectName::new(namespace, "default"));
+        let options = Options { default_certificate, publish, ..Options::default() };
+        let of = |source: Source| source.namespace.map_or(source.kind.to_string(), |n| format!("{}/{n}", source.kind));
+        let mut got: Vec<String> = sources(&namespaces, &options).into_iter().map(of).collect();
+        got.retain(|source| kinds.contains(&source.split('/').next().unwrap()));
+        assert_eq!(got, want);
+    }
+
+    #[test]
+    fn everything_or_the_namespaces_that_were_named() {
+        check(&[], None, &["IngressClass", "Secret"]);
+        check(&[], Some("edge"), &["IngressClass", "Secret"]);
+        check(&["a", "b", "a"], None, &["IngressClass", "Secret/a", "Secret/b"]);
+        check(&["b"], Some("edge"), &["IngressClass", "Secret/b", "Secret/edge"]);
+        check(&["b"], Some("b"), &["IngressClass", "Secret/b"]);
+        let publish = || Publish::Service(ObjectName::new("edge", "lb"));
+        check_with(&[], None, publish(), &["Service", "Secret"], &["Service", "Secret"]);
+        let want = ["Ingress/b", "Service/b", "Service/edge"];
+        check_with(&["b"], None, publish(), &["Service", "Ingress"], &want);
+    }
+
+    #[test]
+    fn outside_of_the_namespaces_one_object_is_read() {
+        let options = Options {
+            default_certificate: Some(ObjectName::new("edge", "default")),
+            publish: Publish::Service(ObjectName::new("edge", "lb")),
+            ..Options::default()
+        };
+        let check = |(kind, of): (Kind, Option<&str>), namespaces: &[&str], want: &str| {
+            let namespaces: Vec<Arc<str>> = namespaces.iter().map(|name| (*name).into()).collect();
+            let source = Source { kind, namespace: of.map(Into::into) };
+            let got = field_selector(&source, &namespaces, &options).unwrap_or_default();
+            assert_eq!(got, want, "{source} beside {namespaces:?}");
+        };
+        check((Kind::Service, None), &[], "");
+        check((Kind::Service, Some("b")), &["b"], "");
+        check((Kind::Service, Some("edge")), &["b"], "metadata.name=lb");
+        check((Kind::Service, Some("edge")), &["b", "edge"], "");
+        check((Kind::Secret, None), &[], SECRETS);
+        check((Kind::Secret, Some("edge")), &["b", "edge"], SECRETS);
+        check((Kind::Secret, Some("edge")), &["b"], &format!("{SECRETS},metadata.name=default"));
+    }
+
+    #[test]
+    fn secrets_by_name_are_one_source() {
+        let secrets = Secrets::Referenced { refresh: Duration::from_secs(1) };
+        let options = Options { secrets, ..Options::default() };
+        let sources = sources(&["a".into(), "b".into()], &options);
+        let secrets: Vec<_> = sources.into_iter().filter(|source| source.kind == Kind::Secret).collect();
+        assert_eq!(secrets, [Source { kind: Kind::Secret, namespace: None }]);
+    }
+
+    /// With a Deis router and its builder in `deis`: every source, with its selectors.
+    #[track_caller]
+    fn check_deis(ingress: bool, namespaces: &[&str], want: &[&str]) {
+        let builder = Some((ObjectName::new("deis", "deis-builder"), ([127, 0, 0, 1], 2222).into()));
+        let deis = Deis { router: ObjectName::new("deis", "deis-router"), builder };
+        let options = Options { sources: Sources { ingress, deis: Some(deis) }, ..Options::default() };
+        let namespaces: Vec<Arc<str>> = namespaces.iter().map(|name| (*name).into()).collect();
+        let text = |source: Source| {
+            let selectors = [
+                label_selector(&source, &namespaces, &options),
+                field_selector(&source, &namespaces, &options).map(|fields| fields.replace(SECRETS, "TYPES")),
+            ];
+            let of = source.namespace.map_or(source.kind.to_string(), |n| format!("{}/{n}", source.kind));
+            [Some(of)].into_iter().chain(selectors).flatten().collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(sources(&namespaces, &options).into_iter().map(text).collect::<Vec<_>>(), want);
+    }
+
+    #[test]
+    fn applications_are_selected_by_label_where_nothing_else_makes_routes() {
+        let router = "Deployment/deis metadata.name=deis-router";
+        check_deis(true, &[], &["Ingress", "IngressClass", "Service", "EndpointSlice", "Secret TYPES", router]);
+        let labelled = "Service router.deis.io/routable=true metadata.namespace!=deis";
+        check_deis(false, &[], &[labelled, "Service/deis", "EndpointSlice", "Secret TYPES", router]);
+        let labelled = "Service/blog router.deis.io/routable=true";
+        let slices = "EndpointSlice/deis kubernetes.io/service-name=deis-builder";
+        check_deis(
+            false,
+            &["blog"],
+            &[
+                labelled,
+                "Service/deis metadata.name=deis-builder",
+                "EndpointSlice/blog",
+                slices,
+                "Secret/blog TYPES",
+                "Secret/deis TYPES,metadata.name=deis-router-platform-cert",
+                router,
+            ],
+        );
+        check_deis(false, &["deis"], &["Service/deis", "EndpointSlice/deis", "Secret/deis TYPES", router]);
+    }
+}
