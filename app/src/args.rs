@@ -270,8 +270,8 @@ pub(crate) struct ProcessArgs {
     /// is refused. Edges behind one another may have different ones.
     #[arg(long, value_name = "TOKEN", env = "TIDEGATE_LOOP_TOKEN", default_value = "tidegate")]
     pub(crate) loop_token: String,
-    /// Who carries requests: `both`, the lean driver what is plain and the full one the rest, or `full`, that one alone, should
-    /// the lean one be under suspicion.
+    /// Who carries requests: `both`, the native driver what is plain and the full one the rest, or `full`, that one alone, should
+    /// the native one be under suspicion.
     #[arg(long, value_name = "both|full", env = "TIDEGATE_DRIVER", default_value = "both")]
     pub(crate) driver: String,
     /// Where the access log goes: `stdout`, `off`, or a file that is appended to [default: stdout; dev: off].

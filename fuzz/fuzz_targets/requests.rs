@@ -1,4 +1,4 @@
-//! What the lean driver takes, Pingora reads as the same request.
+//! What the native driver takes, Pingora reads as the same request.
 
 #![no_main]
 

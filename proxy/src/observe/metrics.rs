@@ -124,7 +124,7 @@ impl Metrics {
             unrouted: series("", ""),
             other: series("", "other"),
             in_flight: add(registry, IntGauge::new("tidegate_requests_in_flight", "Requests in flight.")?)?,
-            drivers: ["lean", "full"].map(|driver| drivers.with_label_values(&[driver])),
+            drivers: ["native", "full"].map(|driver| drivers.with_label_values(&[driver])),
             connects: ["opened", "reused", "failed", "timeout"].map(|result| connects.with_label_values(&[result])),
             connect_duration: add(registry, Histogram::with_opts(connect_duration)?)?,
             retries: add(registry, IntCounter::new("tidegate_upstream_retries_total", "Further tries of requests.")?)?,

@@ -81,7 +81,7 @@ pub fn all() -> Vec<Case> {
             let apart = whole.clone().in_pieces(vec![head.clone().into(), body.as_bytes().to_vec()]);
             let bytewise = std::iter::once(head.into_bytes()).chain(body.bytes().map(|byte| vec![byte])).collect();
             let bytewise = whole.clone().in_pieces(bytewise);
-            cases.extend([whole, apart, bytewise].map(|case| if *sound { case.lean() } else { case }));
+            cases.extend([whole, apart, bytewise].map(|case| if *sound { case.native() } else { case }));
         }
     }
     for first in FOLLOWED {
@@ -119,7 +119,7 @@ fn sizes(cases: &mut Vec<Case>, chance: &mut fastrand::Rng) {
             chunks.extend(b"0\r\n\r\n");
             for (how, head, body) in [("counted", counted, &body), ("chunked", chunked, &chunks)] {
                 let name = format!("a {how} body of {size} bytes on {host}");
-                let whole = Case::new(&name, [head.as_bytes(), body].concat()).lean();
+                let whole = Case::new(&name, [head.as_bytes(), body].concat()).native();
                 cases.push(whole.clone());
                 cases.push(whole.clone().in_pieces(vec![head.into_bytes(), body.clone()]));
                 for _ in 0..2 {
@@ -160,7 +160,7 @@ fn answered_early(cases: &mut Vec<Case>) {
             }
             let reply = Reply { steps, early: true };
             let name = format!("an early answer to {size} bytes, and the endpoint {how}");
-            let whole = Case::new(name, [head.as_bytes(), &body].concat()).lean().fresh().answered(reply);
+            let whole = Case::new(name, [head.as_bytes(), &body].concat()).native().fresh().answered(reply);
             cases.push(whole.clone());
             cases.push(whole.in_pieces(vec![head.clone().into_bytes(), body.clone()]));
         }

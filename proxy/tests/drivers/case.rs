@@ -18,7 +18,7 @@ pub struct Case {
     /// Whether the endpoint's connections are new ones.
     pub fresh: bool,
     /// Whether the native driver must take it.
-    pub lean: bool,
+    pub native: bool,
 }
 
 impl Case {
@@ -29,7 +29,7 @@ impl Case {
             replies: Vec::new(),
             trusted: false,
             fresh: false,
-            lean: false,
+            native: false,
         }
     }
 
@@ -60,8 +60,8 @@ impl Case {
     }
 
     /// Nothing about it is in doubt.
-    pub fn lean(mut self) -> Self {
-        self.lean = true;
+    pub fn native(mut self) -> Self {
+        self.native = true;
         self
     }
 

@@ -9,21 +9,21 @@ use super::recorder::{Reply, Step};
 use super::side::Outcome;
 
 /// What differs, for people; empty when nothing does. The first is the side whose native driver is on.
-pub fn differences(case: &Case, lean: &Outcome, full: &Outcome) -> Vec<String> {
+pub fn differences(case: &Case, native: &Outcome, full: &Outcome) -> Vec<String> {
     if case.is_answered_early() {
         // Whether the rest of the body is still read, and the connection goes on, is a matter of time on both sides. The
         // answer is not: it is there before the rest.
-        if lean.client.is_empty() || full.client.is_empty() {
-            return vec![format!("{} responses, and {}", lean.client.len(), full.client.len())];
+        if native.client.is_empty() || full.client.is_empty() {
+            return vec![format!("{} responses, and {}", native.client.len(), full.client.len())];
         }
-        return responses(case, lean, full, 1);
+        return responses(case, native, full, 1);
     }
-    if lax_chunks(case) && broke(lean) {
+    if lax_chunks(case) && broke(native) {
         return Vec::new();
     }
     let mut found = Vec::new();
-    let [up, full_up] = [lean, full].map(arrived);
-    let stops = stops_after_a_body(case, lean, full);
+    let [up, full_up] = [native, full].map(arrived);
+    let stops = stops_after_a_body(case, native, full);
     if up.len() == full_up.len() || stops && up.len() > full_up.len() {
         for (number, (one, other)) in up.iter().zip(&full_up).enumerate() {
             compare(&format!("request {number}"), one, other, &mut found);
@@ -34,17 +34,17 @@ pub fn differences(case: &Case, lean: &Outcome, full: &Outcome) -> Vec<String> {
     let statuses = |outcome: &Outcome| {
         outcome.client.iter().map(|message| message.status().to_string()).collect::<Vec<_>>().join(" ")
     };
-    if lean.client.len() != full.client.len() && !stops {
-        found.push(format!("the client got {}, and {}", statuses(lean), statuses(full)));
+    if native.client.len() != full.client.len() && !stops {
+        found.push(format!("the client got {}, and {}", statuses(native), statuses(full)));
     }
-    found.extend(responses(case, lean, full, lean.client.len().min(full.client.len())));
-    if lean.rest != full.rest && !stops {
+    found.extend(responses(case, native, full, native.client.len().min(full.client.len())));
+    if native.rest != full.rest && !stops {
         found.push("what the client got besides".to_owned());
     }
     // Who has said that it closes may still wait for the rest of a body, or not.
     let said = has_body(case) && full.client.last().is_some_and(closes);
-    if lean.closed != full.closed && !stops && !said {
-        found.push(format!("whether the connection was closed: {}, and {}", lean.closed, full.closed));
+    if native.closed != full.closed && !stops && !said {
+        found.push(format!("whether the connection was closed: {}, and {}", native.closed, full.closed));
     }
     found
 }
@@ -90,15 +90,15 @@ fn closes(response: &Message) -> bool {
 }
 
 /// Compares the first responses.
-fn responses(case: &Case, lean: &Outcome, full: &Outcome, count: usize) -> Vec<String> {
+fn responses(case: &Case, native: &Outcome, full: &Outcome, count: usize) -> Vec<String> {
     let mut found = Vec::new();
     for number in 0..count {
-        let [mut one, mut other] = [lean, full].map(|outcome| given(&outcome.client[number]));
+        let [mut one, mut other] = [native, full].map(|outcome| given(&outcome.client[number]));
         if case.is_answered_early() {
             one.lines.remove(b"connection".as_slice());
             other.lines.remove(b"connection".as_slice());
         } else if has_body(case) && number + 1 == full.client.len() {
-            // See `stops_after_a_body`: the full driver may say so, where the lean one does not.
+            // See `stops_after_a_body`: the full driver may say so, where the native one does not.
             let closes = |same: &mut Same| same.lines.remove(b"connection".as_slice());
             if let (Some(says), _) = (closes(&mut one), closes(&mut other)) {
                 other.lines.insert(b"connection".to_vec(), says.clone());
@@ -111,10 +111,10 @@ fn responses(case: &Case, lean: &Outcome, full: &Outcome, count: usize) -> Vec<S
 }
 
 /// Pingora ends a connection after some requests with a body that the edge answers itself. The native driver goes on.
-fn stops_after_a_body(case: &Case, lean: &Outcome, full: &Outcome) -> bool {
+fn stops_after_a_body(case: &Case, native: &Outcome, full: &Outcome) -> bool {
     // No endpoint of the corpus names the request in its response.
     let own = full.client.last().is_some_and(|last| last.values("x-request-id").next().is_some());
-    has_body(case) && own && full.closed && full.rest.is_empty() && lean.client.len() > full.client.len()
+    has_body(case) && own && full.closed && full.rest.is_empty() && native.client.len() > full.client.len()
 }
 
 fn has_body(case: &Case) -> bool {

@@ -160,7 +160,7 @@ fn framings(cases: &mut Vec<Case>) {
         for body in BODIES {
             let bytes = format!("POST /a HTTP/1.1\r\nHost: a.test\r\n{lines}\r\n{body}");
             let case = Case::new(format!("framing {lines:?} of {body:?}"), bytes);
-            cases.push(if *sound { case.lean() } else { case });
+            cases.push(if *sound { case.native() } else { case });
         }
         let bytes = format!("POST /old/a HTTP/1.1\r\n{lines}Host: b.test\r\n\r\n5\r\nhello\r\n0\r\n\r\n");
         cases.push(Case::new(format!("framing {lines:?}, edited"), bytes));
@@ -172,7 +172,7 @@ fn framings(cases: &mut Vec<Case>) {
 fn lines(cases: &mut Vec<Case>) {
     for (lines, sound) in CONNECTIONS {
         let plain = Case::get(format!("GET with {lines:?}"), "a.test", "/a", lines);
-        cases.push(if *sound { plain.lean() } else { plain });
+        cases.push(if *sound { plain.native() } else { plain });
         cases.push(Case::get(format!("GET with {lines:?}, edited"), "b.test", "/old/a", lines));
         let old = format!("GET /a HTTP/1.0\r\nHost: a.test\r\n{lines}\r\n");
         cases.push(Case::new(format!("GET with {lines:?} over HTTP/1.0"), old));
@@ -182,12 +182,14 @@ fn lines(cases: &mut Vec<Case>) {
     }
     for lines in CLAIMS {
         for (host, target) in [("a.test", "/a"), ("b.test", "/old/a"), ("g.test", "/a")] {
-            cases.push(Case::get(format!("claim {lines:?} on {host}"), host, target, lines).lean());
-            cases.push(Case::get(format!("claim {lines:?} on {host}, believed"), host, target, lines).lean().trusted());
+            cases.push(Case::get(format!("claim {lines:?} on {host}"), host, target, lines).native());
+            cases.push(
+                Case::get(format!("claim {lines:?} on {host}, believed"), host, target, lines).native().trusted(),
+            );
         }
     }
     for passes in 1..5 {
         let lines = format!("CDN-Loop: {}\r\n", vec!["tidegate"; passes].join(", "));
-        cases.push(Case::get(format!("passed {passes} times"), "a.test", "/", &lines).lean());
+        cases.push(Case::get(format!("passed {passes} times"), "a.test", "/", &lines).native());
     }
 }

@@ -237,12 +237,12 @@ fn first_lines(cases: &mut Vec<Case>) {
     for host in ["n.test", "x.test", "g.test", "unknown.test", "l.test"] {
         for method in ["GET", "HEAD"] {
             let bytes = format!("{method} /x HTTP/1.1\r\nHost: {host}\r\n\r\n");
-            cases.push(Case::new(format!("{method} on {host}"), bytes).lean());
+            cases.push(Case::new(format!("{method} on {host}"), bytes).native());
         }
         let body = "POST /x HTTP/1.1\r\nHost: HOST\r\nContent-Length: 5\r\n\r\nhello".replace("HOST", host);
-        cases.push(Case::new(format!("POST on {host}"), body).lean());
+        cases.push(Case::new(format!("POST on {host}"), body).native());
         let chunked = "POST /x HTTP/1.1\r\nHost: HOST\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n";
-        cases.push(Case::new(format!("POST in chunks on {host}"), chunked.replace("HOST", host)).lean());
+        cases.push(Case::new(format!("POST in chunks on {host}"), chunked.replace("HOST", host)).native());
     }
 }
 
@@ -270,7 +270,7 @@ fn sizes(cases: &mut Vec<Case>) {
         for (host, target) in [("a.test", "/"), ("b.test", "/old")] {
             let lines: String = (0..count).map(|n| format!("X-{n}: {n}\r\n")).collect();
             let case = Case::get(format!("{count} lines on {host}"), host, target, &lines);
-            cases.push(if count < 64 { case.lean() } else { case });
+            cases.push(if count < 64 { case.native() } else { case });
         }
     }
     for bytes in [1_000, 4_000, 8_000, 16_000, 32_000, 65_000, 66_000, 70_000] {

@@ -153,27 +153,28 @@ async fn both_drivers_write_down_the_same_over_http2() {
 
 async fn check(over: Over) {
     let _turn = TURN.acquire().await.unwrap();
-    let plain = |case: &Case| case.lean && !case.bytes().to_ascii_lowercase().windows(12).any(|w| w == b"x-request-id");
+    let plain =
+        |case: &Case| case.native && !case.bytes().to_ascii_lowercase().windows(12).any(|w| w == b"x-request-id");
     let cases = corpus::all().into_iter().enumerate().filter(|(_, case)| plain(case)).step_by(5);
     let mut cases: Vec<Case> = cases.map(|(number, case)| named(number, &case)).collect();
     // How much is read of a body behind an early answer is a matter of time, and lax chunks are listed in decision 0015.
     cases.retain(|case| !case.is_answered_early() && !lax_chunks(case));
     cases.retain(|case| over != Over::Http2 || !http2::requests(case).is_empty());
     assert!(cases.len() > 200, "{} cases", cases.len());
-    let (lean, full) = tokio::join!(Logged::start(Driver::Both, over), Logged::start(Driver::Full, over));
-    let (lean, full) = tokio::join!(lean.play(&cases), full.play(&cases));
+    let (native, full) = tokio::join!(Logged::start(Driver::Both, over), Logged::start(Driver::Full, over));
+    let (native, full) = tokio::join!(native.play(&cases), full.play(&cases));
     let missing = |lines: &BTreeMap<String, Value>| {
         let ids = cases.iter().map(id).filter(|id| !lines.contains_key(id));
         ids.collect::<Vec<_>>()
     };
-    assert_eq!([missing(&lean), missing(&full)], [const { Vec::<String>::new() }; 2]);
+    assert_eq!([missing(&native), missing(&full)], [const { Vec::<String>::new() }; 2]);
     // One of the differences that decision 0015 lists: what only the native driver refuses.
     let listed = |one: &Value, other: &Value| {
         // Over HTTP/2 the full driver breaks a switch of protocols off.
         let sent_on = [101, 200, if over == Over::Http2 { 499 } else { 101 }];
         one["status"] == 502 && sent_on.iter().any(|status| other["status"] == *status)
     };
-    let alike = lean.iter().zip(full.values()).filter(|((_, one), other)| !listed(one, other));
+    let alike = native.iter().zip(full.values()).filter(|((_, one), other)| !listed(one, other));
     let differ = alike.flat_map(|((id, one), other)| {
         let texts = FIELDS.iter().map(move |name| (name, shown(one, name), shown(other, name)));
         texts

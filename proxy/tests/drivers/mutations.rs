@@ -61,7 +61,7 @@ pub fn of_requests(cases: &[Case], chance: &mut Rng) -> Vec<Case> {
             mutate(&mut bytes, chance);
         }
         let name = format!("mutation {number} of {}", base.name);
-        let mut case = Case { name, lean: false, ..base.clone() };
+        let mut case = Case { name, native: false, ..base.clone() };
         case.pieces = if chance.u8(..4) == 0 { cut(bytes, chance) } else { vec![bytes] };
         case
     });
@@ -70,7 +70,7 @@ pub fn of_requests(cases: &[Case], chance: &mut Rng) -> Vec<Case> {
 
 /// All of these end the connection: an endpoint that says too little would be waited for.
 pub fn of_responses(cases: &[Case], chance: &mut Rng) -> Vec<Case> {
-    let asked: Vec<&Case> = cases.iter().filter(|case| case.lean && case.name.contains(" answered ")).collect();
+    let asked: Vec<&Case> = cases.iter().filter(|case| case.native && case.name.contains(" answered ")).collect();
     let mutations = (0..RESPONSES).map(|number| {
         let base = ANSWERS[chance.usize(..ANSWERS.len())];
         // In one piece: what comes behind a response in its own time may meet the next request, or not.

@@ -174,7 +174,7 @@ pub fn all() -> Vec<Case> {
             if *name == "HEAD" && answer.contains("{pause}") && !answer.contains("HTTP/1.1 1") {
                 continue;
             }
-            let case = Case::new(format!("{name} answered {answer:?}"), *asked).lean().answered(reply(answer));
+            let case = Case::new(format!("{name} answered {answer:?}"), *asked).native().answered(reply(answer));
             cases.push(if answer.contains("{close}") || answer.contains("{reset}") { case.fresh() } else { case });
         }
         let old = "GET /a HTTP/1.0\r\nHost: a.test\r\nConnection: keep-alive\r\n\r\n";
@@ -213,7 +213,7 @@ fn large(cases: &mut Vec<Case>) {
                 ("chunked", format!("Transfer-Encoding: chunked\r\n\r\n{size:x}\r\n{body}\r\n0\r\n\r\n")),
                 ("closed", format!("\r\n{body}{{close}}")),
             ] {
-                let case = Case::new(format!("{name} answered by {size} bytes, {how}"), *asked).lean();
+                let case = Case::new(format!("{name} answered by {size} bytes, {how}"), *asked).native();
                 cases.push(case.answered(reply(&format!("HTTP/1.1 200 OK\r\n{text}"))).fresh());
             }
         }
@@ -221,13 +221,13 @@ fn large(cases: &mut Vec<Case>) {
             let lines: String = (0..count).map(|n| format!("X-{n}: {n}\r\n")).collect();
             let text = format!("HTTP/1.1 200 OK\r\n{lines}Content-Length: 5\r\n\r\nhello{{close}}");
             cases.push(
-                Case::new(format!("{name} answered by {count} lines"), *asked).lean().answered(reply(&text)).fresh(),
+                Case::new(format!("{name} answered by {count} lines"), *asked).native().answered(reply(&text)).fresh(),
             );
         }
         for size in [8_000, 40_000, 65_000, 66_000, 300_000] {
             let text = format!("HTTP/1.1 200 OK\r\nX: {}\r\nContent-Length: 5\r\n\r\nhello{{close}}", "x".repeat(size));
             let case = Case::new(format!("{name} answered by a line of {size} bytes"), *asked);
-            cases.push(case.lean().answered(reply(&text)).fresh());
+            cases.push(case.native().answered(reply(&text)).fresh());
         }
     }
 }
@@ -240,7 +240,7 @@ fn nominating(cases: &mut Vec<Case>) {
             let words = words.join(", ");
             let lines = format!("Connection: {words}\r\nConnection: {words}\r\nX-0: 1\r\nX-32: 2\r\n");
             let text = format!("HTTP/1.1 200 OK\r\n{lines}Content-Length: 5\r\n\r\nhello{{close}}");
-            let case = Case::new(format!("{name} answered by {count} nominated headers"), *asked).lean();
+            let case = Case::new(format!("{name} answered by {count} nominated headers"), *asked).native();
             cases.push(case.answered(reply(&text)).fresh());
         }
     }
@@ -252,7 +252,7 @@ fn broken_while_idle(cases: &mut Vec<Case>) {
     for (name, asked) in ASKED.iter().filter(|(name, _)| !name.contains("close")) {
         for end in ["{close}", "{reset}", "nonsense\r\n\r\n{close}"] {
             let case = Case::new(format!("a second {name} on one connection, answered {end:?}"), asked.repeat(2));
-            cases.push(case.lean().fresh().answered(usual()).answered(reply(end)));
+            cases.push(case.native().fresh().answered(usual()).answered(reply(end)));
         }
     }
 }

@@ -31,7 +31,7 @@ pub static TURN: Semaphore = Semaphore::const_new(1);
 struct Tally {
     cases: usize,
     /// Cases of which the native driver took something.
-    lean: usize,
+    native: usize,
     wavering: Vec<Wavering>,
     complaints: Vec<Complaint>,
 }
@@ -74,7 +74,7 @@ impl Pair {
         let mut first = None;
         for quiet in QUIET {
             let look = self.look(number, case, quiet).await;
-            tally.lean += usize::from(first.is_none() && look.taken > 0);
+            tally.native += usize::from(first.is_none() && look.taken > 0);
             let Some(complaint) = look.complaint else {
                 tally.wavering.extend(first.map(|found| Wavering { number, case: case.clone(), found }));
                 return;
@@ -91,16 +91,16 @@ impl Pair {
         let [one, other] = self.play(case, quiet).await;
         let taken = taken(&one);
         let mut found = differences(case, &one, &other);
-        if case.lean && taken == 0 && other.full > 0 {
+        if case.native && taken == 0 && other.full > 0 {
             found.push("the native driver did not take it".to_owned());
         }
         if found.is_empty() {
             return Look { taken, complaint: None };
         }
         let text = format!(
-            "case {number} of seed {SEED}: {case:?}  {}\n  one ({} lean, {} full): {:#?}\n  other: {:#?}\n",
+            "case {number} of seed {SEED}: {case:?}  {}\n  one ({} native, {} full): {:#?}\n  other: {:#?}\n",
             found.join("\n  "),
-            one.lean,
+            one.native,
             one.full,
             (&one.upstream, &one.client, one.rest.escape_ascii().to_string()),
             (&other.upstream, &other.client, other.rest.escape_ascii().to_string()),
@@ -112,7 +112,7 @@ impl Pair {
 /// Requests of the case itself that the native driver took.
 fn taken(outcome: &Outcome) -> u64 {
     let probed = outcome.upstream.iter().any(|message| message.start == b"GET /probe HTTP/1.1");
-    outcome.lean.saturating_sub(u64::from(probed))
+    outcome.native.saturating_sub(u64::from(probed))
 }
 
 /// What a side is set to.
@@ -136,7 +136,7 @@ async fn play(cases: Vec<(usize, Case)>, over: Over, one: Set, other: Set) -> Ta
     for pair in pairs.collect::<Vec<_>>() {
         let tally = pair.await.unwrap();
         all.cases += tally.cases;
-        all.lean += tally.lean;
+        all.native += tally.native;
         all.wavering.extend(tally.wavering);
         all.complaints.extend(tally.complaints);
     }
@@ -196,13 +196,13 @@ async fn check(cases: Vec<(usize, Case)>, over: Over) {
     let _turn = TURN.acquire().await.unwrap();
     let all = cases.len();
     let mut tally = play(chosen(cases), over, |_| (), full).await;
-    println!("{} cases, {} lean, {} wavering", tally.cases, tally.lean, tally.wavering.len());
+    println!("{} cases, {} native, {} wavering", tally.cases, tally.native, tally.wavering.len());
     tally.complaints.extend(alone(&tally.wavering, over, |_| (), full).await);
     let shown = tally.complaints.iter().take(20).map(|complaint| complaint.text.as_str()).collect::<String>();
     let count = tally.complaints.len();
     assert!(tally.complaints.is_empty(), "{shown}\n{}\n{count} cases differ", overview(&tally.complaints));
     if tally.cases == all {
-        assert!(tally.lean * 2 > all, "the native driver took only {} of {all}", tally.lean);
+        assert!(tally.native * 2 > all, "the native driver took only {} of {all}", tally.native);
         assert!(tally.wavering.len() * 20 <= all, "more than one in twenty cases wavers");
     }
 }

@@ -40,7 +40,7 @@ pub struct Outcome {
     /// Whether the connection was ended by the edge.
     pub closed: bool,
     /// Requests by driver.
-    pub lean: u64,
+    pub native: u64,
     pub full: u64,
 }
 
@@ -133,7 +133,7 @@ impl Side {
         let after = self.carried();
         let port = self.bed.address.port().to_string();
         let mut outcome =
-            Outcome { upstream, client, rest, closed, lean: after[0] - before[0], full: after[1] - before[1] };
+            Outcome { upstream, client, rest, closed, native: after[0] - before[0], full: after[1] - before[1] };
         outcome.forget_port(port.as_bytes());
         outcome
     }
@@ -158,7 +158,7 @@ impl Side {
     fn carried(&self) -> [u64; 2] {
         let families = self.bed.registry.gather();
         let family = families.iter().find(|family| family.name() == "tidegate_requests_by_driver_total");
-        ["lean", "full"].map(|driver| {
+        ["native", "full"].map(|driver| {
             let metrics = family.iter().flat_map(|family| family.get_metric());
             let own = metrics.filter(|metric| metric.get_label().iter().any(|label| label.value() == driver));
             own.map(|metric| metric.get_counter().get_value() as u64).sum()

@@ -319,7 +319,7 @@ async fn streams_are_carried_side_by_side_and_one_after_the_other() {
         });
         join_all(asked).await;
     }
-    bed.until_metric(r#"tidegate_requests_by_driver_total{driver="lean"} 1000"#).await;
+    bed.until_metric(r#"tidegate_requests_by_driver_total{driver="native"} 1000"#).await;
     // Endpoints' connections are kept: there were never more than streams at one time.
     let metrics = bed.metrics();
     let opened = metrics.lines().find_map(|l| l.strip_prefix(r#"tidegate_upstream_connects_total{result="opened"} "#));
@@ -343,11 +343,11 @@ async fn a_stream_survives_an_idle_connection_that_died() {
 #[tokio::test]
 async fn what_is_in_doubt_is_the_full_drivers() {
     for (name, value, driver) in [
-        ("accept", "*/*", "lean"),
-        ("content-type", "application/json", "lean"),
+        ("accept", "*/*", "native"),
+        ("content-type", "application/json", "native"),
         ("content-type", "application/grpc", "full"),
         ("content-type", "application/gRPC-web+proto", "full"),
-        ("te", "trailers", "lean"),
+        ("te", "trailers", "native"),
         ("trailer", "x-sum", "full"),
         ("expect", "100-continue", "full"),
         ("proxy-authorization", "x", "full"),

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lean_driver_takes_less_than_it_could() {
+    fn the_native_driver_takes_less_than_it_could() {
         // A disagreement would be seen: Pingora cuts off fragments.
         let fragment = b"GET /a#b HTTP/1.1\r\nHost: a\r\n\r\n";
         assert_eq!(ours(fragment), None);
