@@ -7,8 +7,8 @@ use http::Uri;
 use serde::Serialize;
 use tidegate_config::finding::{Finding, Problem};
 use tidegate_config::model::{
-    Action, BindProtocol, Effective, Endpoint, Guard, Head, HostRoutes, ListenerName, Route, Snapshot, normalize,
-    request_host,
+    Action, BindProtocol, Destination, Effective, Endpoint, Guard, Head, HostRoutes, ListenerName, Route, Snapshot,
+    Target, WeightedTarget, normalize, request_host,
 };
 
 use crate::withheld::{ByCommand, Wait, Withheld};
@@ -71,12 +71,12 @@ pub struct Served {
 /// One target and its endpoints.
 #[derive(Debug, Serialize)]
 pub struct TargetView {
-    /// The Service port.
+    /// The Service port; or the status, where the edge answers this share by itself.
     pub backend: String,
     /// Its share.
     pub weight: u32,
-    /// What is spoken.
-    pub protocol: tidegate_config::model::AppProtocol,
+    /// What is spoken; `None` where the edge answers.
+    pub protocol: Option<tidegate_config::model::AppProtocol>,
     /// Its usable endpoints.
     pub endpoints: Vec<Endpoint>,
 }
@@ -164,18 +164,21 @@ fn others(routes: &HostRoutes, listener: &ListenerName, path: &str, served: Opti
 }
 
 fn served(snapshot: &Snapshot, route: &Arc<Route>) -> Served {
-    let targets = match &route.action {
-        Action::Redirect(_) => Vec::new(),
-        Action::Forward(targets) => targets
-            .iter()
-            .map(|weighted| TargetView {
-                backend: weighted.target.backend.to_string(),
-                weight: weighted.weight,
-                protocol: weighted.target.protocol,
-                endpoints: snapshot.backend(&weighted.target.backend).map_or(Vec::new(), |b| b.endpoints.to_vec()),
-            })
-            .collect(),
+    let view = |share: &WeightedTarget| match &share.to {
+        Destination::Target(target) => TargetView {
+            backend: target.backend.to_string(),
+            weight: share.weight,
+            protocol: Some(target.protocol),
+            endpoints: snapshot.backend(&target.backend).map_or(Vec::new(), |b| b.endpoints.to_vec()),
+        },
+        Destination::Status(status) => TargetView {
+            backend: format!("status {status}"),
+            weight: share.weight,
+            protocol: None,
+            endpoints: Vec::new(),
+        },
     };
+    let targets = route.action.shares().iter().map(view).collect();
     let guards = Arc::clone(&route.guards);
     Served { candidate: candidate(route), guards, settings: snapshot.effective(route), targets }
 }
@@ -192,10 +195,12 @@ fn answer(snapshot: &Snapshot, route: Option<&Arc<Route>>, protocol: BindProtoco
     }
     match &route.action {
         Action::Redirect(redirect) => Some(redirect.status),
-        Action::Forward(targets) => {
-            let usable = targets.iter().any(|weighted| {
-                weighted.weight > 0
-                    && snapshot.backend(&weighted.target.backend).is_some_and(|backend| !backend.endpoints.is_empty())
+        Action::Respond(response) => Some(response.status),
+        Action::Forward(shares) => {
+            let usable = shares.iter().any(|share| {
+                let backend = |target: &Arc<Target>| snapshot.backend(&target.backend);
+                let answered = |target| backend(target).is_some_and(|backend| !backend.endpoints.is_empty());
+                share.weight > 0 && share.target().is_none_or(answered)
             });
             (!usable).then_some(503)
         }
@@ -238,7 +243,7 @@ impl fmt::Display for Explanation {
                 }
                 for target in &route.targets {
                     writeln!(f, "  backend  {} (weight {})", target.backend, target.weight)?;
-                    if target.endpoints.is_empty() {
+                    if target.endpoints.is_empty() && target.protocol.is_some() {
                         writeln!(f, "           no endpoint is ready")?;
                     }
                     for endpoint in &target.endpoints {

@@ -30,6 +30,8 @@ pub(crate) enum Reason {
     Denied,
     /// A guard or the route sends the client elsewhere.
     Redirect,
+    /// The route has a response of its own, or a status for a share of its requests.
+    DirectResponse,
     /// More body than the route allows.
     BodyTooLarge,
     /// The client stopped sending its body.
@@ -62,7 +64,7 @@ pub(crate) enum Reason {
 
 impl Reason {
     /// All of them, for the metrics.
-    pub(crate) const ALL: [Self; 27] = [
+    pub(crate) const ALL: [Self; 28] = [
         Self::MalformedRequest,
         Self::MissingHost,
         Self::MalformedHost,
@@ -76,6 +78,7 @@ impl Reason {
         Self::NoRoute,
         Self::Denied,
         Self::Redirect,
+        Self::DirectResponse,
         Self::BodyTooLarge,
         Self::BodyStalled,
         Self::ClientGone,
@@ -108,6 +111,7 @@ impl Reason {
             Self::NoRoute => (404, "no-route"),
             Self::Denied => (403, "denied"),
             Self::Redirect => (302, "redirect"),
+            Self::DirectResponse => (500, "direct-response"),
             Self::BodyTooLarge => (413, "body-too-large"),
             Self::BodyStalled => (408, "body-stalled"),
             Self::ClientGone => (499, "client-gone"),
@@ -125,7 +129,7 @@ impl Reason {
         }
     }
 
-    /// The status that goes with it.
+    /// The status that goes with it, where the answer has none of its own.
     pub(crate) const fn status(self) -> u16 {
         self.describe().0
     }
@@ -137,7 +141,9 @@ impl Reason {
 
     /// Whether the framing of what follows on the connection is in doubt, so that it must be closed.
     pub(crate) const fn closes(self) -> bool {
-        !matches!(self, Self::NoRoute | Self::Denied | Self::Redirect | Self::NoEndpoints) && !self.is_overload()
+        let sound =
+            matches!(self, Self::NoRoute | Self::Denied | Self::Redirect | Self::DirectResponse | Self::NoEndpoints);
+        !sound && !self.is_overload()
     }
 
     /// Whether the same request may do better a moment later (`Retry-After`, RFC 9110 section 10.2.3).

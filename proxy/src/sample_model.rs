@@ -40,7 +40,7 @@ pub(crate) fn backend_key(name: &str) -> BackendKey {
 /// A target that is the backend of a name, spoken to in a protocol.
 pub(crate) fn weighted(name: &str, protocol: AppProtocol, weight: u32) -> WeightedTarget {
     let target = Target { backend: backend_key(name), protocol, tls: None };
-    WeightedTarget { target: Arc::new(target), weight }
+    WeightedTarget::new(Arc::new(target), weight)
 }
 
 /// A route of `Ingress shop/NAME` to the backend of the same name.

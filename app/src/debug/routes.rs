@@ -3,8 +3,8 @@
 
 use serde::Serialize;
 use tidegate_config::model::{
-    Action, BackendKey, Bind, Certificate, Conditions, Effective, Endpoint, Filter, Guard, HostRoutes, Redirect, Route,
-    Snapshot, WeightedTarget,
+    Action, BackendKey, Bind, Certificate, Conditions, Destination, DirectResponse, Effective, Endpoint, Filter, Guard,
+    HostRoutes, Redirect, Route, Snapshot, WeightedTarget,
 };
 
 /// A snapshot, or a part of it.
@@ -48,15 +48,23 @@ pub(crate) struct RouteView<'a> {
     settings: Effective,
     #[serde(skip_serializing_if = "Option::is_none")]
     redirect: Option<&'a Redirect>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    response: Option<&'a DirectResponse>,
     pub(crate) targets: Vec<TargetView<'a>>,
 }
 
 /// Where a route leads.
 #[derive(Serialize)]
 pub(crate) struct TargetView<'a> {
-    pub(crate) backend: &'a BackendKey,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) backend: Option<&'a BackendKey>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<u16>,
     weight: u32,
-    protocol: tidegate_config::model::AppProtocol,
+    #[serde(skip_serializing_if = "<[Filter]>::is_empty")]
+    filters: &'a [Filter],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    protocol: Option<tidegate_config::model::AppProtocol>,
     pub(crate) endpoints: &'a [Endpoint],
 }
 
@@ -105,9 +113,10 @@ fn host_view<'a>(snapshot: &'a Snapshot, host: String, routes: &'a HostRoutes) -
 
 fn route_view<'a>(snapshot: &'a Snapshot, route: &'a Route) -> RouteView<'a> {
     let Conditions { methods, headers, queries } = &route.conditions;
-    let (redirect, targets) = match &route.action {
-        Action::Redirect(redirect) => (Some(&**redirect), Vec::new()),
-        Action::Forward(targets) => (None, targets.iter().map(|target| target_view(snapshot, target)).collect()),
+    let (redirect, response) = match &route.action {
+        Action::Redirect(redirect) => (Some(&**redirect), None),
+        Action::Respond(response) => (None, Some(&**response)),
+        Action::Forward(_) => (None, None),
     };
     RouteView {
         path_kind: route.path.kind(),
@@ -121,16 +130,23 @@ fn route_view<'a>(snapshot: &'a Snapshot, route: &'a Route) -> RouteView<'a> {
         filters: &route.filters,
         settings: snapshot.effective(route),
         redirect,
-        targets,
+        response,
+        targets: route.action.shares().iter().map(|share| target_view(snapshot, share)).collect(),
     }
 }
 
 fn target_view<'a>(snapshot: &'a Snapshot, weighted: &'a WeightedTarget) -> TargetView<'a> {
-    let backend = &weighted.target.backend;
+    let (target, status) = match &weighted.to {
+        Destination::Target(target) => (Some(target), None),
+        Destination::Status(status) => (None, Some(*status)),
+    };
+    let backend = target.and_then(|target| snapshot.backend(&target.backend));
     TargetView {
-        backend,
+        backend: target.map(|target| &target.backend),
+        status,
         weight: weighted.weight,
-        protocol: weighted.target.protocol,
-        endpoints: snapshot.backend(backend).map_or(&[], |backend| &*backend.endpoints),
+        filters: &weighted.filters,
+        protocol: target.map(|target| target.protocol),
+        endpoints: backend.map_or(&[], |backend| &*backend.endpoints),
     }
 }

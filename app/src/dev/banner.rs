@@ -126,7 +126,8 @@ fn write_routes(text: &mut String, routes: &Table<'_>, hosts_total: usize) -> st
     for host in &routes.hosts {
         for route in host.routes.iter().chain(&host.fallback) {
             let endpoints: usize = route.targets.iter().map(|target| target.endpoints.len()).sum();
-            let backends: Vec<String> = route.targets.iter().map(|target| target.backend.to_string()).collect();
+            let backends: Vec<String> =
+                route.targets.iter().filter_map(|target| target.backend).map(ToString::to_string).collect();
             let path = format!("{} ({})", route.path, route.path_kind);
             rows.push([host.host.clone(), path, backends.join(" "), endpoints.to_string(), route.object.clone()]);
         }

@@ -5,7 +5,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
-use tidegate_config::model::{Action, Head, ListenerName, Snapshot};
+use tidegate_config::model::{Head, ListenerName, Snapshot};
 use tidegate_control::Event;
 
 use super::cluster::{Cluster, ONE_HOST, Shape, app, wildcard};
@@ -206,7 +206,7 @@ fn request(cluster: &Cluster, probe: Probe, i: usize) -> Option<(String, String)
 fn endpoints(snapshot: &Snapshot, listener: &ListenerName, host: &str, path: &str) -> usize {
     let routes = snapshot.routes(listener, host);
     let route = routes.and_then(|routes| routes.find(listener, path, &Plain { path }));
-    let Some(Action::Forward(targets)) = route.map(|route| &route.action) else { return 0 };
-    let backend = targets.first().and_then(|target| snapshot.backend(&target.target.backend));
+    let target = route.and_then(|route| route.action.targets().next());
+    let backend = target.and_then(|target| snapshot.backend(&target.backend));
     backend.map_or(0, |backend| backend.endpoints.len())
 }

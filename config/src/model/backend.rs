@@ -9,6 +9,7 @@ use std::sync::Arc;
 use rpds::HashTrieMapSync;
 use serde::Serialize;
 
+use super::filter::Filter;
 use crate::object::ObjectName;
 
 /// A Service port: what endpoints are collected for.
@@ -126,11 +127,40 @@ pub(super) fn no_backends() -> BackendMap {
     BackendMap::new_with_hasher_and_ptr_kind(foldhash::fast::RandomState::default())
 }
 
-/// A target and its share of the requests.
+/// What becomes of a share of a route's requests.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Destination {
+    /// They go to a target.
+    Target(Arc<Target>),
+    /// The edge answers them with this status, because what they should go to does not exist.
+    Status(u16),
+}
+
+/// A share of a route's requests, and what is changed of them besides what the route changes.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct WeightedTarget {
-    /// The target.
-    pub target: Arc<Target>,
-    /// Its share: its weight divided by the sum of all; 0 gets none.
+    /// Where they go.
+    pub to: Destination,
+    /// The share: the weight divided by the sum of all; 0 gets none.
     pub weight: u32,
+    /// What is changed on the way, in order, after the filters of the route.
+    pub filters: Arc<[Filter]>,
+}
+
+impl WeightedTarget {
+    /// A share that goes to a target, and of which nothing is changed.
+    #[must_use]
+    pub fn new(target: Arc<Target>, weight: u32) -> Self {
+        Self { to: Destination::Target(target), weight, filters: Arc::default() }
+    }
+
+    /// The target; `None` for a share that is answered with a status.
+    #[must_use]
+    pub const fn target(&self) -> Option<&Arc<Target>> {
+        match &self.to {
+            Destination::Target(target) => Some(target),
+            Destination::Status(_) => None,
+        }
+    }
 }

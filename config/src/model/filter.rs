@@ -11,8 +11,8 @@ pub enum Filter {
     /// Edits the headers that go to the endpoint.
     RequestHeaders(HeaderEdits),
     /// Edits the headers that go to the client.
-    ResponseHeaders(HeaderEdits),
-    /// Replaces the path, or the part of it that the route matched.
+    ResponseHeaders(ResponseEdits),
+    /// Replaces the path as the client sent it, or the part of that which the route matched; of several the last does.
     Path(PathRewrite),
     /// Replaces the host that the endpoint is told.
     Host(Arc<str>),
@@ -37,6 +37,69 @@ impl Serialize for HeaderEdits {
         };
         let removed = self.remove.iter().map(HeaderName::as_str).collect::<Vec<_>>().join(",");
         serializer.collect_str(&format_args!("-{removed} ={} +{}", names(&self.set), names(&self.add)))
+    }
+}
+
+/// Which responses edits are for, by who made them.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ResponseScope {
+    /// Those of endpoints.
+    #[default]
+    Proxied,
+    /// Those too that the edge makes itself while the route has an endpoint to go to: refusals, redirects and failures, but
+    /// neither a response of the route's own nor the 503 without endpoints.
+    Backed,
+    /// All.
+    Every,
+}
+
+/// Header edits of responses, and the responses that they are for.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct ResponseEdits {
+    /// The edits.
+    pub edits: HeaderEdits,
+    /// By who made them.
+    pub scope: ResponseScope,
+    /// By status, in ascending order; all where there is none.
+    pub statuses: Box<[u16]>,
+    /// Whether they are for clients alone that came by TLS.
+    pub secure_only: bool,
+}
+
+impl ResponseEdits {
+    /// Edits of every response of an endpoint.
+    #[must_use]
+    pub fn proxied(edits: HeaderEdits) -> Self {
+        Self { edits, scope: ResponseScope::Proxied, statuses: Box::default(), secure_only: false }
+    }
+
+    /// Whether they are for a response that nothing less than `scope` covers.
+    #[must_use]
+    pub fn applies(&self, scope: ResponseScope, status: u16, secure: bool) -> bool {
+        self.scope >= scope
+            && (secure || !self.secure_only)
+            && (self.statuses.is_empty() || self.statuses.binary_search(&status).is_ok())
+    }
+}
+
+/// A finished response of the edge's own.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DirectResponse {
+    /// The status, from 200 to 599.
+    pub status: u16,
+    /// Headers besides those that say what the body is.
+    pub headers: Box<[(HeaderName, HeaderValue)]>,
+    /// What the body is; `None` where there is none.
+    pub content_type: Option<HeaderValue>,
+    /// The body.
+    pub body: Arc<[u8]>,
+}
+
+impl Serialize for DirectResponse {
+    /// The length in place of the body.
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&format_args!("{} of {} bytes", self.status, self.body.len()))
     }
 }
 

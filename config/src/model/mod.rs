@@ -20,11 +20,12 @@ mod snapshot;
 mod stream;
 
 pub use backend::{
-    AppProtocol, Backend, BackendKey, BackendMap, Endpoint, EndpointId, Target, UpstreamTls, WeightedTarget,
+    AppProtocol, Backend, BackendKey, BackendMap, Destination, Endpoint, EndpointId, Target, UpstreamTls,
+    WeightedTarget,
 };
 pub use certificate::{Certificate, CertificateFault, ServerCertificates};
 pub use condition::{Conditions, Head, TextMatch, ValueMatch, WholeRegex};
-pub use filter::{Filter, HeaderEdits, PathRewrite, Redirect};
+pub use filter::{DirectResponse, Filter, HeaderEdits, PathRewrite, Redirect, ResponseEdits, ResponseScope};
 pub use guard::Guard;
 pub use host::{HostPattern, WildcardDepth, request_host};
 pub use host_map::HostMap;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::backend::WeightedTarget;
+use super::backend::{Target, WeightedTarget};
 use super::condition::Conditions;
-use super::filter::{Filter, Redirect};
+use super::filter::{DirectResponse, Filter, Redirect};
 use super::guard::Guard;
 use super::listener::ListenerScope;
 use super::path::PathMatch;
@@ -34,6 +34,24 @@ pub enum Action {
     Forward(Box<[WeightedTarget]>),
     /// Sends the client elsewhere.
     Redirect(Box<Redirect>),
+    /// Answers it by itself.
+    Respond(Arc<DirectResponse>),
+}
+
+impl Action {
+    /// The shares of a route that forwards; none of any other.
+    #[must_use]
+    pub fn shares(&self) -> &[WeightedTarget] {
+        match self {
+            Self::Forward(shares) => shares,
+            Self::Redirect(_) | Self::Respond(_) => &[],
+        }
+    }
+
+    /// The targets that requests may go to, those of weight 0 among them.
+    pub fn targets(&self) -> impl Iterator<Item = &Arc<Target>> {
+        self.shares().iter().filter_map(WeightedTarget::target)
+    }
 }
 
 /// One rule of one host.

@@ -112,15 +112,17 @@ fn services(
         Some(ServiceKind::Slices) | None => !topology.has_dependents(&Key::EndpointsOf(service.clone())),
     };
     let leads_nowhere = |route: &Arc<Route>| match &route.action {
-        Action::Redirect(_) => false,
-        Action::Forward(targets) => targets.iter().all(|weighted| unseen(&weighted.target.backend.service)),
+        Action::Redirect(_) | Action::Respond(_) => false,
+        Action::Forward(shares) => {
+            shares.iter().all(|share| share.target().is_some_and(|target| unseen(&target.backend.service)))
+        }
     };
     let mut nowhere = slots(after).filter(|(_, route)| leads_nowhere(route)).peekable();
     nowhere.peek()?;
     let works = |route: &Arc<Route>| match &route.action {
-        Action::Redirect(_) => true,
-        Action::Forward(targets) => targets.iter().any(|weighted| {
-            let backend = compiled.parts.backends.get(&weighted.target.backend);
+        Action::Redirect(_) | Action::Respond(_) => true,
+        Action::Forward(_) => route.action.targets().any(|target| {
+            let backend = compiled.parts.backends.get(&target.backend);
             backend.is_some_and(|backend| !backend.endpoints.is_empty())
         }),
     };

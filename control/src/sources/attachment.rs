@@ -5,9 +5,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use tidegate_config::finding::Finding;
-use tidegate_config::model::{
-    Action, BackendKey, BindKey, Certificate, HostPattern, Route, ScopeId, Settings, StreamRoute,
-};
+use tidegate_config::model::{BackendKey, BindKey, Certificate, HostPattern, Route, ScopeId, Settings, StreamRoute};
 use tidegate_config::object::{Age, ObjectName, ObjectRef};
 
 use crate::topology::Key;
@@ -137,9 +135,5 @@ impl Claim {
 
 /// The Service ports that a route leads to.
 pub(crate) fn backends(route: &Route) -> impl Iterator<Item = &BackendKey> {
-    let targets: &[_] = match &route.action {
-        Action::Forward(targets) => targets,
-        Action::Redirect(_) => &[],
-    };
-    targets.iter().map(|weighted| &weighted.target.backend)
+    route.action.targets().map(|target| &target.backend)
 }

@@ -193,7 +193,7 @@ impl Claims<'_, '_> {
     fn route(&mut self) -> Route {
         let backend = BackendRef { service: self.app.age.name.clone(), port: PortRef::Number(PORT) };
         let targets = match self.reader.target(&backend) {
-            Ok(target) => vec![WeightedTarget { target: Arc::new(target), weight: 1 }],
+            Ok(target) => vec![WeightedTarget::new(Arc::new(target), 1)],
             Err(problem) => {
                 self.findings.push(Finding::new(self.object.clone(), "spec.ports", problem));
                 Vec::new()

@@ -134,7 +134,7 @@ impl Claims<'_, '_> {
         let Place { field, service, path, position } = place;
         let targets = match backend.map(|backend| (backend, self.reader.target(backend))) {
             None => Vec::new(),
-            Some((_, Ok(target))) => vec![WeightedTarget { target: Arc::new(target), weight: 1 }],
+            Some((_, Ok(target))) => vec![WeightedTarget::new(Arc::new(target), 1)],
             Some((backend, Err(problem))) => {
                 if matches!(problem, Problem::ServiceMissing { .. }) {
                     self.missing.insert(ObjectRef::new(Kind::Service, backend.service.clone()));

@@ -198,8 +198,10 @@ fn json(mut object: Value) -> String {
 fn leads(parts: &SnapshotParts) -> String {
     let routes = parts.hosts.get(&HostPattern::Exact("web.example".into())).expect("the host");
     let Some(route) = routes.routes().first() else { return "no route".to_owned() };
-    let Action::Forward(targets) = &route.action else { return "redirect".to_owned() };
-    let Some(target) = targets.first() else { return "no target".to_owned() };
-    let Some(backend) = parts.backends.get(&target.target.backend) else { return "no backend".to_owned() };
+    if matches!(route.action, Action::Redirect(_)) {
+        return "redirect".to_owned();
+    }
+    let Some(target) = route.action.targets().next() else { return "no target".to_owned() };
+    let Some(backend) = parts.backends.get(&target.backend) else { return "no backend".to_owned() };
     backend.endpoints.first().map_or("no endpoint".to_owned(), |endpoint| endpoint.address.ip().to_string())
 }

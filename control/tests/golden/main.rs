@@ -123,7 +123,7 @@ fn leads(parts: &SnapshotParts, route: &Route) -> String {
         }
     };
     let target = targets.first().map_or("503".to_owned(), |weighted| {
-        let target = &weighted.target;
+        let Some(target) = weighted.target() else { return format!("{:?}", weighted.to) };
         format!("{} {:?} [{}]", target.backend, target.protocol, endpoints(parts.backends.get(&target.backend)))
     });
     let guards: String = route

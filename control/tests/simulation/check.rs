@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use tidegate_config::model::{Action, Backend, BackendKey, HostPattern, HostRoutes, SnapshotParts};
+use tidegate_config::model::{Backend, BackendKey, HostPattern, HostRoutes, SnapshotParts};
 use tidegate_control::{Cause, Changes, Compiled, Unit, compile};
 
 use crate::naive;
@@ -53,8 +53,7 @@ impl Simulation {
         for (host, routes) in pointers(self.reconciler.compiled()) {
             let same = hosts.get(&host).is_some_and(|before| Arc::ptr_eq(before, &routes));
             for route in routes.all() {
-                let Action::Forward(targets) = &route.action else { continue };
-                for key in targets.iter().map(|weighted| &weighted.target.backend) {
+                for key in route.action.targets().map(|target| &target.backend) {
                     let service = self.reconciler.world().services.get(&key.service);
                     let there = service.is_some_and(|service| service.ports.iter().any(|port| port.number == key.port));
                     let compiled = parts.backends.contains_key(key) || same && !backends.contains(key);
@@ -78,8 +77,7 @@ impl Simulation {
         assert_eq!(backends(published), backends(live), "seed {seed}: the endpoints that serve");
         let followed = self.reconciler.held_backends();
         for route in published.hosts.iter().flat_map(|(_, host)| host.all().cloned().collect::<Vec<_>>()) {
-            let Action::Forward(targets) = &route.action else { continue };
-            for key in targets.iter().map(|weighted| &weighted.target.backend) {
+            for key in route.action.targets().map(|target| &target.backend) {
                 assert!(self.frozen.is_none() || followed.contains(key), "seed {seed}: {key}");
                 let service = self.reconciler.world().services.get(&key.service);
                 let there = service.is_some_and(|service| service.ports.iter().any(|port| port.number == key.port));

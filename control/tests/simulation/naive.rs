@@ -65,9 +65,9 @@ fn live(snapshot: &Snapshot, name: &str, path: &str) -> Option<Answer> {
     let routes = snapshot.routes(&listener, name);
     let own = routes.and_then(|routes| routes.find(&listener, path, &Get(path)));
     let route = own.or_else(|| snapshot.last_resort(&listener, routes))?;
-    let Action::Forward(targets) = &route.action else { panic!("an Ingress cannot redirect") };
-    let target = targets.first().map(|weighted| {
-        let key = &weighted.target.backend;
+    assert!(matches!(route.action, Action::Forward(_)), "an Ingress cannot redirect");
+    let target = route.action.targets().next().map(|target| {
+        let key = &target.backend;
         assert!(snapshot.backend(key).is_some(), "{name}{path} leads to {key}, which is not there");
         (key.service.clone(), key.port)
     });

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http::HeaderValue;
-use tidegate_config::model::{Backend, Head, ListenerName, Origin, Snapshot, Target};
+use tidegate_config::model::{Backend, Destination, Head, ListenerName, Route, Snapshot, Target, WeightedTarget};
 
 use crate::budget::Budget;
 use crate::connection::ConnectionFacts;
@@ -23,7 +23,7 @@ use crate::request::client::{Client, client};
 use crate::request::guard::{Admission, Admitted, admit};
 use crate::request::hygiene::{self, Line, Protocol};
 use crate::request::request_id::RequestId;
-use crate::request::respond;
+use crate::request::respond::{self, Filters, Rendered};
 use crate::request::rewrite;
 use crate::request::rewrite::RewriteInput;
 use crate::request::route;
@@ -49,9 +49,10 @@ pub(crate) struct Exchange {
     facts: Option<Arc<ConnectionFacts>>,
     request_id: RequestId,
     request: Option<RequestFacts>,
-    origin: Option<Arc<Origin>>,
+    route: Option<Arc<Route>>,
     admitted: Option<Admitted>,
-    target: Option<Arc<Target>>,
+    /// The place of the share of the route that it belongs to.
+    share: Option<usize>,
     backend: Option<Arc<Backend>>,
     load: Option<Load>,
     attempts: Attempts,
@@ -84,9 +85,9 @@ impl Exchange {
             facts: None,
             request_id: RequestId::none(),
             request: None,
-            origin: None,
+            route: None,
             admitted: None,
-            target: None,
+            share: None,
             backend: None,
             load: None,
             attempts: Attempts::default(),
@@ -129,7 +130,7 @@ impl Exchange {
         });
         let routed = route::find(&snapshot, &facts.bind, &sound.host, &sound.path.path, head)?;
         request.listener = Some(routed.listener.clone());
-        self.origin = Some(Arc::clone(&routed.route.origin));
+        self.route = Some(Arc::clone(routed.route));
         match admit(routed.route, snapshot.effective(routed.route), &client, &sound, head) {
             Admission::Go(admitted) => self.admitted = Some(admitted),
             Admission::Answer(answer) => return Err(answer),
@@ -139,20 +140,25 @@ impl Exchange {
 
     /// Chooses the target, and asks whether anything is there: said now, a 503 costs the client no connection.
     fn aimed(&mut self, draw: &mut Draw) -> Result<(), Answer> {
-        let targets = self.admitted.as_ref().map_or(&[][..], Admitted::targets);
-        let target = balance::target(targets, draw).ok_or(Reason::NoEndpoints)?;
+        let shares = self.admitted.as_ref().map_or(&[][..], Admitted::shares);
+        let place = balance::share(shares, |share| share.weight, draw);
+        self.share = place;
+        let target = match place.and_then(|place| shares.get(place)).map(|share| &share.to) {
+            Some(Destination::Target(target)) => target,
+            Some(Destination::Status(status)) => return Err(Answer::status(*status)),
+            None => return Err(Reason::NoEndpoints.into()),
+        };
         let backend = self.snapshot.backend(&target.backend).ok_or(Reason::NoEndpoints)?;
         if !self.attempts.leaves(backend, here(&self.shared, self.facts.as_deref())) {
             return Err(Reason::NoEndpoints.into());
         }
-        (self.target, self.backend) = (Some(Arc::clone(target)), Some(Arc::clone(backend)));
+        self.backend = Some(Arc::clone(backend));
         Ok(())
     }
 
     /// Whether every endpoint that its route may lead to is spoken to in plain HTTP/1.1: chance has no part in who drives.
     pub(crate) fn is_plain(&self) -> bool {
-        let targets = self.admitted.as_ref().map_or(&[][..], Admitted::targets);
-        targets.iter().all(|weighted| weighted.target.protocol.is_plain_http1())
+        self.route.as_ref().is_none_or(|route| route.action.targets().all(|target| target.protocol.is_plain_http1()))
     }
 
     /// Forgets the request, which begins anew with another driver.
@@ -169,7 +175,7 @@ impl Exchange {
     pub(crate) fn aim(&mut self, now: Instant, draw: u64) -> Result<UpstreamAttempt<'_>, Reason> {
         self.charge()?;
         let (Some(admitted), Some(request), Some(target), Some(backend)) =
-            (&self.admitted, &self.request, &self.target, &self.backend)
+            (&self.admitted, &self.request, target(self.route.as_deref(), self.share), &self.backend)
         else {
             return Err(Reason::Internal);
         };
@@ -273,12 +279,13 @@ impl Exchange {
     /// [`Reason::Internal`] when the request was never admitted.
     pub(crate) fn request_edits<H: Head + HeaderNames>(&self, head: &H, edits: &mut Edits) -> Result<(), Reason> {
         let (Some(admitted), Some(request), Some(target), Some(facts)) =
-            (&self.admitted, &self.request, &self.target, &self.facts)
+            (&self.admitted, &self.request, target(self.route.as_deref(), self.share), &self.facts)
         else {
             return Err(Reason::Internal);
         };
         let onward = RewriteInput {
             route: admitted.route(),
+            filters: self.filters(),
             protocol: target.protocol,
             spoken: request.protocol,
             had_dot_segments: request.had_dot_segments,
@@ -337,8 +344,19 @@ impl Exchange {
         connection: impl Iterator<Item = &'v [u8]>,
         edits: &mut Edits,
     ) -> Result<(), Reason> {
-        let admitted = self.admitted.as_ref().ok_or(Reason::Internal)?;
-        respond::response(admitted.route(), status, connection, edits)
+        respond::response(&self.filters(), status, connection, edits)
+    }
+
+    /// An answer of the edge's own as the client gets it.
+    pub(crate) fn render(&self, answer: &Answer, method: &str) -> Rendered {
+        respond::render(answer, &self.request_id, method, &self.filters())
+    }
+
+    /// The filters of its route, and of the share of it that was chosen.
+    fn filters(&self) -> Filters<'_> {
+        let route = self.route.as_ref().map_or(&[][..], |route| &route.filters);
+        let share = chosen(self.route.as_deref(), self.share).map_or(&[][..], |share| &share.filters);
+        Filters { route, share, secure: self.request.as_ref().is_some_and(|request| request.client.secure) }
     }
 
     /// The time without a byte after which the tunnel of an upgrade ends.
@@ -356,11 +374,15 @@ impl Exchange {
     pub(crate) fn rates(&self) -> (&RateLimits, &Budget) {
         (&self.shared.options.client.rates, &self.shared.budget)
     }
+}
 
-    /// The request's id.
-    pub(crate) const fn request_id(&self) -> &RequestId {
-        &self.request_id
-    }
+/// The share of a route that a request belongs to.
+fn chosen(route: Option<&Route>, share: Option<usize>) -> Option<&WeightedTarget> {
+    route?.action.shares().get(share?)
+}
+
+fn target(route: Option<&Route>, share: Option<usize>) -> Option<&Arc<Target>> {
+    chosen(route, share).and_then(WeightedTarget::target)
 }
 
 fn here<'a>(shared: &'a Shared, facts: Option<&ConnectionFacts>) -> Here<'a> {

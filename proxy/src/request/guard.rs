@@ -1,5 +1,5 @@
-//! Whether a request may go on: the guards of its route in their order, then the route's own redirect, then the
-//! size that the body announces. What may go on is an [`Admitted`], and only that can be sent upstream.
+//! Whether a request may go on: the guards of its route in their order, then the route's own redirect or response, then
+//! the size that the body announces. What may go on is an [`Admitted`], and only that can be sent upstream.
 
 use std::sync::Arc;
 
@@ -31,11 +31,8 @@ impl Admitted {
     }
 
     /// Where the route leads.
-    pub(crate) fn targets(&self) -> &[WeightedTarget] {
-        match &self.route.action {
-            Action::Forward(targets) => targets,
-            Action::Redirect(_) => &[],
-        }
+    pub(crate) fn shares(&self) -> &[WeightedTarget] {
+        self.route.action.shares()
     }
 }
 
@@ -66,8 +63,10 @@ pub(crate) fn admit<H: Head + ?Sized>(
             }
         }
     }
-    if let Action::Redirect(redirect) = &route.action {
-        return Admission::Answer(elsewhere(route, redirect, client, sound, head));
+    match &route.action {
+        Action::Redirect(redirect) => return Admission::Answer(elsewhere(route, redirect, client, sound, head)),
+        Action::Respond(response) => return Admission::Answer(Answer::direct(response)),
+        Action::Forward(_) => {}
     }
     let too_large = effective.body_bytes_max.zip(sound.content_length).is_some_and(|(max, length)| length > max);
     if too_large {

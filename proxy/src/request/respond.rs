@@ -1,10 +1,12 @@
 //! What changes of a response before it reaches the client, and how answers of the edge's own look.
 
+use std::sync::Arc;
+
 use arrayvec::ArrayVec;
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, LOCATION, RETRY_AFTER, UPGRADE};
+use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, LOCATION, RETRY_AFTER, TRANSFER_ENCODING, UPGRADE};
 use http::{HeaderName, HeaderValue, StatusCode};
-use tidegate_config::model::{Filter, HeaderEdits, Route};
+use tidegate_config::model::{DirectResponse, Filter, HeaderEdits, ResponseScope};
 
 use crate::http::edits::Edits;
 use crate::http::names::X_REQUEST_ID;
@@ -16,13 +18,40 @@ use crate::request::request_id::RequestId;
 static KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 static PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 
-/// Lists what changes: headers of the endpoint's connection go (RFC 9110 section 7.6.1), then the route's edits apply.
+/// What a route changes of a request, and after it the share of the route that the request belongs to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Filters<'a> {
+    /// Those of the route.
+    pub(crate) route: &'a [Filter],
+    /// Those of the share.
+    pub(crate) share: &'a [Filter],
+    /// Whether the client came by TLS.
+    pub(crate) secure: bool,
+}
+
+impl<'a> Filters<'a> {
+    /// All of them, in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &'a Filter> + use<'a> {
+        self.route.iter().chain(self.share)
+    }
+
+    /// The edits for a response that nothing less than `scope` covers.
+    fn of_response(&self, scope: ResponseScope, status: u16) -> impl Iterator<Item = &'a HeaderEdits> + use<'a> {
+        let secure = self.secure;
+        self.iter().filter_map(move |filter| match filter {
+            Filter::ResponseHeaders(own) if own.applies(scope, status, secure) => Some(&own.edits),
+            Filter::ResponseHeaders(_) | Filter::RequestHeaders(_) | Filter::Path(_) | Filter::Host(_) => None,
+        })
+    }
+}
+
+/// Lists what changes: headers of the endpoint's connection go (RFC 9110 section 7.6.1), then the filters apply.
 /// Headers that frame the body stay, since they are the driver's own; a successful upgrade keeps the headers it consists of.
 ///
 /// # Errors
 /// [`Reason::UpstreamBroken`] when the endpoint nominates more than [`NOMINATIONS_MAX`] headers.
 pub(crate) fn response<'v>(
-    route: &Route,
+    filters: &Filters<'_>,
     status: u16,
     connection: impl Iterator<Item = &'v [u8]>,
     edits: &mut Edits,
@@ -33,12 +62,7 @@ pub(crate) fn response<'v>(
             edits.remove(name);
         }
     }
-    for filter in &*route.filters {
-        match filter {
-            Filter::ResponseHeaders(own) => apply(own, edits),
-            Filter::RequestHeaders(_) | Filter::Path(_) | Filter::Host(_) => {}
-        }
-    }
+    filters.of_response(ResponseScope::Proxied, status).for_each(|own| apply(own, edits));
     Ok(())
 }
 
@@ -77,8 +101,38 @@ pub(crate) struct Rendered {
     pub(crate) body: Bytes,
 }
 
-/// Writes an answer out: status, reason and the request id, so that a user can name the request to whoever runs the edge.
-pub(crate) fn render(answer: &Answer, request_id: &RequestId, method: &str) -> Rendered {
+/// Writes an answer out: the response that the route has ready; else status, reason and the request id, so that a user can
+/// name the request to whoever runs the edge. The filters apply last.
+pub(crate) fn render(answer: &Answer, request_id: &RequestId, method: &str, filters: &Filters<'_>) -> Rendered {
+    let status = answer.status;
+    let (mut headers, body) = match &answer.response {
+        Some(response) => ready(response),
+        None => explained(answer, request_id),
+    };
+    // Neither has a body (RFC 9110 sections 15.3.5 and 15.4.5), and only one of them may say how long it would be.
+    let bodiless = matches!(status, 204 | 304);
+    if !bodiless {
+        headers.push((CONTENT_LENGTH, HeaderValue::from(body.len())));
+    }
+    headers.extend(answer.location.clone().map(|location| (LOCATION, location)));
+    headers.extend(answer.reason.is_overload().then(|| (RETRY_AFTER, HeaderValue::from_static("1"))));
+    let unbacked = matches!(answer.reason, Reason::DirectResponse | Reason::NoEndpoints);
+    let scope = if unbacked { ResponseScope::Every } else { ResponseScope::Backed };
+    filters.of_response(scope, status).for_each(|own| edit(own, &mut headers));
+    let body = if bodiless || method == "HEAD" { Bytes::new() } else { body };
+    Rendered { status, headers, body }
+}
+
+/// Headers without the length, and the body.
+type Parts = (Vec<(HeaderName, HeaderValue)>, Bytes);
+
+fn ready(response: &Arc<DirectResponse>) -> Parts {
+    let content_type = response.content_type.clone().map(|value| (CONTENT_TYPE, value));
+    let headers = content_type.into_iter().chain(response.headers.iter().cloned()).collect();
+    (headers, Bytes::from_owner(Arc::clone(&response.body)))
+}
+
+fn explained(answer: &Answer, request_id: &RequestId) -> Parts {
     let phrase = StatusCode::from_u16(answer.status).ok().and_then(|status| status.canonical_reason());
     let body = format!(
         "{} {}\nreason: {}\nrequest: {}\n",
@@ -87,44 +141,50 @@ pub(crate) fn render(answer: &Answer, request_id: &RequestId, method: &str) -> R
         answer.reason.as_str(),
         request_id.as_str(),
     );
-    let mut headers = vec![
-        (CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8")),
-        (CONTENT_LENGTH, HeaderValue::from(body.len())),
-    ];
+    let mut headers = vec![(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"))];
     headers.extend(HeaderValue::from_str(request_id.as_str()).map(|id| (X_REQUEST_ID.clone(), id)));
-    headers.extend(answer.location.clone().map(|location| (LOCATION, location)));
-    headers.extend(answer.reason.is_overload().then(|| (RETRY_AFTER, HeaderValue::from_static("1"))));
-    let body = if method == "HEAD" { Bytes::new() } else { Bytes::from(body) };
-    Rendered { status: answer.status, headers, body }
+    (headers, body.into())
+}
+
+/// Edits the headers of an answer of the edge's own, but for what frames it.
+fn edit(own: &HeaderEdits, headers: &mut Vec<(HeaderName, HeaderValue)>) {
+    let frames = |name: &HeaderName| *name == CONTENT_LENGTH || *name == TRANSFER_ENCODING;
+    let removed = |name: &HeaderName| own.remove.contains(name) || own.set.iter().any(|(set, _)| set == name);
+    headers.retain(|(name, _)| frames(name) || !removed(name));
+    let new = own.set.iter().chain(&own.add).filter(|(name, _)| !frames(name));
+    headers.extend(new.cloned());
 }
 
 #[cfg(test)]
 mod tests {
+    use tidegate_config::model::ResponseEdits;
+
     use super::*;
     use crate::http::edits::Edit;
     use crate::reason::Reason;
-    use crate::sample_model::{path, route};
+
+    const NONE: Filters<'_> = Filters { route: &[], share: &[], secure: false };
 
     #[test]
     fn an_answer_names_status_reason_and_request() {
         let id = RequestId::choose(&crate::sample::Sample::default().with("x-request-id", "abc"), true, 0);
-        let answer = render(&Reason::NoEndpoints.into(), &id, "GET");
+        let answer = render(&Reason::NoEndpoints.into(), &id, "GET", &NONE);
         assert_eq!(answer.body, "503 Service Unavailable\nreason: no-endpoints\nrequest: abc\n");
         let length = HeaderValue::from(answer.body.len());
         assert!(answer.headers.contains(&(CONTENT_LENGTH, length.clone())));
         assert!(answer.headers.contains(&(X_REQUEST_ID.clone(), HeaderValue::from_static("abc"))));
-        let head = render(&Reason::NoEndpoints.into(), &id, "HEAD");
+        let head = render(&Reason::NoEndpoints.into(), &id, "HEAD", &NONE);
         assert!(head.body.is_empty() && head.headers.contains(&(CONTENT_LENGTH, length)));
-        let overload = render(&Reason::ServiceOverloaded.into(), &id, "GET");
+        let overload = render(&Reason::ServiceOverloaded.into(), &id, "GET", &NONE);
         assert!(overload.headers.contains(&(RETRY_AFTER, HeaderValue::from_static("1"))));
-        let redirect = render(&Answer::redirect(308, HeaderValue::from_static("https://a/")), &id, "GET");
+        let redirect = render(&Answer::redirect(308, HeaderValue::from_static("https://a/")), &id, "GET", &NONE);
         assert!(redirect.headers.contains(&(LOCATION, HeaderValue::from_static("https://a/"))));
     }
 
     #[track_caller]
     fn check_removed(status: u16, connection: &[&str], want: &[&str]) {
         let mut edits = Edits::default();
-        response(&route("r", path("/")), status, connection.iter().map(|value| value.as_bytes()), &mut edits).unwrap();
+        response(&NONE, status, connection.iter().map(|value| value.as_bytes()), &mut edits).unwrap();
         assert!(edits.iter().all(|edit| matches!(edit, Edit::Remove(_))));
         assert_eq!(edits.iter().map(|edit| edit.name().as_str()).collect::<Vec<_>>(), want);
     }
@@ -146,7 +206,7 @@ mod tests {
             // Repeated words count once.
             let value = [words.join(","), words.join(", ")].join(",");
             let mut edits = Edits::default();
-            let got = response(&route("r", path("/")), 200, std::iter::once(value.as_bytes()), &mut edits);
+            let got = response(&NONE, 200, std::iter::once(value.as_bytes()), &mut edits);
             assert_eq!(got, want, "{count} names");
         };
         check(NOMINATIONS_MAX, Ok(()));
@@ -156,9 +216,93 @@ mod tests {
     #[test]
     fn the_routes_edits_come_last() {
         let own = HeaderEdits { remove: [http::header::SERVER].into(), ..HeaderEdits::default() };
-        let edited = Route { filters: [Filter::ResponseHeaders(own)].into(), ..route("r", path("/")) };
+        let filters = [Filter::ResponseHeaders(ResponseEdits::proxied(own))];
         let mut edits = Edits::default();
-        response(&edited, 101, std::iter::empty(), &mut edits).unwrap();
+        response(&Filters { route: &filters, ..NONE }, 101, std::iter::empty(), &mut edits).unwrap();
         assert_eq!(edits.iter().collect::<Vec<_>>(), [Edit::Remove(&http::header::SERVER)]);
+    }
+
+    fn edits(set: &'static str, value: &'static str) -> HeaderEdits {
+        let set = [(HeaderName::from_static(set), HeaderValue::from_static(value))].into();
+        HeaderEdits { set, ..HeaderEdits::default() }
+    }
+
+    fn values<'a>(rendered: &'a Rendered, name: &str) -> Vec<&'a str> {
+        let named = rendered.headers.iter().filter(|(header, _)| header == name);
+        named.map(|(_, value)| value.to_str().unwrap()).collect()
+    }
+
+    #[test]
+    fn a_direct_response_is_given_as_it_is() {
+        let response = Arc::new(DirectResponse {
+            status: 503,
+            headers: [(RETRY_AFTER, HeaderValue::from_static("60"))].into(),
+            content_type: Some(HeaderValue::from_static("text/html")),
+            body: b"<p>back soon".as_slice().into(),
+        });
+        let id = RequestId::of("abc");
+        let given = render(&Answer::direct(&response), &id, "POST", &NONE);
+        assert_eq!((given.status, &*given.body), (503, b"<p>back soon".as_slice()));
+        let names: Vec<_> = given.headers.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["content-type", "retry-after", "content-length"]);
+        let head = render(&Answer::direct(&response), &id, "HEAD", &NONE);
+        assert!(head.body.is_empty() && values(&head, "content-length") == ["12"]);
+        let nothing = Arc::new(DirectResponse { status: 204, ..DirectResponse::clone(&response) });
+        let nothing = render(&Answer::direct(&nothing), &id, "GET", &NONE);
+        assert!(nothing.body.is_empty() && values(&nothing, "content-length").is_empty());
+        let share = render(&Answer::status(500), &id, "GET", &NONE);
+        assert_eq!(share.body, "500 Internal Server Error\nreason: direct-response\nrequest: abc\n");
+    }
+
+    #[test]
+    fn filters_say_which_responses_they_are_for() {
+        let filter = |name, scope, statuses: &[u16], secure_only| {
+            let (edits, statuses) = (edits(name, "1"), statuses.into());
+            Filter::ResponseHeaders(ResponseEdits { edits, scope, statuses, secure_only })
+        };
+        let route = [
+            filter("x-proxied", ResponseScope::Proxied, &[], false),
+            filter("x-backed", ResponseScope::Backed, &[], true),
+            filter("x-every", ResponseScope::Every, &[], false),
+        ];
+        let share = [filter("x-some", ResponseScope::Every, &[200, 403], false)];
+        let proxied = |secure, status| {
+            let mut edits = Edits::default();
+            response(&Filters { route: &route, share: &share, secure }, status, std::iter::empty(), &mut edits)
+                .unwrap();
+            let set = edits.iter().filter(|edit| matches!(edit, Edit::Set(..)));
+            set.map(|edit| edit.name().as_str().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(proxied(true, 200), ["x-proxied", "x-backed", "x-every", "x-some"]);
+        assert_eq!(proxied(false, 404), ["x-proxied", "x-every"]);
+        let own = |secure, answer: Answer| {
+            let id = RequestId::of("abc");
+            let rendered = render(&answer, &id, "GET", &Filters { route: &route, share: &share, secure });
+            let names = rendered.headers.iter().map(|(name, _)| name.as_str().to_owned());
+            names.filter(|name| name.starts_with("x-") && name != "x-request-id").collect::<Vec<_>>()
+        };
+        assert_eq!(own(true, Reason::Denied.into()), ["x-backed", "x-every", "x-some"]);
+        assert_eq!(own(true, Reason::UpstreamBroken.into()), ["x-backed", "x-every"]);
+        let redirect = Answer::redirect(301, HeaderValue::from_static("https://a/"));
+        assert_eq!(own(false, redirect), ["x-every"]);
+        assert_eq!(own(true, Reason::NoEndpoints.into()), ["x-every"]);
+        assert_eq!(own(true, Answer::status(500)), ["x-every"]);
+    }
+
+    #[test]
+    fn edits_of_an_own_answer_replace_and_add_but_leave_its_length() {
+        let policy = HeaderName::from_static("x-policy");
+        let own = HeaderEdits {
+            remove: [X_REQUEST_ID.clone()].into(),
+            set: [(CONTENT_TYPE, HeaderValue::from_static("text/x")), (CONTENT_LENGTH, HeaderValue::from(1))].into(),
+            add: ["a", "b"].map(|value| (policy.clone(), HeaderValue::from_static(value))).into(),
+        };
+        let every = ResponseEdits { scope: ResponseScope::Every, ..ResponseEdits::proxied(own) };
+        let filters = Filters { route: &[Filter::ResponseHeaders(every)], ..NONE };
+        let given = render(&Reason::Denied.into(), &RequestId::of("abc"), "GET", &filters);
+        assert!(values(&given, "x-request-id").is_empty());
+        assert_eq!(values(&given, "content-type"), ["text/x"]);
+        assert_eq!(values(&given, "content-length"), [given.body.len().to_string()]);
+        assert_eq!(values(&given, "x-policy"), ["a", "b"]);
     }
 }

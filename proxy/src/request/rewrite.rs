@@ -19,7 +19,7 @@ use crate::request::client::Client;
 use crate::request::hygiene::Protocol;
 use crate::request::path_rewrite;
 use crate::request::request_id::RequestId;
-use crate::request::respond;
+use crate::request::respond::{self, Filters};
 
 /// Another one, which ingress-nginx sets and endpoints may go by.
 const SCHEME: &[u8] = b"x-scheme";
@@ -45,6 +45,8 @@ fn misleading(name: &[u8], trusted: bool) -> Option<HeaderName> {
 pub(crate) struct RewriteInput<'a> {
     /// Its route.
     pub(crate) route: &'a Route,
+    /// What it changes.
+    pub(crate) filters: Filters<'a>,
     /// What the endpoint speaks.
     pub(crate) protocol: AppProtocol,
     /// What the client speaks.
@@ -99,7 +101,7 @@ pub(crate) fn request<H: Head + HeaderNames>(head: &H, onward: &RewriteInput<'_>
         join_cookies(head, edits);
     }
     let mut rewrite: Option<&PathRewrite> = None;
-    for filter in &*onward.route.filters {
+    for filter in onward.filters.iter() {
         match filter {
             Filter::RequestHeaders(own) => respond::apply(own, edits),
             Filter::Path(path) => rewrite = Some(path),
@@ -259,6 +261,7 @@ mod tests {
         let client = Client { address: [192, 0, 2, 1].into(), peer, trusted, secure: true };
         let onward = RewriteInput {
             route,
+            filters: Filters { route: &route.filters, share: &[], secure: true },
             protocol,
             spoken,
             had_dot_segments: false,

@@ -14,7 +14,7 @@ use crate::driver::Opened;
 use crate::observe::stream_metrics::Outcome;
 use crate::shared::Shared;
 use crate::upstream::attempt::{Attempts, Here};
-use crate::upstream::balance::{Draw, weighted};
+use crate::upstream::balance::{Draw, share};
 
 /// Endpoints that are tried for one connection.
 const TRIES_MAX: usize = 3;
@@ -31,8 +31,9 @@ pub(super) async fn connect(
     shared: &Shared,
 ) -> Result<(TcpStream, Attempts), Outcome> {
     let mut draw = Draw::new(fastrand::u64(..));
-    let chosen = weighted(&route.backends, |it: &WeightedBackend| it.weight, &mut draw).ok_or(Outcome::NoEndpoint)?;
-    let backend = snapshot.backend(&chosen.backend).ok_or(Outcome::NoEndpoint)?;
+    let chosen = share(&route.backends, |it: &WeightedBackend| it.weight, &mut draw);
+    let chosen = chosen.and_then(|place| route.backends.get(place));
+    let backend = chosen.and_then(|chosen| snapshot.backend(&chosen.backend)).ok_or(Outcome::NoEndpoint)?;
     let here = Here { listening: &shared.listening, local: Some(opened.local.ip()) };
     let until = Instant::from_std(clock::now() + route.connect_timeout);
     let mut attempts = Attempts::default();

@@ -1,9 +1,7 @@
 //! Which target, then which endpoint a request goes to. Chance is an argument, and so is what is known of the
 //! endpoints, so every choice can be replayed.
 
-use std::sync::Arc;
-
-use tidegate_config::model::{Balance, Endpoint, EndpointId, Target, WeightedTarget};
+use tidegate_config::model::{Balance, Endpoint, EndpointId};
 
 use crate::upstream::endpoint_state::Load;
 
@@ -47,23 +45,18 @@ pub(crate) trait Known {
     fn load(&self, id: EndpointId) -> Load;
 }
 
-/// Chooses a target by weight; `None` when no weight is above 0.
-pub(crate) fn target<'t>(targets: &'t [WeightedTarget], draw: &mut Draw) -> Option<&'t Arc<Target>> {
-    weighted(targets, |target| target.weight, draw).map(|weighted| &weighted.target)
-}
-
-/// Chooses one of several by weight; `None` when no weight is above 0.
-pub(crate) fn weighted<'t, T>(targets: &'t [T], weight_of: impl Fn(&T) -> u32, draw: &mut Draw) -> Option<&'t T> {
-    if let [only] = targets {
-        return (weight_of(only) > 0).then_some(only);
+/// Chooses one of the shares by weight, and gives its place; `None` when no weight is above 0.
+pub(crate) fn share<S>(shares: &[S], weight_of: impl Fn(&S) -> u32, draw: &mut Draw) -> Option<usize> {
+    if let [only] = shares {
+        return (weight_of(only) > 0).then_some(0);
     }
-    let total: u64 = targets.iter().map(|target| u64::from(weight_of(target))).sum();
+    let total: u64 = shares.iter().map(|share| u64::from(weight_of(share))).sum();
     let mut rest = draw.below(usize::try_from(total).ok()?) as u64;
-    targets.iter().find(|target| {
-        let weight = u64::from(weight_of(target));
-        let is_it = rest < weight;
+    shares.iter().position(|share| {
+        let weight = u64::from(weight_of(share));
+        let chosen = rest < weight;
         rest = rest.saturating_sub(weight);
-        is_it
+        chosen
     })
 }
 
@@ -116,7 +109,7 @@ fn walk(endpoints: &[Endpoint], start: usize, accept: impl Fn(&Endpoint) -> bool
 mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
-    use tidegate_config::model::AppProtocol;
+    use tidegate_config::model::{AppProtocol, WeightedTarget};
 
     use super::*;
     use crate::sample_model::weighted;
@@ -221,17 +214,21 @@ mod tests {
         assert_eq!(order[..3], pods.iter().map(|pod| pod.id).collect::<Vec<_>>());
     }
 
+    fn weight(target: &WeightedTarget) -> u32 {
+        target.weight
+    }
+
     #[test]
     fn targets_get_their_weight() {
         let targets = [("a", 3), ("b", 0), ("c", 1)].map(|(name, weight)| weighted(name, AppProtocol::Http, weight));
         let mut shares = BTreeMap::new();
         for seed in 0..4000 {
-            let chosen = target(&targets, &mut Draw::new(seed)).unwrap();
-            *shares.entry(chosen.backend.service.name.to_string()).or_insert(0) += 1;
+            let chosen = share(&targets, weight, &mut Draw::new(seed)).unwrap();
+            *shares.entry(["a", "b", "c"][chosen]).or_insert(0) += 1;
         }
         assert!((2900..3100).contains(&shares["a"]), "{shares:?}");
         assert!(!shares.contains_key("b"));
-        assert!(target(&targets[1..2], &mut Draw::new(0)).is_none());
-        assert!(target(&[], &mut Draw::new(0)).is_none());
+        assert!(share(&targets[1..2], weight, &mut Draw::new(0)).is_none());
+        assert!(share(&[], weight, &mut Draw::new(0)).is_none());
     }
 }

@@ -7,7 +7,8 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue};
 use prometheus::Registry;
 use tidegate_config::model::{
-    AppProtocol, BindProtocol, Filter, Guard, HeaderEdits, PathMatch, PathRewrite, Route, Settings,
+    Action, AppProtocol, BindProtocol, Destination, DirectResponse, Filter, Guard, HeaderEdits, PathMatch, PathRewrite,
+    ResponseEdits, ResponseScope, Route, Settings, WeightedTarget,
 };
 use tidegate_proxy::Options;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -84,7 +85,11 @@ fn model(endpoint: SocketAddr) -> Model {
         route.path = PathMatch::prefix("/old").unwrap();
         route.filters = [
             Filter::RequestHeaders(edits(&[("x-set", "1")], &[("x-more", "2")], &["x-gone", "user-agent"])),
-            Filter::ResponseHeaders(edits(&[("x-set", "3")], &[("x-more", "4")], &["server", "x-gone"])),
+            Filter::ResponseHeaders(ResponseEdits::proxied(edits(
+                &[("x-set", "3")],
+                &[("x-more", "4")],
+                &["server", "x-gone"],
+            ))),
             Filter::Path(PathRewrite::Prefix("/new".into())),
             Filter::Host("c.internal".into()),
         ]
@@ -93,12 +98,29 @@ fn model(endpoint: SocketAddr) -> Model {
     let limited = edited("web", &|route| {
         route.settings = Arc::new(Settings { body_bytes_max: Some(1000), ..Settings::default() });
     });
+    let every = |edits| ResponseEdits { scope: ResponseScope::Every, ..ResponseEdits::proxied(edits) };
+    let ready = edited("web", &|route| {
+        route.filters = [Filter::ResponseHeaders(every(edits(&[("x-set", "3")], &[("x-more", "4")], &[])))].into();
+        route.action = Action::Respond(Arc::new(DirectResponse {
+            status: 503,
+            headers: [(HeaderName::from_static("retry-after"), HeaderValue::from_static("60"))].into(),
+            content_type: Some(HeaderValue::from_static("text/html")),
+            body: b"back soon".as_slice().into(),
+        }));
+    });
+    let shares = edited("web", &|route| {
+        route.filters = [Filter::ResponseHeaders(every(edits(&[("x-set", "3")], &[], &["content-type"])))].into();
+        let status = WeightedTarget { to: Destination::Status(500), weight: 1, filters: Arc::default() };
+        route.action = Action::Forward([status].into());
+    });
     let guarded = edited("web", &|route| route.guards = [Guard::RequireTls { status: 308 }].into());
     let mut model = Model::default()
         .route("a.test", route("web", AppProtocol::Http))
         .route("b.test", rewriting)
         .route("l.test", limited)
         .route("g.test", guarded)
+        .route("m.test", ready)
+        .route("s.test", shares)
         .route("n.test", route("nothing", AppProtocol::Http))
         .route("x.test", route("nobody", AppProtocol::Http))
         .backend("web", &[endpoint])

@@ -201,7 +201,7 @@ pub fn route(name: &str, protocol: AppProtocol) -> Route {
         position: 0,
     };
     let target = Target { backend: backend(name), protocol, tls: None };
-    let action = Action::Forward([WeightedTarget { target: Arc::new(target), weight: 1 }].into());
+    let action = Action::Forward([WeightedTarget::new(Arc::new(target), 1)].into());
     Route::new(origin, PathMatch::prefix("/").unwrap(), action)
 }
 

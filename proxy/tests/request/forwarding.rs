@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use http::{HeaderName, HeaderValue};
-use tidegate_config::model::{Filter, HeaderEdits, PathMatch, PathRewrite};
+use tidegate_config::model::{Filter, HeaderEdits, PathMatch, PathRewrite, ResponseEdits};
 use tidegate_proxy::Driver;
 
 use super::bed::{Bed, Model};
@@ -171,7 +171,7 @@ async fn a_route_edits_in_its_order() {
     };
     let filters = Arc::new([
         Filter::RequestHeaders(edits(&[("x-set", "1")], &["x-gone"])),
-        Filter::ResponseHeaders(edits(&[("x-set", "3")], &["content-type"])),
+        Filter::ResponseHeaders(ResponseEdits::proxied(edits(&[("x-set", "3")], &["content-type"]))),
         Filter::Path(PathRewrite::Prefix("/new".into())),
         Filter::Host("b.test".into()),
     ]);

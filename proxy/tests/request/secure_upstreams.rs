@@ -38,8 +38,8 @@ async fn self_signed() -> SocketAddr {
 fn model(address: SocketAddr, tls: Option<UpstreamTls>) -> Model {
     let mut route = route("web", AppProtocol::Https);
     if let Action::Forward(targets) = &route.action {
-        let target = Target { tls, ..Target::clone(&targets[0].target) };
-        route.action = Action::Forward([WeightedTarget { target: Arc::new(target), weight: 1 }].into());
+        let target = Target { tls, ..Target::clone(targets[0].target().unwrap()) };
+        route.action = Action::Forward([WeightedTarget::new(Arc::new(target), 1)].into());
     }
     Model::default().route("a.test", route).backend("web", &[address])
 }

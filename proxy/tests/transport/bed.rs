@@ -151,7 +151,7 @@ fn parts(upstream: SocketAddr) -> SnapshotParts {
         field: "spec.defaultBackend".into(),
         position: 0,
     };
-    let action = Action::Forward([WeightedTarget { target: Arc::new(target), weight: 1 }].into());
+    let action = Action::Forward([WeightedTarget::new(Arc::new(target), 1)].into());
     let route = Route::new(origin, PathMatch::prefix("/").unwrap(), action);
     let mut parts = SnapshotParts::default();
     let routes = HostRoutes::new(HostPattern::Any, Vec::new(), Some(Arc::new(route)));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use tidegate_config::finding::Problem;
-use tidegate_config::model::{Action, Backend, BackendKey, Certificate, HostPattern, HostRoutes, SnapshotParts};
+use tidegate_config::model::{Backend, BackendKey, Certificate, HostPattern, HostRoutes, SnapshotParts};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 use tidegate_config::project::{Meta, Object, Projected, Secret, project};
 use tidegate_config::published::{self, Publisher};
@@ -307,8 +307,7 @@ fn behind_a_hold_what_drifted_is_mended_and_endpoints_are_published() {
 /// What `a.example` leads to.
 fn led_to(serving: &Snapshot) -> String {
     let routes = serving.hosts().get(&host("a")).unwrap().routes();
-    let Action::Forward(targets) = &routes[0].action else { panic!("a redirect") };
-    targets[0].target.backend.to_string()
+    routes[0].action.targets().next().unwrap().backend.to_string()
 }
 
 /// Nothing of the audit happens while anything waits, or before its time; and a turn is no longer than a slow batch.

@@ -116,7 +116,11 @@ impl Downstream for Stream {
 
     fn answer(&mut self, answer: &Rendered, _: bool, _: &str, out: &mut Buffer) -> Result<(), Reason> {
         out.extend_from_slice(&answer.body);
-        self.send_head(answer.status, answer.headers.iter().cloned().collect(), answer.body.is_empty())
+        let mut headers = HeaderMap::with_capacity(answer.headers.len());
+        for (name, value) in &answer.headers {
+            headers.append(name, value.clone());
+        }
+        self.send_head(answer.status, headers, answer.body.is_empty())
     }
 
     fn poll_send(&mut self, first: &[u8], then: &[u8], last: bool, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {

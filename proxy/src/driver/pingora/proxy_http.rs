@@ -28,7 +28,7 @@ use crate::observe::metrics::Driver;
 use crate::reason::Reason;
 use crate::request::answer::Answer;
 use crate::request::exchange::{End, Exchange};
-use crate::request::respond::{Rendered, render};
+use crate::request::respond::Rendered;
 use crate::shared::Shared;
 use crate::upstream::retry::Stage;
 
@@ -367,13 +367,13 @@ fn stage(session: &Session, error: &Error, reused: bool) -> Stage {
 /// Writes an answer of the edge's own.
 async fn write_answer(session: &mut Session, exchange: &Exchange, answer: &Answer) -> Result<()> {
     let method = session.req_header().method.as_str();
-    let Rendered { status, headers, body } = render(answer, exchange.request_id(), method);
+    let Rendered { status, headers, body } = exchange.render(answer, method);
     if answer.reason.closes() {
         session.set_keepalive(None);
     }
     let mut head = ResponseHeader::build(status, Some(headers.len() + 2))?;
     for (name, value) in headers {
-        head.insert_header(name, value)?;
+        head.append_header(name, value)?;
     }
     let bodiless = body.is_empty();
     session.write_response_header(Box::new(head), bodiless).await?;

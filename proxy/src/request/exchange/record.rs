@@ -41,14 +41,16 @@ impl Exchange {
         self.release();
         self.shared.metrics.in_flight.dec();
         let reason = self.answer.as_ref().map(|answer| answer.reason);
-        let status = end.status.unwrap_or_else(|| reason.unwrap_or(Reason::ClientGone).status());
+        let answered = self.answer.as_ref().map_or(Reason::ClientGone.status(), |answer| answer.status);
+        let status = end.status.unwrap_or(answered);
         let duration = end.now.saturating_duration_since(self.began);
         if reason == Some(Reason::ClientGone)
             && let Some(facts) = &self.facts
         {
             facts.streams.abandoned(duration);
         }
-        let outcome = Outcome { driver: self.driver, origin: self.origin.as_deref(), status, duration, reason };
+        let origin = self.route.as_ref().map(|route| &*route.origin);
+        let outcome = Outcome { driver: self.driver, origin, status, duration, reason };
         let text = |name: &str| {
             let value = head.and_then(|head| head.header(name)).unwrap_or_default();
             std::str::from_utf8(value).unwrap_or("(not UTF-8)")
