@@ -274,6 +274,9 @@ pub(crate) struct ProcessArgs {
     /// the native one be under suspicion.
     #[arg(long, value_name = "both|full", env = "TIDEGATE_DRIVER", default_value = "both")]
     pub(crate) driver: String,
+    /// Whether responses that name no server, and answers of the edge's own, have `Server: tidegate`.
+    #[arg(long, value_name = "on|off", env = "TIDEGATE_SERVER_HEADER", default_value = "on")]
+    pub(crate) server_header: String,
     /// Where the access log goes: `stdout`, `off`, or a file that is appended to [default: stdout; dev: off].
     #[arg(long, value_name = "stdout|off|PATH", env = "TIDEGATE_ACCESS_LOG")]
     pub(crate) access_log: Option<String>,

@@ -115,8 +115,9 @@ impl Wired {
             let ending = stop.clone();
             tasks.keep("status", move || reporter.clone().run(ending.clone()));
         }
-        let Process { access_log, loop_token, driver, .. } = process;
-        let mut options = tidegate_proxy::Options { access_log, loop_token, driver, ..Default::default() };
+        let Process { access_log, loop_token, driver, server_header, .. } = process;
+        let mut options =
+            tidegate_proxy::Options { access_log, loop_token, driver, server_header, ..Default::default() };
         options.threads = process.threads.unwrap_or(options.threads);
         options.client.proxy_header = sockets.proxy_protocol;
         options.client.rates = rates;

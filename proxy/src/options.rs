@@ -29,6 +29,8 @@ pub struct Options {
     pub upgrade_tokens: Vec<String>,
     /// Whether a client's `X-Request-Id` is kept where it is well-formed, instead of replaced.
     pub keep_request_id: bool,
+    /// Whether responses that name no server, and answers of the edge's own, have `Server: tidegate`.
+    pub server_header: bool,
     /// The name under which passes through this edge are counted in `CDN-Loop` (RFC 8586). Edges that may stand behind one
     /// another share it or not: with a name of its own, each counts for itself.
     pub loop_token: LoopToken,
@@ -189,6 +191,7 @@ impl Default for Options {
             drain: DrainLimits::default(),
             upgrade_tokens: vec!["websocket".to_owned()],
             keep_request_id: true,
+            server_header: true,
             loop_token: LoopToken::default(),
             passes_max: 3,
             access_log: AccessLogSink::default(),

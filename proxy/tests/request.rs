@@ -14,6 +14,7 @@ mod request {
     mod http2;
     mod hygiene;
     mod loops;
+    mod naming;
     mod outcomes;
     mod overload;
     mod resets;

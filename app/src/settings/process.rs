@@ -30,6 +30,8 @@ pub(crate) struct Process {
     pub(crate) access_log: AccessLogSink,
     /// Who carries requests.
     pub(crate) driver: Driver,
+    /// Whether responses that name no server name the edge.
+    pub(crate) server_header: bool,
     /// Directives of what is logged; they can be read.
     pub(crate) log_level: String,
     pub(crate) log_form: LogForm,
@@ -50,6 +52,11 @@ impl Process {
             "full" => Driver::Full,
             other => return Err(Misread::new("--driver", other, "is neither both nor full")),
         };
+        let server_header = match args.server_header.as_str() {
+            "on" => true,
+            "off" => false,
+            other => return Err(Misread::new("--server-header", other, "is neither on nor off")),
+        };
         let log_form = match args.log_form.as_deref() {
             None if dev => LogForm::Text,
             Some("text") => LogForm::Text,
@@ -60,7 +67,7 @@ impl Process {
         EnvFilter::builder().parse(log_level).map_err(|why| Misread::new("--log-level", log_level, why))?;
         let threads = args.threads.as_deref().map(threads).transpose()?;
         let loop_token = args.loop_token.parse().map_err(|why| Misread::new("--loop-token", &args.loop_token, why))?;
-        Ok(Self { threads, loop_token, access_log, driver, log_level: log_level.to_owned(), log_form })
+        Ok(Self { threads, loop_token, access_log, driver, server_header, log_level: log_level.to_owned(), log_form })
     }
 }
 

@@ -57,6 +57,7 @@ fn complaints_name_flag_value_and_reason() {
     check(&["--grace", "2d"], "--grace \"2d\": is more than a day");
     check(&["--grace", "soon"], "--grace \"soon\": expected number at 0");
     check(&["--driver", "lean"], "--driver \"lean\": is neither both nor full");
+    check(&["--server-header", "no"], "--server-header \"no\": is neither on nor off");
     check(&["--log-form", "xml"], "--log-form \"xml\": is neither text nor json");
     check(
         &["--namespace", "Shop"],

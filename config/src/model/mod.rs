@@ -33,6 +33,6 @@ pub use listener::{Bind, BindKey, BindProtocol, Listener, ListenerName, Listener
 pub use path::{Normalized, PathMatch, REGEX_BYTES_MAX, RegexCase, normalize};
 pub use path_index::HostRoutes;
 pub use route::{Action, Origin, Precedence, Route};
-pub use settings::{Balance, Effective, ScopeId, Settings};
+pub use settings::{Balance, Effective, ForwardedFor, RequestIds, ScopeId, Settings};
 pub use snapshot::{Generation, Snapshot, SnapshotParts};
 pub use stream::{ProxyHeader, StreamRoute, WeightedBackend};

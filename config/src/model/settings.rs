@@ -21,6 +21,30 @@ pub enum Balance {
     RoundRobin,
 }
 
+/// How a request is named to its endpoint and its client.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RequestIds {
+    /// `X-Request-Id` to the endpoint: the client's own where the operator lets it be kept, else a new one. Clients are told
+    /// of it in answers of the edge's own.
+    #[default]
+    Kept,
+    /// A new `X-Request-Id` for every request, and `X-Correlation-Id`: what the client sent of it, a comma, and the new id.
+    /// Both go to the endpoint, and to the client with every response but those that the route has ready.
+    Correlated,
+}
+
+/// What `X-Forwarded-For` tells an endpoint.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ForwardedFor {
+    /// The addresses that a trusted proxy named, and the address of the peer behind them.
+    #[default]
+    Append,
+    /// The address of the client alone, as it was found out.
+    Replace,
+}
+
 /// What a scope sets; `None` leaves it to the next wider scope.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Settings {
@@ -41,6 +65,12 @@ pub struct Settings {
     pub tries_max: Option<u8>,
     /// How an endpoint is chosen.
     pub balance: Option<Balance>,
+    /// How a request is named.
+    pub request_ids: Option<RequestIds>,
+    /// Whether `X-Request-Start` tells the endpoint when the request came.
+    pub request_start: Option<bool>,
+    /// What `X-Forwarded-For` tells the endpoint.
+    pub forwarded_for: Option<ForwardedFor>,
 }
 
 /// The scope of shared settings, from narrow to wide.
@@ -86,6 +116,18 @@ pub struct Effective {
     pub tries_max: u8,
     /// See [`Settings::balance`].
     pub balance: Balance,
+    /// See [`Settings::request_ids`].
+    pub request_ids: RequestIds,
+    /// See [`Settings::request_start`].
+    pub request_start: bool,
+    /// See [`Settings::forwarded_for`].
+    pub forwarded_for: ForwardedFor,
+}
+
+impl Default for Effective {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
 }
 
 impl Effective {
@@ -99,27 +141,53 @@ impl Effective {
         body_bytes_max: None,
         tries_max: 3,
         balance: Balance::PowerOfTwo,
+        request_ids: RequestIds::Kept,
+        request_start: false,
+        forwarded_for: ForwardedFor::Append,
     };
 
     /// Resolves scopes given from narrow to wide.
-    pub fn resolve<'a>(scopes: impl Iterator<Item = &'a Settings> + Clone) -> Self {
-        fn first<'a, T>(
-            scopes: impl Iterator<Item = &'a Settings>,
-            read: impl Fn(&'a Settings) -> Option<T>,
-            default: T,
-        ) -> T {
-            scopes.into_iter().find_map(read).unwrap_or(default)
-        }
-        let default = Self::DEFAULT;
+    pub fn resolve<'a>(scopes: impl DoubleEndedIterator<Item = &'a Settings>) -> Self {
+        scopes.rev().fold(Self::DEFAULT, Self::narrowed)
+    }
+
+    /// These, but for what a narrower scope sets.
+    #[must_use]
+    pub fn narrowed(self, by: &Settings) -> Self {
         Self {
-            connect_timeout: first(scopes.clone(), |s| s.connect_timeout, default.connect_timeout),
-            read_timeout: first(scopes.clone(), |s| s.read_timeout, default.read_timeout),
-            write_timeout: first(scopes.clone(), |s| s.write_timeout, default.write_timeout),
-            tunnel_idle_timeout: first(scopes.clone(), |s| s.tunnel_idle_timeout, default.tunnel_idle_timeout),
-            request_timeout: first(scopes.clone(), |s| s.request_timeout.map(Some), None).filter(|t| !t.is_zero()),
-            body_bytes_max: first(scopes.clone(), |s| s.body_bytes_max.map(Some), None).filter(|bytes| *bytes > 0),
-            tries_max: first(scopes.clone(), |s| s.tries_max, default.tries_max).max(1),
-            balance: first(scopes, |s| s.balance, default.balance),
+            connect_timeout: by.connect_timeout.unwrap_or(self.connect_timeout),
+            read_timeout: by.read_timeout.unwrap_or(self.read_timeout),
+            write_timeout: by.write_timeout.unwrap_or(self.write_timeout),
+            tunnel_idle_timeout: by.tunnel_idle_timeout.unwrap_or(self.tunnel_idle_timeout),
+            request_timeout: by
+                .request_timeout
+                .map_or(self.request_timeout, |limit| Some(limit).filter(|t| !t.is_zero())),
+            body_bytes_max: by.body_bytes_max.map_or(self.body_bytes_max, |max| Some(max).filter(|bytes| *bytes > 0)),
+            tries_max: by.tries_max.map_or(self.tries_max, |tries| tries.max(1)),
+            balance: by.balance.unwrap_or(self.balance),
+            request_ids: by.request_ids.unwrap_or(self.request_ids),
+            request_start: by.request_start.unwrap_or(self.request_start),
+            forwarded_for: by.forwarded_for.unwrap_or(self.forwarded_for),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_narrowest_scope_that_sets_something_wins() {
+        let narrow = Settings { tries_max: Some(0), request_timeout: Some(Duration::ZERO), ..Settings::default() };
+        let (wide, second) = (Some(5), Duration::from_secs(1));
+        let wide =
+            Settings { tries_max: wide, request_timeout: Some(second), body_bytes_max: Some(7), ..narrow.clone() };
+        let got = Effective::resolve([&narrow, &wide].into_iter());
+        assert_eq!((got.tries_max, got.request_timeout, got.body_bytes_max), (1, None, Some(7)));
+        let got = Effective::resolve([&wide, &narrow].into_iter());
+        assert_eq!((got.tries_max, got.request_timeout, got.body_bytes_max), (5, Some(second), Some(7)));
+        let unlimited = Settings { body_bytes_max: Some(0), ..Settings::default() };
+        assert_eq!(Effective::resolve([&unlimited, &wide].into_iter()).body_bytes_max, None);
+        assert_eq!(Effective::resolve(std::iter::empty()), Effective::DEFAULT);
     }
 }

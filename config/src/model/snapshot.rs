@@ -75,8 +75,12 @@ impl SnapshotParts {
     /// What applies to a route: its own settings, then its scopes', then the defaults.
     #[must_use]
     pub fn effective(&self, route: &Route) -> Effective {
-        let scopes = route.scopes.iter().filter_map(|scope| self.scopes.get(scope)).map(|settings| &**settings);
-        Effective::resolve(std::iter::once(&*route.settings).chain(scopes).chain(std::iter::once(&*self.defaults)))
+        self.narrowed(Effective::DEFAULT.narrowed(&self.defaults), route)
+    }
+
+    fn narrowed(&self, defaults: Effective, route: &Route) -> Effective {
+        let scopes = route.scopes.iter().rev().filter_map(|scope| self.scopes.get(scope));
+        scopes.chain([&route.settings]).fold(defaults, |effective, settings| effective.narrowed(settings))
     }
 }
 
@@ -85,11 +89,14 @@ impl SnapshotParts {
 pub struct Snapshot {
     generation: Generation,
     parts: SnapshotParts,
+    /// The defaults with every question answered: most routes have nothing of their own.
+    defaults: Effective,
 }
 
 impl Snapshot {
     pub(crate) fn freeze(generation: Generation, parts: SnapshotParts) -> Self {
-        Self { generation, parts }
+        let defaults = Effective::DEFAULT.narrowed(&parts.defaults);
+        Self { generation, parts, defaults }
     }
 
     /// Its number.
@@ -180,6 +187,6 @@ impl Snapshot {
     /// What applies to a route.
     #[must_use]
     pub fn effective(&self, route: &Route) -> Effective {
-        self.parts.effective(route)
+        self.parts.narrowed(self.defaults, route)
     }
 }

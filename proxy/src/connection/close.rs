@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 
 use super::Conn;
+use crate::http::names::SERVER_NAME;
 
 /// An answer to a client that never got as far as a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -75,11 +76,15 @@ impl Refusal {
     }
 }
 
-/// Answers and closes; each has the time.
-pub(crate) async fn refuse(mut conn: Box<Conn>, refusal: Refusal, within: Duration) {
+/// Answers and closes; each has the time. `server` says whether the answer names the edge.
+pub(crate) async fn refuse(mut conn: Box<Conn>, refusal: Refusal, server: bool, within: Duration) {
     conn.pass_all();
+    let answer = refusal.answer();
+    let line = if server { format!("\r\nServer: {SERVER_NAME}") } else { String::new() };
+    let status_end = answer.iter().position(|byte| *byte == b'\r').unwrap_or_default();
+    let (status, rest) = answer.split_at(status_end);
     // A client that takes no answer gets none.
-    tokio::time::timeout(within, conn.write_all(refusal.answer())).await.ok();
+    tokio::time::timeout(within, conn.write_all(&[status, line.as_bytes(), rest].concat())).await.ok();
     close(&mut conn, within).await;
 }
 

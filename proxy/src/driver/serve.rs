@@ -175,7 +175,7 @@ async fn establish(
             tls::Handshake::PlainHttp(stream) => {
                 traffic.metrics.handshake_failed(tls::Failure::PlainHttp);
                 let conn = Box::new(Conn::new(Transport::Plain(stream), Arc::new(facts), &traffic.shared));
-                refuse(conn, Refusal::PlainOnTls, limits.body_discard).await;
+                refuse(conn, Refusal::PlainOnTls, traffic.options.server_header, limits.body_discard).await;
                 None
             }
             tls::Handshake::Failed(failure) => {
@@ -258,7 +258,7 @@ async fn requests(mut conn: Box<Conn>, mut expected: Expected, traffic: &Traffic
             Arrival::Over => return close(&mut conn, Duration::ZERO).await,
             Arrival::Refused(refusal) => {
                 traffic.metrics.head_refused(refusal.reason());
-                return refuse(conn, refusal, limits.body_discard).await;
+                return refuse(conn, refusal, traffic.options.server_header, limits.body_discard).await;
             }
         }
         expected = Expected::Http1;

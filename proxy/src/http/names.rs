@@ -5,6 +5,13 @@ use http::HeaderName;
 /// The header that keeps account of the passes.
 pub(crate) static CDN_LOOP: HeaderName = HeaderName::from_static("cdn-loop");
 pub(crate) static X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+/// How the edge calls itself in `Server`.
+pub(crate) const SERVER_NAME: &str = "tidegate";
+
+/// The ids that a request has had on its way, the newest last.
+pub(crate) static X_CORRELATION_ID: HeaderName = HeaderName::from_static("x-correlation-id");
+/// When a request came to the edge.
+pub(crate) static X_REQUEST_START: HeaderName = HeaderName::from_static("x-request-start");
 pub(crate) static X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 pub(crate) static X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 pub(crate) static X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");

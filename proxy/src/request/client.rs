@@ -17,6 +17,8 @@ pub(crate) struct Client {
     pub(crate) trusted: bool,
     /// Whether the client speaks TLS, here or to a trusted proxy.
     pub(crate) secure: bool,
+    /// Whether a trusted proxy says that the client has a URL of WebSocket (`ws` or `wss`).
+    pub(crate) websocket: bool,
 }
 
 impl Client {
@@ -32,7 +34,7 @@ pub(crate) fn client<H: Head + ?Sized>(head: &H, peer: SocketAddr, secure: bool,
     let peer = peer.ip().to_canonical();
     let believed = |address: IpAddr| trusted.iter().any(|net| net.contains(&address));
     if !believed(peer) {
-        return Client { address: peer, peer, trusted: false, secure };
+        return Client { address: peer, peer, trusted: false, secure, websocket: false };
     }
     // Read from the left: an untrusted address replaces what stands to its left, and a word that is no address
     // makes all to its left worthless. Of trusted addresses alone, the farthest is the client.
@@ -47,20 +49,21 @@ pub(crate) fn client<H: Head + ?Sized>(head: &H, peer: SocketAddr, secure: bool,
             }
         }
     });
-    let secure = last_scheme(head).unwrap_or(secure);
-    Client { address: untrusted.or(farthest).unwrap_or(peer), peer, trusted: true, secure }
+    let (secure, websocket) = last_scheme(head).unwrap_or((secure, false));
+    Client { address: untrusted.or(farthest).unwrap_or(peer), peer, trusted: true, secure, websocket }
 }
 
-/// Whether the nearest proxy was spoken to by TLS: the last word of `X-Forwarded-Proto`, since a proxy that appends its own
+/// Whether the nearest proxy was spoken to by TLS, and whether for WebSocket: the last word of `X-Forwarded-Proto`, since a proxy that appends its own
 /// leaves what the client claimed to the left of it.
-fn last_scheme<H: Head + ?Sized>(head: &H) -> Option<bool> {
-    let mut secure = None;
+fn last_scheme<H: Head + ?Sized>(head: &H) -> Option<(bool, bool)> {
+    let mut scheme = None;
     head.each_value("x-forwarded-proto", &mut |value| {
         let word = value.rsplit(|byte| *byte == b',').next().unwrap_or_default().trim_ascii();
-        let known = [(b"https".as_slice(), true), (b"http", false)];
-        secure = known.into_iter().find_map(|(name, tls)| word.eq_ignore_ascii_case(name).then_some(tls));
+        let known: [(&[u8], _); 4] =
+            [(b"https", (true, false)), (b"http", (false, false)), (b"wss", (true, true)), (b"ws", (false, true))];
+        scheme = known.into_iter().find_map(|(name, of)| word.eq_ignore_ascii_case(name).then_some(of));
     });
-    secure
+    scheme
 }
 
 /// An address alone, or with a port as some proxies append it.

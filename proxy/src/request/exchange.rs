@@ -6,12 +6,15 @@ mod load;
 mod record;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use http::HeaderValue;
-use tidegate_config::model::{Backend, Destination, Head, ListenerName, Route, Snapshot, Target, WeightedTarget};
+use tidegate_config::model::{
+    Backend, Destination, Head, ListenerName, RequestIds, Route, Snapshot, Target, WeightedTarget,
+};
 
 use crate::budget::Budget;
+use crate::clock;
 use crate::connection::ConnectionFacts;
 use crate::http::edits::Edits;
 use crate::http::names::HeaderNames;
@@ -23,7 +26,7 @@ use crate::request::client::{Client, client};
 use crate::request::guard::{Admission, Admitted, admit};
 use crate::request::hygiene::{self, Line, Protocol};
 use crate::request::request_id::RequestId;
-use crate::request::respond::{self, Filters, Rendered};
+use crate::request::respond::{self, Filters, Labels, Received, Rendered};
 use crate::request::rewrite;
 use crate::request::rewrite::RewriteInput;
 use crate::request::route;
@@ -48,6 +51,10 @@ pub(crate) struct Exchange {
     due: Option<Instant>,
     facts: Option<Arc<ConnectionFacts>>,
     request_id: RequestId,
+    /// The ids that it has had on its way, where its route passes them on.
+    correlation: Option<HeaderValue>,
+    /// When it came, where its route tells the endpoint.
+    start: Option<SystemTime>,
     request: Option<RequestFacts>,
     route: Option<Arc<Route>>,
     admitted: Option<Admitted>,
@@ -84,6 +91,8 @@ impl Exchange {
             due: None,
             facts: None,
             request_id: RequestId::none(),
+            correlation: None,
+            start: None,
             request: None,
             route: None,
             admitted: None,
@@ -110,12 +119,12 @@ impl Exchange {
     ) -> Result<(), Answer> {
         self.facts = facts;
         self.request_id = RequestId::choose(head, self.shared.options.keep_request_id, chance);
-        let decided = self.admitted(head, line).and_then(|()| self.aimed(&mut Draw::new(chance as u64)));
+        let decided = self.admitted(head, line, chance).and_then(|()| self.aimed(&mut Draw::new(chance as u64)));
         self.answer = decided.as_ref().err().cloned();
         decided
     }
 
-    fn admitted<H: Head>(&mut self, head: &H, line: &Line<'_>) -> Result<(), Answer> {
+    fn admitted<H: Head>(&mut self, head: &H, line: &Line<'_>, chance: u128) -> Result<(), Answer> {
         let snapshot = Arc::clone(&self.snapshot);
         let facts = self.facts.clone().ok_or(Reason::Internal)?;
         let sound = hygiene::check(head, line, &self.shared.head_limits)?;
@@ -131,7 +140,13 @@ impl Exchange {
         let routed = route::find(&snapshot, &facts.bind, &sound.host, &sound.path.path, head)?;
         request.listener = Some(routed.listener.clone());
         self.route = Some(Arc::clone(routed.route));
-        match admit(routed.route, snapshot.effective(routed.route), &client, &sound, head) {
+        let effective = snapshot.effective(routed.route);
+        if effective.request_ids == RequestIds::Correlated {
+            self.request_id = RequestId::new(chance);
+            self.correlation = Some(self.request_id.correlated(head));
+        }
+        self.start = effective.request_start.then(clock::wall);
+        match admit(routed.route, effective, &client, &sound, head) {
             Admission::Go(admitted) => self.admitted = Some(admitted),
             Admission::Answer(answer) => return Err(answer),
         }
@@ -292,6 +307,9 @@ impl Exchange {
             client: &request.client,
             text: &facts.text,
             request_id: &self.request_id,
+            correlation: self.correlation.as_ref(),
+            start: self.start,
+            forwarded_for: admitted.effective().forwarded_for,
             upgrade: request.upgrade.as_ref(),
             token: &self.shared.options.loop_token,
             absolute: request.absolute,
@@ -340,16 +358,20 @@ impl Exchange {
     /// [`Reason::UpstreamBroken`] when the endpoint nominates too many headers.
     pub(crate) fn response_edits<'v>(
         &self,
-        status: u16,
-        connection: impl Iterator<Item = &'v [u8]>,
+        received: Received<impl Iterator<Item = &'v [u8]>>,
         edits: &mut Edits,
     ) -> Result<(), Reason> {
-        respond::response(&self.filters(), status, connection, edits)
+        respond::response(&self.filters(), &self.labels(), received, edits)
     }
 
     /// An answer of the edge's own as the client gets it.
     pub(crate) fn render(&self, answer: &Answer, method: &str) -> Rendered {
-        respond::render(answer, &self.request_id, method, &self.filters())
+        respond::render(answer, &self.labels(), method, &self.filters())
+    }
+
+    fn labels(&self) -> Labels<'_> {
+        let correlation = self.correlation.as_ref();
+        Labels { request_id: &self.request_id, correlation, server: self.shared.options.server_header }
     }
 
     /// The filters of its route, and of the share of it that was chosen.

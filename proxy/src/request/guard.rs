@@ -59,7 +59,8 @@ pub(crate) fn admit<H: Head + ?Sized>(
             Guard::AllowSources(_) | Guard::DenyAll => return Admission::Answer(Reason::Denied.into()),
             Guard::RequireTls { .. } if client.secure => {}
             Guard::RequireTls { status } => {
-                return Admission::Answer(away(*status, location("https", &sound.host, None, head.path(), head)));
+                let scheme = if client.websocket { "wss" } else { "https" };
+                return Admission::Answer(away(*status, location(scheme, &sound.host, None, head.path(), head)));
             }
         }
     }
@@ -128,7 +129,7 @@ mod tests {
 
     fn client(address: &str, secure: bool) -> Client {
         let address = address.parse().unwrap();
-        Client { address, peer: address, trusted: false, secure }
+        Client { address, peer: address, trusted: false, secure, websocket: false }
     }
 
     #[track_caller]
@@ -167,6 +168,9 @@ mod tests {
         let inner = Sample::get("a.test", "/open:///?u=file:///x");
         let https = Err((308, "https://a.test/open:///?u=file:///x"));
         check(guarded(std::slice::from_ref(&tls)), &client("192.0.2.9", false), &inner, https);
+        let socket = Client { websocket: true, ..client("192.0.2.9", false) };
+        check(guarded(std::slice::from_ref(&tls)), &socket, &head, Err((308, "wss://a.test/x?y=1")));
+        check(guarded(std::slice::from_ref(&tls)), &Client { secure: true, ..socket }, &head, Ok(()));
         check(guarded(&[tls]), &client("192.0.2.9", false), &Sample::get("", "/x"), Err((400, "")));
         check(guarded(&[Guard::DenyAll]), &client("192.0.2.9", true), &head, Err((403, "")));
     }

@@ -3,12 +3,16 @@
 use std::fmt;
 
 use arrayvec::ArrayString;
+use http::HeaderValue;
 use tidegate_config::model::Head;
 
-use crate::http::names::X_REQUEST_ID;
+use crate::http::names::{X_CORRELATION_ID, X_REQUEST_ID};
 
 /// Characters of a client's request id that are kept.
 const REQUEST_ID_CHARACTERS_MAX: usize = 128;
+
+/// Bytes of the ids that a client says a request has had, beyond which they are forgotten.
+const CORRELATION_BYTES_MAX: usize = 1024;
 
 /// The id of a request, of visible characters.
 #[derive(Clone, Copy)]
@@ -25,14 +29,30 @@ impl RequestId {
         let sent = if keep { head.header(X_REQUEST_ID.as_str()) } else { None };
         let kept = sent.filter(|id| !id.is_empty() && id.iter().all(u8::is_ascii_graphic));
         let kept = kept.and_then(|id| ArrayString::from(std::str::from_utf8(id).ok()?).ok());
-        kept.map_or_else(
-            || {
-                let nibble = |place: u32| b"0123456789abcdef"[(chance >> (4 * place)) as usize & 15];
-                let made: [u8; 32] = std::array::from_fn(|i| nibble(31 - i as u32));
-                Self::of(std::str::from_utf8(&made).unwrap_or_default())
-            },
-            Self,
-        )
+        kept.map_or_else(|| Self::new(chance), Self)
+    }
+
+    /// 128 bits of chance in hexadecimal.
+    pub(crate) fn new(chance: u128) -> Self {
+        let nibble = |place: u32| b"0123456789abcdef"[(chance >> (4 * place)) as usize & 15];
+        let made: [u8; 32] = std::array::from_fn(|i| nibble(31 - i as u32));
+        Self::of(std::str::from_utf8(&made).unwrap_or_default())
+    }
+
+    /// The ids that a client says it has had on its way, and this one behind them. More of them than are sensible are
+    /// forgotten.
+    pub(crate) fn correlated<H: Head + ?Sized>(&self, head: &H) -> HeaderValue {
+        let mut ids = Vec::new();
+        head.each_value(X_CORRELATION_ID.as_str(), &mut |value| {
+            ids.extend_from_slice(value.trim_ascii());
+            ids.push(b',');
+        });
+        if ids.len() > CORRELATION_BYTES_MAX || ids == b"," {
+            ids.clear();
+        }
+        ids.extend_from_slice(self.0.as_bytes());
+        let own = || HeaderValue::from_str(&self.0).unwrap_or_else(|_| HeaderValue::from_static("-"));
+        HeaderValue::from_maybe_shared(bytes::Bytes::from(ids)).unwrap_or_else(|_| own())
     }
 
     /// Of this text.
@@ -49,5 +69,30 @@ impl RequestId {
 impl fmt::Debug for RequestId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::Sample;
+
+    #[track_caller]
+    fn check(sent: &[&str], want: &str) {
+        let head = Sample::get("a.test", "/");
+        let head = sent.iter().fold(head, |head, value| head.with("x-correlation-id", value));
+        assert_eq!(RequestId::of("id").correlated(&head), want, "{sent:?}");
+    }
+
+    #[test]
+    fn ids_of_the_client_stand_before_the_own_one() {
+        check(&[], "id");
+        check(&["a"], "a,id");
+        check(&["a,b"], "a,b,id");
+        check(&["a", " b "], "a,b,id");
+        check(&[""], "id");
+        check(&["a\u{0}b"], "id");
+        check(&[&"x".repeat(1023)], &format!("{},id", "x".repeat(1023)));
+        check(&[&"x".repeat(1024)], "id");
     }
 }

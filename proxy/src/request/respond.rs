@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, LOCATION, RETRY_AFTER, TRANSFER_ENCODING, UPGRADE};
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, LOCATION, RETRY_AFTER, SERVER, TRANSFER_ENCODING, UPGRADE,
+};
 use http::{HeaderName, HeaderValue, StatusCode};
 use tidegate_config::model::{DirectResponse, Filter, HeaderEdits, ResponseScope};
 
 use crate::http::edits::Edits;
-use crate::http::names::X_REQUEST_ID;
+use crate::http::names::{SERVER_NAME, X_CORRELATION_ID, X_REQUEST_ID};
 use crate::http::response::NOMINATIONS_MAX;
 use crate::reason::Reason;
 use crate::request::answer::Answer;
@@ -45,6 +47,28 @@ impl<'a> Filters<'a> {
     }
 }
 
+/// What every response says of the request and of the edge.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Labels<'a> {
+    /// The id of the request.
+    pub(crate) request_id: &'a RequestId,
+    /// The ids that it has had on its way, where the route tells clients of both.
+    pub(crate) correlation: Option<&'a HeaderValue>,
+    /// Whether responses that name no server name the edge.
+    pub(crate) server: bool,
+}
+
+/// The head of an endpoint's response.
+#[derive(Debug)]
+pub(crate) struct Received<I> {
+    /// The status.
+    pub(crate) status: u16,
+    /// The values of `Connection`.
+    pub(crate) connection: I,
+    /// Whether it names a server.
+    pub(crate) has_server: bool,
+}
+
 /// Lists what changes: headers of the endpoint's connection go (RFC 9110 section 7.6.1), then the filters apply.
 /// Headers that frame the body stay, since they are the driver's own; a successful upgrade keeps the headers it consists of.
 ///
@@ -52,15 +76,23 @@ impl<'a> Filters<'a> {
 /// [`Reason::UpstreamBroken`] when the endpoint nominates more than [`NOMINATIONS_MAX`] headers.
 pub(crate) fn response<'v>(
     filters: &Filters<'_>,
-    status: u16,
-    connection: impl Iterator<Item = &'v [u8]>,
+    labels: &Labels<'_>,
+    received: Received<impl Iterator<Item = &'v [u8]>>,
     edits: &mut Edits,
 ) -> Result<(), Reason> {
+    let Received { status, connection, has_server } = received;
     if status != 101 {
         nominated(connection, edits)?;
         for name in [&CONNECTION, &KEEP_ALIVE, &PROXY_CONNECTION, &UPGRADE] {
             edits.remove(name);
         }
+    }
+    if labels.server && !has_server {
+        edits.set(&SERVER, |out| out.extend_from_slice(SERVER_NAME.as_bytes()));
+    }
+    if let Some(ids) = labels.correlation {
+        edits.set(&X_REQUEST_ID, |out| out.extend_from_slice(labels.request_id.as_str().as_bytes()));
+        edits.set(&X_CORRELATION_ID, |out| out.extend_from_slice(ids.as_bytes()));
     }
     filters.of_response(ResponseScope::Proxied, status).for_each(|own| apply(own, edits));
     Ok(())
@@ -103,17 +135,18 @@ pub(crate) struct Rendered {
 
 /// Writes an answer out: the response that the route has ready; else status, reason and the request id, so that a user can
 /// name the request to whoever runs the edge. The filters apply last.
-pub(crate) fn render(answer: &Answer, request_id: &RequestId, method: &str, filters: &Filters<'_>) -> Rendered {
+pub(crate) fn render(answer: &Answer, labels: &Labels<'_>, method: &str, filters: &Filters<'_>) -> Rendered {
     let status = answer.status;
     let (mut headers, body) = match &answer.response {
         Some(response) => ready(response),
-        None => explained(answer, request_id),
+        None => explained(answer, labels),
     };
     // Neither has a body (RFC 9110 sections 15.3.5 and 15.4.5), and only one of them may say how long it would be.
     let bodiless = matches!(status, 204 | 304);
     if !bodiless {
         headers.push((CONTENT_LENGTH, HeaderValue::from(body.len())));
     }
+    headers.extend(labels.server.then(|| (SERVER, HeaderValue::from_static(SERVER_NAME))));
     headers.extend(answer.location.clone().map(|location| (LOCATION, location)));
     headers.extend(answer.reason.is_overload().then(|| (RETRY_AFTER, HeaderValue::from_static("1"))));
     let unbacked = matches!(answer.reason, Reason::DirectResponse | Reason::NoEndpoints);
@@ -132,7 +165,8 @@ fn ready(response: &Arc<DirectResponse>) -> Parts {
     (headers, Bytes::from_owner(Arc::clone(&response.body)))
 }
 
-fn explained(answer: &Answer, request_id: &RequestId) -> Parts {
+fn explained(answer: &Answer, labels: &Labels<'_>) -> Parts {
+    let request_id = labels.request_id;
     let phrase = StatusCode::from_u16(answer.status).ok().and_then(|status| status.canonical_reason());
     let body = format!(
         "{} {}\nreason: {}\nrequest: {}\n",
@@ -143,6 +177,7 @@ fn explained(answer: &Answer, request_id: &RequestId) -> Parts {
     );
     let mut headers = vec![(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"))];
     headers.extend(HeaderValue::from_str(request_id.as_str()).map(|id| (X_REQUEST_ID.clone(), id)));
+    headers.extend(labels.correlation.map(|ids| (X_CORRELATION_ID.clone(), ids.clone())));
     (headers, body.into())
 }
 
@@ -165,9 +200,24 @@ mod tests {
 
     const NONE: Filters<'_> = Filters { route: &[], share: &[], secure: false };
 
+    const fn labels(request_id: &RequestId) -> Labels<'_> {
+        Labels { request_id, correlation: None, server: false }
+    }
+
+    fn received<'v>(
+        status: u16,
+        connection: impl Iterator<Item = &'v [u8]>,
+        filters: &Filters<'_>,
+    ) -> Result<Edits, Reason> {
+        let mut edits = Edits::default();
+        let received = Received { status, connection, has_server: false };
+        response(filters, &labels(&RequestId::none()), received, &mut edits).map(|()| edits)
+    }
+
     #[test]
     fn an_answer_names_status_reason_and_request() {
         let id = RequestId::choose(&crate::sample::Sample::default().with("x-request-id", "abc"), true, 0);
+        let id = labels(&id);
         let answer = render(&Reason::NoEndpoints.into(), &id, "GET", &NONE);
         assert_eq!(answer.body, "503 Service Unavailable\nreason: no-endpoints\nrequest: abc\n");
         let length = HeaderValue::from(answer.body.len());
@@ -183,8 +233,7 @@ mod tests {
 
     #[track_caller]
     fn check_removed(status: u16, connection: &[&str], want: &[&str]) {
-        let mut edits = Edits::default();
-        response(&NONE, status, connection.iter().map(|value| value.as_bytes()), &mut edits).unwrap();
+        let edits = received(status, connection.iter().map(|value| value.as_bytes()), &NONE).unwrap();
         assert!(edits.iter().all(|edit| matches!(edit, Edit::Remove(_))));
         assert_eq!(edits.iter().map(|edit| edit.name().as_str()).collect::<Vec<_>>(), want);
     }
@@ -205,8 +254,7 @@ mod tests {
             let words: Vec<String> = (0..count).map(|n| format!("x-{n}")).collect();
             // Repeated words count once.
             let value = [words.join(","), words.join(", ")].join(",");
-            let mut edits = Edits::default();
-            let got = response(&NONE, 200, std::iter::once(value.as_bytes()), &mut edits);
+            let got = received(200, std::iter::once(value.as_bytes()), &NONE).map(|_| ());
             assert_eq!(got, want, "{count} names");
         };
         check(NOMINATIONS_MAX, Ok(()));
@@ -217,8 +265,7 @@ mod tests {
     fn the_routes_edits_come_last() {
         let own = HeaderEdits { remove: [http::header::SERVER].into(), ..HeaderEdits::default() };
         let filters = [Filter::ResponseHeaders(ResponseEdits::proxied(own))];
-        let mut edits = Edits::default();
-        response(&Filters { route: &filters, ..NONE }, 101, std::iter::empty(), &mut edits).unwrap();
+        let edits = received(101, std::iter::empty(), &Filters { route: &filters, ..NONE }).unwrap();
         assert_eq!(edits.iter().collect::<Vec<_>>(), [Edit::Remove(&http::header::SERVER)]);
     }
 
@@ -241,6 +288,7 @@ mod tests {
             body: b"<p>back soon".as_slice().into(),
         });
         let id = RequestId::of("abc");
+        let id = labels(&id);
         let given = render(&Answer::direct(&response), &id, "POST", &NONE);
         assert_eq!((given.status, &*given.body), (503, b"<p>back soon".as_slice()));
         let names: Vec<_> = given.headers.iter().map(|(name, _)| name.as_str()).collect();
@@ -267,9 +315,8 @@ mod tests {
         ];
         let share = [filter("x-some", ResponseScope::Every, &[200, 403], false)];
         let proxied = |secure, status| {
-            let mut edits = Edits::default();
-            response(&Filters { route: &route, share: &share, secure }, status, std::iter::empty(), &mut edits)
-                .unwrap();
+            let filters = Filters { route: &route, share: &share, secure };
+            let edits = received(status, std::iter::empty(), &filters).unwrap();
             let set = edits.iter().filter(|edit| matches!(edit, Edit::Set(..)));
             set.map(|edit| edit.name().as_str().to_owned()).collect::<Vec<_>>()
         };
@@ -277,6 +324,7 @@ mod tests {
         assert_eq!(proxied(false, 404), ["x-proxied", "x-every"]);
         let own = |secure, answer: Answer| {
             let id = RequestId::of("abc");
+            let id = labels(&id);
             let rendered = render(&answer, &id, "GET", &Filters { route: &route, share: &share, secure });
             let names = rendered.headers.iter().map(|(name, _)| name.as_str().to_owned());
             names.filter(|name| name.starts_with("x-") && name != "x-request-id").collect::<Vec<_>>()
@@ -299,10 +347,33 @@ mod tests {
         };
         let every = ResponseEdits { scope: ResponseScope::Every, ..ResponseEdits::proxied(own) };
         let filters = Filters { route: &[Filter::ResponseHeaders(every)], ..NONE };
-        let given = render(&Reason::Denied.into(), &RequestId::of("abc"), "GET", &filters);
+        let given = render(&Reason::Denied.into(), &labels(&RequestId::of("abc")), "GET", &filters);
         assert!(values(&given, "x-request-id").is_empty());
         assert_eq!(values(&given, "content-type"), ["text/x"]);
         assert_eq!(values(&given, "content-length"), [given.body.len().to_string()]);
         assert_eq!(values(&given, "x-policy"), ["a", "b"]);
+    }
+
+    #[test]
+    fn responses_name_the_request_and_the_edge_where_they_are_to() {
+        let (id, ids) = (RequestId::of("abc"), HeaderValue::from_static("x,abc"));
+        let labels = Labels { request_id: &id, correlation: Some(&ids), server: true };
+        let set = |has_server, filters: &[Filter]| {
+            let mut edits = Edits::default();
+            let received = Received { status: 101, connection: std::iter::empty(), has_server };
+            response(&Filters { route: filters, ..NONE }, &labels, received, &mut edits).unwrap();
+            edits.iter().map(|edit| edit.name().as_str().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(set(false, &[]), ["server", "x-request-id", "x-correlation-id"]);
+        assert_eq!(set(true, &[]), ["x-request-id", "x-correlation-id"]);
+        let own = render(&Reason::Denied.into(), &labels, "GET", &NONE);
+        assert_eq!((values(&own, "server"), values(&own, "x-correlation-id")), (vec!["tidegate"], vec!["x,abc"]));
+        let (headers, body) = (Box::default(), [].into());
+        let page = Arc::new(DirectResponse { status: 200, headers, content_type: None, body });
+        let page = render(&Answer::direct(&page), &labels, "GET", &NONE);
+        assert_eq!(
+            page.headers.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(),
+            ["content-length", "server"]
+        );
     }
 }

@@ -3,16 +3,17 @@
 //! belongs to the client's connection alone.
 
 use std::io::Write as _;
+use std::time::SystemTime;
 
 use http::header::{CONNECTION, COOKIE, FORWARDED, HOST, TE, UPGRADE};
 use http::{HeaderName, HeaderValue};
-use tidegate_config::model::{AppProtocol, Filter, Head, PathRewrite, Route, normalize};
+use tidegate_config::model::{AppProtocol, Filter, ForwardedFor, Head, PathRewrite, Route, normalize};
 
 use crate::connection::AddressText;
 use crate::http::edits::Edits;
 use crate::http::names::{
-    CDN_LOOP, FORWARDED_AS, HeaderNames, SET_ALWAYS, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PORT,
-    X_FORWARDED_PROTO, X_REAL_IP, X_REQUEST_ID,
+    CDN_LOOP, FORWARDED_AS, HeaderNames, SET_ALWAYS, X_CORRELATION_ID, X_FORWARDED_FOR, X_FORWARDED_HOST,
+    X_FORWARDED_PORT, X_FORWARDED_PROTO, X_REAL_IP, X_REQUEST_ID, X_REQUEST_START,
 };
 use crate::request::cdn_loop::LoopToken;
 use crate::request::client::Client;
@@ -59,6 +60,12 @@ pub(crate) struct RewriteInput<'a> {
     pub(crate) text: &'a AddressText,
     /// Its id.
     pub(crate) request_id: &'a RequestId,
+    /// The ids that it has had on its way, where the route passes them on.
+    pub(crate) correlation: Option<&'a HeaderValue>,
+    /// When it came, where the route tells its endpoint.
+    pub(crate) start: Option<SystemTime>,
+    /// What is said of the client's address.
+    pub(crate) forwarded_for: ForwardedFor,
     /// The upgrade that it asks for and may have.
     pub(crate) upgrade: Option<&'a HeaderValue>,
     /// Under what name it passes here.
@@ -131,7 +138,18 @@ pub(crate) fn request<H: Head + HeaderNames>(head: &H, onward: &RewriteInput<'_>
 fn identify<H: Head + ?Sized>(head: &H, onward: &RewriteInput<'_>, edits: &mut Edits) {
     let client = onward.client;
     let believed = |name: &HeaderName| client.trusted.then(|| head.header(name.as_str())).flatten();
+    let address = |out: &mut Vec<u8>| {
+        if client.address == client.peer {
+            out.extend_from_slice(onward.text.peer.as_bytes());
+        } else {
+            // Writing to a Vec cannot fail.
+            write!(out, "{}", client.address).ok();
+        }
+    };
     edits.set(&X_FORWARDED_FOR, |out| {
+        if onward.forwarded_for == ForwardedFor::Replace {
+            return address(out);
+        }
         if client.trusted {
             head.each_value(X_FORWARDED_FOR.as_str(), &mut |value| {
                 out.extend_from_slice(value.trim_ascii());
@@ -150,15 +168,17 @@ fn identify<H: Head + ?Sized>(head: &H, onward: &RewriteInput<'_>, edits: &mut E
         Some(port) => out.extend_from_slice(port),
         None => out.extend_from_slice(onward.text.port.as_bytes()),
     });
-    edits.set(&X_REAL_IP, |out| {
-        if client.address == client.peer {
-            out.extend_from_slice(onward.text.peer.as_bytes());
-        } else {
-            // Writing to a Vec cannot fail.
-            write!(out, "{}", client.address).ok();
-        }
-    });
+    edits.set(&X_REAL_IP, address);
     edits.set(&X_REQUEST_ID, |out| out.extend_from_slice(onward.request_id.as_str().as_bytes()));
+    if let Some(ids) = onward.correlation {
+        edits.set(&X_CORRELATION_ID, |out| out.extend_from_slice(ids.as_bytes()));
+    }
+    if let Some(start) = onward.start {
+        let since = start.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        edits.set(&X_REQUEST_START, |out| {
+            write!(out, "t={}.{:03}", since.as_secs(), since.subsec_millis()).ok();
+        });
+    }
 }
 
 /// Hop-by-hop headers that mean something to this endpoint: gRPC asks for trailers (`te`), and an upgrade is asked for
@@ -258,7 +278,7 @@ mod tests {
 
     fn sent_by(spoken: Protocol, head: &Sample, route: &Route, protocol: AppProtocol, trusted: bool) -> Edits {
         let peer = [10, 0, 0, 1].into();
-        let client = Client { address: [192, 0, 2, 1].into(), peer, trusted, secure: true };
+        let client = Client { address: [192, 0, 2, 1].into(), peer, trusted, secure: true, websocket: false };
         let onward = RewriteInput {
             route,
             filters: Filters { route: &route.filters, share: &[], secure: true },
@@ -268,6 +288,9 @@ mod tests {
             client: &client,
             text: &AddressText::new((peer, 9).into(), 443),
             request_id: &RequestId::of("id"),
+            correlation: None,
+            start: None,
+            forwarded_for: ForwardedFor::Append,
             upgrade: None,
             token: &LoopToken::default(),
             absolute: false,

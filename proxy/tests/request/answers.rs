@@ -18,7 +18,7 @@ fn check(answer: &Answer, status: u16, reason: &str) {
     assert_eq!(lines[1], format!("reason: {reason}"));
     assert_eq!(lines[2], format!("request: {}", answer.header("x-request-id").unwrap()));
     assert_eq!(answer.header("content-type"), Some("text/plain; charset=utf-8"));
-    assert!(answer.header("server").is_none() && answer.header("date").is_some());
+    assert!(answer.header("server") == Some("tidegate") && answer.header("date").is_some());
 }
 
 #[tokio::test]

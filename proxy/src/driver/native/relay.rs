@@ -23,6 +23,7 @@ use crate::http::date;
 use crate::http::response::HEAD_BYTES_MAX;
 use crate::reason::Reason;
 use crate::request::exchange::Exchange;
+use crate::request::respond::Received;
 
 /// Bytes of the longest end of a head, from one end of a line to the next.
 const HEAD_END_BYTES: usize = b"\n\r\n".len();
@@ -163,7 +164,9 @@ impl<C: Downstream> Relay<'_, C> {
                 self.progress.closes |= self.client.is_ending() || !self.progress.body.is_over();
                 let closes = self.progress.closes;
                 edits.clear();
-                self.exchange.response_edits(status, response.values(head, "connection"), edits)?;
+                let has_server = response.values(head, "server").next().is_some();
+                let received = Received { status, connection: response.values(head, "connection"), has_server };
+                self.exchange.response_edits(received, edits)?;
                 let sent = date::with(now, |date| {
                     let says = Says { body, closes, date };
                     self.client.head(response, &head[..length], edits, &says, out)

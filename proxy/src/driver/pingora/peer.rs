@@ -95,7 +95,7 @@ mod tests {
 
     fn admitted() -> Admitted {
         let address = [192, 0, 2, 1].into();
-        let client = Client { address, peer: address, trusted: false, secure: false };
+        let client = Client { address, peer: address, trusted: false, secure: false, websocket: false };
         let path_seen = Normalized { path: "/".into(), had_dot_segments: false };
         let sound = Sound { host: "a.test".into(), path: path_seen, content_length: None };
         let settings = Settings::default();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use http::header::{CONNECTION, EXPECT, TRANSFER_ENCODING};
+use http::header::{CONNECTION, EXPECT, SERVER, TRANSFER_ENCODING};
 use http::{HeaderValue, Method, StatusCode, Version};
 use pingora::http::{RequestHeader, ResponseHeader};
 use pingora::protocols::Digest;
@@ -28,7 +28,7 @@ use crate::observe::metrics::Driver;
 use crate::reason::Reason;
 use crate::request::answer::Answer;
 use crate::request::exchange::{End, Exchange};
-use crate::request::respond::Rendered;
+use crate::request::respond::{Received, Rendered};
 use crate::shared::Shared;
 use crate::upstream::retry::Stage;
 
@@ -223,7 +223,9 @@ impl ProxyHttp for PingoraDriver {
         }
         let connection = response.headers.get_all(CONNECTION).iter().map(HeaderValue::as_bytes);
         let mut edits = Edits::default();
-        let listed = carried.exchange.response_edits(status.as_u16(), connection, &mut edits);
+        let has_server = response.headers.contains_key(SERVER);
+        let received = Received { status: status.as_u16(), connection, has_server };
+        let listed = carried.exchange.response_edits(received, &mut edits);
         listed.map_err(|reason| stop(carried, reason))?;
         edit_response(edits, response)
     }
