@@ -1,5 +1,5 @@
-//! One request from its head to its end: the snapshot it is pinned to, and what each step has decided for the next.
-//! A driver asks it what to do and tells it what happened; it calls the steps in their order and knows no session.
+//! The account of one request from its head to its end: the snapshot it is pinned to, what it has been charged, how its tries
+//! went, and how it is written down. A driver asks it what to do and tells it what happened; it knows no session.
 
 mod attempt;
 mod load;
@@ -9,9 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use http::HeaderValue;
-use tidegate_config::model::{
-    Backend, Destination, Head, ListenerName, RequestIds, Route, Snapshot, Target, WeightedTarget,
-};
+use tidegate_config::model::{Destination, Effective, Head, ListenerName, RequestIds, Route, Snapshot};
 
 use crate::budget::Budget;
 use crate::clock;
@@ -22,14 +20,12 @@ use crate::observe::metrics::{Connect, Driver};
 use crate::options::RateLimits;
 use crate::reason::Reason;
 use crate::request::answer::Answer;
-use crate::request::client::{Client, client};
-use crate::request::guard::{Admission, Admitted, admit};
-use crate::request::hygiene::{self, Line, Protocol};
+use crate::request::guard::{Admitted, admit};
+use crate::request::phase::{Aimed, RequestFacts, Routed, Unrouted};
 use crate::request::request_id::RequestId;
 use crate::request::respond::{self, Filters, Labels, Received, Rendered};
 use crate::request::rewrite;
 use crate::request::rewrite::RewriteInput;
-use crate::request::route;
 use crate::shared::Shared;
 use crate::upstream::attempt::{Attempts, Here, Sign};
 use crate::upstream::balance::{self, Draw};
@@ -56,27 +52,19 @@ pub(crate) struct Exchange {
     /// When it came, where its route tells the endpoint.
     start: Option<SystemTime>,
     request: Option<RequestFacts>,
+    listener: Option<ListenerName>,
     route: Option<Arc<Route>>,
-    admitted: Option<Admitted>,
+    /// The settings of its route; before there is one, those of nothing.
+    effective: Effective,
+    /// Whether it asks for an upgrade and may have it.
+    asks_upgrade: bool,
     /// The place of the share of the route that it belongs to.
     share: Option<usize>,
-    backend: Option<Arc<Backend>>,
     load: Option<Load>,
     attempts: Attempts,
     body_bytes: u64,
     answer: Option<Answer>,
     recorded: bool,
-}
-
-/// What a request that is well-formed asks for.
-#[derive(Debug)]
-struct RequestFacts {
-    client: Client,
-    protocol: Protocol,
-    had_dot_segments: bool,
-    absolute: bool,
-    upgrade: Option<HeaderValue>,
-    listener: Option<ListenerName>,
 }
 
 impl Exchange {
@@ -94,10 +82,11 @@ impl Exchange {
             correlation: None,
             start: None,
             request: None,
+            listener: None,
             route: None,
-            admitted: None,
+            effective: Effective::DEFAULT,
+            asks_upgrade: false,
             share: None,
-            backend: None,
             load: None,
             attempts: Attempts::default(),
             body_bytes: 0,
@@ -106,107 +95,105 @@ impl Exchange {
         }
     }
 
-    /// Decides whether the request goes on: hygiene, route, guards.
+    /// Decides whether the request goes on, and where to: its guards, then its target.
     ///
     /// # Errors
     /// The answer to give instead.
     pub(crate) fn decide<H: Head>(
         &mut self,
+        routed: Result<Routed<'_>, Unrouted>,
+        facts: &Arc<ConnectionFacts>,
         head: &H,
-        line: &Line<'_>,
-        facts: Option<Arc<ConnectionFacts>>,
         chance: u128,
-    ) -> Result<(), Answer> {
-        self.facts = facts;
+    ) -> Result<Aimed, Answer> {
+        self.facts = Some(Arc::clone(facts));
         self.request_id = RequestId::choose(head, self.shared.options.keep_request_id, chance);
-        let decided = self.admitted(head, line, chance).and_then(|()| self.aimed(&mut Draw::new(chance as u64)));
+        let decided = match routed {
+            Ok(routed) => self
+                .admit(routed, head, chance)
+                .and_then(|(request, admitted)| self.aim(request, admitted, facts, &mut Draw::new(chance as u64))),
+            Err(unrouted) => {
+                self.request = unrouted.request;
+                Err(unrouted.reason.into())
+            }
+        };
         self.answer = decided.as_ref().err().cloned();
         decided
     }
 
-    fn admitted<H: Head>(&mut self, head: &H, line: &Line<'_>, chance: u128) -> Result<(), Answer> {
-        let snapshot = Arc::clone(&self.snapshot);
-        let facts = self.facts.clone().ok_or(Reason::Internal)?;
-        let sound = hygiene::check(head, line, &self.shared.head_limits)?;
-        let client = client(head, facts.peer, facts.tls.is_some(), facts.trusted(&snapshot));
-        let request = self.request.insert(RequestFacts {
-            client,
-            protocol: line.protocol,
-            had_dot_segments: sound.path.had_dot_segments,
-            absolute: line.target_authority.is_some(),
-            upgrade: rewrite::upgrade(head, line.protocol, &self.shared.options.upgrade_tokens),
-            listener: None,
-        });
-        let routed = route::find(&snapshot, &facts.bind, &sound.host, &sound.path.path, head)?;
-        request.listener = Some(routed.listener.clone());
-        self.route = Some(Arc::clone(routed.route));
-        let effective = snapshot.effective(routed.route);
-        if effective.request_ids == RequestIds::Correlated {
+    fn admit<H: Head>(
+        &mut self,
+        routed: Routed<'_>,
+        head: &H,
+        chance: u128,
+    ) -> Result<(RequestFacts, Admitted), Answer> {
+        let Routed { request, sound, listener, route } = routed;
+        self.effective = self.snapshot.effective(&route);
+        (self.request, self.listener) = (Some(request.clone()), Some(listener));
+        let route = self.route.insert(route);
+        if self.effective.request_ids == RequestIds::Correlated {
             self.request_id = RequestId::new(chance);
             self.correlation = Some(self.request_id.correlated(head));
         }
-        self.start = effective.request_start.then(clock::wall);
-        match admit(routed.route, effective, &client, &sound, head) {
-            Admission::Go(admitted) => self.admitted = Some(admitted),
-            Admission::Answer(answer) => return Err(answer),
-        }
-        Ok(())
+        self.start = self.effective.request_start.then(clock::wall);
+        let admitted = admit(route, self.effective, &request.client, &sound, head)?;
+        Ok((request, admitted))
     }
 
     /// Chooses the target, and asks whether anything is there: said now, a 503 costs the client no connection.
-    fn aimed(&mut self, draw: &mut Draw) -> Result<(), Answer> {
-        let shares = self.admitted.as_ref().map_or(&[][..], Admitted::shares);
-        let place = balance::share(shares, |share| share.weight, draw);
-        self.share = place;
-        let target = match place.and_then(|place| shares.get(place)).map(|share| &share.to) {
-            Some(Destination::Target(target)) => target,
+    fn aim(
+        &mut self,
+        request: RequestFacts,
+        admitted: Admitted,
+        facts: &Arc<ConnectionFacts>,
+        draw: &mut Draw,
+    ) -> Result<Aimed, Answer> {
+        let shares = admitted.shares();
+        self.share = balance::share(shares, |share| share.weight, draw);
+        let target = match self.share.and_then(|place| shares.get(place)).map(|share| &share.to) {
+            Some(Destination::Target(target)) => Arc::clone(target),
             Some(Destination::Status(status)) => return Err(Answer::status(*status)),
             None => return Err(Reason::NoEndpoints.into()),
         };
         let backend = self.snapshot.backend(&target.backend).ok_or(Reason::NoEndpoints)?;
-        if !self.attempts.leaves(backend, here(&self.shared, self.facts.as_deref())) {
+        if !self.attempts.leaves(backend, here(&self.shared, facts)) {
             return Err(Reason::NoEndpoints.into());
         }
-        self.backend = Some(Arc::clone(backend));
-        Ok(())
-    }
-
-    /// Whether every endpoint that its route may lead to is spoken to in plain HTTP/1.1: chance has no part in who drives.
-    pub(crate) fn is_plain(&self) -> bool {
-        self.route.as_ref().is_none_or(|route| route.action.targets().all(|target| target.protocol.is_plain_http1()))
-    }
-
-    /// Forgets the request, which begins anew with another driver.
-    pub(crate) fn withdraw(mut self) {
-        if !std::mem::replace(&mut self.recorded, true) {
-            self.shared.metrics.in_flight.dec();
-        }
+        let (backend, facts) = (Arc::clone(backend), Arc::clone(facts));
+        self.asks_upgrade = request.upgrade.is_some();
+        Ok(Aimed { request, admitted, target, backend, facts })
     }
 
     /// Chooses the endpoint to try now. The first try is the request's first effect: from then on it is charged.
     ///
     /// # Errors
     /// Why there is none.
-    pub(crate) fn aim(&mut self, now: Instant, draw: u64) -> Result<UpstreamAttempt<'_>, Reason> {
-        self.charge()?;
-        let (Some(admitted), Some(request), Some(target), Some(backend)) =
-            (&self.admitted, &self.request, target(self.route.as_deref(), self.share), &self.backend)
-        else {
-            return Err(Reason::Internal);
-        };
-        let (effective, end) = (admitted.effective(), self.end());
+    pub(crate) fn attempt<'a>(
+        &mut self,
+        aimed: &'a Aimed,
+        now: Instant,
+        draw: u64,
+    ) -> Result<UpstreamAttempt<'a>, Reason> {
+        self.charge(aimed)?;
+        let end = self.end();
         if end.is_some_and(|end| end <= now) {
             return Err(Reason::UpstreamTimeout);
         }
         self.due = end;
-        let here = here(&self.shared, self.facts.as_deref());
         // Each try sends the body from its beginning.
         self.body_bytes = 0;
-        let chance = (now, &mut Draw::new(draw));
-        let endpoint = self.attempts.next(backend, effective.balance, here, &self.shared.endpoints, chance);
+        let (here, chance) = (here(&self.shared, &aimed.facts), (now, &mut Draw::new(draw)));
+        let balance = self.effective.balance;
+        let endpoint = self.attempts.next(&aimed.backend, balance, here, &self.shared.endpoints, chance);
         let endpoint = endpoint.ok_or(Reason::NoEndpoints)?;
         let remaining = end.map(|end| end - now);
-        Ok(UpstreamAttempt { admitted, target, endpoint, upgrade: request.upgrade.is_some(), remaining })
+        let (admitted, target) = (&aimed.admitted, &aimed.target);
+        Ok(UpstreamAttempt { admitted, target, endpoint, upgrade: self.asks_upgrade, remaining })
+    }
+
+    /// The snapshot that it sees to its end.
+    pub(crate) const fn snapshot(&self) -> &Arc<Snapshot> {
+        &self.snapshot
     }
 
     /// When it began.
@@ -233,15 +220,14 @@ impl Exchange {
     }
 
     /// Whether it asks for an upgrade and may have it.
-    pub(crate) fn asks_upgrade(&self) -> bool {
-        self.request.as_ref().is_some_and(|request| request.upgrade.is_some())
+    pub(crate) const fn asks_upgrade(&self) -> bool {
+        self.asks_upgrade
     }
 
     /// Notes that the endpoint is waited for from now on, where the clock of the driver is another one than the route's.
     pub(crate) fn awaited(&mut self, now: Instant) {
-        let Some(effective) = self.admitted.as_ref().map(Admitted::effective) else { return };
         if self.is_unanswered() {
-            let silence = now + effective.read_timeout;
+            let silence = now + self.effective.read_timeout;
             self.due = Some(self.end().map_or(silence, |end| end.min(silence)));
         }
     }
@@ -260,8 +246,7 @@ impl Exchange {
 
     /// When the head of the response is due at the latest.
     fn end(&self) -> Option<Instant> {
-        let limit = self.admitted.as_ref().and_then(|admitted| admitted.effective().request_timeout);
-        limit.map(|limit| self.began + limit)
+        self.effective.request_timeout.map(|limit| self.began + limit)
     }
 
     /// Why it failed: whatever broke past the time of its response, that is why.
@@ -270,18 +255,17 @@ impl Exchange {
     }
 
     /// Notes that no connection could be made, and why; whether to try another endpoint.
-    pub(crate) fn connect_failed(&mut self, reason: Reason, now: Instant) -> bool {
+    pub(crate) fn connect_failed(&mut self, aimed: &Aimed, reason: Reason, now: Instant) -> bool {
         self.shared.metrics.connect(if reason == Reason::ConnectTimeout { Connect::TimedOut } else { Connect::Failed });
         // What the edge itself is short of says nothing about an endpoint.
         let moment = (reason != Reason::OutOfResources).then(|| self.shared.endpoints.moment(now));
         self.attempts.refused(now, moment);
-        let here = here(&self.shared, self.facts.as_deref());
-        let others = self.backend.as_ref().is_some_and(|backend| self.attempts.leaves(backend, here));
+        let others = self.attempts.leaves(&aimed.backend, here(&self.shared, &aimed.facts));
         self.again(Stage::Connecting { others })
     }
 
     fn again(&mut self, stage: Stage) -> bool {
-        let tries_max = self.admitted.as_ref().map_or(1, |admitted| usize::from(admitted.effective().tries_max));
+        let tries_max = usize::from(self.effective.tries_max);
         let again = self.attempts.count() < self.shared.options.upstream.tries_max
             && retry::again(&Failed { tries: self.attempts.waited_for(), tries_max, stage });
         self.shared.metrics.retries.inc_by(again.into());
@@ -289,33 +273,21 @@ impl Exchange {
     }
 
     /// What changes of the request on its way to the endpoint.
-    ///
-    /// # Errors
-    /// [`Reason::Internal`] when the request was never admitted.
-    pub(crate) fn request_edits<H: Head + HeaderNames>(&self, head: &H, edits: &mut Edits) -> Result<(), Reason> {
-        let (Some(admitted), Some(request), Some(target), Some(facts)) =
-            (&self.admitted, &self.request, target(self.route.as_deref(), self.share), &self.facts)
-        else {
-            return Err(Reason::Internal);
-        };
-        let onward = RewriteInput {
+    pub(crate) fn request_edits<H: Head + HeaderNames>(&self, aimed: &Aimed, head: &H, edits: &mut Edits) {
+        let Aimed { request, admitted, target, facts, .. } = aimed;
+        let input = RewriteInput {
             route: admitted.route(),
             filters: self.filters(),
             protocol: target.protocol,
-            spoken: request.protocol,
-            had_dot_segments: request.had_dot_segments,
-            client: &request.client,
+            request,
             text: &facts.text,
             request_id: &self.request_id,
             correlation: self.correlation.as_ref(),
             start: self.start,
-            forwarded_for: admitted.effective().forwarded_for,
-            upgrade: request.upgrade.as_ref(),
+            forwarded_for: self.effective.forwarded_for,
             token: &self.shared.options.loop_token,
-            absolute: request.absolute,
         };
-        rewrite::request(head, &onward, edits);
-        Ok(())
+        rewrite::request(head, &input, edits);
     }
 
     /// Counts a piece of the request's body.
@@ -324,7 +296,7 @@ impl Exchange {
     /// [`Reason::BodyTooLarge`] when it is more than the route allows.
     pub(crate) fn body(&mut self, bytes: usize) -> Result<(), Reason> {
         self.body_bytes += bytes as u64;
-        let max = self.admitted.as_ref().and_then(|admitted| admitted.effective().body_bytes_max);
+        let max = self.effective.body_bytes_max;
         if max.is_some_and(|max| self.body_bytes > max) { Err(Reason::BodyTooLarge) } else { Ok(()) }
     }
 
@@ -377,13 +349,14 @@ impl Exchange {
     /// The filters of its route, and of the share of it that was chosen.
     fn filters(&self) -> Filters<'_> {
         let route = self.route.as_ref().map_or(&[][..], |route| &route.filters);
-        let share = chosen(self.route.as_deref(), self.share).map_or(&[][..], |share| &share.filters);
+        let chosen = self.route.as_ref().zip(self.share).and_then(|(route, place)| route.action.shares().get(place));
+        let share = chosen.map_or(&[][..], |share| &share.filters);
         Filters { route, share, secure: self.request.as_ref().is_some_and(|request| request.client.secure) }
     }
 
     /// The time without a byte after which the tunnel of an upgrade ends.
-    pub(crate) fn tunnel_idle(&self) -> Option<Duration> {
-        self.admitted.as_ref().map(|admitted| admitted.effective().tunnel_idle_timeout)
+    pub(crate) const fn tunnel_idle(&self) -> Duration {
+        self.effective.tunnel_idle_timeout
     }
 
     /// Notes that the request failed; what to answer while no response has begun. An answer that was decided before stands.
@@ -398,15 +371,6 @@ impl Exchange {
     }
 }
 
-/// The share of a route that a request belongs to.
-fn chosen(route: Option<&Route>, share: Option<usize>) -> Option<&WeightedTarget> {
-    route?.action.shares().get(share?)
-}
-
-fn target(route: Option<&Route>, share: Option<usize>) -> Option<&Arc<Target>> {
-    chosen(route, share).and_then(WeightedTarget::target)
-}
-
-fn here<'a>(shared: &'a Shared, facts: Option<&ConnectionFacts>) -> Here<'a> {
-    Here { listening: &shared.listening, local: facts.map(|facts| facts.local.ip()) }
+fn here<'a>(shared: &'a Shared, facts: &ConnectionFacts) -> Here<'a> {
+    Here { listening: &shared.listening, local: Some(facts.local.ip()) }
 }

@@ -36,44 +36,38 @@ impl Admitted {
     }
 }
 
-/// What became of a request at the gate.
-#[derive(Clone, Debug)]
-pub(crate) enum Admission {
-    /// It goes on.
-    Go(Admitted),
-    /// It is answered here.
-    Answer(Answer),
-}
-
 /// Asks the guards.
+///
+/// # Errors
+/// The answer to give instead.
 pub(crate) fn admit<H: Head + ?Sized>(
     route: &Arc<Route>,
     effective: Effective,
     client: &Client,
     sound: &Sound<'_>,
     head: &H,
-) -> Admission {
+) -> Result<Admitted, Answer> {
     for guard in &*route.guards {
         match guard {
             Guard::AllowSources(nets) if nets.iter().any(|net| net.contains(&client.address)) => {}
-            Guard::AllowSources(_) | Guard::DenyAll => return Admission::Answer(Reason::Denied.into()),
+            Guard::AllowSources(_) | Guard::DenyAll => return Err(Reason::Denied.into()),
             Guard::RequireTls { .. } if client.secure => {}
             Guard::RequireTls { status } => {
                 let scheme = if client.websocket { "wss" } else { "https" };
-                return Admission::Answer(away(*status, location(scheme, &sound.host, None, head.path(), head)));
+                return Err(away(*status, location(scheme, &sound.host, None, head.path(), head)));
             }
         }
     }
     match &route.action {
-        Action::Redirect(redirect) => return Admission::Answer(elsewhere(route, redirect, client, sound, head)),
-        Action::Respond(response) => return Admission::Answer(Answer::direct(response)),
+        Action::Redirect(redirect) => return Err(elsewhere(route, redirect, client, sound, head)),
+        Action::Respond(response) => return Err(Answer::direct(response)),
         Action::Forward(_) => {}
     }
     let too_large = effective.body_bytes_max.zip(sound.content_length).is_some_and(|(max, length)| length > max);
     if too_large {
-        return Admission::Answer(Reason::BodyTooLarge.into());
+        return Err(Reason::BodyTooLarge.into());
     }
-    Admission::Go(Admitted { route: Arc::clone(route), effective })
+    Ok(Admitted { route: Arc::clone(route), effective })
 }
 
 fn elsewhere<H: Head + ?Sized>(
@@ -143,12 +137,9 @@ mod tests {
             content_length: length,
         };
         let got = admit(&Arc::new(route), Effective::resolve([&settings].into_iter()), client, &sound, head);
-        let got = match got {
-            Admission::Go(_) => Ok(()),
-            Admission::Answer(a) => {
-                Err((a.status, a.location.map(|l| l.to_str().unwrap().to_owned()).unwrap_or_default()))
-            }
-        };
+        let got = got.map(|_| ()).map_err(|answer| {
+            (answer.status, answer.location.map(|to| to.to_str().unwrap().to_owned()).unwrap_or_default())
+        });
         assert_eq!(got, want.map_err(|(status, location)| (status, location.to_owned())));
     }
 

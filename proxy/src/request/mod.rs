@@ -1,5 +1,5 @@
-//! The steps of a request, each a plain function over a read-only view of its head that returns its decision as data, and the
-//! [`exchange`] that calls them in their order. None of them knows a session, and none calls the next one.
+//! The steps of a request, each a plain function over a read-only view of its head that returns its decision as data, the
+//! [`phase`]s that they make up, and the [`exchange`] that keeps the account of one request. None of them knows a session, and none calls the next one.
 
 pub(crate) mod answer;
 pub(crate) mod cdn_loop;
@@ -9,6 +9,7 @@ pub(crate) mod guard;
 pub(crate) mod hygiene;
 mod outcome;
 mod path_rewrite;
+pub(crate) mod phase;
 pub(crate) mod request_id;
 pub(crate) mod respond;
 mod rewrite;

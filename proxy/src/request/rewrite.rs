@@ -16,9 +16,9 @@ use crate::http::names::{
     X_FORWARDED_PORT, X_FORWARDED_PROTO, X_REAL_IP, X_REQUEST_ID, X_REQUEST_START,
 };
 use crate::request::cdn_loop::LoopToken;
-use crate::request::client::Client;
 use crate::request::hygiene::Protocol;
 use crate::request::path_rewrite;
+use crate::request::phase::RequestFacts;
 use crate::request::request_id::RequestId;
 use crate::request::respond::{self, Filters};
 
@@ -50,12 +50,8 @@ pub(crate) struct RewriteInput<'a> {
     pub(crate) filters: Filters<'a>,
     /// What the endpoint speaks.
     pub(crate) protocol: AppProtocol,
-    /// What the client speaks.
-    pub(crate) spoken: Protocol,
-    /// Whether its path has dot segments, which no endpoint gets to see.
-    pub(crate) had_dot_segments: bool,
-    /// Who sent it.
-    pub(crate) client: &'a Client,
+    /// What it asks for.
+    pub(crate) request: &'a RequestFacts,
     /// The addresses of its connection.
     pub(crate) text: &'a AddressText,
     /// Its id.
@@ -66,12 +62,8 @@ pub(crate) struct RewriteInput<'a> {
     pub(crate) start: Option<SystemTime>,
     /// What is said of the client's address.
     pub(crate) forwarded_for: ForwardedFor,
-    /// The upgrade that it asks for and may have.
-    pub(crate) upgrade: Option<&'a HeaderValue>,
     /// Under what name it passes here.
     pub(crate) token: &'a LoopToken,
-    /// Whether its target is in absolute form, which only proxies are sent.
-    pub(crate) absolute: bool,
 }
 
 /// The upgrade that a request asks for (RFC 9110 section 7.8), where the list, in lower case, has it. Requests with a body
@@ -92,23 +84,23 @@ pub(crate) fn upgrade<H: Head + ?Sized>(head: &H, protocol: Protocol, allowed: &
 }
 
 /// Lists what changes.
-pub(crate) fn request<H: Head + HeaderNames>(head: &H, onward: &RewriteInput<'_>, edits: &mut Edits) {
+pub(crate) fn request<H: Head + HeaderNames>(head: &H, input: &RewriteInput<'_>, edits: &mut Edits) {
     // The standard's form of the same claims, which is not checked.
     if head.header(FORWARDED.as_str()).is_some() {
         edits.remove(&FORWARDED);
     }
     head.each_name(&mut |name| {
-        if let Some(name) = misleading(name, onward.client.trusted) {
+        if let Some(name) = misleading(name, input.request.client.trusted) {
             edits.remove(&name);
         }
     });
-    identify(head, onward, edits);
-    carry_over(head, onward, edits);
-    if onward.spoken == Protocol::Http2 && onward.protocol != AppProtocol::H2c {
+    identify(head, input, edits);
+    carry_over(head, input, edits);
+    if input.request.protocol == Protocol::Http2 && input.protocol != AppProtocol::H2c {
         join_cookies(head, edits);
     }
     let mut rewrite: Option<&PathRewrite> = None;
-    for filter in onward.filters.iter() {
+    for filter in input.filters.iter() {
         match filter {
             Filter::RequestHeaders(own) => respond::apply(own, edits),
             Filter::Path(path) => rewrite = Some(path),
@@ -116,13 +108,13 @@ pub(crate) fn request<H: Head + HeaderNames>(head: &H, onward: &RewriteInput<'_>
             Filter::ResponseHeaders(_) => {}
         }
     }
-    edits.set(&CDN_LOOP, |out| onward.token.write_added(head, out));
-    let path = if rewrite.is_some() || onward.had_dot_segments {
-        normalize(head.path()).and_then(|path| path_rewrite::onward(rewrite, &onward.route.path, head.path(), &path))
+    edits.set(&CDN_LOOP, |out| input.token.write_added(head, out));
+    let path = if rewrite.is_some() || input.request.had_dot_segments {
+        normalize(head.path()).and_then(|path| path_rewrite::onward(rewrite, &input.route.path, head.path(), &path))
     } else {
         None
     };
-    let path = path.as_deref().or_else(|| onward.absolute.then(|| head.path()));
+    let path = path.as_deref().or_else(|| input.request.absolute.then(|| head.path()));
     if let Some(path) = path {
         edits.set_target(|out| {
             out.extend_from_slice(path.as_bytes());
@@ -135,19 +127,19 @@ pub(crate) fn request<H: Head + HeaderNames>(head: &H, onward: &RewriteInput<'_>
 }
 
 /// Says who the client is and what it asked for.
-fn identify<H: Head + ?Sized>(head: &H, onward: &RewriteInput<'_>, edits: &mut Edits) {
-    let client = onward.client;
+fn identify<H: Head + ?Sized>(head: &H, input: &RewriteInput<'_>, edits: &mut Edits) {
+    let client = &input.request.client;
     let believed = |name: &HeaderName| client.trusted.then(|| head.header(name.as_str())).flatten();
     let address = |out: &mut Vec<u8>| {
         if client.address == client.peer {
-            out.extend_from_slice(onward.text.peer.as_bytes());
+            out.extend_from_slice(input.text.peer.as_bytes());
         } else {
             // Writing to a Vec cannot fail.
             write!(out, "{}", client.address).ok();
         }
     };
     edits.set(&X_FORWARDED_FOR, |out| {
-        if onward.forwarded_for == ForwardedFor::Replace {
+        if input.forwarded_for == ForwardedFor::Replace {
             return address(out);
         }
         if client.trusted {
@@ -156,7 +148,7 @@ fn identify<H: Head + ?Sized>(head: &H, onward: &RewriteInput<'_>, edits: &mut E
                 out.extend_from_slice(b", ");
             });
         }
-        out.extend_from_slice(onward.text.peer.as_bytes());
+        out.extend_from_slice(input.text.peer.as_bytes());
     });
     edits.set(&X_FORWARDED_PROTO, |out| out.extend_from_slice(client.scheme().as_bytes()));
     let host = believed(&X_FORWARDED_HOST).or_else(|| head.authority().map(str::as_bytes));
@@ -166,14 +158,14 @@ fn identify<H: Head + ?Sized>(head: &H, onward: &RewriteInput<'_>, edits: &mut E
     }
     edits.set(&X_FORWARDED_PORT, |out| match believed(&X_FORWARDED_PORT) {
         Some(port) => out.extend_from_slice(port),
-        None => out.extend_from_slice(onward.text.port.as_bytes()),
+        None => out.extend_from_slice(input.text.port.as_bytes()),
     });
     edits.set(&X_REAL_IP, address);
-    edits.set(&X_REQUEST_ID, |out| out.extend_from_slice(onward.request_id.as_str().as_bytes()));
-    if let Some(ids) = onward.correlation {
+    edits.set(&X_REQUEST_ID, |out| out.extend_from_slice(input.request_id.as_str().as_bytes()));
+    if let Some(ids) = input.correlation {
         edits.set(&X_CORRELATION_ID, |out| out.extend_from_slice(ids.as_bytes()));
     }
-    if let Some(start) = onward.start {
+    if let Some(start) = input.start {
         let since = start.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         edits.set(&X_REQUEST_START, |out| {
             write!(out, "t={}.{:03}", since.as_secs(), since.subsec_millis()).ok();
@@ -183,15 +175,15 @@ fn identify<H: Head + ?Sized>(head: &H, onward: &RewriteInput<'_>, edits: &mut E
 
 /// Hop-by-hop headers that mean something to this endpoint: gRPC asks for trailers (`te`), and an upgrade is asked for
 /// again in our own name.
-fn carry_over<H: Head + ?Sized>(head: &H, onward: &RewriteInput<'_>, edits: &mut Edits) {
+fn carry_over<H: Head + ?Sized>(head: &H, input: &RewriteInput<'_>, edits: &mut Edits) {
     let trailers = head
         .header(TE.as_str())
         .is_some_and(|te| te.split(|b| *b == b',').any(|word| word.trim_ascii().eq_ignore_ascii_case(b"trailers")));
-    if trailers && onward.protocol == AppProtocol::H2c {
+    if trailers && input.protocol == AppProtocol::H2c {
         edits.set(&TE, |out| out.extend_from_slice(b"trailers"));
     }
-    match onward.upgrade {
-        Some(token) if onward.protocol != AppProtocol::H2c => {
+    match &input.request.upgrade {
+        Some(token) if input.protocol != AppProtocol::H2c => {
             edits.set(&CONNECTION, |out| out.extend_from_slice(b"Upgrade"));
             edits.set(&UPGRADE, |out| out.extend_from_slice(token.as_bytes()));
         }
@@ -228,6 +220,7 @@ mod tests {
 
     use super::*;
     use crate::http::edits::Edit;
+    use crate::request::client::Client;
     use crate::sample::Sample;
     use crate::sample_model::{path, route};
 
@@ -279,24 +272,21 @@ mod tests {
     fn sent_by(spoken: Protocol, head: &Sample, route: &Route, protocol: AppProtocol, trusted: bool) -> Edits {
         let peer = [10, 0, 0, 1].into();
         let client = Client { address: [192, 0, 2, 1].into(), peer, trusted, secure: true, websocket: false };
-        let onward = RewriteInput {
+        let asks = RequestFacts { client, protocol: spoken, had_dot_segments: false, absolute: false, upgrade: None };
+        let input = RewriteInput {
             route,
             filters: Filters { route: &route.filters, share: &[], secure: true },
             protocol,
-            spoken,
-            had_dot_segments: false,
-            client: &client,
+            request: &asks,
             text: &AddressText::new((peer, 9).into(), 443),
             request_id: &RequestId::of("id"),
             correlation: None,
             start: None,
             forwarded_for: ForwardedFor::Append,
-            upgrade: None,
             token: &LoopToken::default(),
-            absolute: false,
         };
         let mut edits = Edits::default();
-        request(head, &onward, &mut edits);
+        request(head, &input, &mut edits);
         edits
     }
 

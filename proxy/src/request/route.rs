@@ -9,7 +9,7 @@ use crate::reason::Reason;
 
 /// The route of a request, and the listener that it came to.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Routed<'s> {
+pub(crate) struct Found<'s> {
     /// The listener.
     pub(crate) listener: &'s ListenerName,
     /// The route.
@@ -26,13 +26,13 @@ pub(crate) fn find<'s, H: Head + ?Sized>(
     host: &str,
     path: &str,
     head: &H,
-) -> Result<Routed<'s>, Reason> {
+) -> Result<Found<'s>, Reason> {
     let bind = snapshot.bind(bind).ok_or(Reason::NoRoute)?;
     let listener = &bind.listener(host).ok_or(Reason::NoRoute)?.name;
     let routes = snapshot.routes(listener, host);
     let own = routes.and_then(|routes| routes.find(listener, path, head));
     let route = own.or_else(|| snapshot.last_resort(listener, routes)).ok_or(Reason::NoRoute)?;
-    Ok(Routed { listener, route })
+    Ok(Found { listener, route })
 }
 
 #[cfg(test)]
@@ -51,7 +51,7 @@ mod tests {
             Some(route("fallback", path("/"))),
         );
         let found = find(&snapshot, &bind_key(), host, target, &Sample::get(host, target));
-        let got = found.ok().map(|routed| routed.route.origin.object.name.name.to_string());
+        let got = found.ok().map(|found| found.route.origin.object.name.name.to_string());
         assert_eq!(got.as_deref(), want, "{host}{target}");
     }
 

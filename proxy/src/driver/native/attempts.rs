@@ -24,6 +24,7 @@ use crate::options::Options;
 use crate::reason::Reason;
 use crate::request::answer::Answer;
 use crate::request::exchange::{Exchange, UpstreamAttempt};
+use crate::request::phase::Aimed;
 use crate::upstream::pool;
 use crate::upstream::retry::Stage;
 
@@ -72,8 +73,12 @@ impl Try {
 impl<C: Downstream> Transfer<'_, C> {
     /// Carries a request to its end; when that was, if its connection can go on. If it failed, the client is told as far as it
     /// can be.
-    pub(super) async fn forward<H: RequestHead>(&mut self, asked: &UpstreamRequest<'_, H>) -> Option<Instant> {
-        let reason = match self.attempts(asked).await {
+    pub(super) async fn forward<H: RequestHead>(
+        &mut self,
+        aimed: &Aimed,
+        asked: &UpstreamRequest<'_, H>,
+    ) -> Option<Instant> {
+        let reason = match self.attempts(aimed, asked).await {
             Ok(at) => return Some(at),
             Err(reason) => reason,
         };
@@ -94,11 +99,15 @@ impl<C: Downstream> Transfer<'_, C> {
     }
 
     /// Tries endpoints until one has answered.
-    async fn attempts<H: RequestHead>(&mut self, asked: &UpstreamRequest<'_, H>) -> Result<Instant, Reason> {
+    async fn attempts<H: RequestHead>(
+        &mut self,
+        aimed: &Aimed,
+        asked: &UpstreamRequest<'_, H>,
+    ) -> Result<Instant, Reason> {
         let Self { client, room, exchange, progress, options } = self;
         let mut now = exchange.began();
         loop {
-            let attempt = Try::of(&exchange.aim(now, fastrand::u64(..))?);
+            let attempt = Try::of(&exchange.attempt(aimed, now, fastrand::u64(..))?);
             let pooled = pool::take(attempt.at);
             let reused = pooled.is_some();
             let mut endpoint = match pooled {
@@ -110,7 +119,7 @@ impl<C: Downstream> Transfer<'_, C> {
                     }
                     Err(reason) => {
                         now = clock::now();
-                        if exchange.connect_failed(reason, now) {
+                        if exchange.connect_failed(aimed, reason, now) {
                             continue;
                         }
                         return Err(exchange.in_time(reason, now));
@@ -120,7 +129,7 @@ impl<C: Downstream> Transfer<'_, C> {
             exchange.connected(reused, now);
             if room.to_endpoint.is_new() {
                 room.edits.clear();
-                exchange.request_edits(asked.head, &mut room.edits)?;
+                exchange.request_edits(aimed, asked.head, &mut room.edits);
                 write::request(asked.head, &room.edits, asked.coded, room.to_endpoint.end());
             }
             exchange.body(progress.bytes_in)?;

@@ -22,6 +22,7 @@ use crate::http::body::{Framing, length};
 use crate::http::names::is_grpc_type;
 use crate::observe::metrics::Driver;
 use crate::request::exchange::{End, Exchange};
+use crate::request::phase;
 use crate::shared::Shared;
 
 /// Answers the request of a stream, if it may; gives the stream back if not.
@@ -35,13 +36,14 @@ pub(crate) async fn carry(
         return Some(session);
     }
     let now = clock::now();
-    let mut exchange = Exchange::begin(Driver::Native, published.pin(), Arc::clone(shared), now);
+    let snapshot = published.pin();
     let head = Parsed::new(session.req_header());
-    let decided = exchange.decide(&head, &head.line(), Some(Arc::clone(&facts)), fastrand::u128(..));
-    if decided.is_ok() && !exchange.is_plain() {
-        exchange.withdraw();
+    let routed = phase::route(&snapshot, shared, &facts, &head, &head.line());
+    if routed.as_ref().is_ok_and(|routed| !routed.is_plain()) {
         return Some(session);
     }
+    let mut exchange = Exchange::begin(Driver::Native, snapshot, Arc::clone(shared), now);
+    let decided = exchange.decide(routed, &facts, &head, fastrand::u128(..));
     // The end of a body is the stream's; whether it has the length that was announced is h2's to see (RFC 9113 section 8.1.1).
     let framing = if session.is_body_empty() { Framing::None } else { Framing::UntilClose };
     let nothing = http::Request::new(()).into_parts().0.into();
@@ -60,7 +62,7 @@ pub(crate) async fn carry(
         options: &shared.options,
     };
     let over = match decided {
-        Ok(()) => transfer.forward(&asked).await,
+        Ok(aimed) => transfer.forward(&aimed, &asked).await,
         Err(answer) => {
             transfer.give(&head, &answer, false).await;
             None

@@ -33,6 +33,7 @@ use crate::http::body::{Framing, Piece};
 use crate::observe::metrics::Driver;
 use crate::options::Options;
 use crate::request::exchange::{End, Exchange};
+use crate::request::phase;
 
 /// What becomes of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -69,13 +70,13 @@ async fn request(conn: &mut Conn, scratch: &mut Scratch, traffic: &Traffic) -> N
     let Scratch { head, request, room } = scratch;
     let view = request.view(head);
     let now = clock::now();
-    let mut exchange = Exchange::begin(Driver::Native, traffic.published.pin(), Arc::clone(&traffic.shared), now);
-    let facts = Some(Arc::clone(conn.facts()));
-    let decided = exchange.decide(&view, &request.line(), facts, fastrand::u128(..));
-    if decided.is_ok() && !exchange.is_plain() {
-        exchange.withdraw();
+    let snapshot = traffic.published.pin();
+    let routed = phase::route(&snapshot, &traffic.shared, conn.facts(), &view, &request.line());
+    if routed.as_ref().is_ok_and(|routed| !routed.is_plain()) {
         return Next::Full;
     }
+    let mut exchange = Exchange::begin(Driver::Native, snapshot, Arc::clone(&traffic.shared), now);
+    let decided = exchange.decide(routed, conn.facts(), &view, fastrand::u128(..));
     conn.pass_all();
     conn.advance(head.len());
     let mut progress = Progress::new(request.framing, request.closes);
@@ -89,8 +90,8 @@ async fn request(conn: &mut Conn, scratch: &mut Scratch, traffic: &Traffic) -> N
     let options = &traffic.options;
     let mut transfer = Transfer { client: &mut *conn, room, exchange: &mut exchange, progress: &mut progress, options };
     let next = match decided {
-        Ok(()) => {
-            over = transfer.forward(&asked).await;
+        Ok(aimed) => {
+            over = transfer.forward(&aimed, &asked).await;
             if over.is_none() || progress.closes { Next::Close } else { Next::Again }
         }
         Err(answer) => {

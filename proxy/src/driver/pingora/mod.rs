@@ -5,6 +5,7 @@ pub(crate) mod fault;
 pub(crate) mod head;
 mod peer;
 mod proxy_http;
+mod session;
 mod stream_traits;
 
 use std::sync::Arc;

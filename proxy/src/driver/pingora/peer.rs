@@ -88,7 +88,7 @@ mod tests {
 
     use super::*;
     use crate::request::client::Client;
-    use crate::request::guard::{Admission, Admitted, admit};
+    use crate::request::guard::{Admitted, admit};
     use crate::request::hygiene::Sound;
     use crate::sample::Sample;
     use crate::sample_model::{backend_key, path, route};
@@ -100,10 +100,7 @@ mod tests {
         let sound = Sound { host: "a.test".into(), path: path_seen, content_length: None };
         let settings = Settings::default();
         let effective = Effective::resolve([&settings].into_iter());
-        match admit(&Arc::new(route("r", path("/"))), effective, &client, &sound, &Sample::get("a.test", "/")) {
-            Admission::Go(admitted) => admitted,
-            Admission::Answer(answer) => panic!("{answer:?}"),
-        }
+        admit(&Arc::new(route("r", path("/"))), effective, &client, &sound, &Sample::get("a.test", "/")).unwrap()
     }
 
     const fn need(host: &str) -> Need<'_> {

@@ -7,12 +7,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::header::{CONNECTION, EXPECT, SERVER, TRANSFER_ENCODING};
-use http::{HeaderValue, Method, StatusCode, Version};
+use http::{HeaderValue, Method, StatusCode};
 use pingora::http::{RequestHeader, ResponseHeader};
 use pingora::protocols::Digest;
 use pingora::proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
 use pingora::upstreams::peer::HttpPeer;
-use pingora::{Error, ErrorType, Result, RetryType};
+use pingora::{Error, ErrorType, Result};
 use tidegate_config::model::{AppProtocol, Head, request_host};
 use tidegate_config::published::Published;
 
@@ -20,15 +20,15 @@ use super::body_rates::{BodyRates, TooSlow};
 use super::fault;
 use super::head::{Parsed, detach, edit_request, edit_response, frame_response};
 use super::peer::{Need, peer};
+use super::session::{discard_body, facts, has_begun, is_before_http11, set_deadlines, stage, write_answer};
 use crate::clock;
-use crate::connection::ConnectionFacts;
 use crate::connection::response_deadline::ResponseDeadline;
 use crate::http::edits::Edits;
 use crate::observe::metrics::Driver;
 use crate::reason::Reason;
-use crate::request::answer::Answer;
 use crate::request::exchange::{End, Exchange};
-use crate::request::respond::{Received, Rendered};
+use crate::request::phase::{self, Aimed};
+use crate::request::respond::Received;
 use crate::shared::Shared;
 use crate::upstream::retry::Stage;
 
@@ -36,6 +36,8 @@ use crate::upstream::retry::Stage;
 #[derive(Debug)]
 pub(crate) struct Carried {
     exchange: Exchange,
+    /// Where it goes, once that is decided.
+    aimed: Option<Aimed>,
     due: ResponseDeadline,
     /// Whether it has a body that goes up over HTTP/1.1, during whose pauses the endpoint may be silent.
     uploads: bool,
@@ -86,6 +88,7 @@ impl ProxyHttp for PingoraDriver {
         let exchange = Exchange::begin(Driver::Full, self.published.pin(), Arc::clone(&self.shared), clock::now());
         Carried {
             exchange,
+            aimed: None,
             due: ResponseDeadline::current(),
             uploads: false,
             heard: false,
@@ -104,10 +107,16 @@ impl ProxyHttp for PingoraDriver {
     }
 
     async fn request_filter(&self, session: &mut Session, carried: &mut Carried) -> Result<bool> {
-        let facts = facts(session);
+        // Every connection is made with its facts.
+        let facts = facts(session).ok_or_else(|| stop(carried, Reason::Internal))?;
         let head = Parsed::new(session.req_header());
-        let Err(answer) = carried.exchange.decide(&head, &head.line(), facts, fastrand::u128(..)) else {
-            return Ok(false);
+        let routed = phase::route(carried.exchange.snapshot(), &self.shared, &facts, &head, &head.line());
+        let answer = match carried.exchange.decide(routed, &facts, &head, fastrand::u128(..)) {
+            Ok(aimed) => {
+                carried.aimed = Some(aimed);
+                return Ok(false);
+            }
+            Err(answer) => answer,
         };
         write_answer(session, &carried.exchange, &answer).await?;
         discard_body(session).await;
@@ -122,11 +131,14 @@ impl ProxyHttp for PingoraDriver {
         let host = head.authority().and_then(request_host).unwrap_or_default();
         let pause = if uploads { self.shared.options.client.body_read_stall } else { Duration::ZERO };
         let need = Need { host: &host, idle: limits.idle, http2_streams_max: limits.http2_streams_max, pause };
-        let aimed = carried.exchange.aim(clock::now(), fastrand::u64(..));
-        carried.uploads = uploads && aimed.as_ref().is_ok_and(|aim| aim.target.protocol != AppProtocol::H2c);
-        let aimed = aimed.map(|aim| Box::new(peer(&aim, &need)));
+        let Carried { exchange, aimed, .. } = carried;
+        let attempt = aimed.as_ref().ok_or(Reason::Internal).and_then(|aimed| {
+            let attempt = exchange.attempt(aimed, clock::now(), fastrand::u64(..))?;
+            Ok((aimed.target.protocol, Box::new(peer(&attempt, &need))))
+        });
+        carried.uploads = uploads && attempt.as_ref().is_ok_and(|(protocol, _)| *protocol != AppProtocol::H2c);
         carried.agree();
-        aimed.map_err(|reason| stop(carried, reason))
+        attempt.map(|(_, peer)| peer).map_err(|reason| stop(carried, reason))
     }
 
     async fn connected_to_upstream(
@@ -157,8 +169,10 @@ impl ProxyHttp for PingoraDriver {
         carried: &mut Carried,
     ) -> Result<()> {
         let mut edits = Edits::default();
-        let listed = carried.exchange.request_edits(&Parsed::new(session.req_header()), &mut edits);
-        listed.map_err(|reason| stop(carried, reason))?;
+        let Carried { exchange, aimed: Some(aimed), .. } = carried else {
+            return Err(stop(carried, Reason::Internal));
+        };
+        exchange.request_edits(aimed, &Parsed::new(session.req_header()), &mut edits);
         edit_request(edits, request)
     }
 
@@ -200,7 +214,7 @@ impl ProxyHttp for PingoraDriver {
             if !carried.exchange.asks_upgrade() {
                 return Err(stop(carried, Reason::UpstreamBroken));
             }
-            session.set_read_timeout(carried.exchange.tunnel_idle());
+            session.set_read_timeout(Some(carried.exchange.tunnel_idle()));
             facts(session).inspect(|facts| facts.becomes_tunnel());
             carried.rates = BodyRates::unbounded();
         } else if status.is_informational() {
@@ -252,7 +266,9 @@ impl ProxyHttp for PingoraDriver {
         carried: &mut Carried,
         mut error: Box<Error>,
     ) -> Box<Error> {
-        error.set_retry(carried.exchange.connect_failed(fault::reason(&error), clock::now()));
+        let (reason, now) = (fault::reason(&error), clock::now());
+        let Carried { exchange, aimed, .. } = carried;
+        error.set_retry(aimed.as_ref().is_some_and(|aimed| exchange.connect_failed(aimed, reason, now)));
         error
     }
 
@@ -317,82 +333,9 @@ impl ProxyHttp for PingoraDriver {
     }
 }
 
-/// Whether the client speaks HTTP/1.0, which knows neither transfer codings nor responses that are not the last one.
-fn is_before_http11(session: &Session) -> bool {
-    session.req_header().version < Version::HTTP_11
-}
-
-/// What is known of the connection that the request came in over.
-fn facts(session: &Session) -> Option<Arc<ConnectionFacts>> {
-    session.digest().and_then(ConnectionFacts::of)
-}
-
-/// Sets what Pingora leaves open by default: without these a silent or slow client stays for ever.
-fn set_deadlines(session: &mut Session, shared: &Shared) {
-    let limits = &shared.options.client;
-    let is_before_http11 = is_before_http11(session);
-    session.set_ignore_info_resp(is_before_http11);
-    if session.get_keepalive().is_some() {
-        // Zero would mean for ever.
-        session.set_keepalive(Some(limits.keep_alive_idle.as_secs().max(1)));
-    }
-    session.set_read_timeout(Some(limits.body_read_stall));
-    session.set_write_timeout(Some(limits.write_stall));
-    session.set_total_drain_timeout(Some(limits.body_discard));
-}
-
 /// Ends the request with an answer of the edge's own, by way of an error that Pingora does not try again.
 fn stop(carried: &mut Carried, reason: Reason) -> Box<Error> {
     let status = carried.exchange.failed(reason).status;
     carried.agree();
     Error::explain(ErrorType::HTTPStatus(status), reason.as_str())
-}
-
-/// Whether the client has been sent the head of a final response.
-fn has_begun(session: &Session) -> bool {
-    let written = session.response_written().map(|response| response.status);
-    written.is_some_and(|status| !status.is_informational() || status == StatusCode::SWITCHING_PROTOCOLS)
-}
-
-/// How far a try came whose connection had been made, and which got no head of a response.
-fn stage(session: &Session, error: &Error, reused: bool) -> Stage {
-    let replayable = !session.as_ref().retry_buffer_truncated();
-    if error.retry == RetryType::Decided(true) {
-        Stage::Unprocessed { replayable }
-    } else if fault::is_cut(error) {
-        Stage::Unanswered { reused, idempotent: session.req_header().method.is_idempotent(), replayable }
-    } else {
-        Stage::Later
-    }
-}
-
-/// Writes an answer of the edge's own.
-async fn write_answer(session: &mut Session, exchange: &Exchange, answer: &Answer) -> Result<()> {
-    let method = session.req_header().method.as_str();
-    let Rendered { status, headers, body } = exchange.render(answer, method);
-    if answer.reason.closes() {
-        session.set_keepalive(None);
-    }
-    let mut head = ResponseHeader::build(status, Some(headers.len() + 2))?;
-    for (name, value) in headers {
-        head.append_header(name, value)?;
-    }
-    let bodiless = body.is_empty();
-    session.write_response_header(Box::new(head), bodiless).await?;
-    if !bodiless {
-        session.write_response_body(Some(body), true).await?;
-    } else if session.is_http2() {
-        // A head is never the end of a stream by itself.
-        session.as_mut().finish_body().await?;
-    }
-    Ok(())
-}
-
-/// Reads and forgets the rest of an HTTP/1.1 body, within the time that the session has for it. Pingora drops a connection whose
-/// request failed or was answered early; over unread bytes that resets it, and the reset may overtake the answer (RFC 9112 section 9.6).
-async fn discard_body(session: &mut Session) {
-    if !session.is_http2() && !session.is_body_done() && session.finish_body().await.is_ok() {
-        // Running out of time is as good an end as any.
-        drop(session.drain_request_body().await);
-    }
 }

@@ -5,6 +5,7 @@ use super::Exchange;
 use crate::budget::Cost;
 use crate::observe::metrics::Driver;
 use crate::reason::Reason;
+use crate::request::phase::Aimed;
 use crate::upstream::endpoint_state::AtService;
 
 /// Given back by [`Exchange::release`].
@@ -20,11 +21,11 @@ impl Exchange {
     ///
     /// # Errors
     /// Whose share is used up: the Service's, the client's or everybody's.
-    pub(super) fn charge(&mut self) -> Result<(), Reason> {
+    pub(super) fn charge(&mut self, aimed: &Aimed) -> Result<(), Reason> {
         if self.load.is_some() {
             return Ok(());
         }
-        let backend = self.backend.as_ref().ok_or(Reason::Internal)?;
+        let backend = &aimed.backend;
         let max = match backend.requests_max.unwrap_or(self.shared.options.budget.service_requests) {
             0 => u32::MAX,
             max => max,
@@ -35,7 +36,7 @@ impl Exchange {
             Driver::Native => Cost::NATIVE_REQUEST,
             Driver::Full => Cost::FULL_REQUEST,
         };
-        let client = self.facts.as_ref().and_then(|facts| facts.client.as_ref());
+        let client = aimed.facts.client.as_ref();
         if client.is_some_and(|client| !client.charge(cost)) {
             return Err(Reason::ClientOverShare);
         }

@@ -80,7 +80,7 @@ impl Exchange {
                 tries: self.attempts.count(),
                 object: outcome.origin.map(|origin| &origin.object),
                 field: outcome.origin.map(|origin| &*origin.field),
-                listener: request.and_then(|request| request.listener.as_ref()).map(|listener| &*listener.0),
+                listener: self.listener.as_ref().map(|listener| &*listener.0),
                 tls: self.facts.as_ref().and_then(|facts| facts.tls.as_ref()).map(|tls| tls.version),
                 user_agent: text("user-agent"),
                 referer: text("referer"),

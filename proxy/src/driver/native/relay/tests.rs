@@ -17,6 +17,7 @@ use crate::driver::native::scratch::Scratch;
 use crate::observe::access_log::AccessLogSink;
 use crate::observe::metrics::Driver;
 use crate::options::Options;
+use crate::request::phase;
 use crate::sample_model::{endpoints, parts, path, published, to_backend};
 use crate::shared::Shared;
 
@@ -48,12 +49,14 @@ fn shared() -> Arc<Shared> {
 fn aimed(scratch: &mut Scratch, facts: Arc<ConnectionFacts>) -> Exchange {
     let mut model = parts(vec![("a.test", vec![to_backend("web", path("/"), AppProtocol::Http)])], None);
     endpoints(&mut model, "web", &[([10, 0, 0, 1], 80).into()]);
-    let mut exchange = Exchange::begin(Driver::Native, published(model).pin(), shared(), clock::now());
+    let (snapshot, shared) = (published(model).pin(), shared());
     let view = scratch.request.view(&scratch.head);
-    exchange.decide(&view, &scratch.request.line(), Some(facts), 7).unwrap();
-    exchange.aim(clock::now(), 7).unwrap();
+    let routed = phase::route(&snapshot, &shared, &facts, &view, &scratch.request.line());
+    let mut exchange = Exchange::begin(Driver::Native, snapshot, Arc::clone(&shared), clock::now());
+    let aimed = exchange.decide(routed, &facts, &view, 7).unwrap();
+    exchange.attempt(&aimed, clock::now(), 7).unwrap();
     exchange.connected(false, clock::now());
-    exchange.request_edits(&view, &mut scratch.room.edits).unwrap();
+    exchange.request_edits(&aimed, &view, &mut scratch.room.edits);
     write::request(&view, &scratch.room.edits, false, scratch.room.to_endpoint.end());
     exchange
 }

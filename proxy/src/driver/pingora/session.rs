@@ -1,0 +1,89 @@
+//! What the driver asks of Pingora's sessions: limits, answers of the edge's own, and what is left of a request.
+
+use std::sync::Arc;
+
+use http::{StatusCode, Version};
+use pingora::http::ResponseHeader;
+use pingora::proxy::Session;
+use pingora::{Error, Result, RetryType};
+
+use super::fault;
+use crate::connection::ConnectionFacts;
+use crate::request::answer::Answer;
+use crate::request::exchange::Exchange;
+use crate::request::respond::Rendered;
+use crate::shared::Shared;
+use crate::upstream::retry::Stage;
+
+/// Whether the client speaks HTTP/1.0, which knows neither transfer codings nor responses that are not the last one.
+pub(super) fn is_before_http11(session: &Session) -> bool {
+    session.req_header().version < Version::HTTP_11
+}
+
+/// What is known of the connection that the request came in over.
+pub(super) fn facts(session: &Session) -> Option<Arc<ConnectionFacts>> {
+    session.digest().and_then(ConnectionFacts::of)
+}
+
+/// Sets what Pingora leaves open by default: without these a silent or slow client stays for ever.
+pub(super) fn set_deadlines(session: &mut Session, shared: &Shared) {
+    let limits = &shared.options.client;
+    let is_before_http11 = is_before_http11(session);
+    session.set_ignore_info_resp(is_before_http11);
+    if session.get_keepalive().is_some() {
+        // Zero would mean for ever.
+        session.set_keepalive(Some(limits.keep_alive_idle.as_secs().max(1)));
+    }
+    session.set_read_timeout(Some(limits.body_read_stall));
+    session.set_write_timeout(Some(limits.write_stall));
+    session.set_total_drain_timeout(Some(limits.body_discard));
+}
+
+/// Whether the client has been sent the head of a final response.
+pub(super) fn has_begun(session: &Session) -> bool {
+    let written = session.response_written().map(|response| response.status);
+    written.is_some_and(|status| !status.is_informational() || status == StatusCode::SWITCHING_PROTOCOLS)
+}
+
+/// How far a try came whose connection had been made, and which got no head of a response.
+pub(super) fn stage(session: &Session, error: &Error, reused: bool) -> Stage {
+    let replayable = !session.as_ref().retry_buffer_truncated();
+    if error.retry == RetryType::Decided(true) {
+        Stage::Unprocessed { replayable }
+    } else if fault::is_cut(error) {
+        Stage::Unanswered { reused, idempotent: session.req_header().method.is_idempotent(), replayable }
+    } else {
+        Stage::Later
+    }
+}
+
+/// Writes an answer of the edge's own.
+pub(super) async fn write_answer(session: &mut Session, exchange: &Exchange, answer: &Answer) -> Result<()> {
+    let method = session.req_header().method.as_str();
+    let Rendered { status, headers, body } = exchange.render(answer, method);
+    if answer.reason.closes() {
+        session.set_keepalive(None);
+    }
+    let mut head = ResponseHeader::build(status, Some(headers.len() + 2))?;
+    for (name, value) in headers {
+        head.append_header(name, value)?;
+    }
+    let bodiless = body.is_empty();
+    session.write_response_header(Box::new(head), bodiless).await?;
+    if !bodiless {
+        session.write_response_body(Some(body), true).await?;
+    } else if session.is_http2() {
+        // A head is never the end of a stream by itself.
+        session.as_mut().finish_body().await?;
+    }
+    Ok(())
+}
+
+/// Reads and forgets the rest of an HTTP/1.1 body, within the time that the session has for it. Pingora drops a connection whose
+/// request failed or was answered early; over unread bytes that resets it, and the reset may overtake the answer (RFC 9112 section 9.6).
+pub(super) async fn discard_body(session: &mut Session) {
+    if !session.is_http2() && !session.is_body_done() && session.finish_body().await.is_ok() {
+        // Running out of time is as good an end as any.
+        drop(session.drain_request_body().await);
+    }
+}
