@@ -2,7 +2,8 @@
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
 
-use tidegate_tests::{Answer, Dev, Kubectl, eventually, get};
+use http_body_util::Empty;
+use tidegate_tests::{Answer, Dev, Kubectl, eventually, get, request};
 
 const ROUTER: &str = include_str!("../../examples/deis/router.yaml");
 const BUILDER: &str = include_str!("../../examples/deis/builder.yaml");
@@ -72,6 +73,82 @@ async fn the_routers_deployment_is_for_all_applications() {
     router("ssl.enforce=true").await;
     let redirected = answered(&dev, "blog.other.localhost", 301).await;
     assert!(redirected.headers["location"].to_str().unwrap().starts_with("https://blog.other.localhost"));
+}
+
+/// The first value of a header, or nothing.
+fn header<'a>(answer: &'a Answer, name: &str) -> &'a str {
+    answer.headers.get(name).map_or("", |value| value.to_str().unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn applications_in_maintenance_say_so() {
+    let Some((dev, kubectl)) = started().await else { return };
+    answered(&dev, "blog.apps.localhost", 200).await;
+    let maintenance = |said: &'static str| {
+        let kubectl = &kubectl;
+        let annotation = format!("router.deis.io/maintenance={said}");
+        async move { kubectl.run(&["-n", "blog", "annotate", "service", "blog", "--overwrite", &annotation]).await }
+    };
+    maintenance("True").await;
+    let page = answered(&dev, "blog.apps.localhost", 503).await;
+    assert!(page.body.contains("<title>Site Maintenance</title>"), "{}", page.body);
+    assert_eq!(header(&page, "content-type"), "text/html; charset=utf-8");
+    let post = http::Request::post("/").header("host", "www.blog.localhost").body(Empty::new()).unwrap();
+    assert_eq!(request(dev.http, post).await.unwrap().status, 503);
+    maintenance("False").await;
+    answered(&dev, "blog.apps.localhost", 200).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn headers_say_what_the_router_asks_for() {
+    let Some((dev, kubectl)) = started().await else { return };
+    answered(&dev, "blog.apps.localhost", 200).await;
+    let settings = [
+        "requestIDs=true",
+        "requestStartHeader=true",
+        "referrerPolicy=same-origin",
+        "ssl.hsts.enabled=true",
+        "proxyRealIpCidrs=127.0.0.0/8",
+    ];
+    let settings = settings.map(|setting| format!("router.deis.io/nginx.{setting}"));
+    let mut arguments = vec!["-n", "deis", "annotate", "deployment", "deis-router"];
+    arguments.extend(settings.iter().map(String::as_str));
+    kubectl.run(&arguments).await;
+
+    // From http it is sent to https, and is not told to stay there.
+    let redirected = answered(&dev, "blog.apps.localhost", 301).await;
+    assert_eq!((header(&redirected, "strict-transport-security"), header(&redirected, "x-request-id").len()), ("", 32));
+    let offloaded = http::Request::get("/").header("host", "blog.apps.localhost").header("x-forwarded-proto", "https");
+    let offloaded = offloaded.header("x-forwarded-for", "192.0.2.1, 192.0.2.7");
+    let offloaded = offloaded.header("x-correlation-id", "mine").header("x-request-id", "forged");
+    let answer = request(dev.http, offloaded.body(Empty::new()).unwrap()).await.unwrap();
+    let said = |name: &str| header(&answer, name);
+    assert_eq!(said("strict-transport-security"), "max-age=15552000");
+    assert_eq!(said("referrer-policy"), "same-origin");
+    let id = said("x-request-id");
+    assert_eq!((id.len(), said("x-correlation-id")), (32, &*format!("mine,{id}")));
+    let told = answer.body.to_lowercase();
+    let tells = |line: &str| assert!(told.contains(line), "{line}: {told}");
+    tells(&format!("x-request-id: {id}"));
+    tells(&format!("x-correlation-id: mine,{id}"));
+    tells("x-request-start: t=");
+    tells("x-forwarded-for: 192.0.2.7");
+    tells("x-forwarded-proto: https");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unknown_hosts_say_whether_the_edge_is_alive_and_nothing_else() {
+    let Some((dev, _)) = started().await else { return };
+    answered(&dev, "blog.apps.localhost", 200).await;
+    let status = |host: &'static str, path: &'static str| {
+        let http = dev.http;
+        async move { get(http, host, path).await.unwrap().status }
+    };
+    assert_eq!(status("unknown.localhost", "/healthz").await, 200);
+    assert_eq!(status("unknown.localhost", "/healthz/").await, 200);
+    assert_eq!(status("unknown.localhost", "/").await, 404);
+    let own = get(dev.http, "blog.apps.localhost", "/healthz").await.unwrap();
+    assert!(own.body.contains("/healthz"), "the application answers: {}", own.body);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -112,6 +112,8 @@ fn app(out: &mut String, it: &DeisApp) {
     line(out, format_args!("whitelist {:?}", it.whitelist));
     line(out, format_args!("connect {:?}, between bytes {:?}", it.connect_timeout, it.tcp_timeout));
     line(out, format_args!("https {}", it.ssl_enforce));
+    line(out, format_args!("maintenance {}, referrers {:?}", it.maintenance, it.referrer_policy));
+    line(out, format_args!("no request start {}", it.no_request_start));
     for finding in &it.findings {
         line(out, format_args!("{:?}: {}: {}", finding.problem.severity(), finding.field, finding.problem));
     }
@@ -123,6 +125,8 @@ fn router(out: &mut String, it: &DeisRouter) {
     line(out, format_args!("whitelist {:?}", it.default_whitelist));
     line(out, format_args!("override {}, enforced {}", it.whitelist_override, it.enforce_whitelists));
     line(out, format_args!("https {}", it.ssl_enforce));
+    line(out, format_args!("hsts {:?}, referrers {:?}", it.hsts, it.referrer_policy));
+    line(out, format_args!("request ids {}, start {}", it.request_ids, it.request_start));
     line(out, format_args!("trusted proxies {:?}", it.trusted_proxies));
 }
 

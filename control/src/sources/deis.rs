@@ -2,13 +2,16 @@
 //! holds for all applications is said by the annotations of the router's own Deployment.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use http::header::{REFERRER_POLICY, STRICT_TRANSPORT_SECURITY};
+use http::{HeaderName, HeaderValue};
 use tidegate_config::finding::{Finding, Problem};
 use tidegate_config::model::{
-    Action, BindKey, BindProtocol, Certificate, Guard, HostPattern, ListenerName, ListenerScope, Origin, PathMatch,
-    Route, ScopeId, Settings, StreamRoute, WeightedBackend, WeightedTarget,
+    Action, BindKey, BindProtocol, Certificate, DirectResponse, Filter, ForwardedFor, Guard, HeaderEdits, HostPattern,
+    ListenerName, ListenerScope, Origin, PathMatch, RequestIds, ResponseEdits, ResponseScope, Route, ScopeId, Settings,
+    StreamRoute, WeightedBackend, WeightedTarget,
 };
 use tidegate_config::object::{Age, Kind, ObjectName, ObjectRef};
 use tidegate_config::project::{
@@ -28,6 +31,30 @@ const BUILDER_PORT: u16 = 2222;
 /// The status of the redirect to https.
 const TLS_REDIRECT_STATUS: u16 = 301;
 
+/// The statuses of responses with a `Referrer-Policy`: those that nginx adds headers to.
+const REFERRER_STATUSES: [u16; 10] = [200, 201, 204, 206, 301, 302, 303, 304, 307, 308];
+
+/// What an application in maintenance answers.
+static MAINTENANCE: LazyLock<Arc<DirectResponse>> = LazyLock::new(|| {
+    let page = "<!DOCTYPE html>\n<title>Site Maintenance</title>\n<h1>This site is down for maintenance.</h1>\n";
+    Arc::new(DirectResponse {
+        status: 503,
+        headers: Box::default(),
+        content_type: Some(HeaderValue::from_static("text/html; charset=utf-8")),
+        body: page.as_bytes().into(),
+    })
+});
+
+/// What `/healthz` answers.
+static HEALTHY: LazyLock<Arc<DirectResponse>> = LazyLock::new(|| {
+    Arc::new(DirectResponse {
+        status: 200,
+        headers: Box::default(),
+        content_type: Some(HeaderValue::from_static("text/plain")),
+        body: Arc::default(),
+    })
+});
+
 /// The Secret with the certificate of the platform, in the router's namespace.
 pub(crate) const PLATFORM_CERTIFICATE: &str = "deis-router-platform-cert";
 
@@ -40,16 +67,46 @@ fn scope() -> ScopeId {
     ScopeId::Source("deis".into())
 }
 
-/// What the router's own Deployment asks for: it claims nothing, and says what holds for all applications.
+/// What the router's own Deployment asks for: it says what holds for all applications, and answers whether the edge is alive
+/// where no host is known.
 pub(super) fn attach_router(world: &World, object: &ObjectRef) -> Attachment {
     let Some(deployment) = world.deployments.get(&object.name) else { return Attachment::default() };
     let scopes = [(scope(), Arc::new(shared(&deployment.router)))];
-    Attachment { scopes: scopes.into(), ..Attachment::reporting(object, world) }
+    let claims = [Arc::new(health(object))].into();
+    Attachment { claims, scopes: scopes.into(), ..Attachment::reporting(object, world) }
+}
+
+/// `/healthz` of unknown hosts, which load balancers ask for. Whoever else claims it goes first.
+fn health(object: &ObjectRef) -> Claim {
+    let age = Age { created_s: i64::MAX, name: object.name.clone() };
+    let routes = (0..).zip(["/healthz", "/healthz/"]).map(|(position, path)| {
+        let origin = Origin { object: object.clone(), age: age.clone(), field: "".into(), position };
+        let action = Action::Respond(Arc::clone(&HEALTHY));
+        Arc::new(Route::new(origin, PathMatch::Exact(path.into()), action))
+    });
+    Claim {
+        host: HostPattern::Any,
+        object: object.clone(),
+        routes: routes.collect(),
+        age,
+        field: "",
+        fallback: None,
+        last_resort: false,
+        certificates: Box::default(),
+        missing: Box::default(),
+    }
 }
 
 /// What holds for every application that says nothing else.
 fn shared(router: &DeisRouter) -> Settings {
-    Settings { body_bytes_max: Some(router.body_bytes_max), ..between_bytes(Some(router.default_timeout)) }
+    Settings {
+        body_bytes_max: Some(router.body_bytes_max),
+        request_ids: router.request_ids.then_some(RequestIds::Correlated),
+        request_start: router.request_start.then_some(true),
+        // The router told an application one address, the client's.
+        forwarded_for: Some(ForwardedFor::Replace),
+        ..between_bytes(Some(router.default_timeout))
+    }
 }
 
 /// The one timeout of the Deis router stands for reads, writes and upgraded connections alike.
@@ -65,7 +122,8 @@ pub(super) fn attach(reader: &mut Reader<'_>, object: &ObjectRef, app: &DeisApp,
     };
     let findings = reader.world().findings_of(object).iter().chain(&app.findings).cloned().collect();
     let mut claims = Claims { reader, object, app, router, settings: &settings, is_there, findings };
-    let route = claims.route();
+    let action = claims.action();
+    let route = claims.route(app, &action);
     let mut all: Vec<Arc<Claim>> = Vec::new();
     for domain in &app.domains {
         let claim = claims.of(domain, &route);
@@ -74,7 +132,7 @@ pub(super) fn attach(reader: &mut Reader<'_>, object: &ObjectRef, app: &DeisApp,
         }
     }
     if let Some(locations) = app.locations.as_ref().filter(|_| !all.is_empty())
-        && let Some(claim) = claims.on_another_host(locations, &route)
+        && let Some(claim) = claims.on_another_host(locations, &action)
     {
         match all.iter_mut().find(|own| own.host == claim.host) {
             Some(own) => {
@@ -158,8 +216,8 @@ impl Claims<'_, '_> {
     }
 
     /// The paths on a host of another application of the namespace: with what its owner says of the host, which is who may use
-    /// it and its certificate, and what the owner of this one says of the rest.
-    fn on_another_host(&mut self, locations: &DeisLocations, route: &Route) -> Option<Claim> {
+    /// it, its certificate and its headers, and what the owner of this one says of the rest.
+    fn on_another_host(&mut self, locations: &DeisLocations, action: &Action) -> Option<Claim> {
         let DeisLocations { domain, paths } = locations;
         let Some(other) = self.reader.deis_app(&self.app.age.name.namespace, domain) else {
             let why = "no application of this namespace lists that domain".to_owned();
@@ -170,11 +228,11 @@ impl Claims<'_, '_> {
         let host = host(domain, self.settings);
         let (certificate, missing) = self.certificate(other, domain, &host);
         let listeners = listeners(certificate.is_some());
-        let guards = self.guards(&other.whitelist);
+        let route = self.route(other, action);
         let routes = (1..).zip(paths).map(|(position, path)| {
             let origin = Origin { field: LOCATIONS.into(), position, ..(*route.origin).clone() };
-            let (path, guards) = (path.clone(), Arc::clone(&guards));
-            Arc::new(Route { origin: Arc::new(origin), path, guards, listeners: listeners.clone(), ..route.clone() })
+            let (origin, path) = (Arc::new(origin), path.clone());
+            Arc::new(Route { origin, path, listeners: listeners.clone(), ..route.clone() })
         });
         Some(Claim {
             host,
@@ -189,8 +247,11 @@ impl Claims<'_, '_> {
         })
     }
 
-    /// The one route of an application, to all of its paths.
-    fn route(&mut self) -> Route {
+    /// What becomes of requests: they go to the application, or it says that it is in maintenance.
+    fn action(&mut self) -> Action {
+        if self.app.maintenance {
+            return Action::Respond(Arc::clone(&MAINTENANCE));
+        }
         let backend = BackendRef { service: self.app.age.name.clone(), port: PortRef::Number(PORT) };
         let targets = match self.reader.target(&backend) {
             Ok(target) => vec![WeightedTarget::new(Arc::new(target), 1)],
@@ -199,20 +260,32 @@ impl Claims<'_, '_> {
                 Vec::new()
             }
         };
-        let without_scope = if self.is_there { Settings::default() } else { shared(self.settings) };
-        let own = between_bytes(self.app.tcp_timeout.or(without_scope.read_timeout));
-        let own = Settings {
-            connect_timeout: Some(self.app.connect_timeout),
-            body_bytes_max: without_scope.body_bytes_max,
-            ..own
-        };
+        Action::Forward(targets.into())
+    }
+
+    /// A route to all paths of a host, which is this application's own or another's.
+    fn route(&self, of_host: &DeisApp, action: &Action) -> Route {
+        let mut settings = if self.is_there { Settings::default() } else { shared(self.settings) };
+        if let Some(timeout) = self.app.tcp_timeout {
+            settings = Settings {
+                read_timeout: Some(timeout),
+                write_timeout: Some(timeout),
+                tunnel_idle_timeout: Some(timeout),
+                ..settings
+            };
+        }
+        settings.connect_timeout = Some(self.app.connect_timeout);
+        if of_host.no_request_start {
+            settings.request_start = Some(false);
+        }
         let field = DOMAINS.into();
         let origin = Origin { object: self.object.clone(), age: self.app.age.clone(), field, position: 0 };
         Route {
-            guards: self.guards(&self.app.whitelist),
-            settings: Arc::new(own),
+            guards: self.guards(&of_host.whitelist),
+            filters: self.filters(of_host),
+            settings: Arc::new(settings),
             scopes: [scope()].into(),
-            ..Route::new(origin, PathMatch::Prefix("".into()), Action::Forward(targets.into()))
+            ..Route::new(origin, PathMatch::Prefix("".into()), action.clone())
         }
     }
 
@@ -223,9 +296,26 @@ impl Claims<'_, '_> {
             Whitelist::Networks(networks) => Some(Guard::AllowSources(networks.iter().copied().collect())),
             Whitelist::Closed => Some(Guard::DenyAll),
         };
-        let enforce = self.app.ssl_enforce || self.settings.ssl_enforce;
+        // Maintenance is told in plain text as well.
+        let enforce = (self.app.ssl_enforce || self.settings.ssl_enforce) && !self.app.maintenance;
         let redirect = enforce.then_some(Guard::RequireTls { status: TLS_REDIRECT_STATUS });
         whitelist.into_iter().chain(redirect).collect()
+    }
+
+    /// Headers that responses of a host get, beside those that an application sends itself.
+    fn filters(&self, of_host: &DeisApp) -> Arc<[Filter]> {
+        let added = |name: HeaderName, value: &str| {
+            let value = HeaderValue::from_str(value).ok()?;
+            Some(HeaderEdits { add: [(name, value)].into(), ..HeaderEdits::default() })
+        };
+        let scope = ResponseScope::Backed;
+        let policy = of_host.referrer_policy.or(self.settings.referrer_policy).filter(|policy| *policy != "none");
+        let policy = policy.and_then(|policy| added(REFERRER_POLICY, policy));
+        let policy =
+            policy.map(|edits| ResponseEdits { edits, scope, statuses: REFERRER_STATUSES.into(), secure_only: false });
+        let hsts = self.settings.hsts.as_deref().and_then(|hsts| added(STRICT_TRANSPORT_SECURITY, hsts));
+        let hsts = hsts.map(|edits| ResponseEdits { edits, scope, statuses: Box::default(), secure_only: true });
+        policy.into_iter().chain(hsts).map(Filter::ResponseHeaders).collect()
     }
 
     /// The certificate of a domain of an application, or the Secret that it would be in. One that the application maps to the domain, where it

@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize as _;
 use tidegate_config::model::{
-    Action, Backend, Effective, Guard, HostPattern, ListenerScope, Route, SnapshotParts, StreamRoute,
+    Action, Backend, Effective, Filter, ForwardedFor, Guard, HostPattern, ListenerScope, ResponseEdits, Route,
+    SnapshotParts, StreamRoute,
 };
 use tidegate_config::object::{Kind, ObjectName};
 use tidegate_config::project::{Projected, project};
@@ -74,6 +75,10 @@ fn table(compiled: &Compiled, usual: &Effective) -> String {
     }
     let hosts: BTreeMap<HostPattern, _> = parts.hosts.iter().collect();
     for (host, routes) in hosts {
+        // Where there is a Deis router, unknown hosts say whether the edge is alive.
+        if routes.all().all(|route| route.origin.object.kind == Kind::Deployment) {
+            continue;
+        }
         let owner = routes.owner.as_ref().map(|owner| format!(", of {owner}")).unwrap_or_default();
         writeln!(out, "{host}{owner}").unwrap();
         for route in routes.routes() {
@@ -107,12 +112,18 @@ fn settings(its: &Effective, usual: &Effective) -> String {
     say("write", its.write_timeout != usual.write_timeout, seconds(its.write_timeout));
     say("tunnel", its.tunnel_idle_timeout != usual.tunnel_idle_timeout, seconds(its.tunnel_idle_timeout));
     let body = its.body_bytes_max.map_or("unlimited".to_owned(), |bytes| bytes.to_string());
+    say("ids", its.request_ids != usual.request_ids, format!("{:?}", its.request_ids));
+    say("start", its.request_start != usual.request_start, its.request_start.to_string());
+    say("forwarded for", its.forwarded_for != usual.forwarded_for, format!("{:?}", its.forwarded_for));
     say("body", its.body_bytes_max != usual.body_bytes_max, body);
     out
 }
 
 fn leads(parts: &SnapshotParts, route: &Route) -> String {
-    let Action::Forward(targets) = &route.action else { return "redirect".to_owned() };
+    let targets: &[_] = match &route.action {
+        Action::Forward(targets) => targets,
+        Action::Redirect(_) | Action::Respond(_) => &[],
+    };
     let endpoints = |backend: Option<&std::sync::Arc<Backend>>| match backend {
         None => "no backend".to_owned(),
         Some(backend) if backend.endpoints.is_empty() => "no endpoints".to_owned(),
@@ -122,7 +133,12 @@ fn leads(parts: &SnapshotParts, route: &Route) -> String {
             all.join(" ") + &max
         }
     };
-    let target = targets.first().map_or("503".to_owned(), |weighted| {
+    let otherwise = || match &route.action {
+        Action::Forward(_) => "503".to_owned(),
+        Action::Redirect(_) => "redirect".to_owned(),
+        Action::Respond(response) => format!("response {} {:?}", response.status, response.content_type),
+    };
+    let target = targets.first().map_or_else(otherwise, |weighted| {
         let Some(target) = weighted.target() else { return format!("{:?}", weighted.to) };
         format!("{} {:?} [{}]", target.backend, target.protocol, endpoints(parts.backends.get(&target.backend)))
     });
@@ -139,7 +155,22 @@ fn leads(parts: &SnapshotParts, route: &Route) -> String {
         ListenerScope::All => String::new(),
         ListenerScope::These(names) => names.iter().map(|name| format!(" over {name}")).collect(),
     };
-    format!("{target}{guards}{listeners} ({})", route.origin.object.name)
+    format!("{target}{guards}{listeners} ({}){}", route.origin.object.name, filters(route))
+}
+
+/// The headers that its responses get.
+fn filters(route: &Route) -> String {
+    let mut out = String::new();
+    for filter in route.filters.iter() {
+        let Filter::ResponseHeaders(ResponseEdits { edits, scope, statuses, secure_only }) = filter else { continue };
+        for (name, value) in &edits.add {
+            write!(out, ", {name}: {} on {scope:?}", value.to_str().unwrap()).unwrap();
+        }
+        let secure = if *secure_only { " by TLS" } else { "" };
+        let some = if statuses.is_empty() { String::new() } else { format!(" of {} statuses", statuses.len()) };
+        write!(out, " responses{some}{secure}").unwrap();
+    }
+    out
 }
 
 fn compare(path: &Path, got: &str) -> Result<(), String> {
@@ -161,6 +192,7 @@ fn every_case_compiles_to_its_golden() {
         write_timeout: timeout,
         tunnel_idle_timeout: timeout,
         body_bytes_max: Some(1 << 20),
+        forwarded_for: ForwardedFor::Replace,
         ..Effective::DEFAULT
     };
     check("deis", &Sources { ingress: true, deis: Some(deis()) }, &usual);

@@ -337,6 +337,9 @@ fn app(die: &mut Rng, name: &ObjectName) -> DeisApp {
         connect_timeout: Duration::from_secs(30),
         tcp_timeout: None,
         ssl_enforce: die.bool(),
+        maintenance: die.u32(0..4) == 0,
+        no_request_start: die.bool(),
+        referrer_policy: die.bool().then_some("origin"),
         findings: Box::default(),
     }
 }

@@ -24,6 +24,7 @@ const OF_ROUTER: Dialect = Dialect { prefix: "router.deis.io/nginx.", name: "Dei
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1300);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 const BODY_BYTES_MAX: u64 = 1 << 20;
+const HSTS_MAX_AGE_S: u64 = 15_552_000;
 
 /// An application: what a Service with the label `router.deis.io/routable=true` asks for.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -44,6 +45,12 @@ pub struct DeisApp {
     pub tcp_timeout: Option<Duration>,
     /// Whether plain-text requests are redirected.
     pub ssl_enforce: bool,
+    /// Whether a page that says so is all it serves.
+    pub maintenance: bool,
+    /// Whether it is not told when a request came.
+    pub no_request_start: bool,
+    /// Its `Referrer-Policy`, where it names one or `none`.
+    pub referrer_policy: Option<&'static str>,
     /// What its owner should be told.
     pub findings: Box<[Finding]>,
 }
@@ -86,6 +93,14 @@ pub struct DeisRouter {
     pub enforce_whitelists: bool,
     /// Whether plain-text requests are redirected, for all applications.
     pub ssl_enforce: bool,
+    /// The value of `Strict-Transport-Security`, where it is sent.
+    pub hsts: Option<Arc<str>>,
+    /// Whether requests are named by correlated ids.
+    pub request_ids: bool,
+    /// Whether applications are told when a request came.
+    pub request_start: bool,
+    /// The `Referrer-Policy` of applications that name none, or `none`.
+    pub referrer_policy: Option<&'static str>,
     /// Peers whose forwarded headers are believed, where the Deployment names any.
     pub trusted_proxies: Option<Arc<[IpNet]>>,
 }
@@ -100,6 +115,10 @@ impl Default for DeisRouter {
             whitelist_override: false,
             enforce_whitelists: false,
             ssl_enforce: false,
+            hsts: None,
+            request_ids: false,
+            request_start: false,
+            referrer_policy: None,
             trusted_proxies: None,
         }
     }
@@ -153,6 +172,9 @@ pub(in crate::project) fn of_app(age: Age, annotations: &Annotations<'_>, found:
         connect_timeout: app.connect_timeout.unwrap_or(CONNECT_TIMEOUT),
         tcp_timeout: app.tcp_timeout,
         ssl_enforce: app.ssl_enforce.unwrap_or_default() || fallbacks.redirected,
+        maintenance: app.maintenance.unwrap_or_default(),
+        no_request_start: app.no_request_start.unwrap_or_default(),
+        referrer_policy: app.referrer_policy,
         findings: Box::default(),
     }
 }
@@ -221,6 +243,7 @@ fn locations(other: Option<&str>, paths: Option<&str>, found: &mut Found) -> Opt
 pub(in crate::project) fn of_router(annotations: &Annotations<'_>, found: &mut Found) -> DeisRouter {
     let mut router = Router::default();
     let fallbacks = read(OF_ROUTER, ROUTER, &mut router, annotations, found);
+    let hsts = hsts(&router);
     let whitelist = router.default_whitelist.map_or(Whitelist::None, |networks| Whitelist::Networks(networks.into()));
     DeisRouter {
         platform_domain: router.platform_domain,
@@ -230,8 +253,21 @@ pub(in crate::project) fn of_router(annotations: &Annotations<'_>, found: &mut F
         whitelist_override: router.whitelist_override.unwrap_or_default(),
         enforce_whitelists: router.enforce_whitelists.unwrap_or_default(),
         ssl_enforce: router.ssl_enforce.unwrap_or_default() || router.hsts.unwrap_or_default() || fallbacks.redirected,
+        hsts,
+        request_ids: router.request_ids.unwrap_or_default(),
+        request_start: router.request_start.unwrap_or_default(),
+        referrer_policy: router.referrer_policy,
         trusted_proxies: router.trusted_proxies.map(Into::into),
     }
+}
+
+/// The value of `Strict-Transport-Security` (RFC 6797, section 6.1), where it is sent.
+fn hsts(router: &Router) -> Option<Arc<str>> {
+    let on = |flag: Option<bool>, text| if flag == Some(true) { text } else { "" };
+    let max_age = router.hsts_max_age_s.unwrap_or(HSTS_MAX_AGE_S);
+    let [subdomains, preload] =
+        [on(router.hsts_subdomains, "; includeSubDomains"), on(router.hsts_preload, "; preload")];
+    (router.hsts == Some(true)).then(|| format!("max-age={max_age}{subdomains}{preload}").into())
 }
 
 impl DeisRouter {

@@ -31,6 +31,9 @@ pub(super) struct App {
     pub(super) connect_timeout: Option<Duration>,
     pub(super) tcp_timeout: Option<Duration>,
     pub(super) ssl_enforce: Option<bool>,
+    pub(super) maintenance: Option<bool>,
+    pub(super) no_request_start: Option<bool>,
+    pub(super) referrer_policy: Option<&'static str>,
     pub(super) proxy_domain: Option<String>,
     pub(super) proxy_locations: Option<String>,
 }
@@ -150,28 +153,28 @@ pub(super) const APP: &[Annotation<App>] = &[
         "maintenance",
         "boolean",
         "`false`",
-        "Answers 503 with a page that says so.",
+        "Answers every request that the whitelist lets in with 503 and a page that says so.",
         Default,
-        Some(MISSING),
-        |_, text| boolean(text).map(drop)
+        None,
+        |app, text| set(&mut app.maintenance, boolean(text))
     ),
     annotation!(
         "disableRequestStartHeader",
         "boolean",
         "`false`",
-        "Sends no `X-Request-Start`.",
+        "`true` leaves out `X-Request-Start`, where the router sends it.",
         Default,
-        Some(MISSING),
-        |_, text| boolean(text).map(drop)
+        None,
+        |app, text| set(&mut app.no_request_start, boolean(text))
     ),
     annotation!(
         "referrerPolicy",
         "a referrer policy, or `none`",
         "the router's",
-        "`Referrer-Policy` on responses.",
+        "The same in place of the router's; `none` for no header.",
         Default,
-        Some(MISSING),
-        |_, text| referrer_policy(text).map(drop)
+        None,
+        |app, text| set(&mut app.referrer_policy, referrer_policy(text))
     ),
     annotation!(
         "proxyDomain",

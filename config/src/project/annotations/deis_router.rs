@@ -20,6 +20,12 @@ pub(super) struct Router {
     pub(super) enforce_whitelists: Option<bool>,
     pub(super) ssl_enforce: Option<bool>,
     pub(super) hsts: Option<bool>,
+    pub(super) hsts_max_age_s: Option<u64>,
+    pub(super) hsts_subdomains: Option<bool>,
+    pub(super) hsts_preload: Option<bool>,
+    pub(super) request_ids: Option<bool>,
+    pub(super) request_start: Option<bool>,
+    pub(super) referrer_policy: Option<&'static str>,
     pub(super) trusted_proxies: Option<Box<[IpNet]>>,
 }
 
@@ -103,7 +109,7 @@ pub(super) const ROUTER: &[Annotation<Router>] = &[
         "ssl.hsts.enabled",
         "boolean",
         "`false`",
-        "As `ssl.enforce`. The header itself is not sent yet.",
+        "As `ssl.enforce`; and the header `Strict-Transport-Security` on responses to requests that came by TLS.",
         Redirected,
         None,
         |router, text| set(&mut router.hsts, boolean(text))
@@ -130,23 +136,29 @@ pub(super) const ROUTER: &[Annotation<Router>] = &[
         "ssl.hsts.maxAge",
         "whole number",
         "`15552000`",
-        "`max-age` of HSTS.",
+        "`max-age` of that header, in seconds.",
         Default,
-        Some(MISSING),
-        |_, text| positive(text).map(drop)
+        None,
+        |router, text| set(&mut router.hsts_max_age_s, positive(text))
     ),
     annotation!(
         "ssl.hsts.includeSubDomains",
         "boolean",
         "`false`",
-        "`includeSubDomains` of HSTS.",
+        "`includeSubDomains` of that header.",
         Default,
-        Some(MISSING),
-        |_, text| boolean(text).map(drop)
+        None,
+        |router, text| set(&mut router.hsts_subdomains, boolean(text))
     ),
-    annotation!("ssl.hsts.preload", "boolean", "`false`", "`preload` of HSTS.", Default, Some(MISSING), |_, text| {
-        boolean(text).map(drop)
-    }),
+    annotation!(
+        "ssl.hsts.preload",
+        "boolean",
+        "`false`",
+        "`preload` of that header.",
+        Default,
+        None,
+        |router, text| set(&mut router.hsts_preload, boolean(text))
+    ),
     annotation!(
         "ssl.earlyDataMethods",
         "methods between bars",
@@ -195,22 +207,28 @@ pub(super) const ROUTER: &[Annotation<Router>] = &[
         "requestIDs",
         "boolean",
         "`false`",
-        "`X-Request-Id` and `X-Correlation-Id`.",
+        "A new `X-Request-Id` for every request, and `X-Correlation-Id`, which keeps what the client sent: to applications, and to clients on every response but the maintenance page.",
         Default,
-        Some(MISSING),
-        |_, text| boolean(text).map(drop)
+        None,
+        |router, text| set(&mut router.request_ids, boolean(text))
     ),
-    annotation!("requestStartHeader", "boolean", "`false`", "`X-Request-Start`.", Default, Some(MISSING), |_, text| {
-        boolean(text).map(drop)
-    }),
+    annotation!(
+        "requestStartHeader",
+        "boolean",
+        "`false`",
+        "`X-Request-Start: t=<seconds>` tells applications when a request came.",
+        Default,
+        None,
+        |router, text| set(&mut router.request_start, boolean(text))
+    ),
     annotation!(
         "referrerPolicy",
         "a referrer policy, or `none`",
         "none",
-        "`Referrer-Policy` on responses.",
+        "`Referrer-Policy`, added to responses of status 200, 201, 204, 206, 301 to 304, 307 and 308.",
         Default,
-        Some(MISSING),
-        |_, text| referrer_policy(text).map(drop)
+        None,
+        |router, text| set(&mut router.referrer_policy, referrer_policy(text))
     ),
     annotation!(
         "enableRegexDomains",
