@@ -136,7 +136,7 @@ impl Exchange {
             self.correlation = Some(self.request_id.correlated(head));
         }
         self.start = self.effective.request_start.then(clock::wall);
-        let admitted = admit(route, self.effective, &request.client, &sound, head)?;
+        let admitted = admit(route, &self.effective, &request.client, &sound, head)?;
         Ok((request, admitted))
     }
 
@@ -169,7 +169,7 @@ impl Exchange {
     /// # Errors
     /// Why there is none.
     pub(crate) fn attempt<'a>(
-        &mut self,
+        &'a mut self,
         aimed: &'a Aimed,
         now: Instant,
         draw: u64,
@@ -187,8 +187,8 @@ impl Exchange {
         let endpoint = self.attempts.next(&aimed.backend, balance, here, &self.shared.endpoints, chance);
         let endpoint = endpoint.ok_or(Reason::NoEndpoints)?;
         let remaining = end.map(|end| end - now);
-        let (admitted, target) = (&aimed.admitted, &aimed.target);
-        Ok(UpstreamAttempt { admitted, target, endpoint, upgrade: self.asks_upgrade, remaining })
+        let (effective, target) = (&self.effective, &aimed.target);
+        Ok(UpstreamAttempt { effective, target, endpoint, upgrade: self.asks_upgrade, remaining })
     }
 
     /// The snapshot that it sees to its end.

@@ -16,18 +16,12 @@ use crate::request::path_rewrite;
 #[derive(Clone, Debug)]
 pub(crate) struct Admitted {
     route: Arc<Route>,
-    effective: Effective,
 }
 
 impl Admitted {
     /// The route.
     pub(crate) fn route(&self) -> &Arc<Route> {
         &self.route
-    }
-
-    /// The settings that apply.
-    pub(crate) const fn effective(&self) -> &Effective {
-        &self.effective
     }
 
     /// Where the route leads.
@@ -42,7 +36,7 @@ impl Admitted {
 /// The answer to give instead.
 pub(crate) fn admit<H: Head + ?Sized>(
     route: &Arc<Route>,
-    effective: Effective,
+    effective: &Effective,
     client: &Client,
     sound: &Sound<'_>,
     head: &H,
@@ -67,7 +61,7 @@ pub(crate) fn admit<H: Head + ?Sized>(
     if too_large {
         return Err(Reason::BodyTooLarge.into());
     }
-    Ok(Admitted { route: Arc::clone(route), effective })
+    Ok(Admitted { route: Arc::clone(route) })
 }
 
 fn elsewhere<H: Head + ?Sized>(
@@ -136,7 +130,7 @@ mod tests {
             path: Normalized { path: sent.as_str().into(), had_dot_segments: false },
             content_length: length,
         };
-        let got = admit(&Arc::new(route), Effective::resolve([&settings].into_iter()), client, &sound, head);
+        let got = admit(&Arc::new(route), &Effective::resolve([&settings].into_iter()), client, &sound, head);
         let got = got.map(|_| ()).map_err(|answer| {
             (answer.status, answer.location.map(|to| to.to_str().unwrap().to_owned()).unwrap_or_default())
         });

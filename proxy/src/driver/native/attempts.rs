@@ -59,7 +59,7 @@ struct Try {
 
 impl Try {
     fn of(aim: &UpstreamAttempt<'_>) -> Self {
-        let effective = aim.admitted.effective();
+        let effective = aim.effective;
         let connect = aim.remaining.map_or(effective.connect_timeout, |left| left.min(effective.connect_timeout));
         Self {
             at: (aim.endpoint.address, aim.endpoint.id),

@@ -27,8 +27,7 @@ pub(crate) struct Need<'a> {
 
 /// The peer for an endpoint of a target.
 pub(crate) fn peer(aim: &UpstreamAttempt<'_>, need: &Need<'_>) -> HttpPeer {
-    let UpstreamAttempt { admitted, target, endpoint, upgrade, remaining } = *aim;
-    let effective = admitted.effective();
+    let UpstreamAttempt { effective, target, endpoint, upgrade, remaining } = *aim;
     let tls = target.protocol == AppProtocol::Https;
     let mut options = PeerOptions::new();
     // Pingora's timers count whole milliseconds and fail on less.
@@ -81,27 +80,12 @@ fn group(target: &Target, endpoint: &Endpoint) -> u64 {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
-    use std::sync::Arc;
 
     use pingora::upstreams::peer::Peer;
-    use tidegate_config::model::{Effective, Normalized, Settings, UpstreamTls};
+    use tidegate_config::model::{Effective, UpstreamTls};
 
     use super::*;
-    use crate::request::client::Client;
-    use crate::request::guard::{Admitted, admit};
-    use crate::request::hygiene::Sound;
-    use crate::sample::Sample;
-    use crate::sample_model::{backend_key, path, route};
-
-    fn admitted() -> Admitted {
-        let address = [192, 0, 2, 1].into();
-        let client = Client { address, peer: address, trusted: false, secure: false, websocket: false };
-        let path_seen = Normalized { path: "/".into(), had_dot_segments: false };
-        let sound = Sound { host: "a.test".into(), path: path_seen, content_length: None };
-        let settings = Settings::default();
-        let effective = Effective::resolve([&settings].into_iter());
-        admit(&Arc::new(route("r", path("/"))), effective, &client, &sound, &Sample::get("a.test", "/")).unwrap()
-    }
+    use crate::sample_model::backend_key;
 
     const fn need(host: &str) -> Need<'_> {
         Need { host, idle: Duration::from_secs(50), http2_streams_max: 100, pause: Duration::ZERO }
@@ -116,8 +100,14 @@ mod tests {
     }
 
     fn peer_of(target: &Target, pod: &str, host: &str) -> HttpPeer {
-        let (admitted, endpoint) = (admitted(), endpoint(pod));
-        let aim = UpstreamAttempt { admitted: &admitted, target, endpoint: &endpoint, upgrade: false, remaining: None };
+        let endpoint = endpoint(pod);
+        let aim = UpstreamAttempt {
+            effective: &Effective::DEFAULT,
+            target,
+            endpoint: &endpoint,
+            upgrade: false,
+            remaining: None,
+        };
         peer(&aim, &need(host))
     }
 
@@ -171,9 +161,9 @@ mod tests {
     #[test]
     fn times_are_bounded_by_what_is_left() {
         let left = Some(Duration::from_secs(2));
-        let (admitted, endpoint, target) = (admitted(), endpoint("a"), target(AppProtocol::Ws, None));
+        let (endpoint, target) = (endpoint("a"), target(AppProtocol::Ws, None));
         let aim = UpstreamAttempt {
-            admitted: &admitted,
+            effective: &Effective::DEFAULT,
             target: &target,
             endpoint: &endpoint,
             upgrade: false,

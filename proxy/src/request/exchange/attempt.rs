@@ -2,15 +2,13 @@
 
 use std::time::Duration;
 
-use tidegate_config::model::{Endpoint, Target};
-
-use crate::request::guard::Admitted;
+use tidegate_config::model::{Effective, Endpoint, Target};
 
 /// The endpoint to try now, and what holds for the try.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UpstreamAttempt<'a> {
-    /// What the request was admitted to.
-    pub(crate) admitted: &'a Admitted,
+    /// The settings that apply.
+    pub(crate) effective: &'a Effective,
     /// The target.
     pub(crate) target: &'a Target,
     /// The endpoint.
