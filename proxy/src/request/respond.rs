@@ -161,7 +161,8 @@ type Parts = (Vec<(HeaderName, HeaderValue)>, Bytes);
 
 fn ready(response: &Arc<DirectResponse>) -> Parts {
     let content_type = response.content_type.clone().map(|value| (CONTENT_TYPE, value));
-    let headers = content_type.into_iter().chain(response.headers.iter().cloned()).collect();
+    let others = response.headers.iter().filter(|(name, _)| !frames(name)).cloned();
+    let headers = content_type.into_iter().chain(others).collect();
     (headers, Bytes::from_owner(Arc::clone(&response.body)))
 }
 
@@ -181,9 +182,13 @@ fn explained(answer: &Answer, labels: &Labels<'_>) -> Parts {
     (headers, body.into())
 }
 
+/// Whether a header says where a body ends, which is for the driver to say.
+fn frames(name: &HeaderName) -> bool {
+    *name == CONTENT_LENGTH || *name == TRANSFER_ENCODING
+}
+
 /// Edits the headers of an answer of the edge's own, but for what frames it.
 fn edit(own: &HeaderEdits, headers: &mut Vec<(HeaderName, HeaderValue)>) {
-    let frames = |name: &HeaderName| *name == CONTENT_LENGTH || *name == TRANSFER_ENCODING;
     let removed = |name: &HeaderName| own.remove.contains(name) || own.set.iter().any(|(set, _)| set == name);
     headers.retain(|(name, _)| frames(name) || !removed(name));
     let new = own.set.iter().chain(&own.add).filter(|(name, _)| !frames(name));
@@ -283,7 +288,7 @@ mod tests {
     fn a_direct_response_is_given_as_it_is() {
         let response = Arc::new(DirectResponse {
             status: 503,
-            headers: [(RETRY_AFTER, HeaderValue::from_static("60"))].into(),
+            headers: [(RETRY_AFTER, HeaderValue::from_static("60")), (CONTENT_LENGTH, HeaderValue::from(1))].into(),
             content_type: Some(HeaderValue::from_static("text/html")),
             body: b"<p>back soon".as_slice().into(),
         });

@@ -22,17 +22,20 @@ use crate::request::phase::RequestFacts;
 use crate::request::request_id::RequestId;
 use crate::request::respond::{self, Filters};
 
-/// Another one, which ingress-nginx sets and endpoints may go by.
+/// Ingress-nginx sets it, and endpoints may go by it.
 const SCHEME: &[u8] = b"x-scheme";
+
+/// The names of the headers that a request gets where its route says so.
+const SET_BY_ROUTE: [&str; 2] = ["x-correlation-id", "x-request-start"];
 
 /// Of a header that may not go on, its name: a claim of how the request came, of somebody who is not trusted; and of anybody a
 /// spelling that servers which turn headers into variables (CGI, WSGI) cannot tell from one of the edge's own, for to them
 /// underscores are hyphens.
-fn misleading(name: &[u8], trusted: bool) -> Option<HeaderName> {
+fn misleading(name: &[u8], trusted: bool, by_route: &[&str]) -> Option<HeaderName> {
     // All of them begin so, and little else does.
     let ([b'x' | b'X', b'-' | b'_', ..] | [b'c' | b'C', b'd' | b'D', ..]) = name else { return None };
     let meant = || name.iter().map(|byte| if *byte == b'_' { b'-' } else { byte.to_ascii_lowercase() });
-    let misleads = if SET_ALWAYS.iter().any(|own| own.bytes().eq(meant())) {
+    let misleads = if SET_ALWAYS.iter().chain(by_route).any(|own| own.bytes().eq(meant())) {
         name.contains(&b'_')
     } else {
         let claims = || meant().take(FORWARDED_AS.len()).eq(FORWARDED_AS.iter().copied());
@@ -89,8 +92,14 @@ pub(crate) fn request<H: Head + HeaderNames>(head: &H, input: &RewriteInput<'_>,
     if head.header(FORWARDED.as_str()).is_some() {
         edits.remove(&FORWARDED);
     }
+    let by_route: &[&str] = match (input.correlation.is_some(), input.start.is_some()) {
+        (false, false) => &[],
+        (true, false) => &SET_BY_ROUTE[..1],
+        (false, true) => &SET_BY_ROUTE[1..],
+        (true, true) => &SET_BY_ROUTE,
+    };
     head.each_name(&mut |name| {
-        if let Some(name) = misleading(name, input.request.client.trusted) {
+        if let Some(name) = misleading(name, input.request.client.trusted, by_route) {
             edits.remove(&name);
         }
     });

@@ -57,10 +57,16 @@ async fn an_endpoint_learns_when_a_request_came_and_one_address_where_it_is_to()
         });
         let bed = driven(driver, model.trusting()).await;
         let before = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
-        bed.get("a.test", "/", "X-Forwarded-For: 192.0.2.1, 127.0.0.2\r\nX-Request-Start: t=1\r\n").await;
+        bed.get(
+            "a.test",
+            "/",
+            "X-Forwarded-For: 192.0.2.1, 127.0.0.2\r\nX-Request-Start: t=1\r\nX_Request_Start: t=2\r\n",
+        )
+        .await;
         let seen = upstream.seen().await;
         assert_eq!(seen.header("x-forwarded-for"), "192.0.2.1", "{driver:?}");
         let start = seen.header("x-request-start");
+        assert_eq!(seen.header("x_request_start"), "", "{driver:?}");
         let (seconds, millis) = start.strip_prefix("t=").and_then(|text| text.split_once('.')).unwrap();
         assert_eq!(millis.len(), 3, "{driver:?}: {start}");
         let since = Duration::from_millis(format!("{seconds}{millis}").parse().unwrap());
