@@ -6,7 +6,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use super::deis_app::{APP, App, BUILDER, Builder};
-use super::deis_router::{ROUTER, Router};
+use super::deis_router::ROUTER;
 pub use super::deis_value::DeisDomain;
 use super::deis_value::{certificate, domain, entries, location};
 use super::{Dialect, read, rows};
@@ -237,6 +237,26 @@ fn locations(other: Option<&str>, paths: Option<&str>, found: &mut Found) -> Opt
         }
     }
     (!paths.is_empty()).then(|| DeisLocations { domain, paths: paths.into() })
+}
+
+/// What the router's annotations say.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Router {
+    pub(super) platform_domain: Option<Arc<str>>,
+    pub(super) default_timeout: Option<Duration>,
+    pub(super) body_size: Option<u64>,
+    pub(super) default_whitelist: Option<Box<[IpNet]>>,
+    pub(super) whitelist_override: Option<bool>,
+    pub(super) enforce_whitelists: Option<bool>,
+    pub(super) ssl_enforce: Option<bool>,
+    pub(super) hsts: Option<bool>,
+    pub(super) hsts_max_age_s: Option<u64>,
+    pub(super) hsts_subdomains: Option<bool>,
+    pub(super) hsts_preload: Option<bool>,
+    pub(super) request_ids: Option<bool>,
+    pub(super) request_start: Option<bool>,
+    pub(super) referrer_policy: Option<&'static str>,
+    pub(super) trusted_proxies: Option<Box<[IpNet]>>,
 }
 
 /// Reads the annotations of the router's Deployment.

@@ -1,33 +1,9 @@
 //! The annotations of the router's Deployment, under `router.deis.io/nginx.`.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use ipnet::IpNet;
-
+use super::deis::Router;
 use super::deis_app::{MISSING, annotation, referrer_policy};
 use super::deis_value::{any, boolean, each_of, networks, one_of, platform_domain, positive, size, time};
 use super::{Annotation, Otherwise, set};
-
-/// What the router's annotations say.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct Router {
-    pub(super) platform_domain: Option<Arc<str>>,
-    pub(super) default_timeout: Option<Duration>,
-    pub(super) body_size: Option<u64>,
-    pub(super) default_whitelist: Option<Box<[IpNet]>>,
-    pub(super) whitelist_override: Option<bool>,
-    pub(super) enforce_whitelists: Option<bool>,
-    pub(super) ssl_enforce: Option<bool>,
-    pub(super) hsts: Option<bool>,
-    pub(super) hsts_max_age_s: Option<u64>,
-    pub(super) hsts_subdomains: Option<bool>,
-    pub(super) hsts_preload: Option<bool>,
-    pub(super) request_ids: Option<bool>,
-    pub(super) request_start: Option<bool>,
-    pub(super) referrer_policy: Option<&'static str>,
-    pub(super) trusted_proxies: Option<Box<[IpNet]>>,
-}
 
 pub(super) const PROTOCOLS: [&str; 6] = ["SSLv2", "SSLv3", "TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3"];
 
