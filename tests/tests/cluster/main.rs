@@ -7,6 +7,7 @@
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
 
 mod definitions;
+mod deis;
 mod faults;
 mod lite;
 mod objects;
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
         lite::it_answers_as_the_real_one,
         rights::a_role_in_a_namespace_is_enough_for_that,
         rights::secrets_by_name_are_got_and_no_more,
+        deis::its_roles_are_enough_for_applications,
         rights::the_role_is_what_is_used,
     ];
     let on_demand: &[Case] = &cases![size::it_starts_with_many_routes];

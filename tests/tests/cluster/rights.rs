@@ -15,14 +15,14 @@ const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 pub(crate) const OTHER_LEASE: &str = "another";
 
 /// Verb, group, resource with the subresource behind a slash, and the name of an object where not all of them are meant.
-type Right = (String, String, String, Option<String>);
+pub(crate) type Right = (String, String, String, Option<String>);
 
 fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
 /// What a role allows, as the API server holds it.
-fn allowed(role: &Value) -> BTreeSet<Right> {
+pub(crate) fn allowed(role: &Value) -> BTreeSet<Right> {
     let words =
         |rule: &Value, field: &str| -> Vec<String> { rule[field].as_array().into_iter().flatten().map(text).collect() };
     let mut allowed = BTreeSet::new();
@@ -43,7 +43,7 @@ fn allowed(role: &Value) -> BTreeSet<Right> {
 
 /// What a service account of Tidegate's namespace has asked for, by name unless it may have all, and in which namespaces. What was
 /// answered does not matter: a server that has just started refuses what it will allow.
-fn asked(stage: &Stage, account: &str, allowed: &BTreeSet<Right>) -> (BTreeSet<Right>, BTreeSet<String>) {
+pub(crate) fn asked(stage: &Stage, account: &str, allowed: &BTreeSet<Right>) -> (BTreeSet<Right>, BTreeSet<String>) {
     let (mut rights, mut namespaces) = (BTreeSet::new(), BTreeSet::new());
     for request in stage.cluster.asked_by("tidegate", account) {
         let object = &request["objectRef"];
@@ -91,13 +91,13 @@ impl Stage {
     }
 
     /// Makes a service account in Tidegate's namespace, without any right.
-    async fn account(&self, name: &str) {
+    pub(crate) async fn account(&self, name: &str) {
         let account = json!({"metadata": {"name": name}});
         self.cluster.api.create("/api/v1/namespaces/tidegate/serviceaccounts", &account).await;
     }
 
     /// Makes a role of this name, in a namespace or for all, and gives it to a service account of Tidegate's namespace.
-    async fn grant(&self, account: &str, name: &str, namespace: Option<&str>, rules: &[Value]) {
+    pub(crate) async fn grant(&self, account: &str, name: &str, namespace: Option<&str>, rules: &[Value]) {
         let (place, kinds, kind) = match namespace {
             Some(namespace) => (format!("{RBAC}/namespaces/{namespace}"), ["roles", "rolebindings"], "Role"),
             None => (RBAC.to_owned(), ["clusterroles", "clusterrolebindings"], "ClusterRole"),
