@@ -115,7 +115,8 @@ impl Bed {
 /// The same for a bed that is no more.
 pub fn metric(registry: &Registry, name: &str, label: Option<&str>) -> f64 {
     let families = registry.gather();
-    let family = families.iter().find(|family| family.name() == name).expect("a metric of that name");
+    // One whose labels have had no value yet is not among them.
+    let Some(family) = families.iter().find(|family| family.name() == name) else { return 0.0 };
     let metric = family.get_metric().iter().find(|metric| match label {
         Some(label) => metric.get_label().iter().any(|pair| pair.value() == label),
         None => true,
