@@ -156,7 +156,7 @@ impl<C: Downstream> Transfer<'_, C> {
                 }
                 return Ok(now);
             };
-            let stage = if progress.heard || reason != Reason::UpstreamBroken {
+            let stage = if progress.response_seen || reason != Reason::UpstreamBroken {
                 Stage::Later
             } else {
                 let method = Method::from_bytes(asked.head.method().as_bytes());

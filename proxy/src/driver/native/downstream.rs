@@ -1,4 +1,4 @@
-//! The client's half of a request on its way: what [`super::relay`] needs of whoever asked, in bytes of HTTP/1.1 or in the
+//! The client's half of a request on its way: what [`super::relay`] needs of the client, in bytes of HTTP/1.1 or in the
 //! frames of an HTTP/2 stream.
 
 use std::io;
@@ -15,7 +15,7 @@ use crate::http::edits::Edits;
 use crate::reason::Reason;
 use crate::request::respond::Rendered;
 
-/// Who asked.
+/// The client of a request: a connection of HTTP/1.1, or a stream of HTTP/2.
 pub(super) trait Downstream {
     /// Whether a body goes down in chunks when nobody knows its length beforehand.
     const CHUNKS: bool;

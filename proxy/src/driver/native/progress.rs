@@ -18,7 +18,7 @@ pub(super) struct Progress {
     /// The status that the client is sent.
     pub(super) status: Option<u16>,
     /// Whether a head came from the endpoint, of any response, or what can be none.
-    pub(super) heard: bool,
+    pub(super) response_seen: bool,
     /// Whether the endpoint's connection can take another request.
     pub(super) reusable: bool,
     /// Whether the response has no body.
@@ -26,21 +26,21 @@ pub(super) struct Progress {
     /// Whether the client's connection ends with the response.
     pub(super) closes: bool,
     /// Whether the endpoint takes no more of the request.
-    pub(super) deaf: bool,
+    pub(super) upload_refused: bool,
     /// What of the response comes next.
     pub(super) response: Stage,
     /// Where the head of the response was last looked for its end.
-    pub(super) looked: usize,
+    pub(super) scan_offset: usize,
     /// Whether what the client was sent may still wait below, as it does in TLS.
     pub(super) unsent: bool,
     /// The wait for the endpoint to send something.
-    pub(super) reading: Wait,
+    pub(super) endpoint_read: Wait,
     /// The wait for the endpoint to take something.
-    pub(super) writing: Wait,
+    pub(super) endpoint_write: Wait,
     /// The wait for the client to send something.
-    pub(super) listening: Wait,
+    pub(super) client_read: Wait,
     /// The wait for the client to take something.
-    pub(super) telling: Wait,
+    pub(super) client_write: Wait,
     /// Bytes that the client took, heads and framing included.
     pub(super) taken: usize,
     /// Whether the client took nothing when it was last offered something.
@@ -90,18 +90,18 @@ impl Progress {
             bytes_in: 0,
             bytes_out: 0,
             status: None,
-            heard: false,
+            response_seen: false,
             reusable: false,
             bodiless: false,
             closes,
-            deaf: false,
+            upload_refused: false,
             response: Stage::Head,
-            looked: 0,
+            scan_offset: 0,
             unsent: false,
-            reading: Wait::default(),
-            writing: Wait::default(),
-            listening: Wait::default(),
-            telling: Wait::default(),
+            endpoint_read: Wait::default(),
+            endpoint_write: Wait::default(),
+            client_read: Wait::default(),
+            client_write: Wait::default(),
             taken: 0,
             refused: false,
             upload: RateMeter::DEFAULT,
@@ -126,7 +126,7 @@ impl Progress {
         self.taken += count;
         self.refused = false;
         self.unsent = true;
-        self.telling.moved();
+        self.client_write.moved();
     }
 }
 

@@ -129,7 +129,7 @@ impl<C: Downstream> Relay<'_, C> {
     fn head(&mut self) -> Result<Flow, Reason> {
         let from = &self.room.from_endpoint;
         // The first look tells whether it is HTTP; the next ones are for when there is an end of a head to be found.
-        let looked = std::mem::replace(&mut self.progress.looked, from.len());
+        let looked = std::mem::replace(&mut self.progress.scan_offset, from.len());
         let news = &from[looked.saturating_sub(HEAD_END_BYTES - 1).min(from.len())..];
         let worth = if looked == 0 { !from.is_empty() } else { has_empty_line(news) || from.len() >= HEAD_BYTES_MAX };
         if !worth {
@@ -139,10 +139,10 @@ impl<C: Downstream> Relay<'_, C> {
         if read == Read::Partial {
             return Ok(Flow::Hungry);
         }
-        self.progress.heard = true;
+        self.progress.response_seen = true;
         let Read::Whole(length) = read else { return Err(Reason::UpstreamBroken) };
         self.begin(length)?;
-        self.progress.looked = 0;
+        self.progress.scan_offset = 0;
         Ok(Flow::Moved)
     }
 
@@ -195,7 +195,7 @@ impl<C: Downstream> Relay<'_, C> {
         // The end of the connection is seen again by the next read; too early for a body whose length is known, it need not
         // be told from an error.
         if let Poll::Ready(Ok(1..)) = poll_read_buf(Pin::new(&mut *self.endpoint), cx, &mut **from) {
-            self.progress.reading.moved();
+            self.progress.endpoint_read.moved();
         }
     }
 
@@ -215,7 +215,7 @@ impl<C: Downstream> Relay<'_, C> {
                     self.progress.unsent = true;
                     // More than was announced is nothing to build on, and neither is a request that never arrived.
                     let whole = self.progress.body.is_over() && to_endpoint.is_sent();
-                    self.progress.reusable &= from.is_empty() && whole && !self.progress.deaf;
+                    self.progress.reusable &= from.is_empty() && whole && !self.progress.upload_refused;
                     return Ok(Flow::Moved);
                 }
                 Piece::Framing(count, then) => {
@@ -278,7 +278,7 @@ impl<C: Downstream> Relay<'_, C> {
                 from.shrink_if_empty();
                 return Ok(Poll::Pending);
             }
-            Poll::Ready(Ok(1..)) => self.progress.reading.moved(),
+            Poll::Ready(Ok(1..)) => self.progress.endpoint_read.moved(),
             Poll::Ready(read) => {
                 self.progress.reusable = false;
                 let Stage::Body { body, .. } = &mut self.progress.response else { return Err(Reason::UpstreamBroken) };
@@ -311,20 +311,21 @@ impl<C: Downstream> Relay<'_, C> {
             || !self.room.to_client.is_empty()
             || matches!(self.progress.response, Stage::Body { body, .. } if held(body));
         let going_up = !self.room.to_endpoint.is_sent();
-        let awaited = !self.progress.body.is_over() && !going_up && !self.progress.deaf;
+        let awaited = !self.progress.body.is_over() && !going_up && !self.progress.upload_refused;
         // While the client takes nothing the endpoint is not asked for more, and before it has the whole request it need not
         // answer: neither the client's silence nor our own is the endpoint's.
         let answers = !blocked && !(matches!(self.progress.response, Stage::Head) && (going_up || awaited));
         let (sent, taken) = (self.progress.bytes_in as u64, self.progress.taken as u64);
-        let Progress { reading, writing, listening, telling, upload, download, .. } = &mut *self.progress;
+        let Progress { endpoint_read, endpoint_write, client_read, client_write, upload, download, .. } =
+            &mut *self.progress;
         let (limits, budget) = self.exchange.rates();
         let waits = [
             (upload.until(awaited, sent, limits, budget, now), Reason::BodyStalled),
             (download.until(blocked, taken, limits, budget, now), Reason::ClientGone),
-            (telling.until(blocked, client, now), Reason::ClientGone),
-            (reading.until(answers, read, now), Reason::UpstreamTimeout),
-            (writing.until(going_up, write, now), Reason::UpstreamTimeout),
-            (listening.until(awaited, body, now), Reason::BodyStalled),
+            (client_write.until(blocked, client, now), Reason::ClientGone),
+            (endpoint_read.until(answers, read, now), Reason::UpstreamTimeout),
+            (endpoint_write.until(going_up, write, now), Reason::UpstreamTimeout),
+            (client_read.until(awaited, body, now), Reason::BodyStalled),
             (self.exchange.due(), Reason::UpstreamTimeout),
         ];
         let waits = waits.into_iter().filter_map(|(at, reason)| Some((at?, reason)));

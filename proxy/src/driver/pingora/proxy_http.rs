@@ -42,7 +42,7 @@ pub(crate) struct Carried {
     /// Whether it has a body that goes up over HTTP/1.1, during whose pauses the endpoint may be silent.
     uploads: bool,
     /// Whether a head came from an endpoint, of any response.
-    heard: bool,
+    response_seen: bool,
     /// Whether it failed and got an answer of the edge's own, after which Pingora drops an HTTP/1.1 connection.
     refused: bool,
     /// How fast the client sends and takes bodies.
@@ -91,7 +91,7 @@ impl ProxyHttp for PingoraDriver {
             aimed: None,
             due: ResponseDeadline::current(),
             uploads: false,
-            heard: false,
+            response_seen: false,
             refused: false,
             rates: BodyRates::default(),
         }
@@ -204,7 +204,7 @@ impl ProxyHttp for PingoraDriver {
         response: &mut ResponseHeader,
         carried: &mut Carried,
     ) -> Result<()> {
-        carried.heard = true;
+        carried.response_seen = true;
         let to_head = session.req_header().method == Method::HEAD;
         let framed = frame_response(response, to_head, session.is_http2());
         let is_chunked = framed.map_err(|_| stop(carried, Reason::UpstreamBroken))?;
@@ -280,7 +280,7 @@ impl ProxyHttp for PingoraDriver {
         carried: &mut Carried,
         reused: bool,
     ) -> Box<Error> {
-        let stage = if carried.heard { Stage::Later } else { stage(session, &error, reused) };
+        let stage = if carried.response_seen { Stage::Later } else { stage(session, &error, reused) };
         let (reason, now) = (fault::reason(&error), clock::now());
         let reason = carried.exchange.in_time(reason, now);
         error.set_retry(carried.exchange.broke(reason, stage, now));

@@ -19,7 +19,7 @@ impl<C: Downstream> Relay<'_, C> {
         let mut gathered = self.gather()?;
         // What is there already leaves together. To look for it in vain costs no system call, since the last read has told
         // whether it took all.
-        while self.client.unread().is_empty() && self.listen(cx)? {
+        while self.client.unread().is_empty() && self.read_client(cx)? {
             self.gather()?;
             gathered = true;
         }
@@ -31,23 +31,23 @@ impl<C: Downstream> Relay<'_, C> {
                 // An endpoint that takes no more may have answered before it stopped.
                 Poll::Ready(Ok(0) | Err(_)) => {
                     self.room.to_endpoint.skip();
-                    self.progress.deaf = true;
+                    self.progress.upload_refused = true;
                 }
             }
-            self.progress.writing.moved();
-            self.progress.reading.moved();
+            self.progress.endpoint_write.moved();
+            self.progress.endpoint_read.moved();
             moved = true;
         }
         // More is read only when all of it was taken, so that what was read ahead never adds up.
-        Ok(gathered || self.listen(cx)? || moved)
+        Ok(gathered || self.read_client(cx)? || moved)
     }
 
     /// Reads more of the request's body.
-    fn listen(&mut self, cx: &mut Context<'_>) -> Step {
-        if self.progress.body.is_over() || self.progress.deaf {
+    fn read_client(&mut self, cx: &mut Context<'_>) -> Step {
+        if self.progress.body.is_over() || self.progress.upload_refused {
             return Ok(false);
         }
-        let Progress { body, bytes_in, listening, .. } = &mut *self.progress;
+        let Progress { body, bytes_in, client_read, .. } = &mut *self.progress;
         let read = if self.chunked_up {
             self.client.poll_read_ahead(cx)
         } else {
@@ -72,7 +72,7 @@ impl<C: Downstream> Relay<'_, C> {
                 Ok(true)
             }
             Poll::Ready(Ok(_)) => {
-                listening.moved();
+                client_read.moved();
                 Ok(true)
             }
             Poll::Ready(Err(_)) => Err(Reason::ClientGone),
@@ -91,7 +91,7 @@ impl<C: Downstream> Relay<'_, C> {
         let Progress { body, bytes_in, .. } = self.progress;
         let out = &mut self.room.to_endpoint;
         let mut moved = false;
-        while !body.is_over() && !self.progress.deaf {
+        while !body.is_over() && !self.progress.upload_refused {
             let space = out.space();
             if space == 0 {
                 break;
