@@ -39,6 +39,13 @@ pub(super) struct UpstreamRequest<'a, H> {
     pub(super) closes: bool,
 }
 
+impl<H: RequestHead> UpstreamRequest<'_, H> {
+    /// Whether doing it twice does no harm (RFC 9110 section 9.2.2).
+    fn is_idempotent(&self) -> bool {
+        Method::from_bytes(self.head.method().as_bytes()).is_ok_and(|method| method.is_idempotent())
+    }
+}
+
 /// A request between its client and whichever endpoint takes it.
 pub(super) struct Transfer<'a, C> {
     pub(super) client: &'a mut C,
@@ -112,19 +119,15 @@ impl<C: Downstream> Transfer<'_, C> {
             let reused = pooled.is_some();
             let mut endpoint = match pooled {
                 Some(endpoint) => endpoint,
-                None => match connect(attempt.at.0, attempt.connect).await {
-                    Ok(endpoint) => {
-                        now = clock::now();
-                        endpoint
+                None => {
+                    let opened = connect(attempt.at.0, attempt.connect).await;
+                    now = clock::now();
+                    match opened {
+                        Ok(endpoint) => endpoint,
+                        Err(reason) if exchange.connect_failed(aimed, reason, now) => continue,
+                        Err(reason) => return Err(exchange.in_time(reason, now)),
                     }
-                    Err(reason) => {
-                        now = clock::now();
-                        if exchange.connect_failed(aimed, reason, now) {
-                            continue;
-                        }
-                        return Err(exchange.in_time(reason, now));
-                    }
-                },
+                }
             };
             exchange.connected(reused, now);
             if room.to_endpoint.is_new() {
@@ -159,9 +162,8 @@ impl<C: Downstream> Transfer<'_, C> {
             let stage = if progress.response_seen || reason != Reason::UpstreamBroken {
                 Stage::Later
             } else {
-                let method = Method::from_bytes(asked.head.method().as_bytes());
-                let idempotent = method.is_ok_and(|method| method.is_idempotent());
-                Stage::Unanswered { reused, idempotent, replayable: room.to_endpoint.is_whole() }
+                let (idempotent, replayable) = (asked.is_idempotent(), room.to_endpoint.is_whole());
+                Stage::Unanswered { reused, idempotent, replayable }
             };
             let reason = exchange.in_time(reason, now);
             if !exchange.broke(reason, stage, now) {
