@@ -186,24 +186,23 @@ fn served(snapshot: &Snapshot, route: &Arc<Route>) -> Served {
 /// The status of the answer that a client from an allowed address would get from the edge itself.
 fn answer(snapshot: &Snapshot, route: Option<&Arc<Route>>, protocol: BindProtocol) -> Option<u16> {
     let Some(route) = route else { return Some(404) };
+    let usable = route.action.shares().iter().any(|share| {
+        let backend = |target: &Arc<Target>| snapshot.backend(&target.backend);
+        let answered = |target| backend(target).is_some_and(|backend| !backend.endpoints.is_empty());
+        share.weight > 0 && share.target().is_none_or(answered)
+    });
     for guard in &*route.guards {
         match guard {
             Guard::DenyAll => return Some(403),
+            Guard::RequireEndpoints if !usable => return Some(503),
             Guard::RequireTls { status } if protocol == BindProtocol::Http => return Some(*status),
-            Guard::AllowSources(_) | Guard::RequireTls { .. } => {}
+            Guard::AllowSources(_) | Guard::RequireTls { .. } | Guard::RequireEndpoints => {}
         }
     }
     match &route.action {
         Action::Redirect(redirect) => Some(redirect.status),
         Action::Respond(response) => Some(response.status),
-        Action::Forward(shares) => {
-            let usable = shares.iter().any(|share| {
-                let backend = |target: &Arc<Target>| snapshot.backend(&target.backend);
-                let answered = |target| backend(target).is_some_and(|backend| !backend.endpoints.is_empty());
-                share.weight > 0 && share.target().is_none_or(answered)
-            });
-            (!usable).then_some(503)
-        }
+        Action::Forward(_) => (!usable).then_some(503),
     }
 }
 
@@ -281,6 +280,7 @@ fn write_guard(f: &mut fmt::Formatter<'_>, guard: &Guard) -> fmt::Result {
             writeln!(f, "  guard    403 for clients from elsewhere than {}", networks.join(", "))
         }
         Guard::RequireTls { status } => writeln!(f, "  guard    {status} to https for plain-text requests"),
+        Guard::RequireEndpoints => writeln!(f, "  guard    503 without endpoints"),
         Guard::DenyAll => writeln!(f, "  guard    403 for everybody"),
     }
 }

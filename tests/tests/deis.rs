@@ -73,6 +73,8 @@ async fn the_routers_deployment_is_for_all_applications() {
     router("ssl.enforce=true").await;
     let redirected = answered(&dev, "blog.other.localhost", 301).await;
     assert!(redirected.headers["location"].to_str().unwrap().starts_with("https://blog.other.localhost"));
+    kubectl.run(&["-n", "blog", "scale", "deployment", "blog-web", "--replicas=0"]).await;
+    answered(&dev, "blog.other.localhost", 503).await;
 }
 
 /// The first value of a header, or nothing.

@@ -13,6 +13,8 @@ pub enum Guard {
         /// The status of the redirect.
         status: u16,
     },
+    /// Answers 503 where no endpoint is there for any share of the route: what stands behind it in the list is not asked.
+    RequireEndpoints,
     /// Answers 403 to everybody: what stands for a guard that could not be read.
     DenyAll,
 }

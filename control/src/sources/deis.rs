@@ -298,8 +298,9 @@ impl Claims<'_, '_> {
         };
         // Maintenance is told in plain text as well.
         let enforce = (self.app.ssl_enforce || self.settings.ssl_enforce) && !self.app.maintenance;
-        let redirect = enforce.then_some(Guard::RequireTls { status: TLS_REDIRECT_STATUS });
-        whitelist.into_iter().chain(redirect).collect()
+        // Where nothing is there, nobody is sent anywhere.
+        let redirect = [Guard::RequireEndpoints, Guard::RequireTls { status: TLS_REDIRECT_STATUS }];
+        whitelist.into_iter().chain(redirect.into_iter().filter(|_| enforce)).collect()
     }
 
     /// Headers that responses of a host get, beside those that an application sends itself.

@@ -110,7 +110,7 @@ impl Exchange {
         self.request_id = RequestId::choose(head, self.shared.options.keep_request_id, chance);
         let decided = match routed {
             Ok(routed) => self
-                .admit(routed, head, chance)
+                .admit(routed, facts, head, chance)
                 .and_then(|(request, admitted)| self.aim(request, admitted, facts, &mut Draw::new(chance as u64))),
             Err(unrouted) => {
                 self.request = unrouted.request;
@@ -124,6 +124,7 @@ impl Exchange {
     fn admit<H: Head>(
         &mut self,
         routed: Routed<'_>,
+        facts: &ConnectionFacts,
         head: &H,
         chance: u128,
     ) -> Result<(RequestFacts, Admitted), Answer> {
@@ -136,7 +137,12 @@ impl Exchange {
             self.correlation = Some(self.request_id.correlated(head));
         }
         self.start = self.effective.request_start.then(clock::wall);
-        let admitted = admit(route, &self.effective, &request.client, &sound, head)?;
+        let (snapshot, attempts, shared) = (&self.snapshot, &self.attempts, &self.shared);
+        let has_endpoint = |route: &Route| {
+            let mut backends = route.action.targets().filter_map(|target| snapshot.backend(&target.backend));
+            backends.any(|backend| attempts.leaves(backend, here(shared, facts)))
+        };
+        let admitted = admit(route, &self.effective, &request.client, &sound, head, has_endpoint)?;
         Ok((request, admitted))
     }
 

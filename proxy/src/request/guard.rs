@@ -30,7 +30,7 @@ impl Admitted {
     }
 }
 
-/// Asks the guards.
+/// Asks the guards. `has_endpoint` says whether an endpoint is there for a share of the route.
 ///
 /// # Errors
 /// The answer to give instead.
@@ -40,11 +40,14 @@ pub(crate) fn admit<H: Head + ?Sized>(
     client: &Client,
     sound: &Sound<'_>,
     head: &H,
+    has_endpoint: impl Fn(&Route) -> bool,
 ) -> Result<Admitted, Answer> {
     for guard in &*route.guards {
         match guard {
             Guard::AllowSources(nets) if nets.iter().any(|net| net.contains(&client.address)) => {}
             Guard::AllowSources(_) | Guard::DenyAll => return Err(Reason::Denied.into()),
+            Guard::RequireEndpoints if has_endpoint(route) => {}
+            Guard::RequireEndpoints => return Err(Reason::NoEndpoints.into()),
             Guard::RequireTls { .. } if client.secure => {}
             Guard::RequireTls { status } => {
                 let scheme = if client.websocket { "wss" } else { "https" };
@@ -130,7 +133,9 @@ mod tests {
             path: Normalized { path: sent.as_str().into(), had_dot_segments: false },
             content_length: length,
         };
-        let got = admit(&Arc::new(route), &Effective::resolve([&settings].into_iter()), client, &sound, head);
+        let effective = Effective::resolve([&settings].into_iter());
+        let has_endpoint = |route: &Route| &*route.origin.object.name.name != "empty";
+        let got = admit(&Arc::new(route), &effective, client, &sound, head, has_endpoint);
         let got = got.map(|_| ()).map_err(|answer| {
             (answer.status, answer.location.map(|to| to.to_str().unwrap().to_owned()).unwrap_or_default())
         });
@@ -156,7 +161,11 @@ mod tests {
         let socket = Client { websocket: true, ..client("192.0.2.9", false) };
         check(guarded(std::slice::from_ref(&tls)), &socket, &head, Err((308, "wss://a.test/x?y=1")));
         check(guarded(std::slice::from_ref(&tls)), &Client { secure: true, ..socket }, &head, Ok(()));
-        check(guarded(&[tls]), &client("192.0.2.9", false), &Sample::get("", "/x"), Err((400, "")));
+        check(guarded(std::slice::from_ref(&tls)), &client("192.0.2.9", false), &Sample::get("", "/x"), Err((400, "")));
+        let guards = [Guard::RequireEndpoints, tls];
+        let empty = Route { guards: guards.clone().into(), ..route("empty", path("/")) };
+        check(empty, &client("192.0.2.9", false), &head, Err((503, "")));
+        check(guarded(&guards), &client("192.0.2.9", false), &head, Err((308, "https://a.test/x?y=1")));
         check(guarded(&[Guard::DenyAll]), &client("192.0.2.9", true), &head, Err((403, "")));
     }
 
