@@ -2,8 +2,10 @@
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
 
+use base64::Engine as _;
 use http_body_util::Empty;
-use tidegate_tests::{Answer, Dev, Kubectl, eventually, get, request};
+use rustls_pki_types::CertificateDer;
+use tidegate_tests::{Answer, Dev, Kubectl, certificate_of, eventually, get, https, request};
 
 const ROUTER: &str = include_str!("../../examples/deis/router.yaml");
 const BUILDER: &str = include_str!("../../examples/deis/builder.yaml");
@@ -185,4 +187,53 @@ async fn connections_for_the_builder_are_passed_on() {
         }
     })
     .await;
+}
+
+/// A Secret with a certificate for these names, and the certificate.
+async fn secret(kubectl: &Kubectl, namespace: &str, name: &str, names: &[&str]) -> CertificateDer<'static> {
+    let made = rcgen::generate_simple_self_signed(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
+    let made = made.unwrap();
+    let base64 = |text: String| base64::engine::general_purpose::STANDARD.encode(text);
+    let data = serde_json::json!({
+        "tls.crt": base64(made.cert.pem()),
+        "tls.key": base64(made.signing_key.serialize_pem()),
+    });
+    let metadata = serde_json::json!({"namespace": namespace, "name": name});
+    // The platform makes Secrets of no special type.
+    let secret = serde_json::json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data});
+    kubectl.fed(&["apply", "-f", "-"], &secret.to_string()).await;
+    made.cert.der().clone()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn certificates_come_by_mapping_and_from_the_platform() {
+    let Some((dev, kubectl)) = started().await else { return };
+    answered(&dev, "www.blog.localhost", 200).await;
+    let over_tls = |host: &'static str, want: u16| {
+        let address = dev.https;
+        let what = format!("{want} of https://{host}");
+        async move {
+            eventually(&what, || async {
+                let answer = https(address, host, "/", true).await?;
+                if answer.status == want { Ok(()) } else { Err(format!("{answer:?}")) }
+            })
+            .await;
+        }
+    };
+    // Without a certificate there is nothing over TLS.
+    over_tls("www.blog.localhost", 404).await;
+    let own = secret(&kubectl, "blog", "www-cert", &["www.blog.localhost"]).await;
+    let mapping = "router.deis.io/certificates=www.blog.localhost:www,gone.blog.localhost:gone,";
+    kubectl.run(&["-n", "blog", "annotate", "service", "blog", mapping]).await;
+    over_tls("www.blog.localhost", 200).await;
+    assert_eq!(certificate_of(dev.https, "www.blog.localhost").await.unwrap(), own);
+    // The platform's certificate is for short names alone.
+    let platform = secret(&kubectl, "deis", "deis-router-platform-cert", &["*.apps.localhost"]).await;
+    over_tls("blog.apps.localhost", 200).await;
+    assert_eq!(certificate_of(dev.https, "blog.apps.localhost").await.unwrap(), platform);
+    // A Secret that goes takes its domain off TLS, and nothing else.
+    kubectl.run(&["-n", "blog", "delete", "secret", "www-cert"]).await;
+    over_tls("www.blog.localhost", 404).await;
+    answered(&dev, "www.blog.localhost", 200).await;
+    over_tls("blog.apps.localhost", 200).await;
 }
