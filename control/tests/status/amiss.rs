@@ -26,6 +26,10 @@ fn lb(ips: &[&str]) -> Value {
     json!({"spec": {"type": "LoadBalancer"}, "status": {"loadBalancer": {"ingress": entries}}})
 }
 
+/// The kinds that are read where Ingresses alone make routes.
+const KINDS: [Kind; 5] =
+    [Kind::Ingress, Kind::IngressClass, Kind::Service, Kind::EndpointSlice, Kind::Secret];
+
 impl Table {
     /// A loop that has listed no kind yet.
     fn new(publish: Publish) -> Self {
@@ -34,7 +38,7 @@ impl Table {
 
     #[allow(clippy::disallowed_methods, reason = "a table needs some instant to start from")]
     pub(crate) fn with(options: Options) -> Self {
-        let sources = Kind::ALL.map(|kind| Source { kind, namespace: None });
+        let sources = KINDS.map(|kind| Source { kind, namespace: None });
         Self { reconciler: Reconciler::new(options, sources), now: Instant::now(), version: 1 }
     }
 
@@ -154,7 +158,7 @@ fn all_follow_the_addresses_of_a_service() {
 fn a_new_life_looks_at_everything_again() {
     let mut table = Table::new(addresses(&["1.1.1.1"]));
     table.start(vec![("one", ingress("tidegate", &[]))]).check(&["one"], &[], &[]);
-    table.reconciler.start_over(Kind::ALL.map(|kind| Source { kind, namespace: None }));
+    table.reconciler.start_over(KINDS.map(|kind| Source { kind, namespace: None }));
     table.check(&[], &[], &[]);
     table.start(vec![("one", ingress("tidegate", &[]))]).check(&["one"], &[], &[]);
     table.reconciler.look_again();
