@@ -146,7 +146,7 @@ pub fn explain(
         findings: told,
         held: withheld.held.clone(),
         waits: routes.and_then(|routes| withheld.waits.iter().find(|wait| wait.host == routes.host).cloned()),
-        answer: answer(snapshot, route, protocol),
+        answer: answer(snapshot, route, (protocol, &listener.name)),
     })
 }
 
@@ -184,7 +184,11 @@ fn served(snapshot: &Snapshot, route: &Arc<Route>) -> Served {
 }
 
 /// The status of the answer that a client from an allowed address would get from the edge itself.
-fn answer(snapshot: &Snapshot, route: Option<&Arc<Route>>, protocol: BindProtocol) -> Option<u16> {
+fn answer(
+    snapshot: &Snapshot,
+    route: Option<&Arc<Route>>,
+    (protocol, listener): (BindProtocol, &ListenerName),
+) -> Option<u16> {
     let Some(route) = route else { return Some(404) };
     let usable = route.action.shares().iter().any(|share| {
         let backend = |target: &Arc<Target>| snapshot.backend(&target.backend);
@@ -194,9 +198,10 @@ fn answer(snapshot: &Snapshot, route: Option<&Arc<Route>>, protocol: BindProtoco
     for guard in &*route.guards {
         match guard {
             Guard::DenyAll => return Some(403),
+            Guard::Listeners(names) if !names.contains(listener) => return Some(404),
             Guard::RequireEndpoints if !usable => return Some(503),
             Guard::RequireTls { status } if protocol == BindProtocol::Http => return Some(*status),
-            Guard::AllowSources(_) | Guard::RequireTls { .. } | Guard::RequireEndpoints => {}
+            Guard::AllowSources(_) | Guard::RequireTls { .. } | Guard::RequireEndpoints | Guard::Listeners(_) => {}
         }
     }
     match &route.action {
@@ -280,6 +285,10 @@ fn write_guard(f: &mut fmt::Formatter<'_>, guard: &Guard) -> fmt::Result {
             writeln!(f, "  guard    403 for clients from elsewhere than {}", networks.join(", "))
         }
         Guard::RequireTls { status } => writeln!(f, "  guard    {status} to https for plain-text requests"),
+        Guard::Listeners(names) => {
+            let names: Vec<&str> = names.iter().map(|name| &*name.0).collect();
+            writeln!(f, "  guard    404 but over {}", names.join(", "))
+        }
         Guard::RequireEndpoints => writeln!(f, "  guard    503 without endpoints"),
         Guard::DenyAll => writeln!(f, "  guard    403 for everybody"),
     }

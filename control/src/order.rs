@@ -93,6 +93,7 @@ mod tests {
             routes: Box::default(),
             fallback: None,
             last_resort: false,
+            guest: false,
             certificates: Box::default(),
             missing: Box::default(),
         };

@@ -237,3 +237,33 @@ async fn certificates_come_by_mapping_and_from_the_platform() {
     answered(&dev, "www.blog.localhost", 200).await;
     over_tls("blog.apps.localhost", 200).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_takes_no_host_from_an_older_application() {
+    let Some((dev, kubectl)) = started().await else { return };
+    answered(&dev, "www.blog.localhost", 200).await;
+    // Younger applications with certificates: one for the same host, one for all names around it.
+    for (name, domain) in [("same", "www.blog.localhost"), ("around", "*.blog.localhost")] {
+        let service = BLOG.replace("blog,www.blog.localhost", &format!("{name},{domain}")).replace("blog", name);
+        // The domain has the old name in it, which is to stay.
+        let service = service.replace(&domain.replace("blog", name), domain);
+        kubectl.fed(&["apply", "-f", "-"], &service).await;
+        secret(&kubectl, name, "tls-cert", &[domain]).await;
+        let mapping = format!("router.deis.io/certificates={domain}:tls");
+        kubectl.run(&["-n", name, "annotate", "service", name, &mapping]).await;
+    }
+    let over_tls = |host: &'static str| {
+        let address = dev.https;
+        async move { https(address, host, "/", true).await.unwrap() }
+    };
+    eventually("the wildcard is served over TLS", || async {
+        let answer = over_tls("other.blog.localhost").await;
+        if answer.status == 200 && answer.body.contains("around") { Ok(()) } else { Err(format!("{answer:?}")) }
+    })
+    .await;
+    // The host is not served over TLS, and nobody else answers for it.
+    let answer = over_tls("www.blog.localhost").await;
+    assert_eq!(answer.status, 404, "{answer:?}");
+    let answer = answered(&dev, "www.blog.localhost", 200).await;
+    assert!(answer.body.contains("blog-web"), "{}", answer.body);
+}

@@ -148,6 +148,11 @@ pub enum Problem {
         /// What there is instead.
         why: String,
     },
+    /// The Deployment of the Deis router is not there. It may say who may use applications, so nobody may.
+    RouterMissing {
+        /// The Deployment.
+        router: String,
+    },
     /// Handling this object failed inside Tidegate; the object is set aside until it changes.
     SetAside {
         /// What is known of the failure.
@@ -180,6 +185,7 @@ impl Problem {
             Self::ClassUnknown { .. } => "ClassUnknown",
             Self::WithoutEffect { .. } => "WithoutEffect",
             Self::NoHost { .. } => "NoHost",
+            Self::RouterMissing { .. } => "RouterMissing",
             Self::SetAside { .. } => "SetAside",
         }
     }
@@ -209,6 +215,7 @@ impl Problem {
             | Self::NameUnresolved { .. }
             | Self::ClassUnknown { .. }
             | Self::NoHost { .. }
+            | Self::RouterMissing { .. }
             | Self::SetAside { .. } => Severity::Error,
         }
     }
@@ -261,6 +268,12 @@ impl fmt::Display for Problem {
             Self::ClassUnknown { class } => write!(f, "IngressClass {class} does not exist, so it has no routes"),
             Self::WithoutEffect { value, why } => write!(f, "{value:?} has no effect: {why}"),
             Self::NoHost { why } => write!(f, "{why}, so it has no routes"),
+            Self::RouterMissing { router } => {
+                write!(
+                    f,
+                    "the Deployment {router} is not there, which says who may use applications, so every request is refused"
+                )
+            }
             Self::SetAside { why } => write!(f, "set aside until it changes: {why}"),
         }
     }

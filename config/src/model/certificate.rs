@@ -59,7 +59,8 @@ impl ServerCertificates {
         };
         let mut parents = std::iter::successors(parent(name), |suffix| parent(suffix));
         let one = || at(parent(name)?, 1);
-        at(name, 0).or_else(one).or_else(|| parents.find_map(|suffix| at(suffix, 2))).unwrap_or_default()
+        let first = || at(name.split_once('.')?.0, 3);
+        at(name, 0).or_else(one).or_else(|| parents.find_map(|suffix| at(suffix, 2))).or_else(first).unwrap_or_default()
     }
 
     /// Every server name with its certificates.

@@ -1,7 +1,11 @@
 //! What restricts access to a route: a compiled, ordered list that is walked before anything is forwarded.
 
+use std::sync::Arc;
+
 use ipnet::IpNet;
 use serde::Serialize;
+
+use super::listener::ListenerName;
 
 /// One check, in the order of the list. The first that answers ends the request.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -13,6 +17,8 @@ pub enum Guard {
         /// The status of the redirect.
         status: u16,
     },
+    /// Answers 404 to requests that came to another listener than these: the host is not served there, and not by anybody else.
+    Listeners(Arc<[ListenerName]>),
     /// Answers 503 where no endpoint is there for any share of the route: what stands behind it in the list is not asked.
     RequireEndpoints,
     /// Answers 403 to everybody: what stands for a guard that could not be read.

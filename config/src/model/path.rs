@@ -64,10 +64,18 @@ impl PathMatch {
     /// # Errors
     /// When it is no expression of linear time, or compiles to more than [`REGEX_BYTES_MAX`] bytes.
     pub fn regex(pattern: &str, case: RegexCase) -> Result<Self, String> {
+        Self::regex_within(pattern, case, REGEX_BYTES_MAX)
+    }
+
+    /// The same, of what compiles to no more than so many bytes.
+    ///
+    /// # Errors
+    /// When it is no expression of linear time, or compiles to more.
+    pub fn regex_within(pattern: &str, case: RegexCase, bytes_max: usize) -> Result<Self, String> {
         let regex = RegexBuilder::new(pattern)
             .case_insensitive(case == RegexCase::Insensitive)
-            .size_limit(REGEX_BYTES_MAX)
-            .dfa_size_limit(REGEX_BYTES_MAX)
+            .size_limit(bytes_max)
+            .dfa_size_limit(bytes_max)
             .build()
             .map_err(|error| error.to_string())?;
         Ok(Self::Regex(Arc::new(regex), case))

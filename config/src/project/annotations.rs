@@ -71,6 +71,9 @@ pub(super) struct ServiceEffects {
 struct Fallbacks {
     redirected: bool,
     closed: bool,
+    enforced: bool,
+    /// The keys of those that were dropped.
+    dropped: Vec<String>,
 }
 
 /// What happens when a value cannot be read.
@@ -82,6 +85,10 @@ enum Otherwise {
     Redirected,
     /// Every request is refused, because the annotation restricts access.
     Closed,
+    /// Nothing of it is taken: what it would have allowed is not allowed.
+    Dropped,
+    /// Applications without a list of their own are closed, because the annotation may say so.
+    Enforced,
 }
 
 /// One line of a table, whose values are read into a draft of `D`.
@@ -273,6 +280,14 @@ fn read<D>(
                 fallbacks.redirected = true;
                 found.assumed(&field, &value, why);
             }
+            Some((Otherwise::Dropped, value, why)) => {
+                fallbacks.dropped.push(key.to_owned());
+                found.dropped(&field, &value, why);
+            }
+            Some((Otherwise::Enforced, value, why)) => {
+                fallbacks.enforced = true;
+                found.closed(&field, &value, why);
+            }
             Some((Otherwise::Closed, value, why)) => {
                 fallbacks.closed = true;
                 found.closed(&field, &value, why);
@@ -341,6 +356,8 @@ fn rows<D>(Dialect { prefix, .. }: Dialect, table: &[Annotation<D>], text: &mut 
             Otherwise::Default => "the default applies",
             Otherwise::Redirected => "plain-text requests are redirected",
             Otherwise::Closed => "**every request is refused**",
+            Otherwise::Dropped => "nobody is let in or believed by it",
+            Otherwise::Enforced => "**as if it were `true`**",
         };
         let Annotation { key, form, effect, inert, .. } = annotation;
         let effect = inert.map_or_else(|| (*effect).to_owned(), |why| format!("**No effect**: {why}."));

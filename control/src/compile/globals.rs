@@ -12,6 +12,7 @@ use tidegate_config::object::{Kind as Object, ObjectRef};
 use super::unit::{Kind, Unit};
 use super::{Compiled, Inputs, Pass};
 use crate::options::Options;
+use crate::sources::PLATFORM_CERTIFICATE;
 
 /// The parts of a snapshot that are global.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -93,8 +94,11 @@ impl Kind for GlobalSettings {
 pub(crate) fn reads(options: &Options) -> impl Iterator<Item = ObjectRef> {
     let certificate = options.default_certificate.iter();
     let certificate = certificate.map(|secret| ObjectRef::new(Object::Secret, secret.clone()));
-    let deis = options.sources.deis.iter();
-    certificate.chain(deis.map(|deis| ObjectRef::new(Object::Deployment, deis.router.clone())))
+    let deis = options.sources.deis.iter().flat_map(|deis| {
+        let platform = deis.router.beside(PLATFORM_CERTIFICATE);
+        [ObjectRef::new(Object::Deployment, deis.router.clone()), ObjectRef::new(Object::Secret, platform)]
+    });
+    certificate.chain(deis)
 }
 
 /// Those that the operator names, and those of the Deis router, where there is one.
@@ -109,7 +113,11 @@ fn trusted_proxies(inputs: Inputs<'_>) -> Arc<[IpNet]> {
 }
 
 fn default_certificate(inputs: Inputs<'_>, findings: &mut Vec<Finding>) -> Option<Arc<Certificate>> {
-    let name = inputs.options.default_certificate.as_ref()?;
+    let Some(name) = inputs.options.default_certificate.as_ref() else {
+        // That of a Deis platform stands in where it is there; that it is not is no fault.
+        let platform = inputs.options.sources.deis.as_ref()?.router.beside(PLATFORM_CERTIFICATE);
+        return inputs.world.secrets.get(&platform)?.certificate.as_ref().ok().cloned();
+    };
     let problem = match inputs.world.secrets.get(name).map(|secret| &secret.certificate) {
         Some(Ok(certificate)) => return Some(Arc::clone(certificate)),
         None => Problem::CertificateMissing { secret: name.to_string(), host: "every other host".to_owned() },

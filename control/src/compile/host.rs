@@ -132,17 +132,19 @@ pub(crate) fn led_to<'a>(
 fn compile(ownership: HostOwnership, host: &HostPattern, mut claims: Vec<&Arc<Claim>>) -> HostUnit {
     let mut findings = Vec::new();
     claims.sort_by(|a, b| (&a.age, &a.object).cmp(&(&b.age, &b.object)));
-    let Some(oldest) = claims.first().map(|claim| claim.object.clone()) else {
+    let oldest = claims.iter().find(|claim| !claim.guest).or(claims.first());
+    let Some(oldest) = oldest.map(|claim| claim.object.clone()) else {
         return HostUnit { routes: None, findings };
     };
     let shared = ownership == HostOwnership::Shared;
     claims.retain(|claim| {
         let at_home = claim.object.name.namespace == oldest.name.namespace;
         if !at_home {
+            let shared = shared && !claim.guest;
             let problem = Problem::HostOwned { host: host.to_string(), owner: oldest.clone(), shared };
             findings.push(Finding::new(claim.object.clone(), claim.field, problem));
         }
-        at_home || shared
+        at_home || shared && !claim.guest
     });
     let paths = claims.iter().flat_map(|claim| &claim.routes).cloned().collect();
     let (fallback, last_resort) = fallbacks(host, &claims, &mut findings);

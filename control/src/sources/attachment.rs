@@ -60,6 +60,8 @@ pub struct Claim {
     pub fallback: Option<Arc<Route>>,
     /// Whether the fallback also takes what other hosts leave. Of claims for no host alone.
     pub last_resort: bool,
+    /// Whether it only adds to a host that others claim, and so is taken where the oldest of those is of the same namespace.
+    pub guest: bool,
     /// Certificates for server names of the host, the preferred ones first.
     pub certificates: Box<[(HostPattern, Arc<Certificate>)]>,
     /// Services and Secrets that it names and that do not exist, or not yet.

@@ -1,7 +1,10 @@
 //! The Deis router: each Service with the label `router.deis.io/routable=true` is an application, which claims its domains. What
 //! holds for all applications is said by the annotations of the router's own Deployment.
 
-use std::net::SocketAddr;
+mod builder;
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -9,14 +12,13 @@ use http::header::{REFERRER_POLICY, STRICT_TRANSPORT_SECURITY};
 use http::{HeaderName, HeaderValue};
 use tidegate_config::finding::{Finding, Problem};
 use tidegate_config::model::{
-    Action, BindKey, BindProtocol, Certificate, DirectResponse, Filter, ForwardedFor, Guard, HeaderEdits, HostPattern,
-    ListenerName, ListenerScope, Origin, PathMatch, RequestIds, ResponseEdits, ResponseScope, Route, ScopeId, Settings,
-    StreamRoute, WeightedBackend, WeightedTarget,
+    Action, Certificate, DirectResponse, Filter, ForwardedFor, Guard, HeaderEdits, HostPattern, ListenerName, Origin,
+    PathMatch, RequestIds, ResponseEdits, ResponseScope, Route, ScopeId, Settings, WeightedTarget,
 };
 use tidegate_config::object::{Age, Kind, ObjectName, ObjectRef};
-use tidegate_config::project::{
-    BackendRef, DeisApp, DeisDomain, DeisLocations, DeisRouter, PortRef, Service, Whitelist,
-};
+use tidegate_config::project::{BackendRef, DeisApp, DeisDomain, DeisLocations, DeisRouter, PortRef, Whitelist};
+
+pub(super) use builder::attach_builder;
 
 use super::attachment::{Attachment, Claim, Report, Verdict};
 use super::reader::Reader;
@@ -24,9 +26,6 @@ use crate::world::World;
 
 /// The port of an application's Service.
 const PORT: u16 = 80;
-
-/// The port of the builder's Service.
-const BUILDER_PORT: u16 = 2222;
 
 /// The status of the redirect to https.
 const TLS_REDIRECT_STATUS: u16 = 301;
@@ -60,6 +59,7 @@ pub(crate) const PLATFORM_CERTIFICATE: &str = "deis-router-platform-cert";
 
 const DOMAINS: &str = "metadata.annotations[router.deis.io/domains]";
 const PROXY_DOMAIN: &str = "metadata.annotations[router.deis.io/proxyDomain]";
+const CERTIFICATES: &str = "metadata.annotations[router.deis.io/certificates]";
 const LOCATIONS: &str = "metadata.annotations[router.deis.io/proxyLocations]";
 
 /// The scope of every application.
@@ -70,13 +70,14 @@ fn scope() -> ScopeId {
 /// What the router's own Deployment asks for: it says what holds for all applications, and answers whether the edge is alive
 /// where no host is known.
 pub(super) fn attach_router(world: &World, object: &ObjectRef) -> Attachment {
-    let Some(deployment) = world.deployments.get(&object.name) else { return Attachment::default() };
+    let Some(deployment) = world.deployments.get(&object.name) else { return Attachment::reporting(object, world) };
     let scopes = [(scope(), Arc::new(shared(&deployment.router)))];
     let claims = [Arc::new(health(object))].into();
     Attachment { claims, scopes: scopes.into(), ..Attachment::reporting(object, world) }
 }
 
-/// `/healthz` of unknown hosts, which load balancers ask for. Whoever else claims it goes first.
+/// `/healthz` of unknown hosts, which load balancers ask for. An older claim to this very path goes first; one to all paths, such as
+/// a default backend, does not.
 fn health(object: &ObjectRef) -> Claim {
     let age = Age { created_s: i64::MAX, name: object.name.clone() };
     let routes = (0..).zip(["/healthz", "/healthz/"]).map(|(position, path)| {
@@ -92,6 +93,7 @@ fn health(object: &ObjectRef) -> Claim {
         field: "",
         fallback: None,
         last_resort: false,
+        guest: false,
         certificates: Box::default(),
         missing: Box::default(),
     }
@@ -116,70 +118,43 @@ fn between_bytes(timeout: Option<Duration>) -> Settings {
 
 /// What an application asks for. `router` is the Deployment of the router that is stood in for.
 pub(super) fn attach(reader: &mut Reader<'_>, object: &ObjectRef, app: &DeisApp, router: &ObjectName) -> Attachment {
-    let (settings, is_there) = match reader.deis_router(router) {
-        Some(settings) => (settings.clone(), true),
-        None => (DeisRouter::default(), false),
-    };
+    let found = reader.deis_router(router);
+    let is_there = found.is_some();
+    let settings = found.cloned().unwrap_or_default();
     let findings = reader.world().findings_of(object).iter().chain(&app.findings).cloned().collect();
     let mut claims = Claims { reader, object, app, router, settings: &settings, is_there, findings };
+    if !is_there {
+        let problem = Problem::RouterMissing { router: router.to_string() };
+        claims.findings.push(Finding::new(object.clone(), "", problem));
+    }
     let action = claims.action();
     let route = claims.route(app, &action);
-    let mut all: Vec<Arc<Claim>> = Vec::new();
+    let mut all: BTreeMap<HostPattern, Claim> = BTreeMap::new();
     for domain in &app.domains {
         let claim = claims.of(domain, &route);
-        if all.iter().all(|other| other.host != claim.host) {
-            all.push(Arc::new(claim));
+        // A short name may stand for a domain that is listed as well; what has a certificate serves both ways.
+        let has_certificate = !claim.certificates.is_empty();
+        match all.entry(claim.host.clone()) {
+            Entry::Vacant(entry) => drop(entry.insert(claim)),
+            Entry::Occupied(mut entry) if has_certificate => drop(entry.insert(claim)),
+            Entry::Occupied(_) => {}
         }
     }
     if let Some(locations) = app.locations.as_ref().filter(|_| !all.is_empty())
         && let Some(claim) = claims.on_another_host(locations, &action)
     {
-        match all.iter_mut().find(|own| own.host == claim.host) {
-            Some(own) => {
-                *own = Arc::new(Claim { routes: [&*own.routes, &*claim.routes].concat().into(), ..(**own).clone() })
+        match all.entry(claim.host.clone()) {
+            Entry::Vacant(entry) => drop(entry.insert(claim)),
+            Entry::Occupied(mut entry) => {
+                let own = entry.get_mut();
+                own.routes = [&*own.routes, &*claim.routes].concat().into();
             }
-            None => all.push(Arc::new(claim)),
         }
     }
-    all.sort_by(|a, b| a.host.cmp(&b.host));
     let parent = (!all.is_empty()).then(|| router.to_string().into());
     let report = Report { verdict: Some(Verdict { parent }), findings: claims.findings };
-    Attachment { claims: all.into(), report: report.unless_empty(), ..Attachment::default() }
-}
-
-/// What the builder asks for: that connections to its port are passed on to it.
-pub(super) fn attach_builder(
-    reader: &mut Reader<'_>,
-    object: &ObjectRef,
-    service: &Service,
-    address: SocketAddr,
-    attachment: &mut Attachment,
-) {
-    let said = service.deis_builder.as_deref().cloned().unwrap_or_default();
-    let backend = BackendRef { service: object.name.clone(), port: PortRef::Number(BUILDER_PORT) };
-    let mut findings = said.findings.to_vec();
-    match reader.target(&backend) {
-        Ok(target) => {
-            let age = Age { created_s: 0, name: object.name.clone() };
-            let origin = Origin { object: object.clone(), age, field: "spec.ports".into(), position: 0 };
-            let route = StreamRoute {
-                origin: Arc::new(origin),
-                backends: [WeightedBackend { backend: target.backend, weight: 1 }].into(),
-                connect_timeout: said.connect_timeout,
-                idle_timeout: said.tcp_timeout,
-                proxy_header: service.proxy_header,
-            };
-            let bind = BindKey { address, protocol: BindProtocol::Tcp };
-            attachment.streams = [(bind, Arc::new(route))].into();
-        }
-        Err(_) => {
-            let why = format!("names no port {BUILDER_PORT}, which is the builder's");
-            findings.push(Finding::new(object.clone(), "spec.ports", Problem::NoHost { why }));
-        }
-    }
-    let mut report = attachment.report.take().map(|report| (*report).clone()).unwrap_or_default();
-    report.findings.extend(findings);
-    attachment.report = report.unless_empty();
+    let claims = all.into_values().map(Arc::new).collect();
+    Attachment { claims, report: report.unless_empty(), ..Attachment::default() }
 }
 
 /// The claims of one application while they are made.
@@ -200,8 +175,8 @@ impl Claims<'_, '_> {
     /// not get another tenant's certificate.
     fn of(&mut self, domain: &DeisDomain, route: &Route) -> Claim {
         let host = host(domain, self.settings);
-        let (certificate, missing) = self.certificate(self.app, domain, &host);
-        let route = Route { listeners: listeners(certificate.is_some()), ..route.clone() };
+        let Found { certificate, over_tls, missing } = self.certificate(self.app, domain, &host);
+        let route = Route { guards: guards(over_tls, &route.guards), ..route.clone() };
         Claim {
             host: host.clone(),
             object: self.object.clone(),
@@ -210,6 +185,7 @@ impl Claims<'_, '_> {
             routes: [Arc::new(route)].into(),
             fallback: None,
             last_resort: false,
+            guest: false,
             certificates: certificate.into_iter().map(|certificate| (host.clone(), certificate)).collect(),
             missing: missing.into_iter().collect(),
         }
@@ -226,13 +202,13 @@ impl Claims<'_, '_> {
             return None;
         };
         let host = host(domain, self.settings);
-        let (certificate, missing) = self.certificate(other, domain, &host);
-        let listeners = listeners(certificate.is_some());
+        let Found { over_tls, missing, .. } = self.certificate(other, domain, &host);
         let route = self.route(other, action);
+        let guards = guards(over_tls, &route.guards);
         let routes = (1..).zip(paths).map(|(position, path)| {
             let origin = Origin { field: LOCATIONS.into(), position, ..(*route.origin).clone() };
-            let (origin, path) = (Arc::new(origin), path.clone());
-            Arc::new(Route { origin, path, listeners: listeners.clone(), ..route.clone() })
+            let (origin, path, guards) = (Arc::new(origin), path.clone(), Arc::clone(&guards));
+            Arc::new(Route { origin, path, guards, ..route.clone() })
         });
         Some(Claim {
             host,
@@ -242,6 +218,7 @@ impl Claims<'_, '_> {
             routes: routes.collect(),
             fallback: None,
             last_resort: false,
+            guest: true,
             certificates: Box::default(),
             missing: missing.into_iter().collect(),
         })
@@ -292,6 +269,8 @@ impl Claims<'_, '_> {
     /// Who may use it comes before everything else.
     fn guards(&self, own: &Whitelist) -> Arc<[Guard]> {
         let whitelist = match self.settings.whitelist(own) {
+            // Who may use applications is said by what is not there.
+            _ if !self.is_there => Some(Guard::DenyAll),
             Whitelist::None => None,
             Whitelist::Networks(networks) => Some(Guard::AllowSources(networks.iter().copied().collect())),
             Whitelist::Closed => Some(Guard::DenyAll),
@@ -319,37 +298,45 @@ impl Claims<'_, '_> {
         policy.into_iter().chain(hsts).map(Filter::ResponseHeaders).collect()
     }
 
-    /// The certificate of a domain of an application, or the Secret that it would be in. One that the application maps to the domain, where it
-    /// is there; else for a short name that of the platform, and for no other.
-    fn certificate(
-        &mut self,
-        app: &DeisApp,
-        domain: &DeisDomain,
-        host: &HostPattern,
-    ) -> (Option<Arc<Certificate>>, Option<ObjectRef>) {
+    /// The certificate of a domain of an application. One that the application maps to the domain, where it is there; else for a
+    /// short name that of the platform, and for no other.
+    fn certificate(&mut self, app: &DeisApp, domain: &DeisDomain, host: &HostPattern) -> Found {
         let listed = listed(domain);
-        let mapped = app.certificates.iter().find(|(of, _)| **of == *listed).map(|(_, secret)| secret);
-        let mut missing = None;
+        let mapped = app.certificates.binary_search_by(|(of, _)| (**of).cmp(&*listed)).ok();
+        let mapped = mapped.and_then(|place| app.certificates.get(place)).map(|(_, secret)| secret);
+        let (mut missing, mut broken) = (None, false);
         if let Some(secret) = mapped {
             match self.reader.secret(secret) {
-                Some(Ok(certificate)) => return (Some(Arc::clone(certificate)), None),
-                Some(Err(fault)) if app == self.app => {
-                    let problem = Problem::CertificateBroken { secret: secret.to_string(), why: fault.to_string() };
-                    let field = "metadata.annotations[router.deis.io/certificates]";
-                    self.findings.push(Finding::new(self.object.clone(), field, problem));
+                Some(Ok(certificate)) => {
+                    return Found { certificate: Some(Arc::clone(certificate)), over_tls: true, missing: None };
                 }
-                // Its own owner is told.
-                Some(Err(_)) => {}
+                Some(Err(fault)) => {
+                    broken = true;
+                    // That of another application is told to its own owner.
+                    if app == self.app {
+                        let problem = Problem::CertificateBroken { secret: secret.to_string(), why: fault.to_string() };
+                        self.findings.push(Finding::new(self.object.clone(), CERTIFICATES, problem));
+                    }
+                }
                 // The platform leaves mappings to Secrets behind that it has deleted.
                 None => missing = Some(ObjectRef::new(Kind::Secret, secret.clone())),
             }
         }
-        if !matches!(domain, DeisDomain::Short(_)) || matches!(host, HostPattern::FirstLabel(_)) {
-            return (None, missing);
-        }
-        let platform = self.reader.secret(&self.router.beside(PLATFORM_CERTIFICATE));
-        (platform.and_then(|certificate| certificate.as_ref().ok()).cloned(), missing)
+        let short = matches!(domain, DeisDomain::Short(_)) && !matches!(host, HostPattern::FirstLabel(_));
+        let platform = self.router.beside(PLATFORM_CERTIFICATE);
+        let platform = if short { self.reader.secret(&platform).and_then(|it| it.as_ref().ok()) } else { None };
+        // Where the mapped one cannot be used, the default certificate is shown: the host stays where its clients know it.
+        Found { certificate: platform.cloned(), over_tls: platform.is_some() || broken, missing }
     }
+}
+
+/// What is found of a host's certificate.
+struct Found {
+    certificate: Option<Arc<Certificate>>,
+    /// Whether the host is served over TLS.
+    over_tls: bool,
+    /// The Secret that it would be in.
+    missing: Option<ObjectRef>,
 }
 
 /// The host of a domain. A short name stands below the platform's domain; while there is none, it stands for whatever begins
@@ -362,9 +349,10 @@ fn host(domain: &DeisDomain, router: &DeisRouter) -> HostPattern {
     }
 }
 
-/// The listeners of a host with or without a certificate.
-fn listeners(certificate: bool) -> ListenerScope {
-    if certificate { ListenerScope::All } else { ListenerScope::These([ListenerName("http".into())].into()) }
+/// The guards of a route on a host that is served over TLS or is not. Where it is not, nobody else is to answer for it either.
+fn guards(over_tls: bool, guards: &Arc<[Guard]>) -> Arc<[Guard]> {
+    let plain = (!over_tls).then(|| Guard::Listeners([ListenerName("http".into())].into()));
+    if over_tls { Arc::clone(guards) } else { plain.into_iter().chain(guards.iter().cloned()).collect() }
 }
 
 /// A domain as it is listed, in lower case.

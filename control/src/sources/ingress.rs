@@ -117,6 +117,7 @@ impl Claims<'_, '_> {
             routes: routes.into(),
             fallback: fallback.cloned(),
             last_resort: self.ingress.catch_all().is_some(),
+            guest: false,
             certificates: certificates.into(),
             missing: std::mem::take(&mut self.missing).into_iter().collect(),
         }

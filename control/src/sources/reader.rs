@@ -71,7 +71,7 @@ impl<'w> Reader<'w> {
         self.note(Key::InNamespace(Kind::Service, Arc::clone(namespace)));
         let names = self.world.names_of(Kind::Service, Some(namespace));
         let apps = names.filter_map(|object| self.world.services.get(&object.name)?.deis.as_deref());
-        apps.filter(|app| app.domains.contains(domain)).min_by(|a, b| a.age.cmp(&b.age))
+        apps.filter(|app| app.domains.binary_search(domain).is_ok()).min_by(|a, b| a.age.cmp(&b.age))
     }
 
     /// The certificate of a Secret, where that is there.

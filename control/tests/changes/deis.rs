@@ -1,6 +1,7 @@
 //! What is compiled when an application of the Deis router changes, and when the router's own Deployment does.
 
 use serde_json::{Value, json};
+use tidegate_config::model::Guard;
 use tidegate_config::object::{Kind, ObjectName};
 use tidegate_control::options::{Deis, Options, Sources};
 
@@ -98,7 +99,7 @@ fn a_change_of_an_application_compiles_its_own_hosts() {
 }
 
 #[test]
-fn without_the_routers_deployment_its_defaults_apply() {
+fn without_the_routers_deployment_nobody_is_let_in() {
     let mut bench = running();
     let deployment = tidegate_config::object::ObjectRef::new(Kind::Deployment, ObjectName::new("deis", "deis-router"));
     bench.delete_object(deployment);
@@ -111,5 +112,6 @@ fn without_the_routers_deployment_its_defaults_apply() {
     for (host, routes) in parts.hosts.iter() {
         let settings = parts.effective(routes.routes().first().expect("a route"));
         assert_eq!((settings.read_timeout.as_secs(), settings.body_bytes_max), (1300, Some(1 << 20)), "{host}");
+        assert!(routes.all().all(|route| route.guards.contains(&Guard::DenyAll)), "{host}");
     }
 }

@@ -148,6 +148,7 @@ fn leads(parts: &SnapshotParts, route: &Route) -> String {
         .map(|guard| match guard {
             Guard::AllowSources(networks) => format!(" only from {networks:?}"),
             Guard::RequireTls { status } => format!(" https by {status}"),
+            Guard::Listeners(names) => names.iter().map(|name| format!(" over {name}")).collect(),
             Guard::RequireEndpoints => " with endpoints".to_owned(),
             Guard::DenyAll => " nobody".to_owned(),
         })

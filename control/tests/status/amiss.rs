@@ -27,8 +27,7 @@ fn lb(ips: &[&str]) -> Value {
 }
 
 /// The kinds that are read where Ingresses alone make routes.
-const KINDS: [Kind; 5] =
-    [Kind::Ingress, Kind::IngressClass, Kind::Service, Kind::EndpointSlice, Kind::Secret];
+const KINDS: [Kind; 5] = [Kind::Ingress, Kind::IngressClass, Kind::Service, Kind::EndpointSlice, Kind::Secret];
 
 impl Table {
     /// A loop that has listed no kind yet.

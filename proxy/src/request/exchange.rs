@@ -130,7 +130,8 @@ impl Exchange {
     ) -> Result<(RequestFacts, Admitted), Answer> {
         let Routed { request, sound, listener, route } = routed;
         self.effective = self.snapshot.effective(&route);
-        (self.request, self.listener) = (Some(request.clone()), Some(listener));
+        self.request = Some(request.clone());
+        let listener = &*self.listener.insert(listener);
         let route = self.route.insert(route);
         if self.effective.request_ids == RequestIds::Correlated {
             self.request_id = RequestId::new(chance);
@@ -142,7 +143,7 @@ impl Exchange {
             let mut backends = route.action.targets().filter_map(|target| snapshot.backend(&target.backend));
             backends.any(|backend| attempts.leaves(backend, here(shared, facts)))
         };
-        let admitted = admit(route, &self.effective, &request.client, &sound, head, has_endpoint)?;
+        let admitted = admit(route, &self.effective, (&request.client, listener), &sound, head, has_endpoint)?;
         Ok((request, admitted))
     }
 

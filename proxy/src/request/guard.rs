@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use http::HeaderValue;
-use tidegate_config::model::{Action, Effective, Guard, Head, Redirect, Route, WeightedTarget};
+use tidegate_config::model::{Action, Effective, Guard, Head, ListenerName, Redirect, Route, WeightedTarget};
 
 use crate::reason::Reason;
 use crate::request::answer::Answer;
@@ -37,7 +37,7 @@ impl Admitted {
 pub(crate) fn admit<H: Head + ?Sized>(
     route: &Arc<Route>,
     effective: &Effective,
-    client: &Client,
+    (client, listener): (&Client, &ListenerName),
     sound: &Sound<'_>,
     head: &H,
     has_endpoint: impl Fn(&Route) -> bool,
@@ -46,6 +46,8 @@ pub(crate) fn admit<H: Head + ?Sized>(
         match guard {
             Guard::AllowSources(nets) if nets.iter().any(|net| net.contains(&client.address)) => {}
             Guard::AllowSources(_) | Guard::DenyAll => return Err(Reason::Denied.into()),
+            Guard::Listeners(names) if names.contains(listener) => {}
+            Guard::Listeners(_) => return Err(Reason::NoRoute.into()),
             Guard::RequireEndpoints if has_endpoint(route) => {}
             Guard::RequireEndpoints => return Err(Reason::NoEndpoints.into()),
             Guard::RequireTls { .. } if client.secure => {}
@@ -135,7 +137,8 @@ mod tests {
         };
         let effective = Effective::resolve([&settings].into_iter());
         let has_endpoint = |route: &Route| &*route.origin.object.name.name != "empty";
-        let got = admit(&Arc::new(route), &effective, client, &sound, head, has_endpoint);
+        let got =
+            admit(&Arc::new(route), &effective, (client, &ListenerName("http".into())), &sound, head, has_endpoint);
         let got = got.map(|_| ()).map_err(|answer| {
             (answer.status, answer.location.map(|to| to.to_str().unwrap().to_owned()).unwrap_or_default())
         });
@@ -166,6 +169,9 @@ mod tests {
         let empty = Route { guards: guards.clone().into(), ..route("empty", path("/")) };
         check(empty, &client("192.0.2.9", false), &head, Err((503, "")));
         check(guarded(&guards), &client("192.0.2.9", false), &head, Err((308, "https://a.test/x?y=1")));
+        let only = |name: &str| guarded(&[Guard::Listeners([ListenerName(name.into())].into())]);
+        check(only("http"), &client("192.0.2.9", false), &head, Ok(()));
+        check(only("https"), &client("192.0.2.9", false), &head, Err((404, "")));
         check(guarded(&[Guard::DenyAll]), &client("192.0.2.9", true), &head, Err((403, "")));
     }
 

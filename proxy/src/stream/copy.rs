@@ -27,10 +27,21 @@ pub(super) async fn both_ways(client: &mut TcpStream, endpoint: &mut TcpStream, 
     let up = one_way(from_client, to_endpoint, &moved, &moved.up);
     let down = one_way(from_endpoint, to_client, &moved, &moved.down);
     let outcome = tokio::select! {
-        both = async { tokio::try_join!(up, down) } => both.map_or(Outcome::Reset, |_| Outcome::Closed),
+        both = async { tokio::try_join!(up, down) } => match both {
+            Ok((End::Passed, End::Passed)) => Outcome::Closed,
+            Ok(_) | Err(_) => Outcome::Reset,
+        },
         () = moved.silence(idle) => Outcome::Idle,
     };
     (outcome, [moved.up.into_inner(), moved.down.into_inner()])
+}
+
+/// How one direction ended that did not fail.
+enum End {
+    /// By an end that was passed on.
+    Passed,
+    /// By a reader that takes nothing more. What it still has to say goes the other way.
+    Unread,
 }
 
 /// What has been moved so far.
@@ -61,16 +72,18 @@ impl Moved {
     }
 }
 
-async fn one_way(from: ReadHalf<'_>, mut to: WriteHalf<'_>, moved: &Moved, count: &AtomicU64) -> io::Result<()> {
+async fn one_way(from: ReadHalf<'_>, mut to: WriteHalf<'_>, moved: &Moved, count: &AtomicU64) -> io::Result<End> {
     loop {
         from.readable().await?;
         // Taken only while there is something in it: most connections are silent most of the time.
         let mut piece = Vec::with_capacity(PIECE);
         match from.try_read_buf(&mut piece) {
-            Ok(0) => return to.shutdown().await,
+            Ok(0) => return Ok(if to.shutdown().await.is_ok() { End::Passed } else { End::Unread }),
             Ok(read) => {
                 moved.note();
-                to.write_all(&piece).await?;
+                if to.write_all(&piece).await.is_err() {
+                    return Ok(End::Unread);
+                }
                 moved.note();
                 count.fetch_add(read as u64, Relaxed);
             }

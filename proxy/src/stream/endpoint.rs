@@ -4,10 +4,11 @@ use std::io;
 use std::net::SocketAddr;
 
 use ppp::{v1, v2};
+use rustix::io::Errno;
 use tidegate_config::model::{Balance, ProxyHeader, Snapshot, StreamRoute, WeightedBackend};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::timeout;
 
 use crate::clock;
 use crate::driver::Opened;
@@ -35,7 +36,7 @@ pub(super) async fn connect(
     let chosen = chosen.and_then(|place| route.backends.get(place));
     let backend = chosen.and_then(|chosen| snapshot.backend(&chosen.backend)).ok_or(Outcome::NoEndpoint)?;
     let here = Here { listening: &shared.listening, local: Some(opened.local.ip()) };
-    let until = Instant::from_std(clock::now() + route.connect_timeout);
+    let end = clock::now() + route.connect_timeout;
     let mut attempts = Attempts::default();
     let mut outcome = Outcome::NoEndpoint;
     while attempts.count() < TRIES_MAX {
@@ -43,22 +44,29 @@ pub(super) async fn connect(
         let Some(endpoint) = attempts.next(backend, Balance::PowerOfTwo, here, &shared.endpoints, chance) else {
             break;
         };
-        let connected = timeout_at(until, opening(endpoint.address, route.proxy_header, opened)).await;
+        // Each try has its part of what is left, so that one endpoint which says nothing leaves time for the others.
+        let left = end.saturating_duration_since(clock::now());
+        let tries = u32::try_from(TRIES_MAX - attempts.count() + 1).unwrap_or(1);
+        let connected = timeout(left / tries, opening(endpoint.address, route.proxy_header, opened)).await;
         let now = clock::now();
         match connected {
             Ok(Ok(stream)) => {
                 attempts.connected(false, now);
                 return Ok((stream, attempts));
             }
+            // What the edge itself is short of says nothing about an endpoint.
+            Ok(Err(error)) if is_ours(&error) => return Err(Outcome::ConnectFailed),
             Ok(Err(_)) => outcome = Outcome::ConnectFailed,
             Err(_) => outcome = Outcome::ConnectTimeout,
         }
         attempts.refused(now, Some(shared.endpoints.moment(now)));
-        if outcome == Outcome::ConnectTimeout {
-            break;
-        }
     }
     Err(outcome)
+}
+
+/// Whether files or memory have run out.
+fn is_ours(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM))
 }
 
 async fn opening(address: SocketAddr, header: Option<ProxyHeader>, opened: &Opened) -> io::Result<TcpStream> {

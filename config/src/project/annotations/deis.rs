@@ -1,5 +1,6 @@
 //! What the annotations of the Deis router ask for: those of an application's Service, and those of the router's own Deployment.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,14 +27,18 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 const BODY_BYTES_MAX: u64 = 1 << 20;
 const HSTS_MAX_AGE_S: u64 = 15_552_000;
 
+/// Entries of a list that are read, and expressions among the paths of one application.
+const LIST_MAX: usize = 512;
+const EXPRESSIONS_MAX: usize = 16;
+
 /// An application: what a Service with the label `router.deis.io/routable=true` asks for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeisApp {
     /// Its name and age.
     pub age: Age,
-    /// Its domains, in the order of the list, each once.
+    /// Its domains, in ascending order, each once.
     pub domains: Box<[DeisDomain]>,
-    /// Which Secret holds the certificate of a domain, by the domain as it is listed, in lower case.
+    /// Which Secret holds the certificate of a domain, by the domain as it is listed, in lower case and ascending order.
     pub certificates: Box<[(Arc<str>, ObjectName)]>,
     /// Paths that it offers on a host of another application.
     pub locations: Option<DeisLocations>,
@@ -179,6 +184,16 @@ pub(in crate::project) fn of_app(age: Age, annotations: &Annotations<'_>, found:
     }
 }
 
+/// The entries of a list between commas; what is beyond a limit is told.
+fn bounded<'l>(list: &'l str, field: &str, found: &mut Found) -> Vec<&'l str> {
+    let mut all: Vec<&str> = entries(list).collect();
+    if let Some(entry) = all.get(LIST_MAX) {
+        found.dropped(field, entry, format_args!("is behind {LIST_MAX} others, which are as many as are read"));
+    }
+    all.truncate(LIST_MAX);
+    all
+}
+
 /// The domains that can be read, each once. One that cannot be costs no other one.
 fn domains(list: Option<&str>, found: &mut Found) -> Box<[DeisDomain]> {
     let field = annotation_field("router.deis.io/domains");
@@ -186,30 +201,32 @@ fn domains(list: Option<&str>, found: &mut Found) -> Box<[DeisDomain]> {
         found.no_host(&field, "is not there, although the Service is labelled routable");
         return Box::default();
     };
-    let mut domains: Vec<DeisDomain> = Vec::new();
-    for entry in entries(list) {
+    let mut domains = BTreeSet::new();
+    for entry in bounded(list, &field, found) {
         match domain(entry) {
-            Ok(domain) if domains.contains(&domain) => {}
-            Ok(domain) => domains.push(domain),
+            Ok(domain) => drop(domains.insert(domain)),
             Err(why) => found.dropped(&field, entry, why),
         }
     }
     if domains.is_empty() {
         found.no_host(&field, "names no domain that can be used");
     }
-    domains.into()
+    domains.into_iter().collect()
 }
 
 fn certificates(list: &str, app: &ObjectName, found: &mut Found) -> Box<[(Arc<str>, ObjectName)]> {
     let field = annotation_field("router.deis.io/certificates");
-    let mut certificates = Vec::new();
-    for entry in entries(list) {
+    let mut certificates = BTreeMap::new();
+    for entry in bounded(list, &field, found) {
         match certificate(entry) {
-            Ok((domain, name)) => certificates.push((domain, app.beside(format!("{name}-cert")))),
+            // Of two for one domain the first counts.
+            Ok((domain, name)) => {
+                certificates.entry(domain).or_insert_with(|| app.beside(format!("{name}-cert")));
+            }
             Err(why) => found.dropped(&field, entry, why),
         }
     }
-    certificates.into()
+    certificates.into_iter().collect()
 }
 
 /// Paths on another application's host. One that cannot be read costs no other one.
@@ -229,8 +246,9 @@ fn locations(other: Option<&str>, paths: Option<&str>, found: &mut Found) -> Opt
     };
     let domain = domain(other).map_err(|why| found.dropped(&of_domain, other, why)).ok()?;
     let mut paths: Vec<PathMatch> = Vec::new();
-    for entry in entries(list) {
-        match location(entry) {
+    for entry in bounded(list, &of_paths, found) {
+        let expressions = paths.iter().filter(|path| matches!(path, PathMatch::Regex(..))).count();
+        match location(entry, expressions < EXPRESSIONS_MAX) {
             Ok(path) if paths.contains(&path) => {}
             Ok(path) => paths.push(path),
             Err(why) => found.dropped(&of_paths, entry, why),
@@ -263,6 +281,7 @@ pub(super) struct Router {
 pub(in crate::project) fn of_router(annotations: &Annotations<'_>, found: &mut Found) -> DeisRouter {
     let mut router = Router::default();
     let fallbacks = read(OF_ROUTER, ROUTER, &mut router, annotations, found);
+    let dropped = |key: &str| fallbacks.dropped.iter().any(|it| it == key);
     let hsts = hsts(&router);
     let whitelist = router.default_whitelist.map_or(Whitelist::None, |networks| Whitelist::Networks(networks.into()));
     DeisRouter {
@@ -270,14 +289,19 @@ pub(in crate::project) fn of_router(annotations: &Annotations<'_>, found: &mut F
         default_timeout: router.default_timeout.unwrap_or(DEFAULT_TIMEOUT),
         body_bytes_max: router.body_size.unwrap_or(BODY_BYTES_MAX),
         default_whitelist: if fallbacks.closed { Whitelist::Closed } else { whitelist },
-        whitelist_override: router.whitelist_override.unwrap_or_default(),
-        enforce_whitelists: router.enforce_whitelists.unwrap_or_default(),
+        // A mode that cannot be read adds nobody to an application's own list.
+        whitelist_override: router.whitelist_override.unwrap_or(dropped("whitelistMode")),
+        enforce_whitelists: router.enforce_whitelists.unwrap_or_default() || fallbacks.enforced,
         ssl_enforce: router.ssl_enforce.unwrap_or_default() || router.hsts.unwrap_or_default() || fallbacks.redirected,
         hsts,
         request_ids: router.request_ids.unwrap_or_default(),
         request_start: router.request_start.unwrap_or_default(),
         referrer_policy: router.referrer_policy,
-        trusted_proxies: router.trusted_proxies.map(Into::into),
+        // One that cannot be read trusts nobody.
+        trusted_proxies: router
+            .trusted_proxies
+            .or_else(|| dropped("proxyRealIpCidrs").then(Box::default))
+            .map(Into::into),
     }
 }
 

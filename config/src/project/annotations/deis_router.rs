@@ -56,7 +56,7 @@ pub(super) const ROUTER: &[Annotation<Router>] = &[
         "`extend` or `override`",
         "`extend`",
         "Whether an application's list is added to the default list, or replaces it.",
-        Default,
+        Dropped,
         None,
         |router, text| set(
             &mut router.whitelist_override,
@@ -68,7 +68,7 @@ pub(super) const ROUTER: &[Annotation<Router>] = &[
         "boolean",
         "`false`",
         "An application without any list is closed to everybody.",
-        Closed,
+        Enforced,
         None,
         |router, text| set(&mut router.enforce_whitelists, boolean(text))
     ),
@@ -94,10 +94,13 @@ pub(super) const ROUTER: &[Annotation<Router>] = &[
         "proxyRealIpCidrs",
         "addresses and networks between commas",
         "`10.0.0.0/8`",
-        "Peers whose `X-Forwarded-*` headers are believed.",
-        Default,
+        "Peers whose `X-Forwarded-*` headers are believed, beside those of `--trusted-proxies`, on every host. An empty value names nobody.",
+        Dropped,
         None,
-        |router, text| set(&mut router.trusted_proxies, networks(text))
+        |router, text| set(
+            &mut router.trusted_proxies,
+            if text.trim().is_empty() { Ok(Box::default()) } else { networks(text) }
+        )
     ),
     annotation!(
         "useProxyProtocol",

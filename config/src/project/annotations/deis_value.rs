@@ -12,8 +12,8 @@ use crate::project::annotation_value::sources;
 /// The longest time that an annotation may set: a year.
 const TIME_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// Domains, and certificates, that one application may list.
-const LIST_MAX: usize = 4096;
+/// What an expression may take when it is compiled, in bytes.
+const EXPRESSION_BYTES_MAX: usize = 64 << 10;
 
 /// A domain of an application, as listed.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -133,7 +133,7 @@ pub(super) fn domain(text: &str) -> Result<DeisDomain, String> {
 
 /// The entries of a list between commas, without spaces around them. Empty ones say nothing.
 pub(super) fn entries(text: &str) -> impl Iterator<Item = &str> {
-    text.split(',').map(str::trim).filter(|entry| !entry.is_empty()).take(LIST_MAX)
+    text.split(',').map(str::trim).filter(|entry| !entry.is_empty())
 }
 
 /// `DOMAIN:NAME`: the domain as listed, in lower case, and the certificate that is shown for it.
@@ -147,7 +147,7 @@ pub(super) fn certificate(entry: &str) -> Result<(Arc<str>, Arc<str>), String> {
 
 /// The path of a `location` of nginx: characters that it starts with, or what its modifier says. `^~` asks that no expression
 /// goes before it.
-pub(super) fn location(entry: &str) -> Result<PathMatch, String> {
+pub(super) fn location(entry: &str, may_be_expression: bool) -> Result<PathMatch, String> {
     let (modifier, path) = match entry.split_once(char::is_whitespace) {
         Some((modifier, path)) => (modifier, path.trim_start()),
         None => ("", entry),
@@ -156,6 +156,7 @@ pub(super) fn location(entry: &str) -> Result<PathMatch, String> {
         "" | "^~" if path == "/" => Err("is every path of the host, which is the other application's".to_owned()),
         "" | "^~" => PathMatch::prefix_characters(path).map_err(str::to_owned),
         "=" => PathMatch::exact(path).map_err(str::to_owned),
+        "~" | "~*" if !may_be_expression => Err("is an expression too many".to_owned()),
         "~" => expression(path, RegexCase::Sensitive),
         "~*" => expression(path, RegexCase::Insensitive),
         _ => Err("is not a path, nor one behind =, ^~, ~ or ~*".to_owned()),
@@ -165,7 +166,8 @@ pub(super) fn location(entry: &str) -> Result<PathMatch, String> {
 /// A regular expression, and in one line why it is none.
 fn expression(text: &str, case: RegexCase) -> Result<PathMatch, String> {
     let in_short = |why: String| why.rsplit("error: ").next().unwrap_or_default().to_owned();
-    PathMatch::regex(text, case).map_err(|why| format!("is not a regular expression: {}", in_short(why)))
+    PathMatch::regex_within(text, case, EXPRESSION_BYTES_MAX)
+        .map_err(|why| format!("is not a regular expression: {}", in_short(why)))
 }
 
 #[cfg(test)]
@@ -196,7 +198,7 @@ mod tests {
             &["0", "-1", "text", "a.com: b"],
         );
         check(
-            location,
+            |text| location(text, true),
             &["/webhooks", "= /x", "^~ /x", "~ ^/v[0-9]+", "~* \\.png$"],
             &["/", "^~ /", "webhooks", "", "! /x", "~ (", "/a b"],
         );

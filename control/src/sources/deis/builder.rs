@@ -1,0 +1,50 @@
+//! The builder of a Deis platform: connections of git clients are passed on to it unread.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tidegate_config::finding::{Finding, Problem};
+use tidegate_config::model::{BindKey, BindProtocol, Origin, StreamRoute, WeightedBackend};
+use tidegate_config::object::{Age, ObjectRef};
+use tidegate_config::project::{BackendRef, PortRef, Service};
+
+use crate::sources::attachment::Attachment;
+use crate::sources::reader::Reader;
+
+/// The port of the builder's Service.
+const BUILDER_PORT: u16 = 2222;
+
+/// What the builder asks for: that connections to its port are passed on to it.
+pub(in crate::sources) fn attach_builder(
+    reader: &mut Reader<'_>,
+    object: &ObjectRef,
+    service: &Service,
+    address: SocketAddr,
+    attachment: &mut Attachment,
+) {
+    let said = service.deis_builder.as_deref().cloned().unwrap_or_default();
+    let backend = BackendRef { service: object.name.clone(), port: PortRef::Number(BUILDER_PORT) };
+    let mut findings = said.findings.to_vec();
+    match reader.target(&backend) {
+        Ok(target) => {
+            let age = Age { created_s: 0, name: object.name.clone() };
+            let origin = Origin { object: object.clone(), age, field: "spec.ports".into(), position: 0 };
+            let route = StreamRoute {
+                origin: Arc::new(origin),
+                backends: [WeightedBackend { backend: target.backend, weight: 1 }].into(),
+                connect_timeout: said.connect_timeout,
+                idle_timeout: said.tcp_timeout,
+                proxy_header: service.proxy_header,
+            };
+            let bind = BindKey { address, protocol: BindProtocol::Tcp };
+            attachment.streams = [(bind, Arc::new(route))].into();
+        }
+        Err(_) => {
+            let why = format!("names no port {BUILDER_PORT}, which is the builder's");
+            findings.push(Finding::new(object.clone(), "spec.ports", Problem::NoHost { why }));
+        }
+    }
+    let mut report = attachment.report.take().map(|report| (*report).clone()).unwrap_or_default();
+    report.findings.extend(findings);
+    attachment.report = report.unless_empty();
+}
