@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use tidegate_proxy::{AccessLogSink, Driver, LoopToken};
 use tracing_subscriber::EnvFilter;
 
+use super::status::switch;
 use super::{Misread, Mode};
 use crate::args::ProcessArgs;
 
@@ -52,11 +53,7 @@ impl Process {
             "full" => Driver::Full,
             other => return Err(Misread::new("--driver", other, "is neither both nor full")),
         };
-        let server_header = match args.server_header.as_str() {
-            "on" => true,
-            "off" => false,
-            other => return Err(Misread::new("--server-header", other, "is neither on nor off")),
-        };
+        let server_header = switch("--server-header", &args.server_header)?;
         let log_form = match args.log_form.as_deref() {
             None if dev => LogForm::Text,
             Some("text") => LogForm::Text,

@@ -53,7 +53,8 @@ pub(super) fn read(args: &StatusArgs, mode: Mode) -> Result<Written, Misread> {
     Ok(Written { publish, events, lease })
 }
 
-fn switch(flag: &'static str, text: &str) -> Result<bool, Misread> {
+/// `on` or `off`.
+pub(super) fn switch(flag: &'static str, text: &str) -> Result<bool, Misread> {
     match text {
         "on" => Ok(true),
         "off" => Ok(false),

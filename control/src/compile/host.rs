@@ -69,14 +69,7 @@ impl Kind for Hosts {
             }
         }
         let [old, new] = [&before, &after].map(|routes| routes.as_deref().map(used).unwrap_or_default());
-        for key in old.difference(&new) {
-            compiled.uses.remove(&(key.clone(), User::Host(host.clone())));
-        }
-        compiled.uses.extend(new.iter().map(|key| (key.clone(), User::Host(host.clone()))));
-        for key in old.symmetric_difference(&new) {
-            pass.further.insert(Unit::Service(key.service.clone()));
-            pass.touched.led_elsewhere.insert(key.service.clone());
-        }
+        compiled.use_instead(&User::Host(host.clone()), &old, &new, pass);
         // A Service may have come back that had gone while the host waited.
         let unknown = new.iter().filter(|key| !compiled.parts.backends.contains_key(*key));
         pass.further.extend(unknown.map(|key| Unit::Service(key.service.clone())));

@@ -186,6 +186,24 @@ impl Compiled {
         self.findings.all()
     }
 
+    /// Notes what leads to a backend and did before. The endpoints of Services on one side alone have to be compiled.
+    fn use_instead(
+        &mut self,
+        user: &User,
+        old: &BTreeSet<BackendKey>,
+        new: &BTreeSet<BackendKey>,
+        pass: &mut Pass<'_>,
+    ) {
+        for key in old.difference(new) {
+            self.uses.remove(&(key.clone(), user.clone()));
+        }
+        self.uses.extend(new.iter().map(|key| (key.clone(), user.clone())));
+        for key in old.symmetric_difference(new) {
+            pass.further.insert(Unit::Service(key.service.clone()));
+            pass.touched.led_elsewhere.insert(key.service.clone());
+        }
+    }
+
     fn unit<K: unit::Kind>(&mut self, unit: &Unit, key: &K::Key, inputs: Inputs<'_>, pass: &mut Pass<'_>) -> bool {
         let made = caught(|| {
             #[cfg(test)]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tidegate_config::model::{BackendKey, Bind, BindKey, SnapshotParts, StreamRoute};
 use tidegate_config::object::ObjectRef;
 
-use super::unit::{Kind, Unit, beyond};
+use super::unit::{Kind, beyond};
 use super::{Compiled, Inputs, Pass, User};
 
 /// The TCP binds that objects ask for.
@@ -40,11 +40,7 @@ impl Kind for Streams {
             return false;
         }
         let [old, new] = [&before, &route].map(|route| route.as_deref().map(used).unwrap_or_default());
-        for key in old.difference(&new) {
-            compiled.uses.remove(&(key.clone(), User::Stream(*bind)));
-        }
-        compiled.uses.extend(new.iter().map(|key| (key.clone(), User::Stream(*bind))));
-        pass.further.extend(old.symmetric_difference(&new).map(|key| Unit::Service(key.service.clone())));
+        compiled.use_instead(&User::Stream(*bind), &old, &new, pass);
         // There are few of them.
         let streams = Arc::make_mut(&mut compiled.parts.streams);
         let others = compiled.parts.binds.iter().filter(|other| other.key != *bind).cloned();

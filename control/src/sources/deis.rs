@@ -101,19 +101,21 @@ fn health(object: &ObjectRef) -> Claim {
 
 /// What holds for every application that says nothing else.
 fn shared(router: &DeisRouter) -> Settings {
-    Settings {
+    let settings = Settings {
         body_bytes_max: Some(router.body_bytes_max),
         request_ids: router.request_ids.then_some(RequestIds::Correlated),
         request_start: router.request_start.then_some(true),
         // The router told an application one address, the client's.
         forwarded_for: Some(ForwardedFor::Replace),
-        ..between_bytes(Some(router.default_timeout))
-    }
+        ..Settings::default()
+    };
+    between_bytes(router.default_timeout, settings)
 }
 
 /// The one timeout of the Deis router stands for reads, writes and upgraded connections alike.
-fn between_bytes(timeout: Option<Duration>) -> Settings {
-    Settings { read_timeout: timeout, write_timeout: timeout, tunnel_idle_timeout: timeout, ..Settings::default() }
+fn between_bytes(timeout: Duration, settings: Settings) -> Settings {
+    let timeout = Some(timeout);
+    Settings { read_timeout: timeout, write_timeout: timeout, tunnel_idle_timeout: timeout, ..settings }
 }
 
 /// What an application asks for. `router` is the Deployment of the router that is stood in for.
@@ -244,12 +246,7 @@ impl Claims<'_, '_> {
     fn route(&self, of_host: &DeisApp, action: &Action) -> Route {
         let mut settings = if self.is_there { Settings::default() } else { shared(self.settings) };
         if let Some(timeout) = self.app.tcp_timeout {
-            settings = Settings {
-                read_timeout: Some(timeout),
-                write_timeout: Some(timeout),
-                tunnel_idle_timeout: Some(timeout),
-                ..settings
-            };
+            settings = between_bytes(timeout, settings);
         }
         settings.connect_timeout = Some(self.app.connect_timeout);
         if of_host.no_request_start {
@@ -351,8 +348,11 @@ fn host(domain: &DeisDomain, router: &DeisRouter) -> HostPattern {
 
 /// The guards of a route on a host that is served over TLS or is not. Where it is not, nobody else is to answer for it either.
 fn guards(over_tls: bool, guards: &Arc<[Guard]>) -> Arc<[Guard]> {
-    let plain = (!over_tls).then(|| Guard::Listeners([ListenerName("http".into())].into()));
-    if over_tls { Arc::clone(guards) } else { plain.into_iter().chain(guards.iter().cloned()).collect() }
+    if over_tls {
+        return Arc::clone(guards);
+    }
+    let plain = Guard::Listeners([ListenerName("http".into())].into());
+    std::iter::once(plain).chain(guards.iter().cloned()).collect()
 }
 
 /// A domain as it is listed, in lower case.

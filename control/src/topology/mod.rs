@@ -182,15 +182,12 @@ impl Topology {
     /// The objects of a kind that anybody depends on by name, each once, in ascending order.
     pub fn wanted(&self, kind: Kind) -> impl Iterator<Item = &ObjectRef> {
         let first = Key::Object(ObjectRef::new(kind, ObjectName::default()));
-        let first = (first, ObjectRef::new(Kind::FIRST, ObjectName::default()));
-        let objects = self.by_key.range(first..).map_while(move |(key, _)| key.object(kind));
-        distinct(objects)
+        distinct(self.from(first, move |key| key.object(kind)))
     }
 
     /// Every DNS name that anybody depends on, each once, in ascending order.
     pub fn names(&self) -> impl Iterator<Item = &Arc<str>> {
-        let first = (Key::Name(Arc::default()), ObjectRef::new(Kind::FIRST, ObjectName::default()));
-        distinct(self.by_key.range(first..).map_while(|(key, _)| key.name()))
+        distinct(self.from(Key::Name(Arc::default()), Key::name))
     }
 
     /// The first object after another one, or of all, that has an attachment.
@@ -199,12 +196,16 @@ impl Topology {
         self.attachments.range::<ObjectRef, _>(beyond).next().map(|(object, _)| object)
     }
 
+    /// The keys from one on, as long as they are of a sort; one that several objects are found under comes several times.
+    fn from<'t, T: 't>(&'t self, first: Key, of: impl Fn(&'t Key) -> Option<&'t T>) -> impl Iterator<Item = &'t T> {
+        let first = (first, ObjectRef::new(Kind::FIRST, ObjectName::default()));
+        self.by_key.range(first..).map_while(move |(key, _)| of(key))
+    }
+
     /// The first host after another one, or of all, that anybody claims.
     pub(crate) fn host_after(&self, last: Option<&HostPattern>) -> Option<&HostPattern> {
         let first = last.cloned().unwrap_or_else(|| HostPattern::Exact(Arc::default()));
-        let first = (Key::Host(first), ObjectRef::new(Kind::FIRST, ObjectName::default()));
-        let mut hosts = self.by_key.range(first..).map_while(|(key, _)| key.host());
-        hosts.find(|host| Some(*host) != last)
+        self.from(Key::Host(first), Key::host).find(|host| Some(*host) != last)
     }
 
     /// What objects say of the settings of a scope, in the order of the objects.
@@ -220,9 +221,7 @@ impl Topology {
     /// The first scope after another one, or of all, whose settings anybody says.
     pub(crate) fn scope_after(&self, last: Option<&ScopeId>) -> Option<&ScopeId> {
         let first = last.cloned().unwrap_or_else(|| ScopeId::Host(HostPattern::Exact(Arc::default())));
-        let first = (Key::Scope(first), ObjectRef::new(Kind::FIRST, ObjectName::default()));
-        let mut scopes = self.by_key.range(first..).map_while(|(key, _)| key.scope());
-        scopes.find(|scope| Some(*scope) != last)
+        self.from(Key::Scope(first), Key::scope).find(|scope| Some(*scope) != last)
     }
 
     /// What objects ask of a TCP bind, in the order of the objects.
@@ -235,9 +234,7 @@ impl Topology {
     /// The first TCP bind after another one, or of all, that anybody asks for.
     pub(crate) fn stream_after(&self, last: Option<&BindKey>) -> Option<&BindKey> {
         let least = BindKey { address: ([0; 4], 0).into(), protocol: BindProtocol::Http };
-        let first = (Key::Stream(last.copied().unwrap_or(least)), ObjectRef::new(Kind::FIRST, ObjectName::default()));
-        let mut binds = self.by_key.range(first..).map_while(|(key, _)| key.stream());
-        binds.find(|bind| Some(*bind) != last)
+        self.from(Key::Stream(last.copied().unwrap_or(least)), Key::stream).find(|bind| Some(*bind) != last)
     }
 
     /// Every object with each of its keys, for dumps.

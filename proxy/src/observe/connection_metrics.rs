@@ -61,7 +61,7 @@ impl ConnectionMetrics {
     /// When the registry has one of the names already.
     pub(crate) fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
         let counter = |name, help| counter(registry, name, help);
-        let counters = |name, help, label| counters(registry, name, help, label);
+        let counters = |name, help, label| counters(registry, name, help, &[label]);
         let gauges = |name, help, label| gauges(registry, name, help, label);
         let made = Self {
             thread_restarts: counter(
@@ -217,8 +217,14 @@ fn counter(registry: &Registry, name: &str, help: &str) -> Result<IntCounter, pr
     Ok(made)
 }
 
-fn counters(registry: &Registry, name: &str, help: &str, label: &str) -> Result<IntCounterVec, prometheus::Error> {
-    let made = IntCounterVec::new(Opts::new(name, help), &[label])?;
+/// Registers counters with these labels.
+pub(super) fn counters(
+    registry: &Registry,
+    name: &str,
+    help: &str,
+    labels: &[&str],
+) -> Result<IntCounterVec, prometheus::Error> {
+    let made = IntCounterVec::new(Opts::new(name, help), labels)?;
     registry.register(Box::new(made.clone()))?;
     Ok(made)
 }

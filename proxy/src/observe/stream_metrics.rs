@@ -1,7 +1,9 @@
 //! What is counted of connections that are passed on unread.
 
-use prometheus::{IntCounterVec, Opts, Registry};
+use prometheus::{IntCounterVec, Registry};
 use tidegate_config::model::BindKey;
+
+use super::connection_metrics::counters;
 
 /// How a connection ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,18 +52,15 @@ impl StreamMetrics {
     /// # Errors
     /// When the registry has one of the names already.
     pub(crate) fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
-        let counters = |name: &str, help: &str, labels: &[&str]| {
-            let made = IntCounterVec::new(Opts::new(name, help), labels)?;
-            registry.register(Box::new(made.clone()))?;
-            Ok::<_, prometheus::Error>(made)
-        };
         Ok(Self {
             connections: counters(
+                registry,
                 "tidegate_stream_connections_total",
                 "TCP connections that were passed on unread and have ended",
                 &["bind", "outcome"],
             )?,
             bytes: counters(
+                registry,
                 "tidegate_stream_bytes_total",
                 "Bytes of TCP connections that were passed on unread and have ended",
                 &["bind", "direction"],

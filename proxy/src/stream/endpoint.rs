@@ -2,20 +2,21 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use ppp::{v1, v2};
-use rustix::io::Errno;
 use tidegate_config::model::{Balance, ProxyHeader, Snapshot, StreamRoute, WeightedBackend};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
-use tokio::time::timeout;
 
 use crate::clock;
 use crate::driver::Opened;
 use crate::observe::stream_metrics::Outcome;
+use crate::reason::Reason;
 use crate::shared::Shared;
 use crate::upstream::attempt::{Attempts, Here};
 use crate::upstream::balance::{Draw, share};
+use crate::upstream::connect;
 
 /// Endpoints that are tried for one connection.
 const TRIES_MAX: usize = 3;
@@ -47,33 +48,35 @@ pub(super) async fn connect(
         // Each try has its part of what is left, so that one endpoint which says nothing leaves time for the others.
         let left = end.saturating_duration_since(clock::now());
         let tries = u32::try_from(TRIES_MAX - attempts.count() + 1).unwrap_or(1);
-        let connected = timeout(left / tries, opening(endpoint.address, route.proxy_header, opened)).await;
+        let opening = opening(endpoint.address, left / tries, route.proxy_header, opened).await;
         let now = clock::now();
-        match connected {
-            Ok(Ok(stream)) => {
+        match opening {
+            Ok(stream) => {
                 attempts.connected(false, now);
                 return Ok((stream, attempts));
             }
             // What the edge itself is short of says nothing about an endpoint.
-            Ok(Err(error)) if is_ours(&error) => return Err(Outcome::ConnectFailed),
-            Ok(Err(_)) => outcome = Outcome::ConnectFailed,
-            Err(_) => outcome = Outcome::ConnectTimeout,
+            Err(Reason::OutOfResources) => return Err(Outcome::ConnectFailed),
+            Err(Reason::ConnectTimeout) => outcome = Outcome::ConnectTimeout,
+            Err(_) => outcome = Outcome::ConnectFailed,
         }
         attempts.refused(now, Some(shared.endpoints.moment(now)));
     }
     Err(outcome)
 }
 
-/// Whether files or memory have run out.
-fn is_ours(error: &io::Error) -> bool {
-    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM))
-}
-
-async fn opening(address: SocketAddr, header: Option<ProxyHeader>, opened: &Opened) -> io::Result<TcpStream> {
-    let mut stream = TcpStream::connect(address).await?;
-    stream.set_nodelay(true)?;
+async fn opening(
+    address: SocketAddr,
+    within: Duration,
+    header: Option<ProxyHeader>,
+    opened: &Opened,
+) -> Result<TcpStream, Reason> {
+    let mut stream = connect::connect(address, within).await?;
     if let Some(version) = header {
-        stream.write_all(&proxy_header(version, opened.peer, opened.destination)?).await?;
+        let header = proxy_header(version, opened.peer, opened.destination);
+        // A new connection has room for so little, so this waits for nobody.
+        let written = stream.write_all(&header.map_err(|error| connect::failure(&error))?).await;
+        written.map_err(|error| connect::failure(&error))?;
     }
     Ok(stream)
 }

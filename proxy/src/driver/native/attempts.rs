@@ -8,8 +8,6 @@ use std::time::{Duration, Instant};
 use bytes::Buf;
 use http::Method;
 use tidegate_config::model::{EndpointId, Head};
-use tokio::net::TcpStream;
-use tokio::time::timeout;
 
 use super::downstream::Downstream;
 use super::progress::{Patience, Progress};
@@ -18,13 +16,13 @@ use super::request::RequestHead;
 use super::scratch::Room;
 use super::write;
 use crate::clock;
-use crate::driver::pingora::fault;
 use crate::http::date;
 use crate::options::Options;
 use crate::reason::Reason;
 use crate::request::answer::Answer;
 use crate::request::exchange::{Exchange, UpstreamAttempt};
 use crate::request::phase::Aimed;
+use crate::upstream::connect::connect;
 use crate::upstream::pool;
 use crate::upstream::retry::Stage;
 
@@ -210,12 +208,4 @@ impl<C: Downstream> Transfer<'_, C> {
         })
         .await
     }
-}
-
-/// Opens a connection to an endpoint.
-async fn connect(address: SocketAddr, within: Duration) -> Result<TcpStream, Reason> {
-    let connected = timeout(within, TcpStream::connect(address)).await.map_err(|_| Reason::ConnectTimeout)?;
-    // A delay for the sake of fuller packets would only add to each request's time.
-    let ready = connected.and_then(|stream| stream.set_nodelay(true).map(|()| stream));
-    ready.map_err(|error| fault::connecting(&error))
 }

@@ -1,16 +1,17 @@
-//! What the errors of Pingora and of the system mean: each becomes one [`Reason`], here and nowhere else.
+//! What the errors of Pingora mean: each becomes one [`Reason`], here and nowhere else; those of the system that they came of, by
+//! [`connect::failure`].
 
 use std::io::{self, ErrorKind};
 
 use pingora::{Error, ErrorSource, ErrorType, RetryType};
-use rustix::io::Errno;
 
 use crate::reason::Reason;
+use crate::upstream::connect;
 
 /// Why a request failed.
 pub(crate) fn reason(error: &Error) -> Reason {
     use ErrorType as E;
-    match (error.esource(), error.etype(), system(error).map(connecting)) {
+    match (error.esource(), error.etype(), system(error).map(connect::failure)) {
         (_, E::HTTPStatus(413), _) => Reason::BodyTooLarge,
         (ErrorSource::Downstream, E::ReadTimedout, _) => Reason::BodyStalled,
         (ErrorSource::Downstream, E::ReadError, _) if is_malformed(error) => Reason::MalformedRequest,
@@ -68,18 +69,10 @@ fn system(error: &Error) -> Option<&io::Error> {
     std::iter::successors(Some(root), |error| error.source()).find_map(|error| error.downcast_ref())
 }
 
-/// Why no connection could be made when the system said this. What the edge itself is short of is not the endpoint's fault. That
-/// there is no address for the own end is one endpoint's matter: no port is left towards it, or it has an address of a family
-/// in which the edge has none.
-pub(crate) fn connecting(error: &io::Error) -> Reason {
-    match Errno::from_io_error(error) {
-        Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => Reason::OutOfResources,
-        Some(_) | None => Reason::ConnectFailed,
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use rustix::io::Errno;
+
     use super::*;
 
     #[track_caller]
@@ -118,7 +111,7 @@ mod tests {
     #[track_caller]
     fn check_connecting(errno: Errno, want: Reason) {
         let of_system = || io::Error::from_raw_os_error(errno.raw_os_error());
-        assert_eq!(connecting(&of_system()), want, "{errno}");
+        assert_eq!(connect::failure(&of_system()), want, "{errno}");
         use ErrorType::{BindError, ConnectError, InternalError, SocketError};
         let check = |mut error: Box<Error>| {
             error.esource = ErrorSource::Upstream;
