@@ -280,6 +280,10 @@ pub(crate) struct ProcessArgs {
     /// Where the access log goes: `stdout`, `off`, or a file that is appended to [default: stdout; dev: off].
     #[arg(long, value_name = "stdout|off|PATH", env = "TIDEGATE_ACCESS_LOG")]
     pub(crate) access_log: Option<String>,
+    /// The form of a line of the access log: `json`, `combined` as nginx has it, `deis` as the Deis router had it, or text with
+    /// variables of nginx such as `$status` (docs/operations.md lists them).
+    #[arg(long, value_name = "FORM", env = "TIDEGATE_ACCESS_LOG_FORMAT", default_value = "json")]
+    pub(crate) access_log_format: String,
     /// What is logged to stderr: `error`, `warn`, `info`, `debug`, or directives such as `warn,tidegate_control=debug`
     /// [default: info; dev: warn].
     #[arg(long, value_name = "LEVEL", env = "TIDEGATE_LOG_LEVEL")]

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use prometheus::Registry;
-use tidegate_config::model::{Bind, BindKey, BindProtocol, HostPattern, Listener, ListenerName};
+use tidegate_config::model::{Bind, BindKey, BindProtocol, EdgeSettings, HostPattern, Listener, ListenerName};
 use tidegate_config::object::ObjectRef;
 use tidegate_config::published::{self, Published};
 use tidegate_control::{ApiServer, Control, Order, View};
@@ -93,6 +93,8 @@ impl Wired {
         let mut tasks = Supervisor::new(&registry, stop.clone(), clock::draw).context("metrics")?;
 
         let (admin_socket, debug_socket) = (listen_admin(sockets.admin)?, DebugSocket::open(&sockets.debug)?);
+        control.edge =
+            Arc::new(EdgeSettings { log_format: process.access_log_format.clone(), ..EdgeSettings::default() });
         control.binds = binds(&sockets);
         let mut builder = control.sources.deis.as_mut().and_then(|deis| deis.builder.as_mut());
         if let (Some((_, address)), Some(wish)) = (&mut builder, sockets.deis_builder) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use tidegate_config::model::{Bind, Settings};
+use tidegate_config::model::{Bind, EdgeSettings, Settings};
 use tidegate_config::object::ObjectName;
 use tidegate_config::project::PublicAddress;
 
@@ -34,6 +34,8 @@ pub struct Options {
     pub defaults: Arc<Settings>,
     /// Peers whose forwarded headers, and whose headers of the PROXY protocol, are believed.
     pub trusted_proxies: Arc<[IpNet]>,
+    /// What holds for every client and every connection, where no source says otherwise.
+    pub edge: Arc<EdgeSettings>,
     /// What the status of Ingresses says of where they are reached.
     pub publish: Publish,
     /// How Secrets are read.
@@ -60,6 +62,7 @@ impl Default for Options {
             binds: Arc::default(),
             defaults: Arc::default(),
             trusted_proxies: Arc::default(),
+            edge: Arc::default(),
             publish: Publish::default(),
             secrets: Secrets::default(),
             events: true,

@@ -22,6 +22,8 @@ pub(crate) enum Reason {
     UnknownCoding,
     /// More header lines or bytes than allowed.
     HeadTooLarge,
+    /// A longer request line than allowed.
+    TargetTooLong,
     /// It has come this way too often: somewhere behind the edge it is led back to it.
     LoopDetected,
     /// No host or path takes it.
@@ -64,7 +66,7 @@ pub(crate) enum Reason {
 
 impl Reason {
     /// All of them, for the metrics.
-    pub(crate) const ALL: [Self; 28] = [
+    pub(crate) const ALL: [Self; 29] = [
         Self::MalformedRequest,
         Self::MissingHost,
         Self::MalformedHost,
@@ -74,6 +76,7 @@ impl Reason {
         Self::MethodNotAllowed,
         Self::UnknownCoding,
         Self::HeadTooLarge,
+        Self::TargetTooLong,
         Self::LoopDetected,
         Self::NoRoute,
         Self::Denied,
@@ -107,6 +110,7 @@ impl Reason {
             Self::MethodNotAllowed => (405, "method-not-allowed"),
             Self::UnknownCoding => (501, "unknown-coding"),
             Self::HeadTooLarge => (431, "head-too-large"),
+            Self::TargetTooLong => (414, "target-too-long"),
             Self::LoopDetected => (508, "loop-detected"),
             Self::NoRoute => (404, "no-route"),
             Self::Denied => (403, "denied"),

@@ -12,9 +12,9 @@ use tidegate_config::model::Generation;
 use tidegate_config::published::Published;
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
-use tokio_rustls::TlsAcceptor;
 
 use crate::clock;
+use crate::connection::tls::Tls;
 use crate::driver::{Streams, Traffic, pingora};
 use crate::listen::binder::Binder;
 use crate::listen::sockets::listen;
@@ -42,7 +42,7 @@ pub(crate) struct Process {
     pub(crate) options: Arc<Options>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) metrics: Arc<ConnectionMetrics>,
-    pub(crate) tls: TlsAcceptor,
+    pub(crate) tls: Arc<Tls>,
     pub(crate) binder: Arc<Binder>,
 }
 
@@ -106,7 +106,7 @@ fn run(thread: usize, process: &Process, pause: Duration) -> io::Result<usize> {
                 &process.metrics,
             )),
             proxy,
-            tls: process.tls.clone(),
+            tls: Arc::clone(&process.tls),
             published: process.published.clone(),
             options: Arc::clone(&process.options),
             shared: Arc::clone(&process.shared),

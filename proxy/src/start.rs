@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::budget::Budget;
 use crate::clock;
-use crate::connection::tls::{self, TlsSetupError};
+use crate::connection::tls::{Tls, TlsSetupError};
 use crate::listen::binder::{Binder, Bound};
 use crate::observe::connection_metrics::ConnectionMetrics;
 use crate::options::Options;
@@ -102,7 +102,7 @@ impl Proxy {
         let options = options.floored();
         let shared = Shared::new(&options, registry).map_err(StartError::Metrics)?;
         let metrics = Arc::new(ConnectionMetrics::register(registry).map_err(StartError::Metrics)?);
-        let tls = tls::acceptor(published.clone(), &options.tls).map_err(StartError::Tls)?;
+        let tls = Arc::new(Tls::new(published.clone(), &options.tls).map_err(StartError::Tls)?);
         let (leaving, told) = watch::channel(false);
         let (stop, stopped) = watch::channel(None);
         let binder = Arc::new(Binder::new(Arc::clone(&shared.listening), Arc::clone(&metrics)));

@@ -12,7 +12,7 @@ use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
-use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
+use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme, SupportedProtocolVersion};
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -117,19 +117,44 @@ pub async fn connect_tls(
     server_name: &str,
     protocols: &[&[u8]],
 ) -> Result<TlsStream<TcpStream>, String> {
-    let provider = Arc::new(ring::default_provider());
+    let config = tls_client(ring::default_provider(), rustls::DEFAULT_VERSIONS, protocols)?;
+    connect_by(&Arc::new(config), address, server_name).await
+}
+
+/// A client that takes any certificate, with these cipher suites, versions of TLS and protocols.
+///
+/// # Errors
+/// When rustls refuses them together.
+pub fn tls_client(
+    provider: CryptoProvider,
+    versions: &[&'static SupportedProtocolVersion],
+    protocols: &[&[u8]],
+) -> Result<ClientConfig, String> {
+    let provider = Arc::new(provider);
     let mut config = ClientConfig::builder_with_provider(Arc::clone(&provider))
-        .with_safe_default_protocol_versions()
+        .with_protocol_versions(versions)
         .map_err(|error| error.to_string())?
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(Anyone(provider)))
         .with_no_client_auth();
     config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+    Ok(config)
+}
+
+/// A TLS connection of a client that asks for this server name.
+///
+/// # Errors
+/// When the handshake fails.
+pub async fn connect_by(
+    config: &Arc<ClientConfig>,
+    address: SocketAddr,
+    server_name: &str,
+) -> Result<TlsStream<TcpStream>, String> {
     let name = ServerName::try_from(server_name.to_owned()).map_err(|error| error.to_string())?;
     let stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
     // The last flight of the handshake would hold up the first request until it is acknowledged.
     stream.set_nodelay(true).map_err(|error| error.to_string())?;
-    TlsConnector::from(Arc::new(config)).connect(name, stream).await.map_err(|error| error.to_string())
+    TlsConnector::from(Arc::clone(config)).connect(name, stream).await.map_err(|error| error.to_string())
 }
 
 /// The certificate that a server shows for a name.

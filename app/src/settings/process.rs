@@ -1,7 +1,9 @@
 //! Threads, logs, and how the process is called on the way of a request.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use tidegate_config::model::LogFormat;
 use tidegate_proxy::{AccessLogSink, Driver, LoopToken};
 use tracing_subscriber::EnvFilter;
 
@@ -29,6 +31,8 @@ pub(crate) struct Process {
     /// How this edge is named in `CDN-Loop`.
     pub(crate) loop_token: LoopToken,
     pub(crate) access_log: AccessLogSink,
+    /// The form of its lines; `None` for JSON.
+    pub(crate) access_log_format: Option<Arc<LogFormat>>,
     /// Who carries requests.
     pub(crate) driver: Driver,
     /// Whether responses that name no server name the edge.
@@ -48,6 +52,7 @@ impl Process {
             Some("") => return Err(Misread::new("--access-log", "", "names no file")),
             Some(path) => AccessLogSink::File(PathBuf::from(path)),
         };
+        let access_log_format = log_format(&args.access_log_format)?;
         let driver = match args.driver.as_str() {
             "both" => Driver::Both,
             "full" => Driver::Full,
@@ -64,8 +69,33 @@ impl Process {
         EnvFilter::builder().parse(log_level).map_err(|why| Misread::new("--log-level", log_level, why))?;
         let threads = args.threads.as_deref().map(threads).transpose()?;
         let loop_token = args.loop_token.parse().map_err(|why| Misread::new("--loop-token", &args.loop_token, why))?;
-        Ok(Self { threads, loop_token, access_log, driver, server_header, log_level: log_level.to_owned(), log_form })
+        Ok(Self {
+            threads,
+            loop_token,
+            access_log,
+            access_log_format,
+            driver,
+            server_header,
+            log_level: log_level.to_owned(),
+            log_form,
+        })
     }
+}
+
+fn log_format(text: &str) -> Result<Option<Arc<LogFormat>>, Misread> {
+    if text == "json" {
+        return Ok(None);
+    }
+    let format = match LogFormat::named(text) {
+        Some(format) => format,
+        // A word alone would be every line.
+        None if !text.contains('$') => {
+            let why = "is neither json, combined nor deis, and has no variable such as $status";
+            return Err(Misread::new("--access-log-format", text, why));
+        }
+        None => LogFormat::parse(text).map_err(|why| Misread::new("--access-log-format", text, why))?,
+    };
+    Ok(Some(Arc::new(format)))
 }
 
 fn threads(text: &str) -> Result<usize, Misread> {

@@ -57,6 +57,14 @@ fn complaints_name_flag_value_and_reason() {
     check(&["--grace", "2d"], "--grace \"2d\": is more than a day");
     check(&["--grace", "soon"], "--grace \"soon\": expected number at 0");
     check(&["--driver", "lean"], "--driver \"lean\": is neither both nor full");
+    check(
+        &["--access-log-format", "jsn"],
+        "--access-log-format \"jsn\": is neither json, combined nor deis, and has no variable such as $status",
+    );
+    check(
+        &["--access-log-format", "$nonesuch"],
+        "--access-log-format \"$nonesuch\": names an unknown variable, $nonesuch",
+    );
     check(&["--server-header", "no"], "--server-header \"no\": is neither on nor off");
     check(&["--log-form", "xml"], "--log-form \"xml\": is neither text nor json");
     check(

@@ -7,11 +7,13 @@
 mod backend;
 mod certificate;
 mod condition;
+mod edge;
 mod filter;
 mod guard;
 mod host;
 mod host_map;
 mod listener;
+mod log_format;
 mod path;
 mod path_index;
 mod route;
@@ -25,11 +27,13 @@ pub use backend::{
 };
 pub use certificate::{Certificate, CertificateFault, ServerCertificates};
 pub use condition::{Conditions, Head, TextMatch, ValueMatch, WholeRegex};
+pub use edge::{EdgeSettings, RequestHeadLimits, TlsSettings, TlsVersions};
 pub use filter::{DirectResponse, Filter, HeaderEdits, PathRewrite, Redirect, ResponseEdits, ResponseScope};
 pub use guard::Guard;
 pub use host::{HostPattern, WildcardDepth, request_host};
 pub use host_map::HostMap;
 pub use listener::{Bind, BindKey, BindProtocol, Listener, ListenerName, ListenerScope};
+pub use log_format::{LogFormat, LogPiece, LogVariable};
 pub use path::{Normalized, PathMatch, REGEX_BYTES_MAX, RegexCase, normalize};
 pub use path_index::HostRoutes;
 pub use route::{Action, Origin, Precedence, Route};

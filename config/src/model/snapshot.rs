@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::backend::{Backend, BackendKey, BackendMap, no_backends};
 use super::certificate::Certificate;
+use super::edge::EdgeSettings;
 use super::host::HostPattern;
 use super::host_map::HostMap;
 use super::listener::{Bind, BindKey, ListenerName};
@@ -54,6 +55,8 @@ pub struct SnapshotParts {
     pub defaults: Arc<Settings>,
     /// Peers whose forwarded headers are believed.
     pub trusted_proxies: Arc<[IpNet]>,
+    /// What holds for every client and every connection.
+    pub edge: Arc<EdgeSettings>,
 }
 
 impl Default for SnapshotParts {
@@ -67,6 +70,7 @@ impl Default for SnapshotParts {
             scopes: Arc::default(),
             defaults: Arc::default(),
             trusted_proxies: Arc::default(),
+            edge: Arc::default(),
         }
     }
 }
@@ -182,6 +186,12 @@ impl Snapshot {
     #[must_use]
     pub fn trusted_proxies(&self) -> &[IpNet] {
         &self.parts.trusted_proxies
+    }
+
+    /// What holds for every client and every connection.
+    #[must_use]
+    pub const fn edge(&self) -> &Arc<EdgeSettings> {
+        &self.parts.edge
     }
 
     /// What applies to a route.

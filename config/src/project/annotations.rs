@@ -1,8 +1,10 @@
 //! The annotations of Tidegate and of the Deis router: for each kind that has any, one table of what each is called, may say and
 //! does. Nothing else reads annotation text, and the manuals are printed from the same tables.
 
+mod cipher_list;
 pub mod deis;
 mod deis_app;
+mod deis_edge;
 mod deis_router;
 mod deis_value;
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ipnet::{IpNet, Ipv4Net};
 use tidegate_config::finding::{Finding, Problem};
-use tidegate_config::model::{Certificate, Settings, SnapshotParts};
+use tidegate_config::model::{Certificate, EdgeSettings, Settings, SnapshotParts};
 use tidegate_config::object::{Kind as Object, ObjectRef};
 
 use super::unit::{Kind, Unit};
@@ -23,6 +23,8 @@ pub(super) struct Globals {
     defaults: Arc<Settings>,
     /// Peers whose forwarded headers are believed.
     trusted_proxies: Arc<[IpNet]>,
+    /// What holds for every client and every connection.
+    edge: Arc<EdgeSettings>,
 }
 
 /// Whom the Deis router trusts where its Deployment names nobody.
@@ -57,6 +59,7 @@ impl Kind for GlobalSettings {
             default_certificate: default_certificate(inputs, &mut findings),
             defaults: Arc::clone(&inputs.options.defaults),
             trusted_proxies: trusted_proxies(inputs),
+            edge: edge(inputs),
         };
         Made { globals, findings }
     }
@@ -65,10 +68,10 @@ impl Kind for GlobalSettings {
         compiled.findings.put(Unit::Globals(()), findings);
         let differ = of(&compiled.parts) != globals;
         if differ {
-            let Globals { default_certificate, defaults, trusted_proxies } = globals;
+            let Globals { default_certificate, defaults, trusted_proxies, edge } = globals;
             let parts = &mut compiled.parts;
             (parts.default_certificate, parts.defaults) = (default_certificate, defaults);
-            parts.trusted_proxies = trusted_proxies;
+            (parts.trusted_proxies, parts.edge) = (trusted_proxies, edge);
         }
         differ
     }
@@ -112,6 +115,18 @@ fn trusted_proxies(inputs: Inputs<'_>) -> Arc<[IpNet]> {
     all.into()
 }
 
+/// What the operator says, and what the Deployment of the Deis router says instead or besides.
+fn edge(Inputs { world, options, .. }: Inputs<'_>) -> Arc<EdgeSettings> {
+    let router = options.sources.deis.as_ref().and_then(|deis| world.deployments.get(&deis.router));
+    let Some(deis) = router.map(|deployment| &deployment.router.edge) else { return Arc::clone(&options.edge) };
+    let own = &options.edge;
+    Arc::new(EdgeSettings {
+        proxy_protocol: own.proxy_protocol || deis.proxy_protocol,
+        log_format: deis.log_format.clone().or_else(|| own.log_format.clone()),
+        ..deis.clone()
+    })
+}
+
 fn default_certificate(inputs: Inputs<'_>, findings: &mut Vec<Finding>) -> Option<Arc<Certificate>> {
     let Some(name) = inputs.options.default_certificate.as_ref() else {
         // That of a Deis platform stands in where it is there; that it is not is no fault.
@@ -132,5 +147,6 @@ fn of(parts: &SnapshotParts) -> Globals {
         default_certificate: parts.default_certificate.clone(),
         defaults: Arc::clone(&parts.defaults),
         trusted_proxies: Arc::clone(&parts.trusted_proxies),
+        edge: Arc::clone(&parts.edge),
     }
 }

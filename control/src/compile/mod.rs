@@ -126,6 +126,7 @@ impl Compiled {
             binds: Arc::clone(&options.binds),
             defaults: Arc::clone(&options.defaults),
             trusted_proxies: Arc::clone(&options.trusted_proxies),
+            edge: Arc::clone(&options.edge),
             ..SnapshotParts::default()
         };
         Self { parts, ..Self::default() }

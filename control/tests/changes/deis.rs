@@ -77,6 +77,21 @@ fn a_change_of_the_router_compiles_what_it_changes() {
         router(&[PLATFORM, ("proxyRealIpCidrs", "192.0.2.0/24")]),
         &["the global settings"],
     );
+    for setting in [
+        ("useProxyProtocol", "true"),
+        ("ssl.protocols", "TLSv1.3"),
+        ("http2Enabled", "false"),
+        ("largeHeaderBuffersSize", "8k"),
+        ("logFormat", "$status"),
+    ] {
+        check(&mut bench, Kind::Deployment, router(&[PLATFORM, setting]), &["the global settings"]);
+    }
+    check(
+        &mut bench,
+        Kind::Deployment,
+        router(&[PLATFORM, ("proxyRealIpCidrs", "192.0.2.0/24")]),
+        &["the global settings"],
+    );
     check(
         &mut bench,
         Kind::Deployment,

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize as _;
 use tidegate_config::model::{
-    Action, Backend, Effective, Filter, ForwardedFor, Guard, HostPattern, ListenerScope, ResponseEdits, Route,
-    SnapshotParts, StreamRoute,
+    Action, Backend, EdgeSettings, Effective, Filter, ForwardedFor, Guard, HostPattern, ListenerScope,
+    RequestHeadLimits, ResponseEdits, Route, SnapshotParts, StreamRoute,
 };
 use tidegate_config::object::{Kind, ObjectName};
 use tidegate_config::project::{Projected, project};
@@ -73,6 +73,9 @@ fn table(compiled: &Compiled, usual: &Effective) -> String {
         let times = format!("connect {connect_timeout:?}, idle {idle_timeout:?}");
         writeln!(out, "connections to {} -> {to}, {times}{}", bind.address, header.unwrap_or_default()).unwrap();
     }
+    if !is_usual(&parts.edge) {
+        writeln!(out, "all connections: {}", serde_json::to_string(&parts.edge).unwrap()).unwrap();
+    }
     let hosts: BTreeMap<HostPattern, _> = parts.hosts.iter().collect();
     for (host, routes) in hosts {
         // Where there is a Deis router, unknown hosts say whether the edge is alive.
@@ -96,6 +99,13 @@ fn table(compiled: &Compiled, usual: &Effective) -> String {
         }
     }
     out
+}
+
+/// Whether that holds for all connections which does without any source, or with the Deis router.
+fn is_usual(edge: &EdgeSettings) -> bool {
+    let heads = RequestHeadLimits { line_bytes_max: Some(32 << 10), bytes_max: Some(128 << 10) };
+    let deis = EdgeSettings { request_head: heads, ..EdgeSettings::default() };
+    *edge == deis || *edge == EdgeSettings::default()
 }
 
 /// The settings of a route that are not the usual ones.

@@ -1,16 +1,21 @@
-//! TLS with clients: one rustls configuration for the process, whose certificates are read from the snapshot at
-//! every handshake, so that a rotation acts on the next one and disturbs none before it.
+//! TLS with clients: a rustls configuration that is made again when the snapshot asks for other versions, cipher suites or
+//! protocols, and whose certificates are read from the snapshot at every handshake, so that a rotation acts on the next one and
+//! disturbs none before it.
 
 use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
+use arc_swap::ArcSwap;
 use rustls::crypto::ring;
-use rustls::server::{ClientHello, ResolvesServerCert, ServerSessionMemoryCache};
+use rustls::server::{
+    ClientHello, ProducesTickets, ResolvesServerCert, ServerSessionMemoryCache, StoresServerSessions,
+};
 use rustls::sign::CertifiedKey;
-use rustls::{ServerConfig, SignatureScheme};
-use tidegate_config::model::Certificate;
+use rustls::version::{TLS12, TLS13};
+use rustls::{ServerConfig, SignatureScheme, SupportedCipherSuite, SupportedProtocolVersion};
+use tidegate_config::model::{Certificate, TlsSettings, TlsVersions};
 use tidegate_config::published::Published;
 use tokio::net::TcpStream;
 use tokio::time::timeout_at;
@@ -43,25 +48,89 @@ impl fmt::Display for TlsSetupError {
 
 impl std::error::Error for TlsSetupError {}
 
-/// TLS 1.2 and 1.3 with HTTP/2 before HTTP/1.1, resumed by tickets whose keys rotate, or by a bounded cache.
+/// TLS with clients as the newest snapshot asks for it. What is agreed on with a client holds to the end of its connection.
+pub(crate) struct Tls {
+    /// What every configuration has in common, so that sessions outlive a change.
+    resolver: Arc<Resolver>,
+    ticketer: Arc<dyn ProducesTickets>,
+    sessions: Arc<dyn StoresServerSessions>,
+    /// The newest configuration, and the settings that it was made of.
+    current: ArcSwap<(TlsSettings, Arc<ServerConfig>)>,
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Tls").field(&self.current.load().0).finish()
+    }
+}
+
+impl Tls {
+    /// TLS with the certificates of the newest snapshot.
+    ///
+    /// # Errors
+    /// When rustls or the making of the self-signed certificate fails.
+    pub(crate) fn new(published: Published, limits: &TlsLimits) -> Result<Self, TlsSetupError> {
+        let resolver = Arc::new(Resolver { published, self_signed: Arc::new(self_signed(&ring::default_provider())?) });
+        let ticketer = ring::Ticketer::new().map_err(TlsSetupError::Config)?;
+        let sessions: Arc<dyn StoresServerSessions> = ServerSessionMemoryCache::new(limits.sessions_max);
+        let settings = TlsSettings::default();
+        let config = config(&settings, &resolver, &ticketer, &sessions).map_err(TlsSetupError::Config)?;
+        Ok(Self { resolver, ticketer, sessions, current: ArcSwap::from_pointee((settings, config)) })
+    }
+
+    /// Takes up what a handshake that begins now goes by.
+    pub(crate) fn acceptor(&self, settings: &TlsSettings) -> TlsAcceptor {
+        let current = self.current.load();
+        if current.0 == *settings {
+            return TlsAcceptor::from(Arc::clone(&current.1));
+        }
+        match config(settings, &self.resolver, &self.ticketer, &self.sessions) {
+            Ok(config) => {
+                self.current.store(Arc::new((settings.clone(), Arc::clone(&config))));
+                TlsAcceptor::from(config)
+            }
+            Err(error) => {
+                // Whoever reads settings sees to it that there is a cipher suite for a version.
+                tracing::error!(%error, "TLS settings that rustls refuses; those before them hold");
+                TlsAcceptor::from(Arc::clone(&current.1))
+            }
+        }
+    }
+}
+
+/// HTTP/2 before HTTP/1.1, resumed by tickets whose keys rotate, or by a bounded cache.
 ///
-/// A resumed session is one that this very configuration began: there is no client authentication whose change
-/// it could outlive.
-///
-/// # Errors
-/// When rustls or the making of the self-signed certificate fails.
-pub(crate) fn acceptor(published: Published, limits: &TlsLimits) -> Result<TlsAcceptor, TlsSetupError> {
-    let provider = Arc::new(ring::default_provider());
-    let resolver = Resolver { published, self_signed: Arc::new(self_signed(&provider)?) };
-    let mut config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(TlsSetupError::Config)?
+/// A resumed session is one that this very process began: there is no client authentication whose change it could outlive.
+fn config(
+    settings: &TlsSettings,
+    resolver: &Arc<Resolver>,
+    ticketer: &Arc<dyn ProducesTickets>,
+    sessions: &Arc<dyn StoresServerSessions>,
+) -> Result<Arc<ServerConfig>, rustls::Error> {
+    let mut provider = ring::default_provider();
+    if let Some(suites) = &settings.cipher_suites {
+        let place = |suite: &SupportedCipherSuite| suites.iter().position(|listed| *listed == suite.suite());
+        provider.cipher_suites.retain(|suite| place(suite).is_some());
+        provider.cipher_suites.sort_by_key(place);
+    }
+    let versions: &[&SupportedProtocolVersion] = match settings.versions {
+        TlsVersions::Both => &[&TLS13, &TLS12],
+        TlsVersions::Only12 => &[&TLS12],
+        TlsVersions::Only13 => &[&TLS13],
+    };
+    let resolver: Arc<dyn ResolvesServerCert> = Arc::<Resolver>::clone(resolver);
+    let mut config = ServerConfig::builder_with_provider(Arc::new(provider))
+        .with_protocol_versions(versions)?
         .with_no_client_auth()
-        .with_cert_resolver(Arc::new(resolver));
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    config.ticketer = ring::Ticketer::new().map_err(TlsSetupError::Config)?;
-    config.session_storage = ServerSessionMemoryCache::new(limits.sessions_max);
-    Ok(TlsAcceptor::from(Arc::new(config)))
+        .with_cert_resolver(resolver);
+    let protocols: &[&[u8]] = if settings.http2 { &[b"h2", b"http/1.1"] } else { &[b"http/1.1"] };
+    config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+    config.ignore_client_order = settings.cipher_suites.is_some();
+    if settings.tickets {
+        config.ticketer = Arc::clone(ticketer);
+    }
+    config.session_storage = Arc::clone(sessions);
+    Ok(Arc::new(config))
 }
 
 fn self_signed(provider: &rustls::crypto::CryptoProvider) -> Result<CertifiedKey, TlsSetupError> {

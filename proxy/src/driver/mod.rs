@@ -9,4 +9,4 @@ mod traffic;
 
 pub(crate) use serve::{Accepted, Known, Opened, open, serve};
 pub(crate) use streams::Streams;
-pub(crate) use traffic::Traffic;
+pub(crate) use traffic::{HeadBounds, Traffic};

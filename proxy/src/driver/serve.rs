@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{sleep_until, timeout, timeout_at};
 
-use super::Traffic;
+use super::{HeadBounds, Traffic};
 use crate::budget::Cost;
 use crate::clock;
 use crate::connection::chunks::Chunks;
@@ -30,7 +30,6 @@ use crate::connection::transport::{Transport, has_arrived};
 use crate::connection::{AddressText, Conn, ConnectionFacts, Notice};
 use crate::driver::native::{self, Next};
 use crate::observe::connection_metrics::Refused;
-use crate::options::ClientLimits;
 
 /// How long an HTTP/2 connection that begins when the end is near may ask before it is told to go away. Told before it has asked
 /// for anything, a client would come back at once and be told the same again.
@@ -45,6 +44,8 @@ pub(crate) struct Accepted {
     pub(crate) peer: SocketAddr,
     /// The bind it came in over.
     pub(crate) bind: BindKey,
+    /// Whether it has to begin with a header of the PROXY protocol.
+    pub(crate) proxy_header: bool,
     /// When it was accepted.
     pub(crate) at: Instant,
 }
@@ -109,16 +110,17 @@ pub(crate) async fn open(
     traffic: &Traffic,
     notice: &Notice,
 ) -> Option<Opened> {
-    let Accepted { mut stream, peer, bind, .. } = accepted;
+    let Accepted { mut stream, peer, bind, proxy_header, .. } = accepted;
     let limits = &traffic.options.client;
     // A socket without a local address is dead already.
     let local = canonical(stream.local_addr().ok()?);
     let peer = canonical(peer);
     let until = clock::now() + limits.head_deadline;
-    if limits.proxy_header && !begins(&stream, until, notice).await {
+    if proxy_header && !begins(&stream, until, notice).await {
         return None;
     }
-    let told = match ends(&mut stream, peer, until, traffic).await {
+    let told = if proxy_header { ends(&mut stream, peer, until, traffic).await } else { Ok(None) };
+    let told = match told {
         Ok(told) => told,
         Err(failure) => {
             traffic.metrics.proxy_header_failed(failure);
@@ -126,9 +128,9 @@ pub(crate) async fn open(
             return None;
         }
     };
-    let forwards = told.is_some() || !limits.proxy_header;
+    let forwards = told.is_some() || !proxy_header;
     let Ends { source: peer, destination } = told.unwrap_or(Ends { source: peer, destination: local });
-    if limits.proxy_header {
+    if proxy_header {
         client = traffic
             .client(peer.ip(), Cost::of_connection(bind.protocol))
             .map_err(|why| traffic.metrics.refused(why))
@@ -187,16 +189,13 @@ async fn establish(
     }
 }
 
-/// What a connection's PROXY header says, where connections begin with one and this peer is believed. It is read in any case.
+/// What a connection's PROXY header says, where this peer is believed. It is read in any case.
 async fn ends(
     stream: &mut TcpStream,
     peer: SocketAddr,
     until: Instant,
     traffic: &Traffic,
 ) -> Result<Option<Ends>, Failure> {
-    if !traffic.options.client.proxy_header {
-        return Ok(None);
-    }
     let read = timeout_at(until.into(), proxy_header::read(stream));
     let ends = read.await.unwrap_or(Err(Failure::Timeout))?;
     let believed = traffic.trusts(peer.ip());
@@ -210,7 +209,8 @@ async fn handshake(stream: TcpStream, traffic: &Traffic, notice: &Notice) -> Opt
     if !begins(&stream, until, notice).await {
         return None;
     }
-    Some(tls::handshake(&traffic.tls, stream, until).await)
+    let acceptor = traffic.tls.acceptor(&traffic.published.pin().edge().tls);
+    Some(tls::handshake(&acceptor, stream, until).await)
 }
 
 /// Waits until a client says something or the time is over, which is for whoever reads it to find out; `false` when the end
@@ -239,7 +239,7 @@ async fn requests(mut conn: Box<Conn>, mut expected: Expected, traffic: &Traffic
     let mut ended = pin!(maybe_done(async move { drop(told.wait_for(|end| *end).await) }));
     let activity = Arc::clone(&conn.facts().activity);
     loop {
-        match arrival(&mut conn, expected, idle, limits, ended.as_mut()).await {
+        match arrival(&mut conn, expected, idle, traffic, ended.as_mut()).await {
             Arrival::Head(head) => {
                 activity.begin();
                 let native = head.strict && native::serves(&traffic.options);
@@ -266,12 +266,12 @@ async fn requests(mut conn: Box<Conn>, mut expected: Expected, traffic: &Traffic
     }
 }
 
-/// Waits for the next request: `idle` for its first byte, then [`ClientLimits::head_deadline`] for its head.
+/// Waits for the next request: `idle` for its first byte, then the deadline of heads for its head.
 async fn arrival(
     conn: &mut Conn,
     expected: Expected,
     idle: Duration,
-    limits: &ClientLimits,
+    traffic: &Traffic,
     ended: Pin<&mut MaybeDone<impl Future<Output = ()>>>,
 ) -> Arrival {
     let now = clock::now();
@@ -281,11 +281,12 @@ async fn arrival(
     }
     let mut scan = HeadScan::default();
     let mut end = None;
+    let bounds = traffic.head_bounds();
     loop {
-        if let Some(arrival) = look(conn.unread(), expected, limits, &mut scan) {
+        if let Some(arrival) = look(conn.unread(), expected, bounds, &mut scan) {
             return arrival;
         }
-        let end = *end.get_or_insert_with(|| clock::now() + limits.head_deadline);
+        let end = *end.get_or_insert_with(|| clock::now() + traffic.options.client.head_deadline);
         match more_bytes(conn, end).await {
             Some(true) => {}
             None if expected != Expected::Http2 => return Arrival::Refused(Refusal::HeadTooSlow),
@@ -321,22 +322,22 @@ async fn more_bytes(conn: &mut Conn, until: Instant) -> Option<bool> {
 }
 
 /// What the bytes that have arrived are; `None` while they may still become several things.
-fn look(unread: &[u8], expected: Expected, limits: &ClientLimits, scan: &mut HeadScan) -> Option<Arrival> {
+fn look(unread: &[u8], expected: Expected, bounds: HeadBounds, scan: &mut HeadScan) -> Option<Arrival> {
     match (expected, opening(unread)) {
         (Expected::Either | Expected::Http2, Opening::Http2) => Some(Arrival::Http2),
         (Expected::Http2, Opening::Http1) => Some(Arrival::Over),
         (Expected::Http2 | Expected::Either, Opening::Undecided) => None,
         (Expected::Either, Opening::Http1) | (Expected::Http1, _) => {
-            let Some(head) = scan.advance(unread) else { return within(unread.len(), scan.lines(), limits) };
-            let refused = within(head.len, head.lines, limits);
+            let Some(head) = scan.advance(unread) else { return within(unread.len(), scan.lines(), bounds) };
+            let refused = within(head.len, head.lines, bounds);
             Some(refused.or_else(|| doubtful(&head)).unwrap_or(Arrival::Head(head)))
         }
     }
 }
 
 /// The refusal, where a head of so many bytes and header lines is beyond the limits.
-fn within(bytes: usize, lines: usize, limits: &ClientLimits) -> Option<Arrival> {
-    let beyond = bytes > limits.head_bytes_max || lines > limits.head_lines_max;
+fn within(bytes: usize, lines: usize, bounds: HeadBounds) -> Option<Arrival> {
+    let beyond = bytes > bounds.bytes_max || lines > bounds.lines_max;
     beyond.then_some(Arrival::Refused(Refusal::HeadTooLarge))
 }
 

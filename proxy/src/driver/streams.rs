@@ -73,7 +73,11 @@ impl Streams {
             socket_digest: conn.get_socket_digest(),
         });
         // A client that does not keep to the protocol from the start is not told so.
-        let Ok(mut connection) = handshake(conn, Some(self.http2.clone())).await else { return };
+        let mut http2 = self.http2.clone();
+        if let Some(bytes) = self.published.pin().edge().request_head.bytes_max {
+            http2.max_header_list_size(u32::try_from(bytes).unwrap_or(u32::MAX));
+        }
+        let Ok(mut connection) = handshake(conn, Some(http2)).await else { return };
         let Some(abuse) = self.accept(&mut connection, &facts, &digest, shutdown).await else { return };
         self.metrics.http2_ended(abuse);
         connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use pingora::proxy::HttpProxy;
 use tidegate_config::published::Published;
 use tokio::sync::watch;
-use tokio_rustls::TlsAcceptor;
 
 use super::pingora::PingoraDriver;
 use super::streams::Streams;
 use crate::budget::Cost;
 use crate::connection::clients::ClientPlace;
+use crate::connection::tls::Tls;
 use crate::observe::connection_metrics::{ConnectionMetrics, Refused};
 use crate::options::Options;
 use crate::shared::Shared;
@@ -22,7 +22,8 @@ pub(crate) struct Traffic {
     pub(crate) proxy: Arc<HttpProxy<PingoraDriver>>,
     /// The same for HTTP/2.
     pub(crate) streams: Arc<Streams>,
-    pub(crate) tls: TlsAcceptor,
+    /// TLS with clients.
+    pub(crate) tls: Arc<Tls>,
     pub(crate) published: Published,
     pub(crate) options: Arc<Options>,
     pub(crate) shared: Arc<Shared>,
@@ -33,7 +34,28 @@ pub(crate) struct Traffic {
     pub(crate) leaving: watch::Receiver<bool>,
 }
 
+/// How large the head of a request may be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HeadBounds {
+    /// Bytes, from the request line to the empty line.
+    pub(crate) bytes_max: usize,
+    /// Header lines.
+    pub(crate) lines_max: usize,
+}
+
 impl Traffic {
+    /// How large the head of a request that begins now may be.
+    pub(crate) fn head_bounds(&self) -> HeadBounds {
+        let limits = &self.options.client;
+        let asked = self.published.pin().edge().request_head.bytes_max;
+        HeadBounds { bytes_max: asked.unwrap_or(limits.head_bytes_max), lines_max: limits.head_lines_max }
+    }
+
+    /// Whether a connection that is accepted now has to begin with a header of the PROXY protocol.
+    pub(crate) fn wants_proxy_header(&self) -> bool {
+        self.options.client.proxy_header || self.published.pin().edge().proxy_protocol
+    }
+
     /// Whether a peer is a trusted proxy.
     pub(crate) fn trusts(&self, peer: IpAddr) -> bool {
         self.published.pin().trusted_proxies().iter().any(|net| net.contains(&peer))

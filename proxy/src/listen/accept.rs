@@ -62,7 +62,12 @@ pub(crate) async fn accept(
         match accepted {
             Ok((stream, peer)) => {
                 pause = PAUSE.0;
-                start(&mut connections, Accepted { stream, peer, bind, at: clock::now() }, &traffic, &notice);
+                start(
+                    &mut connections,
+                    Accepted { stream, peer, bind, proxy_header: traffic.wants_proxy_header(), at: clock::now() },
+                    &traffic,
+                    &notice,
+                );
             }
             // The client left before its turn came; the queue is one shorter, so this cannot spin.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
@@ -76,7 +81,12 @@ pub(crate) async fn accept(
     }
     // Nobody else holds it: an audit has it for no longer than it looks.
     for (stream, peer) in Arc::into_inner(listener).map(queued).unwrap_or_default() {
-        start(&mut connections, Accepted { stream, peer, bind, at: clock::now() }, &traffic, &notice);
+        start(
+            &mut connections,
+            Accepted { stream, peer, bind, proxy_header: traffic.wants_proxy_header(), at: clock::now() },
+            &traffic,
+            &notice,
+        );
     }
     last.send_replace(true);
     over.send_replace(true);
@@ -124,7 +134,7 @@ fn start(connections: &mut JoinSet<()>, accepted: Accepted, traffic: &Arc<Traffi
 /// Charges a connection; its place among those of its client.
 fn admit(accepted: &Accepted, traffic: &Traffic, cost: Cost) -> Result<Option<ClientPlace>, Refused> {
     // Behind the PROXY protocol the client is not known yet.
-    let client = match traffic.options.client.proxy_header {
+    let client = match accepted.proxy_header {
         true => None,
         false => traffic.client(accepted.peer.ip(), cost)?,
     };

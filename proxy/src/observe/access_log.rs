@@ -1,7 +1,8 @@
-//! The access log: one JSON line a request, on a stream of its own. Each thread gathers its lines in a batch of its own and
+//! The access log: one line a request, of JSON or in a form of the operator's, on a stream of its own. Each thread gathers its lines in a batch of its own and
 //! leaves it whole in a bounded queue, so that a line costs neither an allocation nor a word with another thread; a writer
 //! takes the batches and gives their buffers back. When it is slow, lines are dropped and counted; nobody waits for it.
 
+mod custom;
 mod entry;
 mod line;
 mod sink;
@@ -19,6 +20,7 @@ use std::time::Duration;
 
 use crossbeam_queue::ArrayQueue;
 use prometheus::IntCounter;
+use tidegate_config::model::LogFormat;
 use tokio::sync::Notify;
 
 /// A line waits for others of its thread at most for so long.
@@ -109,8 +111,8 @@ impl AccessLog {
         Ok(Self { waiting: Some(waiting), writer: Some(writer) })
     }
 
-    /// Leaves a line with those of this thread; dropped and counted when too many wait.
-    pub(crate) fn put(&self, entry: &Entry<'_>) {
+    /// Leaves a line with those of this thread, of JSON where there is no format; dropped and counted when too many wait.
+    pub(crate) fn put(&self, entry: &Entry<'_>, format: Option<&LogFormat>) {
         let Some(waiting) = &self.waiting else { return };
         let put = BATCH.try_with(|batch| {
             let mut batch = batch.try_borrow_mut().ok()?;
@@ -119,7 +121,7 @@ impl AccessLog {
                 Some(batch) if Arc::ptr_eq(&batch.waiting, waiting) => batch,
                 other => other.insert(Batch { lines: Lines::default(), waiting: Arc::clone(waiting) }),
             };
-            batch.add(entry)
+            batch.add(entry, format)
         });
         if put.ok().flatten().is_none() {
             waiting.dropped.inc();
@@ -151,13 +153,17 @@ impl AccessLog {
 
 impl Batch {
     /// Adds a line, and hands the batch over when that made it whole.
-    fn add(&mut self, entry: &Entry<'_>) -> Option<()> {
+    fn add(&mut self, entry: &Entry<'_>, format: Option<&LogFormat>) -> Option<()> {
         let Lines { bytes, count } = &mut self.lines;
         if bytes.capacity() == 0 {
             *bytes = self.waiting.spare.pop().unwrap_or_else(|| Vec::with_capacity(BUFFER_BYTES));
         }
         let before = bytes.len();
-        if entry.write(bytes).is_err() {
+        let written = match format {
+            None => entry.write(bytes),
+            Some(format) => custom::write(format, entry, bytes),
+        };
+        if written.is_err() {
             bytes.truncate(before);
             return None;
         }
@@ -271,7 +277,7 @@ mod tests {
 
     fn put(log: &AccessLog, lines: usize) {
         for _ in 0..lines {
-            log.put(&Entry::sample("/"));
+            log.put(&Entry::sample("/"), None);
         }
     }
 
@@ -280,7 +286,7 @@ mod tests {
         let (log, received, dropped) = log(WAITING_BYTES_MAX, 64);
         let paths: Vec<String> = (0..100).map(|n| format!("/{n}")).collect();
         for path in &paths {
-            log.put(&Entry::sample(path));
+            log.put(&Entry::sample(path), None);
         }
         let first = received.recv().unwrap();
         assert!((BATCH_BYTES..BUFFER_BYTES).contains(&first.len()), "{}", first.len());

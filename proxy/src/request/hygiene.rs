@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use tidegate_config::model::{Head, Normalized, normalize, request_host};
+use tidegate_config::model::{Head, Normalized, RequestHeadLimits, normalize, request_host};
 
 use crate::http::body;
 use crate::http::names::FORWARDED_AS;
@@ -32,6 +32,9 @@ impl Protocol {
     }
 }
 
+/// Bytes of a line besides its parts: a colon or a space between them, a space, and the end of the line.
+pub(crate) const LINE_MARKS: usize = 4;
+
 /// What a head says besides its headers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Line<'a> {
@@ -43,6 +46,8 @@ pub(crate) struct Line<'a> {
     pub(crate) header_lines: usize,
     /// Bytes of the target and of all header lines.
     pub(crate) header_bytes: usize,
+    /// Bytes of the longest header line.
+    pub(crate) longest_header: usize,
 }
 
 /// How large a head may be, and how far it may have come.
@@ -77,9 +82,14 @@ pub(crate) fn check<'a, H: Head + ?Sized>(
     head: &'a H,
     line: &Line<'_>,
     limits: &HeadLimits,
+    asked: RequestHeadLimits,
 ) -> Result<Sound<'a>, Reason> {
-    if line.header_lines > limits.lines_max || line.header_bytes > limits.bytes_max {
+    if line.header_lines > limits.lines_max || line.header_bytes > asked.bytes_max.unwrap_or(limits.bytes_max) {
         return Err(Reason::HeadTooLarge);
+    }
+    // No line of a head is longer than the head.
+    if let Some(max) = asked.line_bytes_max.filter(|max| line.header_bytes > *max) {
+        check_lines(head, line, max)?;
     }
     if matches!(head.method(), "CONNECT" | "TRACE") {
         return Err(Reason::MethodNotAllowed);
@@ -92,6 +102,15 @@ pub(crate) fn check<'a, H: Head + ?Sized>(
     }
     let path = normalize(head.path()).ok_or(Reason::MalformedPath)?;
     Ok(Sound { host, path, content_length })
+}
+
+/// Whether the request line, as HTTP/1 would have it, and each header line are within their limit.
+fn check_lines<H: Head + ?Sized>(head: &H, line: &Line<'_>, max: usize) -> Result<(), Reason> {
+    let target = head.path().len() + head.query().map_or(0, |query| query.len() + 1);
+    if head.method().len() + target + line.protocol.as_str().len() + LINE_MARKS > max {
+        return Err(Reason::TargetTooLong);
+    }
+    if line.longest_header > max { Err(Reason::HeadTooLarge) } else { Ok(()) }
 }
 
 fn host<'a, H: Head + ?Sized>(head: &'a H, line: &Line<'_>) -> Result<Cow<'a, str>, Reason> {
@@ -154,17 +173,20 @@ mod tests {
     use super::*;
     use crate::sample::Sample;
 
+    /// Nothing is asked for besides.
+    const NO_MORE: RequestHeadLimits = RequestHeadLimits { line_bytes_max: None, bytes_max: None };
+
     fn limits() -> HeadLimits {
         HeadLimits { lines_max: 64, bytes_max: 16_384, passes_max: 3, token: LoopToken::default() }
     }
 
     fn line(protocol: Protocol) -> Line<'static> {
-        Line { protocol, target_authority: None, header_lines: 3, header_bytes: 100 }
+        Line { protocol, target_authority: None, header_lines: 3, header_bytes: 100, longest_header: 40 }
     }
 
     #[track_caller]
     fn check_row(sample: &Sample, want: Result<(&str, &str), Reason>) {
-        let got = check(sample, &line(Protocol::Http11), &limits());
+        let got = check(sample, &line(Protocol::Http11), &limits(), NO_MORE);
         let got = got.as_ref().map(|sound| (&*sound.host, &*sound.path.path)).map_err(|reason| *reason);
         assert_eq!(got, want, "{sample:?}");
     }
@@ -235,18 +257,40 @@ mod tests {
     }
 
     #[test]
+    fn lines_have_a_limit_of_their_own_where_it_is_asked_for() {
+        let asked = RequestHeadLimits { line_bytes_max: Some(100), bytes_max: Some(40_000) };
+        let row = |target: usize, longest_header: usize, want: Option<Reason>| {
+            let sample = Sample::get("a", &format!("/{}", "x".repeat(target - 1)));
+            let line = Line { header_bytes: target + 3 * longest_header, longest_header, ..line(Protocol::Http11) };
+            let got = check(&sample, &line, &limits(), asked).map(drop).err();
+            assert_eq!(got, want, "{target} {longest_header}");
+        };
+        let most = 100 - "GET HTTP/1.1".len() - LINE_MARKS + 1;
+        row(most, 100, None);
+        row(most + 1, 40, Some(Reason::TargetTooLong));
+        row(10, 101, Some(Reason::HeadTooLarge));
+        row(10, 13_333, Some(Reason::HeadTooLarge));
+        // The whole may be larger than without.
+        let wide = RequestHeadLimits { line_bytes_max: None, bytes_max: Some(40_000) };
+        let line = Line { header_bytes: 40_000, ..line(Protocol::Http11) };
+        assert!(check(&Sample::get("a", "/"), &line, &limits(), wide).is_ok());
+        let more = Line { header_bytes: 40_001, ..line };
+        assert_eq!(check(&Sample::get("a", "/"), &more, &limits(), wide), Err(Reason::HeadTooLarge));
+    }
+
+    #[test]
     fn limits_versions_and_absolute_form() {
         let sample = Sample::get("a", "/");
         let many = Line { header_lines: 65, ..line(Protocol::Http11) };
-        assert_eq!(check(&sample, &many, &limits()), Err(Reason::HeadTooLarge));
+        assert_eq!(check(&sample, &many, &limits(), NO_MORE), Err(Reason::HeadTooLarge));
         let long = Line { header_bytes: 16_385, ..line(Protocol::Http11) };
-        assert_eq!(check(&sample, &long, &limits()), Err(Reason::HeadTooLarge));
+        assert_eq!(check(&sample, &long, &limits(), NO_MORE), Err(Reason::HeadTooLarge));
         let other = Line { target_authority: Some(b"b"), ..line(Protocol::Http11) };
-        assert_eq!(check(&sample, &other, &limits()), Err(Reason::MalformedHost));
+        assert_eq!(check(&sample, &other, &limits(), NO_MORE), Err(Reason::MalformedHost));
         let same = Line { target_authority: Some(b"A"), ..line(Protocol::Http11) };
-        assert!(check(&sample, &same, &limits()).is_ok());
+        assert!(check(&sample, &same, &limits(), NO_MORE).is_ok());
         let bare = Sample::default().path("/");
-        assert_eq!(check(&bare, &line(Protocol::Http10), &limits()).unwrap().host, "");
-        assert_eq!(check(&bare, &line(Protocol::Http2), &limits()), Err(Reason::MissingHost));
+        assert_eq!(check(&bare, &line(Protocol::Http10), &limits(), NO_MORE).unwrap().host, "");
+        assert_eq!(check(&bare, &line(Protocol::Http2), &limits(), NO_MORE), Err(Reason::MissingHost));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_config::model::Origin;
+use tidegate_config::model::{LogFormat, Origin};
 
 use crate::observe::access_log::Entry;
 use crate::observe::metrics::Driver;
@@ -25,12 +25,12 @@ pub(crate) struct Outcome<'a> {
 }
 
 /// Counts the request and leaves its line in the access log.
-pub(crate) fn record(shared: &Shared, outcome: &Outcome<'_>, entry: &Entry<'_>) {
+pub(crate) fn record(shared: &Shared, outcome: &Outcome<'_>, entry: &Entry<'_>, format: Option<&LogFormat>) {
     let object = outcome.origin.map(|origin| &origin.object);
     shared.metrics.carried(outcome.driver);
     shared.metrics.finished(object, outcome.status, outcome.duration);
     if let Some(reason) = outcome.reason {
         shared.metrics.answered(reason);
     }
-    shared.access_log.put(entry);
+    shared.access_log.put(entry, format);
 }

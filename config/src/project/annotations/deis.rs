@@ -7,12 +7,13 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use super::deis_app::{APP, App, BUILDER, Builder};
+use super::deis_edge::Edge;
 use super::deis_router::ROUTER;
 pub use super::deis_value::DeisDomain;
 use super::deis_value::{certificate, domain, entries, location};
 use super::{Dialect, read, rows};
 use crate::finding::Finding;
-use crate::model::PathMatch;
+use crate::model::{EdgeSettings, PathMatch};
 use crate::object::{Age, ObjectName};
 use crate::project::field::Found;
 use crate::project::source::{Annotations, annotation_field};
@@ -108,6 +109,8 @@ pub struct DeisRouter {
     pub referrer_policy: Option<&'static str>,
     /// Peers whose forwarded headers are believed, where the Deployment names any.
     pub trusted_proxies: Option<Arc<[IpNet]>>,
+    /// What holds for all connections.
+    pub edge: EdgeSettings,
 }
 
 impl Default for DeisRouter {
@@ -125,6 +128,7 @@ impl Default for DeisRouter {
             request_start: false,
             referrer_policy: None,
             trusted_proxies: None,
+            edge: EdgeSettings::default(),
         }
     }
 }
@@ -275,6 +279,7 @@ pub(super) struct Router {
     pub(super) request_start: Option<bool>,
     pub(super) referrer_policy: Option<&'static str>,
     pub(super) trusted_proxies: Option<Box<[IpNet]>>,
+    pub(super) edge: Edge,
 }
 
 /// Reads the annotations of the router's Deployment.
@@ -302,6 +307,7 @@ pub(in crate::project) fn of_router(annotations: &Annotations<'_>, found: &mut F
             .trusted_proxies
             .or_else(|| dropped("proxyRealIpCidrs").then(Box::default))
             .map(Into::into),
+        edge: router.edge.settings(found),
     }
 }
 

@@ -224,7 +224,7 @@ pub(super) const APP: &[Annotation<App>] = &[
         "None.",
         Default,
         Some(OF_ROUTER),
-        |_, text| each_of(text, &super::deis_router::PROTOCOLS)
+        |_, text| each_of(text, &super::deis_edge::PROTOCOLS)
     ),
     annotation!("ssl.ciphers", "text", "the router's", "None.", Default, Some(OF_ROUTER), |_, text| any(text)),
     annotation!("ssl.sessionCache", "text", "the router's", "None.", Default, Some(OF_ROUTER), |_, text| any(text)),

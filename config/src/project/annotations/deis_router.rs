@@ -2,10 +2,9 @@
 
 use super::deis::Router;
 use super::deis_app::{MISSING, annotation, referrer_policy};
+use super::deis_edge::{buffer_size, buffers, ciphers, log_format, protocols};
 use super::deis_value::{any, boolean, each_of, networks, one_of, platform_domain, positive, size, time};
 use super::{Annotation, Otherwise, set};
-
-pub(super) const PROTOCOLS: [&str; 6] = ["SSLv2", "SSLv3", "TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3"];
 
 /// Why settings of nginx itself change nothing.
 const NGINX: &str = "it is a setting of nginx, and there is no nginx";
@@ -106,10 +105,10 @@ pub(super) const ROUTER: &[Annotation<Router>] = &[
         "useProxyProtocol",
         "boolean",
         "`false`",
-        "Every connection starts with a header of the PROXY protocol.",
+        "Every new connection to the ports for HTTP, HTTPS and the builder has to begin with a header of the PROXY protocol, version 1 or 2, whose address is believed from the peers of `proxyRealIpCidrs`. As `--proxy-protocol`, which asks for it whatever stands here.",
         Default,
-        Some("it is set by the flag --proxy-protocol, because it changes what a socket means"),
-        |_, text| boolean(text).map(drop)
+        None,
+        |router, text| set(&mut router.edge.proxy_protocol, boolean(text))
     ),
     annotation!(
         "ssl.hsts.maxAge",
@@ -150,15 +149,21 @@ pub(super) const ROUTER: &[Annotation<Router>] = &[
     annotation!(
         "ssl.protocols",
         "versions between spaces",
-        "all",
-        "TLS versions.",
+        "`TLSv1.2 TLSv1.3`",
+        "Versions of TLS that are spoken with clients. Versions before TLSv1.2 are gone (RFC 8996), and are told where they are named.",
         Default,
-        Some(MISSING),
-        |_, text| each_of(text, &PROTOCOLS)
+        None,
+        |router, text| set(&mut router.edge.protocols, protocols(text))
     ),
-    annotation!("ssl.ciphers", "text", "a list of Mozilla's", "Cipher suites.", Default, Some(MISSING), |_, text| any(
-        text
-    )),
+    annotation!(
+        "ssl.ciphers",
+        "a cipher list of OpenSSL",
+        "all that rustls has, in the order that the client prefers",
+        "Cipher suites, in the order that the edge prefers. Those without forward secrecy or authenticated encryption are gone, and are told where they are named.",
+        Default,
+        None,
+        |router, text| set(&mut router.edge.ciphers, ciphers(text))
+    ),
     annotation!(
         "ssl.sessionCache",
         "text",
@@ -177,10 +182,15 @@ pub(super) const ROUTER: &[Annotation<Router>] = &[
         Some("tickets live for as long as their keys, which rotate"),
         |_, text| time(text).map(drop)
     ),
-    annotation!("ssl.useSessionTickets", "boolean", "`true`", "Tickets.", Default, Some(MISSING), |_, text| boolean(
-        text
-    )
-    .map(drop)),
+    annotation!(
+        "ssl.useSessionTickets",
+        "boolean",
+        "`true`",
+        "Sessions are resumed by tickets. Without them each process keeps sessions for its clients.",
+        Default,
+        None,
+        |router, text| set(&mut router.edge.tickets, boolean(text))
+    ),
     annotation!("ssl.bufferSize", "size", "`4k`", "None.", Default, Some(NGINX), |_, text| size(text, false).map(drop)),
     annotation!(
         "requestIDs",
@@ -245,18 +255,23 @@ pub(super) const ROUTER: &[Annotation<Router>] = &[
         Some(MISSING),
         |_, text| any(text)
     ),
-    annotation!("http2Enabled", "boolean", "`true`", "HTTP/2 over TLS.", Default, Some(MISSING), |_, text| boolean(
-        text
-    )
-    .map(drop)),
+    annotation!(
+        "http2Enabled",
+        "boolean",
+        "`true`",
+        "HTTP/2 is offered to clients over TLS.",
+        Default,
+        None,
+        |router, text| set(&mut router.edge.http2, boolean(text))
+    ),
     annotation!(
         "logFormat",
-        "text",
-        "the classic line",
-        "The access log.",
+        "text with variables of nginx",
+        "that of `--access-log-format`",
+        "The form of a line of the access log, for all requests of the edge. `deis`, or `--access-log-format deis`, is the old router's own.",
         Default,
-        Some("the access log has one form of JSON and one classic line"),
-        |_, text| any(text)
+        None,
+        |router, text| set(&mut router.edge.log_format, log_format(text))
     ),
     annotation!(
         "disableServerTokens",
@@ -269,16 +284,22 @@ pub(super) const ROUTER: &[Annotation<Router>] = &[
     ),
     annotation!(
         "largeHeaderBuffersCount",
-        "whole number",
+        "whole number up to 64",
         "`4`",
-        "Size of a request's head.",
+        "How many times `largeHeaderBuffersSize` the head of a request may be large, up to 512k; a larger one is answered 431.",
         Default,
-        Some(MISSING),
-        |_, text| positive(text).map(drop)
+        None,
+        |router, text| set(&mut router.edge.head_buffers, buffers(text))
     ),
-    annotation!("largeHeaderBuffersSize", "size", "`32k`", "Size of a header.", Default, Some(MISSING), |_, text| {
-        size(text, true).map(drop)
-    }),
+    annotation!(
+        "largeHeaderBuffersSize",
+        "size up to 512k",
+        "`32k`",
+        "How large a request line and each header line may be: a larger request line is answered 414, a larger header line 431.",
+        Default,
+        None,
+        |router, text| set(&mut router.edge.head_buffer_bytes, buffer_size(text))
+    ),
     annotation!("gzip.enabled", "boolean", "`true`", "Compression of responses.", Default, Some(MISSING), |_, text| {
         boolean(text).map(drop)
     }),

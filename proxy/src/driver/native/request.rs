@@ -8,7 +8,7 @@ use tidegate_config::model::Head;
 use crate::http::body::{Framing, length};
 use crate::http::names::HeaderNames;
 use crate::http::spans::{Field, Span, keep, values};
-use crate::request::hygiene::{Line, Protocol};
+use crate::request::hygiene::{LINE_MARKS, Line, Protocol};
 
 /// A request's head as it is sent on.
 pub(super) trait RequestHead: Head + HeaderNames {
@@ -131,12 +131,14 @@ impl Request {
 
     /// What the head says besides its header lines.
     pub(super) fn line(&self) -> Line<'static> {
-        let lengths = self.fields.iter().map(|field| field.name.len() + field.value.len() + 4);
+        let lengths = self.fields.iter().map(|field| field.name.len() + field.value.len() + LINE_MARKS);
+        let (bytes, longest) = lengths.fold((0, 0), |(bytes, longest), length| (bytes + length, length.max(longest)));
         Line {
             protocol: Protocol::Http11,
             target_authority: None,
             header_lines: self.fields.len(),
-            header_bytes: self.target.len() + lengths.sum::<usize>(),
+            header_bytes: self.target.len() + bytes,
+            longest_header: longest,
         }
     }
 }

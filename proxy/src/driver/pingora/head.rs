@@ -12,7 +12,7 @@ use crate::http::body::{Framing, Malformed};
 use crate::http::edits::{Change, Edits};
 use crate::http::names::{HeaderNames, SET_ALWAYS};
 use crate::http::response::{Announced, HEAD_BYTES_MAX, LINES_MAX, frame};
-use crate::request::hygiene::{Line, Protocol};
+use crate::request::hygiene::{LINE_MARKS, Line, Protocol};
 
 /// A read-only view of a request that Pingora has parsed.
 #[derive(Debug)]
@@ -44,7 +44,8 @@ impl<'a> Parsed<'a> {
     /// What the head says about itself, besides its headers.
     pub(crate) fn line(&self) -> Line<'a> {
         let headers = &self.request.headers;
-        let lengths = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4);
+        let lengths = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + LINE_MARKS);
+        let (bytes, longest) = lengths.fold((0, 0), |(bytes, longest), length| (bytes + length, length.max(longest)));
         Line {
             protocol: match self.request.version {
                 Version::HTTP_2 => Protocol::Http2,
@@ -53,7 +54,8 @@ impl<'a> Parsed<'a> {
             },
             target_authority: self.authority,
             header_lines: headers.len(),
-            header_bytes: self.request.raw_path().len() + lengths.sum::<usize>(),
+            header_bytes: self.request.raw_path().len() + bytes,
+            longest_header: longest,
         }
     }
 }

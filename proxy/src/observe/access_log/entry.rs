@@ -10,7 +10,6 @@ use tidegate_config::object::ObjectRef;
 use super::line::{Line, field};
 
 /// What a line says of its request.
-#[derive(Debug)]
 pub(crate) struct Entry<'a> {
     pub(crate) time: SystemTime,
     pub(crate) request_id: &'a str,
@@ -36,6 +35,8 @@ pub(crate) struct Entry<'a> {
     pub(crate) tls: Option<&'a str>,
     pub(crate) user_agent: &'a str,
     pub(crate) referer: &'a str,
+    /// The first value of a header by its name in lower case, or nothing.
+    pub(crate) header: &'a dyn Fn(&str) -> &'a str,
     /// Why no endpoint answered.
     pub(crate) reason: Option<&'a str>,
     pub(crate) generation: u64,
@@ -94,7 +95,7 @@ pub(crate) enum Address<'a> {
 const TIME_BYTES: usize = "2023-11-14T22:13:20.123Z".len();
 
 /// As `2023-11-14T22:13:20.123Z`. What stands before the point changes once a second, so each thread keeps it.
-fn rfc3339(time: SystemTime) -> io::Result<[u8; TIME_BYTES]> {
+pub(super) fn rfc3339(time: SystemTime) -> io::Result<[u8; TIME_BYTES]> {
     thread_local! {
         static LAST: Cell<(u64, [u8; TIME_BYTES])> = const { Cell::new((u64::MAX, [0; TIME_BYTES])) };
     }
@@ -140,6 +141,7 @@ impl Entry<'_> {
             tls: None,
             user_agent: "",
             referer: "",
+            header: &|_| "",
             reason: None,
             generation: 7,
         }
@@ -191,6 +193,7 @@ mod tests {
             tls: Some("TLSv1_3"),
             user_agent: "curl/8",
             referer: "https://b.test/",
+            header: &|_| "",
             reason: Some("no_endpoints"),
             generation: u64::MAX,
         };

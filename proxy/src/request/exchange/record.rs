@@ -84,9 +84,11 @@ impl Exchange {
                 tls: self.facts.as_ref().and_then(|facts| facts.tls.as_ref()).map(|tls| tls.version),
                 user_agent: text("user-agent"),
                 referer: text("referer"),
+                header: &text,
                 reason: reason.map(Reason::as_str),
                 generation: self.snapshot.generation().0,
             },
+            self.snapshot.edge().log_format.as_deref(),
         );
     }
 }

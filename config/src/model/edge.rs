@@ -1,0 +1,69 @@
+//! What holds for every client and every connection of the edge, before a route is known.
+
+use std::sync::Arc;
+
+use rustls::CipherSuite;
+use serde::{Serialize, Serializer};
+
+use super::log_format::LogFormat;
+
+/// What holds for every client and every connection. What is not said is the process's own limit.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct EdgeSettings {
+    /// Whether every connection has to begin with a header of the PROXY protocol, version 1 or 2. One without is closed.
+    pub proxy_protocol: bool,
+    /// How large the head of a request may be.
+    pub request_head: RequestHeadLimits,
+    /// TLS with clients.
+    pub tls: TlsSettings,
+    /// The form of a line of the access log; `None` for JSON.
+    pub log_format: Option<Arc<LogFormat>>,
+}
+
+/// How large the head of a request may be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct RequestHeadLimits {
+    /// Bytes of the request line, and of each header line, from 1. A longer request line is answered 414, a longer header line 431.
+    pub line_bytes_max: Option<usize>,
+    /// Bytes of the whole head, from 1. A longer one is answered 431.
+    pub bytes_max: Option<usize>,
+}
+
+/// TLS with clients.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct TlsSettings {
+    /// The versions that are spoken.
+    pub versions: TlsVersions,
+    /// The cipher suites, the preferred ones first; `None` for all that the library has, in the order that the client prefers.
+    #[serde(serialize_with = "suite_names")]
+    pub cipher_suites: Option<Box<[CipherSuite]>>,
+    /// Whether sessions are resumed by tickets, which the client keeps. Without them the process keeps sessions, as many as it
+    /// is allowed.
+    pub tickets: bool,
+    /// Whether HTTP/2 is offered (ALPN, RFC 7301).
+    pub http2: bool,
+}
+
+impl Default for TlsSettings {
+    fn default() -> Self {
+        Self { versions: TlsVersions::default(), cipher_suites: None, tickets: true, http2: true }
+    }
+}
+
+/// Versions of TLS, at least one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TlsVersions {
+    /// TLS 1.2 and 1.3.
+    #[default]
+    Both,
+    /// TLS 1.2 alone (RFC 5246).
+    Only12,
+    /// TLS 1.3 alone (RFC 8446).
+    Only13,
+}
+
+fn suite_names<S: Serializer>(suites: &Option<Box<[CipherSuite]>>, serializer: S) -> Result<S::Ok, S::Error> {
+    let names = suites.as_ref().map(|suites| suites.iter().map(|suite| suite.as_str()).collect::<Vec<_>>());
+    names.serialize(serializer)
+}

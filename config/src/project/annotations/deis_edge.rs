@@ -1,0 +1,188 @@
+//! What the router's Deployment says of all connections: TLS, the PROXY protocol, the size of heads, the access log.
+
+use std::sync::Arc;
+
+use rustls::CipherSuite;
+
+use super::cipher_list::{CipherList, cipher_list, is_tls13};
+use super::deis_value::{one_of, positive, size};
+use crate::model::{EdgeSettings, LogFormat, RequestHeadLimits, TlsSettings, TlsVersions};
+use crate::project::field::Found;
+use crate::project::source::annotation_field;
+
+pub(super) const PROTOCOLS: [&str; 6] = ["SSLv2", "SSLv3", "TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3"];
+
+/// What nginx had for the head of a request: so many buffers of so many bytes.
+const HEAD_BUFFERS: usize = 4;
+const HEAD_BUFFER_BYTES: usize = 32 * 1024;
+
+/// The most of them, and the largest head: what every client can have held for it in memory.
+const HEAD_BUFFERS_MAX: usize = 64;
+const HEAD_BYTES_MAX: usize = 512 * 1024;
+
+/// What the annotations say of all connections.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Edge {
+    pub(super) proxy_protocol: Option<bool>,
+    pub(super) protocols: Option<Named<TlsVersions>>,
+    pub(super) ciphers: Option<Named<CipherList>>,
+    pub(super) tickets: Option<bool>,
+    pub(super) http2: Option<bool>,
+    pub(super) head_buffers: Option<usize>,
+    pub(super) head_buffer_bytes: Option<usize>,
+    pub(super) log_format: Option<Arc<LogFormat>>,
+}
+
+/// What a list comes to, with the entries that are gone.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Named<T> {
+    pub(super) value: T,
+    pub(super) gone: Vec<String>,
+}
+
+/// Versions of TLS between spaces.
+pub(super) fn protocols(text: &str) -> Result<Named<TlsVersions>, String> {
+    let mut gone = Vec::new();
+    let (mut has12, mut has13) = (false, false);
+    for word in text.split_whitespace() {
+        match one_of(word, &PROTOCOLS)? {
+            "TLSv1.2" => has12 = true,
+            "TLSv1.3" => has13 = true,
+            old => gone.push(old.to_owned()),
+        }
+    }
+    let value = match (has12, has13) {
+        (true, true) => TlsVersions::Both,
+        (true, false) => TlsVersions::Only12,
+        (false, true) => TlsVersions::Only13,
+        (false, false) => return Err("names neither TLSv1.2 nor TLSv1.3".to_owned()),
+    };
+    Ok(Named { value, gone })
+}
+
+/// A cipher list of OpenSSL; an empty one is the library's own.
+pub(super) fn ciphers(text: &str) -> Result<Named<CipherList>, String> {
+    if text.trim().is_empty() {
+        return Ok(Named { value: CipherList::default(), gone: Vec::new() });
+    }
+    let mut value = cipher_list(text)?;
+    let gone = std::mem::take(&mut value.gone);
+    Ok(Named { value, gone })
+}
+
+/// How many buffers a head may fill.
+pub(super) fn buffers(text: &str) -> Result<usize, String> {
+    let number = usize::try_from(positive(text)?).ok().filter(|number| *number <= HEAD_BUFFERS_MAX);
+    number.ok_or_else(|| format!("is more than {HEAD_BUFFERS_MAX}"))
+}
+
+/// How large one of them is.
+pub(super) fn buffer_size(text: &str) -> Result<usize, String> {
+    let bytes = usize::try_from(size(text, false)?).ok().filter(|bytes| *bytes <= HEAD_BYTES_MAX);
+    bytes.ok_or_else(|| "is more than 512k".to_owned())
+}
+
+/// The form of a line of the access log, by its name or as it is.
+pub(super) fn log_format(text: &str) -> Result<Arc<LogFormat>, String> {
+    LogFormat::named(text).map_or_else(|| LogFormat::parse(text), Ok).map(Arc::new)
+}
+
+impl Edge {
+    /// What holds for all connections; what is named in lists and is gone is told.
+    pub(super) fn settings(self, found: &mut Found) -> EdgeSettings {
+        let mut tell = |key: &str, gone: Vec<String>, why: &str| {
+            if !gone.is_empty() {
+                found.without_effect(&annotation_field(&format!("router.deis.io/nginx.{key}")), &gone.join(" "), why);
+            }
+        };
+        let versions = self.protocols.map(|Named { value, gone }| {
+            tell("ssl.protocols", gone, "versions before TLSv1.2 are broken, and gone (RFC 8996)");
+            value
+        });
+        let suites = self.ciphers.map(|Named { value, gone }| {
+            tell(
+                "ssl.ciphers",
+                gone,
+                "rustls has no such cipher suite: those without forward secrecy or authenticated encryption are gone",
+            );
+            value.suites
+        });
+        let versions = versions.unwrap_or_default();
+        let serves = |suite: &CipherSuite| match versions {
+            TlsVersions::Both => true,
+            TlsVersions::Only12 => !is_tls13(*suite),
+            TlsVersions::Only13 => is_tls13(*suite),
+        };
+        let suites = suites.filter(|suites| !suites.is_empty());
+        let useless = suites.as_deref().filter(|suites| !suites.iter().any(serves));
+        if let Some(useless) = useless {
+            let named = useless.iter().filter_map(|suite| suite.as_str()).map(str::to_owned).collect();
+            tell("ssl.ciphers", named, "none of them is of a version that ssl.protocols names, so all that are apply");
+        }
+        let line = self.head_buffer_bytes.unwrap_or(HEAD_BUFFER_BYTES);
+        let whole = line.saturating_mul(self.head_buffers.unwrap_or(HEAD_BUFFERS)).min(HEAD_BYTES_MAX);
+        let usual = TlsSettings::default();
+        EdgeSettings {
+            proxy_protocol: self.proxy_protocol.unwrap_or_default(),
+            request_head: RequestHeadLimits { line_bytes_max: Some(line), bytes_max: Some(whole) },
+            tls: TlsSettings {
+                versions,
+                cipher_suites: suites.filter(|suites| suites.iter().any(serves)),
+                tickets: self.tickets.unwrap_or(usual.tickets),
+                http2: self.http2.unwrap_or(usual.http2),
+            },
+            log_format: self.log_format,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::object::{Kind, ObjectName, ObjectRef};
+
+    #[test]
+    fn versions_before_1_2_are_gone() {
+        let check = |text, want: Result<(TlsVersions, &str), &str>| {
+            let got = protocols(text).map(|named| (named.value, named.gone.join(" ")));
+            let got = got.as_ref().map(|(value, gone)| (*value, gone.as_str())).map_err(String::as_str);
+            assert_eq!(got, want, "{text:?}");
+        };
+        check("TLSv1.2 TLSv1.3", Ok((TlsVersions::Both, "")));
+        check("TLSv1 TLSv1.1 TLSv1.2", Ok((TlsVersions::Only12, "TLSv1 TLSv1.1")));
+        check(" TLSv1.3 ", Ok((TlsVersions::Only13, "")));
+        check("SSLv3", Err("names neither TLSv1.2 nor TLSv1.3"));
+        check("", Err("names neither TLSv1.2 nor TLSv1.3"));
+        check("TLSv1.4", Err("is not one of SSLv2, SSLv3, TLSv1, TLSv1.1, TLSv1.2, TLSv1.3"));
+    }
+
+    #[test]
+    fn a_version_without_a_cipher_suite_has_all_of_its_own() {
+        let edge = |versions: &str, list: &str| {
+            let (protocols, ciphers) = (protocols(versions).ok(), ciphers(list).ok());
+            let mut found = Found::new(ObjectRef::new(Kind::Deployment, ObjectName::new("deis", "deis-router")));
+            let tls = Edge { protocols, ciphers, ..Edge::default() }.settings(&mut found).tls;
+            (tls.cipher_suites.is_some(), found.into_findings().len())
+        };
+        assert_eq!(edge("TLSv1.2", "TLS_AES_128_GCM_SHA256"), (false, 1));
+        assert_eq!(
+            edge("TLSv1.3", "!TLS_AES_128_GCM_SHA256:!TLS_AES_256_GCM_SHA384:!TLS_CHACHA20_POLY1305_SHA256:HIGH"),
+            (false, 1)
+        );
+        assert_eq!(edge("TLSv1.3", "HIGH"), (true, 0));
+        assert_eq!(edge("TLSv1.2", ""), (false, 0));
+    }
+
+    #[test]
+    fn heads_are_bounded_whatever_is_asked_for() {
+        assert_eq!(buffers("65"), Err("is more than 64".to_owned()));
+        assert_eq!(buffer_size("1m"), Err("is more than 512k".to_owned()));
+        let most = Edge { head_buffers: Some(64), head_buffer_bytes: Some(HEAD_BYTES_MAX), ..Edge::default() };
+        let object = crate::object::ObjectRef::new(
+            crate::object::Kind::Deployment,
+            crate::object::ObjectName::new("deis", "deis-router"),
+        );
+        let settings = most.settings(&mut Found::new(object));
+        assert_eq!(settings.request_head.bytes_max, Some(HEAD_BYTES_MAX));
+    }
+}

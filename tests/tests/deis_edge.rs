@@ -1,0 +1,241 @@
+//! What the Deployment of a Deis router says of all connections, in the whole process: each setting acts on the next connection, and
+//! none needs a restart.
+
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use http_body_util::Empty;
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::version::{TLS12, TLS13};
+use rustls::{CipherSuite, HandshakeKind, ProtocolVersion};
+use tidegate_tests::{Dev, Kubectl, connect_by, eventually, get, https, request, tls_client};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+const ROUTER: &str = include_str!("../../examples/deis/router.yaml");
+const BLOG: &str = include_str!("../../examples/deis/blog.yaml");
+
+const HOST: &str = "www.blog.localhost";
+
+/// None where there is no kubectl, and so nothing that could change an object.
+async fn started(arguments: &[&str]) -> Option<(Dev, Kubectl)> {
+    let arguments = [&["--source", "deis"], arguments].concat();
+    let dev = Dev::with(&[("router.yaml", ROUTER), ("blog.yaml", BLOG)], &arguments).await;
+    let kubectl = Kubectl::for_config(&dev.kubeconfig)?;
+    serves(&dev).await;
+    Some((dev, kubectl))
+}
+
+/// Waits until the blog answers.
+async fn serves(dev: &Dev) {
+    eventually("an answer of the blog", || async {
+        let status = get(dev.http, HOST, "/").await?.status;
+        if status == 200 { Ok(()) } else { Err(status.to_string()) }
+    })
+    .await;
+}
+
+/// Annotates the router's Deployment; a setting that ends with a dash is taken away.
+async fn router(kubectl: &Kubectl, settings: &[&str]) {
+    let settings: Vec<String> = settings.iter().map(|setting| format!("router.deis.io/nginx.{setting}")).collect();
+    let mut arguments = vec!["-n", "deis", "annotate", "deployment", "deis-router", "--overwrite"];
+    arguments.extend(settings.iter().map(String::as_str));
+    kubectl.run(&arguments).await;
+}
+
+/// What a client agrees on with the edge.
+async fn agreed(
+    dev: &Dev,
+    provider: CryptoProvider,
+    versions: &[&'static rustls::SupportedProtocolVersion],
+) -> Result<(ProtocolVersion, CipherSuite, Option<Vec<u8>>), String> {
+    let client = Arc::new(tls_client(provider, versions, &[b"h2", b"http/1.1"])?);
+    let stream = connect_by(&client, dev.https, HOST).await?;
+    let session = stream.get_ref().1;
+    let suite = session.negotiated_cipher_suite().unwrap().suite();
+    Ok((session.protocol_version().unwrap(), suite, session.alpn_protocol().map(<[u8]>::to_vec)))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn versions_cipher_suites_and_http2_are_those_that_the_router_asks_for() {
+    let Some((dev, kubectl)) = started(&[]).await else { return };
+    let all = rustls::DEFAULT_VERSIONS;
+    let (version, _, protocol) = agreed(&dev, ring::default_provider(), all).await.unwrap();
+    assert_eq!((version, protocol.as_deref()), (ProtocolVersion::TLSv1_3, Some(b"h2".as_slice())));
+    agreed(&dev, ring::default_provider(), &[&TLS12]).await.unwrap();
+
+    router(&kubectl, &["ssl.protocols=TLSv1 TLSv1.2", "http2Enabled=false"]).await;
+    eventually("HTTP/1.1 over TLS 1.2", || async {
+        let (version, _, protocol) = agreed(&dev, ring::default_provider(), all).await?;
+        let got = (version, protocol.as_deref());
+        if got == (ProtocolVersion::TLSv1_2, Some(b"http/1.1")) { Ok(()) } else { Err(format!("{got:?}")) }
+    })
+    .await;
+    agreed(&dev, ring::default_provider(), &[&TLS13]).await.unwrap_err();
+    let findings = get(dev.debug, "localhost", "/debug/findings").await.unwrap().body;
+    assert!(findings.contains("versions before TLSv1.2 are broken"), "{findings}");
+
+    // The edge's order counts: a client alone would take AES-256.
+    router(&kubectl, &["ssl.protocols=TLSv1.3", "ssl.ciphers=TLS_CHACHA20_POLY1305_SHA256:TLS_AES_256_GCM_SHA384"])
+        .await;
+    eventually("ChaCha20 over TLS 1.3", || async {
+        let (version, suite, _) = agreed(&dev, ring::default_provider(), all).await?;
+        let got = (version, suite);
+        let want = (ProtocolVersion::TLSv1_3, CipherSuite::TLS13_CHACHA20_POLY1305_SHA256);
+        if got == want { Ok(()) } else { Err(format!("{got:?}")) }
+    })
+    .await;
+    let mut aes128 = ring::default_provider();
+    aes128.cipher_suites.retain(|suite| suite.suite() == CipherSuite::TLS13_AES_128_GCM_SHA256);
+    agreed(&dev, aes128, &[&TLS13]).await.unwrap_err();
+
+    router(&kubectl, &["ssl.protocols-", "ssl.ciphers-", "http2Enabled-"]).await;
+    eventually("HTTP/2", || async {
+        let (_, _, protocol) = agreed(&dev, ring::default_provider(), all).await?;
+        if protocol.as_deref() == Some(b"h2") { Ok(()) } else { Err(format!("{protocol:?}")) }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sessions_are_resumed_with_tickets_and_without() {
+    let Some((dev, kubectl)) = started(&[]).await else { return };
+    // How the second connection of a client shook hands, and whether the edge gave it a ticket of TLS 1.2.
+    let second = || async {
+        let client = Arc::new(tls_client(ring::default_provider(), &[&TLS13], &[b"http/1.1"])?);
+        for last in [false, true] {
+            let mut stream = connect_by(&client, dev.https, HOST).await?;
+            // What tells how to resume comes behind the handshake.
+            stream
+                .write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+                .await
+                .map_err(|e| e.to_string())?;
+            drop(stream.read_to_end(&mut Vec::new()).await);
+            if last {
+                return Ok::<_, String>(stream.get_ref().1.handshake_kind());
+            }
+        }
+        unreachable!()
+    };
+    assert_eq!(second().await.unwrap(), Some(HandshakeKind::Resumed));
+    router(&kubectl, &["ssl.useSessionTickets=false", "http2Enabled=false"]).await;
+    eventually("no HTTP/2", || async {
+        let (_, _, protocol) = agreed(&dev, ring::default_provider(), rustls::DEFAULT_VERSIONS).await?;
+        if protocol.as_deref() == Some(b"http/1.1") { Ok(()) } else { Err(format!("{protocol:?}")) }
+    })
+    .await;
+    assert_eq!(second().await.unwrap(), Some(HandshakeKind::Resumed));
+}
+
+/// What comes back over a connection on which this is sent.
+async fn spoken(address: SocketAddr, sent: &[u8]) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let mut back = Vec::new();
+    // A connection that is closed over what it was sent is reset.
+    drop(stream.write_all(sent).await);
+    drop(stream.read_to_end(&mut back).await);
+    String::from_utf8_lossy(&back).into_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_proxy_protocol_is_asked_for_while_it_runs() {
+    let Some((dev, kubectl)) = started(&[]).await else { return };
+    let plain = format!("GET / HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n");
+    let led = format!("PROXY TCP4 192.0.2.7 127.0.0.1 5000 80\r\n{plain}");
+    assert!(spoken(dev.http, plain.as_bytes()).await.starts_with("HTTP/1.1 200"));
+    assert!(spoken(dev.http, led.as_bytes()).await.starts_with("HTTP/1.1 400"));
+
+    // A connection that is there already goes on as it began.
+    let mut before = TcpStream::connect(dev.http).await.unwrap();
+    before.write_all(format!("GET / HTTP/1.1\r\nHost: {HOST}\r\n\r\n").as_bytes()).await.unwrap();
+    let mut first = [0; 15];
+    before.read_exact(&mut first).await.unwrap();
+    assert_eq!(&first, b"HTTP/1.1 200 OK");
+
+    router(&kubectl, &["useProxyProtocol=true", "proxyRealIpCidrs=127.0.0.0/8"]).await;
+    eventually("the address of the header", || async {
+        let back = spoken(dev.http, led.as_bytes()).await.to_lowercase();
+        if back.contains("x-forwarded-for: 192.0.2.7") { Ok(()) } else { Err(back) }
+    })
+    .await;
+    assert_eq!(spoken(dev.http, plain.as_bytes()).await, "");
+    assert!(https(dev.https, HOST, "/", false).await.is_err());
+    before.write_all(plain.as_bytes()).await.unwrap();
+    let mut rest = String::new();
+    before.read_to_string(&mut rest).await.unwrap();
+    assert!(rest.contains("HTTP/1.1 200 OK"), "{rest}");
+
+    router(&kubectl, &["useProxyProtocol=false"]).await;
+    serves(&dev).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn heads_may_be_as_large_as_the_router_says() {
+    let Some((dev, kubectl)) = started(&[]).await else { return };
+    let asked = |target: usize, header: usize, headers: usize| {
+        let mut asked = http::Request::get(format!("/{}", "t".repeat(target))).header("host", HOST);
+        for number in 0..headers {
+            asked = asked.header(format!("x-{number}"), "h".repeat(header));
+        }
+        let address = dev.http;
+        async move { request(address, asked.body(Empty::new()).unwrap()).await.map(|answer| answer.status.as_u16()) }
+    };
+    // Those of the old router: four times 32k.
+    assert_eq!(asked(30_000, 30_000, 3).await, Ok(200));
+    assert_eq!(asked(33_000, 10, 1).await, Ok(414));
+    assert_eq!(asked(10, 33_000, 1).await, Ok(431));
+    assert_eq!(asked(10, 30_000, 5).await, Ok(431));
+
+    router(&kubectl, &["largeHeaderBuffersSize=8k", "largeHeaderBuffersCount=2"]).await;
+    eventually("a refusal", || async {
+        let got = asked(9_000, 10, 1).await?;
+        if got == 414 { Ok(()) } else { Err(got.to_string()) }
+    })
+    .await;
+    assert_eq!(asked(10, 9_000, 1).await, Ok(431));
+    assert_eq!(asked(7_000, 7_000, 1).await, Ok(200));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_access_log_has_the_form_that_the_router_asks_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("access.log");
+    let log_flag = log.to_str().unwrap().to_owned();
+    let arguments = ["--access-log", &log_flag, "--access-log-format", "deis"];
+    let Some((dev, kubectl)) = started(&arguments).await else { return };
+    let last = |mark: &'static str| {
+        let (address, log) = (dev.http, log.clone());
+        async move {
+            let asked = http::Request::get(format!("/{mark}?a")).header("host", HOST).header("user-agent", "x \"y\"");
+            request(address, asked.body(Empty::new()).unwrap()).await.unwrap();
+            eventually("a line", || async {
+                let text = std::fs::read_to_string(&log).map_err(|error| error.to_string())?;
+                text.lines().rev().find(|line| line.contains(mark)).map(str::to_owned).ok_or(text)
+            })
+            .await
+        }
+    };
+    let line = last("first").await;
+    let fields: Vec<&str> = line.split(" - ").collect();
+    assert_eq!(fields.len(), 14, "{line}");
+    assert!(fields[0].starts_with("[20") && fields[0].ends_with("+00:00]"), "{line}");
+    assert_eq!(fields[1..6], ["blog", "127.0.0.1", "-", "200", "\"GET /first?a HTTP/1.1\""], "{line}");
+    assert_eq!(fields[7..10], ["\"-\"", "\"x \\x22y\\x22\"", "\"www.blog.localhost\""], "{line}");
+    assert_eq!(fields[11], HOST, "{line}");
+    assert!(fields[12..].iter().all(|time| time.parse::<f64>().is_ok()), "{line}");
+
+    router(&kubectl, &["logFormat=$status of ${request_uri} by $http_user_agent"]).await;
+    eventually("the new form", || async {
+        let line = last("second").await;
+        if line == "200 of /second?a by x \\x22y\\x22" { Ok(()) } else { Err(line) }
+    })
+    .await;
+    router(&kubectl, &["logFormat=$nonesuch"]).await;
+    eventually("the form of the flag", || async {
+        let line = last("third").await;
+        if line.starts_with('[') { Ok(()) } else { Err(line) }
+    })
+    .await;
+}
