@@ -5,10 +5,14 @@ mod cipher_list;
 pub mod deis;
 mod deis_app;
 mod deis_edge;
+mod deis_nginx;
 mod deis_router;
 mod deis_value;
+mod manual;
 
-use std::fmt::Write;
+pub use manual::manual;
+use manual::rows;
+
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -94,6 +98,7 @@ enum Otherwise {
 }
 
 /// One line of a table, whose values are read into a draft of `D`.
+#[derive(Clone)]
 struct Annotation<D> {
     /// The key without its prefix.
     key: &'static str,
@@ -339,62 +344,3 @@ fn printed(time: Duration) -> String {
         (s, ms) => format!("{s}s{ms}ms"),
     }
 }
-
-/// The manual of all annotations in Markdown: what `docs/annotations.md` holds.
-#[must_use]
-pub fn manual() -> String {
-    let mut text = MANUAL_HEAD.to_owned();
-    rows(TIDEGATE, &INGRESS, &mut text);
-    text.push_str(MANUAL_SERVICE);
-    rows(TIDEGATE, &SERVICE, &mut text);
-    text.push_str(MANUAL_TAIL);
-    text
-}
-
-fn rows<D>(Dialect { prefix, .. }: Dialect, table: &[Annotation<D>], text: &mut String) {
-    for annotation in table {
-        let default = (annotation.default)(&Effective::DEFAULT);
-        let otherwise = match annotation.otherwise {
-            Otherwise::Default => "the default applies",
-            Otherwise::Redirected => "plain-text requests are redirected",
-            Otherwise::Closed => "**every request is refused**",
-            Otherwise::Dropped => "nobody is let in or believed by it",
-            Otherwise::Enforced => "**as if it were `true`**",
-        };
-        let Annotation { key, form, effect, inert, .. } = annotation;
-        let effect = inert.map_or_else(|| (*effect).to_owned(), |why| format!("**No effect**: {why}."));
-        // Writing to a String cannot fail.
-        let _ = writeln!(text, "| `{prefix}{key}` | {form} | {default} | {effect} | {otherwise} |");
-    }
-}
-
-const MANUAL_HEAD: &str = "\
-# Annotations
-
-<!-- Printed from the table in config/src/project/annotations.rs; its test rewrites this file with UPDATE_GOLDEN=1. -->
-
-These annotations on an Ingress apply to all of its routes.
-
-| annotation | value | default | effect | when it cannot be read |
-|---|---|---|---|---|
-";
-
-const MANUAL_SERVICE: &str = "
-This one on a Service applies to whichever route leads to it.
-
-| annotation | value | default | effect | when it cannot be read |
-|---|---|---|---|---|
-";
-
-const MANUAL_TAIL: &str = "
-A *time* is a sum of whole numbers with the units `ms`, `s`, `m` and `h`, such as `500ms`, `30s` or `1m30s`, more than zero and at
-most `24h`; a number without a unit is refused. *Bytes* are a whole number, with `k`, `m` or `g` for powers of 1024.
-*Addresses and networks* are of IPv4 or IPv6, such as `192.0.2.7, 10.0.0.0/8, 2001:db8::/32`; a comma at the end does no harm,
-and a list that names nothing is refused, since it would let everybody in. One of more than 4096 cannot be read.
-
-`true` may also be written `1`, `t`, `T`, `TRUE` or `True`, and `false` likewise.
-
-A value that cannot be read, and a key under `tidegate.io/` that is not in the list of its kind, are told as findings: see
-`tidegate explain` and `/debug/findings`. A key that is within two letters of one in the list has the effect of that
-one's unreadable value: `allow-source-ranges` closes the routes.
-";

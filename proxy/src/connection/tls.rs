@@ -4,10 +4,9 @@
 
 use std::fmt;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use arc_swap::ArcSwap;
 use rustls::crypto::ring;
 use rustls::server::{
     ClientHello, ProducesTickets, ResolvesServerCert, ServerSessionMemoryCache, StoresServerSessions,
@@ -55,12 +54,12 @@ pub(crate) struct Tls {
     ticketer: Arc<dyn ProducesTickets>,
     sessions: Arc<dyn StoresServerSessions>,
     /// The newest configuration, and the settings that it was made of.
-    current: ArcSwap<(TlsSettings, Arc<ServerConfig>)>,
+    current: Mutex<(TlsSettings, Arc<ServerConfig>)>,
 }
 
 impl fmt::Debug for Tls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Tls").field(&self.current.load().0).finish()
+        f.debug_struct("Tls").finish_non_exhaustive()
     }
 }
 
@@ -75,26 +74,21 @@ impl Tls {
         let sessions: Arc<dyn StoresServerSessions> = ServerSessionMemoryCache::new(limits.sessions_max);
         let settings = TlsSettings::default();
         let config = config(&settings, &resolver, &ticketer, &sessions).map_err(TlsSetupError::Config)?;
-        Ok(Self { resolver, ticketer, sessions, current: ArcSwap::from_pointee((settings, config)) })
+        Ok(Self { resolver, ticketer, sessions, current: Mutex::new((settings, config)) })
     }
 
     /// Takes up what a handshake that begins now goes by.
     pub(crate) fn acceptor(&self, settings: &TlsSettings) -> TlsAcceptor {
-        let current = self.current.load();
-        if current.0 == *settings {
-            return TlsAcceptor::from(Arc::clone(&current.1));
-        }
-        match config(settings, &self.resolver, &self.ticketer, &self.sessions) {
-            Ok(config) => {
-                self.current.store(Arc::new((settings.clone(), Arc::clone(&config))));
-                TlsAcceptor::from(config)
-            }
-            Err(error) => {
+        // Held for a comparison, once a handshake.
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        if current.0 != *settings {
+            match config(settings, &self.resolver, &self.ticketer, &self.sessions) {
+                Ok(config) => *current = (settings.clone(), config),
                 // Whoever reads settings sees to it that there is a cipher suite for a version.
-                tracing::error!(%error, "TLS settings that rustls refuses; those before them hold");
-                TlsAcceptor::from(Arc::clone(&current.1))
+                Err(error) => tracing::error!(%error, "TLS settings that rustls refuses; those before them hold"),
             }
         }
+        TlsAcceptor::from(Arc::clone(&current.1))
     }
 }
 

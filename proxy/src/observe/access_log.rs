@@ -159,11 +159,7 @@ impl Batch {
             *bytes = self.waiting.spare.pop().unwrap_or_else(|| Vec::with_capacity(BUFFER_BYTES));
         }
         let before = bytes.len();
-        let written = match format {
-            None => entry.write(bytes),
-            Some(format) => custom::write(format, entry, bytes),
-        };
-        if written.is_err() {
+        if entry.write(format, bytes).is_err() {
             bytes.truncate(before);
             return None;
         }
@@ -323,7 +319,7 @@ mod tests {
         // Between nothing taken yet and one batch taken.
         let kept = 10_000 - dropped.get();
         let mut line = Vec::new();
-        Entry::sample("/").write(&mut line).unwrap();
+        Entry::sample("/").write(None, &mut line).unwrap();
         let batch = (BATCH_BYTES / line.len()) as u64;
         assert!((8 * batch - 8..=9 * batch + 9).contains(&kept), "{kept} of {batch} a batch");
         let waiting = log.waiting.as_ref().unwrap();

@@ -1,17 +1,18 @@
 //! What the annotations of the Deis router ask for: those of an application's Service, and those of the router's own Deployment.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use ipnet::IpNet;
 
 use super::deis_app::{APP, App, BUILDER, Builder};
 use super::deis_edge::Edge;
+use super::deis_nginx::NGINX_ONLY;
 use super::deis_router::ROUTER;
 pub use super::deis_value::DeisDomain;
 use super::deis_value::{certificate, domain, entries, location};
-use super::{Dialect, read, rows};
+use super::{Annotation, Dialect, read, rows};
 use crate::finding::Finding;
 use crate::model::{EdgeSettings, PathMatch};
 use crate::object::{Age, ObjectName};
@@ -21,6 +22,9 @@ use crate::project::source::{Annotations, annotation_field};
 const OF_APP: Dialect = Dialect { prefix: "router.deis.io/", name: "Deis application" };
 const OF_BUILDER: Dialect = Dialect { prefix: "router.deis.io/nginx.", name: "Deis builder" };
 const OF_ROUTER: Dialect = Dialect { prefix: "router.deis.io/nginx.", name: "Deis router" };
+
+/// Every annotation of the router's Deployment.
+static OF_DEPLOYMENT: LazyLock<Box<[Annotation<Router>]>> = LazyLock::new(|| [ROUTER, NGINX_ONLY].concat().into());
 
 /// What the router has where its Deployment says nothing else.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1300);
@@ -285,7 +289,7 @@ pub(super) struct Router {
 /// Reads the annotations of the router's Deployment.
 pub(in crate::project) fn of_router(annotations: &Annotations<'_>, found: &mut Found) -> DeisRouter {
     let mut router = Router::default();
-    let fallbacks = read(OF_ROUTER, ROUTER, &mut router, annotations, found);
+    let fallbacks = read(OF_ROUTER, &OF_DEPLOYMENT, &mut router, annotations, found);
     let dropped = |key: &str| fallbacks.dropped.iter().any(|it| it == key);
     let hsts = hsts(&router);
     let whitelist = router.default_whitelist.map_or(Whitelist::None, |networks| Whitelist::Networks(networks.into()));
@@ -343,7 +347,7 @@ impl DeisRouter {
 #[must_use]
 pub fn manual() -> String {
     let mut text = MANUAL_HEAD.to_owned();
-    rows(OF_ROUTER, ROUTER, &mut text);
+    rows(OF_ROUTER, &OF_DEPLOYMENT, &mut text);
     text.push_str(MANUAL_APP);
     rows(OF_APP, APP, &mut text);
     text.push_str(MANUAL_BUILDER);

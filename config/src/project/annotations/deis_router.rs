@@ -6,9 +6,6 @@ use super::deis_edge::{buffer_size, buffers, ciphers, log_format, protocols};
 use super::deis_value::{any, boolean, each_of, networks, one_of, platform_domain, positive, size, time};
 use super::{Annotation, Otherwise, set};
 
-/// Why settings of nginx itself change nothing.
-const NGINX: &str = "it is a setting of nginx, and there is no nginx";
-
 const GZIP_PROXIED: [&str; 9] =
     ["off", "expired", "no-cache", "no-store", "private", "no_last_modified", "no_etag", "auth", "any"];
 
@@ -165,24 +162,6 @@ pub(super) const ROUTER: &[Annotation<Router>] = &[
         |router, text| set(&mut router.edge.ciphers, ciphers(text))
     ),
     annotation!(
-        "ssl.sessionCache",
-        "text",
-        "none",
-        "None.",
-        Default,
-        Some("sessions are resumed by tickets"),
-        |_, text| any(text)
-    ),
-    annotation!(
-        "ssl.sessionTimeout",
-        "time",
-        "`10m`",
-        "None.",
-        Default,
-        Some("tickets live for as long as their keys, which rotate"),
-        |_, text| time(text).map(drop)
-    ),
-    annotation!(
         "ssl.useSessionTickets",
         "boolean",
         "`true`",
@@ -191,7 +170,6 @@ pub(super) const ROUTER: &[Annotation<Router>] = &[
         None,
         |router, text| set(&mut router.edge.tickets, boolean(text))
     ),
-    annotation!("ssl.bufferSize", "size", "`4k`", "None.", Default, Some(NGINX), |_, text| size(text, false).map(drop)),
     annotation!(
         "requestIDs",
         "boolean",
@@ -274,15 +252,6 @@ pub(super) const ROUTER: &[Annotation<Router>] = &[
         |router, text| set(&mut router.edge.log_format, log_format(text))
     ),
     annotation!(
-        "disableServerTokens",
-        "boolean",
-        "`false`",
-        "None.",
-        Default,
-        Some("Tidegate never tells its version"),
-        |_, text| boolean(text).map(drop)
-    ),
-    annotation!(
         "largeHeaderBuffersCount",
         "whole number up to 64",
         "`4`",
@@ -354,59 +323,4 @@ pub(super) const ROUTER: &[Annotation<Router>] = &[
         Some(MISSING),
         |_, text| one_of(text, &["on", "off"]).map(drop)
     ),
-    annotation!(
-        "errorLogLevel",
-        "a level of nginx",
-        "`error`",
-        "None.",
-        Default,
-        Some("it is set by the flag --log-level"),
-        |_, text| one_of(text, &["debug", "info", "notice", "warn", "error", "crit", "alert", "emerg"]).map(drop)
-    ),
-    annotation!(
-        "workerProcesses",
-        "whole number, or `auto`",
-        "`auto`",
-        "None.",
-        Default,
-        Some("it is set by the flag --threads"),
-        |_, text| if text == "auto" { Ok(()) } else { positive(text).map(drop) }
-    ),
-    annotation!(
-        "maxWorkerConnections",
-        "whole number",
-        "`768`",
-        "None.",
-        Default,
-        Some("connections are bounded by the limit of open files; see --client-connections-max"),
-        |_, text| positive(text).map(drop)
-    ),
-    annotation!("trafficStatusZoneSize", "size", "`1m`", "None.", Default, Some(NGINX), |_, text| size(text, false)
-        .map(drop)),
-    annotation!("serverNameHashMaxSize", "size", "`512`", "None.", Default, Some(NGINX), |_, text| size(text, false)
-        .map(drop)),
-    annotation!("serverNameHashBucketSize", "size", "`64`", "None.", Default, Some(NGINX), |_, text| size(text, false)
-        .map(drop)),
-    annotation!("proxyBuffers.enabled", "boolean", "`false`", "None.", Default, Some(BUFFERS), |_, text| boolean(text)
-        .map(drop)),
-    annotation!("proxyBuffers.number", "whole number", "`8`", "None.", Default, Some(BUFFERS), |_, text| positive(
-        text
-    )
-    .map(drop)),
-    annotation!("proxyBuffers.size", "size", "`4k`", "None.", Default, Some(BUFFERS), |_, text| size(text, false)
-        .map(drop)),
-    annotation!("proxyBuffers.busySize", "size", "`8k`", "None.", Default, Some(BUFFERS), |_, text| size(text, false)
-        .map(drop)),
-    annotation!(
-        "loadModsecurityModule",
-        "boolean",
-        "`false`",
-        "None.",
-        Default,
-        Some("there is no web application firewall; put one in front"),
-        |_, text| boolean(text).map(drop)
-    ),
 ];
-
-/// Why the settings of nginx's buffers change nothing.
-const BUFFERS: &str = "Tidegate streams responses through bounded buffers of its own";

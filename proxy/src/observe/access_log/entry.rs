@@ -5,8 +5,10 @@ use std::io::{self, Write as _};
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, SystemTime};
 
+use tidegate_config::model::LogFormat;
 use tidegate_config::object::ObjectRef;
 
+use super::custom;
 use super::line::{Line, field};
 
 /// What a line says of its request.
@@ -43,11 +45,18 @@ pub(crate) struct Entry<'a> {
 }
 
 impl Entry<'_> {
-    /// Writes the line.
+    /// Writes the line, of JSON where there is no format.
     ///
     /// # Errors
     /// When a value cannot be printed; a part of the line may be there then.
-    pub(super) fn write(&self, out: &mut Vec<u8>) -> io::Result<()> {
+    pub(super) fn write(&self, format: Option<&LogFormat>, out: &mut Vec<u8>) -> io::Result<()> {
+        match format {
+            None => self.json(out),
+            Some(format) => custom::write(format, self, out),
+        }
+    }
+
+    fn json(&self, out: &mut Vec<u8>) -> io::Result<()> {
         let mut line = Line::begin(out, "time", &rfc3339(self.time)?);
         line.text(field!("request_id"), self.request_id)?;
         match self.client {
@@ -159,7 +168,7 @@ mod tests {
     #[track_caller]
     fn line(entry: &Entry<'_>) -> Value {
         let mut line = Vec::new();
-        entry.write(&mut line).unwrap();
+        entry.write(None, &mut line).unwrap();
         assert_eq!(line.iter().position(|byte| *byte == b'\n'), Some(line.len() - 1), "one line");
         let text = std::str::from_utf8(&line).unwrap().trim_end_matches('\n');
         assert!(!text.contains(is_terminal_control), "a terminal would obey {text:?}");
@@ -258,7 +267,7 @@ mod tests {
             ("\u{a0}\u{fc}\u{2028}\u{200d}\u{1f600}", "\u{a0}\u{fc}\u{2028}\u{200d}\u{1f600}"),
         ] {
             let mut line = Vec::new();
-            Entry { referer: text, peer: Some(text), ..Entry::sample(text) }.write(&mut line).unwrap();
+            Entry { referer: text, peer: Some(text), ..Entry::sample(text) }.write(None, &mut line).unwrap();
             let line = String::from_utf8(line).unwrap();
             for field in ["referer", "peer", "path"] {
                 assert!(line.contains(&format!("\"{field}\":\"{want}\"")), "{field} of {line}");
