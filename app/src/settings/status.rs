@@ -68,9 +68,8 @@ fn address(text: &str) -> Result<PublicAddress, Misread> {
     }
     match HostPattern::parse(text) {
         Ok(HostPattern::Exact(name)) => Ok(PublicAddress::of_hostname(name)),
-        Ok(HostPattern::Wildcard(..) | HostPattern::FirstLabel(_) | HostPattern::Any) | Err(_) => {
-            Err(Misread::new("--publish-status-address", text, "is neither an IP address nor a DNS name"))
-        }
+        Ok(HostPattern::Wildcard(..) | HostPattern::FirstLabel(_) | HostPattern::Expression(_) | HostPattern::Any)
+        | Err(_) => Err(Misread::new("--publish-status-address", text, "is neither an IP address nor a DNS name")),
     }
 }
 

@@ -60,7 +60,12 @@ impl ServerCertificates {
         let mut parents = std::iter::successors(parent(name), |suffix| parent(suffix));
         let one = || at(parent(name)?, 1);
         let first = || at(name.split_once('.')?.0, 3);
-        at(name, 0).or_else(one).or_else(|| parents.find_map(|suffix| at(suffix, 2))).or_else(first).unwrap_or_default()
+        let expression = || {
+            let mut all = self.0.iter().take_while(|(pattern, _)| matches!(pattern, HostPattern::Expression(_)));
+            all.find(|(pattern, _)| pattern.matches(name)).map(|(_, certificates)| &**certificates)
+        };
+        let suffixes = || parents.find_map(|suffix| at(suffix, 2));
+        at(name, 0).or_else(one).or_else(suffixes).or_else(first).or_else(expression).unwrap_or_default()
     }
 
     /// Every server name with its certificates.
@@ -76,7 +81,9 @@ fn place(pattern: &HostPattern) -> (&str, u8) {
         HostPattern::Wildcard(suffix, WildcardDepth::One) => (suffix, 1),
         HostPattern::Wildcard(suffix, WildcardDepth::Any) => (suffix, 2),
         HostPattern::FirstLabel(label) => (&**label, 3),
-        HostPattern::Any => ("", 4),
+        // Those of an expression are looked for one after the other: they stand at the beginning.
+        HostPattern::Expression(_) => ("", 4),
+        HostPattern::Any => ("", 5),
     }
 }
 
@@ -126,7 +133,7 @@ impl Certificate {
                 self.names.binary_search(host).is_ok() || parent(name).is_some_and(|suffix| self.covers_below(suffix))
             }
             HostPattern::Wildcard(suffix, WildcardDepth::One | WildcardDepth::Any) => self.covers_below(suffix),
-            HostPattern::FirstLabel(_) | HostPattern::Any => false,
+            HostPattern::FirstLabel(_) | HostPattern::Expression(_) | HostPattern::Any => false,
         }
     }
 
@@ -135,7 +142,7 @@ impl Certificate {
         let place = |name: &HostPattern| match name {
             HostPattern::Exact(_) => Ordering::Less,
             HostPattern::Wildcard(own, _) => (**own).cmp(suffix),
-            HostPattern::FirstLabel(_) | HostPattern::Any => Ordering::Greater,
+            HostPattern::FirstLabel(_) | HostPattern::Expression(_) | HostPattern::Any => Ordering::Greater,
         };
         self.names.binary_search_by(place).is_ok()
     }

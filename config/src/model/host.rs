@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use super::host_expression::HostExpression;
+
 /// How many labels the star of a wildcard stands for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum WildcardDepth {
@@ -24,6 +26,8 @@ pub enum HostPattern {
     Wildcard(Arc<str>, WildcardDepth),
     /// Every name of several labels the first of which is this one, in lower case.
     FirstLabel(Arc<str>),
+    /// Every name that an expression takes.
+    Expression(HostExpression),
     /// No host: every name that no other pattern of the map matches.
     Any,
 }
@@ -67,6 +71,9 @@ impl HostPattern {
                 Some(narrow.clone())
             }
             (Self::Wildcard(..), Self::Wildcard(..)) => None,
+            (Self::Expression(a), Self::Expression(b)) => (a == b).then(|| Self::Expression(a.clone())),
+            // There is no pattern of what an expression and a wildcard have in common, and nothing asks for it.
+            (Self::Expression(_), _) | (_, Self::Expression(_)) => None,
             (Self::FirstLabel(a), Self::FirstLabel(b)) => (a == b).then(|| Self::FirstLabel(Arc::clone(a))),
             // The names that have one label before a suffix are one name here; of those with any number of labels there is
             // no pattern, and nothing asks for them.
@@ -83,6 +90,7 @@ impl HostPattern {
         match self {
             Self::Exact(exact) => **exact == *name,
             Self::Any => true,
+            Self::Expression(expression) => expression.matches(name),
             Self::FirstLabel(label) => {
                 name.split_once('.').is_some_and(|(first, rest)| first == &**label && !rest.is_empty())
             }
@@ -117,6 +125,7 @@ impl fmt::Display for HostPattern {
             Self::Wildcard(suffix, WildcardDepth::One) => write!(f, "*.{suffix}"),
             Self::Wildcard(suffix, WildcardDepth::Any) => write!(f, "**.{suffix}"),
             Self::FirstLabel(label) => write!(f, "{label}.*"),
+            Self::Expression(expression) => expression.fmt(f),
             Self::Any => f.write_str("*"),
         }
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use rpds::HashTrieMapSync;
 
 use super::host::{HostPattern, WildcardDepth, parent};
+use super::host_expression::HostExpression;
 
 type Names<T> = HashTrieMapSync<Arc<str>, T, foldhash::fast::RandomState>;
 
@@ -20,12 +21,21 @@ pub struct HostMap<T> {
     wildcard_one: Names<T>,
     wildcard_any: Names<T>,
     first_label: Names<T>,
+    /// In the order of their texts. There are few, for each may have to be asked about a name that nothing else takes.
+    expressions: Arc<Vec<(HostExpression, T)>>,
     any: Option<T>,
 }
 
 impl<T> Default for HostMap<T> {
     fn default() -> Self {
-        Self { exact: names(), wildcard_one: names(), wildcard_any: names(), first_label: names(), any: None }
+        Self {
+            exact: names(),
+            wildcard_one: names(),
+            wildcard_any: names(),
+            first_label: names(),
+            expressions: Arc::default(),
+            any: None,
+        }
     }
 }
 
@@ -47,6 +57,13 @@ impl<T: Clone> HostMap<T> {
                 self.wildcard_any.insert_mut(Arc::clone(suffix), value);
             }
             HostPattern::FirstLabel(label) => self.first_label.insert_mut(Arc::clone(label), value),
+            HostPattern::Expression(expression) => {
+                let all = Arc::make_mut(&mut self.expressions);
+                match all.binary_search_by(|(own, _)| own.cmp(expression)) {
+                    Ok(place) => all[place].1 = value,
+                    Err(place) => all.insert(place, (expression.clone(), value)),
+                }
+            }
             HostPattern::Any => self.any = Some(value),
         }
     }
@@ -58,6 +75,10 @@ impl<T: Clone> HostMap<T> {
             HostPattern::Wildcard(suffix, WildcardDepth::One) => self.wildcard_one.remove_mut(suffix),
             HostPattern::Wildcard(suffix, WildcardDepth::Any) => self.wildcard_any.remove_mut(suffix),
             HostPattern::FirstLabel(label) => self.first_label.remove_mut(label),
+            HostPattern::Expression(expression) => {
+                let place = self.expressions.binary_search_by(|(own, _)| own.cmp(expression));
+                place.map(|place| drop(Arc::make_mut(&mut self.expressions).remove(place))).is_ok()
+            }
             HostPattern::Any => self.any.take().is_some(),
         }
     }
@@ -72,12 +93,17 @@ impl<T> HostMap<T> {
             HostPattern::Wildcard(suffix, WildcardDepth::One) => self.wildcard_one.get(suffix),
             HostPattern::Wildcard(suffix, WildcardDepth::Any) => self.wildcard_any.get(suffix),
             HostPattern::FirstLabel(label) => self.first_label.get(label),
+            HostPattern::Expression(expression) => {
+                let place = self.expressions.binary_search_by(|(own, _)| own.cmp(expression)).ok()?;
+                self.expressions.get(place).map(|(_, value)| value)
+            }
             HostPattern::Any => self.any.as_ref(),
         }
     }
 
     /// The values of the patterns that match a name in lower case, the most specific first: the exact name,
-    /// the one-label wildcard, wildcards of any depth from the longest suffix, the first label, no host.
+    /// the one-label wildcard, wildcards of any depth from the longest suffix, the first label, expressions in the order of their
+    /// texts, no host.
     pub fn matching<'a, 'n>(&'a self, name: &'n str) -> impl Iterator<Item = &'a T> + use<'a, 'n, T> {
         let parents = move || std::iter::successors(parent(name), |suffix| parent(suffix));
         let one = parents().take(1).filter_map(|suffix| self.wildcard_one.get(suffix));
@@ -88,7 +114,9 @@ impl<T> HostMap<T> {
         let first = (!self.first_label.is_empty())
             .then(|| name.split_once('.').and_then(|(label, _)| self.first_label.get(label)))
             .flatten();
-        self.exact.get(name).into_iter().chain(one).chain(deep).chain(first).chain(self.any.as_ref())
+        let expressions = self.expressions.iter().filter(move |(own, _)| own.matches(name)).map(|(_, value)| value);
+        let named = self.exact.get(name).into_iter().chain(one).chain(deep).chain(first);
+        named.chain(expressions).chain(self.any.as_ref())
     }
 
     /// Every value with its pattern, in no order.
@@ -103,14 +131,24 @@ impl<T> HostMap<T> {
             .iter()
             .map(|(suffix, value)| (HostPattern::Wildcard(Arc::clone(suffix), WildcardDepth::Any), value));
         let first = self.first_label.iter().map(|(label, value)| (HostPattern::FirstLabel(Arc::clone(label)), value));
-        exact.chain(one).chain(deep).chain(first).chain(self.any.as_ref().map(|value| (HostPattern::Any, value)))
+        let expressions = self.expressions.iter().map(|(own, value)| (HostPattern::Expression(own.clone()), value));
+        exact
+            .chain(one)
+            .chain(deep)
+            .chain(first)
+            .chain(expressions)
+            .chain(self.any.as_ref().map(|value| (HostPattern::Any, value)))
     }
 
     /// How many patterns there are.
     #[must_use]
     pub fn len(&self) -> usize {
         let wildcards = self.wildcard_one.size() + self.wildcard_any.size();
-        self.exact.size() + wildcards + self.first_label.size() + usize::from(self.any.is_some())
+        self.exact.size()
+            + wildcards
+            + self.first_label.size()
+            + self.expressions.len()
+            + usize::from(self.any.is_some())
     }
 
     /// Whether there is none.

@@ -5,13 +5,13 @@ mod cipher_list;
 pub mod deis;
 mod deis_app;
 mod deis_edge;
+mod deis_expression;
 mod deis_nginx;
 mod deis_router;
 mod deis_value;
 mod manual;
 
-pub use manual::manual;
-use manual::rows;
+pub use manual::{deis_manual, manual};
 
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;

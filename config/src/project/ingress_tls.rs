@@ -59,7 +59,9 @@ impl Tls {
             }
             // What any number of labels may stand before stands in no range, and Ingress has no such wildcard.
             HostPattern::Wildcard(_, WildcardDepth::Any) => (whole, [self.named(), &[]]),
-            HostPattern::FirstLabel(_) | HostPattern::Any => (&[][..], [self.named(), &[]]),
+            HostPattern::FirstLabel(_) | HostPattern::Expression(_) | HostPattern::Any => {
+                (&[][..], [self.named(), &[]])
+            }
         };
         let mut of: Vec<&TlsSecret> = of_rules.iter().chain(broad).chain(narrow).collect();
         of.sort_by_key(|it| it.entry);
@@ -91,7 +93,7 @@ impl TlsSecret {
                 Some((parent, label))
             }
             HostPattern::Wildcard(suffix, _) => Some((suffix, "*")),
-            HostPattern::FirstLabel(_) | HostPattern::Any => Some(("", "*")),
+            HostPattern::FirstLabel(_) | HostPattern::Expression(_) | HostPattern::Any => Some(("", "*")),
         }
     }
 }
@@ -226,7 +228,7 @@ impl Taken {
                 let whole = self.rules.get(host).or_else(|| self.rules.get(&HostPattern::Any));
                 whole.is_some() || self.parents.contains(&**suffix)
             }
-            HostPattern::FirstLabel(_) | HostPattern::Any => true,
+            HostPattern::FirstLabel(_) | HostPattern::Expression(_) | HostPattern::Any => true,
         }
     }
 }

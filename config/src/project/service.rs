@@ -120,7 +120,7 @@ fn external_name(text: &str, found: &mut Found) -> ServiceKind {
     }
     match HostPattern::parse(text.strip_suffix('.').unwrap_or(text)) {
         Ok(HostPattern::Exact(name)) => return ServiceKind::ExternalName(name),
-        Ok(HostPattern::Wildcard(..) | HostPattern::FirstLabel(_) | HostPattern::Any) => {
+        Ok(HostPattern::Wildcard(..) | HostPattern::FirstLabel(_) | HostPattern::Expression(_) | HostPattern::Any) => {
             found.unusable(FIELD, text, "is a wildcard, not a DNS name");
         }
         Err(why) => found.unusable(FIELD, text, why),

@@ -45,5 +45,5 @@ fn every_file_is_read_by_some_test() {
 fn the_manual_of_annotations_is_that_of_the_table() {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
     check(&docs.join("annotations.md"), &annotations::manual());
-    check(&docs.join("annotations-deis.md"), &annotations::deis::manual());
+    check(&docs.join("annotations-deis.md"), &annotations::deis_manual());
 }

@@ -58,6 +58,7 @@ static HEALTHY: LazyLock<Arc<DirectResponse>> = LazyLock::new(|| {
 pub(crate) const PLATFORM_CERTIFICATE: &str = "deis-router-platform-cert";
 
 const DOMAINS: &str = "metadata.annotations[router.deis.io/domains]";
+const REGEX_DOMAIN: &str = "metadata.annotations[router.deis.io/regexDomain]";
 const PROXY_DOMAIN: &str = "metadata.annotations[router.deis.io/proxyDomain]";
 const CERTIFICATES: &str = "metadata.annotations[router.deis.io/certificates]";
 const LOCATIONS: &str = "metadata.annotations[router.deis.io/proxyLocations]";
@@ -129,6 +130,11 @@ pub(super) fn attach(reader: &mut Reader<'_>, object: &ObjectRef, app: &DeisApp,
         let problem = Problem::RouterMissing { router: router.to_string() };
         claims.findings.push(Finding::new(object.clone(), "", problem));
     }
+    if let (Some(_), false) = (app.expressions.first(), settings.regex_domains) {
+        let why = "the router's Deployment does not have enableRegexDomains".to_owned();
+        let problem = Problem::WithoutEffect { value: "regexDomain".to_owned(), why };
+        claims.findings.push(Finding::new(object.clone(), REGEX_DOMAIN, problem));
+    }
     let action = claims.action();
     let route = claims.route(app, &action);
     let mut all: BTreeMap<HostPattern, Claim> = BTreeMap::new();
@@ -176,7 +182,7 @@ impl Claims<'_, '_> {
     /// A domain without a certificate is served over plain HTTP alone, as the Deis router did: what is asked for over TLS must
     /// not get another tenant's certificate.
     fn of(&mut self, domain: &DeisDomain, route: &Route) -> Claim {
-        let host = host(domain, self.settings);
+        let host = host(self.app, domain, self.settings);
         let Found { certificate, over_tls, missing } = self.certificate(self.app, domain, &host);
         let route = Route { guards: guards(over_tls, &route.guards), ..route.clone() };
         Claim {
@@ -199,11 +205,11 @@ impl Claims<'_, '_> {
         let DeisLocations { domain, paths } = locations;
         let Some(other) = self.reader.deis_app(&self.app.age.name.namespace, domain) else {
             let why = "no application of this namespace lists that domain".to_owned();
-            let problem = Problem::WithoutEffect { value: listed(domain), why };
+            let problem = Problem::WithoutEffect { value: domain.to_string(), why };
             self.findings.push(Finding::new(self.object.clone(), PROXY_DOMAIN, problem));
             return None;
         };
-        let host = host(domain, self.settings);
+        let host = host(other, domain, self.settings);
         let Found { over_tls, missing, .. } = self.certificate(other, domain, &host);
         let route = self.route(other, action);
         let guards = guards(over_tls, &route.guards);
@@ -298,7 +304,7 @@ impl Claims<'_, '_> {
     /// The certificate of a domain of an application. One that the application maps to the domain, where it is there; else for a
     /// short name that of the platform, and for no other.
     fn certificate(&mut self, app: &DeisApp, domain: &DeisDomain, host: &HostPattern) -> Found {
-        let listed = listed(domain);
+        let listed = domain.to_string();
         let mapped = app.certificates.binary_search_by(|(of, _)| (**of).cmp(&*listed)).ok();
         let mapped = mapped.and_then(|place| app.certificates.get(place)).map(|(_, secret)| secret);
         let (mut missing, mut broken) = (None, false);
@@ -336,9 +342,13 @@ struct Found {
     missing: Option<ObjectRef>,
 }
 
-/// The host of a domain. A short name stands below the platform's domain; while there is none, it stands for whatever begins
-/// with it.
-fn host(domain: &DeisDomain, router: &DeisRouter) -> HostPattern {
+/// The host of a domain of an application. A short name stands below the platform's domain; while there is none, it stands for
+/// whatever begins with it.
+fn host(app: &DeisApp, domain: &DeisDomain, router: &DeisRouter) -> HostPattern {
+    let expression = app.expressions.iter().find(|(of, _)| of == domain).filter(|_| router.regex_domains);
+    if let Some((_, expression)) = expression {
+        return HostPattern::Expression(expression.clone());
+    }
     match (domain, &router.platform_domain) {
         (DeisDomain::Full(pattern), _) => pattern.clone(),
         (DeisDomain::Short(name), Some(platform)) => HostPattern::Exact(format!("{name}.{platform}").into()),
@@ -353,13 +363,4 @@ fn guards(over_tls: bool, guards: &Arc<[Guard]>) -> Arc<[Guard]> {
     }
     let plain = Guard::Listeners([ListenerName("http".into())].into());
     std::iter::once(plain).chain(guards.iter().cloned()).collect()
-}
-
-/// A domain as it is listed, in lower case.
-fn listed(domain: &DeisDomain) -> String {
-    match domain {
-        DeisDomain::Short(name) => name.to_string(),
-        DeisDomain::Full(HostPattern::Wildcard(suffix, _)) => format!("*.{suffix}"),
-        DeisDomain::Full(pattern) => pattern.to_string(),
-    }
 }

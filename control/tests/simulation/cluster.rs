@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use tidegate_config::finding::{Finding, Problem};
-use tidegate_config::model::{Certificate, CertificateFault, HostPattern, PathMatch};
+use tidegate_config::model::{Certificate, CertificateFault, HostExpression, HostPattern, PathMatch};
 use tidegate_config::object::{Age, Kind, ObjectName, ObjectRef};
 use tidegate_config::project::{
     BackendRef, ClassRef, DefaultBackend, DeisApp, DeisBuilder, DeisDomain, DeisLocations, DeisRouter, Deployment,
@@ -219,6 +219,7 @@ fn make(die: &mut Rng, object: &ObjectRef) -> (Object, Vec<Finding>) {
                 platform_domain: (die.u32(0..3) > 0).then(|| ["example", "test"][die.usize(0..2)].into()),
                 enforce_whitelists: die.u32(0..4) == 0,
                 ssl_enforce: die.bool(),
+                regex_domains: die.bool(),
                 trusted_proxies: die.bool().then(|| ["192.0.2.0/24".parse().expect("a network")].into()),
                 ..DeisRouter::default()
             };
@@ -317,9 +318,10 @@ fn locations(die: &mut Rng) -> Option<DeisLocations> {
 fn app(die: &mut Rng, name: &ObjectName) -> DeisApp {
     let domain = |die: &mut Rng| match host(die) {
         HostPattern::Any => DeisDomain::Short(["a", "b"][die.usize(0..2)].into()),
-        full @ (HostPattern::Exact(_) | HostPattern::Wildcard(..) | HostPattern::FirstLabel(_)) => {
-            DeisDomain::Full(full)
-        }
+        full @ (HostPattern::Exact(_)
+        | HostPattern::Wildcard(..)
+        | HostPattern::FirstLabel(_)
+        | HostPattern::Expression(_)) => DeisDomain::Full(full),
     };
     let domains: Vec<DeisDomain> = (0..die.usize(0..3)).map(|_| domain(die)).collect();
     let mapped = |domain: &DeisDomain| match domain {
@@ -328,10 +330,16 @@ fn app(die: &mut Rng, name: &ObjectName) -> DeisApp {
     };
     let certificates = domains.iter().filter(|_| die.bool()).map(|domain| (mapped(domain), name.beside("s0-cert")));
     let certificates = certificates.collect();
+    let expression = |domain: &DeisDomain| {
+        let text = format!(r"(?:{}|[ab][0-9])\..+", domain.to_string().replace('*', "x"));
+        (domain.clone(), HostExpression::new(&text, 1 << 16).expect("an expression"))
+    };
+    let expressions = domains.iter().filter(|_| die.u32(0..4) == 0).map(expression).collect();
     DeisApp {
         age: Age { created_s: die.i64(0..3), name: name.clone() },
         locations: locations(die),
         certificates,
+        expressions,
         domains: domains.into(),
         whitelist: if die.u32(0..4) == 0 { Whitelist::Closed } else { Whitelist::None },
         connect_timeout: Duration::from_secs(30),

@@ -8,23 +8,25 @@ use ipnet::IpNet;
 
 use super::deis_app::{APP, App, BUILDER, Builder};
 use super::deis_edge::Edge;
+use super::deis_expression::expressions;
 use super::deis_nginx::NGINX_ONLY;
 use super::deis_router::ROUTER;
 pub use super::deis_value::DeisDomain;
 use super::deis_value::{certificate, domain, entries, location};
-use super::{Annotation, Dialect, read, rows};
+use super::{Annotation, Dialect, read};
 use crate::finding::Finding;
-use crate::model::{EdgeSettings, PathMatch};
+use crate::model::{EdgeSettings, HostExpression, PathMatch};
 use crate::object::{Age, ObjectName};
 use crate::project::field::Found;
 use crate::project::source::{Annotations, annotation_field};
 
-const OF_APP: Dialect = Dialect { prefix: "router.deis.io/", name: "Deis application" };
-const OF_BUILDER: Dialect = Dialect { prefix: "router.deis.io/nginx.", name: "Deis builder" };
-const OF_ROUTER: Dialect = Dialect { prefix: "router.deis.io/nginx.", name: "Deis router" };
+pub(super) const OF_APP: Dialect = Dialect { prefix: "router.deis.io/", name: "Deis application" };
+pub(super) const OF_BUILDER: Dialect = Dialect { prefix: "router.deis.io/nginx.", name: "Deis builder" };
+pub(super) const OF_ROUTER: Dialect = Dialect { prefix: "router.deis.io/nginx.", name: "Deis router" };
 
 /// Every annotation of the router's Deployment.
-static OF_DEPLOYMENT: LazyLock<Box<[Annotation<Router>]>> = LazyLock::new(|| [ROUTER, NGINX_ONLY].concat().into());
+pub(super) static OF_DEPLOYMENT: LazyLock<Box<[Annotation<Router>]>> =
+    LazyLock::new(|| [ROUTER, NGINX_ONLY].concat().into());
 
 /// What the router has where its Deployment says nothing else.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1300);
@@ -45,6 +47,8 @@ pub struct DeisApp {
     pub domains: Box<[DeisDomain]>,
     /// Which Secret holds the certificate of a domain, by the domain as it is listed, in lower case and ascending order.
     pub certificates: Box<[(Arc<str>, ObjectName)]>,
+    /// What takes the hosts of domains where the router allows expressions, in the order of the domains.
+    pub expressions: Box<[(DeisDomain, HostExpression)]>,
     /// Paths that it offers on a host of another application.
     pub locations: Option<DeisLocations>,
     /// Who may use it.
@@ -113,6 +117,8 @@ pub struct DeisRouter {
     pub referrer_policy: Option<&'static str>,
     /// Peers whose forwarded headers are believed, where the Deployment names any.
     pub trusted_proxies: Option<Arc<[IpNet]>>,
+    /// Whether the expressions of applications stand for hosts.
+    pub regex_domains: bool,
     /// What holds for all connections.
     pub edge: EdgeSettings,
 }
@@ -132,6 +138,7 @@ impl Default for DeisRouter {
             request_start: false,
             referrer_policy: None,
             trusted_proxies: None,
+            regex_domains: false,
             edge: EdgeSettings::default(),
         }
     }
@@ -174,11 +181,13 @@ pub(in crate::project) fn of_app(age: Age, annotations: &Annotations<'_>, found:
     let fallbacks = read(OF_APP, APP, &mut app, annotations, found);
     let whitelist = app.whitelist.map_or(Whitelist::None, |networks| Whitelist::Networks(networks.into()));
     let domains = domains(app.domains.as_deref(), found);
+    let expressions = expressions(&domains, app.regex_domain.as_deref(), found);
     let certificates = certificates(app.certificates.as_deref().unwrap_or_default(), &age.name, found);
     let locations = locations(app.proxy_domain.as_deref(), app.proxy_locations.as_deref(), found);
     DeisApp {
         age,
         domains,
+        expressions,
         certificates,
         locations,
         whitelist: if fallbacks.closed { Whitelist::Closed } else { whitelist },
@@ -283,6 +292,7 @@ pub(super) struct Router {
     pub(super) request_start: Option<bool>,
     pub(super) referrer_policy: Option<&'static str>,
     pub(super) trusted_proxies: Option<Box<[IpNet]>>,
+    pub(super) regex_domains: Option<bool>,
     pub(super) edge: Edge,
 }
 
@@ -311,6 +321,7 @@ pub(in crate::project) fn of_router(annotations: &Annotations<'_>, found: &mut F
             .trusted_proxies
             .or_else(|| dropped("proxyRealIpCidrs").then(Box::default))
             .map(Into::into),
+        regex_domains: router.regex_domains.unwrap_or_default(),
         edge: router.edge.settings(found),
     }
 }
@@ -342,52 +353,3 @@ impl DeisRouter {
         }
     }
 }
-
-/// The manual of all annotations of the Deis router in Markdown: what `docs/annotations-deis.md` holds.
-#[must_use]
-pub fn manual() -> String {
-    let mut text = MANUAL_HEAD.to_owned();
-    rows(OF_ROUTER, &OF_DEPLOYMENT, &mut text);
-    text.push_str(MANUAL_APP);
-    rows(OF_APP, APP, &mut text);
-    text.push_str(MANUAL_BUILDER);
-    rows(OF_BUILDER, BUILDER, &mut text);
-    text.push_str(MANUAL_TAIL);
-    text
-}
-
-const MANUAL_HEAD: &str = "\
-# Annotations of the Deis router
-
-<!-- Printed from the tables in config/src/project/annotations/; their test rewrites this file with UPDATE_GOLDEN=1. -->
-
-With `--source deis`, the annotations of the Deis router are read: those of the router's Deployment, which are for all applications,
-and those of each Service with the label `router.deis.io/routable=true`.
-
-## The router's Deployment
-
-| annotation | value | default | effect | when it cannot be read |
-|---|---|---|---|---|
-";
-
-const MANUAL_APP: &str = "
-## An application's Service
-
-| annotation | value | default | effect | when it cannot be read |
-|---|---|---|---|---|
-";
-
-const MANUAL_BUILDER: &str = "
-## The builder's Service
-
-| annotation | value | default | effect | when it cannot be read |
-|---|---|---|---|---|
-";
-
-const MANUAL_TAIL: &str = "
-A *time* is a whole number with at most one of the units `ms`, `s`, `m`, `h`, `d`, `w`, `M` and `y`; seconds without one. A *size* is a
-whole number of bytes, with `k` or `m` for powers of 1024. A *boolean* is `true` or `false` in any case. Lists may have spaces around
-their commas, and an empty entry, such as one behind a comma at the end, says nothing.
-
-An annotation that is set and has no effect is told as a finding with the reason `WithoutEffect`.
-";

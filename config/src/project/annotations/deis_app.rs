@@ -36,6 +36,7 @@ pub(super) struct App {
     pub(super) referrer_policy: Option<&'static str>,
     pub(super) proxy_domain: Option<String>,
     pub(super) proxy_locations: Option<String>,
+    pub(super) regex_domain: Option<String>,
 }
 
 /// What a builder asks for, as its annotations say it.
@@ -196,12 +197,12 @@ pub(super) const APP: &[Annotation<App>] = &[
     ),
     annotation!(
         "regexDomain",
-        "text",
+        "a regular expression in which the domain stands",
         "none",
-        "Another beginning of the host, where the router allows it.",
+        "Where the router has `enableRegexDomains`: the domain stands for all names that begin with it, or with what this takes, and go on behind a dot.",
         Default,
-        Some(MISSING),
-        |_, text| any(text)
+        None,
+        |app, text| set(&mut app.regex_domain, Ok(text.to_owned()))
     ),
     annotation!("nginx.proxyBuffers.enabled", "boolean", "`false`", "None.", Default, Some(BUFFERS), |_, text| {
         boolean(text).map(drop)

@@ -201,10 +201,10 @@ pub(super) const ROUTER: &[Annotation<Router>] = &[
         "enableRegexDomains",
         "boolean",
         "`false`",
-        "Whether `regexDomain` of applications acts.",
+        "Whether `regexDomain` of applications acts. Whoever owns an application can then claim any host that nobody names.",
         Default,
-        Some(MISSING),
-        |_, text| boolean(text).map(drop)
+        None,
+        |router, text| set(&mut router.regex_domains, boolean(text))
     ),
     annotation!(
         "defaultServiceEnabled",

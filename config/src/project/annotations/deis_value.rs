@@ -1,6 +1,7 @@
 //! The forms of values that the Deis router took, which it passed on to nginx. Errors are sentence fragments that say why a text
 //! has not the form.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use crate::project::annotation_value::sources;
 const TIME_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// What an expression may take when it is compiled, in bytes.
-const EXPRESSION_BYTES_MAX: usize = 64 << 10;
+pub(super) const EXPRESSION_BYTES_MAX: usize = 64 << 10;
 
 /// A domain of an application, as listed.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -22,6 +23,17 @@ pub enum DeisDomain {
     Short(Arc<str>),
     /// A whole name, or one with a leading star, which stands for any number of labels.
     Full(HostPattern),
+}
+
+impl fmt::Display for DeisDomain {
+    /// As it is listed, in lower case.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Short(name) => f.write_str(name),
+            Self::Full(HostPattern::Wildcard(suffix, _)) => write!(f, "*.{suffix}"),
+            Self::Full(pattern) => pattern.fmt(f),
+        }
+    }
 }
 
 /// `true` or `false` in any case: the platform writes `True`.
@@ -112,7 +124,7 @@ pub(super) fn domain(text: &str) -> Result<DeisDomain, String> {
         None => HostPattern::parse(text)?,
         Some(suffix) => match HostPattern::parse(suffix)? {
             HostPattern::Exact(suffix) => HostPattern::Wildcard(suffix, WildcardDepth::Any),
-            HostPattern::Wildcard(..) | HostPattern::FirstLabel(_) | HostPattern::Any => {
+            HostPattern::Wildcard(..) | HostPattern::FirstLabel(_) | HostPattern::Expression(_) | HostPattern::Any => {
                 return Err("has more than one star".to_owned());
             }
         },
@@ -127,7 +139,7 @@ pub(super) fn domain(text: &str) -> Result<DeisDomain, String> {
                 Ok(DeisDomain::Full(pattern))
             }
         }
-        HostPattern::FirstLabel(_) | HostPattern::Any => Err("is not a domain".to_owned()),
+        HostPattern::FirstLabel(_) | HostPattern::Expression(_) | HostPattern::Any => Err("is not a domain".to_owned()),
     }
 }
 
@@ -163,11 +175,13 @@ pub(super) fn location(entry: &str, may_be_expression: bool) -> Result<PathMatch
     }
 }
 
-/// A regular expression, and in one line why it is none.
 fn expression(text: &str, case: RegexCase) -> Result<PathMatch, String> {
-    let in_short = |why: String| why.rsplit("error: ").next().unwrap_or_default().to_owned();
-    PathMatch::regex_within(text, case, EXPRESSION_BYTES_MAX)
-        .map_err(|why| format!("is not a regular expression: {}", in_short(why)))
+    PathMatch::regex_within(text, case, EXPRESSION_BYTES_MAX).map_err(|why| no_expression(&why))
+}
+
+/// In one line why a text is no regular expression.
+pub(super) fn no_expression(why: &str) -> String {
+    format!("is not a regular expression: {}", why.rsplit("error: ").next().unwrap_or_default())
 }
 
 #[cfg(test)]

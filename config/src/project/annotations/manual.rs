@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use super::deis::{OF_APP, OF_BUILDER, OF_DEPLOYMENT, OF_ROUTER};
+use super::deis_app::{APP, BUILDER};
 use super::{Annotation, Dialect, INGRESS, Otherwise, SERVICE, TIDEGATE};
 use crate::model::Effective;
 
@@ -17,7 +19,7 @@ pub fn manual() -> String {
 }
 
 /// The lines of a table.
-pub(super) fn rows<D>(Dialect { prefix, .. }: Dialect, table: &[Annotation<D>], text: &mut String) {
+fn rows<D>(Dialect { prefix, .. }: Dialect, table: &[Annotation<D>], text: &mut String) {
     for annotation in table {
         let default = (annotation.default)(&Effective::DEFAULT);
         let otherwise = match annotation.otherwise {
@@ -63,4 +65,53 @@ and a list that names nothing is refused, since it would let everybody in. One o
 A value that cannot be read, and a key under `tidegate.io/` that is not in the list of its kind, are told as findings: see
 `tidegate explain` and `/debug/findings`. A key that is within two letters of one in the list has the effect of that
 one's unreadable value: `allow-source-ranges` closes the routes.
+";
+
+/// The manual of all annotations of the Deis router in Markdown: what `docs/annotations-deis.md` holds.
+#[must_use]
+pub fn deis_manual() -> String {
+    let mut text = DEIS_HEAD.to_owned();
+    rows(OF_ROUTER, &OF_DEPLOYMENT, &mut text);
+    text.push_str(DEIS_APP);
+    rows(OF_APP, APP, &mut text);
+    text.push_str(DEIS_BUILDER);
+    rows(OF_BUILDER, BUILDER, &mut text);
+    text.push_str(DEIS_TAIL);
+    text
+}
+
+const DEIS_HEAD: &str = "\
+# Annotations of the Deis router
+
+<!-- Printed from the tables in config/src/project/annotations/; their test rewrites this file with UPDATE_GOLDEN=1. -->
+
+With `--source deis`, the annotations of the Deis router are read: those of the router's Deployment, which are for all applications,
+and those of each Service with the label `router.deis.io/routable=true`.
+
+## The router's Deployment
+
+| annotation | value | default | effect | when it cannot be read |
+|---|---|---|---|---|
+";
+
+const DEIS_APP: &str = "
+## An application's Service
+
+| annotation | value | default | effect | when it cannot be read |
+|---|---|---|---|---|
+";
+
+const DEIS_BUILDER: &str = "
+## The builder's Service
+
+| annotation | value | default | effect | when it cannot be read |
+|---|---|---|---|---|
+";
+
+const DEIS_TAIL: &str = "
+A *time* is a whole number with at most one of the units `ms`, `s`, `m`, `h`, `d`, `w`, `M` and `y`; seconds without one. A *size* is a
+whole number of bytes, with `k` or `m` for powers of 1024. A *boolean* is `true` or `false` in any case. Lists may have spaces around
+their commas, and an empty entry, such as one behind a comma at the end, says nothing.
+
+An annotation that is set and has no effect is told as a finding with the reason `WithoutEffect`.
 ";

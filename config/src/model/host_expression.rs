@@ -1,0 +1,100 @@
+//! Regular expressions that stand for hosts.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use regex::{Regex, RegexBuilder};
+
+/// A regular expression of linear time that has to take a whole name, in any case. Two are the same where their texts are.
+#[derive(Clone)]
+pub struct HostExpression {
+    text: Arc<str>,
+    regex: Arc<Regex>,
+}
+
+impl HostExpression {
+    /// Anchors an expression at both ends.
+    ///
+    /// # Errors
+    /// When it is no expression of linear time, or compiles to more than so many bytes.
+    pub fn new(pattern: &str, bytes_max: usize) -> Result<Self, String> {
+        let build = |pattern: &str| {
+            let mut builder = RegexBuilder::new(pattern);
+            builder.case_insensitive(true).size_limit(bytes_max).dfa_size_limit(bytes_max);
+            builder.build().map_err(|error| error.to_string())
+        };
+        // By itself first: what is no expression could close the group early and escape the anchors.
+        build(pattern)?;
+        let regex = build(&format!(r"\A(?:{pattern})\z"))?;
+        Ok(Self { text: pattern.into(), regex: Arc::new(regex) })
+    }
+
+    /// The expression, without its anchors.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether it takes a name.
+    #[must_use]
+    pub fn matches(&self, name: &str) -> bool {
+        self.regex.is_match(name)
+    }
+}
+
+impl PartialEq for HostExpression {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for HostExpression {}
+
+impl PartialOrd for HostExpression {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for HostExpression {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.text.cmp(&other.text)
+    }
+}
+
+impl Hash for HostExpression {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.text.hash(state);
+    }
+}
+
+impl fmt::Debug for HostExpression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for HostExpression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "~ {}", self.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_expression_takes_whole_names() {
+        let expression = HostExpression::new(r"pr-[0-9]+\.apps\..+|x", 1 << 16).unwrap();
+        for (name, want) in [("pr-1.apps.test", true), ("PR-1.Apps.test", true), ("pr-1.apps.", false), ("x", true)] {
+            assert_eq!(expression.matches(name), want, "{name}");
+        }
+        assert!(!expression.matches("a.pr-1.apps.test") && !expression.matches("xy"));
+        assert!(HostExpression::new("(", 1 << 16).is_err());
+        assert!(HostExpression::new(")|(", 1 << 16).is_err());
+        assert!(HostExpression::new("[0-9]{500}{50}", 1 << 16).is_err());
+    }
+}
