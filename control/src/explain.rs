@@ -169,7 +169,7 @@ fn served(snapshot: &Snapshot, route: &Arc<Route>) -> Served {
             backend: target.backend.to_string(),
             weight: share.weight,
             protocol: Some(target.protocol),
-            endpoints: snapshot.backend(&target.backend).map_or(Vec::new(), |b| b.endpoints.to_vec()),
+            endpoints: snapshot.backend_of(target).map_or(Vec::new(), |b| b.endpoints.to_vec()),
         },
         Destination::Status(status) => TargetView {
             backend: format!("status {status}"),
@@ -191,8 +191,7 @@ fn answer(
 ) -> Option<u16> {
     let Some(route) = route else { return Some(404) };
     let usable = route.action.shares().iter().any(|share| {
-        let backend = |target: &Arc<Target>| snapshot.backend(&target.backend);
-        let answered = |target| backend(target).is_some_and(|backend| !backend.endpoints.is_empty());
+        let answered = |target: &Arc<Target>| snapshot.backend_of(target).is_some_and(|it| !it.endpoints.is_empty());
         share.weight > 0 && share.target().is_none_or(answered)
     });
     for guard in &*route.guards {

@@ -39,7 +39,7 @@ pub(crate) fn backend_key(name: &str) -> BackendKey {
 
 /// A target that is the backend of a name, spoken to in a protocol.
 pub(crate) fn weighted(name: &str, protocol: AppProtocol, weight: u32) -> WeightedTarget {
-    let target = Target { backend: backend_key(name), protocol, tls: None };
+    let target = Target { backend: backend_key(name), protocol, tls: None, fixed: None };
     WeightedTarget::new(Arc::new(target), weight)
 }
 

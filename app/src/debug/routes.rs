@@ -140,7 +140,7 @@ fn target_view<'a>(snapshot: &'a Snapshot, weighted: &'a WeightedTarget) -> Targ
         Destination::Target(target) => (Some(target), None),
         Destination::Status(status) => (None, Some(*status)),
     };
-    let backend = target.and_then(|target| snapshot.backend(&target.backend));
+    let backend = target.and_then(|target| snapshot.backend_of(target));
     TargetView {
         backend: target.map(|target| &target.backend),
         status,

@@ -65,7 +65,7 @@ impl Endpoint {
 }
 
 /// The endpoints of a Service port as they are now.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 pub struct Backend {
     /// Which Service port.
     pub key: BackendKey,
@@ -117,6 +117,8 @@ pub struct Target {
     pub protocol: AppProtocol,
     /// TLS, where the protocol asks for it.
     pub tls: Option<UpstreamTls>,
+    /// The endpoints, where an object names their addresses itself instead of a Service.
+    pub fixed: Option<Arc<Backend>>,
 }
 
 /// Endpoints by Service port; a clone shares everything.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ipnet::IpNet;
 use serde::Serialize;
 
-use super::backend::{Backend, BackendKey, BackendMap, no_backends};
+use super::backend::{Backend, BackendKey, BackendMap, Target, no_backends};
 use super::certificate::Certificate;
 use super::edge::EdgeSettings;
 use super::host::HostPattern;
@@ -160,6 +160,12 @@ impl Snapshot {
     #[must_use]
     pub fn backend(&self, key: &BackendKey) -> Option<&Arc<Backend>> {
         self.parts.backends.get(key)
+    }
+
+    /// The endpoints that a target leads to.
+    #[must_use]
+    pub fn backend_of<'a>(&'a self, target: &'a Target) -> Option<&'a Arc<Backend>> {
+        target.fixed.as_ref().or_else(|| self.backend(&target.backend))
     }
 
     /// Every Service port that a route leads to.

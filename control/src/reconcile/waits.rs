@@ -113,16 +113,16 @@ fn services(
     };
     let leads_nowhere = |route: &Arc<Route>| match &route.action {
         Action::Redirect(_) | Action::Respond(_) => false,
-        Action::Forward(shares) => {
-            shares.iter().all(|share| share.target().is_some_and(|target| unseen(&target.backend.service)))
-        }
+        Action::Forward(shares) => shares.iter().all(|share| {
+            share.target().is_some_and(|target| target.fixed.is_none() && unseen(&target.backend.service))
+        }),
     };
     let mut nowhere = slots(after).filter(|(_, route)| leads_nowhere(route)).peekable();
     nowhere.peek()?;
     let works = |route: &Arc<Route>| match &route.action {
         Action::Redirect(_) | Action::Respond(_) => true,
         Action::Forward(_) => route.action.targets().any(|target| {
-            let backend = compiled.parts.backends.get(&target.backend);
+            let backend = target.fixed.as_ref().or_else(|| compiled.parts.backends.get(&target.backend));
             backend.is_some_and(|backend| !backend.endpoints.is_empty())
         }),
     };

@@ -2,6 +2,7 @@
 //! holds for all applications is said by the annotations of the router's own Deployment.
 
 mod builder;
+mod router;
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -15,14 +16,14 @@ use tidegate_config::model::{
     Action, Certificate, DirectResponse, Filter, ForwardedFor, Guard, HeaderEdits, HostPattern, ListenerName, Origin,
     PathMatch, RequestIds, ResponseEdits, ResponseScope, Route, ScopeId, Settings, WeightedTarget,
 };
-use tidegate_config::object::{Age, Kind, ObjectName, ObjectRef};
+use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 use tidegate_config::project::{BackendRef, DeisApp, DeisDomain, DeisLocations, DeisRouter, PortRef, Whitelist};
 
 pub(super) use builder::attach_builder;
+pub(super) use router::attach_router;
 
 use super::attachment::{Attachment, Claim, Report, Verdict};
 use super::reader::Reader;
-use crate::world::World;
 
 /// The port of an application's Service.
 const PORT: u16 = 80;
@@ -44,16 +45,6 @@ static MAINTENANCE: LazyLock<Arc<DirectResponse>> = LazyLock::new(|| {
     })
 });
 
-/// What `/healthz` answers.
-static HEALTHY: LazyLock<Arc<DirectResponse>> = LazyLock::new(|| {
-    Arc::new(DirectResponse {
-        status: 200,
-        headers: Box::default(),
-        content_type: Some(HeaderValue::from_static("text/plain")),
-        body: Arc::default(),
-    })
-});
-
 /// The Secret with the certificate of the platform, in the router's namespace.
 pub(crate) const PLATFORM_CERTIFICATE: &str = "deis-router-platform-cert";
 
@@ -66,38 +57,6 @@ const LOCATIONS: &str = "metadata.annotations[router.deis.io/proxyLocations]";
 /// The scope of every application.
 fn scope() -> ScopeId {
     ScopeId::Source("deis".into())
-}
-
-/// What the router's own Deployment asks for: it says what holds for all applications, and answers whether the edge is alive
-/// where no host is known.
-pub(super) fn attach_router(world: &World, object: &ObjectRef) -> Attachment {
-    let Some(deployment) = world.deployments.get(&object.name) else { return Attachment::reporting(object, world) };
-    let scopes = [(scope(), Arc::new(shared(&deployment.router)))];
-    let claims = [Arc::new(health(object))].into();
-    Attachment { claims, scopes: scopes.into(), ..Attachment::reporting(object, world) }
-}
-
-/// `/healthz` of unknown hosts, which load balancers ask for. An older claim to this very path goes first; one to all paths, such as
-/// a default backend, does not.
-fn health(object: &ObjectRef) -> Claim {
-    let age = Age { created_s: i64::MAX, name: object.name.clone() };
-    let routes = (0..).zip(["/healthz", "/healthz/"]).map(|(position, path)| {
-        let origin = Origin { object: object.clone(), age: age.clone(), field: "".into(), position };
-        let action = Action::Respond(Arc::clone(&HEALTHY));
-        Arc::new(Route::new(origin, PathMatch::Exact(path.into()), action))
-    });
-    Claim {
-        host: HostPattern::Any,
-        object: object.clone(),
-        routes: routes.collect(),
-        age,
-        field: "",
-        fallback: None,
-        last_resort: false,
-        guest: false,
-        certificates: Box::default(),
-        missing: Box::default(),
-    }
 }
 
 /// What holds for every application that says nothing else.

@@ -38,7 +38,7 @@ pub fn attach(world: &World, options: &Options, object: &ObjectRef) -> Attachmen
             Attachment::reporting(object, world)
         }
         Kind::Deployment if options.sources.deis.as_ref().is_some_and(|deis| deis.router == object.name) => {
-            deis::attach_router(world, object)
+            deis::attach_router(world, options, object)
         }
         Kind::IngressClass | Kind::Secret | Kind::Deployment => Attachment::reporting(object, world),
     };

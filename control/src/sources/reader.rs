@@ -128,6 +128,6 @@ impl<'w> Reader<'w> {
         };
         let tls =
             (protocol == AppProtocol::Https).then(|| UpstreamTls { server_name: external.cloned(), verify: false });
-        Ok(Target { backend: BackendKey { service: name.clone(), port: number }, protocol, tls })
+        Ok(Target { backend: BackendKey { service: name.clone(), port: number }, protocol, tls, fixed: None })
     }
 }

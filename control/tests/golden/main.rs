@@ -79,7 +79,9 @@ fn table(compiled: &Compiled, usual: &Effective) -> String {
     let hosts: BTreeMap<HostPattern, _> = parts.hosts.iter().collect();
     for (host, routes) in hosts {
         // Where there is a Deis router, unknown hosts say whether the edge is alive.
-        if routes.all().all(|route| route.origin.object.kind == Kind::Deployment) {
+        let is_health =
+            |route: &Route| matches!(route.action, Action::Respond(_)) && route.origin.object.kind == Kind::Deployment;
+        if routes.all().all(|route| is_health(route)) {
             continue;
         }
         let owner = routes.owner.as_ref().map(|owner| format!(", of {owner}")).unwrap_or_default();
@@ -150,7 +152,12 @@ fn leads(parts: &SnapshotParts, route: &Route) -> String {
     };
     let target = targets.first().map_or_else(otherwise, |weighted| {
         let Some(target) = weighted.target() else { return format!("{:?}", weighted.to) };
-        format!("{} {:?} [{}]", target.backend, target.protocol, endpoints(parts.backends.get(&target.backend)))
+        format!(
+            "{} {:?} [{}]",
+            target.backend,
+            target.protocol,
+            endpoints(target.fixed.as_ref().or(parts.backends.get(&target.backend)))
+        )
     });
     let guards: String = route
         .guards

@@ -53,7 +53,8 @@ impl Simulation {
         for (host, routes) in pointers(self.reconciler.compiled()) {
             let same = hosts.get(&host).is_some_and(|before| Arc::ptr_eq(before, &routes));
             for route in routes.all() {
-                for key in route.action.targets().map(|target| &target.backend) {
+                for key in route.action.targets().filter(|target| target.fixed.is_none()).map(|target| &target.backend)
+                {
                     let service = self.reconciler.world().services.get(&key.service);
                     let there = service.is_some_and(|service| service.ports.iter().any(|port| port.number == key.port));
                     let compiled = parts.backends.contains_key(key) || same && !backends.contains(key);
@@ -77,7 +78,7 @@ impl Simulation {
         assert_eq!(backends(published), backends(live), "seed {seed}: the endpoints that serve");
         let followed = self.reconciler.held_backends();
         for route in published.hosts.iter().flat_map(|(_, host)| host.all().cloned().collect::<Vec<_>>()) {
-            for key in route.action.targets().map(|target| &target.backend) {
+            for key in route.action.targets().filter(|target| target.fixed.is_none()).map(|target| &target.backend) {
                 assert!(self.frozen.is_none() || followed.contains(key), "seed {seed}: {key}");
                 let service = self.reconciler.world().services.get(&key.service);
                 let there = service.is_some_and(|service| service.ports.iter().any(|port| port.number == key.port));

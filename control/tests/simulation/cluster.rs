@@ -219,6 +219,7 @@ fn make(die: &mut Rng, object: &ObjectRef) -> (Object, Vec<Finding>) {
                 platform_domain: (die.u32(0..3) > 0).then(|| ["example", "test"][die.usize(0..2)].into()),
                 enforce_whitelists: die.u32(0..4) == 0,
                 ssl_enforce: die.bool(),
+                default_service: die.bool().then(|| ([10, 9, 9, 9].into(), "landing".into())),
                 regex_domains: die.bool(),
                 trusted_proxies: die.bool().then(|| ["192.0.2.0/24".parse().expect("a network")].into()),
                 ..DeisRouter::default()

@@ -140,7 +140,7 @@ impl Exchange {
         self.start = self.effective.request_start.then(clock::wall);
         let (snapshot, attempts, shared) = (&self.snapshot, &self.attempts, &self.shared);
         let has_endpoint = |route: &Route| {
-            let mut backends = route.action.targets().filter_map(|target| snapshot.backend(&target.backend));
+            let mut backends = route.action.targets().filter_map(|target| snapshot.backend_of(target));
             backends.any(|backend| attempts.leaves(backend, here(shared, facts)))
         };
         let admitted = admit(route, &self.effective, (&request.client, listener), &sound, head, has_endpoint)?;
@@ -162,7 +162,7 @@ impl Exchange {
             Some(Destination::Status(status)) => return Err(Answer::status(*status)),
             None => return Err(Reason::NoEndpoints.into()),
         };
-        let backend = self.snapshot.backend(&target.backend).ok_or(Reason::NoEndpoints)?;
+        let backend = self.snapshot.backend_of(&target).ok_or(Reason::NoEndpoints)?;
         if !self.attempts.leaves(backend, here(&self.shared, facts)) {
             return Err(Reason::NoEndpoints.into());
         }

@@ -200,7 +200,7 @@ pub fn route(name: &str, protocol: AppProtocol) -> Route {
         field: "spec.rules[0].http.paths[0]".into(),
         position: 0,
     };
-    let target = Target { backend: backend(name), protocol, tls: None };
+    let target = Target { backend: backend(name), protocol, tls: None, fixed: None };
     let action = Action::Forward([WeightedTarget::new(Arc::new(target), 1)].into());
     Route::new(origin, PathMatch::prefix("/").unwrap(), action)
 }

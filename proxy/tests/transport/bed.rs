@@ -145,7 +145,7 @@ pub fn https(address: &str) -> BindKey {
 fn parts(upstream: SocketAddr) -> SnapshotParts {
     let name = ObjectName::new("shop", "web");
     let key = BackendKey { service: name.clone(), port: 80 };
-    let target = Target { backend: key.clone(), protocol: AppProtocol::Http, tls: None };
+    let target = Target { backend: key.clone(), protocol: AppProtocol::Http, tls: None, fixed: None };
     let origin = Origin {
         object: ObjectRef::new(Kind::Ingress, name.clone()),
         age: Age { created_s: 0, name },

@@ -1,13 +1,14 @@
 //! What the annotations of the Deis router ask for: those of an application's Service, and those of the router's own Deployment.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use ipnet::IpNet;
 
 use super::deis_app::{APP, App, BUILDER, Builder};
-use super::deis_edge::Edge;
+use super::deis_edge::{DefaultService, Edge};
 use super::deis_expression::expressions;
 use super::deis_nginx::NGINX_ONLY;
 use super::deis_router::ROUTER;
@@ -117,6 +118,8 @@ pub struct DeisRouter {
     pub referrer_policy: Option<&'static str>,
     /// Peers whose forwarded headers are believed, where the Deployment names any.
     pub trusted_proxies: Option<Arc<[IpNet]>>,
+    /// Where requests over plain HTTP go for hosts that nobody names: an address, and the name that it is shown by.
+    pub default_service: Option<(IpAddr, Arc<str>)>,
     /// Whether the expressions of applications stand for hosts.
     pub regex_domains: bool,
     /// What holds for all connections.
@@ -138,6 +141,7 @@ impl Default for DeisRouter {
             request_start: false,
             referrer_policy: None,
             trusted_proxies: None,
+            default_service: None,
             regex_domains: false,
             edge: EdgeSettings::default(),
         }
@@ -292,6 +296,7 @@ pub(super) struct Router {
     pub(super) request_start: Option<bool>,
     pub(super) referrer_policy: Option<&'static str>,
     pub(super) trusted_proxies: Option<Box<[IpNet]>>,
+    pub(super) default_service: DefaultService,
     pub(super) regex_domains: Option<bool>,
     pub(super) edge: Edge,
 }
@@ -321,6 +326,7 @@ pub(in crate::project) fn of_router(annotations: &Annotations<'_>, found: &mut F
             .trusted_proxies
             .or_else(|| dropped("proxyRealIpCidrs").then(Box::default))
             .map(Into::into),
+        default_service: router.default_service.settings(found),
         regex_domains: router.regex_domains.unwrap_or_default(),
         edge: router.edge.settings(found),
     }

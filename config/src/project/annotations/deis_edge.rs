@@ -1,5 +1,7 @@
-//! What the router's Deployment says of all connections: TLS, the PROXY protocol, the size of heads, the access log.
+//! What the router's Deployment says of all connections: TLS, the PROXY protocol, the size of heads, the access log; and of
+//! requests for hosts that nobody names.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use rustls::CipherSuite;
@@ -133,6 +135,28 @@ impl Edge {
             },
             log_format: self.log_format,
         }
+    }
+}
+
+/// What the annotations say of requests for hosts that nobody names.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct DefaultService {
+    pub(super) enabled: Option<bool>,
+    pub(super) address: Option<IpAddr>,
+    pub(super) name: Option<Arc<str>>,
+}
+
+impl DefaultService {
+    /// Where those requests go, and by which name that is shown.
+    pub(super) fn settings(self, found: &mut Found) -> Option<(IpAddr, Arc<str>)> {
+        if self.enabled != Some(true) {
+            return None;
+        }
+        if self.address.is_none() {
+            let field = annotation_field("router.deis.io/nginx.defaultServiceEnabled");
+            found.without_effect(&field, "true", "there is no defaultServiceIP that can be read");
+        }
+        Some((self.address?, self.name.filter(|name| !name.is_empty()).unwrap_or_else(|| "default-service".into())))
     }
 }
 

@@ -3,7 +3,7 @@
 use super::deis::Router;
 use super::deis_app::{MISSING, annotation, referrer_policy};
 use super::deis_edge::{buffer_size, buffers, ciphers, log_format, protocols};
-use super::deis_value::{any, boolean, each_of, networks, one_of, platform_domain, positive, size, time};
+use super::deis_value::{address, any, boolean, each_of, networks, one_of, platform_domain, positive, size, time};
 use super::{Annotation, Otherwise, set};
 
 const GZIP_PROXIED: [&str; 9] =
@@ -210,28 +210,28 @@ pub(super) const ROUTER: &[Annotation<Router>] = &[
         "defaultServiceEnabled",
         "boolean",
         "`false`",
-        "Where requests for unknown hosts go.",
+        "Requests over plain HTTP for hosts that nobody names go to port 80 of `defaultServiceIP`, but for `/healthz`.",
         Default,
-        Some(MISSING),
-        |_, text| boolean(text).map(drop)
+        None,
+        |router, text| set(&mut router.default_service.enabled, boolean(text))
     ),
     annotation!(
         "defaultServiceIP",
-        "text",
+        "IP address",
         "none",
-        "Where requests for unknown hosts go.",
+        "Where those requests go, such as the cluster IP of a Service.",
         Default,
-        Some(MISSING),
-        |_, text| any(text)
+        None,
+        |router, text| set(&mut router.default_service.address, address(text))
     ),
     annotation!(
         "defaultAppName",
         "text",
         "none",
-        "The name of the default service in the log.",
+        "The name by which metrics and `explain` show where they go.",
         Default,
-        Some(MISSING),
-        |_, text| any(text)
+        None,
+        |router, text| set(&mut router.default_service.name, Ok(text.into()))
     ),
     annotation!(
         "http2Enabled",

@@ -2,6 +2,7 @@
 //! has not the form.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -103,6 +104,11 @@ pub(super) fn one_of<'w>(text: &str, words: &[&'w str]) -> Result<&'w str, Strin
 /// Words of a list between spaces.
 pub(super) fn each_of(text: &str, words: &[&str]) -> Result<(), String> {
     text.split_whitespace().try_for_each(|word| one_of(word, words).map(drop))
+}
+
+/// An IP address.
+pub(super) fn address(text: &str) -> Result<IpAddr, String> {
+    text.parse().map_err(|_| "is not an IP address".to_owned())
 }
 
 /// Networks and addresses between commas. IPv6 is taken as well, which the router refused.

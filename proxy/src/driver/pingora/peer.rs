@@ -96,7 +96,7 @@ mod tests {
     }
 
     fn target(protocol: AppProtocol, tls: Option<UpstreamTls>) -> Target {
-        Target { backend: backend_key("web"), protocol, tls }
+        Target { backend: backend_key("web"), protocol, tls, fixed: None }
     }
 
     fn peer_of(target: &Target, pod: &str, host: &str) -> HttpPeer {

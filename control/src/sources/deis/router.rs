@@ -1,0 +1,91 @@
+//! The router's own Deployment.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, LazyLock};
+
+use http::HeaderValue;
+use tidegate_config::finding::{Finding, Problem};
+use tidegate_config::model::{
+    Action, AppProtocol, Backend, BackendKey, DirectResponse, Endpoint, Guard, HostPattern, ListenerName, Origin,
+    PathMatch, Route, Target, WeightedTarget,
+};
+use tidegate_config::object::{Age, ObjectRef};
+
+use super::{PORT, scope, shared};
+use crate::options::Options;
+use crate::sources::attachment::{Attachment, Claim};
+use crate::world::World;
+
+const DEFAULT_SERVICE: &str = "metadata.annotations[router.deis.io/nginx.defaultServiceIP]";
+
+/// What `/healthz` answers.
+static HEALTHY: LazyLock<Arc<DirectResponse>> = LazyLock::new(|| {
+    Arc::new(DirectResponse {
+        status: 200,
+        headers: Box::default(),
+        content_type: Some(HeaderValue::from_static("text/plain")),
+        body: Arc::default(),
+    })
+});
+
+/// What the router's own Deployment asks for: it says what holds for all applications, answers whether the edge is alive where no
+/// host is known, and may name where other requests for unknown hosts go.
+pub(in crate::sources) fn attach_router(world: &World, options: &Options, object: &ObjectRef) -> Attachment {
+    let Some(deployment) = world.deployments.get(&object.name) else { return Attachment::reporting(object, world) };
+    let router = &deployment.router;
+    let mut attachment = Attachment::reporting(object, world);
+    attachment.scopes = [(scope(), Arc::new(shared(router)))].into();
+    let fallback = router.default_service.as_ref().map(|(address, name)| {
+        let to = SocketAddr::new(*address, PORT);
+        options.addresses.refusal(to, &world.api_server).map_or_else(|| Ok(default_service(object, to, name)), Err)
+    });
+    if let Some(Err(why)) = &fallback {
+        let address = router.default_service.as_ref().map(|(address, _)| address.to_string()).unwrap_or_default();
+        let problem = Problem::AddressRefused { address, why: (*why).to_owned() };
+        let mut report = attachment.report.take().map(|report| (*report).clone()).unwrap_or_default();
+        report.findings.push(Finding::new(object.clone(), DEFAULT_SERVICE, problem));
+        attachment.report = report.unless_empty();
+    }
+    attachment.claims = [Arc::new(unknown_hosts(object, fallback.and_then(Result::ok)))].into();
+    attachment
+}
+
+/// How old the claims of the router's Deployment are: those of every other object go first.
+fn youngest(object: &ObjectRef) -> Age {
+    Age { created_s: i64::MAX, name: object.name.clone() }
+}
+
+/// `/healthz` of unknown hosts, which load balancers ask for, and where other requests for them go. An older claim to this very
+/// path goes first; one to all paths, such as a default backend, does not.
+fn unknown_hosts(object: &ObjectRef, fallback: Option<Arc<Route>>) -> Claim {
+    let routes = (0..).zip(["/healthz", "/healthz/"]).map(|(position, path)| {
+        let origin = Origin { object: object.clone(), age: youngest(object), field: "".into(), position };
+        let action = Action::Respond(Arc::clone(&HEALTHY));
+        Arc::new(Route::new(origin, PathMatch::Exact(path.into()), action))
+    });
+    Claim {
+        host: HostPattern::Any,
+        object: object.clone(),
+        routes: routes.collect(),
+        age: youngest(object),
+        field: DEFAULT_SERVICE,
+        fallback,
+        last_resort: false,
+        guest: false,
+        certificates: Box::default(),
+        missing: Box::default(),
+    }
+}
+
+/// A route to an address that the Deployment names, for requests over plain HTTP. It is no application: nothing of theirs holds.
+fn default_service(object: &ObjectRef, to: SocketAddr, name: &Arc<str>) -> Arc<Route> {
+    let key = BackendKey { service: object.name.beside(&**name), port: to.port() };
+    let backend = Backend { key: key.clone(), endpoints: [Endpoint::new(to, None)].into(), requests_max: None };
+    let (protocol, fixed) = (AppProtocol::Http, Some(Arc::new(backend)));
+    let target = Target { backend: key, protocol, tls: None, fixed };
+    let action = Action::Forward([WeightedTarget::new(Arc::new(target), 1)].into());
+    let field = DEFAULT_SERVICE.into();
+    let origin = Origin { object: object.clone(), age: youngest(object), field, position: 0 };
+    let guards = [Guard::Listeners([ListenerName("http".into())].into())].into();
+    Arc::new(Route { guards, ..Route::new(origin, PathMatch::Prefix("".into()), action) })
+}

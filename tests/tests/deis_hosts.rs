@@ -1,0 +1,93 @@
+//! Hosts of a Deis router that are no plain names, in the whole process: regular expressions, and hosts that nobody names.
+
+#![allow(clippy::expect_used, clippy::unwrap_used, clippy::print_stderr, reason = "a test may fail loudly")]
+
+use tidegate_tests::{Dev, Kubectl, eventually, get, https};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+
+const ROUTER: &str = include_str!("../../examples/deis/router.yaml");
+const BLOG: &str = include_str!("../../examples/deis/blog.yaml");
+
+/// None where there is no kubectl, and so nothing that could change an object.
+async fn started() -> Option<(Dev, Kubectl)> {
+    let dev = Dev::with(&[("router.yaml", ROUTER), ("blog.yaml", BLOG)], &["--source", "deis"]).await;
+    let kubectl = Kubectl::for_config(&dev.kubeconfig)?;
+    answers(&dev, "blog.apps.localhost", 200).await;
+    Some((dev, kubectl))
+}
+
+/// Waits until a request of a host is answered with a status.
+async fn answers(dev: &Dev, host: &str, want: u16) {
+    eventually(&format!("{want} of {host}"), || async {
+        let status = get(dev.http, host, "/").await?.status;
+        if status == want { Ok(()) } else { Err(status.to_string()) }
+    })
+    .await;
+}
+
+async fn router(kubectl: &Kubectl, settings: &[&str]) {
+    let settings: Vec<String> = settings.iter().map(|setting| format!("router.deis.io/nginx.{setting}")).collect();
+    let mut arguments = vec!["-n", "deis", "annotate", "deployment", "deis-router", "--overwrite"];
+    arguments.extend(settings.iter().map(String::as_str));
+    kubectl.run(&arguments).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn expressions_stand_for_hosts_where_the_router_allows_them() {
+    let Some((dev, kubectl)) = started().await else { return };
+    let expression = "router.deis.io/regexDomain=blog-pr-[0-9]+";
+    kubectl.run(&["-n", "blog", "annotate", "service", "blog", expression]).await;
+    eventually("a finding", || async {
+        let findings = get(dev.debug, "localhost", "/debug/findings").await?.body;
+        if findings.contains("does not have enableRegexDomains") { Ok(()) } else { Err(findings) }
+    })
+    .await;
+    answers(&dev, "blog-pr-7.elsewhere.localhost", 404).await;
+
+    router(&kubectl, &["enableRegexDomains=true"]).await;
+    for host in ["blog-pr-7.elsewhere.localhost", "BLOG-PR-12.x", "blog.elsewhere.localhost", "blog.apps.localhost"] {
+        answers(&dev, host, 200).await;
+    }
+    // A name that is listed goes before every expression, and what no expression takes is nobody's.
+    answers(&dev, "www.blog.localhost", 200).await;
+    for host in ["blog-pr-x.elsewhere.localhost", "blog-pr-7", "my-blog-pr-7.x"] {
+        answers(&dev, host, 404).await;
+    }
+    router(&kubectl, &["enableRegexDomains=false"]).await;
+    answers(&dev, "blog-pr-7.elsewhere.localhost", 404).await;
+    answers(&dev, "blog.apps.localhost", 200).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unknown_hosts_go_to_the_default_service() {
+    // Port 80 is not everybody's.
+    let server = match TcpListener::bind("127.0.0.80:80").await {
+        Ok(server) => server,
+        Err(error) => return eprintln!("left out, because 127.0.0.80:80 cannot be listened on: {error}"),
+    };
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = server.accept().await {
+            tokio::spawn(async move {
+                let mut head = [0; 2048];
+                while stream.read(&mut head).await.is_ok_and(|count| count > 0) {
+                    let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\nlanding";
+                    if stream.write_all(answer).await.is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    let Some((dev, kubectl)) = started().await else { return };
+    answers(&dev, "unknown.localhost", 404).await;
+    router(&kubectl, &["defaultServiceEnabled=true", "defaultServiceIP=127.0.0.80", "defaultAppName=landing"]).await;
+    answers(&dev, "unknown.localhost", 200).await;
+    assert_eq!(get(dev.http, "unknown.localhost", "/any?x").await.unwrap().body, "landing");
+    assert_eq!(get(dev.http, "unknown.localhost", "/healthz").await.unwrap().body, "");
+    // It is for plain HTTP alone, and takes nothing from hosts that are somebody's.
+    assert_eq!(https(dev.https, "unknown.localhost", "/", false).await.unwrap().status, 404);
+    assert!(get(dev.http, "blog.apps.localhost", "/").await.unwrap().body.contains("blog"));
+    router(&kubectl, &["defaultServiceEnabled=false"]).await;
+    answers(&dev, "unknown.localhost", 404).await;
+}
