@@ -107,14 +107,14 @@ pub(super) fn attach(reader: &mut Reader<'_>, object: &ObjectRef, app: &DeisApp,
             Entry::Occupied(_) => {}
         }
     }
-    if let Some(locations) = app.locations.as_ref().filter(|_| !all.is_empty())
-        && let Some(claim) = claims.on_another_host(locations, &action)
-    {
-        match all.entry(claim.host.clone()) {
-            Entry::Vacant(entry) => drop(entry.insert(claim)),
-            Entry::Occupied(mut entry) => {
-                let own = entry.get_mut();
-                own.routes = [&*own.routes, &*claim.routes].concat().into();
+    if let Some(locations) = app.locations.as_ref().filter(|_| !all.is_empty()) {
+        for claim in claims.on_other_hosts(locations, &action).into_values() {
+            match all.entry(claim.host.clone()) {
+                Entry::Vacant(entry) => drop(entry.insert(claim)),
+                Entry::Occupied(mut entry) => {
+                    let own = entry.get_mut();
+                    own.routes = [&*own.routes, &*claim.routes].concat().into();
+                }
             }
         }
     }
@@ -158,16 +158,37 @@ impl Claims<'_, '_> {
         }
     }
 
-    /// The paths on a host of another application of the namespace: with what its owner says of the host, which is who may use
-    /// it, its certificate and its headers, and what the owner of this one says of the rest.
-    fn on_another_host(&mut self, locations: &DeisLocations, action: &Action) -> Option<Claim> {
+    /// The paths on the hosts of another application of the namespace, which is known by one of its domains and has them on all.
+    fn on_other_hosts(&mut self, locations: &DeisLocations, action: &Action) -> BTreeMap<HostPattern, Claim> {
         let DeisLocations { domain, paths } = locations;
+        let mut all = BTreeMap::new();
         let Some(other) = self.reader.deis_app(&self.app.age.name.namespace, domain) else {
             let why = "no application of this namespace lists that domain".to_owned();
             let problem = Problem::WithoutEffect { value: domain.to_string(), why };
             self.findings.push(Finding::new(self.object.clone(), PROXY_DOMAIN, problem));
-            return None;
+            return all;
         };
+        for domain in &other.domains {
+            let (claim, over_tls) = self.on_another_host(other, domain, paths, action);
+            // As among its own domains: what is served over TLS as well goes before what is not.
+            match all.entry(claim.host.clone()) {
+                Entry::Vacant(entry) => drop(entry.insert(claim)),
+                Entry::Occupied(mut entry) if over_tls => drop(entry.insert(claim)),
+                Entry::Occupied(_) => {}
+            }
+        }
+        all
+    }
+
+    /// The paths on one host of another application, and whether they are served over TLS: with what its owner says of the host,
+    /// which is who may use it, its certificate and its headers, and what the owner of this one says of the rest.
+    fn on_another_host(
+        &mut self,
+        other: &DeisApp,
+        domain: &DeisDomain,
+        paths: &[PathMatch],
+        action: &Action,
+    ) -> (Claim, bool) {
         let host = host(other, domain, self.settings);
         let Found { over_tls, missing, .. } = self.certificate(other, domain, &host);
         let route = self.route(other, action);
@@ -177,7 +198,7 @@ impl Claims<'_, '_> {
             let (origin, path, guards) = (Arc::new(origin), path.clone(), Arc::clone(&guards));
             Arc::new(Route { origin, path, guards, ..route.clone() })
         });
-        Some(Claim {
+        let claim = Claim {
             host,
             object: self.object.clone(),
             age: self.app.age.clone(),
@@ -188,7 +209,8 @@ impl Claims<'_, '_> {
             guest: true,
             certificates: Box::default(),
             missing: missing.into_iter().collect(),
-        })
+        };
+        (claim, over_tls)
     }
 
     /// What becomes of requests: they go to the application, or it says that it is in maintenance.

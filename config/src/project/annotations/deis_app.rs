@@ -181,7 +181,7 @@ pub(super) const APP: &[Annotation<App>] = &[
         "proxyDomain",
         "a domain of another application, as listed there",
         "none",
-        "Whose host `proxyLocations` are on: that of an application in the same namespace.",
+        "On whose hosts `proxyLocations` are: those of an application in the same namespace, with all its domains.",
         Default,
         None,
         |app, text| set(&mut app.proxy_domain, Ok(text.to_owned()))
@@ -190,7 +190,7 @@ pub(super) const APP: &[Annotation<App>] = &[
         "proxyLocations",
         "paths between commas",
         "none",
-        "Paths of that host that this application serves: every path that starts with these characters. `= /x` is that path alone, `~ x` an expression, `~* x` one without case. Who may use the host may use them; all other settings are this application's.",
+        "Paths of those hosts that this application serves: every path that starts with these characters. `= /x` is that path alone, `~ x` an expression, `~* x` one without case. Who may use the host may use them; all other settings are this application's.",
         Default,
         None,
         |app, text| set(&mut app.proxy_locations, Ok(text.to_owned()))
