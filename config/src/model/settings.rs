@@ -34,14 +34,15 @@ pub enum RequestIds {
     Correlated,
 }
 
-/// What `X-Forwarded-For` tells an endpoint.
+/// What `X-Forwarded-For` tells an endpoint, and `X-Forwarded-Port` where no trusted proxy says it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ForwardedFor {
-    /// The addresses that a trusted proxy named, and the address of the peer behind them.
+    /// The addresses that a trusted proxy named, and the address of the peer behind them; and the port of the connection.
     #[default]
     Append,
-    /// The address of the client alone, as it was found out.
+    /// The address of the client alone, as it was found out; and 443 where the connection is TLS, else 80: the ports of the
+    /// Service before the Deis router, whatever port its pod listened on.
     Replace,
 }
 

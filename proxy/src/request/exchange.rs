@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use http::HeaderValue;
-use tidegate_config::model::{Destination, Effective, Head, ListenerName, RequestIds, Route, Snapshot};
+use tidegate_config::model::{Destination, Effective, ForwardedFor, Head, ListenerName, RequestIds, Route, Snapshot};
 
 use crate::budget::Budget;
 use crate::clock;
@@ -282,12 +282,18 @@ impl Exchange {
     /// What changes of the request on its way to the endpoint.
     pub(crate) fn request_edits<H: Head + HeaderNames>(&self, aimed: &Aimed, head: &H, edits: &mut Edits) {
         let Aimed { request, admitted, target, facts, .. } = aimed;
+        let port = match (self.effective.forwarded_for, &facts.tls) {
+            (ForwardedFor::Append, _) => &*facts.text.port,
+            (ForwardedFor::Replace, None) => "80",
+            (ForwardedFor::Replace, Some(_)) => "443",
+        };
         let input = RewriteInput {
             route: admitted.route(),
             filters: self.filters(),
             protocol: target.protocol,
             request,
             text: &facts.text,
+            port,
             request_id: &self.request_id,
             correlation: self.correlation.as_ref(),
             start: self.start,

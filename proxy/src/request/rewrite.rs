@@ -57,6 +57,8 @@ pub(crate) struct RewriteInput<'a> {
     pub(crate) request: &'a RequestFacts,
     /// The addresses of its connection.
     pub(crate) text: &'a AddressText,
+    /// The port that the client came to, as the endpoint is told it.
+    pub(crate) port: &'a str,
     /// Its id.
     pub(crate) request_id: &'a RequestId,
     /// The ids that it has had on its way, where the route passes them on.
@@ -167,7 +169,7 @@ fn identify<H: Head + ?Sized>(head: &H, input: &RewriteInput<'_>, edits: &mut Ed
     }
     edits.set(&X_FORWARDED_PORT, |out| match believed(&X_FORWARDED_PORT) {
         Some(port) => out.extend_from_slice(port),
-        None => out.extend_from_slice(input.text.port.as_bytes()),
+        None => out.extend_from_slice(input.port.as_bytes()),
     });
     edits.set(&X_REAL_IP, address);
     edits.set(&X_REQUEST_ID, |out| out.extend_from_slice(input.request_id.as_str().as_bytes()));
@@ -288,6 +290,7 @@ mod tests {
             protocol,
             request: &asks,
             text: &AddressText::new((peer, 9).into(), 443),
+            port: "443",
             request_id: &RequestId::of("id"),
             correlation: None,
             start: None,

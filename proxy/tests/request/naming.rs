@@ -65,6 +65,7 @@ async fn an_endpoint_learns_when_a_request_came_and_one_address_where_it_is_to()
         .await;
         let seen = upstream.seen().await;
         assert_eq!(seen.header("x-forwarded-for"), "192.0.2.1", "{driver:?}");
+        assert_eq!(seen.header("x-forwarded-port"), "80", "{driver:?}");
         let start = seen.header("x-request-start");
         assert_eq!(seen.header("x_request_start"), "", "{driver:?}");
         let (seconds, millis) = start.strip_prefix("t=").and_then(|text| text.split_once('.')).unwrap();
