@@ -149,7 +149,7 @@ pub(crate) fn render(answer: &Answer, labels: &Labels<'_>, method: &str, filters
     headers.extend(labels.server.then(|| (SERVER, HeaderValue::from_static(SERVER_NAME))));
     headers.extend(answer.location.clone().map(|location| (LOCATION, location)));
     headers.extend(answer.reason.is_overload().then(|| (RETRY_AFTER, HeaderValue::from_static("1"))));
-    let unbacked = matches!(answer.reason, Reason::DirectResponse | Reason::NoEndpoints);
+    let unbacked = matches!(answer.reason, Reason::DirectResponse | Reason::NoEndpoints | Reason::NoRoute);
     let scope = if unbacked { ResponseScope::Every } else { ResponseScope::Backed };
     filters.of_response(scope, status).for_each(|own| edit(own, &mut headers));
     let body = if bodiless || method == "HEAD" { Bytes::new() } else { body };
@@ -339,6 +339,8 @@ mod tests {
         let redirect = Answer::redirect(301, HeaderValue::from_static("https://a/"));
         assert_eq!(own(false, redirect), ["x-every"]);
         assert_eq!(own(true, Reason::NoEndpoints.into()), ["x-every"]);
+        // A route that is not for this listener has no backend there.
+        assert_eq!(own(true, Reason::NoRoute.into()), ["x-every"]);
         assert_eq!(own(true, Answer::status(500)), ["x-every"]);
     }
 
