@@ -150,10 +150,29 @@ pub async fn connect_by(
     address: SocketAddr,
     server_name: &str,
 ) -> Result<TlsStream<TcpStream>, String> {
-    let name = ServerName::try_from(server_name.to_owned()).map_err(|error| error.to_string())?;
     let stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
     // The last flight of the handshake would hold up the first request until it is acknowledged.
     stream.set_nodelay(true).map_err(|error| error.to_string())?;
+    shake(config, stream, server_name).await
+}
+
+/// As [`connect_tls`], on a connection that is open. Where the name is an address, the server is told none.
+///
+/// # Errors
+/// When the handshake fails.
+pub async fn tls_over<S>(stream: S, server_name: &str, protocols: &[&[u8]]) -> Result<TlsStream<S>, String>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let config = tls_client(ring::default_provider(), rustls::DEFAULT_VERSIONS, protocols)?;
+    shake(&Arc::new(config), stream, server_name).await
+}
+
+async fn shake<S>(config: &Arc<ClientConfig>, stream: S, server_name: &str) -> Result<TlsStream<S>, String>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let name = ServerName::try_from(server_name.to_owned()).map_err(|error| error.to_string())?;
     TlsConnector::from(Arc::clone(config)).connect(name, stream).await.map_err(|error| error.to_string())
 }
 

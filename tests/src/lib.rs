@@ -11,7 +11,7 @@ mod kubectl;
 mod program;
 mod wait;
 
-pub use client::{Answer, certificate_of, connect_by, connect_tls, get, h2c, https, request, tls_client};
+pub use client::{Answer, certificate_of, connect_by, connect_tls, get, h2c, https, request, tls_client, tls_over};
 pub use dev::{Dev, Launch};
 pub use kubectl::Kubectl;
 pub use program::binary;

@@ -1,0 +1,83 @@
+//! Endpoints that fail, and requests that are too much.
+
+use std::net::SocketAddr;
+
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+
+use crate::ask::get;
+use crate::pair::Pair;
+use crate::row::{check, differs, same};
+use crate::world::World;
+
+const LIMITS: &str = "docs/migrate-from-deis.md: limits of header sizes are missing as yet";
+
+/// An address that refuses connections.
+async fn refusing() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").await.and_then(|listener| listener.local_addr()).expect("a port")
+}
+
+/// A listener that takes no connection any more, because its queue is full; it has to be kept, and those in the queue too.
+async fn deaf() -> (TcpListener, Vec<TcpStream>) {
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket.bind("127.0.0.1:0".parse().expect("an address")).expect("a port");
+    let listener = socket.listen(1).expect("a listener");
+    let address = listener.local_addr().expect("an address");
+    let mut queue = Vec::new();
+    let time = std::time::Duration::from_millis(200);
+    while let Ok(Ok(stream)) = tokio::time::timeout(time, TcpStream::connect(address)).await {
+        queue.push(stream);
+    }
+    (listener, queue)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn endpoints_that_fail() {
+    let mut world = World::new(&[("platformDomain", "apps.test")]);
+    let timeout = |name| [("domains", name), ("tcpTimeout", "400ms"), ("connectTimeout", "400ms")];
+    world.app("blog", &timeout("blog")).await;
+    world.app_at("refusing", "refusing", &timeout("refusing"), &[refusing().await]);
+    let (listener, _queue) = deaf().await;
+    world.app_at("deaf", "deaf", &timeout("deaf"), &[listener.local_addr().expect("an address")]);
+    world.app("patient", &[("domains", "patient"), ("tcpTimeout", "1h"), ("connectTimeout", "10s")]).await;
+    let Some(pair) = Pair::start(world, &[]).await else { return };
+    let host = "blog.apps.test";
+    let rows = vec![
+        same("nobody listens", get("refusing.apps.test", "/"), 502, &[]),
+        same("nobody listens, POST", get("refusing.apps.test", "/").body(5), 502, &[]),
+        same("nobody accepts", get("deaf.apps.test", "/"), 504, &[]),
+        same("the connection ends", get(host, "/end"), 502, &[]),
+        same("the connection ends, POST", get(host, "/end").body(5), 502, &[]),
+        differs(
+            "no HTTP",
+            get(host, "/garbage"),
+            "not decided: to nginx it is a response of HTTP/0.9",
+            &["nginx status: none", "tidegate status: 502", "tidegate page: its own"],
+        ),
+        same("a NUL in a header", get(host, "/bad-header"), 502, &[]),
+        same("an answer in time", get(host, "/slow/100"), 200, &[]),
+        same("no answer in time", get(host, "/slow/2000"), 504, &[]),
+        same("no answer in time, POST", get(host, "/slow/2000").body(5), 504, &[]),
+        same("a head within the buffer", get(host, "/large-head/3000"), 200, &[]),
+        differs(
+            "a head larger than the buffer",
+            get(host, "/large-head/5000"),
+            "decision 9: nginx's buffers have no effect",
+            &["nginx status: 502", "nginx page: its own", "tidegate status: 200"],
+        ),
+        same("a long line", get(host, &format!("/{}", "x".repeat(20_000))), 200, &[]),
+        differs(
+            "a line that is too long",
+            get(host, &format!("/{}", "x".repeat(40_000))),
+            LIMITS,
+            &["nginx status: 414", "nginx page: its own", "tidegate status: 200"],
+        ),
+        same("a long header", get(host, "/").header("X-Long", &"x".repeat(20_000)), 200, &[]),
+        differs(
+            "a header that is too long",
+            get(host, "/").header("X-Long", &"x".repeat(40_000)),
+            LIMITS,
+            &["nginx status: 400", "nginx page: its own", "tidegate status: 200"],
+        ),
+    ];
+    check(&pair, rows).await;
+}
