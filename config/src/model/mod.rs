@@ -6,6 +6,7 @@
 
 mod backend;
 mod certificate;
+mod compression;
 mod condition;
 mod edge;
 mod filter;
@@ -27,6 +28,7 @@ pub use backend::{
     WeightedTarget,
 };
 pub use certificate::{Certificate, CertificateFault, ServerCertificates};
+pub use compression::{AgentRegex, Compression, DisabledAgents, MediaTypes, Proxied};
 pub use condition::{Conditions, Head, TextMatch, ValueMatch, WholeRegex};
 pub use edge::{EdgeSettings, RequestHeadLimits, TlsSettings, TlsVersions};
 pub use filter::{DirectResponse, Filter, HeaderEdits, PathRewrite, Redirect, ResponseEdits, ResponseScope};

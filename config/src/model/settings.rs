@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::compression::Compression;
 use super::host::HostPattern;
 use super::listener::ListenerName;
 
@@ -72,6 +73,9 @@ pub struct Settings {
     pub request_start: Option<bool>,
     /// What `X-Forwarded-For` tells the endpoint.
     pub forwarded_for: Option<ForwardedFor>,
+    /// How its responses are compressed, which none are where nothing is set. Not among [`Effective`]: it is looked up for itself, by
+    /// [`Snapshot::compression`](super::Snapshot::compression).
+    pub compression: Option<Arc<Compression>>,
 }
 
 /// The scope of shared settings, from narrow to wide.

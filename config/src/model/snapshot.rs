@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::backend::{Backend, BackendKey, BackendMap, Target, no_backends};
 use super::certificate::Certificate;
+use super::compression::Compression;
 use super::edge::EdgeSettings;
 use super::host::HostPattern;
 use super::host_map::HostMap;
@@ -80,6 +81,15 @@ impl SnapshotParts {
     #[must_use]
     pub fn effective(&self, route: &Route) -> Effective {
         self.narrowed(Effective::DEFAULT.narrowed(&self.defaults), route)
+    }
+
+    /// How responses of a route are compressed, if they are.
+    #[must_use]
+    pub fn compression<'a>(&'a self, route: &'a Route) -> Option<&'a Arc<Compression>> {
+        let own = route.settings.compression.as_ref();
+        let scopes = route.scopes.iter().filter_map(|scope| self.scopes.get(scope));
+        let shared = || scopes.chain([&self.defaults]).find_map(|settings| settings.compression.as_ref());
+        own.or_else(shared)
     }
 
     fn narrowed(&self, defaults: Effective, route: &Route) -> Effective {
@@ -204,5 +214,11 @@ impl Snapshot {
     #[must_use]
     pub fn effective(&self, route: &Route) -> Effective {
         self.parts.narrowed(self.defaults, route)
+    }
+
+    /// How responses of a route are compressed, if they are.
+    #[must_use]
+    pub fn compression<'a>(&'a self, route: &'a Route) -> Option<&'a Arc<Compression>> {
+        self.parts.compression(route)
     }
 }

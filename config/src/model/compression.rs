@@ -1,0 +1,206 @@
+//! Compression of responses: which may be compressed, for whom, and how hard. Whether a response is, the data plane decides by
+//! these.
+
+use std::sync::Arc;
+
+use regex::bytes::{Regex, RegexBuilder};
+use serde::{Serialize, Serializer};
+
+/// What an expression of user agents may take when it is compiled, in bytes.
+const AGENTS_BYTES_MAX: usize = 64 << 10;
+
+/// The media type that is compressed whatever is listed.
+const ALWAYS: &str = "text/html";
+
+/// How responses are compressed with gzip (RFC 1952), and which.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Compression {
+    /// From 1, the fastest, to 9, the smallest.
+    pub level: u8,
+    /// The least `Content-Length` that is worth it; a response that does not say its length always is.
+    pub length_min: u64,
+    /// The media types besides `text/html`.
+    pub types: MediaTypes,
+    /// Whether clients of HTTP/1.0 get compressed responses, which end with the connection.
+    pub http10: bool,
+    /// Which responses to requests that came by another proxy are compressed.
+    pub proxied: Box<[Proxied]>,
+    /// Which user agents get none.
+    pub disabled: DisabledAgents,
+    /// Whether responses that some clients get compressed say so to caches (`Vary`, RFC 9110 section 12.5.5).
+    pub vary: bool,
+}
+
+/// A response to a request with `Via`, such as a cache in front sends, that is compressed. Several are told apart in this order:
+/// `Off`, `Any` and `Auth` settle it; then a response with `Expires` needs `Expired`, and one with `Cache-Control` one of the next
+/// three; any other is compressed unless it lacks what `NoLastModified` or `NoEtag` ask for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Proxied {
+    /// None is.
+    Off,
+    /// One that has expired by its `Expires`.
+    Expired,
+    /// One with `Cache-Control: no-cache`.
+    NoCache,
+    /// One with `Cache-Control: no-store`.
+    NoStore,
+    /// One with `Cache-Control: private`.
+    Private,
+    /// Only one without `Last-Modified`.
+    NoLastModified,
+    /// Only one without `ETag`.
+    NoEtag,
+    /// One to a request with `Authorization`.
+    Auth,
+    /// Every one.
+    Any,
+}
+
+/// Media types, in lower case and ascending order, each once.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct MediaTypes(Box<[Box<str>]>);
+
+impl MediaTypes {
+    /// These types.
+    pub fn new<'a>(types: impl Iterator<Item = &'a str>) -> Self {
+        let mut types: Vec<Box<str>> = types.map(|name| name.to_ascii_lowercase().into()).collect();
+        types.sort_unstable();
+        types.dedup();
+        Self(types.into())
+    }
+
+    /// Whether a value of `Content-Type`, with whatever parameters, is of one of these types, or of `text/html`.
+    #[must_use]
+    pub fn holds(&self, content_type: &[u8]) -> bool {
+        let end = content_type.iter().position(|byte| *byte == b';').unwrap_or(content_type.len());
+        let name = content_type.get(..end).unwrap_or_default().trim_ascii();
+        let is = |listed: &str| listed.as_bytes().eq_ignore_ascii_case(name);
+        is(ALWAYS) || self.0.iter().any(|listed| is(listed))
+    }
+}
+
+/// User agents that get no compressed response.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DisabledAgents {
+    /// None.
+    Nobody,
+    /// Internet Explorer 4 to 6, but for that of Windows XP with its second service pack, which says `SV1`.
+    Msie6,
+    /// Those that an expression finds a match in.
+    Matching(AgentRegex),
+}
+
+impl DisabledAgents {
+    /// Whether a value of `User-Agent` is of one of them.
+    #[must_use]
+    pub fn hold(&self, agent: &[u8]) -> bool {
+        match self {
+            Self::Nobody => false,
+            Self::Msie6 => is_msie6(agent),
+            Self::Matching(expression) => expression.0.is_match(agent),
+        }
+    }
+}
+
+/// Whether an agent says that it is Internet Explorer 4, 5 or 6, and the last without `SV1`.
+fn is_msie6(agent: &[u8]) -> bool {
+    let name = b"MSIE ";
+    let Some(at) = agent.windows(name.len()).position(|window| window == name) else { return false };
+    match agent.get(at + name.len()..) {
+        Some([b'4' | b'5', b'.', ..]) => true,
+        Some([b'6', b'.', rest @ ..]) => !rest.windows(3).any(|window| window == b"SV1"),
+        Some(_) | None => false,
+    }
+}
+
+/// An expression of user agents, which knows no capitals.
+#[derive(Clone, Debug)]
+pub struct AgentRegex(Arc<Regex>);
+
+impl AgentRegex {
+    /// Finds a match anywhere in an agent, by bytes and without regard to case.
+    ///
+    /// # Errors
+    /// When it is no expression of linear time, or compiles to more than 64 KiB.
+    pub fn new(expression: &str) -> Result<Self, String> {
+        let regex = RegexBuilder::new(expression)
+            .case_insensitive(true)
+            .unicode(false)
+            .size_limit(AGENTS_BYTES_MAX)
+            .dfa_size_limit(AGENTS_BYTES_MAX)
+            .build();
+        regex.map(|regex| Self(Arc::new(regex))).map_err(|error| error.to_string())
+    }
+}
+
+impl PartialEq for AgentRegex {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.as_str() == other.0.as_str()
+    }
+}
+
+impl Eq for AgentRegex {}
+
+impl Serialize for AgentRegex {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.0.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn media_types_are_compared_without_case_and_parameters() {
+        let types = MediaTypes::new(["text/css", "Application/JSON", "text/css"].into_iter());
+        for (value, want) in [
+            ("text/html", true),
+            ("TEXT/HTML; charset=utf-8", true),
+            ("text/css", true),
+            (" text/css ;x", true),
+            ("application/json;charset=UTF-8", true),
+            ("application/jsonx", false),
+            ("text/plain", false),
+            ("text/cs", false),
+            ("", false),
+            (";text/css", false),
+        ] {
+            assert_eq!(types.holds(value.as_bytes()), want, "{value:?}");
+        }
+        assert_eq!(types.0.len(), 2);
+    }
+
+    #[test]
+    fn old_internet_explorers_are_told_by_their_version() {
+        for (agent, want) in [
+            ("Mozilla/4.0 (compatible; MSIE 6.0; Windows NT 5.1)", true),
+            ("Mozilla/4.0 (compatible; MSIE 6.0; Windows NT 5.1; SV1)", false),
+            ("Mozilla/4.0 (compatible; MSIE 5.5; Windows 98; SV1)", true),
+            ("Mozilla/4.0 (compatible; MSIE 4.01; Windows 95)", true),
+            ("Mozilla/4.0 (compatible; MSIE 7.0; Windows NT 6.0)", false),
+            ("Mozilla/5.0 (compatible; MSIE 10.0; Windows NT 6.2)", false),
+            ("MSIE 6", false),
+            ("MSIE 6.", true),
+            ("msie 6.0", false),
+            ("curl/8.5.0", false),
+            ("", false),
+        ] {
+            assert_eq!(DisabledAgents::Msie6.hold(agent.as_bytes()), want, "{agent:?}");
+            assert!(!DisabledAgents::Nobody.hold(agent.as_bytes()));
+        }
+    }
+
+    #[test]
+    fn expressions_of_agents_know_no_capitals_and_are_bounded() {
+        let agents = DisabledAgents::Matching(AgentRegex::new("^old|Robot/[0-9]").unwrap());
+        for (agent, want) in [("Old one", true), ("a ROBOT/7", true), ("not old", false), ("robot/x", false)] {
+            assert_eq!(agents.hold(agent.as_bytes()), want, "{agent:?}");
+        }
+        assert!(agents.hold(b"\xff robot/1 \xff"));
+        assert!(AgentRegex::new("(").is_err() && AgentRegex::new("(?=x)").is_err());
+        assert!(AgentRegex::new("(x{1000}){1000}").is_err());
+    }
+}
