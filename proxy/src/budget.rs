@@ -33,6 +33,9 @@ impl Cost {
     pub(crate) const FULL_REQUEST: Self = Self::new(1, 256);
     /// A tunnel, such as a WebSocket, which is mostly silent.
     pub(crate) const TUNNEL: Self = Self::new(1, 64);
+    /// What the encoder of a compressed response adds to its request: the window, the tables of what was seen in it, and what waits
+    /// to be given.
+    pub(crate) const COMPRESSION: Self = Self::new(0, 376);
 
     /// A connection that is passed on unread: its socket and that to an endpoint, and a piece that waits in each direction.
     pub(crate) const STREAM: Self = Self::new(2, 40);
@@ -59,6 +62,11 @@ impl Cost {
     /// Memory in KiB.
     pub(crate) const fn memory_kib(self) -> u64 {
         self.0 & ((1 << MEMORY_BITS) - 1)
+    }
+
+    /// This and another one.
+    pub(crate) const fn and(self, other: Self) -> Self {
+        Self(self.0 + other.0)
     }
 
     /// How much more it is than a smaller one.

@@ -14,6 +14,7 @@ mod drivers {
     pub mod case;
     pub mod combinations;
     pub mod compare;
+    pub mod compressed;
     pub mod corpus;
     pub mod fields;
     pub mod heads;

@@ -123,6 +123,11 @@ impl ClientPlace {
         may
     }
 
+    /// Charges something more for a request, which goes on.
+    pub(crate) fn charge_part(&self, cost: Cost) {
+        self.held.taken.add(cost);
+    }
+
     /// Gives back a part of what was charged for a request, which goes on.
     pub(crate) fn release_part(&self, cost: Cost) {
         self.held.taken.sub(cost);

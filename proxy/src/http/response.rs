@@ -41,6 +41,13 @@ pub(crate) struct ResponseBody {
     pub(crate) is_stray: bool,
 }
 
+impl ResponseBody {
+    /// The same body, sent on without a length.
+    pub(crate) const fn in_chunks(self) -> Self {
+        Self { framing: Framing::Chunked, content_length: None, ..self }
+    }
+}
+
 /// Decides how the body of a response is framed (RFC 9112 section 6.3).
 ///
 /// | the head says | the response |

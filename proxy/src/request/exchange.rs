@@ -2,6 +2,7 @@
 //! went, and how it is written down. A driver asks it what to do and tells it what happened; it knows no session.
 
 mod attempt;
+mod compression;
 mod load;
 mod record;
 
@@ -14,6 +15,7 @@ use tidegate_config::model::{Destination, Effective, ForwardedFor, Head, Listene
 use crate::budget::Budget;
 use crate::clock;
 use crate::connection::ConnectionFacts;
+use crate::http::compression::Negotiation;
 use crate::http::edits::Edits;
 use crate::http::names::HeaderNames;
 use crate::observe::metrics::{Connect, Driver};
@@ -21,6 +23,7 @@ use crate::options::RateLimits;
 use crate::reason::Reason;
 use crate::request::answer::Answer;
 use crate::request::guard::{Admitted, admit};
+use crate::request::hygiene::Protocol;
 use crate::request::phase::{Aimed, RequestFacts, Routed, Unrouted};
 use crate::request::request_id::RequestId;
 use crate::request::respond::{self, Filters, Labels, Received, Rendered};
@@ -56,6 +59,8 @@ pub(crate) struct Exchange {
     route: Option<Arc<Route>>,
     /// The settings of its route; before there is one, those of nothing.
     effective: Effective,
+    /// What it says of compression, where its route has any and no response has begun.
+    negotiation: Option<Negotiation>,
     /// Whether it asks for an upgrade and may have it.
     asks_upgrade: bool,
     /// The place of the share of the route that it belongs to.
@@ -85,6 +90,7 @@ impl Exchange {
             listener: None,
             route: None,
             effective: Effective::DEFAULT,
+            negotiation: None,
             asks_upgrade: false,
             share: None,
             load: None,
@@ -130,6 +136,8 @@ impl Exchange {
     ) -> Result<(RequestFacts, Admitted), Answer> {
         let Routed { request, sound, listener, route } = routed;
         self.effective = self.snapshot.effective(&route);
+        let is_http10 = request.protocol == Protocol::Http10;
+        self.negotiation = self.snapshot.compression(&route).map(|it| Negotiation::of(it, head, is_http10));
         self.request = Some(request.clone());
         let listener = &*self.listener.insert(listener);
         let route = self.route.insert(route);

@@ -1,7 +1,7 @@
 //! The whole corpus. It is made of tables and of chance from one seed, so that every run plays the same.
 
 use super::case::Case;
-use super::{bodies, combinations, fields, heads, mutations, responses};
+use super::{bodies, combinations, compressed, fields, heads, mutations, responses};
 
 /// Where all chance of the corpus comes from.
 pub const SEED: u64 = 4;
@@ -11,6 +11,7 @@ pub fn all() -> Vec<Case> {
     cases.extend(fields::all());
     cases.extend(bodies::all());
     cases.extend(responses::all());
+    cases.extend(compressed::all());
     let mut chance = fastrand::Rng::with_seed(SEED);
     cases.extend(combinations::all(&mut chance));
     cases.extend(mutations::of_requests(&cases, &mut chance));

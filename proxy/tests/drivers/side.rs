@@ -7,8 +7,9 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue};
 use prometheus::Registry;
 use tidegate_config::model::{
-    Action, AppProtocol, BindProtocol, Destination, DirectResponse, Filter, Guard, HeaderEdits, PathMatch, PathRewrite,
-    ResponseEdits, ResponseScope, Route, Settings, WeightedTarget,
+    Action, AppProtocol, BindProtocol, Compression, Destination, DirectResponse, DisabledAgents, Filter, Guard,
+    HeaderEdits, MediaTypes, PathMatch, PathRewrite, Proxied, ResponseEdits, ResponseScope, Route, Settings,
+    WeightedTarget,
 };
 use tidegate_proxy::Options;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -114,7 +115,20 @@ fn model(endpoint: SocketAddr) -> Model {
         route.action = Action::Forward([status].into());
     });
     let guarded = edited("web", &|route| route.guards = [Guard::RequireTls { status: 308 }].into());
+    let compressed = edited("web", &|route| {
+        let compression = Compression {
+            level: 5,
+            length_min: 20,
+            types: MediaTypes::new(["text/plain"].into_iter()),
+            http10: true,
+            proxied: [Proxied::Any].into(),
+            disabled: DisabledAgents::Msie6,
+            vary: true,
+        };
+        route.settings = Arc::new(Settings { compression: Some(Arc::new(compression)), ..Settings::default() });
+    });
     let mut model = Model::default()
+        .route("z.test", compressed)
         .route("a.test", route("web", AppProtocol::Http))
         .route("b.test", rewriting)
         .route("l.test", limited)

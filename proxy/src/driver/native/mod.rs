@@ -6,6 +6,7 @@
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod agreement;
 mod attempts;
+mod compress;
 mod downstream;
 pub(crate) mod http2;
 mod progress;

@@ -11,6 +11,7 @@ use bytes::{Buf, BufMut};
 use tokio::net::TcpStream;
 use tokio_util::io::poll_read_buf;
 
+use super::compress;
 use super::downstream::Downstream;
 use super::progress::{Patience, Progress, Stage};
 use super::response::Read;
@@ -46,7 +47,7 @@ pub(super) struct Relay<'a, C> {
 }
 
 /// Whether anything moved, or why it cannot.
-type Step = Result<bool, Reason>;
+pub(super) type Step = Result<bool, Reason>;
 
 impl<C: Downstream> Relay<'_, C> {
     /// Carries the request to the end of its response.
@@ -79,6 +80,7 @@ impl<C: Downstream> Relay<'_, C> {
         loop {
             let ready = match self.progress.response {
                 Stage::Head => self.head()?,
+                Stage::Body { body, chunked } if self.room.gzip.is_some() => self.compress(body, chunked, cx)?,
                 Stage::Body { body, chunked } => self.body(body, chunked, cx)?,
                 Stage::Tail => Flow::Blocked,
             };
@@ -101,7 +103,7 @@ impl<C: Downstream> Relay<'_, C> {
                     Poll::Ready(Ok(0) | Err(_)) => return Err(Reason::ClientGone),
                 }
                 moved = true;
-            } else if ready == Flow::Hungry && self.read(cx)?.is_ready() {
+            } else if ready == Flow::Hungry && (self.read(cx)?.is_ready() || self.flush_compressed()?) {
                 moved = true;
             } else {
                 return Ok(self.flush(cx)? | moved);
@@ -148,7 +150,7 @@ impl<C: Downstream> Relay<'_, C> {
 
     /// Sends on a head.
     fn begin(&mut self, length: usize) -> Result<(), Reason> {
-        let Room { response, edits, from_endpoint: head, to_client: out, .. } = &mut *self.room;
+        let Room { response, edits, from_endpoint: head, to_client: out, gzip, .. } = &mut *self.room;
         match response.status {
             // Nobody has asked for another protocol.
             101 => return Err(Reason::UpstreamBroken),
@@ -167,8 +169,12 @@ impl<C: Downstream> Relay<'_, C> {
                 let has_server = response.values(head, "server").next().is_some();
                 let received = Received { status, connection: response.values(head, "connection"), has_server };
                 self.exchange.response_edits(received, edits)?;
+                let fields = compress::Received(response, head);
+                *gzip = self.exchange.compress(status, body.content_length, &fields, edits);
+                // However long it is, nobody knows before it is compressed.
+                let down = if gzip.is_some() { body.in_chunks() } else { body };
                 let sent = date::with(now, |date| {
-                    let says = Says { body, closes, date };
+                    let says = Says { body: down, closes, date };
                     self.client.head(response, &head[..length], edits, &says, out)
                 });
                 sent?;
@@ -176,7 +182,7 @@ impl<C: Downstream> Relay<'_, C> {
                 self.progress.reusable = response.keeps_alive(head) && framing != Framing::UntilClose && !body.is_stray;
                 self.progress.bodiless = framing == Framing::None;
                 self.progress.status = Some(status);
-                let chunked = C::CHUNKS && matches!(framing, Framing::Chunked | Framing::UntilClose);
+                let chunked = C::CHUNKS && matches!(down.framing, Framing::Chunked | Framing::UntilClose);
                 self.progress.response = Stage::Body { body: Body::new(framing), chunked };
             }
         }
@@ -202,22 +208,12 @@ impl<C: Downstream> Relay<'_, C> {
     /// Moves what has arrived of the response's body.
     fn body(&mut self, mut body: Body, chunked: bool, cx: &mut Context<'_>) -> Result<Flow, Reason> {
         self.fill(body, cx);
-        let Room { from_endpoint: from, to_client: out, to_endpoint, .. } = &mut *self.room;
+        let Room { from_endpoint: from, to_client: out, .. } = &mut *self.room;
         let mut flow = Flow::Hungry;
         while out.space() > 0 {
             let count = match body.next(from).map_err(|_| Reason::UpstreamBroken)? {
                 Piece::Unknown => break,
-                Piece::End => {
-                    if chunked {
-                        out.put_slice(write::LAST_CHUNK);
-                    }
-                    self.progress.response = Stage::Tail;
-                    self.progress.unsent = true;
-                    // More than was announced is nothing to build on, and neither is a request that never arrived.
-                    let whole = self.progress.body.is_over() && to_endpoint.is_sent();
-                    self.progress.reusable &= from.is_empty() && whole && !self.progress.upload_refused;
-                    return Ok(Flow::Moved);
-                }
+                Piece::End => return Ok(self.end(chunked)),
                 Piece::Framing(count, then) => {
                     body = then;
                     count
@@ -261,10 +257,26 @@ impl<C: Downstream> Relay<'_, C> {
         Ok(flow)
     }
 
+    /// Notes that all of the response's body was moved.
+    pub(super) fn end(&mut self, chunked: bool) -> Flow {
+        let Room { from_endpoint: from, to_client: out, to_endpoint, .. } = &mut *self.room;
+        if chunked {
+            out.put_slice(write::LAST_CHUNK);
+        }
+        self.progress.response = Stage::Tail;
+        self.progress.unsent = true;
+        // More than was announced is nothing to build on, and neither is a request that never arrived.
+        let whole = self.progress.body.is_over() && to_endpoint.is_sent();
+        self.progress.reusable &= from.is_empty() && whole && !self.progress.upload_refused;
+        Flow::Moved
+    }
+
     /// Reads from the endpoint.
     fn read(&mut self, cx: &mut Context<'_>) -> Result<Poll<()>, Reason> {
         let from = &mut self.room.from_endpoint;
-        let large = |body: Body| matches!(body, Body::Left(left) if left >= BUFFER_BYTES as u64);
+        // What is compressed takes longer than to read it.
+        let plain = self.room.gzip.is_none();
+        let large = |body: Body| plain && matches!(body, Body::Left(left) if left >= BUFFER_BYTES as u64);
         if from.is_empty()
             && matches!(self.progress.response, Stage::Body { body, .. } if large(body))
             && self.progress.takes_more::<C>()
@@ -339,7 +351,7 @@ impl<C: Downstream> Relay<'_, C> {
 
 /// What a look at the response came to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Flow {
+pub(super) enum Flow {
     /// Something moved; there may be more.
     Moved,
     /// It takes more from the endpoint.

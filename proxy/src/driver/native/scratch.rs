@@ -7,6 +7,7 @@ use super::response::Response;
 use super::upload::Upload;
 use crate::buffers::Buffer;
 use crate::http::edits::Edits;
+use crate::http::gzip::Gzip;
 
 /// What a thread keeps.
 const KEPT_MAX: usize = 64;
@@ -39,6 +40,8 @@ pub(super) struct Room {
     pub(super) to_endpoint: Upload,
     /// What came from the endpoint and is not sent on.
     pub(super) from_endpoint: Buffer,
+    /// What compresses it on its way.
+    pub(super) gzip: Option<Gzip>,
     /// What is to be sent to the client.
     pub(super) to_client: Buffer,
 }
@@ -67,6 +70,7 @@ impl Room {
     pub(super) fn again(&mut self) {
         self.to_endpoint.again();
         self.from_endpoint.give();
+        self.gzip = None;
         self.to_client.give();
     }
 

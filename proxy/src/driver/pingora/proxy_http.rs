@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use http::header::{CONNECTION, EXPECT, SERVER, TRANSFER_ENCODING};
-use http::{HeaderValue, Method, StatusCode};
+use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, SERVER, TRANSFER_ENCODING};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use pingora::http::{RequestHeader, ResponseHeader};
 use pingora::protocols::Digest;
 use pingora::proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
@@ -17,13 +17,16 @@ use tidegate_config::model::{AppProtocol, Head, request_host};
 use tidegate_config::published::Published;
 
 use super::body_rates::{BodyRates, TooSlow};
+use super::compress;
 use super::fault;
 use super::head::{Parsed, detach, edit_request, edit_response, frame_response};
 use super::peer::{Need, peer};
 use super::session::{discard_body, facts, has_begun, is_before_http11, set_deadlines, stage, write_answer};
 use crate::clock;
 use crate::connection::response_deadline::ResponseDeadline;
+use crate::http::body::length;
 use crate::http::edits::Edits;
+use crate::http::gzip::{Broken, Gzip};
 use crate::observe::metrics::Driver;
 use crate::reason::Reason;
 use crate::request::exchange::{End, Exchange};
@@ -47,6 +50,8 @@ pub(crate) struct Carried {
     refused: bool,
     /// How fast the client sends and takes bodies.
     rates: BodyRates,
+    /// What compresses the response.
+    gzip: Option<Gzip>,
 }
 
 impl Carried {
@@ -94,10 +99,11 @@ impl ProxyHttp for PingoraDriver {
             response_seen: false,
             refused: false,
             rates: BodyRates::default(),
+            gzip: None,
         }
     }
 
-    /// No compression: bodies pass as they are.
+    /// None of Pingora's: bodies are compressed by what both drivers have.
     fn init_downstream_modules(&self, _: &mut pingora::modules::http::HttpModules) {}
 
     async fn early_request_filter(&self, session: &mut Session, carried: &mut Carried) -> Result<()> {
@@ -241,6 +247,11 @@ impl ProxyHttp for PingoraDriver {
         let received = Received { status: status.as_u16(), connection, has_server };
         let listed = carried.exchange.response_edits(received, &mut edits);
         listed.map_err(|reason| stop(carried, reason))?;
+        let announced = response.headers.get(CONTENT_LENGTH).and_then(|value| length(value.as_bytes()));
+        carried.gzip = carried.exchange.compress(status.as_u16(), announced, &response.headers, &mut edits);
+        if carried.gzip.is_some() {
+            compress::frame(session, response)?;
+        }
         edit_response(edits, response)
     }
 
@@ -249,14 +260,31 @@ impl ProxyHttp for PingoraDriver {
         &self,
         session: &mut Session,
         body: &mut Option<Bytes>,
-        _: bool,
+        is_last: bool,
         carried: &mut Carried,
     ) -> Result<Option<Duration>> {
+        if let Some(gzip) = &mut carried.gzip {
+            let compressed = compress::piece(gzip, body, is_last);
+            compressed.map_err(|Broken| stop(carried, Reason::Internal))?;
+        }
         if session.is_http2() {
             let given = carried.rates.given(body, carried.exchange.rates(), clock::now());
             given.map_err(|TooSlow| stop(carried, Reason::ClientGone))?;
         }
         Ok(None)
+    }
+
+    /// A compressed body ends where its trailers would, which nobody has asked for.
+    async fn response_trailer_filter(
+        &self,
+        _: &mut Session,
+        _: &mut HeaderMap,
+        carried: &mut Carried,
+    ) -> Result<Option<Bytes>> {
+        let Some(gzip) = &mut carried.gzip else { return Ok(None) };
+        let mut rest = None;
+        compress::piece(gzip, &mut rest, true).map_err(|Broken| stop(carried, Reason::Internal))?;
+        Ok(rest)
     }
 
     fn fail_to_connect(

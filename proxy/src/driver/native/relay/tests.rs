@@ -1,10 +1,12 @@
 //! A request on its way between two sockets, polled by hand, so that a test can look in between.
 
+mod compressed;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use prometheus::Registry;
-use tidegate_config::model::{AppProtocol, Head};
+use tidegate_config::model::{AppProtocol, Compression, Head, Settings};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpSocket;
 use tokio::sync::Notify;
@@ -45,11 +47,17 @@ fn shared() -> Arc<Shared> {
     Shared::new(&options, &Registry::new()).unwrap()
 }
 
-/// An exchange that has chosen its endpoint.
-fn aimed(scratch: &mut Scratch, facts: Arc<ConnectionFacts>) -> Exchange {
+/// An exchange that has chosen its endpoint, on a route whose responses are compressed like this.
+fn aimed(
+    scratch: &mut Scratch,
+    facts: Arc<ConnectionFacts>,
+    shared: Arc<Shared>,
+    compression: Option<Compression>,
+) -> Exchange {
     let mut model = parts(vec![("a.test", vec![to_backend("web", path("/"), AppProtocol::Http)])], None);
     endpoints(&mut model, "web", &[([10, 0, 0, 1], 80).into()]);
-    let (snapshot, shared) = (published(model).pin(), shared());
+    model.defaults = Arc::new(Settings { compression: compression.map(Arc::new), ..Settings::default() });
+    let snapshot = published(model).pin();
     let view = scratch.request.view(&scratch.head);
     let routed = phase::route(&snapshot, &shared, &facts, &view, &scratch.request.line());
     let mut exchange = Exchange::begin(Driver::Native, snapshot, Arc::clone(&shared), clock::now());
@@ -68,10 +76,21 @@ async fn carry(
     read: Duration,
     look: impl Fn(&Relay<'_, Conn>),
 ) -> Result<(), Reason> {
+    carry_by(head, (conn, endpoint), (shared(), None), read, look).await
+}
+
+/// The same, by what is shared, and on a route whose responses are compressed like this.
+async fn carry_by(
+    head: &str,
+    (conn, endpoint): (&mut Conn, &mut TcpStream),
+    (shared, compression): (Arc<Shared>, Option<Compression>),
+    read: Duration,
+    look: impl Fn(&Relay<'_, Conn>),
+) -> Result<(), Reason> {
     let mut scratch = Scratch::take();
     assert!(scratch.request.read(head.as_bytes()));
     scratch.head.extend_from_slice(head.as_bytes());
-    let mut exchange = aimed(&mut scratch, Arc::clone(conn.facts()));
+    let mut exchange = aimed(&mut scratch, Arc::clone(conn.facts()), shared, compression);
     let Scratch { head, request, room } = &mut *scratch;
     let mut progress = Progress::new(request.framing, request.closes);
     let mut relay = Relay {

@@ -1,0 +1,99 @@
+//! The response's half where the body is compressed on its way: what has arrived goes through the encoder into what is to be sent,
+//! and what the encoder holds back is flushed when the endpoint pauses.
+
+use std::task::{Context, Poll};
+
+use bytes::Buf;
+use tokio::task::coop;
+
+use super::downstream::Downstream;
+use super::progress::Stage;
+use super::relay::{Flow, Relay, Step};
+use super::response::Response;
+use super::scratch::Room;
+use super::write;
+use crate::buffers::Buffer;
+use crate::http::body::{Body, Piece};
+use crate::http::compression::Fields;
+use crate::http::gzip::{Goal, Gzip, ROOM_MIN};
+use crate::reason::Reason;
+
+/// Bytes that are compressed before other tasks of the thread may have their turn; each is one of the steps that tokio counts.
+const PIECE_BYTES: usize = 2 * 1024;
+
+/// Bytes that a step may give.
+const GIVEN_MAX: usize = 4 * 1024;
+
+/// The head of a response, and its bytes.
+pub(super) struct Received<'a>(pub(super) &'a Response, pub(super) &'a [u8]);
+
+impl Fields for Received<'_> {
+    fn each_value(&self, name: &'static str, see: &mut dyn FnMut(&[u8])) {
+        self.0.values(self.1, name).for_each(see);
+    }
+}
+
+impl<C: Downstream> Relay<'_, C> {
+    /// Compresses what has arrived of the response's body.
+    pub(super) fn compress(&mut self, mut body: Body, chunked: bool, cx: &mut Context<'_>) -> Result<Flow, Reason> {
+        let mut flow = Flow::Hungry;
+        while self.room.to_client.space() >= ROOM_MIN {
+            let Room { from_endpoint: from, to_client: out, gzip: Some(gzip), .. } = &mut *self.room else { break };
+            let (count, goal) = match body.next(from).map_err(|_| Reason::UpstreamBroken)? {
+                Piece::Unknown => break,
+                Piece::Framing(count, then) => {
+                    body = then;
+                    from.advance(count);
+                    continue;
+                }
+                Piece::Content(count) => (count.min(PIECE_BYTES), Goal::More),
+                Piece::End => (0, Goal::End),
+            };
+            let Poll::Ready(turn) = coop::poll_proceed(cx) else {
+                flow = Flow::Blocked;
+                break;
+            };
+            turn.made_progress();
+            let (taken, given) = encode(gzip, &from[..count], goal, chunked, out)?;
+            self.progress.bytes_out += given;
+            body.took(taken);
+            from.advance(taken);
+            if gzip.is_over() {
+                return Ok(self.end(chunked));
+            }
+        }
+        self.progress.response = Stage::Body { body, chunked };
+        Ok(flow)
+    }
+
+    /// Sees to it that the client can read what the endpoint has sent before it paused; whether there was anything.
+    pub(super) fn flush_compressed(&mut self) -> Step {
+        let Stage::Body { chunked, .. } = self.progress.response else { return Ok(false) };
+        let Room { to_client: out, gzip: Some(gzip), .. } = &mut *self.room else { return Ok(false) };
+        // While the task has used up its turn, it cannot be told whether the endpoint pauses.
+        if !gzip.has_unflushed() || out.space() < ROOM_MIN || !coop::has_budget_remaining() {
+            return Ok(false);
+        }
+        self.progress.bytes_out += encode(gzip, &[], Goal::Flush, chunked, out)?.1;
+        Ok(true)
+    }
+}
+
+/// One step of the encoder, whose result is written down; how much was taken, and how much given.
+fn encode(
+    gzip: &mut Gzip,
+    content: &[u8],
+    goal: Goal,
+    chunked: bool,
+    out: &mut Buffer,
+) -> Result<(usize, usize), Reason> {
+    let mut into = [0; GIVEN_MAX];
+    let room = out.space().min(GIVEN_MAX);
+    let moved = gzip.step(content, &mut into[..room], goal).map_err(|_| Reason::Internal)?;
+    // An empty chunk would be the last one.
+    if moved.given > 0 {
+        out.make_room();
+        write::content(&into[..moved.given], chunked, out);
+    }
+    Ok((moved.taken, moved.given))
+}

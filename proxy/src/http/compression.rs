@@ -1,0 +1,239 @@
+//! Whether a response is compressed, decided by the heads of both messages and the settings of the route, and what that changes of
+//! its head. Both drivers ask here; the bytes are [`super::gzip`]'s.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use http::HeaderMap;
+use http::header::{ACCEPT_RANGES, CONTENT_ENCODING, ETAG, VARY};
+use tidegate_config::model::{Compression, Head, Proxied};
+
+use super::edits::Edits;
+use super::names::is_grpc_type;
+
+/// What a request says about it.
+#[derive(Debug)]
+pub(crate) struct Negotiation {
+    compression: Arc<Compression>,
+    /// Whether the client may have it.
+    accepts: bool,
+    is_head: bool,
+    /// Whether it came by another proxy.
+    via: bool,
+    authorized: bool,
+}
+
+/// The head of a response, as far as it is framed.
+#[derive(Debug)]
+pub(crate) struct Response<'a, F> {
+    /// The status.
+    pub(crate) status: u16,
+    /// The length that it announces, where that frames it.
+    pub(crate) length: Option<u64>,
+    /// Its headers.
+    pub(crate) fields: &'a F,
+    /// What a clock says.
+    pub(crate) wall: fn() -> SystemTime,
+}
+
+/// A response's headers.
+pub(crate) trait Fields {
+    /// Calls with every value of a header; the name is in lower case.
+    fn each_value(&self, name: &'static str, see: &mut dyn FnMut(&[u8]));
+}
+
+impl Fields for HeaderMap {
+    fn each_value(&self, name: &'static str, see: &mut dyn FnMut(&[u8])) {
+        self.get_all(name).iter().for_each(|value| see(value.as_bytes()));
+    }
+}
+
+/// What becomes of a response.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Decision {
+    /// No client gets it compressed.
+    Never,
+    /// This client does not get it compressed.
+    NotHere,
+    /// It is compressed.
+    Compressed,
+}
+
+impl Negotiation {
+    /// What the head of a request says.
+    pub(crate) fn of<H: Head>(compression: &Arc<Compression>, head: &H, is_http10: bool) -> Self {
+        let named = |name| head.header(name).is_some();
+        let disabled = head.header("user-agent").is_some_and(|agent| compression.disabled.hold(agent));
+        let refused = is_http10 && !compression.http10 || disabled;
+        let each = |name, see: &mut dyn FnMut(&[u8])| head.each_value(name, see);
+        Self {
+            compression: Arc::clone(compression),
+            accepts: !refused && accepts_gzip(head) && !any_word(|see| each("cache-control", see), b"no-transform"),
+            is_head: head.method() == "HEAD",
+            via: named("via"),
+            authorized: named("authorization"),
+        }
+    }
+
+    /// How hard to compress.
+    pub(crate) fn level(&self) -> u8 {
+        self.compression.level
+    }
+
+    /// Decides about a response. What it would be for another client is decided first, since a cache has to know.
+    pub(crate) fn decide<F: Fields>(&self, response: &Response<'_, F>) -> Decision {
+        if !self.is_worth(response) {
+            return Decision::Never;
+        }
+        // What HEAD is told of the body to GET may be of either.
+        let here = self.accepts && !self.is_head && (!self.via || self.is_for_proxies(response));
+        if here { Decision::Compressed } else { Decision::NotHere }
+    }
+
+    /// Whether a response is compressed for any client at all.
+    fn is_worth<F: Fields>(&self, Response { status, length, fields, .. }: &Response<'_, F>) -> bool {
+        let each = |name| move |see: &mut dyn FnMut(&[u8])| fields.each_value(name, see);
+        let has = |name| first(each(name), |_| Some(())).is_some();
+        // An empty body is longer when it is compressed.
+        let long = length.is_none_or(|length| length >= self.compression.length_min.max(1));
+        let listed = |value: &[u8]| self.compression.types.holds(value) && !is_grpc_type(value);
+        let coded = |value: &[u8]| !value.is_empty() && !value.eq_ignore_ascii_case(b"identity");
+        matches!(status, 200 | 403 | 404)
+            && long
+            && first(each("content-type"), |value| Some(listed(value))) == Some(true)
+            && first(each("content-encoding"), |value| coded(value).then_some(())).is_none()
+            && !has("content-range")
+            // A digest is of the bytes as they are (RFC 9530).
+            && !["content-digest", "repr-digest", "digest", "content-md5"].into_iter().any(has)
+            && !any_word(each("cache-control"), b"no-transform")
+    }
+
+    /// Whether a response to a request of another proxy is compressed, by the rule of nginx's `gzip_proxied`.
+    fn is_for_proxies<F: Fields>(&self, Response { fields, wall, .. }: &Response<'_, F>) -> bool {
+        let asked = |condition| self.compression.proxied.contains(&condition);
+        let each = |name| move |see: &mut dyn FnMut(&[u8])| fields.each_value(name, see);
+        let has = |name| first(each(name), |_| Some(())).is_some();
+        if asked(Proxied::Off) {
+            return false;
+        }
+        if asked(Proxied::Any) || asked(Proxied::Auth) && self.authorized {
+            return true;
+        }
+        if let Some(expires) = first(each("expires"), |value| Some(date(value))) {
+            let date = first(each("date"), |value| Some(date(value))).unwrap_or_else(|| Some(wall()));
+            return asked(Proxied::Expired) && expires.zip(date).is_some_and(|(expires, date)| expires < date);
+        }
+        if has("cache-control") {
+            let words = [
+                (Proxied::NoCache, b"no-cache".as_slice()),
+                (Proxied::NoStore, b"no-store"),
+                (Proxied::Private, b"private"),
+            ];
+            return words
+                .into_iter()
+                .any(|(condition, word)| asked(condition) && any_word(each("cache-control"), word));
+        }
+        !(asked(Proxied::NoLastModified) && has("last-modified") || asked(Proxied::NoEtag) && has("etag"))
+    }
+
+    /// Lists what changes of the head of a response that some client gets compressed; `here` says whether this one does.
+    pub(crate) fn edit<F: Fields>(&self, here: bool, fields: &F, edits: &mut Edits) {
+        let each = |name| move |see: &mut dyn FnMut(&[u8])| fields.each_value(name, see);
+        if self.compression.vary && !any_word(each("vary"), b"accept-encoding") && !any_word(each("vary"), b"*") {
+            edits.add(&VARY, &http::HeaderValue::from_static("Accept-Encoding"));
+        }
+        if !here {
+            return;
+        }
+        edits.set(&CONTENT_ENCODING, |out| out.extend_from_slice(b"gzip"));
+        // A part of the compressed body is no part of the other one.
+        edits.remove(&ACCEPT_RANGES);
+        // The bytes are others than those of the tag, and mean the same (RFC 9110 section 8.8.1). A value over several lines is
+        // none.
+        let is_plain = |tag: &[u8]| tag.iter().all(|byte| *byte > b' ' && *byte != 0x7f);
+        first(each("etag"), |tag| {
+            if !is_plain(tag) {
+                edits.remove(&ETAG);
+            } else if !tag.starts_with(b"W/") {
+                edits.set(&ETAG, |out| [b"W/", tag].into_iter().for_each(|part| out.extend_from_slice(part)));
+            }
+            Some(())
+        });
+    }
+}
+
+/// What the first value gives that gives anything.
+fn first<T>(each: impl Fn(&mut dyn FnMut(&[u8])), mut of: impl FnMut(&[u8]) -> Option<T>) -> Option<T> {
+    let mut found = None;
+    each(&mut |value| {
+        if found.is_none() {
+            found = of(value);
+        }
+    });
+    found
+}
+
+/// Whether one of the words between commas, without what follows `=`, is this one.
+fn any_word(each: impl Fn(&mut dyn FnMut(&[u8])), word: &[u8]) -> bool {
+    let is = |part: &[u8]| {
+        let name = part.split(|byte| *byte == b'=').next().unwrap_or_default();
+        name.trim_ascii().eq_ignore_ascii_case(word)
+    };
+    let says = |value: &[u8]| value.split(|byte| *byte == b',').any(is);
+    first(each, |value| says(value).then_some(())).is_some()
+}
+
+fn date(value: &[u8]) -> Option<SystemTime> {
+    std::str::from_utf8(value).ok().and_then(|text| httpdate::parse_http_date(text).ok())
+}
+
+/// Whether a client takes gzip (RFC 9110 section 12.5.3), and does not say that it would rather have the body as it is. One that
+/// says nothing about codings is not taken to know any. A weight that cannot be read refuses.
+fn accepts_gzip<H: Head>(head: &H) -> bool {
+    let (mut gzip, mut any, mut identity): (Option<u16>, Option<u16>, Option<u16>) = (None, None, None);
+    head.each_value("accept-encoding", &mut |value| {
+        for item in value.split(|byte| *byte == b',') {
+            let mut parts = item.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
+            let name = parts.next().unwrap_or_default();
+            let is = |coding: &[u8]| name.eq_ignore_ascii_case(coding);
+            let place = if is(b"gzip") || is(b"x-gzip") {
+                &mut gzip
+            } else if is(b"*") {
+                &mut any
+            } else if is(b"identity") {
+                &mut identity
+            } else {
+                continue;
+            };
+            let weight = parts.find_map(weight).unwrap_or(WEIGHT_MAX);
+            *place = Some(place.map_or(weight, |other| other.min(weight)));
+        }
+    });
+    let weight = gzip.or(any).unwrap_or_default();
+    weight > 0 && identity.is_none_or(|identity| identity <= weight)
+}
+
+/// The weight 1, in thousandths.
+const WEIGHT_MAX: u16 = 1000;
+
+/// The weight that a parameter says, in thousandths, if it is one (RFC 9110 section 12.4.2); 0 when it cannot be read.
+fn weight(parameter: &[u8]) -> Option<u16> {
+    let (name, value) = parameter.split_at_checked(2)?;
+    if !name.eq_ignore_ascii_case(b"q=") {
+        return None;
+    }
+    let (whole, fraction) = match value {
+        [whole @ (b'0' | b'1')] => (*whole, [].as_slice()),
+        [whole @ (b'0' | b'1'), b'.', fraction @ ..] if fraction.len() <= 3 => (*whole, fraction),
+        _ => return Some(0),
+    };
+    if !fraction.iter().all(u8::is_ascii_digit) {
+        return Some(0);
+    }
+    let digit = |place: usize| fraction.get(place).map_or(0, |digit| u16::from(digit - b'0'));
+    let thousandths = u16::from(whole - b'0') * WEIGHT_MAX + digit(0) * 100 + digit(1) * 10 + digit(2);
+    Some(if thousandths <= WEIGHT_MAX { thousandths } else { 0 })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,227 @@
+//! The encoder of compressed bodies (RFC 1952): bytes in, fewer bytes out, a step at a time, so that nothing is held but what the
+//! format needs. The algorithm is zlib-rs's.
+
+use std::fmt;
+
+use zlib_rs::{Deflate, DeflateFlush, Status};
+
+/// The window of 32 KiB that every decoder has, and 16 for the frame of gzip around it, by the convention of zlib.
+const WINDOW_BITS: u8 = 15 + 16;
+
+/// Bytes of room that a step needs. With less, the end of a flush could be written again and again.
+pub(crate) const ROOM_MIN: usize = 64;
+
+/// How much a piece may grow by that cannot be compressed: its head, its end, and the frame of its blocks.
+const GROWTH_BYTES: usize = 128;
+
+/// What a step is to bring about besides taking bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Goal {
+    /// Nothing: what comes next decides how these bytes are best said.
+    More,
+    /// Everything that was taken can be read by the other side.
+    Flush,
+    /// That was all.
+    End,
+}
+
+/// What a step has moved.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Moved {
+    /// Bytes that were taken.
+    pub(crate) taken: usize,
+    /// Bytes that were given.
+    pub(crate) given: usize,
+}
+
+/// A stream that the encoder cannot go on with, which its own rules make impossible.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Broken;
+
+/// A body that is being compressed. It takes about [`Cost::COMPRESSION`](crate::budget::Cost::COMPRESSION) of memory.
+pub(crate) struct Gzip {
+    deflate: Deflate,
+    /// Whether something was taken that the other side cannot read yet.
+    unflushed: bool,
+    over: bool,
+}
+
+impl Gzip {
+    /// The beginning of a body, compressed by a level from 1 to 9.
+    pub(crate) fn new(level: u8) -> Self {
+        Self { deflate: Deflate::new(level.clamp(1, 9).into(), true, WINDOW_BITS), unflushed: false, over: false }
+    }
+
+    /// Whether something was taken that the other side cannot read yet.
+    pub(crate) const fn has_unflushed(&self) -> bool {
+        self.unflushed
+    }
+
+    /// Whether the last byte was given.
+    pub(crate) const fn is_over(&self) -> bool {
+        self.over
+    }
+
+    /// Takes what it can of some bytes and gives what it can of the result, into room for at least [`ROOM_MIN`]. A goal that takes
+    /// more room is reached by further steps.
+    ///
+    /// # Errors
+    /// [`Broken`] when the encoder fails.
+    pub(crate) fn step(&mut self, from: &[u8], into: &mut [u8], goal: Goal) -> Result<Moved, Broken> {
+        if self.over {
+            return Ok(Moved { taken: 0, given: 0 });
+        }
+        let flush = match goal {
+            Goal::More => DeflateFlush::NoFlush,
+            Goal::Flush => DeflateFlush::SyncFlush,
+            Goal::End => DeflateFlush::Finish,
+        };
+        let before = (self.deflate.total_in(), self.deflate.total_out());
+        let status = self.deflate.compress(from, into, flush).map_err(|_| Broken)?;
+        let count = |now: u64, before: u64| usize::try_from(now - before).unwrap_or_default();
+        let taken = count(self.deflate.total_in(), before.0);
+        let given = count(self.deflate.total_out(), before.1);
+        self.over = status == Status::StreamEnd;
+        self.unflushed |= taken > 0;
+        if goal != Goal::More && taken == from.len() && given < into.len() {
+            self.unflushed = false;
+        }
+        Ok(Moved { taken, given })
+    }
+
+    /// Compresses a whole piece so that the other side can read it, and ends the body with the `last` one.
+    ///
+    /// # Errors
+    /// [`Broken`] when the encoder fails.
+    pub(crate) fn piece(&mut self, mut content: &[u8], last: bool) -> Result<Vec<u8>, Broken> {
+        let goal = if last { Goal::End } else { Goal::Flush };
+        let mut whole = Vec::new();
+        let mut filled = 0;
+        while !self.over && (last || !content.is_empty() || self.unflushed) {
+            whole.resize(filled + content.len() / 2 + GROWTH_BYTES, 0);
+            let Moved { taken, given } = self.step(content, &mut whole[filled..], goal)?;
+            content = &content[taken..];
+            filled += given;
+        }
+        whole.truncate(filled);
+        Ok(whole)
+    }
+}
+
+impl fmt::Debug for Gzip {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gzip").field("unflushed", &self.unflushed).field("over", &self.over).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+
+    use flate2::read::MultiGzDecoder;
+
+    use super::*;
+
+    /// Bytes that compress a little.
+    fn text(count: usize) -> Vec<u8> {
+        (0..count).map(|at| b'a' + u8::try_from((at * at / 7 + at / 300) % 23).unwrap()).collect()
+    }
+
+    /// Bytes that do not compress.
+    fn noise(count: usize) -> Vec<u8> {
+        let mut random = fastrand::Rng::with_seed(7);
+        (0..count).map(|_| random.u8(..)).collect()
+    }
+
+    fn read(bytes: &[u8]) -> Vec<u8> {
+        let mut content = Vec::new();
+        MultiGzDecoder::new(bytes).read_to_end(&mut content).unwrap();
+        content
+    }
+
+    /// What can be read of a body that goes on.
+    fn read_so_far(bytes: &[u8], count: usize) -> Vec<u8> {
+        let mut content = vec![0; count];
+        MultiGzDecoder::new(bytes).read_exact(&mut content).unwrap();
+        content
+    }
+
+    #[test]
+    fn bodies_come_out_whole_however_they_go_in_and_out() {
+        for content in [Vec::new(), b"x".to_vec(), text(1000), text(300_000), noise(200_000)] {
+            for (piece, room) in [(1 << 20, 1 << 20), (2048, 4096), (2048, ROOM_MIN), (7, 100)] {
+                for level in [1, 5, 9] {
+                    let (mut gzip, mut out, mut into) = (Gzip::new(level), Vec::new(), vec![0; room]);
+                    for part in content.chunks(piece) {
+                        let mut rest = part;
+                        while !rest.is_empty() {
+                            let moved = gzip.step(rest, &mut into, Goal::More).unwrap();
+                            assert_ne!(moved, Moved { taken: 0, given: 0 });
+                            rest = &rest[moved.taken..];
+                            out.extend_from_slice(&into[..moved.given]);
+                        }
+                    }
+                    while !gzip.is_over() {
+                        let moved = gzip.step(&[], &mut into, Goal::End).unwrap();
+                        out.extend_from_slice(&into[..moved.given]);
+                    }
+                    assert!(read(&out) == content, "{} bytes by {piece} into {room}", content.len());
+                    assert_eq!(gzip.step(b"more", &mut into, Goal::More), Ok(Moved { taken: 0, given: 0 }));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_flushed_can_be_read_and_is_said_once() {
+        for room in [ROOM_MIN, 65, 100, 4096] {
+            let content = noise(30_000);
+            let (mut gzip, mut out, mut into) = (Gzip::new(5), Vec::new(), vec![0; room]);
+            let mut rest = &content[..];
+            while !rest.is_empty() {
+                let moved = gzip.step(rest, &mut into, Goal::More).unwrap();
+                rest = &rest[moved.taken..];
+                out.extend_from_slice(&into[..moved.given]);
+            }
+            assert!(gzip.has_unflushed());
+            while gzip.has_unflushed() {
+                let moved = gzip.step(&[], &mut into, Goal::Flush).unwrap();
+                out.extend_from_slice(&into[..moved.given]);
+            }
+            assert!(read_so_far(&out, content.len()) == content, "room for {room}");
+            assert!(out.len() < content.len() + 200, "{} bytes with room for {room}", out.len());
+        }
+    }
+
+    #[test]
+    fn pieces_can_be_read_as_they_come() {
+        let (mut gzip, mut out) = (Gzip::new(5), Vec::new());
+        let pieces = [text(10), text(100_000), b"one line\n".to_vec(), noise(70_000)];
+        let mut before = Vec::new();
+        for piece in &pieces {
+            out.extend(gzip.piece(piece, false).unwrap());
+            before.extend_from_slice(piece);
+            assert!(read_so_far(&out, before.len()) == before);
+            assert_eq!(gzip.piece(&[], false), Ok(Vec::new()), "nothing more is said of nothing");
+        }
+        out.extend(gzip.piece(b"end", true).unwrap());
+        assert!(gzip.is_over() && read(&out) == [&before[..], b"end"].concat());
+        assert_eq!(gzip.piece(&[], true), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn it_takes_what_it_is_charged_for() {
+        use crate::budget::Cost;
+        let taken = allocation_counter::measure(|| {
+            let (mut gzip, mut into) = (Gzip::new(9), vec![0; 4096]);
+            let content = noise(100_000);
+            let mut rest = &content[..];
+            while !rest.is_empty() {
+                rest = &rest[gzip.step(rest, &mut into, Goal::More).unwrap().taken..];
+            }
+        });
+        let own = taken.bytes_max.saturating_sub(100_000 + 4096);
+        let charged = Cost::COMPRESSION.memory_kib() * 1024;
+        assert!(own <= charged && own * 5 > charged * 4, "{own} bytes, charged for {charged}");
+    }
+}
