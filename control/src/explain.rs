@@ -7,8 +7,8 @@ use http::Uri;
 use serde::Serialize;
 use tidegate_config::finding::{Finding, Problem};
 use tidegate_config::model::{
-    Action, BindProtocol, Destination, Effective, Endpoint, Guard, Head, HostRoutes, ListenerName, Route, Snapshot,
-    Target, WeightedTarget, normalize, request_host,
+    Action, BindProtocol, Compression, Destination, Effective, Endpoint, Guard, Head, HostRoutes, ListenerName, Route,
+    Snapshot, Target, WeightedTarget, normalize, request_host,
 };
 
 use crate::withheld::{ByCommand, Wait, Withheld};
@@ -64,6 +64,9 @@ pub struct Served {
     pub guards: Arc<[Guard]>,
     /// The settings that apply.
     pub settings: Effective,
+    /// How its responses are compressed, if they are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compression: Option<Arc<Compression>>,
     /// Where it leads.
     pub targets: Vec<TargetView>,
 }
@@ -179,8 +182,8 @@ fn served(snapshot: &Snapshot, route: &Arc<Route>) -> Served {
         },
     };
     let targets = route.action.shares().iter().map(view).collect();
-    let guards = Arc::clone(&route.guards);
-    Served { candidate: candidate(route), guards, settings: snapshot.effective(route), targets }
+    let (guards, compression) = (Arc::clone(&route.guards), snapshot.compression(route).cloned());
+    Served { candidate: candidate(route), guards, settings: snapshot.effective(route), compression, targets }
 }
 
 /// The status of the answer that a client from an allowed address would get from the edge itself.

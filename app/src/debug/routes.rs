@@ -3,8 +3,8 @@
 
 use serde::Serialize;
 use tidegate_config::model::{
-    Action, BackendKey, Bind, Certificate, Conditions, Destination, DirectResponse, Effective, Endpoint, Filter, Guard,
-    HostRoutes, Redirect, Route, Snapshot, WeightedTarget,
+    Action, BackendKey, Bind, Certificate, Compression, Conditions, Destination, DirectResponse, Effective, Endpoint,
+    Filter, Guard, HostRoutes, Redirect, Route, Snapshot, WeightedTarget,
 };
 
 /// A snapshot, or a part of it.
@@ -46,6 +46,8 @@ pub(crate) struct RouteView<'a> {
     guards: &'a [Guard],
     filters: &'a [Filter],
     settings: Effective,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    compression: Option<&'a Compression>,
     #[serde(skip_serializing_if = "Option::is_none")]
     redirect: Option<&'a Redirect>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -129,6 +131,7 @@ fn route_view<'a>(snapshot: &'a Snapshot, route: &'a Route) -> RouteView<'a> {
         guards: &route.guards,
         filters: &route.filters,
         settings: snapshot.effective(route),
+        compression: snapshot.compression(route).map(|compression| &**compression),
         redirect,
         response,
         targets: route.action.shares().iter().map(|share| target_view(snapshot, share)).collect(),

@@ -6,6 +6,7 @@ pub mod deis;
 mod deis_app;
 mod deis_edge;
 mod deis_expression;
+mod deis_gzip;
 mod deis_nginx;
 mod deis_router;
 mod deis_value;

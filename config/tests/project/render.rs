@@ -128,6 +128,11 @@ fn router(out: &mut String, it: &DeisRouter) {
     line(out, format_args!("hsts {:?}, referrers {:?}", it.hsts, it.referrer_policy));
     line(out, format_args!("request ids {}, start {}", it.request_ids, it.request_start));
     line(out, format_args!("trusted proxies {:?}", it.trusted_proxies));
+    match &it.compression {
+        usual if *usual == DeisRouter::default().compression => line(out, format_args!("the usual compression")),
+        Some(compression) => line(out, format_args!("compression {}", serde_json::to_string(compression).unwrap())),
+        None => line(out, format_args!("no compression")),
+    }
 }
 
 fn slice(out: &mut String, it: &EndpointSlice) {

@@ -67,6 +67,7 @@ fn shared(router: &DeisRouter) -> Settings {
         request_start: router.request_start.then_some(true),
         // The router told an application one address, the client's.
         forwarded_for: Some(ForwardedFor::Replace),
+        compression: router.compression.clone(),
         ..Settings::default()
     };
     between_bytes(router.default_timeout, settings)

@@ -69,7 +69,14 @@ fn a_change_of_the_router_compiles_what_it_changes() {
     let mut bench = running();
     let shared: &[&str] = &["the settings of source deis"];
     check(&mut bench, Kind::Deployment, router(&[PLATFORM, ("defaultTimeout", "90s")]), shared);
-    check(&mut bench, Kind::Deployment, router(&[PLATFORM, ("defaultTimeout", "90s"), ("gzip.vary", "off")]), &[]);
+    check(&mut bench, Kind::Deployment, router(&[PLATFORM, ("defaultTimeout", "90s"), ("errorLogLevel", "warn")]), &[]);
+    check(
+        &mut bench,
+        Kind::Deployment,
+        router(&[PLATFORM, ("defaultTimeout", "90s"), ("gzip.compLevel", "9")]),
+        shared,
+    );
+    check(&mut bench, Kind::Deployment, router(&[PLATFORM, ("gzip.enabled", "false")]), shared);
     check(&mut bench, Kind::Deployment, router(&[PLATFORM]), shared);
     check(
         &mut bench,

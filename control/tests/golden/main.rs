@@ -8,15 +8,16 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::Deserialize as _;
 use tidegate_config::model::{
-    Action, Backend, EdgeSettings, Effective, Filter, ForwardedFor, Guard, HostPattern, ListenerScope,
+    Action, Backend, Compression, EdgeSettings, Effective, Filter, ForwardedFor, Guard, HostPattern, ListenerScope,
     RequestHeadLimits, ResponseEdits, Route, SnapshotParts, StreamRoute,
 };
 use tidegate_config::object::{Kind, ObjectName};
-use tidegate_config::project::{Projected, project};
+use tidegate_config::project::{DeisRouter, Projected, project};
 use tidegate_control::options::{Deis, HostOwnership, Options, Sources};
 use tidegate_control::{Compiled, Event, Reconciler, Source};
 
@@ -62,10 +63,19 @@ fn compiled(text: &str, options: Options) -> Reconciler {
     reconciler
 }
 
-fn table(compiled: &Compiled, usual: &Effective) -> String {
+/// What applies to routes of which nothing is said.
+struct Usual {
+    effective: Effective,
+    compression: Option<Arc<Compression>>,
+}
+
+fn table(compiled: &Compiled, usual: &Usual) -> String {
     let mut out = String::new();
     let parts = &compiled.parts;
-    let settings = |route: &Route| settings(&parts.effective(route), usual);
+    let settings = |route: &Route| {
+        let effective = settings(&parts.effective(route), &usual.effective);
+        effective + &compression(parts.compression(route), usual.compression.as_ref())
+    };
     for (bind, route) in parts.streams.iter() {
         let StreamRoute { backends, connect_timeout, idle_timeout, proxy_header, .. } = &**route;
         let backends: Vec<String> = backends.iter().map(|it| format!("{} x{}", it.backend, it.weight)).collect();
@@ -129,6 +139,19 @@ fn settings(its: &Effective, usual: &Effective) -> String {
     say("forwarded for", its.forwarded_for != usual.forwarded_for, format!("{:?}", its.forwarded_for));
     say("body", its.body_bytes_max != usual.body_bytes_max, body);
     out
+}
+
+/// How responses of a route are compressed, where that is not as usual.
+fn compression(its: Option<&Arc<Compression>>, usual: Option<&Arc<Compression>>) -> String {
+    match its {
+        _ if its == usual => String::new(),
+        None => ", no compression".to_owned(),
+        Some(its) => {
+            let Compression { level, length_min, http10, proxied, disabled, vary, .. } = &**its;
+            let more = format!("{http10} {proxied:?} {disabled:?} {vary}");
+            format!(", compressed by {level} from {length_min} bytes, {more}")
+        }
+    }
 }
 
 fn leads(parts: &SnapshotParts, route: &Route) -> String {
@@ -203,9 +226,9 @@ fn compare(path: &Path, got: &str) -> Result<(), String> {
 
 #[test]
 fn every_case_compiles_to_its_golden() {
-    check("cases", &Sources::default(), &Effective::DEFAULT);
+    check("cases", &Sources::default(), &Usual { effective: Effective::DEFAULT, compression: None });
     let timeout = Duration::from_secs(1300);
-    let usual = Effective {
+    let effective = Effective {
         connect_timeout: Duration::from_secs(30),
         read_timeout: timeout,
         write_timeout: timeout,
@@ -214,6 +237,7 @@ fn every_case_compiles_to_its_golden() {
         forwarded_for: ForwardedFor::Replace,
         ..Effective::DEFAULT
     };
+    let usual = Usual { effective, compression: DeisRouter::default().compression };
     check("deis", &Sources { ingress: true, deis: Some(deis()) }, &usual);
 }
 
@@ -223,7 +247,7 @@ fn deis() -> Deis {
     Deis { router: ObjectName::new("deis", "deis-router"), builder }
 }
 
-fn check(folder: &str, sources: &Sources, usual: &Effective) {
+fn check(folder: &str, sources: &Sources, usual: &Usual) {
     let defaults = std::fs::read_to_string(cases(folder).join("_defaults.yaml")).expect("the defaults");
     let mut files: Vec<PathBuf> =
         std::fs::read_dir(cases(folder)).expect("cases").map(|entry| entry.unwrap().path()).collect();

@@ -10,13 +10,14 @@ use ipnet::IpNet;
 use super::deis_app::{APP, App, BUILDER, Builder};
 use super::deis_edge::{DefaultService, Edge};
 use super::deis_expression::expressions;
+use super::deis_gzip::Gzip;
 use super::deis_nginx::NGINX_ONLY;
 use super::deis_router::ROUTER;
 pub use super::deis_value::DeisDomain;
 use super::deis_value::{certificate, domain, entries, location};
 use super::{Annotation, Dialect, read};
 use crate::finding::Finding;
-use crate::model::{EdgeSettings, HostExpression, PathMatch};
+use crate::model::{Compression, EdgeSettings, HostExpression, PathMatch};
 use crate::object::{Age, ObjectName};
 use crate::project::field::Found;
 use crate::project::source::{Annotations, annotation_field};
@@ -124,6 +125,8 @@ pub struct DeisRouter {
     pub regex_domains: bool,
     /// What holds for all connections.
     pub edge: EdgeSettings,
+    /// How responses of applications are compressed, unless they are not.
+    pub compression: Option<Arc<Compression>>,
 }
 
 impl Default for DeisRouter {
@@ -144,6 +147,7 @@ impl Default for DeisRouter {
             default_service: None,
             regex_domains: false,
             edge: EdgeSettings::default(),
+            compression: Gzip::default().compression(),
         }
     }
 }
@@ -299,6 +303,7 @@ pub(super) struct Router {
     pub(super) default_service: DefaultService,
     pub(super) regex_domains: Option<bool>,
     pub(super) edge: Edge,
+    pub(super) gzip: Gzip,
 }
 
 /// Reads the annotations of the router's Deployment.
@@ -329,6 +334,7 @@ pub(in crate::project) fn of_router(annotations: &Annotations<'_>, found: &mut F
         default_service: router.default_service.settings(found),
         regex_domains: router.regex_domains.unwrap_or_default(),
         edge: router.edge.settings(found),
+        compression: router.gzip.compression(),
     }
 }
 

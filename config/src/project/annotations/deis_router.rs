@@ -3,11 +3,8 @@
 use super::deis::Router;
 use super::deis_app::{MISSING, annotation, referrer_policy};
 use super::deis_edge::{buffer_size, buffers, ciphers, log_format, protocols};
-use super::deis_value::{address, any, boolean, each_of, networks, one_of, platform_domain, positive, size, time};
-use super::{Annotation, Otherwise, set};
-
-const GZIP_PROXIED: [&str; 9] =
-    ["off", "expired", "no-cache", "no-store", "private", "no_last_modified", "no_etag", "auth", "any"];
+use super::deis_value::{address, any, boolean, networks, one_of, platform_domain, positive, size, time};
+use super::{Annotation, Otherwise, deis_gzip, set};
 
 /// Every annotation of the router, in the order of the manual.
 pub(super) const ROUTER: &[Annotation<Router>] = &[
@@ -269,58 +266,12 @@ pub(super) const ROUTER: &[Annotation<Router>] = &[
         None,
         |router, text| set(&mut router.edge.head_buffer_bytes, buffer_size(text))
     ),
-    annotation!("gzip.enabled", "boolean", "`true`", "Compression of responses.", Default, Some(MISSING), |_, text| {
-        boolean(text).map(drop)
-    }),
-    annotation!(
-        "gzip.compLevel",
-        "`1` to `9`",
-        "`5`",
-        "Compression of responses.",
-        Default,
-        Some(MISSING),
-        |_, text| one_of(text, &["1", "2", "3", "4", "5", "6", "7", "8", "9"]).map(drop)
-    ),
-    annotation!("gzip.disable", "text", "`msie6`", "Compression of responses.", Default, Some(MISSING), |_, text| any(
-        text
-    )),
-    annotation!(
-        "gzip.httpVersion",
-        "`1.0` or `1.1`",
-        "`1.1`",
-        "Compression of responses.",
-        Default,
-        Some(MISSING),
-        |_, text| one_of(text, &["1.0", "1.1"]).map(drop)
-    ),
-    annotation!("gzip.minLength", "size", "`256`", "Compression of responses.", Default, Some(MISSING), |_, text| {
-        size(text, true).map(drop)
-    }),
-    annotation!(
-        "gzip.proxied",
-        "words between spaces",
-        "`any`",
-        "Compression of responses.",
-        Default,
-        Some(MISSING),
-        |_, text| each_of(text, &GZIP_PROXIED)
-    ),
-    annotation!(
-        "gzip.types",
-        "media types between spaces",
-        "text, scripts, fonts",
-        "Compression of responses.",
-        Default,
-        Some(MISSING),
-        |_, text| any(text)
-    ),
-    annotation!(
-        "gzip.vary",
-        "`on` or `off`",
-        "`on`",
-        "Compression of responses.",
-        Default,
-        Some(MISSING),
-        |_, text| one_of(text, &["on", "off"]).map(drop)
-    ),
+    deis_gzip::ENABLED,
+    deis_gzip::COMP_LEVEL,
+    deis_gzip::DISABLE,
+    deis_gzip::HTTP_VERSION,
+    deis_gzip::MIN_LENGTH,
+    deis_gzip::PROXIED,
+    deis_gzip::MEDIA_TYPES,
+    deis_gzip::VARY,
 ];

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use crate::model::{HostPattern, PathMatch, RegexCase, WildcardDepth};
+use crate::finding::printable;
+use crate::model::{AgentRegex, DisabledAgents, HostPattern, MediaTypes, PathMatch, Proxied, RegexCase, WildcardDepth};
 use crate::project::annotation_value::sources;
 
 /// The longest time that an annotation may set: a year.
@@ -16,6 +17,9 @@ const TIME_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// What an expression may take when it is compiled, in bytes.
 pub(super) const EXPRESSION_BYTES_MAX: usize = 64 << 10;
+
+/// Media types that are compared with that of each response.
+const MEDIA_TYPES_MAX: usize = 128;
 
 /// A domain of an application, as listed.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -190,6 +194,53 @@ pub(super) fn no_expression(why: &str) -> String {
     format!("is not a regular expression: {}", why.rsplit("error: ").next().unwrap_or_default())
 }
 
+/// User agents, all of them by one expression, or by the word that nginx has for the oldest. Empty, it would match everybody; nobody
+/// is meant.
+pub(super) fn agents(text: &str) -> Result<DisabledAgents, String> {
+    match text.trim() {
+        "" => Ok(DisabledAgents::Nobody),
+        "msie6" => Ok(DisabledAgents::Msie6),
+        _ => AgentRegex::new(text).map(DisabledAgents::Matching).map_err(|why| no_expression(&why)),
+    }
+}
+
+/// What nginx calls `gzip_proxied`.
+pub(super) fn proxied(text: &str) -> Result<Box<[Proxied]>, String> {
+    const WORDS: [(&str, Proxied); 9] = [
+        ("off", Proxied::Off),
+        ("expired", Proxied::Expired),
+        ("no-cache", Proxied::NoCache),
+        ("no-store", Proxied::NoStore),
+        ("private", Proxied::Private),
+        ("no_last_modified", Proxied::NoLastModified),
+        ("no_etag", Proxied::NoEtag),
+        ("auth", Proxied::Auth),
+        ("any", Proxied::Any),
+    ];
+    let words: Vec<&str> = text.split_whitespace().collect();
+    if let Some(strange) = words.iter().find(|word| WORDS.iter().all(|(known, _)| known != *word)) {
+        return one_of(strange, &WORDS.map(|(known, _)| known)).map(|_| Box::default());
+    }
+    let found: Box<[Proxied]> = WORDS.iter().filter(|(known, _)| words.contains(known)).map(|(_, it)| *it).collect();
+    if found.is_empty() { Err("names nothing".to_owned()) } else { Ok(found) }
+}
+
+/// Media types between spaces, at most [`MEDIA_TYPES_MAX`].
+pub(super) fn media_types(text: &str) -> Result<MediaTypes, String> {
+    let is_token = |word: &str| {
+        let may = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$&-^_.+".contains(&byte);
+        !word.is_empty() && word.bytes().all(may)
+    };
+    let is_type = |word: &str| word.split_once('/').is_some_and(|(kind, name)| is_token(kind) && is_token(name));
+    if text.split_whitespace().count() > MEDIA_TYPES_MAX {
+        return Err(format!("names more than {MEDIA_TYPES_MAX} media types"));
+    }
+    match text.split_whitespace().find(|word| !is_type(word)) {
+        Some(word) => Err(format!("holds \"{}\", which is not a media type such as text/css", printable(word))),
+        None => Ok(MediaTypes::new(text.split_whitespace())),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -221,6 +272,13 @@ mod tests {
             |text| location(text, true),
             &["/webhooks", "= /x", "^~ /x", "~ ^/v[0-9]+", "~* \\.png$"],
             &["/", "^~ /", "webhooks", "", "! /x", "~ (", "/a b"],
+        );
+        check(agents, &["msie6", "", "MSIE [4-6]\\.", "bot|spider"], &["(", "(?<!x)y", "(x{999}){999}"]);
+        check(proxied, &["any", "off", "no-store  private auth"], &["", " ", "some", "any,off", "Any"]);
+        check(
+            media_types,
+            &["text/css", "", "a/b  C/d+e"],
+            &["text", "text/", "/css", "a/b/c", "*", "text/*", "a/b,c/d"],
         );
         let networks = |text: &str| networks(text);
         check(
