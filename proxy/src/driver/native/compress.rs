@@ -18,7 +18,7 @@ use crate::http::compression::Fields;
 use crate::http::gzip::{Goal, Gzip, ROOM_MIN};
 use crate::reason::Reason;
 
-/// Bytes that are compressed before other tasks of the thread may have their turn; each is one of the steps that tokio counts.
+/// Bytes of a step. Tokio counts the steps of a task, and lets other tasks have their turn after 128 of them.
 const PIECE_BYTES: usize = 2 * 1024;
 
 /// Bytes that a step may give.
