@@ -9,6 +9,7 @@ mod request {
 
     mod answers;
     mod bodies;
+    mod compressed;
     mod direct;
     mod forwarding;
     mod http2;
