@@ -24,6 +24,8 @@ pub(crate) enum Reason {
     HeadTooLarge,
     /// A longer request line than allowed.
     TargetTooLong,
+    /// It came before the TLS handshake was over, and has a method that may not (RFC 8470 section 5.2).
+    TooEarly,
     /// It has come this way too often: somewhere behind the edge it is led back to it.
     LoopDetected,
     /// No host or path takes it.
@@ -66,7 +68,7 @@ pub(crate) enum Reason {
 
 impl Reason {
     /// All of them, for the metrics.
-    pub(crate) const ALL: [Self; 29] = [
+    pub(crate) const ALL: [Self; 30] = [
         Self::MalformedRequest,
         Self::MissingHost,
         Self::MalformedHost,
@@ -77,6 +79,7 @@ impl Reason {
         Self::UnknownCoding,
         Self::HeadTooLarge,
         Self::TargetTooLong,
+        Self::TooEarly,
         Self::LoopDetected,
         Self::NoRoute,
         Self::Denied,
@@ -111,6 +114,7 @@ impl Reason {
             Self::UnknownCoding => (501, "unknown-coding"),
             Self::HeadTooLarge => (431, "head-too-large"),
             Self::TargetTooLong => (414, "target-too-long"),
+            Self::TooEarly => (425, "too-early"),
             Self::LoopDetected => (508, "loop-detected"),
             Self::NoRoute => (404, "no-route"),
             Self::Denied => (403, "denied"),
@@ -145,8 +149,8 @@ impl Reason {
 
     /// Whether the framing of what follows on the connection is in doubt, so that it must be closed.
     pub(crate) const fn closes(self) -> bool {
-        let sound =
-            matches!(self, Self::NoRoute | Self::Denied | Self::Redirect | Self::DirectResponse | Self::NoEndpoints);
+        let refused = matches!(self, Self::NoRoute | Self::Denied | Self::Redirect | Self::TooEarly);
+        let sound = refused || matches!(self, Self::DirectResponse | Self::NoEndpoints);
         !sound && !self.is_overload()
     }
 

@@ -3,13 +3,16 @@
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
 
+use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http_body_util::Empty;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::version::{TLS12, TLS13};
-use rustls::{CipherSuite, HandshakeKind, ProtocolVersion};
+use rustls::{CipherSuite, ClientConfig, ClientConnection, HandshakeKind, ProtocolVersion};
+use rustls_pki_types::ServerName;
 use tidegate_tests::{Dev, Kubectl, connect_by, eventually, get, https, request, tls_client};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -18,6 +21,9 @@ const ROUTER: &str = include_str!("../../examples/deis/router.yaml");
 const BLOG: &str = include_str!("../../examples/deis/blog.yaml");
 
 const HOST: &str = "www.blog.localhost";
+
+/// The same by its short name, which the certificate of the platform is for.
+const SHORT: &str = "blog.apps.localhost";
 
 /// None where there is no kubectl, and so nothing that could change an object.
 async fn started(arguments: &[&str]) -> Option<(Dev, Kubectl)> {
@@ -238,4 +244,131 @@ async fn the_access_log_has_the_form_that_the_router_asks_for() {
         if line.starts_with('[') { Ok(()) } else { Err(line) }
     })
     .await;
+}
+
+/// A client that comes back, in steps that show what was said before the handshake was over.
+struct Returning {
+    session: ClientConnection,
+    stream: std::net::TcpStream,
+}
+
+impl Returning {
+    /// Connects, and says this as early data where it may; whether it may.
+    fn connect(client: &Arc<ClientConfig>, address: SocketAddr, early: &[u8]) -> (Self, bool) {
+        let name = ServerName::try_from(SHORT).unwrap();
+        let mut session = ClientConnection::new(Arc::clone(client), name).unwrap();
+        let may = session.early_data().map(|mut data| data.write_all(early).unwrap()).is_some();
+        let stream = std::net::TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let mut this = Self { session, stream };
+        this.session.write_tls(&mut this.stream).unwrap();
+        (this, may)
+    }
+
+    /// The next answer, whose end is the end of the connection or this mark. Nothing is sent meanwhile.
+    fn hear(&mut self, mark: &str) -> String {
+        let mut heard = String::new();
+        loop {
+            let mut bytes = [0; 4096];
+            match self.session.reader().read(&mut bytes) {
+                Ok(0) => return heard,
+                Ok(count) => heard.push_str(&String::from_utf8_lossy(&bytes[..count])),
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                    assert_ne!(self.session.read_tls(&mut self.stream).unwrap(), 0, "{heard}");
+                    self.session.process_new_packets().unwrap();
+                }
+                Err(error) => panic!("{error}: {heard}"),
+            }
+            if heard.contains(mark) {
+                return heard;
+            }
+        }
+    }
+
+    fn say(&mut self, text: &str) {
+        self.session.writer().write_all(text.as_bytes()).unwrap();
+        while self.session.wants_write() {
+            self.session.write_tls(&mut self.stream).unwrap();
+        }
+    }
+}
+
+/// Gives the platform a certificate, and waits until the blog is served with it.
+async fn certificate(dev: &Dev, kubectl: &Kubectl) {
+    let made = rcgen::generate_simple_self_signed(["*.apps.localhost".to_owned()]).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let [cert, key] = ["tls.crt", "tls.key"].map(|name| folder.path().join(name));
+    std::fs::write(&cert, made.cert.pem()).unwrap();
+    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    let [cert, key] = [("cert", cert), ("key", key)].map(|(flag, path)| format!("--{flag}={}", path.display()));
+    kubectl.run(&["-n", "deis", "create", "secret", "tls", "deis-router-platform-cert", &cert, &key]).await;
+    eventually("an answer over TLS", || async {
+        let status = https(dev.https, SHORT, "/", false).await?.status;
+        if status == 200 { Ok(()) } else { Err(status.to_string()) }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn early_data_is_taken_for_the_methods_that_the_router_names() {
+    let Some((dev, kubectl)) = started(&[]).await else { return };
+    certificate(&dev, &kubectl).await;
+    let (address, runtime) = (dev.https, tokio::runtime::Handle::current());
+    let asked = |method: &str| format!("{method} /{method} HTTP/1.1\r\nHost: {SHORT}\r\nContent-Length: 0\r\n\r\n");
+    let new_client = || {
+        let mut client = tls_client(ring::default_provider(), &[&TLS13], &[b"http/1.1"]).unwrap();
+        client.enable_early_data = true;
+        Arc::new(client)
+    };
+    // A whole visit, after which the client knows how to come back.
+    let visit = move |client: &Arc<ClientConfig>| {
+        let (mut first, early) = Returning::connect(client, address, b"");
+        assert!(!early);
+        while first.session.is_handshaking() {
+            first.session.complete_io(&mut first.stream).unwrap();
+        }
+        first.say(&format!("GET /first HTTP/1.1\r\nHost: {SHORT}\r\nConnection: close\r\n\r\n"));
+        assert!(first.hear("never").starts_with("HTTP/1.1 200"));
+    };
+    // Without the annotation nobody is told that there is such a thing.
+    tokio::task::spawn_blocking(move || {
+        let client = new_client();
+        visit(&client);
+        assert!(!Returning::connect(&client, address, b"GET").1);
+    })
+    .await
+    .unwrap();
+
+    router(&kubectl, &["ssl.earlyDataMethods=GET|HEAD", "http2Enabled=false"]).await;
+    eventually("no HTTP/2", || async {
+        let (_, _, protocol) = agreed(&dev, ring::default_provider(), rustls::DEFAULT_VERSIONS).await?;
+        if protocol.as_deref() == Some(b"http/1.1") { Ok(()) } else { Err(format!("{protocol:?}")) }
+    })
+    .await;
+    let tested = runtime.spawn_blocking(move || {
+        let client = new_client();
+        visit(&client);
+        // It is answered before the client has said the end of its handshake.
+        let (mut back, early) = Returning::connect(&client, address, asked("GET").as_bytes());
+        assert!(early);
+        let heard = back.hear("early-data: 1").to_lowercase();
+        assert!(heard.starts_with("http/1.1 200") && heard.contains("early-data: 1"), "{heard}");
+        assert!(back.session.is_early_data_accepted());
+        // What follows the end of the handshake is no longer early.
+        back.say(&asked("POST").replace("Content-Length", "Connection: close\r\nContent-Length"));
+        let heard = back.hear("never").to_lowercase();
+        assert!(heard.contains("http/1.1 200") && !heard.contains("early-data"), "{heard}");
+
+        let client = new_client();
+        visit(&client);
+        let (mut back, early) = Returning::connect(&client, address, asked("POST").as_bytes());
+        assert!(early);
+        let heard = back.hear("\r\n\r\n");
+        assert!(heard.starts_with("HTTP/1.1 425"), "{heard}");
+        // The client may come again over the same connection, once the handshake is over.
+        back.say(&asked("POST").replace("Content-Length", "Connection: close\r\nContent-Length"));
+        let heard = back.hear("never");
+        assert!(heard.contains("HTTP/1.1 200"), "{heard}");
+    });
+    tested.await.unwrap();
 }

@@ -42,11 +42,14 @@ pub struct TlsSettings {
     pub tickets: bool,
     /// Whether HTTP/2 is offered (ALPN, RFC 7301).
     pub http2: bool,
+    /// The methods of requests that are taken before the handshake is over (early data, RFC 8470), in upper case; others are
+    /// answered 425. `None` where no early data is taken. Where it is, sessions are resumed without tickets.
+    pub early_data: Option<Box<[Box<str>]>>,
 }
 
 impl Default for TlsSettings {
     fn default() -> Self {
-        Self { versions: TlsVersions::default(), cipher_suites: None, tickets: true, http2: true }
+        Self { versions: TlsVersions::default(), cipher_suites: None, tickets: true, http2: true, early_data: None }
     }
 }
 

@@ -5,6 +5,7 @@ mod alarm;
 pub(crate) mod chunks;
 pub(crate) mod clients;
 pub(crate) mod close;
+mod early_tls;
 pub(crate) mod head_scan;
 pub(crate) mod idle;
 mod io;
@@ -116,6 +117,12 @@ impl ConnectionFacts {
         *self.ending.borrow()
     }
 
+    /// Whether what its client says now may have been said before, to this edge or another, by somebody who has it copied (RFC 8446
+    /// section 8): the handshake is not over.
+    pub(crate) fn is_early(&self) -> bool {
+        self.tls.as_ref().and_then(|tls| tls.early.as_ref()).is_some_and(|early| early.load(Relaxed))
+    }
+
     /// Whose forwarded headers are believed.
     pub(crate) fn trusted<'a>(&self, snapshot: &'a Snapshot) -> &'a [IpNet] {
         if self.forwards { snapshot.trusted_proxies() } else { &[] }
@@ -179,6 +186,8 @@ pub(crate) struct TlsFacts {
     pub(crate) version: &'static str,
     /// The cipher suite's name.
     pub(crate) cipher: &'static str,
+    /// Whether the handshake is still going on, for a client that may speak before its end.
+    pub(crate) early: Option<Arc<AtomicBool>>,
 }
 
 #[cfg(test)]

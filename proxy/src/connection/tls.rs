@@ -4,6 +4,7 @@
 
 use std::fmt;
 use std::io;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -13,19 +14,23 @@ use rustls::server::{
 };
 use rustls::sign::CertifiedKey;
 use rustls::version::{TLS12, TLS13};
-use rustls::{ServerConfig, SignatureScheme, SupportedCipherSuite, SupportedProtocolVersion};
+use rustls::{ServerConfig, ServerConnection, SignatureScheme, SupportedCipherSuite, SupportedProtocolVersion};
 use tidegate_config::model::{Certificate, TlsSettings, TlsVersions};
 use tidegate_config::published::Published;
 use tokio::net::TcpStream;
 use tokio::time::timeout_at;
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::server::TlsStream;
 
 use crate::connection::TlsFacts;
+use crate::connection::early_tls::EarlyTls;
+use crate::connection::transport::Transport;
 use crate::options::TlsLimits;
 
 /// The name in the certificate that is shown when no object gives one.
 const SELF_SIGNED_NAME: &str = "Tidegate default certificate";
+
+/// Bytes that a client may send before the handshake is over: a usual head, and room for its records.
+const EARLY_DATA_BYTES_MAX: u32 = 16 * 1024;
 
 /// Why TLS cannot be offered at all.
 #[derive(Debug)]
@@ -120,7 +125,11 @@ fn config(
     let protocols: &[&[u8]] = if settings.http2 { &[b"h2", b"http/1.1"] } else { &[b"http/1.1"] };
     config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
     config.ignore_client_order = settings.cipher_suites.is_some();
-    if settings.tickets {
+    if settings.early_data.is_some() {
+        // Only a session that the process keeps is good for one time, so that nothing is taken twice (RFC 8446 section 8.1).
+        config.max_early_data_size = EARLY_DATA_BYTES_MAX;
+        config.send_half_rtt_data = true;
+    } else if settings.tickets {
         config.ticketer = Arc::clone(ticketer);
     }
     config.session_storage = Arc::clone(sessions);
@@ -217,7 +226,7 @@ pub(crate) enum Handshake {
     /// Well.
     Done {
         /// The stream inside TLS.
-        stream: Box<TlsStream<TcpStream>>,
+        stream: Transport,
         /// What was agreed on.
         facts: TlsFacts,
         /// Whether HTTP/2 was agreed on.
@@ -238,19 +247,24 @@ pub(crate) async fn handshake(acceptor: &TlsAcceptor, stream: TcpStream, until: 
             Ok(1) => {}
             Ok(_) | Err(_) => return Handshake::Failed(Failure::Closed),
         }
-        match acceptor.accept(stream).await {
-            Ok(stream) => {
-                let (facts, http2) = agreed(&stream);
-                Handshake::Done { stream: Box::new(stream), facts, http2 }
-            }
-            Err(error) => Handshake::Failed(Failure::of(&error)),
-        }
+        let shaken = if acceptor.config().max_early_data_size > 0 {
+            EarlyTls::accept(stream, Arc::clone(acceptor.config())).await.map(|stream| {
+                let (mut facts, http2) = agreed(stream.session());
+                facts.early = Some(Arc::clone(stream.early())).filter(|early| early.load(Relaxed));
+                Handshake::Done { stream: Transport::EarlyTls(Box::new(stream)), facts, http2 }
+            })
+        } else {
+            acceptor.accept(stream).await.map(|stream| {
+                let (facts, http2) = agreed(stream.get_ref().1);
+                Handshake::Done { stream: Transport::Tls(Box::new(stream)), facts, http2 }
+            })
+        };
+        shaken.unwrap_or_else(|error| Handshake::Failed(Failure::of(&error)))
     });
     shaken.await.unwrap_or(Handshake::Failed(Failure::Timeout))
 }
 
-fn agreed(stream: &TlsStream<TcpStream>) -> (TlsFacts, bool) {
-    let (_, session) = stream.get_ref();
+fn agreed(session: &ServerConnection) -> (TlsFacts, bool) {
     let version = match session.protocol_version() {
         Some(rustls::ProtocolVersion::TLSv1_3) => "TLSv1.3",
         Some(rustls::ProtocolVersion::TLSv1_2) => "TLSv1.2",
@@ -258,5 +272,5 @@ fn agreed(stream: &TlsStream<TcpStream>) -> (TlsFacts, bool) {
     };
     let cipher = session.negotiated_cipher_suite().and_then(|suite| suite.suite().as_str()).unwrap_or("unknown");
     let server_name = session.server_name().map(|name| name.to_ascii_lowercase().into());
-    (TlsFacts { server_name, version, cipher }, session.alpn_protocol() == Some(b"h2"))
+    (TlsFacts { server_name, version, cipher, early: None }, session.alpn_protocol() == Some(b"h2"))
 }

@@ -11,6 +11,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
+use super::early_tls::EarlyTls;
+
 /// What the bytes travel over.
 #[derive(Debug)]
 pub(crate) enum Transport {
@@ -18,6 +20,8 @@ pub(crate) enum Transport {
     Plain(TcpStream),
     /// TLS over TCP, after its handshake.
     Tls(Box<TlsStream<TcpStream>>),
+    /// TLS over TCP, which may have begun before its handshake is over.
+    EarlyTls(Box<EarlyTls>),
 }
 
 impl Transport {
@@ -26,6 +30,7 @@ impl Transport {
         match self {
             Self::Plain(stream) => has_arrived(stream),
             Self::Tls(stream) => has_arrived(stream.get_ref().0),
+            Self::EarlyTls(stream) => has_arrived(stream.stream()),
         }
     }
 }
@@ -40,6 +45,7 @@ impl AsyncRead for Transport {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
             Self::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
+            Self::EarlyTls(stream) => Pin::new(stream).poll_read(cx, buf),
         }
     }
 }
@@ -49,6 +55,7 @@ impl AsyncWrite for Transport {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
             Self::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Self::EarlyTls(stream) => Pin::new(stream).poll_write(cx, bytes),
         }
     }
 
@@ -60,6 +67,7 @@ impl AsyncWrite for Transport {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, bytes),
             Self::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bytes),
+            Self::EarlyTls(stream) => Pin::new(stream).poll_write_vectored(cx, bytes),
         }
     }
 
@@ -71,6 +79,7 @@ impl AsyncWrite for Transport {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_flush(cx),
             Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
+            Self::EarlyTls(stream) => Pin::new(stream).poll_flush(cx),
         }
     }
 
@@ -78,6 +87,7 @@ impl AsyncWrite for Transport {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
             Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::EarlyTls(stream) => Pin::new(stream).poll_shutdown(cx),
         }
     }
 }
@@ -87,6 +97,7 @@ impl AsRawFd for Transport {
         match self {
             Self::Plain(stream) => stream.as_raw_fd(),
             Self::Tls(stream) => stream.get_ref().0.as_raw_fd(),
+            Self::EarlyTls(stream) => stream.stream().as_raw_fd(),
         }
     }
 }

@@ -171,7 +171,7 @@ async fn establish(
                     "TLS handshake"
                 );
                 facts.tls = Some(agreed);
-                let conn = Box::new(Conn::new(Transport::Tls(stream), Arc::new(facts), &traffic.shared));
+                let conn = Box::new(Conn::new(stream, Arc::new(facts), &traffic.shared));
                 Some((conn, if http2 { Expected::Http2 } else { Expected::Http1 }))
             }
             tls::Handshake::PlainHttp(stream) => {

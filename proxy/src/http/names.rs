@@ -18,6 +18,9 @@ pub(crate) static X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forw
 pub(crate) static X_FORWARDED_PORT: HeaderName = HeaderName::from_static("x-forwarded-port");
 pub(crate) static X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 
+/// What tells an endpoint that a request came before the TLS handshake was over (RFC 8470 section 5.1).
+pub(crate) static EARLY_DATA: HeaderName = HeaderName::from_static("early-data");
+
 /// The names of the headers that every request gets.
 pub(crate) const SET_ALWAYS: [&str; 7] = [
     "x-forwarded-for",

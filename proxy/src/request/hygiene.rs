@@ -160,8 +160,15 @@ fn nominations<H: Head + ?Sized>(head: &H) -> Result<(), Reason> {
             let token = token.trim_ascii();
             let forwarded =
                 token.get(..FORWARDED_AS.len()).is_some_and(|start| start.eq_ignore_ascii_case(FORWARDED_AS));
-            let names: [&[u8]; 6] =
-                [b"host", b"forwarded", b"x-real-ip", b"x-request-id", b"content-length", b"transfer-encoding"];
+            let names: [&[u8]; 7] = [
+                b"host",
+                b"forwarded",
+                b"x-real-ip",
+                b"x-request-id",
+                b"content-length",
+                b"transfer-encoding",
+                b"early-data",
+            ];
             forwarded || names.iter().any(|name| token.eq_ignore_ascii_case(name))
         });
     });
@@ -242,7 +249,14 @@ mod tests {
     #[test]
     fn headers_of_the_edge_cannot_be_nominated_away() {
         let nominate = |value| Sample::get("a", "/").with("connection", value);
-        for value in ["X-Forwarded-For", "keep-alive, x-real-ip", "close,X-Request-ID", "Content-Length", "forwarded"] {
+        for value in [
+            "X-Forwarded-For",
+            "Early-Data",
+            "keep-alive, x-real-ip",
+            "close,X-Request-ID",
+            "Content-Length",
+            "forwarded",
+        ] {
             check_row(&nominate(value), Err(Reason::ProtectedNomination));
         }
         for value in ["keep-alive", "Upgrade", "close, x-own"] {

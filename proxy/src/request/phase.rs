@@ -24,6 +24,8 @@ pub(crate) struct RequestFacts {
     pub(crate) protocol: Protocol,
     /// Whether its path has dot segments, which no endpoint gets to see.
     pub(crate) had_dot_segments: bool,
+    /// Whether it came before the TLS handshake was over, and so may come again from somebody who has it copied.
+    pub(crate) early: bool,
     /// Whether its target is in absolute form, which only proxies are sent.
     pub(crate) absolute: bool,
     /// The upgrade that it asks for and may have.
@@ -96,9 +98,13 @@ pub(crate) fn route<'h, H: Head>(
         client: client(head, facts.peer, facts.tls.is_some(), facts.trusted(snapshot)),
         protocol: line.protocol,
         had_dot_segments: sound.path.had_dot_segments,
+        early: facts.is_early(),
         absolute: line.target_authority.is_some(),
         upgrade: rewrite::upgrade(head, line.protocol, &shared.options.upgrade_tokens),
     };
+    if request.early && !takes_early(snapshot, head.method()) {
+        return Err(Unrouted { request: Some(request), reason: Reason::TooEarly });
+    }
     match route::find(snapshot, &facts.bind, &sound.host, &sound.path.path, head) {
         Ok(found) => {
             let (listener, route) = (found.listener.clone(), Arc::clone(found.route));
@@ -106,4 +112,10 @@ pub(crate) fn route<'h, H: Head>(
         }
         Err(reason) => Err(Unrouted { request: Some(request), reason }),
     }
+}
+
+/// Whether a request with a method may be taken before the handshake is over.
+fn takes_early(snapshot: &Snapshot, method: &str) -> bool {
+    let methods = snapshot.edge().tls.early_data.as_deref().unwrap_or_default();
+    methods.iter().any(|taken| **taken == *method)
 }

@@ -12,7 +12,7 @@ use tidegate_config::model::{AppProtocol, Filter, ForwardedFor, Head, PathRewrit
 use crate::connection::AddressText;
 use crate::http::edits::Edits;
 use crate::http::names::{
-    CDN_LOOP, FORWARDED_AS, HeaderNames, SET_ALWAYS, X_CORRELATION_ID, X_FORWARDED_FOR, X_FORWARDED_HOST,
+    CDN_LOOP, EARLY_DATA, FORWARDED_AS, HeaderNames, SET_ALWAYS, X_CORRELATION_ID, X_FORWARDED_FOR, X_FORWARDED_HOST,
     X_FORWARDED_PORT, X_FORWARDED_PROTO, X_REAL_IP, X_REQUEST_ID, X_REQUEST_START,
 };
 use crate::request::cdn_loop::LoopToken;
@@ -162,6 +162,10 @@ fn identify<H: Head + ?Sized>(head: &H, input: &RewriteInput<'_>, edits: &mut Ed
         out.extend_from_slice(input.text.peer.as_bytes());
     });
     edits.set(&X_FORWARDED_PROTO, |out| out.extend_from_slice(client.scheme().as_bytes()));
+    // That of a client before us stays: nobody who passes a request on may remove it.
+    if input.request.early {
+        edits.set(&EARLY_DATA, |out| out.push(b'1'));
+    }
     let host = believed(&X_FORWARDED_HOST).or_else(|| head.authority().map(str::as_bytes));
     match host {
         Some(host) => edits.set(&X_FORWARDED_HOST, |out| out.extend_from_slice(host)),
@@ -283,7 +287,14 @@ mod tests {
     fn sent_by(spoken: Protocol, head: &Sample, route: &Route, protocol: AppProtocol, trusted: bool) -> Edits {
         let peer = [10, 0, 0, 1].into();
         let client = Client { address: [192, 0, 2, 1].into(), peer, trusted, secure: true, websocket: false };
-        let asks = RequestFacts { client, protocol: spoken, had_dot_segments: false, absolute: false, upgrade: None };
+        let asks = RequestFacts {
+            client,
+            protocol: spoken,
+            had_dot_segments: false,
+            early: false,
+            absolute: false,
+            upgrade: None,
+        };
         let input = RewriteInput {
             route,
             filters: Filters { route: &route.filters, share: &[], secure: true },

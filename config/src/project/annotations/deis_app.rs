@@ -75,9 +75,6 @@ const BUFFERS: &str = "Tidegate streams responses through bounded buffers of its
 const OF_ROUTER: &str =
     "the Deis router read it on a Service and used it nowhere; it acts on the router's Deployment alone";
 
-/// Why what is still missing changes nothing.
-pub(super) const MISSING: &str = "this version of Tidegate does not have it yet";
-
 const POLICIES: [&str; 9] = [
     "no-referrer",
     "no-referrer-when-downgrade",

@@ -33,6 +33,7 @@ pub(super) struct Edge {
     pub(super) head_buffers: Option<usize>,
     pub(super) head_buffer_bytes: Option<usize>,
     pub(super) log_format: Option<Arc<LogFormat>>,
+    pub(super) early_data: Option<Box<[Box<str>]>>,
 }
 
 /// What a list comes to, with the entries that are gone.
@@ -84,6 +85,15 @@ pub(super) fn buffer_size(text: &str) -> Result<usize, String> {
     bytes.ok_or_else(|| "is more than 512k".to_owned())
 }
 
+/// Methods between bars, each in upper case; none of them for an empty text.
+pub(super) fn methods(text: &str) -> Result<Box<[Box<str>]>, String> {
+    const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"];
+    if text.is_empty() {
+        return Ok(Box::default());
+    }
+    text.split('|').map(|word| one_of(word, &METHODS).map(Box::from)).collect()
+}
+
 /// The form of a line of the access log, by its name or as it is.
 pub(super) fn log_format(text: &str) -> Result<Arc<LogFormat>, String> {
     LogFormat::named(text).map_or_else(|| LogFormat::parse(text), Ok).map(Arc::new)
@@ -132,6 +142,7 @@ impl Edge {
                 cipher_suites: suites.filter(|suites| suites.iter().any(serves)),
                 tickets: self.tickets.unwrap_or(usual.tickets),
                 http2: self.http2.unwrap_or(usual.http2),
+                early_data: self.early_data.filter(|methods| !methods.is_empty()),
             },
             log_format: self.log_format,
         }

@@ -1,9 +1,9 @@
 //! The annotations of the router's Deployment, under `router.deis.io/nginx.`.
 
 use super::deis::Router;
-use super::deis_app::{MISSING, annotation, referrer_policy};
-use super::deis_edge::{buffer_size, buffers, ciphers, log_format, protocols};
-use super::deis_value::{address, any, boolean, networks, one_of, platform_domain, positive, size, time};
+use super::deis_app::{annotation, referrer_policy};
+use super::deis_edge::{buffer_size, buffers, ciphers, log_format, methods, protocols};
+use super::deis_value::{address, boolean, networks, one_of, platform_domain, positive, size, time};
 use super::{Annotation, Otherwise, deis_gzip, set};
 
 /// Every annotation of the router, in the order of the manual.
@@ -133,12 +133,12 @@ pub(super) const ROUTER: &[Annotation<Router>] = &[
     ),
     annotation!(
         "ssl.earlyDataMethods",
-        "methods between bars",
-        "`GET|HEAD|OPTIONS`",
-        "TLS 1.3 early data.",
+        "methods between bars, such as `GET&#124;HEAD`",
+        "none",
+        "Methods of requests that are taken before the TLS handshake is over, for clients that come back (TLS 1.3 early data, RFC 8470); a request of another method is answered 425, and applications are told with `Early-Data: 1`. Each process keeps the sessions of its clients then, as without tickets. Nothing between the bars, or no annotation, takes no early data: whoever has copied a request could send it once more.",
         Default,
-        Some(MISSING),
-        |_, text| any(text)
+        None,
+        |router, text| set(&mut router.edge.early_data, methods(text))
     ),
     annotation!(
         "ssl.protocols",

@@ -1,0 +1,196 @@
+//! A TLS connection whose client may speak before the handshake is over (early data, RFC 8446 section 2.3). tokio-rustls, which every
+//! other connection goes by, waits for the end of the handshake; rustls itself does not.
+
+use std::fmt;
+use std::io::{self, IoSlice, Read as _, Write as _};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Context, Poll, ready};
+
+use rustls::{ServerConfig, ServerConnection};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+
+/// A TLS connection from the moment at which its client may speak.
+pub(crate) struct EarlyTls {
+    stream: TcpStream,
+    session: ServerConnection,
+    /// Whether the handshake is still going on, so that what the client says may have been said before, by somebody else.
+    early: Arc<AtomicBool>,
+    /// Whether our end was told.
+    closed: bool,
+}
+
+impl fmt::Debug for EarlyTls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EarlyTls").field("early", &self.early).finish_non_exhaustive()
+    }
+}
+
+impl EarlyTls {
+    /// Shakes hands until the client may speak: to the end, unless it sends early data that is accepted.
+    ///
+    /// # Errors
+    /// When the handshake fails, or the connection ends.
+    pub(super) async fn accept(stream: TcpStream, config: Arc<ServerConfig>) -> io::Result<Self> {
+        let session = ServerConnection::new(config).map_err(io::Error::other)?;
+        let mut tls = Self { stream, session, early: Arc::new(AtomicBool::new(true)), closed: false };
+        std::future::poll_fn(|cx| tls.poll_accept(cx)).await?;
+        Ok(tls)
+    }
+
+    fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            ready!(self.poll_drain(cx))?;
+            if !self.session.is_handshaking() || self.session.early_data().is_some() {
+                return Poll::Ready(Ok(()));
+            }
+            if ready!(self.poll_fill(cx))? == 0 {
+                return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+            }
+        }
+    }
+
+    /// Whether the handshake is still going on; shared, because requests ask for it.
+    pub(super) fn early(&self) -> &Arc<AtomicBool> {
+        &self.early
+    }
+
+    /// What has been agreed on.
+    pub(super) const fn session(&self) -> &ServerConnection {
+        &self.session
+    }
+
+    /// The connection below.
+    pub(crate) const fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+
+    /// Reads records and takes them in; 0 at the end of the connection.
+    fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let count = match self.session.read_tls(&mut Blocking { stream: &mut self.stream, cx }) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Poll::Pending,
+            read => read?,
+        };
+        if let Err(error) = self.session.process_new_packets() {
+            // The client is told why, if it takes it at once.
+            drop(self.poll_drain(cx));
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, error)));
+        }
+        if !self.session.is_handshaking() {
+            self.early.store(false, Relaxed);
+        }
+        Poll::Ready(Ok(count))
+    }
+
+    /// Sends the records that wait.
+    fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.session.wants_write() {
+            match self.session.write_tls(&mut Blocking { stream: &mut self.stream, cx }) {
+                Ok(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Poll::Pending,
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncRead for EarlyTls {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        loop {
+            if let Some(mut early) = this.session.early_data() {
+                let count = early.read(into.initialize_unfilled())?;
+                if count > 0 {
+                    into.advance(count);
+                    return Poll::Ready(Ok(()));
+                }
+            }
+            match this.session.reader().read(into.initialize_unfilled()) {
+                Ok(count) => {
+                    into.advance(count);
+                    return Poll::Ready(Ok(()));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+            // What is left of our side of the handshake goes out beside; it holds up nobody who reads.
+            if let Poll::Ready(sent) = this.poll_drain(cx) {
+                sent?;
+            }
+            ready!(this.poll_fill(cx))?;
+        }
+    }
+}
+
+impl AsyncWrite for EarlyTls {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        loop {
+            let count = this.session.writer().write(bytes)?;
+            let drained = this.poll_drain(cx);
+            if count > 0 || bytes.is_empty() {
+                // Whatever waits goes out with what comes, or with a flush.
+                if let Poll::Ready(sent) = drained {
+                    sent?;
+                }
+                return Poll::Ready(Ok(count));
+            }
+            ready!(drained)?;
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        ready!(this.poll_drain(cx))?;
+        Pin::new(&mut this.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if !std::mem::replace(&mut this.closed, true) {
+            this.session.send_close_notify();
+        }
+        ready!(this.poll_drain(cx))?;
+        Pin::new(&mut this.stream).poll_shutdown(cx)
+    }
+}
+
+/// A connection as rustls reads and writes it: what would wait is an error, and whoever waits is told when it may go on.
+struct Blocking<'a, 'c> {
+    stream: &'a mut TcpStream,
+    cx: &'a mut Context<'c>,
+}
+
+fn now<T>(poll: Poll<io::Result<T>>) -> io::Result<T> {
+    match poll {
+        Poll::Ready(result) => result,
+        Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
+    }
+}
+
+impl io::Read for Blocking<'_, '_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let mut into = ReadBuf::new(bytes);
+        now(Pin::new(&mut *self.stream).poll_read(self.cx, &mut into))?;
+        Ok(into.filled().len())
+    }
+}
+
+impl io::Write for Blocking<'_, '_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        now(Pin::new(&mut *self.stream).poll_write(self.cx, bytes))
+    }
+
+    fn write_vectored(&mut self, bytes: &[IoSlice<'_>]) -> io::Result<usize> {
+        now(Pin::new(&mut *self.stream).poll_write_vectored(self.cx, bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        now(Pin::new(&mut *self.stream).poll_flush(self.cx))
+    }
+}
