@@ -23,7 +23,8 @@ pub struct EdgeSettings {
 /// How large the head of a request may be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct RequestHeadLimits {
-    /// Bytes of the request line, and of each header line, from 1. A longer request line is answered 414, a longer header line 431.
+    /// Bytes of the request line, and of each header line, from 1. In a head that is not
+    /// too large as a whole, a longer request line is answered 414, a longer header line 431.
     pub line_bytes_max: Option<usize>,
     /// Bytes of the whole head, from 1. A longer one is answered 431.
     pub bytes_max: Option<usize>,

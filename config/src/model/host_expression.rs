@@ -7,19 +7,21 @@ use std::sync::Arc;
 
 use regex::{Regex, RegexBuilder};
 
-/// A regular expression of linear time that has to take a whole name, in any case. Two are the same where their texts are.
+/// A regular expression of linear time that has to take a whole name, in any case. Of two that take the same name the older goes
+/// first. Two are the same where their ages and texts are.
 #[derive(Clone)]
 pub struct HostExpression {
+    created_s: i64,
     text: Arc<str>,
     regex: Arc<Regex>,
 }
 
 impl HostExpression {
-    /// Anchors an expression at both ends.
+    /// Anchors an expression at both ends. `created_s` is when the object was made that asks for it, in seconds since the Unix epoch.
     ///
     /// # Errors
     /// When it is no expression of linear time, or compiles to more than so many bytes.
-    pub fn new(pattern: &str, bytes_max: usize) -> Result<Self, String> {
+    pub fn new(created_s: i64, pattern: &str, bytes_max: usize) -> Result<Self, String> {
         let build = |pattern: &str| {
             let mut builder = RegexBuilder::new(pattern);
             builder.case_insensitive(true).size_limit(bytes_max).dfa_size_limit(bytes_max);
@@ -28,7 +30,7 @@ impl HostExpression {
         // By itself first: what is no expression could close the group early and escape the anchors.
         build(pattern)?;
         let regex = build(&format!(r"\A(?:{pattern})\z"))?;
-        Ok(Self { text: pattern.into(), regex: Arc::new(regex) })
+        Ok(Self { created_s, text: pattern.into(), regex: Arc::new(regex) })
     }
 
     /// The expression, without its anchors.
@@ -46,7 +48,7 @@ impl HostExpression {
 
 impl PartialEq for HostExpression {
     fn eq(&self, other: &Self) -> bool {
-        self.text == other.text
+        self.cmp(other) == Ordering::Equal
     }
 }
 
@@ -60,13 +62,13 @@ impl PartialOrd for HostExpression {
 
 impl Ord for HostExpression {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.text.cmp(&other.text)
+        (self.created_s, &self.text).cmp(&(other.created_s, &other.text))
     }
 }
 
 impl Hash for HostExpression {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.text.hash(state);
+        (self.created_s, &self.text).hash(state);
     }
 }
 
@@ -87,14 +89,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_older_goes_first() {
+        let [old, young] =
+            [(1, "b"), (2, "a")].map(|(created_s, text)| HostExpression::new(created_s, text, 1 << 16).unwrap());
+        assert!(old < young && old != young);
+    }
+
+    #[test]
     fn an_expression_takes_whole_names() {
-        let expression = HostExpression::new(r"pr-[0-9]+\.apps\..+|x", 1 << 16).unwrap();
+        let expression = HostExpression::new(0, r"pr-[0-9]+\.apps\..+|x", 1 << 16).unwrap();
         for (name, want) in [("pr-1.apps.test", true), ("PR-1.Apps.test", true), ("pr-1.apps.", false), ("x", true)] {
             assert_eq!(expression.matches(name), want, "{name}");
         }
         assert!(!expression.matches("a.pr-1.apps.test") && !expression.matches("xy"));
-        assert!(HostExpression::new("(", 1 << 16).is_err());
-        assert!(HostExpression::new(")|(", 1 << 16).is_err());
-        assert!(HostExpression::new("[0-9]{500}{50}", 1 << 16).is_err());
+        assert!(HostExpression::new(0, "(", 1 << 16).is_err());
+        assert!(HostExpression::new(0, ")|(", 1 << 16).is_err());
+        assert!(HostExpression::new(0, "[0-9]{500}{50}", 1 << 16).is_err());
     }
 }

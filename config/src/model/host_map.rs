@@ -21,7 +21,7 @@ pub struct HostMap<T> {
     wildcard_one: Names<T>,
     wildcard_any: Names<T>,
     first_label: Names<T>,
-    /// In the order of their texts. There are few, for each may have to be asked about a name that nothing else takes.
+    /// The older ones first. Each may have to be asked about a name that nothing else takes.
     expressions: Arc<Vec<(HostExpression, T)>>,
     any: Option<T>,
 }
@@ -102,8 +102,7 @@ impl<T> HostMap<T> {
     }
 
     /// The values of the patterns that match a name in lower case, the most specific first: the exact name,
-    /// the one-label wildcard, wildcards of any depth from the longest suffix, the first label, expressions in the order of their
-    /// texts, no host.
+    /// the one-label wildcard, wildcards of any depth from the longest suffix, the first label, expressions from the oldest, no host.
     pub fn matching<'a, 'n>(&'a self, name: &'n str) -> impl Iterator<Item = &'a T> + use<'a, 'n, T> {
         let parents = move || std::iter::successors(parent(name), |suffix| parent(suffix));
         let one = parents().take(1).filter_map(|suffix| self.wildcard_one.get(suffix));

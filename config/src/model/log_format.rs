@@ -63,7 +63,7 @@ variables! {
     TimeIso8601 "time_iso8601" "The time of the end, to the second, as ISO 8601 has it.",
     TimeLocal "time_local" "The time of the end, as `23/Nov/2026:18:00:00 +0000`.",
     Msec "msec" "The time of the end in seconds since 1970, to the millisecond.",
-    AppName "app_name" "The Service that was asked for: its name, behind its namespace and a slash where they differ.",
+    AppName "app_name" "The application, or else the object of the route: its name, behind its namespace and a slash where they differ.",
     RemoteAddr "remote_addr" "The address of the client.",
     RemoteUser "remote_user" "Nothing: who a client is is not looked at.",
     Status "status" "The status.",

@@ -59,6 +59,8 @@ impl Action {
 pub struct Route {
     /// Who made it.
     pub origin: Arc<Origin>,
+    /// What its requests are logged for, where that is another name than its object's.
+    pub log_name: Option<Arc<str>>,
     /// The listeners it is for.
     pub listeners: ListenerScope,
     /// The path it matches.
@@ -98,6 +100,7 @@ impl Route {
     pub fn new(origin: Origin, path: PathMatch, action: Action) -> Self {
         Self {
             origin: Arc::new(origin),
+            log_name: None,
             listeners: ListenerScope::All,
             path,
             conditions: Conditions::default(),

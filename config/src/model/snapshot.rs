@@ -178,6 +178,12 @@ impl Snapshot {
         target.fixed.as_ref().or_else(|| self.backend(&target.backend))
     }
 
+    /// The backends that targets hold themselves. Only routes for no host lead to such.
+    pub fn fixed_backends(&self) -> impl Iterator<Item = &Arc<Backend>> {
+        let routes = self.parts.hosts.get(&HostPattern::Any).into_iter().flat_map(|routes| routes.all());
+        routes.flat_map(|route| route.action.targets()).filter_map(|target| target.fixed.as_ref())
+    }
+
     /// Every Service port that a route leads to.
     #[must_use]
     pub const fn backends(&self) -> &BackendMap {

@@ -28,7 +28,7 @@ mod source;
 
 use std::sync::Arc;
 
-pub use annotations::deis::{DeisApp, DeisBuilder, DeisDomain, DeisLocations, DeisRouter, Whitelist};
+pub use annotations::deis::{DeisApp, DeisBuilder, DeisDomain, DeisExpression, DeisLocations, DeisRouter, Whitelist};
 pub use deployment::Deployment;
 pub use endpoint_slice::{EndpointSlice, SliceEndpoint, SlicePort};
 pub use ingress::{BackendRef, ClassRef, DefaultBackend, Ingress, PortRef};

@@ -99,7 +99,8 @@ pub(super) fn project(source: &Source<'_>, found: &mut Found) -> Result<Service,
         // What is found of it is told where Deis applications are routed, and nowhere else.
         let mut found = Found::new(source.meta.object.clone());
         let age = Age { created_s: created_s(source.created, &mut found), name: source.name().clone() };
-        let app = deis::of_app(age, &annotations, &mut found);
+        let label = source.label("app");
+        let app = deis::of_app(age, label.as_deref(), &annotations, &mut found);
         Arc::new(DeisApp { findings: found.into_findings().into(), ..app })
     });
     let mut of_builder = Found::new(source.meta.object.clone());

@@ -49,6 +49,9 @@ static MAINTENANCE: LazyLock<Arc<DirectResponse>> = LazyLock::new(|| {
 pub(crate) const PLATFORM_CERTIFICATE: &str = "deis-router-platform-cert";
 
 const DOMAINS: &str = "metadata.annotations[router.deis.io/domains]";
+/// Paths that an application has on all hosts of another one together.
+const LOCATIONS_MAX: usize = 4096;
+
 const REGEX_DOMAIN: &str = "metadata.annotations[router.deis.io/regexDomain]";
 const PROXY_DOMAIN: &str = "metadata.annotations[router.deis.io/proxyDomain]";
 const CERTIFICATES: &str = "metadata.annotations[router.deis.io/certificates]";
@@ -90,7 +93,7 @@ pub(super) fn attach(reader: &mut Reader<'_>, object: &ObjectRef, app: &DeisApp,
         let problem = Problem::RouterMissing { router: router.to_string() };
         claims.findings.push(Finding::new(object.clone(), "", problem));
     }
-    if let (Some(_), false) = (app.expressions.first(), settings.regex_domains) {
+    if app.expression.is_some() && !settings.regex_domains {
         let why = "the router's Deployment does not have enableRegexDomains".to_owned();
         let problem = Problem::WithoutEffect { value: "regexDomain".to_owned(), why };
         claims.findings.push(Finding::new(object.clone(), REGEX_DOMAIN, problem));
@@ -169,10 +172,35 @@ impl Claims<'_, '_> {
             self.findings.push(Finding::new(self.object.clone(), PROXY_DOMAIN, problem));
             return all;
         };
-        for domain in &other.domains {
-            let (claim, over_tls) = self.on_another_host(other, domain, paths, action);
+        // The named one first, should they be too many.
+        let domains = std::iter::once(domain).chain(other.domains.iter().filter(|other| *other != domain));
+        let most = (LOCATIONS_MAX / paths.len().max(1)).max(1);
+        if let Some(left_out) = domains.clone().nth(most) {
+            let why =
+                format!("with {} paths on each domain, more than {LOCATIONS_MAX} in all are not taken", paths.len());
+            let problem = Problem::RuleDropped { value: left_out.to_string(), why };
+            self.findings.push(Finding::new(self.object.clone(), PROXY_DOMAIN, problem));
+        }
+        let mut made: [Option<Box<[Arc<Route>]>>; 2] = [None, None];
+        for domain in domains.take(most) {
+            let host = host(other, domain, self.settings);
+            let Found { over_tls, missing, .. } = self.certificate(other, domain, &host);
+            let made = &mut made[usize::from(over_tls)];
+            let routes = made.get_or_insert_with(|| self.routes_of(other, over_tls, paths, action)).clone();
+            let claim = Claim {
+                host: host.clone(),
+                object: self.object.clone(),
+                age: self.app.age.clone(),
+                field: PROXY_DOMAIN,
+                routes,
+                fallback: None,
+                last_resort: false,
+                guest: true,
+                certificates: Box::default(),
+                missing: missing.into_iter().collect(),
+            };
             // As among its own domains: what is served over TLS as well goes before what is not.
-            match all.entry(claim.host.clone()) {
+            match all.entry(host) {
                 Entry::Vacant(entry) => drop(entry.insert(claim)),
                 Entry::Occupied(mut entry) if over_tls => drop(entry.insert(claim)),
                 Entry::Occupied(_) => {}
@@ -181,17 +209,9 @@ impl Claims<'_, '_> {
         all
     }
 
-    /// The paths on one host of another application, and whether they are served over TLS: with what its owner says of the host,
-    /// which is who may use it, its certificate and its headers, and what the owner of this one says of the rest.
-    fn on_another_host(
-        &mut self,
-        other: &DeisApp,
-        domain: &DeisDomain,
-        paths: &[PathMatch],
-        action: &Action,
-    ) -> (Claim, bool) {
-        let host = host(other, domain, self.settings);
-        let Found { over_tls, missing, .. } = self.certificate(other, domain, &host);
+    /// The routes of paths on hosts of another application, which are served over TLS or are not: with what its owner says of those
+    /// hosts, which is who may use them and their headers, and what the owner of this one says of the rest.
+    fn routes_of(&self, other: &DeisApp, over_tls: bool, paths: &[PathMatch], action: &Action) -> Box<[Arc<Route>]> {
         let route = self.route(other, action);
         let guards = guards(over_tls, &route.guards);
         let routes = (1..).zip(paths).map(|(position, path)| {
@@ -199,19 +219,7 @@ impl Claims<'_, '_> {
             let (origin, path, guards) = (Arc::new(origin), path.clone(), Arc::clone(&guards));
             Arc::new(Route { origin, path, guards, ..route.clone() })
         });
-        let claim = Claim {
-            host,
-            object: self.object.clone(),
-            age: self.app.age.clone(),
-            field: PROXY_DOMAIN,
-            routes: routes.collect(),
-            fallback: None,
-            last_resort: false,
-            guest: true,
-            certificates: Box::default(),
-            missing: missing.into_iter().collect(),
-        };
-        (claim, over_tls)
+        routes.collect()
     }
 
     /// What becomes of requests: they go to the application, or it says that it is in maintenance.
@@ -243,6 +251,7 @@ impl Claims<'_, '_> {
         let field = DOMAINS.into();
         let origin = Origin { object: self.object.clone(), age: self.app.age.clone(), field, position: 0 };
         Route {
+            log_name: Some(Arc::clone(&of_host.log_name)),
             guards: self.guards(&of_host.whitelist),
             filters: self.filters(of_host),
             settings: Arc::new(settings),
@@ -327,9 +336,9 @@ struct Found {
 /// The host of a domain of an application. A short name stands below the platform's domain; while there is none, it stands for
 /// whatever begins with it.
 fn host(app: &DeisApp, domain: &DeisDomain, router: &DeisRouter) -> HostPattern {
-    let expression = app.expressions.iter().find(|(of, _)| of == domain).filter(|_| router.regex_domains);
-    if let Some((_, expression)) = expression {
-        return HostPattern::Expression(expression.clone());
+    let expression = app.expression.as_ref().filter(|it| router.regex_domains && it.domains.contains(domain));
+    if let Some(expression) = expression {
+        return HostPattern::Expression(expression.host.clone());
     }
     match (domain, &router.platform_domain) {
         (DeisDomain::Full(pattern), _) => pattern.clone(),

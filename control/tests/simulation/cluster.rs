@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use tidegate_config::finding::{Finding, Problem};
-use tidegate_config::model::{Certificate, CertificateFault, HostExpression, HostPattern, PathMatch};
+use tidegate_config::model::{Certificate, CertificateFault, EdgeSettings, HostExpression, HostPattern, PathMatch};
 use tidegate_config::object::{Age, Kind, ObjectName, ObjectRef};
 use tidegate_config::project::{
-    BackendRef, ClassRef, DefaultBackend, DeisApp, DeisBuilder, DeisDomain, DeisLocations, DeisRouter, Deployment,
-    EndpointSlice, Ingress, IngressClass, Meta, Object, PortRef, Projected, Rule, RulePath, Secret, Service,
-    ServiceKind, ServicePort, SliceEndpoint, SlicePort, TlsSecret, Whitelist,
+    BackendRef, ClassRef, DefaultBackend, DeisApp, DeisBuilder, DeisDomain, DeisExpression, DeisLocations, DeisRouter,
+    Deployment, EndpointSlice, Ingress, IngressClass, Meta, Object, PortRef, Projected, Rule, RulePath, Secret,
+    Service, ServiceKind, ServicePort, SliceEndpoint, SlicePort, TlsSecret, Whitelist,
 };
 use tidegate_control::{Event, Resolution, Source, World};
 
@@ -221,6 +221,8 @@ fn make(die: &mut Rng, object: &ObjectRef) -> (Object, Vec<Finding>) {
                 ssl_enforce: die.bool(),
                 default_service: die.bool().then(|| ([10, 9, 9, 9].into(), "landing".into())),
                 regex_domains: die.bool(),
+                edge: EdgeSettings { proxy_protocol: die.bool(), ..EdgeSettings::default() },
+                compression: die.bool().then(|| DeisRouter::default().compression).flatten(),
                 trusted_proxies: die.bool().then(|| ["192.0.2.0/24".parse().expect("a network")].into()),
                 ..DeisRouter::default()
             };
@@ -331,16 +333,17 @@ fn app(die: &mut Rng, name: &ObjectName) -> DeisApp {
     };
     let certificates = domains.iter().filter(|_| die.bool()).map(|domain| (mapped(domain), name.beside("s0-cert")));
     let certificates = certificates.collect();
-    let expression = |domain: &DeisDomain| {
-        let text = format!(r"(?:{}|[ab][0-9])\..+", domain.to_string().replace('*', "x"));
-        (domain.clone(), HostExpression::new(&text, 1 << 16).expect("an expression"))
-    };
-    let expressions = domains.iter().filter(|_| die.u32(0..4) == 0).map(expression).collect();
+    let expression = (die.u32(0..4) == 0 && !domains.is_empty()).then(|| {
+        let text = format!(r"(?:{}|[ab][0-9])\..+", domains[0].to_string().replace('*', "x"));
+        let host = HostExpression::new(0, &text, 1 << 16).expect("an expression");
+        DeisExpression { domains: [domains[0].clone()].into(), host }
+    });
     DeisApp {
         age: Age { created_s: die.i64(0..3), name: name.clone() },
+        log_name: Arc::clone(&name.name),
         locations: locations(die),
         certificates,
-        expressions,
+        expression,
         domains: domains.into(),
         whitelist: if die.u32(0..4) == 0 { Whitelist::Closed } else { Whitelist::None },
         connect_timeout: Duration::from_secs(30),

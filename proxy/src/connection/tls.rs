@@ -4,8 +4,8 @@
 
 use std::fmt;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use rustls::crypto::ring;
@@ -18,6 +18,7 @@ use rustls::{ServerConfig, ServerConnection, SignatureScheme, SupportedCipherSui
 use tidegate_config::model::{Certificate, TlsSettings, TlsVersions};
 use tidegate_config::published::Published;
 use tokio::net::TcpStream;
+use tokio::sync::watch;
 use tokio::time::timeout_at;
 use tokio_rustls::TlsAcceptor;
 
@@ -59,7 +60,7 @@ pub(crate) struct Tls {
     ticketer: Arc<dyn ProducesTickets>,
     sessions: Arc<dyn StoresServerSessions>,
     /// The newest configuration, and the settings that it was made of.
-    current: Mutex<(TlsSettings, Arc<ServerConfig>)>,
+    current: watch::Sender<(TlsSettings, Arc<ServerConfig>)>,
 }
 
 impl fmt::Debug for Tls {
@@ -79,21 +80,20 @@ impl Tls {
         let sessions: Arc<dyn StoresServerSessions> = ServerSessionMemoryCache::new(limits.sessions_max);
         let settings = TlsSettings::default();
         let config = config(&settings, &resolver, &ticketer, &sessions).map_err(TlsSetupError::Config)?;
-        Ok(Self { resolver, ticketer, sessions, current: Mutex::new((settings, config)) })
+        Ok(Self { resolver, ticketer, sessions, current: watch::Sender::new((settings, config)) })
     }
 
     /// Takes up what a handshake that begins now goes by.
     pub(crate) fn acceptor(&self, settings: &TlsSettings) -> TlsAcceptor {
-        // Held for a comparison, once a handshake.
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        if current.0 != *settings {
+        if self.current.borrow().0 != *settings {
             match config(settings, &self.resolver, &self.ticketer, &self.sessions) {
-                Ok(config) => *current = (settings.clone(), config),
+                // Two threads may come here at the same time, and make the same.
+                Ok(config) => drop(self.current.send_replace((settings.clone(), config))),
                 // Whoever reads settings sees to it that there is a cipher suite for a version.
                 Err(error) => tracing::error!(%error, "TLS settings that rustls refuses; those before them hold"),
             }
         }
-        TlsAcceptor::from(Arc::clone(&current.1))
+        TlsAcceptor::from(Arc::clone(&self.current.borrow().1))
     }
 }
 

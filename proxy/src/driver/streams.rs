@@ -28,6 +28,9 @@ use crate::driver::pingora::PingoraDriver;
 use crate::observe::connection_metrics::ConnectionMetrics;
 use crate::shared::Shared;
 
+/// Bytes of a header list, whatever is asked for.
+const HEADER_LIST_BYTES_MAX: u32 = 128 * 1024;
+
 /// Serves HTTP/2 connections.
 pub(crate) struct Streams {
     published: Published,
@@ -75,7 +78,9 @@ impl Streams {
         // A client that does not keep to the protocol from the start is not told so.
         let mut http2 = self.http2.clone();
         if let Some(bytes) = self.published.pin().edge().request_head.bytes_max {
-            http2.max_header_list_size(u32::try_from(bytes).unwrap_or(u32::MAX));
+            // Each of the streams of a connection may have as much.
+            let bytes = u32::try_from(bytes).unwrap_or(u32::MAX).min(HEADER_LIST_BYTES_MAX);
+            http2.max_header_list_size(bytes);
         }
         let Ok(mut connection) = handshake(conn, Some(http2)).await else { return };
         let Some(abuse) = self.accept(&mut connection, &facts, &digest, shutdown).await else { return };

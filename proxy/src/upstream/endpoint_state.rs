@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use foldhash::fast::RandomState;
-use tidegate_config::model::{BackendKey, EndpointId, Snapshot};
+use tidegate_config::model::{Backend, BackendKey, EndpointId, Snapshot};
 
 use crate::sweep_trigger::SweepTrigger;
 
@@ -224,11 +224,14 @@ impl EndpointStates {
     /// Forgets what the snapshot does not name. A request that is still in flight at a forgotten endpoint keeps its own
     /// hold on the state.
     pub(crate) fn sweep(&self, snapshot: &Snapshot) {
+        let fixed: Vec<&Arc<Backend>> = snapshot.fixed_backends().collect();
+        let all = snapshot.backends().values().chain(fixed.iter().copied());
         let named: std::collections::BTreeSet<EndpointId> =
-            snapshot.backends().values().flat_map(|backend| &backend.endpoints).map(|endpoint| endpoint.id).collect();
+            all.flat_map(|backend| &backend.endpoints).map(|endpoint| endpoint.id).collect();
+        let is_named = |key: &BackendKey| snapshot.backend(key).is_some() || fixed.iter().any(|it| it.key == *key);
         self.states.pin().retain(|id, _| named.contains(id));
-        self.turns.pin().retain(|key, _| snapshot.backend(key).is_some());
-        self.services.pin().retain(|key, _| snapshot.backend(key).is_some());
+        self.turns.pin().retain(|key, _| is_named(key));
+        self.services.pin().retain(|key, _| is_named(key));
     }
 }
 

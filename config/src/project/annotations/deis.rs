@@ -9,7 +9,8 @@ use ipnet::IpNet;
 
 use super::deis_app::{APP, App, BUILDER, Builder};
 use super::deis_edge::{DefaultService, Edge};
-use super::deis_expression::expressions;
+pub use super::deis_expression::DeisExpression;
+use super::deis_expression::expression;
 use super::deis_gzip::Gzip;
 use super::deis_nginx::NGINX_ONLY;
 use super::deis_router::ROUTER;
@@ -17,7 +18,7 @@ pub use super::deis_value::DeisDomain;
 use super::deis_value::{certificate, domain, entries, location};
 use super::{Annotation, Dialect, read};
 use crate::finding::Finding;
-use crate::model::{Compression, EdgeSettings, HostExpression, PathMatch};
+use crate::model::{Compression, EdgeSettings, PathMatch};
 use crate::object::{Age, ObjectName};
 use crate::project::field::Found;
 use crate::project::source::{Annotations, annotation_field};
@@ -45,12 +46,15 @@ const EXPRESSIONS_MAX: usize = 16;
 pub struct DeisApp {
     /// Its name and age.
     pub age: Age,
+    /// What its requests are logged for: the label `app`, or the name of the Service; behind the namespace and a slash where the two
+    /// differ.
+    pub log_name: Arc<str>,
     /// Its domains, in ascending order, each once.
     pub domains: Box<[DeisDomain]>,
     /// Which Secret holds the certificate of a domain, by the domain as it is listed, in lower case and ascending order.
     pub certificates: Box<[(Arc<str>, ObjectName)]>,
-    /// What takes the hosts of domains where the router allows expressions, in the order of the domains.
-    pub expressions: Box<[(DeisDomain, HostExpression)]>,
+    /// What takes the hosts of some of the domains, where the router allows expressions.
+    pub expression: Option<DeisExpression>,
     /// Paths that it offers on a host of another application.
     pub locations: Option<DeisLocations>,
     /// Who may use it.
@@ -184,18 +188,27 @@ pub(in crate::project) fn of_builder(annotations: &Annotations<'_>, found: &mut 
 }
 
 /// Reads the annotations of an application.
-pub(in crate::project) fn of_app(age: Age, annotations: &Annotations<'_>, found: &mut Found) -> DeisApp {
+pub(in crate::project) fn of_app(
+    age: Age,
+    label: Option<&str>,
+    annotations: &Annotations<'_>,
+    found: &mut Found,
+) -> DeisApp {
+    let name = label.unwrap_or(&age.name.name);
+    let namespace = &age.name.namespace;
+    let log_name = if *name == **namespace { name.into() } else { format!("{namespace}/{name}").into() };
     let mut app = App::default();
     let fallbacks = read(OF_APP, APP, &mut app, annotations, found);
     let whitelist = app.whitelist.map_or(Whitelist::None, |networks| Whitelist::Networks(networks.into()));
     let domains = domains(app.domains.as_deref(), found);
-    let expressions = expressions(&domains, app.regex_domain.as_deref(), found);
+    let expression = expression(age.created_s, &domains, app.regex_domain.as_deref(), found);
     let certificates = certificates(app.certificates.as_deref().unwrap_or_default(), &age.name, found);
     let locations = locations(app.proxy_domain.as_deref(), app.proxy_locations.as_deref(), found);
     DeisApp {
         age,
+        log_name,
         domains,
-        expressions,
+        expression,
         certificates,
         locations,
         whitelist: if fallbacks.closed { Whitelist::Closed } else { whitelist },

@@ -22,6 +22,10 @@ const HEAD_BUFFER_BYTES: usize = 32 * 1024;
 const HEAD_BUFFERS_MAX: usize = 64;
 const HEAD_BYTES_MAX: usize = 512 * 1024;
 
+/// The shortest limit of a line, and of a head.
+const LINE_BYTES_MIN: usize = 1024;
+const HEAD_BYTES_MIN: usize = 4 * 1024;
+
 /// What the annotations say of all connections.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Edge {
@@ -81,8 +85,12 @@ pub(super) fn buffers(text: &str) -> Result<usize, String> {
 
 /// How large one of them is.
 pub(super) fn buffer_size(text: &str) -> Result<usize, String> {
-    let bytes = usize::try_from(size(text, false)?).ok().filter(|bytes| *bytes <= HEAD_BYTES_MAX);
-    bytes.ok_or_else(|| "is more than 512k".to_owned())
+    match usize::try_from(size(text, true)?) {
+        // nginx takes as much in any case, and no request fits into less.
+        Ok(..LINE_BYTES_MIN) => Err("is less than 1k".to_owned()),
+        Ok(bytes @ ..=HEAD_BYTES_MAX) => Ok(bytes),
+        Ok(_) | Err(_) => Err("is more than 512k".to_owned()),
+    }
 }
 
 /// Methods between bars, each in upper case; none of them for an empty text.
@@ -132,7 +140,8 @@ impl Edge {
             tell("ssl.ciphers", named, "none of them is of a version that ssl.protocols names, so all that are apply");
         }
         let line = self.head_buffer_bytes.unwrap_or(HEAD_BUFFER_BYTES);
-        let whole = line.saturating_mul(self.head_buffers.unwrap_or(HEAD_BUFFERS)).min(HEAD_BYTES_MAX);
+        let whole =
+            line.saturating_mul(self.head_buffers.unwrap_or(HEAD_BUFFERS)).clamp(HEAD_BYTES_MIN, HEAD_BYTES_MAX);
         let usual = TlsSettings::default();
         EdgeSettings {
             proxy_protocol: self.proxy_protocol.unwrap_or_default(),
@@ -212,6 +221,8 @@ mod tests {
     fn heads_are_bounded_whatever_is_asked_for() {
         assert_eq!(buffers("65"), Err("is more than 64".to_owned()));
         assert_eq!(buffer_size("1m"), Err("is more than 512k".to_owned()));
+        assert_eq!(buffer_size("32"), Err("is less than 1k".to_owned()));
+        assert_eq!(buffer_size("0"), Err("is less than 1k".to_owned()));
         let most = Edge { head_buffers: Some(64), head_buffer_bytes: Some(HEAD_BYTES_MAX), ..Edge::default() };
         let object = crate::object::ObjectRef::new(
             crate::object::Kind::Deployment,

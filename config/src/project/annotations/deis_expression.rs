@@ -1,38 +1,58 @@
-//! `regexDomain`: another beginning of the host of a domain.
+//! `regexDomain`: another beginning of the hosts of an application.
 
 use super::deis_value::{DeisDomain, EXPRESSION_BYTES_MAX, no_expression};
 use crate::model::HostExpression;
 use crate::project::field::Found;
 use crate::project::source::annotation_field;
 
-/// The domains whose hosts an expression is about, with what takes those hosts: names that begin with the domain, or with what the
-/// expression takes, and go on behind a dot. Those are the domains that stand in the text of the expression.
-pub(super) fn expressions(
+/// Bytes of its text, and domains that it is about. What it takes to be compiled has a limit besides.
+const TEXT_BYTES_MAX: usize = 1024;
+const DOMAINS_MAX: usize = 16;
+
+/// What takes the hosts of some domains of an application instead of their names.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeisExpression {
+    /// The domains.
+    pub domains: Box<[DeisDomain]>,
+    /// Names that begin with one of the domains, or with what the application's own expression takes, and go on behind a dot.
+    pub host: HostExpression,
+}
+
+/// The expression of an application that was made at a time, in seconds since the Unix epoch. It is about the domains that stand in
+/// its text.
+pub(super) fn expression(
+    created_s: i64,
     domains: &[DeisDomain],
     text: Option<&str>,
     found: &mut Found,
-) -> Box<[(DeisDomain, HostExpression)]> {
-    let Some(text) = text.filter(|text| !text.trim().is_empty()) else { return Box::default() };
+) -> Option<DeisExpression> {
+    let text = text.filter(|text| !text.trim().is_empty())?;
     let field = annotation_field("router.deis.io/regexDomain");
-    // By itself first, because it is one side of a choice.
-    if let Err(why) = HostExpression::new(text, EXPRESSION_BYTES_MAX) {
-        found.dropped(&field, text, no_expression(&why));
-        return Box::default();
+    if text.len() > TEXT_BYTES_MAX {
+        found.dropped(&field, text, format_args!("is longer than {TEXT_BYTES_MAX} bytes"));
+        return None;
     }
     let lower = text.to_ascii_lowercase();
-    let mut expressions = Vec::new();
-    for domain in domains {
-        let listed = domain.to_string();
-        if !lower.contains(&listed) {
-            continue;
-        }
-        match HostExpression::new(&format!(r"(?:{}|{text})\..+", regex::escape(&listed)), EXPRESSION_BYTES_MAX) {
-            Ok(expression) => expressions.push((domain.clone(), expression)),
-            Err(why) => found.dropped(&field, text, no_expression(&why)),
-        }
+    let mut about = domains.iter().filter(|domain| lower.contains(&domain.to_string()));
+    let meant: Vec<DeisDomain> = about.by_ref().take(DOMAINS_MAX).cloned().collect();
+    if let Some(more) = about.next() {
+        found.dropped(
+            &field,
+            &more.to_string(),
+            format_args!("is behind {DOMAINS_MAX} other domains that stand in it"),
+        );
     }
-    if expressions.is_empty() && !domains.is_empty() {
-        found.without_effect(&field, text, "none of the domains stands in it");
+    let names: Vec<String> = meant.iter().map(|domain| regex::escape(&domain.to_string())).collect();
+    // By itself first, because it is one side of a choice.
+    let host = HostExpression::new(created_s, text, EXPRESSION_BYTES_MAX).and_then(|_| {
+        let whole = format!(r"(?:{}|{text})\..+", names.join("|"));
+        HostExpression::new(created_s, &whole, EXPRESSION_BYTES_MAX)
+    });
+    match host {
+        Ok(host) if !meant.is_empty() => return Some(DeisExpression { domains: meant.into(), host }),
+        Ok(_) if domains.is_empty() => {}
+        Ok(_) => found.without_effect(&field, text, "none of the domains stands in it"),
+        Err(why) => found.dropped(&field, text, no_expression(&why)),
     }
-    expressions.into()
+    None
 }

@@ -225,7 +225,7 @@ pub(super) const ROUTER: &[Annotation<Router>] = &[
         "defaultAppName",
         "text",
         "none",
-        "The name by which metrics and `explain` show where they go.",
+        "The name by which the access log and `explain` show where they go.",
         Default,
         None,
         |router, text| set(&mut router.default_service.name, Ok(text.into()))
@@ -259,7 +259,7 @@ pub(super) const ROUTER: &[Annotation<Router>] = &[
     ),
     annotation!(
         "largeHeaderBuffersSize",
-        "size up to 512k",
+        "size from 1k to 512k",
         "`32k`",
         "How large a request line and each header line may be: a larger request line is answered 414, a larger header line 431.",
         Default,

@@ -79,7 +79,8 @@ fn unknown_hosts(object: &ObjectRef, fallback: Option<Arc<Route>>) -> Claim {
 
 /// A route to an address that the Deployment names, for requests over plain HTTP. It is no application: nothing of theirs holds.
 fn default_service(object: &ObjectRef, to: SocketAddr, name: &Arc<str>) -> Arc<Route> {
-    let key = BackendKey { service: object.name.beside(&**name), port: to.port() };
+    // No Service has such a name, so nothing of a real one is shared.
+    let key = BackendKey { service: object.name.beside(format!("default service ({name})")), port: to.port() };
     let backend = Backend { key: key.clone(), endpoints: [Endpoint::new(to, None)].into(), requests_max: None };
     let (protocol, fixed) = (AppProtocol::Http, Some(Arc::new(backend)));
     let target = Target { backend: key, protocol, tls: None, fixed };
@@ -87,5 +88,9 @@ fn default_service(object: &ObjectRef, to: SocketAddr, name: &Arc<str>) -> Arc<R
     let field = DEFAULT_SERVICE.into();
     let origin = Origin { object: object.clone(), age: youngest(object), field, position: 0 };
     let guards = [Guard::Listeners([ListenerName("http".into())].into())].into();
-    Arc::new(Route { guards, ..Route::new(origin, PathMatch::Prefix("".into()), action) })
+    Arc::new(Route {
+        guards,
+        log_name: Some(Arc::clone(name)),
+        ..Route::new(origin, PathMatch::Prefix("".into()), action)
+    })
 }

@@ -92,8 +92,11 @@ fn time_local(time: SystemTime, out: &mut Vec<u8>) -> io::Result<()> {
     Ok(())
 }
 
-/// The Service, behind its namespace where the two differ, as the Deis router named applications.
+/// The application, or the object of the route behind its namespace, as the Deis router named applications.
 fn app_name(entry: &Entry<'_>, out: &mut Vec<u8>) {
+    if let Some(name) = entry.log_name {
+        return escaped(name, out);
+    }
     let Some(object) = entry.object else { return out.extend_from_slice(UNKNOWN) };
     if object.name.namespace != object.name.name {
         escaped(&object.name.namespace, out);
@@ -191,6 +194,7 @@ mod tests {
         let entry = Entry { header: &|_| "a\"b\\c\nd\u{7f}\u{e9}", ..Entry::sample("/") };
         check("\"$http_x\"", &entry, r#""a\x22b\x5Cc\x0Ad\x7F\xC3\xA9""#);
         let other = ObjectRef::new(Kind::Service, ObjectName::new("deis", "deis-controller"));
+        check("$app_name", &Entry { log_name: Some("blog"), object: Some(&other), ..Entry::sample("/") }, "blog");
         check("$app_name", &Entry { object: Some(&other), ..Entry::sample("/") }, "deis/deis-controller");
     }
 }

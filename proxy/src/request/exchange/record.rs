@@ -80,6 +80,7 @@ impl Exchange {
                 tries: self.attempts.count(),
                 object: outcome.origin.map(|origin| &origin.object),
                 field: outcome.origin.map(|origin| &*origin.field),
+                log_name: self.route.as_ref().and_then(|route| route.log_name.as_deref()),
                 listener: self.listener.as_ref().map(|listener| &*listener.0),
                 tls: self.facts.as_ref().and_then(|facts| facts.tls.as_ref()).map(|tls| tls.version),
                 user_agent: text("user-agent"),
