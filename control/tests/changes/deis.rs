@@ -1,7 +1,7 @@
 //! What is compiled when an application of the Deis router changes, and when the router's own Deployment does.
 
 use serde_json::{Value, json};
-use tidegate_config::model::Guard;
+use tidegate_config::model::{Guard, HostPattern};
 use tidegate_config::object::{Kind, ObjectName};
 use tidegate_control::options::{Deis, Options, Sources};
 
@@ -136,4 +136,45 @@ fn without_the_routers_deployment_nobody_is_let_in() {
         assert_eq!((settings.read_timeout.as_secs(), settings.body_bytes_max), (1300, Some(1 << 20)), "{host}");
         assert!(routes.all().all(|route| route.guards.contains(&Guard::DenyAll)), "{host}");
     }
+}
+
+#[test]
+fn an_application_takes_no_more_than_its_share_of_another_ones_hosts() {
+    let mut bench = running();
+    let list = |make: fn(usize) -> String| (0..512).map(make).collect::<Vec<_>>().join(",");
+    bench.apply(Kind::Service, app("host", &list(|number| format!("h{number}.host.example"))));
+    let mut guest = app("guest", "guest");
+    guest["metadata"]["annotations"]["router.deis.io/proxyDomain"] = json!("h7.host.example");
+    guest["metadata"]["annotations"]["router.deis.io/proxyLocations"] = json!(list(|number| format!("/p{number}")));
+    bench.apply(Kind::Service, guest);
+    bench.reconcile();
+    let compiled = bench.reconciler.compiled();
+    let paths =
+        |host: &str| compiled.parts.hosts.get(&HostPattern::parse(host).unwrap()).map_or(0, |it| it.routes().len());
+    // The host that it names has all of them, and so have as many others as there is room for.
+    assert_eq!((paths("h7.host.example"), paths("h0.host.example"), paths("h511.host.example")), (513, 513, 1));
+    let all: usize = compiled.parts.hosts.iter().map(|(_, routes)| routes.routes().len()).sum();
+    assert!((4096..4096 + 600).contains(&all), "{all}");
+    let findings = compiled.all_findings();
+    assert!(findings.iter().any(|finding| finding.to_string().contains("more than 4096 in all")), "{findings:?}");
+}
+
+#[test]
+fn an_expression_is_about_few_domains() {
+    let mut bench = running();
+    bench.apply(Kind::Deployment, router(&[PLATFORM, ("enableRegexDomains", "true")]));
+    let names: Vec<String> = (0..20).map(|number| format!("n{number:02}")).collect();
+    let mut many = app("many", &names.join(","));
+    many["metadata"]["annotations"]["router.deis.io/regexDomain"] = json!(names.join("|"));
+    bench.apply(Kind::Service, many);
+    let mut long = app("long", "long");
+    long["metadata"]["annotations"]["router.deis.io/regexDomain"] = json!("long".repeat(300));
+    bench.apply(Kind::Service, long);
+    bench.reconcile();
+    let compiled = bench.reconciler.compiled();
+    let expressions = compiled.parts.hosts.iter().filter(|(host, _)| matches!(host, HostPattern::Expression(_)));
+    assert_eq!(expressions.count(), 1);
+    let told: Vec<String> = compiled.all_findings().iter().map(ToString::to_string).collect();
+    assert!(told.iter().any(|it| it.contains("\"n16\" is behind 16 other domains")), "{told:?}");
+    assert!(told.iter().any(|it| it.contains("is longer than 1024 bytes")), "{told:?}");
 }

@@ -237,7 +237,7 @@ impl EndpointStates {
 
 #[cfg(test)]
 mod tests {
-    use tidegate_config::model::{AppProtocol, Endpoint};
+    use tidegate_config::model::{Action, AppProtocol, Endpoint, Route, Target, WeightedTarget};
 
     use super::*;
     use crate::clock;
@@ -330,5 +330,27 @@ mod tests {
         assert!(states.peek(kept, |_| ()).is_some());
         assert!(states.peek(gone, |_| ()).is_none());
         assert_eq!((states.turn(&backend_key("web")), states.turn(&backend_key("old"))), (1, 0));
+    }
+
+    #[test]
+    fn a_sweep_keeps_what_a_route_names_by_its_address() {
+        let states = EndpointStates::new(clock::now(), Arc::default());
+        let endpoint = Endpoint::new(([10, 0, 0, 9], 80).into(), None);
+        let id = endpoint.id;
+        let fixed = Backend { key: backend_key("fixed"), endpoints: [endpoint].into(), requests_max: None };
+        let target = Target {
+            backend: backend_key("fixed"),
+            protocol: AppProtocol::Http,
+            tls: None,
+            fixed: Some(Arc::new(fixed)),
+        };
+        let route = to_backend("web", path("/"), AppProtocol::Http);
+        let action = Action::Forward([WeightedTarget::new(Arc::new(target), 1)].into());
+        let model = parts(Vec::new(), Some(Route { action, ..route }));
+        drop(states.enter(id));
+        assert_eq!(states.turn(&backend_key("fixed")), 0);
+        states.sweep(&published(model).pin());
+        assert!(states.peek(id, |_| ()).is_some());
+        assert_eq!(states.turn(&backend_key("fixed")), 1);
     }
 }
