@@ -12,6 +12,10 @@ const MEMORY_BITS: u32 = 40;
 /// The share of the memory limit above which the resident memory speaks of pressure, in percent.
 const RESIDENT_PRESSED: u64 = 80;
 
+/// The part of the memory, as its divisor, that is left to what can be done without. Half of this would be pressure, and this much of
+/// traffic would have the resident memory be held against it.
+const SPARE_PART: u64 = 4;
+
 /// The share of the memory limit above which nothing more is charged, in percent.
 const RESIDENT_EXHAUSTED: u64 = 90;
 
@@ -88,6 +92,12 @@ impl Taken {
     /// Adds a cost; what is taken then.
     pub(crate) fn add(&self, cost: Cost) -> Cost {
         Cost(self.0.fetch_add(cost.0, Relaxed) + cost.0)
+    }
+
+    /// Adds a cost if what is taken then may be; whether it did.
+    fn add_if(&self, cost: Cost, may: impl Fn(Cost) -> bool) -> bool {
+        let more = |taken: u64| Some(Cost(taken).and(cost)).filter(|then| may(*then)).map(|then| then.0);
+        self.0.fetch_update(Relaxed, Relaxed, more).is_ok()
     }
 
     /// Takes back a cost that was added.
@@ -198,6 +208,13 @@ impl Budget {
         fits
     }
 
+    /// Charges what a request can do without, as long as less than a quarter of the memory is taken with it, and nothing is pressed;
+    /// whether it did. By itself it never brings about pressure.
+    pub(crate) fn charge_spare(&self, cost: Cost) -> bool {
+        let is_spare = |taken: Cost| taken.memory_kib() * SPARE_PART < self.max.memory_kib();
+        !self.is_pressed() && self.taken.add_if(cost, is_spare)
+    }
+
     /// Gives back what was charged.
     pub(crate) fn release(&self, cost: Cost) {
         self.taken.sub(cost);
@@ -239,7 +256,12 @@ impl Budget {
 
     /// Whether one client may hold so much, now.
     pub(crate) fn is_fair(&self, held: Cost) -> bool {
-        held.is_within(self.share) || !self.is_pressed()
+        self.is_within_share(held) || !self.is_pressed()
+    }
+
+    /// Whether that is no more than one client's share, which counts under pressure.
+    pub(crate) const fn is_within_share(&self, held: Cost) -> bool {
+        held.is_within(self.share)
     }
 
     /// Notes the resident memory of the process, in KiB. Costs are what usual requests take; the resident memory shows when
@@ -247,7 +269,7 @@ impl Budget {
     /// least a quarter of its memory is it refused.
     pub(crate) fn note_resident(&self, kib: u64) {
         let above = |percent: u64| self.resident_max_kib > 0 && kib * 100 >= self.resident_max_kib * percent;
-        let is_traffic = self.taken().memory_kib() * 4 >= self.max.memory_kib();
+        let is_traffic = self.taken().memory_kib() * SPARE_PART >= self.max.memory_kib();
         self.resident_pressed.store(above(RESIDENT_PRESSED) && is_traffic, Relaxed);
         self.resident_exhausted.store(above(RESIDENT_EXHAUSTED) && is_traffic, Relaxed);
     }
@@ -277,6 +299,20 @@ mod tests {
         budget.release(memory);
         budget.release(file);
         assert_eq!(budget.taken(), Cost::default());
+    }
+
+    #[test]
+    fn what_can_be_done_without_never_brings_about_pressure() {
+        for memory_kib in [1000, 376 * 4, 376 * 4 + 1, 376 * 16, 376 * 16 + 1, 100_000] {
+            let budget = budget(1000, memory_kib);
+            let count =
+                std::iter::repeat_with(|| budget.charge_spare(Cost::COMPRESSION)).take_while(|did| *did).count();
+            assert_eq!(count as u64, (memory_kib - 1) / (4 * 376), "of {memory_kib} KiB");
+            budget.note_resident(990);
+            assert!(!budget.is_pressed() && !budget.is_exhausted(), "of {memory_kib} KiB");
+        }
+        let budget = budget(2, 100_000);
+        assert!(budget.charge(Cost::PLAIN) && budget.is_pressed() && !budget.charge_spare(Cost::COMPRESSION));
     }
 
     #[test]

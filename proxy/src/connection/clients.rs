@@ -123,9 +123,13 @@ impl ClientPlace {
         may
     }
 
-    /// Charges something more for a request, which goes on.
-    pub(crate) fn charge_part(&self, cost: Cost) {
-        self.held.taken.add(cost);
+    /// Charges what a request can do without, unless its client would then hold more than its share; whether it did.
+    pub(crate) fn charge_spare(&self, cost: Cost) -> bool {
+        let fits = self.clients.budget.is_within_share(self.held.taken.add(cost));
+        if !fits {
+            self.release_part(cost);
+        }
+        fits
     }
 
     /// Gives back a part of what was charged for a request, which goes on.

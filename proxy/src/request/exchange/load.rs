@@ -59,17 +59,19 @@ impl Exchange {
         }
     }
 
-    /// Charges what an encoder takes for as long as the request does, unless so much is taken that the rest is for requests; whether
-    /// it did.
+    /// Charges what an encoder takes for as long as the request does, unless so much is taken that the rest is for requests, or so
+    /// much by the client; whether it did.
     pub(super) fn charge_compression(&mut self) -> bool {
-        let budget = &self.shared.budget;
         let Some(load) = &mut self.load else { return false };
-        if budget.is_pressed() || !budget.charge(Cost::COMPRESSION) {
+        let client = self.facts.as_ref().and_then(|facts| facts.client.as_ref());
+        if client.is_some_and(|client| !client.charge_spare(Cost::COMPRESSION)) {
+            return false;
+        }
+        if !self.shared.budget.charge_spare(Cost::COMPRESSION) {
+            client.inspect(|client| client.release_part(Cost::COMPRESSION));
             return false;
         }
         load.cost = load.cost.and(Cost::COMPRESSION);
-        let client = self.facts.as_ref().and_then(|facts| facts.client.as_ref());
-        client.inspect(|client| client.charge_part(Cost::COMPRESSION));
         true
     }
 

@@ -190,8 +190,8 @@ async fn a_client_that_takes_nothing_holds_the_endpoint_back() {
 
 #[tokio::test]
 async fn under_pressure_responses_are_sent_as_they_are() {
-    // A request takes 64 KiB, which is pressure where there are 128; and the encoder may not fit.
-    for (memory_kib, compressed) in [(1 << 20, true), (500, true), (400, false), (128, false)] {
+    // A request and its encoder take 440 KiB, which has to be less than a quarter.
+    for (memory_kib, compressed) in [(1 << 20, true), (4 * 440 + 1, true), (4 * 440, false), (128, false)] {
         let mut options = Options { access_log: AccessLogSink::Off, ..Options::default() };
         options.budget.memory_kib = memory_kib;
         let shared = Shared::new(&options, &Registry::new()).unwrap();
