@@ -11,6 +11,9 @@ use tidegate_config::model::{Compression, Head, Proxied};
 use super::edits::Edits;
 use super::names::is_grpc_type;
 
+/// The status of a response that says what a cache may go on using.
+const NOT_MODIFIED: u16 = 304;
+
 /// What a request says about it.
 #[derive(Debug)]
 pub(crate) struct Negotiation {
@@ -18,6 +21,7 @@ pub(crate) struct Negotiation {
     /// Whether the client may have it.
     accepts: bool,
     is_head: bool,
+    is_http10: bool,
     /// Whether it came by another proxy.
     via: bool,
     authorized: bool,
@@ -28,8 +32,11 @@ pub(crate) struct Negotiation {
 pub(crate) struct Response<'a, F> {
     /// The status.
     pub(crate) status: u16,
-    /// The length that it announces, where that frames it.
+    /// The length that it announces, where that frames it, or would frame the body to GET.
     pub(crate) length: Option<u64>,
+    /// Whether it comes in HTTP/2, where it is not told whether a body follows the head, and where Pingora sends chunks to clients of
+    /// HTTP/1.0.
+    pub(crate) over_http2: bool,
     /// Its headers.
     pub(crate) fields: &'a F,
     /// What a clock says.
@@ -55,6 +62,8 @@ pub(crate) enum Decision {
     Never,
     /// This client does not get it compressed.
     NotHere,
+    /// It says what is said of a compressed body, and has none: it answers HEAD, or is a 304.
+    HeadOnly,
     /// It is compressed.
     Compressed,
 }
@@ -70,6 +79,7 @@ impl Negotiation {
             compression: Arc::clone(compression),
             accepts: !refused && accepts_gzip(head) && !any_word(|see| each("cache-control", see), b"no-transform"),
             is_head: head.method() == "HEAD",
+            is_http10,
             via: named("via"),
             authorized: named("authorization"),
         }
@@ -85,22 +95,29 @@ impl Negotiation {
         if !self.is_worth(response) {
             return Decision::Never;
         }
-        // What HEAD is told of the body to GET may be of either.
-        let here = self.accepts && !self.is_head && (!self.via || self.is_for_proxies(response));
-        if here { Decision::Compressed } else { Decision::NotHere }
+        let framed = !(self.is_http10 && response.over_http2);
+        if !self.accepts || !framed || self.via && !self.is_for_proxies(response) {
+            Decision::NotHere
+        } else if self.is_head || response.status == NOT_MODIFIED {
+            Decision::HeadOnly
+        } else {
+            Decision::Compressed
+        }
     }
 
-    /// Whether a response is compressed for any client at all.
-    fn is_worth<F: Fields>(&self, Response { status, length, fields, .. }: &Response<'_, F>) -> bool {
+    /// Whether a response is compressed for any client at all; a 304 says nothing of the length and often nothing of the type of what
+    /// it is about.
+    fn is_worth<F: Fields>(&self, response: &Response<'_, F>) -> bool {
+        let Response { status, length, over_http2, fields, .. } = *response;
+        let is_unmodified = status == NOT_MODIFIED;
         let each = |name| move |see: &mut dyn FnMut(&[u8])| fields.each_value(name, see);
         let has = |name| first(each(name), |_| Some(())).is_some();
         // An empty body is longer when it is compressed.
-        let long = length.is_none_or(|length| length >= self.compression.length_min.max(1));
+        let long = length.map_or(!over_http2, |length| length >= self.compression.length_min.max(1));
         let listed = |value: &[u8]| self.compression.types.holds(value) && !is_grpc_type(value);
         let coded = |value: &[u8]| !value.is_empty() && !value.eq_ignore_ascii_case(b"identity");
-        matches!(status, 200 | 403 | 404)
-            && long
-            && first(each("content-type"), |value| Some(listed(value))) == Some(true)
+        (is_unmodified || matches!(status, 200 | 403 | 404) && long)
+            && first(each("content-type"), |value| Some(listed(value))).unwrap_or(is_unmodified)
             && first(each("content-encoding"), |value| coded(value).then_some(())).is_none()
             && !has("content-range")
             // A digest is of the bytes as they are (RFC 9530).
@@ -136,8 +153,14 @@ impl Negotiation {
         !(asked(Proxied::NoLastModified) && has("last-modified") || asked(Proxied::NoEtag) && has("etag"))
     }
 
-    /// Lists what changes of the head of a response that some client gets compressed; `here` says whether this one does.
-    pub(crate) fn edit<F: Fields>(&self, here: bool, fields: &F, edits: &mut Edits) {
+    /// Lists what changes of the head of a response that some client gets compressed; `here` says whether this one does. A 304 says
+    /// what the response would whose place it takes (RFC 9110 section 15.4.5), and nothing of a body.
+    pub(crate) fn edit<F: Fields>(
+        &self,
+        here: bool,
+        Response { status, fields, .. }: &Response<'_, F>,
+        edits: &mut Edits,
+    ) {
         let each = |name| move |see: &mut dyn FnMut(&[u8])| fields.each_value(name, see);
         if self.compression.vary && !any_word(each("vary"), b"accept-encoding") && !any_word(each("vary"), b"*") {
             edits.add(&VARY, &http::HeaderValue::from_static("Accept-Encoding"));
@@ -145,9 +168,11 @@ impl Negotiation {
         if !here {
             return;
         }
-        edits.set(&CONTENT_ENCODING, |out| out.extend_from_slice(b"gzip"));
-        // A part of the compressed body is no part of the other one.
-        edits.remove(&ACCEPT_RANGES);
+        if *status != NOT_MODIFIED {
+            edits.set(&CONTENT_ENCODING, |out| out.extend_from_slice(b"gzip"));
+            // A part of the compressed body is no part of the other one.
+            edits.remove(&ACCEPT_RANGES);
+        }
         // The bytes are others than those of the tag, and mean the same (RFC 9110 section 8.8.1). A value over several lines is
         // none.
         let is_plain = |tag: &[u8]| tag.iter().all(|byte| *byte > b' ' && *byte != 0x7f);

@@ -42,6 +42,11 @@ pub(crate) struct ResponseBody {
 }
 
 impl ResponseBody {
+    /// A response without a body, which does not say how long that would be.
+    pub(crate) const fn without_length(self) -> Self {
+        Self { content_length: None, ..self }
+    }
+
     /// The same body, sent on without a length.
     pub(crate) const fn in_chunks(self) -> Self {
         Self { framing: Framing::Chunked, content_length: None, ..self }

@@ -36,6 +36,7 @@ use crate::upstream::retry;
 use crate::upstream::retry::{Failed, Stage};
 
 pub(crate) use attempt::UpstreamAttempt;
+pub(crate) use compression::Coding;
 use load::Load;
 pub(crate) use record::End;
 

@@ -76,6 +76,23 @@ pub fn all() -> Vec<Case> {
         let case = Case::new(format!("compressed or not: HEAD of {length} bytes"), head.clone()).native();
         cases.push(case.answered(reply(&answer)));
     }
+    for asked in ASKED {
+        for said in SAID {
+            for (method, status, framed) in [
+                ("HEAD", 200, "Content-Length: 2100\r\n"),
+                ("HEAD", 200, "Transfer-Encoding: chunked\r\n"),
+                ("HEAD", 200, ""),
+                ("GET", 304, ""),
+                ("GET", 304, "Content-Length: 2100\r\n"),
+                ("HEAD", 304, ""),
+            ] {
+                let name = format!("compressed or not: {method} {asked:?} answered {status} {said:?}, {framed:?}");
+                let asking = format!("{method} /a HTTP/1.1\r\nHost: z.test\r\n{asked}\r\n");
+                let answer = format!("HTTP/1.1 {status} Some\r\n{said}{framed}\r\n");
+                cases.push(Case::new(name, asking).native().answered(reply(&answer)).fresh());
+            }
+        }
+    }
     cases
 }
 

@@ -1,4 +1,5 @@
-//! Compressed responses of endpoints in HTTP/2, whose bodies may end with their last bytes, behind them, or with trailers.
+//! Compressed responses: of endpoints in HTTP/2, whose bodies may end with their last bytes, behind them, or with trailers; without a
+//! body; and how much of the budget they take.
 
 use std::io::Read as _;
 use std::net::SocketAddr;
@@ -8,12 +9,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use flate2::read::MultiGzDecoder;
 use http::{HeaderMap, HeaderValue, Response};
-use tidegate_config::model::{AppProtocol, Compression, DisabledAgents, MediaTypes, Proxied, Settings};
+use tidegate_config::model::{AppProtocol, Compression, DisabledAgents, MediaTypes, Proxied, Route, Settings};
+use tidegate_proxy::Driver;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::time::timeout;
 
-use super::bed::{Bed, Model, PATIENCE, route};
+use super::bed::{Answer, Bed, Model, PATIENCE, answer_without_body, route};
 use super::streams;
 
 /// Ends its bodies as the path says.
@@ -34,11 +36,16 @@ async fn endpoint() -> SocketAddr {
 }
 
 async fn serve(path: String, mut respond: h2::server::SendResponse<Bytes>) {
-    let head = Response::builder().header("content-type", "text/html").body(()).unwrap();
-    let mut body = respond.send_response(head, false).unwrap();
+    let head = Response::builder().header("content-type", "text/html");
+    let uncounted = path == "/head" || path == "/uncounted";
+    let head = if uncounted { head } else { head.header("content-length", 12) };
+    let mut body = respond.send_response(head.body(()).unwrap(), path == "/head").unwrap();
+    if path == "/head" {
+        return;
+    }
     body.send_data("hello, ".into(), false).unwrap();
     tokio::time::sleep(Duration::from_millis(50)).await;
-    body.send_data("world".into(), path == "/data").unwrap();
+    body.send_data("world".into(), path == "/data" || path == "/uncounted").unwrap();
     tokio::time::sleep(Duration::from_millis(50)).await;
     match path.as_str() {
         "/empty-data" => body.send_data(Bytes::new(), true).unwrap(),
@@ -50,20 +57,25 @@ async fn serve(path: String, mut respond: h2::server::SendResponse<Bytes>) {
     }
 }
 
-async fn bed() -> Bed {
-    let endpoint = endpoint().await;
+/// A route whose responses are compressed.
+fn compressed(protocol: AppProtocol) -> Route {
     let compression = Compression {
         level: 5,
         length_min: 1,
         types: MediaTypes::new(std::iter::empty()),
-        http10: false,
+        http10: true,
         proxied: [Proxied::Any].into(),
         disabled: DisabledAgents::Nobody,
         vary: true,
     };
-    let mut route = route("web", AppProtocol::H2c);
+    let mut route = route("web", protocol);
     route.settings = Arc::new(Settings { compression: Some(Arc::new(compression)), ..Settings::default() });
-    Bed::start(Model::default().route("a.test", route).backend("web", &[endpoint])).await
+    route
+}
+
+async fn bed() -> Bed {
+    let endpoint = endpoint().await;
+    Bed::start(Model::default().route("a.test", compressed(AppProtocol::H2c)).backend("web", &[endpoint])).await
 }
 
 fn decoded(bytes: &[u8]) -> String {
@@ -112,4 +124,114 @@ fn unchunked(mut bytes: &[u8]) -> Vec<u8> {
         bytes = &bytes[end + 4 + size..];
     }
     content
+}
+
+#[tokio::test]
+async fn an_endpoint_in_http2_that_may_have_ended_with_its_head_is_sent_on_as_it_is() {
+    let bed = bed().await;
+    for (path, want) in [("/head", ""), ("/uncounted", "hello, world")] {
+        let answer = bed.get("a.test", path, "Accept-Encoding: gzip\r\n").await;
+        assert_eq!((answer.status, answer.header("content-encoding")), (200, None), "{}", answer.head);
+        assert_eq!(String::from_utf8_lossy(&unchunked(answer.body.as_bytes())), want, "{path}");
+    }
+    bed.drain().await;
+}
+
+#[tokio::test]
+async fn clients_of_http10_get_no_chunks_of_what_an_endpoint_in_http2_has_counted() {
+    let bed = bed().await;
+    let answer = bed.ask("GET /data HTTP/1.0\r\nHost: a.test\r\nAccept-Encoding: gzip\r\n\r\n").await;
+    assert_eq!((answer.header("content-encoding"), answer.header("transfer-encoding")), (None, None));
+    assert_eq!((answer.header("vary"), answer.body.as_str()), (Some("accept-encoding"), "hello, world"));
+    bed.drain().await;
+}
+
+/// Answers everything with this head, and with no body.
+async fn heads(head: &'static str) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut asked = Vec::new();
+                while stream.read_buf(&mut asked).await.unwrap_or(0) > 0 {
+                    if asked.ends_with(b"\r\n\r\n") {
+                        asked.clear();
+                        stream.write_all(head.as_bytes()).await.unwrap();
+                    }
+                }
+            });
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn a_response_without_a_body_leaves_the_connection_to_the_next_request() {
+    let page = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nETag: \"1\"\r\nContent-Length: 5000\r\n\r\n";
+    let unmodified = "HTTP/1.1 304 Not Modified\r\nETag: \"1\"\r\nContent-Length: 5000\r\n\r\n";
+    for driver in [Driver::Both, Driver::Full] {
+        for (method, head, coding) in [("HEAD", page, Some("gzip")), ("GET", unmodified, None)] {
+            let model = Model::default().route("a.test", compressed(AppProtocol::Http));
+            let model = model.backend("web", &[heads(head).await]);
+            let bed = Bed::with(model, |options| options.driver = driver).await;
+            let mut stream = bed.connect().await;
+            for version in ["1.1", "1.1", "1.0"] {
+                let ask = format!("{method} / HTTP/{version}\r\nHost: a.test\r\nAccept-Encoding: gzip\r\n\r\n");
+                stream.write_all(ask.as_bytes()).await.unwrap();
+                let answer: Answer = answer_without_body(&mut stream).await;
+                assert_eq!(answer.header("content-encoding"), coding, "{driver:?} {method}: {}", answer.head);
+                assert_eq!(answer.header("etag"), Some("w/\"1\""), "{driver:?} {method}: {}", answer.head);
+                assert_eq!(answer.header("vary"), Some("accept-encoding"));
+                assert_eq!((answer.header("content-length"), answer.header("transfer-encoding")), (None, None));
+                assert_eq!(answer.body, "");
+            }
+            // An old client's connection ends with its response.
+            let mut rest = Vec::new();
+            timeout(PATIENCE, stream.read_to_end(&mut rest)).await.expect("it stays open").unwrap();
+            assert_eq!(rest, b"");
+            bed.drain().await;
+        }
+    }
+}
+
+/// How many of the streams of one client are compressed, where so much memory may be taken, and so many percent by one client; and
+/// whether that makes for pressure.
+async fn check_streams(driver: Driver, memory_kib: u64, client_share: u8, want: usize) {
+    let events = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nTransfer-Encoding: chunked\r\n\r\n6\r\nevent\n\r\n";
+    let model = Model::default().route("a.test", compressed(AppProtocol::Http)).backend("web", &[heads(events).await]);
+    let bed = Bed::with(model, |options| {
+        options.driver = driver;
+        options.budget.memory_kib = memory_kib;
+        options.budget.client_share = client_share;
+    })
+    .await;
+    let (mut streams, mut count) = (Vec::new(), 0);
+    for _ in 0..20 {
+        let mut stream = bed.connect().await;
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: a.test\r\nAccept-Encoding: gzip\r\n\r\n").await.unwrap();
+        let answer = answer_without_body(&mut stream).await;
+        assert_eq!(answer.status, 200, "{}", answer.head);
+        count += usize::from(answer.header("content-encoding").is_some());
+        streams.push(stream);
+    }
+    assert_eq!(count, want, "{driver:?} of {memory_kib} KiB, {client_share} %");
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind(([127, 0, 0, 7], 0).into()).unwrap();
+    let mut other = socket.connect(bed.address).await.unwrap();
+    other.write_all(b"GET / HTTP/1.1\r\nHost: a.test\r\n\r\n").await.unwrap();
+    assert_eq!(answer_without_body(&mut other).await.status, 200);
+    drop(streams);
+    drop(other);
+    bed.until_metric("tidegate_budget_memory_bytes 0").await;
+    bed.drain().await;
+}
+
+#[tokio::test]
+async fn streams_are_compressed_while_little_is_taken_and_never_refused_for_that() {
+    // A connection takes 8 KiB, a request 64 or 256, an encoder 376. Twenty requests are less than half of what there is.
+    check_streams(Driver::Both, 8_000, 25, 4).await;
+    check_streams(Driver::Full, 16_000, 25, 6).await;
+    check_streams(Driver::Both, 16_000, 5, 1).await;
+    check_streams(Driver::Both, 16_000, 100, 8).await;
 }

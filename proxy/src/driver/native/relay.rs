@@ -20,10 +20,11 @@ use super::write::{self, Says};
 use crate::buffers::BUFFER_BYTES;
 use crate::clock;
 use crate::http::body::{Body, Framing, Piece};
+use crate::http::compression::Response;
 use crate::http::date;
 use crate::http::response::HEAD_BYTES_MAX;
 use crate::reason::Reason;
-use crate::request::exchange::Exchange;
+use crate::request::exchange::{Coding, Exchange};
 use crate::request::respond::Received;
 
 /// Bytes of the longest end of a head, from one end of a line to the next.
@@ -170,9 +171,14 @@ impl<C: Downstream> Relay<'_, C> {
                 let received = Received { status, connection: response.values(head, "connection"), has_server };
                 self.exchange.response_edits(received, edits)?;
                 let fields = compress::Received(response, head);
-                *gzip = self.exchange.compress(status, body.content_length, &fields, edits);
-                // However long it is, nobody knows before it is compressed.
-                let down = if gzip.is_some() { body.in_chunks() } else { body };
+                let (announced, fields, wall) = (body.content_length, &fields, clock::wall);
+                let says = Response { status, length: announced, over_http2: false, fields, wall };
+                let down;
+                (*gzip, down) = match self.exchange.compress(&says, edits) {
+                    Coding::Unchanged => (None, body),
+                    Coding::HeadOnly => (None, body.without_length()),
+                    Coding::Gzip(encoder) => (Some(encoder), body.in_chunks()),
+                };
                 let sent = date::with(now, |date| {
                     let says = Says { body: down, closes, date };
                     self.client.head(response, &head[..length], edits, &says, out)

@@ -8,13 +8,44 @@ use pingora::http::ResponseHeader;
 use pingora::proxy::Session;
 
 use super::session::is_before_http11;
+use crate::clock;
+use crate::http::body::length;
+use crate::http::compression::Response;
+use crate::http::edits::Edits;
 use crate::http::gzip::{Broken, Gzip};
+use crate::request::exchange::{Coding, Exchange};
+
+/// Asks whether a response is compressed, and frames it for that; what compresses its body, if so.
+///
+/// # Errors
+/// When there are more headers than Pingora's map can hold.
+pub(super) fn begin(
+    session: &mut Session,
+    response: &mut ResponseHeader,
+    exchange: &mut Exchange,
+    over_http2: bool,
+    edits: &mut Edits,
+) -> Result<Option<Gzip>> {
+    let length = response.headers.get(CONTENT_LENGTH).and_then(|value| length(value.as_bytes()));
+    let (status, fields) = (response.status.as_u16(), &response.headers);
+    match exchange.compress(&Response { status, length, over_http2, fields, wall: clock::wall }, edits) {
+        Coding::Unchanged => Ok(None),
+        Coding::HeadOnly => {
+            response.remove_header(&CONTENT_LENGTH);
+            Ok(None)
+        }
+        Coding::Gzip(gzip) => {
+            frame(session, response)?;
+            Ok(Some(gzip))
+        }
+    }
+}
 
 /// Frames a response whose length nobody knows beforehand.
 ///
 /// # Errors
 /// When there are more headers than Pingora's map can hold.
-pub(super) fn frame(session: &mut Session, response: &mut ResponseHeader) -> Result<()> {
+fn frame(session: &mut Session, response: &mut ResponseHeader) -> Result<()> {
     response.remove_header(&CONTENT_LENGTH);
     if session.is_http2() {
         return Ok(());

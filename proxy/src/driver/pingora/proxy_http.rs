@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, SERVER, TRANSFER_ENCODING};
+use http::header::{CONNECTION, EXPECT, SERVER, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use pingora::http::{RequestHeader, ResponseHeader};
 use pingora::protocols::Digest;
@@ -24,7 +24,6 @@ use super::peer::{Need, peer};
 use super::session::{discard_body, facts, has_begun, is_before_http11, set_deadlines, stage, write_answer};
 use crate::clock;
 use crate::connection::response_deadline::ResponseDeadline;
-use crate::http::body::length;
 use crate::http::edits::Edits;
 use crate::http::gzip::{Broken, Gzip};
 use crate::observe::metrics::Driver;
@@ -61,6 +60,11 @@ impl Carried {
             Some(at) => self.due.set(at),
             None => self.due.clear(),
         }
+    }
+
+    /// Whether its endpoint speaks HTTP/2.
+    fn is_over_http2(&self) -> bool {
+        self.aimed.as_ref().is_some_and(|aimed| aimed.target.protocol == AppProtocol::H2c)
     }
 }
 
@@ -247,11 +251,8 @@ impl ProxyHttp for PingoraDriver {
         let received = Received { status: status.as_u16(), connection, has_server };
         let listed = carried.exchange.response_edits(received, &mut edits);
         listed.map_err(|reason| stop(carried, reason))?;
-        let announced = response.headers.get(CONTENT_LENGTH).and_then(|value| length(value.as_bytes()));
-        carried.gzip = carried.exchange.compress(status.as_u16(), announced, &response.headers, &mut edits);
-        if carried.gzip.is_some() {
-            compress::frame(session, response)?;
-        }
+        let over_http2 = carried.is_over_http2();
+        carried.gzip = compress::begin(session, response, &mut carried.exchange, over_http2, &mut edits)?;
         edit_response(edits, response)
     }
 

@@ -43,9 +43,13 @@ fn wall() -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(1_780_000_000)
 }
 
+fn response(status: u16, length: Option<u64>, fields: &HeaderMap) -> Response<'_, HeaderMap> {
+    Response { status, length, over_http2: false, fields, wall }
+}
+
 fn decided(compression: Compression, head: &Sample, status: u16, length: Option<u64>, lines: &[&str]) -> Decision {
     let negotiation = Negotiation::of(&Arc::new(compression), head, false);
-    negotiation.decide(&Response { status, length, fields: &headers(lines), wall })
+    negotiation.decide(&response(status, length, &headers(lines)))
 }
 
 const HTML: &str = "content-type: text/html";
@@ -108,13 +112,11 @@ fn requests_may_forbid_it() {
     let compression = Compression { disabled, ..usual() };
     let robot = request(&[GZIP, "user-agent: A Robot"]);
     assert_eq!(decided(compression, &robot, 200, None, &[HTML]), Decision::NotHere);
-    let head = request(&[GZIP]).method("HEAD");
-    assert_eq!(decided(usual(), &head, 200, Some(1000), &[HTML]), Decision::NotHere);
     for (http10, want) in [(false, Decision::NotHere), (true, Decision::Compressed)] {
         let compression = Arc::new(Compression { http10, ..usual() });
         let negotiation = Negotiation::of(&compression, &request(&[GZIP]), true);
         let fields = &headers(&[HTML]);
-        assert_eq!(negotiation.decide(&Response { status: 200, length: None, fields, wall }), want);
+        assert_eq!(negotiation.decide(&response(200, None, fields)), want);
     }
 }
 
@@ -128,9 +130,7 @@ fn check_worth(status: u16, length: Option<u64>, lines: &[&str], want: bool) {
 
 #[test]
 fn responses_are_worth_it_or_not() {
-    for (status, want) in
-        [(200, true), (403, true), (404, true), (201, false), (206, false), (304, false), (500, false)]
-    {
+    for (status, want) in [(200, true), (403, true), (404, true), (201, false), (206, false), (500, false)] {
         check_worth(status, None, &[HTML], want);
     }
     for (length, want) in [(None, true), (Some(0), false), (Some(255), false), (Some(256), true), (Some(1 << 40), true)]
@@ -169,6 +169,51 @@ fn responses_are_worth_it_or_not() {
     }
     let empty = Compression { length_min: 0, ..usual() };
     assert_eq!(decided(empty, &request(&[GZIP]), 200, Some(0), &[HTML]), Decision::Never);
+}
+
+#[test]
+fn responses_without_a_body_say_what_the_other_one_would() {
+    let (head, get) = (request(&[GZIP]).method("HEAD"), request(&[GZIP]));
+    let plain = request(&[]).method("HEAD");
+    for (status, length, lines, want) in [
+        (200, Some(1000), [HTML].as_slice(), Decision::HeadOnly),
+        (404, None, &[HTML], Decision::HeadOnly),
+        (200, Some(255), &[HTML], Decision::Never),
+        (200, None, &[], Decision::Never),
+        (304, None, &[HTML], Decision::HeadOnly),
+    ] {
+        assert_eq!(decided(usual(), &head, status, length, lines), want, "{status} {length:?} {lines:?}");
+        let other = if want == Decision::Never { want } else { Decision::NotHere };
+        assert_eq!(decided(usual(), &plain, status, length, lines), other, "{status} {length:?} {lines:?}");
+    }
+    // It says the type at will, and the length of a body that it has not.
+    for (length, lines, want) in [
+        (None, [].as_slice(), Decision::HeadOnly),
+        (Some(0), &[], Decision::HeadOnly),
+        (None, &["content-type: text/css"], Decision::HeadOnly),
+        (None, &["content-type: image/png"], Decision::Never),
+        (None, &["content-encoding: br"], Decision::Never),
+        (None, &["cache-control: no-transform"], Decision::Never),
+    ] {
+        assert_eq!(decided(usual(), &get, 304, length, lines), want, "{length:?} {lines:?}");
+    }
+    assert_eq!(decided(usual(), &request(&[]), 304, None, &[]), Decision::NotHere);
+}
+
+#[test]
+fn endpoints_in_http2_do_not_say_whether_a_body_follows_their_heads() {
+    let compression = Arc::new(Compression { http10: true, ..usual() });
+    let fields = headers(&[HTML]);
+    for (is_http10, status, length, want) in [
+        (false, 200, None, Decision::Never),
+        (false, 200, Some(1000), Decision::Compressed),
+        (false, 304, None, Decision::HeadOnly),
+        (true, 200, Some(1000), Decision::NotHere),
+    ] {
+        let negotiation = Negotiation::of(&compression, &request(&[GZIP]), is_http10);
+        let over_http2 = Response { over_http2: true, ..response(status, length, &fields) };
+        assert_eq!(negotiation.decide(&over_http2), want, "{is_http10} {status} {length:?}");
+    }
 }
 
 #[track_caller]
@@ -215,10 +260,15 @@ fn what_other_proxies_get_depends_on_conditions() {
 /// What the edits say, one a text.
 #[track_caller]
 fn check_edits(vary: bool, here: bool, lines: &[&str], want: &[&str]) {
+    check_edits_of(200, vary, here, lines, want);
+}
+
+#[track_caller]
+fn check_edits_of(status: u16, vary: bool, here: bool, lines: &[&str], want: &[&str]) {
     let compression = Compression { vary, ..usual() };
     let negotiation = Negotiation::of(&Arc::new(compression), &request(&[GZIP]), false);
     let mut edits = Edits::default();
-    negotiation.edit(here, &headers(lines), &mut edits);
+    negotiation.edit(here, &response(status, None, &headers(lines)), &mut edits);
     let said = |name: &HeaderName, sign, value: &[u8]| format!("{name}{sign}{}", String::from_utf8_lossy(value));
     let texts = edits.iter().map(|edit| match edit {
         Edit::Remove(name) => format!("no {name}"),
@@ -241,4 +291,7 @@ fn the_head_says_what_the_body_is() {
     check_edits(false, true, &["etag: \"x\""], &[gzip, whole, "etag=W/\"x\""]);
     check_edits(false, true, &["etag: W/\"x\""], &[gzip, whole]);
     check_edits(false, true, &["etag: two words"], &[gzip, whole, "no etag"]);
+    // What a cache holds is called the same by a 304, which has no body to be described.
+    check_edits_of(304, true, true, &["etag: \"x\""], &[vary, "etag=W/\"x\""]);
+    check_edits_of(304, true, false, &["etag: \"x\""], &[vary]);
 }
