@@ -1,11 +1,13 @@
 //! An answer, and its form for comparison: lines in which what differs by nature is left out or has a name.
 
+use std::io::Read as _;
+
+use flate2::read::MultiGzDecoder;
 use rustls_pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::ask::{Ask, NO_ANSWER};
 use crate::endpoint::NAME;
-use crate::pair::Side;
 use crate::world::World;
 
 /// Bytes of one answer.
@@ -30,6 +32,7 @@ pub(crate) struct Answer {
     pub(crate) status: u16,
     /// Names in lower case.
     pub(crate) headers: Vec<(String, String)>,
+    /// What it says, decoded.
     pub(crate) body: String,
     /// What came through a tunnel.
     pub(crate) tunnel: Option<String>,
@@ -42,8 +45,22 @@ impl Answer {
         self.headers.iter().find(|(is, _)| is == name).map(|(_, value)| value.as_str())
     }
 
+    /// Notes a body as it came.
+    pub(crate) fn says(&mut self, body: &[u8]) -> Result<(), String> {
+        let is_compressed = self.header("content-encoding") == Some("gzip") && !body.is_empty();
+        self.body = if is_compressed {
+            let mut text = String::new();
+            let read = MultiGzDecoder::new(body).read_to_string(&mut text);
+            read.map_err(|error| format!("the body is not gzip: {error}"))?;
+            text
+        } else {
+            String::from_utf8_lossy(body).into_owned()
+        };
+        Ok(())
+    }
+
     /// Its lines.
-    pub(crate) fn lines(&self, ask: &Ask, world: &World, side: Side, on_top: bool) -> Vec<String> {
+    pub(crate) fn lines(&self, ask: &Ask, world: &World, on_top: bool) -> Vec<String> {
         let mut lines = vec![format!("status: {}", self.status)];
         if let Some(certificate) = &self.certificate {
             lines.push(format!("certificate: {}", world.name_of(certificate)));
@@ -59,7 +76,7 @@ impl Answer {
         lines.extend(headers.iter().map(|(name, value)| format!("{name}: {value}")));
         if of_endpoint {
             let seen = self.body.lines().filter(|line| !by_nature(line, ask, on_top));
-            lines.extend(seen.map(|line| format!("sees {}", port_named(line, side, on_top))));
+            lines.extend(seen.map(|line| format!("sees {line}")));
         } else if self.body.contains("<title>Site Maintenance</title>") {
             lines.push("page: maintenance".to_owned());
         } else {
@@ -74,18 +91,6 @@ impl Answer {
     /// the router asks for ids, they are compared.
     fn by_nature(&self, name: &str) -> bool {
         OF_OWN_PAGES.contains(&name) || (name == "x-request-id" && self.header("x-correlation-id").is_none())
-    }
-}
-
-/// Tests have free ports in the place of 80 and 443; only a row that looks at everything looks at them.
-fn port_named(line: &str, side: Side, on_top: bool) -> String {
-    let own = |port: u16| line == format!("x-forwarded-port: {port}");
-    match (own(side.http.port()), own(side.https.port())) {
-        (true, _) if on_top => "x-forwarded-port: HTTP".to_owned(),
-        (_, true) if on_top => "x-forwarded-port: HTTPS".to_owned(),
-        (true, _) => "x-forwarded-port: 80".to_owned(),
-        (_, true) => "x-forwarded-port: 443".to_owned(),
-        (false, false) => line.to_owned(),
     }
 }
 
@@ -151,7 +156,7 @@ where
         while incoming.more().await? {}
         incoming.buffer
     };
-    answer.body = String::from_utf8_lossy(&body).into_owned();
+    answer.says(&body)?;
     Ok(answer)
 }
 

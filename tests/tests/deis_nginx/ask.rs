@@ -237,8 +237,9 @@ impl Ask {
         let body = body.collect().await.map_err(|error| error.to_string())?.to_bytes();
         let text = |value: &http::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
         let headers = head.headers.iter().map(|(name, value)| (name.to_string(), text(value))).collect();
-        let body = String::from_utf8_lossy(&body).into_owned();
-        Ok(Answer { status: head.status.as_u16(), headers, body, ..Answer::default() })
+        let mut answer = Answer { status: head.status.as_u16(), headers, ..Answer::default() };
+        answer.says(&body)?;
+        Ok(answer)
     }
 }
 

@@ -10,6 +10,9 @@ use tokio::task::JoinHandle;
 /// The header by which an answer is known to come from an endpoint.
 pub(crate) const NAME: &str = "x-endpoint";
 
+/// The type of what was seen. The two sides tell endpoints different things, so its length may differ: it is none that is compressed.
+const SEEN_TYPE: &str = "application/x-seen";
+
 /// A listening endpoint. It ends with its handle.
 #[derive(Debug)]
 pub(crate) struct Endpoint {
@@ -101,7 +104,11 @@ async fn serve(mut stream: TcpStream, name: &str) -> std::io::Result<()> {
         } else if seen.header("upgrade").is_some() {
             return tunnel(stream, name, &seen).await;
         }
-        let head = format!("HTTP/1.1 {status}\r\n{NAME}: {name}\r\ncontent-type: text/plain\r\n{more}");
+        if let Some(page) = step("/page/") {
+            stream.write_all(paged(&page, name, &seen.line).as_bytes()).await?;
+            continue;
+        }
+        let head = format!("HTTP/1.1 {status}\r\n{NAME}: {name}\r\ncontent-type: {SEEN_TYPE}\r\n{more}");
         let told = seen.told();
         let answer = if target == "/chunked" {
             format!("{head}transfer-encoding: chunked\r\n\r\n{:x}\r\n{told}\r\n0\r\n\r\n", told.len())
@@ -113,6 +120,25 @@ async fn serve(mut stream: TcpStream, name: &str) -> std::io::Result<()> {
         stream.write_all(answer.as_bytes()).await?;
     }
     Ok(())
+}
+
+/// A page as `STATUS/LENGTH?NAME=VALUE&…` says it: so many bytes, in one chunk where the length is `chunked`, with these headers.
+fn paged(page: &str, name: &str, line: &str) -> String {
+    let (shape, fields) = page.split_once('?').unwrap_or((page, ""));
+    let (status, length) = shape.split_once('/').unwrap_or((shape, "0"));
+    let bytes = length.parse().unwrap_or(100);
+    let body: String = "the same over and over, ".chars().cycle().take(bytes).collect();
+    let mut head = format!("HTTP/1.1 {status} As Asked\r\n{NAME}: {name}\r\n");
+    for field in fields.split('&').filter(|field| !field.is_empty()) {
+        head += &format!("{}\r\n", field.replacen('=', ": ", 1).replace("%22", "\"").replace("%20", " "));
+    }
+    let has_body = !line.starts_with("HEAD ") && status != "304";
+    let (framing, body) = if length == "chunked" {
+        ("transfer-encoding: chunked".to_owned(), format!("{bytes:x}\r\n{body}\r\n0\r\n\r\n"))
+    } else {
+        (format!("content-length: {bytes}"), body)
+    };
+    format!("{head}{framing}\r\n\r\n{}", if has_body { body.as_str() } else { "" })
 }
 
 /// Agrees to another protocol, which gives every byte back.

@@ -3,7 +3,7 @@
 //! It is written from what the router did, faults among it. Two things are otherwise: requests go to the endpoints of an
 //! application instead of to its ClusterIP, which nobody has here; and the access log is off.
 //!
-//! A place is kept for what is not compared yet: see `gzip`, `default_service` and `regex_domain` below.
+//! A place is kept for what is not compared yet: see the default host and the server names below.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -16,6 +16,11 @@ use crate::world::{PREFIX, named};
 
 /// The page of applications in maintenance.
 const MAINTENANCE: &str = "<html><head><title>Site Maintenance</title></head></html>";
+
+/// The media types that are compressed besides `text/html` where the Deployment names none.
+const GZIP_TYPES: &str = "application/atom+xml application/javascript application/json application/rss+xml \
+    application/vnd.ms-fontobject application/x-font-ttf application/x-web-app-manifest+json application/xhtml+xml \
+    application/xml font/opentype image/svg+xml image/x-icon text/css text/plain text/x-component";
 
 /// Where nginx listens and keeps its files.
 pub(crate) struct Places<'a> {
@@ -118,9 +123,25 @@ server_names_hash_max_size 512; server_names_hash_bucket_size 64;
         self.line(format!("real_ip_header {header}; real_ip_recursive on;"));
     }
 
-    /// Not compared yet: no test asks for a compressed response, and so it is off here.
     fn gzip(&mut self) {
-        self.line("gzip off;");
+        if self.said.text("gzip.enabled").is_some_and(|text| text.eq_ignore_ascii_case("false")) {
+            return;
+        }
+        for (directive, key, default) in [
+            ("gzip_comp_level", "compLevel", "5"),
+            ("gzip_disable", "disable", "msie6"),
+            ("gzip_http_version", "httpVersion", "1.1"),
+            ("gzip_min_length", "minLength", "256"),
+            ("gzip_types", "types", GZIP_TYPES),
+            ("gzip_proxied", "proxied", "any"),
+            ("gzip_vary", "vary", "on"),
+        ] {
+            let value = self.said.or(&format!("gzip.{key}"), default);
+            // An expression may hold what would end a directive.
+            let quote = if key == "disable" { "\"" } else { "" };
+            self.line(format!("{directive} {quote}{value}{quote};"));
+        }
+        self.line("gzip on;");
     }
 
     fn maps(&mut self) {

@@ -2,7 +2,7 @@
 
 use crate::answer::Answer;
 use crate::ask::Ask;
-use crate::pair::{Pair, Side};
+use crate::pair::Pair;
 
 /// What is expected.
 #[derive(Debug)]
@@ -66,11 +66,11 @@ pub(crate) fn check(pair: &Pair, rows: Vec<Row>) -> impl Future<Output = ()> {
 async fn checked(pair: &Pair, row: &Row) -> Result<(), String> {
     let (nginx, tidegate) = (row.ask.of(pair.nginx()), row.ask.of(pair.tidegate()));
     let (nginx, tidegate) = tokio::join!(nginx, tidegate);
-    let lines = |answer: Result<Answer, String>, side: Side| match answer {
-        Ok(answer) => answer.lines(&row.ask, &pair.world, side, row.on_top),
+    let lines = |answer: Result<Answer, String>| match answer {
+        Ok(answer) => answer.lines(&row.ask, &pair.world, row.on_top),
         Err(why) => vec![why],
     };
-    let (nginx, tidegate) = (lines(nginx, pair.nginx()), lines(tidegate, pair.tidegate()));
+    let (nginx, tidegate) = (lines(nginx), lines(tidegate));
     let difference = difference(&nginx, &tidegate);
     let told = || format!("\n  nginx:    {nginx:?}\n  tidegate: {tidegate:?}");
     match row.want {
