@@ -11,9 +11,12 @@ use crate::world::World;
 
 const LIMITS: &str = "docs/migrate-from-deis.md: a header line that is too long is answered 431";
 
-/// An address that refuses connections.
-async fn refusing() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").await.and_then(|listener| listener.local_addr()).expect("a port")
+/// A socket at which nobody listens, so that it refuses connections; as long as it is kept, nobody else gets its port.
+fn refusing() -> (TcpSocket, SocketAddr) {
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket.bind("127.0.0.1:0".parse().expect("an address")).expect("a port");
+    let address = socket.local_addr().expect("an address");
+    (socket, address)
 }
 
 /// A listener that takes no connection any more, because its queue is full; it has to be kept, and those in the queue too.
@@ -35,7 +38,8 @@ async fn endpoints_that_fail() {
     let mut world = World::new(&[("platformDomain", "apps.test")]);
     let timeout = |name| [("domains", name), ("tcpTimeout", "400ms"), ("connectTimeout", "400ms")];
     world.app("blog", &timeout("blog")).await;
-    world.app_at("refusing", "refusing", &timeout("refusing"), &[refusing().await]);
+    let (_refusing, address) = refusing();
+    world.app_at("refusing", "refusing", &timeout("refusing"), &[address]);
     let (listener, _queue) = deaf().await;
     world.app_at("deaf", "deaf", &timeout("deaf"), &[listener.local_addr().expect("an address")]);
     world.app("patient", &[("domains", "patient"), ("tcpTimeout", "1h"), ("connectTimeout", "10s")]).await;
