@@ -126,7 +126,8 @@ impl Reconciler {
         for unit in units {
             self.compile_later(unit, reason);
         }
-        if object.kind == Kind::Service {
+        // What a Service depends on, such as settings of its routes, changes nothing of where it is.
+        if object.kind == Kind::Service && reason.own {
             self.endpoints_changed(object.name.clone(), reason);
         }
         for service in endpoints_of {

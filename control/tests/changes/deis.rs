@@ -9,20 +9,20 @@ use crate::bench::{Bench, all_of};
 use crate::manifests::{ingress_of, slice};
 
 /// The router of these tests, and its builder.
-fn deis() -> Deis {
+pub(crate) fn deis() -> Deis {
     let builder = Some((ObjectName::new("deis", "deis-builder"), ([127, 0, 0, 1], 2222).into()));
     Deis { router: ObjectName::new("deis", "deis-router"), builder }
 }
 
 /// The router with these annotations.
-fn router(annotations: &[(&str, &str)]) -> Value {
+pub(crate) fn router(annotations: &[(&str, &str)]) -> Value {
     let said = annotations.iter().map(|(key, value)| (format!("router.deis.io/nginx.{key}"), json!(value)));
     let said: Value = Value::Object(said.collect());
     json!({"metadata": {"namespace": "deis", "name": "deis-router", "annotations": said}})
 }
 
 /// An application in `shop` with these domains.
-fn app(name: &str, domains: &str) -> Value {
+pub(crate) fn app(name: &str, domains: &str) -> Value {
     json!({
         "metadata": {
             "namespace": "shop",
@@ -35,7 +35,7 @@ fn app(name: &str, domains: &str) -> Value {
     })
 }
 
-const PLATFORM: (&str, &str) = ("platformDomain", "apps.example");
+pub(crate) const PLATFORM: (&str, &str) = ("platformDomain", "apps.example");
 
 /// Two applications below a platform domain, of which one has a domain of its own as well.
 fn running() -> Bench {

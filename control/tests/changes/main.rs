@@ -6,6 +6,7 @@ mod api_server;
 mod bench;
 mod beside;
 mod deis;
+mod deis_many;
 mod denied;
 mod follow;
 mod growth;

@@ -1,0 +1,88 @@
+//! What a change costs among a thousand applications of the Deis router with three domains each. These are counts of units that are
+//! compiled.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use tidegate_config::model::HostPattern;
+use tidegate_config::object::Kind;
+use tidegate_control::options::{Options, Sources};
+
+use crate::bench::{Bench, all_of};
+use crate::deis::{PLATFORM, app, deis, router};
+use crate::manifests::slice;
+
+const APPS: usize = 1000;
+/// Their hosts, and where names go that nobody has.
+const HOSTS: usize = 3 * APPS + 1;
+
+/// The application with this number: a short name, a domain of its own and a wildcard.
+fn numbered(number: usize) -> Value {
+    app(&name(number), &format!("app-{number},www.{number}.example,*.wild.{number}.example"))
+}
+
+fn name(number: usize) -> String {
+    format!("app-{number}")
+}
+
+/// All of them, as they are after a start.
+fn running() -> Bench {
+    let sources = Sources { ingress: true, deis: Some(deis()) };
+    let mut bench = Bench::of(Options { sources, ..Options::default() }, Kind::ALL.map(all_of));
+    let services: Vec<Value> = (0..APPS).map(numbered).collect();
+    let slices: Vec<Value> = (0..APPS).map(|number| slice(&name(number), &["10.0.0.1"])).collect();
+    for kind in Kind::ALL {
+        let objects: &[Value] = match kind {
+            Kind::Deployment => &[router(&[PLATFORM])],
+            Kind::Service => &services,
+            Kind::EndpointSlice => &slices,
+            Kind::Ingress | Kind::IngressClass | Kind::Secret => &[],
+        };
+        assert_eq!(bench.list(kind, objects), None);
+    }
+    bench.reconcile();
+    assert_eq!(bench.parts().hosts.len(), HOSTS);
+    bench
+}
+
+/// One step; how many units of each kind it compiled.
+fn step(bench: &mut Bench) -> BTreeMap<&'static str, usize> {
+    let step = bench.reconciler.reconcile(bench.now).expect("something waits");
+    step.touched.compiled.into_iter().filter(|(_, count)| *count > 0).collect()
+}
+
+/// An object becomes this; how many units of each kind are compiled until nothing waits.
+#[track_caller]
+fn check(bench: &mut Bench, kind: Kind, object: Value, want: &[(&'static str, usize)]) {
+    bench.apply(kind, object);
+    let mut all: BTreeMap<&str, usize> = BTreeMap::new();
+    while bench.reconciler.busy() {
+        for (unit, count) in step(bench) {
+            *all.entry(unit).or_default() += count;
+        }
+    }
+    assert_eq!(all, want.iter().copied().collect());
+}
+
+#[test]
+fn a_change_of_one_application_compiles_as_many_hosts_as_it_has_domains() {
+    let mut bench = running();
+    let mut closed = numbered(7);
+    closed["metadata"]["annotations"]["router.deis.io/whitelist"] = "10.0.0.0/8".into();
+    check(&mut bench, Kind::Service, closed, &[("host", 3), ("service", 1)]);
+    check(&mut bench, Kind::Service, numbered(7), &[("host", 3), ("service", 1)]);
+    let added = app(&name(7), "app-7,www.7.example,*.wild.7.example,new.7.example");
+    check(&mut bench, Kind::Service, added, &[("host", 1), ("service", 1)]);
+    check(&mut bench, Kind::Service, numbered(7), &[("host", 1), ("service", 1)]);
+    check(&mut bench, Kind::EndpointSlice, slice(&name(7), &["10.0.0.2"]), &[("service", 1)]);
+}
+
+/// What is compiled because the router's Deployment says it: the settings of all applications, and those of the edge.
+const GLOBAL: [(&str, usize); 2] = [("globals", 1), ("scope", 1)];
+
+#[test]
+fn a_change_of_the_router_compiles_no_host() {
+    let mut bench = running();
+    check(&mut bench, Kind::Deployment, router(&[PLATFORM, ("defaultTimeout", "90s")]), &GLOBAL);
+    check(&mut bench, Kind::Deployment, router(&[PLATFORM]), &GLOBAL);
+}
