@@ -14,10 +14,6 @@ use crate::queue::Lane;
 use crate::sources::{Attachment, Claim, attach};
 use crate::topology::Key;
 
-/// So many dependents of one key are attached at once. More take their turns in the slow lane, so that no live change waits
-/// for all of them.
-const DEPENDENTS_AT_ONCE: usize = 1024;
-
 impl Reconciler {
     /// An object is another one now. Before the first model nothing has to wait: that is made of all there is.
     pub(super) fn changed(&mut self, object: &ObjectRef, cause: Cause, lane: Lane, received: Instant) {
@@ -71,15 +67,17 @@ impl Reconciler {
         }
     }
 
+    /// As many dependents of one key as a turn of the slow lane takes are attached at once. More take their turns there, and so does
+    /// what has to be compiled because of them, so that no live change waits for all of them.
     fn attach_all(&mut self, objects: &[ObjectRef], reason: &Reason) {
-        let at_once = objects.len() <= DEPENDENTS_AT_ONCE;
+        if objects.len() <= self.options.pace.share.slow_batch_max {
+            objects.iter().for_each(|object| self.backlog.attach_next(object, reason));
+            return;
+        }
+        let reason = Reason { lane: Lane::Slow, ..reason.clone() };
         for object in objects {
-            if at_once {
-                self.backlog.attach_next(object, reason);
-            } else {
-                let rank = self.options.order.of_object(object, &self.topology);
-                self.backlog.attach_later(object, reason, rank);
-            }
+            let rank = self.options.order.of_object(object, &self.topology);
+            self.backlog.attach_later(object, &reason, rank);
         }
     }
 

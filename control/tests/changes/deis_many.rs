@@ -1,12 +1,12 @@
 //! What a change costs among a thousand applications of the Deis router with three domains each. These are counts of units that are
-//! compiled.
+//! compiled, and of applications that are attached again in one step.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 use tidegate_config::model::HostPattern;
-use tidegate_config::object::Kind;
-use tidegate_control::options::{Options, Sources};
+use tidegate_config::object::{Kind, ObjectName, ObjectRef};
+use tidegate_control::options::{Options, Pace, Sources};
 
 use crate::bench::{Bench, all_of};
 use crate::deis::{PLATFORM, app, deis, router};
@@ -81,8 +81,65 @@ fn a_change_of_one_application_compiles_as_many_hosts_as_it_has_domains() {
 const GLOBAL: [(&str, usize); 2] = [("globals", 1), ("scope", 1)];
 
 #[test]
-fn a_change_of_the_router_compiles_no_host() {
+fn a_change_of_the_router_compiles_the_hosts_that_move_and_no_other() {
     let mut bench = running();
     check(&mut bench, Kind::Deployment, router(&[PLATFORM, ("defaultTimeout", "90s")]), &GLOBAL);
     check(&mut bench, Kind::Deployment, router(&[PLATFORM]), &GLOBAL);
+    let platform = router(&[("platformDomain", "other.example")]);
+    // The endpoints of an application are compiled because another host leads there than before.
+    check(&mut bench, Kind::Deployment, platform, &[("globals", 1), ("host", 2 * APPS), ("service", APPS)]);
+    let moved = bench.parts().hosts.get(&HostPattern::Exact("app-7.other.example".into()));
+    assert_eq!((moved.is_some(), bench.parts().hosts.len()), (true, HOSTS));
+}
+
+/// Applications whose short name stands below `other.example` now, compiled or not.
+fn attached(bench: &Bench) -> usize {
+    let moved = |number: &usize| {
+        let object = ObjectRef::new(Kind::Service, ObjectName::new("shop", name(*number)));
+        let host = HostPattern::Exact(format!("app-{number}.other.example").into());
+        bench.reconciler.topology().get(&object).is_some_and(|attachment| attachment.claim(&host).is_some())
+    };
+    (0..APPS).filter(moved).count()
+}
+
+/// One step while the platform domain changes: a turn of the slow lane at most. The host that an application leaves goes with the one
+/// that it has instead, and the endpoints of both with them, so units may be twice as many as the keys of a turn.
+#[track_caller]
+fn check_turn(bench: &mut Bench) {
+    let slow_max = Pace::default().share.slow_batch_max;
+    let before = attached(bench);
+    let compiled: usize = step(bench).values().sum();
+    let attached = attached(bench) - before;
+    assert!(attached <= slow_max && compiled <= 2 * slow_max, "{attached} attached, {compiled} compiled");
+}
+
+#[test]
+fn a_live_change_waits_for_one_slow_turn_of_a_changed_platform_domain() {
+    let mut bench = running();
+    bench.apply(Kind::Deployment, router(&[("platformDomain", "other.example")]));
+    let mut live = 0;
+    while bench.reconciler.busy() {
+        check_turn(&mut bench);
+        let number = live * 7;
+        bench.apply(Kind::EndpointSlice, slice(&name(number), &["10.0.0.2"]));
+        for turn in 1.. {
+            check_turn(&mut bench);
+            if endpoint(&bench, &format!("www.{number}.example")) == "10.0.0.2" {
+                break;
+            }
+            assert!(turn < 2, "a live change waits behind what is not live");
+        }
+        live += 1;
+    }
+    assert!(attached(&bench) == APPS && live > 10, "{live} changes meanwhile");
+}
+
+/// Where requests for a host go.
+fn endpoint(bench: &Bench, host: &str) -> String {
+    let parts = bench.parts();
+    let route =
+        parts.hosts.get(&HostPattern::Exact(host.into())).and_then(|host| host.routes().first()).expect("a route");
+    let target = route.action.targets().next().expect("a target");
+    let backend = parts.backends.get(&target.backend).expect("a backend");
+    backend.endpoints.first().map(|endpoint| endpoint.address.ip().to_string()).unwrap_or_default()
 }
