@@ -107,7 +107,7 @@ pub(super) const MIN_LENGTH: Annotation<Router> = annotation!(
     "gzip.minLength",
     "size, or 0",
     "`256`",
-    "The least `Content-Length` that is compressed. A response without one always is.",
+    "The least `Content-Length` that is compressed. A response without one is too, unless its endpoint speaks HTTP/2.",
     Default,
     None,
     |router, text| set(&mut router.gzip.length_min, size(text, true))
