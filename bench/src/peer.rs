@@ -1,6 +1,7 @@
 //! The proxies that are compared: each is started with routes and changes them the way its controller does.
 
 mod choice;
+pub(crate) mod deis;
 mod envoy;
 mod haproxy;
 mod nginx;
@@ -13,6 +14,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
@@ -131,6 +133,8 @@ struct Setting<'a> {
     workers: usize,
     work: Work,
     apart: bool,
+    /// Applications of the Deis router that are there from the start; `None` where Ingresses make routes.
+    apps: Option<usize>,
     /// What it starts on.
     share: Share,
 }
@@ -180,7 +184,8 @@ enum Proxy {
 /// When it does not start or the route does not become right.
 pub(crate) async fn nginx_under(under: Vec<OsString>, work: Work, upstream: &Upstream) -> anyhow::Result<nginx::Peer> {
     let endpoints = rolled(upstream, 0);
-    let setting = Setting { upstream, endpoints: &endpoints, workers: 1, work, apart: false, share: Share::ANY };
+    let setting =
+        Setting { upstream, endpoints: &endpoints, workers: 1, work, apart: false, apps: None, share: Share::ANY };
     let peer = nginx::Peer::start(How::Under(under), &setting, &[Route::new(SECURE, Target::Own)]).await?;
     poll::until_right(peer.address(), SECURE, START_MAX).await?;
     Ok(peer)
@@ -295,6 +300,17 @@ impl Peer {
                 Ok(())
             }
             Proxy::Tidegate(peer) => peer.remove(host).await,
+        }
+    }
+
+    /// Its applications.
+    ///
+    /// # Errors
+    /// When it has none.
+    pub(crate) fn apps(&self) -> anyhow::Result<&Arc<deis::Apps>> {
+        match &self.proxy {
+            Proxy::Tidegate(peer) => Ok(peer.apps()),
+            Proxy::Nginx(_) | Proxy::Haproxy(_) | Proxy::Envoy(_) => bail!("{} reads no objects", self.choice.name()),
         }
     }
 

@@ -1,5 +1,6 @@
 //! `propagate`: from the write of a route to its first right answer.
 
+mod deis;
 mod table;
 
 use std::time::Duration;
@@ -33,6 +34,10 @@ pub struct Args {
     /// Routes that are there already; several for several runs (up to 100000).
     #[arg(long, value_delimiter = ',', default_value = "100,1000,10000,100000")]
     routes: Vec<usize>,
+    /// Applications of the Deis router with three domains each, in place of routes by Ingresses, and writes of one of them; for
+    /// Tidegate alone. Several for several runs.
+    #[arg(long, value_delimiter = ',', conflicts_with = "routes")]
+    apps: Vec<usize>,
     /// Routes that are written, one after the other; the proxies take turns.
     #[arg(long, default_value_t = 200)]
     writes: usize,
@@ -90,6 +95,9 @@ impl Row {
 struct Report {
     setup: Setup,
     rows: Vec<Row>,
+    /// How long each change of the platform domain took, where there are applications of the Deis router. In ascending order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    moves_ms: Vec<f64>,
 }
 
 /// Runs the command.
@@ -97,6 +105,9 @@ struct Report {
 /// # Errors
 /// When something cannot be measured, or Tidegate is cut off at smoke size.
 pub async fn run(mut args: Args) -> anyhow::Result<()> {
+    if !args.apps.is_empty() {
+        return deis::run(args).await;
+    }
     if args.size == Size::Smoke {
         (args.routes, args.writes) = (vec![100], 20);
     }
@@ -104,7 +115,7 @@ pub async fn run(mut args: Args) -> anyhow::Result<()> {
     args.size.complete(&left_out)?;
     let cores = Cores::share(args.peers.workers())?;
     let upstream = Upstream::start(cores.upstream()).await?;
-    let mut report = Report { setup: Setup::new(&choices, left_out), rows: Vec::new() };
+    let mut report = Report { setup: Setup::new(&choices, left_out), rows: Vec::new(), moves_ms: Vec::new() };
     report.setup.on(&cores);
     let progress = Progress::new(args.routes.len() * choices.len() * args.writes);
     for routes in &args.routes {

@@ -3,8 +3,8 @@
 use anyhow::Context as _;
 use serde::Serialize;
 
-use crate::cores::Cores;
-use crate::peer::{self, Peer, Route, START_MAX, Target, choose};
+use crate::cores::{Cores, Share};
+use crate::peer::{self, Choice, Peer, Route, START_MAX, Target, choose, deis};
 use crate::poll::until_right;
 use crate::progress::Progress;
 use crate::size::Size;
@@ -21,6 +21,9 @@ pub struct Args {
     /// Routes, each with a Service and endpoint of its own; several for several runs.
     #[arg(long, value_delimiter = ',', default_value = "1000,10000,100000")]
     routes: Vec<usize>,
+    /// Applications of the Deis router with three domains each, in place of those routes; for Tidegate alone.
+    #[arg(long, value_delimiter = ',', conflicts_with = "routes")]
+    apps: Vec<usize>,
     /// Rounds; in each, every proxy is started once.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
@@ -28,6 +31,36 @@ pub struct Args {
     output: Output,
     #[command(flatten)]
     peers: peer::Args,
+}
+
+/// What is there when a proxy starts.
+struct Case {
+    present: Vec<Route>,
+    /// Applications that these are the hosts of.
+    apps: Option<usize>,
+}
+
+impl Case {
+    fn routes(routes: usize) -> Self {
+        Self { present: (0..routes).map(|i| Route::numbered(i, Target::Own)).collect(), apps: None }
+    }
+
+    fn apps(apps: usize) -> Self {
+        Self { present: deis::routes(apps), apps: Some(apps) }
+    }
+
+    async fn start(
+        &self,
+        choice: &Choice,
+        args: &peer::Args,
+        share: Share,
+        upstream: &Upstream,
+    ) -> anyhow::Result<Peer> {
+        match self.apps {
+            None => choice.start(args, share, upstream, &self.present).await,
+            Some(apps) => choice.start_apps(args, share, upstream, apps).await,
+        }
+    }
 }
 
 /// A proxy that takes its turns.
@@ -62,43 +95,54 @@ struct Report {
 pub async fn run(mut args: Args) -> anyhow::Result<()> {
     args.peers.apart = true;
     if args.size == Size::Smoke {
-        (args.routes, args.rounds) = (vec![200], 1);
+        args.rounds = 1;
+        let few = if args.apps.is_empty() { &mut args.routes } else { &mut args.apps };
+        *few = vec![200];
+    }
+    if !args.apps.is_empty() {
+        args.peers.only_tidegate();
     }
     let (choices, left_out) = choose(&args.peers)?;
     args.size.complete(&left_out)?;
     let cores = Cores::share(args.peers.workers())?;
     let share = cores.proxy(args.peers.workers());
     let upstream = Upstream::start(cores.upstream()).await?;
-    let progress = Progress::new(args.routes.len() * choices.len() * args.rounds);
+    let cases: Vec<Case> = if args.apps.is_empty() {
+        args.routes.iter().copied().map(Case::routes).collect()
+    } else {
+        args.apps.iter().copied().map(Case::apps).collect()
+    };
+    let progress = Progress::new(cases.len() * choices.len() * args.rounds);
     let mut report = Report { setup: Setup::new(&choices, left_out), rows: Vec::new() };
     report.setup.on(&cores);
-    for routes in &args.routes {
-        let present: Vec<Route> = (0..*routes).map(|i| Route::numbered(i, Target::Own)).collect();
+    for case in cases {
+        let (present, routes) = (&case.present, case.present.len());
         let mut contestants = Vec::new();
         for choice in &choices {
-            match choice.start(&args.peers, share, &upstream, &present).await {
+            match case.start(choice, &args.peers, share, &upstream).await {
                 Ok(peer) => {
-                    let row = Row { proxy: choice.name(), routes: *routes, first_s: Vec::new(), last_s: Vec::new() };
+                    let proxy = if case.apps.is_some() { format!("{}, Deis", choice.name()) } else { choice.name() };
+                    let row = Row { proxy, routes, first_s: Vec::new(), last_s: Vec::new() };
                     contestants.push(Contestant { peer, row, failed: None });
                 }
-                Err(why) => report.setup.miss(args.size, choice, *routes, why)?,
+                Err(why) => report.setup.miss(args.size, choice, routes, why)?,
             }
         }
         for round in 1..=args.rounds {
             for Contestant { peer, row, failed, .. } in &mut contestants {
                 progress.say(format!("round {round}: {} with {routes} routes", row.proxy));
                 if failed.is_none() {
-                    *failed = restart(peer, &present, row).await.err();
+                    *failed = restart(peer, present, row).await.err();
                 }
             }
         }
         for Contestant { peer, row, failed } in contestants {
             if let Some(why) = failed {
-                report.setup.miss(args.size, peer.choice(), *routes, why)?;
+                report.setup.miss(args.size, peer.choice(), routes, why)?;
                 continue;
             }
             if args.size == Size::Smoke {
-                peer.all_right(&present).await?;
+                peer.all_right(present).await?;
             }
             report.rows.push(row);
         }

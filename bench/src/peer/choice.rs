@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use clap::ValueEnum;
 use serde::Serialize;
 
-use super::{Change, Peer, Proxy, Route, Setting, envoy, haproxy, nginx, rolled, tidegate};
+use super::{Change, Peer, Proxy, Route, Setting, deis, envoy, haproxy, nginx, rolled, tidegate};
 use crate::cores::Share;
 use crate::nginx::How;
 use crate::place::version;
@@ -74,6 +74,11 @@ impl Args {
     #[must_use]
     pub(crate) const fn workers(&self) -> usize {
         self.workers
+    }
+
+    /// Leaves everybody else out.
+    pub(crate) fn only_tidegate(&mut self) {
+        self.peers = vec![Kind::Tidegate];
     }
 
     /// The same with another number of them.
@@ -167,7 +172,7 @@ impl Choice {
     ) -> anyhow::Result<Peer> {
         let endpoints = rolled(upstream, 0);
         let (workers, work, apart) = (args.workers, self.work, args.apart);
-        let setting = Setting { upstream, endpoints: &endpoints, workers, work, apart, share };
+        let setting = Setting { upstream, endpoints: &endpoints, workers, work, apart, apps: None, share };
         let proxy = match self.kind {
             Kind::Nginx => Proxy::Nginx(Box::new(nginx::Peer::start(How::Workers(workers), &setting, routes).await?)),
             Kind::Haproxy => Proxy::Haproxy(Box::new(haproxy::Peer::start(&setting, routes)?)),
@@ -180,6 +185,27 @@ impl Choice {
         };
         let peer = Peer { choice: self.clone(), proxy };
         peer.until_right(routes).await.with_context(|| format!("{} does not start", self.name()))?;
+        Ok(peer)
+    }
+
+    /// Starts it with so many applications of the Deis router in place of Ingresses, and waits until the last host answers.
+    ///
+    /// # Errors
+    /// When it is not Tidegate, does not start, or a host does not become right.
+    pub(crate) async fn start_apps(
+        &self,
+        args: &Args,
+        share: Share,
+        upstream: &Upstream,
+        apps: usize,
+    ) -> anyhow::Result<Peer> {
+        ensure!(self.kind == Kind::Tidegate, "{} reads no applications of the Deis router", self.name());
+        let endpoints = rolled(upstream, 0);
+        let (workers, work, apart) = (args.workers, self.work, args.apart);
+        let setting = Setting { upstream, endpoints: &endpoints, workers, work, apart, apps: Some(apps), share };
+        let proxy = Proxy::Tidegate(Box::new(tidegate::Peer::start(&self.program, &setting).await?));
+        let peer = Peer { choice: self.clone(), proxy };
+        peer.until_right(&deis::routes(apps)).await.with_context(|| format!("{} does not start", self.name()))?;
         Ok(peer)
     }
 }

@@ -130,7 +130,7 @@ fn service(name: &str) -> Value {
     })
 }
 
-fn slice(service: &str, endpoints: &[SocketAddr]) -> Value {
+pub(super) fn slice(service: &str, endpoints: &[SocketAddr]) -> Value {
     let port = endpoints.first().map(SocketAddr::port);
     json!({
         "apiVersion": "discovery.k8s.io/v1",
@@ -142,6 +142,6 @@ fn slice(service: &str, endpoints: &[SocketAddr]) -> Value {
     })
 }
 
-fn endpoint(address: &SocketAddr) -> Value {
+pub(super) fn endpoint(address: &SocketAddr) -> Value {
     json!({"addresses": [address.ip()], "conditions": {"ready": true}})
 }

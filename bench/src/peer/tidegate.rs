@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
@@ -16,6 +17,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Command;
 use tokio::time::timeout;
 
+use super::deis::{self, Apps};
 use super::objects::{Objects, manifests};
 use super::{Change, Setting, log_file};
 use crate::clock::now;
@@ -46,6 +48,7 @@ pub(crate) struct Peer {
     /// Where its metrics are.
     admin: SocketAddr,
     objects: Objects,
+    apps: Arc<Apps>,
     known: BTreeSet<String>,
 }
 
@@ -70,7 +73,8 @@ pub(super) fn build(cargo: &Path) -> anyhow::Result<PathBuf> {
 impl Peer {
     pub(super) async fn start(program: &Path, setting: &Setting<'_>) -> anyhow::Result<Self> {
         let folder = tempfile::Builder::new().prefix("tidegate-bench-tidegate-").tempdir()?;
-        let manifests = manifests(setting.upstream, setting.endpoints, &Identity::new()?);
+        let mut manifests = manifests(setting.upstream, setting.endpoints, &Identity::new()?);
+        manifests.extend(setting.apps.into_iter().flat_map(|apps| deis::manifests(apps, setting.upstream.http)));
         let manifests = manifests.iter().map(Value::to_string).collect::<Vec<_>>().join("\n---\n");
         let given = folder.path().join("manifests");
         std::fs::create_dir(&given)?;
@@ -89,6 +93,7 @@ impl Peer {
             .into_iter()
             // All of the load comes from one address.
             .chain(["--client-share-max", "100"])
+            .chain(setting.apps.into_iter().flat_map(|_| ["--source", "deis", "--deis-builder-address", "off"]))
             .map(str::to_owned)
             .collect::<Vec<_>>()
         };
@@ -109,9 +114,10 @@ impl Peer {
             kubeconfig = until_ready(&mut first).await?;
             (group, api) = (first, None);
         }
-        let objects = Objects::new(client(&kubeconfig).await?, setting.upstream.http);
+        let (client, upstream) = (client(&kubeconfig).await?, setting.upstream.http);
+        let (objects, apps) = (Objects::new(client.clone(), upstream), Arc::new(Apps::new(client, upstream)));
         let (program, known) = (program.to_owned(), BTreeSet::new());
-        Ok(Self { group, share, program, arguments, api, folder, address, secure, admin, objects, known })
+        Ok(Self { group, share, program, arguments, api, folder, address, secure, admin, objects, apps, known })
     }
 
     pub(super) const fn address(&self) -> SocketAddr {
@@ -120,6 +126,11 @@ impl Peer {
 
     pub(super) const fn secure(&self) -> SocketAddr {
         self.secure
+    }
+
+    /// The objects of applications, which it serves where it was started with some.
+    pub(super) const fn apps(&self) -> &Arc<Apps> {
+        &self.apps
     }
 
     pub(super) const fn admin(&self) -> SocketAddr {

@@ -32,6 +32,11 @@ const STAGES: [&str; 8] = [
 pub(super) fn print(report: &Report) {
     report.setup.print();
     println!("{}", table(2, TIMES, report.rows.iter().map(|row| times(row, &report.rows))));
+    if !report.moves_ms.is_empty() {
+        let [least, median, greatest] = [0.0, 50.0, 100.0].map(|percent| show(percentile(&report.moves_ms, percent)));
+        let moves = report.moves_ms.len();
+        println!("Moves of all applications: {moves}, of {median} ms ({least}–{greatest}) each.");
+    }
     let stages: Vec<_> = report.rows.iter().filter_map(stages).collect();
     if !stages.is_empty() {
         println!("{}", table(2, STAGES, stages));
