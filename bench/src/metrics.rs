@@ -51,6 +51,15 @@ pub(crate) async fn histograms<const N: usize>(admin: SocketAddr, names: [&str; 
     Ok(found)
 }
 
+/// Asks for one value by its whole name, labels and all.
+///
+/// # Errors
+/// When there is no answer, or it is not in it.
+pub(crate) async fn value(admin: SocketAddr, series: &str) -> anyhow::Result<f64> {
+    let text = timeout(ANSWER_MAX, page(admin)).await.context("no metrics")??;
+    single(&text, series).with_context(|| format!("no metric {series}"))
+}
+
 /// As HTTP/1.0 asks for it: the answer ends with its connection.
 async fn page(admin: SocketAddr) -> anyhow::Result<String> {
     let mut stream = TcpStream::connect(admin).await?;
@@ -61,12 +70,13 @@ async fn page(admin: SocketAddr) -> anyhow::Result<String> {
 }
 
 fn histogram(text: &str, name: &str) -> Option<Histogram> {
-    let value = |suffix: &str| {
-        let mut values =
-            text.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(suffix)?.strip_prefix(' '));
-        values.next()?.trim().parse().ok()
-    };
+    let value = |suffix: &str| single(text, &format!("{name}{suffix}"));
     Some(Histogram { sum_s: value("_sum")?, count: value("_count")? })
+}
+
+fn single(text: &str, series: &str) -> Option<f64> {
+    let mut values = text.lines().filter_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+    values.next()?.trim().parse().ok()
 }
 
 #[cfg(test)]
@@ -82,5 +92,7 @@ mod tests {
         assert_eq!(found.since(Histogram { sum_s: 0.5, count: 1.0 }).mean_ms(), Some(500.0));
         assert_eq!(found.since(found).mean_ms(), None);
         assert_eq!(histogram(text, "b_seconds"), None);
+        let text = "depth{lane=\"fast\"} 7\ndepth{lane=\"slow\"} 3\n";
+        assert_eq!([single(text, "depth{lane=\"slow\"}"), single(text, "depth")], [Some(3.0), None]);
     }
 }

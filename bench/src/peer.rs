@@ -303,13 +303,13 @@ impl Peer {
         }
     }
 
-    /// Its applications.
+    /// Its applications, and where its metrics are.
     ///
     /// # Errors
     /// When it has none.
-    pub(crate) fn apps(&self) -> anyhow::Result<&Arc<deis::Apps>> {
+    pub(crate) fn apps(&self) -> anyhow::Result<(&Arc<deis::Apps>, SocketAddr)> {
         match &self.proxy {
-            Proxy::Tidegate(peer) => Ok(peer.apps()),
+            Proxy::Tidegate(peer) => Ok((peer.apps(), peer.admin())),
             Proxy::Nginx(_) | Proxy::Haproxy(_) | Proxy::Envoy(_) => bail!("{} reads no objects", self.choice.name()),
         }
     }
