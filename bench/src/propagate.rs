@@ -100,6 +100,17 @@ struct Report {
     moves_ms: Vec<f64>,
 }
 
+/// What every run begins with: the proxies, the cores, the endpoints, and an empty report.
+async fn begin(args: &Args) -> anyhow::Result<(Vec<Choice>, Cores, Upstream, Report)> {
+    let (choices, left_out) = peer::choose(&args.peers)?;
+    args.size.complete(&left_out)?;
+    let cores = Cores::share(args.peers.workers())?;
+    let upstream = Upstream::start(cores.upstream()).await?;
+    let mut report = Report { setup: Setup::new(&choices, left_out), rows: Vec::new(), moves_ms: Vec::new() };
+    report.setup.on(&cores);
+    Ok((choices, cores, upstream, report))
+}
+
 /// Runs the command.
 ///
 /// # Errors
@@ -111,12 +122,7 @@ pub async fn run(mut args: Args) -> anyhow::Result<()> {
     if args.size == Size::Smoke {
         (args.routes, args.writes) = (vec![100], 20);
     }
-    let (choices, left_out) = peer::choose(&args.peers)?;
-    args.size.complete(&left_out)?;
-    let cores = Cores::share(args.peers.workers())?;
-    let upstream = Upstream::start(cores.upstream()).await?;
-    let mut report = Report { setup: Setup::new(&choices, left_out), rows: Vec::new(), moves_ms: Vec::new() };
-    report.setup.on(&cores);
+    let (choices, cores, upstream, mut report) = begin(&args).await?;
     let progress = Progress::new(args.routes.len() * choices.len() * args.writes);
     for routes in &args.routes {
         let mut contestants = Vec::new();

@@ -6,12 +6,14 @@
 mod clock;
 mod client;
 pub mod cluster;
+mod deis;
 mod dev;
 mod kubectl;
 mod program;
 mod wait;
 
 pub use client::{Answer, certificate_of, connect_by, connect_tls, get, h2c, https, request, tls_client, tls_over};
+pub use deis::{annotate_router, answered, deis};
 pub use dev::{Dev, Launch};
 pub use kubectl::Kubectl;
 pub use program::binary;

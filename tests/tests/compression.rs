@@ -12,7 +12,7 @@ use http::{HeaderMap, Method, Request, StatusCode, Version};
 use http_body_util::{BodyExt as _, Empty};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use tidegate_tests::{Dev, Kubectl, connect_tls, eventually, get};
+use tidegate_tests::{Dev, Kubectl, annotate_router, connect_tls, eventually, get};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -254,8 +254,7 @@ async fn compression_is_turned_off_and_on_while_it_is_served() {
     let (dev, _) = started("both").await;
     let Some(kubectl) = Kubectl::for_config(&dev.kubeconfig) else { return };
     for (said, want) in [("false", None), ("true", Some("gzip"))] {
-        let setting = format!("router.deis.io/nginx.gzip.enabled={said}");
-        kubectl.run(&["-n", "deis", "annotate", "deployment", "deis-router", "--overwrite", &setting]).await;
+        annotate_router(&kubectl, &[&format!("gzip.enabled={said}")]).await;
         eventually(&format!("compression is {want:?}"), || async {
             let (headers, body) = asked(&dev, Over::Http1, Method::GET, "/page", Some("gzip")).await;
             let coding = says(&headers, "content-encoding");

@@ -5,32 +5,17 @@
 use base64::Engine as _;
 use http_body_util::Empty;
 use rustls_pki_types::CertificateDer;
-use tidegate_tests::{Answer, Dev, Kubectl, certificate_of, eventually, get, https, request};
+use tidegate_tests::{
+    Answer, Dev, Kubectl, annotate_router, answered, certificate_of, deis, eventually, get, https, request,
+};
 
 const ROUTER: &str = include_str!("../../examples/deis/router.yaml");
 const BUILDER: &str = include_str!("../../examples/deis/builder.yaml");
 const BLOG: &str = include_str!("../../examples/deis/blog.yaml");
 
-/// None where there is no kubectl, and so nothing that could change an object.
-async fn started() -> Option<(Dev, Kubectl)> {
-    let dev = Dev::with(&[("router.yaml", ROUTER), ("blog.yaml", BLOG)], &["--source", "deis"]).await;
-    let kubectl = Kubectl::for_config(&dev.kubeconfig)?;
-    Some((dev, kubectl))
-}
-
-/// Waits until a request of a host is answered with a status; the answer.
-async fn answered(dev: &Dev, host: &str, status: u16) -> Answer {
-    let what = format!("{status} of {host}");
-    eventually(&what, || async {
-        let answer = get(dev.http, host, "/").await?;
-        if answer.status == status { Ok(answer) } else { Err(format!("{answer:?}")) }
-    })
-    .await
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn an_application_is_served_by_its_domains() {
-    let Some((dev, kubectl)) = started().await else { return };
+    let Some((dev, kubectl)) = deis(&[]).await else { return };
     answered(&dev, "blog.apps.localhost", 200).await;
     answered(&dev, "www.blog.localhost", 200).await;
     answered(&dev, "blog.elsewhere.localhost", 404).await;
@@ -54,25 +39,18 @@ async fn an_application_is_served_by_its_domains() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_routers_deployment_is_for_all_applications() {
-    let Some((dev, kubectl)) = started().await else { return };
+    let Some((dev, kubectl)) = deis(&[]).await else { return };
     answered(&dev, "blog.apps.localhost", 200).await;
-    let router = |setting: &'static str| {
-        let kubectl = &kubectl;
-        async move {
-            let setting = format!("router.deis.io/nginx.{setting}");
-            kubectl.run(&["-n", "deis", "annotate", "deployment", "deis-router", "--overwrite", &setting]).await
-        }
-    };
-    router("platformDomain=other.localhost").await;
+    annotate_router(&kubectl, &["platformDomain=other.localhost"]).await;
     answered(&dev, "blog.other.localhost", 200).await;
     answered(&dev, "blog.apps.localhost", 404).await;
 
-    router("defaultWhitelist=192.0.2.0/24").await;
+    annotate_router(&kubectl, &["defaultWhitelist=192.0.2.0/24"]).await;
     answered(&dev, "blog.other.localhost", 403).await;
     kubectl.run(&["-n", "blog", "annotate", "service", "blog", "router.deis.io/whitelist=127.0.0.1"]).await;
     answered(&dev, "blog.other.localhost", 200).await;
 
-    router("ssl.enforce=true").await;
+    annotate_router(&kubectl, &["ssl.enforce=true"]).await;
     let redirected = answered(&dev, "blog.other.localhost", 301).await;
     assert!(redirected.headers["location"].to_str().unwrap().starts_with("https://blog.other.localhost"));
     kubectl.run(&["-n", "blog", "scale", "deployment", "blog-web", "--replicas=0"]).await;
@@ -86,7 +64,7 @@ fn header<'a>(answer: &'a Answer, name: &str) -> &'a str {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn applications_in_maintenance_say_so() {
-    let Some((dev, kubectl)) = started().await else { return };
+    let Some((dev, kubectl)) = deis(&[]).await else { return };
     answered(&dev, "blog.apps.localhost", 200).await;
     let maintenance = |said: &'static str| {
         let kubectl = &kubectl;
@@ -105,7 +83,7 @@ async fn applications_in_maintenance_say_so() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn headers_say_what_the_router_asks_for() {
-    let Some((dev, kubectl)) = started().await else { return };
+    let Some((dev, kubectl)) = deis(&[]).await else { return };
     answered(&dev, "blog.apps.localhost", 200).await;
     let settings = [
         "requestIDs=true",
@@ -114,10 +92,7 @@ async fn headers_say_what_the_router_asks_for() {
         "ssl.hsts.enabled=true",
         "proxyRealIpCidrs=127.0.0.0/8",
     ];
-    let settings = settings.map(|setting| format!("router.deis.io/nginx.{setting}"));
-    let mut arguments = vec!["-n", "deis", "annotate", "deployment", "deis-router"];
-    arguments.extend(settings.iter().map(String::as_str));
-    kubectl.run(&arguments).await;
+    annotate_router(&kubectl, &settings).await;
 
     // From http it is sent to https, and is not told to stay there.
     let redirected = answered(&dev, "blog.apps.localhost", 301).await;
@@ -142,7 +117,7 @@ async fn headers_say_what_the_router_asks_for() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unknown_hosts_say_whether_the_edge_is_alive_and_nothing_else() {
-    let Some((dev, _)) = started().await else { return };
+    let Some((dev, _)) = deis(&[]).await else { return };
     answered(&dev, "blog.apps.localhost", 200).await;
     let status = |host: &'static str, path: &'static str| {
         let http = dev.http;
@@ -157,7 +132,7 @@ async fn unknown_hosts_say_whether_the_edge_is_alive_and_nothing_else() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_owner_is_told_why_an_application_is_not_routed() {
-    let Some((dev, kubectl)) = started().await else { return };
+    let Some((dev, kubectl)) = deis(&[]).await else { return };
     answered(&dev, "blog.apps.localhost", 200).await;
     kubectl.run(&["-n", "blog", "annotate", "service", "blog", "--overwrite", "router.deis.io/domains=blog:80"]).await;
     answered(&dev, "blog.apps.localhost", 404).await;
@@ -207,7 +182,7 @@ async fn secret(kubectl: &Kubectl, namespace: &str, name: &str, names: &[&str]) 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn certificates_come_by_mapping_and_from_the_platform() {
-    let Some((dev, kubectl)) = started().await else { return };
+    let Some((dev, kubectl)) = deis(&[]).await else { return };
     answered(&dev, "www.blog.localhost", 200).await;
     let over_tls = |host: &'static str, want: u16| {
         let address = dev.https;
@@ -240,7 +215,7 @@ async fn certificates_come_by_mapping_and_from_the_platform() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_certificate_takes_no_host_from_an_older_application() {
-    let Some((dev, kubectl)) = started().await else { return };
+    let Some((dev, kubectl)) = deis(&[]).await else { return };
     answered(&dev, "www.blog.localhost", 200).await;
     // Younger applications with certificates: one for the same host, one for all names around it.
     for (name, domain) in [("same", "www.blog.localhost"), ("around", "*.blog.localhost")] {

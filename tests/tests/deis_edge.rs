@@ -13,43 +13,16 @@ use rustls::crypto::{CryptoProvider, ring};
 use rustls::version::{TLS12, TLS13};
 use rustls::{CipherSuite, ClientConfig, ClientConnection, HandshakeKind, ProtocolVersion};
 use rustls_pki_types::ServerName;
-use tidegate_tests::{Dev, Kubectl, connect_by, eventually, get, https, request, tls_client};
+use tidegate_tests::{
+    Dev, Kubectl, annotate_router, answered, connect_by, deis, eventually, get, https, request, tls_client,
+};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-
-const ROUTER: &str = include_str!("../../examples/deis/router.yaml");
-const BLOG: &str = include_str!("../../examples/deis/blog.yaml");
 
 const HOST: &str = "www.blog.localhost";
 
 /// The same by its short name, which the certificate of the platform is for.
 const SHORT: &str = "blog.apps.localhost";
-
-/// None where there is no kubectl, and so nothing that could change an object.
-async fn started(arguments: &[&str]) -> Option<(Dev, Kubectl)> {
-    let arguments = [&["--source", "deis"], arguments].concat();
-    let dev = Dev::with(&[("router.yaml", ROUTER), ("blog.yaml", BLOG)], &arguments).await;
-    let kubectl = Kubectl::for_config(&dev.kubeconfig)?;
-    serves(&dev).await;
-    Some((dev, kubectl))
-}
-
-/// Waits until the blog answers.
-async fn serves(dev: &Dev) {
-    eventually("an answer of the blog", || async {
-        let status = get(dev.http, HOST, "/").await?.status;
-        if status == 200 { Ok(()) } else { Err(status.to_string()) }
-    })
-    .await;
-}
-
-/// Annotates the router's Deployment; a setting that ends with a dash is taken away.
-async fn router(kubectl: &Kubectl, settings: &[&str]) {
-    let settings: Vec<String> = settings.iter().map(|setting| format!("router.deis.io/nginx.{setting}")).collect();
-    let mut arguments = vec!["-n", "deis", "annotate", "deployment", "deis-router", "--overwrite"];
-    arguments.extend(settings.iter().map(String::as_str));
-    kubectl.run(&arguments).await;
-}
 
 /// What a client agrees on with the edge.
 async fn agreed(
@@ -66,13 +39,13 @@ async fn agreed(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn versions_cipher_suites_and_http2_are_those_that_the_router_asks_for() {
-    let Some((dev, kubectl)) = started(&[]).await else { return };
+    let Some((dev, kubectl)) = deis(&[]).await else { return };
     let all = rustls::DEFAULT_VERSIONS;
     let (version, _, protocol) = agreed(&dev, ring::default_provider(), all).await.unwrap();
     assert_eq!((version, protocol.as_deref()), (ProtocolVersion::TLSv1_3, Some(b"h2".as_slice())));
     agreed(&dev, ring::default_provider(), &[&TLS12]).await.unwrap();
 
-    router(&kubectl, &["ssl.protocols=TLSv1 TLSv1.2", "http2Enabled=false"]).await;
+    annotate_router(&kubectl, &["ssl.protocols=TLSv1 TLSv1.2", "http2Enabled=false"]).await;
     eventually("HTTP/1.1 over TLS 1.2", || async {
         let (version, _, protocol) = agreed(&dev, ring::default_provider(), all).await?;
         let got = (version, protocol.as_deref());
@@ -84,8 +57,11 @@ async fn versions_cipher_suites_and_http2_are_those_that_the_router_asks_for() {
     assert!(findings.contains("versions before TLSv1.2 are broken"), "{findings}");
 
     // The edge's order counts: a client alone would take AES-256.
-    router(&kubectl, &["ssl.protocols=TLSv1.3", "ssl.ciphers=TLS_CHACHA20_POLY1305_SHA256:TLS_AES_256_GCM_SHA384"])
-        .await;
+    annotate_router(
+        &kubectl,
+        &["ssl.protocols=TLSv1.3", "ssl.ciphers=TLS_CHACHA20_POLY1305_SHA256:TLS_AES_256_GCM_SHA384"],
+    )
+    .await;
     eventually("ChaCha20 over TLS 1.3", || async {
         let (version, suite, _) = agreed(&dev, ring::default_provider(), all).await?;
         let got = (version, suite);
@@ -97,7 +73,7 @@ async fn versions_cipher_suites_and_http2_are_those_that_the_router_asks_for() {
     aes128.cipher_suites.retain(|suite| suite.suite() == CipherSuite::TLS13_AES_128_GCM_SHA256);
     agreed(&dev, aes128, &[&TLS13]).await.unwrap_err();
 
-    router(&kubectl, &["ssl.protocols-", "ssl.ciphers-", "http2Enabled-"]).await;
+    annotate_router(&kubectl, &["ssl.protocols-", "ssl.ciphers-", "http2Enabled-"]).await;
     eventually("HTTP/2", || async {
         let (_, _, protocol) = agreed(&dev, ring::default_provider(), all).await?;
         if protocol.as_deref() == Some(b"h2") { Ok(()) } else { Err(format!("{protocol:?}")) }
@@ -107,7 +83,7 @@ async fn versions_cipher_suites_and_http2_are_those_that_the_router_asks_for() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sessions_are_resumed_with_tickets_and_without() {
-    let Some((dev, kubectl)) = started(&[]).await else { return };
+    let Some((dev, kubectl)) = deis(&[]).await else { return };
     // How the second connection of a client shook hands, and whether the edge gave it a ticket of TLS 1.2.
     let second = || async {
         let client = Arc::new(tls_client(ring::default_provider(), &[&TLS13], &[b"http/1.1"])?);
@@ -126,7 +102,7 @@ async fn sessions_are_resumed_with_tickets_and_without() {
         unreachable!()
     };
     assert_eq!(second().await.unwrap(), Some(HandshakeKind::Resumed));
-    router(&kubectl, &["ssl.useSessionTickets=false", "http2Enabled=false"]).await;
+    annotate_router(&kubectl, &["ssl.useSessionTickets=false", "http2Enabled=false"]).await;
     eventually("no HTTP/2", || async {
         let (_, _, protocol) = agreed(&dev, ring::default_provider(), rustls::DEFAULT_VERSIONS).await?;
         if protocol.as_deref() == Some(b"http/1.1") { Ok(()) } else { Err(format!("{protocol:?}")) }
@@ -147,7 +123,7 @@ async fn spoken(address: SocketAddr, sent: &[u8]) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_proxy_protocol_is_asked_for_while_it_runs() {
-    let Some((dev, kubectl)) = started(&[]).await else { return };
+    let Some((dev, kubectl)) = deis(&[]).await else { return };
     let plain = format!("GET / HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n");
     let led = format!("PROXY TCP4 192.0.2.7 127.0.0.1 5000 80\r\n{plain}");
     assert!(spoken(dev.http, plain.as_bytes()).await.starts_with("HTTP/1.1 200"));
@@ -160,7 +136,7 @@ async fn the_proxy_protocol_is_asked_for_while_it_runs() {
     before.read_exact(&mut first).await.unwrap();
     assert_eq!(&first, b"HTTP/1.1 200 OK");
 
-    router(&kubectl, &["useProxyProtocol=true", "proxyRealIpCidrs=127.0.0.0/8"]).await;
+    annotate_router(&kubectl, &["useProxyProtocol=true", "proxyRealIpCidrs=127.0.0.0/8"]).await;
     eventually("the address of the header", || async {
         let back = spoken(dev.http, led.as_bytes()).await.to_lowercase();
         if back.contains("x-forwarded-for: 192.0.2.7") { Ok(()) } else { Err(back) }
@@ -173,13 +149,13 @@ async fn the_proxy_protocol_is_asked_for_while_it_runs() {
     before.read_to_string(&mut rest).await.unwrap();
     assert!(rest.contains("HTTP/1.1 200 OK"), "{rest}");
 
-    router(&kubectl, &["useProxyProtocol=false"]).await;
-    serves(&dev).await;
+    annotate_router(&kubectl, &["useProxyProtocol=false"]).await;
+    answered(&dev, HOST, 200).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn heads_may_be_as_large_as_the_router_says() {
-    let Some((dev, kubectl)) = started(&[]).await else { return };
+    let Some((dev, kubectl)) = deis(&[]).await else { return };
     let asked = |target: usize, header: usize, headers: usize| {
         let mut asked = http::Request::get(format!("/{}", "t".repeat(target))).header("host", HOST);
         for number in 0..headers {
@@ -194,7 +170,7 @@ async fn heads_may_be_as_large_as_the_router_says() {
     assert_eq!(asked(10, 33_000, 1).await, Ok(431));
     assert_eq!(asked(10, 30_000, 5).await, Ok(431));
 
-    router(&kubectl, &["largeHeaderBuffersSize=8k", "largeHeaderBuffersCount=2"]).await;
+    annotate_router(&kubectl, &["largeHeaderBuffersSize=8k", "largeHeaderBuffersCount=2"]).await;
     eventually("a refusal", || async {
         let got = asked(9_000, 10, 1).await?;
         if got == 414 { Ok(()) } else { Err(got.to_string()) }
@@ -210,7 +186,7 @@ async fn the_access_log_has_the_form_that_the_router_asks_for() {
     let log = folder.path().join("access.log");
     let log_flag = log.to_str().unwrap().to_owned();
     let arguments = ["--access-log", &log_flag, "--access-log-format", "deis"];
-    let Some((dev, kubectl)) = started(&arguments).await else { return };
+    let Some((dev, kubectl)) = deis(&arguments).await else { return };
     let last = |mark: &'static str| {
         let (address, log) = (dev.http, log.clone());
         async move {
@@ -232,13 +208,13 @@ async fn the_access_log_has_the_form_that_the_router_asks_for() {
     assert_eq!(fields[11], HOST, "{line}");
     assert!(fields[12..].iter().all(|time| time.parse::<f64>().is_ok()), "{line}");
 
-    router(&kubectl, &["logFormat=$status of ${request_uri} by $http_user_agent"]).await;
+    annotate_router(&kubectl, &["logFormat=$status of ${request_uri} by $http_user_agent"]).await;
     eventually("the new form", || async {
         let line = last("second").await;
         if line == "200 of /second?a by x \\x22y\\x22" { Ok(()) } else { Err(line) }
     })
     .await;
-    router(&kubectl, &["logFormat=$nonesuch"]).await;
+    annotate_router(&kubectl, &["logFormat=$nonesuch"]).await;
     eventually("the form of the flag", || async {
         let line = last("third").await;
         if line.starts_with('[') { Ok(()) } else { Err(line) }
@@ -311,7 +287,7 @@ async fn certificate(dev: &Dev, kubectl: &Kubectl) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn early_data_is_taken_for_the_methods_that_the_router_names() {
-    let Some((dev, kubectl)) = started(&[]).await else { return };
+    let Some((dev, kubectl)) = deis(&[]).await else { return };
     certificate(&dev, &kubectl).await;
     let (address, runtime) = (dev.https, tokio::runtime::Handle::current());
     let asked = |method: &str| format!("{method} /{method} HTTP/1.1\r\nHost: {SHORT}\r\nContent-Length: 0\r\n\r\n");
@@ -339,7 +315,7 @@ async fn early_data_is_taken_for_the_methods_that_the_router_names() {
     .await
     .unwrap();
 
-    router(&kubectl, &["ssl.earlyDataMethods=GET|HEAD", "http2Enabled=false"]).await;
+    annotate_router(&kubectl, &["ssl.earlyDataMethods=GET|HEAD", "http2Enabled=false"]).await;
     eventually("no HTTP/2", || async {
         let (_, _, protocol) = agreed(&dev, ring::default_provider(), rustls::DEFAULT_VERSIONS).await?;
         if protocol.as_deref() == Some(b"http/1.1") { Ok(()) } else { Err(format!("{protocol:?}")) }

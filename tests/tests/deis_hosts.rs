@@ -2,40 +2,13 @@
 
 #![allow(clippy::expect_used, clippy::unwrap_used, clippy::print_stderr, reason = "a test may fail loudly")]
 
-use tidegate_tests::{Dev, Kubectl, eventually, get, https};
+use tidegate_tests::{annotate_router, answered, deis, eventually, get, https};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
-const ROUTER: &str = include_str!("../../examples/deis/router.yaml");
-const BLOG: &str = include_str!("../../examples/deis/blog.yaml");
-
-/// None where there is no kubectl, and so nothing that could change an object.
-async fn started() -> Option<(Dev, Kubectl)> {
-    let dev = Dev::with(&[("router.yaml", ROUTER), ("blog.yaml", BLOG)], &["--source", "deis"]).await;
-    let kubectl = Kubectl::for_config(&dev.kubeconfig)?;
-    answers(&dev, "blog.apps.localhost", 200).await;
-    Some((dev, kubectl))
-}
-
-/// Waits until a request of a host is answered with a status.
-async fn answers(dev: &Dev, host: &str, want: u16) {
-    eventually(&format!("{want} of {host}"), || async {
-        let status = get(dev.http, host, "/").await?.status;
-        if status == want { Ok(()) } else { Err(status.to_string()) }
-    })
-    .await;
-}
-
-async fn router(kubectl: &Kubectl, settings: &[&str]) {
-    let settings: Vec<String> = settings.iter().map(|setting| format!("router.deis.io/nginx.{setting}")).collect();
-    let mut arguments = vec!["-n", "deis", "annotate", "deployment", "deis-router", "--overwrite"];
-    arguments.extend(settings.iter().map(String::as_str));
-    kubectl.run(&arguments).await;
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn expressions_stand_for_hosts_where_the_router_allows_them() {
-    let Some((dev, kubectl)) = started().await else { return };
+    let Some((dev, kubectl)) = deis(&[]).await else { return };
     let expression = "router.deis.io/regexDomain=blog-pr-[0-9]+";
     kubectl.run(&["-n", "blog", "annotate", "service", "blog", expression]).await;
     eventually("a finding", || async {
@@ -43,20 +16,20 @@ async fn expressions_stand_for_hosts_where_the_router_allows_them() {
         if findings.contains("does not have enableRegexDomains") { Ok(()) } else { Err(findings) }
     })
     .await;
-    answers(&dev, "blog-pr-7.elsewhere.localhost", 404).await;
+    answered(&dev, "blog-pr-7.elsewhere.localhost", 404).await;
 
-    router(&kubectl, &["enableRegexDomains=true"]).await;
+    annotate_router(&kubectl, &["enableRegexDomains=true"]).await;
     for host in ["blog-pr-7.elsewhere.localhost", "BLOG-PR-12.x", "blog.elsewhere.localhost", "blog.apps.localhost"] {
-        answers(&dev, host, 200).await;
+        answered(&dev, host, 200).await;
     }
     // A name that is listed goes before every expression, and what no expression takes is nobody's.
-    answers(&dev, "www.blog.localhost", 200).await;
+    answered(&dev, "www.blog.localhost", 200).await;
     for host in ["blog-pr-x.elsewhere.localhost", "blog-pr-7", "my-blog-pr-7.x"] {
-        answers(&dev, host, 404).await;
+        answered(&dev, host, 404).await;
     }
-    router(&kubectl, &["enableRegexDomains=false"]).await;
-    answers(&dev, "blog-pr-7.elsewhere.localhost", 404).await;
-    answers(&dev, "blog.apps.localhost", 200).await;
+    annotate_router(&kubectl, &["enableRegexDomains=false"]).await;
+    answered(&dev, "blog-pr-7.elsewhere.localhost", 404).await;
+    answered(&dev, "blog.apps.localhost", 200).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -79,15 +52,16 @@ async fn unknown_hosts_go_to_the_default_service() {
             });
         }
     });
-    let Some((dev, kubectl)) = started().await else { return };
-    answers(&dev, "unknown.localhost", 404).await;
-    router(&kubectl, &["defaultServiceEnabled=true", "defaultServiceIP=127.0.0.80", "defaultAppName=landing"]).await;
-    answers(&dev, "unknown.localhost", 200).await;
+    let Some((dev, kubectl)) = deis(&[]).await else { return };
+    answered(&dev, "unknown.localhost", 404).await;
+    annotate_router(&kubectl, &["defaultServiceEnabled=true", "defaultServiceIP=127.0.0.80", "defaultAppName=landing"])
+        .await;
+    answered(&dev, "unknown.localhost", 200).await;
     assert_eq!(get(dev.http, "unknown.localhost", "/any?x").await.unwrap().body, "landing");
     assert_eq!(get(dev.http, "unknown.localhost", "/healthz").await.unwrap().body, "");
     // It is for plain HTTP alone, and takes nothing from hosts that are somebody's.
     assert_eq!(https(dev.https, "unknown.localhost", "/", false).await.unwrap().status, 404);
     assert!(get(dev.http, "blog.apps.localhost", "/").await.unwrap().body.contains("blog"));
-    router(&kubectl, &["defaultServiceEnabled=false"]).await;
-    answers(&dev, "unknown.localhost", 404).await;
+    annotate_router(&kubectl, &["defaultServiceEnabled=false"]).await;
+    answered(&dev, "unknown.localhost", 404).await;
 }

@@ -10,24 +10,23 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::{Args, BUDGET, One, Report, Row, milliseconds, table};
+use super::{Args, BUDGET, One, Report, Row, begin, milliseconds, table};
 use crate::clock::{now, timed_async};
 use crate::cores::Cores;
 use crate::metrics::value;
+use crate::peer::Choice;
 use crate::peer::deis::{Apps, DOMAINS, PLATFORMS, Write, last_short_host};
-use crate::peer::{self, Choice};
 use crate::poll::{until, until_right, wrong};
 use crate::progress::Progress;
 use crate::size::Size;
 use crate::spread::sorted;
-use crate::table::Setup;
 use crate::upstream::Upstream;
 
 /// Writes of each kind until the platform domain comes to rest, or begins to move.
 const BLOCK: usize = 20;
 /// Between two looks at whether a move has come to its end.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
-/// What waits in the slow lane of the control loop.
+/// The metric of the keys in the slow lane of the control loop.
 const SLOW: &str = "tidegate_queue_depth{lane=\"slow\",name=\"routes\"}";
 
 /// Runs the command for applications.
@@ -36,12 +35,7 @@ pub(super) async fn run(mut args: Args) -> anyhow::Result<()> {
     if args.size == Size::Smoke {
         (args.apps, args.writes) = (vec![100], 20);
     }
-    let (choices, left_out) = peer::choose(&args.peers)?;
-    args.size.complete(&left_out)?;
-    let cores = Cores::share(args.peers.workers())?;
-    let upstream = Upstream::start(cores.upstream()).await?;
-    let mut report = Report { setup: Setup::new(&choices, left_out), rows: Vec::new(), moves_ms: Vec::new() };
-    report.setup.on(&cores);
+    let (choices, cores, upstream, mut report) = begin(&args).await?;
     let progress = Progress::new(args.apps.len() * choices.len() * args.writes * 2);
     for apps in &args.apps {
         for choice in &choices {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use regex::bytes::{Regex, RegexBuilder};
 use serde::{Serialize, Serializer};
 
-/// What an expression of user agents may take when it is compiled, in bytes.
+/// Bytes of a compiled expression of user agents, at most.
 const AGENTS_BYTES_MAX: usize = 64 << 10;
 
 /// The media type that is compressed whatever is listed.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use regex::bytes::{Regex, RegexBuilder};
 use serde::Serialize;
 
-use super::path::REGEX_BYTES_MAX;
+use super::path::{REGEX_BYTES_MAX, RegexCase};
 
 /// A read-only view of a request's head. Every step of a request reads this and nothing else, so that
 /// several drivers can call the same steps.
@@ -45,14 +45,29 @@ impl WholeRegex {
     /// # Errors
     /// When it is no expression of linear time, or compiles to more than [`REGEX_BYTES_MAX`] bytes.
     pub fn new(pattern: &str) -> Result<Self, String> {
+        Self::within(pattern, RegexCase::Sensitive, REGEX_BYTES_MAX)
+    }
+
+    /// The same with or without regard to case, and with a limit of its own.
+    ///
+    /// # Errors
+    /// When it is no expression of linear time, or compiles to more than so many bytes.
+    pub fn within(pattern: &str, case: RegexCase, bytes_max: usize) -> Result<Self, String> {
         let build = |pattern: &str| {
             let mut builder = RegexBuilder::new(pattern);
-            builder.size_limit(REGEX_BYTES_MAX).dfa_size_limit(REGEX_BYTES_MAX);
+            builder.case_insensitive(case == RegexCase::Insensitive);
+            builder.size_limit(bytes_max).dfa_size_limit(bytes_max);
             builder.build().map_err(|error| error.to_string())
         };
         // By itself first: what is no expression could close the group early and escape the anchors.
         build(pattern)?;
         Ok(Self(Arc::new(build(&format!(r"\A(?:{pattern})\z"))?)))
+    }
+
+    /// Whether it takes a text.
+    #[must_use]
+    pub fn is_match(&self, text: &[u8]) -> bool {
+        self.0.is_match(text)
     }
 }
 

@@ -1,4 +1,4 @@
-//! What holds for every client and every connection of the edge, before a route is known.
+//! Settings of all connections with clients, which hold before a route is known.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer};
 
 use super::log_format::LogFormat;
 
-/// What holds for every client and every connection. What is not said is the process's own limit.
+/// Settings of all connections with clients. A limit that is not set is the process's own.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct EdgeSettings {
     /// Whether every connection has to begin with a header of the PROXY protocol, version 1 or 2. One without is closed.

@@ -5,7 +5,8 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use regex::{Regex, RegexBuilder};
+use super::condition::WholeRegex;
+use super::path::RegexCase;
 
 /// A regular expression of linear time that has to take a whole name, in any case. Of two that take the same name the older goes
 /// first. Two are the same where their ages and texts are.
@@ -13,7 +14,7 @@ use regex::{Regex, RegexBuilder};
 pub struct HostExpression {
     created_s: i64,
     text: Arc<str>,
-    regex: Arc<Regex>,
+    regex: WholeRegex,
 }
 
 impl HostExpression {
@@ -22,15 +23,8 @@ impl HostExpression {
     /// # Errors
     /// When it is no expression of linear time, or compiles to more than so many bytes.
     pub fn new(created_s: i64, pattern: &str, bytes_max: usize) -> Result<Self, String> {
-        let build = |pattern: &str| {
-            let mut builder = RegexBuilder::new(pattern);
-            builder.case_insensitive(true).size_limit(bytes_max).dfa_size_limit(bytes_max);
-            builder.build().map_err(|error| error.to_string())
-        };
-        // By itself first: what is no expression could close the group early and escape the anchors.
-        build(pattern)?;
-        let regex = build(&format!(r"\A(?:{pattern})\z"))?;
-        Ok(Self { created_s, text: pattern.into(), regex: Arc::new(regex) })
+        let regex = WholeRegex::within(pattern, RegexCase::Insensitive, bytes_max)?;
+        Ok(Self { created_s, text: pattern.into(), regex })
     }
 
     /// The expression, without its anchors.
@@ -42,7 +36,7 @@ impl HostExpression {
     /// Whether it takes a name.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
-        self.regex.is_match(name)
+        self.regex.is_match(name.as_bytes())
     }
 }
 

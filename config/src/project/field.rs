@@ -96,12 +96,12 @@ impl Found {
         Self { object, findings: Vec::new(), left_out: 0 }
     }
 
-    /// Everything that was found, in the order of reading.
     /// Whether there is nothing to tell.
     pub(super) const fn is_empty(&self) -> bool {
         self.findings.is_empty()
     }
 
+    /// Everything that was found, in the order of reading.
     pub(super) fn into_findings(mut self) -> Vec<Finding> {
         if self.left_out > 0 {
             let value = format!("{} more findings", self.left_out);

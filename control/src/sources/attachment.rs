@@ -75,6 +75,13 @@ impl Attachment {
         Self { report: Report { verdict: None, findings }.unless_empty(), ..Self::default() }
     }
 
+    /// Tells the owner of the object something besides.
+    pub(super) fn tell(&mut self, findings: impl IntoIterator<Item = Finding>) {
+        let mut report = self.report.take().map(Arc::unwrap_or_clone).unwrap_or_default();
+        report.findings.extend(findings);
+        self.report = report.unless_empty();
+    }
+
     /// The claim for a host, where there is one.
     #[must_use]
     pub fn claim(&self, host: &HostPattern) -> Option<&Arc<Claim>> {

@@ -3,6 +3,8 @@
 
 use rustls::CipherSuite;
 
+use super::deis_edge::Named;
+
 /// A cipher suite, its name in OpenSSL, and the words for groups that it is in.
 struct Suite {
     suite: CipherSuite,
@@ -50,21 +52,12 @@ const EVERY: [&str; 13] = [
     "TLSv1.2",
 ];
 
-/// What a cipher list comes to.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct CipherList {
-    /// The cipher suites, the preferred ones first, at least one of them.
-    pub(super) suites: Box<[CipherSuite]>,
-    /// What it names that is not there, each once.
-    pub(super) gone: Vec<String>,
-}
-
-/// Reads a cipher list. One that names no suite of TLS 1.3 says nothing about TLS 1.3, as in OpenSSL, where those have a list of
+/// Reads a cipher list: its cipher suites, the preferred ones first, at least one. One that names no suite of TLS 1.3 says nothing about TLS 1.3, as in OpenSSL, where those have a list of
 /// their own.
 ///
 /// # Errors
 /// When nothing is left of it.
-pub(super) fn cipher_list(text: &str) -> Result<CipherList, String> {
+pub(super) fn cipher_list(text: &str) -> Result<Named<Box<[CipherSuite]>>, String> {
     let mut chosen: Vec<&Suite> = Vec::new();
     let mut killed: Vec<CipherSuite> = Vec::new();
     let mut gone: Vec<String> = Vec::new();
@@ -105,7 +98,7 @@ pub(super) fn cipher_list(text: &str) -> Result<CipherList, String> {
     if chosen.is_empty() {
         return Err("names no cipher suite with forward secrecy and authenticated encryption".to_owned());
     }
-    Ok(CipherList { suites: others.chain(chosen).map(|suite| suite.suite).collect(), gone })
+    Ok(Named { value: others.chain(chosen).map(|suite| suite.suite).collect(), gone })
 }
 
 /// Whether a suite is one of TLS 1.3.
@@ -132,7 +125,7 @@ mod tests {
             let all = TLS13.iter().chain(&TLS12);
             all.clone().find(|own| own.suite == *suite).unwrap().name
         };
-        let names = |list: &CipherList| list.suites.iter().map(name).collect::<Vec<_>>().join(" ");
+        let names = |list: &Named<Box<[CipherSuite]>>| list.value.iter().map(name).collect::<Vec<_>>().join(" ");
         let got = cipher_list(text).map(|list| (names(&list), list.gone.join(" ")));
         let got = got.as_ref().map(|(suites, gone)| (suites.as_str(), gone.as_str())).map_err(String::as_str);
         assert_eq!(got, want, "{text:?}");

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rustls::CipherSuite;
 
-use super::cipher_list::{CipherList, cipher_list, is_tls13};
+use super::cipher_list::{cipher_list, is_tls13};
 use super::deis_value::{one_of, positive, size};
 use crate::model::{EdgeSettings, LogFormat, RequestHeadLimits, TlsSettings, TlsVersions};
 use crate::project::field::Found;
@@ -31,7 +31,7 @@ const HEAD_BYTES_MIN: usize = 4 * 1024;
 pub(super) struct Edge {
     pub(super) proxy_protocol: Option<bool>,
     pub(super) protocols: Option<Named<TlsVersions>>,
-    pub(super) ciphers: Option<Named<CipherList>>,
+    pub(super) ciphers: Option<Named<Box<[CipherSuite]>>>,
     pub(super) tickets: Option<bool>,
     pub(super) http2: Option<bool>,
     pub(super) head_buffers: Option<usize>,
@@ -40,7 +40,7 @@ pub(super) struct Edge {
     pub(super) early_data: Option<Box<[Box<str>]>>,
 }
 
-/// What a list comes to, with the entries that are gone.
+/// The value of a list, and its entries that are gone, each once.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Named<T> {
     pub(super) value: T,
@@ -68,13 +68,8 @@ pub(super) fn protocols(text: &str) -> Result<Named<TlsVersions>, String> {
 }
 
 /// A cipher list of OpenSSL; an empty one is the library's own.
-pub(super) fn ciphers(text: &str) -> Result<Named<CipherList>, String> {
-    if text.trim().is_empty() {
-        return Ok(Named { value: CipherList::default(), gone: Vec::new() });
-    }
-    let mut value = cipher_list(text)?;
-    let gone = std::mem::take(&mut value.gone);
-    Ok(Named { value, gone })
+pub(super) fn ciphers(text: &str) -> Result<Named<Box<[CipherSuite]>>, String> {
+    if text.trim().is_empty() { Ok(Named { value: Box::default(), gone: Vec::new() }) } else { cipher_list(text) }
 }
 
 /// How many buffers a head may fill.
@@ -125,7 +120,7 @@ impl Edge {
                 gone,
                 "rustls has no such cipher suite: those without forward secrecy or authenticated encryption are gone",
             );
-            value.suites
+            value
         });
         let versions = versions.unwrap_or_default();
         let serves = |suite: &CipherSuite| match versions {

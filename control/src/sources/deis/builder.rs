@@ -44,7 +44,5 @@ pub(in crate::sources) fn attach_builder(
             findings.push(Finding::new(object.clone(), "spec.ports", Problem::NoHost { why }));
         }
     }
-    let mut report = attachment.report.take().map(|report| (*report).clone()).unwrap_or_default();
-    report.findings.extend(findings);
-    attachment.report = report.unless_empty();
+    attachment.tell(findings);
 }

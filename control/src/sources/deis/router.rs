@@ -35,18 +35,18 @@ pub(in crate::sources) fn attach_router(world: &World, options: &Options, object
     let router = &deployment.router;
     let mut attachment = Attachment::reporting(object, world);
     attachment.scopes = [(scope(), Arc::new(shared(router)))].into();
-    let fallback = router.default_service.as_ref().map(|(address, name)| {
+    let mut fallback = None;
+    if let Some((address, name)) = &router.default_service {
         let to = SocketAddr::new(*address, PORT);
-        options.addresses.refusal(to, &world.api_server).map_or_else(|| Ok(default_service(object, to, name)), Err)
-    });
-    if let Some(Err(why)) = &fallback {
-        let address = router.default_service.as_ref().map(|(address, _)| address.to_string()).unwrap_or_default();
-        let problem = Problem::AddressRefused { address, why: (*why).to_owned() };
-        let mut report = attachment.report.take().map(|report| (*report).clone()).unwrap_or_default();
-        report.findings.push(Finding::new(object.clone(), DEFAULT_SERVICE, problem));
-        attachment.report = report.unless_empty();
+        match options.addresses.refusal(to, &world.api_server) {
+            None => fallback = Some(default_service(object, to, name)),
+            Some(why) => {
+                let problem = Problem::AddressRefused { address: address.to_string(), why: why.to_owned() };
+                attachment.tell([Finding::new(object.clone(), DEFAULT_SERVICE, problem)]);
+            }
+        }
     }
-    attachment.claims = [Arc::new(unknown_hosts(object, fallback.and_then(Result::ok)))].into();
+    attachment.claims = [Arc::new(unknown_hosts(object, fallback))].into();
     attachment
 }
 
