@@ -55,7 +55,12 @@ impl Cost {
 
     /// So many files and so many KiB of memory.
     pub(crate) const fn new(files: u32, memory_kib: u32) -> Self {
-        Self(((files as u64) << MEMORY_BITS) + memory_kib as u64)
+        Self::of(files as u64, memory_kib as u64)
+    }
+
+    /// So many files and so many KiB of memory, each within what can be counted.
+    const fn of(files: u64, memory_kib: u64) -> Self {
+        Self((files << MEMORY_BITS) + memory_kib)
     }
 
     /// Files.
@@ -150,9 +155,11 @@ impl Default for BudgetLimits {
 /// What is taken, and how much may be.
 #[derive(Debug)]
 pub(crate) struct Budget {
+    /// What the process may take.
     max: Cost,
-    share: Cost,
-    service_max: u32,
+    /// Files that the configuration allows: `u64::MAX` where it leaves that to the process.
+    files_max: AtomicU64,
+    client_percent: u64,
     resident_max_kib: u64,
     taken: Taken,
     /// What the resident memory says.
@@ -179,18 +186,10 @@ impl Budget {
         let most = BudgetLimits::default();
         let files = limits.files.clamp(1, most.files);
         let memory_kib = limits.memory_kib.clamp(1, most.memory_kib);
-        let percent = u64::from(limits.client_share.clamp(1, 100));
-        let cost = |files: u64, memory_kib: u64| Cost((files << MEMORY_BITS) + memory_kib);
-        let half = u64::from(files).min(memory_kib / Cost::NATIVE_REQUEST.memory_kib()).div_ceil(2).max(1);
-        let share = match percent {
-            // Everything is more than there is: what is to give way may be its own.
-            100 => cost(most.files.into(), most.memory_kib),
-            _ => cost((u64::from(files) * percent / 100).max(1), (memory_kib * percent / 100).max(1)),
-        };
         Self {
-            service_max: u32::try_from(half).unwrap_or(u32::MAX),
-            max: cost(files.into(), memory_kib),
-            share,
+            max: Cost::of(files.into(), memory_kib),
+            files_max: AtomicU64::new(u64::MAX),
+            client_percent: u64::from(limits.client_share.clamp(1, 100)),
             resident_max_kib: limits.resident_max_kib,
             taken: Taken::default(),
             resident_pressed: AtomicBool::new(false),
@@ -201,7 +200,7 @@ impl Budget {
     /// Charges a cost unless that would be more than there may be; whether it did. What was charged is to be given back by
     /// [`Self::release`].
     pub(crate) fn charge(&self, cost: Cost) -> bool {
-        let fits = self.taken.add(cost).is_within(self.max);
+        let fits = self.taken.add(cost).is_within(self.max());
         if !fits {
             self.release(cost);
         }
@@ -231,21 +230,33 @@ impl Budget {
     }
 
     /// The most that may be taken.
-    pub(crate) const fn max(&self) -> Cost {
-        self.max
+    pub(crate) fn max(&self) -> Cost {
+        Cost::of(self.max.files().min(self.files_max.load(Relaxed)), self.max.memory_kib())
+    }
+
+    /// Notes how many files the configuration allows, `None` for as many as the process may have. It holds for what is charged
+    /// from now on; what is taken already ends by itself.
+    pub(crate) fn allow_files(&self, files: Option<u64>) {
+        let files = files.map_or(u64::MAX, |files| files.max(1));
+        // Written only when it differs, for all traffic threads read it.
+        if self.files_max.load(Relaxed) != files {
+            self.files_max.store(files, Relaxed);
+        }
     }
 
     /// Requests that one Service port may have, whatever it or the operator says: half of as many as there may be at all, so that
     /// no tenant's endpoints take everything.
-    pub(crate) const fn service_max(&self) -> u32 {
-        self.service_max
+    pub(crate) fn service_max(&self) -> u32 {
+        let max = self.max();
+        let half = max.files().min(max.memory_kib() / Cost::NATIVE_REQUEST.memory_kib()).div_ceil(2).max(1);
+        u32::try_from(half).unwrap_or(u32::MAX)
     }
 
     /// Whether half of the files or of the memory is taken: from here on slow clients and those that hold much give way.
     pub(crate) fn is_pressed(&self) -> bool {
-        let taken = self.taken();
-        taken.files() * 2 >= self.max.files()
-            || taken.memory_kib() * 2 >= self.max.memory_kib()
+        let (taken, max) = (self.taken(), self.max());
+        taken.files() * 2 >= max.files()
+            || taken.memory_kib() * 2 >= max.memory_kib()
             || self.resident_pressed.load(Relaxed)
     }
 
@@ -260,8 +271,10 @@ impl Budget {
     }
 
     /// Whether that is no more than one client's share, which counts under pressure.
-    pub(crate) const fn is_within_share(&self, held: Cost) -> bool {
-        held.is_within(self.share)
+    pub(crate) fn is_within_share(&self, held: Cost) -> bool {
+        let (max, part) = (self.max(), |all: u64| (all * self.client_percent / 100).max(1));
+        // All of it is more than there is: what is to give way may be the client's own.
+        self.client_percent == 100 || held.is_within(Cost::of(part(max.files()), part(max.memory_kib())))
     }
 
     /// Notes the resident memory of the process, in KiB. Costs are what usual requests take; the resident memory shows when
@@ -330,6 +343,23 @@ mod tests {
         assert!(budget.is_fair(held));
         assert!(budget.charge(Cost::new(50, 0)));
         assert!(!budget.is_fair(held) && budget.is_fair(Cost::new(25, 250)) && !budget.is_fair(Cost::new(0, 251)));
+    }
+
+    #[test]
+    fn the_configuration_allows_fewer_files_and_never_more() {
+        let budget = budget(100, 1_000_000);
+        let connection = Cost::new(10, 0);
+        budget.allow_files(Some(20));
+        assert_eq!((budget.max().files(), budget.service_max()), (20, 10));
+        assert!(budget.charge(connection) && budget.is_pressed());
+        assert!(!budget.is_fair(Cost::new(6, 0)) && budget.is_fair(Cost::new(5, 0)));
+        assert!(budget.charge(connection) && !budget.charge(connection));
+        budget.allow_files(Some(5));
+        assert!(!budget.charge(Cost::new(1, 0)), "what is taken ends by itself");
+        budget.allow_files(Some(1000));
+        assert_eq!(budget.max().files(), 100);
+        budget.allow_files(None);
+        assert!(budget.charge(connection) && !budget.is_pressed());
     }
 
     #[test]

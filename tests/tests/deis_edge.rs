@@ -180,6 +180,44 @@ async fn heads_may_be_as_large_as_the_router_says() {
     assert_eq!(asked(7_000, 7_000, 1).await, Ok(200));
 }
 
+/// Opens so many connections, each of which begins a request; how many of them the edge keeps.
+async fn kept(dev: &Dev, count: usize) -> usize {
+    let mut connections = Vec::new();
+    for _ in 0..count {
+        let mut stream = TcpStream::connect(dev.http).await.unwrap();
+        drop(stream.write_all(b"GET / HTTP/1.1\r\n").await);
+        connections.push(stream);
+    }
+    let closed = connections
+        .iter_mut()
+        .map(async |stream| tokio::time::timeout(Duration::from_secs(1), stream.read(&mut [0])).await.is_ok());
+    futures::future::join_all(closed).await.into_iter().filter(|closed| !closed).count()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn there_are_no_more_connections_than_the_router_allows() {
+    let Some((dev, kubectl)) = deis(&[]).await else { return };
+    let allowed = || async {
+        answered(&dev, HOST, 200).await;
+        let metrics = get(dev.admin, "localhost", "/metrics").await?.body;
+        let line = metrics.lines().find_map(|line| line.strip_prefix("tidegate_budget_sockets_max "));
+        line.and_then(|value| value.parse::<u64>().ok()).ok_or(metrics)
+    };
+    let before = allowed().await.unwrap();
+    assert_eq!(kept(&dev, 80).await, 80);
+    annotate_router(&kubectl, &["maxWorkerConnections=64", "workerProcesses=1"]).await;
+    let of_the_edge = |want: u64| async move {
+        let got = allowed().await?;
+        if got == want { Ok(()) } else { Err(format!("{got}")) }
+    };
+    eventually("64 connections", || of_the_edge(64)).await;
+    // From half of them on one client has a quarter.
+    assert!((16..=32).contains(&kept(&dev, 80).await));
+    annotate_router(&kubectl, &["maxWorkerConnections-", "workerProcesses-"]).await;
+    eventually("as many as before", || of_the_edge(before)).await;
+    assert_eq!(kept(&dev, 80).await, 80);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_access_log_has_the_form_that_the_router_asks_for() {
     let folder = tempfile::tempdir().unwrap();

@@ -18,6 +18,25 @@ pub struct EdgeSettings {
     pub tls: TlsSettings,
     /// The form of a line of the access log; `None` for JSON.
     pub log_format: Option<Arc<LogFormat>>,
+    /// Connections of clients and to endpoints together; `None` for as many as the process may have, which is the most in any case.
+    pub connections_max: Option<ConnectionsMax>,
+}
+
+/// How many connections of clients and to endpoints together there may be at the same time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct ConnectionsMax {
+    /// So many for each worker, from 1.
+    pub per_worker: u32,
+    /// So many workers, from 1; `None` for the traffic threads of the process.
+    pub workers: Option<u32>,
+}
+
+impl ConnectionsMax {
+    /// How many that is in a process of so many traffic threads.
+    pub fn in_all(self, threads: usize) -> u64 {
+        let workers = self.workers.map_or(threads as u64, u64::from);
+        u64::from(self.per_worker).saturating_mul(workers)
+    }
 }
 
 /// How large the head of a request may be.

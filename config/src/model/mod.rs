@@ -30,7 +30,7 @@ pub use backend::{
 pub use certificate::{Certificate, CertificateFault, ServerCertificates};
 pub use compression::{AgentRegex, Compression, DisabledAgents, MediaTypes, Proxied};
 pub use condition::{Conditions, Head, TextMatch, ValueMatch, WholeRegex};
-pub use edge::{EdgeSettings, RequestHeadLimits, TlsSettings, TlsVersions};
+pub use edge::{ConnectionsMax, EdgeSettings, RequestHeadLimits, TlsSettings, TlsVersions};
 pub use filter::{DirectResponse, Filter, HeaderEdits, PathRewrite, Redirect, ResponseEdits, ResponseScope};
 pub use guard::Guard;
 pub use host::{HostPattern, WildcardDepth, request_host};

@@ -51,6 +51,12 @@ impl Traffic {
         HeadBounds { bytes_max: asked.unwrap_or(limits.head_bytes_max), lines_max: limits.head_lines_max }
     }
 
+    /// Holds what is charged from now on against the number of connections that the configuration allows.
+    pub(crate) fn allow_connections(&self) {
+        let max = self.published.pin().edge().connections_max;
+        self.shared.budget.allow_files(max.map(|max| max.in_all(self.options.threads)));
+    }
+
     /// Whether a connection that is accepted now has to begin with a header of the PROXY protocol.
     pub(crate) fn wants_proxy_header(&self) -> bool {
         self.options.client.proxy_header || self.published.pin().edge().proxy_protocol

@@ -138,6 +138,7 @@ fn admit(accepted: &Accepted, traffic: &Traffic, cost: Cost) -> Result<Option<Cl
         true => None,
         false => traffic.client(accepted.peer.ip(), cost)?,
     };
+    traffic.allow_connections();
     // A client that holds its share makes nobody give way.
     if traffic.shared.charge(cost) { Ok(client) } else { Err(Refused::Full) }
 }

@@ -12,9 +12,9 @@ const GZIP: &[&str] = &["content-encoding: gzip", "vary: Accept-Encoding"];
 /// What those say that others get compressed.
 const VARY: &[&str] = &["vary: Accept-Encoding"];
 
-const UNMODIFIED: &str = "docs/decisions/0026: a 304 says what the 200 would whose place it takes";
-const NO_TRANSFORM: &str = "docs/decisions/0026: no-transform forbids it";
-const WEIGHTS: &str = "docs/decisions/0026: Accept-Encoding is read with its weights";
+const UNMODIFIED: &str = "sends a 304 with the strong `ETag`";
+const NO_TRANSFORM: &str = "compresses responses that say `no-transform`";
+const WEIGHTS: &str = "takes `Accept-Encoding` by its weights";
 
 async fn pair(router: &[(&str, &str)]) -> Option<Pair> {
     let mut world = World::new(router);

@@ -5,7 +5,7 @@ use crate::pair::Pair;
 use crate::row::{check, differs, same};
 use crate::world::World;
 
-const TRUST: &str = "decision 6: forwarded headers are believed from trusted peers alone";
+const TRUST: &str = "all of them from `proxyRealIpCidrs` alone";
 const HOST: &str = "blog.apps.test";
 
 /// A world whose router asks for nothing.
@@ -67,7 +67,7 @@ async fn forwarded_headers() {
         differs(
             "an address of a trusted peer",
             trusted("X-Real-IP", "192.0.2.1"),
-            "docs/ingress.md: X-Real-IP is always the edge's own",
+            "they get the edge's own",
             &["nginx sees x-real-ip: 192.0.2.1", "tidegate sees x-real-ip: 127.0.0.2"],
         ),
         differs(
@@ -93,13 +93,13 @@ async fn other_headers_of_clients() {
         differs(
             "Forwarded",
             strange("Forwarded", "for=192.0.2.1"),
-            "docs/ingress.md: Forwarded is always removed",
+            "`Forwarded` is removed",
             &["nginx sees forwarded: for=192.0.2.1"],
         ),
         differs(
             "early data",
             strange("Early-Data", "1"),
-            "not decided: there is no early data yet",
+            "`Early-Data` of a client is passed on",
             &["tidegate sees early-data: 1"],
         ),
         same("an id of the client", strange("X-Request-Id", "mine"), 200, &["sees x-request-id: mine"]),
@@ -184,7 +184,7 @@ async fn headers_that_the_router_asks_for() {
         differs(
             "an id of the application itself",
             offloaded(HOST, "/with/x-request-id=own"),
-            "not decided: the id of the edge replaces that of the application",
+            "replaces an application's own",
             &["nginx x-request-id: own"],
         ),
     ];
@@ -208,7 +208,7 @@ async fn headers_of_each_status() {
         differs(
             "wss",
             get(HOST, "/").from(TRUSTED).header("X-Forwarded-Proto", "wss"),
-            "docs/ingress.md: wss counts as https",
+            "`ws` and `wss` are told as they are",
             &[
                 "nginx sees x-forwarded-proto: wss",
                 "tidegate strict-transport-security: max-age=100; includeSubDomains; preload",
@@ -228,14 +228,14 @@ async fn headers_of_each_status() {
         differs(
             "health of an unknown host",
             get("unknown.test", "/healthz"),
-            "not decided: the referrer policy is of applications alone",
+            "has no `Referrer-Policy`",
             &["nginx referrer-policy: same-origin"],
         ),
         // It is nobody's over TLS, so nobody says that it is to be asked for over TLS.
         differs(
             "a host without TLS over TLS",
             get("office.apps.test", "/").from(OFFICE).tls("office.apps.test"),
-            "not decided: a host that is known has ids also where it is not served",
+            "also on the 404 of a host that is not served over TLS",
             &["tidegate x-correlation-id: ID1", "tidegate x-request-id: ID1"],
         ),
     ];

@@ -5,7 +5,7 @@ use crate::pair::Pair;
 use crate::row::{check, differs, same};
 use crate::world::World;
 
-const DOTS: &str = "docs/ingress.md: dot segments never reach an endpoint";
+const DOTS: &str = "dots are resolved";
 
 async fn world() -> World {
     let mut world = World::new(&[("platformDomain", "apps.test")]);
@@ -74,13 +74,13 @@ async fn paths_on_the_host_of_another_application() {
         differs(
             "the attached one is in maintenance",
             of("/old"),
-            "decision 3: maintenance is told with its page",
+            "every request gets the page",
             &["nginx page: its own", "tidegate page: maintenance"],
         ),
         differs(
             "of another namespace",
             of("/stolen"),
-            "decision 4: a path is attached to a host of its own namespace alone",
+            "only to a host whose oldest claim is of the same namespace",
             &["nginx x-endpoint: thief", "tidegate x-endpoint: blog"],
         ),
         same("whitelist of the host", get("office.apps.test", "/api").from(OFFICE), 200, &["x-endpoint: office-api"]),

@@ -1,9 +1,9 @@
 //! What the Deis router answered, and what Tidegate answers: the same requests to Debian's nginx, with a configuration made
 //! of the same objects as the router made it, and to the binary with `--source deis`. Status, headers, body, and what the
-//! endpoint saw have to be alike; where they differ because of a decision, a row names the decision and all that differs.
+//! endpoint saw have to be alike; where they differ on purpose, a row names the place of the migration guide that says so, and all that
+//! differs.
 //!
-//! Not compared yet: expressions in domains (`regexDomain`) and the default service. Their cases belong into modules of their own
-//! beside these; `router.rs` has their places.
+//! Expressions in domains (`regexDomain`) and the default service have tests of their own (`deis_hosts.rs`).
 //!
 //! It is left out by name where the machine has no nginx, and fails there where the environment has `CI`.
 

@@ -6,10 +6,10 @@ use crate::pair::Pair;
 use crate::row::{check, differs, same};
 use crate::world::World;
 
-const FIRST: &str = "decision 3: the whitelist comes before everything else that answers";
-const LIMIT: &str = "docs/migrate-from-deis.md: 413 comes behind the whitelist and the redirect";
+const FIRST: &str = "the whitelist comes first";
+const LIMIT: &str = "it comes behind them";
 
-const LENIENT: &str = "not decided: a trusted peer may write the scheme in any case, and with spaces";
+const LENIENT: &str = "is believed, in any case";
 const SENT: &str = "nginx status: 301";
 const LOCATION: &str = "nginx location: https://secure.apps.test/a?b=c";
 const OWN: &str = "nginx page: its own";
@@ -55,7 +55,7 @@ async fn whitelist_maintenance_and_missing_endpoints() {
         differs(
             "maintenance, POST",
             get("closed.apps.test", "/").body(5),
-            "decision 3: maintenance is told to every method",
+            "every request gets the page",
             &["nginx status: 405", "nginx page: its own", "tidegate status: 503", "tidegate page: maintenance"],
         ),
         same("maintenance, whitelisted", get("office-closed.apps.test", "/").from(OFFICE), 503, &["page: maintenance"]),
@@ -151,7 +151,7 @@ async fn who_is_sent_to_https() {
         differs(
             "an offloaded socket",
             offloaded("wss"),
-            "docs/ingress.md: wss is told as https",
+            "`ws` and `wss` are told as they are",
             &["nginx sees x-forwarded-proto: wss", "tidegate sees x-forwarded-proto: https"],
         ),
         same("a socket", offloaded("ws"), 301, &["location: wss://secure.apps.test/a?b=c"]),
@@ -164,7 +164,7 @@ async fn who_is_sent_to_https() {
         differs(
             "a stranger says that it is offloaded",
             get(host, "/a?b=c").header("X-Forwarded-Proto", "https"),
-            "decision 6: forwarded headers are believed from trusted peers alone",
+            "all of them from `proxyRealIpCidrs` alone",
             &[
                 "nginx status: 200",
                 "tidegate status: 301",

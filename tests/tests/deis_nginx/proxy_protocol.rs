@@ -52,7 +52,7 @@ async fn the_proxy_protocol() {
         differs(
             "https offloaded",
             host().proxy_v1("192.0.2.7").header("X-Forwarded-Proto", "https"),
-            "decision 6: behind the PROXY protocol the headers are those of the client, who is not trusted",
+            "all of them from `proxyRealIpCidrs` alone",
             &["nginx sees x-forwarded-proto: https", "tidegate sees x-forwarded-proto: http"],
         ),
         none("none", host()),

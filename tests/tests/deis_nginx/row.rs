@@ -4,6 +4,9 @@ use crate::answer::Answer;
 use crate::ask::Ask;
 use crate::pair::Pair;
 
+/// What users are told of the differences.
+const GUIDE: &str = include_str!("../../../docs/migrate-from-deis.md");
+
 /// What is expected.
 #[derive(Debug)]
 enum Want {
@@ -11,7 +14,7 @@ enum Want {
     Same(u16, &'static [&'static str]),
     /// Neither answers.
     None,
-    /// They differ for a reason: in these lines, of which each says whose it is.
+    /// They differ, as this piece of the migration guide says, in these lines, of which each says whose it is.
     Differs(&'static str, &'static [&'static str]),
 }
 
@@ -34,9 +37,10 @@ pub(crate) fn none(what: &'static str, ask: Ask) -> Row {
     Row { what, ask, want: Want::None, on_top: false }
 }
 
-/// Both sides differ because of a decision, and in nothing but these lines, which begin with `nginx` or `tidegate`.
-pub(crate) fn differs(what: &'static str, ask: Ask, decision: &'static str, lines: &'static [&'static str]) -> Row {
-    Row { what, ask, want: Want::Differs(decision, lines), on_top: false }
+/// Both sides differ on purpose, as a piece of the migration guide's table says, and in nothing but these lines, which begin with
+/// `nginx` or `tidegate`.
+pub(crate) fn differs(what: &'static str, ask: Ask, guide: &'static str, lines: &'static [&'static str]) -> Row {
+    Row { what, ask, want: Want::Differs(guide, lines), on_top: false }
 }
 
 impl Row {
@@ -85,9 +89,10 @@ async fn checked(pair: &Pair, row: &Row) -> Result<(), String> {
             let missing: Vec<&str> = missing.filter(|line| !tidegate.iter().any(|is| is == line)).collect();
             if missing.is_empty() { Ok(()) } else { Err(format!("both lack {missing:?}{}", told())) }
         }
-        Want::Differs(decision, wanted) if difference.is_empty() || difference != wanted => {
+        Want::Differs(guide, _) if !GUIDE.contains(guide) => Err(format!("the migration guide does not say {guide:?}")),
+        Want::Differs(guide, wanted) if difference.is_empty() || difference != wanted => {
             let answers = told();
-            Err(format!("{decision}: they differ in\n{difference:#?}\n  and not in\n{wanted:#?}{answers}"))
+            Err(format!("{guide}: they differ in\n{difference:#?}\n  and not in\n{wanted:#?}{answers}"))
         }
         Want::None | Want::Differs(..) => Ok(()),
     }

@@ -5,7 +5,7 @@ use crate::pair::Pair;
 use crate::row::{check, differs, same};
 use crate::world::World;
 
-const SHORT: &str = "decision 8: the mapping of a short name goes before the platform's certificate";
+const SHORT: &str = "goes before the platform's certificate";
 
 async fn world(platform: bool) -> World {
     let mut world = World::new(&[("platformDomain", "apps.test")]);
@@ -103,7 +103,7 @@ async fn hosts_behind_a_handshake() {
         differs(
             "a trusted peer says over TLS that its client has none",
             get("www.blog.test", "/").tls("www.blog.test").from(TRUSTED).header("X-Forwarded-Proto", "http"),
-            "docs/ingress.md: the scheme is that of the client, here or to a trusted proxy",
+            "over TLS, nor in upper case",
             &["nginx sees x-forwarded-proto: https", "tidegate sees x-forwarded-proto: http"],
         ),
         same("a socket", upgrade("www.blog.test", "websocket").tls("www.blog.test"), 101, &["tunnel: hello"]),
@@ -123,7 +123,7 @@ async fn hosts_behind_a_handshake() {
         differs(
             "HTTP/2, a host with a port",
             get("www.blog.test:8443", "/").h2("www.blog.test"),
-            "docs/ingress.md: endpoints are told the host as the client sent it",
+            "as the client sent it",
             &["nginx sees host: www.blog.test", "tidegate sees host: www.blog.test:8443"],
         ),
         same("HTTP/2, a host without TLS", get("plain.blog.test", "/").h2("www.blog.test"), 404, &[]),

@@ -8,7 +8,7 @@ use rustls::CipherSuite;
 
 use super::cipher_list::{cipher_list, is_tls13};
 use super::deis_value::{one_of, positive, size};
-use crate::model::{EdgeSettings, LogFormat, RequestHeadLimits, TlsSettings, TlsVersions};
+use crate::model::{ConnectionsMax, EdgeSettings, LogFormat, RequestHeadLimits, TlsSettings, TlsVersions};
 use crate::project::field::Found;
 use crate::project::source::annotation_field;
 
@@ -26,6 +26,9 @@ const HEAD_BYTES_MAX: usize = 512 * 1024;
 const LINE_BYTES_MIN: usize = 1024;
 const HEAD_BYTES_MIN: usize = 4 * 1024;
 
+/// The fewest connections: with less an edge could not be asked for anything by several clients at once.
+const CONNECTIONS_MIN: u32 = 64;
+
 /// What the annotations say of all connections.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Edge {
@@ -38,6 +41,8 @@ pub(super) struct Edge {
     pub(super) head_buffer_bytes: Option<usize>,
     pub(super) log_format: Option<Arc<LogFormat>>,
     pub(super) early_data: Option<Box<[Box<str>]>>,
+    pub(super) connections: Option<u32>,
+    pub(super) workers: Option<Option<u32>>,
 }
 
 /// The value of a list, and its entries that are gone, each once.
@@ -85,6 +90,20 @@ pub(super) fn buffer_size(text: &str) -> Result<usize, String> {
         Ok(..LINE_BYTES_MIN) => Err("is less than 1k".to_owned()),
         Ok(bytes @ ..=HEAD_BYTES_MAX) => Ok(bytes),
         Ok(_) | Err(_) => Err("is more than 512k".to_owned()),
+    }
+}
+
+/// How many connections a worker may have.
+pub(super) fn connections(text: &str) -> Result<u32, String> {
+    let number = u32::try_from(positive(text)?).map_err(|_| "is too large".to_owned())?;
+    if number < CONNECTIONS_MIN { Err(format!("is less than {CONNECTIONS_MIN}")) } else { Ok(number) }
+}
+
+/// How many workers there are; `None` for as many as the process has.
+pub(super) fn workers(text: &str) -> Result<Option<u32>, String> {
+    match text {
+        "auto" => Ok(None),
+        number => u32::try_from(positive(number)?).map(Some).map_err(|_| "is too large".to_owned()),
     }
 }
 
@@ -149,6 +168,9 @@ impl Edge {
                 early_data: self.early_data.filter(|methods| !methods.is_empty()),
             },
             log_format: self.log_format,
+            connections_max: self
+                .connections
+                .map(|per_worker| ConnectionsMax { per_worker, workers: self.workers.flatten() }),
         }
     }
 }
@@ -210,6 +232,23 @@ mod tests {
         );
         assert_eq!(edge("TLSv1.3", "HIGH"), (true, 0));
         assert_eq!(edge("TLSv1.2", ""), (false, 0));
+    }
+
+    #[test]
+    fn connections_are_counted_for_each_worker() {
+        let check = |per_worker: &str, number: &str, want: Option<u64>| {
+            let (connections, workers) = (connections(per_worker).ok(), workers(number).ok());
+            let mut found = Found::new(ObjectRef::new(Kind::Deployment, ObjectName::new("deis", "deis-router")));
+            let edge = Edge { connections, workers, ..Edge::default() }.settings(&mut found);
+            assert_eq!(edge.connections_max.map(|max| max.in_all(4)), want, "{per_worker} of {number}");
+        };
+        check("768", "auto", Some(4 * 768));
+        check("768", "2", Some(2 * 768));
+        check("768", "none", Some(4 * 768));
+        check("63", "auto", None);
+        check("4294967295", "4294967295", Some(u64::from(u32::MAX) * u64::from(u32::MAX)));
+        assert_eq!(connections("4294967296"), Err("is too large".to_owned()));
+        assert_eq!(workers("0"), Err("is not a whole number from 1".to_owned()));
     }
 
     #[test]

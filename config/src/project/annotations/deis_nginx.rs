@@ -9,8 +9,8 @@ use super::{Annotation, Otherwise};
 /// Why settings of nginx itself change nothing.
 const NGINX: &str = "it is a setting of nginx, and there is no nginx";
 
-/// Why the settings of nginx's buffers change nothing.
-const BUFFERS: &str = "Tidegate streams responses through bounded buffers of its own";
+/// Why the settings of nginx's buffers change nothing. They are not even lower bounds, for these are larger than nginx's defaults.
+const BUFFERS: &str = "a response streams through a buffer that grows from 16k to 256k as it needs, and its head may have 64k in any case";
 
 /// Every annotation of the router that has no effect, in the order of the manual.
 pub(super) const NGINX_ONLY: &[Annotation<Router>] = &[
@@ -50,24 +50,6 @@ pub(super) const NGINX_ONLY: &[Annotation<Router>] = &[
         Default,
         Some("it is set by the flag --log-level"),
         |_, text| one_of(text, &["debug", "info", "notice", "warn", "error", "crit", "alert", "emerg"]).map(drop)
-    ),
-    annotation!(
-        "workerProcesses",
-        "whole number, or `auto`",
-        "`auto`",
-        "None.",
-        Default,
-        Some("it is set by the flag --threads"),
-        |_, text| if text == "auto" { Ok(()) } else { positive(text).map(drop) }
-    ),
-    annotation!(
-        "maxWorkerConnections",
-        "whole number",
-        "`768`",
-        "None.",
-        Default,
-        Some("connections are bounded by the limit of open files; see --client-connections-max"),
-        |_, text| positive(text).map(drop)
     ),
     annotation!("trafficStatusZoneSize", "size", "`1m`", "None.", Default, Some(NGINX), |_, text| size(text, false)
         .map(drop)),

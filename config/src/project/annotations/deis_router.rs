@@ -2,7 +2,7 @@
 
 use super::deis::Router;
 use super::deis_app::{annotation, referrer_policy};
-use super::deis_edge::{buffer_size, buffers, ciphers, log_format, methods, protocols};
+use super::deis_edge::{buffer_size, buffers, ciphers, connections, log_format, methods, protocols, workers};
 use super::deis_value::{address, boolean, networks, one_of, platform_domain, positive, size, time};
 use super::{Annotation, Otherwise, deis_gzip, set};
 
@@ -229,6 +229,25 @@ pub(super) const ROUTER: &[Annotation<Router>] = &[
         Default,
         None,
         |router, text| set(&mut router.default_service.name, Ok(text.into()))
+    ),
+    annotation!(
+        "maxWorkerConnections",
+        "whole number from 64",
+        "as many as the process may have",
+        "How many connections of clients and to applications together there may be, times `workerProcesses`; \
+         never more than the limit of open files allows. Those that wait for a request give way to new ones.",
+        Default,
+        None,
+        |router, text| set(&mut router.edge.connections, connections(text))
+    ),
+    annotation!(
+        "workerProcesses",
+        "whole number, or `auto`",
+        "`auto`",
+        "What `maxWorkerConnections` is taken times; `auto` is the number of traffic threads. How many those are says `--threads`.",
+        Default,
+        None,
+        |router, text| set(&mut router.edge.workers, workers(text))
     ),
     annotation!(
         "http2Enabled",
