@@ -1,5 +1,5 @@
-//! Whether a request may go on: the guards of its route in their order, then the route's own redirect or response, then
-//! the size that the body announces. What may go on is an [`Admitted`], and only that can be sent upstream.
+//! Whether a request may go on: the size that its body announces, then the guards of its route in their order, then the route's own
+//! redirect or response. What may go on is an [`Admitted`], and only that can be sent upstream.
 
 use std::sync::Arc;
 
@@ -42,6 +42,11 @@ pub(crate) fn admit<H: Head + ?Sized>(
     head: &H,
     has_endpoint: impl Fn(&Route) -> bool,
 ) -> Result<Admitted, Answer> {
+    // First, as nginx does it: whoever sends more than is ever taken need not be sent elsewhere to hear of it.
+    let too_large = effective.body_bytes_max.zip(sound.content_length).is_some_and(|(max, length)| length > max);
+    if too_large {
+        return Err(Reason::BodyTooLarge.into());
+    }
     for guard in &*route.guards {
         match guard {
             Guard::AllowSources(nets) if nets.iter().any(|net| net.contains(&client.address)) => {}
@@ -61,10 +66,6 @@ pub(crate) fn admit<H: Head + ?Sized>(
         Action::Redirect(redirect) => return Err(elsewhere(route, redirect, client, sound, head)),
         Action::Respond(response) => return Err(Answer::direct(response)),
         Action::Forward(_) => {}
-    }
-    let too_large = effective.body_bytes_max.zip(sound.content_length).is_some_and(|(max, length)| length > max);
-    if too_large {
-        return Err(Reason::BodyTooLarge.into());
     }
     Ok(Admitted { route: Arc::clone(route) })
 }
@@ -206,5 +207,8 @@ mod tests {
         check(limited(10), &client, &head, Err((413, "")));
         check(limited(11), &client, &head, Ok(()));
         check(limited(0), &client, &head, Ok(()));
+        let guarded = |max| Route { guards: [Guard::DenyAll].into(), ..limited(max) };
+        check(guarded(10), &client, &head, Err((413, "")));
+        check(guarded(11), &client, &head, Err((403, "")));
     }
 }
