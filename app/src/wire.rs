@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use prometheus::Registry;
-use tidegate_config::model::{Bind, BindKey, BindProtocol, EdgeSettings, HostPattern, Listener, ListenerName};
+use tidegate_config::model::{Bind, BindKey, BindProtocol, EdgeSettings, Listener};
 use tidegate_config::object::ObjectRef;
 use tidegate_config::published::{self, Published};
 use tidegate_control::{ApiServer, Control, Order, View};
@@ -254,7 +254,7 @@ async fn lost(mut bound: watch::Receiver<Bound>) -> String {
 fn binds(sockets: &Sockets) -> Arc<[Bind]> {
     let bind = |wish: &Wish, protocol, name: &str| Bind {
         key: BindKey { address: wish.settle(), protocol },
-        listeners: [Listener { name: ListenerName(name.into()), host: HostPattern::Any }].into(),
+        listeners: [Listener::for_every_host(name)].into(),
     };
     let http = sockets.http.iter().map(|wish| bind(wish, BindProtocol::Http, "http"));
     let https = sockets.https.iter().map(|wish| bind(wish, BindProtocol::Https, "https"));

@@ -7,8 +7,8 @@ use http::Uri;
 use serde::Serialize;
 use tidegate_config::finding::{Finding, Problem};
 use tidegate_config::model::{
-    Action, BindProtocol, Compression, Destination, Effective, Endpoint, Guard, Head, HostRoutes, ListenerName, Route,
-    Snapshot, Target, WeightedTarget, normalize, request_host,
+    Asker, BindProtocol, Compression, Decision, Destination, Effective, Endpoint, Found, Guard, Head, HostRoutes,
+    ListenerName, Refusal, Route, Snapshot, Target, WeightedTarget, decide, normalize, request_host,
 };
 
 use crate::withheld::{ByCommand, Wait, Withheld};
@@ -130,12 +130,9 @@ pub fn explain(
         normalize(uri.path()).ok_or_else(|| format!("{:?} is not a path that a request could have", uri.path()))?;
     let protocol = if uri.scheme_str() == Some("https") { BindProtocol::Https } else { BindProtocol::Http };
     let bind = snapshot.binds().iter().find(|bind| bind.key.protocol == protocol);
-    let listener = bind.and_then(|bind| bind.listener(&host)).ok_or_else(|| "nothing listens for it".to_owned())?;
-
-    let routes = snapshot.routes(&listener.name, &host);
-    let asked = Asked { uri: &uri };
-    let own = routes.and_then(|routes| routes.find(&listener.name, &normal.path, &asked));
-    let route = own.or_else(|| snapshot.last_resort(&listener.name, routes));
+    let found = bind.map(|bind| snapshot.find(&bind.key, &host, &normal.path, &Asked { uri: &uri }));
+    let Found { listener, host: routes, route } = found.unwrap_or_default();
+    let listener = listener.ok_or_else(|| "nothing listens for it".to_owned())?;
     let (lost, told) = concerned(findings, routes, route);
     Ok(Explanation {
         url: url.to_owned(),
@@ -197,19 +194,17 @@ fn answer(
         let answered = |target: &Arc<Target>| snapshot.backend_of(target).is_some_and(|it| !it.endpoints.is_empty());
         share.weight > 0 && share.target().is_none_or(answered)
     });
-    for guard in &*route.guards {
-        match guard {
-            Guard::DenyAll => return Some(403),
-            Guard::Listeners(names) if !names.contains(listener) => return Some(404),
-            Guard::RequireEndpoints if !usable => return Some(503),
-            Guard::RequireTls { status } if protocol == BindProtocol::Http => return Some(*status),
-            Guard::AllowSources(_) | Guard::RequireTls { .. } | Guard::RequireEndpoints | Guard::Listeners(_) => {}
-        }
-    }
-    match &route.action {
-        Action::Redirect(redirect) => Some(redirect.status),
-        Action::Respond(response) => Some(response.status),
-        Action::Forward(_) => (!usable).then_some(503),
+    // A client from an allowed address, and a request without a body.
+    let asker = Asker { address: None, secure: protocol == BindProtocol::Https, listener, body_bytes: None };
+    match decide(route, &snapshot.effective(route), &asker, |_| usable) {
+        Decision::Forward => (!usable).then_some(503),
+        Decision::Refused(Refusal::Denied) => Some(403),
+        Decision::Refused(Refusal::NotHere) => Some(404),
+        Decision::Refused(Refusal::NoEndpoints) => Some(503),
+        Decision::Refused(Refusal::BodyTooLarge) => Some(413),
+        Decision::ToTls(status) => Some(status),
+        Decision::Redirected(redirect) => Some(redirect.status),
+        Decision::Answered(response) => Some(response.status),
     }
 }
 

@@ -65,7 +65,7 @@ impl Order {
 mod tests {
     use std::sync::Arc;
 
-    use tidegate_config::model::HostPattern;
+    use tidegate_config::model::{HostPattern, VirtualHost};
     use tidegate_config::object::{Age, ObjectName};
 
     use super::*;
@@ -79,8 +79,8 @@ mod tests {
         ObjectName::new("shop", name)
     }
 
-    fn host(name: &str) -> HostPattern {
-        HostPattern::Exact(name.into())
+    fn host(name: &str) -> VirtualHost {
+        HostPattern::Exact(name.into()).into()
     }
 
     /// What an Ingress asks for that has one host and leads to one Service.

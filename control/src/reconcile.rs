@@ -27,7 +27,7 @@ pub use names::Names;
 use report::Reporting;
 pub use report::{Addresses, Amiss};
 use secrets::FollowedSecrets;
-use tidegate_config::model::{BackendKey, HostPattern, SnapshotParts};
+use tidegate_config::model::{BackendKey, SnapshotParts, VirtualHost};
 use tidegate_config::object::{Kind, ObjectRef};
 use waits::{Wait, Waits, awaited};
 
@@ -169,7 +169,7 @@ impl Reconciler {
         let settle = self.options.pace.settle;
         let inputs = inputs(&self.world, &self.options, &self.topology, &self.held_backends);
         let mut begun = BTreeMap::new();
-        let mut decide = |host: &HostPattern, compiled: &Compiled, unit: &HostUnit| {
+        let mut decide = |host: &VirtualHost, compiled: &Compiled, unit: &HostUnit| {
             let until = woken.get(host).map_or(now + settle, |wait| wait.until);
             if until <= now || !own.contains(host) && !woken.contains_key(host) {
                 return false;

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
-use tidegate_config::model::{Generation, HostPattern};
+use tidegate_config::model::{Generation, VirtualHost};
 use tidegate_config::object::{Kind, ObjectRef};
 
 use crate::command::Command;
@@ -35,7 +35,7 @@ pub struct ByCommand {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Wait {
     /// The host.
-    pub host: HostPattern,
+    pub host: VirtualHost,
     /// When they serve at the latest.
     #[serde(serialize_with = "as_text")]
     pub until: SystemTime,
@@ -80,6 +80,8 @@ fn as_text<S: serde::Serializer>(time: &SystemTime, serializer: S) -> Result<S::
 
 #[cfg(test)]
 mod tests {
+    use tidegate_config::model::HostPattern;
+
     use std::time::Duration;
 
     use tidegate_config::object::ObjectName;
@@ -102,7 +104,7 @@ mod tests {
         check(&held(Command::Rollback(Generation(41))), &format!("rolled back to generation 41 {cluster}"));
         let awaited = [(Kind::Service, "cart"), (Kind::Secret, "tls")];
         let awaited = awaited.map(|(kind, name)| ObjectRef::new(kind, ObjectName::new("shop", name))).into();
-        let wait = Wait { host: HostPattern::Exact("a.test".into()), until: THEN, awaited };
+        let wait = Wait { host: HostPattern::Exact("a.test".into()).into(), until: THEN, awaited };
         let want = "as it was, until 1970-01-01T00:00:00.000Z at the latest: Service shop/cart or its endpoints, \
                     Secret shop/tls not seen yet";
         check(&wait, want);

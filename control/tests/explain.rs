@@ -5,7 +5,7 @@
 use std::time::{Instant, SystemTime};
 
 use serde_json::{Value, json};
-use tidegate_config::model::{Bind, BindKey, BindProtocol, Generation, HostPattern, Listener, ListenerName};
+use tidegate_config::model::{Bind, BindKey, BindProtocol, Generation, HostPattern, Listener};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 use tidegate_config::project::{Projected, project};
 use tidegate_config::published::channel;
@@ -35,7 +35,7 @@ fn explained(ingresses: &[Value], url: &str) -> String {
 /// The same, while something does not serve.
 #[allow(clippy::disallowed_methods, reason = "a test needs some instant to start from")]
 fn explained_beside(ingresses: &[Value], withheld: &Withheld, url: &str) -> String {
-    let listener = Listener { name: ListenerName("http".into()), host: HostPattern::Any };
+    let listener = Listener::for_every_host("http");
     let key = BindKey { address: ([127, 0, 0, 1], 80).into(), protocol: BindProtocol::Http };
     let binds = [Bind { key, listeners: [listener].into() }].into();
     let sources = Kind::ALL.map(|kind| Source { kind, namespace: None });
@@ -101,7 +101,7 @@ fn a_rule_lost_to_one_of_its_own_kind() {
 fn routes_that_do_not_serve_yet_are_named_with_the_reason() {
     let (since, until) = (SystemTime::UNIX_EPOCH, SystemTime::UNIX_EPOCH);
     let wait = |host: &str, service| Wait {
-        host: HostPattern::Exact(host.into()),
+        host: HostPattern::Exact(host.into()).into(),
         until,
         awaited: vec![ObjectRef::new(Kind::Service, ObjectName::new("shop", service))],
     };

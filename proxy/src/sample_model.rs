@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tidegate_config::model::{
     Action, AppProtocol, Backend, BackendKey, Bind, BindKey, BindProtocol, Endpoint, HostPattern, HostRoutes, Listener,
-    ListenerName, Origin, PathMatch, Route, Snapshot, SnapshotParts, Target, WeightedTarget,
+    Origin, PathMatch, Route, Snapshot, SnapshotParts, Target, VirtualHost, WeightedTarget,
 };
 use tidegate_config::object::{Age, Kind, ObjectName, ObjectRef};
 use tidegate_config::published::{Published, channel};
@@ -50,19 +50,20 @@ pub(crate) fn to_backend(name: &str, path: PathMatch, protocol: AppProtocol) -> 
 
 /// The parts of a model with one bind, these hosts, and a fallback.
 pub(crate) fn parts(hosts: Vec<(&str, Vec<Route>)>, fallback: Option<Route>) -> SnapshotParts {
-    let listener = Listener { name: ListenerName("http".into()), host: HostPattern::Any };
+    let listener = Listener::for_every_host("http");
     let mut parts =
         SnapshotParts { binds: [Bind { key: bind_key(), listeners: [listener].into() }].into(), ..Default::default() };
     for (host, routes) in hosts {
         let host = HostPattern::parse(host).unwrap();
         let routes = routes.into_iter().map(Arc::new).collect();
+        let host = VirtualHost::from(host);
         parts.hosts.insert(&host, Arc::new(HostRoutes::new(host.clone(), routes, None)));
     }
     if let Some(fallback) = fallback {
         let fallback = Arc::new(fallback);
         let mut routes = HostRoutes::new(HostPattern::Any, Vec::new(), Some(Arc::clone(&fallback)));
         routes.last_resort = Some(fallback);
-        parts.hosts.insert(&HostPattern::Any, Arc::new(routes));
+        parts.hosts.insert(&HostPattern::Any.into(), Arc::new(routes));
     }
     parts
 }

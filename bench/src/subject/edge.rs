@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::{Context, ensure};
 use prometheus::Registry;
 use serde_json::{Value, json};
-use tidegate_config::model::{Bind, BindKey, BindProtocol, HostPattern, Listener, ListenerName};
+use tidegate_config::model::{Bind, BindKey, BindProtocol, Listener};
 use tidegate_config::object::Kind;
 use tidegate_config::project::{Projected, project};
 use tidegate_config::published::{Published, Publisher, channel};
@@ -97,7 +97,7 @@ fn projected(kind: Kind, objects: &[Value]) -> anyhow::Result<Vec<Projected>> {
 fn binds() -> Arc<[Bind]> {
     let bind = |protocol, name: &str| Bind {
         key: BindKey { address: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0), protocol },
-        listeners: [Listener { name: ListenerName(name.into()), host: HostPattern::Any }].into(),
+        listeners: [Listener::for_every_host(name)].into(),
     };
     [bind(BindProtocol::Http, "http"), bind(BindProtocol::Https, "https")].into()
 }

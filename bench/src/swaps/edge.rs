@@ -1,8 +1,9 @@
 //! The control core as the process runs it, without its informers: events go in, snapshots come out.
 
+use std::net::Ipv4Addr;
 use std::time::Instant;
 
-use tidegate_config::model::Generation;
+use tidegate_config::model::{Bind, BindKey, BindProtocol, Generation, Listener};
 use tidegate_config::object::Kind;
 use tidegate_config::published::{Published, Publisher, channel};
 use tidegate_control::options::Options;
@@ -25,7 +26,10 @@ impl Edge {
     pub(super) fn start(cluster: &Cluster, now: Instant) -> Self {
         let sources = Kind::ALL.map(|kind| Source { kind, namespace: None });
         let (publisher, published) = channel();
-        let mut edge = Self { reconciler: Reconciler::new(Options::default(), sources), publisher, published, now };
+        let key = BindKey { address: (Ipv4Addr::LOCALHOST, 0).into(), protocol: BindProtocol::Http };
+        let listener = Listener::for_every_host("http");
+        let options = Options { binds: [Bind { key, listeners: [listener].into() }].into(), ..Options::default() };
+        let mut edge = Self { reconciler: Reconciler::new(options, sources), publisher, published, now };
         for event in cluster.lists(now) {
             edge.take(event);
         }

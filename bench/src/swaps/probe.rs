@@ -4,8 +4,9 @@
 use std::hint::black_box;
 use std::time::Instant;
 
+use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
-use tidegate_config::model::{Head, ListenerName, Snapshot};
+use tidegate_config::model::{BindKey, Head, Snapshot};
 use tidegate_control::Event;
 
 use super::cluster::{Cluster, ONE_HOST, Shape, app, wildcard};
@@ -168,15 +169,15 @@ fn look_up(
     if requests.is_empty() {
         return Ok(());
     }
-    let listener = ListenerName("http".into());
+    let bind = edge.published().pin().binds().first().map(|bind| bind.key).context("the edge has no bind")?;
     let mut missed = 0;
     meter.measure(probe, requests.len(), &mut |number| {
         let Some((host, path)) = requests.get(number) else { return };
         let snapshot = edge.published().pin();
         let found = if probe == Probe::FindCertificate {
-            snapshot.certificates_for(black_box(host)).len()
+            snapshot.certificates_for(&bind, black_box(host)).len()
         } else {
-            endpoints(&snapshot, &listener, black_box(host), black_box(path))
+            endpoints(&snapshot, &bind, black_box(host), black_box(path))
         };
         missed += usize::from(black_box(found) == 0);
     });
@@ -203,9 +204,8 @@ fn request(cluster: &Cluster, probe: Probe, i: usize) -> Option<(String, String)
 }
 
 /// How many endpoints a request may go to.
-fn endpoints(snapshot: &Snapshot, listener: &ListenerName, host: &str, path: &str) -> usize {
-    let routes = snapshot.routes(listener, host);
-    let route = routes.and_then(|routes| routes.find(listener, path, &Plain { path }));
+fn endpoints(snapshot: &Snapshot, bind: &BindKey, host: &str, path: &str) -> usize {
+    let route = snapshot.find(bind, host, path, &Plain { path }).route;
     let target = route.and_then(|route| route.action.targets().next());
     let backend = target.and_then(|target| snapshot.backend(&target.backend));
     backend.map_or(0, |backend| backend.endpoints.len())

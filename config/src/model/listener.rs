@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::host::HostPattern;
+use super::route_table::TableName;
 
 /// The name of a listener: `http`, `https`, or an object's own.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
@@ -25,6 +26,17 @@ pub struct Listener {
     pub name: ListenerName,
     /// The hosts it takes.
     pub host: HostPattern,
+    /// Where its routes are.
+    #[serde(skip_serializing_if = "TableName::is_shared")]
+    pub table: TableName,
+}
+
+impl Listener {
+    /// One that takes every host, with the routes of the shared table.
+    #[must_use]
+    pub fn for_every_host(name: &str) -> Self {
+        Self { name: ListenerName(name.into()), host: HostPattern::Any, table: TableName::Shared }
+    }
 }
 
 /// The listeners that a route is for.

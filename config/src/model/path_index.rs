@@ -12,10 +12,10 @@ use serde::Serialize;
 
 use super::certificate::ServerCertificates;
 use super::condition::Head;
-use super::host::HostPattern;
 use super::listener::{ListenerName, ListenerScope};
 use super::path::PathMatch;
 use super::route::Route;
+use super::route_table::VirtualHost;
 
 /// Up to this many routes, trying each is quicker and smaller than an index.
 const UNINDEXED_MAX: usize = 8;
@@ -23,8 +23,8 @@ const UNINDEXED_MAX: usize = 8;
 /// Everything about one host: where its requests go, and what is shown in its handshakes.
 #[derive(Serialize)]
 pub struct HostRoutes {
-    /// The host.
-    pub host: HostPattern,
+    /// The virtual host.
+    pub host: VirtualHost,
     /// Its routes in order of precedence.
     routes: Box<[Arc<Route>]>,
     /// Where requests go that no route takes.
@@ -44,11 +44,11 @@ impl HostRoutes {
     /// Orders the routes and indexes them; the host has no owner and no certificates. The work grows with the routes
     /// of this host alone.
     #[must_use]
-    pub fn new(host: HostPattern, mut routes: Vec<Arc<Route>>, fallback: Option<Arc<Route>>) -> Self {
+    pub fn new(host: impl Into<VirtualHost>, mut routes: Vec<Arc<Route>>, fallback: Option<Arc<Route>>) -> Self {
         routes.sort_by(|a, b| a.precedence().cmp(&b.precedence()));
         let index = (routes.len() > UNINDEXED_MAX).then(|| PathIndex::build(&routes)).flatten().map(Box::new);
         Self {
-            host,
+            host: host.into(),
             routes: routes.into(),
             fallback,
             last_resort: None,

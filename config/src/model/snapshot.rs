@@ -12,10 +12,10 @@ use super::certificate::Certificate;
 use super::compression::Compression;
 use super::edge::EdgeSettings;
 use super::host::HostPattern;
-use super::host_map::HostMap;
-use super::listener::{Bind, BindKey, ListenerName};
+use super::listener::{Bind, BindKey};
 use super::path_index::HostRoutes;
 use super::route::Route;
+use super::route_table::RouteTables;
 use super::settings::{Effective, ScopeId, Settings};
 use super::stream::StreamRoute;
 
@@ -44,8 +44,8 @@ pub struct SnapshotParts {
     pub binds: Arc<[Bind]>,
     /// Where the connections of TCP binds go.
     pub streams: Arc<BTreeMap<BindKey, Arc<StreamRoute>>>,
-    /// Routes and certificates by host.
-    pub hosts: HostMap<Arc<HostRoutes>>,
+    /// Routes and certificates by virtual host.
+    pub hosts: RouteTables<Arc<HostRoutes>>,
     /// Endpoints by Service port.
     pub backends: BackendMap,
     /// The certificate for every other server name.
@@ -65,7 +65,7 @@ impl Default for SnapshotParts {
         Self {
             binds: Arc::default(),
             streams: Arc::default(),
-            hosts: HostMap::default(),
+            hosts: RouteTables::default(),
             backends: no_backends(),
             default_certificate: None,
             scopes: Arc::default(),
@@ -143,27 +143,10 @@ impl Snapshot {
         self.parts.streams.get(bind)
     }
 
-    /// Routes and certificates by host.
+    /// Routes and certificates by virtual host.
     #[must_use]
-    pub const fn hosts(&self) -> &HostMap<Arc<HostRoutes>> {
+    pub const fn hosts(&self) -> &RouteTables<Arc<HostRoutes>> {
         &self.parts.hosts
-    }
-
-    /// The routes of the most specific pattern that matches a host in lower case and has anything for the
-    /// listener. A path that is not among them goes to their fallback or the last resort, never to a broader host.
-    #[must_use]
-    pub fn routes(&self, listener: &ListenerName, host: &str) -> Option<&Arc<HostRoutes>> {
-        self.parts.hosts.matching(host).find(|routes| routes.serves(listener))
-    }
-
-    /// Where requests go that neither a route nor the fallback of their host takes. A host that belongs to a namespace
-    /// has a last resort only where that is of the same namespace.
-    #[must_use]
-    pub fn last_resort(&self, listener: &ListenerName, routes: Option<&Arc<HostRoutes>>) -> Option<&Arc<Route>> {
-        let route = self.parts.hosts.get(&HostPattern::Any)?.last_resort.as_ref()?;
-        let owner = routes.and_then(|routes| routes.owner.as_ref());
-        let allowed = owner.is_none_or(|owner| *owner == route.origin.object.name.namespace);
-        (allowed && route.listeners.holds(listener)).then_some(route)
     }
 
     /// The endpoints of a Service port, where any route leads to it.
@@ -180,7 +163,7 @@ impl Snapshot {
 
     /// The backends that targets hold themselves. Only routes for no host lead to such.
     pub fn fixed_backends(&self) -> impl Iterator<Item = &Arc<Backend>> {
-        let routes = self.parts.hosts.get(&HostPattern::Any).into_iter().flat_map(|routes| routes.all());
+        let routes = self.parts.hosts.shared().get(&HostPattern::Any).into_iter().flat_map(|routes| routes.all());
         routes.flat_map(|route| route.action.targets()).filter_map(|target| target.fixed.as_ref())
     }
 
@@ -190,11 +173,13 @@ impl Snapshot {
         &self.parts.backends
     }
 
-    /// The certificates for a server name in lower case: those of the host that takes its requests, and of no other,
-    /// so that nobody can show a certificate for requests that go to somebody else.
+    /// The certificates for a server name in lower case, to a client of this bind: those of the host that takes its requests, and of
+    /// no other, so that nobody can show a certificate for requests that go to somebody else.
     #[must_use]
-    pub fn certificates_for(&self, server_name: &str) -> &[Arc<Certificate>] {
-        let host = self.parts.hosts.matching(server_name).next();
+    pub fn certificates_for(&self, bind: &BindKey, server_name: &str) -> &[Arc<Certificate>] {
+        let listener = self.bind(bind).and_then(|bind| bind.listener(server_name));
+        let table = listener.and_then(|listener| self.parts.hosts.table(&listener.table));
+        let host = table.and_then(|table| table.matching(server_name).next());
         host.map_or(&[], |routes| routes.certificates.of(server_name))
     }
 

@@ -7,7 +7,7 @@ use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::{Arc, LazyLock};
 
 use tidegate_config::finding::{Finding, Problem};
-use tidegate_config::model::{Backend, BackendKey, Endpoint, HostPattern, SnapshotParts};
+use tidegate_config::model::{Backend, BackendKey, Endpoint, SnapshotParts, VirtualHost};
 use tidegate_config::object::{Kind as Object, ObjectName, ObjectRef};
 use tidegate_config::project::{EndpointSlice, Service, ServiceKind, ServicePort, SliceEndpoint};
 
@@ -107,7 +107,7 @@ pub(super) fn bounds(service: &ObjectName) -> [BackendKey; 2] {
 
 /// Where the users of a backend begin.
 fn from(key: &BackendKey) -> (BackendKey, User) {
-    (key.clone(), User::Host(HostPattern::Exact(Arc::default())))
+    (key.clone(), User::Host(VirtualHost::first()))
 }
 
 /// The least port of a Service from a number on that anything leads to. Looks at one of the hosts that lead there, because there

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tidegate_config::finding::{Finding, Problem};
 use tidegate_config::model::{
-    BackendKey, Certificate, HostPattern, HostRoutes, Route, ServerCertificates, SnapshotParts,
+    BackendKey, Certificate, HostPattern, HostRoutes, Route, ServerCertificates, SnapshotParts, VirtualHost,
 };
 use tidegate_config::object::ObjectRef;
 
@@ -28,25 +28,25 @@ pub struct HostUnit {
 pub(super) struct Hosts;
 
 impl Kind for Hosts {
-    type Key = HostPattern;
+    type Key = VirtualHost;
     type Made = HostUnit;
     const LABEL: &'static str = "host";
     const ROUTING: bool = true;
 
-    fn after(last: Option<&HostPattern>, inputs: Inputs<'_>, compiled: &Compiled) -> Option<HostPattern> {
-        let there = compiled.hosts.range::<HostPattern, _>(beyond(last)).next();
+    fn after(last: Option<&VirtualHost>, inputs: Inputs<'_>, compiled: &Compiled) -> Option<VirtualHost> {
+        let there = compiled.hosts.range::<VirtualHost, _>(beyond(last)).next();
         [inputs.topology.host_after(last), there].into_iter().flatten().min().cloned()
     }
 
-    fn made_of(inputs: Inputs<'_>, host: &HostPattern) -> Vec<ObjectRef> {
+    fn made_of(inputs: Inputs<'_>, host: &VirtualHost) -> Vec<ObjectRef> {
         inputs.topology.claims_of(host).map(|claim| claim.object.clone()).collect()
     }
 
-    fn make(inputs: Inputs<'_>, _: &Compiled, host: &HostPattern) -> HostUnit {
+    fn make(inputs: Inputs<'_>, _: &Compiled, host: &VirtualHost) -> HostUnit {
         compile(inputs.options.host_ownership, host, inputs.topology.claims_of(host).collect())
     }
 
-    fn put(compiled: &mut Compiled, host: &HostPattern, unit: HostUnit, pass: &mut Pass<'_>) -> bool {
+    fn put(compiled: &mut Compiled, host: &VirtualHost, unit: HostUnit, pass: &mut Pass<'_>) -> bool {
         if (pass.defer.decide)(host, compiled, &unit) {
             pass.touched.deferred.insert(host.clone());
             return false;
@@ -79,31 +79,31 @@ impl Kind for Hosts {
         true
     }
 
-    fn serves(host: &HostPattern, compiled: &Compiled, serving: &SnapshotParts) -> bool {
+    fn serves(host: &VirtualHost, compiled: &Compiled, serving: &SnapshotParts) -> bool {
         same(host, serving, &compiled.parts)
     }
 
-    fn only_in(one: &SnapshotParts, other: &SnapshotParts) -> Vec<HostPattern> {
+    fn only_in(one: &SnapshotParts, other: &SnapshotParts) -> Vec<VirtualHost> {
         if one.hosts.len() <= other.hosts.len() {
             return Vec::new();
         }
         one.hosts.iter().map(|(host, _)| host).filter(|host| other.hosts.get(host).is_none()).collect()
     }
 
-    fn unlike(one: &SnapshotParts, other: &SnapshotParts) -> Vec<HostPattern> {
+    fn unlike(one: &SnapshotParts, other: &SnapshotParts) -> Vec<VirtualHost> {
         one.hosts.iter().map(|(host, _)| host).filter(|host| !same(host, one, other)).collect()
     }
 
-    fn weight(host: &HostPattern, parts: &SnapshotParts) -> usize {
+    fn weight(host: &VirtualHost, parts: &SnapshotParts) -> usize {
         parts.hosts.get(host).map_or(0, |routes| routes.routes().len())
     }
 
-    fn describe(host: &HostPattern, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn describe(host: &VirtualHost, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "host {host}")
     }
 }
 
-fn same(host: &HostPattern, one: &SnapshotParts, other: &SnapshotParts) -> bool {
+fn same(host: &VirtualHost, one: &SnapshotParts, other: &SnapshotParts) -> bool {
     one.hosts.get(host).map(Arc::as_ptr) == other.hosts.get(host).map(Arc::as_ptr)
 }
 
@@ -115,14 +115,14 @@ fn used(routes: &HostRoutes) -> BTreeSet<BackendKey> {
 /// What the routes of a host lead to, some of it several times.
 pub(crate) fn led_to<'a>(
     parts: &'a SnapshotParts,
-    host: &HostPattern,
+    host: &VirtualHost,
 ) -> impl Iterator<Item = &'a BackendKey> + use<'a> {
     let routes = parts.hosts.get(host).into_iter().flat_map(|routes| routes.all());
     routes.flat_map(|route| backends(route))
 }
 
 /// Compiles a host from the claims for it, in whatever order.
-fn compile(ownership: HostOwnership, host: &HostPattern, mut claims: Vec<&Arc<Claim>>) -> HostUnit {
+fn compile(ownership: HostOwnership, host: &VirtualHost, mut claims: Vec<&Arc<Claim>>) -> HostUnit {
     let mut findings = Vec::new();
     claims.sort_by(|a, b| (&a.age, &a.object).cmp(&(&b.age, &b.object)));
     let oldest = claims.iter().find(|claim| !claim.guest).or(claims.first());
@@ -151,7 +151,7 @@ fn compile(ownership: HostOwnership, host: &HostPattern, mut claims: Vec<&Arc<Cl
 /// Where requests go that no path takes: to the oldest fallback for the host itself; and for other hosts that have none, to the
 /// oldest one that is for them too.
 fn fallbacks(
-    host: &HostPattern,
+    host: &VirtualHost,
     claims: &[&Arc<Claim>],
     findings: &mut Vec<Finding>,
 ) -> (Option<Arc<Route>>, Option<Arc<Route>>) {
@@ -172,7 +172,7 @@ fn fallbacks(
 }
 
 /// Of routes that take the same requests, the first in order of precedence stays: the oldest object's.
-fn settle_conflicts(host: &HostPattern, mut routes: Vec<Arc<Route>>, findings: &mut Vec<Finding>) -> Vec<Arc<Route>> {
+fn settle_conflicts(host: &VirtualHost, mut routes: Vec<Arc<Route>>, findings: &mut Vec<Finding>) -> Vec<Arc<Route>> {
     routes.sort_by(|a, b| a.precedence().cmp(&b.precedence()));
     let mut kept: Vec<Arc<Route>> = Vec::with_capacity(routes.len());
     for route in routes {

@@ -26,7 +26,7 @@ pub(crate) use host::led_to;
 pub(crate) use streams::used as used_by_stream;
 use tidegate_config::caught::caught;
 use tidegate_config::finding::{Finding, Problem, printable};
-use tidegate_config::model::{BackendKey, BindKey, HostPattern, SnapshotParts};
+use tidegate_config::model::{BackendKey, BindKey, SnapshotParts, VirtualHost};
 use tidegate_config::object::{ObjectName, ObjectRef};
 pub use unit::Unit;
 
@@ -63,14 +63,14 @@ pub struct Compiled {
     /// What in the parts leads to each backend. The endpoints of others are not compiled.
     uses: BTreeSet<(BackendKey, User)>,
     /// The hosts in the parts in their order, so that an audit can walk them.
-    hosts: BTreeSet<HostPattern>,
+    hosts: BTreeSet<VirtualHost>,
 }
 
 /// What leads to a backend.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum User {
     /// A virtual host.
-    Host(HostPattern),
+    Host(VirtualHost),
     /// A TCP bind.
     Stream(BindKey),
 }
@@ -83,7 +83,7 @@ pub struct Touched {
     /// How many units were compiled, by [`Unit::label`].
     pub compiled: BTreeMap<&'static str, usize>,
     /// Hosts that were to be compiled and stay as they were.
-    pub deferred: BTreeSet<HostPattern>,
+    pub deferred: BTreeSet<VirtualHost>,
     /// Services that routes lead to now and did not before, or the other way round.
     pub led_elsewhere: BTreeSet<ObjectName>,
 }
@@ -91,9 +91,9 @@ pub struct Touched {
 /// Which hosts stay as they were for now.
 pub(crate) struct Defer<'a> {
     /// Those that are not compiled, because they wait for something.
-    pub(crate) waiting: BTreeSet<HostPattern>,
+    pub(crate) waiting: BTreeSet<VirtualHost>,
     /// Whether another one is to wait, instead of becoming this.
-    pub(crate) decide: &'a mut dyn FnMut(&HostPattern, &Compiled, &HostUnit) -> bool,
+    pub(crate) decide: &'a mut dyn FnMut(&VirtualHost, &Compiled, &HostUnit) -> bool,
 }
 
 /// One recompilation under way.
@@ -106,7 +106,7 @@ pub(crate) struct Pass<'a> {
 
 impl Pass<'_> {
     /// Whether a host stays as it was.
-    fn is_deferred(&self, host: &HostPattern) -> bool {
+    fn is_deferred(&self, host: &VirtualHost) -> bool {
         self.defer.waiting.contains(host) || self.touched.deferred.contains(host)
     }
 }
@@ -177,7 +177,7 @@ impl Compiled {
     }
 
     /// What the routes of a host lead to as they were compiled last.
-    pub fn led_to(&self, host: &HostPattern) -> impl Iterator<Item = &BackendKey> {
+    pub fn led_to(&self, host: &VirtualHost) -> impl Iterator<Item = &BackendKey> {
         led_to(&self.parts, host)
     }
 

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 
 use serde_json::{Value, json};
+use tidegate_config::model::HostPattern;
 use tidegate_config::object::Kind;
 use tidegate_config::project::project;
 
@@ -53,8 +54,8 @@ fn name(name: &str) -> ObjectName {
     ObjectName::new("shop", name)
 }
 
-fn host(name: &str) -> HostPattern {
-    HostPattern::Exact(format!("{name}.example").into())
+fn host(name: &str) -> VirtualHost {
+    HostPattern::Exact(format!("{name}.example").into()).into()
 }
 
 /// What is there of a unit: its routes, backends, verdict.

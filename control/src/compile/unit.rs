@@ -5,7 +5,7 @@ use std::fmt;
 use std::ops::Bound::{self, Excluded, Unbounded};
 
 use serde::{Serialize, Serializer};
-use tidegate_config::model::{BindKey, HostPattern, ScopeId, SnapshotParts};
+use tidegate_config::model::{BindKey, ScopeId, SnapshotParts, VirtualHost};
 use tidegate_config::object::{ObjectName, ObjectRef};
 
 use super::{Compiled, Inputs, Pass};
@@ -166,7 +166,7 @@ units! {
     /// An object by itself: its verdict, and what its owner is told.
     Object(ObjectRef) = super::report::Reports,
     /// The routes and certificates of a virtual host.
-    Host(HostPattern) = super::host::Hosts,
+    Host(VirtualHost) = super::host::Hosts,
     /// A TCP bind, and where its connections go.
     Stream(BindKey) = super::streams::Streams,
     /// The endpoints of a Service.
@@ -180,7 +180,7 @@ units! {
 impl Unit {
     /// The host, where it is one.
     #[must_use]
-    pub const fn host(&self) -> Option<&HostPattern> {
+    pub const fn host(&self) -> Option<&VirtualHost> {
         match self {
             Self::Host(host) => Some(host),
             Self::Object(_) | Self::Stream(_) | Self::Service(_) | Self::Scope(_) | Self::Globals(()) => None,

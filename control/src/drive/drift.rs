@@ -96,7 +96,7 @@ mod tests {
         assert_eq!((metrics.audits.get(), counted("host"), counted("object")), (2, 1, 1));
         let snapshot = published.pin();
         assert_eq!((snapshot.generation().0, told.generation.borrow().0), (2, 2));
-        assert!(snapshot.hosts().get(&HostPattern::Exact("web.example".into())).is_none());
+        assert!(snapshot.hosts().shared().get(&HostPattern::Exact("web.example".into())).is_none());
         let causes = &running.history.latest(1, None)[0].changes.causes;
         let causes: Vec<String> = causes.first.iter().map(ToString::to_string).collect();
         assert_eq!(causes, ["Ingress shop/web had drifted", "host web.example had drifted"]);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use serde::Serialize;
-use tidegate_config::model::{Generation, HostPattern};
+use tidegate_config::model::{Generation, VirtualHost};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 
 use crate::command::Command;
@@ -94,7 +94,7 @@ pub enum Cause {
     /// A host no longer waits for the Service or the endpoints that its new routes lead to.
     Settled {
         /// The host.
-        host: HostPattern,
+        host: VirtualHost,
     },
     /// The endpoints of a Service need no longer be followed for routes that were held.
     Released {

@@ -119,7 +119,7 @@ mod tests {
 
     fn of_host(name: &str) -> Changes {
         let mut changes = Changes::default();
-        changes.add(Unit::Host(HostPattern::Exact(name.into())));
+        changes.add(Unit::Host(HostPattern::Exact(name.into()).into()));
         changes
     }
 
@@ -225,7 +225,7 @@ mod tests {
         journal.record(publication(3, of_host("b")));
         journal.record(publication(4, of_host("a")));
         let mut many = of_host("c");
-        (0..9).for_each(|_| many.add(Unit::Host(HostPattern::Exact("d".into()))));
+        (0..9).for_each(|_| many.add(Unit::Host(HostPattern::Exact("d".into()).into())));
         journal.record(publication(5, many));
         let latest = |last, host: Option<&str>| -> Vec<u64> {
             journal.latest(last, host).iter().map(|publication| publication.generation.0).collect()

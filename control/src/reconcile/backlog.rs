@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use tidegate_config::model::HostPattern;
+use tidegate_config::model::VirtualHost;
 use tidegate_config::object::{ObjectName, ObjectRef};
 
 use crate::compile::Unit;
@@ -51,7 +51,7 @@ pub(super) struct Backlog {
     /// Objects that are attached with the next step, before anything is compiled.
     stale: BTreeMap<ObjectRef, Reason>,
     /// Hosts in the queue, by the Services that claims for them have ceased to lead to.
-    leaving: BTreeSet<(ObjectName, HostPattern)>,
+    leaving: BTreeSet<(ObjectName, VirtualHost)>,
 }
 
 /// One batch of the queue.
@@ -60,7 +60,7 @@ pub(super) struct Batch {
     pub(super) objects: Vec<(ObjectRef, Reason)>,
     pub(super) units: BTreeSet<Unit>,
     /// Of the hosts, those for which an object asks something else by itself.
-    pub(super) own: BTreeSet<HostPattern>,
+    pub(super) own: BTreeSet<VirtualHost>,
     /// Why, some of it several times.
     reasons: Vec<Arc<Cause>>,
     /// When the oldest of the changes arrived.
@@ -139,7 +139,7 @@ impl Backlog {
     }
 
     /// Until a host is compiled, requests for it go to a Service to which a claim no longer leads.
-    pub(super) fn note_leaving(&mut self, host: &HostPattern, services: impl Iterator<Item = ObjectName>) {
+    pub(super) fn note_leaving(&mut self, host: &VirtualHost, services: impl Iterator<Item = ObjectName>) {
         let waiting = self.units.entry(Unit::Host(host.clone())).or_default();
         for service in services {
             self.leaving.insert((service.clone(), host.clone()));
@@ -150,7 +150,7 @@ impl Backlog {
     /// Takes along the hosts that leave a Service whose endpoints are compiled in the batch: these may be gone, and requests are
     /// to go on to where the hosts lead now. `leads` gives the Services that a host leads to now and did before, whose endpoints
     /// are compiled with it.
-    pub(super) fn take_along(&mut self, batch: &mut Batch, leads: impl Fn(&HostPattern) -> BTreeSet<ObjectName>) {
+    pub(super) fn take_along(&mut self, batch: &mut Batch, leads: impl Fn(&VirtualHost) -> BTreeSet<ObjectName>) {
         let mut found: Vec<Unit> = batch.units.iter().cloned().collect();
         while let Some(unit) = found.pop() {
             let services = match &unit {
@@ -170,8 +170,8 @@ impl Backlog {
         }
     }
 
-    fn leaving_from(&self, service: &ObjectName) -> Vec<HostPattern> {
-        let first = (service.clone(), HostPattern::Exact(Arc::default()));
+    fn leaving_from(&self, service: &ObjectName) -> Vec<VirtualHost> {
+        let first = (service.clone(), VirtualHost::first());
         let hosts = self.leaving.range(first..).take_while(|(from, _)| from == service);
         hosts.map(|(_, host)| host.clone()).collect()
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use tidegate_config::model::{BackendKey, BackendMap, Generation, HostPattern, SnapshotParts};
+use tidegate_config::model::{BackendKey, BackendMap, Generation, SnapshotParts, VirtualHost};
 use tidegate_config::object::ObjectName;
 
 use super::Reconciler;
@@ -42,7 +42,7 @@ impl Hold {
 
     /// The Service ports that the routes lead to.
     fn backends(&self) -> BTreeSet<BackendKey> {
-        let hosts: Vec<HostPattern> = self.routes.hosts.iter().map(|(host, _)| host).collect();
+        let hosts: Vec<VirtualHost> = self.routes.hosts.iter().map(|(host, _)| host).collect();
         let streams = self.routes.streams.values().flat_map(|route| used_by_stream(route));
         hosts.iter().flat_map(|host| led_to(&self.routes, host)).cloned().chain(streams).collect()
     }

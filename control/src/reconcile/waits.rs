@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use tidegate_config::model::{Action, HostPattern, HostRoutes, Route};
+use tidegate_config::model::{Action, HostRoutes, Route, VirtualHost};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 use tidegate_config::project::ServiceKind;
 
@@ -15,7 +15,7 @@ use crate::world::World;
 
 /// The hosts that stay as they were.
 #[derive(Debug, Default)]
-pub(super) struct Waits(BTreeMap<HostPattern, Wait>);
+pub(super) struct Waits(BTreeMap<VirtualHost, Wait>);
 
 /// What a host waits for.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ impl Waits {
         self.0.is_empty()
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&HostPattern, &Wait)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&VirtualHost, &Wait)> {
         self.0.iter()
     }
 
@@ -39,17 +39,17 @@ impl Waits {
     }
 
     /// The hosts that wait for an object.
-    pub(super) fn awaiting(&self, object: &ObjectRef) -> Vec<HostPattern> {
+    pub(super) fn awaiting(&self, object: &ObjectRef) -> Vec<VirtualHost> {
         let hosts = self.0.iter().filter(|(_, wait)| wait.awaited.contains(object));
         hosts.map(|(host, _)| host.clone()).collect()
     }
 
     /// Ends the waits whose time is over, and those of these hosts.
-    pub(super) fn end(&mut self, now: Instant, hosts: impl Fn(&HostPattern) -> bool) -> BTreeMap<HostPattern, Wait> {
+    pub(super) fn end(&mut self, now: Instant, hosts: impl Fn(&VirtualHost) -> bool) -> BTreeMap<VirtualHost, Wait> {
         self.0.extract_if(.., |host, wait| wait.until <= now || hosts(host)).collect()
     }
 
-    pub(super) fn begin(&mut self, waits: BTreeMap<HostPattern, Wait>) {
+    pub(super) fn begin(&mut self, waits: BTreeMap<VirtualHost, Wait>) {
         self.0.extend(waits);
     }
 }
@@ -76,7 +76,7 @@ pub(super) fn awaited(
     topology: &Topology,
     compiled: &Compiled,
     unit: &HostUnit,
-    host: &HostPattern,
+    host: &VirtualHost,
 ) -> Option<BTreeSet<ObjectRef>> {
     let (before, after) = (compiled.parts.hosts.get(host)?, unit.routes.as_ref()?);
     let (services, secrets) =
@@ -90,7 +90,7 @@ fn secrets(
     topology: &Topology,
     (before, after): (&HostRoutes, &HostRoutes),
 ) -> Option<BTreeSet<ObjectRef>> {
-    let left: BTreeSet<&HostPattern> = after.certificates.iter().map(|(name, _)| name).collect();
+    let left: BTreeSet<_> = after.certificates.iter().map(|(name, _)| name).collect();
     if before.certificates.iter().all(|(name, _)| left.contains(name)) {
         return None;
     }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use tidegate_config::finding::Finding;
-use tidegate_config::model::{BackendKey, BindKey, Certificate, HostPattern, Route, ScopeId, Settings, StreamRoute};
+use tidegate_config::model::{
+    BackendKey, BindKey, Certificate, HostPattern, Route, ScopeId, Settings, StreamRoute, VirtualHost,
+};
 use tidegate_config::object::{Age, ObjectName, ObjectRef};
 
 use crate::topology::Key;
@@ -14,7 +16,7 @@ use crate::world::World;
 /// What one object asks of the edge, and what that depends on.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Attachment {
-    /// The virtual hosts that it wants a part in, in the order of their patterns, each once.
+    /// The virtual hosts that it wants a part in, in their order, each once.
     pub claims: Box<[Arc<Claim>]>,
     /// What it says of the settings of scopes, in ascending order, each scope once.
     pub scopes: Box<[(ScopeId, Arc<Settings>)]>,
@@ -47,7 +49,7 @@ pub struct Verdict {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Claim {
     /// The virtual host.
-    pub host: HostPattern,
+    pub host: VirtualHost,
     /// The object.
     pub object: ObjectRef,
     /// How old the object is: the older claim wins.
@@ -84,7 +86,7 @@ impl Attachment {
 
     /// The claim for a host, where there is one.
     #[must_use]
-    pub fn claim(&self, host: &HostPattern) -> Option<&Arc<Claim>> {
+    pub fn claim(&self, host: &VirtualHost) -> Option<&Arc<Claim>> {
         let place = self.claims.binary_search_by(|claim| claim.host.cmp(host)).ok()?;
         self.claims.get(place)
     }

@@ -14,7 +14,7 @@ use http::{HeaderName, HeaderValue};
 use tidegate_config::finding::{Finding, Problem};
 use tidegate_config::model::{
     Action, Certificate, DirectResponse, Filter, ForwardedFor, Guard, HeaderEdits, HostPattern, ListenerName, Origin,
-    PathMatch, RequestIds, ResponseEdits, ResponseScope, Route, ScopeId, Settings, WeightedTarget,
+    PathMatch, RequestIds, ResponseEdits, ResponseScope, Route, ScopeId, Settings, VirtualHost, WeightedTarget,
 };
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 use tidegate_config::project::{BackendRef, DeisApp, DeisDomain, DeisLocations, DeisRouter, PortRef, Whitelist};
@@ -100,7 +100,7 @@ pub(super) fn attach(reader: &mut Reader<'_>, object: &ObjectRef, app: &DeisApp,
     }
     let action = claims.action();
     let route = claims.route(app, &action);
-    let mut all: BTreeMap<HostPattern, Claim> = BTreeMap::new();
+    let mut all: BTreeMap<VirtualHost, Claim> = BTreeMap::new();
     for domain in &app.domains {
         let claim = claims.of(domain, &route);
         // A short name may stand for a domain that is listed as well; what has a certificate serves both ways.
@@ -149,7 +149,7 @@ impl Claims<'_, '_> {
         let Found { certificate, over_tls, missing } = self.certificate(self.app, domain, &host);
         let route = Route { guards: guards(over_tls, &route.guards), ..route.clone() };
         Claim {
-            host: host.clone(),
+            host: host.clone().into(),
             object: self.object.clone(),
             age: self.app.age.clone(),
             field: DOMAINS,
@@ -163,7 +163,7 @@ impl Claims<'_, '_> {
     }
 
     /// The paths on the hosts of another application of the namespace, which is known by one of its domains and has them on all.
-    fn on_other_hosts(&mut self, locations: &DeisLocations, action: &Action) -> BTreeMap<HostPattern, Claim> {
+    fn on_other_hosts(&mut self, locations: &DeisLocations, action: &Action) -> BTreeMap<VirtualHost, Claim> {
         let DeisLocations { domain, paths } = locations;
         let mut all = BTreeMap::new();
         let Some(other) = self.reader.deis_app(&self.app.age.name.namespace, domain) else {
@@ -183,8 +183,9 @@ impl Claims<'_, '_> {
         }
         let mut made: [Option<Box<[Arc<Route>]>>; 2] = [None, None];
         for domain in domains.take(most) {
-            let host = host(other, domain, self.settings);
-            let Found { over_tls, missing, .. } = self.certificate(other, domain, &host);
+            let pattern = host(other, domain, self.settings);
+            let Found { over_tls, missing, .. } = self.certificate(other, domain, &pattern);
+            let host = VirtualHost::from(pattern);
             let made = &mut made[usize::from(over_tls)];
             let routes = made.get_or_insert_with(|| self.routes_of(other, over_tls, paths, action)).clone();
             let claim = Claim {

@@ -110,7 +110,7 @@ impl Claims<'_, '_> {
         let routes: Vec<Arc<Route>> = routes.collect();
         let certificates = self.certificates(host);
         Claim {
-            host: host.clone(),
+            host: host.clone().into(),
             object: self.object.clone(),
             age: self.ingress.age.clone(),
             field: if rule.is_some() { "spec.rules" } else { "spec.defaultBackend" },

@@ -6,7 +6,7 @@ use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 
 use serde::Serialize;
-use tidegate_config::model::{BindKey, BindProtocol, HostPattern, ScopeId, Settings, StreamRoute};
+use tidegate_config::model::{BindKey, BindProtocol, HostPattern, ScopeId, Settings, StreamRoute, VirtualHost};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 
 use crate::options::Options;
@@ -23,7 +23,7 @@ pub enum Key {
     /// Every object of a kind.
     Any(Kind),
     /// A virtual host that it claims.
-    Host(HostPattern),
+    Host(VirtualHost),
     /// A scope whose settings it says.
     Scope(ScopeId),
     /// A TCP bind that it asks for.
@@ -46,7 +46,7 @@ impl Key {
     }
 
     /// The host, where it is one.
-    const fn host(&self) -> Option<&HostPattern> {
+    const fn host(&self) -> Option<&VirtualHost> {
         match self {
             Self::Host(host) => Some(host),
             _ => None,
@@ -148,7 +148,7 @@ impl Topology {
     }
 
     /// The claims for a host.
-    pub fn claims_of<'t>(&'t self, host: &HostPattern) -> impl Iterator<Item = &'t Arc<Claim>> + use<'t> {
+    pub fn claims_of<'t>(&'t self, host: &VirtualHost) -> impl Iterator<Item = &'t Arc<Claim>> + use<'t> {
         let host = host.clone();
         let claimants = self.dependents(&Key::Host(host.clone()));
         claimants.filter_map(move |object| self.attachments.get(object)?.claim(&host))
@@ -203,8 +203,8 @@ impl Topology {
     }
 
     /// The first host after another one, or of all, that anybody claims.
-    pub(crate) fn host_after(&self, last: Option<&HostPattern>) -> Option<&HostPattern> {
-        let first = last.cloned().unwrap_or_else(|| HostPattern::Exact(Arc::default()));
+    pub(crate) fn host_after(&self, last: Option<&VirtualHost>) -> Option<&VirtualHost> {
+        let first = last.cloned().unwrap_or_else(|| VirtualHost::first());
         self.from(Key::Host(first), Key::host).find(|host| Some(*host) != last)
     }
 

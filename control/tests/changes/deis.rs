@@ -149,8 +149,9 @@ fn an_application_takes_no_more_than_its_share_of_another_ones_hosts() {
     bench.apply(Kind::Service, guest);
     bench.reconcile();
     let compiled = bench.reconciler.compiled();
-    let paths =
-        |host: &str| compiled.parts.hosts.get(&HostPattern::parse(host).unwrap()).map_or(0, |it| it.routes().len());
+    let paths = |host: &str| {
+        compiled.parts.hosts.shared().get(&HostPattern::parse(host).unwrap()).map_or(0, |it| it.routes().len())
+    };
     // The host that it names has all of them, and so have as many others as there is room for.
     assert_eq!((paths("h7.host.example"), paths("h0.host.example"), paths("h511.host.example")), (513, 513, 1));
     let all: usize = compiled.parts.hosts.iter().map(|(_, routes)| routes.routes().len()).sum();
@@ -172,7 +173,8 @@ fn an_expression_is_about_few_domains() {
     bench.apply(Kind::Service, long);
     bench.reconcile();
     let compiled = bench.reconciler.compiled();
-    let expressions = compiled.parts.hosts.iter().filter(|(host, _)| matches!(host, HostPattern::Expression(_)));
+    let expressions =
+        compiled.parts.hosts.iter().filter(|(host, _)| matches!(host.pattern, HostPattern::Expression(_)));
     assert_eq!(expressions.count(), 1);
     let told: Vec<String> = compiled.all_findings().iter().map(ToString::to_string).collect();
     assert!(told.iter().any(|it| it.contains("\"n16\" is behind 16 other domains")), "{told:?}");

@@ -88,7 +88,7 @@ fn a_change_of_the_router_compiles_the_hosts_that_move_and_no_other() {
     let platform = router(&[("platformDomain", "other.example")]);
     // The endpoints of an application are compiled because another host leads there than before.
     check(&mut bench, Kind::Deployment, platform, &[("globals", 1), ("host", 2 * APPS), ("service", APPS)]);
-    let moved = bench.parts().hosts.get(&HostPattern::Exact("app-7.other.example".into()));
+    let moved = bench.parts().hosts.shared().get(&HostPattern::Exact("app-7.other.example".into()));
     assert_eq!((moved.is_some(), bench.parts().hosts.len()), (true, HOSTS));
 }
 
@@ -96,7 +96,7 @@ fn a_change_of_the_router_compiles_the_hosts_that_move_and_no_other() {
 fn attached(bench: &Bench) -> usize {
     let moved = |number: &usize| {
         let object = ObjectRef::new(Kind::Service, ObjectName::new("shop", name(*number)));
-        let host = HostPattern::Exact(format!("app-{number}.other.example").into());
+        let host = HostPattern::Exact(format!("app-{number}.other.example").into()).into();
         bench.reconciler.topology().get(&object).is_some_and(|attachment| attachment.claim(&host).is_some())
     };
     (0..APPS).filter(moved).count()
@@ -137,8 +137,12 @@ fn a_live_change_waits_for_one_slow_turn_of_a_changed_platform_domain() {
 /// Where requests for a host go.
 fn endpoint(bench: &Bench, host: &str) -> String {
     let parts = bench.parts();
-    let route =
-        parts.hosts.get(&HostPattern::Exact(host.into())).and_then(|host| host.routes().first()).expect("a route");
+    let route = parts
+        .hosts
+        .shared()
+        .get(&HostPattern::Exact(host.into()))
+        .and_then(|host| host.routes().first())
+        .expect("a route");
     let target = route.action.targets().next().expect("a target");
     let backend = parts.backends.get(&target.backend).expect("a backend");
     backend.endpoints.first().map(|endpoint| endpoint.address.ip().to_string()).unwrap_or_default()

@@ -120,7 +120,7 @@ impl Bench {
     #[track_caller]
     fn check_certificates(&self, want: usize) {
         let parts = self.published.as_ref().expect("a model");
-        let routes = parts.hosts.get(&HostPattern::Exact("web.example".into())).expect("the host");
+        let routes = parts.hosts.shared().get(&HostPattern::Exact("web.example".into())).expect("the host");
         assert_eq!(routes.certificates.iter().map(|(_, all)| all.len()).sum::<usize>(), want);
     }
 }

@@ -89,7 +89,7 @@ fn thawed_the_routes_of_the_cluster_serve_and_all_that_was_withheld_is_told() {
     let causes = bench.changes.causes.first.iter().map(Cause::to_string).collect::<Vec<_>>();
     assert_eq!(causes[0], "an operator's thaw");
     assert!(causes.contains(&"Ingress shop/web at resourceVersion 2".to_owned()), "{causes:?}");
-    assert_eq!(bench.changes.routing.first, [Unit::Host(HostPattern::Exact("web.example".into()))]);
+    assert_eq!(bench.changes.routing.first, [Unit::Host(HostPattern::Exact("web.example".into()).into())]);
     // Nobody leads to the old Service any more.
     let parts = &bench.reconciler.compiled().parts;
     assert_eq!(parts.backends.keys().map(ToString::to_string).collect::<Vec<_>>(), ["shop/new:80"]);

@@ -49,7 +49,8 @@ impl Bench {
     }
 
     pub(crate) fn neighbour(&self) -> (Arc<HostRoutes>, Arc<Backend>) {
-        let routes = self.parts().hosts.get(&HostPattern::Exact("neighbour.example".into())).expect("the neighbour");
+        let routes =
+            self.parts().hosts.shared().get(&HostPattern::Exact("neighbour.example".into())).expect("the neighbour");
         let backend = self.parts().backends.iter().find(|(key, _)| key.service == ObjectName::new("quiet", "calm"));
         (Arc::clone(routes), Arc::clone(backend.expect("its endpoints").1))
     }

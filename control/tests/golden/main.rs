@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize as _;
 use tidegate_config::model::{
-    Action, Backend, Compression, EdgeSettings, Effective, Filter, ForwardedFor, Guard, HostPattern, ListenerScope,
-    RequestHeadLimits, ResponseEdits, Route, SnapshotParts, StreamRoute,
+    Action, Backend, Compression, EdgeSettings, Effective, Filter, ForwardedFor, Guard, ListenerScope,
+    RequestHeadLimits, ResponseEdits, Route, SnapshotParts, StreamRoute, VirtualHost,
 };
 use tidegate_config::object::{Kind, ObjectName};
 use tidegate_config::project::{DeisRouter, Projected, project};
@@ -86,7 +86,7 @@ fn table(compiled: &Compiled, usual: &Usual) -> String {
     if !is_usual(&parts.edge) {
         writeln!(out, "all connections: {}", serde_json::to_string(&parts.edge).unwrap()).unwrap();
     }
-    let hosts: BTreeMap<HostPattern, _> = parts.hosts.iter().collect();
+    let hosts: BTreeMap<VirtualHost, _> = parts.hosts.iter().collect();
     for (host, routes) in hosts {
         // Where there is a Deis router, unknown hosts say whether the edge is alive.
         let is_health =

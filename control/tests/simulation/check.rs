@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use tidegate_config::model::{Backend, BackendKey, HostPattern, HostRoutes, SnapshotParts};
+use tidegate_config::model::{Backend, BackendKey, HostRoutes, SnapshotParts, VirtualHost};
 use tidegate_control::{Cause, Changes, Compiled, Unit, compile};
 
 use crate::naive;
@@ -48,7 +48,7 @@ impl Simulation {
 
     /// What must hold after every batch, whatever else waits: a batch takes away no backend to which a route leads and that the
     /// cluster has, and a host that it compiles leads to none that is not compiled.
-    pub(crate) fn check_routed(&self, hosts: &BTreeMap<HostPattern, Arc<HostRoutes>>, backends: &BTreeSet<BackendKey>) {
+    pub(crate) fn check_routed(&self, hosts: &BTreeMap<VirtualHost, Arc<HostRoutes>>, backends: &BTreeSet<BackendKey>) {
         let parts = &self.reconciler.compiled().parts;
         for (host, routes) in pointers(self.reconciler.compiled()) {
             let same = hosts.get(&host).is_some_and(|before| Arc::ptr_eq(before, &routes));
@@ -113,7 +113,7 @@ pub(crate) fn whole(cause: &Cause) -> bool {
     matches!(cause, Cause::Started | Cause::Commanded { .. })
 }
 
-fn hosts(parts: &SnapshotParts) -> BTreeMap<HostPattern, Arc<HostRoutes>> {
+fn hosts(parts: &SnapshotParts) -> BTreeMap<VirtualHost, Arc<HostRoutes>> {
     parts.hosts.iter().map(|(host, routes)| (host, Arc::clone(routes))).collect()
 }
 
@@ -121,6 +121,6 @@ fn backends(parts: &SnapshotParts) -> BTreeMap<BackendKey, Arc<Backend>> {
     parts.backends.iter().map(|(key, backend)| (key.clone(), Arc::clone(backend))).collect()
 }
 
-pub(crate) fn pointers(compiled: &Compiled) -> BTreeMap<HostPattern, Arc<HostRoutes>> {
+pub(crate) fn pointers(compiled: &Compiled) -> BTreeMap<VirtualHost, Arc<HostRoutes>> {
     hosts(&compiled.parts)
 }

@@ -5,7 +5,7 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use tidegate_config::model::{Action, Certificate, Head, ListenerName, PathMatch, Snapshot};
+use tidegate_config::model::{Action, Certificate, Head, PathMatch, Snapshot};
 use tidegate_config::object::ObjectName;
 use tidegate_config::project::{BackendRef, ClassRef, Ingress, PortRef, RulePath, ServiceKind, TlsSecret};
 use tidegate_config::published::channel;
@@ -61,10 +61,7 @@ impl Head for Get<'_> {
 }
 
 fn live(snapshot: &Snapshot, name: &str, path: &str) -> Option<Answer> {
-    let listener = ListenerName("http".into());
-    let routes = snapshot.routes(&listener, name);
-    let own = routes.and_then(|routes| routes.find(&listener, path, &Get(path)));
-    let route = own.or_else(|| snapshot.last_resort(&listener, routes))?;
+    let route = snapshot.find(&snapshot.binds().first()?.key, name, path, &Get(path)).route?;
     assert!(matches!(route.action, Action::Forward(_)), "an Ingress cannot redirect");
     let target = route.action.targets().next().map(|target| {
         let key = &target.backend;
@@ -76,7 +73,9 @@ fn live(snapshot: &Snapshot, name: &str, path: &str) -> Option<Answer> {
 }
 
 fn shown(snapshot: &Snapshot, name: &str) -> Vec<ObjectName> {
-    snapshot.certificates_for(name).iter().map(|certificate| certificate.secret.clone()).collect()
+    let bind = snapshot.binds().first().map(|bind| bind.key);
+    let shown = bind.map(|bind| snapshot.certificates_for(&bind, name)).unwrap_or_default();
+    shown.iter().map(|certificate| certificate.secret.clone()).collect()
 }
 
 struct Naive<'a> {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tidegate_config::model::{Generation, SnapshotParts};
+use tidegate_config::model::{Bind, BindKey, BindProtocol, Generation, Listener, SnapshotParts};
 use tidegate_config::object::{Kind, ObjectName};
 use tidegate_config::published::{self, Publisher};
 use tidegate_control::options::{Deis, HostOwnership, Options, Pace, Sources};
@@ -33,7 +33,9 @@ fn options(die: &mut fastrand::Rng) -> Options {
         }
     });
     let sources = Sources { ingress: true, deis };
-    Options { sources, host_ownership, default_certificate, pace, order, ..Options::default() }
+    let key = BindKey { address: ([127, 0, 0, 1], 80).into(), protocol: BindProtocol::Http };
+    let binds = [Bind { key, listeners: [Listener::for_every_host("http")].into() }].into();
+    Options { sources, host_ownership, default_certificate, binds, pace, order, ..Options::default() }
 }
 
 pub(crate) const fn all_of(kind: Kind) -> Source {

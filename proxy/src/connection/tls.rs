@@ -2,6 +2,7 @@
 //! protocols, and whose certificates are read from the snapshot at every handshake, so that a rotation acts on the next one and
 //! disturbs none before it.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use rustls::server::{
 use rustls::sign::CertifiedKey;
 use rustls::version::{TLS12, TLS13};
 use rustls::{ServerConfig, ServerConnection, SignatureScheme, SupportedCipherSuite, SupportedProtocolVersion};
-use tidegate_config::model::{Certificate, TlsSettings, TlsVersions};
+use tidegate_config::model::{BindKey, BindProtocol, Certificate, Snapshot, TlsSettings, TlsVersions};
 use tidegate_config::published::Published;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -55,12 +56,13 @@ impl std::error::Error for TlsSetupError {}
 
 /// TLS with clients as the newest snapshot asks for it. What is agreed on with a client holds to the end of its connection.
 pub(crate) struct Tls {
+    published: Published,
+    self_signed: Arc<CertifiedKey>,
     /// What every configuration has in common, so that sessions outlive a change.
-    resolver: Arc<Resolver>,
     ticketer: Arc<dyn ProducesTickets>,
     sessions: Arc<dyn StoresServerSessions>,
-    /// The newest configuration, and the settings that it was made of.
-    current: watch::Sender<(TlsSettings, Arc<ServerConfig>)>,
+    /// The newest configuration of each bind, and the settings that it was made of.
+    current: watch::Sender<BTreeMap<BindKey, (TlsSettings, Arc<ServerConfig>)>>,
 }
 
 impl fmt::Debug for Tls {
@@ -75,25 +77,45 @@ impl Tls {
     /// # Errors
     /// When rustls or the making of the self-signed certificate fails.
     pub(crate) fn new(published: Published, limits: &TlsLimits) -> Result<Self, TlsSetupError> {
-        let resolver = Arc::new(Resolver { published, self_signed: Arc::new(self_signed(&ring::default_provider())?) });
+        let self_signed = Arc::new(self_signed(&ring::default_provider())?);
         let ticketer = ring::Ticketer::new().map_err(TlsSetupError::Config)?;
         let sessions: Arc<dyn StoresServerSessions> = ServerSessionMemoryCache::new(limits.sessions_max);
-        let settings = TlsSettings::default();
-        let config = config(&settings, &resolver, &ticketer, &sessions).map_err(TlsSetupError::Config)?;
-        Ok(Self { resolver, ticketer, sessions, current: watch::Sender::new((settings, config)) })
+        let tls = Self { published, self_signed, ticketer, sessions, current: watch::Sender::default() };
+        // Whether rustls takes the usual settings shows now and not at the first handshake.
+        let any = BindKey { address: ([0; 4], 0).into(), protocol: BindProtocol::Https };
+        tls.config(any, &TlsSettings::default()).map_err(TlsSetupError::Config)?;
+        Ok(tls)
     }
 
-    /// Takes up what a handshake that begins now goes by.
-    pub(crate) fn acceptor(&self, settings: &TlsSettings) -> TlsAcceptor {
-        if self.current.borrow().0 != *settings {
-            match config(settings, &self.resolver, &self.ticketer, &self.sessions) {
+    /// Takes up what a handshake that begins now on a bind goes by; `None` while rustls refuses the only settings that there have
+    /// been for it.
+    pub(crate) fn acceptor(&self, snapshot: &Snapshot, bind: BindKey) -> Option<TlsAcceptor> {
+        let settings = &snapshot.edge().tls;
+        let current = self.current.borrow().get(&bind).cloned();
+        let (made_of, config) = current.unzip();
+        if made_of.as_ref() == Some(settings) {
+            return config.map(TlsAcceptor::from);
+        }
+        match self.config(bind, settings) {
+            Ok(config) => {
                 // Two threads may come here at the same time, and make the same.
-                Ok(config) => drop(self.current.send_replace((settings.clone(), config))),
-                // Whoever reads settings sees to it that there is a cipher suite for a version.
-                Err(error) => tracing::error!(%error, "TLS settings that rustls refuses; those before them hold"),
+                self.current.send_modify(|all| {
+                    all.retain(|bind, _| snapshot.bind(bind).is_some());
+                    all.insert(bind, (settings.clone(), Arc::clone(&config)));
+                });
+                Some(TlsAcceptor::from(config))
+            }
+            // Whoever reads settings sees to it that there is a cipher suite for a version.
+            Err(error) => {
+                tracing::error!(%error, "TLS settings that rustls refuses; those before them hold");
+                config.map(TlsAcceptor::from)
             }
         }
-        TlsAcceptor::from(Arc::clone(&self.current.borrow().1))
+    }
+
+    fn config(&self, bind: BindKey, settings: &TlsSettings) -> Result<Arc<ServerConfig>, rustls::Error> {
+        let (published, self_signed) = (self.published.clone(), Arc::clone(&self.self_signed));
+        config(settings, Arc::new(Resolver { published, bind, self_signed }), &self.ticketer, &self.sessions)
     }
 }
 
@@ -102,7 +124,7 @@ impl Tls {
 /// A resumed session is one that this very process began: there is no client authentication whose change it could outlive.
 fn config(
     settings: &TlsSettings,
-    resolver: &Arc<Resolver>,
+    resolver: Arc<Resolver>,
     ticketer: &Arc<dyn ProducesTickets>,
     sessions: &Arc<dyn StoresServerSessions>,
 ) -> Result<Arc<ServerConfig>, rustls::Error> {
@@ -117,7 +139,6 @@ fn config(
         TlsVersions::Only12 => &[&TLS12],
         TlsVersions::Only13 => &[&TLS13],
     };
-    let resolver: Arc<dyn ResolvesServerCert> = Arc::<Resolver>::clone(resolver);
     let mut config = ServerConfig::builder_with_provider(Arc::new(provider))
         .with_protocol_versions(versions)?
         .with_no_client_auth()
@@ -146,10 +167,11 @@ fn self_signed(provider: &rustls::crypto::CryptoProvider) -> Result<CertifiedKey
     CertifiedKey::from_der(vec![certificate.der().clone()], key.into(), provider).map_err(TlsSetupError::Config)
 }
 
-/// Chooses the certificate of a handshake.
+/// Chooses the certificate of a handshake on a bind.
 #[derive(Debug)]
 struct Resolver {
     published: Published,
+    bind: BindKey,
     self_signed: Arc<CertifiedKey>,
 }
 
@@ -160,7 +182,7 @@ impl ResolvesServerCert for Resolver {
         let snapshot = self.published.pin();
         let schemes = hello.signature_schemes();
         let named = hello.server_name().and_then(|name| {
-            let certificates = snapshot.certificates_for(&name.to_ascii_lowercase());
+            let certificates = snapshot.certificates_for(&self.bind, &name.to_ascii_lowercase());
             certificates.iter().find(|certificate| can_sign(certificate, schemes))
         });
         let chosen = named.or_else(|| snapshot.default_certificate().filter(|default| can_sign(default, schemes)));

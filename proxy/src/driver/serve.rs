@@ -160,7 +160,7 @@ async fn establish(
             let conn = Box::new(Conn::new(Transport::Plain(stream), Arc::new(facts), &traffic.shared));
             Some((conn, Expected::Either))
         }
-        BindProtocol::Https => match handshake(stream, traffic, notice).await? {
+        BindProtocol::Https => match handshake(stream, bind, traffic, notice).await? {
             tls::Handshake::Done { stream, facts: agreed, http2 } => {
                 tracing::debug!(
                     peer = %facts.peer,
@@ -204,12 +204,12 @@ async fn ends(
 }
 
 /// Shakes hands with a client; `None` when the end came before it had begun.
-async fn handshake(stream: TcpStream, traffic: &Traffic, notice: &Notice) -> Option<tls::Handshake> {
+async fn handshake(stream: TcpStream, bind: BindKey, traffic: &Traffic, notice: &Notice) -> Option<tls::Handshake> {
     let until = clock::now() + traffic.options.tls.handshake_deadline;
     if !begins(&stream, until, notice).await {
         return None;
     }
-    let acceptor = traffic.tls.acceptor(&traffic.published.pin().edge().tls);
+    let acceptor = traffic.tls.acceptor(&traffic.published.pin(), bind)?;
     Some(tls::handshake(&acceptor, stream, until).await)
 }
 

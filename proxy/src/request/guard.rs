@@ -4,7 +4,9 @@
 use std::sync::Arc;
 
 use http::HeaderValue;
-use tidegate_config::model::{Action, Effective, Guard, Head, ListenerName, Redirect, Route, WeightedTarget};
+use tidegate_config::model::{
+    Asker, Decision, Effective, Head, ListenerName, Redirect, Refusal, Route, WeightedTarget, decide,
+};
 
 use crate::reason::Reason;
 use crate::request::answer::Answer;
@@ -42,32 +44,29 @@ pub(crate) fn admit<H: Head + ?Sized>(
     head: &H,
     has_endpoint: impl Fn(&Route) -> bool,
 ) -> Result<Admitted, Answer> {
-    // First, as nginx does it: whoever sends more than is ever taken need not be sent elsewhere to hear of it.
-    let too_large = effective.body_bytes_max.zip(sound.content_length).is_some_and(|(max, length)| length > max);
-    if too_large {
-        return Err(Reason::BodyTooLarge.into());
+    let asker =
+        Asker { address: Some(client.address), secure: client.secure, listener, body_bytes: sound.content_length };
+    match decide(route, effective, &asker, has_endpoint) {
+        Decision::Forward => Ok(Admitted { route: Arc::clone(route) }),
+        Decision::Refused(refusal) => Err(Reason::from(refusal).into()),
+        Decision::ToTls(status) => {
+            let scheme = if client.websocket { "wss" } else { "https" };
+            Err(away(status, location(scheme, &sound.host, None, head.path(), head)))
+        }
+        Decision::Redirected(redirect) => Err(elsewhere(route, redirect, client, sound, head)),
+        Decision::Answered(response) => Err(Answer::direct(response)),
     }
-    for guard in &*route.guards {
-        match guard {
-            Guard::AllowSources(nets) if nets.iter().any(|net| net.contains(&client.address)) => {}
-            Guard::AllowSources(_) | Guard::DenyAll => return Err(Reason::Denied.into()),
-            Guard::Listeners(names) if names.contains(listener) => {}
-            Guard::Listeners(_) => return Err(Reason::NoRoute.into()),
-            Guard::RequireEndpoints if has_endpoint(route) => {}
-            Guard::RequireEndpoints => return Err(Reason::NoEndpoints.into()),
-            Guard::RequireTls { .. } if client.secure => {}
-            Guard::RequireTls { status } => {
-                let scheme = if client.websocket { "wss" } else { "https" };
-                return Err(away(*status, location(scheme, &sound.host, None, head.path(), head)));
-            }
+}
+
+impl From<Refusal> for Reason {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::BodyTooLarge => Self::BodyTooLarge,
+            Refusal::Denied => Self::Denied,
+            Refusal::NotHere => Self::NoRoute,
+            Refusal::NoEndpoints => Self::NoEndpoints,
         }
     }
-    match &route.action {
-        Action::Redirect(redirect) => return Err(elsewhere(route, redirect, client, sound, head)),
-        Action::Respond(response) => return Err(Answer::direct(response)),
-        Action::Forward(_) => {}
-    }
-    Ok(Admitted { route: Arc::clone(route) })
 }
 
 fn elsewhere<H: Head + ?Sized>(
@@ -115,7 +114,7 @@ fn away(status: u16, location: Option<HeaderValue>) -> Answer {
 
 #[cfg(test)]
 mod tests {
-    use tidegate_config::model::{Normalized, PathRewrite, Settings};
+    use tidegate_config::model::{Action, Guard, Normalized, PathRewrite, Settings};
 
     use super::*;
     use crate::sample::Sample;

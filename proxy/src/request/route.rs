@@ -1,5 +1,4 @@
-//! Which route takes a request. The host is chosen once; a path that none of its routes takes goes to a fallback or
-//! the last resort, never to a broader host.
+//! Which route takes a request, or that none does.
 
 use std::sync::Arc;
 
@@ -27,12 +26,9 @@ pub(crate) fn find<'s, H: Head + ?Sized>(
     path: &str,
     head: &H,
 ) -> Result<Found<'s>, Reason> {
-    let bind = snapshot.bind(bind).ok_or(Reason::NoRoute)?;
-    let listener = &bind.listener(host).ok_or(Reason::NoRoute)?.name;
-    let routes = snapshot.routes(listener, host);
-    let own = routes.and_then(|routes| routes.find(listener, path, head));
-    let route = own.or_else(|| snapshot.last_resort(listener, routes)).ok_or(Reason::NoRoute)?;
-    Ok(Found { listener, route })
+    let found = snapshot.find(bind, host, path, head);
+    let (listener, route) = found.listener.zip(found.route).ok_or(Reason::NoRoute)?;
+    Ok(Found { listener: &listener.name, route })
 }
 
 #[cfg(test)]

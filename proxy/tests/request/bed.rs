@@ -7,7 +7,7 @@ use std::time::Duration;
 use prometheus::Registry;
 use tidegate_config::model::{
     Action, AppProtocol, Backend, BackendKey, Bind, BindKey, BindProtocol, Endpoint, Generation, HostPattern,
-    HostRoutes, Listener, ListenerName, Origin, PathMatch, Route, SnapshotParts, Target, WeightedTarget,
+    HostRoutes, Listener, Origin, PathMatch, Route, SnapshotParts, Target, VirtualHost, WeightedTarget,
 };
 use tidegate_config::object::{Age, Kind, ObjectName, ObjectRef};
 use tidegate_config::published::channel;
@@ -41,7 +41,7 @@ impl Bed {
         let mut options = Options { threads: 1, access_log: AccessLogSink::Off, ..Options::default() };
         set(&mut options);
         let key = BindKey { address: ([127, 0, 0, 1], 0).into(), protocol };
-        let listener = Listener { name: ListenerName("http".into()), host: HostPattern::Any };
+        let listener = Listener::for_every_host("http");
         model.parts.binds = [Bind { key, listeners: [listener].into() }].into();
         let (mut publisher, published) = channel();
         let ready = publisher.prepare(model.parts);
@@ -169,6 +169,7 @@ impl Model {
         let host = HostPattern::parse(host).unwrap();
         let routes = self.hosts.iter().find(|(name, _)| *name == host.to_string()).unwrap();
         let routes = routes.1.iter().cloned().map(Arc::new).collect();
+        let host = VirtualHost::from(host);
         self.parts.hosts.insert(&host, Arc::new(HostRoutes::new(host.clone(), routes, None)));
         self
     }

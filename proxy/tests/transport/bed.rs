@@ -8,7 +8,7 @@ use httparse::Status;
 use prometheus::Registry;
 use tidegate_config::model::{
     Action, AppProtocol, Backend, BackendKey, Bind, BindKey, BindProtocol, Endpoint, Generation, HostPattern,
-    HostRoutes, Listener, ListenerName, Origin, PathMatch, Route, SnapshotParts, Target, WeightedTarget,
+    HostRoutes, Listener, Origin, PathMatch, Route, SnapshotParts, Target, WeightedTarget,
 };
 use tidegate_config::object::{Age, Kind, ObjectName, ObjectRef};
 use tidegate_config::published::{Publisher, channel};
@@ -55,7 +55,7 @@ impl Bed {
 
     /// The same without a word to the threads.
     pub fn listen_unsaid(&mut self, binds: &[BindKey]) -> Generation {
-        let listener = || Listener { name: ListenerName("http".into()), host: HostPattern::Any };
+        let listener = || Listener::for_every_host("http");
         self.parts.binds = binds.iter().map(|key| Bind { key: *key, listeners: [listener()].into() }).collect();
         let ready = self.publisher.prepare(self.parts.clone());
         self.publisher.publish(ready)
@@ -156,7 +156,7 @@ fn parts(upstream: SocketAddr) -> SnapshotParts {
     let route = Route::new(origin, PathMatch::prefix("/").unwrap(), action);
     let mut parts = SnapshotParts::default();
     let routes = HostRoutes::new(HostPattern::Any, Vec::new(), Some(Arc::new(route)));
-    parts.hosts.insert(&HostPattern::Any, Arc::new(routes));
+    parts.hosts.insert(&HostPattern::Any.into(), Arc::new(routes));
     let endpoints = [Endpoint::new(upstream, None)].into();
     parts.backends.insert_mut(key.clone(), Arc::new(Backend { key, endpoints, requests_max: None }));
     parts

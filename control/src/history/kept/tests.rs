@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use tidegate_config::model::{Action, HostPattern, HostRoutes, Origin, PathMatch, Route};
+use tidegate_config::model::{Action, HostPattern, HostRoutes, Origin, PathMatch, Route, VirtualHost};
 use tidegate_config::object::{Age, Kind, ObjectName, ObjectRef};
 
 use super::*;
@@ -94,8 +94,8 @@ impl Bed {
     }
 }
 
-fn host(name: &str) -> HostPattern {
-    HostPattern::Exact(name.into())
+fn host(name: &str) -> VirtualHost {
+    HostPattern::Exact(name.into()).into()
 }
 
 fn route(name: &str) -> Arc<Route> {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use tidegate_config::finding::Problem;
-use tidegate_config::model::{Backend, BackendKey, Certificate, HostPattern, HostRoutes, SnapshotParts};
+use tidegate_config::model::{Backend, BackendKey, Certificate, HostPattern, HostRoutes, SnapshotParts, VirtualHost};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 use tidegate_config::project::{Meta, Object, Projected, Secret, project};
 use tidegate_config::published::{self, Publisher};
@@ -78,8 +78,8 @@ fn object_ref(kind: Kind, object: &str) -> ObjectRef {
     ObjectRef::new(kind, name(object))
 }
 
-fn host(name: &str) -> HostPattern {
-    HostPattern::Exact(format!("{name}.example").into())
+fn host(name: &str) -> VirtualHost {
+    HostPattern::Exact(format!("{name}.example").into()).into()
 }
 
 fn key(service: &str) -> BackendKey {
@@ -170,7 +170,7 @@ impl Bench {
     }
 }
 
-type All = (BTreeMap<HostPattern, Arc<HostRoutes>>, BTreeMap<BackendKey, Arc<Backend>>, Option<Arc<Certificate>>);
+type All = (BTreeMap<VirtualHost, Arc<HostRoutes>>, BTreeMap<BackendKey, Arc<Backend>>, Option<Arc<Certificate>>);
 
 fn all(parts: &SnapshotParts) -> All {
     let hosts = parts.hosts.iter().map(|(host, routes)| (host, Arc::clone(routes)));

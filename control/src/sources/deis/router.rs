@@ -64,7 +64,7 @@ fn unknown_hosts(object: &ObjectRef, fallback: Option<Arc<Route>>) -> Claim {
         Arc::new(Route::new(origin, PathMatch::Exact(path.into()), action))
     });
     Claim {
-        host: HostPattern::Any,
+        host: HostPattern::Any.into(),
         object: object.clone(),
         routes: routes.collect(),
         age: youngest(object),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::header::AUTHORIZATION;
 use prometheus::Registry;
-use tidegate_config::model::{Bind, BindKey, BindProtocol, HostPattern, Listener, ListenerName, Snapshot};
+use tidegate_config::model::{Bind, BindKey, BindProtocol, Listener, Snapshot};
 use tidegate_config::object::Kind;
 use tidegate_config::published::{self, Published};
 use tidegate_control::client::{Deadlines, connect};
@@ -324,7 +324,7 @@ impl Case {
     /// Whether a shop shows this certificate of [`SHOWN`].
     fn shows(&self, shop: &str, which: usize) -> bool {
         let snapshot = self.published.pin();
-        let shown = snapshot.certificates_for(&format!("{shop}.example")).first();
+        let shown = snapshot.certificates_for(&bind().key, &format!("{shop}.example")).first();
         shown.is_some_and(|shown| shown.key.cert.iter().any(|der| **der == *SHOWN[which].der))
     }
 
@@ -348,7 +348,7 @@ fn endpoint(snapshot: &Snapshot, shop: &str) -> Option<u8> {
 }
 
 fn bind() -> Bind {
-    let listener = Listener { name: ListenerName("http".into()), host: HostPattern::Any };
+    let listener = Listener::for_every_host("http");
     let key = BindKey { address: ([127, 0, 0, 1], 80).into(), protocol: BindProtocol::Http };
     Bind { key, listeners: [listener].into() }
 }
