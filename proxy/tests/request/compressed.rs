@@ -146,6 +146,17 @@ async fn clients_of_http10_get_no_chunks_of_what_an_endpoint_in_http2_has_counte
     bed.drain().await;
 }
 
+#[tokio::test]
+async fn clients_of_http10_get_no_chunks_of_what_an_endpoint_in_http2_has_not_counted() {
+    let bed = bed().await;
+    for path in ["/uncounted", "/data"] {
+        let answer = bed.ask(&format!("GET {path} HTTP/1.0\r\nHost: a.test\r\n\r\n")).await;
+        assert_eq!((answer.status, answer.header("transfer-encoding")), (200, None), "{}", answer.head);
+        assert_eq!(answer.body, "hello, world", "{path}");
+    }
+    bed.drain().await;
+}
+
 /// Answers everything with this head, and with no body.
 async fn heads(head: &'static str) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -4,6 +4,7 @@ pub(crate) mod body_rates;
 mod compress;
 pub(crate) mod fault;
 pub(crate) mod head;
+mod http10;
 mod peer;
 mod proxy_http;
 mod session;

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use http::header::{CONNECTION, EXPECT, SERVER, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use pingora::http::{RequestHeader, ResponseHeader};
+use pingora::modules::http::HttpModules;
 use pingora::protocols::Digest;
 use pingora::proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
 use pingora::upstreams::peer::HttpPeer;
@@ -20,6 +21,7 @@ use super::body_rates::{BodyRates, TooSlow};
 use super::compress;
 use super::fault;
 use super::head::{Parsed, detach, edit_request, edit_response, frame_response};
+use super::http10::NoChunks;
 use super::peer::{Need, peer};
 use super::session::{discard_body, facts, has_begun, is_before_http11, set_deadlines, stage, write_answer};
 use crate::clock;
@@ -108,7 +110,9 @@ impl ProxyHttp for PingoraDriver {
     }
 
     /// None of Pingora's: bodies are compressed by what both drivers have.
-    fn init_downstream_modules(&self, _: &mut pingora::modules::http::HttpModules) {}
+    fn init_downstream_modules(&self, modules: &mut HttpModules) {
+        modules.add_module(Box::new(NoChunks));
+    }
 
     async fn early_request_filter(&self, session: &mut Session, carried: &mut Carried) -> Result<()> {
         set_deadlines(session, &self.shared);
