@@ -146,12 +146,27 @@ async fn connections_for_the_builder_are_passed_on() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let address = free.to_string();
     let files = [("router.yaml", ROUTER), ("builder.yaml", BUILDER)];
-    let dev = Dev::with(&files, &["--source", "deis", "--deis-builder-address", &address]).await;
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("access.log");
+    let log_flag = log.to_str().unwrap();
+    let arguments = ["--source", "deis", "--deis-builder-address", &address, "--access-log", log_flag];
+    let dev = Dev::with(&files, &arguments).await;
     let Some(kubectl) = Kubectl::for_config(&dev.kubeconfig) else { return };
     // Its server is an echo process, which speaks HTTP.
     let answered = || async { get(free, "builder", "/over-tcp").await };
     let answer = eventually("an answer of the builder", answered).await;
     assert!(answer.body.contains("deis-builder"), "{}", answer.body);
+    eventually("a line in the access log", || async {
+        let text = std::fs::read_to_string(&log).map_err(|error| error.to_string())?;
+        let lines = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        let of_builder = lines.filter(|line| line["outcome"] == "closed" && line["bytes_out"].as_u64() > Some(50));
+        let line = of_builder.last().ok_or_else(|| text.clone())?;
+        assert_eq!(line["object"], "Service deis/deis-builder", "{line}");
+        assert_eq!((&line["protocol"], &line["client"]), (&"TCP".into(), &"127.0.0.1".into()), "{line}");
+        assert!(line["upstream"].is_string() && line["bytes_in"].as_u64() > Some(20), "{line}");
+        Ok(())
+    })
+    .await;
 
     // Nobody listens where there is no builder.
     kubectl.run(&["-n", "deis", "delete", "service", "deis-builder"]).await;

@@ -1,14 +1,16 @@
-//! The access log: one line a request, of JSON or in a form of the operator's, on a stream of its own. Each thread gathers its lines in a batch of its own and
-//! leaves it whole in a bounded queue, so that a line costs neither an allocation nor a word with another thread; a writer
-//! takes the batches and gives their buffers back. When it is slow, lines are dropped and counted; nobody waits for it.
+//! The access log: one line a request, of JSON or in a form of the operator's, or a TCP connection, on a stream of its own. Each thread
+//! gathers its lines in a batch of its own and leaves it whole in a bounded queue, so that a line costs neither an allocation nor a word
+//! with another thread; a writer takes the batches and gives their buffers back. When it is slow, lines are dropped and counted.
 
 mod custom;
 mod entry;
 mod line;
 mod sink;
+mod stream_entry;
 
 pub(crate) use entry::{Address, Entry};
 pub use sink::AccessLogSink;
+pub(crate) use stream_entry::StreamEntry;
 
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -20,7 +22,6 @@ use std::time::Duration;
 
 use crossbeam_queue::ArrayQueue;
 use prometheus::IntCounter;
-use tidegate_config::model::LogFormat;
 use tokio::sync::Notify;
 
 /// A line waits for others of its thread at most for so long.
@@ -111,8 +112,8 @@ impl AccessLog {
         Ok(Self { waiting: Some(waiting), writer: Some(writer) })
     }
 
-    /// Leaves a line with those of this thread, of JSON where there is no format; dropped and counted when too many wait.
-    pub(crate) fn put(&self, entry: &Entry<'_>, format: Option<&LogFormat>) {
+    /// Leaves a line with those of this thread; dropped and counted when too many wait, or it cannot be written.
+    pub(crate) fn put(&self, line: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) {
         let Some(waiting) = &self.waiting else { return };
         let put = BATCH.try_with(|batch| {
             let mut batch = batch.try_borrow_mut().ok()?;
@@ -121,7 +122,7 @@ impl AccessLog {
                 Some(batch) if Arc::ptr_eq(&batch.waiting, waiting) => batch,
                 other => other.insert(Batch { lines: Lines::default(), waiting: Arc::clone(waiting) }),
             };
-            batch.add(entry, format)
+            batch.add(line)
         });
         if put.ok().flatten().is_none() {
             waiting.dropped.inc();
@@ -153,13 +154,13 @@ impl AccessLog {
 
 impl Batch {
     /// Adds a line, and hands the batch over when that made it whole.
-    fn add(&mut self, entry: &Entry<'_>, format: Option<&LogFormat>) -> Option<()> {
+    fn add(&mut self, line: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> Option<()> {
         let Lines { bytes, count } = &mut self.lines;
         if bytes.capacity() == 0 {
             *bytes = self.waiting.spare.pop().unwrap_or_else(|| Vec::with_capacity(BUFFER_BYTES));
         }
         let before = bytes.len();
-        if entry.write(format, bytes).is_err() {
+        if line(bytes).is_err() {
             bytes.truncate(before);
             return None;
         }
@@ -272,9 +273,7 @@ mod tests {
     }
 
     fn put(log: &AccessLog, lines: usize) {
-        for _ in 0..lines {
-            log.put(&Entry::sample("/"), None);
-        }
+        (0..lines).for_each(|_| log.put(|out| Entry::sample("/").write(None, out)));
     }
 
     #[test]
@@ -282,7 +281,7 @@ mod tests {
         let (log, received, dropped) = log(WAITING_BYTES_MAX, 64);
         let paths: Vec<String> = (0..100).map(|n| format!("/{n}")).collect();
         for path in &paths {
-            log.put(&Entry::sample(path), None);
+            log.put(|out| Entry::sample(path).write(None, out));
         }
         let first = received.recv().unwrap();
         assert!((BATCH_BYTES..BUFFER_BYTES).contains(&first.len()), "{}", first.len());

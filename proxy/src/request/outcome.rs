@@ -32,5 +32,5 @@ pub(crate) fn record(shared: &Shared, outcome: &Outcome<'_>, entry: &Entry<'_>, 
     if let Some(reason) = outcome.reason {
         shared.metrics.answered(reason);
     }
-    shared.access_log.put(entry, format);
+    shared.access_log.put(|out| entry.write(format, out));
 }

@@ -51,7 +51,7 @@ impl Entry<'_> {
     ///
     /// # Errors
     /// When a value cannot be printed; a part of the line may be there then.
-    pub(super) fn write(&self, format: Option<&LogFormat>, out: &mut Vec<u8>) -> io::Result<()> {
+    pub(crate) fn write(&self, format: Option<&LogFormat>, out: &mut Vec<u8>) -> io::Result<()> {
         match format {
             None => self.json(out),
             Some(format) => custom::write(format, self, out),

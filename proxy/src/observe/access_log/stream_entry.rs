@@ -1,0 +1,85 @@
+//! What a line of the access log says of a connection that was passed on unread.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::{Duration, SystemTime};
+
+use tidegate_config::object::ObjectRef;
+
+use super::entry::rfc3339;
+use super::line::{Line, field};
+
+/// What a line says of a connection that has ended.
+#[derive(Debug)]
+pub(crate) struct StreamEntry<'a> {
+    /// When it ended.
+    pub(crate) time: SystemTime,
+    pub(crate) client: SocketAddr,
+    /// Where the edge listens for it.
+    pub(crate) bind: SocketAddr,
+    /// Bytes from the client to the endpoint.
+    pub(crate) bytes_in: u64,
+    /// Bytes from the endpoint to the client.
+    pub(crate) bytes_out: u64,
+    pub(crate) duration: Duration,
+    /// The endpoint that it was connected to.
+    pub(crate) upstream: Option<SocketAddr>,
+    /// Whose route it was.
+    pub(crate) object: Option<&'a ObjectRef>,
+    /// How it ended, as the metric `tidegate_stream_connections_total` names it.
+    pub(crate) outcome: &'a str,
+}
+
+impl StreamEntry<'_> {
+    /// Writes the line, of JSON. Fields that requests have as well have the same names.
+    ///
+    /// # Errors
+    /// When a value cannot be printed; a part of the line may be there then.
+    pub(crate) fn write(&self, out: &mut Vec<u8>) -> io::Result<()> {
+        let mut line = Line::begin(out, "time", &rfc3339(self.time)?);
+        line.printed(field!("client"), Some(self.client.ip()))?;
+        line.text(field!("protocol"), "TCP")?;
+        line.socket(field!("bind"), Some(self.bind))?;
+        line.number(field!("bytes_in"), self.bytes_in)?;
+        line.number(field!("bytes_out"), self.bytes_out)?;
+        line.milliseconds(field!("duration_ms"), Some(self.duration))?;
+        line.socket(field!("upstream"), self.upstream)?;
+        line.printed(field!("object"), self.object)?;
+        line.text(field!("outcome"), self.outcome)?;
+        line.end();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_config::object::{Kind, ObjectName};
+
+    use super::*;
+
+    #[test]
+    fn a_line_is_json_in_the_words_of_requests() {
+        let object = ObjectRef::new(Kind::Service, ObjectName::new("deis", "deis-builder"));
+        let entry = StreamEntry {
+            time: SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_123),
+            client: ([192, 0, 2, 1], 40_000).into(),
+            bind: ([0, 0, 0, 0], 2222).into(),
+            bytes_in: 10,
+            bytes_out: 20_000_000_000,
+            duration: Duration::from_millis(1500),
+            upstream: Some(([10, 0, 0, 1], 2223).into()),
+            object: Some(&object),
+            outcome: "closed",
+        };
+        let mut line = Vec::new();
+        entry.write(&mut line).unwrap();
+        assert!(line.ends_with(b"\n"));
+        let got: serde_json::Value = serde_json::from_slice(&line).unwrap();
+        let want = serde_json::json!({
+            "time": "2023-11-14T22:13:20.123Z", "client": "192.0.2.1", "protocol": "TCP", "bind": "0.0.0.0:2222",
+            "bytes_in": 10, "bytes_out": 20_000_000_000_u64, "duration_ms": 1500.0, "upstream": "10.0.0.1:2223",
+            "object": "Service deis/deis-builder", "outcome": "closed",
+        });
+        assert_eq!(got, want);
+    }
+}
