@@ -30,9 +30,9 @@ impl Failure {
     fn about(mut self, kind: &Kind, name: &str) -> Self {
         self.details.insert("name".into(), name.into());
         if !kind.group.is_empty() {
-            self.details.insert("group".into(), kind.group.into());
+            self.details.insert("group".into(), kind.group.clone().into());
         }
-        self.details.insert("kind".into(), kind.plural.into());
+        self.details.insert("kind".into(), kind.plural.clone().into());
         self
     }
 
@@ -63,6 +63,14 @@ impl Failure {
         Self::new(StatusCode::NOT_FOUND, "NotFound", message).about(kind, name)
     }
 
+    /// The namespace that a new object names is not there.
+    pub(crate) fn no_namespace(name: &str) -> Self {
+        let mut failure = Self::new(StatusCode::NOT_FOUND, "NotFound", format!("namespaces \"{name}\" not found"));
+        failure.details.insert("name".into(), name.into());
+        failure.details.insert("kind".into(), "namespaces".into());
+        failure
+    }
+
     pub(crate) fn already_exists(kind: &Kind, name: &str) -> Self {
         let message = format!("{} \"{name}\" already exists", kind.qualified());
         Self::new(StatusCode::CONFLICT, "AlreadyExists", message).about(kind, name)
@@ -81,6 +89,12 @@ impl Failure {
 
     pub(crate) fn method_not_allowed() -> Self {
         let message = "the server does not allow this method on the requested resource";
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message)
+    }
+
+    /// A new object of a kind whose definition is going.
+    pub(crate) fn terminating_definition() -> Self {
+        let message = "create not allowed while custom resource definition is terminating";
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message)
     }
 
@@ -124,7 +138,7 @@ impl Failure {
 
     /// An object, or the options of a request, with fields that are not as they must be.
     pub(crate) fn invalid(kind: &Kind, name: &str, causes: &[Cause]) -> Self {
-        Self::invalid_named(&kind.qualified_kind(), kind.group, kind.kind, name, causes)
+        Self::invalid_named(&kind.qualified_kind(), &kind.group, &kind.kind, name, causes)
     }
 
     /// A Scale with fields that are not as they must be.

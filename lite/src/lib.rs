@@ -10,6 +10,7 @@
 mod clock;
 mod failure;
 mod kind;
+mod custom;
 mod selector;
 mod patch;
 mod scale;

@@ -71,7 +71,7 @@ impl fmt::Debug for Lite {
 }
 
 fn create_namespace(store: &Store, name: &str, moment: Moment) {
-    let Some(kind) = KindId::find("", "v1", "namespaces") else { return };
+    let Some(kind) = KindId::built_in("Namespace") else { return };
     let target = Target { kind, key: Key { namespace: String::new(), name: String::new() }, subresource: None };
     let terms = Terms { dry_run: false, validation: Validation::Ignore, moment };
     let namespace = json!({"metadata": {"name": name}});

@@ -1,15 +1,53 @@
 //! The scale subresource: a small object that stands for the replicas of a larger one.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::failure::{Causes, Failure};
-use crate::kind::schema;
+use crate::kind::{Kind, schema};
 use crate::selector::Labels;
 
+/// Where an object of a custom kind has its replicas: paths of fields.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Paths {
+    pub(crate) spec: Vec<String>,
+    pub(crate) status: Vec<String>,
+    /// A selector in its text form; `None` if there is none.
+    pub(crate) selector: Option<Vec<String>>,
+}
+
+impl Paths {
+    /// Reads the paths of a definition: `.spec.replicas`.
+    pub(crate) fn read(scale: &Value) -> Option<Self> {
+        let path = |key: &str| {
+            let path = scale[key].as_str()?.strip_prefix('.')?;
+            Some(path.split('.').map(str::to_owned).collect::<Vec<_>>())
+        };
+        Some(Self {
+            spec: path("specReplicasPath")?,
+            status: path("statusReplicasPath")?,
+            selector: path("labelSelectorPath"),
+        })
+    }
+}
+
+fn at<'a>(object: &'a Value, path: &[String]) -> &'a Value {
+    path.iter().fold(object, |value, key| &value[key.as_str()])
+}
+
 /// The Scale of an object that has replicas.
-pub(crate) fn of(object: &Value) -> Value {
+pub(crate) fn of(kind: &Kind, object: &Value) -> Value {
     let metadata = &object["metadata"];
-    let selector = Labels::from_object(&object["spec"]["selector"]).map(|labels| labels.to_string());
+    let paths = kind.custom().and_then(|custom| custom.scale.as_ref());
+    let (spec, status, selector) = match paths {
+        Some(paths) => {
+            let selector = paths.selector.as_ref().map(|path| at(object, path).as_str().unwrap_or_default().to_owned());
+            (at(object, &paths.spec), at(object, &paths.status), selector.unwrap_or_default())
+        }
+        None => {
+            let selector = Labels::from_object(&object["spec"]["selector"]).map(|labels| labels.to_string());
+            (&object["spec"]["replicas"], &object["status"]["replicas"], selector.unwrap_or_default())
+        }
+    };
     json!({
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",
@@ -20,16 +58,16 @@ pub(crate) fn of(object: &Value) -> Value {
             "resourceVersion": metadata["resourceVersion"],
             "creationTimestamp": metadata["creationTimestamp"],
         },
-        "spec": {"replicas": object["spec"]["replicas"].as_i64().unwrap_or_default()},
+        "spec": {"replicas": spec.as_i64().unwrap_or_default()},
         "status": {
-            "replicas": object["status"]["replicas"].as_i64().unwrap_or_default(),
-            "selector": selector.unwrap_or_default(),
+            "replicas": status.as_i64().unwrap_or_default(),
+            "selector": selector,
         },
     })
 }
 
 /// The object with the replicas of a Scale, under the Scale's resourceVersion.
-pub(crate) fn applied(object: &Value, scale: &Value) -> Result<Value, Failure> {
+pub(crate) fn applied(kind: &Kind, object: &Value, scale: &Value) -> Result<Value, Failure> {
     if !scale.is_object() {
         return Err(Failure::bad_request("the body is not a Scale"));
     }
@@ -47,9 +85,24 @@ pub(crate) fn applied(object: &Value, scale: &Value) -> Result<Value, Failure> {
         return Err(Failure::invalid_scale(name, &causes.0));
     }
     let mut scaled = object.clone();
-    scaled["spec"]["replicas"] = replicas.into();
+    match kind.custom().and_then(|custom| custom.scale.as_ref()) {
+        Some(paths) => put(&mut scaled, &paths.spec, replicas.into()),
+        None => scaled["spec"]["replicas"] = replicas.into(),
+    }
     for field in ["resourceVersion", "uid"] {
         scaled["metadata"][field] = scale["metadata"][field].clone();
     }
     Ok(scaled)
+}
+
+/// Sets a field, and makes the objects on the way to it.
+fn put(object: &mut Value, path: &[String], value: Value) {
+    let mut place = object;
+    for key in path {
+        if !place.is_object() {
+            *place = Value::Object(Map::new());
+        }
+        place = &mut place[key.as_str()];
+    }
+    *place = value;
 }

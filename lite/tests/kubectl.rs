@@ -205,3 +205,61 @@ async fn a_watch_shows_changes_as_they_come() {
     }
     child.kill().await.unwrap();
 }
+
+const WIDGETS: &str = r#"
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: widgets.example.com}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {plural: widgets, kind: Widget, shortNames: [wd], categories: [all]}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema:
+      openAPIV3Schema:
+        description: A widget is a thing.
+        type: object
+        properties:
+          spec:
+            type: object
+            properties:
+              size: {type: integer, description: How large it is.}
+"#;
+
+const WIDGET: &str = r#"
+apiVersion: example.com/v1
+kind: Widget
+metadata: {name: a}
+spec: {size: 3}
+"#;
+
+#[tokio::test]
+async fn custom_kinds_are_used_like_others() {
+    let Some(cluster) = cluster().await else { return };
+    cluster.with("apply -f -", WIDGETS).await;
+    cluster.run("wait --for=condition=Established crd/widgets.example.com --timeout=10s").await;
+    assert!(cluster.run("get crd").await.contains("widgets.example.com"));
+    assert!(cluster.run("describe crd widgets.example.com").await.contains("no conflicts found"));
+    assert!(cluster.run("api-resources --api-group=example.com").await.contains("wd"));
+    assert!(cluster.run("explain widget").await.contains("A widget is a thing."));
+    assert!(cluster.run("explain widget.spec.size").await.contains("How large it is."));
+    cluster.with("apply -f -", WIDGET).await;
+    assert!(cluster.with("apply -f -", WIDGET).await.contains("unchanged"));
+    cluster.with("apply -f -", &WIDGET.replace("size: 3", "size: 4")).await;
+    assert_eq!(cluster.run("get wd a -o jsonpath={.spec.size},{.metadata.generation}").await, "4,2");
+    assert!(cluster.run("get all").await.contains("widget.example.com/a"));
+    assert!(cluster.run("describe wd a").await.contains("Size:"));
+    cluster.run("label wd a tier=front").await;
+    cluster.run("delete wd -l tier=front --timeout=10s").await;
+    cluster.with("create -f -", WIDGET).await;
+    cluster.run("delete crd widgets.example.com --timeout=10s").await;
+    // What kubectl remembers of discovery may outlive the kind.
+    let why = cluster.refused("get widgets", "").await;
+    assert!(
+        why.contains("doesn't have a resource type") || why.contains("could not find the requested resource"),
+        "{why}"
+    );
+}

@@ -41,7 +41,33 @@ fn seeds() -> Vec<(&'static str, Value)> {
             "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices",
             json!({"metadata": {"name": "n"}, "addressType": "IPv4", "endpoints": [{"addresses": ["10.0.0.1"]}], "ports": [{"port": 1}]}),
         ),
+        ("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition()),
+        (
+            "/apis/example.com/v1/namespaces/default/ns",
+            json!({"metadata": {"name": "n"}, "spec": {"count": 1, "list": [{"name": "a", "port": 1}], "map": {"a": "b"}, "any": {"a": [1]}}}),
+        ),
     ]
+}
+
+/// The definition of a kind that the other seeds have an object of.
+fn definition() -> Value {
+    let item = json!({"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}, "port": {"type": "integer", "default": 80}}});
+    let spec = json!({"type": "object", "properties": {
+        "count": {"type": "integer", "format": "int32", "minimum": 0, "default": 1},
+        "list": {"type": "array", "maxItems": 4, "items": item, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+        "map": {"type": "object", "additionalProperties": {"type": "string", "pattern": "^[a-z]*$"}},
+        "any": {"x-kubernetes-preserve-unknown-fields": true},
+    }});
+    json!({
+        "metadata": {"name": "ns.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced", "names": {"plural": "ns", "kind": "N"},
+            "versions": [{
+                "name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}},
+            }],
+        },
+    })
 }
 
 fn junk(rng: &mut Rng) -> Value {
@@ -107,10 +133,13 @@ async fn nonsense_is_answered() {
     let mut rng = Rng::with_seed(seed);
     let mut service = Lite::new().service();
     let seeds = seeds();
+    // Requests for custom objects need their kind, which others delete.
+    let definitions = seeds[seeds.len() - 2].0;
     let (mut taken, mut refused) = (0, 0);
     for round in 0..ROUNDS {
         let (path, good) = &seeds[round % seeds.len()];
-        let one = format!("{path}/n");
+        ask(&mut service, Method::POST, definitions, "application/json", definition().to_string().into_bytes()).await;
+        let one = format!("{path}/{}", good["metadata"]["name"].as_str().unwrap_or_default());
         ask(&mut service, Method::POST, path, "application/json", good.to_string().into_bytes()).await;
         let mut bad = good.clone();
         (0..=rng.usize(..3)).for_each(|_| spoil(&mut bad, &mut rng));

@@ -120,7 +120,7 @@ fn identify(object: &Value) -> Result<Identity, String> {
         |path: &str| text(path).ok_or_else(|| format!("has no {}", path.trim_start_matches('/').replace('/', ".")));
     let kind = wanted("/kind")?.to_owned();
     Ok(Identity {
-        contained: kind != "Namespace",
+        contained: kind != "Namespace" && kind != "CustomResourceDefinition",
         api_version: wanted("/apiVersion")?.to_owned(),
         namespace: text("/metadata/namespace").unwrap_or_default().to_owned(),
         name: wanted("/metadata/name")?.to_owned(),

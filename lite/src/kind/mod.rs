@@ -1,30 +1,51 @@
-//! The kinds this server knows, as data: one row a kind. What is particular to a kind beyond a row is in `rules`.
+//! The kinds this server knows. The built-in ones are rows of a static table; each served version of a
+//! CustomResourceDefinition adds one more while it is established.
 
 pub(crate) mod schema;
 mod schema_table;
+mod set;
+mod table;
 
+use std::fmt;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-/// One row of the table of kinds.
-#[derive(Debug, PartialEq, Eq)]
+pub(crate) use self::set::{Kinds, Place};
+use crate::custom::Custom;
+
+/// One kind in one version.
+#[derive(Debug)]
 pub(crate) struct Kind {
     /// API group, empty for the core one.
-    pub(crate) group: &'static str,
-    pub(crate) version: &'static str,
+    pub(crate) group: String,
+    pub(crate) version: String,
     /// The name in paths, for example `ingresses`.
-    pub(crate) plural: &'static str,
-    pub(crate) singular: &'static str,
-    pub(crate) kind: &'static str,
-    pub(crate) short: &'static [&'static str],
-    pub(crate) categories: &'static [&'static str],
+    pub(crate) plural: String,
+    pub(crate) singular: String,
+    pub(crate) kind: String,
+    pub(crate) list_kind: String,
+    pub(crate) short: Vec<String>,
+    pub(crate) categories: Vec<String>,
     pub(crate) scope: Scope,
-    pub(crate) subresources: &'static [Subresource],
+    pub(crate) subresources: Vec<Subresource>,
     /// Whether `metadata.generation` is kept for this kind.
     pub(crate) generation: bool,
     /// Field selectors besides `metadata.name` and `metadata.namespace`.
-    pub(crate) fields: &'static [&'static str],
+    pub(crate) fields: Vec<String>,
     /// How long an object is kept that is not written any more; `None` for ever.
     pub(crate) kept: Option<Duration>,
+    pub(crate) form: Form,
+    /// Where the store has the objects. All versions of a kind share one place.
+    pub(crate) place: Place,
+}
+
+/// What the objects of a kind look like.
+#[derive(Debug)]
+pub(crate) enum Form {
+    /// As the table of fields says, under this name.
+    BuiltIn(&'static str),
+    /// As a version of a CustomResourceDefinition says.
+    Custom(Custom),
 }
 
 /// Where the objects of a kind live.
@@ -56,146 +77,82 @@ pub(crate) const VERBS: &[&str] = &["create", "delete", "deletecollection", "get
 /// What every subresource can be asked to do.
 pub(crate) const SUBRESOURCE_VERBS: &[&str] = &["get", "patch", "update"];
 
-const BASE: Kind = Kind {
-    group: "",
-    version: "v1",
-    plural: "",
-    singular: "",
-    kind: "",
-    short: &[],
-    categories: &[],
-    scope: Scope::Namespaced,
-    subresources: &[],
-    generation: false,
-    fields: &[],
-    kept: None,
-};
+static BUILT_IN: LazyLock<Vec<KindId>> = LazyLock::new(|| {
+    let texts = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect();
+    let kind = |(nth, row): (usize, &table::Row)| {
+        KindId(Arc::new(Kind {
+            group: row.group.to_owned(),
+            version: row.version.to_owned(),
+            plural: row.plural.to_owned(),
+            singular: row.singular.to_owned(),
+            kind: row.kind.to_owned(),
+            list_kind: format!("{}List", row.kind),
+            short: texts(row.short),
+            categories: texts(row.categories),
+            scope: row.scope,
+            subresources: row.subresources.to_vec(),
+            generation: row.generation,
+            fields: texts(row.fields),
+            kept: row.kept,
+            form: Form::BuiltIn(row.kind),
+            place: Place::built_in(nth),
+        }))
+    };
+    table::ROWS.iter().enumerate().map(kind).collect()
+});
 
-/// Kept for as long as by the real server (`--event-ttl`).
-const EVENT: Kind = Kind {
-    plural: "events",
-    singular: "event",
-    kind: "Event",
-    short: &["ev"],
-    fields: &[
-        "involvedObject.kind",
-        "involvedObject.namespace",
-        "involvedObject.name",
-        "involvedObject.uid",
-        "involvedObject.apiVersion",
-        "involvedObject.resourceVersion",
-        "involvedObject.fieldPath",
-        "reason",
-        "reportingComponent",
-        "source",
-        "type",
-    ],
-    kept: Some(Duration::from_secs(3600)),
-    ..BASE
-};
-
-/// Every kind served. The order is that of discovery; groups stay together.
-pub(crate) static KINDS: &[Kind] = &[
-    Kind {
-        plural: "namespaces",
-        singular: "namespace",
-        kind: "Namespace",
-        short: &["ns"],
-        scope: Scope::Cluster,
-        subresources: &[Subresource::Status],
-        fields: &["status.phase"],
-        ..BASE
-    },
-    Kind {
-        plural: "services",
-        singular: "service",
-        kind: "Service",
-        short: &["svc"],
-        categories: &["all"],
-        subresources: &[Subresource::Status],
-        fields: &["spec.clusterIP", "spec.type"],
-        ..BASE
-    },
-    Kind { plural: "secrets", singular: "secret", kind: "Secret", fields: &["type"], ..BASE },
-    Kind { plural: "configmaps", singular: "configmap", kind: "ConfigMap", short: &["cm"], ..BASE },
-    EVENT,
-    Kind {
-        group: "apps",
-        plural: "deployments",
-        singular: "deployment",
-        kind: "Deployment",
-        short: &["deploy"],
-        categories: &["all"],
-        subresources: &[Subresource::Status, Subresource::Scale],
-        generation: true,
-        ..BASE
-    },
-    Kind {
-        group: "networking.k8s.io",
-        plural: "ingresses",
-        singular: "ingress",
-        kind: "Ingress",
-        short: &["ing"],
-        subresources: &[Subresource::Status],
-        generation: true,
-        ..BASE
-    },
-    Kind {
-        group: "networking.k8s.io",
-        plural: "ingressclasses",
-        singular: "ingressclass",
-        kind: "IngressClass",
-        scope: Scope::Cluster,
-        generation: true,
-        ..BASE
-    },
-    Kind {
-        group: "discovery.k8s.io",
-        plural: "endpointslices",
-        singular: "endpointslice",
-        kind: "EndpointSlice",
-        generation: true,
-        ..BASE
-    },
-    Kind { group: "coordination.k8s.io", plural: "leases", singular: "lease", kind: "Lease", ..BASE },
-    // Another name for the Events above (`serve/events.rs`): nothing is ever kept under this one.
-    Kind { group: "events.k8s.io", ..EVENT },
-];
-
-/// A position in [`KINDS`]; objects of a kind are kept under it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct KindId(pub(crate) usize);
+/// A kind as a request found it: the definition that it begins with is the one that it ends with.
+#[derive(Clone)]
+pub(crate) struct KindId(Arc<Kind>);
 
 impl KindId {
-    /// The kind with this plural name, if it is served.
-    pub(crate) fn find(group: &str, version: &str, plural: &str) -> Option<Self> {
-        KINDS.iter().position(|kind| (kind.group, kind.version, kind.plural) == (group, version, plural)).map(Self)
+    pub(crate) fn new(kind: Kind) -> Self {
+        Self(Arc::new(kind))
     }
 
-    /// Every kind with its id.
-    pub(crate) fn all() -> impl Iterator<Item = (Self, &'static Kind)> {
-        KINDS.iter().enumerate().map(|(nth, kind)| (Self(nth), kind))
+    /// The built-in kind of this name, the first of its name in the table.
+    pub(crate) fn built_in(kind: &str) -> Option<Self> {
+        BUILT_IN.iter().find(|one| one.0.kind == kind).cloned()
     }
 
-    pub(crate) fn row(self) -> &'static Kind {
-        &KINDS[self.0]
+    pub(crate) fn row(&self) -> &Kind {
+        &self.0
+    }
+
+    pub(crate) fn place(&self) -> Place {
+        self.0.place
+    }
+}
+
+/// Kinds are the same if their objects are.
+impl PartialEq for KindId {
+    fn eq(&self, other: &Self) -> bool {
+        self.place() == other.place()
+    }
+}
+
+impl Eq for KindId {}
+
+impl fmt::Debug for KindId {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{} {}", self.0.api_version(), self.0.plural)
     }
 }
 
 impl Kind {
     /// `v1`, or `apps/v1`.
     pub(crate) fn api_version(&self) -> String {
-        group_version(self.group, self.version)
+        group_version(&self.group, &self.version)
     }
 
     /// `services`, or `deployments.apps`: how messages name a resource.
     pub(crate) fn qualified(&self) -> String {
-        if self.group.is_empty() { self.plural.to_owned() } else { format!("{}.{}", self.plural, self.group) }
+        if self.group.is_empty() { self.plural.clone() } else { format!("{}.{}", self.plural, self.group) }
     }
 
     /// `Service`, or `Ingress.networking.k8s.io`: how messages name a kind.
     pub(crate) fn qualified_kind(&self) -> String {
-        if self.group.is_empty() { self.kind.to_owned() } else { format!("{}.{}", self.kind, self.group) }
+        if self.group.is_empty() { self.kind.clone() } else { format!("{}.{}", self.kind, self.group) }
     }
 
     pub(crate) fn namespaced(&self) -> bool {
@@ -205,20 +162,25 @@ impl Kind {
     pub(crate) fn has(&self, subresource: Subresource) -> bool {
         self.subresources.contains(&subresource)
     }
+
+    /// The name of a built-in kind; `None` for a custom one, whatever it is called.
+    pub(crate) fn built_in(&self) -> Option<&'static str> {
+        match self.form {
+            Form::BuiltIn(name) => Some(name),
+            Form::Custom(_) => None,
+        }
+    }
+
+    /// What its definition says of a custom kind.
+    pub(crate) fn custom(&self) -> Option<&Custom> {
+        match &self.form {
+            Form::BuiltIn(_) => None,
+            Form::Custom(custom) => Some(custom),
+        }
+    }
 }
 
 /// `v1` for the core group, `group/version` for the others.
 pub(crate) fn group_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
-}
-
-/// The groups and versions served, each once, in the order of the table.
-pub(crate) fn group_versions() -> Vec<(&'static str, &'static str)> {
-    let mut found = Vec::new();
-    for kind in KINDS {
-        if !found.contains(&(kind.group, kind.version)) {
-            found.push((kind.group, kind.version));
-        }
-    }
-    found
 }

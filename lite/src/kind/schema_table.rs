@@ -56,6 +56,18 @@ EndpointPort name:string protocol:string port:int appProtocol:string
 Lease apiVersion:string kind:string metadata:ObjectMeta spec:LeaseSpec
 LeaseSpec holderIdentity:string leaseDurationSeconds:int acquireTime:string renewTime:string leaseTransitions:int strategy:string preferredHolder:string
 
+CustomResourceDefinition apiVersion:string kind:string metadata:ObjectMeta spec:CustomResourceDefinitionSpec status:CustomResourceDefinitionStatus
+CustomResourceDefinitionSpec group:string names:CustomResourceDefinitionNames scope:string versions:[CustomResourceDefinitionVersion] conversion:CustomResourceConversion preserveUnknownFields:bool
+CustomResourceDefinitionNames plural:string singular:string shortNames:[string] kind:string listKind:string categories:[string]
+CustomResourceDefinitionVersion name:string served:bool storage:bool deprecated:bool deprecationWarning:string schema:CustomResourceValidation subresources:CustomResourceSubresources additionalPrinterColumns:[CustomResourceColumnDefinition] selectableFields:[SelectableField]
+CustomResourceValidation openAPIV3Schema:any
+CustomResourceSubresources status:any scale:CustomResourceSubresourceScale
+CustomResourceSubresourceScale specReplicasPath:string statusReplicasPath:string labelSelectorPath:string
+CustomResourceColumnDefinition name:string type:string format:string description:string priority:int jsonPath:string
+SelectableField jsonPath:string
+CustomResourceConversion strategy:string webhook:any
+CustomResourceDefinitionStatus conditions:[Condition@type] acceptedNames:CustomResourceDefinitionNames storedVersions:[string] observedGeneration:int
+
 Deployment apiVersion:string kind:string metadata:ObjectMeta spec:DeploymentSpec status:DeploymentStatus
 DeploymentSpec replicas:int selector:LabelSelector template:PodTemplateSpec strategy:DeploymentStrategy^ minReadySeconds:int revisionHistoryLimit:int paused:bool progressDeadlineSeconds:int
 DeploymentStrategy type:string rollingUpdate:RollingUpdateDeployment

@@ -43,19 +43,28 @@ impl Patch {
         }
     }
 
-    /// The object after the patch. `of` names the type of the object in the table of fields.
-    pub(crate) fn apply(&self, of: &'static str, object: &Value) -> Result<Value, Failure> {
+    /// The object after the patch. `of` names the type of the object in the table of fields; without one there is no
+    /// strategic merge.
+    pub(crate) fn apply(&self, of: Option<&'static str>, object: &Value) -> Result<Value, Failure> {
         let mut patched = object.clone();
         match self {
             Self::Json(patch) => patched = json::apply(patch, patched)?,
             Self::Merge(patch) => json_patch::merge(&mut patched, patch),
             Self::Strategic(patch) => {
+                let of = of.ok_or_else(no_strategic)?;
                 let shape = Shape::Named(of, Retain::All);
                 patched = strategic::merge(patched, patch, &shape).map_err(Failure::unprocessable)?;
             }
         }
         Ok(patched)
     }
+}
+
+/// The real server's words for a strategic merge of a custom object.
+fn no_strategic() -> Failure {
+    Failure::unsupported_media_type(
+        "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json",
+    )
 }
 
 fn object(body: &[u8]) -> Result<Value, Failure> {
@@ -74,7 +83,7 @@ mod tests {
     fn check(content_type: &str, patch: &Value, expected: Result<Value, u16>) {
         let service = json!({"metadata": {"labels": {"a": "1"}}, "spec": {"ports": [{"port": 80}]}});
         let patched = Patch::parse(content_type, patch.to_string().as_bytes());
-        let patched = patched.and_then(|patch| patch.apply("Service", &service));
+        let patched = patched.and_then(|patch| patch.apply(Some("Service"), &service));
         assert_eq!(patched.map_err(|failure| failure.code.as_u16()), expected);
     }
 

@@ -55,7 +55,7 @@ pub(super) fn validate(kind: &Kind, object: &Value, causes: &mut Causes) {
     let name = metadata["name"].as_str().unwrap_or_default();
     if name.is_empty() {
         causes.required("metadata.name", "name or generateName is required");
-    } else if NAMED_BY_LABEL.contains(&kind.kind) {
+    } else if kind.built_in().is_some_and(|name| NAMED_BY_LABEL.contains(&name)) {
         check_label("metadata.name", name, causes);
     } else {
         check_subdomain("metadata.name", name, causes);

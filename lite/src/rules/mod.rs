@@ -2,6 +2,7 @@
 //!
 //! Only what routing and its users notice is filled in and checked; the real server does more.
 
+mod definition;
 mod deployment;
 mod event;
 mod ingress;
@@ -29,6 +30,7 @@ struct Rules {
 }
 
 static RULES: &[Rules] = &[
+    Rules { kind: "CustomResourceDefinition", defaults: definition::defaults, validate: definition::validate },
     Rules { kind: "Namespace", defaults: namespace::defaults, validate: namespace::validate },
     Rules { kind: "Service", defaults: service::defaults, validate: service::validate },
     Rules { kind: "Secret", defaults: secret::defaults, validate: secret::validate },
@@ -40,7 +42,7 @@ static RULES: &[Rules] = &[
 ];
 
 fn of(kind: &Kind) -> Option<&'static Rules> {
-    RULES.iter().find(|rules| rules.kind == kind.kind)
+    RULES.iter().find(|rules| Some(rules.kind) == kind.built_in())
 }
 
 /// Fills in a new version of an object. `serial` is different for every write, for what must be given out once.
@@ -113,11 +115,12 @@ fn check_immutable(field: &str, new: &Value, old: &Value, causes: &mut Causes) {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::kind::KINDS;
+    use crate::kind::KindId;
 
     /// Fills in and checks an object that has a name; gives the message of the refusal.
     pub(crate) fn outcome(of: &str, mut new: Value, old: Option<&Value>) -> Result<Value, String> {
-        let kind = KINDS.iter().find(|kind| kind.kind == of).unwrap();
+        let id = KindId::built_in(of).unwrap();
+        let kind = id.row();
         default(child(&mut new, "metadata"), "name", "x");
         fill_in(kind, &mut new, old, 7);
         match check(kind, &new, old) {

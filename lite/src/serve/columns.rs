@@ -24,7 +24,7 @@ const fn wide(title: &'static str, cell: fn(&Value) -> String) -> Column {
 
 /// The columns between a name and an age.
 pub(super) fn of(kind: &Kind) -> &'static [Column] {
-    let found = COLUMNS.iter().find(|(name, _)| *name == kind.kind);
+    let found = COLUMNS.iter().find(|(name, _)| Some(*name) == kind.built_in());
     found.map_or(&[], |(_, columns)| columns)
 }
 

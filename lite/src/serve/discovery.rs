@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::kind::{KINDS, Kind, SUBRESOURCE_VERBS, Subresource, VERBS, group_version, group_versions};
+use crate::kind::{Kind, KindId, Kinds, SUBRESOURCE_VERBS, Subresource, VERBS, group_version};
 
 /// Media type of the aggregated documents. Clients take an answer for one only if it carries these parameters.
 pub(super) const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
@@ -19,38 +19,52 @@ pub(super) fn core_versions() -> Value {
 }
 
 /// `/apis` in the old form.
-pub(super) fn groups() -> Value {
-    let groups: Vec<Value> = named_groups().map(|(group, version)| describe_group(group, version)).collect();
+pub(super) fn groups(kinds: &Kinds) -> Value {
+    let groups: Vec<Value> = by_group(kinds)
+        .iter()
+        .filter(|(group, _)| !group.is_empty())
+        .map(|(group, versions)| describe_group(group, versions))
+        .collect();
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
 }
 
 /// `/apis/{group}`.
-pub(super) fn group(wanted: &str) -> Option<Value> {
-    let (group, version) = named_groups().find(|(group, _)| *group == wanted)?;
-    let mut document = describe_group(group, version);
+pub(super) fn group(kinds: &Kinds, wanted: &str) -> Option<Value> {
+    let groups = by_group(kinds);
+    let (group, versions) = groups.iter().find(|(group, _)| !group.is_empty() && *group == wanted)?;
+    let mut document = describe_group(group, versions);
     document["kind"] = "APIGroup".into();
     document["apiVersion"] = "v1".into();
     Some(document)
 }
 
-fn named_groups() -> impl Iterator<Item = (&'static str, &'static str)> {
-    group_versions().into_iter().filter(|(group, _)| !group.is_empty())
+/// Every group with its versions, the preferred one first.
+fn by_group(kinds: &Kinds) -> Vec<(&str, Vec<&str>)> {
+    let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
+    for (group, version) in kinds.group_versions() {
+        match groups.iter_mut().find(|(known, _)| *known == group) {
+            Some((_, versions)) => versions.push(version),
+            None => groups.push((group, vec![version])),
+        }
+    }
+    groups
 }
 
-fn describe_group(group: &str, version: &str) -> Value {
-    let version = json!({"groupVersion": group_version(group, version), "version": version});
-    json!({"name": group, "versions": [version.clone()], "preferredVersion": version})
+fn describe_group(group: &str, versions: &[&str]) -> Value {
+    let describe = |version: &&str| json!({"groupVersion": group_version(group, version), "version": *version});
+    let versions: Vec<Value> = versions.iter().map(describe).collect();
+    json!({"name": group, "versions": versions, "preferredVersion": versions.first()})
 }
 
 /// `/api/v1` and `/apis/{group}/{version}`.
-pub(super) fn resources(group: &str, version: &str) -> Option<Value> {
+pub(super) fn resources(kinds: &Kinds, group: &str, version: &str) -> Option<Value> {
     let mut resources = Vec::new();
-    for kind in kinds_of(group, version) {
+    for kind in kinds.of(group, version).map(KindId::row) {
         resources.push(json!({
             "name": kind.plural, "singularName": kind.singular, "namespaced": kind.namespaced(), "kind": kind.kind,
             "verbs": VERBS, "shortNames": kind.short, "categories": kind.categories,
         }));
-        for part in kind.subresources {
+        for part in &kind.subresources {
             let (group, version, name) = part_kind(kind, *part);
             resources.push(json!({
                 "name": format!("{}/{}", kind.plural, part.name()), "singularName": "", "namespaced": kind.namespaced(),
@@ -64,35 +78,32 @@ pub(super) fn resources(group: &str, version: &str) -> Option<Value> {
     (list["resources"] != json!([])).then_some(list)
 }
 
-fn kinds_of(group: &str, version: &str) -> impl Iterator<Item = &'static Kind> {
-    KINDS.iter().filter(move |kind| kind.group == group && kind.version == version)
-}
-
 /// The group, version and kind of what a subresource's path answers with.
-fn part_kind(kind: &'static Kind, part: Subresource) -> (&'static str, &'static str, &'static str) {
+fn part_kind(kind: &Kind, part: Subresource) -> (&str, &str, &str) {
     match part {
-        Subresource::Status => (kind.group, kind.version, kind.kind),
+        Subresource::Status => (&kind.group, &kind.version, &kind.kind),
         Subresource::Scale => ("autoscaling", "v1", "Scale"),
     }
 }
 
 /// `/api` and `/apis` in the new form: the core group, or all others.
-pub(super) fn aggregated(core: bool) -> Value {
-    let items: Vec<Value> = group_versions()
+pub(super) fn aggregated(kinds: &Kinds, core: bool) -> Value {
+    let describe = |group: &str, version: &&str| {
+        let resources: Vec<Value> = kinds.of(group, version).map(|kind| describe_resource(kind.row())).collect();
+        json!({"version": *version, "freshness": "Current", "resources": resources})
+    };
+    let items: Vec<Value> = by_group(kinds)
         .into_iter()
         .filter(|(group, _)| group.is_empty() == core)
-        .map(|(group, version)| {
-            let resources: Vec<Value> = kinds_of(group, version).map(describe_resource).collect();
-            json!({
-                "metadata": {"name": group, "creationTimestamp": null},
-                "versions": [{"version": version, "freshness": "Current", "resources": resources}],
-            })
+        .map(|(group, versions)| {
+            let versions: Vec<Value> = versions.iter().map(|version| describe(group, version)).collect();
+            json!({"metadata": {"name": group, "creationTimestamp": null}, "versions": versions})
         })
         .collect();
     json!({"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items})
 }
 
-fn describe_resource(kind: &'static Kind) -> Value {
+fn describe_resource(kind: &Kind) -> Value {
     let response =
         |(group, version, kind): (&str, &str, &str)| json!({"group": group, "version": version, "kind": kind});
     let parts: Vec<Value> = kind
@@ -104,7 +115,7 @@ fn describe_resource(kind: &'static Kind) -> Value {
         })
         .collect();
     json!({
-        "resource": kind.plural, "responseKind": response((kind.group, kind.version, kind.kind)),
+        "resource": kind.plural, "responseKind": response((&kind.group, &kind.version, &kind.kind)),
         "scope": if kind.namespaced() { "Namespaced" } else { "Cluster" }, "singularResource": kind.singular,
         "verbs": VERBS, "shortNames": kind.short, "categories": kind.categories, "subresources": parts,
     })

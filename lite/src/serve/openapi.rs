@@ -4,8 +4,13 @@ use serde_json::{Map, Value, json};
 
 use super::events;
 use crate::kind::schema::{self, Join, Retain, Shape};
-use crate::kind::{KINDS, Kind, group_version, group_versions};
+use crate::kind::{Form, Kind, KindId, Kinds, group_version};
 
+/// Where a custom kind finds the type of its metadata.
+const OF_METADATA: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.";
+
+/// What a patch of a custom kind may be: a strategic merge needs types that only built-in kinds have.
+const CUSTOM_PATCHES: &[&str] = &["application/json-patch+json", "application/merge-patch+json"];
 const PATCHES: &[&str] =
     &["application/json-patch+json", "application/merge-patch+json", "application/strategic-merge-patch+json"];
 
@@ -13,37 +18,49 @@ fn document_path(group: &str, version: &str) -> String {
     if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
 }
 
-/// `/openapi/v3`: which documents there are. The hash changes with the crate's version, since the tables do.
-pub(super) fn index() -> Value {
-    let paths = group_versions().into_iter().map(|(group, version)| {
+/// `/openapi/v3`: which documents there are. The hash changes with the crate's version, since the tables do, and with
+/// every definition of a custom kind.
+pub(super) fn index(kinds: &Kinds) -> Value {
+    let paths = kinds.group_versions().into_iter().map(|(group, version)| {
         let path = document_path(group, version);
-        let url = format!("/openapi/v3/{path}?hash={}", env!("CARGO_PKG_VERSION"));
+        let defined = kinds.of(group, version).filter_map(|kind| kind.row().custom());
+        let hash: String = defined.map(|custom| format!("-{}", custom.revision)).collect();
+        let url = format!("/openapi/v3/{path}?hash={}{hash}", env!("CARGO_PKG_VERSION"));
         (path, json!({"serverRelativeURL": url}))
     });
     json!({"paths": paths.collect::<Map<_, _>>()})
 }
 
 /// The document of one group and version.
-pub(super) fn document(group: &str, version: &str) -> Option<Value> {
-    let kinds: Vec<&Kind> = KINDS.iter().filter(|kind| kind.group == group && kind.version == version).collect();
+pub(super) fn document(kinds: &Kinds, group: &str, version: &str) -> Option<Value> {
+    let kinds: Vec<&Kind> = kinds.of(group, version).map(KindId::row).collect();
     if kinds.is_empty() {
         return None;
     }
     let package = if group.is_empty() { "core" } else { group.split('.').next().unwrap_or(group) };
-    let prefix = format!("io.k8s.api.{package}.{version}.");
+    let built_in = format!("io.k8s.api.{package}.{version}.");
+    let reversed: Vec<&str> = group.rsplit('.').collect();
+    let custom = format!("{}.{version}.", reversed.join("."));
     let mut paths = Map::new();
     let mut components = Map::new();
     for kind in kinds {
+        let prefix = if kind.built_in().is_some() { &built_in } else { &custom };
         let base = format!("/{}", document_path(group, version));
         let base = if kind.namespaced() { format!("{base}/namespaces/{{namespace}}") } else { base };
-        paths.insert(format!("{base}/{}", kind.plural), json!({"post": operation(kind, "post", &prefix)}));
+        paths.insert(format!("{base}/{}", kind.plural), json!({"post": operation(kind, "post", prefix)}));
         let object = json!({
-            "get": operation(kind, "get", &prefix), "put": operation(kind, "put", &prefix), "patch": operation(kind, "patch", &prefix),
-            "delete": operation(kind, "delete", &prefix),
+            "get": operation(kind, "get", prefix), "put": operation(kind, "put", prefix), "patch": operation(kind, "patch", prefix),
+            "delete": operation(kind, "delete", prefix),
         });
         paths.insert(format!("{base}/{}/{{name}}", kind.plural), object);
-        describe(kind.kind, &prefix, &mut components);
         let name = format!("{prefix}{}", kind.kind);
+        match &kind.form {
+            Form::BuiltIn(of) => describe(of, prefix, &mut components),
+            Form::Custom(custom) => {
+                describe("ObjectMeta", OF_METADATA, &mut components);
+                components.insert(name.clone(), custom.openapi(&format!("{OF_METADATA}ObjectMeta")));
+            }
+        }
         components[&name]["x-kubernetes-group-version-kind"] = json!([gvk(kind)]);
         if group == events::GROUP {
             events::rename_fields(&mut components[&name]["properties"]);
@@ -73,7 +90,11 @@ fn operation(kind: &Kind, method: &str, prefix: &str) -> Value {
     });
     if matches!(method, "post" | "put" | "patch") {
         operation["parameters"] = json!([query("dryRun"), query("fieldManager"), query("fieldValidation")]);
-        let media: &[&str] = if method == "patch" { PATCHES } else { &["application/json"] };
+        let media: &[&str] = match (method, kind.built_in()) {
+            ("patch", Some(_)) => PATCHES,
+            ("patch", None) => CUSTOM_PATCHES,
+            _ => &["application/json"],
+        };
         let content = media.iter().map(|media| ((*media).to_owned(), schema.clone()));
         operation["requestBody"] = json!({"required": true, "content": content.collect::<Map<_, _>>()});
     }
@@ -145,8 +166,9 @@ mod tests {
                 Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
             }
         }
-        for (group, version) in group_versions() {
-            let document = document(group, version).unwrap();
+        let kinds = Kinds::built_in();
+        for (group, version) in kinds.group_versions() {
+            let document = document(&kinds, group, version).unwrap();
             let mut found = Vec::new();
             references(&document, &mut found);
             for reference in found {
@@ -160,7 +182,7 @@ mod tests {
 
     #[test]
     fn merge_keys_are_told() {
-        let document = document("apps", "v1").unwrap();
+        let document = document(&Kinds::built_in(), "apps", "v1").unwrap();
         let pod = &document["components"]["schemas"]["io.k8s.api.apps.v1.PodSpec"]["properties"];
         assert_eq!(pod["containers"]["x-kubernetes-patch-merge-key"], "name");
         assert_eq!(pod["volumes"]["x-kubernetes-patch-strategy"], "merge,retainKeys");

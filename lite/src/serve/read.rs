@@ -39,8 +39,9 @@ pub(super) async fn get(
     form: Form,
 ) -> Result<Response<LiteBody>, Failure> {
     wait_for(lite, query.exact_version()?).await?;
-    let object = lite.store().read().get(target.kind, &target.key).cloned();
+    let object = lite.store().read().get(&target.kind, &target.key).cloned();
     let object = object.ok_or_else(|| Failure::not_found(target.row(), &target.key.name))?;
+    let object = target.kind.shown(&object);
     Ok(show(lite, target, &object, query, form, StatusCode::OK))
 }
 
@@ -54,7 +55,7 @@ pub(super) fn show(
     code: StatusCode,
 ) -> Response<LiteBody> {
     if target.subresource == Some(Subresource::Scale) {
-        return answer::json(code, &scale::of(object.value()));
+        return answer::json(code, &scale::of(target.row(), object.value()));
     }
     match form {
         Form::Whole => answer::bytes(code, object.json()),
@@ -66,7 +67,7 @@ pub(super) fn show(
 }
 
 /// The selectors of a collection request, and the part of the kind they leave.
-pub(super) fn select(kind: KindId, namespace: Option<&str>, query: &Query) -> Result<(Selection, Part), Failure> {
+pub(super) fn select(kind: &KindId, namespace: Option<&str>, query: &Query) -> Result<(Selection, Part), Failure> {
     let selection = Selection::parse(kind.row(), &query.labels, &query.fields)?;
     let part = Part {
         // A namespace of the path and another one of the selector leave nothing; the selection sees to that.
@@ -78,7 +79,7 @@ pub(super) fn select(kind: KindId, namespace: Option<&str>, query: &Query) -> Re
 
 pub(super) async fn list(
     lite: &Lite,
-    kind: KindId,
+    kind: &KindId,
     namespace: Option<&str>,
     query: &Query,
     form: Form,
@@ -92,11 +93,16 @@ pub(super) async fn list(
     let exact = version.filter(|_| legacy_exact || query.version_match.as_deref() == Some("Exact"));
     let (objects, version) = {
         let state = lite.store().read();
+        if !state.serves(kind) {
+            return Err(Failure::no_resource());
+        }
         check_exact(exact, state.changed(kind))?;
         let objects: Vec<Arc<Object>> = state.list(kind, &part).map(|(_, object)| object.clone()).collect();
         (objects, exact.unwrap_or(state.version()))
     };
-    let objects = objects.into_iter().filter(move |object| selection.matches(object.value()));
+    let shown = kind.clone();
+    let objects = objects.into_iter().map(move |object| shown.shown(&object));
+    let objects = objects.filter(move |object| selection.matches(object.value()));
     let row = kind.row();
     Ok(match form {
         Form::Whole => answer::body(StatusCode::OK, LiteBody::pieces(Pieces::new(row, objects, version))),
@@ -164,8 +170,8 @@ struct Pieces<I> {
 impl<I: Iterator<Item = Arc<Object>>> Pieces<I> {
     fn new(kind: &Kind, objects: I, version: u64) -> Self {
         let head = format!(
-            "{{\"kind\":\"{}List\",\"apiVersion\":\"{}\",\"metadata\":{{\"resourceVersion\":\"{version}\"}},\"items\":[",
-            kind.kind,
+            "{{\"kind\":\"{}\",\"apiVersion\":\"{}\",\"metadata\":{{\"resourceVersion\":\"{version}\"}},\"items\":[",
+            kind.list_kind,
             kind.api_version()
         );
         Self { head: head.into_bytes(), objects, follows: false, ended: false }
@@ -200,7 +206,8 @@ mod tests {
     /// So many objects of so many bytes each: the list is whole, and no piece of it much longer than it may be.
     #[track_caller]
     fn check(objects: usize, bytes: usize, pieces: usize) {
-        let (_, row) = KindId::all().next().unwrap();
+        let kind = crate::kind::KindId::built_in("Service").unwrap();
+        let row = kind.row();
         let object = |n: usize| Arc::new(Object::new(json!({"n": n, "text": "x".repeat(bytes)}), 7));
         let got: Vec<Bytes> = Pieces::new(row, (0..objects).map(object), 7).collect();
         assert_eq!(got.len(), pieces, "{objects} of {bytes} bytes");

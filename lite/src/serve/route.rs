@@ -1,6 +1,6 @@
 //! What a path is about.
 
-use crate::kind::{KindId, Subresource};
+use crate::kind::{KindId, Kinds, Subresource};
 use crate::store::Key;
 use crate::write::Target;
 
@@ -39,7 +39,7 @@ pub(super) enum Document {
 
 impl Route {
     /// Reads a path. `None`: nothing is there.
-    pub(super) fn parse(path: &str) -> Option<Self> {
+    pub(super) fn parse(path: &str, kinds: &Kinds) -> Option<Self> {
         let path = path.strip_prefix('/')?;
         let segments: Vec<&str> = path.strip_suffix('/').unwrap_or(path).split('/').collect();
         let own = str::to_owned;
@@ -54,22 +54,33 @@ impl Route {
             ["api", version] => Document::Resources { group: String::new(), version: own(version) },
             ["apis", group] => Document::Group(own(group)),
             ["apis", group, version] => Document::Resources { group: own(group), version: own(version) },
-            ["api", version, rest @ ..] => return resource("", version, rest),
-            ["apis", group, version, rest @ ..] => return resource(group, version, rest),
+            ["api", version, rest @ ..] => return resource(kinds, ("", version), rest),
+            ["apis", group, version, rest @ ..] => return resource(kinds, (group, version), rest),
             _ => return None,
         }))
     }
 }
 
-fn resource(group: &str, version: &str, rest: &[&str]) -> Option<Route> {
-    let find = |plural: &str| KindId::find(group, version, plural);
+impl Route {
+    /// The kind that a path is about.
+    pub(super) fn kind(&self) -> Option<&KindId> {
+        match self {
+            Self::Document(_) => None,
+            Self::Collection { kind, .. } => Some(kind),
+            Self::Object(target) => Some(&target.kind),
+        }
+    }
+}
+
+fn resource(kinds: &Kinds, (group, version): (&str, &str), rest: &[&str]) -> Option<Route> {
+    let find = |plural: &str| kinds.find(group, version, plural);
     let object = |kind: KindId, namespace: &str, name: &str, subresource: Option<&str>| {
         let subresource = match subresource {
             None => None,
             Some(part) => Some(kind.row().subresources.iter().copied().find(|known| known.name() == part)?),
         };
         let key = Key { namespace: namespace.to_owned(), name: name.to_owned() };
-        (!name.is_empty() && placed(kind, namespace)).then_some(Route::Object(Target { kind, key, subresource }))
+        (!name.is_empty() && placed(&kind, namespace)).then_some(Route::Object(Target { kind, key, subresource }))
     };
     match rest {
         // `/namespaces/x/status` is a part of a Namespace; any other third segment is a kind within it.
@@ -97,7 +108,7 @@ fn is_part(segment: &str) -> bool {
 }
 
 /// A namespaced object has a namespace in its path, another has none.
-fn placed(kind: KindId, namespace: &str) -> bool {
+fn placed(kind: &KindId, namespace: &str) -> bool {
     kind.row().namespaced() != namespace.is_empty()
 }
 
@@ -107,7 +118,7 @@ mod tests {
 
     #[track_caller]
     fn check(path: &str, expected: Option<&str>) {
-        let found = Route::parse(path).map(|route| match route {
+        let found = Route::parse(path, &Kinds::built_in()).map(|route| match route {
             Route::Collection { kind, namespace } => {
                 format!("{} in {}", kind.row().plural, namespace.unwrap_or_else(|| "all".into()))
             }

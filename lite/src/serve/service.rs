@@ -22,7 +22,7 @@ use super::query::Query;
 use super::route::{Document, Route};
 use super::{answer, discovery, events, openapi, protobuf, read, watch, writes};
 use crate::failure::Failure;
-use crate::kind::Subresource;
+use crate::kind::{Kinds, Subresource};
 use crate::lite::Lite;
 use crate::write::Target;
 
@@ -97,26 +97,45 @@ async fn respond(lite: &Lite, parts: &Parts, body: &Bytes) -> Result<Response<Li
 }
 
 async fn route(lite: &Lite, parts: &Parts, body: &Bytes) -> Result<Response<LiteBody>, Failure> {
-    let route = Route::parse(parts.uri.path()).ok_or_else(Failure::no_resource)?;
+    let kinds = lite.store().read().kinds().clone();
+    let route = Route::parse(parts.uri.path(), &kinds).ok_or_else(Failure::no_resource)?;
     let query = Query::parse(parts.uri.query().unwrap_or_default())?;
+    let deprecation = route.kind().and_then(|kind| kind.row().custom()?.deprecation.clone());
+    let answer = asked(lite, &kinds, route, query, parts, body).await?;
+    Ok(answer::warn(answer, deprecation.as_slice()))
+}
+
+async fn asked(
+    lite: &Lite,
+    kinds: &Kinds,
+    route: Route,
+    query: Query,
+    parts: &Parts,
+    body: &Bytes,
+) -> Result<Response<LiteBody>, Failure> {
     match route {
         Route::Collection { kind, namespace } => {
             let form = Form::accepted(&parts.headers)?;
             let namespace = namespace.as_deref();
             match parts.method {
-                Method::GET if query.watch => watch::watch(lite, kind, namespace, &query, form).await,
-                Method::GET => read::list(lite, kind, namespace, &query, form).await,
-                Method::POST => {
-                    writes::create(lite, kind, namespace, &query, form, &decode(kind.row().kind, &parts.headers, body)?)
-                }
+                Method::GET if query.watch => watch::watch(lite, &kind, namespace, &query, form).await,
+                Method::GET => read::list(lite, &kind, namespace, &query, form).await,
+                Method::POST => writes::create(
+                    lite,
+                    &kind,
+                    namespace,
+                    &query,
+                    form,
+                    &decode(kind.row().built_in(), &parts.headers, body)?,
+                ),
                 Method::DELETE => {
-                    writes::delete_collection(lite, kind, namespace, &query, &options(&parts.headers, body)?)
+                    writes::delete_collection(lite, &kind, namespace, &query, &options(&parts.headers, body)?)
                 }
                 _ => Err(Failure::method_not_allowed()),
             }
         }
         Route::Object(target) => object(lite, target, query, parts, body).await,
-        Route::Document(wanted) if parts.method == Method::GET => document(&wanted, &parts.headers),
+        Route::Document(wanted) if parts.method == Method::GET => document(kinds, &wanted, &parts.headers),
         Route::Document(_) => Err(Failure::method_not_allowed()),
     }
 }
@@ -133,7 +152,7 @@ async fn object(
         Method::GET if query.watch && target.subresource.is_none() => {
             watch_one(&target, &mut query)?;
             let namespace = Some(target.key.namespace.as_str()).filter(|namespace| !namespace.is_empty());
-            watch::watch(lite, target.kind, namespace, &query, form).await
+            watch::watch(lite, &target.kind, namespace, &query, form).await
         }
         Method::GET => read::get(lite, &target, &query, form).await,
         Method::PUT => writes::replace(lite, &target, &query, form, decode(sent(&target), &parts.headers, body)?),
@@ -157,28 +176,28 @@ fn watch_one(target: &Target, query: &mut Query) -> Result<(), Failure> {
     Ok(())
 }
 
-fn document(wanted: &Document, headers: &HeaderMap) -> Result<Response<LiteBody>, Failure> {
+fn document(kinds: &Kinds, wanted: &Document, headers: &HeaderMap) -> Result<Response<LiteBody>, Failure> {
     let aggregated = form::entries(headers).any(discovery::is_aggregated);
     let found = match wanted {
         Document::Health => return Ok(answer::text("ok")),
         Document::CoreVersions | Document::Groups if aggregated => {
-            let document = discovery::aggregated(matches!(wanted, Document::CoreVersions));
+            let document = discovery::aggregated(kinds, matches!(wanted, Document::CoreVersions));
             return Ok(answer::with(StatusCode::OK, discovery::AGGREGATED, LiteBody::whole(document.to_string())));
         }
         Document::Version => Some(discovery::version()),
         Document::CoreVersions => Some(discovery::core_versions()),
-        Document::Groups => Some(discovery::groups()),
-        Document::Group(group) => discovery::group(group),
-        Document::Resources { group, version } => discovery::resources(group, version),
-        Document::OpenApiIndex => Some(openapi::index()),
-        Document::OpenApi { group, version } => openapi::document(group, version),
+        Document::Groups => Some(discovery::groups(kinds)),
+        Document::Group(group) => discovery::group(kinds, group),
+        Document::Resources { group, version } => discovery::resources(kinds, group, version),
+        Document::OpenApiIndex => Some(openapi::index(kinds)),
+        Document::OpenApi { group, version } => openapi::document(kinds, group, version),
     };
     found.map(|document| answer::json(StatusCode::OK, &document)).ok_or_else(Failure::no_resource)
 }
 
 /// The type of the object that a PUT to a target sends.
-fn sent(target: &Target) -> &'static str {
-    if target.subresource == Some(Subresource::Scale) { "Scale" } else { target.row().kind }
+fn sent(target: &Target) -> Option<&'static str> {
+    if target.subresource == Some(Subresource::Scale) { Some("Scale") } else { target.row().built_in() }
 }
 
 fn media_type(headers: &HeaderMap) -> &str {
@@ -186,11 +205,12 @@ fn media_type(headers: &HeaderMap) -> &str {
     value.split(';').next().unwrap_or_default().trim()
 }
 
-/// Reads the body of a request, an object of the type `of`; media types other than JSON and protobuf are refused.
-fn decode(of: &'static str, headers: &HeaderMap, body: &Bytes) -> Result<Value, Failure> {
-    match media_type(headers) {
-        "" | "application/json" => {}
-        "application/vnd.kubernetes.protobuf" => return protobuf::decode(of, body),
+/// Reads the body of a request, an object of the built-in type `of`; media types other than JSON are refused, and
+/// protobuf where there is no such type.
+fn decode(of: Option<&'static str>, headers: &HeaderMap, body: &Bytes) -> Result<Value, Failure> {
+    match (media_type(headers), of) {
+        ("" | "application/json", _) => {}
+        ("application/vnd.kubernetes.protobuf", Some(of)) => return protobuf::decode(of, body),
         _ => {
             let message =
                 "the body of the request was in an unknown format - accepted media types include: application/json";
@@ -205,5 +225,5 @@ fn decode(of: &'static str, headers: &HeaderMap, body: &Bytes) -> Result<Value, 
 
 /// Reads DeleteOptions; no body is no options.
 fn options(headers: &HeaderMap, body: &Bytes) -> Result<Value, Failure> {
-    if body.is_empty() { Ok(Value::Null) } else { decode("DeleteOptions", headers, body) }
+    if body.is_empty() { Ok(Value::Null) } else { decode(Some("DeleteOptions"), headers, body) }
 }

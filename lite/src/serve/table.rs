@@ -59,7 +59,7 @@ fn age(object: &Value, unix_seconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kind::KINDS;
+    use crate::kind::{KindId, Kinds};
 
     #[test]
     fn ages_are_short() {
@@ -80,12 +80,12 @@ mod tests {
 
     #[test]
     fn a_service_is_a_row() {
-        let kind = KINDS.iter().find(|kind| kind.kind == "Service").unwrap();
+        let kind = &KindId::built_in("Service").unwrap();
         let service = json!({
             "metadata": {"name": "web", "creationTimestamp": "1970-01-01T00:00:00Z"},
             "spec": {"type": "NodePort", "clusterIP": "10.96.0.1", "ports": [{"port": 80, "nodePort": 30000, "protocol": "TCP"}]},
         });
-        let table = of(kind, std::iter::once(&service), "7", "None", 60);
+        let table = of(kind.row(), std::iter::once(&service), "7", "None", 60);
         assert_eq!(
             table["rows"][0]["cells"],
             json!(["web", "NodePort", "10.96.0.1", "<none>", "80:30000/TCP", "60s", "<none>"])
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn every_kind_can_be_a_table() {
-        for kind in KINDS {
+        for kind in Kinds::built_in().iter().map(KindId::row) {
             let empty = json!({"metadata": {"name": "x"}});
             assert_eq!(of(kind, std::iter::once(&empty), "1", "", 0)["rows"][0]["cells"][0], "x", "{}", kind.kind);
         }

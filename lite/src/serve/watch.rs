@@ -71,7 +71,7 @@ struct Timers {
 /// in the field understand it only there.
 pub(super) async fn watch(
     lite: &Lite,
-    kind: KindId,
+    kind: &KindId,
     namespace: Option<&str>,
     query: &Query,
     form: Form,
@@ -106,7 +106,18 @@ pub(super) async fn watch(
         let mark = matches!(start, Start::Everything { mark: true }).then(|| state.version());
         let events = state.subscribe(kind, part);
         let include = query.include_object.clone();
-        Ok(Watching { lite: lite.clone(), kind, selection, form, include, existing, mark, missed, events, timers })
+        Ok(Watching {
+            lite: lite.clone(),
+            kind: kind.clone(),
+            selection,
+            form,
+            include,
+            existing,
+            mark,
+            missed,
+            events,
+            timers,
+        })
     });
     Ok(match watching {
         Ok(watching) => {
@@ -193,13 +204,14 @@ impl Watching {
     fn event(&self, event: &Event) -> Option<Bytes> {
         let change = event.seen_by(|object| self.selection.matches(object))?;
         Some(match self.form {
-            Form::Whole => event.frame(change),
-            Form::Table | Form::Metadata => self.line(change, event.shown(change)),
+            Form::Whole if self.kind.shows_stored() => event.frame(change),
+            Form::Whole | Form::Table | Form::Metadata => self.line(change, event.shown(change)),
         })
     }
 
-    fn line(&self, change: Change, object: &Object) -> Bytes {
+    fn line(&self, change: Change, object: &Arc<Object>) -> Bytes {
         let unix_seconds = || self.lite.now().unix.as_secs();
+        let object = &self.kind.shown(object);
         match self.form {
             Form::Whole => frame(change.name(), &object.json()),
             Form::Table | Form::Metadata => {

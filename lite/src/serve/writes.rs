@@ -22,7 +22,7 @@ fn terms(lite: &Lite, query: &Query) -> Terms {
 
 pub(super) fn create(
     lite: &Lite,
-    kind: KindId,
+    kind: &KindId,
     namespace: Option<&str>,
     query: &Query,
     form: Form,
@@ -32,7 +32,7 @@ pub(super) fn create(
         return Err(Failure::method_not_allowed());
     }
     let key = Key { namespace: namespace.unwrap_or_default().to_owned(), name: String::new() };
-    let target = Target { kind, key, subresource: None };
+    let target = Target { kind: kind.clone(), key, subresource: None };
     let terms = terms(lite, query);
     let written = lite.store().write(|state| write::create(state, &target, object.clone(), &terms))?;
     Ok(answer::warn(show(lite, &target, &written.object, query, form, StatusCode::CREATED), &written.warnings))
@@ -83,12 +83,12 @@ pub(super) fn delete(
     let preconditions = Preconditions::read(options);
     let deleted = lite.store().write(|state| write::delete(state, target, &terms, &preconditions))?;
     Ok(match deleted {
-        Deleted::Terminating(object) => answer::bytes(StatusCode::OK, object.json()),
+        Deleted::Terminating(object) => answer::bytes(StatusCode::OK, target.kind.shown(&object).json()),
         Deleted::Gone(object) => {
             let kind = target.row();
-            let mut details = json!({"name": target.key.name, "kind": kind.plural, "uid": object.metadata("uid")});
+            let mut details = json!({"name": target.key.name, "kind": &*kind.plural, "uid": object.metadata("uid")});
             if !kind.group.is_empty() {
-                details["group"] = kind.group.into();
+                details["group"] = (&*kind.group).into();
             }
             let status =
                 json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details});
@@ -99,7 +99,7 @@ pub(super) fn delete(
 
 pub(super) fn delete_collection(
     lite: &Lite,
-    kind: KindId,
+    kind: &KindId,
     namespace: Option<&str>,
     query: &Query,
     options: &Value,
@@ -114,11 +114,12 @@ pub(super) fn delete_collection(
         let gone = write::delete_matching(state, kind, &part, &selection, &terms)?;
         Ok((gone, state.version()))
     })?;
+    let gone: Vec<_> = gone.iter().map(|object| kind.shown(object)).collect();
     let items: Vec<&Value> = gone.iter().map(|object| object.value()).collect();
     Ok(answer::json(
         StatusCode::OK,
         &json!({
-            "kind": format!("{}List", row.kind), "apiVersion": row.api_version(),
+            "kind": &row.list_kind, "apiVersion": row.api_version(),
             "metadata": {"resourceVersion": version.to_string()}, "items": items,
         }),
     ))

@@ -6,7 +6,7 @@
 mod object;
 mod ring;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -16,7 +16,8 @@ use tokio::sync::{mpsc, watch};
 pub(crate) use self::object::{Change, Event, Key, Object, frame};
 pub(crate) use self::ring::Gone;
 use self::ring::Ring;
-use crate::kind::{KINDS, KindId};
+use crate::custom::Defined;
+use crate::kind::{KindId, Kinds, Place};
 
 /// Changes that may wait for a slow watch; when there are more, the watch ends and its client resumes.
 const WATCH_DEPTH: usize = 1_024;
@@ -32,7 +33,13 @@ pub(crate) struct State {
     version: u64,
     /// The version before the first change.
     began: u64,
-    collections: Vec<Collection>,
+    kinds: Kinds,
+    /// One of each kind, under the place that all its versions share.
+    collections: BTreeMap<Place, Collection>,
+    /// The place of the next kind that a definition adds.
+    next_place: Place,
+    /// The custom kinds by the name of their definition.
+    pub(crate) defined: BTreeMap<String, Defined>,
 }
 
 /// All objects of one kind.
@@ -47,6 +54,17 @@ struct Collection {
 }
 
 impl Collection {
+    /// An empty one, with every change after `version` still to come.
+    fn after_version(version: u64) -> Self {
+        Self {
+            objects: BTreeMap::new(),
+            ring: Ring::after_version(version),
+            written: VecDeque::new(),
+            watchers: Vec::new(),
+            changed: version,
+        }
+    }
+
     /// Takes the oldest write, if it was too long ago: the object and its version then.
     fn outdated(&mut self, kept: Duration, now: Duration) -> Option<(Key, u64)> {
         self.written.front().filter(|(at, ..)| *at + kept <= now)?;
@@ -76,14 +94,10 @@ impl Part {
 impl Store {
     /// An empty store whose first change gets the version after `version`.
     pub(crate) fn new(version: u64) -> Self {
-        let collection = || Collection {
-            objects: BTreeMap::new(),
-            ring: Ring::after_version(version),
-            written: VecDeque::new(),
-            watchers: Vec::new(),
-            changed: version,
-        };
-        let state = State { version, began: version, collections: KINDS.iter().map(|_| collection()).collect() };
+        let kinds = Kinds::built_in();
+        let collections = kinds.iter().map(|kind| (kind.place(), Collection::after_version(version))).collect();
+        let (next_place, defined) = (Place::first_custom(), BTreeMap::new());
+        let state = State { version, began: version, kinds, collections, next_place, defined };
         Self { state: Mutex::new(state), version: watch::Sender::new(version) }
     }
 
@@ -121,54 +135,100 @@ impl State {
         self.version - self.began
     }
 
-    /// The version of the last change of this kind.
-    pub(crate) fn changed(&self, kind: KindId) -> u64 {
-        self.collections[kind.0].changed
+    /// The kinds served now.
+    pub(crate) fn kinds(&self) -> &Kinds {
+        &self.kinds
     }
 
-    pub(crate) fn get(&self, kind: KindId, key: &Key) -> Option<&Arc<Object>> {
-        self.collections[kind.0].objects.get(key)
+    /// Whether the objects of a kind that was served a moment ago still have a place.
+    pub(crate) fn serves(&self, kind: &KindId) -> bool {
+        self.collections.contains_key(&kind.place())
+    }
+
+    /// A place for a kind that is about to be served.
+    pub(crate) fn new_place(&mut self) -> Place {
+        let place = self.next_place;
+        self.next_place = place.next();
+        place
+    }
+
+    /// Serves these kinds from now on. The objects of a kind that is not among them are forgotten, and its watches end.
+    pub(crate) fn serve(&mut self, kinds: Kinds) {
+        let version = self.version;
+        let served: BTreeSet<Place> = kinds.iter().map(KindId::place).collect();
+        self.collections.retain(|place, _| served.contains(place));
+        for place in served {
+            self.collections.entry(place).or_insert_with(|| Collection::after_version(version));
+        }
+        self.kinds = kinds;
+    }
+
+    /// Shows the objects of a kind in another way under the versions that they have. Watches are not told: nobody has
+    /// written anything.
+    pub(crate) fn reread(&mut self, kind: &KindId, read: impl Fn(&Value) -> Value) {
+        let Some(collection) = self.collections.get_mut(&kind.place()) else { return };
+        for object in collection.objects.values_mut() {
+            let value = read(object.value());
+            if value != *object.value() {
+                *object = Arc::new(Object::new(value, object.version()));
+            }
+        }
+    }
+
+    /// The version of the last change of this kind.
+    pub(crate) fn changed(&self, kind: &KindId) -> u64 {
+        self.collections.get(&kind.place()).map_or(self.version, |collection| collection.changed)
+    }
+
+    pub(crate) fn get(&self, kind: &KindId, key: &Key) -> Option<&Arc<Object>> {
+        self.collections.get(&kind.place())?.objects.get(key)
     }
 
     /// The objects of a part of a kind, in the order of their keys.
-    pub(crate) fn list<'a>(&'a self, kind: KindId, part: &'a Part) -> impl Iterator<Item = (&'a Key, &'a Arc<Object>)> {
+    pub(crate) fn list<'a>(
+        &'a self,
+        kind: &KindId,
+        part: &'a Part,
+    ) -> impl Iterator<Item = (&'a Key, &'a Arc<Object>)> {
         let first = Key { namespace: part.namespace.clone().unwrap_or_default(), name: String::new() };
         let within = |key: &Key| part.namespace.as_ref().is_none_or(|namespace| *namespace == key.namespace);
-        let objects = self.collections[kind.0].objects.range(first..);
+        let collection = self.collections.get(&kind.place()).into_iter();
+        let objects = collection.flat_map(move |collection| collection.objects.range(first.clone()..));
         objects.take_while(move |(key, _)| within(key)).filter(|(key, _)| part.has(key))
     }
 
     /// Whether a namespace holds any object of any kind.
     pub(crate) fn holds_any(&self, namespace: &str) -> bool {
         let part = Part { namespace: Some(namespace.to_owned()), name: None };
-        KindId::all().any(|(kind, row)| row.namespaced() && self.list(kind, &part).next().is_some())
+        self.kinds.iter().any(|kind| kind.row().namespaced() && self.list(kind, &part).next().is_some())
     }
 
-    /// Stores an object under the next version and tells the watches.
-    pub(crate) fn put(&mut self, kind: KindId, key: Key, value: Value, at: Duration) -> Arc<Object> {
+    /// Stores an object under the next version and tells the watches. The kind must be served.
+    pub(crate) fn put(&mut self, kind: &KindId, key: Key, value: Value, at: Duration) -> Arc<Object> {
         self.expire(at);
         self.version += 1;
         let object = Arc::new(Object::new(value, self.version));
+        let Some(collection) = self.collections.get_mut(&kind.place()) else { return object };
         if kind.row().kept.is_some() {
-            self.collections[kind.0].written.push_back((at, key.clone(), self.version));
+            collection.written.push_back((at, key.clone(), self.version));
         }
-        let previous = self.collections[kind.0].objects.insert(key.clone(), object.clone());
+        let previous = collection.objects.insert(key.clone(), object.clone());
         let change = if previous.is_some() { Change::Modified } else { Change::Added };
         self.tell(kind, Event::new(key, change, object.clone(), previous), at);
         object
     }
 
     /// Removes an object and tells the watches its last state under the next version.
-    pub(crate) fn remove(&mut self, kind: KindId, key: &Key, at: Duration) -> Option<Arc<Object>> {
-        let previous = self.collections[kind.0].objects.remove(key)?;
+    pub(crate) fn remove(&mut self, kind: &KindId, key: &Key, at: Duration) -> Option<Arc<Object>> {
+        let previous = self.collections.get_mut(&kind.place())?.objects.remove(key)?;
         self.version += 1;
         let last = Arc::new(Object::new(previous.value().clone(), self.version));
         self.tell(kind, Event::new(key.clone(), Change::Deleted, last.clone(), Some(previous)), at);
         Some(last)
     }
 
-    fn tell(&mut self, kind: KindId, event: Event, at: Duration) {
-        let collection = &mut self.collections[kind.0];
+    fn tell(&mut self, kind: &KindId, event: Event, at: Duration) {
+        let Some(collection) = self.collections.get_mut(&kind.place()) else { return };
         let event = Arc::new(event);
         collection.changed = event.version();
         collection.ring.push(at, event.version(), event.clone());
@@ -183,20 +243,22 @@ impl State {
     }
 
     /// Every change after `version`, in order.
-    pub(crate) fn changes_after(&self, kind: KindId, version: u64) -> Result<impl Iterator<Item = &Arc<Event>>, Gone> {
-        self.collections[kind.0].ring.after(version)
+    pub(crate) fn changes_after(&self, kind: &KindId, version: u64) -> Result<impl Iterator<Item = &Arc<Event>>, Gone> {
+        let collection = self.collections.get(&kind.place()).ok_or(Gone { complete_after: self.version })?;
+        collection.ring.after(version)
     }
 
     /// Lets go of history that no client needs any more, and of objects whose time is over.
     pub(crate) fn trim(&mut self, now: Duration) {
         self.expire(now);
-        self.collections.iter_mut().for_each(|collection| collection.ring.trim(now));
+        self.collections.values_mut().for_each(|collection| collection.ring.trim(now));
     }
 
     /// Removes what was last written too long ago.
     fn expire(&mut self, now: Duration) {
-        for (kind, kept) in KindId::all().filter_map(|(kind, row)| Some((kind, row.kept?))) {
-            while let Some((key, version)) = self.collections[kind.0].outdated(kept, now) {
+        let kinds = self.kinds.clone();
+        for (kind, kept) in kinds.iter().filter_map(|kind| Some((kind, kind.row().kept?))) {
+            while let Some((key, version)) = self.outdated(kind, kept, now) {
                 if self.get(kind, &key).is_some_and(|object| object.version() == version) {
                     drop(self.remove(kind, &key, now));
                 }
@@ -204,18 +266,24 @@ impl State {
         }
     }
 
+    fn outdated(&mut self, kind: &KindId, kept: Duration, now: Duration) -> Option<(Key, u64)> {
+        self.collections.get_mut(&kind.place())?.outdated(kept, now)
+    }
+
     /// From now on the changes of a part of a kind, until the receiver is too far behind.
-    pub(crate) fn subscribe(&mut self, kind: KindId, part: Part) -> mpsc::Receiver<Arc<Event>> {
+    pub(crate) fn subscribe(&mut self, kind: &KindId, part: Part) -> mpsc::Receiver<Arc<Event>> {
         let (events, receiver) = mpsc::channel(WATCH_DEPTH);
-        let watchers = &mut self.collections[kind.0].watchers;
-        watchers.retain(|watcher| !watcher.events.is_closed());
-        watchers.push(Watcher { part, events });
+        // A kind that is not served any more has a watch that is over.
+        if let Some(collection) = self.collections.get_mut(&kind.place()) {
+            collection.watchers.retain(|watcher| !watcher.events.is_closed());
+            collection.watchers.push(Watcher { part, events });
+        }
         receiver
     }
 
     /// Ends every watch after what it already has.
     pub(crate) fn close_watches(&mut self) {
-        self.collections.iter_mut().for_each(|collection| collection.watchers.clear());
+        self.collections.values_mut().for_each(|collection| collection.watchers.clear());
     }
 }
 
@@ -225,7 +293,13 @@ mod tests {
 
     use super::*;
 
-    const SERVICES: KindId = KindId(1);
+    fn services() -> KindId {
+        KindId::built_in("Service").unwrap()
+    }
+
+    fn namespaces() -> KindId {
+        KindId::built_in("Namespace").unwrap()
+    }
 
     fn key(namespace: &str, name: &str) -> Key {
         Key { namespace: namespace.into(), name: name.into() }
@@ -235,10 +309,10 @@ mod tests {
     fn versions_rise_over_all_kinds() {
         let store = Store::new(100);
         store.write(|state| {
-            assert_eq!(state.put(KindId(0), key("", "a"), json!({}), Duration::ZERO).version(), 101);
-            assert_eq!(state.put(SERVICES, key("a", "b"), json!({}), Duration::ZERO).version(), 102);
-            assert_eq!(state.remove(SERVICES, &key("a", "b"), Duration::ZERO).map(|last| last.version()), Some(103));
-            assert_eq!((state.changed(KindId(0)), state.changed(SERVICES)), (101, 103));
+            assert_eq!(state.put(&namespaces(), key("", "a"), json!({}), Duration::ZERO).version(), 101);
+            assert_eq!(state.put(&services(), key("a", "b"), json!({}), Duration::ZERO).version(), 102);
+            assert_eq!(state.remove(&services(), &key("a", "b"), Duration::ZERO).map(|last| last.version()), Some(103));
+            assert_eq!((state.changed(&namespaces()), state.changed(&services())), (101, 103));
         });
     }
 
@@ -247,9 +321,10 @@ mod tests {
         let store = Store::new(1);
         store.write(|state| {
             for (namespace, name) in [("b", "x"), ("a", "z"), ("a", "y"), ("ab", "w")] {
-                state.put(SERVICES, key(namespace, name), json!({}), Duration::ZERO);
+                state.put(&services(), key(namespace, name), json!({}), Duration::ZERO);
             }
-            let names = |part: Part| state.list(SERVICES, &part).map(|(key, _)| key.name.clone()).collect::<String>();
+            let names =
+                |part: Part| state.list(&services(), &part).map(|(key, _)| key.name.clone()).collect::<String>();
             assert_eq!(names(Part::default()), "yzwx");
             assert_eq!(names(Part { namespace: Some("a".into()), name: None }), "yz");
             assert_eq!(names(Part { namespace: Some("a".into()), name: Some("z".into()) }), "z");
@@ -260,11 +335,11 @@ mod tests {
     fn a_watch_that_does_not_read_is_ended() {
         let store = Store::new(1);
         let (mut slow, other) = store.write(|state| {
-            let slow = state.subscribe(SERVICES, Part::default());
-            (slow, state.subscribe(SERVICES, Part { namespace: Some("other".into()), name: None }))
+            let slow = state.subscribe(&services(), Part::default());
+            (slow, state.subscribe(&services(), Part { namespace: Some("other".into()), name: None }))
         });
         for nth in 0..=WATCH_DEPTH {
-            store.write(|state| state.put(SERVICES, key("a", &nth.to_string()), json!({}), Duration::ZERO));
+            store.write(|state| state.put(&services(), key("a", &nth.to_string()), json!({}), Duration::ZERO));
         }
         let mut got = 0;
         while slow.try_recv().is_ok() {
@@ -277,13 +352,13 @@ mod tests {
 
     #[test]
     fn what_is_not_kept_for_ever_goes_when_nobody_writes_it() {
-        let events = KindId::find("", "v1", "events").unwrap();
+        let events = &KindId::built_in("Event").unwrap();
         let store = Store::new(1);
         store.write(|state| {
             let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
             state.put(events, key("a", "old"), json!({}), Duration::ZERO);
             state.put(events, key("a", "new"), json!({}), Duration::ZERO);
-            state.put(SERVICES, key("a", "service"), json!({}), Duration::ZERO);
+            state.put(&services(), key("a", "service"), json!({}), Duration::ZERO);
             let mut watch = state.subscribe(events, Part::default());
             state.put(events, key("a", "new"), json!({"again": true}), minutes(30));
             assert!(watch.try_recv().is_ok());
@@ -292,11 +367,11 @@ mod tests {
             state.trim(minutes(60));
             assert!(state.get(events, &key("a", "old")).is_none());
             assert_eq!(watch.try_recv().map(|event| event.key.name.clone()).as_deref(), Ok("old"), "it is told");
-            state.put(SERVICES, key("a", "other"), json!({}), minutes(89));
+            state.put(&services(), key("a", "other"), json!({}), minutes(89));
             assert!(state.get(events, &key("a", "new")).is_some());
-            state.put(SERVICES, key("a", "other"), json!({}), minutes(90));
+            state.put(&services(), key("a", "other"), json!({}), minutes(90));
             assert!(state.get(events, &key("a", "new")).is_none());
-            assert!(state.get(SERVICES, &key("a", "service")).is_some());
+            assert!(state.get(&services(), &key("a", "service")).is_some());
         });
     }
 }

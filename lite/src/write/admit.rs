@@ -4,8 +4,8 @@ use serde_json::{Map, Value};
 
 use super::Target;
 use crate::failure::Failure;
-use crate::kind::Kind;
 use crate::kind::schema;
+use crate::kind::{Form, Kind};
 
 /// What becomes of fields that a kind does not have (`fieldValidation`). Fields given twice in one JSON object are not
 /// noticed, and what the table of fields calls `any` is taken as it comes.
@@ -27,8 +27,9 @@ const WARNINGS_MAX: usize = 16;
 /// Checks the shape of an object and drops from it what its kind does not have.
 pub(super) fn fit(kind: &Kind, object: &mut Value, validation: Validation) -> Result<Warnings, Failure> {
     check_kind(kind, object)?;
+    let Form::BuiltIn(of) = kind.form else { return fit_custom(kind, object) };
     drop_nulls(object);
-    let found = schema::misfits(kind.kind, object);
+    let found = schema::misfits(of, object);
     if let Some(why) = found.mistyped {
         let message =
             format!("{} in version \"{}\" cannot be handled as a {}: {why}", kind.kind, kind.version, kind.kind);
@@ -45,9 +46,30 @@ pub(super) fn fit(kind: &Kind, object: &mut Value, validation: Validation) -> Re
         );
         return Err(Failure::bad_request(message));
     }
-    schema::prune(kind.kind, object);
+    schema::prune(of, object);
+    name_kind(kind, object);
+    let warn = validation == Validation::Warn;
+    Ok(texts.into_iter().filter(|_| warn).take(WARNINGS_MAX).collect())
+}
+
+/// An object of a custom kind: its metadata is that of every object, and the rest as it comes.
+fn fit_custom(kind: &Kind, object: &mut Value) -> Result<Warnings, Failure> {
+    drop_nulls(&mut object["metadata"]);
+    if let Some(why) = schema::misfits("ObjectMeta", &object["metadata"]).mistyped {
+        return Err(Failure::bad_request(format!(
+            "{} in version \"{}\" cannot be handled as a {}: {why}",
+            kind.kind, kind.version, kind.kind
+        )));
+    }
+    schema::prune("ObjectMeta", &mut object["metadata"]);
+    name_kind(kind, object);
+    Ok(Warnings::new())
+}
+
+/// Says of which kind an object is, and drops from its metadata what this server does not have.
+fn name_kind(kind: &Kind, object: &mut Value) {
     object["apiVersion"] = kind.api_version().into();
-    object["kind"] = kind.kind.into();
+    object["kind"] = kind.kind.clone().into();
     if object["metadata"].is_null() {
         object["metadata"] = Value::Object(Map::new());
     }
@@ -56,8 +78,6 @@ pub(super) fn fit(kind: &Kind, object: &mut Value, validation: Validation) -> Re
         metadata.remove("managedFields");
         metadata.remove("selfLink");
     }
-    let warn = validation == Validation::Warn;
-    Ok(texts.into_iter().filter(|_| warn).take(WARNINGS_MAX).collect())
 }
 
 fn check_kind(kind: &Kind, object: &Value) -> Result<(), Failure> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{Target, Terms, Written, admit};
+use super::{Target, Terms, Written, admit, definition};
 use crate::clock::Moment;
 use crate::failure::Failure;
 use crate::kind::{Kind, Subresource};
@@ -20,6 +20,7 @@ const GENERATED_BASE_MAX_BYTES: usize = 63 - SUFFIX_LENGTH;
 /// Creates an object. The target's name is empty; the object brings its own.
 pub(crate) fn create(state: &mut State, target: &Target, mut object: Value, terms: &Terms) -> Result<Written, Failure> {
     let kind = target.row();
+    definition::check_room(state, target)?;
     let warnings = admit::fit(kind, &mut object, terms.validation)?;
     admit::check_place(target, &mut object)?;
     stamp(kind, &mut object, &terms.moment)?;
@@ -30,13 +31,17 @@ pub(crate) fn create(state: &mut State, target: &Target, mut object: Value, term
     }
     rules::fill_in(kind, &mut object, None, state.serial());
     rules::check(kind, &object, None)?;
-    if state.get(target.kind, &key).is_some() {
+    if state.get(&target.kind, &key).is_some() {
         return Err(Failure::already_exists(kind, &key.name));
     }
     let object = if terms.dry_run {
         Arc::new(Object::unstored(object))
     } else {
-        state.put(target.kind, key, object, terms.moment.since_start)
+        let stored = state.put(&target.kind, key, target.kind.stored(object), terms.moment.since_start);
+        if definition::is_kind(kind) {
+            definition::settle(state, &terms.moment);
+        }
+        target.kind.shown(&stored)
     };
     Ok(Written { object, warnings })
 }

@@ -1,11 +1,11 @@
 //! Deletion, at once or when the last finalizer is gone.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{Target, Terms, is_held, namespace};
+use super::{Target, Terms, definition, is_held, namespace};
+use crate::clock::Moment;
 use crate::failure::Failure;
 use crate::kind::KindId;
 use crate::selector::Selection;
@@ -57,15 +57,20 @@ pub(crate) fn delete(
 ) -> Result<Deleted, Failure> {
     let kind = target.row();
     let object =
-        state.get(target.kind, &target.key).cloned().ok_or_else(|| Failure::not_found(kind, &target.key.name))?;
+        state.get(&target.kind, &target.key).cloned().ok_or_else(|| Failure::not_found(kind, &target.key.name))?;
     preconditions.check(target, &object)?;
     namespace::check_deletable(target)?;
-    let is_namespace = target.kind == namespace::NAMESPACES;
-    let held = is_held(object.value());
+    let is_namespace = namespace::is_kind(kind);
+    let is_definition = definition::is_kind(kind);
+    let held = is_held(object.value()) || is_definition;
     if terms.dry_run {
         return Ok(if held || is_namespace { Deleted::Terminating(object) } else { Deleted::Gone(object) });
     }
-    let at = terms.moment.since_start;
+    if is_definition {
+        let marked = mark(state, target, object, terms);
+        definition::empty(state, &target.key.name, terms);
+        return Ok(Deleted::Terminating(marked));
+    }
     if is_namespace {
         let marked = mark(state, target, object, terms);
         namespace::empty(state, &target.key.name, terms);
@@ -74,7 +79,7 @@ pub(crate) fn delete(
     if held {
         return Ok(Deleted::Terminating(mark(state, target, object, terms)));
     }
-    Ok(match remove(state, target.kind, &target.key, at) {
+    Ok(match remove(state, &target.kind, &target.key, &terms.moment) {
         Some(last) => Deleted::Gone(last),
         None => Deleted::Gone(object),
     })
@@ -91,15 +96,22 @@ fn mark(state: &mut State, target: &Target, object: Arc<Object>, terms: &Terms) 
         let generation = marked["metadata"]["generation"].as_i64().unwrap_or_default() + 1;
         marked["metadata"]["generation"] = generation.into();
     }
+    if definition::is_kind(target.row()) {
+        definition::terminate(&mut marked, &terms.moment);
+    }
     crate::rules::fill_in(target.row(), &mut marked, Some(object.value()), state.serial());
-    state.put(target.kind, target.key.clone(), marked, terms.moment.since_start)
+    state.put(&target.kind, target.key.clone(), marked, terms.moment.since_start)
 }
 
-/// Removes an object, and its namespace with it if that was waiting for this.
-pub(super) fn remove(state: &mut State, kind: KindId, key: &Key, at: Duration) -> Option<Arc<Object>> {
+/// Removes an object, and its namespace or its definition with it if that was waiting for this.
+pub(super) fn remove(state: &mut State, kind: &KindId, key: &Key, moment: &Moment) -> Option<Arc<Object>> {
+    let at = moment.since_start;
     let last = state.remove(kind, key, at)?;
     if kind.row().namespaced() {
         namespace::close_if_empty(state, &key.namespace, at);
+    }
+    if kind.row().custom().is_some() {
+        definition::close_if_empty(state, &kind.row().qualified(), moment);
     }
     Some(last)
 }
@@ -107,7 +119,7 @@ pub(super) fn remove(state: &mut State, kind: KindId, key: &Key, at: Duration) -
 /// Deletes every object of a part that the selection matches; gives them as they were.
 pub(crate) fn delete_matching(
     state: &mut State,
-    kind: KindId,
+    kind: &KindId,
     part: &Part,
     selection: &Selection,
     terms: &Terms,
@@ -115,7 +127,7 @@ pub(crate) fn delete_matching(
     let found = state.list(kind, part).filter(|(_, object)| selection.matches(object.value()));
     let found: Vec<(Key, Arc<Object>)> = found.map(|(key, object)| (key.clone(), object.clone())).collect();
     for (key, _) in &found {
-        let target = Target { kind, key: key.clone(), subresource: None };
+        let target = Target { kind: kind.clone(), key: key.clone(), subresource: None };
         delete(state, &target, terms, &Preconditions::default())?;
     }
     Ok(found.into_iter().map(|(_, object)| object).collect())

@@ -2,6 +2,7 @@
 
 mod admit;
 mod create;
+mod definition;
 mod delete;
 mod namespace;
 mod update;
@@ -28,7 +29,7 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    pub(crate) fn row(&self) -> &'static Kind {
+    pub(crate) fn row(&self) -> &Kind {
         self.kind.row()
     }
 }

@@ -1,14 +1,24 @@
 //! What namespaces mean for other writes: objects need one that is open, and leave with it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Preconditions, Target, Terms, is_held};
 use crate::failure::Failure;
 use crate::kind::{Kind, KindId};
-use crate::store::{Key, Part, State};
+use crate::store::{Key, Object, Part, State};
 
-/// The kind of the namespaces themselves.
-pub(super) const NAMESPACES: KindId = KindId(0);
+/// Whether this is the kind of the namespaces themselves.
+pub(super) fn is_kind(kind: &Kind) -> bool {
+    kind.built_in() == Some("Namespace")
+}
+
+/// The kind of the namespaces themselves, and a namespace as it is.
+fn find(state: &State, namespace: &str) -> Option<(KindId, Arc<Object>)> {
+    let kind = KindId::built_in("Namespace")?;
+    let object = state.get(&kind, &key(namespace))?.clone();
+    Some((kind, object))
+}
 
 /// Namespaces that are there from the start and stay.
 pub(crate) const BUILT_IN: &[&str] = &["default", "kube-system"];
@@ -19,8 +29,8 @@ fn key(namespace: &str) -> Key {
 
 /// Refuses a new object whose namespace is not there or is going.
 pub(super) fn check_open(state: &State, kind: &Kind, new: &Key) -> Result<(), Failure> {
-    let Some(namespace) = state.get(NAMESPACES, &key(&new.namespace)) else {
-        return Err(Failure::not_found(NAMESPACES.row(), &new.namespace));
+    let Some((_, namespace)) = find(state, &new.namespace) else {
+        return Err(Failure::no_namespace(&new.namespace));
     };
     if namespace.metadata("deletionTimestamp").is_empty() {
         return Ok(());
@@ -36,7 +46,7 @@ pub(super) fn check_open(state: &State, kind: &Kind, new: &Key) -> Result<(), Fa
 }
 
 pub(super) fn check_deletable(target: &Target) -> Result<(), Failure> {
-    if target.kind == NAMESPACES && BUILT_IN.contains(&target.key.name.as_str()) {
+    if is_kind(target.row()) && BUILT_IN.contains(&target.key.name.as_str()) {
         let message = format!("namespaces \"{}\" is forbidden: this namespace may not be deleted", target.key.name);
         return Err(Failure::forbidden(message));
     }
@@ -46,10 +56,11 @@ pub(super) fn check_deletable(target: &Target) -> Result<(), Failure> {
 /// Deletes everything in a namespace, and the namespace if nothing holds on.
 pub(super) fn empty(state: &mut State, namespace: &str, terms: &Terms) {
     let part = Part { namespace: Some(namespace.to_owned()), name: None };
-    for (kind, _) in KindId::all().filter(|(_, row)| row.namespaced()) {
+    let kinds = state.kinds().clone();
+    for kind in kinds.places().filter(|kind| kind.row().namespaced()) {
         let keys: Vec<Key> = state.list(kind, &part).map(|(key, _)| key.clone()).collect();
         for key in keys {
-            let target = Target { kind, key, subresource: None };
+            let target = Target { kind: kind.clone(), key, subresource: None };
             // Nothing can refuse this: the object is there, under the same lock, and there are no preconditions.
             drop(super::delete::delete(state, &target, terms, &Preconditions::default()));
         }
@@ -59,10 +70,9 @@ pub(super) fn empty(state: &mut State, namespace: &str, terms: &Terms) {
 
 /// Removes a namespace that is going and holds nothing any more.
 pub(super) fn close_if_empty(state: &mut State, namespace: &str, at: Duration) {
-    let going = state
-        .get(NAMESPACES, &key(namespace))
-        .is_some_and(|namespace| !namespace.metadata("deletionTimestamp").is_empty() && !is_held(namespace.value()));
+    let Some((kind, object)) = find(state, namespace) else { return };
+    let going = !object.metadata("deletionTimestamp").is_empty() && !is_held(object.value());
     if going && !state.holds_any(namespace) {
-        drop(state.remove(NAMESPACES, &key(namespace), at));
+        drop(state.remove(&kind, &key(namespace), at));
     }
 }

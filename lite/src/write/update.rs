@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{Target, Terms, Written, admit, is_held, namespace};
+use super::{Target, Terms, Written, admit, definition, is_held, namespace};
 use crate::failure::{Causes, Failure};
 use crate::kind::{Kind, Subresource};
 use crate::patch::Patch;
@@ -30,7 +30,8 @@ const SYSTEM_FIELDS: &[&str] =
 /// Changes an object. A change that leaves it equal stores nothing and tells nobody.
 pub(crate) fn edit(state: &mut State, target: &Target, edit: &Edit, terms: &Terms) -> Result<Written, Failure> {
     let kind = target.row();
-    let old = state.get(target.kind, &target.key).cloned().ok_or_else(|| Failure::not_found(kind, &target.key.name))?;
+    let old = state.get(&target.kind, &target.key).ok_or_else(|| Failure::not_found(kind, &target.key.name))?;
+    let old = target.kind.shown(old);
     let mut new = edited(target, edit, old.value())?;
     // A body has its limit, but many patches can make one large object.
     if new.to_string().len() > OBJECT_MAX_BYTES {
@@ -53,7 +54,7 @@ pub(crate) fn edit(state: &mut State, target: &Target, edit: &Edit, terms: &Term
     if new == *old.value() {
         return Ok(Written { object: old, warnings });
     }
-    if kind.generation && outline_differs(&new, old.value()) {
+    if kind.generation && outline_differs(kind, &new, old.value()) {
         let generation = old.value()["metadata"]["generation"].as_i64().unwrap_or_default() + 1;
         new["metadata"]["generation"] = generation.into();
     }
@@ -63,38 +64,51 @@ pub(crate) fn edit(state: &mut State, target: &Target, edit: &Edit, terms: &Term
 
 fn edited(target: &Target, edit: &Edit, old: &Value) -> Result<Value, Failure> {
     if target.subresource == Some(Subresource::Scale) {
-        let old_scale = scale::of(old);
+        let old_scale = scale::of(target.row(), old);
         let new_scale = match edit {
             Edit::Replace(new) => new.clone(),
-            Edit::Patch(patch) => patch.apply("Scale", &old_scale)?,
+            Edit::Patch(patch) => patch.apply(Some("Scale"), &old_scale)?,
         };
-        return scale::applied(old, &new_scale);
+        return scale::applied(target.row(), old, &new_scale);
     }
     match edit {
         Edit::Replace(new) => Ok(new.clone()),
-        Edit::Patch(patch) => patch.apply(target.row().kind, old),
+        Edit::Patch(patch) => patch.apply(target.row().built_in(), old),
     }
 }
 
 /// The last finalizer's removal from an object that is being deleted removes the object.
 fn store(state: &mut State, target: &Target, new: Value, terms: &Terms) -> Arc<Object> {
     let at = terms.moment.since_start;
-    if target.kind == namespace::NAMESPACES {
-        let object = state.put(target.kind, target.key.clone(), new, at);
+    if definition::is_kind(target.row()) {
+        let object = state.put(&target.kind, target.key.clone(), new, at);
+        definition::settle(state, &terms.moment);
+        definition::close_if_empty(state, &target.key.name, &terms.moment);
+        return object;
+    }
+    let new = target.kind.stored(new);
+    if namespace::is_kind(target.row()) {
+        let object = state.put(&target.kind, target.key.clone(), new, at);
         namespace::close_if_empty(state, &target.key.name, at);
         return object;
     }
     let ends = new["metadata"]["deletionTimestamp"].is_string() && !is_held(&new);
     if !ends {
-        return state.put(target.kind, target.key.clone(), new, at);
+        return target.kind.shown(&state.put(&target.kind, target.key.clone(), new, at));
     }
-    super::delete::remove(state, target.kind, &target.key, at).unwrap_or_else(|| Arc::new(Object::unstored(new)))
+    let last = super::delete::remove(state, &target.kind, &target.key, &terms.moment);
+    last.map_or_else(|| Arc::new(Object::unstored(new)), |last| target.kind.shown(&last))
 }
 
 /// A whole object that names a version or a uid means that one. A patch cannot mean another uid: it would change it.
 fn check_preconditions(kind: &Kind, name: &str, edit: &Edit, new: &Value, old: &Value) -> Result<(), Failure> {
     let text = |object: &Value, field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
     let version = text(new, "resourceVersion");
+    if version.is_empty() && kind.custom().is_some() && matches!(edit, Edit::Replace(_)) {
+        let mut causes = Causes::default();
+        causes.invalid("metadata.resourceVersion", &0.into(), "must be specified for an update");
+        return Err(Failure::invalid(kind, name, &causes.0));
+    }
     if !version.is_empty() && version != "0" && version != text(old, "resourceVersion") {
         return Err(Failure::modified(kind, name));
     }
@@ -145,13 +159,17 @@ fn check_finalizers(kind: &Kind, name: &str, new: &Value, old: &Value) -> Result
     Err(Failure::invalid(kind, name, &causes.0))
 }
 
-/// Whether anything but metadata and status differs: what a generation counts.
-fn outline_differs(new: &Value, old: &Value) -> bool {
+/// Whether anything but metadata and status differs: what a generation counts. A custom kind without a path for its status
+/// has none to leave out.
+fn outline_differs(kind: &Kind, new: &Value, old: &Value) -> bool {
+    let counted = |key: &str| match key {
+        "metadata" => false,
+        "status" => kind.custom().is_some() && !kind.has(Subresource::Status),
+        _ => true,
+    };
     let differs = |one: &Value, other: &Value| {
         let fields = one.as_object().into_iter().flatten();
-        fields
-            .filter(|(key, _)| !matches!(key.as_str(), "metadata" | "status"))
-            .any(|(key, value)| other[key.as_str()] != *value)
+        fields.filter(|(key, _)| counted(key)).any(|(key, value)| other[key.as_str()] != *value)
     };
     differs(new, old) || differs(old, new)
 }

@@ -1,0 +1,220 @@
+//! What CustomResourceDefinitions mean for other writes: an established one adds a kind, and one that goes takes its
+//! objects with it. The real server has controllers for this; here it is done before the write that causes it answers.
+
+use serde_json::{Value, json};
+
+use super::{Preconditions, Target, Terms, is_held};
+use crate::clock::Moment;
+use crate::custom::{self, CLEANUP, Defined, Names, Used};
+use crate::failure::Failure;
+use crate::kind::{Kind, KindId, Kinds, Place};
+use crate::store::{Key, Part, State};
+
+/// Definitions at the same time.
+const DEFINITIONS_MAX: usize = 500;
+/// Link to where a kind of a protected group was approved.
+const APPROVAL: &str = "api-approved.kubernetes.io";
+
+/// Whether this is the kind of the definitions themselves.
+pub(super) fn is_kind(kind: &Kind) -> bool {
+    kind.built_in() == Some("CustomResourceDefinition")
+}
+
+/// Refuses one definition more than this server keeps, and new objects of a kind that is going.
+pub(super) fn check_room(state: &State, target: &Target) -> Result<(), Failure> {
+    if !state.serves(&target.kind) {
+        return Err(Failure::no_resource());
+    }
+    if is_kind(target.row()) && state.list(&target.kind, &Part::default()).count() >= DEFINITIONS_MAX {
+        let why = format!("this server keeps no more than {DEFINITIONS_MAX} CustomResourceDefinitions");
+        return Err(Failure::forbidden(why));
+    }
+    let Some((_, definition)) = target.row().custom().and_then(|_| find(state, target.row())) else { return Ok(()) };
+    if definition["metadata"]["deletionTimestamp"].is_string() {
+        return Err(Failure::terminating_definition());
+    }
+    Ok(())
+}
+
+fn definitions() -> Option<KindId> {
+    KindId::built_in("CustomResourceDefinition")
+}
+
+fn key(name: &str) -> Key {
+    Key { namespace: String::new(), name: name.to_owned() }
+}
+
+/// The definition of a kind.
+fn find(state: &State, kind: &Kind) -> Option<(Key, Value)> {
+    let key = key(&kind.qualified());
+    let object = state.get(&definitions()?, &key)?;
+    Some((key, object.value().clone()))
+}
+
+/// Decides what names the definitions have, says so in their statuses, and serves the kinds of those that are
+/// established.
+pub(super) fn settle(state: &mut State, moment: &Moment) {
+    let Some(kind) = definitions() else { return };
+    // A name that one definition gives up may be what another waits for.
+    for _ in 0..DEFINITIONS_MAX {
+        if !judge_all(state, &kind, moment) {
+            break;
+        }
+    }
+    serve(state, &kind);
+}
+
+fn judge_all(state: &mut State, kind: &KindId, moment: &Moment) -> bool {
+    let part = Part::default();
+    let all: Vec<(Key, Value)> =
+        state.list(kind, &part).map(|(key, object)| (key.clone(), object.value().clone())).collect();
+    let mut any = false;
+    for (key, definition) in &all {
+        let mut used = Used::default();
+        for (other, _) in all.iter().filter(|(other, _)| other != key) {
+            // Names that were given a moment ago, in this round, count.
+            if let Some(other) = state.get(kind, other).map(|object| object.value())
+                && other["spec"]["group"] == definition["spec"]["group"]
+            {
+                used.add(&Names::read(&other["status"]["acceptedNames"]));
+            }
+        }
+        let mut judged = definition.clone();
+        judge(&mut judged, &used, moment);
+        if judged != *definition {
+            state.put(kind, key.clone(), judged, moment.since_start);
+            any = true;
+        }
+    }
+    any
+}
+
+fn judge(definition: &mut Value, used: &Used, moment: &Moment) {
+    let now = moment.timestamp();
+    let wanted = Names::read(&definition["spec"]["names"]);
+    let had = Names::read(&definition["status"]["acceptedNames"]);
+    let approval = definition["metadata"]["annotations"][APPROVAL].as_str().map(str::to_owned);
+    let (names, accepted) = custom::judge(&wanted, &had, used);
+    let are_accepted = accepted["status"] == "True";
+    let status = &mut definition["status"];
+    status["acceptedNames"] = names.write();
+    if let Some(link) = approval.filter(|link| link.starts_with("http")) {
+        let message = format!("approved in {link}");
+        let approved = custom::condition("KubernetesAPIApprovalPolicyConformant", true, "ApprovedAnnotation", &message);
+        custom::set_condition(status, approved, &now);
+    }
+    custom::set_condition(status, accepted, &now);
+    let established = |status: &Value| {
+        let conditions = status["conditions"].as_array().into_iter().flatten();
+        conditions.into_iter().any(|one| one["type"] == "Established" && one["status"] == "True")
+    };
+    if !established(status) {
+        let condition = if are_accepted {
+            custom::condition("Established", true, "InitialNamesAccepted", "the initial names have been accepted")
+        } else {
+            custom::condition("Established", false, "NotAccepted", "not all names are accepted")
+        };
+        custom::set_condition(status, condition, &now);
+    }
+}
+
+/// Serves the kinds of all established definitions. What has not changed is not read again.
+fn serve(state: &mut State, kind: &KindId) {
+    let part = Part::default();
+    let all: Vec<Value> = state.list(kind, &part).map(|(_, object)| object.value().clone()).collect();
+    let mut before = std::mem::take(&mut state.defined);
+    for definition in all {
+        let conditions = definition["status"]["conditions"].as_array().into_iter().flatten();
+        if !conditions.into_iter().any(|one| one["type"] == "Established" && one["status"] == "True") {
+            continue;
+        }
+        let metadata = &definition["metadata"];
+        let (name, uid) = (text(&metadata["name"]), text(&metadata["uid"]));
+        let generation = metadata["generation"].as_u64().unwrap_or_default();
+        let known = before.remove(&name).filter(|known| known.uid == uid);
+        let defined = match known {
+            Some(known) if known.generation == generation && has_names(&known, &definition) => known,
+            known => {
+                let place: Place = known.map_or_else(|| state.new_place(), |known| known.place);
+                Defined { kinds: custom::kinds(&definition, place), uid, generation, place }
+            }
+        };
+        state.defined.insert(name, defined);
+    }
+    let custom = state.defined.values().flat_map(|defined| defined.kinds.iter().cloned()).collect();
+    let kinds = Kinds::with_custom(custom);
+    state.serve(kinds.clone());
+    // What is kept was read by the schema of another day.
+    for kind in kinds.iter().filter(|kind| kind.row().custom().is_some() && kind.shows_stored()) {
+        state.reread(kind, |object| kind.read(object));
+    }
+}
+
+fn has_names(known: &Defined, definition: &Value) -> bool {
+    let names = Names::read(&definition["status"]["acceptedNames"]);
+    known.kinds.iter().all(|kind| {
+        let row = kind.row();
+        (&row.plural, &row.singular, &row.kind, &row.short)
+            == (&names.plural, &names.singular, &names.kind, &names.short)
+            && (&row.list_kind, &row.categories) == (&names.list_kind, &names.categories)
+    })
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+/// What a definition is when it is marked for deletion: held until its objects are gone, and saying so.
+pub(super) fn terminate(marked: &mut Value, moment: &Moment) {
+    if !marked["metadata"]["finalizers"].is_array() {
+        marked["metadata"]["finalizers"] = json!([]);
+    }
+    if let Some(finalizers) = marked["metadata"]["finalizers"].as_array_mut()
+        && !finalizers.iter().any(|one| one == CLEANUP)
+    {
+        finalizers.push(CLEANUP.into());
+    }
+    let message = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon";
+    let condition = custom::condition("Terminating", true, "InstanceDeletionPending", message);
+    custom::set_condition(&mut marked["status"], condition, &moment.timestamp());
+}
+
+/// Deletes every object of a definition that is going, and the definition if nothing holds on.
+pub(super) fn empty(state: &mut State, name: &str, terms: &Terms) {
+    if let Some(kind) = state.defined.get(name).and_then(|defined| defined.kinds.first().cloned()) {
+        let part = Part::default();
+        let keys: Vec<Key> = state.list(&kind, &part).map(|(key, _)| key.clone()).collect();
+        for key in keys {
+            let target = Target { kind: kind.clone(), key, subresource: None };
+            // Nothing can refuse this: the object is there, under the same lock, and there are no preconditions.
+            drop(super::delete::delete(state, &target, terms, &Preconditions::default()));
+        }
+    }
+    close_if_empty(state, name, &terms.moment);
+}
+
+/// Removes a definition that is going, if it has no object any more and nothing but its own finalizer holds it.
+pub(super) fn close_if_empty(state: &mut State, name: &str, moment: &Moment) {
+    let Some(kind) = definitions() else { return };
+    let Some(object) = state.get(&kind, &key(name)).cloned() else { return };
+    if object.metadata("deletionTimestamp").is_empty() {
+        return;
+    }
+    let part = Part::default();
+    let place = state.defined.get(name).and_then(|defined| defined.kinds.first().cloned());
+    if place.is_some_and(|kind| state.list(&kind, &part).next().is_some()) {
+        return;
+    }
+    let mut last = object.value().clone();
+    if let Some(finalizers) = last["metadata"]["finalizers"].as_array_mut() {
+        finalizers.retain(|one| one != CLEANUP);
+    }
+    if is_held(&last) {
+        if last != *object.value() {
+            state.put(&kind, key(name), last, moment.since_start);
+        }
+        return;
+    }
+    drop(state.remove(&kind, &key(name), moment.since_start));
+    settle(state, moment);
+}

@@ -1,0 +1,5 @@
+//! CustomResourceDefinitions: the kinds they add, and what becomes of their objects.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+mod definitions;
+mod server;
