@@ -60,6 +60,23 @@ impl Clock {
     }
 }
 
+/// An age in the largest unit that leaves two digits of meaning.
+pub(crate) fn age(age: u64) -> String {
+    let (minutes, hours, days) = (age / 60, age / 3_600, age / 86_400);
+    match age {
+        0..120 => format!("{age}s"),
+        120..600 if !age.is_multiple_of(60) => format!("{minutes}m{}s", age % 60),
+        120..10_800 => format!("{minutes}m"),
+        10_800..28_800 if !minutes.is_multiple_of(60) => format!("{hours}h{}m", minutes % 60),
+        10_800..172_800 => format!("{hours}h"),
+        _ => match (days / 365, days % 365) {
+            (0..2, _) => format!("{days}d"),
+            (years @ 2..8, 1..) => format!("{years}y{}d", days % 365),
+            (years, _) => format!("{years}y"),
+        },
+    }
+}
+
 /// Seconds since 1970 as RFC 3339 in UTC.
 pub(crate) fn timestamp(unix_seconds: u64) -> String {
     let (days, second) = (unix_seconds / 86_400, unix_seconds % 86_400);

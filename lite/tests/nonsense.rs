@@ -44,7 +44,7 @@ fn seeds() -> Vec<(&'static str, Value)> {
         ("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition()),
         (
             "/apis/example.com/v1/namespaces/default/ns",
-            json!({"metadata": {"name": "n"}, "spec": {"count": 1, "list": [{"name": "a", "port": 1}], "map": {"a": "b"}, "any": {"a": [1]}}}),
+            json!({"kind": "N", "metadata": {"name": "n"}, "spec": {"count": 1, "list": [{"name": "a", "port": 1}], "map": {"a": "b"}, "any": {"a": [1]}}}),
         ),
     ]
 }

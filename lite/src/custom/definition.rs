@@ -1,8 +1,11 @@
 //! A CustomResourceDefinition becomes kinds. What is read here has passed the checks of `rules::definition`.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 
-use super::{Custom, Names};
+use super::{Column, Custom, Names, read_schema};
+use crate::failure::Causes;
 use crate::kind::{Form, Kind, KindId, Place, Scope, Subresource, group_version};
 use crate::scale::Paths;
 
@@ -29,7 +32,7 @@ pub(crate) fn kinds(definition: &Value, place: Place) -> Vec<KindId> {
             scope: if spec["scope"] == "Cluster" { Scope::Cluster } else { Scope::Namespaced },
             subresources: subresources(version),
             generation: true,
-            fields: Vec::new(),
+            fields: selectable(version),
             kept: None,
             form: Form::Custom(custom(version, &group, &names.kind, &storage, &revision)),
             place,
@@ -46,9 +49,18 @@ fn custom(version: &Value, group: &str, kind: &str, storage: &str, revision: &st
         storage: storage.to_owned(),
         revision: revision.to_owned(),
         deprecation: (version["deprecated"] == true).then(warning),
+        columns: Column::read(version),
+        // It was checked before; what is wrong with it was refused.
+        schema: Arc::new(read_schema(version, "", &mut Causes::default())),
         scale: Paths::read(&version["subresources"]["scale"]),
         source: version["schema"]["openAPIV3Schema"].clone(),
     }
+}
+
+/// The fields that selectors may name: `.spec.color` as `spec.color`.
+fn selectable(version: &Value) -> Vec<String> {
+    let fields = version["selectableFields"].as_array().into_iter().flatten();
+    fields.map(|field| text(&field["jsonPath"]).trim_start_matches('.').to_owned()).collect()
 }
 
 fn subresources(version: &Value) -> Vec<Subresource> {

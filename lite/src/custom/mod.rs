@@ -1,17 +1,50 @@
 //! Custom kinds: what a CustomResourceDefinition says of one version of its kind.
 
+mod columns;
 mod definition;
 mod names;
+mod path;
+mod schema;
 
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
+pub(crate) use self::columns::Column;
 pub(crate) use self::definition::kinds;
 pub(crate) use self::names::{Names, Used, condition, judge, set_condition};
-use crate::kind::{KindId, Place, group_version};
+pub(crate) use self::path::Path;
+pub(crate) use self::schema::{Schema, Type};
+use crate::failure::Causes;
+use crate::kind::{Kind, KindId, Place, group_version};
 use crate::scale::Paths;
 use crate::store::Object;
+
+/// Reads the schema of a version of a definition, and complains of what is wrong with it.
+pub(crate) fn read_schema(version: &Value, field: &str, causes: &mut Causes) -> Schema {
+    schema::read(&version["schema"]["openAPIV3Schema"], field, causes)
+}
+
+/// Complains of an object that does not fit its schema.
+pub(crate) fn check(kind: &Kind, object: &Value, causes: &mut Causes) {
+    if let Some(custom) = kind.custom() {
+        schema::validate(&custom.schema, object, causes);
+    }
+}
+
+/// Brings an object from outside into its form: what its schema does not know is dropped and told, and what is absent has
+/// its default.
+///
+/// # Errors
+/// Says what cannot be read at all.
+pub(crate) fn fit(schema: &Schema, object: &mut Value) -> Result<Vec<String>, String> {
+    schema::normalise(object);
+    let mut unknown = schema::coerce(schema, object)?;
+    unknown.extend(schema::prune(schema, object));
+    schema::fill(schema, object);
+    unknown.sort();
+    Ok(unknown)
+}
 
 /// The finalizer that holds a definition until its objects are gone.
 pub(crate) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
@@ -36,6 +69,10 @@ pub(crate) struct Custom {
     pub(crate) deprecation: Option<String>,
     /// Where objects have their replicas, if they can be scaled.
     pub(crate) scale: Option<Paths>,
+    /// What is printed of objects after their names.
+    pub(crate) columns: Vec<Column>,
+    /// What objects may hold.
+    pub(crate) schema: Arc<Schema>,
     /// `openAPIV3Schema` as it was given.
     source: Value,
 }
@@ -94,6 +131,10 @@ impl KindId {
         let row = self.row();
         let mut read = object.clone();
         read["apiVersion"] = group_version(&row.group, &row.version).into();
+        if let Some(custom) = row.custom() {
+            drop(schema::prune(&custom.schema, &mut read));
+            schema::fill(&custom.schema, &mut read);
+        }
         read
     }
 }

@@ -141,8 +141,12 @@ fn look(shape: &Shape, value: &Value, of: &str, path: &mut String, found: &mut M
             }
         }
         (Shape::Map(inner), Value::Object(map)) => {
+            // A Go decoder names the field that is the map, and not the key within it.
+            let leaf = matches!(**inner, Shape::String | Shape::Int | Shape::Bool | Shape::IntOrString);
             for (key, below) in map {
-                push(path, key);
+                if !leaf {
+                    push(path, key);
+                }
                 look(inner, below, of, path, found);
                 path.truncate(length);
             }
@@ -264,7 +268,7 @@ mod tests {
         check("Deployment", json!({"spec": {"template": {"spec": {"affinity": {"what": 1}}}}}), &[], None);
         let why = "json: cannot unmarshal string into Go struct field DeploymentSpec.spec.replicas of type int32";
         check("Deployment", json!({"spec": {"replicas": "2"}}), &[], Some(why));
-        let why = "json: cannot unmarshal number into Go struct field ObjectMeta.metadata.annotations.a of type string";
+        let why = "json: cannot unmarshal number into Go struct field ObjectMeta.metadata.annotations of type string";
         check("Service", json!({"metadata": {"annotations": {"a": 1}}}), &[], Some(why));
     }
 }

@@ -78,6 +78,11 @@ pub(super) fn validate(kind: &Kind, object: &Value, causes: &mut Causes) {
     }
 }
 
+/// Complains about the metadata of an object within another, which needs no name.
+pub(crate) fn check_embedded(field: &str, metadata: &Value, causes: &mut Causes) {
+    check_labels(&format!("{field}.labels"), &metadata["labels"], causes);
+}
+
 const QUALIFIED: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
 const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 

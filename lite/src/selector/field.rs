@@ -1,5 +1,7 @@
 //! Field selectors: `metadata.name=x,type!=y` over the few fields that a kind allows.
 
+use std::borrow::Cow;
+
 use serde_json::Value;
 
 use crate::failure::Failure;
@@ -57,8 +59,13 @@ impl Fields {
 }
 
 /// The text of a field; what is absent is the empty string, as in the real server.
-fn read<'a>(object: &'a Value, field: &str) -> &'a str {
-    let at = |path: &str| path.split('.').try_fold(object, |value, key| value.get(key)).and_then(Value::as_str);
+fn read<'a>(object: &'a Value, field: &str) -> Cow<'a, str> {
+    let at = |path: &str| match path.split('.').try_fold(object, |value, key| value.get(key))? {
+        Value::String(text) => Some(Cow::Borrowed(text.as_str())),
+        // Fields of custom kinds may be numbers or flags.
+        value @ (Value::Number(_) | Value::Bool(_)) => Some(Cow::Owned(value.to_string())),
+        Value::Null | Value::Array(_) | Value::Object(_) => None,
+    };
     match field {
         // An Event's source is the component that told it, and of newer ones the controller.
         "source" => at("source.component").filter(|text| !text.is_empty()).or(at("reportingComponent")),

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::{columns, form};
 use crate::clock;
+use crate::custom::{Column, Custom};
 use crate::kind::Kind;
 
 /// A Table of objects. `include` is the request's `includeObject`: None, Metadata or Object.
@@ -14,6 +15,9 @@ pub(super) fn of<'a>(
     include: &str,
     unix_seconds: u64,
 ) -> Value {
+    if let Some(custom) = kind.custom() {
+        return of_custom(custom, objects, version, include, unix_seconds);
+    }
     let columns = columns::of(kind);
     let definition = |title: &str, format: &str, priority: u8| json!({"name": title, "type": "string", "format": format, "description": "", "priority": priority});
     let mut definitions = vec![definition("Name", "name", 0)];
@@ -26,34 +30,51 @@ pub(super) fn of<'a>(
         cells.extend(columns.iter().filter(|one| one.priority == 0).map(|one| (one.cell)(object).into()));
         cells.push(age(object, unix_seconds).into());
         cells.extend(columns.iter().filter(|one| one.priority != 0).map(|one| (one.cell)(object).into()));
-        let shown = match include {
-            "None" => Value::Null,
-            "Object" => object.clone(),
-            _ => form::metadata(object),
-        };
-        json!({"cells": cells, "object": shown})
+        row(cells, object, include)
     });
+    table(version, &rows.collect::<Vec<_>>(), &definitions)
+}
+
+/// The columns are those of the definition, and their cells have types.
+fn of_custom<'a>(
+    custom: &Custom,
+    objects: impl Iterator<Item = &'a Value>,
+    version: &str,
+    include: &str,
+    unix_seconds: u64,
+) -> Value {
+    let name = json!({"name": "Name", "type": "string", "format": "name", "description": "", "priority": 0});
+    let mut definitions = vec![name];
+    definitions.extend(custom.columns.iter().map(Column::definition));
+    let rows = objects.map(|object| {
+        let mut cells = vec![object["metadata"]["name"].clone()];
+        cells.extend(custom.columns.iter().map(|column| column.cell(object, unix_seconds)));
+        row(cells, object, include)
+    });
+    table(version, &rows.collect::<Vec<_>>(), &definitions)
+}
+
+fn row(cells: Vec<Value>, object: &Value, include: &str) -> Value {
+    let shown = match include {
+        "None" => Value::Null,
+        "Object" => object.clone(),
+        _ => form::metadata(object),
+    };
+    json!({"cells": cells, "object": shown})
+}
+
+fn table(version: &str, rows: &[Value], definitions: &[Value]) -> Value {
     json!({
         "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": {"resourceVersion": version},
-        "rows": rows.collect::<Vec<_>>(), "columnDefinitions": definitions,
+        "rows": rows, "columnDefinitions": definitions,
     })
 }
 
-/// An age in the largest unit that leaves two digits of meaning.
 fn age(object: &Value, unix_seconds: u64) -> String {
     let Some(created) = object["metadata"]["creationTimestamp"].as_str().and_then(clock::seconds) else {
         return "<unknown>".into();
     };
-    let age = unix_seconds.saturating_sub(created);
-    let (minutes, hours, days) = (age / 60, age / 3_600, age / 86_400);
-    match age {
-        0..120 => format!("{age}s"),
-        120..600 if age % 60 != 0 => format!("{minutes}m{}s", age % 60),
-        120..10_800 => format!("{minutes}m"),
-        10_800..28_800 if minutes % 60 != 0 => format!("{hours}h{}m", minutes % 60),
-        10_800..172_800 => format!("{hours}h"),
-        _ => format!("{days}d"),
-    }
+    clock::age(unix_seconds.saturating_sub(created))
 }
 
 #[cfg(test)]
@@ -72,6 +93,9 @@ mod tests {
             (11_100, "3h5m"),
             (100_000, "27h"),
             (900_000, "10d"),
+            (365 * 86_400, "365d"),
+            (800 * 86_400, "2y70d"),
+            (3_000 * 86_400, "8y"),
         ] {
             assert_eq!(age(&object, seconds), expected);
         }

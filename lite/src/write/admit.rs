@@ -3,6 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::Target;
+use crate::custom;
 use crate::failure::Failure;
 use crate::kind::schema;
 use crate::kind::{Form, Kind};
@@ -27,43 +28,51 @@ const WARNINGS_MAX: usize = 16;
 /// Checks the shape of an object and drops from it what its kind does not have.
 pub(super) fn fit(kind: &Kind, object: &mut Value, validation: Validation) -> Result<Warnings, Failure> {
     check_kind(kind, object)?;
-    let Form::BuiltIn(of) = kind.form else { return fit_custom(kind, object) };
+    let Form::BuiltIn(of) = kind.form else { return fit_custom(kind, object, validation) };
     drop_nulls(object);
     let found = schema::misfits(of, object);
     if let Some(why) = found.mistyped {
-        let message =
-            format!("{} in version \"{}\" cannot be handled as a {}: {why}", kind.kind, kind.version, kind.kind);
-        return Err(Failure::bad_request(message));
+        return Err(unreadable(kind, &why));
     }
-    let texts: Vec<String> = found.unknown.iter().map(|path| format!("unknown field \"{path}\"")).collect();
-    if validation == Validation::Strict && !texts.is_empty() {
-        let message = format!(
-            "{} in version \"{}\" cannot be handled as a {}: strict decoding error: {}",
-            kind.kind,
-            kind.version,
-            kind.kind,
-            texts.join(", ")
-        );
-        return Err(Failure::bad_request(message));
-    }
+    let texts = unknown(kind, &found.unknown, validation)?;
     schema::prune(of, object);
     name_kind(kind, object);
-    let warn = validation == Validation::Warn;
-    Ok(texts.into_iter().filter(|_| warn).take(WARNINGS_MAX).collect())
+    Ok(texts)
 }
 
-/// An object of a custom kind: its metadata is that of every object, and the rest as it comes.
-fn fit_custom(kind: &Kind, object: &mut Value) -> Result<Warnings, Failure> {
+/// What becomes of fields that a kind does not have: a refusal, warnings, or nothing.
+fn unknown(kind: &Kind, paths: &[String], validation: Validation) -> Result<Warnings, Failure> {
+    let texts = paths.iter().map(|path| format!("unknown field \"{path}\""));
+    match validation {
+        Validation::Strict if !paths.is_empty() => {
+            let texts: Vec<String> = texts.collect();
+            Err(unreadable(kind, &format!("strict decoding error: {}", texts.join(", "))))
+        }
+        Validation::Warn => Ok(texts.take(WARNINGS_MAX).collect()),
+        Validation::Strict | Validation::Ignore => Ok(Warnings::new()),
+    }
+}
+
+fn unreadable(kind: &Kind, why: &str) -> Failure {
+    let message = format!("{} in version \"{}\" cannot be handled as a {}: {why}", kind.kind, kind.version, kind.kind);
+    Failure::bad_request(message)
+}
+
+/// An object of a custom kind: its metadata is that of every object, and the rest as its schema says.
+fn fit_custom(kind: &Kind, object: &mut Value, validation: Validation) -> Result<Warnings, Failure> {
     drop_nulls(&mut object["metadata"]);
-    if let Some(why) = schema::misfits("ObjectMeta", &object["metadata"]).mistyped {
-        return Err(Failure::bad_request(format!(
-            "{} in version \"{}\" cannot be handled as a {}: {why}",
-            kind.kind, kind.version, kind.kind
-        )));
+    let found = schema::misfits("ObjectMeta", &object["metadata"]);
+    if let Some(why) = found.mistyped {
+        return Err(unreadable(kind, &why));
     }
     schema::prune("ObjectMeta", &mut object["metadata"]);
+    let mut paths: Vec<String> = found.unknown.iter().map(|path| format!("metadata.{path}")).collect();
     name_kind(kind, object);
-    Ok(Warnings::new())
+    if let Some(custom) = kind.custom() {
+        paths.extend(custom::fit(&custom.schema, object).map_err(|why| unreadable(kind, &why))?);
+    }
+    paths.sort();
+    unknown(kind, &paths, validation)
 }
 
 /// Says of which kind an object is, and drops from its metadata what this server does not have.
@@ -83,6 +92,11 @@ fn name_kind(kind: &Kind, object: &mut Value) {
 fn check_kind(kind: &Kind, object: &Value) -> Result<(), Failure> {
     if !object.is_object() {
         return Err(Failure::bad_request("couldn't get version/kind; json parse error: the body is not an object"));
+    }
+    if kind.custom().is_some() && object["kind"].as_str().is_none_or(str::is_empty) {
+        let why =
+            format!("the object provided is unrecognized (must be of type {}): Object 'Kind' is missing", kind.kind);
+        return Err(Failure::bad_request(why));
     }
     let expected = kind.api_version();
     match object["apiVersion"].as_str() {

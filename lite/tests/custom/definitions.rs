@@ -197,7 +197,7 @@ async fn a_namespace_takes_custom_objects_with_it() {
 async fn a_custom_kind_with_the_name_of_a_built_in_one_is_no_built_in_one() {
     let server = Server::new();
     server.define(&definition("services", "Service", &[("v1", anything())])).await;
-    let object = json!({"metadata": {"name": "a.b"}, "spec": {"ports": "none"}});
+    let object = json!({"kind": "Service", "metadata": {"name": "a.b"}, "spec": {"ports": "none"}});
     let made = server.gives("POST /apis/example.com/v1/namespaces/default/services", Some(&object), 201).await;
     assert_eq!(made["spec"], json!({"ports": "none"}), "nothing is filled in");
 }

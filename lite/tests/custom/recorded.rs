@@ -1,0 +1,123 @@
+//! What a real API server (v1.36) answered to objects of one definition, and what this one does.
+
+use serde_json::Value;
+
+use crate::server::{Said, Server};
+
+/// Exercises every part of a schema that is checked.
+const THINGS: &str = include_str!("recorded/things.json");
+/// One object a line, with the answer that a real server gave to its creation.
+const OBJECTS: &str = include_str!("recorded/objects.jsonl");
+
+/// One definition a line, likewise. Versions as a whole, which the real server shows in its internal form, are cut out.
+const DEFINITIONS: &str = include_str!("recorded/definitions.jsonl");
+
+/// A table of objects, and what selectors of fields leave of them.
+const TABLE: &str = include_str!("recorded/table.json");
+
+/// Of a real server's answers, the order of causes differs from one time to the next.
+fn causes(list: &Value) -> Vec<String> {
+    let mut causes: Vec<String> =
+        list.as_array().into_iter().flatten().map(|cause| brief(&cause.to_string())).collect();
+    causes.sort();
+    causes
+}
+
+/// Without what each language of regular expressions says in its own way, and without versions as a whole, of which the
+/// real server shows its internal form.
+fn brief(text: &str) -> String {
+    let text = text.split_once("but isn't:").map_or(text, |(before, _)| before);
+    match (text.find("Invalid value: [{"), text.find("}]: must")) {
+        (Some(from), Some(to)) if from < to => format!("{}Invalid value: [...{}", &text[..from], &text[to + 1..]),
+        _ => text.to_owned(),
+    }
+}
+
+fn differs(row: &Value, said: &Said) -> Option<String> {
+    let status = row["status"].as_u64();
+    if status != Some(said.status.into()) {
+        return Some(format!("{} instead of {}: {}", said.status, row["status"], said.body));
+    }
+    if said.status == 201 {
+        let same = said.body["spec"] == row["stored"]["spec"] && said.body["status"] == row["stored"]["status"];
+        let warnings: Vec<&str> = row["warnings"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        if !same || said.warnings != warnings {
+            return Some(format!("{} {:?}", said.body, said.warnings));
+        }
+        return None;
+    }
+    let (wanted, got) = (causes(&row["causes"]), causes(&said.body["details"]["causes"]));
+    // The text has the causes in their order, so that it is compared where there is at most one.
+    let text = wanted.len() > 1 || brief(row["message"].as_str().unwrap_or_default()) == brief(said.message());
+    (wanted != got || !text)
+        .then(|| format!("{got:#?} {}\n  instead of {wanted:#?} {}", said.message(), row["message"]))
+}
+
+#[tokio::test]
+async fn objects_are_answered_as_by_the_real_server() {
+    let server = Server::new();
+    server.define(&serde_json::from_str(THINGS).unwrap()).await;
+    let mut wrong = Vec::new();
+    for line in OBJECTS.lines() {
+        let row: Value = serde_json::from_str(line).unwrap();
+        let validation = if row["strict"] == true { "Strict" } else { "Warn" };
+        let path =
+            format!("POST /apis/example.com/v1/namespaces/default/things?dryRun=All&fieldValidation={validation}");
+        let mut object = row["object"].clone();
+        object["kind"] = "Thing".into();
+        let said = server.ask(&path, Some(&object)).await;
+        wrong.extend(differs(&row, &said).map(|how| format!("{}: {how}", row["name"])));
+    }
+    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), OBJECTS.lines().count(), wrong.join("\n"));
+}
+
+#[tokio::test]
+async fn definitions_are_answered_as_by_the_real_server() {
+    let server = Server::new();
+    let mut wrong = Vec::new();
+    for line in DEFINITIONS.lines() {
+        let row: Value = serde_json::from_str(line).unwrap();
+        let path = format!("POST {}?dryRun=All", crate::server::DEFINITIONS);
+        let mut said = server.ask(&path, Some(&row["object"])).await;
+        said.body["spec"].take();
+        said.body["status"].take();
+        wrong.extend(differs(&row, &said).map(|how| format!("{}: {how}", row["name"])));
+    }
+    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), DEFINITIONS.lines().count(), wrong.join("\n"));
+}
+
+#[tokio::test]
+async fn tables_and_selectors_are_those_of_the_real_server() {
+    const AT: &str = "/apis/example.com/v1/namespaces/default/things";
+    let server = Server::new();
+    server.define(&serde_json::from_str(THINGS).unwrap()).await;
+    let recorded: Value = serde_json::from_str(TABLE).unwrap();
+    for object in recorded["objects"].as_array().unwrap() {
+        server.gives(&format!("POST {AT}"), Some(object), 201).await;
+    }
+    let accept = "application/json;as=Table;v=v1;g=meta.k8s.io";
+    let mut table = server.send(&format!("GET {AT}"), None, accept).await.body;
+    table["columnDefinitions"][0].as_object_mut().unwrap().remove("description");
+    assert_eq!(table["columnDefinitions"], recorded["columns"]);
+    for (row, wanted) in table["rows"].as_array().unwrap().iter().zip(recorded["rows"].as_array().unwrap()) {
+        let (cells, wanted) = (row["cells"].as_array().unwrap(), wanted.as_array().unwrap());
+        // Ages are those of another day.
+        let aged = |(_, column): &(usize, &Value)| column["type"] == "date";
+        let columns = recorded["columns"].as_array().unwrap().iter().enumerate();
+        for (nth, column) in columns.filter(|one| !aged(one)) {
+            assert_eq!(cells[nth], wanted[nth], "{column}");
+        }
+        assert!(cells.last().unwrap().is_string());
+    }
+    for (selector, wanted) in recorded["selected"].as_object().unwrap() {
+        let query: String = form_urlencoded::byte_serialize(selector.as_bytes()).collect();
+        let said = server.ask(&format!("GET {AT}?fieldSelector={query}"), None).await;
+        let names = said.body["items"].as_array().into_iter().flatten().map(|one| one["metadata"]["name"].clone());
+        let got = if said.status == 200 {
+            names.collect()
+        } else {
+            Value::from(vec![Value::from(said.status), said.message().into()])
+        };
+        assert_eq!(got, *wanted, "{selector}");
+    }
+}
