@@ -8,6 +8,7 @@
 //! It must be used within a tokio runtime with time and, for the door, I/O enabled.
 
 mod clock;
+mod crds;
 mod failure;
 mod kind;
 mod custom;
@@ -21,6 +22,7 @@ mod serve;
 mod lite;
 mod door;
 
+pub use crds::GATEWAY_API;
 pub use door::Door;
 pub use lite::Lite;
 pub use serve::{LiteBody, LiteService};

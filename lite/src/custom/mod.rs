@@ -1,5 +1,6 @@
 //! Custom kinds: what a CustomResourceDefinition says of one version of its kind.
 
+mod cel;
 mod columns;
 mod definition;
 mod names;
@@ -26,9 +27,21 @@ pub(crate) fn read_schema(version: &Value, field: &str, causes: &mut Causes) -> 
 }
 
 /// Complains of an object that does not fit its schema.
-pub(crate) fn check(kind: &Kind, object: &Value, causes: &mut Causes) {
+pub(crate) fn check(kind: &Kind, object: &Value, old: Option<&Value>, causes: &mut Causes) {
+    let Some(custom) = kind.custom() else { return };
+    schema::validate(&custom.schema, object, causes);
+    if !schema::blocks(causes) {
+        cel::run(&custom.schema, object, old, causes);
+    } else if custom.schema.has_rules {
+        let why = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
+        causes.invalid("<nil>", &Value::Null, why);
+    }
+}
+
+/// Fills in what is absent of an object that already has its form.
+pub(crate) fn fill(kind: &Kind, object: &mut Value) {
     if let Some(custom) = kind.custom() {
-        schema::validate(&custom.schema, object, causes);
+        schema::fill(&custom.schema, object);
     }
 }
 

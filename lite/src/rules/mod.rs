@@ -56,7 +56,7 @@ pub(crate) fn fill_in(kind: &Kind, new: &mut Value, old: Option<&Value>, serial:
 pub(crate) fn check(kind: &Kind, new: &Value, old: Option<&Value>) -> Result<(), Failure> {
     let mut causes = Causes::default();
     metadata::validate(kind, new, &mut causes);
-    crate::custom::check(kind, new, &mut causes);
+    crate::custom::check(kind, new, old, &mut causes);
     if let Some(rules) = of(kind) {
         (rules.validate)(new, old, &mut causes);
     }

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::{Target, Terms, Written, admit, definition};
 use crate::clock::Moment;
+use crate::custom;
 use crate::failure::Failure;
 use crate::kind::{Kind, Subresource};
 use crate::rules;
@@ -24,6 +25,8 @@ pub(crate) fn create(state: &mut State, target: &Target, mut object: Value, term
     let warnings = admit::fit(kind, &mut object, terms.validation)?;
     admit::check_place(target, &mut object)?;
     stamp(kind, &mut object, &terms.moment)?;
+    // A status is not the client's to set, but it may have defaults.
+    custom::fill(kind, &mut object);
     let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     let key = Key { namespace: target.key.namespace.clone(), name };
     if kind.namespaced() {

@@ -2,5 +2,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod definitions;
+mod noise;
 mod recorded;
 mod server;

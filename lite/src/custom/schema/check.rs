@@ -22,6 +22,18 @@ pub(crate) fn validate(schema: &Schema, object: &Value, causes: &mut Causes) {
     causes.0.truncate(CAUSES_MAX);
 }
 
+/// Whether rules are not evaluated on what has been complained of: it may not have the form that they rely on.
+pub(crate) fn blocks(causes: &Causes) -> bool {
+    const BLOCKING: &[&str] = &[
+        "FieldValueNotSupported",
+        "FieldValueRequired",
+        "FieldValueTooLong",
+        "FieldValueTooMany",
+        "FieldValueTypeInvalid",
+    ];
+    causes.0.iter().any(|cause| BLOCKING.contains(&cause.reason))
+}
+
 fn child(path: &str, key: &str) -> String {
     if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }

@@ -13,12 +13,13 @@ mod prune;
 mod read;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use regex::Regex;
 use serde_json::Value;
 
-pub(crate) use self::check::validate;
+use super::cel::Rule;
+
+pub(crate) use self::check::{blocks, validate};
 pub(crate) use self::fill::{fill, normalise};
 pub(crate) use self::meta::coerce;
 pub(crate) use self::prune::prune;
@@ -43,6 +44,9 @@ pub(crate) struct Schema {
     /// Owned as a whole: `x-kubernetes-map-type: atomic`.
     pub(crate) atomic: bool,
     checks: Checks,
+    pub(super) rules: Vec<Rule>,
+    /// Whether there is a rule here or below.
+    pub(super) has_rules: bool,
 }
 
 /// What fields without a description of their own are.
@@ -80,7 +84,7 @@ pub(crate) enum Type {
 #[derive(Debug, Default)]
 struct Checks {
     format: String,
-    pattern: Option<(String, Arc<Regex>)>,
+    pattern: Option<(String, Regex)>,
     length: Range,
     items: Range,
     fields: Range,
@@ -122,7 +126,7 @@ impl Type {
         })
     }
 
-    fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::Object => "object",
             Self::Array => "array",
@@ -135,6 +139,11 @@ impl Type {
 }
 
 impl Schema {
+    /// The format of a text; empty if it has none.
+    pub(super) fn format(&self) -> &str {
+        &self.checks.format
+    }
+
     /// The schema of a field.
     pub(crate) fn field(&self, name: &str) -> Option<&Self> {
         self.properties.get(name).or(match &self.additional {

@@ -1,20 +1,16 @@
 //! The schema of a definition becomes one to check objects with, or is refused.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
-use regex::{Regex, RegexBuilder};
+use regex::Regex;
 use serde_json::Value;
 
 use super::{Additional, Bound, Checks, List, Range, Schema, Type};
+use crate::custom::cel;
 use crate::failure::Causes;
 
 /// Schemas within schemas.
 const DEPTH_MAX: usize = 64;
 /// Schemas in one definition's version.
 const SCHEMAS_MAX: usize = 50_000;
-/// A compiled pattern, and what running it may take.
-const PATTERN_MAX_BYTES: usize = 1 << 20;
 
 /// What a structural schema does not have.
 const UNSUPPORTED: &[&str] = &["id", "additionalItems", "patternProperties", "definitions", "dependencies", "$ref"];
@@ -38,7 +34,7 @@ const STRUCTURE: &[(&str, &str)] = &[
 
 /// Reads the schema at `field` of a definition, and says what is wrong with it.
 pub(crate) fn read(schema: &Value, field: &str, causes: &mut Causes) -> Schema {
-    let mut reader = Reader { causes, patterns: BTreeMap::new(), read: 0 };
+    let mut reader = Reader { causes, read: 0 };
     let read = reader.structure(schema, field, Level::Root, 0);
     if reader.read > SCHEMAS_MAX {
         let why = format!("must not have more than {SCHEMAS_MAX} schemas");
@@ -57,8 +53,6 @@ enum Level {
 
 struct Reader<'a> {
     causes: &'a mut Causes,
-    /// Each pattern is compiled once: generated definitions repeat a few of them hundreds of times.
-    patterns: BTreeMap<String, Arc<Regex>>,
     read: usize,
 }
 
@@ -123,6 +117,11 @@ impl Reader<'_> {
         self.list(schema, &mut read, field);
         self.invariants(schema, &read, field, level);
         self.default(&read, &format!("{field}.default"));
+        read.rules = cel::read(schema, &read, level == Level::Root, field, self.causes);
+        read.has_rules = !read.rules.is_empty()
+            || read.properties.values().any(|below| below.has_rules)
+            || read.items.as_ref().is_some_and(|below| below.has_rules)
+            || matches!(&read.additional, Some(Additional::Schema(below)) if below.has_rules);
         read
     }
 
@@ -339,26 +338,13 @@ impl Reader<'_> {
         }
     }
 
-    fn pattern(&mut self, schema: &Value, field: &str) -> Option<(String, Arc<Regex>)> {
+    fn pattern(&mut self, schema: &Value, field: &str) -> Option<(String, Regex)> {
         let text = schema["pattern"].as_str().filter(|text| !text.is_empty())?;
-        if let Some(known) = self.patterns.get(text) {
-            return Some((text.to_owned(), known.clone()));
-        }
-        let built = RegexBuilder::new(text).size_limit(PATTERN_MAX_BYTES).dfa_size_limit(PATTERN_MAX_BYTES).build();
-        match built {
-            Ok(regex) => {
-                let regex = Arc::new(regex);
-                self.patterns.insert(text.to_owned(), regex.clone());
-                Some((text.to_owned(), regex))
-            }
-            Err(why) => {
-                let why = why.to_string();
-                let why = why.lines().last().unwrap_or_default();
-                let why = format!("must be a valid regular expression, but isn't: {why}");
-                self.causes.invalid(format!("{field}.pattern"), &text.into(), &why);
-                None
-            }
-        }
+        let built = cel::pattern(text).map_err(|why| {
+            let why = format!("must be a valid regular expression, but isn't: {why}");
+            self.causes.invalid(format!("{field}.pattern"), &text.into(), &why);
+        });
+        Some((text.to_owned(), built.ok()?))
     }
 }
 

@@ -1,0 +1,15 @@
+//! Definitions that are published by others, as they are published.
+
+/// Gateway API v1.7.0, standard channel: one YAML document each (`lite/crds/`).
+pub const GATEWAY_API: &[&str] = &[
+    include_str!("../crds/gateway-api-v1.7.0/gateway.networking.k8s.io_backendtlspolicies.yaml"),
+    include_str!("../crds/gateway-api-v1.7.0/gateway.networking.k8s.io_gatewayclasses.yaml"),
+    include_str!("../crds/gateway-api-v1.7.0/gateway.networking.k8s.io_gateways.yaml"),
+    include_str!("../crds/gateway-api-v1.7.0/gateway.networking.k8s.io_grpcroutes.yaml"),
+    include_str!("../crds/gateway-api-v1.7.0/gateway.networking.k8s.io_httproutes.yaml"),
+    include_str!("../crds/gateway-api-v1.7.0/gateway.networking.k8s.io_listenersets.yaml"),
+    include_str!("../crds/gateway-api-v1.7.0/gateway.networking.k8s.io_referencegrants.yaml"),
+    include_str!("../crds/gateway-api-v1.7.0/gateway.networking.k8s.io_tcproutes.yaml"),
+    include_str!("../crds/gateway-api-v1.7.0/gateway.networking.k8s.io_tlsroutes.yaml"),
+    include_str!("../crds/gateway-api-v1.7.0/gateway.networking.k8s.io_udproutes.yaml"),
+];

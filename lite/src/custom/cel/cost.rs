@@ -1,0 +1,204 @@
+//! An upper bound of what an evaluation takes, from the expression and the sizes of the values that it is about. The library
+//! has no limit of its own; what could be too much is not begun.
+
+use std::collections::BTreeMap;
+
+use cel::common::ast::{CallExpr, ComprehensionExpr, Expr, IdedExpr, LiteralValue};
+use serde_json::Value;
+
+use super::names::entries;
+
+/// Bytes of a value in between; a chain of calls can make long texts of short ones.
+const BYTES_MAX: f64 = 8_388_608.0;
+
+/// What is known of a value before it is there.
+#[derive(Clone, Copy)]
+enum Known<'a> {
+    /// It is this.
+    Given(&'a Value),
+    /// It has at most so many bytes, and no list, map or text in it is longer.
+    Within { bytes: f64, length: f64 },
+}
+
+/// The steps that an expression takes at most, in the unit of one call; `None` if a value could become too large.
+pub(super) fn bound(expression: &IdedExpr, object: &Value, old: Option<&Value>) -> Option<f64> {
+    let mut measure = Measure { scope: BTreeMap::new(), steps: 0.0, times: 1.0, fits: true };
+    measure.scope.insert("self", Known::Given(object));
+    measure.scope.insert("oldSelf", Known::Given(old.unwrap_or(&Value::Null)));
+    measure.expression(expression);
+    measure.fits.then_some(measure.steps)
+}
+
+struct Measure<'a> {
+    scope: BTreeMap<&'a str, Known<'a>>,
+    steps: f64,
+    /// How often what is looked at is evaluated.
+    times: f64,
+    fits: bool,
+}
+
+#[allow(clippy::cast_precision_loss, reason = "an estimate")]
+fn float(count: usize) -> f64 {
+    count as f64
+}
+
+/// Bytes of a value, and the longest of the lists, maps and texts in it.
+fn sizes(value: &Value) -> (f64, f64) {
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => (16.0, 1.0),
+        Value::String(text) => (16.0 + float(text.len()), float(text.len())),
+        Value::Array(list) => all(list.len(), list.iter().map(sizes)),
+        Value::Object(fields) => {
+            let keys: f64 = fields.keys().map(|key| float(key.len())).sum();
+            let (bytes, length) = all(fields.len(), fields.values().map(sizes));
+            let longest_key = fields.keys().map(|key| float(key.len())).fold(0.0, f64::max);
+            (bytes + keys, length.max(longest_key))
+        }
+    }
+}
+
+fn all(count: usize, sizes: impl Iterator<Item = (f64, f64)>) -> (f64, f64) {
+    sizes.fold((16.0, float(count)), |(bytes, length), (more, longest)| (bytes + more + 16.0, length.max(longest)))
+}
+
+impl Known<'_> {
+    fn bytes(self) -> f64 {
+        self.sizes().0
+    }
+
+    fn length(self) -> f64 {
+        match self {
+            Self::Given(Value::Array(list)) => float(list.len()),
+            Self::Given(Value::Object(fields)) => float(fields.len()),
+            Self::Given(Value::String(text)) => float(text.len()),
+            Self::Given(Value::Null | Value::Bool(_) | Value::Number(_)) => 1.0,
+            Self::Within { length, .. } => length,
+        }
+    }
+
+    fn sizes(self) -> (f64, f64) {
+        match self {
+            Self::Given(value) => sizes(value),
+            Self::Within { bytes, length } => (bytes, length),
+        }
+    }
+}
+
+const SMALL: Known<'static> = Known::Within { bytes: 16.0, length: 1.0 };
+
+impl<'a> Measure<'a> {
+    fn step(&mut self, steps: f64) {
+        self.steps += self.times * steps;
+    }
+
+    fn within(&mut self, bytes: f64, length: f64) -> Known<'a> {
+        self.fits &= bytes <= BYTES_MAX;
+        Known::Within { bytes, length }
+    }
+
+    fn expression(&mut self, one: &'a IdedExpr) -> Known<'a> {
+        self.step(1.0);
+        match &one.expr {
+            Expr::Ident(name) => self.scope.get(name.as_str()).copied().unwrap_or(SMALL),
+            Expr::Literal(LiteralValue::String(text)) => {
+                let length = float(text.inner().len());
+                self.within(16.0 + length, length)
+            }
+            Expr::Literal(_) | Expr::Unspecified => SMALL,
+            Expr::Select(select) => match self.expression(&select.operand) {
+                // A field that is not there by this name has another in the object, or none.
+                Known::Given(value) => match value.get(&select.field) {
+                    Some(below) => Known::Given(below),
+                    None => {
+                        let (bytes, length) = sizes(value);
+                        self.within(bytes, length)
+                    }
+                },
+                within @ Known::Within { .. } => within,
+            },
+            Expr::Call(call) => self.call(call),
+            Expr::Comprehension(one) => self.comprehension(one),
+            Expr::List(list) => self.gather(list.elements.iter()),
+            Expr::Map(map) => self.gather(map.entries.iter().flat_map(|entry| entries(&entry.expr))),
+            Expr::Struct(one) => self.gather(one.entries.iter().flat_map(|entry| entries(&entry.expr))),
+        }
+    }
+
+    /// A value that is made of others.
+    fn gather(&mut self, parts: impl Iterator<Item = &'a IdedExpr>) -> Known<'a> {
+        let (mut bytes, mut length, mut count) = (16.0, 0.0_f64, 0.0);
+        for part in parts {
+            let (more, longest) = self.expression(part).sizes();
+            bytes += more + 16.0;
+            length = length.max(longest);
+            count += 1.0;
+        }
+        self.within(bytes, length.max(count))
+    }
+
+    fn call(&mut self, call: &'a CallExpr) -> Known<'a> {
+        let known: Vec<Known<'a>> =
+            call.target.as_deref().into_iter().chain(&call.args).map(|one| self.expression(one)).collect();
+        let bytes: f64 = known.iter().map(|one| one.bytes()).sum();
+        let longest = known.iter().map(|one| one.sizes().1).fold(0.0, f64::max);
+        // Looking at a value takes as long as it is; a text is looked at ten bytes at once.
+        self.step(bytes / 10.0);
+        let first = known.first().copied().unwrap_or(SMALL);
+        match call.func_name.as_str() {
+            "_&&_" | "_||_" | "!_" | "_==_" | "_!=_" | "_<_" | "_<=_" | "_>_" | "_>=_" | "size" | "startsWith"
+            | "endsWith" | "contains" | "isIP" | "isCIDR" | "isURL" | "hasValue" | "indexOf" | "lastIndexOf" => SMALL,
+            "matches" | "find" => {
+                // A pattern is run in a time that is linear in the text.
+                self.step(bytes);
+                self.within(first.bytes(), first.length())
+            }
+            "_[_]" | "_?._" | "_[?_]" => {
+                let (bytes, length) = first.sizes();
+                self.within(bytes, length)
+            }
+            "replace" => {
+                let by = known.iter().skip(1).map(|one| one.length()).sum::<f64>();
+                let length = (first.length() + 1.0) * (by + 1.0);
+                self.step(length / 10.0);
+                self.within(length + 16.0, length)
+            }
+            "join" => {
+                let length = bytes + first.length() * known.get(1).map_or(0.0, |one| one.length());
+                self.within(length, length)
+            }
+            "split" => {
+                let count = first.length() + 1.0;
+                self.within(first.bytes() + 64.0 * count, count)
+            }
+            "format" | "quote" | "strings.quote" | "string" => self.within(bytes * 8.0, bytes * 8.0),
+            "_+_" => self.within(bytes, known.iter().map(|one| one.length()).sum::<f64>().max(longest)),
+            _ => self.within(bytes, longest),
+        }
+    }
+
+    fn comprehension(&mut self, one: &'a ComprehensionExpr) -> Known<'a> {
+        let range = self.expression(&one.iter_range);
+        let start = self.expression(&one.accu_init);
+        let rounds = range.length();
+        let (bytes, length) = range.sizes();
+        let element = Known::Within { bytes, length };
+        let outer = self.scope.clone();
+        self.scope.insert(&one.iter_var, element);
+        if let Some(name) = &one.iter_var2 {
+            self.scope.insert(name, element);
+        }
+        // What a round adds is what a step makes of nothing.
+        self.scope.insert(&one.accu_var, Known::Within { bytes: 0.0, length: 0.0 });
+        let before = self.times;
+        self.times *= rounds;
+        self.expression(&one.loop_cond);
+        let added = self.expression(&one.loop_step).bytes();
+        self.times = before;
+        self.scope = outer;
+        let made = self.within(start.bytes() + added * rounds, rounds.max(start.length()).max(length));
+        self.scope.insert(&one.accu_var, made);
+        let result = self.expression(&one.result);
+        self.scope.remove(one.accu_var.as_str());
+        result
+    }
+}

@@ -1,0 +1,174 @@
+//! The rules of a schema, evaluated on an object.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use cel::{Context, Program};
+use serde_json::Value;
+
+use super::value::convert;
+use super::{Reason, Rule, cost, env};
+use crate::custom::schema::{Additional, List, Schema, Type};
+use crate::failure::{Cause, Causes};
+
+/// What the rules of one object may take together, in the steps of `cost`: a fraction of a second.
+const STEPS_MAX: f64 = 2_000_000.0;
+/// The message of an expression.
+const MESSAGE_MAX_BYTES: usize = 5 << 10;
+
+/// Complains of an object by the rules of its schema. `old` is what was there before.
+pub(in crate::custom) fn run(schema: &Schema, object: &Value, old: Option<&Value>, causes: &mut Causes) {
+    let mut run = Run { left: STEPS_MAX, causes };
+    run.visit(schema, object, old, "");
+}
+
+struct Run<'a> {
+    left: f64,
+    causes: &'a mut Causes,
+}
+
+impl Run<'_> {
+    fn visit(&mut self, schema: &Schema, value: &Value, old: Option<&Value>, path: &str) {
+        if value.is_null() || self.left < 0.0 || !schema.has_rules {
+            return;
+        }
+        for rule in &schema.rules {
+            self.rule(rule, schema, value, old.filter(|old| !old.is_null()), path);
+            if self.left < 0.0 {
+                return;
+            }
+        }
+        match value {
+            Value::Object(fields) => {
+                for (key, below) in fields {
+                    let old = old.and_then(|old| old.get(key));
+                    if let Some(schema) = schema.properties.get(key) {
+                        let dot = if path.is_empty() { "" } else { "." };
+                        self.visit(schema, below, old, &format!("{path}{dot}{key}"));
+                    } else if let Some(Additional::Schema(schema)) = &schema.additional {
+                        self.visit(schema, below, old, &format!("{path}[{key}]"));
+                    }
+                }
+            }
+            Value::Array(list) => {
+                if let Some(items) = &schema.items {
+                    for (nth, below) in list.iter().enumerate() {
+                        let old = old.and_then(|old| counterpart(&schema.list, below, old));
+                        self.visit(items, below, old, &format!("{path}[{nth}]"));
+                    }
+                }
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+
+    fn rule(&mut self, rule: &Rule, schema: &Schema, value: &Value, old: Option<&Value>, path: &str) {
+        if rule.uses_old && old.is_none() && !rule.optional_old {
+            return;
+        }
+        let Some(outcome) = self.evaluate(&rule.program, rule, schema, value, old) else {
+            let why = "validation failed due to running out of cost budget, no further validation rules will be run";
+            self.invalid(path, schema, why);
+            return;
+        };
+        match outcome {
+            Ok(cel::Value::Bool(true)) => {}
+            Ok(_) => {
+                let said = rule.message_expression.as_ref();
+                let said = said.and_then(|program| self.evaluate(program, rule, schema, value, old));
+                let message = said.and_then(|said| message(&said.ok()?)).unwrap_or_else(|| rule.default_message());
+                self.refuse(rule, schema, value, path, &message);
+            }
+            Err(why) => {
+                let rule = if rule.message.is_empty() { &rule.source } else { &rule.message };
+                self.invalid(path, schema, &format!("{why} evaluating rule: {rule}"));
+            }
+        }
+    }
+
+    /// `None`: it could take too long.
+    fn evaluate(
+        &mut self,
+        program: &Program,
+        rule: &Rule,
+        schema: &Schema,
+        value: &Value,
+        old: Option<&Value>,
+    ) -> Option<Result<cel::Value, String>> {
+        self.left -= cost::bound(program.expression(), value, old).unwrap_or(f64::INFINITY);
+        if self.left < 0.0 {
+            return None;
+        }
+        let evaluate = || {
+            let mut context = Context::with_env(env::env());
+            context.add_variable_from_value("self", convert(Some(schema), value));
+            match (old, rule.optional_old) {
+                (Some(old), false) => context.add_variable_from_value("oldSelf", convert(Some(schema), old)),
+                (None, false) => {}
+                (old, true) => {
+                    let old = old
+                        .and_then(|old| Box::<dyn cel::common::value::Val>::try_from(convert(Some(schema), old)).ok());
+                    let old =
+                        old.map_or_else(cel::common::types::CelOptional::none, cel::common::types::CelOptional::of);
+                    context.add_variable_as_val("oldSelf", Box::new(old));
+                }
+            }
+            program.execute(&context).map_err(|why| words(&why))
+        };
+        // A fault of the library is a rule that cannot be evaluated, and not the end of the server.
+        Some(catch_unwind(AssertUnwindSafe(evaluate)).unwrap_or_else(|_| Err("internal error".to_owned())))
+    }
+
+    /// A rule that could not be evaluated.
+    fn invalid(&mut self, path: &str, schema: &Schema, why: &str) {
+        let kind = schema.kind.map_or("", Type::name);
+        let message = format!("Invalid value: {kind:?}: {why}");
+        self.causes.0.push(Cause { reason: "FieldValueInvalid", field: place(path, ""), message });
+    }
+
+    fn refuse(&mut self, rule: &Rule, schema: &Schema, value: &Value, path: &str, message: &str) {
+        let field = place(path, &rule.path);
+        let shown = match schema.kind {
+            Some(Type::Object | Type::Array) => String::new(),
+            Some(Type::String | Type::Integer | Type::Number | Type::Boolean) | None => format!("{value}: "),
+        };
+        match rule.reason {
+            Some(Reason::Required) => self.causes.required(field, message),
+            Some(Reason::Forbidden) => self.causes.forbidden(field, message),
+            Some(Reason::Duplicate) => self.causes.duplicate(field, value),
+            None => {
+                let message = format!("Invalid value: {shown}{message}");
+                self.causes.0.push(Cause { reason: "FieldValueInvalid", field, message });
+            }
+        }
+    }
+}
+
+fn place(path: &str, below: &str) -> String {
+    let place = format!("{path}{below}");
+    let place = if path.is_empty() { place.trim_start_matches('.') } else { &place };
+    if place.is_empty() { "<nil>".to_owned() } else { place.to_owned() }
+}
+
+/// The element of a list as it was before: only those of a map can be told apart.
+fn counterpart<'a>(list: &List, element: &Value, old: &'a Value) -> Option<&'a Value> {
+    let List::Map(keys) = list else { return None };
+    let same = |other: &&Value| keys.iter().all(|key| other.get(key) == element.get(key));
+    old.as_array()?.iter().find(same)
+}
+
+fn message(said: &cel::Value) -> Option<String> {
+    let cel::Value::String(text) = said else { return None };
+    let text = text.trim();
+    (!text.is_empty() && text.len() <= MESSAGE_MAX_BYTES && !text.contains('\n')).then(|| text.to_owned())
+}
+
+/// What went wrong, without the values that the library adds.
+fn words(why: &cel::ExecutionError) -> String {
+    if let cel::ExecutionError::NoSuchKey(key) = why {
+        return format!("no such key: {key}");
+    }
+    if let cel::ExecutionError::IndexOutOfBounds(cel::Value::Int(nth)) = why {
+        return format!("index out of bounds: {nth}");
+    }
+    why.to_string()
+}
