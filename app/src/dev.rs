@@ -3,6 +3,7 @@
 
 mod apply;
 mod banner;
+mod definitions;
 mod documents;
 mod echo;
 mod fleet;

@@ -188,3 +188,30 @@ async fn a_mistake_is_described() {
     assert!(listed.starts_with("event.events.k8s.io/shop-ingress.") && listed.trim().lines().count() == 1, "{listed}");
     dev.signal("-TERM").await;
 }
+
+const GATEWAY: &str = r#"
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: edge, namespace: shop}
+spec:
+  gatewayClassName: tidegate
+  listeners: [{name: http, port: 80, protocol: HTTP}]
+"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn gateway_api_is_there() {
+    let files = format!("{SHOP}\n---\n{GATEWAY}");
+    let dev = Dev::start(&[("shop.yaml", &files)]).await;
+    let Some(kubectl) = Kubectl::for_config(&dev.kubeconfig) else { return };
+    leads(&dev, "shop.test", "/", "web").await;
+    let shown = kubectl.run(&["-n", "shop", "get", "gateway", "edge"]).await;
+    assert!(shown.contains("PROGRAMMED") && shown.contains("Unknown"), "{shown}");
+    let table = kubectl.run(&["api-resources", "--api-group=gateway.networking.k8s.io", "-o", "name"]).await;
+    assert_eq!(table.lines().count(), 10, "{table}");
+    let twice = GATEWAY.replace("protocol: HTTP}]", "protocol: HTTP}, {name: other, port: 80, protocol: HTTP}]");
+    let (code, _, complaint) = kubectl.tried(&["apply", "-f", "-"], &twice).await;
+    assert_ne!(code, Some(0));
+    let rule = "Combination of port, protocol and hostname must be unique for each listener";
+    assert!(complaint.contains(rule), "{complaint}");
+    assert!(kubectl.run(&["explain", "httproute.spec.rules"]).await.contains("Rules are a list of HTTP matchers"));
+}

@@ -45,6 +45,15 @@ impl Applier {
         }
     }
 
+    /// Makes an object; one that is there already stays as it is.
+    ///
+    /// # Errors
+    /// Says in the server's words why the object is not taken.
+    pub(super) async fn make(&mut self, identity: &Identity, object: &Value) -> Result<(), String> {
+        let api = self.api(identity).await?;
+        self.create(&api, object).await.map(|_| ())
+    }
+
     /// Deletes an object; that it is gone already is no error.
     ///
     /// # Errors

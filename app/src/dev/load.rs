@@ -12,6 +12,7 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::apply::Applier;
+use super::definitions;
 use super::documents;
 use super::folder::{self, Change, Complaint, Reading};
 
@@ -39,6 +40,8 @@ pub(super) struct Load {
     /// What has been applied.
     applied: Reading,
     complaints: BTreeSet<Complaint>,
+    /// Whether the definitions that every cluster here has are made.
+    defined: bool,
 }
 
 impl Load {
@@ -49,7 +52,7 @@ impl Load {
         loaded: watch::Sender<Option<usize>>,
     ) -> Self {
         let (applied, complaints) = (Reading::default(), BTreeSet::new());
-        Self { applier: Applier::new(client), folder, class, loaded, applied, complaints }
+        Self { applier: Applier::new(client), folder, class, loaded, applied, complaints, defined: false }
     }
 
     pub(super) async fn run(mut self, stop: CancellationToken) {
@@ -66,6 +69,8 @@ impl Load {
             let refused = self.load().await;
             let deployments = self.applied.objects.keys().filter(|identity| identity.kind == "Deployment").count();
             self.loaded.send_replace(Some(deployments));
+            // After the files, which serve sooner so.
+            self.define().await;
             let retry = async { if refused { sleep(RETRY).await } else { std::future::pending().await } };
             tokio::select! {
                 () = stop.cancelled() => return,
@@ -84,6 +89,9 @@ impl Load {
         let first = self.loaded.borrow().is_none();
         if first && !reading.objects.keys().any(|identity| identity.kind == "IngressClass") {
             self.make_class().await;
+        }
+        if reading.objects.keys().any(definitions::are_for) {
+            self.define().await;
         }
         let mut complaints = reading.complaints.clone();
         let mut refused = false;
@@ -120,6 +128,12 @@ impl Load {
             }
         }
         Ok(())
+    }
+
+    async fn define(&mut self) {
+        if !std::mem::replace(&mut self.defined, true) {
+            definitions::make(&mut self.applier).await;
+        }
     }
 
     async fn make_class(&mut self) {

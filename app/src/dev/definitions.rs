@@ -1,0 +1,36 @@
+//! The kinds of Gateway API. In a cluster somebody installs them; here they are there from the start.
+
+use super::apply::Applier;
+use super::documents::{self, Identity};
+
+/// The group whose kinds are defined.
+const GROUP: &str = "gateway.networking.k8s.io";
+
+/// Whether an object is of a kind that these definitions bring.
+pub(super) fn are_for(identity: &Identity) -> bool {
+    identity.api_version.strip_prefix(GROUP).is_some_and(|version| version.starts_with('/'))
+}
+
+/// Makes the definitions. One that is there already, from a file or by hand, stays as it is.
+pub(super) async fn make(applier: &mut Applier) {
+    // They are a megabyte of text: another thread reads it.
+    let read = || tidegate_lite::GATEWAY_API.iter().flat_map(|text| documents::read(text)).collect::<Vec<_>>();
+    let Ok(documents) = tokio::task::spawn_blocking(read).await else { return };
+    for document in documents.into_iter().flatten() {
+        if let Err(why) = applier.make(&document.identity, &document.object).await {
+            tracing::warn!(why, "{} could not be made", document.identity);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_definition_can_be_read() {
+        let read: Vec<_> = tidegate_lite::GATEWAY_API.iter().flat_map(|text| documents::read(text)).collect();
+        let kinds: Vec<_> = read.iter().filter_map(|one| one.as_ref().ok()).map(|one| &*one.identity.kind).collect();
+        assert_eq!(kinds, ["CustomResourceDefinition"; 10]);
+    }
+}
