@@ -152,10 +152,12 @@ impl State {
         place
     }
 
-    /// Serves these kinds from now on. The objects of a kind that is not among them are forgotten, and its watches end.
+    /// Serves these kinds from now on. The objects of a kind that has no definition any more are forgotten, and its watches end.
     pub(crate) fn serve(&mut self, kinds: Kinds) {
         let version = self.version;
-        let served: BTreeSet<Place> = kinds.iter().map(KindId::place).collect();
+        // A definition of which no version is served at the moment keeps its objects.
+        let defined = self.defined.values().map(|defined| defined.place);
+        let served: BTreeSet<Place> = kinds.iter().map(KindId::place).chain(defined).collect();
         self.collections.retain(|place, _| served.contains(place));
         for place in served {
             self.collections.entry(place).or_insert_with(|| Collection::after_version(version));

@@ -1,6 +1,8 @@
 //! What CustomResourceDefinitions mean for other writes: an established one adds a kind, and one that goes takes its
 //! objects with it. The real server has controllers for this; here it is done before the write that causes it answers.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
 use super::{Preconditions, Target, Terms, is_held};
@@ -8,7 +10,7 @@ use crate::clock::Moment;
 use crate::custom::{self, CLEANUP, Defined, Names, Used};
 use crate::failure::Failure;
 use crate::kind::{Kind, KindId, Kinds, Place};
-use crate::store::{Key, Part, State};
+use crate::store::{Key, Object, Part, State};
 
 /// Definitions at the same time.
 const DEFINITIONS_MAX: usize = 500;
@@ -64,29 +66,41 @@ pub(super) fn settle(state: &mut State, moment: &Moment) {
     serve(state, &kind);
 }
 
+/// Whether anything changed.
 fn judge_all(state: &mut State, kind: &KindId, moment: &Moment) -> bool {
     let part = Part::default();
-    let all: Vec<(Key, Value)> =
-        state.list(kind, &part).map(|(key, object)| (key.clone(), object.value().clone())).collect();
+    let all: Vec<(Key, Arc<Object>)> =
+        state.list(kind, &part).map(|(key, object)| (key.clone(), object.clone())).collect();
     let mut any = false;
-    for (key, definition) in &all {
+    for (key, definition) in all.iter().filter(|(_, object)| !is_settled(object.value())) {
         let mut used = Used::default();
         for (other, _) in all.iter().filter(|(other, _)| other != key) {
             // Names that were given a moment ago, in this round, count.
             if let Some(other) = state.get(kind, other).map(|object| object.value())
-                && other["spec"]["group"] == definition["spec"]["group"]
+                && other["spec"]["group"] == definition.value()["spec"]["group"]
             {
                 used.add(&Names::read(&other["status"]["acceptedNames"]));
             }
         }
-        let mut judged = definition.clone();
+        let mut judged = definition.value().clone();
         judge(&mut judged, &used, moment);
-        if judged != *definition {
+        if judged != *definition.value() {
             state.put(kind, key.clone(), judged, moment.since_start);
             any = true;
         }
     }
     any
+}
+
+/// Whether a definition has the names that it asks for, and serves.
+fn is_settled(definition: &Value) -> bool {
+    let names = |names: &Value| Names::read(names);
+    is_established(definition) && names(&definition["spec"]["names"]) == names(&definition["status"]["acceptedNames"])
+}
+
+fn is_established(definition: &Value) -> bool {
+    let conditions = definition["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.into_iter().any(|one| one["type"] == "Established" && one["status"] == "True")
 }
 
 fn judge(definition: &mut Value, used: &Used, moment: &Moment) {
@@ -104,11 +118,8 @@ fn judge(definition: &mut Value, used: &Used, moment: &Moment) {
         custom::set_condition(status, approved, &now);
     }
     custom::set_condition(status, accepted, &now);
-    let established = |status: &Value| {
-        let conditions = status["conditions"].as_array().into_iter().flatten();
-        conditions.into_iter().any(|one| one["type"] == "Established" && one["status"] == "True")
-    };
-    if !established(status) {
+    if !is_established(definition) {
+        let status = &mut definition["status"];
         let condition = if are_accepted {
             custom::condition("Established", true, "InitialNamesAccepted", "the initial names have been accepted")
         } else {
@@ -121,22 +132,20 @@ fn judge(definition: &mut Value, used: &Used, moment: &Moment) {
 /// Serves the kinds of all established definitions. What has not changed is not read again.
 fn serve(state: &mut State, kind: &KindId) {
     let part = Part::default();
-    let all: Vec<Value> = state.list(kind, &part).map(|(_, object)| object.value().clone()).collect();
+    let all: Vec<Arc<Object>> = state.list(kind, &part).map(|(_, object)| object.clone()).collect();
     let mut before = std::mem::take(&mut state.defined);
-    for definition in all {
-        let conditions = definition["status"]["conditions"].as_array().into_iter().flatten();
-        if !conditions.into_iter().any(|one| one["type"] == "Established" && one["status"] == "True") {
-            continue;
-        }
+    let mut read_anew = Vec::new();
+    for definition in all.iter().map(|object| object.value()).filter(|one| is_established(one)) {
         let metadata = &definition["metadata"];
         let (name, uid) = (text(&metadata["name"]), text(&metadata["uid"]));
         let generation = metadata["generation"].as_u64().unwrap_or_default();
         let known = before.remove(&name).filter(|known| known.uid == uid);
         let defined = match known {
-            Some(known) if known.generation == generation && has_names(&known, &definition) => known,
+            Some(known) if known.generation == generation && has_names(&known, definition) => known,
             known => {
                 let place: Place = known.map_or_else(|| state.new_place(), |known| known.place);
-                Defined { kinds: custom::kinds(&definition, place), uid, generation, place }
+                read_anew.push(place);
+                Defined { kinds: custom::kinds(definition, place), uid, generation, place }
             }
         };
         state.defined.insert(name, defined);
@@ -144,8 +153,8 @@ fn serve(state: &mut State, kind: &KindId) {
     let custom = state.defined.values().flat_map(|defined| defined.kinds.iter().cloned()).collect();
     let kinds = Kinds::with_custom(custom);
     state.serve(kinds.clone());
-    // What is kept was read by the schema of another day.
-    for kind in kinds.iter().filter(|kind| kind.row().custom().is_some() && kind.shows_stored()) {
+    // What these keep was read by the schema of another day.
+    for kind in kinds.iter().filter(|kind| read_anew.contains(&kind.place()) && kind.shows_stored()) {
         state.reread(kind, |object| kind.read(object));
     }
 }

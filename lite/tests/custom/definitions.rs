@@ -201,3 +201,48 @@ async fn a_custom_kind_with_the_name_of_a_built_in_one_is_no_built_in_one() {
     let made = server.gives("POST /apis/example.com/v1/namespaces/default/services", Some(&object), 201).await;
     assert_eq!(made["spec"], json!({"ports": "none"}), "nothing is filled in");
 }
+
+/// A definition whose `spec` has a rule, for an object of which the rule is broken or not.
+async fn check_rule(rule: &str, spec: Value, expected: u16) {
+    let server = Server::new();
+    let properties = json!({
+        "namespace": {"type": "string"}, "inner": {"type": "object", "properties": {"a": {"type": "string"}}},
+        "map": {"type": "object", "additionalProperties": {"type": "string"}}, "name": {"type": "string"},
+    });
+    let rules = json!([{"rule": rule, "message": "broken"}]);
+    let schema = json!({"type": "object", "properties": properties, "x-kubernetes-validations": rules});
+    let root = json!({"type": "object", "properties": {"spec": schema}});
+    server.define(&definition("widgets", "Widget", &[("v1", root)])).await;
+    let object = json!({"kind": "Widget", "metadata": {"name": "a"}, "spec": spec});
+    let said = server.ask(&format!("POST {WIDGETS}"), Some(&object)).await;
+    assert_eq!(said.status, expected, "{rule}: {}", said.message());
+    assert!(said.status == 201 || said.message().contains("broken"), "{rule}: {}", said.message());
+}
+
+#[tokio::test]
+async fn rules_write_names_in_every_way_that_is_allowed() {
+    check_rule("has(self.inner)", json!({}), 422).await;
+    check_rule("has(self.inner)", json!({"inner": {}}), 201).await;
+    check_rule("has(self.map.a)", json!({"map": {"a": "b"}}), 201).await;
+    check_rule("has(self.namespace) && self.__namespace__ == 'a'", json!({"namespace": "a"}), 201).await;
+    check_rule("!has(self.__namespace__) || self.namespace == 'a'", json!({"namespace": "b"}), 422).await;
+    let format = "!format.dns1123Subdomain().validate(self.name).hasValue()";
+    check_rule(format, json!({"name": "a.b"}), 201).await;
+    check_rule(format, json!({"name": "a_b"}), 422).await;
+}
+
+#[tokio::test]
+async fn a_kind_that_is_not_served_for_a_while_keeps_its_objects() {
+    let server = Server::new();
+    let mut definition = definition("widgets", "Widget", &[("v1", anything())]);
+    server.define(&definition).await;
+    server.gives(&format!("POST {WIDGETS}"), Some(&widget("a")), 201).await;
+    let at = format!("PATCH {DEFINITIONS}/widgets.example.com");
+    for served in [false, true] {
+        definition["spec"]["versions"][0]["served"] = served.into();
+        let patch = json!({"spec": {"versions": definition["spec"]["versions"]}});
+        server.gives(&at, Some(&patch), 200).await;
+        let said = server.ask(&format!("GET {WIDGETS}/a"), None).await;
+        assert_eq!(said.status, if served { 200 } else { 404 });
+    }
+}

@@ -6,9 +6,12 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, LazyLock};
 
-use cel::common::types::{CelBool, CelString};
+use cel::common::types::{CelBool, CelOptional, CelString};
 use cel::{Env, ExecutionError, Program};
 use regex::{Regex, RegexBuilder};
+
+use crate::rules::metadata::{is_label, is_subdomain};
+use crate::selector::{valid_name, valid_value};
 
 /// A compiled pattern, and what running it may take.
 const PATTERN_MAX_BYTES: usize = 1 << 20;
@@ -101,6 +104,12 @@ fn extend(env: &mut Env) -> Result<(), cel::DeclarationError> {
     cel::add_member_overload!(env, fn matches: (CelString<'_>, CelString<'_>) -> Result<CelBool>)?;
     cel::add_overload!(env, fn matches: (CelString<'_>, CelString<'_>) -> Result<CelBool>)?;
     cel::add_member_overload!(env, fn find: (CelString<'_>, CelString<'_>) -> Result<CelString<'_>>)?;
+    cel::add_overload!(env, fn dns_1123_label: () -> CelString<'_>, name = "format.dns1123Label")?;
+    cel::add_overload!(env, fn dns_1123_subdomain: () -> CelString<'_>, name = "format.dns1123Subdomain")?;
+    cel::add_overload!(env, fn dns_1035_label: () -> CelString<'_>, name = "format.dns1035Label")?;
+    cel::add_overload!(env, fn qualified_name: () -> CelString<'_>, name = "format.qualifiedName")?;
+    cel::add_overload!(env, fn label_value: () -> CelString<'_>, name = "format.labelValue")?;
+    cel::add_member_overload!(env, fn validate: (CelString<'_>, CelString<'_>) -> CelOptional<'_>)?;
     cel::add_overload!(env, fn is_ip: (CelString<'_>) -> CelBool, name = "isIP")?;
     cel::add_overload!(env, fn is_cidr: (CelString<'_>) -> CelBool, name = "isCIDR")?;
     cel::add_overload!(env, fn is_url: (CelString<'_>) -> CelBool, name = "isURL")?;
@@ -154,6 +163,45 @@ fn matches(this: &CelString<'_>, regex: &CelString<'_>) -> Result<CelBool, Execu
 fn find(this: &CelString<'_>, regex: &CelString<'_>) -> Result<CelString<'static>, ExecutionError> {
     let regex = pattern(regex.inner()).map_err(|why| ExecutionError::function_error("find", why))?;
     Ok(regex.find(this.inner()).map(|found| found.as_str().to_owned()).unwrap_or_default().into())
+}
+
+// A format is its name: only `validate` is ever asked of it.
+
+fn dns_1123_label() -> CelString<'static> {
+    "dns1123Label".into()
+}
+
+fn dns_1123_subdomain() -> CelString<'static> {
+    "dns1123Subdomain".into()
+}
+
+fn dns_1035_label() -> CelString<'static> {
+    "dns1035Label".into()
+}
+
+fn qualified_name() -> CelString<'static> {
+    "qualifiedName".into()
+}
+
+fn label_value() -> CelString<'static> {
+    "labelValue".into()
+}
+
+/// What is wrong with a text by a format; nothing if it fits.
+fn validate(this: &CelString<'_>, text: &CelString<'_>) -> CelOptional<'static> {
+    let (format, text) = (this.inner(), text.inner());
+    let fits = match format {
+        "dns1123Label" => is_label(text),
+        "dns1123Subdomain" => is_subdomain(text),
+        "dns1035Label" => is_label(text) && text.starts_with(|first: char| first.is_ascii_lowercase()),
+        "qualifiedName" => valid_name(text),
+        "labelValue" => valid_value(text),
+        _ => false,
+    };
+    if fits {
+        return CelOptional::none();
+    }
+    CelOptional::of(Box::new(CelString::from(format!("{text:?} is no {format}"))))
 }
 
 fn is_ip(text: &CelString<'_>) -> CelBool {

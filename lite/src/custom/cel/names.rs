@@ -147,12 +147,14 @@ impl<'a> Walk<'a> {
             }
             None => return Ok(Known::Nothing),
         }
-        if let Some((_, below)) = schema.properties.iter().find(|(name, _)| escape(name) == *field) {
-            return Ok(Known::Schema(below, false));
+        // A reserved word is a name after a dot too, so that both spellings are there.
+        if let Some((_, below)) = schema.properties.iter().find(|(name, _)| *name == field || escape(name) == *field) {
+            // Whether a field is there is a flag, whatever the field is.
+            return Ok(if select.test { Known::Nothing } else { Known::Schema(below, false) });
         }
         match &schema.additional {
-            Some(Additional::Schema(below)) => Ok(Known::Schema(below, false)),
-            Some(Additional::Allowed) => Ok(Known::Nothing),
+            Some(Additional::Schema(below)) if !select.test => Ok(Known::Schema(below, false)),
+            Some(Additional::Schema(_) | Additional::Allowed) => Ok(Known::Nothing),
             None => Err(self.error(id, &format!("undefined field '{field}'"))),
         }
     }

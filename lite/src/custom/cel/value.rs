@@ -69,13 +69,17 @@ pub(super) fn convert(schema: Option<&Schema>, value: &Value) -> cel::Value {
             cel::Value::List(Arc::new(list.iter().map(|one| convert(items, one)).collect()))
         }
         Value::Object(fields) => {
-            let field = |(key, value): (&String, &Value)| {
-                let described = schema.and_then(|schema| schema.properties.get(key));
-                let name = if described.is_some() { escape(key) } else { key.clone() };
+            let mut map = HashMap::with_capacity(fields.len());
+            for (key, value) in fields {
                 let below = schema.and_then(|schema| schema.field(key));
-                (Key::from(name), convert(below, value))
-            };
-            cel::Value::from(fields.iter().map(field).collect::<HashMap<Key, cel::Value>>())
+                let value = convert(below, value);
+                let escaped = escape(key);
+                if escaped != *key && schema.is_some_and(|schema| schema.properties.contains_key(key)) {
+                    map.insert(Key::from(escaped), value.clone());
+                }
+                map.insert(Key::from(key.clone()), value);
+            }
+            cel::Value::from(map)
         }
     }
 }
