@@ -29,7 +29,7 @@ pub(crate) fn read_schema(version: &Value, field: &str, causes: &mut Causes) -> 
 /// Complains of an object that does not fit its schema.
 pub(crate) fn check(kind: &Kind, object: &Value, old: Option<&Value>, causes: &mut Causes) {
     let Some(custom) = kind.custom() else { return };
-    schema::validate(&custom.schema, object, causes);
+    schema::validate(&custom.schema, object, old, causes);
     if !schema::blocks(causes) {
         cel::run(&custom.schema, object, old, causes);
     } else if custom.schema.has_rules {

@@ -246,3 +246,31 @@ async fn a_kind_that_is_not_served_for_a_while_keeps_its_objects() {
         assert_eq!(said.status, if served { 200 } else { 404 });
     }
 }
+
+#[tokio::test]
+async fn what_an_older_schema_let_through_may_stay() {
+    let server = Server::new();
+    let schema = |most: u64| {
+        let rules = json!([{"rule": format!("!has(self.b) || self.b < {most}"), "message": "too much"}]);
+        let spec = json!({"type": "object", "x-kubernetes-validations": rules, "properties": {
+            "a": {"type": "integer", "maximum": most}, "b": {"type": "integer"}, "c": {"type": "integer"},
+        }});
+        json!({"type": "object", "properties": {"spec": spec}})
+    };
+    let mut definition = definition("widgets", "Widget", &[("v1", schema(9))]);
+    server.define(&definition).await;
+    let object = json!({"kind": "Widget", "metadata": {"name": "a"}, "spec": {"a": 5, "b": 5}});
+    server.gives(&format!("POST {WIDGETS}"), Some(&object), 201).await;
+    definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = schema(3);
+    let patch = json!({"spec": {"versions": definition["spec"]["versions"]}});
+    server.gives(&format!("PATCH {DEFINITIONS}/widgets.example.com"), Some(&patch), 200).await;
+    let at = format!("PATCH {WIDGETS}/a");
+    let labels = json!({"metadata": {"labels": {"x": "y"}}});
+    server.gives(&at, Some(&labels), 200).await;
+    let said = server.ask(&at, Some(&json!({"spec": {"a": 4}}))).await;
+    assert!(said.status == 422 && said.message().contains("spec.a: Invalid value: 4"), "{}", said.message());
+    // The rule is one of the whole, and that has changed.
+    let said = server.ask(&at, Some(&json!({"spec": {"c": 1}}))).await;
+    assert!(said.status == 422 && said.message().ends_with("spec: Invalid value: too much"), "{}", said.message());
+    server.gives(&at, Some(&json!({"spec": {"b": 2, "c": 1}})), 200).await;
+}

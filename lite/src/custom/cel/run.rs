@@ -65,6 +65,10 @@ impl Run<'_> {
         if rule.uses_old && old.is_none() && !rule.optional_old {
             return;
         }
+        // What has not changed is let through, unless the rule is about changes.
+        if !rule.uses_old && old == Some(value) {
+            return;
+        }
         let Some(outcome) = self.evaluate(&rule.program, rule, schema, value, old) else {
             let why = "validation failed due to running out of cost budget, no further validation rules will be run";
             self.invalid(path, schema, why);

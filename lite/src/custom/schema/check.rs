@@ -9,16 +9,17 @@ use crate::failure::{Cause, Causes};
 /// Causes of one refusal; a client reads no more.
 const CAUSES_MAX: usize = 200;
 
-/// What is wrong with an object. Its metadata is nobody's business here.
-pub(crate) fn validate(schema: &Schema, object: &Value, causes: &mut Causes) {
+/// What is wrong with an object. Its metadata is nobody's business here. What was there before (`old`) and has not changed is
+/// let through: an older schema may have done so.
+pub(crate) fn validate(schema: &Schema, object: &Value, old: Option<&Value>, causes: &mut Causes) {
     for (key, below) in &schema.properties {
         if let (Some(value), false) = (object.get(key), matches!(key.as_str(), "apiVersion" | "kind" | "metadata")) {
-            check(below, value, key, causes);
+            check_changed(below, value, old.and_then(|old| old.get(key)), key, causes);
         }
     }
-    check_fields_left(schema, object, "", causes);
+    check_fields_left(schema, object, old, "", causes);
     composites(&schema.checks, object, "", causes);
-    lists_and_embedded(schema, object, "", causes);
+    lists_and_embedded(schema, object, old, "", causes);
     causes.0.truncate(CAUSES_MAX);
 }
 
@@ -53,7 +54,11 @@ fn type_of(value: &Value) -> &'static str {
 
 /// Complains of the value at a path.
 pub(super) fn check(schema: &Schema, value: &Value, path: &str, causes: &mut Causes) {
-    if causes.0.len() >= CAUSES_MAX {
+    check_changed(schema, value, None, path, causes);
+}
+
+fn check_changed(schema: &Schema, value: &Value, old: Option<&Value>, path: &str, causes: &mut Causes) {
+    if causes.0.len() >= CAUSES_MAX || old == Some(value) {
         return;
     }
     check_type(schema, value, path, causes);
@@ -78,19 +83,19 @@ pub(super) fn check(schema: &Schema, value: &Value, path: &str, causes: &mut Cau
         check_count(path, fields.len(), schema.checks.fields, "properties", causes);
         for (key, below) in fields {
             if let Some(schema) = schema.properties.get(key) {
-                check(schema, below, &child(path, key), causes);
+                check_changed(schema, below, old.and_then(|old| old.get(key)), &child(path, key), causes);
             }
         }
-        check_fields_left(schema, value, path, causes);
+        check_fields_left(schema, value, old, path, causes);
     }
 }
 
 /// Fields without a description of their own, and those that must be there.
-fn check_fields_left(schema: &Schema, object: &Value, path: &str, causes: &mut Causes) {
+fn check_fields_left(schema: &Schema, object: &Value, old: Option<&Value>, path: &str, causes: &mut Causes) {
     if let Some(Additional::Schema(below)) = &schema.additional {
         for (key, value) in object.as_object().into_iter().flatten() {
             if !schema.properties.contains_key(key) {
-                check(below, value, &child(path, key), causes);
+                check_changed(below, value, old.and_then(|old| old.get(key)), &child(path, key), causes);
             }
         }
     }
@@ -270,7 +275,10 @@ fn composites(checks: &Checks, value: &Value, path: &str, causes: &mut Causes) {
 }
 
 /// What the real server checks apart from the schema's own validation, and complains of at the end.
-fn lists_and_embedded(schema: &Schema, value: &Value, path: &str, causes: &mut Causes) {
+fn lists_and_embedded(schema: &Schema, value: &Value, old: Option<&Value>, path: &str, causes: &mut Causes) {
+    if old == Some(value) {
+        return;
+    }
     match value {
         Value::Object(fields) => {
             if schema.embedded {
@@ -278,7 +286,7 @@ fn lists_and_embedded(schema: &Schema, value: &Value, path: &str, causes: &mut C
             }
             for (key, below) in fields {
                 if let Some(schema) = schema.field(key) {
-                    lists_and_embedded(schema, below, &child(path, key), causes);
+                    lists_and_embedded(schema, below, old.and_then(|old| old.get(key)), &child(path, key), causes);
                 }
             }
         }
@@ -286,7 +294,7 @@ fn lists_and_embedded(schema: &Schema, value: &Value, path: &str, causes: &mut C
             lists::check(schema, list, path, causes);
             if let Some(items) = &schema.items {
                 for (nth, below) in list.iter().enumerate() {
-                    lists_and_embedded(items, below, &format!("{path}[{nth}]"), causes);
+                    lists_and_embedded(items, below, None, &format!("{path}[{nth}]"), causes);
                 }
             }
         }
