@@ -87,6 +87,18 @@ impl Failure {
         Self::conflict(kind, name, WHY)
     }
 
+    /// Others own what was to be applied.
+    pub(crate) fn apply_conflict(message: String, causes: Vec<Value>) -> Self {
+        let mut failure = Self::new(StatusCode::CONFLICT, "Conflict", message);
+        failure.details.insert("causes".into(), Value::Array(causes));
+        failure
+    }
+
+    /// What the real server takes for its own fault.
+    pub(crate) fn internal(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "", message)
+    }
+
     pub(crate) fn method_not_allowed() -> Self {
         let message = "the server does not allow this method on the requested resource";
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message)
@@ -187,8 +199,11 @@ impl Failure {
     pub(crate) fn status(&self) -> Value {
         let mut status = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-            "message": self.message, "reason": self.reason, "code": self.code.as_u16(),
+            "message": self.message, "code": self.code.as_u16(),
         });
+        if !self.reason.is_empty() {
+            status["reason"] = self.reason.into();
+        }
         if !self.details.is_empty() {
             status["details"] = Value::Object(self.details.clone());
         }
@@ -220,6 +235,10 @@ impl Causes {
 
     pub(crate) fn forbidden(&mut self, field: impl Into<String>, detail: &str) {
         self.push("FieldValueForbidden", field, format!("Forbidden: {detail}"));
+    }
+
+    pub(crate) fn too_long(&mut self, field: impl Into<String>, detail: &str) {
+        self.push("FieldValueTooLong", field, format!("Too long: {detail}"));
     }
 
     pub(crate) fn duplicate(&mut self, field: impl Into<String>, value: &Value) {

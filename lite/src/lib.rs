@@ -14,6 +14,7 @@ mod kind;
 mod custom;
 mod selector;
 mod patch;
+mod apply;
 mod scale;
 mod store;
 mod rules;

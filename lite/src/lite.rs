@@ -73,7 +73,8 @@ impl fmt::Debug for Lite {
 fn create_namespace(store: &Store, name: &str, moment: Moment) {
     let Some(kind) = KindId::built_in("Namespace") else { return };
     let target = Target { kind, key: Key { namespace: String::new(), name: String::new() }, subresource: None };
-    let terms = Terms { dry_run: false, validation: Validation::Ignore, moment };
+    let manager = "kube-apiserver".to_owned();
+    let terms = Terms { dry_run: false, validation: Validation::Ignore, moment, manager };
     let namespace = json!({"metadata": {"name": name}});
     if store.write(|state| write::create(state, &target, namespace, &terms)).is_err() {
         tracing::error!(namespace = name, "a built-in namespace could not be made");

@@ -100,7 +100,12 @@ async fn status_scale_and_generation_are_apart() {
     assert_eq!((patched.metadata.generation, patched.spec.unwrap().replicas), (Some(3), Some(3)));
     assert_eq!(patched.status.unwrap().replicas, Some(1));
     let apply = Patch::Apply(json!({"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"replicas": 1}}));
-    assert_eq!(code(deployments.patch("web", &PatchParams::apply("x"), &apply).await.unwrap_err()), 415);
+    assert_eq!(code(deployments.patch("web", &PatchParams::apply("x"), &apply).await.unwrap_err()), 409);
+    let forced = deployments.patch("web", &PatchParams::apply("x").force(), &apply).await.unwrap();
+    assert_eq!((forced.metadata.generation, forced.spec.unwrap().replicas), (Some(4), Some(1)));
+    let owners = forced.metadata.managed_fields.unwrap();
+    let owner = owners.iter().find(|one| one.manager.as_deref() == Some("x")).unwrap();
+    assert_eq!(owner.fields_v1.as_ref().unwrap().0, json!({"f:spec": {"f:replicas": {}}}));
 }
 
 #[tokio::test]

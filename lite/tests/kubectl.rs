@@ -116,6 +116,44 @@ async fn apply_creates_changes_and_leaves_alone() {
 }
 
 #[tokio::test]
+async fn server_side_apply_takes_over_from_client_side() {
+    let Some(cluster) = cluster().await else { return };
+    cluster.with("apply -f -", MANIFEST).await;
+    let changed = MANIFEST.replace("echo:1", "echo:2").replace(", env: [{name: A, value: \"1\"}]", "");
+    let applied = cluster.with("apply --server-side -f -", &changed).await;
+    assert_eq!(applied.matches("serverside-applied").count(), 3, "{applied}");
+    let container =
+        "get deploy web -o jsonpath={.spec.template.spec.containers[0].image}{.spec.template.spec.containers[0].env}";
+    assert_eq!(cluster.run(container).await, "echo:2", "what kubectl applied before and does not any more is gone");
+    let managers = "get deploy web --show-managed-fields -o jsonpath={.metadata.managedFields[*].manager}";
+    let managers = cluster.run(managers).await;
+    let managers: std::collections::BTreeSet<&str> = managers.split(' ').collect();
+    // The second one is kubectl's own: it keeps the annotation of the older way.
+    assert_eq!(managers.into_iter().collect::<Vec<_>>(), ["kubectl", "kubectl-last-applied"]);
+
+    cluster.run("scale deploy web --replicas=3").await;
+    let other = "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {ports: [{port: 80, targetPort: 9}]}";
+    let refused = cluster.refused("apply --server-side --field-manager=other -f -", other).await;
+    let why =
+        r#"Apply failed with 1 conflict: conflict with "kubectl": .spec.ports[port=80,protocol="TCP"].targetPort"#;
+    assert!(refused.contains(why), "{refused}");
+    cluster.with("apply --server-side --field-manager=other --force-conflicts -f -", other).await;
+    assert_eq!(cluster.run("get svc web -o jsonpath={.spec.ports[0].targetPort}{.spec.ports[0].name}").await, "9http");
+    let refused = cluster.refused("apply --server-side -f -", &changed).await;
+    assert!(refused.contains(r#"conflict with "other": .spec.ports"#), "{refused}");
+    let diff = cluster.output(&["diff", "--server-side", "--force-conflicts", "-f", "-"], &changed).await;
+    assert_eq!(diff.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&diff.stdout).contains("+    targetPort: 8080"), "{diff:?}");
+    cluster.with("apply --server-side --force-conflicts -f -", &changed).await;
+    assert_eq!(cluster.with("diff --server-side -f -", &changed).await, "");
+    assert_eq!(
+        cluster.run("get deploy web -o jsonpath={.spec.replicas}").await,
+        "3",
+        "what a manifest leaves out stays"
+    );
+}
+
+#[tokio::test]
 async fn objects_are_patched_scaled_and_shown() {
     let Some(cluster) = cluster().await else { return };
     cluster.with("create -f -", MANIFEST).await;

@@ -15,7 +15,7 @@ pub(crate) use self::columns::Column;
 pub(crate) use self::definition::kinds;
 pub(crate) use self::names::{Names, Used, condition, judge, set_condition};
 pub(crate) use self::path::Path;
-pub(crate) use self::schema::{Schema, Type};
+pub(crate) use self::schema::{List, Schema, Type};
 use crate::failure::Causes;
 use crate::kind::{Kind, KindId, Place, group_version};
 use crate::scale::Paths;

@@ -21,19 +21,12 @@ pub(crate) enum Patch {
 impl Patch {
     /// Reads a patch by the media type of the request.
     pub(crate) fn parse(content_type: &str, body: &[u8]) -> Result<Self, Failure> {
-        const ACCEPTED: &str =
-            "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json";
+        const ACCEPTED: &str = "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, application/apply-patch+yaml";
         let unreadable = |why: serde_json::Error| Failure::bad_request(format!("error decoding patch: {why}"));
         match content_type {
             "application/json-patch+json" => serde_json::from_slice(body).map(Self::Json).map_err(unreadable),
             "application/merge-patch+json" => object(body).map(Self::Merge),
             "application/strategic-merge-patch+json" => object(body).map(Self::Strategic),
-            "application/apply-patch+yaml" | "application/apply-patch+cbor" => {
-                let why = format!(
-                    "server-side apply is not supported by this server; accepted media types include: {ACCEPTED}"
-                );
-                Err(Failure::unsupported_media_type(why))
-            }
             _ => {
                 let why = format!(
                     "the body of the request was in an unknown format - accepted media types include: {ACCEPTED}"
@@ -105,7 +98,7 @@ mod tests {
         check("application/json-patch+json", &json!([{"op": "remove", "path": "/nothing"}]), Err(422));
         check("application/json-patch+json", &json!({}), Err(400));
         check("application/merge-patch+json", &json!([]), Err(400));
-        check("application/apply-patch+yaml", &json!({}), Err(415));
+        check("application/apply-patch+cbor", &json!({}), Err(415));
         check("text/plain", &json!({}), Err(415));
         check("application/strategic-merge-patch+json", &json!({"spec": {"ports": [{"name": "x"}]}}), Err(422));
     }

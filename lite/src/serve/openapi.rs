@@ -10,9 +10,14 @@ use crate::kind::{Form, Kind, KindId, Kinds, group_version};
 const OF_METADATA: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.";
 
 /// What a patch of a custom kind may be: a strategic merge needs types that only built-in kinds have.
-const CUSTOM_PATCHES: &[&str] = &["application/json-patch+json", "application/merge-patch+json"];
-const PATCHES: &[&str] =
-    &["application/json-patch+json", "application/merge-patch+json", "application/strategic-merge-patch+json"];
+const CUSTOM_PATCHES: &[&str] =
+    &["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"];
+const PATCHES: &[&str] = &[
+    "application/json-patch+json",
+    "application/merge-patch+json",
+    "application/strategic-merge-patch+json",
+    "application/apply-patch+yaml",
+];
 
 fn document_path(group: &str, version: &str) -> String {
     if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }

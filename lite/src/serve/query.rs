@@ -5,6 +5,9 @@ use std::time::Duration;
 use crate::failure::{Causes, Failure};
 use crate::write::Validation;
 
+/// The longest name of a manager.
+pub(super) const MANAGER_MAX_BYTES: usize = 128;
+
 /// Every parameter this server looks at. The others are ignored, as the real one does.
 #[derive(Debug, Default)]
 pub(super) struct Query {
@@ -21,6 +24,10 @@ pub(super) struct Query {
     pub(super) dry_run: bool,
     pub(super) validation: Validation,
     pub(super) include_object: String,
+    /// Who writes; empty if the request does not say.
+    pub(super) manager: String,
+    /// Whether an apply takes fields from others.
+    pub(super) force: Option<bool>,
 }
 
 impl Query {
@@ -45,6 +52,8 @@ impl Query {
                 "dryRun" => query.dry_run = dry_run(&value)?,
                 "fieldValidation" => query.validation = validation(&value)?,
                 "includeObject" => query.include_object = value,
+                "fieldManager" => query.manager = value,
+                "force" => query.force = Some(flag(&key, &value)?),
                 _ => {}
             }
         }
@@ -60,6 +69,26 @@ impl Query {
             self.check_list(&mut causes)
         }
         if causes.0.is_empty() { Ok(()) } else { Err(Failure::invalid_options("ListOptions", &causes.0)) }
+    }
+
+    /// Refuses a manager that cannot be one, and for a patch what only an apply has.
+    pub(super) fn check_manager(&self, options: &str, applies: Option<bool>) -> Result<(), Failure> {
+        let mut causes = Causes::default();
+        match applies {
+            Some(true) if self.manager.is_empty() => causes.required("fieldManager", "is required for apply patch"),
+            Some(false) if self.force.is_some() => {
+                causes.forbidden("force", "may not be specified for non-apply patch")
+            }
+            Some(_) | None => {}
+        }
+        if self.manager.len() > MANAGER_MAX_BYTES {
+            causes.too_long("fieldManager", &format!("may not be more than {MANAGER_MAX_BYTES} bytes"));
+        }
+        if let Some((at, letter)) = self.manager.char_indices().find(|(_, letter)| letter.is_control()) {
+            let why = format!("invalid character U+{:04X} (at position {at})", u32::from(letter));
+            causes.invalid("fieldManager", &self.manager.clone().into(), &why);
+        }
+        if causes.0.is_empty() { Ok(()) } else { Err(Failure::invalid_options(options, &causes.0)) }
     }
 
     fn check_list(&self, causes: &mut Causes) {

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::CONTENT_TYPE;
+use http::header::{CONTENT_TYPE, USER_AGENT};
 use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body::Body;
@@ -18,7 +18,7 @@ use tower::{BoxError, Service};
 
 use super::body::LiteBody;
 use super::form::{self, Form};
-use super::query::Query;
+use super::query::{self, Query};
 use super::route::{Document, Route};
 use super::{answer, discovery, events, openapi, protobuf, read, watch, writes};
 use crate::failure::Failure;
@@ -99,7 +99,10 @@ async fn respond(lite: &Lite, parts: &Parts, body: &Bytes) -> Result<Response<Li
 async fn route(lite: &Lite, parts: &Parts, body: &Bytes) -> Result<Response<LiteBody>, Failure> {
     let kinds = lite.store().read().kinds().clone();
     let route = Route::parse(parts.uri.path(), &kinds).ok_or_else(Failure::no_resource)?;
-    let query = Query::parse(parts.uri.query().unwrap_or_default())?;
+    let mut query = Query::parse(parts.uri.query().unwrap_or_default())?;
+    if query.manager.is_empty() && media_type(&parts.headers) != writes::APPLY {
+        query.manager = program(&parts.headers);
+    }
     let deprecation = route.kind().and_then(|kind| kind.row().custom()?.deprecation.clone());
     let answer = asked(lite, &kinds, route, query, parts, body).await?;
     Ok(answer::warn(answer, deprecation.as_slice()))
@@ -198,6 +201,13 @@ fn document(kinds: &Kinds, wanted: &Document, headers: &HeaderMap) -> Result<Res
 /// The type of the object that a PUT to a target sends.
 fn sent(target: &Target) -> Option<&'static str> {
     if target.subresource == Some(Subresource::Scale) { Some("Scale") } else { target.row().built_in() }
+}
+
+/// The name of the program that asks: it owns the fields that it writes without saying who it is.
+fn program(headers: &HeaderMap) -> String {
+    let agent = headers.get(USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let name = agent.split('/').next().unwrap_or_default().chars().filter(|letter| !letter.is_control());
+    name.take(query::MANAGER_MAX_BYTES).collect()
 }
 
 fn media_type(headers: &HeaderMap) -> &str {

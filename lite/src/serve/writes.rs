@@ -14,10 +14,13 @@ use crate::kind::KindId;
 use crate::lite::Lite;
 use crate::patch::Patch;
 use crate::store::Key;
-use crate::write::{self, Deleted, Edit, Preconditions, Target, Terms};
+use crate::write::{self, Config, Deleted, Edit, Preconditions, Target, Terms};
+
+/// The media type of what is applied.
+pub(super) const APPLY: &str = "application/apply-patch+yaml";
 
 fn terms(lite: &Lite, query: &Query) -> Terms {
-    Terms { dry_run: query.dry_run, validation: query.validation, moment: lite.now() }
+    Terms { dry_run: query.dry_run, validation: query.validation, moment: lite.now(), manager: query.manager.clone() }
 }
 
 pub(super) fn create(
@@ -31,6 +34,7 @@ pub(super) fn create(
     if kind.row().namespaced() && namespace.is_none() {
         return Err(Failure::method_not_allowed());
     }
+    query.check_manager("CreateOptions", None)?;
     let key = Key { namespace: namespace.unwrap_or_default().to_owned(), name: String::new() };
     let target = Target { kind: kind.clone(), key, subresource: None };
     let terms = terms(lite, query);
@@ -45,6 +49,7 @@ pub(super) fn replace(
     form: Form,
     object: Value,
 ) -> Result<Response<LiteBody>, Failure> {
+    query.check_manager("UpdateOptions", None)?;
     edit(lite, target, query, form, &Edit::Replace(object))
 }
 
@@ -55,13 +60,20 @@ pub(super) fn patch(
     form: Form,
     (media_type, body): (&str, &Bytes),
 ) -> Result<Response<LiteBody>, Failure> {
+    let applies = media_type == APPLY;
+    query.check_manager("PatchOptions", Some(applies))?;
+    if applies {
+        let config = Config::parse(body, query.force.unwrap_or_default())?;
+        return edit(lite, target, query, form, &Edit::Apply(config));
+    }
     edit(lite, target, query, form, &Edit::Patch(Patch::parse(media_type, body)?))
 }
 
 fn edit(lite: &Lite, target: &Target, query: &Query, form: Form, edit: &Edit) -> Result<Response<LiteBody>, Failure> {
     let terms = terms(lite, query);
-    let written = lite.store().write(|state| write::edit(state, target, edit, &terms))?;
-    Ok(answer::warn(show(lite, target, &written.object, query, form, StatusCode::OK), &written.warnings))
+    let (written, created) = lite.store().write(|state| write::apply(state, target, edit, &terms))?;
+    let code = if created { StatusCode::CREATED } else { StatusCode::OK };
+    Ok(answer::warn(show(lite, target, &written.object, query, form, code), &written.warnings))
 }
 
 /// Whether the query or the options of a deletion ask for a dry run.

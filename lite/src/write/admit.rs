@@ -83,8 +83,6 @@ fn name_kind(kind: &Kind, object: &mut Value) {
         object["metadata"] = Value::Object(Map::new());
     }
     if let Some(metadata) = object["metadata"].as_object_mut() {
-        // Who owns which field is the business of server-side apply, which this server does not have.
-        metadata.remove("managedFields");
         metadata.remove("selfLink");
     }
 }

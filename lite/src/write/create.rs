@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{Target, Terms, Written, admit, definition};
+use super::owners::{self, Tracking};
+use super::{Target, Terms, Warnings, Written, admit, definition};
 use crate::clock::Moment;
 use crate::custom;
 use crate::failure::Failure;
@@ -24,6 +25,19 @@ pub(crate) fn create(state: &mut State, target: &Target, mut object: Value, term
     definition::check_room(state, target)?;
     let warnings = admit::fit(kind, &mut object, terms.validation)?;
     admit::check_place(target, &mut object)?;
+    insert(state, target, object, terms, &Tracking::Update, warnings)
+}
+
+/// Gives a new object what only the server gives, checks it, and stores it.
+pub(super) fn insert(
+    state: &mut State,
+    target: &Target,
+    mut object: Value,
+    terms: &Terms,
+    tracking: &Tracking,
+    warnings: Warnings,
+) -> Result<Written, Failure> {
+    let kind = target.row();
     stamp(kind, &mut object, &terms.moment)?;
     // A status is not the client's to set, but it may have defaults.
     custom::fill(kind, &mut object);
@@ -32,8 +46,12 @@ pub(crate) fn create(state: &mut State, target: &Target, mut object: Value, term
     if kind.namespaced() {
         super::namespace::check_open(state, kind, &key)?;
     }
+    let sent = owners::sent(kind, &object);
     rules::fill_in(kind, &mut object, None, state.serial());
     rules::check(kind, &object, None)?;
+    if let Tracking::Update = tracking {
+        owners::track(target, None, &mut object, sent.as_ref(), terms);
+    }
     if state.get(&target.kind, &key).is_some() {
         return Err(Failure::already_exists(kind, &key.name));
     }

@@ -1,10 +1,12 @@
 //! Writes: each takes the state it holds the lock of, checks everything, and commits last.
 
 mod admit;
+mod apply;
 mod create;
 mod definition;
 mod delete;
 mod namespace;
+mod owners;
 mod update;
 
 use std::sync::Arc;
@@ -12,10 +14,11 @@ use std::sync::Arc;
 use serde_json::Value;
 
 pub(crate) use self::admit::{Validation, Warnings};
+pub(crate) use self::apply::{Config, apply};
 pub(crate) use self::create::create;
 pub(crate) use self::delete::{Deleted, Preconditions, delete, delete_matching};
 pub(crate) use self::namespace::BUILT_IN as BUILT_IN_NAMESPACES;
-pub(crate) use self::update::{Edit, edit};
+pub(crate) use self::update::Edit;
 use crate::clock::Moment;
 use crate::kind::{Kind, KindId, Subresource};
 use crate::store::{Key, Object};
@@ -35,12 +38,14 @@ impl Target {
 }
 
 /// What every write is told by its request.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Terms {
     /// Check everything and change nothing.
     pub(crate) dry_run: bool,
     pub(crate) validation: Validation,
     pub(crate) moment: Moment,
+    /// Who writes: the owner of the fields that this changes.
+    pub(crate) manager: String,
 }
 
 /// An object after a write.

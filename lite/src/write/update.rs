@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{Target, Terms, Written, admit, definition, is_held, namespace};
+use super::owners;
+use super::{Config, Target, Terms, Written, admit, definition, is_held, namespace};
 use crate::failure::{Causes, Failure};
 use crate::kind::{Kind, Subresource};
 use crate::patch::Patch;
@@ -18,6 +19,8 @@ pub(crate) enum Edit {
     Replace(Value),
     /// PATCH.
     Patch(Patch),
+    /// PATCH by server-side apply.
+    Apply(Config),
 }
 
 /// An object as JSON.
@@ -32,7 +35,7 @@ pub(crate) fn edit(state: &mut State, target: &Target, edit: &Edit, terms: &Term
     let kind = target.row();
     let old = state.get(&target.kind, &target.key).ok_or_else(|| Failure::not_found(kind, &target.key.name))?;
     let old = target.kind.shown(old);
-    let mut new = edited(target, edit, old.value())?;
+    let mut new = edited(target, edit, old.value(), terms)?;
     // A body has its limit, but many patches can make one large object.
     if new.to_string().len() > OBJECT_MAX_BYTES {
         return Err(Failure::too_large(OBJECT_MAX_BYTES));
@@ -42,6 +45,7 @@ pub(crate) fn edit(state: &mut State, target: &Target, edit: &Edit, terms: &Term
     admit::check_place(target, &mut new)?;
     check_preconditions(kind, &target.key.name, edit, &new, old.value())?;
     keep_system_fields(&mut new, old.value());
+    let entries = new["metadata"]["managedFields"].take();
     new = match target.subresource {
         Some(Subresource::Status) => with_part(old.value().clone(), "status", &new),
         Some(Subresource::Scale) => new,
@@ -49,8 +53,15 @@ pub(crate) fn edit(state: &mut State, target: &Target, edit: &Edit, terms: &Term
         None => new,
     };
     check_finalizers(kind, &target.key.name, &new, old.value())?;
+    let sent = owners::sent(kind, &new);
     rules::fill_in(kind, &mut new, Some(old.value()), state.serial());
     rules::check(kind, &new, Some(old.value()))?;
+    new["metadata"]["managedFields"] = entries;
+    match edit {
+        Edit::Apply(_) => {}
+        Edit::Replace(_) | Edit::Patch(_) => owners::track(target, Some(old.value()), &mut new, sent.as_ref(), terms),
+    }
+    owners::keep_times(&mut new, old.value());
     if new == *old.value() {
         return Ok(Written { object: old, warnings });
     }
@@ -62,18 +73,23 @@ pub(crate) fn edit(state: &mut State, target: &Target, edit: &Edit, terms: &Term
     Ok(Written { object, warnings })
 }
 
-fn edited(target: &Target, edit: &Edit, old: &Value) -> Result<Value, Failure> {
+fn edited(target: &Target, edit: &Edit, old: &Value, terms: &Terms) -> Result<Value, Failure> {
+    if let Edit::Apply(config) = edit {
+        return config.applied(target, Some(old), terms);
+    }
     if target.subresource == Some(Subresource::Scale) {
         let old_scale = scale::of(target.row(), old);
         let new_scale = match edit {
             Edit::Replace(new) => new.clone(),
             Edit::Patch(patch) => patch.apply(Some("Scale"), &old_scale)?,
+            Edit::Apply(config) => config.value().clone(),
         };
         return scale::applied(target.row(), old, &new_scale);
     }
     match edit {
         Edit::Replace(new) => Ok(new.clone()),
         Edit::Patch(patch) => patch.apply(target.row().built_in(), old),
+        Edit::Apply(config) => config.applied(target, Some(old), terms),
     }
 }
 
@@ -114,7 +130,7 @@ fn check_preconditions(kind: &Kind, name: &str, edit: &Edit, new: &Value, old: &
     }
     let (uid, old_uid) = (text(new, "uid"), text(old, "uid"));
     if !uid.is_empty() && uid != old_uid {
-        if let Edit::Patch(_) = edit {
+        if let Edit::Patch(_) | Edit::Apply(_) = edit {
             let mut causes = Causes::default();
             causes.immutable("metadata.uid", &uid.into());
             return Err(Failure::invalid(kind, name, &causes.0));

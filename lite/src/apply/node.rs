@@ -1,0 +1,269 @@
+//! What merging has to know of a place in an object: whether it is one value, how its list is joined, what is below.
+//!
+//! [`Node`] is the only door from here to a schema: that of a custom kind, or the table of fields. Beside the table it says what only
+//! server-side apply asks: values that are owned as a whole, and lists with more than one key. The facts are those of the real
+//! server's OpenAPI (`x-kubernetes-list-type`, `x-kubernetes-list-map-keys`, `x-kubernetes-map-type`).
+
+use serde_json::Value;
+
+use super::step::{Scalar, Step};
+use crate::custom::{List, Schema, Type};
+use crate::kind::schema::{self, Join, Retain, Shape};
+
+/// Types that are owned as a whole.
+const WHOLE_TYPES: &[&str] = &[
+    "EndpointPort",
+    "LabelSelector",
+    "LocalObjectReference",
+    "ObjectReference",
+    "OwnerReference",
+    "ServiceBackendPort",
+    "TypedLocalObjectReference",
+];
+
+/// Maps that are owned as a whole, by type and field.
+const WHOLE_MAPS: &[(&str, &str)] = &[("PodSpec", "nodeSelector"), ("ServiceSpec", "selector")];
+
+/// Lists whose elements are told apart by other keys than in a strategic merge, with what an absent key means.
+const KEYED: &[(&str, &str, &[(&str, Option<&str>)])] = &[
+    ("ServiceSpec", "ports", &[("port", None), ("protocol", Some("TCP"))]),
+    ("Container", "ports", &[("containerPort", None), ("protocol", Some("TCP"))]),
+    ("PodSpec", "topologySpreadConstraints", &[("topologyKey", None), ("whenUnsatisfiable", None)]),
+];
+
+/// Lists of primitives that are sets here, though a strategic merge replaces them.
+const SETS: &[(&str, &str)] = &[("Endpoint", "addresses")];
+
+/// Objects that are always there, if only as empty ones: nobody owns that they are.
+const ALWAYS: &[(&str, &str)] = &[
+    ("Container", "resources"),
+    ("Deployment", "spec"),
+    ("Deployment", "status"),
+    ("DeploymentSpec", "strategy"),
+    ("DeploymentSpec", "template"),
+    ("Endpoint", "conditions"),
+    ("Event", "involvedObject"),
+    ("Event", "source"),
+    ("HTTPIngressPath", "backend"),
+    ("Ingress", "spec"),
+    ("Ingress", "status"),
+    ("IngressClass", "spec"),
+    ("IngressServiceBackend", "port"),
+    ("IngressStatus", "loadBalancer"),
+    ("Lease", "spec"),
+    ("Namespace", "spec"),
+    ("Namespace", "status"),
+    ("PodTemplateSpec", "metadata"),
+    ("PodTemplateSpec", "spec"),
+    ("Service", "spec"),
+    ("Service", "status"),
+    ("ServiceStatus", "loadBalancer"),
+];
+
+/// Objects that the table does not describe further and that have fields of a type, as far as ownership asks.
+const TYPED: &[(&str, &str)] = &[("Container", "resources")];
+
+/// The metadata of custom objects is that of all.
+static METADATA: Shape = Shape::Named("ObjectMeta", Retain::All);
+
+/// A place in objects of a kind.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Node<'a>(Of<'a>);
+
+/// What describes a place.
+#[derive(Clone, Copy, Debug)]
+enum Of<'a> {
+    /// The table of built-in kinds, and the type and the field that led here, for those that are said beside the table.
+    Table(&'a Shape, (&'static str, &'static str)),
+    /// The schema of a custom kind.
+    Custom(&'a Schema),
+    /// The same at the root of an object, which has metadata besides.
+    Root(&'a Schema),
+    /// Nothing: maps are owned field by field, and lists as a whole.
+    Nothing,
+}
+
+/// How the value at a place is owned and merged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// By one manager, as a whole.
+    Whole,
+    /// Field by field.
+    Object,
+    /// Element by element.
+    List,
+}
+
+impl<'a> Node<'a> {
+    /// The root of objects of a kind whose type is in the table.
+    pub(crate) fn root(shape: &'a Shape) -> Self {
+        Self(Of::Table(shape, ("", "")))
+    }
+
+    /// The root of objects of a custom kind.
+    pub(crate) fn custom(schema: &'a Schema) -> Self {
+        Self(Of::Root(schema))
+    }
+
+    /// The shape of the objects of a type of the table.
+    pub(crate) fn shape_of(of: &'static str) -> Shape {
+        Shape::Named(of, Retain::All)
+    }
+
+    /// How this value is owned here. A schema that says one thing and a value that is another make a whole.
+    pub(crate) fn form(self, value: &Value) -> Form {
+        match value {
+            Value::Object(_) if self.is_whole_object() => Form::Whole,
+            Value::Object(_) => Form::Object,
+            Value::Array(_) if self.is_joined() => Form::List,
+            Value::Array(_) | Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Form::Whole,
+        }
+    }
+
+    fn is_whole_object(self) -> bool {
+        match self.0 {
+            Of::Table(Shape::Named(name, _), _) => WHOLE_TYPES.contains(name),
+            Of::Table(Shape::Map(_), at) => WHOLE_MAPS.contains(&at),
+            Of::Table(Shape::Any, _) | Of::Root(_) | Of::Nothing => false,
+            Of::Table(Shape::String | Shape::Int | Shape::Bool | Shape::IntOrString | Shape::List(..), _) => true,
+            Of::Custom(schema) => schema.atomic,
+        }
+    }
+
+    fn is_joined(self) -> bool {
+        match self.0 {
+            Of::Table(shape, at) => shape.join() != Join::Replace || SETS.contains(&at),
+            Of::Custom(schema) | Of::Root(schema) => schema.list != List::Atomic,
+            Of::Nothing => false,
+        }
+    }
+
+    /// The place of a field, and whether the schema names it: then it has no owner of its own beside those of what is in
+    /// it.
+    pub(crate) fn field(self, name: &str) -> (Self, bool) {
+        let (shape, at) = match self.0 {
+            Of::Table(shape, at) => (shape, at),
+            Of::Root(_) if name == "metadata" => return (Self(Of::Table(&METADATA, ("", "metadata"))), true),
+            Of::Custom(schema) | Of::Root(schema) => {
+                let below = schema.field(name).map_or(Of::Nothing, Of::Custom);
+                return (Self(below), schema.properties.contains_key(name));
+            }
+            Of::Nothing => return (self, false),
+        };
+        let known = if let Shape::Named(of, _) = shape {
+            schema::types().get(of).and_then(|fields| fields.get_key_value(name)).map(|(name, _)| (*of, *name))
+        } else {
+            None
+        };
+        (Self(Of::Table(shape.below(name), known.unwrap_or_default())), known.is_some() || TYPED.contains(&at))
+    }
+
+    /// The place below a step, as [`Node::field`] tells it.
+    pub(crate) fn at_step(self, step: &Step) -> (Self, bool) {
+        if let Step::Field(name) = step { self.field(name) } else { (self.element(), false) }
+    }
+
+    /// Whether this place holds an object wherever the one above it is there.
+    pub(crate) fn is_always_there(self) -> bool {
+        matches!(self.0, Of::Table(_, at) if ALWAYS.contains(&at) || at.1 == "metadata")
+    }
+
+    /// What a value here must be, in the words of the real server; `None` if anything fits, or if this one does.
+    pub(crate) fn expected(self, value: &Value) -> Option<&'static str> {
+        let (name, fits) = match self.0 {
+            Of::Table(Shape::String, _) => ("string", value.is_string()),
+            Of::Table(Shape::Int, _) => ("numeric (int or float)", value.is_number()),
+            Of::Table(Shape::Bool, _) => ("boolean", value.is_boolean()),
+            Of::Table(Shape::List(..), _) => ("list", value.is_array()),
+            Of::Table(Shape::Map(_) | Shape::Named(..), _) => ("map", value.is_object()),
+            Of::Table(Shape::IntOrString | Shape::Any, _) | Of::Nothing => return None,
+            Of::Custom(schema) | Of::Root(schema) => match schema.kind? {
+                Type::String => ("string", value.is_string()),
+                Type::Integer | Type::Number => ("numeric (int or float)", value.is_number()),
+                Type::Boolean => ("boolean", value.is_boolean()),
+                Type::Array => ("list", value.is_array()),
+                Type::Object => ("map", value.is_object()),
+            },
+        };
+        (!fits && !value.is_null()).then_some(name)
+    }
+
+    /// Whether the fields here are those of a type and no others.
+    pub(crate) fn is_closed(self) -> bool {
+        match self.0 {
+            Of::Table(shape, _) => matches!(shape, Shape::Named(..)),
+            Of::Custom(schema) => {
+                let is_open = schema.preserve || schema.embedded || schema.additional.is_some();
+                schema.kind == Some(Type::Object) && !is_open
+            }
+            Of::Root(_) | Of::Nothing => false,
+        }
+    }
+
+    /// The place of the elements of a list.
+    pub(crate) fn element(self) -> Self {
+        match self.0 {
+            Of::Table(shape, _) => Self(Of::Table(shape.element(), ("", ""))),
+            Of::Custom(schema) | Of::Root(schema) => Self(schema.items.as_deref().map_or(Of::Nothing, Of::Custom)),
+            Of::Nothing => self,
+        }
+    }
+
+    /// The keys of a list of objects, and the value of each where an element does not say it.
+    fn keys(self) -> Vec<(&'a str, Option<Scalar>)> {
+        match self.0 {
+            Of::Table(shape, at) => {
+                let keyed = KEYED.iter().find(|(kind, name, _)| (*kind, *name) == at);
+                match (keyed, shape.join()) {
+                    (Some((.., keys)), _) => keys
+                        .iter()
+                        .map(|(key, default)| (*key, default.map(|it| Scalar::Text(it.to_owned()))))
+                        .collect(),
+                    (None, Join::ByKey(key)) => vec![(key, None)],
+                    (None, Join::Set | Join::Replace) => Vec::new(),
+                }
+            }
+            Of::Custom(schema) | Of::Root(schema) => match &schema.list {
+                List::Map(keys) => {
+                    let of_items = |key: &String| schema.items.as_ref()?.field(key)?.default.as_ref().map(Scalar::of);
+                    keys.iter().map(|key| (key.as_str(), of_items(key))).collect()
+                }
+                List::Set | List::Atomic => Vec::new(),
+            },
+            Of::Nothing => Vec::new(),
+        }
+    }
+
+    /// What tells an element of a list from the others. The error says why nothing does.
+    pub(crate) fn step_of(self, element: &Value) -> Result<Step, String> {
+        let keys = self.keys();
+        if keys.is_empty() {
+            return match element {
+                Value::Object(_) => Err("associative list without keys has an element that's a map type".to_owned()),
+                Value::Array(_) => Err("not supported: associative list with lists as elements".to_owned()),
+                Value::Null => Err("associative list without keys has an element that's an explicit null".to_owned()),
+                Value::Bool(_) | Value::Number(_) | Value::String(_) => Ok(Step::Value(Scalar::of(element))),
+            };
+        }
+        if element.is_null() {
+            return Err("associative list with keys may not have a null element".to_owned());
+        }
+        let Some(object) = element.as_object() else {
+            return Err("associative list with keys may not have non-map elements".to_owned());
+        };
+        let value = |(name, default): &(&str, Option<Scalar>)| {
+            let value = object.get(*name).map(Scalar::of).or_else(|| default.clone());
+            value.map(|value| ((*name).to_owned(), value))
+        };
+        let mut found: Vec<_> = keys.iter().filter_map(value).collect();
+        if found.is_empty() {
+            let names: Vec<String> = keys.iter().map(|(name, _)| format!("{name:?}")).collect();
+            let names = names.join(" ");
+            return Err(format!(
+                "associative list with keys has an element that omits all key fields [{names}] (and doesn't have default values for any key fields)"
+            ));
+        }
+        found.sort();
+        Ok(Step::Key(found))
+    }
+}

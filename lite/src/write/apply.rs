@@ -1,0 +1,103 @@
+//! Server-side apply of an object that may not be there yet.
+
+use serde_json::Value;
+
+use super::owners::{self, Tracking};
+use super::{Edit, Target, Terms, Written, admit, create, update};
+use crate::apply;
+use crate::failure::Failure;
+use crate::kind::Subresource;
+use crate::scale;
+use crate::store::State;
+
+/// What a manager applies, and whether others have to give way.
+pub(crate) struct Config {
+    value: Value,
+    force: bool,
+}
+
+impl Config {
+    /// Reads a body of YAML, or of JSON, which is YAML too.
+    pub(crate) fn parse(body: &[u8], force: bool) -> Result<Self, Failure> {
+        let refused = |why: String| Failure::bad_request(format!("error decoding YAML: {why}"));
+        let value = serde_json::from_slice(body).or_else(|_| {
+            let text = std::str::from_utf8(body).map_err(|_| refused("the body is not UTF-8".to_owned()))?;
+            serde_saphyr::from_str::<Value>(text)
+                .map_err(|why| refused(why.to_string().lines().next().unwrap_or_default().to_owned()))
+        })?;
+        if !value.is_object() {
+            return Err(refused("the body is not an object".to_owned()));
+        }
+        Ok(Self { value, force })
+    }
+
+    pub(super) fn value(&self) -> &Value {
+        &self.value
+    }
+
+    /// The live object with the configuration applied, owners included.
+    pub(super) fn applied(&self, target: &Target, live: Option<&Value>, terms: &Terms) -> Result<Value, Failure> {
+        let config = if target.subresource == Some(Subresource::Scale) {
+            // A Scale's replicas are those of its object; who applies it owns those and nothing else.
+            scale::applied(target.row(), live.unwrap_or(&Value::Null), &self.value)?;
+            let kind = target.row();
+            serde_json::json!({
+                "apiVersion": kind.api_version(), "kind": kind.kind, "metadata": {"name": target.key.name},
+                "spec": {"replicas": self.value["spec"]["replicas"]},
+            })
+        } else {
+            self.check(target)?;
+            self.value.clone()
+        };
+        owners::as_writer(target, terms, |node, writer| apply::apply(node, live, &config, self.force, writer))
+    }
+
+    /// Refuses what is of another version, or of another shape than any object.
+    fn check(&self, target: &Target) -> Result<(), Failure> {
+        let expected = target.row().api_version();
+        let given = self.value["apiVersion"].as_str().unwrap_or_default();
+        if given != expected {
+            let (group, kind) = (if given.contains('/') { "" } else { "/" }, &self.value["kind"]);
+            let kind = kind.as_str().unwrap_or_default();
+            return Err(Failure::bad_request(format!("invalid object type: {group}{given}, Kind={kind}")));
+        }
+        if !matches!(&self.value["metadata"], Value::Null | Value::Object(_)) {
+            return Err(Failure::bad_request("metadata must be an object"));
+        }
+        Ok(())
+    }
+}
+
+/// Applies a configuration, and says whether that made the object.
+pub(crate) fn apply(
+    state: &mut State,
+    target: &Target,
+    edit: &Edit,
+    terms: &Terms,
+) -> Result<(Written, bool), Failure> {
+    let Edit::Apply(config) = edit else {
+        return update::edit(state, target, edit, terms).map(|written| (written, false));
+    };
+    if state.get(&target.kind, &target.key).is_some() {
+        return update::edit(state, target, edit, terms).map(|written| (written, false));
+    }
+    let kind = target.row();
+    if target.subresource.is_some() {
+        return Err(Failure::not_found(kind, &target.key.name));
+    }
+    let uid = config.value["metadata"]["uid"].as_str().unwrap_or_default();
+    if !uid.is_empty() {
+        let why = format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
+        return Err(Failure::conflict(kind, &target.key.name, &why));
+    }
+    let mut object = config.applied(target, None, terms)?;
+    if object["metadata"]["name"].as_str().unwrap_or_default().is_empty() {
+        let name = &target.key.name;
+        let why = "was undeterminable: name must be provided";
+        return Err(Failure::bad_request(format!("the name of the object ({name} based on URL) {why}")));
+    }
+    let warnings = admit::fit(kind, &mut object, terms.validation)?;
+    admit::check_place(target, &mut object)?;
+    let place = Target { key: crate::store::Key { name: String::new(), ..target.key.clone() }, ..target.clone() };
+    create::insert(state, &place, object, terms, &Tracking::Settled, warnings).map(|written| (written, true))
+}

@@ -1,0 +1,107 @@
+//! Who owns the fields that a write changes: what `apply` has to know of kinds and requests.
+
+use serde_json::Value;
+
+use super::{Target, Terms};
+use crate::apply::{self, Fields, Node, Writer};
+use crate::kind::schema::Shape;
+use crate::kind::{Kind, Subresource};
+
+/// Whether a write keeps account of owners by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tracking {
+    /// What differs afterwards is the writer's.
+    Update,
+    /// An apply has settled it.
+    Settled,
+}
+
+/// Fields of a Service that the server gives out: they are nobody's, unless the request names them.
+const GIVEN_OUT: &[&str] = &["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "healthCheckNodePort"];
+
+/// What of an object must be remembered before defaults, so that what the server gives out has no owner.
+pub(super) fn sent(kind: &Kind, object: &Value) -> Option<Value> {
+    (kind.kind == "Service").then(|| object["spec"].clone())
+}
+
+/// The object without what the server has given out.
+fn without_given_out(mut object: Value, sent: &Value) -> Value {
+    let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else { return object };
+    for field in GIVEN_OUT.iter().filter(|field| sent[**field].is_null()) {
+        spec.remove(*field);
+    }
+    let ports = spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten();
+    for (nth, port) in ports.enumerate().filter_map(|(nth, port)| Some((nth, port.as_object_mut()?))) {
+        if sent["ports"][nth]["nodePort"].is_null() {
+            port.remove("nodePort");
+        }
+    }
+    object
+}
+
+/// What a request to a target cannot change.
+pub(super) fn reset(target: &Target) -> Fields {
+    match target.subresource {
+        None if target.row().has(Subresource::Status) => Fields::named(&[&["status"]]),
+        None | Some(Subresource::Scale) => Fields::default(),
+        Some(Subresource::Status) => Fields::named(&[&["spec"], &["metadata"]]),
+    }
+}
+
+/// Calls `act` with who writes, and with the root of the kind's objects.
+pub(super) fn as_writer<T>(target: &Target, terms: &Terms, act: impl FnOnce(Node<'_>, &Writer<'_>) -> T) -> T {
+    let (api_version, time, reset) = (target.row().api_version(), terms.moment.timestamp(), reset(target));
+    let writer = Writer {
+        manager: &terms.manager,
+        api_version: &api_version,
+        subresource: target.subresource.map_or("", Subresource::name),
+        time: &time,
+        reset: &reset,
+    };
+    let kind = target.row();
+    match (kind.built_in(), kind.custom()) {
+        (Some(name), _) => act(Node::root(&Node::shape_of(name)), &writer),
+        (None, Some(custom)) => act(Node::custom(&custom.schema), &writer),
+        (None, None) => act(Node::root(&Shape::Any), &writer),
+    }
+}
+
+/// Brings the owners in the metadata of `new` up to date with what it changes. `sent` is what [`sent`] gave.
+pub(super) fn track(target: &Target, old: Option<&Value>, new: &mut Value, sent: Option<&Value>, terms: &Terms) {
+    let Some(metadata) = new.get_mut("metadata").and_then(Value::as_object_mut) else { return };
+    let given = metadata.remove("managedFields").filter(|_| target.subresource.is_none());
+    let given = given.filter(|entries| !entries.is_null());
+    let bare = sent.map(|sent| without_given_out(new.clone(), sent));
+    let compared = bare.as_ref().unwrap_or(new);
+    let entries = as_writer(target, terms, |node, writer| apply::track(node, (old, compared), given.as_ref(), writer));
+    if let (Some(entries), Some(metadata)) = (entries, new.get_mut("metadata").and_then(Value::as_object_mut)) {
+        metadata.insert("managedFields".to_owned(), entries);
+    }
+}
+
+/// A write that changes nothing but the time at which somebody has written changes nothing.
+pub(super) fn keep_times(new: &mut Value, old: &Value) {
+    let (new_entries, old_entries) = (new["metadata"]["managedFields"].take(), &old["metadata"]["managedFields"]);
+    let same = || apply::timeless(&new_entries) == apply::timeless(old_entries) && same_but_owners(new, old);
+    let entries = if new_entries != *old_entries && same() { old_entries.clone() } else { new_entries };
+    if let Some(metadata) = new.get_mut("metadata").and_then(Value::as_object_mut) {
+        if entries.is_null() {
+            metadata.remove("managedFields");
+        } else {
+            metadata.insert("managedFields".to_owned(), entries);
+        }
+    }
+}
+
+/// The metadata of an object but for its owners.
+fn others(object: &Value) -> impl Iterator<Item = (&String, &Value)> {
+    object["metadata"].as_object().into_iter().flatten().filter(|(key, _)| *key != "managedFields")
+}
+
+/// Whether two objects are equal but for their owners. Those of `new` were taken out.
+fn same_but_owners(new: &Value, old: &Value) -> bool {
+    let fields = |object: &Value| object.as_object().map(serde_json::Map::len);
+    let rest =
+        || new.as_object().into_iter().flatten().all(|(key, value)| key == "metadata" || old.get(key) == Some(value));
+    fields(new) == fields(old) && others(new).eq(others(old)) && rest()
+}
