@@ -7,7 +7,9 @@ use futures::{Stream, StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Event as CoreEvent, Namespace, Secret, Service};
 use k8s_openapi::api::events::v1::Event;
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
+use kube::api::{
+    Api, DeleteParams, ListParams, ObjectList, ObjectMeta, Patch, PatchParams, PostParams, WatchEvent, WatchParams,
+};
 use kube::{Client, Error, ResourceExt as _};
 use serde_json::{Value, json};
 use tidegate_lite::Lite;
@@ -106,6 +108,34 @@ async fn status_scale_and_generation_are_apart() {
     let owners = forced.metadata.managed_fields.unwrap();
     let owner = owners.iter().find(|one| one.manager.as_deref() == Some("x")).unwrap();
     assert_eq!(owner.fields_v1.as_ref().unwrap().0, json!({"f:spec": {"f:replicas": {}}}));
+}
+
+#[tokio::test]
+async fn pages_show_one_version() {
+    let (_, client) = client();
+    let maps: Api<ConfigMap> = Api::namespaced(client, "default");
+    for name in ["a", "b", "c", "d"] {
+        let map =
+            ConfigMap { metadata: ObjectMeta { name: Some(name.into()), ..Default::default() }, ..Default::default() };
+        maps.create(&PostParams::default(), &map).await.unwrap();
+    }
+    let names = |list: &ObjectList<ConfigMap>| list.items.iter().map(|one| one.name_any()).collect::<String>();
+    let first = maps.list(&ListParams::default().limit(2)).await.unwrap();
+    assert_eq!((names(&first).as_str(), first.metadata.remaining_item_count), ("ab", Some(2)));
+    maps.delete("c", &DeleteParams::default()).await.unwrap();
+    let label = Patch::Merge(json!({"metadata": {"labels": {"x": "y"}}}));
+    maps.patch("d", &PatchParams::default(), &label).await.unwrap();
+    let token = first.metadata.continue_.clone().unwrap();
+    let rest = maps.list(&ListParams::default().limit(2).continue_token(&token)).await.unwrap();
+    assert_eq!((names(&rest).as_str(), &rest.metadata.continue_), ("cd", &None));
+    assert_eq!(rest.items[1].metadata.labels, None, "as it was");
+    assert_eq!(rest.metadata.resource_version, first.metadata.resource_version);
+    for nth in 0..200 {
+        let label = Patch::Merge(json!({"metadata": {"labels": {"x": nth.to_string()}}}));
+        maps.patch("d", &PatchParams::default(), &label).await.unwrap();
+    }
+    let again = maps.list(&ListParams::default().limit(1).continue_token(&token)).await.unwrap();
+    assert_eq!(names(&again), "c", "young history is kept");
 }
 
 #[tokio::test]

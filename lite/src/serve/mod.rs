@@ -7,6 +7,7 @@ mod discovery;
 mod events;
 mod form;
 mod openapi;
+mod page;
 mod protobuf;
 mod query;
 mod read;

@@ -3,14 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use serde_json::{Value, json};
 
 use super::body::LiteBody;
 use super::form::{self, Form};
+use super::page::{self, Token};
 use super::query::Query;
 use super::{answer, table};
 use crate::failure::Failure;
@@ -19,7 +18,7 @@ use crate::kind::{Kind, KindId};
 use crate::lite::Lite;
 use crate::scale;
 use crate::selector::Selection;
-use crate::store::{Object, Part};
+use crate::store::{Gone, Key, Object, Part};
 use crate::write::Target;
 
 /// How long a read waits for a resourceVersion that is still to come.
@@ -85,7 +84,7 @@ pub(super) async fn list(
     form: Form,
 ) -> Result<Response<LiteBody>, Failure> {
     query.check_options()?;
-    check_token(query)?;
+    let token = Token::parse(query)?;
     let (selection, part) = select(kind, namespace, query)?;
     let version = query.exact_version()?;
     wait_for(lite, version).await?;
@@ -96,62 +95,72 @@ pub(super) async fn list(
         if !state.serves(kind) {
             return Err(Failure::no_resource());
         }
-        check_exact(exact, state.changed(kind))?;
-        let objects: Vec<Arc<Object>> = state.list(kind, &part).map(|(_, object)| object.clone()).collect();
-        (objects, exact.unwrap_or(state.version()))
+        if token.as_ref().is_some_and(|token| token.version > state.version()) {
+            return Err(Token::expired());
+        }
+        let then = match (&token, exact) {
+            (Some(token), _) => {
+                Some((token.version, state.list_at(kind, &part, token.version).map_err(|_| Token::expired())?))
+            }
+            (None, Some(exact)) => {
+                Some((exact, state.list_at(kind, &part, exact).map_err(|gone| too_old(exact, &gone))?))
+            }
+            (None, None) => None,
+        };
+        let now = || state.list(kind, &part).map(|(key, object)| (key.clone(), object.clone())).collect();
+        then.map_or_else(|| (now(), state.version()), |(version, objects)| (objects, version))
     };
-    let shown = kind.clone();
-    let objects = objects.into_iter().map(move |object| shown.shown(&object));
-    let objects = objects.filter(move |object| selection.matches(object.value()));
+    let after = |key: &Key| token.as_ref().is_none_or(|token| *key > token.after);
+    let mut objects: Vec<(Key, Arc<Object>)> = objects
+        .into_iter()
+        .filter(|(key, object)| after(key) && selection.matches(kind.shown(object).value()))
+        .collect();
+    // Any version will do for "0": that list is given whole, as the real server's cache does.
+    let limit = usize::try_from(query.limit).unwrap_or(usize::MAX);
+    let limit = if limit == 0 || (query.version == "0" && token.is_none()) { usize::MAX } else { limit };
+    let remaining = objects.len().saturating_sub(limit);
+    objects.truncate(limit);
+    let last = objects.last().filter(|_| remaining > 0);
+    let next = last.map(|(key, _)| Token { version, after: key.clone() });
+    let counted = Some(remaining).filter(|_| query.labels.is_empty() && query.fields.is_empty());
+    let metadata = page::metadata(version, next.as_ref(), counted);
+    let objects: Vec<Arc<Object>> = objects.into_iter().map(|(_, object)| kind.shown(&object)).collect();
+    Ok(shown(lite, kind, objects, metadata, query, form))
+}
+
+/// The answer that shows a list in the form that was asked for.
+fn shown(
+    lite: &Lite,
+    kind: &KindId,
+    objects: Vec<Arc<Object>>,
+    metadata: Value,
+    query: &Query,
+    form: Form,
+) -> Response<LiteBody> {
     let row = kind.row();
-    Ok(match form {
-        Form::Whole => answer::body(StatusCode::OK, LiteBody::pieces(Pieces::new(row, objects, version))),
+    match form {
+        Form::Whole => answer::body(StatusCode::OK, LiteBody::pieces(Pieces::new(row, objects.into_iter(), &metadata))),
         Form::Metadata => answer::json(
             StatusCode::OK,
             &json!({
-                "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1",
-                "metadata": {"resourceVersion": version.to_string()},
-                "items": objects.map(|object| form::metadata(object.value())).collect::<Vec<_>>(),
+                "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": metadata,
+                "items": objects.iter().map(|object| form::metadata(object.value())).collect::<Vec<_>>(),
             }),
         ),
         Form::Table => {
-            let objects: Vec<Arc<Object>> = objects.collect();
             let objects = objects.iter().map(|object| object.value());
             let unix_seconds = lite.now().unix.as_secs();
-            answer::json(
-                StatusCode::OK,
-                &table::of(row, objects, &version.to_string(), &query.include_object, unix_seconds),
-            )
+            let mut table = table::of(row, objects, "", &query.include_object, unix_seconds);
+            table["metadata"] = metadata;
+            answer::json(StatusCode::OK, &table)
         }
-    })
-}
-
-/// A list is at an exact version only if nothing of its kind has changed since.
-fn check_exact(exact: Option<u64>, changed: u64) -> Result<(), Failure> {
-    match exact {
-        Some(version) if version < changed => Err(Failure::expired(format!(
-            "The resourceVersion for the provided list is too old: {version} ({changed})"
-        ))),
-        Some(_) | None => Ok(()),
     }
 }
 
-/// Lists are never given in parts, so every token is from another life or another server.
-fn check_token(query: &Query) -> Result<(), Failure> {
-    if query.token.is_empty() {
-        return Ok(());
-    }
-    if !matches!(query.version.as_str(), "" | "0") {
-        return Err(Failure::bad_request("specifying resource version is not allowed when using continue"));
-    }
-    let text = query.token.trim_end_matches('=');
-    let decoded = URL_SAFE_NO_PAD.decode(text).or_else(|_| STANDARD_NO_PAD.decode(text)).ok();
-    let token = decoded.and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
-    if token.is_some_and(|token| token["rv"].is_number() && token["start"].is_string()) {
-        let message = "The provided continue parameter is too old to display a consistent list result. You must start a new list without the continue parameter.";
-        return Err(Failure::expired(message));
-    }
-    Err(Failure::bad_request("continue key is not valid: not a continue token"))
+/// A version that nobody can show any more.
+fn too_old(version: u64, gone: &Gone) -> Failure {
+    let oldest = gone.complete_after;
+    Failure::expired(format!("The resourceVersion for the provided list is too old: {version} ({oldest})"))
 }
 
 /// Bytes of a list that are put together at once: a list of any length keeps no other request waiting for longer than that.
@@ -168,9 +177,9 @@ struct Pieces<I> {
 }
 
 impl<I: Iterator<Item = Arc<Object>>> Pieces<I> {
-    fn new(kind: &Kind, objects: I, version: u64) -> Self {
+    fn new(kind: &Kind, objects: I, metadata: &Value) -> Self {
         let head = format!(
-            "{{\"kind\":\"{}\",\"apiVersion\":\"{}\",\"metadata\":{{\"resourceVersion\":\"{version}\"}},\"items\":[",
+            "{{\"kind\":\"{}\",\"apiVersion\":\"{}\",\"metadata\":{metadata},\"items\":[",
             kind.list_kind,
             kind.api_version()
         );
@@ -209,7 +218,7 @@ mod tests {
         let kind = crate::kind::KindId::built_in("Service").unwrap();
         let row = kind.row();
         let object = |n: usize| Arc::new(Object::new(json!({"n": n, "text": "x".repeat(bytes)}), 7));
-        let got: Vec<Bytes> = Pieces::new(row, (0..objects).map(object), 7).collect();
+        let got: Vec<Bytes> = Pieces::new(row, (0..objects).map(object), &json!({"resourceVersion": "7"})).collect();
         assert_eq!(got.len(), pieces, "{objects} of {bytes} bytes");
         assert!(got.iter().all(|piece| piece.len() < PIECE_BYTES + bytes + 100));
         let list: Value = serde_json::from_slice(&got.concat()).unwrap();

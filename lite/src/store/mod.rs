@@ -49,8 +49,6 @@ struct Collection {
     /// Of objects that are not kept for ever, every write: when it was, of which object, and its version. The oldest first.
     written: VecDeque<(Duration, Key, u64)>,
     watchers: Vec<Watcher>,
-    /// The version of the last change of this kind.
-    changed: u64,
 }
 
 impl Collection {
@@ -61,7 +59,6 @@ impl Collection {
             ring: Ring::after_version(version),
             written: VecDeque::new(),
             watchers: Vec::new(),
-            changed: version,
         }
     }
 
@@ -177,11 +174,6 @@ impl State {
         }
     }
 
-    /// The version of the last change of this kind.
-    pub(crate) fn changed(&self, kind: &KindId) -> u64 {
-        self.collections.get(&kind.place()).map_or(self.version, |collection| collection.changed)
-    }
-
     pub(crate) fn get(&self, kind: &KindId, key: &Key) -> Option<&Arc<Object>> {
         self.collections.get(&kind.place())?.objects.get(key)
     }
@@ -197,6 +189,24 @@ impl State {
         let collection = self.collections.get(&kind.place()).into_iter();
         let objects = collection.flat_map(move |collection| collection.objects.range(first.clone()..));
         objects.take_while(move |(key, _)| within(key)).filter(|(key, _)| part.has(key))
+    }
+
+    /// The objects of a part of a kind as they were at a version, as far as the history goes back.
+    pub(crate) fn list_at(&self, kind: &KindId, part: &Part, version: u64) -> Result<Vec<(Key, Arc<Object>)>, Gone> {
+        let now = self.list(kind, part).map(|(key, object)| (key.clone(), object.clone()));
+        let mut then: BTreeMap<Key, Arc<Object>> = now.collect();
+        let mut undone = BTreeSet::new();
+        // Of each object the first change after the version tells what was before it.
+        for event in self.changes_after(kind, version)?.filter(|event| part.has(&event.key)) {
+            if !undone.insert(&event.key) {
+                continue;
+            }
+            match event.before() {
+                Some(object) => drop(then.insert(event.key.clone(), object.clone())),
+                None => drop(then.remove(&event.key)),
+            }
+        }
+        Ok(then.into_iter().collect())
     }
 
     /// Whether a namespace holds any object of any kind.
@@ -232,7 +242,6 @@ impl State {
     fn tell(&mut self, kind: &KindId, event: Event, at: Duration) {
         let Some(collection) = self.collections.get_mut(&kind.place()) else { return };
         let event = Arc::new(event);
-        collection.changed = event.version();
         collection.ring.push(at, event.version(), event.clone());
         // A full channel is a slow watch: dropping the sender ends it after what it already has.
         collection.watchers.retain(|watcher| {
@@ -314,7 +323,6 @@ mod tests {
             assert_eq!(state.put(&namespaces(), key("", "a"), json!({}), Duration::ZERO).version(), 101);
             assert_eq!(state.put(&services(), key("a", "b"), json!({}), Duration::ZERO).version(), 102);
             assert_eq!(state.remove(&services(), &key("a", "b"), Duration::ZERO).map(|last| last.version()), Some(103));
-            assert_eq!((state.changed(&namespaces()), state.changed(&services())), (101, 103));
         });
     }
 

@@ -89,6 +89,11 @@ impl Event {
         self.object.version()
     }
 
+    /// The object before the change; `None` if the change made it.
+    pub(crate) fn before(&self) -> Option<&Arc<Object>> {
+        self.previous.as_ref()
+    }
+
     /// What this change is to somebody who sees only the objects for which `sees` holds. `None`: nothing.
     pub(crate) fn seen_by(&self, sees: impl Fn(&Value) -> bool) -> Option<Change> {
         let before = self.previous.as_ref().is_some_and(|previous| sees(previous.value()));

@@ -25,16 +25,6 @@ const DIFFERENCES: &[(&str, &str, &str)] = &[
         "every refusal is a Status; the real server's router answers in plain text",
     ),
     (
-        "a list of a page",
-        r#"200 OK "ConfigMapList" null a moment; items ["a", "b"]; /metadata/remainingItemCount null"#,
-        "lists come whole",
-    ),
-    (
-        "a list of exactly a version",
-        r#"410 Gone "Status" "Expired" no version; items []"#,
-        "what was is kept for watches alone",
-    ),
-    (
         "a list as a table",
         r#"200 OK "Table" null a moment; /columnDefinitions/0/name "Name"; /rows/0/cells/0 "a"; /rows/0/cells/1 "2"; /rows/0/object/kind "PartialObjectMetadata""#,
         "all cells are texts",
