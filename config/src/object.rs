@@ -22,12 +22,34 @@ pub enum Kind {
     Secret,
     /// `apps/v1` Deployment.
     Deployment,
+    /// `v1` Namespace (cluster scoped).
+    Namespace,
+    /// `gateway.networking.k8s.io/v1` GatewayClass (cluster scoped).
+    GatewayClass,
+    /// `gateway.networking.k8s.io/v1beta1` ReferenceGrant, and `v1` where it is served.
+    ReferenceGrant,
+    /// `gateway.networking.k8s.io/v1` Gateway.
+    Gateway,
 }
 
+/// The group of all kinds of the Gateway API.
+const GATEWAY_API: &str = "gateway.networking.k8s.io";
+
 impl Kind {
-    /// Every kind, in the order in which watches are started.
+    /// Every kind that is watched, in the order in which watches are started.
     pub const ALL: [Self; 6] =
         [Self::IngressClass, Self::Deployment, Self::Ingress, Self::Service, Self::EndpointSlice, Self::Secret];
+
+    /// The kinds that have projections and that nothing watches yet: those of the Gateway API, and the one whose labels
+    /// their selectors are about.
+    pub const UNWATCHED: [Self; 4] = [Self::Namespace, Self::GatewayClass, Self::ReferenceGrant, Self::Gateway];
+
+    /// The kind that manifests write so; `None` when none of those here is.
+    #[must_use]
+    pub fn of(group: &str, kind: &str) -> Option<Self> {
+        let mut all = Self::ALL.into_iter().chain(Self::UNWATCHED);
+        all.find(|known| known.as_str() == kind && known.group() == group)
+    }
 
     /// The kind that is least in order.
     pub const FIRST: Self = Self::Ingress;
@@ -42,6 +64,10 @@ impl Kind {
             Self::EndpointSlice => "EndpointSlice",
             Self::Secret => "Secret",
             Self::Deployment => "Deployment",
+            Self::Namespace => "Namespace",
+            Self::GatewayClass => "GatewayClass",
+            Self::ReferenceGrant => "ReferenceGrant",
+            Self::Gateway => "Gateway",
         }
     }
 
@@ -51,8 +77,9 @@ impl Kind {
         match self {
             Self::Ingress | Self::IngressClass => "networking.k8s.io",
             Self::EndpointSlice => "discovery.k8s.io",
-            Self::Service | Self::Secret => "",
+            Self::Service | Self::Secret | Self::Namespace => "",
             Self::Deployment => "apps",
+            Self::GatewayClass | Self::ReferenceGrant | Self::Gateway => GATEWAY_API,
         }
     }
 
@@ -66,13 +93,17 @@ impl Kind {
             Self::EndpointSlice => "endpointslices",
             Self::Secret => "secrets",
             Self::Deployment => "deployments",
+            Self::Namespace => "namespaces",
+            Self::GatewayClass => "gatewayclasses",
+            Self::ReferenceGrant => "referencegrants",
+            Self::Gateway => "gateways",
         }
     }
 
     /// Whether objects of this kind live in a namespace.
     #[must_use]
     pub const fn namespaced(self) -> bool {
-        !matches!(self, Self::IngressClass)
+        !matches!(self, Self::IngressClass | Self::Namespace | Self::GatewayClass)
     }
 }
 

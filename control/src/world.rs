@@ -56,6 +56,10 @@ impl World {
             Some(Object::EndpointSlice(object)) => put(&mut self.slices, &key.name, object),
             Some(Object::Secret(object)) => put(&mut self.secrets, &key.name, object),
             Some(Object::Deployment(object)) => put(&mut self.deployments, &key.name, object),
+            // Not watched yet: nothing depends on them.
+            Some(Object::Namespace(_) | Object::GatewayClass(_) | Object::Gateway(_) | Object::ReferenceGrant(_)) => {
+                false
+            }
         };
         self.present.insert(key, uid);
         told || changed
@@ -87,6 +91,7 @@ impl World {
             Kind::EndpointSlice => self.slices.get(&key.name).cloned().map(Object::EndpointSlice),
             Kind::Secret => self.secrets.get(&key.name).cloned().map(Object::Secret),
             Kind::Deployment => self.deployments.get(&key.name).cloned().map(Object::Deployment),
+            Kind::Namespace | Kind::GatewayClass | Kind::Gateway | Kind::ReferenceGrant => None,
         }
     }
 
@@ -164,6 +169,7 @@ impl World {
             Kind::EndpointSlice => self.slices.remove(&key.name).is_some(),
             Kind::Secret => self.secrets.remove(&key.name).is_some(),
             Kind::Deployment => self.deployments.remove(&key.name).is_some(),
+            Kind::Namespace | Kind::GatewayClass | Kind::Gateway | Kind::ReferenceGrant => false,
         }
     }
 }

@@ -51,6 +51,20 @@ pub enum Problem {
         /// Why it cannot be used.
         why: String,
     },
+    /// A filter or a backend of the Gateway API cannot be read; what it is for answers 500.
+    AnsweredWith500 {
+        /// The value as written.
+        value: String,
+        /// Why it cannot be read.
+        why: String,
+    },
+    /// What says who may attach to a listener cannot be read; nobody may.
+    AttachmentRefused {
+        /// The value as written.
+        value: String,
+        /// Why it cannot be read.
+        why: String,
+    },
     /// The Service that a route points at does not exist; the route answers 503.
     ServiceMissing {
         /// The Service.
@@ -171,6 +185,8 @@ impl Problem {
             Self::GuardClosed { .. } => "GuardClosed",
             Self::RedirectAssumed { .. } => "RedirectAssumed",
             Self::BackendUnusable { .. } => "BackendUnusable",
+            Self::AnsweredWith500 { .. } => "AnsweredWith500",
+            Self::AttachmentRefused { .. } => "AttachmentRefused",
             Self::ServiceMissing { .. } => "ServiceMissing",
             Self::PortMissing { .. } => "PortMissing",
             Self::RuleLost { .. } => "RuleLost",
@@ -202,6 +218,8 @@ impl Problem {
             | Self::RuleDropped { .. }
             | Self::GuardClosed { .. }
             | Self::BackendUnusable { .. }
+            | Self::AnsweredWith500 { .. }
+            | Self::AttachmentRefused { .. }
             | Self::ServiceMissing { .. }
             | Self::PortMissing { .. }
             | Self::RuleLost { .. }
@@ -232,6 +250,8 @@ impl fmt::Display for Problem {
                 write!(f, "{value:?} {why}, so plain-text requests are redirected to https")
             }
             Self::BackendUnusable { value, why } => write!(f, "{value} {why}, so the route answers 503"),
+            Self::AnsweredWith500 { value, why } => write!(f, "{value:?} {why}, so the edge answers 500 in its place"),
+            Self::AttachmentRefused { value, why } => write!(f, "{value:?} {why}, so nothing may attach there"),
             Self::ServiceMissing { service } => {
                 write!(f, "Service {service} does not exist, so the route answers 503")
             }

@@ -8,6 +8,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use serde_path_to_error::{Path, Segment};
 
+use super::gateway::Unreadable;
 use crate::finding::{Finding, Problem, printable};
 use crate::object::ObjectRef;
 
@@ -130,6 +131,12 @@ impl Found {
         self.add(field, Problem::RuleDropped { value: printable(value), why: why.to_string() });
     }
 
+    /// As [`Found::dropped`], of a value of the wrong form.
+    pub(super) fn misread(&mut self, Misread { field, value, why }: &Misread) -> Unreadable {
+        self.dropped(field, value, why);
+        Unreadable
+    }
+
     /// A setting takes its default.
     pub(super) fn ignored(&mut self, field: &str, value: &str, why: impl fmt::Display) {
         self.add(field, Problem::SettingIgnored { value: printable(value), why: why.to_string() });
@@ -148,6 +155,11 @@ impl Found {
     /// What restricts access cannot be read, so nobody is let in.
     pub(super) fn closed(&mut self, field: &str, value: &str, why: impl fmt::Display) {
         self.add(field, Problem::GuardClosed { value: printable(value), why: why.to_string() });
+    }
+
+    /// What says who may attach cannot be read, so nobody may.
+    pub(super) fn attachment_refused(&mut self, field: &str, value: &str, why: impl fmt::Display) {
+        self.add(field, Problem::AttachmentRefused { value: printable(value), why: why.to_string() });
     }
 
     /// What asks for TLS cannot be read, so it counts as asked for.

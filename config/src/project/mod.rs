@@ -17,6 +17,7 @@ pub mod annotations;
 mod deployment;
 mod endpoint_slice;
 mod field;
+pub mod gateway;
 mod ingress;
 mod ingress_class;
 mod ingress_rules;
@@ -44,6 +45,9 @@ use crate::caught::caught;
 use crate::finding::{Finding, Problem, printable};
 use crate::object::{Kind, ObjectName, ObjectRef, Uid};
 use field::{Found, Misread};
+use gateway::{
+    Gateway, GatewayClass, Namespace, ReferenceGrant, gateway_class, gateway_object, namespace, reference_grant,
+};
 use source::Source;
 
 /// Projects one object from the bytes of its JSON, as it stands in a list's `items` or a watch event's `object`.
@@ -59,6 +63,10 @@ pub fn project(kind: Kind, bytes: &[u8]) -> Result<Projected, Unidentified> {
         Kind::EndpointSlice => endpoint_slice::project(&source, found).map(|it| Object::EndpointSlice(Arc::new(it))),
         Kind::Secret => Ok(Object::Secret(Arc::new(secret::project(&source)))),
         Kind::Deployment => deployment::project(&source, found).map(|it| Object::Deployment(Arc::new(it))),
+        Kind::Namespace => namespace::project(&source).map(|it| Object::Namespace(Arc::new(it))),
+        Kind::GatewayClass => gateway_class::project(&source, found).map(|it| Object::GatewayClass(Arc::new(it))),
+        Kind::Gateway => gateway_object::project(&source, found).map(|it| Object::Gateway(Arc::new(it))),
+        Kind::ReferenceGrant => reference_grant::project(&source, found).map(|it| Object::ReferenceGrant(Arc::new(it))),
     }))
 }
 
@@ -120,6 +128,14 @@ pub enum Object {
     Secret(Arc<Secret>),
     /// A Deployment.
     Deployment(Arc<Deployment>),
+    /// A Namespace.
+    Namespace(Arc<Namespace>),
+    /// A GatewayClass.
+    GatewayClass(Arc<GatewayClass>),
+    /// A Gateway.
+    Gateway(Arc<Gateway>),
+    /// A ReferenceGrant.
+    ReferenceGrant(Arc<ReferenceGrant>),
 }
 
 impl Object {
@@ -133,6 +149,10 @@ impl Object {
             Self::EndpointSlice(object) => &object.name,
             Self::Secret(object) => &object.name,
             Self::Deployment(object) => &object.name,
+            Self::Namespace(object) => &object.name,
+            Self::GatewayClass(object) => &object.name,
+            Self::Gateway(object) => &object.age.name,
+            Self::ReferenceGrant(object) => &object.name,
         }
     }
 }

@@ -68,7 +68,14 @@ pub(super) fn read(source: &Source<'_>) -> Vec<PublicAddress> {
     let addresses: BTreeSet<PublicAddress> = match source.meta.object.kind {
         Kind::Ingress => of_status(source.status).collect(),
         Kind::Service => of_service(source).into_iter().take(ADDRESSES_MAX).collect(),
-        Kind::IngressClass | Kind::EndpointSlice | Kind::Secret | Kind::Deployment => return Vec::new(),
+        Kind::IngressClass
+        | Kind::EndpointSlice
+        | Kind::Secret
+        | Kind::Deployment
+        | Kind::Namespace
+        | Kind::GatewayClass
+        | Kind::ReferenceGrant
+        | Kind::Gateway => return Vec::new(),
     };
     addresses.into_iter().collect()
 }

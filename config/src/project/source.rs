@@ -190,7 +190,7 @@ fn lenient<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Option<T> {
 
 /// Whether a text can stand in the path of an object, as names of every kind must (Kubernetes,
 /// `IsValidPathSegmentName`); and nothing in it is a control character.
-fn is_segment(text: &str) -> bool {
+pub(super) fn is_segment(text: &str) -> bool {
     !matches!(text, "." | "..") && !text.contains(|mark: char| matches!(mark, '/' | '%') || mark.is_control())
 }
 

@@ -2,9 +2,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
 
 mod bounds;
+mod gateway_bounds;
 mod golden;
 mod manifest;
 mod mutation;
 mod render;
+mod render_gateway;
 mod secret;
 mod unrelated;

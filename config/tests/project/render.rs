@@ -8,6 +8,8 @@ use tidegate_config::project::{
     RulePath, Secret, Service, ServiceKind,
 };
 
+use crate::render_gateway;
+
 /// The whole outcome.
 pub(crate) fn render(projected: &Projected) -> String {
     let mut out = String::new();
@@ -19,6 +21,10 @@ pub(crate) fn render(projected: &Projected) -> String {
         Some(Object::EndpointSlice(it)) => slice(&mut out, it),
         Some(Object::Secret(it)) => secret(&mut out, it),
         Some(Object::Deployment(it)) => router(&mut out, &it.router),
+        Some(Object::Namespace(it)) => render_gateway::namespace(&mut out, it),
+        Some(Object::GatewayClass(it)) => render_gateway::gateway_class(&mut out, it),
+        Some(Object::Gateway(it)) => render_gateway::gateway(&mut out, it),
+        Some(Object::ReferenceGrant(it)) => render_gateway::reference_grant(&mut out, it),
     }
     for finding in &projected.findings {
         line(&mut out, format_args!("{:?}: {}: {}", finding.problem.severity(), finding.field, finding.problem));
@@ -26,7 +32,7 @@ pub(crate) fn render(projected: &Projected) -> String {
     out
 }
 
-fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
+pub(crate) fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
     writeln!(out, "{text}").unwrap();
 }
 

@@ -1,6 +1,7 @@
 //! What routing does not read makes no difference: such a change is no event.
 
 use serde_json::json;
+use tidegate_config::object::Kind;
 
 use crate::manifest::{self, projected};
 
@@ -14,7 +15,10 @@ fn changes_of_what_routing_does_not_read_change_nothing() {
         metadata["generation"] = json!(7);
         metadata["managedFields"] = json!([{"manager": "kubectl", "fieldsV1": {"f:spec": {}}}]);
         metadata["finalizers"] = json!(["example.com/kept"]);
-        metadata["labels"]["team"] = json!("checkout");
+        // Namespaces are selected by any of their labels.
+        if manifest.kind != Kind::Namespace {
+            metadata["labels"]["team"] = json!("checkout");
+        }
         metadata["annotations"]["kubectl.kubernetes.io/last-applied-configuration"] = json!("{}");
         json["status"] = json!({"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}});
         json["immutable"] = json!(true);

@@ -80,6 +80,7 @@ mod tests {
                 Kind::IngressClass | Kind::Service | Kind::EndpointSlice | Kind::Secret | Kind::Deployment => {
                     Vec::new()
                 }
+                Kind::Namespace | Kind::GatewayClass | Kind::Gateway | Kind::ReferenceGrant => Vec::new(),
             };
             running.observe(listed(source, objects, "1"));
         }

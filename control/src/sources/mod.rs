@@ -41,6 +41,9 @@ pub fn attach(world: &World, options: &Options, object: &ObjectRef) -> Attachmen
             deis::attach_router(world, options, object)
         }
         Kind::IngressClass | Kind::Secret | Kind::Deployment => Attachment::reporting(object, world),
+        Kind::Namespace | Kind::GatewayClass | Kind::Gateway | Kind::ReferenceGrant => {
+            Attachment::reporting(object, world)
+        }
     };
     attachment.links = reader.into_links();
     attachment

@@ -37,6 +37,7 @@ fn running() -> Bench {
             Kind::Service => &services,
             Kind::EndpointSlice => &slices,
             Kind::Ingress | Kind::IngressClass | Kind::Secret => &[],
+            Kind::Namespace | Kind::GatewayClass | Kind::Gateway | Kind::ReferenceGrant => &[],
         };
         assert_eq!(bench.list(kind, objects), None);
     }

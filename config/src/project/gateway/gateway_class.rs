@@ -1,0 +1,39 @@
+//! GatewayClass (`gateway.networking.k8s.io/v1`): which Gateways are ours.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::reference::{Form, ObjectReference, Unreadable, reference};
+use crate::object::ObjectName;
+use crate::project::field::{Found, Misread, read_or_default};
+use crate::project::source::Source;
+
+/// What routing reads of a GatewayClass.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GatewayClass {
+    /// Its name; the namespace is empty.
+    pub name: ObjectName,
+    /// `spec.controllerName`; one that is empty is nobody's.
+    pub controller: Arc<str>,
+    /// `spec.parametersRef`. One that cannot be read is one that does not exist: the class is not accepted.
+    pub parameters: Option<Result<ObjectReference, Unreadable>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", expecting = "an object")]
+struct SpecJson<'a> {
+    controller_name: Option<Arc<str>>,
+    #[serde(borrow)]
+    parameters_ref: Option<&'a RawValue>,
+}
+
+pub(in crate::project) fn project(source: &Source<'_>, found: &mut Found) -> Result<GatewayClass, Misread> {
+    let spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
+    let name = source.name();
+    let parameters = spec
+        .parameters_ref
+        .map(|raw| reference(raw, "spec.parametersRef", name, Form::ANY).map_err(|misread| found.misread(&misread)));
+    Ok(GatewayClass { name: name.clone(), controller: spec.controller_name.unwrap_or_default(), parameters })
+}

@@ -1,0 +1,186 @@
+//! Gateway (`gateway.networking.k8s.io/v1`): listeners, addresses, and what is made for them.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::allowed::AllowedNamespaces;
+use super::gateway_tls::{GatewayTls, gateway_tls};
+use super::hostname::precise_hostname;
+use super::listener::{Listener, Options, listeners, texts};
+use super::reference::{Form, ObjectReference, Unreadable, reference};
+use crate::object::{Age, ObjectName};
+use crate::project::field::{Found, Misread, read, read_or_default};
+use crate::project::source::{Source, created_s};
+
+/// Addresses that are read of one Gateway.
+const ADDRESSES_MAX: usize = 16;
+/// Labels that are read of `infrastructure`.
+const LABELS_MAX: usize = 8;
+/// Annotations that are read of it.
+const ANNOTATIONS_MAX: usize = 16;
+
+/// What routing reads of a Gateway.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Gateway {
+    /// Its name and age.
+    pub age: Age,
+    /// `spec.gatewayClassName`: the GatewayClass. An empty name is that of none.
+    pub class: ObjectName,
+    /// `spec.listeners`.
+    pub listeners: Box<[Listener]>,
+    /// `spec.addresses`: those that it asks for; none leaves them to the edge.
+    pub addresses: Box<[GatewayAddress]>,
+    /// `spec.infrastructure`.
+    pub infrastructure: Infrastructure,
+    /// `spec.allowedListeners.namespaces`: whose ListenerSets may attach.
+    pub allowed_listeners: AllowedNamespaces,
+    /// `spec.tls`.
+    pub tls: GatewayTls,
+}
+
+/// An address that a Gateway asks for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum GatewayAddress {
+    /// An IP address; `None` for any.
+    Ip(Option<IpAddr>),
+    /// A DNS name; `None` for any.
+    Hostname(Option<Arc<str>>),
+    /// One of another type, or one that is none of its type.
+    Unsupported {
+        /// The type.
+        kind: Arc<str>,
+        /// The value as written.
+        value: Arc<str>,
+    },
+}
+
+/// What is made for a Gateway, outside the edge.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Infrastructure {
+    /// Labels of it.
+    pub labels: Options,
+    /// Annotations of it.
+    pub annotations: Options,
+    /// More of it. What cannot be read is one that does not exist.
+    pub parameters: Option<Result<ObjectReference, Unreadable>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", expecting = "an object")]
+struct SpecJson<'a> {
+    gateway_class_name: Option<Arc<str>>,
+    #[serde(borrow)]
+    listeners: Option<Vec<&'a RawValue>>,
+    #[serde(borrow)]
+    addresses: Option<Vec<&'a RawValue>>,
+    #[serde(borrow)]
+    infrastructure: Option<&'a RawValue>,
+    #[serde(borrow)]
+    allowed_listeners: Option<&'a RawValue>,
+    #[serde(borrow)]
+    tls: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+#[serde(expecting = "an object")]
+struct AddressJson {
+    #[serde(rename = "type")]
+    kind: Option<Arc<str>>,
+    value: Option<Arc<str>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", expecting = "an object")]
+struct InfrastructureJson<'a> {
+    #[serde(borrow)]
+    labels: Option<&'a RawValue>,
+    #[serde(borrow)]
+    annotations: Option<&'a RawValue>,
+    #[serde(borrow)]
+    parameters_ref: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+#[serde(expecting = "an object")]
+struct AllowedListenersJson<'a> {
+    #[serde(borrow)]
+    namespaces: Option<&'a RawValue>,
+}
+
+pub(in crate::project) fn project(source: &Source<'_>, found: &mut Found) -> Result<Gateway, Misread> {
+    let spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
+    let name = source.name();
+    Ok(Gateway {
+        age: Age { created_s: created_s(source.created, found), name: name.clone() },
+        class: ObjectName::new("", spec.gateway_class_name.unwrap_or_default()),
+        listeners: listeners(spec.listeners, name, found),
+        addresses: addresses(spec.addresses, found),
+        infrastructure: infrastructure(spec.infrastructure, name, found),
+        allowed_listeners: allowed_listeners(spec.allowed_listeners, found),
+        tls: gateway_tls(spec.tls, name, found),
+    })
+}
+
+fn addresses(list: Option<Vec<&RawValue>>, found: &mut Found) -> Box<[GatewayAddress]> {
+    let entries = found.entries(list, ADDRESSES_MAX, "spec.addresses");
+    entries.filter_map(|(field, raw)| Some(address(found.entry(raw, &field)?, &field, found))).collect()
+}
+
+fn address(json: AddressJson, field: &str, found: &mut Found) -> GatewayAddress {
+    let value = json.value.unwrap_or_default();
+    let kind = json.kind.unwrap_or_else(|| "IPAddress".into());
+    let why = match (&*kind, &*value) {
+        ("IPAddress", "") => return GatewayAddress::Ip(None),
+        ("Hostname", "") => return GatewayAddress::Hostname(None),
+        ("IPAddress", text) => match text.parse() {
+            Ok(address) => return GatewayAddress::Ip(Some(address)),
+            Err(_) => "is no IP address",
+        },
+        ("Hostname", text) => match precise_hostname(text) {
+            Ok(name) => return GatewayAddress::Hostname(Some(name)),
+            Err(why) => why,
+        },
+        // Not a mistake: the type is another implementation's.
+        _ => return GatewayAddress::Unsupported { kind, value },
+    };
+    found.dropped(&format!("{field}.value"), &value, why);
+    GatewayAddress::Unsupported { kind, value }
+}
+
+fn infrastructure(raw: Option<&RawValue>, own: &ObjectName, found: &mut Found) -> Infrastructure {
+    const FIELD: &str = "spec.infrastructure";
+    let Some(raw) = raw else { return Infrastructure::default() };
+    let json: InfrastructureJson<'_> = match read(raw, FIELD) {
+        Ok(json) => json,
+        Err(misread) => {
+            found.misread(&misread);
+            return Infrastructure { parameters: Some(Err(Unreadable)), ..Infrastructure::default() };
+        }
+    };
+    let parameters = json.parameters_ref.map(|raw| {
+        let read = reference(raw, &format!("{FIELD}.parametersRef"), own, Form::LOCAL);
+        read.map_err(|misread| found.misread(&misread))
+    });
+    Infrastructure {
+        labels: texts(json.labels, &format!("{FIELD}.labels"), LABELS_MAX, found),
+        annotations: texts(json.annotations, &format!("{FIELD}.annotations"), ANNOTATIONS_MAX, found),
+        parameters,
+    }
+}
+
+fn allowed_listeners(raw: Option<&RawValue>, found: &mut Found) -> AllowedNamespaces {
+    const FIELD: &str = "spec.allowedListeners";
+    let Some(raw) = raw else { return AllowedNamespaces::None };
+    match read::<AllowedListenersJson<'_>>(raw, FIELD) {
+        Ok(json) => {
+            AllowedNamespaces::read(json.namespaces, &format!("{FIELD}.namespaces"), AllowedNamespaces::None, found)
+        }
+        Err(misread) => {
+            found.attachment_refused(&misread.field, &misread.value, &misread.why);
+            AllowedNamespaces::None
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! `spec.tls` of a Gateway: the certificates of clients, and its own as a client.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::reference::{Form, ObjectReference, Unreadable, port, reference};
+use crate::object::{Kind, ObjectName};
+use crate::project::field::{Found, Misread, read};
+
+/// Ports that are read of `perPort`.
+const PORTS_MAX: usize = 64;
+/// References to authorities that are read of one validation.
+const AUTHORITIES_MAX: usize = 16;
+
+/// `spec.tls`.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct GatewayTls {
+    /// How the certificates of clients are checked, unless a port says something else; `None` where none is asked for.
+    pub frontend: Option<ClientValidation>,
+    /// The ports that say something else, in their order: instead of the above, and not beside it.
+    pub by_port: Box<[(u16, Option<ClientValidation>)]>,
+    /// `backend.clientCertificateRef`: what the edge shows to endpoints. One that cannot be read is one that does not exist.
+    pub backend: Option<Result<ObjectReference, Unreadable>>,
+}
+
+impl GatewayTls {
+    /// How the certificates of clients are checked that come to a port.
+    #[must_use]
+    pub fn validation(&self, port: u16) -> Option<&ClientValidation> {
+        match self.by_port.binary_search_by_key(&port, |(port, _)| *port).ok().and_then(|place| self.by_port.get(place))
+        {
+            Some((_, own)) => own.as_ref(),
+            None => self.frontend.as_ref(),
+        }
+    }
+}
+
+/// How the certificates of clients are checked. Without a usable authority none can be valid.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ClientValidation {
+    /// What becomes of clients without a valid one.
+    pub mode: ValidationMode,
+    /// The objects with the authorities. One that cannot be read is one that does not exist.
+    pub authorities: Arc<[Result<ObjectReference, Unreadable>]>,
+}
+
+/// What becomes of clients without a valid certificate.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum ValidationMode {
+    /// They are refused. Also what stands for a mode that cannot be read.
+    AllowValidOnly,
+    /// They are let in.
+    AllowInsecureFallback,
+}
+
+impl ClientValidation {
+    /// Lets nobody in: what stands for a validation that cannot be read.
+    fn closed() -> Self {
+        Self { mode: ValidationMode::AllowValidOnly, authorities: Arc::default() }
+    }
+}
+
+#[derive(Deserialize, Default)]
+#[serde(expecting = "an object")]
+struct TlsJson<'a> {
+    #[serde(borrow)]
+    frontend: Option<&'a RawValue>,
+    #[serde(borrow)]
+    backend: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", expecting = "an object")]
+struct FrontendJson<'a> {
+    #[serde(borrow)]
+    default: Option<&'a RawValue>,
+    #[serde(borrow)]
+    per_port: Option<Vec<&'a RawValue>>,
+}
+
+#[derive(Deserialize)]
+#[serde(expecting = "an object")]
+struct PortJson<'a> {
+    port: Option<i64>,
+    #[serde(borrow)]
+    tls: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(expecting = "an object")]
+struct ConfigJson<'a> {
+    #[serde(borrow)]
+    validation: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", expecting = "an object")]
+struct ValidationJson<'a> {
+    mode: Option<String>,
+    #[serde(borrow)]
+    ca_certificate_refs: Option<Vec<&'a RawValue>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", expecting = "an object")]
+struct BackendJson<'a> {
+    #[serde(borrow)]
+    client_certificate_ref: Option<&'a RawValue>,
+}
+
+/// Reads `spec.tls`.
+pub(super) fn gateway_tls(raw: Option<&RawValue>, own: &ObjectName, found: &mut Found) -> GatewayTls {
+    let mut reader = Reader { own, found };
+    let Some(raw) = raw else { return GatewayTls::default() };
+    let mut tls = GatewayTls::default();
+    match read::<TlsJson<'_>>(raw, "spec.tls") {
+        Ok(json) => {
+            if let Some(raw) = json.frontend {
+                (tls.frontend, tls.by_port) = reader.frontend(raw);
+            }
+            tls.backend = json.backend.and_then(|raw| reader.backend(raw));
+        }
+        Err(misread) => {
+            reader.closed(&misread);
+            tls.frontend = Some(ClientValidation::closed());
+        }
+    }
+    tls
+}
+
+type Frontend = (Option<ClientValidation>, Box<[(u16, Option<ClientValidation>)]>);
+
+struct Reader<'r> {
+    own: &'r ObjectName,
+    found: &'r mut Found,
+}
+
+impl Reader<'_> {
+    fn closed(&mut self, misread: &Misread) {
+        self.found.closed(&misread.field, &misread.value, &misread.why);
+    }
+
+    /// An entry whose port cannot be read could be for any port, so that every port is closed.
+    fn frontend(&mut self, raw: &RawValue) -> Frontend {
+        self.try_frontend(raw).unwrap_or_else(|misread| {
+            self.closed(&misread);
+            (Some(ClientValidation::closed()), Box::default())
+        })
+    }
+
+    fn try_frontend(&mut self, raw: &RawValue) -> Result<Frontend, Misread> {
+        const FIELD: &str = "spec.tls.frontend";
+        let json: FrontendJson<'_> = read(raw, FIELD)?;
+        let default = json.default.and_then(|raw| self.config(raw, &format!("{FIELD}.default")));
+        let list = json.per_port.unwrap_or_default();
+        if list.len() > PORTS_MAX {
+            return Err(Misread {
+                field: format!("{FIELD}.perPort"),
+                value: format!("{} entries", list.len()),
+                why: format!("go beyond the limit of {PORTS_MAX}"),
+            });
+        }
+        let mut by_port: Vec<(u16, Option<ClientValidation>)> = Vec::new();
+        for (number, raw) in list.into_iter().enumerate() {
+            let field = format!("{FIELD}.perPort[{number}]");
+            let json: PortJson<'_> = read(raw, &field)?;
+            let port = port(json.port.unwrap_or_default(), &format!("{field}.port"))?;
+            let own = json.tls.and_then(|raw| self.config(raw, &format!("{field}.tls")));
+            match by_port.binary_search_by_key(&port, |(port, _)| *port) {
+                Ok(_) => {
+                    let why = "is the port of an earlier entry, so that neither says what holds".to_owned();
+                    return Err(Misread { field: format!("{field}.port"), value: port.to_string(), why });
+                }
+                Err(place) => by_port.insert(place, (port, own)),
+            }
+        }
+        Ok((default, by_port.into()))
+    }
+
+    fn config(&mut self, raw: &RawValue, field: &str) -> Option<ClientValidation> {
+        match read::<ConfigJson<'_>>(raw, field) {
+            Ok(json) => json.validation.map(|raw| self.validation(raw, &format!("{field}.validation"))),
+            Err(misread) => {
+                self.closed(&misread);
+                Some(ClientValidation::closed())
+            }
+        }
+    }
+
+    fn validation(&mut self, raw: &RawValue, field: &str) -> ClientValidation {
+        let json: ValidationJson<'_> = match read(raw, field) {
+            Ok(json) => json,
+            Err(misread) => {
+                self.closed(&misread);
+                return ClientValidation::closed();
+            }
+        };
+        let mode = match json.mode.as_deref() {
+            None | Some("AllowValidOnly") => ValidationMode::AllowValidOnly,
+            Some("AllowInsecureFallback") => ValidationMode::AllowInsecureFallback,
+            Some(text) => {
+                let why = "is neither AllowValidOnly nor AllowInsecureFallback";
+                self.found.ignored(&format!("{field}.mode"), text, why);
+                ValidationMode::AllowValidOnly
+            }
+        };
+        let refs = json.ca_certificate_refs;
+        let entries = self.found.entries(refs, AUTHORITIES_MAX, &format!("{field}.caCertificateRefs"));
+        let authorities = entries.map(|(field, raw)| {
+            reference(raw, &field, self.own, Form::ANY).map_err(|misread| self.found.misread(&misread))
+        });
+        ClientValidation { mode, authorities: authorities.collect() }
+    }
+
+    fn backend(&mut self, raw: &RawValue) -> Option<Result<ObjectReference, Unreadable>> {
+        const FIELD: &str = "spec.tls.backend";
+        match read::<BackendJson<'_>>(raw, FIELD) {
+            Ok(json) => json.client_certificate_ref.map(|raw| {
+                let field = format!("{FIELD}.clientCertificateRef");
+                let read = reference(raw, &field, self.own, Form::of(Kind::Secret));
+                read.map_err(|misread| self.found.misread(&misread))
+            }),
+            Err(misread) => Some(Err(self.found.misread(&misread))),
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! The kinds of the Gateway API (v1.7, `gateway.networking.k8s.io`), and the labels of Namespaces. All versions of a kind that
+//! are served have one form, so there is one reader for them. No object that is read here makes a route yet.
+//!
+//! The API server refuses most of what is wrong here, but not in objects that were stored by an older release of the API.
+//! So nothing is taken for granted. What a rule matches on and cannot be read drops that rule; a filter or a backend that
+//! cannot be read answers 500 for its rule or share; what restricts access, or who may attach, fails closed. Lists are as
+//! long as the schema allows; what goes beyond is left out and told.
+
+mod allowed;
+pub(super) mod gateway_class;
+pub(super) mod gateway_object;
+mod gateway_tls;
+mod hostname;
+mod label_selector;
+mod listener;
+pub(super) mod namespace;
+mod reference;
+pub(super) mod reference_grant;
+
+pub use allowed::{AllowedNamespaces, AllowedRoutes};
+pub use gateway_class::GatewayClass;
+pub use gateway_object::{Gateway, GatewayAddress, Infrastructure};
+pub use gateway_tls::{ClientValidation, GatewayTls, ValidationMode};
+pub use label_selector::{LabelSelector, Labels};
+pub use listener::{Listener, ListenerProtocol, ListenerSpec, ListenerTls, Options, TlsMode};
+pub use namespace::Namespace;
+pub use reference::{GroupKind, ObjectReference, Unreadable};
+pub use reference_grant::{GrantFrom, GrantTo, ReferenceGrant};

@@ -1,0 +1,99 @@
+//! ReferenceGrant (`gateway.networking.k8s.io/v1beta1` and `v1`): who may refer to objects of its namespace.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::reference::{GroupKind, ObjectReference, checked, group_kind, label, name};
+use crate::object::ObjectName;
+use crate::project::field::{Found, Misread, read, read_or_default};
+use crate::project::source::Source;
+
+/// Entries that are read of `from`, and of `to`.
+const ENTRIES_MAX: usize = 16;
+
+/// What routing reads of a ReferenceGrant. An entry that cannot be read grants nothing.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ReferenceGrant {
+    /// Its name. The objects that may be referred to are in its namespace.
+    pub name: ObjectName,
+    /// `spec.from`: who may refer.
+    pub from: Box<[GrantFrom]>,
+    /// `spec.to`: to what.
+    pub to: Box<[GrantTo]>,
+}
+
+/// One of `spec.from`: the objects of a kind in a namespace.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GrantFrom {
+    /// Their group and kind.
+    pub kind: GroupKind,
+    /// Their namespace.
+    pub namespace: Arc<str>,
+}
+
+/// One of `spec.to`: the objects of a kind, or one of them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GrantTo {
+    /// Their group and kind.
+    pub kind: GroupKind,
+    /// The name; `None` for all of the kind.
+    pub name: Option<Arc<str>>,
+}
+
+impl ReferenceGrant {
+    /// Whether objects of a kind in a namespace may refer to an object.
+    #[must_use]
+    pub fn permits(&self, from: &GroupKind, namespace: &str, to: &ObjectReference) -> bool {
+        let named = |entry: &GrantTo| entry.name.as_ref().is_none_or(|name| *name == to.name.name);
+        self.name.namespace == to.name.namespace
+            && self.from.iter().any(|entry| entry.kind == *from && *entry.namespace == *namespace)
+            && self.to.iter().any(|entry| entry.kind == to.kind && named(entry))
+    }
+}
+
+#[derive(Deserialize, Default)]
+#[serde(expecting = "an object")]
+struct SpecJson<'a> {
+    #[serde(borrow)]
+    from: Option<Vec<&'a RawValue>>,
+    #[serde(borrow)]
+    to: Option<Vec<&'a RawValue>>,
+}
+
+#[derive(Deserialize)]
+#[serde(expecting = "an object")]
+struct FromJson {
+    namespace: Option<Arc<str>>,
+}
+
+#[derive(Deserialize)]
+#[serde(expecting = "an object")]
+struct ToJson {
+    name: Option<Arc<str>>,
+}
+
+pub(in crate::project) fn project(source: &Source<'_>, found: &mut Found) -> Result<ReferenceGrant, Misread> {
+    let spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
+    let from = found.entries(spec.from, ENTRIES_MAX, "spec.from");
+    let from = from.filter_map(|(field, raw)| grant_from(raw, &field).map_err(|misread| found.misread(&misread)).ok());
+    let from = from.collect();
+    let to = found.entries(spec.to, ENTRIES_MAX, "spec.to");
+    let to = to.filter_map(|(field, raw)| grant_to(raw, &field).map_err(|misread| found.misread(&misread)).ok());
+    Ok(ReferenceGrant { name: source.name().clone(), from, to: to.collect() })
+}
+
+fn grant_from(raw: &RawValue, field: &str) -> Result<GrantFrom, Misread> {
+    let kind = group_kind(raw, field, None)?;
+    let json: FromJson = read(raw, field)?;
+    Ok(GrantFrom { kind, namespace: checked(json.namespace, field, "namespace", label)? })
+}
+
+/// An empty name is that of no object, and not that of all: for those the field is absent.
+fn grant_to(raw: &RawValue, field: &str) -> Result<GrantTo, Misread> {
+    let kind = group_kind(raw, field, None)?;
+    let json: ToJson = read(raw, field)?;
+    let name = json.name.map(|text| checked(Some(text), field, "name", name)).transpose()?;
+    Ok(GrantTo { kind, name })
+}
