@@ -30,6 +30,8 @@ pub enum Kind {
     ReferenceGrant,
     /// `gateway.networking.k8s.io/v1` Gateway.
     Gateway,
+    /// `gateway.networking.k8s.io/v1` HTTPRoute.
+    HttpRoute,
 }
 
 /// The group of all kinds of the Gateway API.
@@ -42,7 +44,8 @@ impl Kind {
 
     /// The kinds that have projections and that nothing watches yet: those of the Gateway API, and the one whose labels
     /// their selectors are about.
-    pub const UNWATCHED: [Self; 4] = [Self::Namespace, Self::GatewayClass, Self::ReferenceGrant, Self::Gateway];
+    pub const UNWATCHED: [Self; 5] =
+        [Self::Namespace, Self::GatewayClass, Self::ReferenceGrant, Self::Gateway, Self::HttpRoute];
 
     /// The kind that manifests write so; `None` when none of those here is.
     #[must_use]
@@ -67,6 +70,7 @@ impl Kind {
             Self::Namespace => "Namespace",
             Self::GatewayClass => "GatewayClass",
             Self::ReferenceGrant => "ReferenceGrant",
+            Self::HttpRoute => "HTTPRoute",
             Self::Gateway => "Gateway",
         }
     }
@@ -79,7 +83,7 @@ impl Kind {
             Self::EndpointSlice => "discovery.k8s.io",
             Self::Service | Self::Secret | Self::Namespace => "",
             Self::Deployment => "apps",
-            Self::GatewayClass | Self::ReferenceGrant | Self::Gateway => GATEWAY_API,
+            Self::GatewayClass | Self::Gateway | Self::HttpRoute | Self::ReferenceGrant => GATEWAY_API,
         }
     }
 
@@ -96,6 +100,7 @@ impl Kind {
             Self::Namespace => "namespaces",
             Self::GatewayClass => "gatewayclasses",
             Self::ReferenceGrant => "referencegrants",
+            Self::HttpRoute => "httproutes",
             Self::Gateway => "gateways",
         }
     }

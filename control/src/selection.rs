@@ -30,7 +30,7 @@ fn anywhere(kind: Kind, options: &Options) -> Vec<ObjectName> {
         },
         Kind::EndpointSlice => builder.into_iter().collect(),
         Kind::Ingress | Kind::IngressClass => Vec::new(),
-        Kind::Namespace | Kind::GatewayClass | Kind::Gateway | Kind::ReferenceGrant => Vec::new(),
+        Kind::Namespace | Kind::GatewayClass | Kind::Gateway | Kind::ReferenceGrant | Kind::HttpRoute => Vec::new(),
     }
 }
 
@@ -40,7 +40,7 @@ fn needed(kind: Kind, options: &Options) -> bool {
         Kind::Ingress | Kind::IngressClass => options.sources.ingress,
         Kind::Deployment => options.sources.deis.is_some(),
         Kind::Service | Kind::EndpointSlice | Kind::Secret => true,
-        Kind::Namespace | Kind::GatewayClass | Kind::Gateway | Kind::ReferenceGrant => false,
+        Kind::Namespace | Kind::GatewayClass | Kind::Gateway | Kind::ReferenceGrant | Kind::HttpRoute => false,
     }
 }
 

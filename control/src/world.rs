@@ -57,9 +57,13 @@ impl World {
             Some(Object::Secret(object)) => put(&mut self.secrets, &key.name, object),
             Some(Object::Deployment(object)) => put(&mut self.deployments, &key.name, object),
             // Not watched yet: nothing depends on them.
-            Some(Object::Namespace(_) | Object::GatewayClass(_) | Object::Gateway(_) | Object::ReferenceGrant(_)) => {
-                false
-            }
+            Some(
+                Object::Namespace(_)
+                | Object::GatewayClass(_)
+                | Object::Gateway(_)
+                | Object::ReferenceGrant(_)
+                | Object::HttpRoute(_),
+            ) => false,
         };
         self.present.insert(key, uid);
         told || changed
@@ -91,7 +95,7 @@ impl World {
             Kind::EndpointSlice => self.slices.get(&key.name).cloned().map(Object::EndpointSlice),
             Kind::Secret => self.secrets.get(&key.name).cloned().map(Object::Secret),
             Kind::Deployment => self.deployments.get(&key.name).cloned().map(Object::Deployment),
-            Kind::Namespace | Kind::GatewayClass | Kind::Gateway | Kind::ReferenceGrant => None,
+            Kind::Namespace | Kind::GatewayClass | Kind::Gateway | Kind::ReferenceGrant | Kind::HttpRoute => None,
         }
     }
 
@@ -169,7 +173,7 @@ impl World {
             Kind::EndpointSlice => self.slices.remove(&key.name).is_some(),
             Kind::Secret => self.secrets.remove(&key.name).is_some(),
             Kind::Deployment => self.deployments.remove(&key.name).is_some(),
-            Kind::Namespace | Kind::GatewayClass | Kind::Gateway | Kind::ReferenceGrant => false,
+            Kind::Namespace | Kind::GatewayClass | Kind::Gateway | Kind::ReferenceGrant | Kind::HttpRoute => false,
         }
     }
 }

@@ -111,7 +111,7 @@ impl Cluster {
             Kind::EndpointSlice => all.map(|i| self.slice(i, 2)).collect(),
             Kind::Secret => all.filter_map(|i| self.secret(i, 0)).collect(),
             Kind::Deployment => Vec::new(),
-            Kind::Namespace | Kind::GatewayClass | Kind::Gateway | Kind::ReferenceGrant => Vec::new(),
+            Kind::Namespace | Kind::GatewayClass | Kind::Gateway | Kind::ReferenceGrant | Kind::HttpRoute => Vec::new(),
         }
     }
 

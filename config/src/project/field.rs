@@ -157,6 +157,12 @@ impl Found {
         self.add(field, Problem::GuardClosed { value: printable(value), why: why.to_string() });
     }
 
+    /// A filter or a backend cannot be read, so that the edge answers in its place.
+    pub(super) fn answered_with_500(&mut self, Misread { field, value, why }: &Misread) -> Unreadable {
+        self.add(field, Problem::AnsweredWith500 { value: printable(value), why: why.clone() });
+        Unreadable
+    }
+
     /// What says who may attach cannot be read, so nobody may.
     pub(super) fn attachment_refused(&mut self, field: &str, value: &str, why: impl fmt::Display) {
         self.add(field, Problem::AttachmentRefused { value: printable(value), why: why.to_string() });

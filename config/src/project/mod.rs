@@ -46,7 +46,8 @@ use crate::finding::{Finding, Problem, printable};
 use crate::object::{Kind, ObjectName, ObjectRef, Uid};
 use field::{Found, Misread};
 use gateway::{
-    Gateway, GatewayClass, Namespace, ReferenceGrant, gateway_class, gateway_object, namespace, reference_grant,
+    Gateway, GatewayClass, HttpRoute, Namespace, ReferenceGrant, gateway_class, gateway_object, http_route, namespace,
+    reference_grant,
 };
 use source::Source;
 
@@ -66,6 +67,7 @@ pub fn project(kind: Kind, bytes: &[u8]) -> Result<Projected, Unidentified> {
         Kind::Namespace => namespace::project(&source).map(|it| Object::Namespace(Arc::new(it))),
         Kind::GatewayClass => gateway_class::project(&source, found).map(|it| Object::GatewayClass(Arc::new(it))),
         Kind::Gateway => gateway_object::project(&source, found).map(|it| Object::Gateway(Arc::new(it))),
+        Kind::HttpRoute => http_route::project(&source, found).map(|it| Object::HttpRoute(Arc::new(it))),
         Kind::ReferenceGrant => reference_grant::project(&source, found).map(|it| Object::ReferenceGrant(Arc::new(it))),
     }))
 }
@@ -134,6 +136,8 @@ pub enum Object {
     GatewayClass(Arc<GatewayClass>),
     /// A Gateway.
     Gateway(Arc<Gateway>),
+    /// An HTTPRoute.
+    HttpRoute(Arc<HttpRoute>),
     /// A ReferenceGrant.
     ReferenceGrant(Arc<ReferenceGrant>),
 }
@@ -152,6 +156,7 @@ impl Object {
             Self::Namespace(object) => &object.name,
             Self::GatewayClass(object) => &object.name,
             Self::Gateway(object) => &object.age.name,
+            Self::HttpRoute(object) => &object.age.name,
             Self::ReferenceGrant(object) => &object.name,
         }
     }

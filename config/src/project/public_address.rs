@@ -74,8 +74,9 @@ pub(super) fn read(source: &Source<'_>) -> Vec<PublicAddress> {
         | Kind::Deployment
         | Kind::Namespace
         | Kind::GatewayClass
-        | Kind::ReferenceGrant
-        | Kind::Gateway => return Vec::new(),
+        | Kind::Gateway
+        | Kind::HttpRoute
+        | Kind::ReferenceGrant => return Vec::new(),
     };
     addresses.into_iter().collect()
 }

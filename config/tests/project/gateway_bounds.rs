@@ -180,3 +180,136 @@ fn lists_of_a_grant_are_as_long_as_the_schema_allows() {
     check(Kind::ReferenceGrant, &spec, ("from K.g in", 16), &told);
     check(Kind::ReferenceGrant, &spec, ("to K.g o", 16), &told);
 }
+
+fn rule(number: usize) -> Value {
+    json!({"name": format!("r{number}"), "matches": [{"path": {"value": format!("/{number}")}}]})
+}
+
+/// One rule.
+fn route(rule: &Value) -> Value {
+    json!({"rules": [rule]})
+}
+
+#[test]
+fn lists_of_an_http_route_are_as_long_as_the_schema_allows() {
+    let limit = |field: &str, limit: usize| {
+        format!("{field}[{limit}]: \"1 more entries\" go beyond the limit of {limit}, so it is dropped")
+    };
+    let check = |spec: Value, counted: (&str, usize), told: String| check(Kind::HttpRoute, &spec, counted, &[&told]);
+    let parents = many(33, |number| json!({"name": format!("gw{number}")}));
+    check(json!({"parentRefs": parents, "rules": []}), ("shop/gw", 32), limit("spec.parentRefs", 32));
+    let hosts = many(17, |number| format!("h{number}.example"));
+    check(json!({"hostnames": hosts, "rules": []}), (".example", 16), limit("spec.hostnames", 16));
+    check(json!({"rules": many(17, rule)}), ("rule", 17), limit("spec.rules", 16));
+    let paths = many(65, |number| json!({"path": {"value": format!("/{number}")}}));
+    check(route(&json!({"matches": paths})), ("prefix /", 64), limit("spec.rules[0].matches", 64));
+    let backends = many(17, |number| json!({"name": format!("b{number}"), "port": 80}));
+    check(route(&json!({"backendRefs": backends})), ("shop/b", 16), limit("spec.rules[0].backendRefs", 16));
+    let origins = many(65, |number| format!("https://o{number}.example"));
+    let cors = json!([{"type": "CORS", "cors": {"allowOrigins": origins}}]);
+    check(route(&json!({"filters": cors})), ("Origin {", 64), limit("spec.rules[0].filters[0].cors.allowOrigins", 64));
+}
+
+#[test]
+fn matches_of_all_rules_together_are_limited_and_none_left_is_not_every_request() {
+    let paths = |number| json!({"matches": many(number, |number| json!({"path": {"value": format!("/{number}")}}))});
+    check(
+        Kind::HttpRoute,
+        &json!({"rules": [paths(64), paths(60), paths(6), paths(1), {"name": "last"}]}),
+        ("prefix /", 129),
+        &[
+            r#"spec.rules[2].matches[4]: "2 more entries" go beyond the limit of 4, so it is dropped"#,
+            r#"spec.rules[3].matches: "1 entries" go beyond the limit of 128 of all rules, so it is dropped"#,
+        ],
+    );
+}
+
+#[test]
+fn a_match_that_would_take_more_without_what_is_beyond_a_limit_drops_its_rule() {
+    let check = |one: Value, told: &str| {
+        let spec = route(&json!({"matches": [one]}));
+        check(Kind::HttpRoute, &spec, ("dropped rules [0]", 1), &[told]);
+    };
+    let headers = many(17, |number| json!({"name": format!("x{number}"), "value": "1"}));
+    check(
+        json!({"headers": headers}),
+        r#"spec.rules[0].matches[0].headers: "17 entries" go beyond the limit of 16, so it is dropped"#,
+    );
+    check(
+        json!({"queryParams": headers}),
+        r#"spec.rules[0].matches[0].queryParams: "17 entries" go beyond the limit of 16, so it is dropped"#,
+    );
+    let long = "a".repeat(80);
+    check(
+        json!({"path": {"value": format!("/{}", "a".repeat(1024))}}),
+        &format!(
+            r#"spec.rules[0].matches[0].path.value: "/{}…" is longer than 1024 bytes, so it is dropped"#,
+            &long[1..]
+        ),
+    );
+    check(
+        json!({"headers": [{"name": "x", "value": "a".repeat(4097)}]}),
+        &format!(r#"spec.rules[0].matches[0].headers[0].value: "{long}…" is longer than 4096 bytes, so it is dropped"#),
+    );
+    check(
+        json!({"path": {"type": "RegularExpression", "value": "/(a{1000}){1000}"}}),
+        concat!(
+            r#"spec.rules[0].matches[0].path.value: "/(a{1000}){1000}" is not an expression that can be used "#,
+            "(Compiled regex exceeds size limit of 262144 bytes.), so it is dropped"
+        ),
+    );
+}
+
+#[test]
+fn expressions_of_one_route_are_limited_together() {
+    let headers = |from: usize| {
+        many(16, |number| json!({"name": format!("x{}", from + number), "value": "a.", "type": "RegularExpression"}))
+    };
+    let rules = many(9, |number| json!({"name": format!("r{number}"), "matches": [{"headers": headers(number)}]}));
+    check(
+        Kind::HttpRoute,
+        &json!({"rules": rules}),
+        ("dropped rules [8]", 1),
+        &[concat!(
+            r#"spec.rules[8].matches[0].headers[0].value: "a." goes beyond the limit of 128 expressions of one route, "#,
+            "so it is dropped"
+        )],
+    );
+}
+
+#[test]
+fn filters_beyond_a_limit_are_not_passed_over() {
+    let check = |filters: Value, told: &str| {
+        check(Kind::HttpRoute, &route(&json!({"filters": filters})), ("500: Unsupported", 1), &[told]);
+    };
+    let mirror = |_| json!({"type": "RequestMirror", "requestMirror": {"backendRef": {"name": "m", "port": 80}}});
+    check(
+        many(17, mirror),
+        r#"spec.rules[0].filters: "17 entries" go beyond the limit of 16, so the edge answers 500 in its place"#,
+    );
+    let edits = |edits: Value| json!([{"type": "RequestHeaderModifier", "requestHeaderModifier": edits}]);
+    check(
+        edits(json!({"set": many(17, |number| json!({"name": format!("x{number}"), "value": "1"}))})),
+        concat!(
+            r#"spec.rules[0].filters[0].requestHeaderModifier.set: "17 entries" go beyond the limit of 16, "#,
+            "so the edge answers 500 in its place"
+        ),
+    );
+    check(
+        edits(json!({"remove": many(17, |number| format!("x{number}"))})),
+        concat!(
+            r#"spec.rules[0].filters[0].requestHeaderModifier.remove: "17 entries" go beyond the limit of 16, "#,
+            "so the edge answers 500 in its place"
+        ),
+    );
+    let headers = many(65, |number| format!("x{number}"));
+    let backend = json!({"name": "auth", "port": 80});
+    let auth = json!({"protocol": "HTTP", "backendRef": backend, "http": {"allowedHeaders": headers}});
+    check(
+        json!([{"type": "ExternalAuth", "externalAuth": auth}]),
+        concat!(
+            r#"spec.rules[0].filters[0].externalAuth.http.allowedHeaders: "65 entries" go beyond the limit of 64, "#,
+            "so the edge answers 500 in its place"
+        ),
+    );
+}

@@ -8,5 +8,6 @@ mod manifest;
 mod mutation;
 mod render;
 mod render_gateway;
+mod render_route;
 mod secret;
 mod unrelated;

@@ -7,11 +7,12 @@ use tidegate_config::object::Kind;
 use tidegate_config::project::{Projected, project};
 
 /// The folders and the kind of what is in them.
-pub(crate) const FOLDERS: [(&str, Kind); 10] = [
+pub(crate) const FOLDERS: [(&str, Kind); 11] = [
     ("deployment", Kind::Deployment),
     ("endpoint-slice", Kind::EndpointSlice),
     ("gateway", Kind::Gateway),
     ("gateway-class", Kind::GatewayClass),
+    ("http-route", Kind::HttpRoute),
     ("ingress", Kind::Ingress),
     ("ingress-class", Kind::IngressClass),
     ("namespace", Kind::Namespace),

@@ -8,7 +8,7 @@ use tidegate_config::project::{
     RulePath, Secret, Service, ServiceKind,
 };
 
-use crate::render_gateway;
+use crate::{render_gateway, render_route};
 
 /// The whole outcome.
 pub(crate) fn render(projected: &Projected) -> String {
@@ -24,6 +24,7 @@ pub(crate) fn render(projected: &Projected) -> String {
         Some(Object::Namespace(it)) => render_gateway::namespace(&mut out, it),
         Some(Object::GatewayClass(it)) => render_gateway::gateway_class(&mut out, it),
         Some(Object::Gateway(it)) => render_gateway::gateway(&mut out, it),
+        Some(Object::HttpRoute(it)) => render_route::http_route(&mut out, it),
         Some(Object::ReferenceGrant(it)) => render_gateway::reference_grant(&mut out, it),
     }
     for finding in &projected.findings {

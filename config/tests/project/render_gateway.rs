@@ -19,7 +19,7 @@ fn list<T: Debug>(all: &[Result<T, Unreadable>]) -> String {
     all.iter().map(shown).collect::<Vec<_>>().join(", ")
 }
 
-fn named(out: &mut String, kind: &str, age: &Age) {
+pub(crate) fn named(out: &mut String, kind: &str, age: &Age) {
     let created = if age.created_s == i64::MAX { "never".to_owned() } else { age.created_s.to_string() };
     line(out, format_args!("{kind} {} created {created}", age.name));
 }

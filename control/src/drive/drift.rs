@@ -80,7 +80,9 @@ mod tests {
                 Kind::IngressClass | Kind::Service | Kind::EndpointSlice | Kind::Secret | Kind::Deployment => {
                     Vec::new()
                 }
-                Kind::Namespace | Kind::GatewayClass | Kind::Gateway | Kind::ReferenceGrant => Vec::new(),
+                Kind::Namespace | Kind::GatewayClass | Kind::Gateway | Kind::ReferenceGrant | Kind::HttpRoute => {
+                    Vec::new()
+                }
             };
             running.observe(listed(source, objects, "1"));
         }

@@ -124,6 +124,6 @@ const fn required(kind: Kind) -> bool {
     match kind {
         Kind::Ingress | Kind::Service | Kind::EndpointSlice => true,
         Kind::Secret | Kind::IngressClass | Kind::Deployment => false,
-        Kind::Namespace | Kind::GatewayClass | Kind::Gateway | Kind::ReferenceGrant => false,
+        Kind::Namespace | Kind::GatewayClass | Kind::Gateway | Kind::ReferenceGrant | Kind::HttpRoute => false,
     }
 }

@@ -75,7 +75,7 @@ impl Reporting {
                 self.looked = false;
             }
             Kind::Service | Kind::IngressClass | Kind::EndpointSlice | Kind::Secret | Kind::Deployment => {}
-            Kind::Namespace | Kind::GatewayClass | Kind::Gateway | Kind::ReferenceGrant => {}
+            Kind::Namespace | Kind::GatewayClass | Kind::Gateway | Kind::ReferenceGrant | Kind::HttpRoute => {}
         }
     }
 

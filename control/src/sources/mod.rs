@@ -41,7 +41,7 @@ pub fn attach(world: &World, options: &Options, object: &ObjectRef) -> Attachmen
             deis::attach_router(world, options, object)
         }
         Kind::IngressClass | Kind::Secret | Kind::Deployment => Attachment::reporting(object, world),
-        Kind::Namespace | Kind::GatewayClass | Kind::Gateway | Kind::ReferenceGrant => {
+        Kind::Namespace | Kind::GatewayClass | Kind::Gateway | Kind::ReferenceGrant | Kind::HttpRoute => {
             Attachment::reporting(object, world)
         }
     };

@@ -37,7 +37,7 @@ fn running() -> Bench {
             Kind::Service => &services,
             Kind::EndpointSlice => &slices,
             Kind::Ingress | Kind::IngressClass | Kind::Secret => &[],
-            Kind::Namespace | Kind::GatewayClass | Kind::Gateway | Kind::ReferenceGrant => &[],
+            Kind::Namespace | Kind::GatewayClass | Kind::Gateway | Kind::ReferenceGrant | Kind::HttpRoute => &[],
         };
         assert_eq!(bench.list(kind, objects), None);
     }

@@ -184,7 +184,9 @@ fn pick(die: &mut Rng, kind: Kind) -> ObjectRef {
             (*die.choice(&["s0", "s1", "s2", "s0-cert", "deis-router-platform-cert"]).expect("a name")).into()
         }
         Kind::Deployment => "deis-router".to_owned(),
-        Kind::Namespace | Kind::GatewayClass | Kind::Gateway | Kind::ReferenceGrant => panic!("not watched"),
+        Kind::Namespace | Kind::GatewayClass | Kind::Gateway | Kind::ReferenceGrant | Kind::HttpRoute => {
+            panic!("not watched")
+        }
     };
     ObjectRef::new(kind, ObjectName::new(namespace, name))
 }
@@ -229,7 +231,9 @@ fn make(die: &mut Rng, object: &ObjectRef) -> (Object, Vec<Finding>) {
             };
             (Object::Deployment(Arc::new(Deployment { name, router })), Vec::new())
         }
-        Kind::Namespace | Kind::GatewayClass | Kind::Gateway | Kind::ReferenceGrant => panic!("not watched"),
+        Kind::Namespace | Kind::GatewayClass | Kind::Gateway | Kind::ReferenceGrant | Kind::HttpRoute => {
+            panic!("not watched")
+        }
     }
 }
 

@@ -7,22 +7,44 @@
 //! long as the schema allows; what goes beyond is left out and told.
 
 mod allowed;
+mod backend;
+mod cors;
+mod duration;
+mod external_auth;
 pub(super) mod gateway_class;
 pub(super) mod gateway_object;
 mod gateway_tls;
+mod header_edits;
 mod hostname;
+mod http_filter;
+mod http_match;
+pub(super) mod http_route;
 mod label_selector;
 mod listener;
+mod mirror;
 pub(super) mod namespace;
+mod parent;
+mod path_edit;
 mod reference;
 pub(super) mod reference_grant;
+mod retry;
 
 pub use allowed::{AllowedNamespaces, AllowedRoutes};
+pub use backend::{BackendRef, WeightedBackend};
+pub use cors::{AnyOr, Cors, Origin};
+pub use external_auth::{AuthProtocol, ExternalAuth};
 pub use gateway_class::GatewayClass;
 pub use gateway_object::{Gateway, GatewayAddress, Infrastructure};
 pub use gateway_tls::{ClientValidation, GatewayTls, ValidationMode};
+pub use http_filter::{FilterFault, HttpFilter, HttpFilters};
+pub use http_match::HttpMatch;
+pub use http_route::{HttpBackend, HttpRoute, HttpRule};
 pub use label_selector::{LabelSelector, Labels};
 pub use listener::{Listener, ListenerProtocol, ListenerSpec, ListenerTls, Options, TlsMode};
+pub use mirror::RequestMirror;
 pub use namespace::Namespace;
+pub use parent::{Hostnames, ParentRef};
+pub use path_edit::{RequestRedirect, Scheme};
 pub use reference::{GroupKind, ObjectReference, Unreadable};
 pub use reference_grant::{GrantFrom, GrantTo, ReferenceGrant};
+pub use retry::{Retry, SessionPersistence, SessionToken, Timeouts};

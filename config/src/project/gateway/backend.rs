@@ -1,0 +1,111 @@
+//! What routes lead to: backends and their weights.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::reference::{Form, GroupKind, ObjectReference, Unreadable, port, reference};
+use crate::finding::printable;
+use crate::object::{Kind, ObjectName};
+use crate::project::field::{Found, Misread, read};
+
+/// Backends that are read of one rule.
+pub(super) const BACKENDS_MAX: usize = 16;
+/// The greatest weight.
+const WEIGHT_MAX: i64 = 1_000_000;
+
+/// What requests or connections may go to.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct BackendRef {
+    /// A Service, or another object.
+    pub object: ObjectReference,
+    /// Its port, which every Service needs.
+    pub port: Option<u16>,
+}
+
+/// A share of what a rule takes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WeightedBackend {
+    /// The field, such as `spec.rules[0].backendRefs[1]`.
+    pub field: Arc<str>,
+    /// Where it goes. What cannot be read keeps its share, which goes nowhere: HTTP is answered 500.
+    pub to: Result<BackendRef, Unreadable>,
+    /// The share: the weight divided by the sum of all.
+    pub weight: u32,
+}
+
+#[derive(Deserialize)]
+#[serde(expecting = "an object")]
+struct PortJson {
+    port: Option<i64>,
+}
+
+#[derive(Deserialize)]
+#[serde(expecting = "an object")]
+struct WeightJson<'a> {
+    #[serde(borrow)]
+    weight: Option<&'a RawValue>,
+}
+
+/// Reads what requests may go to.
+pub(super) fn backend_ref(raw: &RawValue, field: &str, own: &ObjectName) -> Result<BackendRef, Misread> {
+    let object = reference(raw, field, own, Form::of(Kind::Service))?;
+    let json: PortJson = read(raw, field)?;
+    let port = json.port.map(|number| port(number, &format!("{field}.port"))).transpose()?;
+    if port.is_none() && object.kind == GroupKind::Known(Kind::Service) {
+        let why = "is a Service, and is named without a port".to_owned();
+        return Err(Misread { field: format!("{field}.port"), value: printable(&object.name.to_string()), why });
+    }
+    Ok(BackendRef { object, port })
+}
+
+/// How it is told that a backend cannot be read: what follows depends on the kind of route.
+pub(super) type Tell = fn(&mut Found, &Misread) -> Unreadable;
+
+/// Reads a share.
+pub(super) fn weighted(
+    raw: &RawValue,
+    field: &str,
+    own: &ObjectName,
+    found: &mut Found,
+    tell: Tell,
+) -> WeightedBackend {
+    let to = backend_ref(raw, field, own).map_err(|misread| tell(found, &misread));
+    WeightedBackend { field: field.into(), to, weight: weight(raw, field, found) }
+}
+
+/// The entries of `backendRefs`. What is no list is one backend that cannot be read.
+pub(super) fn backends<T: From<WeightedBackend>>(
+    raw: Option<&RawValue>,
+    field: &str,
+    found: &mut Found,
+    tell: Tell,
+    mut entry: impl FnMut(&RawValue, &str, &mut Found) -> T,
+) -> Box<[T]> {
+    let Some(raw) = raw else { return Box::default() };
+    match read(raw, field) {
+        Ok(list) => {
+            let entries = found.entries(Some(list), BACKENDS_MAX, field);
+            entries.map(|(field, raw)| entry(raw, &field, found)).collect()
+        }
+        Err(misread) => {
+            let to = Err(tell(found, &misread));
+            [WeightedBackend { field: field.into(), to, weight: 1 }.into()].into()
+        }
+    }
+}
+
+/// A weight that cannot be read is the default. That of an entry that is no object is told with the entry.
+fn weight(raw: &RawValue, field: &str, found: &mut Found) -> u32 {
+    let Some(raw) = read::<WeightJson<'_>>(raw, field).ok().and_then(|json| json.weight) else { return 1 };
+    let field = format!("{field}.weight");
+    match read::<i64>(raw, &field) {
+        Ok(number) => match u32::try_from(number) {
+            Ok(weight) if number <= WEIGHT_MAX => return weight,
+            _ => found.ignored(&field, &number.to_string(), format_args!("is not between 0 and {WEIGHT_MAX}")),
+        },
+        Err(misread) => found.ignored(&misread.field, &misread.value, &misread.why),
+    }
+    1
+}

@@ -1,0 +1,151 @@
+//! Cross-origin requests (CORS), as filters write them.
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use http::HeaderName;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::hostname::hostname;
+use super::path_edit::Scheme;
+use super::reference::port;
+use crate::model::HostPattern;
+use crate::project::field::{Found, Misread, read};
+
+/// Origins, and names of headers, that are read of one list.
+const ENTRIES_MAX: usize = 64;
+/// Methods that are read.
+const METHODS_MAX: usize = 9;
+/// Seconds that a client may keep an answer where nothing is written.
+const MAX_AGE_S: u32 = 5;
+
+/// `cors`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Cors {
+    /// Whose pages may ask.
+    pub origins: AnyOr<Origin>,
+    /// Whether they may send credentials.
+    pub credentials: bool,
+    /// The methods besides GET, HEAD and POST.
+    pub methods: AnyOr<Arc<str>>,
+    /// The headers of requests.
+    pub headers: AnyOr<HeaderName>,
+    /// The headers of responses that they may see.
+    pub exposed: AnyOr<HeaderName>,
+    /// Seconds that a client may keep the answer to a preflight.
+    pub max_age_s: u32,
+}
+
+/// A list, or the star that stands for everything.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum AnyOr<T> {
+    /// Everything.
+    Any,
+    /// These.
+    These(Box<[T]>),
+}
+
+/// One of `allowOrigins`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Origin {
+    /// The scheme.
+    pub scheme: Scheme,
+    /// The host. A star stands for one label or more, and alone for every host.
+    pub host: HostPattern,
+    /// The port: that of the scheme where none is written.
+    pub port: u16,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", expecting = "an object")]
+struct CorsJson<'a> {
+    #[serde(borrow)]
+    allow_origins: Option<Vec<&'a RawValue>>,
+    allow_credentials: Option<bool>,
+    #[serde(borrow)]
+    allow_methods: Option<Vec<&'a RawValue>>,
+    #[serde(borrow)]
+    allow_headers: Option<Vec<&'a RawValue>>,
+    #[serde(borrow)]
+    expose_headers: Option<Vec<&'a RawValue>>,
+    max_age: Option<i64>,
+}
+
+/// Reads who may ask for what. An entry that cannot be read allows nothing, and neither does a star beside other entries.
+pub(super) fn cors(raw: &RawValue, field: &str, found: &mut Found) -> Result<Cors, Misread> {
+    let json: CorsJson<'_> = read(raw, field)?;
+    let mut lists = Lists { field, found };
+    let header = |text: &str| HeaderName::from_bytes(text.as_bytes()).map_err(|_| "is not the name of a header");
+    let cors = Cors {
+        origins: lists.read(json.allow_origins, ENTRIES_MAX, "allowOrigins", origin),
+        credentials: json.allow_credentials.unwrap_or_default(),
+        methods: lists.read(json.allow_methods, METHODS_MAX, "allowMethods", method),
+        headers: lists.read(json.allow_headers, ENTRIES_MAX, "allowHeaders", header),
+        exposed: lists.read(json.expose_headers, ENTRIES_MAX, "exposeHeaders", header),
+        max_age_s: MAX_AGE_S,
+    };
+    let max_age_s = match json.max_age.map(|number| (u32::try_from(number), number)) {
+        None => MAX_AGE_S,
+        Some((Ok(seconds @ 1..), _)) => seconds,
+        Some((_, number)) => {
+            found.ignored(&format!("{field}.maxAge"), &number.to_string(), "is no number of seconds from 1");
+            MAX_AGE_S
+        }
+    };
+    Ok(Cors { max_age_s, ..cors })
+}
+
+struct Lists<'l> {
+    field: &'l str,
+    found: &'l mut Found,
+}
+
+impl Lists<'_> {
+    fn read<T>(
+        &mut self,
+        list: Option<Vec<&RawValue>>,
+        limit: usize,
+        below: &str,
+        parse: impl Fn(&str) -> Result<T, &'static str>,
+    ) -> AnyOr<T> {
+        let alone = list.as_ref().is_some_and(|list| list.len() == 1);
+        let mut entries = Vec::new();
+        for (field, raw) in self.found.entries(list, limit, &format!("{}.{below}", self.field)) {
+            let Some(text) = self.found.entry::<String>(raw, &field) else { continue };
+            match parse(&text) {
+                _ if text == "*" && alone => return AnyOr::Any,
+                _ if text == "*" => self.found.dropped(&field, &text, "stands beside other entries"),
+                Ok(entry) => entries.push(entry),
+                Err(why) => self.found.dropped(&field, &text, why),
+            }
+        }
+        AnyOr::These(entries.into())
+    }
+}
+
+fn method(text: &str) -> Result<Arc<str>, &'static str> {
+    match text {
+        "GET" | "HEAD" | "POST" | "PUT" | "DELETE" | "CONNECT" | "OPTIONS" | "TRACE" | "PATCH" => Ok(text.into()),
+        _ => Err("is not a method that the API knows"),
+    }
+}
+
+fn origin(text: &str) -> Result<Origin, &'static str> {
+    const NOT_ONE: &str = "is not an origin such as https://www.example.com or http://*.example.com:8080";
+    let (scheme, rest) = text.split_once("://").ok_or(NOT_ONE)?;
+    let scheme = Scheme::parse(scheme).ok_or("is not an origin of http or https")?;
+    let (name, port) = match rest.rsplit_once(':') {
+        Some((name, digits)) => {
+            let number = digits.parse().ok().filter(|_| digits.bytes().all(|b| b.is_ascii_digit()));
+            (name, port(number.ok_or(NOT_ONE)?, "").map_err(|_| "has a port that is not between 1 and 65535")?)
+        }
+        None => (rest, scheme.port()),
+    };
+    let host = match name {
+        "*" => HostPattern::Any,
+        _ if name.parse::<Ipv4Addr>().is_ok() => HostPattern::Exact(name.into()),
+        _ => hostname(name)?,
+    };
+    Ok(Origin { scheme, host, port })
+}

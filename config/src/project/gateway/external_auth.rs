@@ -1,0 +1,123 @@
+//! External authorisation, as filters write it. Read whole or not at all: what restricts access fails closed.
+
+use std::sync::Arc;
+
+use http::HeaderName;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::backend::{BackendRef, backend_ref};
+use super::header_edits::header_names;
+use crate::finding::printable;
+use crate::model::normalize;
+use crate::object::ObjectName;
+use crate::project::field::{Misread, read};
+
+/// Names of headers that one list may have.
+const HEADERS_MAX: usize = 64;
+/// Bytes of the path.
+const PATH_BYTES_MAX: usize = 1024;
+
+/// `externalAuth`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ExternalAuth {
+    /// Who is asked.
+    pub backend: BackendRef,
+    /// How.
+    pub protocol: AuthProtocol,
+    /// Bytes of a request's body that are sent with the question, a longer one being refused; 0 for no body.
+    pub body_bytes_max: u32,
+}
+
+/// How an authorisation service is asked.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum AuthProtocol {
+    /// By a request, which the status 200 answers with yes.
+    Http {
+        /// What stands before the path of the request.
+        path: Arc<str>,
+        /// Headers that are sent besides those that always are; none where it is empty.
+        request_headers: Box<[HeaderName]>,
+        /// Headers of the answer that the endpoint is told; all where it is empty.
+        response_headers: Box<[HeaderName]>,
+    },
+    /// By Envoy's `ext_authz` over gRPC.
+    Grpc {
+        /// Headers that are sent; all where it is empty.
+        request_headers: Box<[HeaderName]>,
+    },
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", expecting = "an object")]
+struct AuthJson<'a> {
+    protocol: Option<String>,
+    #[serde(borrow)]
+    backend_ref: Option<&'a RawValue>,
+    grpc: Option<GrpcJson>,
+    http: Option<HttpJson>,
+    forward_body: Option<BodyJson>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", expecting = "an object")]
+struct GrpcJson {
+    allowed_headers: Option<Vec<String>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", expecting = "an object")]
+struct HttpJson {
+    path: Option<String>,
+    allowed_headers: Option<Vec<String>>,
+    allowed_response_headers: Option<Vec<String>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", expecting = "an object")]
+struct BodyJson {
+    max_size: Option<i64>,
+}
+
+/// Reads an authorisation.
+pub(super) fn external_auth(raw: &RawValue, field: &str, own: &ObjectName) -> Result<ExternalAuth, Misread> {
+    let json: AuthJson<'_> = read(raw, field)?;
+    let fault = |below: &str, value: &str, why: &str| Misread {
+        field: format!("{field}.{below}"),
+        value: printable(value),
+        why: why.to_owned(),
+    };
+    let raw = json.backend_ref.ok_or_else(|| fault("backendRef", "", "is missing, and the API requires it"))?;
+    let backend = backend_ref(raw, &format!("{field}.backendRef"), own)?;
+    let names = |list, below: &str| header_names(list, HEADERS_MAX, &format!("{field}.{below}"));
+    let protocol = match (json.protocol.as_deref().unwrap_or_default(), json.grpc, json.http) {
+        ("HTTP", None, http) => {
+            let http = http.unwrap_or_default();
+            let path = http.path.unwrap_or_default();
+            if !is_prefix(&path) {
+                return Err(fault("http.path", &path, "is not a path that a request could have"));
+            }
+            AuthProtocol::Http {
+                path: path.into(),
+                request_headers: names(http.allowed_headers, "http.allowedHeaders")?,
+                response_headers: names(http.allowed_response_headers, "http.allowedResponseHeaders")?,
+            }
+        }
+        ("GRPC", grpc, None) => AuthProtocol::Grpc {
+            request_headers: names(grpc.unwrap_or_default().allowed_headers, "grpc.allowedHeaders")?,
+        },
+        ("HTTP", Some(_), _) => return Err(fault("grpc", "HTTP", "is the protocol, and grpc is configured")),
+        ("GRPC", _, Some(_)) => return Err(fault("http", "GRPC", "is the protocol, and http is configured")),
+        (text, _, _) => return Err(fault("protocol", text, "is neither HTTP nor GRPC")),
+    };
+    let bytes = json.forward_body.and_then(|body| body.max_size).unwrap_or_default();
+    let body_bytes_max =
+        u32::try_from(bytes).map_err(|_| fault("forwardBody.maxSize", &bytes.to_string(), "is no number of bytes"))?;
+    Ok(ExternalAuth { backend, protocol, body_bytes_max })
+}
+
+fn is_prefix(path: &str) -> bool {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-/._~!$&'()*+,;=:@%".contains(&b);
+    let sound = || normalize(path).is_some_and(|path| !path.had_dot_segments);
+    path.is_empty() || path.len() <= PATH_BYTES_MAX && path.bytes().all(plain) && sound()
+}

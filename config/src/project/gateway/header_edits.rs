@@ -1,0 +1,96 @@
+//! Edits of headers, as filters write them.
+
+use http::{HeaderName, HeaderValue};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::finding::printable;
+use crate::model::HeaderEdits;
+use crate::project::field::{Found, Misread, read};
+
+/// Headers that one list may have.
+const HEADERS_MAX: usize = 16;
+/// Bytes of a value.
+const VALUE_BYTES_MAX: usize = 4096;
+
+#[derive(Deserialize)]
+#[serde(expecting = "an object")]
+struct EditsJson {
+    set: Option<Vec<HeaderJson>>,
+    add: Option<Vec<HeaderJson>>,
+    remove: Option<Vec<String>>,
+}
+
+#[derive(Deserialize)]
+#[serde(expecting = "an object")]
+struct HeaderJson {
+    name: String,
+    value: String,
+}
+
+/// Reads edits, whole or not at all.
+pub(super) fn header_edits(raw: &RawValue, field: &str, found: &mut Found) -> Result<HeaderEdits, Misread> {
+    let json: EditsJson = read(raw, field)?;
+    Ok(HeaderEdits {
+        remove: header_names(json.remove, HEADERS_MAX, &format!("{field}.remove"))?,
+        set: headers(json.set, &format!("{field}.set"), found)?,
+        add: headers(json.add, &format!("{field}.add"), found)?,
+    })
+}
+
+/// Headers with values. Of equal names the first counts, as the API says.
+fn headers(
+    list: Option<Vec<HeaderJson>>,
+    field: &str,
+    found: &mut Found,
+) -> Result<Box<[(HeaderName, HeaderValue)]>, Misread> {
+    let list = within(list, HEADERS_MAX, field)?;
+    let mut headers: Vec<(HeaderName, HeaderValue)> = Vec::with_capacity(list.len());
+    for (number, HeaderJson { name, value }) in list.into_iter().enumerate() {
+        let field = format!("{field}[{number}]");
+        let name = header_name(&name, &format!("{field}.name"))?;
+        let fits = value.len() <= VALUE_BYTES_MAX;
+        let value = HeaderValue::from_str(&value).ok().filter(|_| fits).ok_or_else(|| Misread {
+            field: format!("{field}.value"),
+            value: printable(&value),
+            why: format!("is not a value of at most {VALUE_BYTES_MAX} visible ASCII characters, spaces and tabs"),
+        })?;
+        if headers.iter().any(|(known, _)| *known == name) {
+            let why = "an earlier entry has the same name, and only the first counts";
+            found.without_effect(&format!("{field}.name"), name.as_str(), why);
+        } else {
+            headers.push((name, value));
+        }
+    }
+    Ok(headers.into())
+}
+
+/// Names of headers, each once.
+pub(super) fn header_names(list: Option<Vec<String>>, limit: usize, field: &str) -> Result<Box<[HeaderName]>, Misread> {
+    let mut names: Vec<HeaderName> = Vec::new();
+    for (number, text) in within(list, limit, field)?.into_iter().enumerate() {
+        let name = header_name(&text, &format!("{field}[{number}]"))?;
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    Ok(names.into())
+}
+
+fn header_name(text: &str, field: &str) -> Result<HeaderName, Misread> {
+    HeaderName::from_bytes(text.as_bytes()).ok().filter(|_| text.len() <= 256).ok_or_else(|| Misread {
+        field: field.to_owned(),
+        value: printable(text),
+        why: "is not the name of a header".to_owned(),
+    })
+}
+
+/// A list that may not be longer.
+pub(super) fn within<T>(list: Option<Vec<T>>, limit: usize, field: &str) -> Result<Vec<T>, Misread> {
+    let list = list.unwrap_or_default();
+    if list.len() <= limit {
+        return Ok(list);
+    }
+    let value = format!("{} entries", list.len());
+    Err(Misread { field: field.to_owned(), value, why: format!("go beyond the limit of {limit}") })
+}

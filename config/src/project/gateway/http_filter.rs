@@ -1,0 +1,257 @@
+//! Filters of routes, in the order in which they are listed.
+
+use std::collections::BTreeSet;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::cors::{Cors, cors};
+use super::external_auth::{ExternalAuth, external_auth};
+use super::header_edits::{header_edits, within};
+use super::mirror::{RequestMirror, mirror};
+use super::path_edit::{RequestRedirect, redirect, rewrite};
+use super::reference::{Form, ObjectReference, reference};
+use crate::finding::printable;
+use crate::model::{Filter, PathRewrite, ResponseEdits};
+use crate::object::ObjectName;
+use crate::project::field::{Found, Misread, read};
+
+/// Filters that one list may have.
+const FILTERS_MAX: usize = 16;
+
+/// One filter.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum HttpFilter {
+    /// Header edits and rewrites, as the model has them. A rewrite of host and path is two.
+    Edit(Filter),
+    /// Sends the client elsewhere.
+    Redirect(RequestRedirect),
+    /// Sends copies of requests elsewhere.
+    Mirror(RequestMirror),
+    /// Says whose pages may ask.
+    Cors(Cors),
+    /// Asks a service whether a request may pass.
+    ExternalAuth(ExternalAuth),
+    /// Is defined by an object of another kind.
+    Extension(ObjectReference),
+}
+
+/// The filters of a rule or of a backend.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct HttpFilters {
+    /// Those that can be read, in their order.
+    pub list: Box<[HttpFilter]>,
+    /// Why they cannot be applied: requests are answered 500 then, because none of them may be passed over.
+    pub fault: Option<FilterFault>,
+}
+
+/// Why filters cannot be applied.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum FilterFault {
+    /// One cannot be read, or is of a kind that is not known.
+    Unsupported,
+    /// Each can be read, and they contradict each other or the rule.
+    Incompatible,
+}
+
+/// What a filter stands in.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'p> {
+    /// The object.
+    pub(super) own: &'p ObjectName,
+    /// Whether it is a GRPCRoute, which has fewer kinds of filters.
+    pub(super) grpc: bool,
+    /// Whether the rule matches on exactly one path, and by prefix: what can be replaced.
+    pub(super) one_prefix: bool,
+    /// Whether the rule has backends, as far as it matters: redirects go to none.
+    pub(super) backends: bool,
+}
+
+/// A fault and where it is.
+pub(super) struct Fault {
+    misread: Misread,
+    fault: FilterFault,
+}
+
+impl Fault {
+    pub(super) const fn incompatible(misread: Misread) -> Self {
+        Self { misread, fault: FilterFault::Incompatible }
+    }
+}
+
+impl From<Misread> for Fault {
+    fn from(misread: Misread) -> Self {
+        Self { misread, fault: FilterFault::Unsupported }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", expecting = "an object")]
+struct FilterJson<'a> {
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    #[serde(borrow)]
+    request_header_modifier: Option<&'a RawValue>,
+    #[serde(borrow)]
+    response_header_modifier: Option<&'a RawValue>,
+    #[serde(borrow)]
+    request_mirror: Option<&'a RawValue>,
+    #[serde(borrow)]
+    request_redirect: Option<&'a RawValue>,
+    #[serde(borrow)]
+    url_rewrite: Option<&'a RawValue>,
+    #[serde(borrow)]
+    cors: Option<&'a RawValue>,
+    #[serde(borrow)]
+    external_auth: Option<&'a RawValue>,
+    #[serde(borrow)]
+    extension_ref: Option<&'a RawValue>,
+}
+
+impl<'a> FilterJson<'a> {
+    /// The kind of filter and the field that configures it, for each that is written.
+    fn written(&self) -> impl Iterator<Item = (&'static str, &'static str, &'a RawValue)> + use<'a> {
+        let all = [
+            ("RequestHeaderModifier", "requestHeaderModifier", self.request_header_modifier),
+            ("ResponseHeaderModifier", "responseHeaderModifier", self.response_header_modifier),
+            ("RequestMirror", "requestMirror", self.request_mirror),
+            ("RequestRedirect", "requestRedirect", self.request_redirect),
+            ("URLRewrite", "urlRewrite", self.url_rewrite),
+            ("CORS", "cors", self.cors),
+            ("ExternalAuth", "externalAuth", self.external_auth),
+            ("ExtensionRef", "extensionRef", self.extension_ref),
+        ];
+        all.into_iter().filter_map(|(kind, below, raw)| Some((kind, below, raw?)))
+    }
+}
+
+/// Reads a list of filters.
+pub(super) fn filters(raw: Option<&RawValue>, field: &str, place: Place<'_>, found: &mut Found) -> HttpFilters {
+    let Some(raw) = raw else { return HttpFilters::default() };
+    let mut reader = Reader { place, seen: BTreeSet::new(), fault: None, found };
+    let mut all = Vec::new();
+    match read(raw, field).and_then(|list: Vec<&RawValue>| within(Some(list), FILTERS_MAX, field)) {
+        Ok(list) => {
+            for (number, raw) in list.into_iter().enumerate() {
+                match reader.filter(raw, &format!("{field}[{number}]")) {
+                    Ok(filters) => all.extend(filters),
+                    Err(fault) => reader.tell(fault),
+                }
+            }
+        }
+        Err(misread) => reader.tell(misread.into()),
+    }
+    HttpFilters { list: all.into(), fault: reader.fault }
+}
+
+struct Reader<'r> {
+    place: Place<'r>,
+    seen: BTreeSet<&'static str>,
+    fault: Option<FilterFault>,
+    found: &'r mut Found,
+}
+
+impl Reader<'_> {
+    /// Of several faults the first is the reason.
+    fn tell(&mut self, Fault { misread, fault }: Fault) {
+        self.fault.get_or_insert(fault);
+        self.found.answered_with_500(&misread);
+    }
+
+    fn filter(&mut self, raw: &RawValue, field: &str) -> Result<Vec<HttpFilter>, Fault> {
+        let json: FilterJson<'_> = read(raw, field)?;
+        let text = json.kind.as_deref().unwrap_or_default();
+        let fault = |below: &str, value: &str, why: &str| Misread {
+            field: format!("{field}.{below}"),
+            value: printable(value),
+            why: why.to_owned(),
+        };
+        let mut written = json.written();
+        let (kind, below, raw) = match (written.next(), written.next()) {
+            (Some(one), None) if one.0 == text => one,
+            (Some(_), _) if KINDS.contains(&text) => {
+                return Err(fault("type", text, "is not the filter that is configured, or not alone").into());
+            }
+            (None, _) if KINDS.contains(&text) => {
+                return Err(fault("type", text, "is a filter that is not configured").into());
+            }
+            _ => return Err(fault("type", text, "is not a kind of filter that is known").into()),
+        };
+        if self.place.grpc && !GRPC_KINDS.contains(&kind) {
+            return Err(fault("type", text, "is not a kind of filter that a GRPCRoute can have").into());
+        }
+        if !self.seen.insert(kind) && !REPEATED_KINDS.contains(&kind) {
+            return Err(Fault::incompatible(fault("type", text, "is a kind of filter that an earlier entry has")));
+        }
+        if ["RequestRedirect", "URLRewrite"].iter().all(|kind| self.seen.contains(kind)) {
+            return Err(Fault::incompatible(fault(
+                "type",
+                text,
+                "stands beside the other of both: a rule redirects or rewrites",
+            )));
+        }
+        self.of_kind(kind, raw, &format!("{field}.{below}"))
+    }
+
+    fn of_kind(&mut self, kind: &str, raw: &RawValue, field: &str) -> Result<Vec<HttpFilter>, Fault> {
+        let own = self.place.own;
+        let filter = match kind {
+            "RequestHeaderModifier" => HttpFilter::Edit(Filter::RequestHeaders(header_edits(raw, field, self.found)?)),
+            "ResponseHeaderModifier" => {
+                let edits = header_edits(raw, field, self.found)?;
+                HttpFilter::Edit(Filter::ResponseHeaders(ResponseEdits::proxied(edits)))
+            }
+            "RequestMirror" => HttpFilter::Mirror(mirror(raw, field, own)?),
+            "RequestRedirect" => {
+                let redirect = redirect(raw, field)?;
+                self.check_prefix(redirect.path.as_ref(), field)?;
+                if self.place.backends {
+                    let why = "stands beside backends, and redirected requests go to none".to_owned();
+                    return Err(Fault::incompatible(Misread { field: field.to_owned(), value: kind.to_owned(), why }));
+                }
+                HttpFilter::Redirect(redirect)
+            }
+            "URLRewrite" => {
+                let edits = rewrite(raw, field)?;
+                for edit in &edits {
+                    if let Filter::Path(path) = edit {
+                        self.check_prefix(Some(path), field)?;
+                    }
+                }
+                return Ok(edits.into_iter().map(HttpFilter::Edit).collect());
+            }
+            "CORS" => HttpFilter::Cors(cors(raw, field, self.found)?),
+            "ExternalAuth" => HttpFilter::ExternalAuth(external_auth(raw, field, own)?),
+            _ => HttpFilter::Extension(reference(raw, field, own, Form::LOCAL)?),
+        };
+        Ok(vec![filter])
+    }
+
+    /// A prefix can be replaced where it is the one thing that the rule matches the path by.
+    fn check_prefix(&self, path: Option<&PathRewrite>, field: &str) -> Result<(), Fault> {
+        match path {
+            Some(PathRewrite::Prefix(text)) if !self.place.one_prefix => Err(Fault::incompatible(Misread {
+                field: format!("{field}.path.replacePrefixMatch"),
+                value: printable(text),
+                why: "replaces a prefix, and the rule does not match by exactly one prefix".to_owned(),
+            })),
+            Some(PathRewrite::Prefix(_) | PathRewrite::Full(_)) | None => Ok(()),
+        }
+    }
+}
+
+/// All kinds of filters.
+const KINDS: [&str; 8] = [
+    "RequestHeaderModifier",
+    "ResponseHeaderModifier",
+    "RequestMirror",
+    "RequestRedirect",
+    "URLRewrite",
+    "CORS",
+    "ExternalAuth",
+    "ExtensionRef",
+];
+/// Those that a GRPCRoute can have.
+const GRPC_KINDS: [&str; 4] = ["RequestHeaderModifier", "ResponseHeaderModifier", "RequestMirror", "ExtensionRef"];
+/// Those that one list can have several of.
+const REPEATED_KINDS: [&str; 2] = ["RequestMirror", "ExtensionRef"];

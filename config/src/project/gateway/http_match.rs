@@ -1,0 +1,218 @@
+//! What rules of HTTPRoutes match on.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use http::HeaderName;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::model::{Conditions, PathMatch, RegexCase, TextMatch, ValueMatch, WholeRegex};
+use crate::project::field::{Found, Misread, read};
+
+/// Bytes of one path.
+const PATH_BYTES_MAX: usize = 1024;
+/// Bytes of one value of a header, and of a query parameter.
+const VALUE_BYTES_MAX: usize = 4096;
+/// Headers, and query parameters, that are read of one match.
+const VALUES_MAX: usize = 16;
+/// Expressions that are read of one route.
+const EXPRESSIONS_MAX: usize = 128;
+/// Bytes that one of them may take when it is compiled.
+const EXPRESSION_BYTES_MAX: usize = 1 << 18;
+
+/// What a request must be. One of the matches of a rule is enough.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HttpMatch {
+    /// Its path. Expressions have to take all of it.
+    pub path: PathMatch,
+    /// Method, headers and query parameters.
+    pub conditions: Conditions,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", expecting = "an object")]
+struct MatchJson<'a> {
+    path: Option<PathJson>,
+    #[serde(borrow)]
+    headers: Option<Vec<&'a RawValue>>,
+    #[serde(borrow)]
+    query_params: Option<Vec<&'a RawValue>>,
+    method: Option<Arc<str>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(expecting = "an object")]
+struct PathJson {
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    value: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(expecting = "an object")]
+struct ValueJson {
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    name: Option<String>,
+    value: Option<String>,
+}
+
+/// Compiles the expressions of one route, and bounds them together.
+pub(super) struct Expressions {
+    left: usize,
+}
+
+impl Expressions {
+    pub(super) const fn new() -> Self {
+        Self { left: EXPRESSIONS_MAX }
+    }
+
+    fn take(&mut self) -> Result<(), String> {
+        match self.left.checked_sub(1) {
+            Some(left) => self.left = left,
+            None => return Err(format!("goes beyond the limit of {EXPRESSIONS_MAX} expressions of one route")),
+        }
+        Ok(())
+    }
+
+    /// An expression that has to take a whole text.
+    pub(super) fn whole(&mut self, pattern: &str) -> Result<WholeRegex, String> {
+        self.take()?;
+        WholeRegex::within(pattern, RegexCase::Sensitive, EXPRESSION_BYTES_MAX).map_err(|why| reason(&why))
+    }
+
+    /// An expression that has to take a whole path.
+    pub(super) fn path(&mut self, pattern: &str) -> Result<PathMatch, String> {
+        self.take()?;
+        let build = |pattern: &str| PathMatch::regex_within(pattern, RegexCase::Sensitive, EXPRESSION_BYTES_MAX);
+        // By itself first: what is no expression could close the group early and escape the anchors.
+        build(pattern).map_err(|why| reason(&why))?;
+        build(&format!(r"\A(?:{pattern})\z")).map_err(|why| reason(&why))
+    }
+}
+
+/// The last line of what is said of an expression; the lines before it show the expression.
+fn reason(why: &str) -> String {
+    let line = why.lines().next_back().unwrap_or_default();
+    format!("is not an expression that can be used ({})", line.strip_prefix("error: ").unwrap_or(line))
+}
+
+/// Every request: what a rule without matches takes.
+pub(super) fn every_request() -> HttpMatch {
+    HttpMatch { path: PathMatch::Prefix(Arc::default()), conditions: Conditions::default() }
+}
+
+/// Reads a match, whole or not at all.
+pub(super) fn http_match(
+    raw: &RawValue,
+    field: &str,
+    expressions: &mut Expressions,
+    found: &mut Found,
+) -> Result<HttpMatch, Misread> {
+    let json: MatchJson<'_> = read(raw, field)?;
+    let path = path(json.path.unwrap_or_default(), field, expressions)?;
+    let methods = json.method.into_iter().map(|text| method(text, field)).collect::<Result<_, _>>()?;
+    let headers = values(json.headers, Named::Header, &format!("{field}.headers"), expressions, found)?;
+    let queries = values(json.query_params, Named::Query, &format!("{field}.queryParams"), expressions, found)?;
+    Ok(HttpMatch { path, conditions: Conditions { methods, headers, queries } })
+}
+
+fn path(json: PathJson, field: &str, expressions: &mut Expressions) -> Result<PathMatch, Misread> {
+    let text = json.value.unwrap_or_else(|| "/".to_owned());
+    let fault =
+        |below: &str, value: String, why: String| Misread { field: format!("{field}.path.{below}"), value, why };
+    if text.len() > PATH_BYTES_MAX {
+        return Err(fault("value", text, format!("is longer than {PATH_BYTES_MAX} bytes")));
+    }
+    let path = match json.kind.as_deref() {
+        None | Some("PathPrefix") => PathMatch::prefix(&text).map_err(str::to_owned),
+        Some("Exact") => PathMatch::exact(&text).map_err(str::to_owned),
+        Some("RegularExpression") => expressions.path(&text),
+        Some(kind) => {
+            let why = "is not Exact, PathPrefix or RegularExpression".to_owned();
+            return Err(fault("type", kind.to_owned(), why));
+        }
+    };
+    path.map_err(|why| fault("value", text, why))
+}
+
+/// The methods that the API knows.
+fn method(text: Arc<str>, field: &str) -> Result<Arc<str>, Misread> {
+    match &*text {
+        "GET" | "HEAD" | "POST" | "PUT" | "DELETE" | "CONNECT" | "OPTIONS" | "TRACE" | "PATCH" => Ok(text),
+        _ => {
+            let why = "is not a method that the API knows".to_owned();
+            Err(Misread { field: format!("{field}.method"), value: text.to_string(), why })
+        }
+    }
+}
+
+/// What is compared by name.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Named {
+    /// A header: names have no case.
+    Header,
+    /// A query parameter: names have.
+    Query,
+}
+
+/// Headers or query parameters. Of equal names the first counts, as the API says. Where there are too many, the match would
+/// take more without the rest, so that it cannot be read.
+pub(super) fn values(
+    list: Option<Vec<&RawValue>>,
+    named: Named,
+    field: &str,
+    expressions: &mut Expressions,
+    found: &mut Found,
+) -> Result<Box<[ValueMatch]>, Misread> {
+    let list = list.unwrap_or_default();
+    if list.len() > VALUES_MAX {
+        let why = format!("go beyond the limit of {VALUES_MAX}");
+        return Err(Misread { field: field.to_owned(), value: format!("{} entries", list.len()), why });
+    }
+    let mut names = BTreeSet::new();
+    let mut values = Vec::new();
+    for (number, raw) in list.into_iter().enumerate() {
+        let field = format!("{field}[{number}]");
+        let value = value(raw, named, &field, expressions)?;
+        if names.insert(Arc::clone(&value.name)) {
+            values.push(value);
+        } else {
+            let why = "an earlier entry has the same name, and only the first counts";
+            found.without_effect(&format!("{field}.name"), &value.name, why);
+        }
+    }
+    Ok(values.into())
+}
+
+fn value(raw: &RawValue, named: Named, field: &str, expressions: &mut Expressions) -> Result<ValueMatch, Misread> {
+    let json: ValueJson = read(raw, field)?;
+    let fault = |below: &str, value: &str, why: String| Misread {
+        field: format!("{field}.{below}"),
+        value: crate::finding::printable(value),
+        why,
+    };
+    let text = json.name.unwrap_or_default();
+    // The schema has the names of parameters be tokens too.
+    let header = HeaderName::from_bytes(text.as_bytes())
+        .map_err(|_| fault("name", &text, "is not a name of letters, digits and !#$%&'*+-.^_`|~".to_owned()))?;
+    let name: Arc<str> = match named {
+        Named::Header => header.as_str().into(),
+        Named::Query => text.into(),
+    };
+    let Some(text) = json.value.filter(|text| !text.is_empty()) else {
+        return Err(fault("value", "", "is empty or missing, and the API requires it".to_owned()));
+    };
+    if text.len() > VALUE_BYTES_MAX {
+        return Err(fault("value", &text, format!("is longer than {VALUE_BYTES_MAX} bytes")));
+    }
+    let value = match json.kind.as_deref() {
+        None | Some("Exact") => TextMatch::Exact(text.into()),
+        Some("RegularExpression") => {
+            TextMatch::Regex(expressions.whole(&text).map_err(|why| fault("value", &text, why))?)
+        }
+        Some(kind) => return Err(fault("type", kind, "is neither Exact nor RegularExpression".to_owned())),
+    };
+    Ok(ValueMatch { name, value })
+}

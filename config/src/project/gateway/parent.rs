@@ -1,0 +1,95 @@
+//! The parents of a route, and its hostnames.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::hostname::hostname;
+use super::reference::{Form, ObjectReference, checked, port, reference, section};
+use crate::model::HostPattern;
+use crate::object::{Kind, ObjectName};
+use crate::project::field::{Found, Misread, read};
+
+/// Parents that are read of one route.
+const PARENTS_MAX: usize = 32;
+
+/// One of `spec.parentRefs`: what a route asks to be attached to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ParentRef {
+    /// The Gateway, or another object.
+    pub parent: ObjectReference,
+    /// Whether the namespace is written. The status repeats the reference as it is.
+    pub namespace_written: bool,
+    /// The name of a listener; `None` for every one.
+    pub section: Option<Arc<str>>,
+    /// The port of listeners; `None` for every one.
+    pub port: Option<u16>,
+}
+
+/// The hostnames of a route.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Hostnames {
+    /// None are written: those of the listener.
+    Any,
+    /// These, each once and as they are written. None where none of those that are written can be read.
+    These(Box<[HostPattern]>),
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", expecting = "an object")]
+struct ParentJson {
+    namespace: Option<serde::de::IgnoredAny>,
+    section_name: Option<Arc<str>>,
+    port: Option<i64>,
+}
+
+/// The parents of a route, each once. One whose section or port cannot be read is dropped: without it, more listeners
+/// would be meant than was written.
+pub(super) fn parents(list: Option<Vec<&RawValue>>, own: &ObjectName, found: &mut Found) -> Box<[ParentRef]> {
+    let mut parents: Vec<ParentRef> = Vec::new();
+    for (field, raw) in found.entries(list, PARENTS_MAX, "spec.parentRefs") {
+        match parent(raw, &field, own) {
+            Ok(parent) if parents.contains(&parent) => {
+                found.dropped(&field, &parent.parent.to_string(), "is an earlier entry");
+            }
+            Ok(parent) => parents.push(parent),
+            Err(misread) => {
+                found.misread(&misread);
+            }
+        }
+    }
+    parents.into()
+}
+
+fn parent(raw: &RawValue, field: &str, own: &ObjectName) -> Result<ParentRef, Misread> {
+    let parent = reference(raw, field, own, Form::of(Kind::Gateway))?;
+    let json: ParentJson = read(raw, field)?;
+    let section = json.section_name.filter(|text| !text.is_empty());
+    let section = section.map(|text| checked(Some(text), field, "sectionName", section_name)).transpose()?;
+    let port = json.port.map(|number| port(number, &format!("{field}.port"))).transpose()?;
+    Ok(ParentRef { parent, namespace_written: json.namespace.is_some(), section, port })
+}
+
+fn section_name(text: &str) -> Result<(), &'static str> {
+    section(text)
+}
+
+/// The hostnames of a route, at most so many.
+pub(super) fn hostnames(list: Option<Vec<&RawValue>>, limit: usize, found: &mut Found) -> Hostnames {
+    let list = list.unwrap_or_default();
+    if list.is_empty() {
+        return Hostnames::Any;
+    }
+    let mut hosts: Vec<HostPattern> = Vec::new();
+    for (field, raw) in found.entries(Some(list), limit, "spec.hostnames") {
+        let Some(text) = found.entry::<String>(raw, &field) else { continue };
+        match hostname(&text) {
+            // A route says nothing more by saying it twice.
+            Ok(host) if hosts.contains(&host) => {}
+            Ok(host) => hosts.push(host),
+            Err(why) => found.dropped(&field, &text, why),
+        }
+    }
+    Hostnames::These(hosts.into())
+}
