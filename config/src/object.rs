@@ -32,6 +32,18 @@ pub enum Kind {
     Gateway,
     /// `gateway.networking.k8s.io/v1` HTTPRoute.
     HttpRoute,
+    /// `gateway.networking.k8s.io/v1` ListenerSet.
+    ListenerSet,
+    /// `gateway.networking.k8s.io/v1` GRPCRoute.
+    GrpcRoute,
+    /// `gateway.networking.k8s.io/v1` TLSRoute.
+    TlsRoute,
+    /// `gateway.networking.k8s.io/v1` TCPRoute.
+    TcpRoute,
+    /// `gateway.networking.k8s.io/v1` UDPRoute.
+    UdpRoute,
+    /// `gateway.networking.k8s.io/v1` BackendTLSPolicy.
+    BackendTlsPolicy,
 }
 
 /// The group of all kinds of the Gateway API.
@@ -44,8 +56,19 @@ impl Kind {
 
     /// The kinds that have projections and that nothing watches yet: those of the Gateway API, and the one whose labels
     /// their selectors are about.
-    pub const UNWATCHED: [Self; 5] =
-        [Self::Namespace, Self::GatewayClass, Self::ReferenceGrant, Self::Gateway, Self::HttpRoute];
+    pub const UNWATCHED: [Self; 11] = [
+        Self::Namespace,
+        Self::GatewayClass,
+        Self::ReferenceGrant,
+        Self::Gateway,
+        Self::HttpRoute,
+        Self::ListenerSet,
+        Self::GrpcRoute,
+        Self::TlsRoute,
+        Self::TcpRoute,
+        Self::UdpRoute,
+        Self::BackendTlsPolicy,
+    ];
 
     /// The kind that manifests write so; `None` when none of those here is.
     #[must_use]
@@ -72,6 +95,12 @@ impl Kind {
             Self::ReferenceGrant => "ReferenceGrant",
             Self::HttpRoute => "HTTPRoute",
             Self::Gateway => "Gateway",
+            Self::ListenerSet => "ListenerSet",
+            Self::GrpcRoute => "GRPCRoute",
+            Self::TlsRoute => "TLSRoute",
+            Self::TcpRoute => "TCPRoute",
+            Self::UdpRoute => "UDPRoute",
+            Self::BackendTlsPolicy => "BackendTLSPolicy",
         }
     }
 
@@ -83,7 +112,16 @@ impl Kind {
             Self::EndpointSlice => "discovery.k8s.io",
             Self::Service | Self::Secret | Self::Namespace => "",
             Self::Deployment => "apps",
-            Self::GatewayClass | Self::Gateway | Self::HttpRoute | Self::ReferenceGrant => GATEWAY_API,
+            Self::GatewayClass
+            | Self::Gateway
+            | Self::HttpRoute
+            | Self::ReferenceGrant
+            | Self::ListenerSet
+            | Self::GrpcRoute
+            | Self::TlsRoute
+            | Self::TcpRoute
+            | Self::UdpRoute
+            | Self::BackendTlsPolicy => GATEWAY_API,
         }
     }
 
@@ -102,6 +140,12 @@ impl Kind {
             Self::ReferenceGrant => "referencegrants",
             Self::HttpRoute => "httproutes",
             Self::Gateway => "gateways",
+            Self::ListenerSet => "listenersets",
+            Self::GrpcRoute => "grpcroutes",
+            Self::TlsRoute => "tlsroutes",
+            Self::TcpRoute => "tcproutes",
+            Self::UdpRoute => "udproutes",
+            Self::BackendTlsPolicy => "backendtlspolicies",
         }
     }
 

@@ -30,7 +30,17 @@ fn anywhere(kind: Kind, options: &Options) -> Vec<ObjectName> {
         },
         Kind::EndpointSlice => builder.into_iter().collect(),
         Kind::Ingress | Kind::IngressClass => Vec::new(),
-        Kind::Namespace | Kind::GatewayClass | Kind::Gateway | Kind::ReferenceGrant | Kind::HttpRoute => Vec::new(),
+        Kind::Namespace
+        | Kind::GatewayClass
+        | Kind::Gateway
+        | Kind::ReferenceGrant
+        | Kind::HttpRoute
+        | Kind::ListenerSet
+        | Kind::GrpcRoute
+        | Kind::TlsRoute
+        | Kind::TcpRoute
+        | Kind::UdpRoute
+        | Kind::BackendTlsPolicy => Vec::new(),
     }
 }
 
@@ -40,7 +50,17 @@ fn needed(kind: Kind, options: &Options) -> bool {
         Kind::Ingress | Kind::IngressClass => options.sources.ingress,
         Kind::Deployment => options.sources.deis.is_some(),
         Kind::Service | Kind::EndpointSlice | Kind::Secret => true,
-        Kind::Namespace | Kind::GatewayClass | Kind::Gateway | Kind::ReferenceGrant | Kind::HttpRoute => false,
+        Kind::Namespace
+        | Kind::GatewayClass
+        | Kind::Gateway
+        | Kind::ReferenceGrant
+        | Kind::HttpRoute
+        | Kind::ListenerSet
+        | Kind::GrpcRoute
+        | Kind::TlsRoute
+        | Kind::TcpRoute
+        | Kind::UdpRoute
+        | Kind::BackendTlsPolicy => false,
     }
 }
 

@@ -62,6 +62,12 @@ impl World {
                 | Object::GatewayClass(_)
                 | Object::Gateway(_)
                 | Object::ReferenceGrant(_)
+                | Object::ListenerSet(_)
+                | Object::GrpcRoute(_)
+                | Object::TlsRoute(_)
+                | Object::TcpRoute(_)
+                | Object::UdpRoute(_)
+                | Object::BackendTlsPolicy(_)
                 | Object::HttpRoute(_),
             ) => false,
         };
@@ -95,7 +101,17 @@ impl World {
             Kind::EndpointSlice => self.slices.get(&key.name).cloned().map(Object::EndpointSlice),
             Kind::Secret => self.secrets.get(&key.name).cloned().map(Object::Secret),
             Kind::Deployment => self.deployments.get(&key.name).cloned().map(Object::Deployment),
-            Kind::Namespace | Kind::GatewayClass | Kind::Gateway | Kind::ReferenceGrant | Kind::HttpRoute => None,
+            Kind::Namespace
+            | Kind::GatewayClass
+            | Kind::Gateway
+            | Kind::ReferenceGrant
+            | Kind::HttpRoute
+            | Kind::ListenerSet
+            | Kind::GrpcRoute
+            | Kind::TlsRoute
+            | Kind::TcpRoute
+            | Kind::UdpRoute
+            | Kind::BackendTlsPolicy => None,
         }
     }
 
@@ -173,7 +189,17 @@ impl World {
             Kind::EndpointSlice => self.slices.remove(&key.name).is_some(),
             Kind::Secret => self.secrets.remove(&key.name).is_some(),
             Kind::Deployment => self.deployments.remove(&key.name).is_some(),
-            Kind::Namespace | Kind::GatewayClass | Kind::Gateway | Kind::ReferenceGrant | Kind::HttpRoute => false,
+            Kind::Namespace
+            | Kind::GatewayClass
+            | Kind::Gateway
+            | Kind::ReferenceGrant
+            | Kind::HttpRoute
+            | Kind::ListenerSet
+            | Kind::GrpcRoute
+            | Kind::TlsRoute
+            | Kind::TcpRoute
+            | Kind::UdpRoute
+            | Kind::BackendTlsPolicy => false,
         }
     }
 }

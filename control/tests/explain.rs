@@ -50,7 +50,17 @@ fn explained_beside(ingresses: &[Value], withheld: &Withheld, url: &str) -> Stri
             Kind::Ingress => ingresses.iter().map(|ingress| read(Kind::Ingress, ingress)).collect(),
             Kind::IngressClass => vec![read(Kind::IngressClass, &class)],
             Kind::Service | Kind::EndpointSlice | Kind::Secret | Kind::Deployment => Vec::new(),
-            Kind::Namespace | Kind::GatewayClass | Kind::Gateway | Kind::ReferenceGrant | Kind::HttpRoute => Vec::new(),
+            Kind::Namespace
+            | Kind::GatewayClass
+            | Kind::Gateway
+            | Kind::ReferenceGrant
+            | Kind::HttpRoute
+            | Kind::ListenerSet
+            | Kind::GrpcRoute
+            | Kind::TlsRoute
+            | Kind::TcpRoute
+            | Kind::UdpRoute
+            | Kind::BackendTlsPolicy => Vec::new(),
         };
         reconciler.observe(
             Event::Listed { source, objects, complete: true, resource_version: "1".into(), received: now },

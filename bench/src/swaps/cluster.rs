@@ -111,7 +111,17 @@ impl Cluster {
             Kind::EndpointSlice => all.map(|i| self.slice(i, 2)).collect(),
             Kind::Secret => all.filter_map(|i| self.secret(i, 0)).collect(),
             Kind::Deployment => Vec::new(),
-            Kind::Namespace | Kind::GatewayClass | Kind::Gateway | Kind::ReferenceGrant | Kind::HttpRoute => Vec::new(),
+            Kind::Namespace
+            | Kind::GatewayClass
+            | Kind::Gateway
+            | Kind::ReferenceGrant
+            | Kind::HttpRoute
+            | Kind::ListenerSet
+            | Kind::GrpcRoute
+            | Kind::TlsRoute
+            | Kind::TcpRoute
+            | Kind::UdpRoute
+            | Kind::BackendTlsPolicy => Vec::new(),
         }
     }
 

@@ -46,8 +46,9 @@ use crate::finding::{Finding, Problem, printable};
 use crate::object::{Kind, ObjectName, ObjectRef, Uid};
 use field::{Found, Misread};
 use gateway::{
-    Gateway, GatewayClass, HttpRoute, Namespace, ReferenceGrant, gateway_class, gateway_object, http_route, namespace,
-    reference_grant,
+    BackendTlsPolicy, Gateway, GatewayClass, GrpcRoute, HttpRoute, ListenerSet, Namespace, ReferenceGrant, TcpRoute,
+    TlsRoute, UdpRoute, backend_tls_policy, gateway_class, gateway_object, grpc_route, http_route, listener_set,
+    namespace, reference_grant, tcp_route, tls_route, udp_route,
 };
 use source::Source;
 
@@ -68,6 +69,14 @@ pub fn project(kind: Kind, bytes: &[u8]) -> Result<Projected, Unidentified> {
         Kind::GatewayClass => gateway_class::project(&source, found).map(|it| Object::GatewayClass(Arc::new(it))),
         Kind::Gateway => gateway_object::project(&source, found).map(|it| Object::Gateway(Arc::new(it))),
         Kind::HttpRoute => http_route::project(&source, found).map(|it| Object::HttpRoute(Arc::new(it))),
+        Kind::ListenerSet => listener_set::project(&source, found).map(|it| Object::ListenerSet(Arc::new(it))),
+        Kind::GrpcRoute => grpc_route::project(&source, found).map(|it| Object::GrpcRoute(Arc::new(it))),
+        Kind::TlsRoute => tls_route::project(&source, found).map(|it| Object::TlsRoute(Arc::new(it))),
+        Kind::TcpRoute => tcp_route::project(&source, found).map(|it| Object::TcpRoute(Arc::new(it))),
+        Kind::UdpRoute => udp_route::project(&source, found).map(|it| Object::UdpRoute(Arc::new(it))),
+        Kind::BackendTlsPolicy => {
+            backend_tls_policy::project(&source, found).map(|it| Object::BackendTlsPolicy(Arc::new(it)))
+        }
         Kind::ReferenceGrant => reference_grant::project(&source, found).map(|it| Object::ReferenceGrant(Arc::new(it))),
     }))
 }
@@ -138,6 +147,18 @@ pub enum Object {
     Gateway(Arc<Gateway>),
     /// An HTTPRoute.
     HttpRoute(Arc<HttpRoute>),
+    /// A ListenerSet.
+    ListenerSet(Arc<ListenerSet>),
+    /// A GRPCRoute.
+    GrpcRoute(Arc<GrpcRoute>),
+    /// A TLSRoute.
+    TlsRoute(Arc<TlsRoute>),
+    /// A TCPRoute.
+    TcpRoute(Arc<TcpRoute>),
+    /// A UDPRoute.
+    UdpRoute(Arc<UdpRoute>),
+    /// A BackendTLSPolicy.
+    BackendTlsPolicy(Arc<BackendTlsPolicy>),
     /// A ReferenceGrant.
     ReferenceGrant(Arc<ReferenceGrant>),
 }
@@ -157,6 +178,12 @@ impl Object {
             Self::GatewayClass(object) => &object.name,
             Self::Gateway(object) => &object.age.name,
             Self::HttpRoute(object) => &object.age.name,
+            Self::ListenerSet(object) => &object.age.name,
+            Self::GrpcRoute(object) => &object.age.name,
+            Self::TlsRoute(object) => &object.age.name,
+            Self::TcpRoute(object) => &object.age.name,
+            Self::UdpRoute(object) => &object.age.name,
+            Self::BackendTlsPolicy(object) => &object.age.name,
             Self::ReferenceGrant(object) => &object.name,
         }
     }

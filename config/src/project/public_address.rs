@@ -76,7 +76,13 @@ pub(super) fn read(source: &Source<'_>) -> Vec<PublicAddress> {
         | Kind::GatewayClass
         | Kind::Gateway
         | Kind::HttpRoute
-        | Kind::ReferenceGrant => return Vec::new(),
+        | Kind::ReferenceGrant
+        | Kind::ListenerSet
+        | Kind::GrpcRoute
+        | Kind::TlsRoute
+        | Kind::TcpRoute
+        | Kind::UdpRoute
+        | Kind::BackendTlsPolicy => return Vec::new(),
     };
     addresses.into_iter().collect()
 }

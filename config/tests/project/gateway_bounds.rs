@@ -10,11 +10,20 @@ use tidegate_config::project::{Object, Projected};
 use crate::manifest::projected;
 use crate::render::render;
 
+#[test]
+fn kinds_are_known_by_group_and_name() {
+    for kind in Kind::ALL.into_iter().chain(Kind::UNWATCHED) {
+        assert_eq!(Kind::of(kind.group(), kind.as_str()), Some(kind));
+        assert_eq!(Kind::of("example.com", kind.as_str()), None);
+        assert_eq!(Kind::of(kind.group(), kind.plural()), None);
+    }
+}
+
 fn object(kind: Kind, spec: &Value) -> Projected {
     projected(kind, &json!({"metadata": {"name": "a", "namespace": "shop", "resourceVersion": "1"}, "spec": spec}))
 }
 
-fn many<T>(number: usize, entry: impl Fn(usize) -> T) -> Value
+pub(crate) fn many<T>(number: usize, entry: impl Fn(usize) -> T) -> Value
 where
     Value: From<T>,
 {
@@ -23,14 +32,14 @@ where
 
 /// What is told of an object, and in how many lines of its text a word stands.
 #[track_caller]
-fn check(kind: Kind, spec: &Value, (word, lines): (&str, usize), told: &[&str]) {
+pub(crate) fn check(kind: Kind, spec: &Value, (word, lines): (&str, usize), told: &[&str]) {
     let projected = object(kind, spec);
     let findings: Vec<String> = projected.findings.iter().map(tidegate_config::finding::Finding::note).collect();
     assert_eq!(findings, told);
     assert_eq!(render(&projected).matches(word).count(), lines, "{word} in {}", render(&projected));
 }
 
-fn listener(number: usize) -> Value {
+pub(crate) fn listener(number: usize) -> Value {
     json!({"name": format!("l{number}"), "port": 80, "protocol": "HTTP", "hostname": format!("l{number}.example")})
 }
 

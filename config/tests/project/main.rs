@@ -9,5 +9,6 @@ mod mutation;
 mod render;
 mod render_gateway;
 mod render_route;
+mod route_bounds;
 mod secret;
 mod unrelated;

@@ -7,18 +7,24 @@ use tidegate_config::object::Kind;
 use tidegate_config::project::{Projected, project};
 
 /// The folders and the kind of what is in them.
-pub(crate) const FOLDERS: [(&str, Kind); 11] = [
+pub(crate) const FOLDERS: [(&str, Kind); 17] = [
+    ("backend-tls-policy", Kind::BackendTlsPolicy),
     ("deployment", Kind::Deployment),
     ("endpoint-slice", Kind::EndpointSlice),
     ("gateway", Kind::Gateway),
     ("gateway-class", Kind::GatewayClass),
+    ("grpc-route", Kind::GrpcRoute),
     ("http-route", Kind::HttpRoute),
     ("ingress", Kind::Ingress),
     ("ingress-class", Kind::IngressClass),
+    ("listener-set", Kind::ListenerSet),
     ("namespace", Kind::Namespace),
     ("reference-grant", Kind::ReferenceGrant),
     ("secret", Kind::Secret),
     ("service", Kind::Service),
+    ("tcp-route", Kind::TcpRoute),
+    ("tls-route", Kind::TlsRoute),
+    ("udp-route", Kind::UdpRoute),
 ];
 
 /// One manifest as the API server would have it.

@@ -25,6 +25,16 @@ pub(crate) fn render(projected: &Projected) -> String {
         Some(Object::GatewayClass(it)) => render_gateway::gateway_class(&mut out, it),
         Some(Object::Gateway(it)) => render_gateway::gateway(&mut out, it),
         Some(Object::HttpRoute(it)) => render_route::http_route(&mut out, it),
+        Some(Object::ListenerSet(it)) => render_gateway::listener_set(&mut out, it),
+        Some(Object::BackendTlsPolicy(it)) => render_gateway::backend_tls_policy(&mut out, it),
+        Some(Object::GrpcRoute(it)) => render_route::grpc_route(&mut out, it),
+        Some(Object::TlsRoute(it)) => render_route::tls_route(&mut out, it),
+        Some(Object::TcpRoute(it)) => {
+            render_route::stream_route(&mut out, "tcp route", &it.age, &it.parents, it.rule.as_ref())
+        }
+        Some(Object::UdpRoute(it)) => {
+            render_route::stream_route(&mut out, "udp route", &it.age, &it.parents, it.rule.as_ref())
+        }
         Some(Object::ReferenceGrant(it)) => render_gateway::reference_grant(&mut out, it),
     }
     for finding in &projected.findings {

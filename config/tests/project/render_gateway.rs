@@ -4,8 +4,8 @@ use std::fmt::Debug;
 
 use tidegate_config::object::Age;
 use tidegate_config::project::gateway::{
-    AllowedRoutes, ClientValidation, Gateway, GatewayClass, Listener, ListenerTls, Namespace, Options, ReferenceGrant,
-    Unreadable,
+    AllowedRoutes, Authorities, BackendTlsPolicy, BackendValidation, ClientValidation, Gateway, GatewayClass, Listener,
+    ListenerSet, ListenerTls, Namespace, Options, ReferenceGrant, Unreadable,
 };
 
 use crate::render::line;
@@ -66,6 +66,30 @@ pub(crate) fn gateway(out: &mut String, it: &Gateway) {
         line(out, format_args!("clients of port {port}: {own}"));
     }
     it.tls.backend.iter().for_each(|it| line(out, format_args!("as a client: {}", shown(it))));
+}
+
+pub(crate) fn listener_set(out: &mut String, it: &ListenerSet) {
+    named(out, "listener set", &it.age);
+    line(out, format_args!("parent {}", shown(&it.parent)));
+    it.listeners.iter().for_each(|it| listener(out, it));
+}
+
+pub(crate) fn backend_tls_policy(out: &mut String, it: &BackendTlsPolicy) {
+    named(out, "backend tls policy", &it.age);
+    for target in &it.targets {
+        line(out, format_args!("target {} {}", target.object, target.section.as_deref().unwrap_or("(all ports)")));
+    }
+    match &it.validation {
+        Ok(BackendValidation { authorities, hostname, names }) => {
+            line(out, format_args!("hostname {hostname}, names {names:?}"));
+            match authorities {
+                Authorities::System => line(out, format_args!("authorities of the system")),
+                Authorities::These(all) => line(out, format_args!("authorities {}", list(all))),
+            }
+        }
+        Err(Unreadable) => line(out, format_args!("validation (unreadable)")),
+    }
+    texts(out, "option", &it.options);
 }
 
 fn validation(it: &ClientValidation) -> String {

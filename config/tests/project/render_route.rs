@@ -3,8 +3,10 @@
 use std::fmt::Debug;
 
 use tidegate_config::model::{Conditions, Filter, HeaderEdits, TextMatch, ValueMatch};
+use tidegate_config::object::Age;
 use tidegate_config::project::gateway::{
-    Hostnames, HttpFilter, HttpFilters, HttpMatch, HttpRoute, HttpRule, ParentRef, WeightedBackend,
+    GrpcRoute, GrpcRule, Hostnames, HttpFilter, HttpFilters, HttpMatch, HttpRoute, HttpRule, ParentRef, StreamRule,
+    TlsRoute, Unreadable, WeightedBackend,
 };
 
 use crate::render::line;
@@ -20,14 +22,14 @@ pub(crate) fn http_route(out: &mut String, it: &HttpRoute) {
     }
 }
 
-pub(crate) fn parent(out: &mut String, it: &ParentRef) {
+fn parent(out: &mut String, it: &ParentRef) {
     let own = if it.namespace_written { "" } else { " by default" };
     let section = it.section.as_ref().map(|it| format!(" listener {it}")).unwrap_or_default();
     let port = it.port.map(|it| format!(" port {it}")).unwrap_or_default();
     line(out, format_args!("parent {}{own}{section}{port}", it.parent));
 }
 
-pub(crate) fn hostnames(out: &mut String, it: &Hostnames) {
+fn hostnames(out: &mut String, it: &Hostnames) {
     match it {
         Hostnames::Any => line(out, format_args!("hosts of the listener")),
         Hostnames::These(hosts) => line(out, format_args!("hosts {hosts:?}")),
@@ -48,7 +50,7 @@ fn http_rule(out: &mut String, it: &HttpRule) {
     set(out, "session", it.session.as_ref());
 }
 
-pub(crate) fn set<T: Debug>(out: &mut String, what: &str, value: Option<&T>) {
+fn set<T: Debug>(out: &mut String, what: &str, value: Option<&T>) {
     value.into_iter().for_each(|value| line(out, format_args!("  {what} {value:?}")));
 }
 
@@ -56,7 +58,7 @@ fn http_match(out: &mut String, it: &HttpMatch) {
     line(out, format_args!("  {}{}", it.path, conditions(&it.conditions)));
 }
 
-pub(crate) fn conditions(it: &Conditions) -> String {
+fn conditions(it: &Conditions) -> String {
     let value = |what: &str, it: &ValueMatch| match &it.value {
         TextMatch::Exact(text) => format!(" {what} {}={text}", it.name),
         TextMatch::Regex(_) | TextMatch::Present => format!(" {what} {}~{:?}", it.name, it.value),
@@ -66,18 +68,18 @@ pub(crate) fn conditions(it: &Conditions) -> String {
     methods.chain(headers).chain(it.queries.iter().map(|it| value("query", it))).collect()
 }
 
-pub(crate) fn share(out: &mut String, it: &WeightedBackend) {
+fn share(out: &mut String, it: &WeightedBackend) {
     let to = match &it.to {
         Ok(to) => {
             let port = to.port.map(|port| format!(":{port}")).unwrap_or_default();
             format!("{}{port}", to.object)
         }
-        Err(_) => "500".to_owned(),
+        Err(Unreadable) => "nothing".to_owned(),
     };
     line(out, format_args!("  {} -> {to} ({})", it.weight, it.field));
 }
 
-pub(crate) fn filters(out: &mut String, indent: &str, it: &HttpFilters) {
+fn filters(out: &mut String, indent: &str, it: &HttpFilters) {
     for filter in &it.list {
         match filter {
             HttpFilter::Edit(Filter::RequestHeaders(edits)) => header_edits(out, indent, "request", edits),
@@ -99,4 +101,46 @@ fn header_edits(out: &mut String, indent: &str, what: &str, it: &HeaderEdits) {
     it.remove.iter().for_each(|name| line(out, format_args!("{indent}{what} remove {name}")));
     it.set.iter().for_each(|(name, value)| line(out, format_args!("{indent}{what} set {name}: {value:?}")));
     it.add.iter().for_each(|(name, value)| line(out, format_args!("{indent}{what} add {name}: {value:?}")));
+}
+
+pub(crate) fn grpc_route(out: &mut String, it: &GrpcRoute) {
+    named(out, "grpc route", &it.age);
+    it.parents.iter().for_each(|it| parent(out, it));
+    hostnames(out, &it.hostnames);
+    it.rules.iter().for_each(|it| grpc_rule(out, it));
+    if !it.dropped.is_empty() {
+        line(out, format_args!("dropped rules {:?}", it.dropped));
+    }
+}
+
+fn grpc_rule(out: &mut String, it: &GrpcRule) {
+    line(out, format_args!("rule {} {:?}", it.place, it.name.as_deref().unwrap_or_default()));
+    for one in &it.matches {
+        let headers = Conditions { headers: one.headers.clone(), ..Conditions::default() };
+        let (service, method) = (one.service.as_deref().unwrap_or("-"), one.method.as_deref().unwrap_or("-"));
+        line(out, format_args!("  {service} {method} by {}{}", one.path, conditions(&headers)));
+    }
+    filters(out, "  ", &it.filters);
+    for backend in &it.backends {
+        share(out, &backend.share);
+        filters(out, "    ", &backend.filters);
+    }
+    set(out, "session", it.session.as_ref());
+}
+
+pub(crate) fn tls_route(out: &mut String, it: &TlsRoute) {
+    stream_route(out, "tls route", &it.age, &it.parents, it.rule.as_ref());
+    hostnames(out, &it.hostnames);
+}
+
+pub(crate) fn stream_route(out: &mut String, kind: &str, age: &Age, parents: &[ParentRef], rule: Option<&StreamRule>) {
+    named(out, kind, age);
+    parents.iter().for_each(|it| parent(out, it));
+    match rule {
+        Some(rule) => {
+            line(out, format_args!("rule {:?}", rule.name.as_deref().unwrap_or_default()));
+            rule.backends.iter().for_each(|it| share(out, it));
+        }
+        None => line(out, format_args!("no rule")),
+    }
 }

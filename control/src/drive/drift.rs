@@ -80,9 +80,17 @@ mod tests {
                 Kind::IngressClass | Kind::Service | Kind::EndpointSlice | Kind::Secret | Kind::Deployment => {
                     Vec::new()
                 }
-                Kind::Namespace | Kind::GatewayClass | Kind::Gateway | Kind::ReferenceGrant | Kind::HttpRoute => {
-                    Vec::new()
-                }
+                Kind::Namespace
+                | Kind::GatewayClass
+                | Kind::Gateway
+                | Kind::ReferenceGrant
+                | Kind::HttpRoute
+                | Kind::ListenerSet
+                | Kind::GrpcRoute
+                | Kind::TlsRoute
+                | Kind::TcpRoute
+                | Kind::UdpRoute
+                | Kind::BackendTlsPolicy => Vec::new(),
             };
             running.observe(listed(source, objects, "1"));
         }

@@ -162,7 +162,17 @@ fn of_web() -> Vec<Event> {
             read(kind, json!({"addressType": "IPv4", "ports": [{"port": 80}], "endpoints": endpoints}))
         }
         Kind::IngressClass | Kind::Secret | Kind::Deployment => Vec::new(),
-        Kind::Namespace | Kind::GatewayClass | Kind::Gateway | Kind::ReferenceGrant | Kind::HttpRoute => Vec::new(),
+        Kind::Namespace
+        | Kind::GatewayClass
+        | Kind::Gateway
+        | Kind::ReferenceGrant
+        | Kind::HttpRoute
+        | Kind::ListenerSet
+        | Kind::GrpcRoute
+        | Kind::TlsRoute
+        | Kind::TcpRoute
+        | Kind::UdpRoute
+        | Kind::BackendTlsPolicy => Vec::new(),
     };
     Kind::ALL.map(|kind| listed(Source { kind, namespace: None }, objects(kind), "1")).into()
 }

@@ -75,7 +75,17 @@ impl Reporting {
                 self.looked = false;
             }
             Kind::Service | Kind::IngressClass | Kind::EndpointSlice | Kind::Secret | Kind::Deployment => {}
-            Kind::Namespace | Kind::GatewayClass | Kind::Gateway | Kind::ReferenceGrant | Kind::HttpRoute => {}
+            Kind::Namespace
+            | Kind::GatewayClass
+            | Kind::Gateway
+            | Kind::ReferenceGrant
+            | Kind::HttpRoute
+            | Kind::ListenerSet
+            | Kind::GrpcRoute
+            | Kind::TlsRoute
+            | Kind::TcpRoute
+            | Kind::UdpRoute
+            | Kind::BackendTlsPolicy => {}
         }
     }
 

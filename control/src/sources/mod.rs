@@ -41,9 +41,17 @@ pub fn attach(world: &World, options: &Options, object: &ObjectRef) -> Attachmen
             deis::attach_router(world, options, object)
         }
         Kind::IngressClass | Kind::Secret | Kind::Deployment => Attachment::reporting(object, world),
-        Kind::Namespace | Kind::GatewayClass | Kind::Gateway | Kind::ReferenceGrant | Kind::HttpRoute => {
-            Attachment::reporting(object, world)
-        }
+        Kind::Namespace
+        | Kind::GatewayClass
+        | Kind::Gateway
+        | Kind::ReferenceGrant
+        | Kind::HttpRoute
+        | Kind::ListenerSet
+        | Kind::GrpcRoute
+        | Kind::TlsRoute
+        | Kind::TcpRoute
+        | Kind::UdpRoute
+        | Kind::BackendTlsPolicy => Attachment::reporting(object, world),
     };
     attachment.links = reader.into_links();
     attachment

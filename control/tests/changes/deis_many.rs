@@ -37,7 +37,17 @@ fn running() -> Bench {
             Kind::Service => &services,
             Kind::EndpointSlice => &slices,
             Kind::Ingress | Kind::IngressClass | Kind::Secret => &[],
-            Kind::Namespace | Kind::GatewayClass | Kind::Gateway | Kind::ReferenceGrant | Kind::HttpRoute => &[],
+            Kind::Namespace
+            | Kind::GatewayClass
+            | Kind::Gateway
+            | Kind::ReferenceGrant
+            | Kind::HttpRoute
+            | Kind::ListenerSet
+            | Kind::GrpcRoute
+            | Kind::TlsRoute
+            | Kind::TcpRoute
+            | Kind::UdpRoute
+            | Kind::BackendTlsPolicy => &[],
         };
         assert_eq!(bench.list(kind, objects), None);
     }

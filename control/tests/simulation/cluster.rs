@@ -184,7 +184,17 @@ fn pick(die: &mut Rng, kind: Kind) -> ObjectRef {
             (*die.choice(&["s0", "s1", "s2", "s0-cert", "deis-router-platform-cert"]).expect("a name")).into()
         }
         Kind::Deployment => "deis-router".to_owned(),
-        Kind::Namespace | Kind::GatewayClass | Kind::Gateway | Kind::ReferenceGrant | Kind::HttpRoute => {
+        Kind::Namespace
+        | Kind::GatewayClass
+        | Kind::Gateway
+        | Kind::ReferenceGrant
+        | Kind::HttpRoute
+        | Kind::ListenerSet
+        | Kind::GrpcRoute
+        | Kind::TlsRoute
+        | Kind::TcpRoute
+        | Kind::UdpRoute
+        | Kind::BackendTlsPolicy => {
             panic!("not watched")
         }
     };
@@ -231,7 +241,17 @@ fn make(die: &mut Rng, object: &ObjectRef) -> (Object, Vec<Finding>) {
             };
             (Object::Deployment(Arc::new(Deployment { name, router })), Vec::new())
         }
-        Kind::Namespace | Kind::GatewayClass | Kind::Gateway | Kind::ReferenceGrant | Kind::HttpRoute => {
+        Kind::Namespace
+        | Kind::GatewayClass
+        | Kind::Gateway
+        | Kind::ReferenceGrant
+        | Kind::HttpRoute
+        | Kind::ListenerSet
+        | Kind::GrpcRoute
+        | Kind::TlsRoute
+        | Kind::TcpRoute
+        | Kind::UdpRoute
+        | Kind::BackendTlsPolicy => {
             panic!("not watched")
         }
     }

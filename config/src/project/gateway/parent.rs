@@ -1,5 +1,6 @@
 //! The parents of a route, and its hostnames.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde::Deserialize;
@@ -81,13 +82,16 @@ pub(super) fn hostnames(list: Option<Vec<&RawValue>>, limit: usize, found: &mut 
     if list.is_empty() {
         return Hostnames::Any;
     }
-    let mut hosts: Vec<HostPattern> = Vec::new();
+    let (mut hosts, mut seen) = (Vec::new(), BTreeSet::new());
     for (field, raw) in found.entries(Some(list), limit, "spec.hostnames") {
         let Some(text) = found.entry::<String>(raw, &field) else { continue };
         match hostname(&text) {
             // A route says nothing more by saying it twice.
-            Ok(host) if hosts.contains(&host) => {}
-            Ok(host) => hosts.push(host),
+            Ok(host) if seen.contains(&host) => {}
+            Ok(host) => {
+                seen.insert(host.clone());
+                hosts.push(host);
+            }
             Err(why) => found.dropped(&field, &text, why),
         }
     }

@@ -109,9 +109,17 @@ impl Bench {
                 Kind::EndpointSlice => vec![slice("a", "10.0.0.1"), slice("b", "10.0.0.2")],
                 Kind::Secret => vec![certificate()],
                 Kind::Deployment => Vec::new(),
-                Kind::Namespace | Kind::GatewayClass | Kind::Gateway | Kind::ReferenceGrant | Kind::HttpRoute => {
-                    Vec::new()
-                }
+                Kind::Namespace
+                | Kind::GatewayClass
+                | Kind::Gateway
+                | Kind::ReferenceGrant
+                | Kind::HttpRoute
+                | Kind::ListenerSet
+                | Kind::GrpcRoute
+                | Kind::TlsRoute
+                | Kind::TcpRoute
+                | Kind::UdpRoute
+                | Kind::BackendTlsPolicy => Vec::new(),
             };
             let (resource_version, received) = ("1".into(), bench.now);
             bench.observe(Event::Listed { source, objects, complete: true, resource_version, received });

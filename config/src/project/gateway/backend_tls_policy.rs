@@ -1,0 +1,203 @@
+//! BackendTLSPolicy (`gateway.networking.k8s.io/v1`): how the edge speaks TLS to Services.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::header_edits::within;
+use super::hostname::{hostname, precise_hostname};
+use super::listener::{Options, options};
+use super::reference::{Form, ObjectReference, Unreadable, checked, reference};
+use crate::finding::printable;
+use crate::model::HostPattern;
+use crate::object::{Age, ObjectName};
+use crate::project::field::{Found, Misread, read, read_or_default};
+use crate::project::source::{Source, created_s};
+
+/// Targets that are read of one policy.
+const TARGETS_MAX: usize = 16;
+/// References to authorities that are read.
+const AUTHORITIES_MAX: usize = 8;
+/// Names that are verified.
+const NAMES_MAX: usize = 5;
+/// Bytes of a URI.
+const URI_BYTES_MAX: usize = 253;
+
+/// What routing reads of a BackendTLSPolicy.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BackendTlsPolicy {
+    /// Its name and age.
+    pub age: Age,
+    /// `spec.targetRefs`.
+    pub targets: Box<[PolicyTarget]>,
+    /// `spec.validation`. Where it cannot be read, its targets get no requests: never in plain text, and never unverified.
+    pub validation: Result<BackendValidation, Unreadable>,
+    /// `spec.options`, which nothing says the meaning of.
+    pub options: Options,
+}
+
+/// What a policy is for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PolicyTarget {
+    /// A Service, or another object, of the same namespace.
+    pub object: ObjectReference,
+    /// The name of one of its ports; `None` for all of them, and where it cannot be read.
+    pub section: Option<Arc<str>>,
+}
+
+/// Who an endpoint has to be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BackendValidation {
+    /// Whom to trust.
+    pub authorities: Authorities,
+    /// The server name that is asked for, and verified where `names` is empty.
+    pub hostname: Arc<str>,
+    /// The names one of which is verified instead.
+    pub names: Box<[SubjectAltName]>,
+}
+
+/// Whom to trust.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Authorities {
+    /// Those that the system trusts.
+    System,
+    /// Those of these objects. One that cannot be read is one that does not exist.
+    These(Box<[Result<ObjectReference, Unreadable>]>),
+}
+
+/// A name of a certificate.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum SubjectAltName {
+    /// A DNS name.
+    Hostname(HostPattern),
+    /// A URI.
+    Uri(Arc<str>),
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", expecting = "an object")]
+struct SpecJson<'a> {
+    #[serde(borrow)]
+    target_refs: Option<Vec<&'a RawValue>>,
+    #[serde(borrow)]
+    validation: Option<&'a RawValue>,
+    #[serde(borrow)]
+    options: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", expecting = "an object")]
+struct TargetJson<'a> {
+    #[serde(borrow)]
+    section_name: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", expecting = "an object")]
+struct ValidationJson<'a> {
+    #[serde(borrow)]
+    ca_certificate_refs: Option<Vec<&'a RawValue>>,
+    #[serde(rename = "wellKnownCACertificates")]
+    well_known: Option<String>,
+    hostname: Option<String>,
+    subject_alt_names: Option<Vec<NameJson>>,
+}
+
+#[derive(Deserialize)]
+#[serde(expecting = "an object")]
+struct NameJson {
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    hostname: Option<String>,
+    uri: Option<Arc<str>>,
+}
+
+pub(in crate::project) fn project(source: &Source<'_>, found: &mut Found) -> Result<BackendTlsPolicy, Misread> {
+    const FIELD: &str = "spec.validation";
+    let spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
+    let own = source.name();
+    let age = Age { created_s: created_s(source.created, found), name: own.clone() };
+    let targets = found.entries(spec.target_refs, TARGETS_MAX, "spec.targetRefs");
+    let targets = targets.filter_map(|(field, raw)| target(raw, &field, own, found)).collect();
+    let missing = || fault(FIELD.to_owned(), "", "is missing, and the API requires it");
+    let validation = spec.validation.ok_or_else(missing).and_then(|raw| validation(raw, FIELD, own, found));
+    let validation = validation.map_err(|misread| {
+        found.closed(&misread.field, &misread.value, &misread.why);
+        Unreadable
+    });
+    Ok(BackendTlsPolicy { age, targets, validation, options: options(spec.options, "spec.options", found) })
+}
+
+fn fault(field: String, value: &str, why: &str) -> Misread {
+    Misread { field, value: printable(value), why: why.to_owned() }
+}
+
+/// A port whose name cannot be read is every port, so that none is left without TLS that should have it.
+fn target(raw: &RawValue, field: &str, own: &ObjectName, found: &mut Found) -> Option<PolicyTarget> {
+    let object = reference(raw, field, own, Form::LOCAL).map_err(|misread| found.misread(&misread)).ok()?;
+    let json: TargetJson<'_> = found.entry(raw, field)?;
+    let section = json.section_name.and_then(|raw| {
+        let field = format!("{field}.sectionName");
+        match read(raw, &field) {
+            Ok(name) => Some(name),
+            Err(misread) => {
+                found.ignored(&misread.field, &misread.value, &misread.why);
+                None
+            }
+        }
+    });
+    Some(PolicyTarget { object, section: section.filter(|name: &Arc<str>| !name.is_empty()) })
+}
+
+/// Read whole or not at all: with a name less, another name would be verified.
+fn validation(raw: &RawValue, field: &str, own: &ObjectName, found: &mut Found) -> Result<BackendValidation, Misread> {
+    let json: ValidationJson<'_> = read(raw, field)?;
+    let hostname = checked(json.hostname, field, "hostname", |text| precise_hostname(text).map(|_| ()))?;
+    let field_of_names = format!("{field}.subjectAltNames");
+    let names = within(json.subject_alt_names, NAMES_MAX, &field_of_names)?;
+    let names = names.into_iter().enumerate().map(|(number, json)| name(json, &format!("{field_of_names}[{number}]")));
+    let names = names.collect::<Result<_, _>>()?;
+    let refs = json.ca_certificate_refs.unwrap_or_default();
+    let authorities = match (json.well_known.as_deref().filter(|text| !text.is_empty()), refs.is_empty()) {
+        (Some("System"), true) => Authorities::System,
+        (Some(text), true) => return Err(fault(format!("{field}.wellKnownCACertificates"), text, "is not System")),
+        (Some(text), false) => {
+            let why = "stands beside caCertificateRefs, so that neither says what holds";
+            return Err(fault(format!("{field}.wellKnownCACertificates"), text, why));
+        }
+        (None, true) => {
+            let why = "is missing, and so is wellKnownCACertificates";
+            return Err(fault(format!("{field}.caCertificateRefs"), "", why));
+        }
+        (None, false) => {
+            let entries = found.entries(Some(refs), AUTHORITIES_MAX, &format!("{field}.caCertificateRefs"));
+            let read = entries.map(|(field, raw)| {
+                reference(raw, &field, own, Form::LOCAL).map_err(|misread| found.misread(&misread))
+            });
+            Authorities::These(read.collect())
+        }
+    };
+    Ok(BackendValidation { authorities, hostname: hostname.to_ascii_lowercase().into(), names })
+}
+
+fn name(json: NameJson, field: &str) -> Result<SubjectAltName, Misread> {
+    match (json.kind.as_deref().unwrap_or_default(), json.hostname, json.uri) {
+        ("Hostname", Some(text), _) => match hostname(&text) {
+            Ok(host) => Ok(SubjectAltName::Hostname(host)),
+            Err(why) => Err(fault(format!("{field}.hostname"), &text, why)),
+        },
+        ("URI", _, Some(text)) => {
+            let plain = text.len() <= URI_BYTES_MAX && text.bytes().all(|b| b.is_ascii_graphic());
+            let scheme = text.split_once(':').is_some_and(|(scheme, rest)| !scheme.is_empty() && !rest.is_empty());
+            if plain && scheme {
+                Ok(SubjectAltName::Uri(text))
+            } else {
+                Err(fault(format!("{field}.uri"), &text, "is no absolute URI"))
+            }
+        }
+        ("Hostname", None, _) => Err(fault(format!("{field}.hostname"), "", "is missing, and its type requires it")),
+        ("URI", _, None) => Err(fault(format!("{field}.uri"), "", "is missing, and its type requires it")),
+        (text, _, _) => Err(fault(format!("{field}.type"), text, "is neither Hostname nor URI")),
+    }
+}

@@ -1,0 +1,245 @@
+//! GRPCRoute (`gateway.networking.k8s.io/v1`): which calls go where.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::backend::backends;
+use super::http_filter::{HttpFilters, Place, filters};
+use super::http_match::{Expressions, Named, values};
+use super::http_route::{
+    HOSTNAMES_MAX, HttpBackend, MATCHES_MAX, RULE_MATCHES_MAX, RULES_MAX, SpecJson, backend, rule_name,
+};
+use super::parent::{Hostnames, ParentRef, hostnames, parents};
+use super::retry::{SessionPersistence, session};
+use crate::finding::printable;
+use crate::model::{PathMatch, ValueMatch};
+use crate::object::{Age, ObjectName};
+use crate::project::field::{Found, Misread, read, read_or_default};
+use crate::project::source::{Source, created_s};
+
+/// Bytes of the name of a service, and of a method.
+const NAME_BYTES_MAX: usize = 1024;
+
+/// What routing reads of a GRPCRoute.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GrpcRoute {
+    /// Its name and age.
+    pub age: Age,
+    /// `spec.parentRefs`.
+    pub parents: Box<[ParentRef]>,
+    /// `spec.hostnames`.
+    pub hostnames: Hostnames,
+    /// `spec.rules` that can be read, in their order.
+    pub rules: Box<[GrpcRule]>,
+    /// The places in `spec.rules` of those that cannot.
+    pub dropped: Box<[usize]>,
+}
+
+/// One rule.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GrpcRule {
+    /// Its place in `spec.rules`.
+    pub place: usize,
+    /// `name`, by which policies know it.
+    pub name: Option<Arc<str>>,
+    /// What it matches; one of them is enough.
+    pub matches: Box<[GrpcMatch]>,
+    /// What is done with calls.
+    pub filters: HttpFilters,
+    /// Where they go.
+    pub backends: Box<[HttpBackend]>,
+    /// `sessionPersistence`.
+    pub session: Option<SessionPersistence>,
+}
+
+/// What a call must be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GrpcMatch {
+    /// The service as it is written; its length counts among the rules that take a call.
+    pub service: Option<Arc<str>>,
+    /// The method likewise.
+    pub method: Option<Arc<str>>,
+    /// Both as a match of the path of a call (`/service/method`).
+    pub path: PathMatch,
+    /// All of these headers.
+    pub headers: Box<[ValueMatch]>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", expecting = "an object")]
+struct RuleJson<'a> {
+    name: Option<Arc<str>>,
+    #[serde(borrow)]
+    matches: Option<Vec<&'a RawValue>>,
+    #[serde(borrow)]
+    filters: Option<&'a RawValue>,
+    #[serde(borrow)]
+    backend_refs: Option<&'a RawValue>,
+    #[serde(borrow)]
+    session_persistence: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+#[serde(expecting = "an object")]
+struct MatchJson<'a> {
+    method: Option<MethodJson>,
+    #[serde(borrow)]
+    headers: Option<Vec<&'a RawValue>>,
+}
+
+#[derive(Deserialize)]
+#[serde(expecting = "an object")]
+struct MethodJson {
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    service: Option<Arc<str>>,
+    method: Option<Arc<str>>,
+}
+
+pub(in crate::project) fn project(source: &Source<'_>, found: &mut Found) -> Result<GrpcRoute, Misread> {
+    let spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
+    let own = source.name();
+    let age = Age { created_s: created_s(source.created, found), name: own.clone() };
+    let parents = parents(spec.parent_refs, own, found);
+    let hostnames = hostnames(spec.hostnames, HOSTNAMES_MAX, found);
+    let mut reader = Reader { own, expressions: Expressions::new(), matches_left: MATCHES_MAX, found };
+    let (mut rules, mut dropped) = (Vec::new(), Vec::new());
+    for (place, (field, raw)) in reader.found.entries(spec.rules, RULES_MAX, "spec.rules").enumerate() {
+        match reader.rule(raw, &field, place) {
+            Ok(rule) => rules.push(rule),
+            Err(misread) => {
+                reader.found.misread(&misread);
+                dropped.push(place);
+            }
+        }
+    }
+    Ok(GrpcRoute { age, parents, hostnames, rules: rules.into(), dropped: dropped.into() })
+}
+
+struct Reader<'r> {
+    own: &'r ObjectName,
+    expressions: Expressions,
+    matches_left: usize,
+    found: &'r mut Found,
+}
+
+impl Reader<'_> {
+    fn rule(&mut self, raw: &RawValue, field: &str, place: usize) -> Result<GrpcRule, Misread> {
+        let json: RuleJson<'_> = read(raw, field)?;
+        let matches = self.matches(json.matches, field)?;
+        let within = Place { own: self.own, grpc: true, one_prefix: false, backends: false };
+        let found = &mut *self.found;
+        Ok(GrpcRule {
+            place,
+            name: rule_name(json.name, field, found),
+            matches,
+            filters: filters(json.filters, &format!("{field}.filters"), within, found),
+            backends: backends(
+                json.backend_refs,
+                &format!("{field}.backendRefs"),
+                found,
+                Found::answered_with_500,
+                |raw, field, found| backend(raw, field, within, found),
+            ),
+            session: session(json.session_persistence, &format!("{field}.sessionPersistence"), found),
+        })
+    }
+
+    /// As those of an HTTPRoute.
+    fn matches(&mut self, list: Option<Vec<&RawValue>>, field: &str) -> Result<Box<[GrpcMatch]>, Misread> {
+        let list = list.unwrap_or_default();
+        if list.is_empty() {
+            return Ok([every_call()].into());
+        }
+        let (field, limit) = (format!("{field}.matches"), RULE_MATCHES_MAX.min(self.matches_left));
+        if limit == 0 {
+            let value = format!("{} entries", list.len());
+            let why = format!("go beyond the limit of {MATCHES_MAX} of all rules");
+            return Err(Misread { field, value, why });
+        }
+        let entries = self.found.entries(Some(list), limit, &field);
+        let matches: Vec<GrpcMatch> = entries
+            .map(|(field, raw)| grpc_match(raw, &field, &mut self.expressions, self.found))
+            .collect::<Result<_, _>>()?;
+        self.matches_left = self.matches_left.saturating_sub(matches.len());
+        Ok(matches.into())
+    }
+}
+
+/// What a rule without matches takes.
+fn every_call() -> GrpcMatch {
+    GrpcMatch { service: None, method: None, path: PathMatch::Prefix(Arc::default()), headers: Box::default() }
+}
+
+fn grpc_match(
+    raw: &RawValue,
+    field: &str,
+    expressions: &mut Expressions,
+    found: &mut Found,
+) -> Result<GrpcMatch, Misread> {
+    let json: MatchJson<'_> = read(raw, field)?;
+    let headers = values(json.headers, Named::Header, &format!("{field}.headers"), expressions, found)?;
+    let Some(MethodJson { kind, service, method }) = json.method else {
+        return Ok(GrpcMatch { headers, ..every_call() });
+    };
+    let field = format!("{field}.method");
+    let (service, method) = (part(service, &field, "service")?, part(method, &field, "method")?);
+    let fault = |below: &str, value: &str, why: &str| Misread {
+        field: format!("{field}.{below}"),
+        value: printable(value),
+        why: why.to_owned(),
+    };
+    let path = match (kind.as_deref(), &service, &method) {
+        (_, None, None) => return Err(fault("service", "", "is missing, and so is the method")),
+        (None | Some("Exact"), service, method) => {
+            for (below, name) in [("service", service), ("method", method)] {
+                if let Some(name) = name.as_deref().filter(|name| !is_name(name, below == "service")) {
+                    return Err(fault(below, name, "is not a name that gRPC has"));
+                }
+            }
+            exact(service.as_deref(), method.as_deref(), expressions)
+        }
+        (Some("RegularExpression"), service, method) => {
+            // Each by itself first: what is no expression could close its group early.
+            for (below, pattern) in [("service", service), ("method", method)] {
+                if let Some(pattern) = pattern {
+                    expressions.whole(pattern).map_err(|why| fault(below, pattern, &why))?;
+                }
+            }
+            let any = "[^/]+";
+            let (service, method) = (service.as_deref().unwrap_or(any), method.as_deref().unwrap_or(any));
+            expressions.path(&format!("/(?:{service})/(?:{method})"))
+        }
+        (Some(kind), _, _) => return Err(fault("type", kind, "is neither Exact nor RegularExpression")),
+    };
+    let path = path.map_err(|why| fault("type", kind.as_deref().unwrap_or("Exact"), &why))?;
+    Ok(GrpcMatch { service, method, path, headers })
+}
+
+/// A part of the path; what is empty is absent.
+fn part(text: Option<Arc<str>>, field: &str, below: &str) -> Result<Option<Arc<str>>, Misread> {
+    match text.filter(|text| !text.is_empty()) {
+        Some(text) if text.len() > NAME_BYTES_MAX => {
+            let why = format!("is longer than {NAME_BYTES_MAX} bytes");
+            Err(Misread { field: format!("{field}.{below}"), value: printable(&text), why })
+        }
+        text => Ok(text),
+    }
+}
+
+fn exact(service: Option<&str>, method: Option<&str>, expressions: &mut Expressions) -> Result<PathMatch, String> {
+    match (service, method) {
+        (Some(service), Some(method)) => PathMatch::exact(&format!("/{service}/{method}")).map_err(str::to_owned),
+        (Some(service), None) => PathMatch::prefix(&format!("/{service}")).map_err(str::to_owned),
+        // A name has no characters that mean something in an expression.
+        (None, method) => expressions.path(&format!("/[^/]+/{}", method.unwrap_or_default())),
+    }
+}
+
+/// A name of letters, digits and underscores; that of a service may have dots.
+fn is_name(text: &str, dots: bool) -> bool {
+    let inner = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || dots && b == b'.';
+    text.bytes().all(inner) && !text.starts_with(|mark: char| mark.is_ascii_digit()) && !text.contains("..")
+}

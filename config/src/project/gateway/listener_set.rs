@@ -1,0 +1,45 @@
+//! ListenerSet (`gateway.networking.k8s.io/v1`): more listeners for a Gateway.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::listener::{Listener, listeners};
+use super::reference::{Form, ObjectReference, Unreadable, reference};
+use crate::object::{Age, Kind};
+use crate::project::field::{Found, Misread, read_or_default};
+use crate::project::source::{Source, created_s};
+
+/// What routing reads of a ListenerSet.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ListenerSet {
+    /// Its name and age.
+    pub age: Age,
+    /// `spec.parentRef`: the Gateway, or another object. Without one that can be read it is attached to nothing.
+    pub parent: Result<ObjectReference, Unreadable>,
+    /// `spec.listeners`.
+    pub listeners: Box<[Listener]>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", expecting = "an object")]
+struct SpecJson<'a> {
+    #[serde(borrow)]
+    parent_ref: Option<&'a RawValue>,
+    #[serde(borrow)]
+    listeners: Option<Vec<&'a RawValue>>,
+}
+
+pub(in crate::project) fn project(source: &Source<'_>, found: &mut Found) -> Result<ListenerSet, Misread> {
+    const PARENT: &str = "spec.parentRef";
+    let spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
+    let own = source.name();
+    let age = Age { created_s: created_s(source.created, found), name: own.clone() };
+    let parent = match spec.parent_ref {
+        Some(raw) => reference(raw, PARENT, own, Form::of(Kind::Gateway)).map_err(|misread| found.misread(&misread)),
+        None => {
+            found.dropped(PARENT, "", "is missing, and the API requires it");
+            Err(Unreadable)
+        }
+    };
+    Ok(ListenerSet { age, parent, listeners: listeners(spec.listeners, own, found) })
+}

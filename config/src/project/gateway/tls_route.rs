@@ -1,0 +1,35 @@
+//! TLSRoute (`gateway.networking.k8s.io/v1`): where the connections for a server name go.
+
+use super::http_route::SpecJson;
+use super::parent::{Hostnames, ParentRef, hostnames, parents};
+use super::stream_rule::{StreamRule, stream_rule};
+use crate::object::Age;
+use crate::project::field::{Found, Misread, read_or_default};
+use crate::project::source::{Source, created_s};
+
+/// Hostnames that are read of one route.
+const HOSTNAMES_MAX: usize = 1024;
+
+/// What routing reads of a TLSRoute.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TlsRoute {
+    /// Its name and age.
+    pub age: Age,
+    /// `spec.parentRefs`.
+    pub parents: Box<[ParentRef]>,
+    /// `spec.hostnames`: the server names.
+    pub hostnames: Hostnames,
+    /// The one rule of `spec.rules`, where it can be read.
+    pub rule: Option<StreamRule>,
+}
+
+pub(in crate::project) fn project(source: &Source<'_>, found: &mut Found) -> Result<TlsRoute, Misread> {
+    let spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
+    let own = source.name();
+    Ok(TlsRoute {
+        age: Age { created_s: created_s(source.created, found), name: own.clone() },
+        parents: parents(spec.parent_refs, own, found),
+        hostnames: hostnames(spec.hostnames, HOSTNAMES_MAX, found),
+        rule: stream_rule(spec.rules, own, found),
+    })
+}

@@ -1,0 +1,40 @@
+//! UDPRoute (`gateway.networking.k8s.io/v1`): where the datagrams of a listener go.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::parent::{ParentRef, parents};
+use super::stream_rule::{StreamRule, stream_rule};
+use crate::object::Age;
+use crate::project::field::{Found, Misread, read_or_default};
+use crate::project::source::{Source, created_s};
+
+/// What routing reads of a UDPRoute.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UdpRoute {
+    /// Its name and age.
+    pub age: Age,
+    /// `spec.parentRefs`.
+    pub parents: Box<[ParentRef]>,
+    /// The one rule of `spec.rules`, where it can be read.
+    pub rule: Option<StreamRule>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", expecting = "an object")]
+struct SpecJson<'a> {
+    #[serde(borrow)]
+    parent_refs: Option<Vec<&'a RawValue>>,
+    #[serde(borrow)]
+    rules: Option<Vec<&'a RawValue>>,
+}
+
+pub(in crate::project) fn project(source: &Source<'_>, found: &mut Found) -> Result<UdpRoute, Misread> {
+    let spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
+    let own = source.name();
+    Ok(UdpRoute {
+        age: Age { created_s: created_s(source.created, found), name: own.clone() },
+        parents: parents(spec.parent_refs, own, found),
+        rule: stream_rule(spec.rules, own, found),
+    })
+}
