@@ -9,12 +9,18 @@ pub mod cluster;
 mod deis;
 mod dev;
 mod kubectl;
+mod link;
 mod program;
+mod run;
+mod secret;
 mod wait;
 
 pub use client::{Answer, certificate_of, connect_by, connect_tls, get, h2c, https, request, tls_client, tls_over};
 pub use deis::{annotate_router, answered, deis};
 pub use dev::{Dev, Launch};
 pub use kubectl::Kubectl;
+pub use link::Link;
 pub use program::binary;
+pub use run::{Run, upstream};
+pub use secret::secret;
 pub use wait::{eventually, moment};
