@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -87,6 +88,9 @@ fn refusal(readiness: &Readiness, bound: &Bound, draining: bool) -> Option<&'sta
 
 fn details(readiness: &Readiness, bound: &Bound) -> String {
     let mut text = format!("degraded: {}\n", readiness.degraded);
+    if let Some(as_of_s) = readiness.stale_since_s {
+        let _ = writeln!(text, "stale: what was kept on disk serves, as of {}", moment(as_of_s));
+    }
     for source in &readiness.sources {
         let _ = writeln!(text, "{}", source_line(source));
     }
@@ -100,9 +104,21 @@ fn details(readiness: &Readiness, bound: &Bound) -> String {
     text
 }
 
+/// The end of the year 9999: there is no form for what comes later, and nobody kept anything then.
+const YEAR_9999: u64 = 253_402_300_799;
+
+/// A time in seconds since the epoch, for people.
+fn moment(seconds: u64) -> impl std::fmt::Display {
+    humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(seconds.min(YEAR_9999)))
+}
+
 fn source_line(source: &SourceState) -> String {
     let place = source.namespace.as_deref().unwrap_or("all namespaces");
-    let synced = if source.synced { "synced" } else { "not synced" };
+    let synced = match source.restored_as_of_s {
+        _ if source.synced => "synced".to_owned(),
+        Some(as_of_s) => format!("not synced, as of {}", moment(as_of_s)),
+        None => "not synced".to_owned(),
+    };
     let at = source.resource_version.as_deref().map(|version| format!(", at {version}")).unwrap_or_default();
     let failing = source.failing.as_deref().map(|why| format!(", failing: {why}")).unwrap_or_default();
     format!("source {} in {place}: {synced}{at}{failing}", source.kind)
@@ -142,7 +158,7 @@ mod tests {
     use tidegate_config::object::Kind;
 
     fn ready() -> Readiness {
-        Readiness { ready: true, degraded: false, sources: Vec::new() }
+        Readiness { ready: true, degraded: false, stale_since_s: None, sources: Vec::new() }
     }
 
     #[test]
@@ -159,14 +175,17 @@ mod tests {
             kind,
             namespace: failing.map(|_| "shop".to_owned()),
             synced: failing.is_none(),
+            restored_as_of_s: failing.map(|_| 86_400),
             failing: failing.map(str::to_owned),
             resource_version: failing.is_none().then(|| "7".to_owned()),
         };
         let sources = vec![source(Kind::Service, None), source(Kind::Secret, Some("403 Forbidden"))];
-        let text = details(&Readiness { ready: true, degraded: true, sources }, &Bound::default());
+        let readiness = Readiness { ready: true, degraded: true, stale_since_s: Some(86_400), sources };
+        let text = details(&readiness, &Bound::default());
         let want = "degraded: true\n\
+            stale: what was kept on disk serves, as of 1970-01-02T00:00:00Z\n\
             source Service in all namespaces: synced, at 7\n\
-            source Secret in shop: not synced, failing: 403 Forbidden\n";
+            source Secret in shop: not synced, as of 1970-01-02T00:00:00Z, failing: 403 Forbidden\n";
         assert_eq!(text, want);
     }
 

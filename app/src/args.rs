@@ -1,8 +1,11 @@
 //! The command line as text: which flags there are, what they are called in the environment, and their help. What
 //! the text means is decided in [`crate::settings`].
 
+mod cache;
+
 use std::path::PathBuf;
 
+pub(crate) use cache::CacheArgs;
 use clap::builder::BoolishValueParser;
 use clap::{Parser, Subcommand};
 
@@ -39,6 +42,8 @@ pub(crate) enum Command {
 pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
+    #[command(flatten)]
+    pub(crate) cache: CacheArgs,
     #[command(flatten)]
     pub(crate) edge: EdgeArgs,
 }

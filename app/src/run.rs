@@ -16,10 +16,13 @@ use crate::signal::Signals;
 use crate::wire::{Clients, Wired};
 
 pub(crate) async fn main(args: &RunArgs) -> anyhow::Result<ExitCode> {
-    let Run { edge, cluster } = Run::try_from(args)?;
+    let Run { mut edge, cluster } = Run::try_from(args)?;
     logs::start(&edge.process)?;
     let mut signals = Signals::listen().context("signals")?;
-    let clients = connect(&cluster).await?;
+    let (clients, server) = connect(&cluster).await?;
+    if let Some(cache) = &mut edge.cache {
+        cache.server = server;
+    }
     let wired = Wired::start(edge, clients, cluster.namespaces)?;
     let (admin, dumps) = (wired.admin.map(|at| at.to_string()), wired.debug.as_ref().map(ToString::to_string));
     tracing::info!(admin, dumps, "started; traffic is taken when the first snapshot is published");
@@ -46,13 +49,14 @@ async fn announce(mut bound: watch::Receiver<Bound>) -> Infallible {
     }
 }
 
-/// Clients for the cluster. No connection is made yet, so an absent API server is no error here.
-async fn connect(cluster: &Cluster) -> anyhow::Result<Clients> {
+/// Clients for the cluster, and where it is. No connection is made yet, so an absent API server is no error here.
+async fn connect(cluster: &Cluster) -> anyhow::Result<(Clients, String)> {
     let config = match &cluster.kubeconfig {
         Some((path, context)) => client::from_kubeconfig(path, context.as_deref()).await?,
         None => client::in_cluster().context("without --kubeconfig")?,
     };
-    let api_server = ApiServer::default();
+    let (api_server, server) = (ApiServer::default(), config.cluster_url.to_string());
     let watch = client::connect(config.clone(), client::Deadlines::WATCH, &api_server)?;
-    Ok(Clients { watch, write: client::connect(config, client::Deadlines::WRITE, &api_server)?, api_server })
+    let write = client::connect(config, client::Deadlines::WRITE, &api_server)?;
+    Ok((Clients { watch, write, api_server }, server))
 }

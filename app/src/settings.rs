@@ -2,6 +2,7 @@
 
 mod address;
 mod budget;
+mod cache;
 mod clients;
 mod pace;
 mod process;
@@ -13,8 +14,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_control::Limits;
 use tidegate_control::options::{Options, Secrets};
+use tidegate_control::{CacheOptions, Limits};
 use tidegate_proxy::{BudgetLimits, RateLimits};
 
 pub(crate) use address::{DebugAddress, Sockets, Wish, debug_address};
@@ -74,6 +75,8 @@ pub(crate) struct Edge {
     pub(crate) control: Options,
     /// For its lists and watches.
     pub(crate) limits: Limits,
+    /// Where the state of the cluster is kept over restarts, if it is.
+    pub(crate) cache: Option<CacheOptions>,
 }
 
 /// How the process ends.
@@ -117,6 +120,7 @@ impl TryFrom<&RunArgs> for Run {
         let mut edge = Edge::read(&args.edge, Mode::Run)?;
         edge.control.addresses.allow_loopback = args.cluster.allow_loopback_endpoints;
         edge.control.secrets = secrets(&args.cluster)?;
+        edge.cache = cache::read(&args.cache)?;
         Ok(Self { edge, cluster: Cluster::try_from(&args.cluster)? })
     }
 }
@@ -161,6 +165,7 @@ impl Edge {
                 ..routing
             },
             limits: Limits { list_again: time("--list-again", &args.pace.list_again)?, ..Limits::default() },
+            cache: None,
         })
     }
 }

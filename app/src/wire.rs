@@ -87,7 +87,7 @@ impl std::fmt::Display for DebugPlace {
 impl Wired {
     /// Starts everything, on the runtime that it is called on; traffic is taken as soon as the first snapshot is published.
     pub(crate) fn start(edge: Edge, clients: Clients, namespaces: Vec<Arc<str>>) -> anyhow::Result<Self> {
-        let Edge { sockets, rates, drain, process, budget, lease, mut control, limits } = edge;
+        let Edge { sockets, rates, drain, process, budget, lease, mut control, limits, cache } = edge;
         let registry = registry().context("metrics")?;
         let (stop, draining) = (CancellationToken::new(), CancellationToken::new());
         let mut tasks = Supervisor::new(&registry, stop.clone(), clock::draw).context("metrics")?;
@@ -109,7 +109,7 @@ impl Wired {
         let in_use = InUse::default();
         control.order = in_use.first();
         let Clients { watch: client, write, api_server } = clients;
-        let control = Control { client, api_server, namespaces, options: control, limits };
+        let control = Control { client, api_server, namespaces, options: control, limits, cache };
         let published_to = (publisher, published.clone());
         let (view, control) = tidegate_control::start(control, published_to, &registry, stop.clone())?;
         if let Some(lease) = lease {

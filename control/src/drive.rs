@@ -70,6 +70,7 @@ impl<'a> Loop<'a> {
             kind: source.kind,
             namespace: source.namespace.as_deref().map(str::to_owned),
             synced: false,
+            restored_as_of_s: reconciler.restored_as_of_s(source),
             failing: None,
             resource_version: None,
         };
@@ -135,9 +136,9 @@ impl<'a> Loop<'a> {
     /// Keeps what readiness says of each source.
     fn note(&mut self, event: &Event) {
         let (source, version) = match event {
-            Event::Listed { source, resource_version, .. } | Event::Bookmark { source, resource_version } => {
-                (source.clone(), Some(resource_version))
-            }
+            Event::Listed { source, resource_version, .. }
+            | Event::Resumed { source, resource_version, .. }
+            | Event::Bookmark { source, resource_version } => (source.clone(), Some(resource_version)),
             Event::Watching { source } | Event::Failing { source, .. } | Event::Unserved { source, .. } => {
                 (source.clone(), None)
             }
@@ -155,7 +156,7 @@ impl<'a> Loop<'a> {
             state.resource_version = Some(version.to_string());
         }
         match event {
-            Event::Listed { .. } => state.synced = true,
+            Event::Listed { .. } | Event::Resumed { .. } => state.synced = true,
             Event::Unserved { .. } => (state.synced, state.failing, state.resource_version) = (true, None, None),
             // A list that succeeds says nothing of the watch, which alone keeps what is served up to date.
             Event::Watching { .. } => state.failing = None,
@@ -165,6 +166,9 @@ impl<'a> Loop<'a> {
             | Event::Bookmark { .. }
             | Event::Resolved { .. }
             | Event::ApiServer { .. } => {}
+        }
+        if state.synced {
+            state.restored_as_of_s = None;
         }
     }
 
@@ -234,14 +238,26 @@ impl<'a> Loop<'a> {
         let degraded = ready && sources.iter().any(|source| source.failing.is_some() || !source.synced);
         self.metrics.ready.set(i64::from(ready));
         self.metrics.degraded.set(i64::from(degraded));
+        let stale_since_s = sources.iter().filter_map(|source| source.restored_as_of_s).min();
+        self.metrics.stale_since.set(stale_since_s.and_then(|as_of_s| i64::try_from(as_of_s).ok()).unwrap_or_default());
         if self.reconciler.running() && !self.reconciler.busy() {
             self.report_versions();
         }
-        let after = Readiness { ready, degraded, sources };
+        let after = Readiness { ready, degraded, stale_since_s, sources };
         self.told.readiness.send_if_modified(|before| {
             let moved = *before != after;
             if moved && before.ready != after.ready {
-                tracing::info!("ready: the first complete model is published");
+                match stale_since_s {
+                    None => tracing::info!("ready: the first complete model is published"),
+                    Some(as_of_s) => {
+                        tracing::warn!(as_of_s, "ready: what was kept on disk serves until the API server answers")
+                    }
+                }
+            }
+            if moved && before.stale_since_s.is_some() && stale_since_s.is_none() {
+                tracing::info!(
+                    "what serves is the state of the cluster as it is now, and no longer what was kept on disk"
+                );
             }
             if moved {
                 *before = after;

@@ -62,6 +62,15 @@ pub enum Event {
         /// When the last page arrived.
         received: Instant,
     },
+    /// A watch goes on from the resourceVersion of what was restored, and has told of whatever happened since.
+    Resumed {
+        /// The source.
+        source: Source,
+        /// The resourceVersion it has reached.
+        resource_version: Arc<str>,
+        /// When that was known.
+        received: Instant,
+    },
     /// The cluster does not have the kind: nothing of what the source covers is there. For kinds that it may lack.
     Unserved {
         /// The source.

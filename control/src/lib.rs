@@ -7,6 +7,7 @@ mod api_server;
 pub mod client;
 mod renew;
 mod backoff;
+mod cluster_cache;
 mod informer;
 mod resolve;
 mod selection;
@@ -37,6 +38,10 @@ mod clock;
 mod sync;
 
 pub use api_server::ApiServer;
+pub use cluster_cache::{
+    Batch, Cache, CacheMetrics, CacheOptions, Change, FORMAT, KeptSource, Position, Restored, RestoredSource, Seal,
+    Sink, Store, SweepLimit, Unopened, Unusable,
+};
 pub use command::{Command, Refusal};
 pub use compile::{Compiled, Findings, HostUnit, Inputs, Touched, Unit, compile};
 pub use event::{Event, Source};

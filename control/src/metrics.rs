@@ -24,10 +24,20 @@ pub(crate) struct ControlMetrics {
     pub(crate) applied_resource_version: GaugeVec,
     pub(crate) ready: IntGauge,
     pub(crate) degraded: IntGauge,
+    pub(crate) stale_since: IntGauge,
     pub(crate) drift: IntCounterVec,
     pub(crate) audits: IntCounter,
     pub(crate) audit_drift: IntCounterVec,
     pub(crate) restarts: IntCounter,
+}
+
+fn stale_since(registry: &Registry) -> Result<IntGauge, prometheus::Error> {
+    let made = IntGauge::new(
+        "tidegate_cache_stale_since_timestamp_seconds",
+        "As of when the state of the cluster is that was kept on disk and serves, in seconds since the epoch; 0 when none does.",
+    )?;
+    registry.register(Box::new(made.clone()))?;
+    Ok(made)
 }
 
 /// From 10 µs to about 10 s.
@@ -108,6 +118,7 @@ impl ControlMetrics {
             audit_drift,
             ready: gauge("tidegate_ready", "1 once the first complete model has been published.")?,
             degraded: gauge("tidegate_degraded", "1 while a source of objects fails.")?,
+            stale_since: stale_since(registry)?,
             restarts: counter("tidegate_control_restarts_total", "Times the control loop was started again.")?,
         })
     }

@@ -135,6 +135,8 @@ pub struct Pace {
     pub optional_grace: Duration,
     /// How long it waits for them when their lists are merely slow; never less than the above.
     pub optional_slow_grace: Duration,
+    /// How long it waits for them, whether they fail or not, when the state of an earlier life serves the rest.
+    pub restored_grace: Duration,
     /// Share of a kind (0 to 1) that a completed list may remove without a second list that confirms it.
     pub sweep_share_max: f64,
     /// Objects that a completed list may remove without confirmation, whatever their share, as long as some are left.
@@ -156,6 +158,7 @@ impl Default for Pace {
             settle: Duration::from_secs(1),
             optional_grace: Duration::from_secs(15),
             optional_slow_grace: Duration::from_secs(120),
+            restored_grace: Duration::from_secs(2),
             sweep_share_max: 0.5,
             sweep_free: 10,
             audit: Duration::from_secs(300),

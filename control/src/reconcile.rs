@@ -283,10 +283,10 @@ impl Reconciler {
             let (published, touched, oldest, names) = (None, Touched::default(), None, None);
             return Some(Step { published, touched, oldest, names, secrets: Some(secrets) });
         }
-        if !self.unsynced().is_empty() && patient {
+        if self.listing.any_unknown() && patient {
             return None;
         }
-        for source in self.unsynced() {
+        for source in self.unsynced().iter().filter(|source| self.listing.unknown(source)) {
             tracing::warn!(%source, "it could not be listed in time; the first model is made without it");
         }
         self.running = true;

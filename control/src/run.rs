@@ -1,6 +1,8 @@
 //! Wiring: informers, the resolver and the loop, in one supervised set. When one of them ends or panics, all are
 //! started again with back-off, while the last snapshot serves.
 
+mod kept;
+
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::api_server::ApiServer;
 use crate::backoff::Backoff;
 use crate::clock;
+use crate::cluster_cache::{CacheMetrics, CacheOptions};
 use crate::drive::{Loop, Told};
 use crate::event::{Event, Source};
 use crate::history::History;
@@ -32,6 +35,7 @@ use crate::selection::{field_selector, label_selector, sources};
 use crate::source_metrics::SourceMetrics;
 use crate::status::Reports;
 use crate::view::{Question, Readiness, View};
+use kept::Kept;
 
 /// Events that wait for the loop before informers are held back.
 const EVENTS_MAX: usize = 4096;
@@ -53,6 +57,8 @@ pub struct Control {
     pub options: Options,
     /// Bounds of the list/watch loops.
     pub limits: Limits,
+    /// Where the state of the cluster is kept over restarts, if it is.
+    pub cache: Option<CacheOptions>,
 }
 
 impl std::fmt::Debug for Control {
@@ -73,9 +79,12 @@ pub fn start(
 ) -> Result<(View, impl Future<Output = ()> + Send + 'static), prometheus::Error> {
     let metrics = ControlMetrics::register(registry)?;
     let (source_metrics, named_metrics) = (SourceMetrics::register(registry)?, NamedMetrics::register(registry)?);
+    let cache_metrics = CacheMetrics::register(registry)?;
     registry.register(Box::new(SnapshotCollector::new(published)?))?;
     let (generation, generation_seen) = watch::channel(Generation::default());
-    let (readiness, readiness_seen) = watch::channel(Readiness::default());
+    // Until it is known what the cache holds, everything may be of an earlier life.
+    let stale_since_s = control.cache.as_ref().map(|_| 0);
+    let (readiness, readiness_seen) = watch::channel(Readiness { stale_since_s, ..Readiness::default() });
     let (questions, asked) = mpsc::channel(QUESTIONS_MAX);
     let reports = Reports::new(Meter::register(registry, "status")?, Meter::register(registry, "events")?);
     let view = View { generation: generation_seen, readiness: readiness_seen, questions, reports: reports.clone() };
@@ -95,7 +104,9 @@ pub fn start(
         metrics,
         source_metrics,
         named_metrics,
+        cache_metrics,
         reports,
+        kept: Kept::default(),
     };
     Ok((view, state.supervise(shutdown)))
 }
@@ -112,7 +123,9 @@ struct State {
     metrics: ControlMetrics,
     source_metrics: SourceMetrics,
     named_metrics: NamedMetrics,
+    cache_metrics: CacheMetrics,
     reports: Reports,
+    kept: Kept,
 }
 
 impl State {
@@ -121,11 +134,12 @@ impl State {
     async fn supervise(mut self, shutdown: CancellationToken) {
         let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(1), Duration::from_secs(30));
         let mut chance = fastrand::Rng::new();
+        self.open_cache().await;
         while !shutdown.is_cancelled() {
             let started = clock::now();
             let ended = AssertUnwindSafe(self.live(&shutdown)).catch_unwind().await;
             if shutdown.is_cancelled() {
-                return;
+                break;
             }
             let why = ended.unwrap_or_else(|panic| format!("the loop panicked: {}", said(&*panic)));
             self.metrics.restarts.inc();
@@ -137,6 +151,7 @@ impl State {
             shutdown.run_until_cancelled(tokio::time::sleep(delay)).await;
             self.reconciler.start_over(self.sources.iter().cloned());
         }
+        self.kept.close().await;
     }
 
     /// One life, to its end; gives why it ended.
@@ -150,7 +165,7 @@ impl State {
         let mut tasks = JoinSet::new();
         let (mut handles, recovery) = (Vec::new(), Recovery::default());
         let (secrets, followed) = mpsc::unbounded_channel();
-        let Control { client, namespaces, options, limits, api_server } = &self.control;
+        let Control { client, namespaces, options, limits, api_server, .. } = &self.control;
         let by_name = match options.secrets {
             Secrets::Watched => None,
             Secrets::Referenced { refresh } => Some(refresh),
@@ -160,6 +175,7 @@ impl State {
             let (client, limits) = (client.clone(), limits.clone());
             let named =
                 Named::new(client, (refresh, limits), followed, events.clone(), metrics, seed).sharing(&recovery);
+            let named = named.keeping(self.kept.secrets_by_name());
             tasks.spawn(ending("Secrets by name".to_owned(), named.run(stop.clone())));
         }
         let listed = self.sources.iter().filter(|source| source.kind != Kind::Secret || by_name.is_none());
@@ -169,11 +185,12 @@ impl State {
             let interest = Interest { field_selector, label_selector, ..Interest::in_all_of(source.clone()) };
             let (client, limits) = (client.clone(), limits.clone());
             let informer = Informer::new(client, interest, limits, events.clone(), &self.source_metrics, seed);
-            let informer = informer.sharing(&recovery);
+            let informer = self.kept.begin(informer.sharing(&recovery), &source);
             handles.push((source.clone(), informer.relist()));
             tasks.spawn(ending(format!("the informer of {source}"), informer.run(stop.clone())));
         }
-        let resolver = Resolver::from_system(wanted, events);
+        let resolver = self.kept.resolver(Resolver::from_system(wanted, events));
+        tasks.spawn(ending("keeping where the API server is".to_owned(), self.kept.follow(api_server)));
         tasks.spawn(ending("the resolver".to_owned(), resolver.run(stop.clone())));
         tasks.spawn(ending("relisting".to_owned(), async move {
             while let Some(source) = relists.recv().await {

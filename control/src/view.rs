@@ -31,6 +31,9 @@ pub struct Readiness {
     pub ready: bool,
     /// Something could not be listed or watched: what is served is right without it, or as of before.
     pub degraded: bool,
+    /// As of when the state is that was kept over a restart and still serves, in seconds since the epoch; `None` once every source of
+    /// it is known as it is now.
+    pub stale_since_s: Option<u64>,
     /// Each source.
     pub sources: Vec<SourceState>,
 }
@@ -42,8 +45,10 @@ pub struct SourceState {
     pub kind: Kind,
     /// Its namespace; `None` for all.
     pub namespace: Option<String>,
-    /// Whether it has been listed whole.
+    /// Whether it is known as it is now: it has been listed whole, or its watch goes on from what was restored.
     pub synced: bool,
+    /// As of when it is, in seconds since the epoch, where it is not synced and what was kept over a restart serves.
+    pub restored_as_of_s: Option<u64>,
     /// Why it fails at the moment, if it does.
     pub failing: Option<String>,
     /// The resourceVersion that has been reached.

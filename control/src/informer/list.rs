@@ -10,6 +10,7 @@ use super::failure::Failure;
 use super::frames::TooLong;
 use super::items::Items;
 use super::wire::Page;
+use crate::cluster_cache::Sink;
 
 /// Every object of a collection, as of one resourceVersion.
 pub(super) struct List {
@@ -20,12 +21,17 @@ pub(super) struct List {
     pub(super) unidentified: u64,
 }
 
-/// Fetches a collection and projects its objects.
-pub(super) async fn list(api: &Api, page_objects: u32) -> Result<List, Failure> {
+/// Fetches a collection and projects its objects. Their bytes go to the cache, where there is one.
+pub(super) async fn list(api: &Api, page_objects: u32, sink: Option<&Sink>) -> Result<List, Failure> {
     let (mut objects, mut unidentified) = (Vec::new(), 0);
     let kind = api.kind();
     let resource_version = pages(api, page_objects, |item| match project(kind, item) {
-        Ok(projected) => objects.push(projected),
+        Ok(projected) => {
+            if let Some(sink) = sink {
+                sink.listed(&projected.meta.object.name, item);
+            }
+            objects.push(projected);
+        }
         Err(why) => {
             unidentified += 1;
             tracing::warn!(%kind, %why, "an item of a list is left out");

@@ -21,6 +21,7 @@ use super::failure::{Failure, ListReason};
 use super::list::{List, list};
 use super::pauses::Pauses;
 use crate::clock;
+use crate::cluster_cache::Sink;
 use crate::source_metrics::SourceSeries;
 
 /// Makes the lists of one collection.
@@ -31,6 +32,8 @@ pub(super) struct Lister {
     /// Has news when a list was asked for since the last one began, and why it was.
     pub(super) asked: Receiver<ListReason>,
     pub(super) page_objects: u32,
+    /// Where the bytes of objects are kept on disk.
+    pub(super) sink: Option<Sink>,
 }
 
 impl Lister {
@@ -40,7 +43,10 @@ impl Lister {
         self.asked.mark_unchanged();
         let started = clock::now();
         self.series.list_begins(reason.as_str());
-        let made = list(&self.api, self.page_objects).await;
+        if let Some(sink) = &self.sink {
+            sink.list_begins();
+        }
+        let made = list(&self.api, self.page_objects, self.sink.as_ref()).await;
         match &made {
             Ok(list) => {
                 self.series.list_done(clock::now().saturating_duration_since(started), list.objects.len());
@@ -48,6 +54,9 @@ impl Lister {
             }
             Err(failure) => {
                 self.series.list_failed(failure.reason());
+                if let Some(sink) = &self.sink {
+                    sink.list_failed();
+                }
                 if matches!(failure, Failure::PageTooLong) {
                     self.page_objects = (self.page_objects / 2).max(1);
                 }

@@ -38,6 +38,7 @@ pub use resource::Resource;
 pub use served::WhileServed;
 
 use crate::clock;
+use crate::cluster_cache::Sink;
 use crate::event::{Event, Source};
 use crate::source_metrics::SourceMetrics;
 use api::Api;
@@ -102,6 +103,8 @@ pub struct Informer {
     reported: Option<Reported>,
     /// Whether the last that the control loop was told is that this source fails.
     failing: bool,
+    /// Whether the resourceVersion is that of an earlier life, and nobody knows yet whether it is any good.
+    resumes: bool,
 }
 
 /// The receiver of the events is gone.
@@ -140,7 +143,7 @@ impl Informer {
         let (series, page_objects) = (metrics.of(&interest.source), limits.page_objects.max(1));
         Self {
             pauses: Pauses::new(&limits),
-            lister: Lister { api: Api::new(client, interest, limits), series, asked, page_objects },
+            lister: Lister { api: Api::new(client, interest, limits), series, asked, page_objects, sink: None },
             events,
             relist: Relist(relist),
             chance: fastrand::Rng::with_seed(seed),
@@ -151,7 +154,25 @@ impl Informer {
             expired: false,
             reported: None,
             failing: false,
+            resumes: false,
         }
+    }
+
+    /// The same, keeping on disk what it is told.
+    #[must_use]
+    pub fn keeping(mut self, sink: Option<Sink>) -> Self {
+        self.lister.sink = sink;
+        self
+    }
+
+    /// The same, beginning with a watch that goes on from a resourceVersion of an earlier life of the process, whose objects the
+    /// control loop has. That it can is told by [`Event::Resumed`]; where it cannot, a list comes first.
+    #[must_use]
+    pub fn resuming(mut self, version: Arc<str>) -> Self {
+        let limits = &self.lister.api.limits;
+        self.due = (clock::now() + limits.listed_again(self.chance.u64(..)), ListReason::Drift);
+        (self.reached, self.resumes) = (version, true);
+        self
     }
 
     /// The same, sharing this with others of the same API server: the first of them that finds it well again tells the rest.
@@ -183,6 +204,9 @@ impl Informer {
 
     async fn follow(&mut self) -> Result<Infallible, Closed> {
         let mut reason = ListReason::Start;
+        if self.resumes {
+            reason = self.watch_on().await?;
+        }
         loop {
             self.list(reason).await?;
             reason = self.watch_on().await?;
@@ -196,7 +220,7 @@ impl Informer {
             match self.lister.list(reason).await {
                 Ok(list) => {
                     self.reached = Arc::clone(&list.resource_version);
-                    return self.tell(list).await;
+                    return self.tell(list, true).await;
                 }
                 Err(failure) => self.wait_after(&failure).await?,
             }
@@ -224,16 +248,17 @@ impl Informer {
                 self.lister.series.watch_ended("listed");
             }
             // A watch that lags behind the list has nothing to add to it, and would go on with what the list has told already.
-            if no_older(&list.resource_version, &self.reached) || told.overtake(&mut list.objects) {
+            let wins = no_older(&list.resource_version, &self.reached);
+            if wins || told.overtake(&mut list.objects) {
                 self.reached = Arc::clone(&list.resource_version);
             }
-            self.tell(list).await?;
+            self.tell(list, wins).await?;
         }
     }
 
     /// Tells of a list, and sets when the next one is due: what was deleted before one that may have lacked objects is told by no
     /// watch, so that one is made again after as long as a watch may last.
-    async fn tell(&mut self, list: List) -> Result<(), Closed> {
+    async fn tell(&mut self, list: List, wins: bool) -> Result<(), Closed> {
         self.pauses.answered();
         let List { objects, resource_version, unidentified } = list;
         let (received, draw, complete) = (clock::now(), self.chance.u64(..), unidentified == 0);
@@ -244,17 +269,25 @@ impl Informer {
             (received + limits.lasting(draw), ListReason::Incomplete)
         };
         self.stuck = 0;
+        self.resumes = false;
         let source = self.api().source().clone();
-        self.send(Event::Listed { source, objects, complete, resource_version, received }).await
+        self.send(Event::Listed { source, objects, complete, resource_version, received }).await?;
+        if let Some(sink) = &self.lister.sink {
+            sink.list_done(Arc::clone(&self.reached), complete, wins);
+        }
+        Ok(())
     }
 
     /// Watches until the watch ends, and waits if it has failed. Gives whether only a list can say what there is, and why.
     async fn watch(&mut self, told: &mut Told) -> Result<Option<ListReason>, Closed> {
         let lasting = self.lister.api.limits.lasting(self.chance.u64(..));
         let from = Arc::clone(&self.reached);
-        let Self { lister: Lister { api, series, .. }, events, failing, pauses, reached, opened, .. } = self;
+        let Self {
+            lister: Lister { api, series, sink, .. }, events, failing, pauses, reached, opened, resumes, ..
+        } = self;
         pauses.begin();
-        let mut watch = Watch { api, events, series, failing, reached, told, objects: 0, opened };
+        let sink = sink.as_ref();
+        let mut watch = Watch { api, events, series, failing, reached, told, resumes, sink, objects: 0, opened };
         let end = watch.follow(lasting, pauses).await;
         let objects = watch.objects;
         let lived = self.closed();

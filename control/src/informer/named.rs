@@ -24,6 +24,7 @@ use super::failure::Failure;
 use super::{Interest, Limits, Recovery};
 use crate::backoff::share;
 use crate::clock;
+use crate::cluster_cache::Sink;
 use crate::event::{Event, Source};
 use crate::queue::{Lane, Meter, Queue, Retries, Share};
 use failing::Failing;
@@ -63,6 +64,8 @@ pub struct Named {
     following: Following,
     recovery: Recovery,
     chance: fastrand::Rng,
+    /// Where the bytes of Secrets are kept on disk.
+    sink: Option<Sink>,
 }
 
 impl fmt::Debug for Named {
@@ -85,13 +88,20 @@ impl Named {
     ) -> Self {
         let following = Following::new(refresh, metrics.meter.clone());
         let (recovery, chance) = (Recovery::default(), fastrand::Rng::with_seed(seed));
-        Self { client, limits, changes, events, metrics, following, recovery, chance }
+        Self { client, limits, changes, events, metrics, following, recovery, chance, sink: None }
     }
 
     /// The same, sharing this with the informers of the same API server: whoever finds it well again tells the rest.
     #[must_use]
     pub fn sharing(mut self, recovery: &Recovery) -> Self {
         self.recovery = recovery.clone();
+        self
+    }
+
+    /// The same, keeping on disk what it is told.
+    #[must_use]
+    pub fn keeping(mut self, sink: Option<Sink>) -> Self {
+        self.sink = sink;
         self
     }
 
@@ -108,7 +118,7 @@ impl Named {
             while asked.len() < ASKED_MAX
                 && let Some(name) = self.following.next(clock::now(), &mut news)
             {
-                asked.push(ask(self.client.clone(), self.limits.clone(), name));
+                asked.push(ask(self.client.clone(), self.limits.clone(), name, self.sink.clone()));
             }
             let count = |len| i64::try_from(len).unwrap_or(i64::MAX);
             self.metrics.followed.set(count(self.following.known.len()));
@@ -117,7 +127,13 @@ impl Named {
             if news.is_empty() {
                 tokio::select! {
                     changes = self.changes.recv() => match changes {
-                        Some(changes) => self.following.follow(changes, clock::now(), &mut news),
+                        Some(changes) => {
+                            let begins = self.following.first.is_none();
+                            self.following.follow(changes, clock::now(), &mut news);
+                            if let Some(sink) = self.sink.as_ref().filter(|_| begins) {
+                                sink.retain(self.following.known.keys().map(ToString::to_string));
+                            }
+                        }
                         None => return,
                     },
                     Some((name, answer)) = asked.next(), if !asked.is_empty() => {
@@ -135,6 +151,9 @@ impl Named {
                 }
             }
             for event in news {
+                if let (Event::Deleted { object, .. }, Some(sink)) = (&event, &self.sink) {
+                    sink.told(&object.name, None, None);
+                }
                 if self.events.send(event).await.is_err() {
                     return;
                 }
@@ -162,7 +181,7 @@ impl Answer {
     }
 }
 
-async fn ask(client: kube::Client, limits: Limits, name: ObjectName) -> (ObjectName, Answer) {
+async fn ask(client: kube::Client, limits: Limits, name: ObjectName, sink: Option<Sink>) -> (ObjectName, Answer) {
     // What can be no name is not asked for: it would be another path.
     if !is_name(&name.name) {
         return (name, Answer::Gone);
@@ -171,7 +190,12 @@ async fn ask(client: kube::Client, limits: Limits, name: ObjectName) -> (ObjectN
     let answer = match Api::new(client, Interest::in_all_of(source), limits).object(&name.name).await {
         Ok(None) => Answer::Gone,
         Ok(Some(bytes)) => match project(Kind::Secret, &bytes) {
-            Ok(projected) if projected.meta.object.name == name => Answer::Found(Box::new(projected)),
+            Ok(projected) if projected.meta.object.name == name => {
+                if let Some(sink) = sink {
+                    sink.told(&name, Some(&bytes), None);
+                }
+                Answer::Found(Box::new(projected))
+            }
             Ok(_) => Answer::Failed(Failure::Unreadable { why: "another object than the one asked for".to_owned() }),
             Err(why) => Answer::Failed(Failure::Unreadable { why: why.to_string() }),
         },

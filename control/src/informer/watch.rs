@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use kube::client::Body;
 use serde_json::value::RawValue;
 use tidegate_config::project::{Meta, Projected, project};
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 
 use super::Closed;
 use super::api::{Api, chunk};
@@ -16,6 +18,7 @@ use super::lister::Told;
 use super::pauses::Pauses;
 use super::wire::{BookmarkObject, Status, WatchFrame};
 use crate::clock;
+use crate::cluster_cache::Sink;
 use crate::event::Event;
 use crate::source_metrics::SourceSeries;
 
@@ -30,6 +33,10 @@ pub(super) struct Watch<'a> {
     pub(super) reached: &'a mut Arc<str>,
     /// What was told since a list beside the watch began.
     pub(super) told: &'a mut Told,
+    /// The resourceVersion that was kept over a restart, until it is known that the server can go on from it.
+    pub(super) resumes: &'a mut bool,
+    /// Where the bytes of objects are kept on disk.
+    pub(super) sink: Option<&'a Sink>,
     /// Objects told of by this watch.
     pub(super) objects: u64,
     /// When the headers of the answer came.
@@ -54,6 +61,16 @@ pub(super) enum Frame<'a> {
     Bookmark(Option<Arc<str>>),
 }
 
+impl<'a> Frame<'a> {
+    /// The bytes of an object that is there.
+    const fn raw(&self) -> Option<&'a RawValue> {
+        match self {
+            Self::There(raw) => Some(raw),
+            Self::Gone(_) | Self::Bookmark(_) => None,
+        }
+    }
+}
+
 impl Watch<'_> {
     /// Tells of everything until the server closes the watch, which it does after `lasting`.
     ///
@@ -73,7 +90,7 @@ impl Watch<'_> {
 
     async fn take_all(&mut self, mut body: Body, silence_max: Duration) -> Result<(), Stop> {
         let mut frames = Frames::new(self.api.limits.frame_bytes_max);
-        while let Some(bytes) = chunk(&mut body, silence_max).await? {
+        while let Some(bytes) = self.chunk(&mut body, silence_max).await? {
             let received = clock::now();
             frames.push(&bytes);
             while let Some(frame) = frames.next()? {
@@ -84,28 +101,51 @@ impl Watch<'_> {
         Ok(())
     }
 
+    /// The next bytes. A watch that goes on from a kept resourceVersion is sound once it has been silent for a moment: whatever
+    /// happened meanwhile, or that it is no longer known, the server tells at once.
+    async fn chunk(&mut self, body: &mut Body, silence_max: Duration) -> Result<Option<Bytes>, Stop> {
+        if *self.resumes {
+            match timeout(self.api.limits.short_watch, chunk(body, silence_max)).await {
+                Ok(bytes) => return Ok(bytes?),
+                Err(_elapsed) => self.resumed().await?,
+            }
+        }
+        Ok(chunk(body, silence_max).await?)
+    }
+
+    async fn resumed(&mut self) -> Result<(), Stop> {
+        let (source, resource_version) = (self.api.source().clone(), Arc::clone(self.reached));
+        self.send(Event::Resumed { source, resource_version, received: clock::now() }).await?;
+        *self.resumes = false;
+        Ok(())
+    }
+
     async fn tell(&mut self, frame: Frame<'_>, received: Instant) -> Result<(), Stop> {
         let kind = self.api.kind();
         let project = |object: &RawValue| project(kind, object.get().as_bytes()).map_err(Failure::Unidentified);
-        let keeps = self.told.keeps();
-        let (event, reached, kept) = match frame {
+        let (keeps, sink) = (self.told.keeps(), self.sink);
+        let raw = frame.raw();
+        let bookmark = matches!(frame, Frame::Bookmark(_));
+        let (event, reached, kept, name) = match frame {
             Frame::There(object) => {
                 let projected = Box::new(project(object)?);
                 self.objects += 1;
                 let reached = Arc::clone(&projected.meta.resource_version);
                 let kept = keeps.then(|| (projected.meta.object.clone(), Some(Projected::clone(&projected))));
-                (Event::Applied { projected, received }, reached, kept)
+                let name = sink.map(|_| projected.meta.object.name.clone());
+                (Event::Applied { projected, received }, reached, kept, name)
             }
             Frame::Gone(object) => {
                 let Meta { object, resource_version, .. } = project(object)?.meta;
                 self.objects += 1;
                 let reached = Arc::clone(&resource_version);
                 let kept = keeps.then(|| (object.clone(), None));
-                (Event::Deleted { object, resource_version, received }, reached, kept)
+                let name = sink.map(|_| object.name.clone());
+                (Event::Deleted { object, resource_version, received }, reached, kept, name)
             }
             Frame::Bookmark(Some(resource_version)) => {
                 let reached = Arc::clone(&resource_version);
-                (Event::Bookmark { source: self.api.source().clone(), resource_version }, reached, None)
+                (Event::Bookmark { source: self.api.source().clone(), resource_version }, reached, None, None)
             }
             Frame::Bookmark(None) => return Ok(()),
         };
@@ -114,7 +154,16 @@ impl Watch<'_> {
         if let Some((object, is)) = kept {
             self.told.keep(object, is);
         }
+        if let Some(sink) = sink {
+            match name {
+                Some(name) => sink.told(&name, raw.map(|raw| raw.get().as_bytes()), Some(&reached)),
+                None => sink.reached(&reached),
+            }
+        }
         *self.reached = reached;
+        if bookmark && *self.resumes {
+            self.resumed().await?;
+        }
         Ok(())
     }
 

@@ -23,6 +23,9 @@ pub(super) struct Listing {
     required: BTreeSet<Source>,
     /// Those that have not been listed yet.
     unsynced: BTreeSet<Source>,
+    /// Those of which the state of an earlier life is known, until they are listed.
+    /// Each with the time as of which it is, in seconds since the epoch.
+    restored: BTreeMap<Source, u64>,
     /// Those that fail, as far as was told, and whether by being denied.
     failing: BTreeMap<Source, bool>,
     /// Since when none of the required ones is waited for.
@@ -45,7 +48,8 @@ impl Listing {
             source.kind == Kind::Deployment || (required(source.kind) && routed.contains(&source.namespace))
         };
         let required = unsynced.iter().filter(is_required).cloned().collect();
-        Self { namespaces, required, unsynced, failing: BTreeMap::new(), required_since: None }
+        let (restored, failing) = (BTreeMap::new(), BTreeMap::new());
+        Self { namespaces, required, unsynced, restored, failing, required_since: None }
     }
 
     /// The namespaces that have a source of a kind to themselves.
@@ -70,28 +74,59 @@ impl Listing {
         self.reckon(now);
     }
 
+    /// What there was of a source in an earlier life is known. The first model does not wait for it, but whatever is told to the
+    /// cluster does.
+    pub(super) fn restores(&mut self, source: Source, as_of_s: u64, now: Instant) {
+        self.restored.insert(source, as_of_s);
+        self.reckon(now);
+    }
+
+    /// As of when a source is, of which no more is known than what there was in an earlier life.
+    pub(super) fn restored(&self, source: &Source) -> Option<u64> {
+        self.restored.get(source).copied()
+    }
+
+    /// Whether nothing is known of a source.
+    pub(super) fn unknown(&self, source: &Source) -> bool {
+        self.unsynced.contains(source) && !self.restored.contains_key(source)
+    }
+
+    /// Whether there is a source of which nothing is known.
+    pub(super) fn any_unknown(&self) -> bool {
+        self.unsynced.iter().any(|source| !self.restored.contains_key(source))
+    }
+
     /// What there is of a source is known. Gives whether it was not before.
     pub(super) fn synced(&mut self, source: &Source, now: Instant) -> bool {
         let first = self.unsynced.remove(source);
+        self.restored.remove(source);
         self.reckon(now);
         first
     }
 
     /// Whether something is not listed without which there is no first model.
     pub(super) fn waits(&self) -> bool {
-        self.required.iter().any(|source| self.unsynced.contains(source) && !self.spared(source))
+        self.required.iter().any(|source| self.unknown(source) && !self.spared(source))
     }
 
     /// Until when the first model waits for what it can do without; `None` while it waits for more.
     pub(super) fn patience(&self, pace: &Pace) -> Option<Instant> {
-        let slow = self.unsynced.iter().any(|source| !self.failing.contains_key(source));
-        let grace = if slow { pace.optional_grace.max(pace.optional_slow_grace) } else { pace.optional_grace };
+        if !self.any_unknown() {
+            return self.required_since;
+        }
+        let slow = self.comes(|_| true);
+        let grace = match slow {
+            // What is not kept, such as Secrets without a key, is worth a moment: the API server may be there.
+            _ if !self.restored.is_empty() => pace.optional_grace.min(pace.restored_grace),
+            true => pace.optional_grace.max(pace.optional_slow_grace),
+            false => pace.optional_grace,
+        };
         self.required_since.map(|since| since + grace)
     }
 
     /// Whether any of these is still to be listed, and does not fail.
     pub(super) fn comes(&self, these: impl Fn(&Source) -> bool) -> bool {
-        self.unsynced.iter().any(|source| these(source) && !self.failing.contains_key(source))
+        self.unsynced.iter().any(|source| these(source) && self.unknown(source) && !self.failing.contains_key(source))
     }
 
     /// Whether all is known but what is denied in namespaces of its own.
@@ -110,7 +145,7 @@ impl Listing {
 
     /// Whether a required source is not waited for: it is denied, and another one of its kind is not.
     fn spared(&self, source: &Source) -> bool {
-        let known = |other: &Source| other.kind == source.kind && !self.unsynced.contains(other);
+        let known = |other: &Source| other.kind == source.kind && !self.unknown(other);
         self.denied(source) && self.required.iter().any(known)
     }
 

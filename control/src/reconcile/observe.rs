@@ -1,6 +1,7 @@
 //! Events into World: what is another object now waits in the queue.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -22,6 +23,7 @@ impl Reconciler {
                 return self.list(source, objects, complete, received);
             }
             Event::Unserved { source, received } => self.unserved(&source, received),
+            Event::Resumed { source, received, .. } => self.synced(&source, received),
             Event::Resolved { name, addresses } => {
                 // An answer may come after its name was given up; kept, it would be stale when the name comes back.
                 if self.names.contains(&name) && self.world.resolve(Arc::clone(&name), addresses) {
@@ -37,6 +39,29 @@ impl Reconciler {
             Event::Bookmark { .. } => {}
         }
         None
+    }
+
+    /// Takes what was kept of a source over a restart, as of a time in seconds since the epoch: it serves until the source is listed,
+    /// or its watch goes on. To be called before anything is observed.
+    pub fn restore(&mut self, source: &Source, objects: Vec<Projected>, as_of_s: u64, now: Instant) {
+        for projected in objects {
+            self.apply(projected, Lane::Slow, now);
+        }
+        self.listing.restores(source.clone(), as_of_s, now);
+        self.know_classes(source.kind);
+    }
+
+    /// As of when a source is, in seconds since the epoch, where it is not known as it is now but as it was kept.
+    #[must_use]
+    pub fn restored_as_of_s(&self, source: &Source) -> Option<u64> {
+        self.listing.restored(source)
+    }
+
+    /// Takes what DNS names led to before a restart.
+    pub fn restore_names(&mut self, names: impl IntoIterator<Item = (Arc<str>, Box<[IpAddr]>)>) {
+        for (name, addresses) in names {
+            self.world.resolve(name, Ok(addresses));
+        }
     }
 
     fn apply(&mut self, projected: Projected, lane: Lane, received: Instant) {
@@ -99,15 +124,26 @@ impl Reconciler {
 
     /// What there is of a source is known.
     fn synced(&mut self, source: &Source, received: Instant) {
+        let restored = self.listing.restored(source).is_some();
         if !self.listing.synced(source, received) {
             return;
         }
-        if source.kind == Kind::IngressClass {
-            self.world.classes_known = !self.unsynced().iter().any(|source| source.kind == Kind::IngressClass);
+        self.know_classes(source.kind);
+        // What was restored has been attached as it is, and of what is different the objects are.
+        if !restored {
+            self.kind_listed(source.kind, received);
         }
-        self.kind_listed(source.kind, received);
         // What was not told for the want of it is to be told now.
         self.look_again();
+    }
+
+    /// More is known of a kind, which may be the one of classes.
+    fn know_classes(&mut self, kind: Kind) {
+        if kind != Kind::IngressClass {
+            return;
+        }
+        let unknown = |source: &Source| source.kind == Kind::IngressClass && self.listing.unknown(source);
+        self.world.classes_known = !self.unsynced().iter().any(unknown);
     }
 
     /// Whether a list that lacks so many of what is held has to be confirmed. A few may go unconfirmed, but never the last

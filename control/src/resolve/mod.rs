@@ -29,6 +29,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::backoff::Backoff;
 use crate::clock;
+use crate::cluster_cache::Sink;
 use crate::event::Event;
 use crate::reconcile::Names;
 use tracked::{Found, Tracked};
@@ -81,6 +82,10 @@ pub struct Resolver {
     wanted: Wanted,
     events: mpsc::Sender<Event>,
     chance: fastrand::Rng,
+    /// What names led to before a restart, as long as nobody has wanted them.
+    kept: BTreeMap<Arc<str>, Box<[IpAddr]>>,
+    /// Where answers are kept on disk.
+    sink: Option<Sink>,
 }
 
 /// The work of one run.
@@ -102,13 +107,21 @@ impl Resolver {
         events: mpsc::Sender<Event>,
         seed: u64,
     ) -> Self {
-        Self { upstream, limits, wanted, events, chance: fastrand::Rng::with_seed(seed) }
+        let (chance, kept) = (fastrand::Rng::with_seed(seed), BTreeMap::new());
+        Self { upstream, limits, wanted, events, chance, kept, sink: None }
     }
 
     /// A resolver that asks the system's servers within the default limits.
     #[must_use]
     pub fn from_system(wanted: Wanted, events: mpsc::Sender<Event>) -> Self {
         Self::new(Upstream::System, ResolveLimits::default(), wanted, events, fastrand::u64(..))
+    }
+
+    /// The same, keeping answers on disk, and beginning with those that were kept.
+    #[must_use]
+    pub fn keeping(mut self, sink: Option<Sink>, kept: BTreeMap<Arc<str>, Box<[IpAddr]>>) -> Self {
+        (self.sink, self.kept) = (sink, kept);
+        self
     }
 
     /// Looks names up until told to stop, or until nobody wants or hears anything any more.
@@ -119,6 +132,7 @@ impl Resolver {
     async fn follow(mut self) {
         let mut work = Work::new(self.connect().await, self.limits.clone());
         self.wanted.mark_changed();
+        let mut any = false;
         loop {
             work.begin_lookups(clock::now());
             let due = work.turns.due();
@@ -128,13 +142,21 @@ impl Resolver {
                         return;
                     }
                     let wanted = Arc::clone(&self.wanted.borrow_and_update());
-                    work.want(&wanted, clock::now());
+                    work.want(&wanted, &mut self.kept, clock::now());
+                    // Before the first model, none is.
+                    any |= !wanted.is_empty();
+                    if let Some(sink) = self.sink.as_ref().filter(|_| any) {
+                        sink.retain(wanted.keys().map(ToString::to_string));
+                    }
                 }
                 Some((turn, found)) = work.lookups.next(), if !work.lookups.is_empty() => {
                     let answer = work.take(&turn, found, clock::now(), self.chance.u64(..));
-                    if let Some(addresses) = answer
-                        && self.events.send(Event::Resolved { name: turn.name, addresses }).await.is_err()
-                    {
+                    let Some(addresses) = answer else { continue };
+                    if let Some(sink) = &self.sink {
+                        let found = addresses.as_ref().ok().and_then(|found| serde_json::to_vec(found).ok());
+                        sink.value(&turn.name, found.as_deref());
+                    }
+                    if self.events.send(Event::Resolved { name: turn.name, addresses }).await.is_err() {
                         return;
                     }
                 }
@@ -165,10 +187,13 @@ impl Work {
         Self { dns, limits, names: BTreeMap::new(), turns, lookups: FuturesUnordered::new() }
     }
 
-    fn want(&mut self, wanted: &Names, now: Instant) {
+    fn want(&mut self, wanted: &Names, kept: &mut BTreeMap<Arc<str>, Box<[IpAddr]>>, now: Instant) {
         self.names.retain(|name, _| wanted.contains_key(name));
         for name in wanted.keys() {
-            self.names.entry(Arc::clone(name)).or_insert_with(|| Tracked::new(&self.limits));
+            self.names.entry(Arc::clone(name)).or_insert_with(|| match kept.remove(name) {
+                Some(addresses) => Tracked::new(&self.limits).knowing(addresses, &self.limits, now),
+                None => Tracked::new(&self.limits),
+            });
         }
         self.turns.want(wanted, now);
     }

@@ -46,6 +46,17 @@ impl Tracked {
         Self { families: <[Family; 2]>::default(), told: None, backoff: Backoff::new(first, first, max) }
     }
 
+    /// The same, with the addresses that it led to before a restart: the control loop has them, and they stand as those of an answer
+    /// of this moment would.
+    pub(super) fn knowing(mut self, addresses: Box<[IpAddr]>, limits: &ResolveLimits, now: Instant) -> Self {
+        let (v4, v6) = addresses.iter().copied().partition(IpAddr::is_ipv4);
+        for (family, addresses) in self.families.iter_mut().zip([v4, v6]) {
+            *family = Family { addresses, kept_until: now.checked_add(limits.keep) };
+        }
+        self.told = Some(Ok(addresses));
+        self
+    }
+
     /// Takes what a look-up found, for IPv4 and IPv6. Gives the answer to tell, if it is news, and how long the next
     /// look-up has time: as long as what was found lives, but what failed is tried again sooner, so that a family that
     /// answers does not hide for an hour that the other one does not.

@@ -204,8 +204,13 @@ impl Reporter {
         self
     }
 
-    /// Runs until it is stopped; then it steps down and leaves what is written to the next leader.
+    /// Runs until it is stopped, once the cluster is known as it is now and not as it was kept over a restart; then it steps down and leaves what is written to the next leader.
     pub async fn run(self, stop: CancellationToken) {
+        let mut readiness = self.view.readiness();
+        let known = readiness.wait_for(|readiness| readiness.stale_since_s.is_none());
+        if !matches!(stop.run_until_cancelled(known).await, Some(Ok(_))) {
+            return;
+        }
         let (leads, lead) = watch::channel(None);
         let mut campaign = Campaign::new(self.client.clone(), &self.lease, self.identity.clone(), self.terms, leads);
         tokio::select! {

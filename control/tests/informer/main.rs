@@ -11,6 +11,7 @@ mod faults;
 mod list;
 mod named;
 mod recovery;
+mod resume;
 mod served;
 mod watch;
 
@@ -47,6 +48,16 @@ struct Run {
 }
 
 async fn start(lists: Vec<Answer>, watches: Vec<Answer>, limits: Limits, events_max: usize) -> Run {
+    begin(lists, watches, limits, events_max, |informer| informer).await
+}
+
+async fn begin(
+    lists: Vec<Answer>,
+    watches: Vec<Answer>,
+    limits: Limits,
+    events_max: usize,
+    with: impl FnOnce(Informer) -> Informer,
+) -> Run {
     let api = FakeApi::scripted(lists, watches).await;
     let config = kube::Config::new(api.url.parse().unwrap());
     let client = connect(config, Deadlines::WATCH, &ApiServer::default()).unwrap();
@@ -59,7 +70,7 @@ async fn start(lists: Vec<Answer>, watches: Vec<Answer>, limits: Limits, events_
         label_selector: None,
         field_selector: Some("spec.type=ClusterIP".to_owned()),
     };
-    let informer = Informer::new(client, interest, limits, sender, &metrics, 7);
+    let informer = with(Informer::new(client, interest, limits, sender, &metrics, 7));
     let relist = informer.relist();
     let stop = CancellationToken::new();
     let task = tokio::spawn(informer.run(stop.clone()));
@@ -152,6 +163,7 @@ fn text(event: &Event) -> String {
             format!("listed@{resource_version} {}{part}", objects.join(" ")).trim_end().to_owned()
         }
         Event::Unserved { .. } => "unserved".to_owned(),
+        Event::Resumed { resource_version, .. } => format!("resumed@{resource_version}"),
         Event::Watching { .. } => "watching".to_owned(),
         Event::Bookmark { resource_version, .. } => format!("bookmark@{resource_version}"),
         Event::Failing { why, .. } => format!("failing: {why}"),

@@ -286,6 +286,7 @@ fn kind_of(event: &Event) -> Option<Kind> {
         Event::Deleted { object, .. } => Some(object.kind),
         Event::Failing { source, .. } => Some(source.kind),
         Event::Listed { .. }
+        | Event::Resumed { .. }
         | Event::Unserved { .. }
         | Event::Bookmark { .. }
         | Event::Watching { .. }

@@ -70,7 +70,7 @@ impl Followed {
                 self.names.get_or_insert_default().remove(&*object.name.name);
             }
             Event::Unserved { .. } => (self.names, self.unserved) = (None, self.unserved + 1),
-            Event::Bookmark { .. } | Event::Watching { .. } | Event::Failing { .. } => {}
+            Event::Bookmark { .. } | Event::Resumed { .. } | Event::Watching { .. } | Event::Failing { .. } => {}
             Event::Resolved { .. } | Event::ApiServer { .. } => {}
         }
     }

@@ -43,7 +43,11 @@ fn text(event: &Event) -> String {
             assert!(!complete && objects.is_empty(), "nothing may be taken for gone");
             "settled".to_owned()
         }
-        Event::Bookmark { .. } | Event::Resolved { .. } | Event::ApiServer { .. } | Event::Unserved { .. } => {
+        Event::Bookmark { .. }
+        | Event::Resumed { .. }
+        | Event::Resolved { .. }
+        | Event::ApiServer { .. }
+        | Event::Unserved { .. } => {
             panic!("{event:?}")
         }
     }

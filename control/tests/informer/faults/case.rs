@@ -103,6 +103,7 @@ impl Case {
             namespaces: scope.namespaces(),
             options: Options { binds: [bind()].into(), secrets: scope.secrets(), ..Options::default() },
             limits,
+            cache: None,
         };
         let registry = Registry::new();
         let (publisher, published) = published::channel();

@@ -1,0 +1,19 @@
+//! The cluster cache on disk.
+
+use tidegate_control::CacheOptions;
+
+use super::pace::within;
+use super::{Misread, time};
+use crate::args::CacheArgs;
+
+/// The cache, if there is to be one; where the API server is has to be added.
+pub(super) fn read(args: &CacheArgs) -> Result<Option<CacheOptions>, Misread> {
+    let flush_after = time("--cache-write-after", &args.cache_write_after)?;
+    let budget_mib: u64 = within("--cache-write-budget", &args.cache_write_budget, 1..=1 << 20)?;
+    let Some(folder) = args.cache_dir.clone() else { return Ok(None) };
+    if folder.as_os_str().is_empty() {
+        return Err(Misread::new("--cache-dir", "", "names no folder"));
+    }
+    let key_file = args.cache_key_file.clone();
+    Ok(Some(CacheOptions { folder, key_file, write_budget: budget_mib << 20, flush_after, server: String::new() }))
+}

@@ -1,0 +1,55 @@
+//! The folder of the cache: ours alone, 0700, and its file 0600. What is not ours is refused rather than changed.
+
+use std::fs::{DirBuilder, File, OpenOptions, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// In the folder that the operator names, which may be a mount point with rights of its own.
+const FOLDER: &str = "cluster-cache";
+/// The store.
+const FILE: &str = "objects.redb";
+/// A store that could not be read, for whoever wants to know why. There is one at most.
+const UNREADABLE: &str = "objects.redb.unreadable";
+
+/// The file of the store in the folder that the operator named.
+pub(super) fn file_in(folder: &Path) -> PathBuf {
+    folder.join(FOLDER).join(FILE)
+}
+
+/// Opens the file of the store, and makes it and its folder where they are not there.
+pub(super) fn open(folder: &Path) -> io::Result<File> {
+    let inner = folder.join(FOLDER);
+    DirBuilder::new().recursive(true).mode(0o700).create(&inner)?;
+    private(&inner, 0o700)?;
+    let path = inner.join(FILE);
+    if let Ok(found) = path.symlink_metadata()
+        && !found.is_file()
+    {
+        return Err(io::Error::other(format!("{} is not a file", path.display())));
+    }
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path)?;
+    private(&path, 0o600)?;
+    Ok(file)
+}
+
+/// Moves a store that cannot be read out of the way of the next one.
+pub(super) fn set_aside(folder: &Path) -> io::Result<PathBuf> {
+    let aside = folder.join(FOLDER).join(UNREADABLE);
+    std::fs::rename(file_in(folder), &aside)?;
+    Ok(aside)
+}
+
+/// Takes the rights of others from what is ours.
+fn private(path: &Path, mode: u32) -> io::Result<()> {
+    let found = path.symlink_metadata()?;
+    let ours = rustix::process::geteuid().as_raw();
+    if found.is_symlink() || found.uid() != ours {
+        let why = format!("{} is a link or belongs to user {}, not to {ours}", path.display(), found.uid());
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+    }
+    if found.mode() & 0o777 != mode {
+        std::fs::set_permissions(path, Permissions::from_mode(mode))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,140 @@
+//! What of an object is kept: its JSON in one order of fields, without what the projections never read. Two forms of the same
+//! object differ only where it does, whether a list or a watch brought it. Pure.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use serde_json::value::RawValue;
+use tidegate_config::object::Kind;
+
+/// The fields of a JSON object, their values still text.
+type Fields<'a> = BTreeMap<Cow<'a, str>, &'a RawValue>;
+
+/// Every form begins so; then comes the resourceVersion.
+const HEAD: &[u8] = br#"{"metadata":{"resourceVersion":""#;
+
+/// The form in which an object is kept; `None` for bytes that say no resourceVersion.
+///
+/// It lacks `kind` and `apiVersion`, which the items of lists lack too; `metadata.managedFields`; and of `status` everything but
+/// the addresses of a load balancer, which [`tidegate_config::project`] reads. A projection that reads more needs a new
+/// [`FORMAT`](super::store::FORMAT).
+pub(super) fn kept_form(kind: Kind, raw: &[u8]) -> Option<Vec<u8>> {
+    let fields: Fields<'_> = serde_json::from_slice(raw).ok()?;
+    let metadata: Fields<'_> = serde_json::from_str(fields.get("metadata")?.get()).ok()?;
+    let version: String = serde_json::from_str(metadata.get("resourceVersion")?.get()).ok()?;
+    let plain = |byte: u8| byte.is_ascii_graphic() && byte != b'"' && byte != b'\\';
+    if version.is_empty() || !version.bytes().all(plain) {
+        return None;
+    }
+    let mut form = Vec::with_capacity(raw.len());
+    form.extend_from_slice(HEAD);
+    form.extend_from_slice(version.as_bytes());
+    form.push(b'"');
+    for (name, value) in &metadata {
+        if !matches!(name.as_ref(), "resourceVersion" | "managedFields" | "selfLink") {
+            push(&mut form, name, value.get());
+        }
+    }
+    form.push(b'}');
+    for (name, value) in &fields {
+        match name.as_ref() {
+            "metadata" | "kind" | "apiVersion" => {}
+            "status" => {
+                if let Some(addresses) = addresses(kind, value) {
+                    push(&mut form, "status", &format!(r#"{{"loadBalancer":{addresses}}}"#));
+                }
+            }
+            _ => push(&mut form, name, value.get()),
+        }
+    }
+    form.push(b'}');
+    Some(form)
+}
+
+/// Whether two forms are of the same object but for its resourceVersion.
+pub(super) fn same(form: &[u8], other: &[u8]) -> bool {
+    beyond_version(form) == beyond_version(other)
+}
+
+fn beyond_version(form: &[u8]) -> &[u8] {
+    let Some(rest) = form.strip_prefix(HEAD) else { return form };
+    let end = rest.iter().position(|byte| *byte == b'"').unwrap_or_default();
+    rest.get(end..).unwrap_or(form)
+}
+
+fn addresses<'a>(kind: Kind, status: &'a RawValue) -> Option<&'a str> {
+    match kind {
+        Kind::Ingress | Kind::Service => {
+            let fields: Fields<'a> = serde_json::from_str(status.get()).ok()?;
+            fields.get("loadBalancer").map(|value| value.get()).filter(|text| *text != "{}")
+        }
+        Kind::IngressClass | Kind::EndpointSlice | Kind::Secret | Kind::Deployment => None,
+    }
+}
+
+fn push(form: &mut Vec<u8>, name: &str, value: &str) {
+    form.push(b',');
+    // Texts are always written.
+    form.extend_from_slice(serde_json::to_string(name).unwrap_or_default().as_bytes());
+    form.push(b':');
+    form.extend_from_slice(value.as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_config::project::project;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(kind: Kind, raw: &str, want: Option<&str>) {
+        let form = kept_form(kind, raw.as_bytes());
+        assert_eq!(form.map(|form| String::from_utf8(form).unwrap()).as_deref(), want);
+    }
+
+    #[test]
+    fn what_no_projection_reads_is_not_kept() {
+        check(
+            Kind::Ingress,
+            r#"{"kind":"Ingress","apiVersion":"v1","metadata":{"name":"a","managedFields":[{"x":1}],"resourceVersion":"7"},
+                "spec":{"b":1,"a":2},"status":{"loadBalancer":{"ingress":[{"ip":"192.0.2.1"}]},"conditions":[1]}}"#,
+            Some(
+                r#"{"metadata":{"resourceVersion":"7","name":"a"},"spec":{"b":1,"a":2},"status":{"loadBalancer":{"ingress":[{"ip":"192.0.2.1"}]}}}"#,
+            ),
+        );
+        check(
+            Kind::Deployment,
+            r#"{"metadata":{"name":"a","resourceVersion":"7"},"status":{"replicas":3}}"#,
+            Some(r#"{"metadata":{"resourceVersion":"7","name":"a"}}"#),
+        );
+        check(Kind::Service, r#"{"metadata":{"name":"a"}}"#, None);
+        check(Kind::Service, r#"{"metadata":{"name":"a","resourceVersion":""}}"#, None);
+        check(Kind::Service, r#"{"metadata":{"name":"a","resourceVersion":"\"7"}}"#, None);
+        check(Kind::Service, r#"{"metadata":7}"#, None);
+        check(Kind::Service, "{", None);
+    }
+
+    #[test]
+    fn a_changed_version_or_status_is_the_same_object() {
+        let of = |raw: &str| kept_form(Kind::Deployment, raw.as_bytes()).unwrap();
+        let before = of(r#"{"metadata":{"name":"a","resourceVersion":"7"},"spec":{"a":1},"status":{"replicas":3}}"#);
+        let status = of(r#"{"spec":{"a":1},"status":{},"metadata":{"resourceVersion":"1234","name":"a"}}"#);
+        let spec = of(r#"{"metadata":{"name":"a","resourceVersion":"7"},"spec":{"a":2}}"#);
+        assert!(same(&before, &status));
+        assert!(!same(&before, &spec));
+        assert!(!same(b"[\"192.0.2.1\"]", b"[\"192.0.2.2\"]"), "what is no object is compared whole");
+    }
+
+    #[test]
+    fn the_projection_of_what_is_kept_is_that_of_the_object() {
+        let raw = r#"{"kind":"Ingress","metadata":{"namespace":"shop","name":"web","resourceVersion":"7","generation":3,
+            "uid":"6f1b4bb4-54b9-4d2e-9a38-1d3a9c6f0a11","managedFields":[{"manager":"x"}],
+            "annotations":{"kubernetes.io/ingress.class":"tidegate"}},
+            "spec":{"rules":[{"host":"web.example","http":{"paths":[{"path":"/","pathType":"Prefix",
+            "backend":{"service":{"name":"web","port":{"number":80}}}}]}}]},
+            "status":{"loadBalancer":{"ingress":[{"ip":"192.0.2.1"}]}}}"#;
+        let whole = project(Kind::Ingress, raw.as_bytes()).unwrap();
+        let kept = project(Kind::Ingress, &kept_form(Kind::Ingress, raw.as_bytes()).unwrap()).unwrap();
+        assert_eq!((kept.meta, kept.object, kept.addresses), (whole.meta, whole.object, whole.addresses));
+    }
+}

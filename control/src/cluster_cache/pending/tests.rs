@@ -1,0 +1,254 @@
+//! What is written of what lists and watches tell.
+
+use std::cell::RefCell;
+use std::iter::once;
+
+use super::*;
+
+/// What a store would hold, and whether it can be asked.
+#[derive(Default)]
+struct Disk {
+    values: RefCell<BTreeMap<String, Vec<u8>>>,
+    away: bool,
+}
+
+impl Stored for Disk {
+    fn get(&self, key: &str) -> Option<Vec<u8>> {
+        self.values.borrow().get(key).filter(|_| !self.away).cloned()
+    }
+
+    fn keys(&self) -> Option<Vec<String>> {
+        (!self.away).then(|| self.values.borrow().keys().cloned().collect())
+    }
+}
+
+const LIMIT: SweepLimit = SweepLimit { share_max: 0.5, free: 2 };
+
+/// A collection, what is stored of it, and where it stands there.
+struct Bed {
+    pending: Pending,
+    disk: Disk,
+    version: Option<String>,
+}
+
+impl Bed {
+    fn new(based: bool, values: &[(&str, &str)]) -> Self {
+        let bed = Self { pending: Pending::new(false, based), disk: Disk::default(), version: None };
+        let values = values.iter().map(|(key, value)| ((*key).to_owned(), value.as_bytes().to_vec()));
+        bed.disk.values.borrow_mut().extend(values);
+        bed
+    }
+
+    fn told(&mut self, key: &str, value: Option<&str>, version: &str) {
+        let value = value.map(|value| value.as_bytes().to_vec());
+        self.pending.told(key.to_owned(), value, Some(version.into()), &self.disk);
+    }
+
+    fn listed(&mut self, key: &str, value: &str) {
+        self.pending.listed(key.to_owned(), value.as_bytes().to_vec(), &self.disk);
+    }
+
+    fn list(&mut self, values: &[(&str, &str)], version: &str) -> bool {
+        self.pending.list_begins(false);
+        values.iter().for_each(|(key, value)| self.listed(key, value));
+        self.done(version, true)
+    }
+
+    fn done(&mut self, version: &str, wins: bool) -> bool {
+        self.pending.list_done(Listed { reached: version.into(), complete: true, wins }, LIMIT, &self.disk)
+    }
+
+    /// Writes what waits; how many values that are.
+    fn write(&mut self) -> Option<usize> {
+        let Change { replace, values, position, .. } = self.pending.take(7)?;
+        let (mut held, written) = (self.disk.values.borrow_mut(), values.len());
+        if replace {
+            held.clear();
+        }
+        for (key, value) in values {
+            match value {
+                Some(value) => drop(held.insert(key, value)),
+                None => drop(held.remove(&key)),
+            }
+        }
+        self.version = position.resource_version.filter(|_| position.whole);
+        Some(written)
+    }
+
+    #[track_caller]
+    fn check(&mut self, written: Option<usize>, version: Option<&str>, values: &[(&str, &str)]) {
+        assert_eq!(self.write(), written);
+        assert_eq!(self.version.as_deref(), version);
+        let held = self.disk.values.borrow();
+        let held: Vec<(&str, &str)> = held.iter().map(|(k, v)| (&**k, std::str::from_utf8(v).unwrap())).collect();
+        assert_eq!(held, values);
+    }
+}
+
+#[test]
+fn events_coalesce_and_stand_for_the_last_version() {
+    let mut bed = Bed::new(true, &[("a", "1")]);
+    bed.told("a", Some("2"), "10");
+    bed.told("b", Some("1"), "11");
+    bed.told("b", None, "12");
+    bed.told("a", Some("3"), "13");
+    bed.check(Some(2), Some("13"), &[("a", "3")]);
+    assert_eq!(bed.write(), None);
+}
+
+#[test]
+fn what_is_no_other_value_is_not_written() {
+    let mut bed = Bed::new(true, &[("a", "1")]);
+    bed.told("a", Some("1"), "10");
+    bed.told("x", None, "11");
+    assert!(!bed.pending.has_values() && bed.pending.has_version());
+    assert_eq!(bed.pending.unchanged, 2);
+    bed.check(Some(0), Some("11"), &[("a", "1")]);
+    bed.pending.reached("15".into());
+    assert!(!bed.pending.has_values() && bed.pending.has_version());
+}
+
+#[test]
+fn a_list_writes_the_difference() {
+    let mut bed = Bed::new(true, &[("a", "1"), ("b", "1"), ("c", "1")]);
+    assert!(bed.list(&[("a", "1"), ("b", "2"), ("d", "1")], "20"));
+    bed.check(Some(3), Some("20"), &[("a", "1"), ("b", "2"), ("d", "1")]);
+}
+
+#[test]
+fn events_before_the_first_list_are_of_no_known_state() {
+    let mut bed = Bed::new(false, &[("a", "1")]);
+    bed.told("a", Some("2"), "10");
+    bed.pending.reached("11".into());
+    assert_eq!(bed.write(), None);
+    assert!(bed.list(&[("a", "3")], "20"));
+    bed.told("a", Some("4"), "21");
+    bed.check(Some(1), Some("21"), &[("a", "4")]);
+}
+
+#[test]
+fn what_a_watch_told_beside_a_list_takes_the_place_of_what_the_list_says() {
+    for based in [true, false] {
+        let mut bed = Bed::new(based, &[("a", "1"), ("b", "1")]);
+        bed.pending.list_begins(false);
+        bed.listed("a", "1");
+        bed.told("a", Some("2"), "x10");
+        bed.told("c", Some("1"), "x11");
+        bed.told("b", None, "x12");
+        bed.listed("b", "1");
+        bed.done("x12", false);
+        bed.check(Some(3), Some("x12"), &[("a", "2"), ("c", "1")]);
+    }
+}
+
+#[test]
+fn a_newer_list_takes_the_place_of_what_a_watch_told_beside_it() {
+    for based in [true, false] {
+        let mut bed = Bed::new(based, &[("a", "1"), ("b", "1"), ("c", "1")]);
+        bed.pending.list_begins(false);
+        bed.listed("a", "1");
+        bed.listed("c", "1");
+        // Changed, and changed back before the moment that the list is of.
+        bed.told("a", Some("2"), "10");
+        bed.told("b", None, "11");
+        bed.listed("b", "1");
+        assert!(bed.done("20", true));
+        bed.write();
+        bed.check(None, Some("20"), &[("a", "1"), ("b", "1"), ("c", "1")]);
+    }
+}
+
+#[test]
+fn a_list_that_lacks_most_is_believed_the_second_time() {
+    let four = [("a", "1"), ("b", "1"), ("c", "1"), ("d", "1")];
+    let mut bed = Bed::new(true, &four);
+    assert!(!bed.list(&[("a", "1")], "20"), "three of four, and more than may be gone unconfirmed");
+    bed.told("a", Some("2"), "21");
+    bed.check(None, None, &four);
+    assert!(bed.list(&[("a", "3")], "30"));
+    bed.check(Some(4), Some("30"), &[("a", "3")]);
+    assert!(!bed.list(&[], "40"), "the last one of all");
+    assert!(bed.list(&[("a", "3"), ("b", "1")], "41"));
+    bed.check(Some(1), Some("41"), &[("a", "3"), ("b", "1")]);
+}
+
+#[test]
+fn an_incomplete_list_removes_nothing_and_no_watch_goes_on_from_it() {
+    let mut bed = Bed::new(true, &[("a", "1"), ("b", "1")]);
+    bed.pending.list_begins(false);
+    bed.listed("a", "2");
+    let end = Listed { reached: "20".into(), complete: false, wins: true };
+    assert!(bed.pending.list_done(end, LIMIT, &bed.disk));
+    bed.check(Some(1), None, &[("a", "2"), ("b", "1")]);
+}
+
+#[test]
+fn after_a_loss_nothing_is_written_up_to_the_end_of_the_next_list() {
+    let mut bed = Bed::new(true, &[("a", "1")]);
+    bed.pending.list_begins(true);
+    bed.told("a", Some("3"), "12");
+    assert_eq!(bed.write(), None, "what was told in between is missing");
+    bed.listed("a", "2");
+    bed.listed("b", "1");
+    bed.done("12", false);
+    bed.check(Some(2), Some("12"), &[("a", "3"), ("b", "1")]);
+}
+
+#[test]
+fn a_failed_list_changes_nothing() {
+    let mut bed = Bed::new(true, &[("a", "1")]);
+    bed.pending.list_begins(false);
+    bed.listed("b", "1");
+    bed.pending.list_failed();
+    assert_eq!((bed.write(), bed.pending.bytes()), (None, 0));
+}
+
+#[test]
+fn what_could_not_be_written_waits_beneath_what_comes_later() {
+    let mut bed = Bed::new(true, &[("a", "1")]);
+    bed.told("a", Some("2"), "10");
+    bed.told("b", Some("1"), "11");
+    let change = bed.pending.take(7).unwrap();
+    bed.told("a", Some("3"), "12");
+    bed.pending.restore(change);
+    bed.check(Some(2), Some("12"), &[("a", "3"), ("b", "1")]);
+}
+
+#[test]
+fn without_a_store_a_list_replaces_whatever_it_holds() {
+    let mut bed = Bed::new(false, &[("a", "1"), ("b", "1")]);
+    bed.disk.away = true;
+    assert!(bed.list(&[("a", "2")], "20"));
+    bed.told("c", Some("1"), "21");
+    assert!(bed.pending.replaces());
+    bed.disk.away = false;
+    bed.check(Some(2), Some("21"), &[("a", "2"), ("c", "1")]);
+}
+
+#[test]
+fn a_large_list_is_written_in_parts_and_whole_with_the_last() {
+    let mut bed = Bed::new(false, &[("gone", "1"), ("k0", "1")]);
+    let large = "x".repeat(PART_BYTES / 4);
+    bed.pending.list_begins(false);
+    for number in 0..6 {
+        bed.listed(&format!("k{number}"), &large);
+    }
+    assert!(bed.pending.bytes() <= PART_BYTES * 3 / 2);
+    assert_eq!(bed.write(), Some(5));
+    assert_eq!(bed.version, None, "it is not whole");
+    assert!(bed.done("20", true));
+    bed.write();
+    assert_eq!(bed.version.as_deref(), Some("20"));
+    let keys: Vec<String> = bed.disk.keys().unwrap();
+    assert_eq!(keys, ["k0", "k1", "k2", "k3", "k4", "k5"]);
+}
+
+#[test]
+fn values_that_nobody_wants_any_more_are_removed() {
+    let mut bed = Bed::new(true, &[("a", "1"), ("b", "1")]);
+    bed.pending.told("c".to_owned(), Some(b"1".to_vec()), None, &bed.disk);
+    bed.pending.retain(&once("b".to_owned()).collect(), &bed.disk);
+    bed.check(Some(2), None, &[("b", "1")]);
+    bed.pending.retain(&once("b".to_owned()).collect(), &bed.disk);
+    assert_eq!(bed.write(), None);
+}

@@ -1,0 +1,119 @@
+//! What the store holds, as the control loop begins with it: every kept object, projected again.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use tidegate_config::project::{Projected, project};
+
+use super::folder;
+use super::seal::Seal;
+use super::store::{Position, Store, Unusable};
+use super::{CacheOptions, KeptSource};
+use crate::event::Source;
+
+/// The collection of DNS names and what they led to.
+pub(super) const DNS_NAMES: &str = "DNS names";
+/// The collection of what is known of the API server: its sockets, and the URL that the resourceVersions are of.
+pub(super) const API_SERVER: &str = "API server";
+/// Before the URL.
+const URL: &str = "url ";
+
+/// What was kept.
+#[derive(Debug, Default)]
+pub struct Restored {
+    /// Of each source that was kept whole.
+    pub sources: Vec<RestoredSource>,
+    /// What DNS names led to.
+    pub names: BTreeMap<Arc<str>, Box<[IpAddr]>>,
+    /// The sockets of the API server.
+    pub sockets: Vec<SocketAddr>,
+}
+
+/// What was kept of one source.
+#[derive(Debug)]
+pub struct RestoredSource {
+    /// The source.
+    pub source: Source,
+    /// Its objects.
+    pub objects: Vec<Projected>,
+    /// The resourceVersion that a watch can go on from; without one, a list has to come first.
+    pub resume: Option<Arc<str>>,
+    /// When they were the latest, in seconds since the epoch.
+    pub as_of_s: u64,
+}
+
+impl Restored {
+    /// The resourceVersion that the watch of a source can go on from.
+    #[must_use]
+    pub fn resume(&self, source: &Source) -> Option<&Arc<str>> {
+        self.sources.iter().find(|restored| restored.source == *source)?.resume.as_ref()
+    }
+}
+
+/// Opens the store and reads it. One that is damaged is set aside, and an empty one takes its place.
+pub(super) fn open(
+    options: &CacheOptions,
+    seal: Option<&Arc<Seal>>,
+    sources: &[KeptSource],
+) -> Result<(Store, Restored), Unusable> {
+    let attempt = Store::open(&options.folder, seal.cloned()).and_then(|store| {
+        let restored = read(&store, options, sources)?;
+        let names: Vec<Arc<str>> = sources.iter().map(KeptSource::collection).collect();
+        store.retain(|name| [DNS_NAMES, API_SERVER].contains(&name) || names.iter().any(|kept| **kept == *name))?;
+        Ok((store, restored))
+    });
+    let why = match attempt {
+        Err(Unusable::Damaged(why)) => why,
+        other => return other,
+    };
+    let aside = folder::set_aside(&options.folder).map_err(|why| Unusable::Io(why.to_string()))?;
+    tracing::error!(why, aside = %aside.display(), "the cluster cache is damaged and set aside; it begins again, empty");
+    Ok((Store::open(&options.folder, seal.cloned())?, Restored::default()))
+}
+
+fn read(store: &Store, options: &CacheOptions, sources: &[KeptSource]) -> Result<Restored, Unusable> {
+    let positions = store.collections()?;
+    let mut restored = Restored::default();
+    store.read(DNS_NAMES, |name, value| {
+        restored.names.extend(serde_json::from_slice(value).ok().map(|addresses| (name.into(), addresses)));
+    })?;
+    let mut same_server = false;
+    store.read(API_SERVER, |key, _| match key.strip_prefix(URL) {
+        Some(url) => same_server |= url == options.server,
+        None => restored.sockets.extend(key.parse::<SocketAddr>()),
+    })?;
+    // Reading and projecting take all the time there is; kinds are independent.
+    restored.sources = std::thread::scope(|scope| {
+        let read = |kept: &KeptSource| {
+            let (name, source) = (kept.collection(), kept.source.clone());
+            let position = positions.get(&*name).cloned()?;
+            Some(scope.spawn(move || read_source(store, &name, source, position)))
+        };
+        let reading: Vec<_> = sources.iter().filter_map(read).collect();
+        let panicked = |_| Err(Unusable::Damaged("its reader panicked".to_owned()));
+        reading.into_iter().map(|thread| thread.join().unwrap_or_else(panicked)).collect::<Result<Vec<_>, _>>()
+    })?;
+    if !same_server {
+        restored.sources.iter_mut().for_each(|source| source.resume = None);
+    }
+    Ok(restored)
+}
+
+fn read_source(store: &Store, name: &str, source: Source, position: Position) -> Result<RestoredSource, Unusable> {
+    let (mut objects, mut unread) = (Vec::new(), 0);
+    store.read(name, |_, value| match project(source.kind, value) {
+        Ok(projected) => objects.push(projected),
+        Err(_) => unread += 1,
+    })?;
+    if unread > 0 {
+        tracing::warn!(%source, unread, "kept objects cannot be read and are left out; the source is listed again");
+    }
+    let resume = position.resource_version.filter(|_| unread == 0).map(Arc::from);
+    Ok(RestoredSource { source, objects, resume, as_of_s: position.as_of_s })
+}
+
+/// The key that says which API server the resourceVersions are of.
+pub(super) fn url_key(server: &str) -> String {
+    format!("{URL}{server}")
+}

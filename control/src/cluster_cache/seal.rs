@@ -1,0 +1,126 @@
+//! What keeps Secrets secret on disk: AES-256 in GCM (RFC 5116) with the operator's key. Each value has a nonce of its own, drawn
+//! at random, and is bound to where it stands: moved to the place of another object, it cannot be opened.
+
+use std::fmt;
+use std::path::Path;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use ring::rand::{SecureRandom, SystemRandom};
+
+/// Bytes of a key.
+const KEY_LEN: usize = 32;
+/// No key file is longer.
+const FILE_LEN_MAX: usize = 1024;
+
+/// Seals and opens values.
+pub struct Seal(LessSafeKey);
+
+/// A value that was sealed by another key, for another place, or changed since.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Unopened;
+
+impl Seal {
+    /// Reads the key: 32 bytes as they are, or in base64 (RFC 4648 section 4).
+    ///
+    /// # Errors
+    /// Why it cannot be read, without any of its bytes.
+    pub fn read(path: &Path) -> Result<Self, String> {
+        let bytes = std::fs::read(path).map_err(|why| why.to_string())?;
+        Self::of(&bytes).ok_or_else(|| {
+            format!("it holds {} bytes that are no key: 32 bytes are wanted, as they are or in base64", bytes.len())
+        })
+    }
+
+    fn of(bytes: &[u8]) -> Option<Self> {
+        if bytes.len() > FILE_LEN_MAX {
+            return None;
+        }
+        let decoded = STANDARD.decode(bytes.trim_ascii()).ok().filter(|decoded| decoded.len() == KEY_LEN);
+        let key = decoded.as_deref().unwrap_or(bytes);
+        // It takes no other length.
+        Some(Self(LessSafeKey::new(UnboundKey::new(&AES_256_GCM, key).ok()?)))
+    }
+
+    /// The value for a place, sealed: its nonce, and what only the key can read. `None` where the system gives no random bytes.
+    #[must_use]
+    pub fn close(&self, place: &[&str], value: &[u8]) -> Option<Vec<u8>> {
+        let mut nonce = [0; NONCE_LEN];
+        SystemRandom::new().fill(&mut nonce).ok()?;
+        let mut sealed = value.to_vec();
+        let aad = Aad::from(bound_to(place));
+        self.0.seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), aad, &mut sealed).ok()?;
+        Some([&nonce, &*sealed].concat())
+    }
+
+    /// The value that was sealed for a place.
+    ///
+    /// # Errors
+    /// When it was not, or not by this key.
+    pub fn open(&self, place: &[&str], sealed: &[u8]) -> Result<Vec<u8>, Unopened> {
+        let (nonce, sealed) = sealed.split_first_chunk::<NONCE_LEN>().ok_or(Unopened)?;
+        let mut value = sealed.to_vec();
+        let aad = Aad::from(bound_to(place));
+        let opened = self.0.open_in_place(Nonce::assume_unique_for_key(*nonce), aad, &mut value);
+        let length = opened.map_err(|_unspecified| Unopened)?.len();
+        value.truncate(length);
+        Ok(value)
+    }
+}
+
+/// A place as bytes. No part of one holds a zero byte.
+fn bound_to(place: &[&str]) -> Vec<u8> {
+    [&["tidegate cluster cache"], place].concat().join("\0").into_bytes()
+}
+
+impl fmt::Debug for Seal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Seal")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seal(byte: u8) -> Seal {
+        Seal::of(&[byte; KEY_LEN]).unwrap()
+    }
+
+    #[test]
+    fn a_value_opens_by_its_key_in_its_place_and_unchanged() {
+        let place = ["Secret", "shop/tls"];
+        let sealed = seal(1).close(&place, b"value").unwrap();
+        assert_eq!(seal(1).open(&place, &sealed).as_deref(), Ok(&b"value"[..]));
+        assert_eq!(seal(2).open(&place, &sealed), Err(Unopened));
+        assert_eq!(seal(1).open(&["Secret", "shop/other"], &sealed), Err(Unopened));
+        assert_eq!(seal(1).open(&["Secrets", "hop/tls"], &sealed), Err(Unopened));
+        for at in 0..sealed.len() {
+            let mut changed = sealed.clone();
+            changed[at] ^= 1;
+            assert_eq!(seal(1).open(&place, &changed), Err(Unopened), "byte {at}");
+            assert_eq!(seal(1).open(&place, &sealed[..at]), Err(Unopened), "cut at {at}");
+        }
+    }
+
+    #[test]
+    fn equal_values_are_sealed_differently() {
+        let [one, other] = [(); 2].map(|()| seal(1).close(&["Secret", "a/b"], b"value").unwrap());
+        assert_ne!(one[..NONCE_LEN], other[..NONCE_LEN]);
+        assert_ne!(one[NONCE_LEN..], other[NONCE_LEN..]);
+        assert!(!one.windows(5).any(|window| window == b"value"));
+    }
+
+    #[test]
+    fn keys_are_32_bytes_or_their_base64() {
+        let text = STANDARD.encode([7; KEY_LEN]);
+        let sealed = seal(7).close(&["a"], b"value").unwrap();
+        for bytes in [vec![7; KEY_LEN], text.clone().into_bytes(), format!("{text}\n").into_bytes()] {
+            assert!(Seal::of(&bytes).unwrap().open(&["a"], &sealed).is_ok());
+        }
+        for bytes in [vec![], vec![7; 31], vec![7; 33], text.as_bytes()[1..].to_vec(), vec![b'a'; FILE_LEN_MAX + 1]] {
+            assert!(Seal::of(&bytes).is_none(), "{} bytes", bytes.len());
+        }
+    }
+}

@@ -1,0 +1,365 @@
+//! The store on disk: collections of values by key, each with the position that it stands for. A batch is one transaction, so
+//! that whatever happens a collection and its position are found together as they once were. It knows nothing of the cluster.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::ErrorKind;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use redb::{
+    Builder, Database, DatabaseError, ReadableDatabase, ReadableTable, StorageError, TableDefinition, TableError,
+};
+use serde::{Deserialize, Serialize};
+use tidegate_config::caught::caught;
+
+use super::backend::CountedFile;
+use super::folder;
+use super::seal::Seal;
+
+/// The version of what is written. It is raised when what is kept of an object becomes more, or is written otherwise: a store of
+/// an older version is emptied, one of a newer version left alone.
+pub const FORMAT: u32 = 1;
+
+/// Pages that are kept in memory, in bytes.
+const PAGES_MAX: usize = 4 << 20;
+/// The latest file format of the library; a file of a later one is not damaged, but newer than this program.
+const FILE_FORMAT: u8 = 3;
+
+const META: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("meta");
+const COLLECTIONS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("collections");
+const FORMAT_KEY: &str = "format";
+/// A sealed text, by which a key is known to be the one that sealed the rest.
+const SEAL_KEY: &str = "sealed-by";
+
+/// Where a collection stands.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Position {
+    /// The resourceVersion that the values are the state of; `None` where none is known that a watch could go on from.
+    pub resource_version: Option<String>,
+    /// When they were the latest, in seconds since the epoch.
+    pub as_of_s: u64,
+    /// Whether they are all that there were. A collection that is written for the first time in several parts is not, until the last.
+    pub whole: bool,
+}
+
+/// What a batch changes of a collection.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Change {
+    /// Whether values are written sealed.
+    pub sealed: bool,
+    /// Whether what is not named goes.
+    pub replace: bool,
+    /// The values that are new or others, and the keys of those that are gone.
+    pub values: BTreeMap<String, Option<Vec<u8>>>,
+    /// Where the collection stands then.
+    pub position: Position,
+}
+
+/// Changes of collections by their names, made all or none.
+pub type Batch = BTreeMap<Arc<str>, Change>;
+
+/// What is written about a collection.
+#[derive(Serialize, Deserialize)]
+struct Record {
+    sealed: bool,
+    position: Position,
+}
+
+/// Why a store cannot be used.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Unusable {
+    /// Another process uses it.
+    Locked,
+    /// A later version of this program wrote it.
+    Newer,
+    /// Its Secrets were sealed by another key.
+    WrongKey,
+    /// It cannot be read: it was cut, or changed by somebody else.
+    Damaged(String),
+    /// The file or its folder cannot be opened, read or written.
+    Io(String),
+}
+
+impl fmt::Display for Unusable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Locked => f.write_str("another process uses it; each process needs a folder of its own"),
+            Self::Newer => {
+                f.write_str("a newer version of tidegate wrote it; remove it to let this version write its own")
+            }
+            Self::WrongKey => f.write_str(
+                "its Secrets were sealed by another key; give that key, or remove the folder to begin again",
+            ),
+            Self::Damaged(why) => write!(f, "it is damaged: {why}"),
+            Self::Io(why) => f.write_str(why),
+        }
+    }
+}
+
+impl std::error::Error for Unusable {}
+
+/// An open store. No other process can open it meanwhile.
+pub struct Store {
+    database: Database,
+    seal: Option<Arc<Seal>>,
+    written: Arc<AtomicU64>,
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").finish_non_exhaustive()
+    }
+}
+
+impl Store {
+    /// Opens the store in a folder, or makes an empty one. After the death of a process this puts right what it left half done.
+    ///
+    /// # Errors
+    /// When it cannot be used.
+    pub fn open(folder: &Path, seal: Option<Arc<Seal>>) -> Result<Self, Unusable> {
+        let file = folder::open(folder).map_err(|why| Unusable::Io(why.to_string()))?;
+        let written = Arc::new(AtomicU64::default());
+        let counted = Arc::clone(&written);
+        let opened = contained(|| {
+            let mut builder = Builder::new();
+            builder.set_cache_size(PAGES_MAX).set_check_integrity_on_open(true);
+            builder.create_with_backend(CountedFile::new(file, counted)?)
+        });
+        let store = Self { database: opened?, seal, written };
+        contained(|| store.prepare())??;
+        Ok(store)
+    }
+
+    /// Compares versions and keys, and writes them into a store that has none.
+    fn prepare(&self) -> Result<Result<(), Unusable>, redb::Error> {
+        let transaction = self.database.begin_write()?;
+        {
+            let mut meta = transaction.open_table(META)?;
+            let text = |bytes: &[u8]| std::str::from_utf8(bytes).ok().and_then(|text| text.parse::<u32>().ok());
+            let found = meta.get(FORMAT_KEY)?.map(|value| text(value.value()).unwrap_or(u32::MAX));
+            match found {
+                Some(newer) if newer > FORMAT => return Ok(Err(Unusable::Newer)),
+                Some(FORMAT) => {}
+                Some(_) | None => {
+                    let mut records = transaction.open_table(COLLECTIONS)?;
+                    let names = names(&records)?;
+                    for name in &names {
+                        records.remove(&**name)?;
+                        transaction.delete_table(values_of(name))?;
+                    }
+                    meta.insert(FORMAT_KEY, FORMAT.to_string().as_bytes())?;
+                    meta.remove(SEAL_KEY)?;
+                }
+            }
+            if let Some(seal) = &self.seal {
+                let sealed = meta.get(SEAL_KEY)?.map(|value| value.value().to_vec());
+                match sealed {
+                    Some(sealed) if seal.open(&[SEAL_KEY], &sealed).is_err() => return Ok(Err(Unusable::WrongKey)),
+                    Some(_) => {}
+                    None => {
+                        let sealed = seal.close(&[SEAL_KEY], FORMAT_KEY.as_bytes());
+                        meta.insert(SEAL_KEY, &*sealed.unwrap_or_default())?;
+                    }
+                }
+            }
+            // The table is there for whoever reads it first.
+            transaction.open_table(COLLECTIONS)?;
+        }
+        transaction.commit()?;
+        Ok(Ok(()))
+    }
+
+    /// Every collection that is whole, with its position. One that is sealed is there for its key alone.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn collections(&self) -> Result<BTreeMap<String, Position>, Unusable> {
+        contained(|| -> Result<_, redb::Error> {
+            let records = self.database.begin_read()?.open_table(COLLECTIONS)?;
+            let mut found = BTreeMap::new();
+            for entry in records.iter()? {
+                let (name, record) = entry?;
+                let record: Option<Record> = serde_json::from_slice(record.value()).ok();
+                let open = |record: &Record| record.position.whole && (!record.sealed || self.seal.is_some());
+                found.extend(record.filter(open).map(|record| (name.value().to_owned(), record.position)));
+            }
+            Ok(found)
+        })
+    }
+
+    /// Hands over each value of a collection, in the order of their keys.
+    ///
+    /// # Errors
+    /// When it cannot be read, or a sealed value cannot be opened.
+    pub fn read(&self, collection: &str, mut take: impl FnMut(&str, &[u8])) -> Result<(), Unusable> {
+        contained(|| -> Result<_, redb::Error> {
+            let transaction = self.database.begin_read()?;
+            let records = transaction.open_table(COLLECTIONS)?;
+            let Some(sealed) = record(&records, collection)?.map(|record| record.sealed) else { return Ok(Ok(())) };
+            for entry in transaction.open_table(values_of(collection))?.iter()? {
+                let (key, value) = entry?;
+                if !sealed {
+                    take(key.value(), value.value());
+                    continue;
+                }
+                let opened = self.opened(collection, key.value(), value.value());
+                let Some(opened) = opened else {
+                    return Ok(Err(Unusable::Damaged(format!("{} of {collection} cannot be opened", key.value()))));
+                };
+                take(key.value(), &opened);
+            }
+            Ok(Ok(()))
+        })?
+    }
+
+    /// One value.
+    ///
+    /// # Errors
+    /// When it cannot be read. One that cannot be opened is as good as none.
+    pub fn get(&self, collection: &str, key: &str) -> Result<Option<Vec<u8>>, Unusable> {
+        contained(|| -> Result<_, redb::Error> {
+            let transaction = self.database.begin_read()?;
+            let sealed = record(&transaction.open_table(COLLECTIONS)?, collection)?.is_some_and(|record| record.sealed);
+            let values = match transaction.open_table(values_of(collection)) {
+                Err(TableError::TableDoesNotExist(_)) => return Ok(None),
+                values => values?,
+            };
+            let value = values.get(key)?;
+            Ok(value.and_then(|value| {
+                if sealed { self.opened(collection, key, value.value()) } else { Some(value.value().to_vec()) }
+            }))
+        })
+    }
+
+    /// The keys of a collection.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn keys(&self, collection: &str) -> Result<Vec<String>, Unusable> {
+        contained(|| -> Result<_, redb::Error> {
+            let values = match self.database.begin_read()?.open_table(values_of(collection)) {
+                Err(TableError::TableDoesNotExist(_)) => return Ok(Vec::new()),
+                values => values?,
+            };
+            names(&values)
+        })
+    }
+
+    /// Makes all of a batch durable, or nothing of it. Gives the bytes that were written for it.
+    ///
+    /// # Errors
+    /// When it cannot be written. Then the store has to be opened again.
+    pub fn commit(&self, batch: &Batch) -> Result<u64, Unusable> {
+        let before = self.written.load(Ordering::Relaxed);
+        contained(|| -> Result<_, redb::Error> {
+            let transaction = self.database.begin_write()?;
+            for (name, change) in batch {
+                if change.replace {
+                    transaction.delete_table(values_of(name))?;
+                }
+                let mut values = transaction.open_table(values_of(name))?;
+                for (key, value) in &change.values {
+                    match value {
+                        None => drop(values.remove(&**key)?),
+                        Some(value) if change.sealed => {
+                            let sealed = self.seal.as_ref().and_then(|seal| seal.close(&[name, key], value));
+                            // Without a key, or chance, it is left out rather than written for everybody.
+                            let Some(sealed) = sealed else { continue };
+                            values.insert(&**key, &*sealed)?;
+                        }
+                        Some(value) => drop(values.insert(&**key, &**value)?),
+                    }
+                }
+                let record = Record { sealed: change.sealed, position: change.position.clone() };
+                let record = serde_json::to_vec(&record).unwrap_or_default();
+                transaction.open_table(COLLECTIONS)?.insert(&**name, &*record)?;
+            }
+            Ok(transaction.commit()?)
+        })?;
+        Ok(self.written.load(Ordering::Relaxed).saturating_sub(before))
+    }
+
+    /// Forgets the collections that are not among these.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn retain(&self, these: impl Fn(&str) -> bool) -> Result<(), Unusable> {
+        contained(|| -> Result<_, redb::Error> {
+            let gone = names(&self.database.begin_read()?.open_table(COLLECTIONS)?)?;
+            let gone: Vec<String> = gone.into_iter().filter(|name| !these(name)).collect();
+            if gone.is_empty() {
+                return Ok(());
+            }
+            let transaction = self.database.begin_write()?;
+            for name in &gone {
+                transaction.open_table(COLLECTIONS)?.remove(&**name)?;
+                transaction.delete_table(values_of(name))?;
+            }
+            Ok(transaction.commit()?)
+        })
+    }
+
+    /// Bytes written to the file since it was opened.
+    #[must_use]
+    pub fn written(&self) -> u64 {
+        self.written.load(Ordering::Relaxed)
+    }
+
+    fn opened(&self, collection: &str, key: &str, sealed: &[u8]) -> Option<Vec<u8>> {
+        self.seal.as_ref().and_then(|seal| seal.open(&[collection, key], sealed).ok())
+    }
+}
+
+/// The table of a collection's values. Its name is that of no other table.
+const fn values_of(collection: &str) -> TableDefinition<'_, &'static str, &'static [u8]> {
+    TableDefinition::new(collection)
+}
+
+fn names(table: &impl ReadableTable<&'static str, &'static [u8]>) -> Result<Vec<String>, redb::Error> {
+    let mut names = Vec::new();
+    for entry in table.iter()? {
+        names.push(entry?.0.value().to_owned());
+    }
+    Ok(names)
+}
+
+fn record(
+    records: &impl ReadableTable<&'static str, &'static [u8]>,
+    collection: &str,
+) -> Result<Option<Record>, redb::Error> {
+    Ok(records.get(collection)?.and_then(|record| serde_json::from_slice(record.value()).ok()))
+}
+
+/// Does something with the database. A damaged file may make the library panic, which must cost nobody the process.
+fn contained<T, E: Into<redb::Error>>(work: impl FnOnce() -> Result<T, E>) -> Result<T, Unusable> {
+    caught(work).map_err(Unusable::Damaged)?.map_err(|error| why(&error.into()))
+}
+
+fn why(error: &redb::Error) -> Unusable {
+    #[allow(clippy::wildcard_enum_match_arm, reason = "the library may add errors; each is one of reading or writing")]
+    match error {
+        redb::Error::DatabaseAlreadyOpen | redb::Error::LockProtocolMismatch => Unusable::Locked,
+        redb::Error::UpgradeRequired(version) if *version > FILE_FORMAT => Unusable::Newer,
+        redb::Error::UpgradeRequired(_) | redb::Error::Corrupted(_) | redb::Error::TableTypeMismatch { .. } => {
+            Unusable::Damaged(error.to_string())
+        }
+        redb::Error::Io(io) if matches!(io.kind(), ErrorKind::InvalidData | ErrorKind::UnexpectedEof) => {
+            Unusable::Damaged(error.to_string())
+        }
+        _ => Unusable::Io(error.to_string()),
+    }
+}
+
+impl From<DatabaseError> for Unusable {
+    fn from(error: DatabaseError) -> Self {
+        why(&error.into())
+    }
+}
+
+impl From<StorageError> for Unusable {
+    fn from(error: StorageError) -> Self {
+        why(&error.into())
+    }
+}

@@ -1,0 +1,255 @@
+//! The thread that writes: it takes what informers tell, lets it coalesce, and commits batches within the budget. A disk that
+//! fails costs the cache and nothing else: it is tried again, and told once.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use super::budget::Budget;
+use super::kept_form::kept_form;
+use super::metrics::CacheMetrics;
+use super::pending::{Pending, Stored, SweepLimit};
+use super::seal::Seal;
+use super::sink::{Collection, Letter, Message};
+use super::store::{Batch, Store, Unusable};
+use super::{CacheOptions, folder};
+use crate::clock;
+
+/// A version alone is written this often: it costs as many pages as a change, and an older one is good enough to watch from.
+const VERSION_EVERY: Duration = Duration::from_secs(300);
+/// A store that failed is opened again after this long.
+const OPEN_AGAIN: Duration = Duration::from_secs(30);
+/// Values of one collection that wait may take this much; more are forgotten until its next list.
+const PENDING_MAX: usize = 128 << 20;
+/// Letters that are taken before it is looked at the time again.
+const LETTERS_MAX: usize = 1024;
+
+/// What the writer owns.
+pub(super) struct Writer {
+    pub(super) options: CacheOptions,
+    pub(super) sweep: SweepLimit,
+    pub(super) seal: Option<Arc<Seal>>,
+    pub(super) metrics: CacheMetrics,
+    pub(super) queued: Arc<AtomicUsize>,
+    pub(super) store: Option<Store>,
+    pub(super) slots: BTreeMap<Arc<str>, Slot>,
+    pub(super) budget: Budget,
+    /// Since when values wait, and since when a version alone does.
+    pub(super) waiting: Waiting,
+    /// When a store that failed is opened again, and why it failed.
+    pub(super) failed: Option<(Instant, Unusable)>,
+}
+
+/// One collection.
+#[derive(Debug)]
+pub(super) struct Slot {
+    pub(super) pending: Pending,
+    /// Whether lists tell what there is; without, every value is told for itself.
+    pub(super) listed: bool,
+}
+
+/// Since when something waits to be written.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Waiting {
+    values: Option<Instant>,
+    version: Option<Instant>,
+}
+
+/// A collection as the store holds it.
+struct OnDisk<'a> {
+    store: Option<&'a Store>,
+    name: &'a str,
+    failure: Cell<Option<Unusable>>,
+}
+
+impl Stored for OnDisk<'_> {
+    fn get(&self, key: &str) -> Option<Vec<u8>> {
+        self.store?.get(self.name, key).unwrap_or_else(|why| {
+            self.failure.set(Some(why));
+            None
+        })
+    }
+
+    fn keys(&self) -> Option<Vec<String>> {
+        self.store?.keys(self.name).map_err(|why| self.failure.set(Some(why))).ok()
+    }
+}
+
+impl Writer {
+    /// Writes until it is told to close, or nobody can tell it anything any more.
+    pub(super) fn run(mut self, letters: &Receiver<Letter>) {
+        self.metrics.usable.set(i64::from(self.store.is_some()));
+        loop {
+            let now = clock::now();
+            if self.failed.as_ref().is_some_and(|(again, _)| *again <= now) {
+                self.open_again(now);
+            }
+            let due = self.due(now);
+            if due.is_some_and(|due| due <= now) {
+                self.flush(now);
+                continue;
+            }
+            let again = self.failed.as_ref().map(|(again, _)| *again);
+            let wake = due.into_iter().chain(again).min();
+            let wait = wake.map_or(VERSION_EVERY, |wake| wake.saturating_duration_since(now));
+            let open = match letters.recv_timeout(wait) {
+                Ok(letter) => self.take(letter) && letters.try_iter().take(LETTERS_MAX).all(|letter| self.take(letter)),
+                Err(RecvTimeoutError::Timeout) => true,
+                Err(RecvTimeoutError::Disconnected) => false,
+            };
+            self.note_waiting(clock::now());
+            if !open {
+                self.flush(clock::now());
+                return;
+            }
+        }
+    }
+
+    /// Takes one letter; whether more are to come.
+    fn take(&mut self, (collection, message): Letter) -> bool {
+        self.queued.fetch_sub(message.bytes(), Ordering::Relaxed);
+        let Some(slot) = self.slots.get_mut(&collection.name) else { return !matches!(message, Message::Close) };
+        let stored = OnDisk { store: self.store.as_ref(), name: &collection.name, failure: Cell::default() };
+        let Slot { pending, .. } = slot;
+        match message {
+            Message::ListBegins { after_loss } => pending.list_begins(after_loss),
+            Message::Listed { key, raw } => {
+                if let Some(value) = value(&collection, &raw) {
+                    pending.listed(key, value, &stored);
+                }
+            }
+            Message::ListFailed => pending.list_failed(),
+            Message::ListDone(end) => {
+                if !pending.list_done(end, self.sweep, &stored) {
+                    tracing::warn!(kind = %collection.name, "a list lacks most of what is kept; it is kept until another one confirms it");
+                }
+            }
+            Message::Told { key, raw, reached } => match raw.map(|raw| value(&collection, &raw)) {
+                None => pending.told(key, None, reached, &stored),
+                Some(Some(value)) => pending.told(key, Some(value), reached, &stored),
+                Some(None) => {}
+            },
+            Message::Reached(version) => pending.reached(version),
+            Message::Retain(keys) => pending.retain(&keys, &stored),
+            Message::Close => return false,
+        }
+        let failure = stored.failure.take();
+        self.metrics.unchanged.inc_by(std::mem::take(&mut pending.unchanged));
+        if slot.listed && pending.bytes() > PENDING_MAX {
+            pending.lose();
+            self.metrics.losses.inc();
+        }
+        if let Some(why) = failure {
+            self.fail(why, clock::now());
+        }
+        true
+    }
+
+    fn note_waiting(&mut self, now: Instant) {
+        let values = self.slots.values().any(|slot| slot.pending.has_values());
+        let version = self.slots.values().any(|slot| slot.pending.has_version());
+        let Waiting { values: since, version: version_since } = self.waiting;
+        self.waiting = Waiting {
+            values: values.then(|| since.unwrap_or(now)),
+            version: version.then(|| version_since.unwrap_or(now)),
+        };
+        let count: usize = self.slots.values().map(|slot| slot.pending.len()).sum();
+        self.metrics.pending.set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    /// When the next batch is due.
+    fn due(&mut self, now: Instant) -> Option<Instant> {
+        let values = self.waiting.values.map(|since| since + self.options.flush_after);
+        let version = self.waiting.version.map(|since| since + VERSION_EVERY);
+        let due = values.into_iter().chain(version).min().filter(|_| self.store.is_some())?;
+        Some(due.max(self.budget.ready(now)))
+    }
+
+    /// Writes everything that waits, as one batch.
+    fn flush(&mut self, now: Instant) {
+        self.waiting = Waiting::default();
+        let wall = clock::wall();
+        let Some(store) = &self.store else { return };
+        let mut batch = Batch::new();
+        for (name, slot) in &mut self.slots {
+            batch.extend(slot.pending.take(seconds(wall)).map(|change| (Arc::clone(name), change)));
+        }
+        if batch.is_empty() {
+            return;
+        }
+        let values: usize = batch.values().map(|change| change.values.len()).sum();
+        match store.commit(&batch) {
+            Ok(bytes) => {
+                self.budget.spend(bytes, now);
+                self.metrics.written.inc_by(bytes);
+                self.metrics.values.inc_by(values as u64);
+                self.metrics.batches.with_label_values(&["ok"]).inc();
+                self.metrics.last_written.set(wall.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64());
+                self.metrics.pending.set(0);
+                tracing::debug!(values, bytes, "the cluster cache is written");
+            }
+            Err(why) => {
+                self.metrics.batches.with_label_values(&["failed"]).inc();
+                for (name, change) in batch {
+                    if let Some(slot) = self.slots.get_mut(&name) {
+                        slot.pending.restore(change);
+                    }
+                }
+                self.fail(why, now);
+            }
+        }
+    }
+
+    fn fail(&mut self, why: Unusable, now: Instant) {
+        self.store = None;
+        self.metrics.usable.set(0);
+        let known = self.failed.as_ref().is_some_and(|(_, before)| *before == why);
+        if !known {
+            tracing::error!(folder = %self.options.folder.display(), %why,
+                "the cluster cache cannot be written; what serves goes on without it, and it is tried again");
+        }
+        self.failed = Some((now + OPEN_AGAIN, why));
+    }
+
+    /// Opens a store that could not be used. What waits for a collection of lists is added to what that store holds only where it
+    /// replaces all of it: somebody else may have written meanwhile.
+    fn open_again(&mut self, now: Instant) {
+        match Store::open(&self.options.folder, self.seal.clone()) {
+            Ok(store) => {
+                let kept = store.retain(|name| self.slots.contains_key(name));
+                self.store = Some(store);
+                self.failed = None;
+                self.metrics.usable.set(1);
+                tracing::info!(folder = %self.options.folder.display(), "the cluster cache is written again");
+                for slot in self.slots.values_mut().filter(|slot| slot.listed && !slot.pending.replaces()) {
+                    slot.pending.lose();
+                }
+                if let Err(why) = kept {
+                    self.fail(why, now);
+                }
+                self.note_waiting(now);
+            }
+            Err(why) => {
+                if let Unusable::Damaged(_) = &why
+                    && let Err(why) = folder::set_aside(&self.options.folder)
+                {
+                    tracing::debug!(%why, "the damaged cluster cache cannot be set aside");
+                }
+                self.fail(why, now);
+            }
+        }
+    }
+}
+
+/// A value as it is kept.
+fn value(collection: &Collection, raw: &[u8]) -> Option<Vec<u8>> {
+    collection.kind.map_or_else(|| Some(raw.to_vec()), |kind| kept_form(kind, raw))
+}
+
+/// Seconds since the epoch.
+pub(crate) fn seconds(wall: SystemTime) -> u64 {
+    wall.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}

@@ -1,0 +1,119 @@
+//! What is kept on disk over restarts, wired: the first life of the loop begins with it, and every life tells it what it hears.
+
+use std::collections::BTreeMap;
+use std::mem::take;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use tidegate_config::object::Kind;
+use tokio::task::spawn_blocking;
+
+use super::State;
+use crate::api_server::ApiServer;
+use crate::clock;
+use crate::cluster_cache::{Cache, KeptSource, Restored, Sink, SweepLimit, seconds};
+use crate::event::Source;
+use crate::informer::Informer;
+use crate::options::Secrets;
+use crate::resolve::Resolver;
+use crate::selection::{field_selector, label_selector};
+
+/// The cache, where there is one, and what of it nobody has taken yet.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    cache: Option<Cache>,
+    /// The resourceVersions that watches go on from in the first life.
+    resume: BTreeMap<Source, Arc<str>>,
+    names: BTreeMap<Arc<str>, Box<[IpAddr]>>,
+}
+
+impl State {
+    /// Opens the cache, if there is to be one, and begins with what it holds.
+    pub(super) async fn open_cache(&mut self) {
+        let Some(options) = self.control.cache.clone() else { return };
+        let (sources, metrics) = (self.kept_sources(), self.cache_metrics.clone());
+        let pace = self.control.options.pace;
+        let sweep = SweepLimit { share_max: pace.sweep_share_max, free: pace.sweep_free };
+        let opened = spawn_blocking(move || Cache::open(options, sources, sweep, &metrics)).await;
+        let Ok((cache, restored)) = opened else {
+            tracing::error!("opening the cluster cache panicked; there is none");
+            return;
+        };
+        self.kept.cache = cache;
+        self.restore(restored);
+    }
+
+    fn restore(&mut self, Restored { sources, names, sockets }: Restored) {
+        let now = clock::now();
+        let objects: usize = sources.iter().map(|source| source.objects.len()).sum();
+        if let Some(as_of_s) = sources.iter().map(|source| source.as_of_s).min() {
+            let age_s = seconds(clock::wall()).saturating_sub(as_of_s);
+            tracing::info!(objects, kinds = sources.len(), as_of_s, age_s, "restored from the cluster cache");
+        }
+        self.control.api_server.learn(sockets);
+        self.reconciler.restore_names(names.clone());
+        self.kept.names = names;
+        for restored in sources {
+            self.reconciler.restore(&restored.source, restored.objects, restored.as_of_s, now);
+            self.kept.resume.extend(restored.resume.map(|version| (restored.source, version)));
+        }
+    }
+
+    fn kept_sources(&self) -> Vec<KeptSource> {
+        let (options, namespaces) = (&self.control.options, &self.control.namespaces);
+        let kept = |source: &Source| {
+            let listed = source.kind != Kind::Secret || options.secrets == Secrets::Watched;
+            let selectors = [label_selector(source, namespaces, options), field_selector(source, namespaces, options)];
+            let [labels, fields] = selectors.map(|selector| selector.unwrap_or_else(|| "all".to_owned()));
+            let selection = if listed { format!("{labels}; {fields}") } else { "by name".to_owned() };
+            KeptSource { source: source.clone(), selection, listed }
+        };
+        self.sources.iter().map(kept).collect()
+    }
+}
+
+impl Kept {
+    /// An informer as it begins in this life.
+    pub(super) fn begin(&mut self, informer: Informer, source: &Source) -> Informer {
+        let resume = self.resume.remove(source);
+        let sink = self.cache.as_ref().and_then(|cache| cache.sink(source, resume.is_some()));
+        let informer = informer.keeping(sink);
+        match resume {
+            Some(version) => informer.resuming(version),
+            None => informer,
+        }
+    }
+
+    pub(super) fn secrets_by_name(&self) -> Option<Sink> {
+        self.cache.as_ref()?.sink(&Source { kind: Kind::Secret, namespace: None }, false)
+    }
+
+    pub(super) fn resolver(&mut self, resolver: Resolver) -> Resolver {
+        resolver.keeping(self.cache.as_ref().map(|cache| cache.names()), take(&mut self.names))
+    }
+
+    /// Keeps where the API server is; never ends.
+    pub(super) fn follow(&self, api_server: &ApiServer) -> impl Future<Output = ()> + Send + 'static {
+        let (reached_by, mut followed) = (self.cache.as_ref().map(Cache::reached_by), api_server.followed());
+        async move {
+            if let Some(reached_by) = reached_by {
+                loop {
+                    let sockets = Arc::clone(&followed.borrow_and_update());
+                    reached_by.learn(&sockets);
+                    if followed.changed().await.is_err() {
+                        break;
+                    }
+                }
+            }
+            std::future::pending().await
+        }
+    }
+
+    /// Writes what waits, and keeps nothing any more.
+    pub(super) async fn close(self) {
+        let Some(cache) = self.cache else { return };
+        if spawn_blocking(move || cache.close()).await.is_err() {
+            tracing::error!("closing the cluster cache panicked");
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! One life of a process that keeps a cache: it goes on from what it finds there, and tells of what happens in the model, by events,
+//! by lists and by lists beside events.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use fastrand::Rng;
+use prometheus::Registry;
+use tidegate_control::{Cache, CacheMetrics, CacheOptions, Restored, Sink, SweepLimit};
+
+use crate::model::{KINDS, Model, object, object_name, version};
+
+/// Versions behind those of the model that a list beside events may be.
+const LAG_MAX: u64 = 4;
+
+pub(crate) fn options(folder: &Path) -> CacheOptions {
+    CacheOptions {
+        folder: folder.to_owned(),
+        key_file: Some(folder.join("key")),
+        write_budget: 1 << 40,
+        flush_after: Duration::from_millis(1),
+        server: "https://cluster.example".to_owned(),
+    }
+}
+
+/// Waits for this long; nobody can end it sooner.
+pub(crate) fn pause(length: Duration) {
+    let (_open, never) = channel::<()>();
+    assert!(never.recv_timeout(length).is_err());
+}
+
+/// Opens the cache of a folder for the whole model.
+pub(crate) fn open(folder: &Path, seed: u64) -> (Option<Cache>, Restored) {
+    let metrics = CacheMetrics::register(&Registry::new()).unwrap();
+    let sources = KINDS.map(|kind| Model { seed, kind }.kept()).to_vec();
+    // Lists of this model may lack anything.
+    let sweep = SweepLimit { share_max: 1.0, free: usize::MAX };
+    Cache::open(options(folder), sources, sweep, &metrics)
+}
+
+/// A kind that is told of.
+struct Teller {
+    model: Model,
+    sink: Sink,
+    /// The version up to which it was told.
+    reached: u64,
+}
+
+impl Teller {
+    fn event(&mut self) {
+        self.reached += 1;
+        let happened = self.model.at(self.reached);
+        let raw = happened.content.map(|content| object(&happened.name, content, self.reached));
+        self.sink.told(&object_name(&happened.name), raw.as_deref(), Some(&version(self.reached)));
+    }
+
+    /// A list of a version at or before the one that is reached at its end; events are told meanwhile.
+    fn list(&mut self, ahead: bool, chance: &mut Rng) {
+        let begun = self.reached;
+        let of = if ahead { begun + LAG_MAX } else { begun };
+        self.sink.list_begins();
+        for (name, content) in self.model.state(of) {
+            self.sink.listed(&object_name(&name), &object(&name, content, of));
+            if chance.u8(..4) == 0 && self.reached < begun + LAG_MAX {
+                self.event();
+            }
+        }
+        match chance.u8(..8) {
+            0 => self.sink.list_failed(),
+            _ if of >= self.reached => {
+                self.reached = of;
+                self.sink.list_done(version(of), true, true);
+            }
+            _ => self.sink.list_done(version(self.reached), true, false),
+        }
+    }
+}
+
+/// Lives until it is killed.
+pub(crate) fn live(folder: &Path, seed: u64, life: u64) {
+    let mut chance = Rng::with_seed(seed ^ life << 32);
+    let (cache, restored) = open(folder, seed);
+    let cache = cache.expect("a cache");
+    cache.reached_by().learn(&BTreeSet::new());
+    let mut tellers = KINDS.map(|kind| {
+        let model = Model { seed, kind };
+        let resume: Option<u64> = restored.resume(&model.source()).map(|version| version.parse().unwrap());
+        let sink = cache.sink(&model.source(), resume.is_some()).unwrap();
+        let teller = Teller { model, sink, reached: resume.unwrap_or_default() };
+        if resume.is_none() {
+            teller.sink.list_begins();
+            teller.sink.list_done(version(0), true, true);
+        }
+        teller
+    });
+    println!("alive");
+    loop {
+        let teller = &mut tellers[chance.usize(..KINDS.len())];
+        match chance.u8(..20) {
+            0 => {
+                let ahead = chance.bool();
+                teller.list(ahead, &mut chance);
+            }
+            1 => std::thread::yield_now(),
+            _ => teller.event(),
+        }
+        // The writer is to be met in all of its steps, and the model is not to become endless.
+        pause(Duration::from_micros(chance.u64(..400)));
+    }
+}

@@ -1,0 +1,134 @@
+//! What the control loop does with what was restored: it serves at once, and tells the cluster nothing.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use tidegate_config::object::Kind;
+use tidegate_config::project::{Projected, PublicAddress, project};
+use tidegate_control::options::{Options, Publish};
+use tidegate_control::{Event, Reconciler, Source};
+
+const KINDS: [Kind; 5] = [Kind::Ingress, Kind::IngressClass, Kind::Service, Kind::EndpointSlice, Kind::Secret];
+
+fn all_of(kind: Kind) -> Source {
+    Source { kind, namespace: None }
+}
+
+fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
+
+fn ingress(name: &str) -> Projected {
+    let backend = json!({"service": {"name": "web", "port": {"number": 80}}});
+    let object = json!({
+        "metadata": {
+            "namespace": "shop", "name": name, "resourceVersion": "1",
+            "annotations": {"kubernetes.io/ingress.class": "tidegate"},
+        },
+        "spec": {"rules": [{"host": format!("{name}.example"), "http": {"paths": [
+            {"path": "/", "pathType": "Prefix", "backend": backend},
+        ]}}]},
+    });
+    project(Kind::Ingress, object.to_string().as_bytes()).unwrap()
+}
+
+fn listed(kind: Kind, objects: Vec<Projected>, now: Instant) -> Event {
+    Event::Listed { source: all_of(kind), objects, complete: true, resource_version: "9".into(), received: now }
+}
+
+fn hosts(reconciler: &Reconciler) -> Vec<String> {
+    let mut hosts: Vec<String> = reconciler.compiled().parts.hosts.iter().map(|(host, _)| host.to_string()).collect();
+    hosts.sort();
+    hosts
+}
+
+/// A loop with one restored Ingress, and whatever else was kept.
+fn restored(kinds: &[Kind], now: Instant) -> Reconciler {
+    let publish = Publish::Addresses(vec![PublicAddress::of_ip("192.0.2.1")]);
+    let mut reconciler = Reconciler::new(Options { publish, ..Options::default() }, KINDS.map(all_of));
+    for kind in kinds {
+        let objects = if *kind == Kind::Ingress { vec![ingress("web")] } else { Vec::new() };
+        reconciler.restore(&all_of(*kind), objects, 1000, now);
+    }
+    reconciler
+}
+
+/// Works until nothing waits.
+fn settle(reconciler: &mut Reconciler, now: Instant) {
+    while let Some(step) = reconciler.reconcile(now) {
+        drop(step);
+        reconciler.finish(now);
+    }
+}
+
+#[test]
+fn what_was_restored_serves_at_once_and_is_told_to_nobody() {
+    let now = now();
+    let mut reconciler = restored(&KINDS, now);
+    assert!(reconciler.wake().is_some_and(|wake| wake <= now), "nothing has to happen first");
+    settle(&mut reconciler, now);
+    assert!(reconciler.running());
+    assert_eq!(hosts(&reconciler), ["web.example"]);
+    assert_eq!(reconciler.restored_as_of_s(&all_of(Kind::Ingress)), Some(1000));
+    for kind in KINDS {
+        assert_eq!(reconciler.amiss().all.len(), 0, "no status is written before {kind} is known");
+        let resumed = Event::Resumed { source: all_of(kind), resource_version: "9".into(), received: now };
+        assert_eq!(reconciler.observe(resumed, now), None);
+        settle(&mut reconciler, now);
+    }
+    assert_eq!(reconciler.restored_as_of_s(&all_of(Kind::Ingress)), None);
+    assert_eq!(reconciler.amiss().all.len(), 1, "now it is");
+}
+
+#[test]
+fn what_vanished_goes_with_the_complete_list_and_not_before() {
+    let now = now();
+    let mut reconciler = restored(&KINDS, now);
+    settle(&mut reconciler, now);
+    let applied = Event::Applied { projected: Box::new(ingress("other")), received: now };
+    reconciler.observe(applied, now);
+    settle(&mut reconciler, now);
+    assert_eq!(hosts(&reconciler), ["other.example", "web.example"]);
+    let failing = Event::Failing { source: all_of(Kind::Ingress), why: "away".to_owned(), denied: false };
+    reconciler.observe(failing, now);
+    settle(&mut reconciler, now);
+    assert_eq!(hosts(&reconciler), ["other.example", "web.example"]);
+    assert_eq!(reconciler.observe(listed(Kind::Ingress, vec![ingress("other")], now), now), None);
+    settle(&mut reconciler, now);
+    assert_eq!(hosts(&reconciler), ["other.example"]);
+}
+
+#[test]
+fn a_list_that_lacks_all_of_it_is_confirmed_first() {
+    let now = now();
+    let mut reconciler = restored(&KINDS, now);
+    settle(&mut reconciler, now);
+    let doubted = reconciler.observe(listed(Kind::Ingress, Vec::new(), now), now);
+    assert_eq!(doubted, Some(all_of(Kind::Ingress)));
+    settle(&mut reconciler, now);
+    assert_eq!(hosts(&reconciler), ["web.example"]);
+    assert_eq!(reconciler.observe(listed(Kind::Ingress, Vec::new(), now), now), None);
+    settle(&mut reconciler, now);
+    assert_eq!(hosts(&reconciler), [""; 0]);
+}
+
+#[test]
+fn secrets_that_are_not_kept_are_waited_for_a_moment_only() {
+    let begun = now();
+    let but_secrets = [Kind::Ingress, Kind::IngressClass, Kind::Service, Kind::EndpointSlice];
+    let mut reconciler = restored(&but_secrets, begun);
+    settle(&mut reconciler, begun);
+    assert!(!reconciler.running(), "the API server may be there");
+    let wake = reconciler.wake().unwrap();
+    assert!(wake <= begun + Duration::from_secs(2), "{:?}", wake - begun);
+    settle(&mut reconciler, wake);
+    assert!(reconciler.running());
+}
+
+#[test]
+fn what_is_required_and_was_not_kept_is_waited_for() {
+    let begun = now();
+    let mut reconciler = restored(&[Kind::Ingress, Kind::IngressClass, Kind::Service, Kind::Secret], begun);
+    settle(&mut reconciler, begun + Duration::from_secs(3600));
+    assert!(!reconciler.running(), "without endpoints there is nothing to serve");
+}

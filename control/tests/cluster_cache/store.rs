@@ -1,0 +1,196 @@
+//! The store by itself: batches, positions, keys, and files that are not as they should be.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use tempfile::TempDir;
+use tidegate_control::{Batch, Change, FORMAT, Position, Seal, Store, Unusable};
+
+fn seal(folder: &Path, byte: u8) -> Option<Arc<Seal>> {
+    let path = folder.join("key");
+    std::fs::write(&path, [byte; 32]).unwrap();
+    Some(Arc::new(Seal::read(&path).unwrap()))
+}
+
+fn position(version: &str) -> Position {
+    Position { resource_version: Some(version.to_owned()), as_of_s: 7, whole: true }
+}
+
+fn batch(collection: &str, sealed: bool, values: &[(&str, Option<&str>)], version: &str) -> Batch {
+    let values = values.iter().map(|(key, value)| ((*key).to_owned(), value.map(|value| value.as_bytes().to_vec())));
+    let change = Change { sealed, replace: false, values: values.collect(), position: position(version) };
+    Batch::from([(collection.into(), change)])
+}
+
+fn held(store: &Store, collection: &str) -> BTreeMap<String, String> {
+    let mut held = BTreeMap::new();
+    store
+        .read(collection, |key, value| drop(held.insert(key.to_owned(), String::from_utf8(value.to_vec()).unwrap())))
+        .unwrap();
+    held
+}
+
+fn of(values: &[(&str, &str)]) -> BTreeMap<String, String> {
+    values.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}
+
+fn file(folder: &Path) -> std::path::PathBuf {
+    folder.join("cluster-cache/objects.redb")
+}
+
+#[test]
+fn batches_add_replace_and_remove() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path(), None).unwrap();
+    assert!(store.collections().unwrap().is_empty() && held(&store, "a").is_empty());
+    let written = store.commit(&batch("a", false, &[("x", Some("1")), ("y", Some("1"))], "5")).unwrap();
+    assert!(written > 0 && store.written() >= written);
+    store.commit(&batch("a", false, &[("x", Some("2")), ("y", None), ("z", None)], "6")).unwrap();
+    store.commit(&batch("b", false, &[], "9")).unwrap();
+    drop(store);
+    let store = Store::open(folder.path(), None).unwrap();
+    assert_eq!(held(&store, "a"), of(&[("x", "2")]));
+    assert_eq!(store.get("a", "x").unwrap().as_deref(), Some(&b"2"[..]));
+    assert_eq!((store.get("a", "y").unwrap(), store.get("none", "y").unwrap()), (None, None));
+    assert_eq!(store.keys("a").unwrap(), ["x"]);
+    let positions = [("a".to_owned(), position("6")), ("b".to_owned(), position("9"))];
+    assert_eq!(store.collections().unwrap(), positions.into());
+
+    let mut whole = batch("a", false, &[("n", Some("1"))], "7");
+    whole.values_mut().for_each(|change| change.replace = true);
+    store.commit(&whole).unwrap();
+    assert_eq!(held(&store, "a"), of(&[("n", "1")]));
+    let mut part = batch("b", false, &[("x", Some("1"))], "10");
+    part.values_mut().for_each(|change| change.position.whole = false);
+    store.commit(&part).unwrap();
+    assert!(!store.collections().unwrap().contains_key("b"), "half a collection is none");
+    store.retain(|name| name == "b").unwrap();
+    assert!(held(&store, "a").is_empty());
+    assert_eq!(held(&store, "b"), of(&[("x", "1")]));
+}
+
+#[test]
+fn sealed_values_are_there_for_their_key_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path(), seal(folder.path(), 1)).unwrap();
+    store.commit(&batch("secrets", true, &[("shop/tls", Some("very-private"))], "5")).unwrap();
+    store.commit(&batch("plain", false, &[("shop/web", Some("well-known"))], "6")).unwrap();
+    drop(store);
+    let bytes = std::fs::read(file(folder.path())).unwrap();
+    let holds = |text: &str| bytes.windows(text.len()).any(|window| window == text.as_bytes());
+    assert!(holds("well-known") && !holds("very-private"));
+
+    let store = Store::open(folder.path(), seal(folder.path(), 1)).unwrap();
+    assert_eq!(held(&store, "secrets"), of(&[("shop/tls", "very-private")]));
+    drop(store);
+    assert_eq!(Store::open(folder.path(), seal(folder.path(), 2)).unwrap_err(), Unusable::WrongKey);
+    let store = Store::open(folder.path(), None).unwrap();
+    assert_eq!(store.collections().unwrap().into_keys().collect::<Vec<_>>(), ["plain"]);
+    assert!(store.read("secrets", |_, _| ()).is_err());
+}
+
+#[test]
+fn one_process_has_it_at_a_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path(), None).unwrap();
+    assert_eq!(Store::open(folder.path(), None).unwrap_err(), Unusable::Locked);
+    drop(store);
+    assert!(Store::open(folder.path(), None).is_ok());
+}
+
+/// A store with values, for what may happen to its file.
+fn spoilt(spoil: impl FnOnce(&Path)) -> (TempDir, Result<BTreeMap<String, String>, Unusable>) {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path(), None).unwrap();
+    let values: Vec<(String, String)> = (0..500).map(|key| (format!("key-{key}"), "value ".repeat(50))).collect();
+    let values: Vec<(&str, Option<&str>)> = values.iter().map(|(key, value)| (&**key, Some(&**value))).collect();
+    store.commit(&batch("a", false, &values, "5")).unwrap();
+    drop(store);
+    spoil(&file(folder.path()));
+    let found = Store::open(folder.path(), None).and_then(|store| {
+        let mut held = BTreeMap::new();
+        store.read("a", |key, value| drop(held.insert(key.to_owned(), String::from_utf8_lossy(value).into_owned())))?;
+        Ok(held)
+    });
+    (folder, found)
+}
+
+#[test]
+fn a_newer_store_is_left_alone() {
+    let newer = |path: &Path| {
+        let database = redb::Database::open(path).unwrap();
+        let transaction = database.begin_write().unwrap();
+        let meta: redb::TableDefinition<'_, &str, &[u8]> = redb::TableDefinition::new("meta");
+        transaction.open_table(meta).unwrap().insert("format", (FORMAT + 1).to_string().as_bytes()).unwrap();
+        transaction.commit().unwrap();
+    };
+    assert_eq!(spoilt(newer).1.unwrap_err(), Unusable::Newer);
+}
+
+#[test]
+fn an_older_store_is_emptied() {
+    let older = |path: &Path| {
+        let database = redb::Database::open(path).unwrap();
+        let transaction = database.begin_write().unwrap();
+        let meta: redb::TableDefinition<'_, &str, &[u8]> = redb::TableDefinition::new("meta");
+        transaction.open_table(meta).unwrap().insert("format", &b"0"[..]).unwrap();
+        transaction.commit().unwrap();
+    };
+    assert_eq!(spoilt(older).1, Ok(BTreeMap::new()));
+}
+
+#[test]
+fn a_cut_file_is_damaged_and_never_a_panic() {
+    let length = spoilt(|_| {}).0.path().join("cluster-cache/objects.redb").metadata().unwrap().len();
+    let cuts = (1..32).map(|part| length * part / 32).chain([1, 63, 64, 4095, 4096, 4097, length - 1]);
+    for cut in cuts {
+        let (_folder, found) =
+            spoilt(|path| std::fs::File::options().write(true).open(path).unwrap().set_len(cut).unwrap());
+        assert!(matches!(found, Err(Unusable::Damaged(_))), "cut at {cut} of {length}: {found:?}");
+    }
+}
+
+#[test]
+fn a_changed_byte_is_found_or_means_nothing() {
+    let (whole, length) = {
+        let (folder, found) = spoilt(|_| {});
+        (found.unwrap(), file(folder.path()).metadata().unwrap().len())
+    };
+    let mut chance = fastrand::Rng::with_seed(7);
+    let mut damaged = 0;
+    for _ in 0..60 {
+        let at = usize::try_from(chance.u64(..length)).unwrap();
+        let (_folder, found) = spoilt(|path| {
+            let mut bytes = std::fs::read(path).unwrap();
+            bytes[at] ^= 0x55;
+            std::fs::write(path, bytes).unwrap();
+        });
+        match found {
+            Err(Unusable::Damaged(_) | Unusable::Newer | Unusable::Io(_)) => damaged += 1,
+            Err(why) => panic!("byte {at}: {why}"),
+            Ok(held) => assert_eq!(held, whole, "byte {at}"),
+        }
+    }
+    assert!(damaged > 0, "some of them mattered");
+}
+
+#[test]
+fn the_folder_and_the_file_are_ours_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(Store::open(folder.path(), None).unwrap());
+    let (inner, file) = (folder.path().join("cluster-cache"), file(folder.path()));
+    let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(&inner), mode(&file)), (0o700, 0o600));
+    // Rights that somebody gave are taken back.
+    std::fs::set_permissions(&inner, std::fs::Permissions::from_mode(0o755)).unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).unwrap();
+    drop(Store::open(folder.path(), None).unwrap());
+    assert_eq!((mode(&inner), mode(&file)), (0o700, 0o600));
+
+    let elsewhere = tempfile::tempdir().unwrap();
+    std::fs::rename(&inner, elsewhere.path().join("moved")).unwrap();
+    std::os::unix::fs::symlink(elsewhere.path().join("moved"), &inner).unwrap();
+    assert!(matches!(Store::open(folder.path(), None), Err(Unusable::Io(_))), "a link leads to who knows whose folder");
+}

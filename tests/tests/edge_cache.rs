@@ -1,0 +1,298 @@
+//! The cluster cache on disk: a restart while the API server is away serves what was kept, and what changed meanwhile acts when it
+//! is back. The folder may be as bad as it likes.
+
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use tempfile::TempDir;
+use tidegate_tests::{Dev, Link, Run, certificate_of, eventually, get, secret, upstream};
+
+const SHOP: &str = include_str!("manifests/shop.yaml");
+/// Routes `kept.test` to a port of loopback that no Deployment stands behind.
+const KEPT: &str = include_str!("manifests/kept.yaml");
+
+/// A cluster behind a link, and a folder for the cache of an edge.
+struct Site {
+    dev: Dev,
+    link: Link,
+    kubeconfig: std::path::PathBuf,
+    cache: TempDir,
+}
+
+impl Site {
+    async fn new(files: &[(&str, &str)]) -> Self {
+        let dev = Dev::start(files).await;
+        let link = Link::to(&dev.kubeconfig).await;
+        let kubeconfig = link.kubeconfig(&dev.kubeconfig);
+        let cache = tempfile::tempdir().unwrap();
+        std::fs::write(cache.path().join("key"), [7; 32]).unwrap();
+        Self { dev, link, kubeconfig, cache }
+    }
+
+    /// An edge that keeps its cache, with a key for Secrets or without.
+    async fn edge(&self, sealed: bool) -> Run {
+        let folder = self.cache.path().to_str().unwrap();
+        let key = self.cache.path().join("key");
+        let mut arguments = vec!["--https", "127.0.0.1:0", "--cache-dir", folder, "--cache-write-after", "50ms"];
+        if sealed {
+            arguments.extend(["--cache-key-file", key.to_str().unwrap()]);
+        }
+        Run::start(&self.kubeconfig, &arguments).await
+    }
+
+    fn write(&self, file: &str, text: &str) {
+        std::fs::write(self.dev.folder().join(file), text).unwrap();
+    }
+}
+
+/// The sum of a metric over its series; nought where there is none.
+fn sum(metrics: &str, name: &str) -> f64 {
+    let lines = metrics.lines().filter(|line| line.split(['{', ' ']).next() == Some(name));
+    lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+}
+
+/// Waits until everything that was listed is on disk.
+async fn kept(run: &Run) {
+    eventually("all is written", || async {
+        let metrics = run.metrics().await;
+        let of = |name: &str| sum(&metrics, name);
+        let listed = of("tidegate_listed_objects");
+        let done =
+            listed > 0.0 && of("tidegate_cache_values_total") > listed && of("tidegate_cache_pending_values") < 1.0;
+        if done { Ok(()) } else { Err(metrics) }
+    })
+    .await;
+}
+
+async fn kill(mut run: Run) {
+    run.signal("-KILL").await;
+    run.child.wait().await.unwrap();
+}
+
+async fn verbose(run: &Run) -> String {
+    get(run.admin, "localhost", "/readyz?verbose").await.unwrap().body
+}
+
+async fn fresh(run: &Run) {
+    eventually("what serves is as it is now", || async {
+        let (text, metrics) = (verbose(run).await, run.metrics().await);
+        let stale = text.contains("stale:") || sum(&metrics, "tidegate_cache_stale_since_timestamp_seconds") > 0.0;
+        if stale || text.contains("not synced") { Err(text) } else { Ok(()) }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_without_the_api_server_serves_what_was_kept() {
+    let to_kept = KEPT.replace("PORT", &upstream().await.port().to_string());
+    let secured = to_kept.replace("  rules:\n", "  tls: [{hosts: [kept.test], secretName: cert}]\n  rules:\n");
+    let (cert, certificate) = secret("kept", "cert", "kept.test");
+    let mut site = Site::new(&[("shop.yaml", SHOP), ("kept.yaml", &secured), ("cert.yaml", &cert)]).await;
+    let run = site.edge(true).await;
+    run.ready().await;
+    run.answers("kept.test", 200).await;
+    assert_eq!(certificate_of(run.https.unwrap(), "kept.test").await.unwrap(), certificate);
+    kept(&run).await;
+    let bytes = sum(&run.metrics().await, "tidegate_cache_written_bytes_total");
+    assert!(bytes > 0.0, "{bytes}");
+    let inner = site.cache.path().join("cluster-cache");
+    for (path, mode) in [(inner.clone(), 0o700), (inner.join("objects.redb"), 0o600)] {
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, mode, "{}", path.display());
+    }
+
+    site.link.cut();
+    kill(run).await;
+    let run = site.edge(true).await;
+    run.ready().await;
+    let answer = get(run.http, "kept.test", "/").await.unwrap();
+    assert_eq!((answer.status.as_u16(), &*answer.body), (200, "kept"), "ready means right");
+    assert_eq!(certificate_of(run.https.unwrap(), "kept.test").await.unwrap(), certificate);
+    run.answers("shop.test", 200).await;
+    let (text, metrics) = (verbose(&run).await, run.metrics().await);
+    assert!(text.contains("stale: what was kept on disk serves, as of 2") && text.contains("degraded: true"), "{text}");
+    assert!(sum(&metrics, "tidegate_cache_stale_since_timestamp_seconds") > 0.0, "{metrics}");
+
+    // What happens meanwhile: one host goes, one comes, and the certificate is another one.
+    let (cert, renewed) = secret("kept", "cert", "kept.test");
+    site.write("shop.yaml", &SHOP.replace("shop.test", "renamed.test"));
+    site.write("cert.yaml", &cert);
+    eventually("the cluster has it", || async {
+        let answer = get(site.dev.http, "renamed.test", "/").await?;
+        if answer.status == 200 { Ok(()) } else { Err(answer.status.to_string()) }
+    })
+    .await;
+    run.answers("shop.test", 200).await;
+    run.answers("renamed.test", 404).await;
+
+    site.link.mend();
+    run.answers("renamed.test", 200).await;
+    run.answers("shop.test", 404).await;
+    run.answers("kept.test", 200).await;
+    eventually("the new certificate", || async {
+        let shown = certificate_of(run.https.unwrap(), "kept.test").await?;
+        if shown == renewed { Ok(()) } else { Err("the old one".to_owned()) }
+    })
+    .await;
+    fresh(&run).await;
+    let metrics = run.metrics().await;
+    assert!(sum(&metrics, "tidegate_lists_total") < 1.0, "watches went on from what was kept: {metrics}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_api_server_that_forgot_the_kept_version_is_listed_and_compared() {
+    let to_kept = KEPT.replace("PORT", &upstream().await.port().to_string());
+    let mut site = Site::new(&[("shop.yaml", SHOP), ("kept.yaml", &to_kept)]).await;
+    let run = site.edge(true).await;
+    run.answers("kept.test", 200).await;
+    run.answers("shop.test", 200).await;
+    kept(&run).await;
+    site.link.cut();
+    kill(run).await;
+
+    // In its place comes one whose versions are lower than those that were kept.
+    let api = site.link.server().to_string();
+    site.dev.signal("-TERM").await;
+    site.dev.ended().await;
+    let other = to_kept.replace("kept.test", "other.test");
+    site.dev = Dev::with(&[("kept.yaml", &other)], &["--api", &api]).await;
+    site.kubeconfig = site.link.kubeconfig(&site.dev.kubeconfig);
+    let run = site.edge(true).await;
+    run.ready().await;
+    run.answers("kept.test", 200).await;
+    site.link.mend();
+    run.answers("other.test", 200).await;
+    run.answers("kept.test", 404).await;
+    run.answers("shop.test", 404).await;
+    fresh(&run).await;
+    assert!(sum(&run.metrics().await, "tidegate_lists_total") > 0.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_key_no_secret_is_on_disk_and_plain_hosts_serve() {
+    let to_kept = KEPT.replace("PORT", &upstream().await.port().to_string());
+    let secured = to_kept.replace("  rules:\n", "  tls: [{hosts: [kept.test], secretName: cert}]\n  rules:\n");
+    let (cert, certificate) = secret("kept", "cert", "kept.test");
+    let mut site = Site::new(&[("shop.yaml", SHOP), ("kept.yaml", &secured), ("cert.yaml", &cert)]).await;
+    let run = site.edge(false).await;
+    run.answers("shop.test", 200).await;
+    eventually("all but Secrets is written", || async {
+        let metrics = run.metrics().await;
+        let of = |name: &str| sum(&metrics, name);
+        let listed = of("tidegate_listed_objects") - 1.0;
+        let done =
+            listed > 0.0 && of("tidegate_cache_values_total") > listed && of("tidegate_cache_pending_values") < 1.0;
+        if done { Ok(()) } else { Err(metrics) }
+    })
+    .await;
+    let file = std::fs::read(site.cache.path().join("cluster-cache/objects.redb")).unwrap();
+    let holds = |text: &str| file.windows(text.len()).any(|window| window == text.as_bytes());
+    assert!(holds("shop.test") && !holds("tls.key"), "the file holds routes and no key");
+
+    site.link.cut();
+    kill(run).await;
+    let run = site.edge(false).await;
+    run.ready().await;
+    run.answers("shop.test", 200).await;
+    assert_ne!(certificate_of(run.https.unwrap(), "kept.test").await.ok(), Some(certificate.clone()));
+    site.link.mend();
+    eventually("the certificate", || async {
+        let shown = certificate_of(run.https.unwrap(), "kept.test").await?;
+        if shown == certificate { Ok(()) } else { Err("another one".to_owned()) }
+    })
+    .await;
+}
+
+/// An edge serves with a folder that was spoilt so, and uses it or not.
+async fn check_spoilt(site: &Site, usable: bool, spoil: impl AsyncFnOnce(&Path)) {
+    let inner = site.cache.path().join("cluster-cache");
+    drop(std::fs::remove_dir_all(&inner));
+    std::fs::write(site.cache.path().join("key"), [7; 32]).unwrap();
+    let mut run = site.edge(true).await;
+    run.ready().await;
+    kept(&run).await;
+    run.signal("-TERM").await;
+    assert_eq!(run.child.wait().await.unwrap().code(), Some(0));
+
+    spoil(&inner).await;
+    let run = site.edge(true).await;
+    run.ready().await;
+    run.answers("kept.test", 200).await;
+    eventually("whether it is used", || async {
+        let used = sum(&run.metrics().await, "tidegate_cache_usable") > 0.0;
+        if used == usable { Ok(()) } else { Err(format!("used: {used}")) }
+    })
+    .await;
+    kill(run).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whatever_is_wrong_with_the_folder_traffic_is_served() {
+    let to_kept = KEPT.replace("PORT", &upstream().await.port().to_string());
+    let site = Site::new(&[("kept.yaml", &to_kept)]).await;
+    let key = site.cache.path().join("key");
+    // As it should be.
+    check_spoilt(&site, true, async |_| {}).await;
+    // Another key, no key where one should be, and a key that is none.
+    check_spoilt(&site, false, async |_| std::fs::write(&key, [8; 32]).unwrap()).await;
+    check_spoilt(&site, false, async |_| std::fs::remove_file(&key).unwrap()).await;
+    check_spoilt(&site, false, async |_| std::fs::write(&key, "short").unwrap()).await;
+    // A file that was cut, one that is empty, and one that is something else: it begins again.
+    let file = |inner: &Path| inner.join("objects.redb");
+    for cut in [0, 100, 4096, 5000, 65_536] {
+        check_spoilt(&site, true, async |inner| {
+            let file = std::fs::File::options().write(true).open(file(inner)).unwrap();
+            file.set_len(cut).unwrap();
+        })
+        .await;
+    }
+    check_spoilt(&site, true, async |inner| std::fs::write(file(inner), "no such thing").unwrap()).await;
+    // A folder in the place of the file, and a file in the place of the folder.
+    check_spoilt(&site, false, async |inner| {
+        std::fs::remove_file(file(inner)).unwrap();
+        std::fs::create_dir(file(inner)).unwrap();
+    })
+    .await;
+    check_spoilt(&site, false, async |inner| {
+        std::fs::remove_dir_all(inner).unwrap();
+        std::fs::write(inner, "a file").unwrap();
+    })
+    .await;
+    std::fs::remove_file(site.cache.path().join("cluster-cache")).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_process_on_the_same_folder_serves_without_it() {
+    let to_kept = KEPT.replace("PORT", &upstream().await.port().to_string());
+    let site = Site::new(&[("kept.yaml", &to_kept)]).await;
+    let first = site.edge(true).await;
+    first.ready().await;
+    kept(&first).await;
+    let second = site.edge(true).await;
+    second.ready().await;
+    second.answers("kept.test", 200).await;
+    assert!(sum(&second.metrics().await, "tidegate_cache_usable") < 1.0);
+    assert!(sum(&first.metrics().await, "tidegate_cache_usable") > 0.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_costs_the_cache_and_nothing_else() {
+    let to_kept = KEPT.replace("PORT", &upstream().await.port().to_string());
+    let site = Site::new(&[("kept.yaml", &to_kept)]).await;
+    let folder = site.cache.path().to_str().unwrap().to_owned();
+    // No file may be longer than 64 KiB: for the process, a disk that is full at that size.
+    let mut shell = tokio::process::Command::new("sh");
+    shell.args(["-c", "trap '' XFSZ; ulimit -f 128; exec \"$0\" \"$@\""]).arg(tidegate_tests::binary());
+    let run = Run::started(shell, &site.kubeconfig, &["--https", "off", "--cache-dir", &folder]).await;
+    run.ready().await;
+    run.answers("kept.test", 200).await;
+    eventually("the cache is given up", || async {
+        let metrics = run.metrics().await;
+        if sum(&metrics, "tidegate_cache_usable") < 1.0 { Ok(()) } else { Err(metrics) }
+    })
+    .await;
+    site.write("kept.yaml", &to_kept.replace("kept.test", "later.test"));
+    run.answers("later.test", 200).await;
+    run.answers("kept.test", 404).await;
+}
