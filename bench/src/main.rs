@@ -1,7 +1,7 @@
 //! `tidegate-bench`: one command for each thing that is measured.
 
 use clap::{Parser, Subcommand};
-use tidegate_bench::{churn, memory, propagate, queue, start, steady, subject, swaps};
+use tidegate_bench::{cache, churn, memory, propagate, queue, start, steady, subject, swaps};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -24,6 +24,8 @@ enum Command {
     Steady(steady::Args),
     /// What routes, changes and idle connections cost in memory.
     Memory(memory::Args),
+    /// What the cluster cache on disk writes for a change, and how long it takes to read it back.
+    Cache(cache::Args),
     /// The time from the start of a process to its first right answer.
     Start(start::Args),
     /// The time from the write of a route to its first right answer.
@@ -40,6 +42,7 @@ fn main() -> anyhow::Result<()> {
     match Cli::parse().command {
         Command::Swaps(args) => swaps::run(&args, &["swaps"]),
         Command::Queue(args) => queue::run(&args, &["queue"]),
+        Command::Cache(args) => cache::run(args),
         Command::Churn(args) => with_processes(churn::run(args)),
         Command::Steady(args) => with_processes(steady::run(args)),
         Command::Memory(args) => with_processes(memory::run(args)),

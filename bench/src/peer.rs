@@ -133,6 +133,8 @@ struct Setting<'a> {
     workers: usize,
     work: Work,
     apart: bool,
+    /// Whether it keeps a cluster cache on disk.
+    cached: bool,
     /// Applications of the Deis router that are there from the start; `None` where Ingresses make routes.
     apps: Option<usize>,
     /// What it starts on.
@@ -184,8 +186,16 @@ enum Proxy {
 /// When it does not start or the route does not become right.
 pub(crate) async fn nginx_under(under: Vec<OsString>, work: Work, upstream: &Upstream) -> anyhow::Result<nginx::Peer> {
     let endpoints = rolled(upstream, 0);
-    let setting =
-        Setting { upstream, endpoints: &endpoints, workers: 1, work, apart: false, apps: None, share: Share::ANY };
+    let setting = Setting {
+        upstream,
+        endpoints: &endpoints,
+        workers: 1,
+        work,
+        apart: false,
+        cached: false,
+        apps: None,
+        share: Share::ANY,
+    };
     let peer = nginx::Peer::start(How::Under(under), &setting, &[Route::new(SECURE, Target::Own)]).await?;
     poll::until_right(peer.address(), SECURE, START_MAX).await?;
     Ok(peer)
@@ -281,6 +291,17 @@ impl Peer {
             Proxy::Haproxy(peer) => peer.restart(),
             Proxy::Envoy(peer) => peer.restart(),
             Proxy::Tidegate(peer) => peer.restart(),
+        }
+    }
+
+    /// Takes Tidegate's API server away for good, once its cache holds what these routes are made of.
+    ///
+    /// # Errors
+    /// When it does not, or this is not Tidegate.
+    pub(crate) async fn cut_off(&mut self, routes: usize) -> anyhow::Result<()> {
+        match &mut self.proxy {
+            Proxy::Tidegate(peer) => peer.cut_off(routes).await,
+            Proxy::Nginx(_) | Proxy::Haproxy(_) | Proxy::Envoy(_) => bail!("it has no API server"),
         }
     }
 

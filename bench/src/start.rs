@@ -24,6 +24,9 @@ pub struct Args {
     /// Applications of the Deis router with three domains each, in place of those routes; for Tidegate alone.
     #[arg(long, value_delimiter = ',', conflicts_with = "routes")]
     apps: Vec<usize>,
+    /// Starts Tidegate alone, from its cluster cache on disk, after its API server has gone.
+    #[arg(long, conflicts_with = "apps")]
+    cached: bool,
     /// Rounds; in each, every proxy is started once.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
@@ -47,6 +50,15 @@ impl Case {
 
     fn apps(apps: usize) -> Self {
         Self { present: deis::routes(apps), apps: Some(apps) }
+    }
+
+    fn name(&self, choice: &Choice, cached: bool) -> String {
+        let what = match self.apps {
+            Some(_) => ", Deis",
+            None if cached => ", cached",
+            None => "",
+        };
+        choice.name() + what
     }
 
     async fn start(
@@ -99,7 +111,8 @@ pub async fn run(mut args: Args) -> anyhow::Result<()> {
         let few = if args.apps.is_empty() { &mut args.routes } else { &mut args.apps };
         *few = vec![200];
     }
-    if !args.apps.is_empty() {
+    args.peers.cached = args.cached;
+    if !args.apps.is_empty() || args.cached {
         args.peers.only_tidegate();
     }
     let (choices, left_out) = choose(&args.peers)?;
@@ -120,8 +133,11 @@ pub async fn run(mut args: Args) -> anyhow::Result<()> {
         let mut contestants = Vec::new();
         for choice in &choices {
             match case.start(choice, &args.peers, share, &upstream).await {
-                Ok(peer) => {
-                    let proxy = if case.apps.is_some() { format!("{}, Deis", choice.name()) } else { choice.name() };
+                Ok(mut peer) => {
+                    if args.cached {
+                        peer.cut_off(routes).await?;
+                    }
+                    let proxy = case.name(choice, args.cached);
                     let row = Row { proxy, routes, first_s: Vec::new(), last_s: Vec::new() };
                     contestants.push(Contestant { peer, row, failed: None });
                 }

@@ -61,6 +61,9 @@ pub(crate) struct Args {
     /// Runs Tidegate as `tidegate run`, against the API server of a `tidegate dev` that is not measured.
     #[arg(long)]
     pub(crate) apart: bool,
+    /// Whether it keeps a cluster cache on disk.
+    #[arg(skip)]
+    pub(crate) cached: bool,
     /// The envoy binary [default: the one of bench/setup, or that of the machine].
     #[arg(long, value_name = "PATH")]
     envoy: Option<PathBuf>,
@@ -171,8 +174,8 @@ impl Choice {
         routes: &[Route],
     ) -> anyhow::Result<Peer> {
         let endpoints = rolled(upstream, 0);
-        let (workers, work, apart) = (args.workers, self.work, args.apart);
-        let setting = Setting { upstream, endpoints: &endpoints, workers, work, apart, apps: None, share };
+        let (workers, work, apart, cached) = (args.workers, self.work, args.apart, args.cached);
+        let setting = Setting { upstream, endpoints: &endpoints, workers, work, apart, cached, apps: None, share };
         let proxy = match self.kind {
             Kind::Nginx => Proxy::Nginx(Box::new(nginx::Peer::start(How::Workers(workers), &setting, routes).await?)),
             Kind::Haproxy => Proxy::Haproxy(Box::new(haproxy::Peer::start(&setting, routes)?)),
@@ -202,7 +205,8 @@ impl Choice {
         ensure!(self.kind == Kind::Tidegate, "{} reads no applications of the Deis router", self.name());
         let endpoints = rolled(upstream, 0);
         let (workers, work, apart) = (args.workers, self.work, args.apart);
-        let setting = Setting { upstream, endpoints: &endpoints, workers, work, apart, apps: Some(apps), share };
+        let (present, cached) = (Some(apps), false);
+        let setting = Setting { upstream, endpoints: &endpoints, workers, work, apart, cached, apps: present, share };
         let proxy = Proxy::Tidegate(Box::new(tidegate::Peer::start(&self.program, &setting).await?));
         let peer = Peer { choice: self.clone(), proxy };
         peer.until_right(&deis::routes(apps)).await.with_context(|| format!("{} does not start", self.name()))?;

@@ -15,7 +15,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Command;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::deis::{self, Apps};
 use super::objects::{Objects, manifests};
@@ -23,6 +23,7 @@ use super::{Change, Setting, log_file};
 use crate::clock::now;
 use crate::cores::Share;
 use crate::identity::Identity;
+use crate::metrics::value;
 use crate::place::free_address;
 use crate::process::Group;
 
@@ -39,6 +40,8 @@ pub(crate) struct Peer {
     share: Share,
     program: PathBuf,
     arguments: Vec<String>,
+    /// Whether it has a cluster cache.
+    cached: bool,
     /// What has the API server, where that is not the measured process.
     api: Option<Group>,
     /// The manifests that are there from the start, and what it writes.
@@ -105,6 +108,13 @@ impl Peer {
             kubeconfig = until_ready(&mut first).await?;
             let mut run = vec!["run".to_owned(), "--kubeconfig".to_owned(), kubeconfig.display().to_string()];
             run.extend(["--allow-loopback-endpoints", "--shutdown-delay", "0s"].map(str::to_owned));
+            if setting.cached {
+                let (cache, key) = (folder.path().join("cache"), folder.path().join("key"));
+                std::fs::write(&key, [7; 32])?;
+                run.extend(["--cache-dir".to_owned(), cache.display().to_string()]);
+                run.extend(["--cache-key-file".to_owned(), key.display().to_string()]);
+                run.extend(["--cache-write-budget", "100000"].map(str::to_owned));
+            }
             arguments = [run, edge].concat();
             group = spawn(program, &arguments, folder.path(), Stdio::null(), share)?;
             api = Some(first);
@@ -117,7 +127,8 @@ impl Peer {
         let (client, upstream) = (client(&kubeconfig).await?, setting.upstream.http);
         let (objects, apps) = (Objects::new(client.clone(), upstream), Arc::new(Apps::new(client, upstream)));
         let (program, known) = (program.to_owned(), BTreeSet::new());
-        Ok(Self { group, share, program, arguments, api, folder, address, secure, admin, objects, apps, known })
+        let cached = setting.cached;
+        Ok(Self { group, share, program, arguments, cached, api, folder, address, secure, admin, objects, apps, known })
     }
 
     pub(super) const fn address(&self) -> SocketAddr {
@@ -161,8 +172,26 @@ impl Peer {
         self.objects.remove(host).await
     }
 
+    /// Ends the API server once the cache holds what so many routes are made of.
+    pub(super) async fn cut_off(&mut self, routes: usize) -> anyhow::Result<()> {
+        let holds = async {
+            loop {
+                let values = value(self.admin, "tidegate_cache_values_total").await?;
+                let pending = value(self.admin, "tidegate_cache_pending_values").await?;
+                #[allow(clippy::cast_precision_loss, reason = "a count of objects")]
+                if values > (routes * 3) as f64 && pending < 1.0 {
+                    return anyhow::Ok(());
+                }
+                sleep(Duration::from_millis(20)).await;
+            }
+        };
+        timeout(START_MAX, holds).await.context("its cache does not hold all")??;
+        self.api = None;
+        Ok(())
+    }
+
     pub(super) fn restart(&mut self) -> anyhow::Result<Instant> {
-        ensure!(self.api.is_some(), "the API server would end with it");
+        ensure!(self.api.is_some() || self.cached, "the API server would end with it");
         self.group.end();
         let begun = now();
         self.group = spawn(&self.program, &self.arguments, self.folder.path(), Stdio::null(), self.share)?;
