@@ -222,19 +222,17 @@ fn object(kind: Kind, number: u64, content: u64, touched: u64) -> Value {
             "managedFields": [{"manager": "helm", "operation": "Update", "time": touched, "fieldsV1": fields}],
         },
     });
-    match kind {
-        Kind::Ingress => {
-            let backend = json!({"service": {"name": app, "port": {"number": 80}}});
-            let paths = json!([{"path": "/", "pathType": "Prefix", "backend": backend}]);
-            object["spec"] = json!({"rules": [{"host": format!("{app}.example"), "http": {"paths": paths}}]});
-        }
-        Kind::Service => object["spec"] = json!({"selector": {"app": app}, "ports": [{"port": 80, "protocol": "TCP"}]}),
-        Kind::EndpointSlice | Kind::IngressClass | Kind::Secret | Kind::Deployment => {
-            object["metadata"]["labels"]["kubernetes.io/service-name"] = json!(app);
-            object["addressType"] = json!("IPv4");
-            object["ports"] = json!([{"port": 8080, "protocol": "TCP"}]);
-            object["endpoints"] = json!([{"addresses": ["192.0.2.1"], "conditions": {"ready": true}}]);
-        }
+    if kind == Kind::Ingress {
+        let backend = json!({"service": {"name": app, "port": {"number": 80}}});
+        let paths = json!([{"path": "/", "pathType": "Prefix", "backend": backend}]);
+        object["spec"] = json!({"rules": [{"host": format!("{app}.example"), "http": {"paths": paths}}]});
+    } else if kind == Kind::Service {
+        object["spec"] = json!({"selector": {"app": app}, "ports": [{"port": 80, "protocol": "TCP"}]});
+    } else {
+        object["metadata"]["labels"]["kubernetes.io/service-name"] = json!(app);
+        object["addressType"] = json!("IPv4");
+        object["ports"] = json!([{"port": 8080, "protocol": "TCP"}]);
+        object["endpoints"] = json!([{"addresses": ["192.0.2.1"], "conditions": {"ready": true}}]);
     }
     object
 }

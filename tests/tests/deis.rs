@@ -159,8 +159,8 @@ async fn connections_for_the_builder_are_passed_on() {
     eventually("a line in the access log", || async {
         let text = std::fs::read_to_string(&log).map_err(|error| error.to_string())?;
         let lines = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
-        let of_builder = lines.filter(|line| line["outcome"] == "closed" && line["bytes_out"].as_u64() > Some(50));
-        let line = of_builder.last().ok_or_else(|| text.clone())?;
+        let mut of_builder = lines.filter(|line| line["outcome"] == "closed" && line["bytes_out"].as_u64() > Some(50));
+        let line = of_builder.next_back().ok_or_else(|| text.clone())?;
         assert_eq!(line["object"], "Service deis/deis-builder", "{line}");
         assert_eq!((&line["protocol"], &line["client"]), (&"TCP".into(), &"127.0.0.1".into()), "{line}");
         assert!(line["upstream"].is_string() && line["bytes_in"].as_u64() > Some(20), "{line}");

@@ -63,13 +63,11 @@ fn beyond_version(form: &[u8]) -> &[u8] {
 }
 
 fn addresses<'a>(kind: Kind, status: &'a RawValue) -> Option<&'a str> {
-    match kind {
-        Kind::Ingress | Kind::Service => {
-            let fields: Fields<'a> = serde_json::from_str(status.get()).ok()?;
-            fields.get("loadBalancer").map(|value| value.get()).filter(|text| *text != "{}")
-        }
-        Kind::IngressClass | Kind::EndpointSlice | Kind::Secret | Kind::Deployment => None,
+    if !matches!(kind, Kind::Ingress | Kind::Service) {
+        return None;
     }
+    let fields: Fields<'a> = serde_json::from_str(status.get()).ok()?;
+    fields.get("loadBalancer").map(|value| value.get()).filter(|text| *text != "{}")
 }
 
 fn push(form: &mut Vec<u8>, name: &str, value: &str) {

@@ -187,6 +187,23 @@ mod tests {
     }
 
     #[test]
+    fn what_was_kept_over_a_restart_stands_like_an_answer_of_that_moment() {
+        let (limits, now) = (ResolveLimits::default(), crate::clock::now());
+        let kept: Box<[IpAddr]> = ["10.0.0.1", "2001:db8::1"].map(|address| address.parse().unwrap()).into();
+        let knowing = || Tracked::new(&limits).knowing(kept.clone(), &limits, now);
+        let failed = || [Found::Failed, Found::Failed];
+        let mut tracked = knowing();
+        assert_eq!(tracked.take(failed(), &limits, now, 0).0, None, "it is no news, and stands");
+        let later = now + limits.keep;
+        assert_eq!(tracked.take(failed(), &limits, later, 0).0, Some(Err(LOOKUP_FAILED.to_owned())));
+        let same = [found(&["10.0.0.1"], 9), found(&["2001:db8::1"], 9)];
+        assert_eq!(knowing().take(same, &limits, now, 0).0, None);
+        let other: Box<[IpAddr]> = ["10.0.0.1", "2001:db8::2"].map(|address| address.parse().unwrap()).into();
+        let half = [Found::Failed, found(&["2001:db8::2"], 9)];
+        assert_eq!(knowing().take(half, &limits, now, 0).0, Some(Ok(other)));
+    }
+
+    #[test]
     fn one_family_does_not_speak_for_the_other() {
         check(&[
             (0, [found(&["10.0.0.1"], 9), found(&["2001:db8::1"], 9)], "10.0.0.1 2001:db8::1", 9),

@@ -204,7 +204,7 @@ impl Topology {
 
     /// The first host after another one, or of all, that anybody claims.
     pub(crate) fn host_after(&self, last: Option<&VirtualHost>) -> Option<&VirtualHost> {
-        let first = last.cloned().unwrap_or_else(|| VirtualHost::first());
+        let first = last.cloned().unwrap_or_else(VirtualHost::first);
         self.from(Key::Host(first), Key::host).find(|host| Some(*host) != last)
     }
 

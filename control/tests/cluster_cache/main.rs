@@ -5,5 +5,6 @@
 mod killed;
 mod life;
 mod model;
+mod reopened;
 mod restored;
 mod store;

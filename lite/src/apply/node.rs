@@ -24,8 +24,11 @@ const WHOLE_TYPES: &[&str] = &[
 /// Maps that are owned as a whole, by type and field.
 const WHOLE_MAPS: &[(&str, &str)] = &[("PodSpec", "nodeSelector"), ("ServiceSpec", "selector")];
 
+/// A key of a list of objects, and its value where an element does not say it.
+type ListKey = (&'static str, Option<&'static str>);
+
 /// Lists whose elements are told apart by other keys than in a strategic merge, with what an absent key means.
-const KEYED: &[(&str, &str, &[(&str, Option<&str>)])] = &[
+const KEYED: &[(&str, &str, &[ListKey])] = &[
     ("ServiceSpec", "ports", &[("port", None), ("protocol", Some("TCP"))]),
     ("Container", "ports", &[("containerPort", None), ("protocol", Some("TCP"))]),
     ("PodSpec", "topologySpreadConstraints", &[("topologyKey", None), ("whenUnsatisfiable", None)]),

@@ -1,0 +1,120 @@
+//! What a cache that was closed in order has when it is opened again.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+use prometheus::Registry;
+use tempfile::TempDir;
+use tidegate_config::object::{Kind, ObjectName};
+use tidegate_control::{Cache, CacheMetrics, CacheOptions, KeptSource, Restored, Source, SweepLimit};
+
+use crate::life::options;
+use crate::model::{object, version};
+
+const SECRET: Source = Source { kind: Kind::Secret, namespace: None };
+
+fn folder() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("key"), [7; 32]).unwrap();
+    folder
+}
+
+fn open(options: CacheOptions, selection: &str, listed: bool) -> (Option<Cache>, Restored) {
+    let metrics = CacheMetrics::register(&Registry::new()).unwrap();
+    let kept = KeptSource { source: SECRET, selection: selection.to_owned(), listed };
+    Cache::open(options, vec![kept], SweepLimit { share_max: 0.5, free: 10 }, &metrics)
+}
+
+/// A cache with one Secret as of version 7.
+fn written(folder: &TempDir) {
+    let (cache, restored) = open(options(folder.path()), "all", true);
+    assert!(restored.sources.is_empty());
+    let cache = cache.unwrap();
+    cache.reached_by().learn(&BTreeSet::new());
+    let sink = cache.sink(&SECRET, false).unwrap();
+    sink.list_begins();
+    sink.listed(&ObjectName::new("shop", "tls"), &object("tls", 1, 6));
+    sink.list_done(version(7), true, true);
+    cache.close();
+}
+
+/// The version to go on from and the number of objects; `None` where nothing is restored.
+#[track_caller]
+fn check(options: CacheOptions, selection: &str, want: Option<(Option<&str>, usize)>) {
+    let (cache, restored) = open(options, selection, true);
+    let source = restored.sources.first();
+    assert_eq!(source.map(|source| (source.resume.as_deref(), source.objects.len())), want);
+    cache.unwrap().close();
+}
+
+#[test]
+fn it_goes_on_where_it_ended() {
+    let folder = folder();
+    written(&folder);
+    check(options(folder.path()), "all", Some((Some("7"), 1)));
+}
+
+#[test]
+fn versions_of_another_server_mean_nothing() {
+    let folder = folder();
+    written(&folder);
+    let other = CacheOptions { server: "https://other.example".to_owned(), ..options(folder.path()) };
+    check(other, "all", Some((None, 1)));
+}
+
+#[test]
+fn what_was_selected_otherwise_is_not_restored_and_goes() {
+    let folder = folder();
+    written(&folder);
+    check(options(folder.path()), "type=other", None);
+    check(options(folder.path()), "all", None);
+}
+
+#[test]
+fn without_the_key_secrets_are_not_restored_and_go() {
+    let folder = folder();
+    written(&folder);
+    let (cache, restored) = open(CacheOptions { key_file: None, ..options(folder.path()) }, "all", true);
+    assert!(restored.sources.is_empty());
+    let cache = cache.unwrap();
+    assert!(cache.sink(&SECRET, false).is_none());
+    cache.close();
+    check(options(folder.path()), "all", None);
+}
+
+#[test]
+fn names_and_sockets_are_there_again() {
+    let folder = folder();
+    let cache = open(options(folder.path()), "all", true).0.unwrap();
+    let socket: SocketAddr = "192.0.2.9:6443".parse().unwrap();
+    cache.reached_by().learn(&BTreeSet::from([socket]));
+    let names = cache.names();
+    names.value("db.example", Some(br#"["192.0.2.1","2001:db8::1"]"#));
+    names.value("gone.example", Some(br#"["192.0.2.2"]"#));
+    names.value("unwanted.example", Some(br#"["192.0.2.3"]"#));
+    names.value("gone.example", None);
+    names.retain(["db.example", "gone.example"].map(str::to_owned));
+    cache.close();
+    let (cache, Restored { names, sockets, .. }) = open(options(folder.path()), "all", true);
+    let names: Vec<String> = names.iter().map(|(name, addresses)| format!("{name} {addresses:?}")).collect();
+    assert_eq!((names, sockets), (vec!["db.example [192.0.2.1, 2001:db8::1]".to_owned()], vec![socket]));
+    cache.unwrap().close();
+}
+
+#[test]
+fn secrets_by_name_are_kept_one_by_one() {
+    let folder = folder();
+    let cache = open(options(folder.path()), "by name", false).0.unwrap();
+    let sink = cache.sink(&SECRET, false).unwrap();
+    for name in ["one", "two", "three"] {
+        sink.told(&ObjectName::new("shop", name), Some(&object(name, 1, 6)), None);
+    }
+    sink.told(&ObjectName::new("shop", "two"), None, None);
+    sink.retain(["shop/one".to_owned()]);
+    cache.close();
+    let (cache, restored) = open(options(folder.path()), "by name", false);
+    let source = &restored.sources[0];
+    let names: Vec<&str> = source.objects.iter().map(|object| &*object.meta.object.name.name).collect();
+    assert_eq!((source.resume.as_deref(), names), (None, vec!["one"]));
+    cache.unwrap().close();
+}
