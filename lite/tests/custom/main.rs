@@ -1,6 +1,7 @@
 //! CustomResourceDefinitions: the kinds they add, and what becomes of their objects.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
+mod applied;
 mod definitions;
 mod noise;
 mod recorded;

@@ -31,14 +31,19 @@ impl Server {
         Self { service: Lite::new().service() }
     }
 
-    /// One request, as `POST /path`. A body is JSON, in a PATCH a merge.
+    /// One request, as `POST /path`. A body is JSON, in a PATCH a merge; `APPLY` is a server-side apply.
     pub(crate) async fn ask(&self, line: &str, body: Option<&Value>) -> Said {
         self.send(line, body, "application/json").await
     }
 
     pub(crate) async fn send(&self, line: &str, body: Option<&Value>, accept: &str) -> Said {
+        // An apply is a PATCH of another type.
         let (method, path) = line.split_once(' ').unwrap();
-        let content = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+        let (method, content) = match method {
+            "PATCH" => (method, "application/merge-patch+json"),
+            "APPLY" => ("PATCH", "application/apply-patch+yaml"),
+            _ => (method, "application/json"),
+        };
         let text = body.map(Value::to_string).unwrap_or_default();
         let request = Request::builder().method(method).uri(path).header(CONTENT_TYPE, content).header(ACCEPT, accept);
         let answer = self.service.clone().oneshot(request.body(Full::from(text)).unwrap()).await.unwrap();
