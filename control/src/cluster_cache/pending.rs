@@ -2,6 +2,7 @@
 //! pure state machine; what the store holds is asked through [`Stored`].
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::Arc;
 
 use super::kept_form::same;
@@ -39,7 +40,6 @@ pub(super) struct Listed {
 }
 
 /// The state of one collection.
-#[derive(Debug)]
 pub(super) struct Pending {
     sealed: bool,
     /// Whether what the store holds and what is pending make a state that the next event can be added to.
@@ -59,7 +59,7 @@ pub(super) struct Pending {
     pub(super) unchanged: u64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct List {
     items: BTreeMap<String, Item>,
     bytes: usize,
@@ -67,11 +67,17 @@ struct List {
     told: BTreeMap<String, Option<Vec<u8>>>,
 }
 
-#[derive(Debug)]
 enum Item {
     /// As what is known.
     Same,
     Value(Vec<u8>),
+}
+
+/// Values may be Secrets, and are not shown.
+impl fmt::Debug for Pending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pending").field("values", &self.changes.len()).finish_non_exhaustive()
+    }
 }
 
 impl Pending {
@@ -109,7 +115,8 @@ impl Pending {
             }
         };
         list.items.insert(key, item);
-        if list.bytes > PART_BYTES {
+        // What is kept whole stays so until the list is over and believed.
+        if list.bytes > PART_BYTES && !self.based {
             list.bytes = 0;
             self.parts = true;
             let moved: Vec<(String, Vec<u8>)> = list.items.iter_mut().filter_map(taken).collect();
@@ -178,6 +185,11 @@ impl Pending {
         items.retain(|key, _| !told.contains_key(key));
         if end.complete {
             let unknown = stored.keys().is_none();
+            if unknown && items.values().any(|item| matches!(item, Item::Same)) {
+                // The store went away while the list was made: what was the same as there is not known any more.
+                self.lose();
+                return true;
+            }
             let held = self.keys(stored);
             let gone: Vec<&String> =
                 held.iter().filter(|key| !items.contains_key(*key) && !told.contains_key(*key)).collect();

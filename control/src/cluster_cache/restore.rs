@@ -95,6 +95,8 @@ fn read(store: &Store, options: &CacheOptions, sources: &[KeptSource]) -> Result
         reading.into_iter().map(|thread| thread.join().unwrap_or_else(panicked)).collect::<Result<Vec<_>, _>>()
     })?;
     if !same_server {
+        // On disk as well, before the URL of this one is written there.
+        store.forget_versions()?;
         restored.sources.iter_mut().for_each(|source| source.resume = None);
     }
     Ok(restored)

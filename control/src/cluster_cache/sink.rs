@@ -27,7 +27,6 @@ pub(super) struct Collection {
 }
 
 /// What is told of a collection.
-#[derive(Debug)]
 pub(super) enum Message {
     ListBegins {
         after_loss: bool,

@@ -45,7 +45,7 @@ pub struct Position {
 }
 
 /// What a batch changes of a collection.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Change {
     /// Whether values are written sealed.
     pub sealed: bool,
@@ -55,6 +55,14 @@ pub struct Change {
     pub values: BTreeMap<String, Option<Vec<u8>>>,
     /// Where the collection stands then.
     pub position: Position,
+}
+
+/// Values may be Secrets, and are not shown.
+impl fmt::Debug for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (keys, position) = (self.values.keys(), &self.position);
+        f.debug_struct("Change").field("keys", &keys).field("position", position).finish_non_exhaustive()
+    }
 }
 
 /// Changes of collections by their names, made all or none.
@@ -279,6 +287,25 @@ impl Store {
             Ok(transaction.commit()?)
         })?;
         Ok(self.written.load(Ordering::Relaxed).saturating_sub(before))
+    }
+
+    /// Forgets the resourceVersions of all collections: they are those of another API server.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn forget_versions(&self) -> Result<(), Unusable> {
+        contained(|| -> Result<_, redb::Error> {
+            let transaction = self.database.begin_write()?;
+            {
+                let mut records = transaction.open_table(COLLECTIONS)?;
+                for name in names(&records)? {
+                    let Some(mut found) = record(&records, &name)? else { continue };
+                    found.position.resource_version = None;
+                    records.insert(&*name, &*serde_json::to_vec(&found).unwrap_or_default())?;
+                }
+            }
+            Ok(transaction.commit()?)
+        })
     }
 
     /// Forgets the collections that are not among these.

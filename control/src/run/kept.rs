@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::mem::take;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tidegate_config::object::Kind;
 use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 
 use super::State;
 use crate::api_server::ApiServer;
@@ -27,6 +29,9 @@ pub(super) struct Kept {
     names: BTreeMap<Arc<str>, Box<[IpAddr]>>,
 }
 
+/// How long a start waits for the cache: a disk that hangs costs the cache alone.
+const OPEN_MAX: Duration = Duration::from_secs(30);
+
 impl State {
     /// Opens the cache, if there is to be one, and begins with what it holds.
     pub(super) async fn open_cache(&mut self) {
@@ -34,7 +39,11 @@ impl State {
         let (sources, metrics) = (self.kept_sources(), self.cache_metrics.clone());
         let pace = self.control.options.pace;
         let sweep = SweepLimit { share_max: pace.sweep_share_max, free: pace.sweep_free };
-        let opened = spawn_blocking(move || Cache::open(options, sources, sweep, &metrics)).await;
+        let opening = spawn_blocking(move || Cache::open(options, sources, sweep, &metrics));
+        let Ok(opened) = timeout(OPEN_MAX, opening).await else {
+            tracing::error!(within = ?OPEN_MAX, "the cluster cache does not open in time; there is none");
+            return;
+        };
         let Ok((cache, restored)) = opened else {
             tracing::error!("opening the cluster cache panicked; there is none");
             return;

@@ -58,8 +58,14 @@ fn it_goes_on_where_it_ended() {
 fn versions_of_another_server_mean_nothing() {
     let folder = folder();
     written(&folder);
-    let other = CacheOptions { server: "https://other.example".to_owned(), ..options(folder.path()) };
-    check(other, "all", Some((None, 1)));
+    let other = || CacheOptions { server: "https://other.example".to_owned(), ..options(folder.path()) };
+    let (cache, restored) = open(other(), "all", true);
+    assert!(restored.sources[0].resume.is_none());
+    // From now on it is this server's cache, of which nothing has been listed.
+    let cache = cache.unwrap();
+    cache.reached_by().learn(&BTreeSet::new());
+    cache.close();
+    check(other(), "all", Some((None, 1)));
 }
 
 #[test]

@@ -252,3 +252,17 @@ fn values_that_nobody_wants_any_more_are_removed() {
     bed.pending.retain(&once("b".to_owned()).collect(), &bed.disk);
     assert_eq!(bed.write(), None);
 }
+
+#[test]
+fn a_store_that_goes_while_a_list_is_made_keeps_what_it_holds() {
+    let mut bed = Bed::new(true, &[("a", "1"), ("b", "1")]);
+    bed.pending.list_begins(false);
+    bed.listed("a", "1");
+    bed.disk.away = true;
+    bed.listed("b", "1");
+    assert!(bed.done("20", true));
+    bed.disk.away = false;
+    bed.write();
+    assert_eq!(bed.version, None, "nothing is written");
+    assert_eq!(bed.disk.values.borrow().len(), 2);
+}
