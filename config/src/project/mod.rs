@@ -46,9 +46,9 @@ use crate::finding::{Finding, Problem, printable};
 use crate::object::{Kind, ObjectName, ObjectRef, Uid};
 use field::{Found, Misread};
 use gateway::{
-    BackendTlsPolicy, Gateway, GatewayClass, GrpcRoute, HttpRoute, ListenerSet, Namespace, ReferenceGrant, TcpRoute,
-    TlsRoute, UdpRoute, backend_tls_policy, gateway_class, gateway_object, grpc_route, http_route, listener_set,
-    namespace, reference_grant, tcp_route, tls_route, udp_route,
+    BackendTlsPolicy, Gateway, GatewayClass, GrpcRoute, HttpRoute, Layer4Route, ListenerSet, Namespace, ReferenceGrant,
+    TlsRoute, backend_tls_policy, gateway_class, gateway_object, grpc_route, http_route, layer4_route, listener_set,
+    namespace, reference_grant, tls_route,
 };
 use source::Source;
 
@@ -72,8 +72,8 @@ pub fn project(kind: Kind, bytes: &[u8]) -> Result<Projected, Unidentified> {
         Kind::ListenerSet => listener_set::project(&source, found).map(|it| Object::ListenerSet(Arc::new(it))),
         Kind::GrpcRoute => grpc_route::project(&source, found).map(|it| Object::GrpcRoute(Arc::new(it))),
         Kind::TlsRoute => tls_route::project(&source, found).map(|it| Object::TlsRoute(Arc::new(it))),
-        Kind::TcpRoute => tcp_route::project(&source, found).map(|it| Object::TcpRoute(Arc::new(it))),
-        Kind::UdpRoute => udp_route::project(&source, found).map(|it| Object::UdpRoute(Arc::new(it))),
+        Kind::TcpRoute => layer4_route::project(&source, found).map(|it| Object::TcpRoute(Arc::new(it))),
+        Kind::UdpRoute => layer4_route::project(&source, found).map(|it| Object::UdpRoute(Arc::new(it))),
         Kind::BackendTlsPolicy => {
             backend_tls_policy::project(&source, found).map(|it| Object::BackendTlsPolicy(Arc::new(it)))
         }
@@ -154,9 +154,9 @@ pub enum Object {
     /// A TLSRoute.
     TlsRoute(Arc<TlsRoute>),
     /// A TCPRoute.
-    TcpRoute(Arc<TcpRoute>),
+    TcpRoute(Arc<Layer4Route>),
     /// A UDPRoute.
-    UdpRoute(Arc<UdpRoute>),
+    UdpRoute(Arc<Layer4Route>),
     /// A BackendTLSPolicy.
     BackendTlsPolicy(Arc<BackendTlsPolicy>),
     /// A ReferenceGrant.

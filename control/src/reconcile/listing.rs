@@ -156,19 +156,5 @@ impl Listing {
 
 /// Whether routing makes no sense without a kind.
 const fn required(kind: Kind) -> bool {
-    match kind {
-        Kind::Ingress | Kind::Service | Kind::EndpointSlice => true,
-        Kind::Secret | Kind::IngressClass | Kind::Deployment => false,
-        Kind::Namespace
-        | Kind::GatewayClass
-        | Kind::Gateway
-        | Kind::ReferenceGrant
-        | Kind::HttpRoute
-        | Kind::ListenerSet
-        | Kind::GrpcRoute
-        | Kind::TlsRoute
-        | Kind::TcpRoute
-        | Kind::UdpRoute
-        | Kind::BackendTlsPolicy => false,
-    }
+    matches!(kind, Kind::Ingress | Kind::Service | Kind::EndpointSlice)
 }

@@ -8,14 +8,13 @@ use serde_json::value::RawValue;
 use super::backend::backends;
 use super::http_filter::{HttpFilters, Place, filters};
 use super::http_match::{Expressions, Named, values};
-use super::http_route::{
-    HOSTNAMES_MAX, HttpBackend, MATCHES_MAX, RULE_MATCHES_MAX, RULES_MAX, SpecJson, backend, rule_name,
-};
+use super::http_route::{HOSTNAMES_MAX, HttpBackend, SpecJson, backend, rule_name};
 use super::parent::{Hostnames, ParentRef, hostnames, parents};
 use super::retry::{SessionPersistence, session};
+use super::rules::Rules;
 use crate::finding::printable;
 use crate::model::{PathMatch, ValueMatch};
-use crate::object::{Age, ObjectName};
+use crate::object::Age;
 use crate::project::field::{Found, Misread, read, read_or_default};
 use crate::project::source::{Source, created_s};
 
@@ -104,68 +103,29 @@ pub(in crate::project) fn project(source: &Source<'_>, found: &mut Found) -> Res
     let age = Age { created_s: created_s(source.created, found), name: own.clone() };
     let parents = parents(spec.parent_refs, own, found);
     let hostnames = hostnames(spec.hostnames, HOSTNAMES_MAX, found);
-    let mut reader = Reader { own, expressions: Expressions::new(), matches_left: MATCHES_MAX, found };
-    let (mut rules, mut dropped) = (Vec::new(), Vec::new());
-    for (place, (field, raw)) in reader.found.entries(spec.rules, RULES_MAX, "spec.rules").enumerate() {
-        match reader.rule(raw, &field, place) {
-            Ok(rule) => rules.push(rule),
-            Err(misread) => {
-                reader.found.misread(&misread);
-                dropped.push(place);
-            }
-        }
-    }
-    Ok(GrpcRoute { age, parents, hostnames, rules: rules.into(), dropped: dropped.into() })
+    let (rules, dropped) = Rules::of(own, found).read(spec.rules, rule);
+    Ok(GrpcRoute { age, parents, hostnames, rules, dropped })
 }
 
-struct Reader<'r> {
-    own: &'r ObjectName,
-    expressions: Expressions,
-    matches_left: usize,
-    found: &'r mut Found,
-}
-
-impl Reader<'_> {
-    fn rule(&mut self, raw: &RawValue, field: &str, place: usize) -> Result<GrpcRule, Misread> {
-        let json: RuleJson<'_> = read(raw, field)?;
-        let matches = self.matches(json.matches, field)?;
-        let within = Place { own: self.own, grpc: true, one_prefix: false, backends: false };
-        let found = &mut *self.found;
-        Ok(GrpcRule {
-            place,
-            name: rule_name(json.name, field, found),
-            matches,
-            filters: filters(json.filters, &format!("{field}.filters"), within, found),
-            backends: backends(
-                json.backend_refs,
-                &format!("{field}.backendRefs"),
-                found,
-                Found::answered_with_500,
-                |raw, field, found| backend(raw, field, within, found),
-            ),
-            session: session(json.session_persistence, &format!("{field}.sessionPersistence"), found),
-        })
-    }
-
-    /// As those of an HTTPRoute.
-    fn matches(&mut self, list: Option<Vec<&RawValue>>, field: &str) -> Result<Box<[GrpcMatch]>, Misread> {
-        let list = list.unwrap_or_default();
-        if list.is_empty() {
-            return Ok([every_call()].into());
-        }
-        let (field, limit) = (format!("{field}.matches"), RULE_MATCHES_MAX.min(self.matches_left));
-        if limit == 0 {
-            let value = format!("{} entries", list.len());
-            let why = format!("go beyond the limit of {MATCHES_MAX} of all rules");
-            return Err(Misread { field, value, why });
-        }
-        let entries = self.found.entries(Some(list), limit, &field);
-        let matches: Vec<GrpcMatch> = entries
-            .map(|(field, raw)| grpc_match(raw, &field, &mut self.expressions, self.found))
-            .collect::<Result<_, _>>()?;
-        self.matches_left = self.matches_left.saturating_sub(matches.len());
-        Ok(matches.into())
-    }
+fn rule(rules: &mut Rules<'_>, raw: &RawValue, field: &str, place: usize) -> Result<GrpcRule, Misread> {
+    let json: RuleJson<'_> = read(raw, field)?;
+    let matches = rules.matches(json.matches, field, every_call, grpc_match)?;
+    let within = Place { own: rules.own, grpc: true, one_prefix: false, backends: false };
+    let found = &mut *rules.found;
+    Ok(GrpcRule {
+        place,
+        name: rule_name(json.name, field, found),
+        matches,
+        filters: filters(json.filters, &format!("{field}.filters"), within, found),
+        backends: backends(
+            json.backend_refs,
+            &format!("{field}.backendRefs"),
+            found,
+            Found::answered_with_500,
+            |raw, field, found| backend(raw, field, within, found),
+        ),
+        session: session(json.session_persistence, &format!("{field}.sessionPersistence"), found),
+    })
 }
 
 /// What a rule without matches takes.

@@ -7,23 +7,18 @@ use serde_json::value::RawValue;
 
 use super::backend::{WeightedBackend, backends, weighted};
 use super::http_filter::{HttpFilters, Place, filters};
-use super::http_match::{Expressions, HttpMatch, every_request, http_match};
+use super::http_match::{HttpMatch, every_request, http_match};
 use super::parent::{Hostnames, ParentRef, hostnames, parents};
 use super::reference::section;
 use super::retry::{Retry, SessionPersistence, Timeouts, retry, session, timeouts};
+use super::rules::Rules;
 use crate::model::PathMatch;
-use crate::object::{Age, ObjectName};
+use crate::object::Age;
 use crate::project::field::{Found, Misread, read, read_or_default};
 use crate::project::source::{Source, created_s};
 
 /// Hostnames that are read of one route.
 pub(super) const HOSTNAMES_MAX: usize = 16;
-/// Rules that are read of one route.
-pub(super) const RULES_MAX: usize = 16;
-/// Matches that are read of one rule.
-pub(super) const RULE_MATCHES_MAX: usize = 64;
-/// Matches that are read of all rules of a route.
-pub(super) const MATCHES_MAX: usize = 128;
 
 /// What routing reads of an HTTPRoute.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -118,8 +113,11 @@ pub(in crate::project) fn project(source: &Source<'_>, found: &mut Found) -> Res
     let age = Age { created_s: created_s(source.created, found), name: own.clone() };
     let parents = parents(spec.parent_refs, own, found);
     let hostnames = hostnames(spec.hostnames, HOSTNAMES_MAX, found);
-    let mut reader = Reader { own, expressions: Expressions::new(), matches_left: MATCHES_MAX, found };
-    let (rules, dropped) = reader.rules(spec.rules);
+    let (rules, dropped) = match spec.rules {
+        // The API server writes that one into it.
+        None => ([every_rule()].into(), Box::default()),
+        list => Rules::of(own, found).read(list, rule),
+    };
     Ok(HttpRoute { age, parents, hostnames, rules, dropped })
 }
 
@@ -138,90 +136,46 @@ pub(super) fn backend(raw: &RawValue, field: &str, place: Place<'_>, found: &mut
     HttpBackend { share, filters }
 }
 
-struct Reader<'r> {
-    own: &'r ObjectName,
-    expressions: Expressions,
-    matches_left: usize,
-    found: &'r mut Found,
+/// The rule of a route that says nothing of rules: for every request.
+fn every_rule() -> HttpRule {
+    HttpRule {
+        place: 0,
+        name: None,
+        matches: [every_request()].into(),
+        filters: HttpFilters::default(),
+        backends: Box::default(),
+        timeouts: Timeouts::default(),
+        retry: None,
+        session: None,
+    }
 }
 
-impl Reader<'_> {
-    /// A route that says nothing of rules has one, for every request: the API server writes that into it.
-    fn rules(&mut self, list: Option<Vec<&RawValue>>) -> (Box<[HttpRule]>, Box<[usize]>) {
-        let Some(list) = list else { return ([self.rule_of_nothing()].into(), Box::default()) };
-        let (mut rules, mut dropped) = (Vec::new(), Vec::new());
-        for (place, (field, raw)) in self.found.entries(Some(list), RULES_MAX, "spec.rules").enumerate() {
-            match self.rule(raw, &field, place) {
-                Ok(rule) => rules.push(rule),
-                Err(misread) => {
-                    self.found.misread(&misread);
-                    dropped.push(place);
-                }
-            }
-        }
-        (rules.into(), dropped.into())
-    }
-
-    fn rule_of_nothing(&self) -> HttpRule {
-        HttpRule {
-            place: 0,
-            name: None,
-            matches: [every_request()].into(),
-            filters: HttpFilters::default(),
-            backends: Box::default(),
-            timeouts: Timeouts::default(),
-            retry: None,
-            session: None,
-        }
-    }
-
-    fn rule(&mut self, raw: &RawValue, field: &str, place: usize) -> Result<HttpRule, Misread> {
-        let json: RuleJson<'_> = read(raw, field)?;
-        let matches = self.matches(json.matches, field)?;
-        let within = Place {
-            own: self.own,
-            grpc: false,
-            one_prefix: matches!(&*matches, [HttpMatch { path: PathMatch::Prefix(_), .. }]),
-            backends: has_backends(json.backend_refs),
-        };
-        let (name, found) = (rule_name(json.name, field, self.found), &mut *self.found);
-        Ok(HttpRule {
-            place,
-            name,
-            matches,
-            filters: filters(json.filters, &format!("{field}.filters"), within, found),
-            backends: backends(
-                json.backend_refs,
-                &format!("{field}.backendRefs"),
-                found,
-                Found::answered_with_500,
-                |raw, field, found| backend(raw, field, within, found),
-            ),
-            timeouts: timeouts(json.timeouts, &format!("{field}.timeouts"), found),
-            retry: retry(json.retry, &format!("{field}.retry"), found),
-            session: session(json.session_persistence, &format!("{field}.sessionPersistence"), found),
-        })
-    }
-
-    /// One that cannot be read drops the rule. Matches beyond the limits are left out, unless that leaves none.
-    fn matches(&mut self, list: Option<Vec<&RawValue>>, field: &str) -> Result<Box<[HttpMatch]>, Misread> {
-        let list = list.unwrap_or_default();
-        if list.is_empty() {
-            return Ok([every_request()].into());
-        }
-        let (field, limit) = (format!("{field}.matches"), RULE_MATCHES_MAX.min(self.matches_left));
-        if limit == 0 {
-            let value = format!("{} entries", list.len());
-            let why = format!("go beyond the limit of {MATCHES_MAX} of all rules");
-            return Err(Misread { field, value, why });
-        }
-        let entries = self.found.entries(Some(list), limit, &field);
-        let matches: Vec<HttpMatch> = entries
-            .map(|(field, raw)| http_match(raw, &field, &mut self.expressions, self.found))
-            .collect::<Result<_, _>>()?;
-        self.matches_left = self.matches_left.saturating_sub(matches.len());
-        Ok(matches.into())
-    }
+fn rule(rules: &mut Rules<'_>, raw: &RawValue, field: &str, place: usize) -> Result<HttpRule, Misread> {
+    let json: RuleJson<'_> = read(raw, field)?;
+    let matches = rules.matches(json.matches, field, every_request, http_match)?;
+    let within = Place {
+        own: rules.own,
+        grpc: false,
+        one_prefix: matches!(&*matches, [HttpMatch { path: PathMatch::Prefix(_), .. }]),
+        backends: has_backends(json.backend_refs),
+    };
+    let found = &mut *rules.found;
+    Ok(HttpRule {
+        place,
+        name: rule_name(json.name, field, found),
+        matches,
+        filters: filters(json.filters, &format!("{field}.filters"), within, found),
+        backends: backends(
+            json.backend_refs,
+            &format!("{field}.backendRefs"),
+            found,
+            Found::answered_with_500,
+            |raw, field, found| backend(raw, field, within, found),
+        ),
+        timeouts: timeouts(json.timeouts, &format!("{field}.timeouts"), found),
+        retry: retry(json.retry, &format!("{field}.retry"), found),
+        session: session(json.session_persistence, &format!("{field}.sessionPersistence"), found),
+    })
 }
 
 /// Whether backends are written, be they readable or not.

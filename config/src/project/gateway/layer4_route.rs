@@ -1,4 +1,4 @@
-//! TCPRoute (`gateway.networking.k8s.io/v1`): where the connections of a listener go.
+//! TCPRoute and UDPRoute (`gateway.networking.k8s.io/v1`): where the connections, or the datagrams, of a listener go. Both have one form.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -9,9 +9,9 @@ use crate::object::Age;
 use crate::project::field::{Found, Misread, read_or_default};
 use crate::project::source::{Source, created_s};
 
-/// What routing reads of a TCPRoute.
+/// What routing reads of a TCPRoute or a UDPRoute.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct TcpRoute {
+pub struct Layer4Route {
     /// Its name and age.
     pub age: Age,
     /// `spec.parentRefs`.
@@ -29,10 +29,10 @@ struct SpecJson<'a> {
     rules: Option<Vec<&'a RawValue>>,
 }
 
-pub(in crate::project) fn project(source: &Source<'_>, found: &mut Found) -> Result<TcpRoute, Misread> {
+pub(in crate::project) fn project(source: &Source<'_>, found: &mut Found) -> Result<Layer4Route, Misread> {
     let spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
     let own = source.name();
-    Ok(TcpRoute {
+    Ok(Layer4Route {
         age: Age { created_s: created_s(source.created, found), name: own.clone() },
         parents: parents(spec.parent_refs, own, found),
         rule: stream_rule(spec.rules, own, found),

@@ -1,0 +1,76 @@
+//! How the rules of a route and their matches are read, and how many: the same for HTTPRoute and GRPCRoute.
+
+use serde_json::value::RawValue;
+
+use super::http_match::Expressions;
+use crate::object::ObjectName;
+use crate::project::field::{Found, Misread};
+
+/// Rules that are read of one route.
+const RULES_MAX: usize = 16;
+/// Matches that are read of one rule.
+const RULE_MATCHES_MAX: usize = 64;
+/// Matches that are read of all rules of a route.
+const MATCHES_MAX: usize = 128;
+
+/// What reading the rules of one route has in common.
+pub(super) struct Rules<'r> {
+    /// The route.
+    pub(super) own: &'r ObjectName,
+    expressions: Expressions,
+    matches_left: usize,
+    pub(super) found: &'r mut Found,
+}
+
+impl<'r> Rules<'r> {
+    /// Nothing is read yet.
+    pub(super) fn of(own: &'r ObjectName, found: &'r mut Found) -> Self {
+        Self { own, expressions: Expressions::new(), matches_left: MATCHES_MAX, found }
+    }
+
+    /// The rules that can be read, and the places of those that cannot.
+    pub(super) fn read<R>(
+        mut self,
+        list: Option<Vec<&RawValue>>,
+        rule: impl Fn(&mut Self, &RawValue, &str, usize) -> Result<R, Misread>,
+    ) -> (Box<[R]>, Box<[usize]>) {
+        let (mut rules, mut dropped) = (Vec::new(), Vec::new());
+        for (place, (field, raw)) in self.found.entries(list, RULES_MAX, "spec.rules").enumerate() {
+            match rule(&mut self, raw, &field, place) {
+                Ok(rule) => rules.push(rule),
+                Err(misread) => {
+                    self.found.misread(&misread);
+                    dropped.push(place);
+                }
+            }
+        }
+        (rules.into(), dropped.into())
+    }
+
+    /// The matches of a rule; without any, `every`. One that cannot be read drops the rule. Matches beyond the limits are left out,
+    /// unless that leaves none.
+    pub(super) fn matches<M>(
+        &mut self,
+        list: Option<Vec<&RawValue>>,
+        field: &str,
+        every: impl Fn() -> M,
+        one: impl Fn(&RawValue, &str, &mut Expressions, &mut Found) -> Result<M, Misread>,
+    ) -> Result<Box<[M]>, Misread> {
+        let list = list.unwrap_or_default();
+        if list.is_empty() {
+            return Ok([every()].into());
+        }
+        let (field, limit) = (format!("{field}.matches"), RULE_MATCHES_MAX.min(self.matches_left));
+        if limit == 0 {
+            let value = format!("{} entries", list.len());
+            let why = format!("go beyond the limit of {MATCHES_MAX} of all rules");
+            return Err(Misread { field, value, why });
+        }
+        let entries = self.found.entries(Some(list), limit, &field);
+        let matches: Vec<M> = entries
+            .map(|(field, raw)| one(raw, &field, &mut self.expressions, self.found))
+            .collect::<Result<_, _>>()?;
+        self.matches_left = self.matches_left.saturating_sub(matches.len());
+        Ok(matches.into())
+    }
+}
