@@ -31,18 +31,24 @@ pub enum Kind {
     /// `gateway.networking.k8s.io/v1` Gateway.
     Gateway,
     /// `gateway.networking.k8s.io/v1` HTTPRoute.
+    #[serde(rename = "HTTPRoute")]
     HttpRoute,
     /// `gateway.networking.k8s.io/v1` ListenerSet.
     ListenerSet,
     /// `gateway.networking.k8s.io/v1` GRPCRoute.
+    #[serde(rename = "GRPCRoute")]
     GrpcRoute,
     /// `gateway.networking.k8s.io/v1` TLSRoute.
+    #[serde(rename = "TLSRoute")]
     TlsRoute,
     /// `gateway.networking.k8s.io/v1` TCPRoute.
+    #[serde(rename = "TCPRoute")]
     TcpRoute,
     /// `gateway.networking.k8s.io/v1` UDPRoute.
+    #[serde(rename = "UDPRoute")]
     UdpRoute,
     /// `gateway.networking.k8s.io/v1` BackendTLSPolicy.
+    #[serde(rename = "BackendTLSPolicy")]
     BackendTlsPolicy,
 }
 
@@ -50,31 +56,31 @@ pub enum Kind {
 const GATEWAY_API: &str = "gateway.networking.k8s.io";
 
 impl Kind {
-    /// Every kind that is watched, in the order in which watches are started.
-    pub const ALL: [Self; 6] =
-        [Self::IngressClass, Self::Deployment, Self::Ingress, Self::Service, Self::EndpointSlice, Self::Secret];
-
-    /// The kinds that have projections and that nothing watches yet: those of the Gateway API, and the one whose labels
-    /// their selectors are about.
-    pub const UNWATCHED: [Self; 11] = [
+    /// Every kind, in the order in which watches are started: what others refer to comes before them.
+    pub const ALL: [Self; 17] = [
+        Self::IngressClass,
+        Self::Deployment,
         Self::Namespace,
         Self::GatewayClass,
         Self::ReferenceGrant,
         Self::Gateway,
-        Self::HttpRoute,
         Self::ListenerSet,
+        Self::BackendTlsPolicy,
+        Self::Ingress,
+        Self::HttpRoute,
         Self::GrpcRoute,
         Self::TlsRoute,
         Self::TcpRoute,
         Self::UdpRoute,
-        Self::BackendTlsPolicy,
+        Self::Service,
+        Self::EndpointSlice,
+        Self::Secret,
     ];
 
     /// The kind that manifests write so; `None` when none of those here is.
     #[must_use]
     pub fn of(group: &str, kind: &str) -> Option<Self> {
-        let mut all = Self::ALL.into_iter().chain(Self::UNWATCHED);
-        all.find(|known| known.as_str() == kind && known.group() == group)
+        Self::ALL.into_iter().find(|known| known.as_str() == kind && known.group() == group)
     }
 
     /// The kind that is least in order.
@@ -147,6 +153,49 @@ impl Kind {
             Self::UdpRoute => "udproutes",
             Self::BackendTlsPolicy => "backendtlspolicies",
         }
+    }
+
+    /// The versions of the API that are read, the one to prefer first. They have one form.
+    #[must_use]
+    pub const fn versions(self) -> &'static [&'static str] {
+        match self {
+            Self::GatewayClass | Self::Gateway | Self::HttpRoute | Self::ReferenceGrant => &["v1", "v1beta1"],
+            Self::GrpcRoute | Self::TcpRoute | Self::UdpRoute => &["v1", "v1alpha2"],
+            Self::TlsRoute => &["v1", "v1alpha3", "v1alpha2"],
+            Self::BackendTlsPolicy => &["v1", "v1alpha3"],
+            Self::Ingress
+            | Self::IngressClass
+            | Self::Service
+            | Self::EndpointSlice
+            | Self::Secret
+            | Self::Deployment
+            | Self::Namespace
+            | Self::ListenerSet => &["v1"],
+        }
+    }
+
+    /// Whether the API is the Gateway API, which a cluster has or has not.
+    #[must_use]
+    pub fn is_of_gateway_api(self) -> bool {
+        self.group() == GATEWAY_API
+    }
+
+    /// Whether the status of objects has conditions that a controller of Gateways writes.
+    #[must_use]
+    pub fn has_conditions(self) -> bool {
+        self.is_of_gateway_api() && self != Self::ReferenceGrant
+    }
+
+    /// Whether the status says something for each parent or ancestor by itself.
+    #[must_use]
+    pub fn has_parents(self) -> bool {
+        self.is_route() || self == Self::BackendTlsPolicy
+    }
+
+    /// Whether objects are routes of the Gateway API.
+    #[must_use]
+    pub const fn is_route(self) -> bool {
+        matches!(self, Self::HttpRoute | Self::GrpcRoute | Self::TlsRoute | Self::TcpRoute | Self::UdpRoute)
     }
 
     /// Whether objects of this kind live in a namespace.

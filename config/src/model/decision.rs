@@ -28,15 +28,22 @@ pub struct Found<'s> {
 impl Snapshot {
     /// Finds the route of a request by its bind, host in lower case, normalised path, and what else routes ask of its head.
     ///
-    /// The host is the most specific one of the listener's table that has anything for the listener. A path that it does not take
-    /// goes to its fallback or the last resort, never to a broader host. A host that belongs to a namespace has a last resort only
-    /// where that is of the same namespace.
+    /// The host is the most specific one of the listener's table that has anything for the listener. In the shared table a path that it
+    /// does not take goes to its fallback or the last resort, never to a broader host. A host that belongs to a namespace has a last
+    /// resort only where that is of the same namespace. In a table of a listener's own, what a host does not take goes to the next
+    /// broader one: its hosts say in which order the rules of all routes are tried (Gateway API, `HTTPRouteSpec.hostnames`).
     #[must_use]
     pub fn find<'s, H: Head + ?Sized>(&'s self, bind: &BindKey, host: &str, path: &str, head: &H) -> Found<'s> {
         let Some(listener) = self.bind(bind).and_then(|bind| bind.listener(host)) else { return Found::default() };
         let Some(table) = self.hosts().table(&listener.table) else {
             return Found { listener: Some(listener), ..Found::default() };
         };
+        if !listener.table.is_shared() {
+            let taken = |routes: &'s Arc<HostRoutes>| Some((routes, routes.find(&listener.name, path, head)?));
+            let found = table.matching(host).find_map(taken);
+            let host = found.map(|(host, _)| host).or_else(|| table.matching(host).next());
+            return Found { listener: Some(listener), host, route: found.map(|(_, route)| route) };
+        }
         let routes = table.matching(host).find(|routes| routes.serves(&listener.name));
         let own = routes.and_then(|routes| routes.find(&listener.name, path, head));
         let last_resort = || {
@@ -178,9 +185,13 @@ mod tests {
         let mut parts = SnapshotParts { binds: [Bind { key, listeners }].into(), ..SnapshotParts::default() };
         let mut put = |table: &TableName, host: &str, name: &str| {
             let host = VirtualHost { table: table.clone(), pattern: pattern(host) };
-            parts.hosts.insert(&host, Arc::new(HostRoutes::new(host.clone(), vec![route(name)], None)));
+            let path =
+                if name.starts_with("all") { PathMatch::Prefix("/all".into()) } else { PathMatch::Exact("/".into()) };
+            let route = Arc::new(Route { path, ..Route::clone(&route(name)) });
+            parts.hosts.insert(&host, Arc::new(HostRoutes::new(host.clone(), vec![route], None)));
         };
         put(&TableName::Named("own".into()), "x.a.test", "x-of-own");
+        put(&TableName::Named("own".into()), "*.a.test", "all-of-own");
         put(&TableName::Shared, "x.a.test", "x-of-shared");
         put(&TableName::Shared, "y.a.test", "y-of-shared");
         put(&TableName::Shared, "b.test", "b-of-shared");
@@ -193,14 +204,18 @@ mod tests {
     #[test]
     fn a_request_sees_the_table_of_its_listener_and_no_other() {
         let (snapshot, bind) = snapshot();
-        let check = |host: &str, want: (Option<&str>, Option<&str>)| {
-            let found = snapshot.find(&bind, host, "/", &Plain);
+        let check_path = |host: &str, path: &str, want: (Option<&str>, Option<&str>)| {
+            let found = snapshot.find(&bind, host, path, &Plain);
             let listener = found.listener.map(|listener| &*listener.name.0);
             let route = found.route.map(|route| &*route.origin.object.name.name);
-            assert_eq!((listener, route), want, "{host}");
+            assert_eq!((listener, route), want, "{host}{path}");
         };
+        let check = |host, want| check_path(host, "/", want);
         check("x.a.test", (Some("own"), Some("x-of-own")));
+        check_path("x.a.test", "/all/of/it", (Some("own"), Some("all-of-own")));
+        check_path("x.a.test", "/none", (Some("own"), None));
         check("y.a.test", (Some("own"), None));
+        check_path("y.a.test", "/all", (Some("own"), Some("all-of-own")));
         check("b.test", (Some("http"), Some("b-of-shared")));
         check("c.test", (Some("http"), Some("last-resort")));
         let elsewhere = BindKey { address: ([127, 0, 0, 1], 81).into(), ..bind };

@@ -45,10 +45,11 @@ use crate::caught::caught;
 use crate::finding::{Finding, Problem, printable};
 use crate::object::{Kind, ObjectName, ObjectRef, Uid};
 use field::{Found, Misread};
+use gateway::status::digests;
 use gateway::{
     BackendTlsPolicy, Gateway, GatewayClass, GrpcRoute, HttpRoute, Layer4Route, ListenerSet, Namespace, ReferenceGrant,
-    TlsRoute, backend_tls_policy, gateway_class, gateway_object, grpc_route, http_route, layer4_route, listener_set,
-    namespace, reference_grant, tls_route,
+    StatusDigests, TlsRoute, backend_tls_policy, gateway_class, gateway_object, grpc_route, http_route, layer4_route,
+    listener_set, namespace, reference_grant, tls_route,
 };
 use source::Source;
 
@@ -95,7 +96,8 @@ fn projected(source: &Source<'_>, read: impl FnOnce(&mut Found) -> Result<Object
         let why = if meta.object.kind == Kind::Secret { "its reader panicked".to_owned() } else { printable(&said) };
         (None, vec![Finding::new(meta.object.clone(), "", Problem::SetAside { why })])
     });
-    Projected { meta, object, findings, addresses: public_address::read(source) }
+    let statuses = digests(meta.object.kind, source.status);
+    Projected { meta, object, findings, addresses: public_address::read(source), statuses }
 }
 
 /// What every object has, whether the rest can be read or not.
@@ -122,6 +124,8 @@ pub struct Projected {
     pub findings: Vec<Finding>,
     /// Where the cluster says that it is reached, each address once and in order. Routing does not read it.
     pub addresses: Vec<PublicAddress>,
+    /// What controllers say in its status, for kinds of the Gateway API. Routing does not read it.
+    pub statuses: StatusDigests,
 }
 
 /// A projection of any kind.

@@ -11,6 +11,7 @@ use super::gateway_tls::{GatewayTls, gateway_tls};
 use super::hostname::precise_hostname;
 use super::listener::{Listener, Options, listeners, texts};
 use super::reference::{Form, ObjectReference, Unreadable, reference};
+use super::status::assigned;
 use crate::object::{Age, ObjectName};
 use crate::project::field::{Found, Misread, read, read_or_default};
 use crate::project::source::{Source, created_s};
@@ -39,6 +40,8 @@ pub struct Gateway {
     pub allowed_listeners: AllowedNamespaces,
     /// `spec.tls`.
     pub tls: GatewayTls,
+    /// The IP addresses in `status.addresses`: those that it has been given, and keeps where it can.
+    pub assigned: Box<[IpAddr]>,
 }
 
 /// An address that a Gateway asks for.
@@ -121,6 +124,7 @@ pub(in crate::project) fn project(source: &Source<'_>, found: &mut Found) -> Res
         infrastructure: infrastructure(spec.infrastructure, name, found),
         allowed_listeners: allowed_listeners(spec.allowed_listeners, found),
         tls: gateway_tls(spec.tls, name, found),
+        assigned: assigned(source.status),
     })
 }
 

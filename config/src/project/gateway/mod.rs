@@ -1,5 +1,5 @@
 //! The kinds of the Gateway API (v1.7, `gateway.networking.k8s.io`), and the labels of Namespaces. All versions of a kind that
-//! are served have one form, so there is one reader for them. No object that is read here makes a route yet.
+//! are served have one form, so there is one reader for them.
 //!
 //! The API server refuses most of what is wrong here, but not in objects that were stored by an older release of the API.
 //! So nothing is taken for granted. What a rule matches on and cannot be read drops that rule; a filter or a backend that
@@ -33,6 +33,7 @@ mod reference;
 pub(super) mod reference_grant;
 mod retry;
 mod rules;
+pub(super) mod status;
 mod stream_rule;
 pub(super) mod tls_route;
 
@@ -59,5 +60,9 @@ pub use path_edit::{RequestRedirect, Scheme};
 pub use reference::{GroupKind, ObjectReference, Unreadable};
 pub use reference_grant::{GrantFrom, GrantTo, ReferenceGrant};
 pub use retry::{Retry, SessionPersistence, SessionToken, Timeouts};
+pub use status::{
+    Condition, Feature, ListenerStatus, OWN_CONDITIONS, OWN_LISTENER_CONDITIONS, OwnStatus, ParentStatus, RouteKind,
+    StatusAddress, StatusDigests, Text, WrittenRef,
+};
 pub use stream_rule::StreamRule;
 pub use tls_route::TlsRoute;

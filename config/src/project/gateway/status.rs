@@ -1,0 +1,300 @@
+//! What one controller says in the status of objects of the Gateway API: read to compare it with what ought to be said, and made
+//! by those who say it. Times are no part of it: they follow from what changes.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::hash::BuildHasher;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::object::Kind;
+
+/// Types of conditions on objects that Tidegate writes. Others stay as they are.
+pub const OWN_CONDITIONS: [&str; 5] =
+    ["Accepted", "Programmed", "ResolvedRefs", "InsecureFrontendValidationMode", "SupportedVersion"];
+/// Types of conditions on listeners that Tidegate writes. Others stay as they are.
+pub const OWN_LISTENER_CONDITIONS: [&str; 5] =
+    ["Accepted", "Programmed", "ResolvedRefs", "Conflicted", "OverlappingTLSConfig"];
+
+/// A text that is mostly one of ours.
+pub type Text = Cow<'static, str>;
+
+/// A condition (Kubernetes API conventions), without the time of its last transition.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Condition {
+    /// Its type.
+    #[serde(rename = "type")]
+    pub kind: Text,
+    /// `True`, `False` or `Unknown`.
+    pub status: Text,
+    /// Why, in one word.
+    pub reason: Text,
+    /// Why, for people.
+    #[serde(default)]
+    pub message: Text,
+    /// The generation of the object that it is about.
+    #[serde(default)]
+    pub observed_generation: i64,
+}
+
+/// A feature of the implementation, in the status of a GatewayClass.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct Feature {
+    /// Its name.
+    pub name: Text,
+}
+
+/// Where a Gateway is reached.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct StatusAddress {
+    /// `IPAddress` or `Hostname`.
+    #[serde(rename = "type", default = "ip_address")]
+    pub kind: Text,
+    /// The address.
+    pub value: Arc<str>,
+}
+
+const fn ip_address() -> Text {
+    Cow::Borrowed("IPAddress")
+}
+
+/// A group and a kind of routes that a listener takes.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct RouteKind {
+    /// The API group.
+    #[serde(default)]
+    pub group: Text,
+    /// The kind.
+    pub kind: Text,
+}
+
+/// What is said of one listener.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ListenerStatus {
+    /// Its name.
+    pub name: Arc<str>,
+    /// The kinds of routes that it takes.
+    #[serde(default)]
+    pub supported_kinds: Vec<RouteKind>,
+    /// How many routes are attached to it.
+    #[serde(default)]
+    pub attached_routes: u64,
+    /// Its conditions.
+    #[serde(default)]
+    pub conditions: Vec<Condition>,
+}
+
+/// A reference to a parent or an ancestor, as it is written.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WrittenRef {
+    /// The API group.
+    #[serde(default = "gateway_api")]
+    pub group: Text,
+    /// The kind.
+    #[serde(default = "gateway_kind")]
+    pub kind: Text,
+    /// The namespace, where it is written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<Arc<str>>,
+    /// The name.
+    pub name: Arc<str>,
+    /// The section.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub section_name: Option<Arc<str>>,
+    /// The port.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
+}
+
+const fn gateway_api() -> Text {
+    Cow::Borrowed(Kind::Gateway.group())
+}
+
+const fn gateway_kind() -> Text {
+    Cow::Borrowed(Kind::Gateway.as_str())
+}
+
+/// What is said of an object for one of its parents, or of a policy for one of its ancestors.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
+pub struct ParentStatus {
+    /// The parent.
+    pub parent: WrittenRef,
+    /// The conditions.
+    pub conditions: Vec<Condition>,
+}
+
+/// What one controller says in the status of an object; of each part nothing where the kind has none.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default, Serialize)]
+pub struct OwnStatus {
+    /// Conditions of the object as a whole, in the order of their types.
+    pub conditions: Vec<Condition>,
+    /// Features, in the order of their names.
+    pub features: Vec<Feature>,
+    /// Where it is reached.
+    pub addresses: Vec<StatusAddress>,
+    /// Its listeners, in their order.
+    pub listeners: Vec<ListenerStatus>,
+    /// How many ListenerSets are attached to it.
+    pub attached_sets: Option<u64>,
+    /// Its parents or ancestors, in order.
+    pub parents: Vec<ParentStatus>,
+}
+
+impl OwnStatus {
+    /// A number that is equal for equal statuses, in every process.
+    #[must_use]
+    pub fn digest(&self) -> u64 {
+        foldhash::quality::FixedState::with_seed(0).hash_one(self)
+    }
+}
+
+/// What the controllers of an object's status say, each as a number to compare with [`OwnStatus::digest`]. What belongs to no single
+/// controller has an empty name.
+pub type StatusDigests = BTreeMap<Arc<str>, u64>;
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct StatusJson {
+    #[serde(default)]
+    conditions: Vec<Condition>,
+    #[serde(default)]
+    supported_features: Vec<Feature>,
+    #[serde(default)]
+    addresses: Vec<StatusAddress>,
+    #[serde(default)]
+    listeners: Vec<ListenerStatus>,
+    attached_listener_sets: Option<u64>,
+    #[serde(default)]
+    parents: Vec<ParentJson>,
+    #[serde(default)]
+    ancestors: Vec<ParentJson>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ParentJson {
+    #[serde(alias = "ancestorRef")]
+    parent_ref: WrittenRef,
+    controller_name: Arc<str>,
+    #[serde(default)]
+    conditions: Vec<Condition>,
+}
+
+/// What stands in a status. One that cannot be read says nothing, and so is written anew.
+pub(in crate::project) fn digests(kind: Kind, status: Option<&RawValue>) -> StatusDigests {
+    let read = status.filter(|_| kind.has_conditions()).and_then(|raw| serde_json::from_str(raw.get()).ok());
+    let Some(status) = read else { return StatusDigests::new() };
+    let StatusJson { parents, ancestors, .. } = status;
+    if kind.has_parents() {
+        let mut by_controller: BTreeMap<Arc<str>, Vec<ParentStatus>> = BTreeMap::new();
+        for ParentJson { parent_ref, controller_name, mut conditions } in parents.into_iter().chain(ancestors) {
+            conditions.sort_unstable();
+            by_controller.entry(controller_name).or_default().push(ParentStatus { parent: parent_ref, conditions });
+        }
+        let digest = |mut parents: Vec<ParentStatus>| {
+            parents.sort_unstable();
+            OwnStatus { parents, ..OwnStatus::default() }.digest()
+        };
+        return by_controller.into_iter().map(|(controller, parents)| (controller, digest(parents))).collect();
+    }
+    let mut listeners = status.listeners;
+    for listener in &mut listeners {
+        own(&mut listener.conditions, &OWN_LISTENER_CONDITIONS);
+    }
+    let mut conditions = status.conditions;
+    own(&mut conditions, &OWN_CONDITIONS);
+    let own = OwnStatus {
+        conditions,
+        features: status.supported_features,
+        addresses: status.addresses,
+        listeners,
+        attached_sets: status.attached_listener_sets,
+        parents: Vec::new(),
+    };
+    [(Arc::default(), own.digest())].into()
+}
+
+fn own(conditions: &mut Vec<Condition>, types: &[&str]) {
+    conditions.retain(|condition| types.contains(&&*condition.kind));
+    conditions.sort_unstable();
+}
+
+#[derive(Deserialize, Default)]
+struct AddressesJson {
+    #[serde(default)]
+    addresses: Vec<StatusAddress>,
+}
+
+/// The IP addresses that a status says a Gateway has.
+pub(super) fn assigned(status: Option<&RawValue>) -> Box<[IpAddr]> {
+    let read = status.and_then(|raw| serde_json::from_str::<AddressesJson>(raw.get()).ok()).unwrap_or_default();
+    read.addresses.iter().filter_map(|address| address.value.parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn condition(kind: &'static str, status: &'static str) -> Condition {
+        Condition {
+            kind: kind.into(),
+            status: status.into(),
+            reason: kind.into(),
+            message: "".into(),
+            observed_generation: 3,
+        }
+    }
+
+    #[track_caller]
+    fn check(kind: Kind, status: &str, want: &[(&str, &OwnStatus)]) {
+        let raw = RawValue::from_string(status.to_owned()).unwrap();
+        let want: StatusDigests = want.iter().map(|(name, own)| ((*name).into(), own.digest())).collect();
+        assert_eq!(digests(kind, Some(&raw)), want, "{status}");
+    }
+
+    #[test]
+    fn a_controller_is_known_by_what_it_says_and_by_nothing_else() {
+        let parent: WrittenRef = serde_json::from_str(r#"{"name":"edge","namespace":"infra"}"#).unwrap();
+        let conditions = vec![condition("Accepted", "True"), condition("ResolvedRefs", "True")];
+        let own = OwnStatus {
+            parents: vec![ParentStatus { parent, conditions: conditions.clone() }],
+            ..OwnStatus::default()
+        };
+        let reference = r#"{"group":"gateway.networking.k8s.io","kind":"Gateway","namespace":"infra","name":"edge"}"#;
+        let at = |kind: &str, time: &str| {
+            format!(
+                r#"{{"type":"{kind}","status":"True","reason":"{kind}","message":"","observedGeneration":3,
+                    "lastTransitionTime":"{time}"}}"#
+            )
+        };
+        let ours = format!(
+            r#"{{"parentRef":{reference},"controllerName":"a/b","conditions":[{},{}]}}"#,
+            at("ResolvedRefs", "2026-01-01T00:00:00Z"),
+            at("Accepted", "2026-01-02T00:00:00Z")
+        );
+        let other = format!(r#"{{"parentRef":{reference},"controllerName":"c/d","conditions":[]}}"#);
+        let parent = own.parents[0].parent.clone();
+        let empty = OwnStatus { parents: vec![ParentStatus { parent, conditions: vec![] }], ..OwnStatus::default() };
+        check(Kind::HttpRoute, &format!(r#"{{"parents":[{other},{ours}]}}"#), &[("a/b", &own), ("c/d", &empty)]);
+        check(Kind::HttpRoute, &format!(r#"{{"parents":[{ours}]}}"#), &[("a/b", &own)]);
+        check(Kind::HttpRoute, r#"{"parents":7}"#, &[]);
+        check(Kind::Service, r#"{"conditions":[]}"#, &[]);
+
+        let gateway = OwnStatus { conditions, ..OwnStatus::default() };
+        let text = |more: &str| {
+            let [one, two] = ["Accepted", "ResolvedRefs"].map(|kind| at(kind, "2026-01-01T00:00:00Z"));
+            format!(r#"{{"conditions":[{one}{more},{two}]}}"#)
+        };
+        check(Kind::Gateway, &text(""), &[("", &gateway)]);
+        check(Kind::Gateway, &text(&format!(",{}", at("Foreign", "2026-01-01T00:00:00Z"))), &[("", &gateway)]);
+        let more = format!(",{}", at("Programmed", "2026-01-01T00:00:00Z"));
+        let raw = RawValue::from_string(text(&more)).unwrap();
+        assert_ne!(digests(Kind::Gateway, Some(&raw)).get(""), Some(&gateway.digest()));
+    }
+}
