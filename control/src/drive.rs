@@ -317,7 +317,7 @@ impl<'a> Loop<'a> {
             Question::Withheld(answer) => drop(answer.send(self.reconciler.withheld(clock::now(), clock::wall()))),
             Question::Command(command, answer) => drop(answer.send(self.obey(command))),
             Question::Findings(answer) => drop(answer.send(self.reconciler.compiled().all_findings())),
-            Question::AmissIn(ingress, answer) => drop(answer.send(self.reconciler.amiss_in(&ingress))),
+            Question::AmissIn(object, answer) => drop(answer.send(self.reconciler.amiss_in(&object))),
             Question::Standing(object, answer) => drop(answer.send(self.reconciler.standing(&object))),
             Question::LookAgain(answer) => {
                 self.reconciler.look_again();

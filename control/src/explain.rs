@@ -7,7 +7,7 @@ use http::Uri;
 use serde::Serialize;
 use tidegate_config::finding::{Finding, Problem};
 use tidegate_config::model::{
-    Asker, BindProtocol, Compression, Decision, Destination, Effective, Endpoint, Found, Guard, Head, HostRoutes,
+    Asker, Bind, BindProtocol, Compression, Decision, Destination, Effective, Endpoint, Found, Guard, Head, HostRoutes,
     ListenerName, Refusal, Route, Snapshot, Target, WeightedTarget, decide, normalize, request_host,
 };
 
@@ -129,8 +129,10 @@ pub fn explain(
     let normal =
         normalize(uri.path()).ok_or_else(|| format!("{:?} is not a path that a request could have", uri.path()))?;
     let protocol = if uri.scheme_str() == Some("https") { BindProtocol::Https } else { BindProtocol::Http };
-    let bind = snapshot.binds().iter().find(|bind| bind.key.protocol == protocol);
-    let found = bind.map(|bind| snapshot.find(&bind.key, &host, &normal.path, &Asked { uri: &uri }));
+    let find = |bind: &&Bind| snapshot.find(&bind.key, &host, &normal.path, &Asked { uri: &uri });
+    let binds = candidates(snapshot, protocol, uri.port_u16());
+    // Several may have the port on addresses of their own: the one that would not answer 404 is meant.
+    let found = binds.iter().map(find).max_by_key(|found| (found.route.is_some(), found.listener.is_some()));
     let Found { listener, host: routes, route } = found.unwrap_or_default();
     let listener = listener.ok_or_else(|| "nothing listens for it".to_owned())?;
     let (lost, told) = concerned(findings, routes, route);
@@ -148,6 +150,22 @@ pub fn explain(
         waits: routes.and_then(|routes| withheld.waits.iter().find(|wait| wait.host == routes.host).cloned()),
         answer: answer(snapshot, route, (protocol, &listener.name)),
     })
+}
+
+/// The sockets that a URL may mean: those of its scheme that have its port, where it names one that any has; else those that every
+/// object shares, for behind a load balancer ports are others than in URLs; else all of the scheme.
+fn candidates(snapshot: &Snapshot, protocol: BindProtocol, port: Option<u16>) -> Vec<&Bind> {
+    let of_scheme: Vec<&Bind> = snapshot.binds().iter().filter(|bind| bind.key.protocol == protocol).collect();
+    let with_port: Vec<&Bind> =
+        of_scheme.iter().filter(|bind| Some(bind.key.address.port()) == port).copied().collect();
+    if !with_port.is_empty() {
+        return with_port;
+    }
+    let of_gateways = |bind: &&&Bind| bind.listeners.iter().all(|listener| !listener.table.is_shared());
+    let (mut all, own): (Vec<&Bind>, Vec<&Bind>) = of_scheme.into_iter().partition(|bind| !of_gateways(&bind));
+    // The last of equals is taken.
+    all.reverse();
+    own.into_iter().rev().chain(all).collect()
 }
 
 fn candidate(route: &Route) -> Candidate {

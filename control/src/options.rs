@@ -1,6 +1,6 @@
 //! What the operator decides about the control loop, and every limit of it in one place.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -81,6 +81,17 @@ pub struct Sources {
     /// Services with the label `router.deis.io/routable=true`, and the Deployment of the Deis router whose annotations are for
     /// all of them.
     pub deis: Option<Deis>,
+    /// Gateways and routes of the Gateway API.
+    pub gateway: Option<GatewayApi>,
+}
+
+/// How Gateways are served.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GatewayApi {
+    /// `spec.controllerName` of the GatewayClasses that are ours.
+    pub controller: Arc<str>,
+    /// The addresses that Gateways are given, each to one of them, the first ones first.
+    pub addresses: Arc<[IpAddr]>,
 }
 
 /// The Deis router that is stood in for.
@@ -94,7 +105,7 @@ pub struct Deis {
 
 impl Default for Sources {
     fn default() -> Self {
-        Self { ingress: true, deis: None }
+        Self { ingress: true, deis: None, gateway: None }
     }
 }
 

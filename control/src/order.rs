@@ -46,7 +46,7 @@ impl Order {
                 let service = Key::Object(ObjectRef::new(Kind::Service, service.clone()));
                 lowest(&mut topology.dependents(&service))
             }
-            Unit::Stream(_) | Unit::Scope(_) | Unit::Globals(()) => 0,
+            Unit::Bind(_) | Unit::Stream(_) | Unit::Scope(_) | Unit::Globals(()) => 0,
         }
     }
 

@@ -25,7 +25,7 @@ use listing::Listing;
 use names::LookedUp;
 pub use names::Names;
 use report::Reporting;
-pub use report::{Addresses, Amiss};
+pub use report::{Addresses, Amiss, Desired};
 use secrets::FollowedSecrets;
 use tidegate_config::model::{BackendKey, SnapshotParts, VirtualHost};
 use tidegate_config::object::{Kind, ObjectRef};
@@ -93,7 +93,7 @@ impl Reconciler {
     #[must_use]
     pub fn new(options: Options, sources: impl IntoIterator<Item = Source>) -> Self {
         let compiled = Compiled::empty(&options);
-        let reporting = Reporting::new(&options.publish);
+        let reporting = Reporting::new(&options);
         Self {
             options,
             world: World::default(),
@@ -148,6 +148,8 @@ impl Reconciler {
         for (object, reason) in std::mem::take(&mut batch.objects) {
             self.attach(&object, &reason);
         }
+        // An object of the slow lane may offer something else to others.
+        self.attach_stale();
         self.backlog.take_along(&mut batch, |host| {
             let now = self.topology.claims_of(host).flat_map(|claim| claim.backends());
             now.chain(self.compiled.led_to(host)).map(|key| key.service.clone()).collect()

@@ -187,7 +187,13 @@ impl State {
             let informer = Informer::new(client, interest, limits, events.clone(), &self.source_metrics, seed);
             let informer = self.kept.begin(informer.sharing(&recovery), &source);
             handles.push((source.clone(), informer.relist()));
-            tasks.spawn(ending(format!("the informer of {source}"), informer.run(stop.clone())));
+            let name = format!("the informer of {source}");
+            if source.kind.is_of_gateway_api() {
+                let versions = source.kind.versions().iter().map(|version| Arc::from(*version));
+                tasks.spawn(ending(name, informer.while_served(versions).run(stop.clone())));
+            } else {
+                tasks.spawn(ending(name, informer.run(stop.clone())));
+            }
         }
         let resolver = self.kept.resolver(Resolver::from_system(wanted, events));
         tasks.spawn(ending("keeping where the API server is".to_owned(), self.kept.follow(api_server)));

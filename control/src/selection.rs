@@ -60,14 +60,14 @@ fn needed(kind: Kind, options: &Options) -> bool {
         | Kind::TlsRoute
         | Kind::TcpRoute
         | Kind::UdpRoute
-        | Kind::BackendTlsPolicy => false,
+        | Kind::BackendTlsPolicy => options.sources.gateway.is_some(),
     }
 }
 
 /// Whether Services are selected by label: where they make routes by a label and nothing else leads to them, the others cost
 /// nothing.
 fn by_label(kind: Kind, options: &Options) -> bool {
-    kind == Kind::Service && !options.sources.ingress
+    kind == Kind::Service && !options.sources.ingress && options.sources.gateway.is_none()
 }
 
 /// By which labels the objects of a source are selected. What is read wherever it is may have any labels.
@@ -203,7 +203,7 @@ mod tests {
     fn check_deis(ingress: bool, namespaces: &[&str], want: &[&str]) {
         let builder = Some((ObjectName::new("deis", "deis-builder"), ([127, 0, 0, 1], 2222).into()));
         let deis = Deis { router: ObjectName::new("deis", "deis-router"), builder };
-        let options = Options { sources: Sources { ingress, deis: Some(deis) }, ..Options::default() };
+        let options = Options { sources: Sources { ingress, deis: Some(deis), gateway: None }, ..Options::default() };
         let namespaces: Vec<Arc<str>> = namespaces.iter().map(|name| (*name).into()).collect();
         let text = |source: Source| {
             let selectors = [

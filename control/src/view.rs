@@ -4,12 +4,12 @@
 use serde::Serialize;
 use tidegate_config::finding::Finding;
 use tidegate_config::model::Generation;
-use tidegate_config::object::{Kind, ObjectName, ObjectRef};
+use tidegate_config::object::{Kind, ObjectRef};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::command::{Command, Refusal};
 use crate::history::Publication;
-use crate::reconcile::{Addresses, Standing};
+use crate::reconcile::{Desired, Standing};
 use crate::sources::Verdict;
 use crate::status::Reports;
 use crate::topology::Key;
@@ -89,7 +89,7 @@ pub(crate) enum Question {
     Findings(oneshot::Sender<Vec<Finding>>),
     Topology(oneshot::Sender<Vec<(ObjectRef, Key)>>),
     Verdicts(oneshot::Sender<Vec<(ObjectRef, Verdict)>>),
-    AmissIn(ObjectName, oneshot::Sender<Option<Addresses>>),
+    AmissIn(ObjectRef, oneshot::Sender<Option<Desired>>),
     Standing(ObjectRef, oneshot::Sender<Option<Standing>>),
     LookAgain(oneshot::Sender<()>),
 }
@@ -141,9 +141,9 @@ impl View {
         self.ask(|answer| Question::Command(command, answer)).await
     }
 
-    /// What has to be written into the status of an Ingress, if anything. `None` while the loop does not run.
-    pub(crate) async fn amiss_in(&self, ingress: ObjectName) -> Option<Option<Addresses>> {
-        self.ask(|answer| Question::AmissIn(ingress, answer)).await
+    /// What has to be written into the status of an object, if anything. `None` while the loop does not run.
+    pub(crate) async fn amiss_in(&self, object: ObjectRef) -> Option<Option<Desired>> {
+        self.ask(|answer| Question::AmissIn(object, answer)).await
     }
 
     /// What there is to tell of an object. `None` while the loop does not run, or does not know enough.
@@ -151,7 +151,7 @@ impl View {
         self.ask(|answer| Question::Standing(object, answer)).await.flatten()
     }
 
-    /// Has the loop name every Ingress whose status is not what it ought to be, and every object about which anything is
+    /// Has the loop name every object whose status is not what it ought to be, and every object about which anything is
     /// found. `None` while the loop does not run.
     pub(crate) async fn look_again(&self) -> Option<()> {
         self.ask(Question::LookAgain).await

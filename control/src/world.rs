@@ -7,6 +7,10 @@ use std::sync::Arc;
 
 use tidegate_config::finding::Finding;
 use tidegate_config::object::{Kind, ObjectName, ObjectRef, Uid};
+use tidegate_config::project::gateway::{
+    BackendTlsPolicy, Gateway, GatewayClass, GrpcRoute, HttpRoute, Layer4Route, ListenerSet, Namespace, ReferenceGrant,
+    TlsRoute,
+};
 use tidegate_config::project::{
     Deployment, EndpointSlice, Ingress, IngressClass, Meta, Object, Projected, Secret, Service,
 };
@@ -16,63 +20,99 @@ type Objects<T> = BTreeMap<ObjectName, Arc<T>>;
 /// What a DNS name leads to, or why to nothing.
 pub type Resolution = Result<Box<[IpAddr]>, String>;
 
-/// Every object that routing may need, as it is now.
-#[derive(Debug, Default)]
-pub struct World {
-    /// By name.
-    pub ingresses: Objects<Ingress>,
-    /// By name.
-    pub classes: Objects<IngressClass>,
-    /// By name.
-    pub services: Objects<Service>,
-    /// By name.
-    pub slices: Objects<EndpointSlice>,
-    /// By name.
-    pub secrets: Objects<Secret>,
-    /// By name.
-    pub deployments: Objects<Deployment>,
-    /// DNS names that ExternalName Services lead to, once they were looked up.
-    pub names: BTreeMap<Arc<str>, Resolution>,
-    /// What the projections found, for objects where they found anything.
-    pub findings: BTreeMap<ObjectRef, Arc<[Finding]>>,
-    /// Whether IngressClasses have been listed. Until then classes are compared by name.
-    pub classes_known: bool,
-    /// Where the edge reaches the API server.
-    pub api_server: Arc<BTreeSet<SocketAddr>>,
-    /// Every object that is there, whether it can be read or not. The uid is for those who are told about it.
-    present: BTreeMap<ObjectRef, Option<Uid>>,
+/// Writes out World with a map for each kind, and what tells the maps apart.
+macro_rules! world {
+    ($($map:ident: $kind:ident($projection:ty),)*) => {
+        /// Every object that routing may need, as it is now.
+        #[derive(Debug, Default)]
+        pub struct World {
+            $(
+                /// By name.
+                pub $map: Objects<$projection>,
+            )*
+            /// DNS names that ExternalName Services lead to, once they were looked up.
+            pub names: BTreeMap<Arc<str>, Resolution>,
+            /// What the projections found, for objects where they found anything.
+            pub findings: BTreeMap<ObjectRef, Arc<[Finding]>>,
+            /// Whether IngressClasses have been listed. Until then classes are compared by name.
+            pub classes_known: bool,
+            /// Where the edge reaches the API server.
+            pub api_server: Arc<BTreeSet<SocketAddr>>,
+            /// Every object that is there, whether it can be read or not. What is known of it is for those who are told about it.
+            present: BTreeMap<ObjectRef, Present>,
+        }
+
+        impl World {
+            /// The object of any kind.
+            #[must_use]
+            pub fn get(&self, key: &ObjectRef) -> Option<Object> {
+                match key.kind {
+                    $(Kind::$kind => self.$map.get(&key.name).cloned().map(Object::$kind),)*
+                }
+            }
+
+            /// Packs the maps after lists have filled them. One that is filled in ascending order keeps half of its room empty.
+            pub fn compact(&mut self) {
+                $(pack(&mut self.$map);)*
+                self.present = std::mem::take(&mut self.present).into_iter().collect();
+            }
+
+            fn put(&mut self, name: &ObjectName, object: Object) -> bool {
+                match object {
+                    $(Object::$kind(object) => put(&mut self.$map, name, object),)*
+                }
+            }
+
+            fn forget(&mut self, key: &ObjectRef) -> bool {
+                match key.kind {
+                    $(Kind::$kind => self.$map.remove(&key.name).is_some(),)*
+                }
+            }
+        }
+    };
+}
+
+world! {
+    ingresses: Ingress(Ingress),
+    classes: IngressClass(IngressClass),
+    services: Service(Service),
+    slices: EndpointSlice(EndpointSlice),
+    secrets: Secret(Secret),
+    deployments: Deployment(Deployment),
+    namespaces: Namespace(Namespace),
+    gateway_classes: GatewayClass(GatewayClass),
+    gateways: Gateway(Gateway),
+    listener_sets: ListenerSet(ListenerSet),
+    http_routes: HttpRoute(HttpRoute),
+    grpc_routes: GrpcRoute(GrpcRoute),
+    tls_routes: TlsRoute(TlsRoute),
+    tcp_routes: TcpRoute(Layer4Route),
+    udp_routes: UdpRoute(Layer4Route),
+    grants: ReferenceGrant(ReferenceGrant),
+    backend_tls_policies: BackendTlsPolicy(BackendTlsPolicy),
+}
+
+/// What is known of an object besides what routing reads of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Present {
+    uid: Option<Uid>,
+    generation: Option<i64>,
 }
 
 impl World {
     /// Takes an object as it is now; whether anything that routing reads is different.
     pub fn apply(&mut self, projected: Projected) -> bool {
-        let Projected { meta: Meta { object: key, uid, .. }, object, findings, addresses: _ } = projected;
+        let Projected { meta: Meta { object: key, uid, generation, .. }, object, findings, .. } = projected;
         let told = self.tell(&key, findings);
         let changed = match object {
             None => self.forget(&key),
-            Some(Object::Ingress(object)) => put(&mut self.ingresses, &key.name, object),
-            Some(Object::IngressClass(object)) => put(&mut self.classes, &key.name, object),
-            Some(Object::Service(object)) => put(&mut self.services, &key.name, object),
-            Some(Object::EndpointSlice(object)) => put(&mut self.slices, &key.name, object),
-            Some(Object::Secret(object)) => put(&mut self.secrets, &key.name, object),
-            Some(Object::Deployment(object)) => put(&mut self.deployments, &key.name, object),
-            // Not watched yet: nothing depends on them.
-            Some(
-                Object::Namespace(_)
-                | Object::GatewayClass(_)
-                | Object::Gateway(_)
-                | Object::ReferenceGrant(_)
-                | Object::ListenerSet(_)
-                | Object::GrpcRoute(_)
-                | Object::TlsRoute(_)
-                | Object::TcpRoute(_)
-                | Object::UdpRoute(_)
-                | Object::BackendTlsPolicy(_)
-                | Object::HttpRoute(_),
-            ) => false,
+            Some(object) => self.put(&key.name, object),
         };
-        self.present.insert(key, uid);
-        told || changed
+        let told_of = key.kind.has_conditions();
+        let before = self.present.insert(key, Present { uid, generation });
+        // Conditions say which generation they are about.
+        let renewed = before.is_none_or(|before| before.generation != generation);
+        told || changed || renewed && told_of
     }
 
     /// Forgets an object; whether it was there.
@@ -89,30 +129,6 @@ impl World {
         }
         self.names.insert(name, addresses);
         true
-    }
-
-    /// The object of any kind.
-    #[must_use]
-    pub fn get(&self, key: &ObjectRef) -> Option<Object> {
-        match key.kind {
-            Kind::Ingress => self.ingresses.get(&key.name).cloned().map(Object::Ingress),
-            Kind::IngressClass => self.classes.get(&key.name).cloned().map(Object::IngressClass),
-            Kind::Service => self.services.get(&key.name).cloned().map(Object::Service),
-            Kind::EndpointSlice => self.slices.get(&key.name).cloned().map(Object::EndpointSlice),
-            Kind::Secret => self.secrets.get(&key.name).cloned().map(Object::Secret),
-            Kind::Deployment => self.deployments.get(&key.name).cloned().map(Object::Deployment),
-            Kind::Namespace
-            | Kind::GatewayClass
-            | Kind::Gateway
-            | Kind::ReferenceGrant
-            | Kind::HttpRoute
-            | Kind::ListenerSet
-            | Kind::GrpcRoute
-            | Kind::TlsRoute
-            | Kind::TcpRoute
-            | Kind::UdpRoute
-            | Kind::BackendTlsPolicy => None,
-        }
     }
 
     /// The names of the objects of a kind, in one namespace or in all, whether they can be read or not.
@@ -143,7 +159,13 @@ impl World {
     /// The uid of an object, where it has one.
     #[must_use]
     pub fn uid_of(&self, key: &ObjectRef) -> Option<Uid> {
-        self.present.get(key).copied().flatten()
+        self.present.get(key)?.uid
+    }
+
+    /// The generation of an object, where it has one.
+    #[must_use]
+    pub fn generation_of(&self, key: &ObjectRef) -> Option<i64> {
+        self.present.get(key)?.generation
     }
 
     /// Whether an object is there just as it is here.
@@ -159,16 +181,6 @@ impl World {
         self.findings.get(key).map_or(&[], |findings| findings)
     }
 
-    /// Packs the maps after lists have filled them. One that is filled in ascending order keeps half of its room empty.
-    pub fn compact(&mut self) {
-        let Self { ingresses, services, slices, secrets, present, .. } = self;
-        pack(ingresses);
-        pack(services);
-        pack(slices);
-        pack(secrets);
-        *present = std::mem::take(present).into_iter().collect();
-    }
-
     fn tell(&mut self, key: &ObjectRef, findings: Vec<Finding>) -> bool {
         if self.findings_of(key) == findings {
             return false;
@@ -179,28 +191,6 @@ impl World {
             self.findings.insert(key.clone(), findings.into());
         }
         true
-    }
-
-    fn forget(&mut self, key: &ObjectRef) -> bool {
-        match key.kind {
-            Kind::Ingress => self.ingresses.remove(&key.name).is_some(),
-            Kind::IngressClass => self.classes.remove(&key.name).is_some(),
-            Kind::Service => self.services.remove(&key.name).is_some(),
-            Kind::EndpointSlice => self.slices.remove(&key.name).is_some(),
-            Kind::Secret => self.secrets.remove(&key.name).is_some(),
-            Kind::Deployment => self.deployments.remove(&key.name).is_some(),
-            Kind::Namespace
-            | Kind::GatewayClass
-            | Kind::Gateway
-            | Kind::ReferenceGrant
-            | Kind::HttpRoute
-            | Kind::ListenerSet
-            | Kind::GrpcRoute
-            | Kind::TlsRoute
-            | Kind::TcpRoute
-            | Kind::UdpRoute
-            | Kind::BackendTlsPolicy => false,
-        }
     }
 }
 

@@ -16,7 +16,7 @@ const HEAD: &[u8] = br#"{"metadata":{"resourceVersion":""#;
 /// The form in which an object is kept; `None` for bytes that say no resourceVersion.
 ///
 /// It lacks `kind` and `apiVersion`, which the items of lists lack too; `metadata.managedFields`; and of `status` everything but
-/// the addresses of a load balancer, which [`tidegate_config::project`] reads. A projection that reads more needs a new
+/// the addresses of a load balancer or of a Gateway, which [`tidegate_config::project`] reads. A projection that reads more needs a new
 /// [`FORMAT`](super::store::FORMAT).
 pub(super) fn kept_form(kind: Kind, raw: &[u8]) -> Option<Vec<u8>> {
     let fields: Fields<'_> = serde_json::from_slice(raw).ok()?;
@@ -40,8 +40,8 @@ pub(super) fn kept_form(kind: Kind, raw: &[u8]) -> Option<Vec<u8>> {
         match name.as_ref() {
             "metadata" | "kind" | "apiVersion" => {}
             "status" => {
-                if let Some(addresses) = addresses(kind, value) {
-                    push(&mut form, "status", &format!(r#"{{"loadBalancer":{addresses}}}"#));
+                if let Some((field, addresses)) = addresses(kind, value) {
+                    push(&mut form, "status", &format!(r#"{{"{field}":{addresses}}}"#));
                 }
             }
             _ => push(&mut form, name, value.get()),
@@ -62,12 +62,17 @@ fn beyond_version(form: &[u8]) -> &[u8] {
     rest.get(end..).unwrap_or(form)
 }
 
-fn addresses<'a>(kind: Kind, status: &'a RawValue) -> Option<&'a str> {
-    if !matches!(kind, Kind::Ingress | Kind::Service) {
+/// The field of a status that says where the object is reached, and what it says.
+fn addresses<'a>(kind: Kind, status: &'a RawValue) -> Option<(&'static str, &'a str)> {
+    let field = if matches!(kind, Kind::Ingress | Kind::Service) {
+        "loadBalancer"
+    } else if kind == Kind::Gateway {
+        "addresses"
+    } else {
         return None;
-    }
+    };
     let fields: Fields<'a> = serde_json::from_str(status.get()).ok()?;
-    fields.get("loadBalancer").map(|value| value.get()).filter(|text| *text != "{}")
+    fields.get(field).map(|value| (field, value.get())).filter(|(_, text)| !matches!(*text, "{}" | "[]"))
 }
 
 fn push(form: &mut Vec<u8>, name: &str, value: &str) {
@@ -104,6 +109,11 @@ mod tests {
             Kind::Deployment,
             r#"{"metadata":{"name":"a","resourceVersion":"7"},"status":{"replicas":3}}"#,
             Some(r#"{"metadata":{"resourceVersion":"7","name":"a"}}"#),
+        );
+        check(
+            Kind::Gateway,
+            r#"{"metadata":{"name":"a","resourceVersion":"7"},"status":{"listeners":[],"addresses":[{"value":"192.0.2.1"}]}}"#,
+            Some(r#"{"metadata":{"resourceVersion":"7","name":"a"},"status":{"addresses":[{"value":"192.0.2.1"}]}}"#),
         );
         check(Kind::Service, r#"{"metadata":{"name":"a"}}"#, None);
         check(Kind::Service, r#"{"metadata":{"name":"a","resourceVersion":""}}"#, None);

@@ -129,9 +129,11 @@ fn compile(ownership: HostOwnership, host: &VirtualHost, mut claims: Vec<&Arc<Cl
     let Some(oldest) = oldest.map(|claim| claim.object.clone()) else {
         return HostUnit { routes: None, findings };
     };
-    let shared = ownership == HostOwnership::Shared;
+    // Whose a host is in the table of a listener is what the listener allows.
+    let owned = host.table.is_shared();
+    let shared = ownership == HostOwnership::Shared || !owned;
     claims.retain(|claim| {
-        let at_home = claim.object.name.namespace == oldest.name.namespace;
+        let at_home = !owned || claim.object.name.namespace == oldest.name.namespace;
         if !at_home {
             let shared = shared && !claim.guest;
             let problem = Problem::HostOwned { host: host.to_string(), owner: oldest.clone(), shared };

@@ -5,6 +5,7 @@
 //! Both call the same function for each unit.
 
 mod backends;
+mod binds;
 mod findings;
 mod globals;
 mod host;
@@ -62,6 +63,8 @@ pub struct Compiled {
     backends: BTreeSet<BackendKey>,
     /// What in the parts leads to each backend. The endpoints of others are not compiled.
     uses: BTreeSet<(BackendKey, User)>,
+    /// The sockets in the parts that objects ask for.
+    binds: BTreeSet<BindKey>,
     /// The hosts in the parts in their order, so that an audit can walk them.
     hosts: BTreeSet<VirtualHost>,
 }

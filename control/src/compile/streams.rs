@@ -7,6 +7,7 @@ use std::sync::Arc;
 use tidegate_config::model::{BackendKey, Bind, BindKey, SnapshotParts, StreamRoute};
 use tidegate_config::object::ObjectRef;
 
+use super::binds::place;
 use super::unit::{Kind, beyond};
 use super::{Compiled, Inputs, Pass, User};
 
@@ -41,15 +42,14 @@ impl Kind for Streams {
         }
         let [old, new] = [&before, &route].map(|route| route.as_deref().map(used).unwrap_or_default());
         compiled.use_instead(&User::Stream(*bind), &old, &new, pass);
+        let own = route.is_some().then(|| Bind { key: *bind, listeners: Box::default() });
         // There are few of them.
         let streams = Arc::make_mut(&mut compiled.parts.streams);
-        let others = compiled.parts.binds.iter().filter(|other| other.key != *bind).cloned();
-        let own = route.is_some().then(|| Bind { key: *bind, listeners: Box::default() });
-        compiled.parts.binds = others.chain(own).collect();
         match route {
             Some(route) => streams.insert(*bind, route),
             None => streams.remove(bind),
         };
+        place(compiled, bind, own);
         true
     }
 

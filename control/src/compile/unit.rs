@@ -165,6 +165,8 @@ macro_rules! units {
 units! {
     /// An object by itself: its verdict, and what its owner is told.
     Object(ObjectRef) = super::report::Reports,
+    /// A socket that objects ask for, with its listeners.
+    Bind(BindKey) = super::binds::Binds,
     /// The routes and certificates of a virtual host.
     Host(VirtualHost) = super::host::Hosts,
     /// A TCP bind, and where its connections go.
@@ -183,7 +185,12 @@ impl Unit {
     pub const fn host(&self) -> Option<&VirtualHost> {
         match self {
             Self::Host(host) => Some(host),
-            Self::Object(_) | Self::Stream(_) | Self::Service(_) | Self::Scope(_) | Self::Globals(()) => None,
+            Self::Object(_)
+            | Self::Bind(_)
+            | Self::Stream(_)
+            | Self::Service(_)
+            | Self::Scope(_)
+            | Self::Globals(()) => None,
         }
     }
 
@@ -192,7 +199,9 @@ impl Unit {
     pub const fn object(&self) -> Option<&ObjectRef> {
         match self {
             Self::Object(object) => Some(object),
-            Self::Host(_) | Self::Stream(_) | Self::Service(_) | Self::Scope(_) | Self::Globals(()) => None,
+            Self::Bind(_) | Self::Host(_) | Self::Stream(_) | Self::Service(_) | Self::Scope(_) | Self::Globals(()) => {
+                None
+            }
         }
     }
 }

@@ -138,9 +138,12 @@ mod tests {
         let told = |entry: &Publication| {
             let whose = entry.changes.endpoints.first.first().map(|unit| match unit {
                 Unit::Service(service) => format!(" {}", service.name),
-                other @ (Unit::Object(_) | Unit::Host(_) | Unit::Stream(_) | Unit::Scope(_) | Unit::Globals(())) => {
-                    format!(" {other}")
-                }
+                other @ (Unit::Object(_)
+                | Unit::Bind(_)
+                | Unit::Host(_)
+                | Unit::Stream(_)
+                | Unit::Scope(_)
+                | Unit::Globals(())) => format!(" {other}"),
             });
             let whose = whose.unwrap_or_default();
             match entry.coalesced {

@@ -37,7 +37,7 @@ impl Resource {
     }
 
     /// The path of the collection, in a namespace or in all of them.
-    pub(super) fn path(&self, namespace: Option<&str>) -> String {
+    pub(crate) fn path(&self, namespace: Option<&str>) -> String {
         let Self { group, version, plural } = self;
         let version = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
         match namespace {

@@ -1,6 +1,7 @@
 //! A change finds the objects that depend on it; these are attached again; and where that gives something else than before,
 //! units wait to be compiled.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -83,17 +84,18 @@ impl Reconciler {
 
     /// Attaches what has to be attached before anything is compiled.
     pub(super) fn attach_stale(&mut self) {
-        for (object, reason) in self.backlog.take_stale() {
+        while let Some((object, reason)) = self.backlog.next_stale() {
             self.attach(&object, &reason);
         }
     }
 
     /// Attaches an object again; what differs waits to be compiled.
     pub(super) fn attach(&mut self, object: &ObjectRef, reason: &Reason) {
-        let attachment = attach(&self.world, &self.options, object);
+        let attachment = attach(&self.world, &self.options, &self.topology, object);
         let before = self.topology.replace(object, attachment);
         let nothing = Attachment::default();
         let after = self.topology.get(object).unwrap_or(&nothing);
+        let counted = after.listeners.clone();
         let mut units = Vec::new();
         for claim in before.claims.iter().chain(&after.claims) {
             if !holds(&before, claim) || !holds(after, claim) {
@@ -106,6 +108,8 @@ impl Reconciler {
         units.extend(scopes.cloned().map(Unit::Scope));
         let binds = before.streams.iter().chain(&after.streams).map(|(bind, _)| bind);
         units.extend(binds.filter(|bind| before.stream(bind) != after.stream(bind)).copied().map(Unit::Stream));
+        let binds = before.binds.iter().chain(&after.binds).map(|(bind, _)| bind);
+        units.extend(binds.filter(|bind| before.bind(bind) != after.bind(bind)).copied().map(Unit::Bind));
         if before.report != after.report {
             units.push(Unit::Object(object.clone()));
         }
@@ -121,8 +125,16 @@ impl Reconciler {
                 [&before, after].map(|of| of.claim(host).map(|claim| claim.services()).unwrap_or_default());
             self.backlog.note_leaving(host, old.difference(&new).map(|service| (*service).clone()));
         }
+        let offers_else = before.offer != after.offer;
         for unit in units {
             self.compile_later(unit, reason);
+        }
+        for owner in owners_of_others(&before, &counted) {
+            self.reporting.counts_differ(owner);
+        }
+        if offers_else {
+            let dependents: Vec<ObjectRef> = self.topology.dependents(&Key::Offer(object.clone())).cloned().collect();
+            self.attach_all(&dependents, &Reason { own: false, ..reason.clone() });
         }
         // What a Service depends on, such as settings of its routes, changes nothing of where it is.
         if object.kind == Kind::Service && reason.own {
@@ -152,6 +164,13 @@ impl Reconciler {
         let rank = if reason.lane == Lane::Slow { self.options.order.of(&unit, &self.topology) } else { 0 };
         self.backlog.compile(unit, reason, rank);
     }
+}
+
+/// The Gateways and ListenerSets that count a route which is attached to other listeners than before.
+fn owners_of_others(before: &Attachment, after: &[Key]) -> BTreeSet<ObjectRef> {
+    let gone = before.listeners.iter().filter(|key| !after.contains(key));
+    let come = after.iter().filter(|key| !before.listeners.contains(key));
+    gone.chain(come).filter_map(Key::listener_of).cloned().collect()
 }
 
 /// Whether a claim is in an attachment as the same object.

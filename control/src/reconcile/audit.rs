@@ -124,7 +124,7 @@ impl Reconciler {
 
     /// Attaches an object again; whether that gives something else.
     fn attach_again(&mut self, object: &ObjectRef) -> bool {
-        let attachment = attach(&self.world, &self.options, object);
+        let attachment = attach(&self.world, &self.options, &self.topology, object);
         let differs = *self.topology.get(object).unwrap_or(&Attachment::default()) != attachment;
         if differs {
             self.topology.replace(object, attachment);

@@ -101,9 +101,10 @@ impl Backlog {
         self.queue.add(Work::Attach(object.clone()), Lane::Slow, rank, reason.received);
     }
 
-    /// The objects that are to be attached with this step.
-    pub(super) fn take_stale(&mut self) -> BTreeMap<ObjectRef, Reason> {
-        std::mem::take(&mut self.stale)
+    /// The first of the objects that are to be attached with this step. In their order, those come before others that these are
+    /// attached to.
+    pub(super) fn next_stale(&mut self) -> Option<(ObjectRef, Reason)> {
+        self.stale.pop_first()
     }
 
     /// A unit is compiled when its turn comes.
@@ -157,7 +158,7 @@ impl Backlog {
                 _ if self.leaving.is_empty() => return,
                 Unit::Service(service) => BTreeSet::from([service.clone()]),
                 Unit::Host(host) => leads(host),
-                Unit::Object(_) | Unit::Stream(_) | Unit::Scope(_) | Unit::Globals(()) => continue,
+                Unit::Object(_) | Unit::Bind(_) | Unit::Stream(_) | Unit::Scope(_) | Unit::Globals(()) => continue,
             };
             for service in services {
                 for host in self.leaving_from(&service) {

@@ -66,7 +66,7 @@ impl Reconciler {
 
     fn apply(&mut self, projected: Projected, lane: Lane, received: Instant) {
         let (key, version) = (projected.meta.object.clone(), Arc::clone(&projected.meta.resource_version));
-        self.reporting.stands(&key, &projected.addresses);
+        self.reporting.stands(&projected);
         if self.world.apply(projected) {
             let cause = Cause::Changed { object: key.clone(), resource_version: version };
             self.changed(&key, cause, lane, received);
@@ -74,7 +74,7 @@ impl Reconciler {
     }
 
     fn delete(&mut self, object: ObjectRef, lane: Lane, received: Instant) {
-        self.reporting.stands(&object, &[]);
+        self.reporting.gone(&object);
         if self.world.delete(&object) {
             self.changed(&object, Cause::Deleted { object: object.clone() }, lane, received);
         }

@@ -1,4 +1,4 @@
-//! What the status of each Ingress says of where it is reached, what it ought to say, and which of them may have to be
+//! What the status of each object says of what we write there, what it ought to say, and which objects may have to be
 //! written. Of what stands there only a hash is kept.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,94 +6,134 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
-use tidegate_config::project::PublicAddress;
+use tidegate_config::project::gateway::{OwnStatus, StatusDigests};
+use tidegate_config::project::{Projected, PublicAddress};
 
 use super::Reconciler;
 use crate::compile::Unit;
-use crate::options::Publish;
+use crate::options::{Options, Publish};
+use crate::sources::Verdict;
+use crate::topology::Key;
 
 /// Public addresses, in order.
 pub type Addresses = Arc<[PublicAddress]>;
+
+/// What the status of an object ought to say.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Desired {
+    /// Where it is reached.
+    Addresses(Addresses),
+    /// What this controller says of it.
+    Status {
+        /// `controllerName`.
+        controller: Arc<str>,
+        /// The generation of the object that it is about.
+        generation: i64,
+        /// What is said.
+        status: Arc<OwnStatus>,
+    },
+}
 
 /// What is known of statuses.
 #[derive(Debug, Default)]
 pub(super) struct Reporting {
     /// The Service whose addresses are told.
     service: Option<ObjectName>,
-    /// What ought to be told, with its hash. While nothing is known nothing is written: a load balancer that is being replaced
-    /// must not empty the zone of a domain.
+    /// Who writes conditions.
+    controller: Option<Arc<str>>,
+    /// The addresses that ought to be told, with their hash. While nothing is known nothing is written: a load balancer that is being
+    /// replaced must not empty the zone of a domain.
     ought: Option<(Addresses, u64)>,
-    /// The hash of what stands in the status of an Ingress, where anything does.
-    stands: BTreeMap<ObjectName, u64>,
-    /// Ingresses that have been compiled, and may have become ours.
-    judged: BTreeSet<ObjectName>,
-    /// Ingresses whose status has become another one.
-    rewritten: BTreeSet<ObjectName>,
-    /// Whether each Ingress has been looked at since every kind was listed and since `ought` was last another one.
+    /// The hash of what we would write as it stands in the status of an object, where anything does.
+    stands: BTreeMap<ObjectRef, u64>,
+    /// Objects that have been compiled, and may have become ours.
+    judged: BTreeSet<ObjectRef>,
+    /// Objects that count routes, and may count others.
+    counting: BTreeSet<ObjectRef>,
+    /// Objects whose status has become another one.
+    rewritten: BTreeSet<ObjectRef>,
+    /// Whether each object has been looked at since every kind was listed and since `ought` was last another one.
     looked: bool,
     /// Whether each object with findings has been named since every kind was listed.
     pub(super) told: bool,
 }
 
-/// Ingresses whose status is not what it ought to be.
+/// Objects whose status is not what it ought to be.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Amiss {
     /// Found in a look at all of them.
-    pub all: Vec<ObjectName>,
+    pub all: Vec<ObjectRef>,
     /// Changed a moment ago, or new.
-    pub changed: Vec<ObjectName>,
+    pub changed: Vec<ObjectRef>,
+    /// Another number of routes is attached than a moment ago.
+    pub counting: Vec<ObjectRef>,
     /// Written by somebody else a moment ago.
-    pub rewritten: Vec<ObjectName>,
+    pub rewritten: Vec<ObjectRef>,
 }
 
 impl Reporting {
-    pub(super) fn new(publish: &Publish) -> Self {
-        let (service, ought) = match publish {
+    pub(super) fn new(options: &Options) -> Self {
+        let (service, ought) = match &options.publish {
             Publish::Nothing => (None, None),
             Publish::Addresses(addresses) => (None, hashed(addresses)),
             Publish::Service(service) => (Some(service.clone()), None),
         };
-        Self { service, ought, ..Self::default() }
+        let controller = options.sources.gateway.as_ref().map(|gateway| Arc::clone(&gateway.controller));
+        Self { service, controller, ought, ..Self::default() }
     }
 
-    /// These are the addresses of an object now.
-    pub(super) fn stands(&mut self, object: &ObjectRef, addresses: &[PublicAddress]) {
-        let now = hashed(addresses);
-        match object.kind {
-            Kind::Ingress => {
-                let hash = now.map(|(_, hash)| hash);
-                let before = match hash {
-                    Some(hash) => self.stands.insert(object.name.clone(), hash),
-                    None => self.stands.remove(&object.name),
-                };
-                if before != hash {
-                    self.rewritten.insert(object.name.clone());
-                }
-            }
-            Kind::Service if self.service.as_ref() == Some(&object.name) && now.is_some() && self.ought != now => {
+    /// This is what an object says of where it is, and what stands in its status.
+    pub(super) fn stands(&mut self, projected: &Projected) {
+        let (object, addresses) = (&projected.meta.object, &projected.addresses);
+        if object.kind == Kind::Ingress {
+            self.stand(object, hashed(addresses).map(|(_, hash)| hash));
+        } else if object.kind == Kind::Service && self.service.as_ref() == Some(&object.name) {
+            let now = hashed(addresses);
+            if now.is_some() && self.ought != now {
                 self.ought = now;
                 self.looked = false;
             }
-            Kind::Service | Kind::IngressClass | Kind::EndpointSlice | Kind::Secret | Kind::Deployment => {}
-            Kind::Namespace
-            | Kind::GatewayClass
-            | Kind::Gateway
-            | Kind::ReferenceGrant
-            | Kind::HttpRoute
-            | Kind::ListenerSet
-            | Kind::GrpcRoute
-            | Kind::TlsRoute
-            | Kind::TcpRoute
-            | Kind::UdpRoute
-            | Kind::BackendTlsPolicy => {}
+        } else if object.kind.has_conditions() {
+            let digest = self.own(object.kind, &projected.statuses);
+            self.stand(object, digest);
         }
+    }
+
+    /// An object is gone.
+    pub(super) fn gone(&mut self, object: &ObjectRef) {
+        self.stand(object, None);
+    }
+
+    fn stand(&mut self, object: &ObjectRef, now: Option<u64>) {
+        let before = match now {
+            Some(hash) => self.stands.insert(object.clone(), hash),
+            None => self.stands.remove(object),
+        };
+        if before != now {
+            self.rewritten.insert(object.clone());
+        }
+    }
+
+    fn own(&self, kind: Kind, digests: &StatusDigests) -> Option<u64> {
+        let controller = self.controller.as_ref()?;
+        digests.get(if kind.has_parents() { &**controller } else { "" }).copied()
     }
 
     /// These are compiled.
     pub(super) fn judged<'u>(&mut self, units: impl IntoIterator<Item = &'u Unit>) {
-        let ingresses = units.into_iter().filter_map(Unit::object).filter(|object| object.kind == Kind::Ingress);
-        self.judged.extend(ingresses.map(|object| object.name.clone()));
+        let objects = units.into_iter().filter_map(Unit::object);
+        self.judged.extend(objects.filter(|object| has_status(object.kind)).cloned());
     }
+
+    /// Another number of routes may be attached to the listeners of an object.
+    pub(super) fn counts_differ(&mut self, object: ObjectRef) {
+        self.counting.insert(object);
+    }
+}
+
+/// Whether anything is written into the status of objects of a kind.
+fn has_status(kind: Kind) -> bool {
+    kind == Kind::Ingress || kind.has_conditions()
 }
 
 /// Addresses in order with their hash; `None` for none.
@@ -108,37 +148,75 @@ fn hashed(addresses: &[PublicAddress]) -> Option<(Addresses, u64)> {
 }
 
 impl Reconciler {
-    /// What has to be written into the status of an Ingress. Nothing when that is there already, when the Ingress is not ours,
+    /// What has to be written into the status of an object. Nothing when that is there already, when the object is not ours,
     /// when no addresses are known, and until every kind has been listed that is not denied in another namespace.
     #[must_use]
-    pub fn amiss_in(&self, ingress: &ObjectName) -> Option<Addresses> {
-        let (addresses, hash) = self.reporting.ought.as_ref().filter(|_| self.knows_all_of(&ingress.namespace))?;
-        let object = ObjectRef::new(Kind::Ingress, ingress.clone());
-        let ours = self.compiled.verdicts.get(&object).is_some_and(|verdict| verdict.parent.is_some());
-        (ours && self.reporting.stands.get(ingress) != Some(hash)).then(|| Arc::clone(addresses))
+    pub fn amiss_in(&self, object: &ObjectRef) -> Option<Desired> {
+        if !self.knows_all_of(&object.name.namespace) {
+            return None;
+        }
+        let stands = self.reporting.stands.get(object).copied();
+        match self.compiled.verdicts.get(object) {
+            Some(Verdict::Served(_)) if object.kind == Kind::Ingress => {
+                let (addresses, hash) = self.reporting.ought.as_ref()?;
+                (stands != Some(*hash)).then(|| Desired::Addresses(Arc::clone(addresses)))
+            }
+            Some(Verdict::Served(_) | Verdict::Others) => None,
+            Some(Verdict::Status(status)) => {
+                let status = self.counted(object, status);
+                let empty = object.kind.has_parents() && status.parents.is_empty();
+                let ought = (!empty).then(|| status.digest());
+                (stands != ought).then(|| self.desired(object, status)).flatten()
+            }
+            // What we have said of parents that it has no more is taken back.
+            None if object.kind.has_parents() && stands.is_some() => self.desired(object, Arc::default()),
+            None => None,
+        }
     }
 
-    /// Which Ingresses have come to need their status written since this was last asked.
+    fn desired(&self, object: &ObjectRef, status: Arc<OwnStatus>) -> Option<Desired> {
+        let controller = self.reporting.controller.clone()?;
+        let generation = self.world.generation_of(object).unwrap_or_default();
+        Some(Desired::Status { controller, generation, status })
+    }
+
+    /// A status with the number of routes that are attached to each listener.
+    fn counted(&self, object: &ObjectRef, status: &Arc<OwnStatus>) -> Arc<OwnStatus> {
+        if status.listeners.is_empty() {
+            return Arc::clone(status);
+        }
+        let mut status = OwnStatus::clone(status);
+        for listener in &mut status.listeners {
+            let key = Key::Listener(object.clone(), Arc::clone(&listener.name));
+            listener.attached_routes = self.topology.dependents(&key).count() as u64;
+        }
+        Arc::new(status)
+    }
+
+    /// Which objects have come to need their status written since this was last asked.
     pub fn amiss(&mut self) -> Amiss {
-        let Reporting { judged, rewritten, looked, .. } = &mut self.reporting;
-        let (judged, rewritten) = (std::mem::take(judged), std::mem::take(rewritten));
+        let Reporting { judged, counting, rewritten, looked, .. } = &mut self.reporting;
+        let [judged, counting, rewritten] = [judged, counting, rewritten].map(std::mem::take);
         let looked = std::mem::replace(looked, true);
         if !self.complete() {
             self.reporting.looked = false;
             return Amiss::default();
         }
-        let amiss = |names: &mut dyn Iterator<Item = &ObjectName>| -> Vec<ObjectName> {
-            names.filter(|name| self.amiss_in(name).is_some()).cloned().collect()
+        let amiss = |objects: &mut dyn Iterator<Item = &ObjectRef>| -> Vec<ObjectRef> {
+            objects.filter(|object| self.amiss_in(object).is_some()).cloned().collect()
         };
         if !looked {
-            let ingresses = self.compiled.verdicts.keys().filter(|object| object.kind == Kind::Ingress);
-            return Amiss { all: amiss(&mut ingresses.map(|object| &object.name)), ..Amiss::default() };
+            let judged = self.compiled.verdicts.keys();
+            let said = self.reporting.stands.keys().filter(|object| !self.compiled.verdicts.contains_key(*object));
+            return Amiss { all: amiss(&mut judged.chain(said)), ..Amiss::default() };
         }
         let changed = amiss(&mut judged.iter());
-        Amiss { all: Vec::new(), changed, rewritten: amiss(&mut rewritten.difference(&judged)) }
+        let counting = amiss(&mut counting.difference(&judged));
+        let rewritten = amiss(&mut rewritten.difference(&judged));
+        Amiss { all: Vec::new(), changed, counting, rewritten }
     }
 
-    /// Has the next [`Reconciler::amiss`] look at every Ingress, and the next [`Reconciler::found`] name every object about
+    /// Has the next [`Reconciler::amiss`] look at every object, and the next [`Reconciler::found`] name every object about
     /// which anything is found.
     pub fn look_again(&mut self) {
         self.reporting.looked = false;
@@ -148,6 +226,7 @@ impl Reconciler {
     /// Forgets what has come to be told: nobody here is to tell it.
     pub fn unreported(&mut self) {
         self.reporting.judged.clear();
+        self.reporting.counting.clear();
         self.reporting.rewritten.clear();
         self.compiled.findings.take_moved();
     }

@@ -6,10 +6,12 @@ use std::sync::Arc;
 use serde::Serialize;
 use tidegate_config::finding::Finding;
 use tidegate_config::model::{
-    BackendKey, BindKey, Certificate, HostPattern, Route, ScopeId, Settings, StreamRoute, VirtualHost,
+    BackendKey, BindKey, Certificate, HostPattern, Listener, Route, ScopeId, Settings, StreamRoute, VirtualHost,
 };
 use tidegate_config::object::{Age, ObjectName, ObjectRef};
+use tidegate_config::project::gateway::OwnStatus;
 
+use super::gateway::Offer;
 use crate::topology::Key;
 use crate::world::World;
 
@@ -25,9 +27,18 @@ pub struct Attachment {
     /// What it depends on besides the object itself, whether it exists or not: in ascending order, each key once. When one of
     /// them changes, the object is attached again.
     pub links: Box<[Key]>,
+    /// The sockets that it asks for, with the listeners on each, in the order of the sockets.
+    pub binds: Box<[(BindKey, BindClaim)]>,
+    /// The listeners that it is attached to and counts for, in ascending order.
+    pub listeners: Box<[Key]>,
+    /// What it offers to others, which are attached after it.
+    pub offer: Option<Arc<Offer>>,
     /// What its owner is told; `None` for nothing.
     pub report: Option<Arc<Report>>,
 }
+
+/// The listeners that an object has on a socket, those of the most specific hosts first.
+pub type BindClaim = Arc<[Listener]>;
 
 /// What the owner of an object is told of it by itself.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -38,11 +49,17 @@ pub struct Report {
     pub findings: Vec<Finding>,
 }
 
-/// What became of an object for its parent, also when all is well.
+/// What became of an object, also when all is well.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub struct Verdict {
-    /// The parent that it is served under, such as the name of an IngressClass; `None` where it is not ours to serve.
-    pub parent: Option<Arc<str>>,
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// It is served, under the class or router of this name.
+    Served(Arc<str>),
+    /// It is not ours to serve.
+    Others,
+    /// Its conditions, for itself and each of its parents and listeners. How many routes are attached to a listener is filled in by those
+    /// who write them.
+    Status(Arc<OwnStatus>),
 }
 
 /// What one object wants of one virtual host, in the terms of the model. Which source it comes from does not show.
@@ -74,7 +91,7 @@ impl Attachment {
     /// That of an object that asks for nothing: what its projection found is told.
     pub(super) fn reporting(object: &ObjectRef, world: &World) -> Self {
         let findings = world.findings_of(object).to_vec();
-        Self { report: Report { verdict: None, findings }.unless_empty(), ..Self::default() }
+        Self { report: Report { findings, ..Report::default() }.unless_empty(), ..Self::default() }
     }
 
     /// Tells the owner of the object something besides.
@@ -82,6 +99,12 @@ impl Attachment {
         let mut report = self.report.take().map(Arc::unwrap_or_clone).unwrap_or_default();
         report.findings.extend(findings);
         self.report = report.unless_empty();
+    }
+
+    /// The listeners on a socket, where it asks for that.
+    #[must_use]
+    pub fn bind(&self, key: &BindKey) -> Option<&BindClaim> {
+        self.binds.iter().find(|(of, _)| of == key).map(|(_, claim)| claim)
     }
 
     /// The claim for a host, where there is one.
@@ -103,24 +126,32 @@ impl Attachment {
         self.streams.iter().find(|(of, _)| of == bind).map(|(_, route)| route)
     }
 
-    /// Every key under which the object is found: what it depends on, the hosts and the TCP binds that it claims, and the
-    /// scopes that it is about.
+    /// Every key under which the object is found: what it depends on, the hosts and the binds that it claims, the
+    /// scopes that it is about, and the listeners that it is attached to.
     pub fn keys(&self) -> impl Iterator<Item = Key> {
         let hosts = self.claims.iter().map(|claim| Key::Host(claim.host.clone()));
         let scopes = self.scopes.iter().map(|(scope, _)| Key::Scope(scope.clone()));
         let streams = self.streams.iter().map(|(bind, _)| Key::Stream(*bind));
-        self.links.iter().cloned().chain(hosts).chain(scopes).chain(streams)
+        let binds = self.binds.iter().map(|(bind, _)| Key::Bind(*bind));
+        let own = hosts.chain(scopes).chain(streams).chain(binds);
+        self.links.iter().cloned().chain(own).chain(self.listeners.iter().cloned())
     }
 
     /// Whether it says nothing at all.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let asks = !self.claims.is_empty() || !self.scopes.is_empty() || !self.streams.is_empty();
-        !asks && self.links.is_empty() && self.report.is_none()
+        let offers = self.offer.is_some() || !self.binds.is_empty() || !self.listeners.is_empty();
+        !asks && !offers && self.links.is_empty() && self.report.is_none()
     }
 }
 
 impl Report {
+    /// What is found of an object, and what its status is to say.
+    pub(super) fn of_status(findings: &[Finding], status: OwnStatus) -> Option<Arc<Self>> {
+        Self { verdict: Some(Verdict::Status(Arc::new(status))), findings: findings.to_vec() }.unless_empty()
+    }
+
     pub(super) fn unless_empty(self) -> Option<Arc<Self>> {
         (self.verdict.is_some() || !self.findings.is_empty()).then(|| Arc::new(self))
     }

@@ -11,12 +11,10 @@ use tidegate_config::project::{BackendRef, ClassRef, DefaultBackend, Ingress, In
 
 use super::attachment::{Attachment, Claim, Report, Verdict};
 use super::reader::Reader;
-use crate::options::Options;
-use crate::world::World;
 
 /// Whose an Ingress is.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Membership {
+enum Membership {
     /// Ours, under this class.
     Ours(Arc<str>),
     /// Another controller's, or nobody's.
@@ -27,12 +25,7 @@ pub enum Membership {
 
 /// Whose an Ingress is: by the controller of its class; by name where the old annotation names it; the
 /// default class where it names none. While IngressClasses cannot be read, a class of our name is ours.
-#[must_use]
-pub fn membership(world: &World, options: &Options, ingress: &Ingress) -> Membership {
-    read_membership(&mut Reader::new(world, options), ingress)
-}
-
-fn read_membership(reader: &mut Reader<'_>, ingress: &Ingress) -> Membership {
+fn membership(reader: &mut Reader<'_>, ingress: &Ingress) -> Membership {
     let options = reader.options;
     match &ingress.class {
         ClassRef::Annotation(name) if *name == options.class => Membership::Ours(name.clone()),
@@ -56,13 +49,13 @@ pub(super) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) -> Attachment 
     let world = reader.world();
     let ingress = world.ingresses.get(&object.name).filter(|_| reader.options.sources.ingress);
     let Some(ingress) = ingress else { return Attachment::reporting(object, world) };
-    let class = match read_membership(reader, ingress) {
+    let class = match membership(reader, ingress) {
         Membership::Ours(class) => class,
-        Membership::Others => return told(Verdict { parent: None }, Vec::new()),
+        Membership::Others => return told(Verdict::Others, Vec::new()),
         Membership::UnknownClass(class) => {
             let problem = Problem::ClassUnknown { class: class.to_string() };
             let finding = Finding::new(object.clone(), "spec.ingressClassName", problem);
-            return told(Verdict { parent: None }, vec![finding]);
+            return told(Verdict::Others, vec![finding]);
         }
     };
     let findings = world.findings_of(object).to_vec();
@@ -80,7 +73,7 @@ pub(super) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) -> Attachment 
     // A broken Secret or Service is so for each of the hosts.
     findings.sort_unstable();
     findings.dedup();
-    Attachment { claims: all.into(), ..told(Verdict { parent: Some(class) }, findings) }
+    Attachment { claims: all.into(), ..told(Verdict::Served(class), findings) }
 }
 
 fn told(verdict: Verdict, findings: Vec<Finding>) -> Attachment {

@@ -5,15 +5,16 @@
 
 mod attachment;
 mod deis;
+mod gateway;
 mod ingress;
 mod reader;
 
 use std::sync::Arc;
 
 pub(crate) use attachment::backends;
-pub use attachment::{Attachment, Claim, Report, Verdict};
+pub use attachment::{Attachment, BindClaim, Claim, Report, Verdict};
 pub(crate) use deis::PLATFORM_CERTIFICATE;
-pub use ingress::{Membership, membership};
+pub use gateway::{Fault, Offer, Offered};
 use reader::Reader;
 use tidegate_config::object::{Kind, ObjectRef};
 use tidegate_config::project::ServiceKind;
@@ -22,12 +23,23 @@ use crate::options::Options;
 use crate::topology::Key;
 use crate::world::World;
 
+/// What those offer that others are attached to. They are attached first.
+pub trait Offers {
+    /// What an object offers, where it offers anything.
+    fn offer(&self, object: &ObjectRef) -> Option<&Arc<Offer>>;
+}
+
+/// Whether objects of a kind offer something that others are attached to.
+pub(crate) fn offers(kind: Kind) -> bool {
+    kind == Kind::Gateway
+}
+
 /// What an object asks of the edge as World is now. Pure: equal arguments give equal attachments.
 ///
 /// An object that is not there, or that cannot be read, asks for nothing.
 #[must_use]
-pub fn attach(world: &World, options: &Options, object: &ObjectRef) -> Attachment {
-    let mut reader = Reader::new(world, options);
+pub fn attach(world: &World, options: &Options, offers: &dyn Offers, object: &ObjectRef) -> Attachment {
+    let mut reader = Reader::new(world, options, offers);
     let mut attachment = match object.kind {
         Kind::Ingress => ingress::attach(&mut reader, object),
         Kind::Service => service(&mut reader, object),
@@ -40,14 +52,16 @@ pub fn attach(world: &World, options: &Options, object: &ObjectRef) -> Attachmen
         Kind::Deployment if options.sources.deis.as_ref().is_some_and(|deis| deis.router == object.name) => {
             deis::attach_router(world, options, object)
         }
-        Kind::IngressClass | Kind::Secret | Kind::Deployment => Attachment::reporting(object, world),
-        Kind::Namespace
-        | Kind::GatewayClass
-        | Kind::Gateway
+        Kind::GatewayClass => gateway::attach_class(&mut reader, object),
+        Kind::Gateway => gateway::attach_gateway(&mut reader, object),
+        Kind::ListenerSet => gateway::attach_listener_set(&mut reader, object),
+        Kind::HttpRoute => gateway::attach_http(&mut reader, object),
+        Kind::GrpcRoute => gateway::attach_grpc(&mut reader, object),
+        Kind::IngressClass
+        | Kind::Secret
+        | Kind::Deployment
+        | Kind::Namespace
         | Kind::ReferenceGrant
-        | Kind::HttpRoute
-        | Kind::ListenerSet
-        | Kind::GrpcRoute
         | Kind::TlsRoute
         | Kind::TcpRoute
         | Kind::UdpRoute

@@ -7,10 +7,15 @@ use tidegate_config::model::{
     AppProtocol, BackendKey, Certificate, CertificateFault, HostPattern, Target, UpstreamTls,
 };
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
+use tidegate_config::project::gateway::{
+    AllowedNamespaces, Gateway, GatewayClass, GroupKind, ListenerSet, ObjectReference, Unreadable,
+};
 use tidegate_config::project::{
     BackendRef, DeisApp, DeisDomain, DeisRouter, IngressClass, PortRef, Service, ServiceKind,
 };
 
+use super::Offers;
+use super::gateway::{Fault, Offer};
 use crate::options::Options;
 use crate::topology::Key;
 use crate::world::World;
@@ -19,12 +24,13 @@ use crate::world::World;
 pub(super) struct Reader<'w> {
     world: &'w World,
     pub(super) options: &'w Options,
+    offers: &'w dyn Offers,
     links: Vec<Key>,
 }
 
 impl<'w> Reader<'w> {
-    pub(super) const fn new(world: &'w World, options: &'w Options) -> Self {
-        Self { world, options, links: Vec::new() }
+    pub(super) const fn new(world: &'w World, options: &'w Options, offers: &'w dyn Offers) -> Self {
+        Self { world, options, offers, links: Vec::new() }
     }
 
     /// Notes what the attachment depends on.
@@ -129,5 +135,92 @@ impl<'w> Reader<'w> {
         let tls =
             (protocol == AppProtocol::Https).then(|| UpstreamTls { server_name: external.cloned(), verify: false });
         Ok(Target { backend: BackendKey { service: name.clone(), port: number }, protocol, tls, fixed: None })
+    }
+}
+
+/// What the Gateway API needs.
+impl<'w> Reader<'w> {
+    /// The generation of an object, for what its conditions are about.
+    pub(super) fn generation(&self, object: &ObjectRef) -> i64 {
+        self.world.generation_of(object).unwrap_or_default()
+    }
+
+    /// A GatewayClass of ours.
+    pub(super) fn gateway_class(&mut self, name: &ObjectName) -> Option<&'w Arc<GatewayClass>> {
+        let options = self.options.sources.gateway.as_ref()?;
+        self.note(Key::Object(ObjectRef::new(Kind::GatewayClass, name.clone())));
+        self.world.gateway_classes.get(name).filter(|class| class.controller == options.controller)
+    }
+
+    /// Every Gateway of our classes.
+    pub(super) fn gateways(&mut self) -> impl Iterator<Item = &'w Arc<Gateway>> {
+        self.note(Key::Any(Kind::Gateway));
+        let all = self.world.gateways.values();
+        all.filter(|gateway| self.gateway_class(&gateway.class).is_some())
+    }
+
+    /// Every ListenerSet.
+    pub(super) fn listener_sets(&mut self) -> impl Iterator<Item = &'w Arc<ListenerSet>> + use<'w> {
+        self.note(Key::Any(Kind::ListenerSet));
+        self.world.listener_sets.values()
+    }
+
+    pub(super) fn listener_set(&mut self, name: &ObjectName) -> Option<&'w Arc<ListenerSet>> {
+        self.note(Key::Object(ObjectRef::new(Kind::ListenerSet, name.clone())));
+        self.world.listener_sets.get(name)
+    }
+
+    /// What a Gateway offers; `None` for one that is not ours, or not there.
+    pub(super) fn offer(&mut self, gateway: &ObjectRef) -> Option<Arc<Offer>> {
+        self.note(Key::Offer(gateway.clone()));
+        self.offers.offer(gateway).cloned()
+    }
+
+    /// Whether objects of a namespace may attach to what stands in another one.
+    pub(super) fn allows(&mut self, allowed: &AllowedNamespaces, own: &str, namespace: &str) -> bool {
+        match allowed {
+            AllowedNamespaces::None => false,
+            AllowedNamespaces::Same => own == namespace,
+            AllowedNamespaces::All => true,
+            AllowedNamespaces::Selected(selector) => {
+                let name = ObjectName::new("", namespace);
+                self.note(Key::Object(ObjectRef::new(Kind::Namespace, name.clone())));
+                self.world.namespaces.get(&name).is_some_and(|namespace| selector.selects(&namespace.labels))
+            }
+        }
+    }
+
+    /// Whether an object may refer to another one: in the same namespace, or by a ReferenceGrant there.
+    pub(super) fn granted(&mut self, from: &ObjectRef, to: &ObjectReference) -> bool {
+        let (own, other) = (&from.name.namespace, &to.name.namespace);
+        if own == other {
+            return true;
+        }
+        self.note(Key::InNamespace(Kind::ReferenceGrant, Arc::clone(other)));
+        let mut grants = self.world.names_of(Kind::ReferenceGrant, Some(other));
+        let kind = GroupKind::Known(from.kind);
+        grants.any(|grant| self.world.grants.get(&grant.name).is_some_and(|grant| grant.permits(&kind, own, to)))
+    }
+
+    /// The certificate that a listener refers to. Of another namespace nothing is said but that it is not permitted.
+    pub(super) fn granted_certificate(
+        &mut self,
+        owner: &ObjectRef,
+        reference: &Result<ObjectReference, Unreadable>,
+    ) -> Result<&'w Arc<Certificate>, Fault> {
+        let invalid = |why: String| Fault::new("InvalidCertificateRef", why);
+        let Ok(reference) = reference else { return Err(invalid("a certificateRef cannot be read".to_owned())) };
+        if reference.kind != GroupKind::Known(Kind::Secret) {
+            return Err(invalid(format!("{reference} is no Secret")));
+        }
+        if !self.granted(owner, reference) {
+            let message = format!("no ReferenceGrant permits {owner} to refer to {reference}");
+            return Err(Fault::new("RefNotPermitted", message));
+        }
+        match self.secret(&reference.name) {
+            None => Err(invalid(format!("{reference} does not exist"))),
+            Some(Err(fault)) => Err(invalid(format!("{reference} holds no usable certificate: {fault}"))),
+            Some(Ok(certificate)) => Ok(certificate),
+        }
     }
 }

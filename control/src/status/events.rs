@@ -68,7 +68,10 @@ impl Reporter {
             };
             self.metrics.events.with_label_values(&[outcome(&told)]).inc();
             let now = clock::now();
-            if let Err(refusal @ (Refusal::Forbidden(_) | Refusal::Refused(_) | Refusal::Failed(_))) = &told {
+            if let Err(
+                refusal @ (Refusal::Forbidden(_) | Refusal::Refused(_) | Refusal::Conflict | Refusal::Failed(_)),
+            ) = &told
+            {
                 self.untold.again("an Event could not be written", object, refusal);
             }
             match told {
@@ -86,11 +89,11 @@ impl Reporter {
                     self.lull.begin(time);
                     return Then::Rest(Some(time));
                 }
-                Err(Refusal::Failed(_)) if telling.failed(object) => {
+                Err(Refusal::Conflict | Refusal::Failed(_)) if telling.failed(object) => {
                     sleep(PAUSE).await;
                     return Then::Retry;
                 }
-                Err(Refusal::Failed(_)) => {
+                Err(Refusal::Conflict | Refusal::Failed(_)) => {
                     self.metrics.dropped.inc();
                     telling.told(object, notice.id, None, now);
                 }

@@ -1,7 +1,8 @@
 //! What is told to the cluster, after it is in effect and by one replica only: publish first, report later. The loop names
-//! the Ingresses whose status is not what it ought to be, and the objects about which something else is found than before;
+//! the objects whose status is not what it ought to be, and the objects about which something else is found than before;
 //! here they wait, and the leader writes at its own pace. Nothing here can make the loop wait.
 
+mod conditions;
 mod election;
 mod event;
 mod events;
@@ -18,19 +19,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
+use k8s_openapi::jiff::Timestamp;
 use prometheus::Registry;
 use serde::de::{DeserializeOwned, IgnoredAny};
+use serde_json::Value;
 use tidegate_config::object::{ObjectName, ObjectRef};
+use tidegate_config::project::gateway::OwnStatus;
 use tokio::sync::watch;
 use tokio::time::{sleep, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
+use self::conditions::Stands;
 use self::lease::Campaign;
 use self::metrics::ReportMetrics;
 use self::send::{Prepared, Refusal, outcome};
 use crate::clock;
 use crate::queue::{Held, Lane, Meter, Queue, Retries, Share, Workqueue};
-use crate::reconcile::{Amiss, Found};
+use crate::reconcile::{Amiss, Desired, Found};
 use crate::view::View;
 pub use election::Terms;
 
@@ -38,8 +43,15 @@ pub use election::Terms;
 const FIELD_MANAGER: &str = "tidegate";
 /// Writes of status under way at a time. Of Events there is one.
 const WRITERS: usize = 4;
-/// The pause of a writer after each write: all of status together make at most 40 writes a second, and Events 10.
+/// The pause of a writer after it has written an address: all together make at most 40 such writes a second, and Events 10.
 const PAUSE: Duration = Duration::from_millis(100);
+/// The pause of a writer after it has written conditions, which people and programs wait for. An API server that finds them too
+/// many says so.
+const CONDITIONS_PAUSE: Duration = Duration::from_millis(5);
+/// How many routes are attached to a listener is written after this long: a thousand routes that come together are one number.
+const COUNT_AFTER: Duration = Duration::from_millis(200);
+/// Readings of an object for one write: others write into its status as well, and may do so in between.
+const READINGS_MAX: usize = 5;
 /// The pause of a writer before each look at an object: most have nothing to write, and each look takes a turn of the loop.
 const LOOK_PAUSE: Duration = Duration::from_millis(5);
 /// How long a write may take.
@@ -58,8 +70,8 @@ const RETRIES: Retries = Retries { first: Duration::from_secs(1), max: Duration:
 /// Where the loop names what has to be written. Cloning it is cheap and gives the same one.
 #[derive(Clone, Debug)]
 pub(crate) struct Reports {
-    /// Ingresses whose status may have to be written.
-    statuses: Workqueue<ObjectName>,
+    /// Objects whose status may have to be written.
+    statuses: Workqueue<ObjectRef>,
     /// Objects about which something may have to be told.
     events: Workqueue<ObjectRef>,
     /// Whether anybody here writes. Otherwise nothing is kept.
@@ -76,10 +88,11 @@ impl Reports {
         self.wanted.load(Ordering::Acquire)
     }
 
-    pub(crate) fn name(&self, Amiss { all, changed, rewritten }: Amiss, found: Found) {
-        all.into_iter().for_each(|ingress| self.statuses.add(ingress, Lane::Slow));
-        changed.into_iter().for_each(|ingress| self.statuses.add(ingress, Lane::Fast));
-        rewritten.into_iter().for_each(|ingress| self.statuses.add_after(ingress, REPAIR_AFTER, Lane::Fast));
+    pub(crate) fn name(&self, Amiss { all, changed, counting, rewritten }: Amiss, found: Found) {
+        all.into_iter().for_each(|object| self.statuses.add(object, Lane::Slow));
+        changed.into_iter().for_each(|object| self.statuses.add(object, Lane::Fast));
+        counting.into_iter().for_each(|object| self.statuses.add_after(object, COUNT_AFTER, Lane::Fast));
+        rewritten.into_iter().for_each(|object| self.statuses.add_after(object, REPAIR_AFTER, Lane::Fast));
         found.all.into_iter().for_each(|object| self.events.add(object, Lane::Slow));
         found.changed.into_iter().for_each(|object| self.events.add_after(object, TELL_AFTER, Lane::Fast));
     }
@@ -276,14 +289,22 @@ impl Reporter {
     }
 
     /// What the loop says at this moment is written, whatever it was when the key was added.
-    async fn write_status(&self, held: Held<ObjectName>, lead: &Lead) {
+    async fn write_status(&self, held: Held<ObjectRef>, lead: &Lead) {
         self.lull.over().await;
         sleep(LOOK_PAUSE).await;
-        let Some(addresses) = self.view.amiss_in(held.clone()).await.flatten() else {
+        let Some(desired) = self.view.amiss_in(held.clone()).await.flatten() else {
             held.succeeded();
             return;
         };
-        let written = self.send::<IgnoredAny>(lead, ingress::patch(&held, &addresses)).await;
+        let (written, pause) = match desired {
+            Desired::Addresses(addresses) => {
+                let written = self.send::<IgnoredAny>(lead, ingress::patch(&held.name, &addresses)).await;
+                (written.map(|IgnoredAny| ()), PAUSE)
+            }
+            Desired::Status { controller, generation, status } => {
+                (self.write_conditions(&held, (&controller, generation), &status, lead).await, CONDITIONS_PAUSE)
+            }
+        };
         self.metrics.statuses.with_label_values(&[outcome(&written)]).inc();
         if let Err(Refusal::Later(time)) = written {
             self.lull.begin(time);
@@ -291,11 +312,11 @@ impl Reporter {
             held.succeeded();
             return;
         }
-        // The Ingress is held over the pause. If it is named again before the watch tells what was written, it is not looked at
+        // The object is held over the pause. If it is named again before the watch tells what was written, it is not looked at
         // before that either.
-        sleep(PAUSE).await;
+        sleep(pause).await;
         match written {
-            Ok(IgnoredAny) | Err(Refusal::Gone) => {
+            Ok(()) | Err(Refusal::Gone) => {
                 self.unwritten.over();
                 held.succeeded();
             }
@@ -304,6 +325,30 @@ impl Reporter {
                 held.retry();
             }
         }
+    }
+
+    /// Reads the object, and writes of its status what is ours and differs; again where somebody else wrote in between.
+    async fn write_conditions(
+        &self,
+        object: &ObjectRef,
+        said_by: (&str, i64),
+        own: &OwnStatus,
+        lead: &Lead,
+    ) -> Result<(), Refusal> {
+        let mut refusal = Refusal::Failed("others write it all the time".to_owned());
+        for _ in 0..READINGS_MAX {
+            let read = self.send::<Value>(lead, conditions::get(object)).await?;
+            let stands = Stands::of(read).ok_or_else(|| Refusal::Failed("no object that can be read".to_owned()))?;
+            let now = Timestamp::try_from(clock::wall()).unwrap_or(Timestamp::UNIX_EPOCH);
+            let Some(status) = stands.merged(object, said_by, own, now) else { return Ok(()) };
+            let patch = conditions::patch(object, &stands.resource_version, status);
+            match self.send::<IgnoredAny>(lead, patch).await {
+                Ok(IgnoredAny) => return Ok(()),
+                Err(Refusal::Conflict) => refusal = Refusal::Conflict,
+                Err(other) => return Err(other),
+            }
+        }
+        Err(refusal)
     }
 
     /// Sends a write. One that could come after our time as the leader is given up; the next leader does it.

@@ -22,6 +22,8 @@ pub(super) type Prepared = Result<http::Request<Vec<u8>>, request::Error>;
 pub(super) enum Refusal {
     /// There is an object of that name already.
     Exists,
+    /// The object is another one than was read.
+    Conflict,
     /// The object or its namespace is not there any more, or is going.
     Gone,
     /// The API server wants to be left alone for so long.
@@ -39,6 +41,7 @@ impl Refusal {
     pub(super) fn why(&self) -> &str {
         match self {
             Self::Exists => "it is there already",
+            Self::Conflict => "others write it at the same time",
             Self::Gone => "it is gone",
             Self::Later(_) => "the API server is busy",
             Self::Forbidden(why) | Self::Refused(why) | Self::Failed(why) => why,
@@ -54,7 +57,7 @@ pub(super) const fn outcome<T>(result: &Result<T, Refusal>) -> &'static str {
         Err(Refusal::Gone) => "gone",
         Err(Refusal::Later(_)) => "later",
         Err(Refusal::Forbidden(_) | Refusal::Refused(_)) => "refused",
-        Err(Refusal::Failed(_)) => "failed",
+        Err(Refusal::Conflict | Refusal::Failed(_)) => "failed",
     }
 }
 
@@ -83,9 +86,10 @@ fn refusal(code: u16, status: &Status, asked: Option<Duration>) -> Refusal {
         403 if going => Refusal::Gone,
         403 => Refusal::Forbidden(why()),
         409 if status.reason == "AlreadyExists" => Refusal::Exists,
+        409 => Refusal::Conflict,
         429 => Refusal::Later(asked.or(told).unwrap_or(LATER)),
         // Other credentials, another version or more time may change these.
-        401 | 408 | 409 => Refusal::Failed(why()),
+        401 | 408 => Refusal::Failed(why()),
         400..=499 => Refusal::Refused(why()),
         _ => Refusal::Failed(why()),
     }
@@ -110,7 +114,7 @@ mod tests {
         check(403, going, None, &Refusal::Gone);
         check(403, r#"{"reason":"Forbidden","message":"no"}"#, None, &Refusal::Forbidden("403: no".to_owned()));
         check(409, r#"{"reason":"AlreadyExists","message":"no"}"#, None, &Refusal::Exists);
-        check(409, r#"{"reason":"Conflict","message":"no"}"#, None, &failed("409: no"));
+        check(409, r#"{"reason":"Conflict","message":"no"}"#, None, &Refusal::Conflict);
         check(429, "Too many requests, please try again later.", Some(7), &later(7));
         check(429, r#"{"details":{"retryAfterSeconds":3}}"#, None, &later(3));
         check(429, r#"{"details":{"retryAfterSeconds":3}}"#, Some(7), &later(7));

@@ -10,7 +10,7 @@ use tidegate_config::model::{BindKey, BindProtocol, HostPattern, ScopeId, Settin
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 
 use crate::options::Options;
-use crate::sources::{Attachment, Claim, attach};
+use crate::sources::{Attachment, BindClaim, Claim, Offer, Offers, attach, offers};
 use crate::world::World;
 
 /// What an object can depend on, or have a part in.
@@ -28,6 +28,12 @@ pub enum Key {
     Scope(ScopeId),
     /// A TCP bind that it asks for.
     Stream(BindKey),
+    /// A socket whose listeners it has.
+    Bind(BindKey),
+    /// What an object offers to others.
+    Offer(ObjectRef),
+    /// A listener of a Gateway or ListenerSet that it is attached to, by its name there.
+    Listener(ObjectRef, Arc<str>),
     /// The endpoints of a Service, of which it holds some.
     EndpointsOf(ObjectName),
     /// A DNS name.
@@ -69,6 +75,23 @@ impl Key {
         }
     }
 
+    /// The socket, where it is one with listeners.
+    const fn bind(&self) -> Option<&BindKey> {
+        match self {
+            Self::Bind(bind) => Some(bind),
+            _ => None,
+        }
+    }
+
+    /// The object that a route is attached to, where it is a listener.
+    #[must_use]
+    pub const fn listener_of(&self) -> Option<&ObjectRef> {
+        match self {
+            Self::Listener(object, _) => Some(object),
+            _ => None,
+        }
+    }
+
     /// The Service whose endpoints they are.
     #[must_use]
     pub const fn endpoints_of(&self) -> Option<&ObjectName> {
@@ -101,9 +124,16 @@ impl Topology {
     /// Every object of World, attached. All at once costs less than one by one, and packs better.
     #[must_use]
     pub fn of(world: &World, options: &Options) -> Self {
-        let objects = Kind::ALL.into_iter().flat_map(|kind| world.names_of(kind, None));
-        let attached = objects.map(|object| (object.clone(), attach(world, options, object)));
-        let attachments: BTreeMap<_, _> = attached.filter(|(_, attachment)| !attachment.is_empty()).collect();
+        let attached = |offering: bool, before: &Self| -> Vec<(ObjectRef, Attachment)> {
+            let kinds = Kind::ALL.into_iter().filter(|kind| offers(*kind) == offering);
+            let objects = kinds.flat_map(|kind| world.names_of(kind, None));
+            let attached = objects.map(|object| (object.clone(), attach(world, options, before, object)));
+            attached.filter(|(_, attachment)| !attachment.is_empty()).collect()
+        };
+        let mut topology = Self::default();
+        topology.attachments.extend(attached(true, &topology));
+        let others = attached(false, &topology);
+        let attachments: BTreeMap<_, _> = topology.attachments.into_iter().chain(others).collect();
         let by_key = attachments.iter().flat_map(|(object, it)| it.keys().map(|key| (key, object.clone())));
         Self { by_key: by_key.collect(), attachments }
     }
@@ -237,9 +267,31 @@ impl Topology {
         self.from(Key::Stream(last.copied().unwrap_or(least)), Key::stream).find(|bind| Some(*bind) != last)
     }
 
+    /// What objects have on a socket, in the order of the objects.
+    pub(crate) fn binds_of<'t>(
+        &'t self,
+        bind: &BindKey,
+    ) -> impl Iterator<Item = (&'t ObjectRef, &'t BindClaim)> + use<'t> {
+        let bind = *bind;
+        let objects = self.dependents(&Key::Bind(bind));
+        objects.filter_map(move |object| Some((object, self.attachments.get(object)?.bind(&bind)?)))
+    }
+
+    /// The first socket after another one, or of all, that anybody has listeners on.
+    pub(crate) fn bind_after(&self, last: Option<&BindKey>) -> Option<&BindKey> {
+        let least = BindKey { address: ([0; 4], 0).into(), protocol: BindProtocol::Http };
+        self.from(Key::Bind(last.copied().unwrap_or(least)), Key::bind).find(|bind| Some(*bind) != last)
+    }
+
     /// Every object with each of its keys, for dumps.
     pub fn edges(&self) -> impl Iterator<Item = (&ObjectRef, Key)> {
         self.attachments.iter().flat_map(|(object, attachment)| attachment.keys().map(move |key| (object, key)))
+    }
+}
+
+impl Offers for Topology {
+    fn offer(&self, object: &ObjectRef) -> Option<&Arc<Offer>> {
+        self.attachments.get(object)?.offer.as_ref()
     }
 }
 
@@ -258,6 +310,9 @@ impl std::fmt::Display for Key {
             Self::Host(host) => write!(f, "host {host}"),
             Self::Scope(scope) => write!(f, "scope {scope}"),
             Self::Stream(bind) => write!(f, "TCP connections to {}", bind.address),
+            Self::Bind(bind) => write!(f, "socket {}", bind.address),
+            Self::Offer(object) => write!(f, "listeners of {object}"),
+            Self::Listener(object, name) => write!(f, "listener {name} of {object}"),
             Self::EndpointsOf(service) => write!(f, "endpoints of {service}"),
             Self::Name(name) => write!(f, "name {name}"),
         }

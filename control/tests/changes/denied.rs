@@ -144,7 +144,7 @@ fn what_is_denied_in_one_namespace_silences_no_other() {
     bench.lists(&NAMESPACED[1..3], "blog");
     bench.denies(&[Kind::Secret], "blog");
     bench.check_runs(15, true);
-    let names = |all: Vec<ObjectName>| all.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let names = |all: Vec<ObjectRef>| all.iter().map(|object| object.name.to_string()).collect::<Vec<_>>();
     assert_eq!(names(bench.reconciler.amiss().all), ["shop/web"]);
     let found =
         |bench: &mut Bench| bench.reconciler.found().all.iter().map(|it| it.name.to_string()).collect::<Vec<_>>();

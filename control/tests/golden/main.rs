@@ -1,7 +1,8 @@
 //! Goldens that users could have written: manifests in, the routing table and what the owners are told out.
 //!
-//! `cases/NAME.yaml` holds plain manifests beside the objects of `cases/_defaults.yaml`; `NAME.routes` is the table and
-//! `NAME.findings` what users are told. `UPDATE_GOLDEN=1` rewrites both; the diff is the review.
+//! `cases/NAME.yaml` holds plain manifests beside the objects of `cases/_defaults.yaml`; `NAME.routes` is the table,
+//! `NAME.findings` what users are told, and `NAME.status` the conditions of what has any. `UPDATE_GOLDEN=1` rewrites all; the diff is the
+//! review.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -13,13 +14,14 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize as _;
 use tidegate_config::model::{
-    Action, Backend, Compression, EdgeSettings, Effective, Filter, ForwardedFor, Guard, ListenerScope,
-    RequestHeadLimits, ResponseEdits, Route, SnapshotParts, StreamRoute, VirtualHost,
+    Action, Backend, Bind, Compression, EdgeSettings, Effective, Filter, ForwardedFor, Guard, Listener, ListenerScope,
+    RequestHeadLimits, ResponseEdits, Route, SnapshotParts, StreamRoute, VirtualHost, WeightedTarget,
 };
 use tidegate_config::object::{Kind, ObjectName};
+use tidegate_config::project::gateway::{Condition, ListenerStatus, ParentStatus};
 use tidegate_config::project::{DeisRouter, Projected, project};
-use tidegate_control::options::{Deis, HostOwnership, Options, Sources};
-use tidegate_control::{Compiled, Event, Reconciler, Source};
+use tidegate_control::options::{Deis, GatewayApi, HostOwnership, Options, Sources};
+use tidegate_control::{Compiled, Desired, Event, Reconciler, Source};
 
 fn cases(folder: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(folder)
@@ -82,6 +84,12 @@ fn table(compiled: &Compiled, usual: &Usual) -> String {
         let (to, header) = (backends.join(", "), proxy_header.map(|version| format!(", PROXY {version:?}")));
         let times = format!("connect {connect_timeout:?}, idle {idle_timeout:?}");
         writeln!(out, "connections to {} -> {to}, {times}{}", bind.address, header.unwrap_or_default()).unwrap();
+    }
+    for Bind { key, listeners } in parts.binds.iter() {
+        for listener in listeners {
+            let Listener { name, host, .. } = listener;
+            writeln!(out, "{:?} {} for {host}: {name}", key.protocol, key.address).unwrap();
+        }
     }
     if !is_usual(&parts.edge) {
         writeln!(out, "all connections: {}", serde_json::to_string(&parts.edge).unwrap()).unwrap();
@@ -173,15 +181,14 @@ fn leads(parts: &SnapshotParts, route: &Route) -> String {
         Action::Redirect(_) => "redirect".to_owned(),
         Action::Respond(response) => format!("response {} {:?}", response.status, response.content_type),
     };
-    let target = targets.first().map_or_else(otherwise, |weighted| {
-        let Some(target) = weighted.target() else { return format!("{:?}", weighted.to) };
-        format!(
-            "{} {:?} [{}]",
-            target.backend,
-            target.protocol,
-            endpoints(target.fixed.as_ref().or(parts.backends.get(&target.backend)))
-        )
-    });
+    let share = |share: &WeightedTarget| {
+        let weight = if targets.len() > 1 { format!("{} to ", share.weight) } else { String::new() };
+        let Some(target) = share.target() else { return format!("{weight}{:?}", share.to) };
+        let endpoints = endpoints(target.fixed.as_ref().or(parts.backends.get(&target.backend)));
+        format!("{weight}{} {:?} [{endpoints}]", target.backend, target.protocol)
+    };
+    let shares: Vec<String> = targets.iter().map(share).collect();
+    let target = if shares.is_empty() { otherwise() } else { shares.join(", ") };
     let guards: String = route
         .guards
         .iter()
@@ -238,7 +245,45 @@ fn every_case_compiles_to_its_golden() {
         ..Effective::DEFAULT
     };
     let usual = Usual { effective, compression: DeisRouter::default().compression };
-    check("deis", &Sources { ingress: true, deis: Some(deis()) }, &usual);
+    check("deis", &Sources { ingress: true, deis: Some(deis()), gateway: None }, &usual);
+    let addresses = (1..4).map(|last| [127, 0, 1, last].into()).collect();
+    let gateway = Some(GatewayApi { controller: "tidegate.io/gateway".into(), addresses });
+    let usual = Usual { effective: Effective::DEFAULT, compression: None };
+    check("gateway", &Sources { ingress: true, deis: None, gateway }, &usual);
+}
+
+/// What the status of each object is to say, a condition a line.
+fn statuses(reconciler: &Reconciler) -> String {
+    let mut out = String::new();
+    let verdicts = reconciler.compiled().verdicts.keys();
+    let desired = verdicts.filter_map(|object| Some((object, reconciler.amiss_in(object)?)));
+    for (object, desired) in desired {
+        let Desired::Status { status, .. } = desired else { continue };
+        writeln!(out, "{object}").unwrap();
+        let conditions = |out: &mut String, indent: &str, conditions: &[Condition]| {
+            for Condition { kind, status, reason, message, .. } in conditions {
+                let message = if message.is_empty() { String::new() } else { format!(": {message}") };
+                writeln!(out, "{indent}{kind} {status} {reason}{message}").unwrap();
+            }
+        };
+        conditions(&mut out, "  ", &status.conditions);
+        for address in &status.addresses {
+            writeln!(out, "  {} {}", address.kind, address.value).unwrap();
+        }
+        for ListenerStatus { name, supported_kinds, attached_routes, conditions: own } in &status.listeners {
+            let kinds: Vec<&str> = supported_kinds.iter().map(|kind| &*kind.kind).collect();
+            writeln!(out, "  listener {name}: {attached_routes} of {}", kinds.join(", ")).unwrap();
+            conditions(&mut out, "    ", own);
+        }
+        if let Some(sets) = status.attached_sets.filter(|sets| *sets > 0) {
+            writeln!(out, "  {sets} ListenerSets").unwrap();
+        }
+        for ParentStatus { parent, conditions: own } in &status.parents {
+            writeln!(out, "  parent {}", serde_json::to_string(parent).unwrap()).unwrap();
+            conditions(&mut out, "    ", own);
+        }
+    }
+    out
 }
 
 /// The router of these tests, and its builder.
@@ -269,7 +314,11 @@ fn check(folder: &str, sources: &Sources, usual: &Usual) {
             reconciler.compiled().all_findings().iter().map(|finding| format!("{finding}\n")).collect();
         wrong.extend(compare(&file.with_extension("routes"), &table(reconciler.compiled(), usual)).err());
         wrong.extend(compare(&file.with_extension("findings"), &findings).err());
+        if sources.gateway.is_some() {
+            wrong.extend(compare(&file.with_extension("status"), &statuses(&reconciler)).err());
+        }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    assert_eq!(files.len(), 1 + 3 * read, "a golden without its case, or a case without its goldens");
+    let each = if sources.gateway.is_some() { 4 } else { 3 };
+    assert_eq!(files.len(), 1 + each * read, "a golden without its case, or a case without its goldens");
 }

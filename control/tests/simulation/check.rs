@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use tidegate_config::model::{Backend, BackendKey, HostRoutes, SnapshotParts, VirtualHost};
+use tidegate_config::model::{Backend, BackendKey, Bind, BindKey, HostRoutes, SnapshotParts, VirtualHost};
 use tidegate_control::{Cause, Changes, Compiled, Unit, compile};
 
 use crate::naive;
@@ -40,7 +40,7 @@ impl Simulation {
             assert!(known || named, "seed {seed}: a finding about nothing: {finding}");
         }
         // The second opinion knows Ingresses alone.
-        if options.sources.deis.is_none() {
+        if options.sources.deis.is_none() && options.sources.gateway.is_none() {
             naive::check(world, options, live, seed);
         }
         self.check_published(&live.parts);
@@ -94,13 +94,20 @@ impl Simulation {
         let scopes = scopes.into_iter().filter(|scope| before.scopes.get(scope) != after.scopes.get(scope)).count();
         let binds = before.streams.keys().chain(after.streams.keys()).collect::<BTreeSet<_>>();
         let binds = binds.into_iter().filter(|bind| before.streams.get(bind) != after.streams.get(bind)).count();
+        let sockets = |parts: &SnapshotParts| -> BTreeMap<BindKey, Bind> {
+            let with_listeners = parts.binds.iter().filter(|bind| !bind.listeners.is_empty());
+            with_listeners.map(|bind| (bind.key, bind.clone())).collect()
+        };
+        let [was, is] = [before, after].map(sockets);
+        let sockets = was.keys().chain(is.keys()).collect::<BTreeSet<_>>();
+        let sockets = sockets.into_iter().filter(|key| was.get(key) != is.get(key)).count();
         let (before, after) = (hosts(before), hosts(after));
         let differ = before.keys().chain(after.keys()).collect::<BTreeSet<_>>();
         let differ = differ.into_iter().filter(|host| before.get(host) != after.get(host)).count();
         let globals = changes.routing.first.iter().any(|unit| matches!(unit, Unit::Globals(())));
         assert_eq!(
             changes.routing.total - usize::from(globals),
-            differ + scopes + binds,
+            differ + scopes + binds + sockets,
             "seed {}: {changes:?}",
             self.seed
         );

@@ -17,6 +17,8 @@ use tidegate_config::project::{
 };
 use tidegate_control::{Event, Resolution, Source, World};
 
+use crate::gateways;
+
 const NAMESPACES: [&str; 2] = ["blue", "red"];
 const HOSTS: [&str; 5] = ["a.example", "b.example", "*.example", "c.test", ""];
 const PATHS: [&str; 5] = ["/", "/a", "/a/b", "/a/", "/b"];
@@ -57,6 +59,14 @@ impl Cluster {
             Kind::Secret,
             Kind::IngressClass,
             Kind::Deployment,
+            Kind::GatewayClass,
+            Kind::Namespace,
+            Kind::ReferenceGrant,
+            Kind::Gateway,
+            Kind::ListenerSet,
+            Kind::HttpRoute,
+            Kind::HttpRoute,
+            Kind::GrpcRoute,
         ])?;
         let object = pick(die, kind);
         if die.u32(0..4) == 0 {
@@ -143,7 +153,7 @@ impl Cluster {
         let version: Arc<str> = version.to_string().into();
         let meta = Meta { object: object.clone(), uid: None, resource_version: version, generation: None };
         let (object, findings) = (Some(projection.clone()), findings.clone());
-        Some(Projected { meta, object, findings, addresses: Vec::new() })
+        Some(Projected { meta, object, findings, addresses: Vec::new(), statuses: BTreeMap::new() })
     }
 
     /// What a name that is looked up leads to, if anything was said of it.
@@ -184,8 +194,8 @@ fn pick(die: &mut Rng, kind: Kind) -> ObjectRef {
             (*die.choice(&["s0", "s1", "s2", "s0-cert", "deis-router-platform-cert"]).expect("a name")).into()
         }
         Kind::Deployment => "deis-router".to_owned(),
-        Kind::Namespace
-        | Kind::GatewayClass
+        Kind::Namespace => NAMESPACES[die.usize(0..2)].to_owned(),
+        Kind::GatewayClass
         | Kind::Gateway
         | Kind::ReferenceGrant
         | Kind::HttpRoute
@@ -194,9 +204,7 @@ fn pick(die: &mut Rng, kind: Kind) -> ObjectRef {
         | Kind::TlsRoute
         | Kind::TcpRoute
         | Kind::UdpRoute
-        | Kind::BackendTlsPolicy => {
-            panic!("not watched")
-        }
+        | Kind::BackendTlsPolicy => format!("g{}", die.u32(0..3)),
     };
     ObjectRef::new(kind, ObjectName::new(namespace, name))
 }
@@ -251,9 +259,7 @@ fn make(die: &mut Rng, object: &ObjectRef) -> (Object, Vec<Finding>) {
         | Kind::TlsRoute
         | Kind::TcpRoute
         | Kind::UdpRoute
-        | Kind::BackendTlsPolicy => {
-            panic!("not watched")
-        }
+        | Kind::BackendTlsPolicy => gateways::make(die, object),
     }
 }
 

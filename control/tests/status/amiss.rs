@@ -91,12 +91,17 @@ impl Table {
     #[track_caller]
     fn check(&mut self, all: &[&str], changed: &[&str], rewritten: &[&str]) -> &mut Self {
         self.settle();
-        let names = |names: &[&str]| names.iter().map(|name| ObjectName::new("a", *name)).collect();
-        let want = Amiss { all: names(all), changed: names(changed), rewritten: names(rewritten) };
+        let names = |names: &[&str]| names.iter().map(|name| named(name)).collect();
+        let [all, changed, rewritten] = [all, changed, rewritten].map(names);
+        let want = Amiss { all, changed, counting: Vec::new(), rewritten };
         assert_eq!(self.reconciler.amiss(), want);
         assert_eq!(self.reconciler.amiss(), Amiss::default(), "each is named once");
         self
     }
+}
+
+fn named(ingress: &str) -> ObjectRef {
+    ObjectRef::new(Kind::Ingress, ObjectName::new("a", ingress))
 }
 
 #[test]
@@ -115,9 +120,9 @@ fn what_differs_is_named() {
     table.apply(Kind::Ingress, "new", ingress("tidegate", &[])).check(&[], &["new"], &[]);
     table.apply(Kind::Ingress, "new", ingress("nginx", &[])).check(&[], &[], &[]);
     table.delete("wrong").check(&[], &[], &[]);
-    assert_eq!(table.reconciler.amiss_in(&ObjectName::new("a", "wrong")), None, "it is gone");
-    assert_eq!(table.reconciler.amiss_in(&ObjectName::new("a", "new")), None, "it is not ours");
-    assert!(table.reconciler.amiss_in(&ObjectName::new("a", "right")).is_some());
+    assert_eq!(table.reconciler.amiss_in(&named("wrong")), None, "it is gone");
+    assert_eq!(table.reconciler.amiss_in(&named("new")), None, "it is not ours");
+    assert!(table.reconciler.amiss_in(&named("right")).is_some());
 }
 
 #[test]
@@ -150,7 +155,7 @@ fn all_follow_the_addresses_of_a_service() {
     table.apply(Kind::Service, "lb", lb(&["2.2.2.2"])).check(&["one"], &[], &[]);
     table.apply(Kind::Service, "lb", lb(&["2.2.2.2", "3.3.3.3"])).check(&["one", "two"], &[], &[]);
     table.apply(Kind::Service, "lb", lb(&[])).check(&[], &[], &[]);
-    assert!(table.reconciler.amiss_in(&ObjectName::new("a", "one")).is_some(), "the last addresses are still right");
+    assert!(table.reconciler.amiss_in(&named("one")).is_some(), "the last addresses are still right");
 }
 
 #[test]

@@ -67,7 +67,7 @@ fn certificate() -> Projected {
     let object = Object::Secret(Arc::new(Secret { name: name("default"), certificate }));
     let key = object_ref(Kind::Secret, "default");
     let meta = Meta { object: key, uid: None, resource_version: "1".into(), generation: None };
-    Projected { meta, object: Some(object), findings: Vec::new(), addresses: Vec::new() }
+    Projected { meta, object: Some(object), findings: Vec::new(), addresses: Vec::new(), statuses: BTreeMap::new() }
 }
 
 fn name(name: &str) -> ObjectName {

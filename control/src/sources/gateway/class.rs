@@ -1,0 +1,57 @@
+//! GatewayClass: which Gateways are ours.
+
+use tidegate_config::object::ObjectRef;
+use tidegate_config::project::gateway::{Feature, GatewayClass, OwnStatus};
+
+use super::condition::{Conditions, Fault};
+use crate::sources::attachment::{Attachment, Report};
+use crate::sources::reader::Reader;
+
+/// The features that are there, in the order of their names (<https://gateway-api.sigs.k8s.io/geps/gep-2162/>).
+const FEATURES: &[&str] = &[
+    "GRPCRoute",
+    "Gateway",
+    "GatewayAddressEmpty",
+    "GatewayHTTPListenerIsolation",
+    "GatewayPort8080",
+    "GatewayRouteHostnameIntersectionPrecedence",
+    "GatewayStaticAddresses",
+    "HTTPRoute",
+    "HTTPRoute303RedirectStatusCode",
+    "HTTPRoute307RedirectStatusCode",
+    "HTTPRoute308RedirectStatusCode",
+    "HTTPRouteBackendProtocolH2C",
+    "HTTPRouteBackendProtocolWebSocket",
+    "HTTPRouteBackendRequestHeaderModification",
+    "HTTPRouteHostRewrite",
+    "HTTPRouteMethodMatching",
+    "HTTPRouteNamedRouteRule",
+    "HTTPRouteParentRefPort",
+    "HTTPRoutePathRedirect",
+    "HTTPRoutePathRewrite",
+    "HTTPRouteQueryParamMatching",
+    "HTTPRouteResponseHeaderModification",
+    "HTTPRouteSchemeRedirect",
+    "ListenerSet",
+    "ReferenceGrant",
+];
+
+/// Why a class is not accepted.
+pub(super) fn fault(class: &GatewayClass) -> Option<Fault> {
+    let parameters = class.parameters.as_ref()?;
+    let named = parameters.as_ref().map_or_else(|_| "what cannot be read".to_owned(), ToString::to_string);
+    Some(Fault::new("InvalidParameters", format!("spec.parametersRef names {named}, and Tidegate takes no parameters")))
+}
+
+pub(in crate::sources) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) -> Attachment {
+    let world = reader.world();
+    let reporting = Attachment::reporting(object, world);
+    let Some(options) = &reader.options.sources.gateway else { return reporting };
+    let class = world.gateway_classes.get(&object.name).filter(|class| class.controller == options.controller);
+    let Some(class) = class else { return reporting };
+    let mut conditions = Conditions::about(reader.generation(object));
+    conditions.judge("Accepted", "Accepted", fault(class).as_ref());
+    let features = FEATURES.iter().map(|name| Feature { name: (*name).into() }).collect();
+    let status = OwnStatus { conditions: conditions.into_list(), features, ..OwnStatus::default() };
+    Attachment { report: Report::of_status(world.findings_of(object), status), ..Attachment::default() }
+}

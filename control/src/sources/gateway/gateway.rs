@@ -1,0 +1,205 @@
+//! Gateway: its listeners, and those of the ListenerSets that it lets in, on the addresses that it has.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use tidegate_config::model::{BindKey, BindProtocol, HostPattern, Listener as Bound, ListenerName, TableName};
+use tidegate_config::object::{Kind, ObjectRef};
+use tidegate_config::project::gateway::{
+    Gateway, GroupKind, Listener, ListenerProtocol, ListenerSet, OwnStatus, StatusAddress,
+};
+
+use super::address::{Assigned, assign};
+use super::class;
+use super::condition::{Conditions, Fault};
+use super::listener::{offered, settle, status};
+use super::offer::{Offer, Offered};
+use crate::sources::attachment::{Attachment, BindClaim, Report};
+use crate::sources::reader::Reader;
+
+/// Listeners of one Gateway and all of its ListenerSets.
+const LISTENERS_MAX: usize = 1024;
+
+pub(in crate::sources) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) -> Attachment {
+    let world = reader.world();
+    let reporting = Attachment::reporting(object, world);
+    let Some(gateway) = world.gateways.get(&object.name) else { return reporting };
+    let Some(class) = reader.gateway_class(&gateway.class) else { return reporting };
+    let assigned = assign(reader, gateway);
+    let refused = refusal(gateway, class::fault(class), &assigned);
+    let sets = sets_of(reader, object);
+    let mut merged = merged(reader, object, gateway, &sets);
+    let idle = refused.as_ref().or(assigned.unusable.as_ref().filter(|_| assigned.addresses.is_empty()));
+    for listener in &mut merged.offered {
+        if let Some(why) = idle {
+            listener.idle.get_or_insert_with(|| Fault::new("Pending", why.message.clone()));
+        }
+        taken_by_operator(reader, &assigned.addresses, listener);
+    }
+    let binds = if refused.is_some() { Box::default() } else { binds(&merged, &assigned.addresses) };
+    let status = own_status(reader, object, refused.as_ref(), &assigned, &merged);
+    let offer = Offer { listeners: merged.offered.into(), refused: merged.refused.into() };
+    Attachment {
+        binds,
+        report: Report::of_status(world.findings_of(object), status),
+        offer: Some(Arc::new(offer)),
+        ..Attachment::default()
+    }
+}
+
+/// Why the Gateway as a whole is not accepted.
+fn refusal(gateway: &Gateway, class: Option<Fault>, assigned: &Assigned) -> Option<Fault> {
+    let parameters = gateway.infrastructure.parameters.as_ref().map(|parameters| {
+        let named = parameters.as_ref().map_or_else(|_| "what cannot be read".to_owned(), ToString::to_string);
+        let message = format!("spec.infrastructure.parametersRef names {named}, and Tidegate takes no parameters");
+        Fault::new("InvalidParameters", message)
+    });
+    parameters.or(class).or_else(|| assigned.unsupported.clone())
+}
+
+/// The ListenerSets that name a Gateway, the oldest first.
+fn sets_of<'w>(reader: &mut Reader<'w>, gateway: &ObjectRef) -> Vec<&'w Arc<ListenerSet>> {
+    let mut sets: Vec<_> = reader.listener_sets().collect();
+    sets.retain(|set| parent_of(set).is_some_and(|parent| parent == *gateway));
+    sets.sort_by(|a, b| a.age.cmp(&b.age));
+    sets
+}
+
+/// The Gateway that a ListenerSet names.
+pub(super) fn parent_of(set: &ListenerSet) -> Option<ObjectRef> {
+    let parent = set.parent.as_ref().ok()?;
+    (parent.kind == GroupKind::Known(Kind::Gateway)).then(|| ObjectRef::new(Kind::Gateway, parent.name.clone()))
+}
+
+/// The listeners of a Gateway and its sets.
+struct Merged<'w> {
+    listeners: Vec<&'w Listener>,
+    offered: Vec<Offered>,
+    /// How many of them are the Gateway's own.
+    own: usize,
+    /// Why sets are refused as a whole.
+    refused: Vec<(ObjectRef, Fault)>,
+    /// How many sets have a listener that is accepted.
+    sets: u64,
+}
+
+fn merged<'w>(
+    reader: &mut Reader<'w>,
+    object: &ObjectRef,
+    gateway: &'w Gateway,
+    sets: &[&'w Arc<ListenerSet>],
+) -> Merged<'w> {
+    let mut listeners: Vec<&Listener> = gateway.listeners.iter().collect();
+    let mut all: Vec<Offered> = listeners.iter().map(|listener| offered(reader, object, listener)).collect();
+    let (own, mut refused) = (all.len(), Vec::new());
+    for set in sets {
+        let name = ObjectRef::new(Kind::ListenerSet, set.age.name.clone());
+        if !reader.allows(&gateway.allowed_listeners, &object.name.namespace, &set.age.name.namespace) {
+            let message = format!("{object} does not allow ListenerSets of namespace {}", set.age.name.namespace);
+            refused.push((name, Fault::new("NotAllowed", message)));
+            continue;
+        }
+        for listener in &set.listeners {
+            let mut offered = offered(reader, &name, listener);
+            if all.len() >= LISTENERS_MAX {
+                let message = format!("{object} and its ListenerSets have more than {LISTENERS_MAX} listeners");
+                offered.refused = Some(Fault::new("TooManyListeners", message));
+            }
+            listeners.push(listener);
+            all.push(offered);
+        }
+    }
+    settle(&mut all, &listeners, own);
+    let accepted = |set: &&&Arc<ListenerSet>| {
+        all.iter().any(|it| it.owner.kind == Kind::ListenerSet && it.owner.name == set.age.name && it.refused.is_none())
+    };
+    let sets = sets.iter().filter(accepted).count() as u64;
+    Merged { listeners, offered: all, own, refused, sets }
+}
+
+/// A socket that the operator has is nobody else's.
+fn taken_by_operator(reader: &Reader<'_>, addresses: &[IpAddr], listener: &mut Offered) {
+    let taken = |address: &IpAddr| {
+        let socket = SocketAddr::new(*address, listener.port);
+        reader.options.binds.iter().any(|bind| bind.key.address == socket)
+    };
+    if listener.refused.is_none() && addresses.iter().any(taken) {
+        let message = format!("port {} of the address is the edge's own", listener.port);
+        listener.refused = Some(Fault::new("PortUnavailable", message));
+    }
+}
+
+/// The sockets, each with its listeners, those of the most specific hosts first.
+fn binds(merged: &Merged<'_>, addresses: &[IpAddr]) -> Box<[(BindKey, BindClaim)]> {
+    let mut binds: BTreeMap<BindKey, Vec<Bound>> = BTreeMap::new();
+    for (listener, offered) in merged.listeners.iter().zip(&merged.offered) {
+        let Some(spec) = listener.spec.as_ref().ok().filter(|_| offered.serves()) else { continue };
+        let protocol = match spec.protocol {
+            ListenerProtocol::Http => BindProtocol::Http,
+            ListenerProtocol::Https => BindProtocol::Https,
+            ListenerProtocol::Tls | ListenerProtocol::Tcp | ListenerProtocol::Udp | ListenerProtocol::Other(_) => {
+                continue;
+            }
+        };
+        let TableName::Named(name) = &offered.table else { continue };
+        let bound =
+            Bound { name: ListenerName(Arc::clone(name)), host: spec.host.clone(), table: offered.table.clone() };
+        for address in addresses {
+            let key = BindKey { address: SocketAddr::new(*address, spec.port), protocol };
+            binds.entry(key).or_default().push(bound.clone());
+        }
+    }
+    let sorted = |(key, mut listeners): (BindKey, Vec<Bound>)| {
+        listeners.sort_by_key(|listener| specificity(&listener.host));
+        (key, BindClaim::from(listeners))
+    };
+    binds.into_iter().map(sorted).collect()
+}
+
+/// The more specific pattern is the lesser: names, then the longer suffix, then no host at all.
+fn specificity(host: &HostPattern) -> (u8, Reverse<usize>) {
+    match host {
+        HostPattern::Exact(name) => (0, Reverse(name.len())),
+        HostPattern::Wildcard(suffix, _) => (1, Reverse(suffix.len())),
+        HostPattern::FirstLabel(_) | HostPattern::Expression(_) => (2, Reverse(0)),
+        HostPattern::Any => (3, Reverse(0)),
+    }
+}
+
+fn own_status(
+    reader: &Reader<'_>,
+    object: &ObjectRef,
+    refused: Option<&Fault>,
+    assigned: &Assigned,
+    merged: &Merged<'_>,
+) -> OwnStatus {
+    let generation = reader.generation(object);
+    let own = merged.offered.get(..merged.own).unwrap_or_default();
+    let mut conditions = Conditions::about(generation);
+    let bad: Vec<&str> = own.iter().filter(|it| it.refused.is_some()).map(|it| &*it.section).collect();
+    let invalid = (!bad.is_empty()).then(|| format!("not accepted: listeners {}", bad.join(", ")));
+    let none = bad.len() == merged.offered.iter().filter(|it| it.refused.is_some()).count()
+        && merged.offered.iter().all(|it| it.refused.is_some());
+    match (refused, invalid) {
+        (Some(fault), _) => conditions.judge("Accepted", "Accepted", Some(fault)),
+        (None, Some(message)) => {
+            conditions.put("Accepted", if none { "False" } else { "True" }, "ListenersNotValid", message);
+        }
+        (None, None) => conditions.judge("Accepted", "Accepted", None),
+    }
+    let invalid = || Fault::new("Invalid", "no listener is accepted");
+    let programmed = refused.cloned().map(|fault| Fault::new("Invalid", fault.message));
+    let programmed =
+        programmed.or_else(|| assigned.unusable.clone()).or_else(|| (none && !own.is_empty()).then(invalid));
+    conditions.judge("Programmed", "Programmed", programmed.as_ref());
+    let address = |address: &IpAddr| StatusAddress { kind: "IPAddress".into(), value: address.to_string().into() };
+    OwnStatus {
+        conditions: conditions.into_list(),
+        addresses: assigned.addresses.iter().map(address).collect(),
+        listeners: own.iter().map(|listener| status(listener, generation)).collect(),
+        attached_sets: Some(merged.sets),
+        ..OwnStatus::default()
+    }
+}

@@ -1,0 +1,143 @@
+//! HTTPRoute and GRPCRoute: rules become routes of every listener that takes the route.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use tidegate_config::model::{Conditions, Origin, PathMatch, Route, Settings};
+use tidegate_config::object::{Age, ObjectRef};
+use tidegate_config::project::gateway::{HttpBackend, HttpFilters, OwnStatus, Timeouts};
+
+use super::condition::Fault;
+use super::parent::{Seeker, statuses};
+use super::rule::Rules;
+use crate::sources::attachment::{Attachment, Claim, Report};
+use crate::sources::reader::Reader;
+use crate::topology::Key;
+
+/// Matches of one rule, for the order of routes.
+const MATCHES_MAX: u32 = 64;
+
+/// A rule, whichever kind of route it stands in.
+struct Rule<'p> {
+    place: usize,
+    matches: Vec<(PathMatch, Conditions)>,
+    filters: &'p HttpFilters,
+    backends: &'p [HttpBackend],
+    settings: Arc<Settings>,
+}
+
+pub(in crate::sources) fn attach_http(reader: &mut Reader<'_>, object: &ObjectRef) -> Attachment {
+    let Some(route) = reader.world().http_routes.get(&object.name) else {
+        return Attachment::reporting(object, reader.world());
+    };
+    let rules = route.rules.iter().map(|rule| Rule {
+        place: rule.place,
+        matches: rule.matches.iter().map(|it| (it.path.clone(), it.conditions.clone())).collect(),
+        filters: &rule.filters,
+        backends: &rule.backends,
+        settings: settings(&rule.timeouts),
+    });
+    let seeker = Seeker { object, parents: &route.parents, hostnames: &route.hostnames };
+    attach(reader, &seeker, &route.age, rules.collect(), &route.dropped)
+}
+
+pub(in crate::sources) fn attach_grpc(reader: &mut Reader<'_>, object: &ObjectRef) -> Attachment {
+    let Some(route) = reader.world().grpc_routes.get(&object.name) else {
+        return Attachment::reporting(object, reader.world());
+    };
+    let rules = route.rules.iter().map(|rule| {
+        let conditions = |headers: &_| Conditions { headers: Box::clone(headers), ..Conditions::default() };
+        Rule {
+            place: rule.place,
+            matches: rule.matches.iter().map(|it| (it.path.clone(), conditions(&it.headers))).collect(),
+            filters: &rule.filters,
+            backends: &rule.backends,
+            settings: Arc::default(),
+        }
+    });
+    let seeker = Seeker { object, parents: &route.parents, hostnames: &route.hostnames };
+    attach(reader, &seeker, &route.age, rules.collect(), &route.dropped)
+}
+
+fn settings(timeouts: &Timeouts) -> Arc<Settings> {
+    Arc::new(Settings { request_timeout: timeouts.request, ..Settings::default() })
+}
+
+fn attach(
+    reader: &mut Reader<'_>,
+    seeker: &Seeker<'_>,
+    age: &Age,
+    rules: Vec<Rule<'_>>,
+    dropped: &[usize],
+) -> Attachment {
+    let (world, object) = (reader.world(), seeker.object);
+    let joined = seeker.join(reader);
+    if joined.parents.is_empty() {
+        return Attachment::default();
+    }
+    let findings = world.findings_of(object).to_vec();
+    let (missing, unresolved, unsupported) = (BTreeSet::new(), None, None);
+    let mut made = Rules { reader, object, findings, missing, unresolved, unsupported };
+    let (mut routes, mut broken) = (Vec::new(), dropped.to_vec());
+    for rule in &rules {
+        let field = format!("spec.rules[{}]", rule.place);
+        let does = made.make(&field, rule.filters, rule.backends);
+        if does.broken {
+            broken.push(rule.place);
+        }
+        for (number, (path, conditions)) in (0_u32..).zip(&rule.matches) {
+            let field = format!("{field}.matches[{number}]").into();
+            let place = u32::try_from(rule.place).unwrap_or(u32::MAX / MATCHES_MAX);
+            let origin =
+                Origin { object: object.clone(), age: age.clone(), field, position: place * MATCHES_MAX + number };
+            routes.push(Arc::new(Route {
+                conditions: conditions.clone(),
+                filters: Arc::clone(&does.filters),
+                settings: Arc::clone(&rule.settings),
+                ..Route::new(origin, path.clone(), does.action.clone())
+            }));
+        }
+    }
+    let Rules { missing, unresolved, unsupported, mut findings, .. } = made;
+    findings.sort_unstable();
+    findings.dedup();
+    let (refused, partly) = faults(&broken, rules.len() + dropped.len(), unsupported);
+    let generation = reader.generation(object);
+    let parents = statuses(&joined, generation, refused.as_ref(), unresolved.as_ref(), partly.as_deref());
+    let claim = |host| {
+        Arc::new(Claim {
+            host,
+            object: object.clone(),
+            age: age.clone(),
+            field: "spec.hostnames",
+            routes: routes.clone().into(),
+            fallback: None,
+            last_resort: false,
+            guest: false,
+            certificates: Box::default(),
+            missing: missing.iter().cloned().collect(),
+        })
+    };
+    let listeners: Box<[Key]> = if refused.is_some() { Box::default() } else { joined.listeners.into_iter().collect() };
+    Attachment {
+        claims: joined.hosts.into_iter().map(claim).collect(),
+        listeners,
+        report: Report::of_status(&findings, OwnStatus { parents, ..OwnStatus::default() }),
+        ..Attachment::default()
+    }
+}
+
+/// Why a route is not accepted because of its rules, or what is said of those that are not in effect.
+fn faults(broken: &[usize], rules: usize, unsupported: Option<Fault>) -> (Option<Fault>, Option<String>) {
+    if broken.is_empty() {
+        return (None, None);
+    }
+    let names: Vec<String> = broken.iter().map(|place| format!("spec.rules[{place}]")).collect();
+    let why = unsupported.as_ref().map_or("a match cannot be read", |fault| &fault.message);
+    let message = format!("Dropped Rule: {} ({why})", names.join(", "));
+    if broken.len() < rules {
+        return (None, Some(message));
+    }
+    let reason = unsupported.map_or("UnsupportedValue", |fault| fault.reason);
+    (Some(Fault::new(reason, message)), None)
+}

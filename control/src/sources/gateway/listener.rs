@@ -1,0 +1,177 @@
+//! Listeners, of Gateways and of ListenerSets: what each of them is, and which of them contradict each other.
+
+use std::sync::Arc;
+
+use tidegate_config::model::{HostPattern, TableName};
+use tidegate_config::object::{Kind, ObjectRef};
+use tidegate_config::project::gateway::{
+    AllowedNamespaces, GroupKind, Listener, ListenerProtocol, ListenerSpec, ListenerStatus, RouteKind,
+};
+
+use super::condition::{Conditions, Fault};
+use super::offer::Offered;
+use crate::sources::reader::Reader;
+
+/// The kinds of routes that a protocol is for.
+pub(super) const fn kinds_of(protocol: &ListenerProtocol) -> &'static [Kind] {
+    match protocol {
+        ListenerProtocol::Http | ListenerProtocol::Https => &[Kind::HttpRoute, Kind::GrpcRoute],
+        ListenerProtocol::Tls | ListenerProtocol::Tcp | ListenerProtocol::Udp | ListenerProtocol::Other(_) => &[],
+    }
+}
+
+/// What one listener offers by itself, before it is compared with others.
+pub(super) fn offered(reader: &mut Reader<'_>, owner: &ObjectRef, listener: &Listener) -> Offered {
+    // Names have no dots before their first slash, so that a ListenerSet is no Gateway.
+    let prefix = if owner.kind == Kind::ListenerSet { "listener.set/" } else { "" };
+    let table = format!("{prefix}{}/{}", owner.name, listener.name);
+    let mut offered = Offered {
+        owner: owner.clone(),
+        section: Arc::clone(&listener.name),
+        port: 0,
+        host: HostPattern::Any,
+        kinds: Box::default(),
+        namespaces: AllowedNamespaces::None,
+        table: TableName::Named(table.into()),
+        refused: None,
+        conflicts: false,
+        unresolved: None,
+        idle: None,
+    };
+    match &listener.spec {
+        Err(_) => offered.refused = Some(Fault::new("UnsupportedValue", format!("{} cannot be read", listener.field))),
+        Ok(spec) => read(reader, owner, spec, &mut offered),
+    }
+    offered
+}
+
+fn read(reader: &mut Reader<'_>, owner: &ObjectRef, spec: &ListenerSpec, offered: &mut Offered) {
+    offered.port = spec.port;
+    offered.host = spec.host.clone();
+    offered.namespaces = spec.routes.namespaces.clone();
+    let by_protocol = kinds_of(&spec.protocol);
+    if by_protocol.is_empty() {
+        let message = format!("protocol {} is not supported", spec.protocol);
+        offered.refused = Some(Fault::new("UnsupportedProtocol", message));
+        return;
+    }
+    match &spec.routes.kinds {
+        None => offered.kinds = by_protocol.into(),
+        Some(named) => {
+            let known = |kind: &Kind| named.iter().any(|named| *named == Ok(GroupKind::Known(*kind)));
+            offered.kinds = by_protocol.iter().filter(|kind| known(kind)).copied().collect();
+            let unfit = named.iter().find(|named| match named {
+                Ok(GroupKind::Known(kind)) => !by_protocol.contains(kind),
+                Ok(GroupKind::Other { .. }) | Err(_) => true,
+            });
+            if let Some(unfit) = unfit {
+                let named = unfit.as_ref().map_or_else(|_| "what cannot be read".to_owned(), ToString::to_string);
+                let message =
+                    format!("allowedRoutes.kinds names {named}, which is no kind of routes for {}", spec.protocol);
+                offered.unresolved = Some(Fault::new("InvalidRouteKinds", message));
+            }
+        }
+    }
+    if spec.protocol == ListenerProtocol::Https {
+        certificates(reader, owner, spec, offered);
+    }
+}
+
+/// A listener serves with the certificates that can be used; without any, it does not.
+fn certificates(reader: &mut Reader<'_>, owner: &ObjectRef, spec: &ListenerSpec, offered: &mut Offered) {
+    let (mut usable, mut fault) = (0, None);
+    for reference in spec.tls.iter().flat_map(|tls| &*tls.certificates) {
+        match reader.granted_certificate(owner, reference) {
+            Ok(_) => usable += 1,
+            Err(why) => fault = fault.or(Some(why)),
+        }
+    }
+    let missing = || Fault::new("InvalidCertificateRef", "tls.certificateRefs names no certificate");
+    if usable == 0 {
+        let why = fault.clone().unwrap_or_else(missing);
+        offered.idle = Some(Fault::new("Invalid", why.message.clone()));
+        fault = Some(why);
+    }
+    if let Some(fault) = fault {
+        offered.unresolved = Some(fault);
+    }
+}
+
+/// What two listeners on one port cannot be together.
+enum Clash {
+    Hostname,
+    Protocol,
+}
+
+/// Whether two listeners contradict each other. Equal numbers of TCP and UDP ports are two ports.
+fn clash(a: &ListenerSpec, b: &ListenerSpec) -> Option<Clash> {
+    use ListenerProtocol::{Https, Tcp, Tls, Udp};
+    if a.port != b.port || (a.protocol == Udp) != (b.protocol == Udp) {
+        return None;
+    }
+    let by_server_name = |protocol: &ListenerProtocol| matches!(protocol, Https | Tls);
+    if a.protocol == Udp || a.protocol == Tcp || b.protocol == Tcp {
+        return Some(Clash::Protocol);
+    }
+    match a.protocol == b.protocol || by_server_name(&a.protocol) && by_server_name(&b.protocol) {
+        true if a.host == b.host => Some(Clash::Hostname),
+        true => None,
+        false => Some(Clash::Protocol),
+    }
+}
+
+/// Refuses each of the later listeners that contradicts an earlier one which is not refused; and of the first `equals`, which are of
+/// one object, both of two that contradict each other.
+pub(super) fn settle(offered: &mut [Offered], listeners: &[&Listener], equals: usize) {
+    let specs: Vec<Option<&ListenerSpec>> = listeners.iter().map(|listener| listener.spec.as_ref().ok()).collect();
+    for (place, spec) in specs.iter().enumerate() {
+        let Some(spec) = spec.filter(|_| offered.get(place).is_some_and(|it| it.refused.is_none())) else { continue };
+        let rivals = if place < equals { 0..equals } else { 0..place };
+        let clash = rivals.filter(|rival| *rival != place).find_map(|rival| {
+            let other = offered.get(rival)?;
+            // Of equals a conflict refuses both, so one that is refused for a conflict alone still counts.
+            let counts = other.refused.is_none() || place < equals && other.conflicts;
+            let clash = specs.get(rival).copied().flatten().filter(|_| counts).and_then(|rival| clash(spec, rival))?;
+            Some((clash, format!("{} of {}", other.section, other.owner)))
+        });
+        let (Some((clash, rival)), Some(own)) = (clash, offered.get_mut(place)) else { continue };
+        own.conflicts = true;
+        own.refused = Some(match clash {
+            Clash::Hostname => {
+                Fault::new("HostnameConflict", format!("listener {rival} has the same hostname and port"))
+            }
+            Clash::Protocol => Fault::new(
+                "ProtocolConflict",
+                format!("listener {rival} has the port, with a protocol that cannot share it"),
+            ),
+        });
+    }
+}
+
+/// What is said of a listener in the status of its Gateway or ListenerSet; how many routes are attached is not known here.
+pub(super) fn status(offered: &Offered, generation: i64) -> ListenerStatus {
+    let mut conditions = Conditions::about(generation);
+    conditions.judge("Accepted", "Accepted", offered.refused.as_ref());
+    conditions.judge("ResolvedRefs", "ResolvedRefs", offered.unresolved.as_ref());
+    match &offered.refused {
+        Some(fault) if offered.conflicts => {
+            conditions.put("Conflicted", "True", fault.reason, fault.message.clone());
+            conditions.judge("Programmed", "Programmed", Some(fault));
+        }
+        Some(fault) => {
+            conditions.put("Conflicted", "False", "NoConflicts", "");
+            conditions.judge("Programmed", "Programmed", Some(&Fault::new("Invalid", fault.message.clone())));
+        }
+        None => {
+            conditions.put("Conflicted", "False", "NoConflicts", "");
+            conditions.judge("Programmed", "Programmed", offered.idle.as_ref());
+        }
+    }
+    let kind = |kind: &Kind| RouteKind { group: kind.group().into(), kind: kind.as_str().into() };
+    ListenerStatus {
+        name: Arc::clone(&offered.section),
+        supported_kinds: offered.kinds.iter().map(kind).collect(),
+        attached_routes: 0,
+        conditions: conditions.into_list(),
+    }
+}

@@ -1,0 +1,22 @@
+//! Gateway API (`gateway.networking.k8s.io`): a Gateway of one of our classes offers its listeners, and those of the ListenerSets
+//! that it lets in; a route claims hosts of the listeners that take it. Every listener has a route table of its own.
+//!
+//! What is decided here is told by conditions, which are data: [`OwnStatus`](tidegate_config::project::gateway::OwnStatus).
+
+mod address;
+mod class;
+mod condition;
+mod gateway;
+mod http_route;
+mod listener;
+mod listener_set;
+mod offer;
+mod parent;
+mod rule;
+
+pub(super) use class::attach as attach_class;
+pub use condition::Fault;
+pub(super) use gateway::attach as attach_gateway;
+pub(super) use http_route::{attach_grpc, attach_http};
+pub(super) use listener_set::attach as attach_listener_set;
+pub use offer::{Offer, Offered};

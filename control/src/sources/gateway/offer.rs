@@ -1,0 +1,61 @@
+//! What a Gateway offers to routes.
+
+use std::sync::Arc;
+
+use tidegate_config::model::{HostPattern, TableName};
+use tidegate_config::object::{Kind, ObjectRef};
+use tidegate_config::project::gateway::AllowedNamespaces;
+
+use super::condition::Fault;
+
+/// The listeners of a Gateway, and those of the ListenerSets that name it. Routes and ListenerSets read it in place of the Gateway,
+/// so that they are attached again only when it differs.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Offer {
+    /// In the order in which they are merged: the Gateway's own, then those of the sets from the oldest.
+    pub listeners: Box<[Offered]>,
+    /// Why ListenerSets are refused as a whole.
+    pub refused: Box<[(ObjectRef, Fault)]>,
+}
+
+/// One listener.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Offered {
+    /// The Gateway or ListenerSet that it stands in.
+    pub owner: ObjectRef,
+    /// Its name there.
+    pub section: Arc<str>,
+    /// The port; 0 for that of a listener that cannot be read.
+    pub port: u16,
+    /// The hosts that it takes.
+    pub host: HostPattern,
+    /// The kinds of routes that it takes.
+    pub kinds: Box<[Kind]>,
+    /// The namespaces of routes that it takes.
+    pub namespaces: AllowedNamespaces,
+    /// Where its routes are.
+    pub table: TableName,
+    /// Why it is not accepted.
+    pub refused: Option<Fault>,
+    /// Whether that is another listener that it contradicts.
+    pub conflicts: bool,
+    /// Why something that it refers to cannot be used.
+    pub unresolved: Option<Fault>,
+    /// Why it is accepted and does not serve.
+    pub idle: Option<Fault>,
+}
+
+impl Offered {
+    /// Whether requests can come to it.
+    #[must_use]
+    pub const fn serves(&self) -> bool {
+        self.refused.is_none() && self.idle.is_none()
+    }
+}
+
+impl Offer {
+    /// The listeners of the Gateway, or of one of its sets.
+    pub fn of<'o>(&'o self, owner: &'o ObjectRef) -> impl Iterator<Item = &'o Offered> {
+        self.listeners.iter().filter(move |listener| listener.owner == *owner)
+    }
+}

@@ -1,0 +1,150 @@
+//! Parents of routes: which listeners take a route, and what its owner is told of each parent.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use tidegate_config::model::{HostPattern, VirtualHost};
+use tidegate_config::object::{Kind, ObjectRef};
+use tidegate_config::project::gateway::{GroupKind, Hostnames, ParentRef, ParentStatus, WrittenRef};
+
+use super::condition::{Conditions, Fault};
+use super::gateway::parent_of;
+use super::offer::{Offer, Offered};
+use crate::sources::reader::Reader;
+use crate::topology::Key;
+
+/// A route while its parents are looked for.
+pub(super) struct Seeker<'r> {
+    /// The route.
+    pub(super) object: &'r ObjectRef,
+    /// `spec.parentRefs`.
+    pub(super) parents: &'r [ParentRef],
+    /// `spec.hostnames`.
+    pub(super) hostnames: &'r Hostnames,
+}
+
+/// What became of a route for all of its parents.
+#[derive(Default)]
+pub(super) struct Joined<'r> {
+    /// The parents that are ours, each with why it does not take the route.
+    pub(super) parents: Vec<(&'r ParentRef, Option<Fault>)>,
+    /// The virtual hosts that it has.
+    pub(super) hosts: BTreeSet<VirtualHost>,
+    /// The listeners that it counts for.
+    pub(super) listeners: BTreeSet<Key>,
+}
+
+impl<'r> Seeker<'r> {
+    /// Looks at all parents.
+    pub(super) fn join(&self, reader: &mut Reader<'_>) -> Joined<'r> {
+        let mut joined = Joined::default();
+        for parent in self.parents {
+            let Some((owner, offer)) = offer_of(reader, parent) else { continue };
+            let fault = self.join_one(reader, parent, &owner, &offer, &mut joined).err();
+            joined.parents.push((parent, fault));
+        }
+        joined
+    }
+
+    fn join_one(
+        &self,
+        reader: &mut Reader<'_>,
+        parent: &ParentRef,
+        owner: &ObjectRef,
+        offer: &Offer,
+        joined: &mut Joined<'r>,
+    ) -> Result<(), Fault> {
+        let mut listeners: Vec<&Offered> = offer.of(owner).collect();
+        listeners.retain(|it| parent.section.as_ref().is_none_or(|section| *section == it.section));
+        listeners.retain(|it| parent.port.is_none_or(|port| port == it.port));
+        if listeners.is_empty() {
+            return Err(Fault::new("NoMatchingParent", format!("{owner} has no such listener")));
+        }
+        let Self { object, hostnames, .. } = self;
+        listeners.retain(|it| {
+            it.kinds.contains(&object.kind)
+                && reader.allows(&it.namespaces, &it.owner.name.namespace, &object.name.namespace)
+        });
+        if listeners.is_empty() {
+            let message =
+                format!("no listener of {owner} allows {}s of namespace {}", object.kind, object.name.namespace);
+            return Err(Fault::new("NotAllowedByListeners", message));
+        }
+        let any = [HostPattern::Any];
+        let patterns: &[HostPattern] = match hostnames {
+            Hostnames::Any => &any,
+            Hostnames::These(patterns) => patterns,
+        };
+        let mut taken = false;
+        for listener in listeners {
+            // The host of the listener decides which requests come to its table, so that the route's own is what stands there.
+            let mut common = patterns.iter().filter(|pattern| pattern.meet(&listener.host).is_some()).peekable();
+            if common.peek().is_none() {
+                continue;
+            }
+            taken = true;
+            joined.listeners.insert(Key::Listener(listener.owner.clone(), Arc::clone(&listener.section)));
+            if listener.serves() {
+                let hosts =
+                    common.map(|pattern| VirtualHost { table: listener.table.clone(), pattern: pattern.clone() });
+                joined.hosts.extend(hosts);
+            }
+        }
+        if taken {
+            return Ok(());
+        }
+        let message = format!("none of its hostnames is one of a listener of {owner}");
+        Err(Fault::new("NoMatchingListenerHostname", message))
+    }
+}
+
+/// The Gateway or ListenerSet that a reference names, with what its Gateway offers; `None` where that is not ours.
+fn offer_of(reader: &mut Reader<'_>, parent: &ParentRef) -> Option<(ObjectRef, Arc<Offer>)> {
+    match &parent.parent.kind {
+        GroupKind::Known(Kind::Gateway) => {
+            let gateway = ObjectRef::new(Kind::Gateway, parent.parent.name.clone());
+            let offer = reader.offer(&gateway)?;
+            Some((gateway, offer))
+        }
+        GroupKind::Known(Kind::ListenerSet) => {
+            let gateway = parent_of(reader.listener_set(&parent.parent.name)?)?;
+            let offer = reader.offer(&gateway)?;
+            Some((ObjectRef::new(Kind::ListenerSet, parent.parent.name.clone()), offer))
+        }
+        GroupKind::Known(_) | GroupKind::Other { .. } => None,
+    }
+}
+
+/// A reference as the status repeats it.
+pub(super) fn written(parent: &ParentRef) -> WrittenRef {
+    WrittenRef {
+        group: parent.parent.kind.group().to_owned().into(),
+        kind: parent.parent.kind.kind().to_owned().into(),
+        namespace: Some(Arc::clone(&parent.parent.name.namespace)),
+        name: Arc::clone(&parent.parent.name.name),
+        section_name: parent.section.clone(),
+        port: parent.port,
+    }
+}
+
+/// What a route's status says of its parents, in order. A route that is wrong by itself is so for every parent.
+pub(super) fn statuses(
+    joined: &Joined<'_>,
+    generation: i64,
+    refused: Option<&Fault>,
+    unresolved: Option<&Fault>,
+    partly: Option<&str>,
+) -> Vec<ParentStatus> {
+    let status = |(parent, fault): &(&ParentRef, Option<Fault>)| {
+        let mut conditions = Conditions::about(generation);
+        conditions.judge("Accepted", "Accepted", fault.as_ref().or(refused));
+        conditions.judge("ResolvedRefs", "ResolvedRefs", unresolved);
+        if let Some(message) = partly.filter(|_| fault.is_none() && refused.is_none()) {
+            conditions.put("PartiallyInvalid", "True", "UnsupportedValue", message.to_owned());
+        }
+        ParentStatus { parent: written(parent), conditions: conditions.into_list() }
+    };
+    let mut statuses: Vec<ParentStatus> = joined.parents.iter().map(status).collect();
+    statuses.sort_unstable();
+    statuses
+}

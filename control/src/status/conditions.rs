@@ -1,0 +1,230 @@
+//! One write of the conditions of an object of the Gateway API. Others write into the same lists, so what is there is read, and
+//! of it only what is ours is another. Pure: time is an argument.
+
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Patch, PatchParams};
+use kube::core::Request;
+use serde_json::{Map, Value, json};
+use tidegate_config::object::ObjectRef;
+use tidegate_config::project::gateway::{
+    Condition, ListenerStatus, OWN_CONDITIONS, OWN_LISTENER_CONDITIONS, OwnStatus, ParentStatus,
+};
+
+use super::FIELD_MANAGER;
+use super::send::Prepared;
+use crate::informer::Resource;
+
+/// Parents that the API lets a status have.
+const PARENTS_MAX: usize = 32;
+/// Ancestors that the API lets a status have.
+const ANCESTORS_MAX: usize = 16;
+
+/// Where the object is: the path of its collection.
+pub(super) fn collection(object: &ObjectRef) -> String {
+    let namespace = object.kind.namespaced().then_some(&*object.name.namespace);
+    Resource::of(object.kind).path(namespace)
+}
+
+/// Reads the object.
+pub(super) fn get(object: &ObjectRef) -> Prepared {
+    Request::new(collection(object)).get(&object.name.name, &kube::api::GetParams::default())
+}
+
+/// Writes a status, if the object is still as it was read. A merge patch replaces the lists, and touches no other field.
+pub(super) fn patch(object: &ObjectRef, resource_version: &str, status: Value) -> Prepared {
+    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    let body = json!({"metadata": {"resourceVersion": resource_version}, "status": status});
+    Request::new(collection(object)).patch_subresource("status", &object.name.name, &params, &Patch::Merge(body))
+}
+
+/// What an object is read as.
+pub(super) struct Stands {
+    /// Its version.
+    pub(super) resource_version: String,
+    /// Its generation.
+    generation: i64,
+    status: Value,
+}
+
+impl Stands {
+    /// Reads an object; `None` for one without a version.
+    pub(super) fn of(mut object: Value) -> Option<Self> {
+        let metadata = object.get("metadata")?;
+        let resource_version = metadata.get("resourceVersion")?.as_str()?.to_owned();
+        let generation = metadata.get("generation").and_then(Value::as_i64).unwrap_or_default();
+        let status = object.get_mut("status").map_or(Value::Null, Value::take);
+        Some(Self { resource_version, generation, status })
+    }
+
+    /// The fields of the status that are to be others; `None` where all is well, and where the object is newer than what is said.
+    pub(super) fn merged(
+        &self,
+        object: &ObjectRef,
+        (controller, generation): (&str, i64),
+        own: &OwnStatus,
+        now: Timestamp,
+    ) -> Option<Value> {
+        if self.generation > generation {
+            return None;
+        }
+        let clock = Clock(now);
+        let list = |name: &str| self.status.get(name).and_then(Value::as_array).cloned().unwrap_or_default();
+        let mut next = Map::new();
+        if object.kind.has_parents() {
+            let (field, reference, most) = match object.kind.is_route() {
+                true => ("parents", "parentRef", PARENTS_MAX),
+                false => ("ancestors", "ancestorRef", ANCESTORS_MAX),
+            };
+            next.insert(field.to_owned(), parents(&list(field), &own.parents, (reference, controller, most), &clock));
+        } else {
+            let conditions = conditions(&list("conditions"), &own.conditions, &OWN_CONDITIONS, &clock);
+            next.insert("conditions".to_owned(), conditions);
+            if !own.features.is_empty() {
+                next.insert("supportedFeatures".to_owned(), json!(own.features));
+            }
+            if !own.addresses.is_empty() || !list("addresses").is_empty() {
+                next.insert("addresses".to_owned(), json!(own.addresses));
+            }
+            if !own.listeners.is_empty() || !list("listeners").is_empty() {
+                next.insert("listeners".to_owned(), listeners(&list("listeners"), &own.listeners, &clock));
+            }
+            if let Some(sets) = own.attached_sets {
+                next.insert("attachedListenerSets".to_owned(), json!(sets));
+            }
+        }
+        next.retain(|field, value| self.status.get(field) != Some(value));
+        (!next.is_empty()).then_some(Value::Object(next))
+    }
+}
+
+/// The time of a write, to the second as the API has it.
+struct Clock(Timestamp);
+
+impl Clock {
+    /// A condition with the time since which it has its status: that of the one before, unless the status is another one.
+    fn stamp(&self, condition: &Condition, before: &[Value]) -> Value {
+        let same = |it: &&Value| {
+            let text = |field| it.get(field).and_then(Value::as_str);
+            text("type") == Some(&condition.kind) && text("status") == Some(&condition.status)
+        };
+        let since = before.iter().find(same).and_then(|it| it.get("lastTransitionTime")).cloned();
+        let now = || json!(Timestamp::from_second(self.0.as_second()).unwrap_or(self.0).to_string());
+        let mut value = json!(condition);
+        if let Some(fields) = value.as_object_mut() {
+            fields.insert("lastTransitionTime".to_owned(), since.unwrap_or_else(now));
+        }
+        value
+    }
+}
+
+/// Conditions of types that are not ours stay, and stand first.
+fn conditions(before: &[Value], own: &[Condition], types: &[&str], clock: &Clock) -> Value {
+    let foreign = |it: &&Value| !it.get("type").and_then(Value::as_str).is_some_and(|kind| types.contains(&kind));
+    let stay = before.iter().filter(foreign).cloned();
+    Value::Array(stay.chain(own.iter().map(|condition| clock.stamp(condition, before))).collect())
+}
+
+fn listeners(before: &[Value], own: &[ListenerStatus], clock: &Clock) -> Value {
+    let one = |listener: &ListenerStatus| {
+        let before = before.iter().find(|it| it.get("name").and_then(Value::as_str) == Some(&listener.name));
+        let list = before.and_then(|it| it.get("conditions")).and_then(Value::as_array).cloned().unwrap_or_default();
+        let mut value = json!(listener);
+        if let Some(fields) = value.as_object_mut() {
+            let conditions = conditions(&list, &listener.conditions, &OWN_LISTENER_CONDITIONS, clock);
+            fields.insert("conditions".to_owned(), conditions);
+        }
+        value
+    };
+    own.iter().map(one).collect()
+}
+
+/// Entries of other controllers stay as they are and where they are. Where they leave no room, ours are left out: one entry too many
+/// would have the API server refuse all.
+fn parents(
+    before: &[Value],
+    own: &[ParentStatus],
+    (reference, controller, most): (&str, &str, usize),
+    clock: &Clock,
+) -> Value {
+    let is_ours = |it: &&Value| it.get("controllerName").and_then(Value::as_str) == Some(controller);
+    let mut all: Vec<Value> = before.iter().filter(|it| !is_ours(it)).cloned().collect();
+    for parent in own.iter().take(most.saturating_sub(all.len())) {
+        let written = json!(parent.parent);
+        let entry = before.iter().filter(is_ours).find(|it| it.get(reference) == Some(&written));
+        let list = entry.and_then(|it| it.get("conditions")).and_then(Value::as_array).cloned().unwrap_or_default();
+        let conditions: Vec<Value> = parent.conditions.iter().map(|condition| clock.stamp(condition, &list)).collect();
+        all.push(json!({reference: written, "controllerName": controller, "conditions": conditions}));
+    }
+    Value::Array(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_config::object::{Kind, ObjectName};
+    use tidegate_config::project::gateway::WrittenRef;
+
+    use super::*;
+
+    const BEFORE: &str = "2026-01-01T00:00:00Z";
+    const NOW: &str = "2026-01-02T00:00:00Z";
+
+    fn condition(kind: &'static str, status: &'static str) -> Condition {
+        let (kind, status, reason) = (kind.into(), status.into(), "Why".into());
+        Condition { kind, status, reason, message: "".into(), observed_generation: 2 }
+    }
+
+    fn written(kind: &str, status: &str, time: &str) -> Value {
+        json!({"type": kind, "status": status, "reason": "Why", "message": "", "observedGeneration": 2,
+               "lastTransitionTime": time})
+    }
+
+    /// What is written over a status; nothing where `want` is null.
+    #[track_caller]
+    fn check(kind: Kind, status: Value, own: &OwnStatus, want: Value) {
+        let object = json!({"metadata": {"resourceVersion": "7", "generation": 2}, "status": status});
+        let stands = Stands::of(object).unwrap();
+        let object = ObjectRef::new(kind, ObjectName::new("shop", "a"));
+        let now = (NOW.parse::<Timestamp>().unwrap()) + k8s_openapi::jiff::SignedDuration::from_millis(7);
+        let merged = |generation| stands.merged(&object, ("us/a", generation), own, now);
+        assert_eq!(merged(2).unwrap_or(Value::Null), want);
+        assert_eq!(merged(1), None, "an older view writes nothing");
+    }
+
+    #[test]
+    fn a_time_is_that_of_the_last_change_of_the_status() {
+        let own = OwnStatus {
+            conditions: vec![condition("Accepted", "True"), condition("Programmed", "False")],
+            ..OwnStatus::default()
+        };
+        let before = [written("Accepted", "True", BEFORE), written("Programmed", "True", BEFORE)];
+        let after = [written("Accepted", "True", BEFORE), written("Programmed", "False", NOW)];
+        check(Kind::Gateway, json!({"conditions": before}), &own, json!({"conditions": after}));
+        check(Kind::Gateway, json!({"conditions": after}), &own, Value::Null);
+        let foreign = written("Theirs", "True", BEFORE);
+        let with = json!({"conditions": [before[0], foreign, before[1]]});
+        check(Kind::Gateway, with, &own, json!({"conditions": [foreign, after[0], after[1]]}));
+        let both = [written("Accepted", "True", NOW), written("Programmed", "False", NOW)];
+        check(Kind::Gateway, Value::Null, &own, json!({"conditions": both}));
+    }
+
+    #[test]
+    fn entries_of_others_stay_and_ours_go_with_their_parents() {
+        let parent = |name: &str| -> WrittenRef { serde_json::from_value(json!({"name": name})).unwrap() };
+        let own = |names: &[&str]| OwnStatus {
+            parents: names
+                .iter()
+                .map(|name| ParentStatus { parent: parent(name), conditions: vec![condition("Accepted", "True")] })
+                .collect(),
+            ..OwnStatus::default()
+        };
+        let entry = |controller: &str, name: &str, time: &str| json!({"parentRef": parent(name), "controllerName": controller, "conditions": [written("Accepted", "True", time)]});
+        let theirs = entry("them/b", "x", BEFORE);
+        let before = json!({"parents": [entry("us/a", "gone", BEFORE), theirs, entry("us/a", "x", BEFORE)]});
+        let after = json!({"parents": [theirs, entry("us/a", "x", BEFORE), entry("us/a", "y", NOW)]});
+        check(Kind::HttpRoute, before.clone(), &own(&["x", "y"]), after.clone());
+        check(Kind::HttpRoute, after, &own(&["x", "y"]), Value::Null);
+        check(Kind::HttpRoute, before, &own(&[]), json!({"parents": [theirs]}));
+        let full: Vec<Value> = (0..32).map(|n| entry("them/b", &format!("g{n}"), BEFORE)).collect();
+        check(Kind::HttpRoute, json!({"parents": full}), &own(&["x"]), Value::Null);
+    }
+}

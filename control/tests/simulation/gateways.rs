@@ -1,0 +1,106 @@
+//! Objects of the Gateway API, made by chance. They are read as the API server would send them.
+
+use fastrand::Rng;
+use serde_json::{Value, json};
+use tidegate_config::finding::Finding;
+use tidegate_config::object::{Kind, ObjectRef};
+use tidegate_config::project::{Object, project};
+
+const HOSTS: [&str; 4] = ["a.example", "*.example", "b.test", ""];
+const NAMESPACES: [&str; 2] = ["blue", "red"];
+
+/// An object of a kind, with what its projection finds.
+pub(crate) fn make(die: &mut Rng, object: &ObjectRef) -> (Object, Vec<Finding>) {
+    let (labels, spec, status) = parts(die, object);
+    let metadata = json!({
+        "namespace": &*object.name.namespace, "name": &*object.name.name, "resourceVersion": "1", "labels": labels,
+        "creationTimestamp": format!("2026-01-01T00:00:0{}Z", die.u8(0..3)),
+    });
+    let json = json!({"metadata": metadata, "spec": spec, "status": status});
+    let projected = project(object.kind, json.to_string().as_bytes()).expect("an identity");
+    (projected.object.expect("an object that can be read"), projected.findings)
+}
+
+fn one<T: Clone>(die: &mut Rng, of: &[T]) -> T {
+    of[die.usize(0..of.len())].clone()
+}
+
+/// Labels, spec and status.
+fn parts(die: &mut Rng, object: &ObjectRef) -> (Value, Value, Value) {
+    let spec = match object.kind {
+        Kind::Namespace => return (json!({"team": one(die, &["blue", "green"])}), Value::Null, Value::Null),
+        Kind::GatewayClass => {
+            json!({"controllerName": one(die, &["tidegate.io/gateway", "tidegate.io/gateway", "example.com/other"])})
+        }
+        Kind::Gateway => {
+            let addresses =
+                one(die, &[json!([]), json!([]), json!([{"value": "127.0.1.1"}]), json!([{"value": "192.0.2.1"}])]);
+            let assigned = one(die, &[json!([]), json!([{"value": "127.0.1.2"}])]);
+            let spec = json!({
+                "gatewayClassName": format!("g{}", die.u32(0..3)), "listeners": listeners(die), "addresses": addresses,
+                "allowedListeners": {"namespaces": {"from": one(die, &["All", "Same", "None"])}},
+            });
+            return (Value::Null, spec, json!({"addresses": assigned}));
+        }
+        Kind::ListenerSet => json!({"parentRef": parent(die, "Gateway"), "listeners": listeners(die)}),
+        Kind::ReferenceGrant => {
+            let from = json!({"group": "gateway.networking.k8s.io", "kind": one(die, &["HTTPRoute", "Gateway", "ListenerSet"]),
+                              "namespace": one(die, &NAMESPACES)});
+            json!({"from": [from], "to": [{"group": "", "kind": one(die, &["Service", "Secret"])}]})
+        }
+        Kind::HttpRoute | Kind::GrpcRoute => route(die, object.kind),
+        kind => panic!("{kind} is not made"),
+    };
+    (Value::Null, spec, Value::Null)
+}
+
+fn listeners(die: &mut Rng) -> Value {
+    let listener = |die: &mut Rng, number: usize| {
+        let protocol = one(die, &["HTTP", "HTTP", "HTTPS", "TCP"]);
+        let kinds = one(die, &[json!([]), json!([]), json!([{"kind": "HTTPRoute"}]), json!([{"kind": "UDPRoute"}])]);
+        let selector = json!({"from": "Selector", "selector": {"matchLabels": {"team": "blue"}}});
+        let namespaces = one(die, &[json!({"from": "Same"}), json!({"from": "All"}), selector]);
+        let secret = json!({"name": format!("s{}", die.u32(0..3)), "namespace": one(die, &NAMESPACES)});
+        json!({
+            "name": format!("l{number}"), "port": one(die, &[80, 81]), "protocol": protocol, "hostname": one(die, &HOSTS),
+            "tls": {"certificateRefs": [secret]}, "allowedRoutes": {"namespaces": namespaces, "kinds": kinds},
+        })
+    };
+    (0..die.usize(0..4)).map(|number| listener(die, number)).collect()
+}
+
+fn parent(die: &mut Rng, kind: &str) -> Value {
+    json!({"kind": kind, "namespace": one(die, &NAMESPACES), "name": format!("g{}", die.u32(0..3))})
+}
+
+fn route(die: &mut Rng, kind: Kind) -> Value {
+    let parents: Vec<Value> = (0..die.usize(0..3))
+        .map(|_| {
+            let kind = one(die, &["Gateway", "Gateway", "ListenerSet"]);
+            let mut parent = parent(die, kind);
+            if die.u32(0..3) == 0 {
+                parent["sectionName"] = format!("l{}", die.u32(0..3)).into();
+            }
+            if die.u32(0..5) == 0 {
+                parent["port"] = 80.into();
+            }
+            parent
+        })
+        .collect();
+    let hostnames: Vec<&str> = (0..die.usize(0..3)).map(|_| one(die, &HOSTS[..3])).collect();
+    let rules: Vec<Value> = (0..die.usize(1..3))
+        .map(|_| {
+            let backends: Vec<Value> = (0..die.usize(0..3))
+                .map(|_| json!({"name": format!("b{}", die.u32(0..3)), "namespace": one(die, &NAMESPACES), "port": 80, "weight": die.u32(0..3)}))
+                .collect();
+            let matches = match kind {
+                Kind::HttpRoute => json!([{"path": {"value": one(die, &["/", "/a", "/a/b"])}}]),
+                _ => json!([{"method": {"service": one(die, &["a.B", "c.D"])}}]),
+            };
+            let extension = json!([{"type": "ExtensionRef", "extensionRef": {"group": "x.test", "kind": "X", "name": "x"}}]);
+            let filters = if die.u32(0..6) == 0 { extension } else { json!([]) };
+            json!({"matches": matches, "filters": filters, "backendRefs": backends})
+        })
+        .collect();
+    json!({"parentRefs": parents, "hostnames": hostnames, "rules": rules})
+}
