@@ -117,10 +117,17 @@ pub(crate) struct SocketArgs {
 #[derive(clap::Args, Debug, Default)]
 #[command(next_help_heading = "Routing")]
 pub(crate) struct RoutingArgs {
-    /// Which objects make routes: `ingress`, and `deis` for Services labelled router.deis.io/routable=true; several between
-    /// commas.
-    #[arg(long, value_name = "SOURCE", env = "TIDEGATE_SOURCE", value_delimiter = ',', default_value = "ingress")]
+    /// Which objects make routes: `ingress`, `gateway` for those of the Gateway API, and `deis` for Services labelled
+    /// router.deis.io/routable=true; several between commas [default: ingress; dev: ingress,gateway].
+    #[arg(long, value_name = "SOURCE", env = "TIDEGATE_SOURCE", value_delimiter = ',')]
     pub(crate) source: Vec<String>,
+    /// `spec.controllerName` of the GatewayClasses that are ours.
+    #[arg(long, value_name = "NAME", env = "TIDEGATE_GATEWAY_CONTROLLER", default_value = "tidegate.io/gateway")]
+    pub(crate) gateway_controller: String,
+    /// The local addresses that Gateways are given, each to one of them: single ones and ranges such as 192.0.2.10-192.0.2.20,
+    /// between commas. Without any, no Gateway is programmed [dev: 127.0.1.1-127.0.1.32].
+    #[arg(long, value_name = "ADDR[-ADDR]", env = "TIDEGATE_GATEWAY_ADDRESSES", value_delimiter = ',')]
+    pub(crate) gateway_addresses: Vec<String>,
     /// The Deployment of the Deis router that is stood in for: its annotations are for all applications, and the
     /// platform's certificate is in its namespace.
     #[arg(long, value_name = "NAMESPACE/NAME", env = "TIDEGATE_DEIS_ROUTER", default_value = "deis/deis-router")]

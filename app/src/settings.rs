@@ -149,7 +149,7 @@ impl Edge {
         if sockets.proxy_protocol && !trusts {
             return Err(Misread::new("--proxy-protocol", "true", "trusts nobody without --trusted-proxies"));
         }
-        let routing = routing::read(&args.routing, &sockets)?;
+        let routing = routing::read(&args.routing, &sockets, mode)?;
         Ok(Self {
             sockets,
             rates: clients::read(&args.clients)?,

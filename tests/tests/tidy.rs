@@ -145,21 +145,21 @@ fn the_map_is_right() {
     assert!(stale.is_empty(), "on the map of ARCHITECTURE.md, but not there: {stale:#?}");
 }
 
-/// Every document of the manifests.
-fn manifests() -> Vec<Value> {
-    let files = fs::read_dir(root().join("deploy/manifests")).expect("manifests");
+/// Every document of the manifests of a folder.
+fn manifests(folder: &str) -> Vec<Value> {
+    let files = fs::read_dir(root().join("deploy").join(folder)).expect("manifests");
     let texts = files.map(|entry| fs::read_to_string(entry.expect("an entry").path()).expect("UTF-8"));
     texts.flat_map(|text| serde_saphyr::from_multiple::<Value>(&text).expect("YAML")).collect()
 }
 
-/// What the roles of a kind allow: group, resource and verb.
-fn allowed(kind: &str) -> BTreeSet<(String, String, String)> {
+/// What the roles of a kind in a folder allow: group, resource and verb.
+fn allowed(folder: &str, kind: &str) -> BTreeSet<(String, String, String)> {
     let words = |rule: &Value, field: &str| -> Vec<String> {
         let words = rule[field].as_array().unwrap_or_else(|| panic!("{field} of {rule}"));
         words.iter().map(|word| word.as_str().expect("a word").to_owned()).collect()
     };
     let mut allowed = BTreeSet::new();
-    for document in manifests() {
+    for document in manifests(folder) {
         if document["kind"] != kind {
             continue;
         }
@@ -183,15 +183,25 @@ fn allowed(kind: &str) -> BTreeSet<(String, String, String)> {
 #[test]
 fn the_roles_allow_what_is_used_and_nothing_else() {
     let right = |group: &str, resource: &str, verb: &str| (group.to_owned(), resource.to_owned(), verb.to_owned());
+    let reads = |kind: Kind| ["list", "watch"].map(|verb| right(kind.group(), kind.plural(), verb));
     // Deployments are those of the Deis router, whose own rights are in deploy/deis.
-    let watched = Kind::ALL.into_iter().filter(|kind| *kind != Kind::Deployment);
-    let watched = watched.flat_map(|kind| ["list", "watch"].map(|verb| right(kind.group(), kind.plural(), verb)));
+    let of_gateways = |kind: &Kind| kind.is_of_gateway_api() || *kind == Kind::Namespace;
+    let watched = Kind::ALL.into_iter().filter(|kind| *kind != Kind::Deployment && !of_gateways(kind)).flat_map(reads);
     let told = ["create", "patch"].map(|verb| right("events.k8s.io", "events", verb));
     let written = [right("networking.k8s.io", "ingresses/status", "patch")].into_iter().chain(told);
-    assert_eq!(allowed("ClusterRole"), watched.chain(written).collect::<BTreeSet<_>>());
+    assert_eq!(allowed("manifests", "ClusterRole"), watched.chain(written).collect::<BTreeSet<_>>());
     let election = [("leases", "create"), ("leases tidegate", "get"), ("leases tidegate", "update")];
     let election = election.map(|(resource, verb)| right("coordination.k8s.io", resource, verb));
-    assert_eq!(allowed("Role"), BTreeSet::from(election));
+    assert_eq!(allowed("manifests", "Role"), BTreeSet::from(election));
+
+    let definitions = ["list", "watch"].map(|verb| right("apiextensions.k8s.io", "customresourcedefinitions", verb));
+    let watched = Kind::ALL.into_iter().filter(of_gateways).flat_map(reads).chain(definitions);
+    let told = Kind::ALL.into_iter().filter(|kind| kind.has_conditions());
+    let written = told.flat_map(|kind| {
+        let status = format!("{}/status", kind.plural());
+        [right(kind.group(), kind.plural(), "get"), right(kind.group(), &status, "patch")]
+    });
+    assert_eq!(allowed("gateway", "ClusterRole"), watched.chain(written).collect::<BTreeSet<_>>());
 }
 
 /// Both ways: every metric is documented, and every documented metric exists.

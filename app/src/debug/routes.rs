@@ -23,6 +23,9 @@ pub(crate) struct Table<'a> {
 #[derive(Serialize)]
 pub(crate) struct HostView<'a> {
     pub(crate) host: String,
+    /// The route table, unless it is the shared one.
+    #[serde(skip_serializing_if = "TableName::is_shared")]
+    pub(crate) table: &'a TableName,
     pub(crate) routes: Vec<RouteView<'a>>,
     pub(crate) fallback: Option<RouteView<'a>>,
     /// Of the rules without a host: what takes the requests of other hosts that nothing of theirs takes.
@@ -81,10 +84,10 @@ struct CertificateView<'a> {
 /// The hosts in ascending order, at most so many of them; or only the one that is asked for.
 pub(crate) fn table<'a>(snapshot: &'a Snapshot, host: Option<&str>, limit: usize) -> Table<'a> {
     let mut hosts: Vec<(String, &HostRoutes)> =
-        snapshot.hosts().iter().map(|(pattern, routes)| (pattern.to_string(), &**routes)).collect();
+        snapshot.hosts().iter().map(|(host, routes)| (host.pattern.to_string(), &**routes)).collect();
     let hosts_total = hosts.len();
     hosts.retain(|(name, _)| host.is_none_or(|host| host == name));
-    hosts.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+    hosts.sort_unstable_by(|(a, of_a), (b, of_b)| (a, &of_a.host.table).cmp(&(b, &of_b.host.table)));
     hosts.truncate(limit);
     let certificates = hosts.iter().flat_map(|(host, routes)| routes.certificates.iter().map(move |it| (host, it)));
     let certificates = certificates.take(limit).map(|(host, (name, all))| CertificateView {
@@ -106,6 +109,7 @@ pub(crate) fn table<'a>(snapshot: &'a Snapshot, host: Option<&str>, limit: usize
 fn host_view<'a>(snapshot: &'a Snapshot, host: String, routes: &'a HostRoutes) -> HostView<'a> {
     HostView {
         host,
+        table: &routes.host.table,
         routes: routes.routes().iter().map(|route| route_view(snapshot, route)).collect(),
         fallback: routes.fallback().map(|route| route_view(snapshot, route)),
         last_resort: routes.last_resort.as_ref().map(|route| route_view(snapshot, route)),

@@ -2,11 +2,11 @@
 
 use std::convert::Infallible;
 use std::fmt::Write as _;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tidegate_config::model::{BindProtocol, Generation, Snapshot};
+use tidegate_config::model::{Bind, BindProtocol, Generation, Snapshot, TableName};
 use tidegate_config::published::Published;
 use tidegate_proxy::Bound;
 use tokio::sync::watch;
@@ -66,7 +66,7 @@ impl Banner {
         let _ = self.places(&mut text);
         let routes = table(snapshot, None, HOSTS_MAX);
         let _ = write_routes(&mut text, &routes, snapshot.hosts().len());
-        let _ = self.next(&mut text, &routes);
+        let _ = self.next(&mut text, snapshot, &routes);
         text
     }
 
@@ -97,16 +97,24 @@ impl Banner {
         Ok(())
     }
 
-    fn next(&self, text: &mut String, routes: &Table<'_>) -> std::fmt::Result {
+    /// Where plain requests for the hosts of a route table come in.
+    fn door(&self, snapshot: &Snapshot, table: &TableName) -> Option<SocketAddr> {
+        let takes = |bind: &&Bind| bind.listeners.iter().any(|listener| listener.table == *table);
+        let mut binds = snapshot.binds().iter().filter(|bind| bind.key.protocol == BindProtocol::Http).filter(takes);
+        let bound = self.bound.borrow();
+        binds.find_map(|bind| bound.iter().find(|(key, _)| **key == bind.key)?.1.address())
+    }
+
+    fn next(&self, text: &mut String, snapshot: &Snapshot, routes: &Table<'_>) -> std::fmt::Result {
         writeln!(text, "\nTry:\n")?;
         // The broadest path of a real name is the likeliest to be wanted.
         let named = routes.hosts.iter().filter(|host| !host.host.contains('*'));
-        let all = named.flat_map(|host| host.routes.iter().map(|route| (&*host.host, route.path)));
-        let example = all.min_by_key(|(_, path)| path.len());
-        let http = self.addresses(BindProtocol::Http).first().copied();
-        if let (Some((host, path)), Some(http)) = (example, http) {
-            // Everything under localhost leads to loopback (RFC 6761 section 6.3).
-            if host.ends_with(".localhost") {
+        let all = named.flat_map(|host| host.routes.iter().map(|route| (&*host.host, route.path, host.table)));
+        let example = all.min_by_key(|(_, path, _)| path.len());
+        let example = example.and_then(|(host, path, table)| Some((host, path, self.door(snapshot, table)?)));
+        if let Some((host, path, http)) = example {
+            // Everything under localhost leads to loopback (RFC 6761 section 6.3), which is one address of many.
+            if host.ends_with(".localhost") && http.ip() == Ipv4Addr::LOCALHOST {
                 writeln!(text, "  curl http://{host}:{}{path}", http.port())?;
             } else {
                 writeln!(text, "  curl -H 'Host: {host}' http://{http}{path}")?;
@@ -129,7 +137,11 @@ fn write_routes(text: &mut String, routes: &Table<'_>, hosts_total: usize) -> st
             let backends: Vec<String> =
                 route.targets.iter().filter_map(|target| target.backend).map(ToString::to_string).collect();
             let path = format!("{} ({})", route.path, route.path_kind);
-            rows.push([host.host.clone(), path, backends.join(" "), endpoints.to_string(), route.object.clone()]);
+            let name = match host.table {
+                TableName::Shared => host.host.clone(),
+                TableName::Named(table) => format!("{} ({table})", host.host),
+            };
+            rows.push([name, path, backends.join(" "), endpoints.to_string(), route.object.clone()]);
         }
     }
     let mut widths = [0; 5];

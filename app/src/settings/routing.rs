@@ -1,16 +1,22 @@
 //! What the control loop is told about routing.
 
-use std::net::IpAddr;
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use ipnet::IpNet;
 use tidegate_config::object::ObjectName;
-use tidegate_control::options::{AddressPolicy, Deis, HostOwnership, Options, Sources};
+use tidegate_control::options::{AddressPolicy, Deis, GatewayApi, HostOwnership, Options, Sources};
 
-use super::{Misread, Sockets};
+use super::{Misread, Mode, Sockets};
 use crate::args::RoutingArgs;
 
-pub(super) fn read(args: &RoutingArgs, sockets: &Sockets) -> Result<Options, Misread> {
+/// Addresses that Gateways may have together.
+const GATEWAY_ADDRESSES_MAX: u128 = 4096;
+/// Those that they have in `dev`.
+const DEV_GATEWAY_ADDRESSES: &str = "127.0.1.1-127.0.1.32";
+
+pub(super) fn read(args: &RoutingArgs, sockets: &Sockets, mode: Mode) -> Result<Options, Misread> {
     let host_ownership = match &*args.host_ownership {
         "shared" => HostOwnership::Shared,
         "namespace" => HostOwnership::Namespace,
@@ -19,9 +25,12 @@ pub(super) fn read(args: &RoutingArgs, sockets: &Sockets) -> Result<Options, Mis
     let trusted = args.trusted_proxies.iter().map(|text| trusted(text)).collect::<Result<Arc<[IpNet]>, _>>()?;
     let refused = args.refuse_addresses.iter().map(|text| network("--refuse-addresses", text));
     let refused = refused.collect::<Result<Arc<[IpNet]>, _>>()?;
-    let own = args.own_address.iter().map(|text| own_address(text)).collect::<Result<Arc<[IpAddr]>, _>>()?;
+    let own = args.own_address.iter().map(|text| own_address(text)).collect::<Result<Vec<IpAddr>, _>>()?;
+    let sources = sources(args, sockets, mode)?;
+    let of_gateways = sources.gateway.iter().flat_map(|gateway| gateway.addresses.iter().copied());
+    let own = own.into_iter().chain(of_gateways).collect();
     Ok(Options {
-        sources: sources(args, sockets)?,
+        sources,
         class: name("--ingress-class", &args.ingress_class)?,
         controller: name("--controller-class", &args.controller_class)?,
         default_certificate: args
@@ -36,21 +45,67 @@ pub(super) fn read(args: &RoutingArgs, sockets: &Sockets) -> Result<Options, Mis
     })
 }
 
-fn sources(args: &RoutingArgs, sockets: &Sockets) -> Result<Sources, Misread> {
-    let mut sources = Sources { ingress: false, deis: None };
-    for source in &args.source {
-        match &**source {
+fn sources(args: &RoutingArgs, sockets: &Sockets, mode: Mode) -> Result<Sources, Misread> {
+    let mut sources = Sources { ingress: false, deis: None, gateway: None };
+    let named: Vec<&str> = match &*args.source {
+        [] if mode == Mode::Dev => vec!["ingress", "gateway"],
+        [] => vec!["ingress"],
+        named => named.iter().map(|source| &**source).collect(),
+    };
+    for source in named {
+        match source {
             "ingress" => sources.ingress = true,
+            "gateway" => {
+                let controller = name("--gateway-controller", &args.gateway_controller)?;
+                sources.gateway = Some(GatewayApi { controller, addresses: gateway_addresses(args, mode)? });
+            }
             "deis" => {
                 let router = namespaced("--deis-router", &args.deis_router)?;
                 let service = namespaced("--deis-builder", &args.deis_builder)?;
                 let builder = sockets.deis_builder.map(|wish| (service, wish.address));
                 sources.deis = Some(Deis { router, builder });
             }
-            other => return Err(Misread::new("--source", other, "is neither ingress nor deis")),
+            other => return Err(Misread::new("--source", other, "is neither ingress, gateway nor deis")),
         }
     }
     Ok(sources)
+}
+
+/// The addresses of Gateways, each once, in their order.
+fn gateway_addresses(args: &RoutingArgs, mode: Mode) -> Result<Arc<[IpAddr]>, Misread> {
+    const FLAG: &str = "--gateway-addresses";
+    let default = [DEV_GATEWAY_ADDRESSES.to_owned()];
+    let given =
+        if args.gateway_addresses.is_empty() && mode == Mode::Dev { &default[..] } else { &args.gateway_addresses[..] };
+    let mut addresses: Vec<IpAddr> = Vec::new();
+    for text in given {
+        let (first, last) = text.split_once('-').unwrap_or((text, text));
+        let range = (first.trim().parse(), last.trim().parse());
+        let (Ok(first), Ok(last)) = range else {
+            return Err(Misread::new(FLAG, text, "is not an IP address, or two with a hyphen between them"));
+        };
+        let (numbers, build): (_, fn(u128) -> IpAddr) = match (first, last) {
+            (IpAddr::V4(first), IpAddr::V4(last)) => {
+                let build = |number| IpAddr::from(Ipv4Addr::from_bits(u32::try_from(number).unwrap_or(u32::MAX)));
+                (u128::from(first.to_bits())..=u128::from(last.to_bits()), build)
+            }
+            (IpAddr::V6(first), IpAddr::V6(last)) => {
+                (first.to_bits()..=last.to_bits(), |number| IpAddr::from(Ipv6Addr::from_bits(number)))
+            }
+            _ => return Err(Misread::new(FLAG, text, "is a range from one family of addresses to another")),
+        };
+        if numbers.is_empty() {
+            return Err(Misread::new(FLAG, text, "is a range whose end comes before its beginning"));
+        }
+        let more = numbers.end() - numbers.start();
+        if more.saturating_add(addresses.len() as u128) >= GATEWAY_ADDRESSES_MAX {
+            return Err(Misread::new(FLAG, text, "would make more than 4096 addresses"));
+        }
+        addresses.extend(numbers.map(build));
+    }
+    let mut known = BTreeSet::new();
+    addresses.retain(|address| known.insert(*address));
+    Ok(addresses.into())
 }
 
 fn name(flag: &'static str, text: &str) -> Result<Arc<str>, Misread> {

@@ -80,6 +80,19 @@ fn complaints_name_flag_value_and_reason() {
         &["--loop-token", "a b"],
         "--loop-token \"a b\": is not between 1 and 64 letters, digits and characters of !#$%&'*+-.^_`|~",
     );
+    check(&["--source", "ingres"], "--source \"ingres\": is neither ingress, gateway nor deis");
+    let no_address = "is not an IP address, or two with a hyphen between them";
+    for (text, why) in [
+        ("edge", no_address),
+        ("192.0.2.1-", no_address),
+        ("192.0.2.1-192.0.1.1", "is a range whose end comes before its beginning"),
+        ("192.0.2.1-2001:db8::1", "is a range from one family of addresses to another"),
+        ("10.0.0.0-10.0.16.0", "would make more than 4096 addresses"),
+        ("::-ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "would make more than 4096 addresses"),
+    ] {
+        let complaint = format!("--gateway-addresses {text:?}: {why}");
+        check(&["--source", "gateway", "--gateway-addresses", text], &complaint);
+    }
     check(&["--host-ownership", "mine"], "--host-ownership \"mine\": is neither shared nor namespace");
     check(&["--watch-secrets", "some"], "--watch-secrets \"some\": is neither all nor referenced");
     let often = ["--watch-secrets", "referenced", "--secrets-again", "10ms"];

@@ -1,0 +1,172 @@
+//! Gateways and routes of the Gateway API in the whole process: `tidegate dev`, kubectl and HTTP.
+
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use http_body_util::Empty;
+use tidegate_tests::{Answer, Dev, Kubectl, eventually, get, request};
+
+const GATEWAY: &str = include_str!("../../examples/gateway/gateway.yaml");
+const ROUTES: &str = include_str!("../../examples/gateway/routes.yaml");
+const SHOP: &str = include_str!("../../examples/gateway/shop.yaml");
+
+/// The example, with addresses that no other test and no other process has.
+struct Bench {
+    /// Keeps the process.
+    _dev: Dev,
+    kubectl: Kubectl,
+    first: Ipv4Addr,
+}
+
+impl Bench {
+    /// `None` where there is no kubectl.
+    async fn start(test: u8) -> Option<Self> {
+        let id = std::process::id().to_le_bytes();
+        let first = Ipv4Addr::new(127, 64 + id[1] % 64, id[0], test * 8 + 1);
+        let addresses = format!("{first}-{}", Ipv4Addr::from_bits(first.to_bits() + 3));
+        let files = [("gateway.yaml", GATEWAY), ("routes.yaml", ROUTES), ("shop.yaml", SHOP)];
+        let dev = Dev::with(&files, &["--gateway-addresses", &addresses]).await;
+        let kubectl = Kubectl::for_config(&dev.kubeconfig)?;
+        Some(Self { _dev: dev, kubectl, first })
+    }
+
+    /// A port of the nth address.
+    fn door(&self, nth: u32, port: u16) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::from_bits(self.first.to_bits() + nth), port))
+    }
+
+    /// Waits until a GET is answered with a status; the answer.
+    async fn answered(&self, door: SocketAddr, host: &str, path: &str, status: u16) -> Answer {
+        eventually(&format!("{status} of {host}{path} at {door}"), || async move {
+            let answer = get(door, host, path).await?;
+            if answer.status == status { Ok(answer) } else { Err(format!("{answer:?}")) }
+        })
+        .await
+    }
+
+    /// Waits until kubectl says this of an object.
+    async fn said(&self, object: &str, jsonpath: &str, want: &str) {
+        let jsonpath = format!("-o=jsonpath={jsonpath}");
+        eventually(&format!("{object} {jsonpath}: {want}"), || async {
+            let got = self.kubectl.run(&["get", "-n", "shop", object, &jsonpath]).await;
+            if got == want { Ok(()) } else { Err(got) }
+        })
+        .await;
+    }
+
+    async fn apply(&self, manifest: &str) {
+        self.kubectl.fed(&["apply", "-f", "-"], manifest).await;
+    }
+
+    async fn patch(&self, object: &str, patch: &str) {
+        self.kubectl.run(&["patch", "-n", "shop", object, "--type=merge", "-p", patch]).await;
+    }
+}
+
+const ACCEPTED: &str = "{.status.parents[*].conditions[?(@.type=='Accepted')].reason}";
+const RESOLVED: &str = "{.status.parents[*].conditions[?(@.type=='ResolvedRefs')].reason}";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn routes_follow_their_objects() {
+    let Some(bench) = Bench::start(0).await else { return };
+    let door = bench.door(0, 8080);
+    bench.answered(door, "shop.localhost", "/", 200).await;
+    let moved = bench.answered(door, "shop.localhost", "/old/cart?x=1", 301).await;
+    assert_eq!(moved.headers["location"], "http://shop.localhost:8080/cart?x=1");
+    bench.answered(door, "other.localhost", "/", 404).await;
+    let tester = http::Request::get("/checkout").header("host", "shop.localhost").header("x-tester", "yes");
+    let tester = request(door, tester.body(Empty::new()).unwrap()).await.unwrap();
+    assert!(tester.body.contains("pod: shop-v2-"), "{}", tester.body);
+    let plain = bench.answered(door, "shop.localhost", "/x", 200).await;
+    assert!(plain.body.to_lowercase().contains("x-shop: edge"), "{}", plain.body);
+    bench.said("httproute/shop", ACCEPTED, "Accepted").await;
+    bench.said("gateway/edge", "{.status.addresses[*].value}", &bench.first.to_string()).await;
+    bench.said("gateway/edge", "{.status.listeners[*].attachedRoutes}", "1").await;
+    bench.said("gatewayclass/tidegate", "{.status.conditions[*].reason}", "Accepted").await;
+
+    bench.patch("httproute/shop", r#"{"spec":{"hostnames":["new.localhost"]}}"#).await;
+    bench.answered(door, "new.localhost", "/", 200).await;
+    bench.answered(door, "shop.localhost", "/", 404).await;
+    bench.said("httproute/shop", "{.status.parents[*].conditions[*].observedGeneration}", "2 2").await;
+    bench.kubectl.run(&["delete", "-n", "shop", "service", "shop-v1", "shop-v2"]).await;
+    bench.answered(door, "new.localhost", "/", 500).await;
+    bench.said("httproute/shop", RESOLVED, "BackendNotFound").await;
+    bench.patch("httproute/shop", r#"{"spec":{"parentRefs":[{"name":"edge","sectionName":"none"}]}}"#).await;
+    bench.answered(door, "new.localhost", "/", 404).await;
+    bench.said("httproute/shop", ACCEPTED, "NoMatchingParent").await;
+    bench.said("gateway/edge", "{.status.listeners[*].attachedRoutes}", "0").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn gateways_come_and_go_without_each_other() {
+    let Some(bench) = Bench::start(1).await else { return };
+    bench.answered(bench.door(0, 8080), "shop.localhost", "/", 200).await;
+    bench.said("gateway/edge", "{.status.addresses[*].value}", &bench.first.to_string()).await;
+    let second = "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {namespace: shop, name: second}\nspec:\n  \
+                  gatewayClassName: tidegate\n  listeners:\n  - {name: http, port: 8080, protocol: HTTP}\n  \
+                  - {name: more, port: 8081, protocol: HTTP, hostname: '*.localhost'}\n";
+    bench.apply(second).await;
+    bench.answered(bench.door(1, 8080), "shop.localhost", "/", 404).await;
+    bench.patch("httproute/shop", r#"{"spec":{"parentRefs":[{"name":"edge"},{"name":"second"}]}}"#).await;
+    for port in [8080, 8081] {
+        bench.answered(bench.door(1, port), "shop.localhost", "/", 200).await;
+    }
+    bench.said("httproute/shop", ACCEPTED, "Accepted Accepted").await;
+    bench.said("gateway/second", "{.status.listeners[*].attachedRoutes}", "1 1").await;
+
+    // The first one goes, and the second keeps its address.
+    bench.kubectl.run(&["delete", "-n", "shop", "gateway", "edge"]).await;
+    eventually("nobody listens", || async {
+        match get(bench.door(0, 8080), "shop.localhost", "/").await {
+            Ok(answer) => Err(format!("{answer:?}")),
+            Err(_) => Ok(()),
+        }
+    })
+    .await;
+    bench.answered(bench.door(1, 8081), "shop.localhost", "/", 200).await;
+    bench.said("httproute/shop", ACCEPTED, "Accepted").await;
+    bench.said("gateway/second", "{.status.addresses[*].value}", &bench.door(1, 0).ip().to_string()).await;
+
+    // A listener that contradicts another one costs both, and no third.
+    let listeners = r#"{"spec":{"listeners":[
+        {"name":"http","port":8080,"protocol":"HTTP"},{"name":"more","port":8081,"protocol":"HTTP"},
+        {"name":"tls","port":8081,"protocol":"HTTPS","tls":{"certificateRefs":[{"name":"none"}]}}]}}"#;
+    bench.patch("gateway/second", listeners).await;
+    let conflicted = "{.status.listeners[*].conditions[?(@.type=='Conflicted')].status}";
+    bench.said("gateway/second", conflicted, "False True True").await;
+    bench.answered(bench.door(1, 8080), "shop.localhost", "/", 200).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_others_say_in_a_status_stays() {
+    let Some(bench) = Bench::start(2).await else { return };
+    bench.said("httproute/shop", ACCEPTED, "Accepted").await;
+    let theirs = r#"{"parentRef":{"name":"theirs"},"controllerName":"example.com/other","conditions":[]}"#;
+    let add = format!(r#"[{{"op":"add","path":"/status/parents/-","value":{theirs}}}]"#);
+    let subresource = ["patch", "-n", "shop", "httproute", "shop", "--subresource=status", "--type=json", "-p"];
+    bench.kubectl.run(&[&subresource[..], &[&add]].concat()).await;
+    bench.patch("httproute/shop", r#"{"spec":{"hostnames":["new.localhost"]}}"#).await;
+    bench.said("httproute/shop", "{.status.parents[*].conditions[*].observedGeneration}", "2 2").await;
+    let mut names: Vec<String> = Vec::new();
+    eventually("both are there", || async {
+        let said = bench.kubectl.run(&[
+            "get",
+            "-n",
+            "shop",
+            "httproute/shop",
+            "-o=jsonpath={.status.parents[*].controllerName}",
+        ]);
+        let said = said.await;
+        if said.split(' ').count() == 2 { Ok(said) } else { Err(said) }
+    })
+    .await
+    .split(' ')
+    .for_each(|name| names.push(name.to_owned()));
+    names.sort_unstable();
+    assert_eq!(names, ["example.com/other", "tidegate.io/gateway"]);
+    // Somebody empties the status, and it is written again.
+    let remove = r#"[{"op":"replace","path":"/status/parents","value":[]}]"#;
+    bench.kubectl.run(&[&subresource[..], &[remove]].concat()).await;
+    bench.said("httproute/shop", ACCEPTED, "Accepted").await;
+}
