@@ -61,10 +61,17 @@ impl Kubectl {
     /// Runs it and returns its exit code, output and errors.
     pub async fn tried(&self, arguments: &[&str], input: &str) -> (Option<i32>, String, String) {
         let mut command = self.command();
-        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.args(arguments);
+        Self::ended(command, input).await
+    }
+
+    /// Runs a command that is ready with an input and returns its exit code, output and errors.
+    pub async fn ended(mut command: Command, input: &str) -> (Option<i32>, String, String) {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("kubectl");
         let mut stdin = child.stdin.take().expect("piped");
-        stdin.write_all(input.as_bytes()).await.expect("kubectl reads");
+        // A command that fails early has not read it.
+        drop(stdin.write_all(input.as_bytes()).await);
         drop(stdin);
         let output = child.wait_with_output().await.expect("kubectl ends");
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");

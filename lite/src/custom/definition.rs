@@ -34,6 +34,7 @@ pub(crate) fn kinds(definition: &Value, place: Place) -> Vec<KindId> {
             generation: true,
             fields: selectable(version),
             kept: None,
+            question: false,
             form: Form::Custom(custom(version, &group, &names.kind, &storage, &revision)),
             place,
         })

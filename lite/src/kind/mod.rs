@@ -34,6 +34,8 @@ pub(crate) struct Kind {
     pub(crate) fields: Vec<String>,
     /// How long an object is kept that is not written any more; `None` for ever.
     pub(crate) kept: Option<Duration>,
+    /// Whether an object is a question to the server: it is answered and not kept.
+    pub(crate) question: bool,
     pub(crate) form: Form,
     /// Where the store has the objects. All versions of a kind share one place.
     pub(crate) place: Place,
@@ -71,8 +73,11 @@ impl Subresource {
     }
 }
 
-/// What every kind can be asked to do, as discovery lists it.
-pub(crate) const VERBS: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+/// What a kind whose objects are kept can be asked to do, as discovery lists it.
+const VERBS: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+
+/// The same of a custom kind, in the order in which the real server lists it.
+const CUSTOM_VERBS: &[&str] = &["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
 
 /// What every subresource can be asked to do.
 pub(crate) const SUBRESOURCE_VERBS: &[&str] = &["get", "patch", "update"];
@@ -94,6 +99,7 @@ static BUILT_IN: LazyLock<Vec<KindId>> = LazyLock::new(|| {
             generation: row.generation,
             fields: texts(row.fields),
             kept: row.kept,
+            question: row.question,
             form: Form::BuiltIn(row.kind),
             place: Place::built_in(nth),
         }))
@@ -153,6 +159,15 @@ impl Kind {
     /// `Service`, or `Ingress.networking.k8s.io`: how messages name a kind.
     pub(crate) fn qualified_kind(&self) -> String {
         if self.group.is_empty() { self.kind.clone() } else { format!("{}.{}", self.kind, self.group) }
+    }
+
+    /// What can be done with objects of this kind.
+    pub(crate) fn verbs(&self) -> &'static [&'static str] {
+        match self.form {
+            Form::BuiltIn(_) if self.question => &["create"],
+            Form::BuiltIn(_) => VERBS,
+            Form::Custom(_) => CUSTOM_VERBS,
+        }
     }
 
     pub(crate) fn namespaced(&self) -> bool {

@@ -163,8 +163,9 @@ fn look(shape: &Shape, value: &Value, of: &str, path: &mut String, found: &mut M
         (_, value) => {
             let text = || {
                 format!(
-                    "json: cannot unmarshal {} into Go struct field {of}.{path} of type {}",
+                    "json: cannot unmarshal {} into Go struct field {of}.{} of type {}",
                     go(value),
+                    without_places(path),
                     expected(shape)
                 )
             };
@@ -193,6 +194,15 @@ fn prune_as(shape: &Shape, value: &mut Value) {
         (Shape::List(inner, _), Value::Array(list)) => list.iter_mut().for_each(|below| prune_as(inner, below)),
         _ => {}
     }
+}
+
+/// A path without places in lists: a Go decoder has lost them when it complains.
+fn without_places(path: &str) -> String {
+    let mut plain = String::new();
+    for part in path.split('[') {
+        plain.push_str(part.split_once(']').map_or(part, |(_, rest)| rest));
+    }
+    plain
 }
 
 fn push(path: &mut String, key: &str) {

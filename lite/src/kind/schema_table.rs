@@ -91,6 +91,20 @@ Volume name:string configMap:any secret:any emptyDir:any hostPath:any projected:
 DeleteOptions apiVersion:string kind:string gracePeriodSeconds:int preconditions:Preconditions orphanDependents:bool propagationPolicy:string dryRun:[string] ignoreStoreReadErrorWithClusterBreakingPotential:bool
 Preconditions uid:string resourceVersion:string
 
+SelfSubjectReview apiVersion:string kind:string metadata:ObjectMeta status:SelfSubjectReviewStatus
+SelfSubjectReviewStatus userInfo:UserInfo
+UserInfo username:string uid:string groups:[string] extra:any
+SelfSubjectAccessReview apiVersion:string kind:string metadata:ObjectMeta spec:SelfSubjectAccessReviewSpec status:SubjectAccessReviewStatus
+SelfSubjectAccessReviewSpec resourceAttributes:ResourceAttributes nonResourceAttributes:NonResourceAttributes
+ResourceAttributes namespace:string verb:string group:string version:string resource:string subresource:string name:string fieldSelector:any labelSelector:any
+NonResourceAttributes path:string verb:string
+SubjectAccessReviewStatus allowed:bool denied:bool reason:string evaluationError:string
+SelfSubjectRulesReview apiVersion:string kind:string metadata:ObjectMeta spec:SelfSubjectRulesReviewSpec status:SubjectRulesReviewStatus
+SelfSubjectRulesReviewSpec namespace:string
+SubjectRulesReviewStatus resourceRules:[ResourceRule] nonResourceRules:[NonResourceRule] incomplete:bool evaluationError:string
+ResourceRule verbs:[string] apiGroups:[string] resources:[string] resourceNames:[string]
+NonResourceRule verbs:[string] nonResourceURLs:[string]
+
 Scale apiVersion:string kind:string metadata:ObjectMeta spec:ScaleSpec status:ScaleStatus
 ScaleSpec replicas:int
 ScaleStatus replicas:int selector:string

@@ -18,6 +18,7 @@ pub(super) struct Row {
     pub(super) generation: bool,
     pub(super) fields: &'static [&'static str],
     pub(super) kept: Option<Duration>,
+    pub(super) question: bool,
 }
 
 const BASE: Row = Row {
@@ -33,7 +34,11 @@ const BASE: Row = Row {
     generation: false,
     fields: &[],
     kept: None,
+    question: false,
 };
+
+/// What is asked of the server and not kept.
+const QUESTION: Row = Row { scope: Scope::Cluster, question: true, ..BASE };
 
 /// Kept for as long as by the real server (`--event-ttl`).
 const EVENT: Row = Row {
@@ -133,6 +138,27 @@ pub(super) static ROWS: &[Row] = &[
         subresources: &[Subresource::Status],
         generation: true,
         ..BASE
+    },
+    Row {
+        group: "authentication.k8s.io",
+        plural: "selfsubjectreviews",
+        singular: "selfsubjectreview",
+        kind: "SelfSubjectReview",
+        ..QUESTION
+    },
+    Row {
+        group: "authorization.k8s.io",
+        plural: "selfsubjectaccessreviews",
+        singular: "selfsubjectaccessreview",
+        kind: "SelfSubjectAccessReview",
+        ..QUESTION
+    },
+    Row {
+        group: "authorization.k8s.io",
+        plural: "selfsubjectrulesreviews",
+        singular: "selfsubjectrulesreview",
+        kind: "SelfSubjectRulesReview",
+        ..QUESTION
     },
     // Another name for the Events above (`serve/events.rs`): nothing is ever kept under this one.
     Row { group: "events.k8s.io", ..EVENT },

@@ -56,7 +56,7 @@ impl Patch {
 /// The real server's words for a strategic merge of a custom object.
 fn no_strategic() -> Failure {
     Failure::unsupported_media_type(
-        "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json",
+        "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
     )
 }
 

@@ -2,9 +2,9 @@
 
 use std::net::IpAddr;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::{check_port, list, text};
+use super::{check_port, child, default, list, text};
 use crate::failure::Causes;
 use crate::rules::metadata::{check_label, check_subdomain, is_subdomain};
 
@@ -13,11 +13,15 @@ const PATH_TYPES: &[&str] = &["Exact", "ImplementationSpecific", "Prefix"];
 const NOT_IN_PATHS: &[&str] = &["//", "/./", "/../", "%2f", "%2F"];
 const NOT_AT_END: &[&str] = &["/..", "/."];
 
+pub(super) fn defaults(new: &mut Value, _old: Option<&Value>, _serial: u64) {
+    default(child(new, "status"), "loadBalancer", json!({}));
+}
+
 pub(super) fn validate(new: &Value, _old: Option<&Value>, causes: &mut Causes) {
     let spec = &new["spec"];
     let rules = list(spec, "rules");
     if rules.is_empty() && !spec["defaultBackend"].is_object() {
-        causes.invalid("spec", &Value::Array(Vec::new()), "either `defaultBackend` or `rules` must be specified");
+        causes.invalid("spec", &Value::Null, "either `defaultBackend` or `rules` must be specified");
     }
     if spec["defaultBackend"].is_object() {
         check_backend("spec.defaultBackend", &spec["defaultBackend"], causes);
@@ -158,7 +162,7 @@ mod tests {
             "Ingress",
             json!({"spec": {}}),
             None,
-            "spec: Invalid value: []: either `defaultBackend` or `rules` must be specified",
+            "spec: Invalid value: null: either `defaultBackend` or `rules` must be specified",
         );
         check_refused(
             "Ingress",

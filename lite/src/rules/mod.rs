@@ -36,7 +36,7 @@ static RULES: &[Rules] = &[
     Rules { kind: "Secret", defaults: secret::defaults, validate: secret::validate },
     Rules { kind: "Event", defaults: |_, _, _| {}, validate: event::validate },
     Rules { kind: "Deployment", defaults: deployment::defaults, validate: deployment::validate },
-    Rules { kind: "Ingress", defaults: |_, _, _| {}, validate: ingress::validate },
+    Rules { kind: "Ingress", defaults: ingress::defaults, validate: ingress::validate },
     Rules { kind: "IngressClass", defaults: |_, _, _| {}, validate: ingress_class::validate },
     Rules { kind: "EndpointSlice", defaults: slice::defaults, validate: slice::validate },
 ];

@@ -32,7 +32,7 @@ impl Fields {
             };
             let namespaced = field == "metadata.namespace" && kind.namespaced();
             if field != "metadata.name" && !namespaced && kind.fields.iter().all(|known| known != field) {
-                return Err(Failure::bad_request(format!("field label not supported: {field}")));
+                return Err(Failure::bad_request(unknown_field(kind, field)));
             }
             requirements.push(Requirement { field: field.to_owned(), value: unescape(value), equal });
         }
@@ -55,6 +55,15 @@ impl Fields {
 
     pub(super) fn matches(&self, object: &Value) -> bool {
         self.0.iter().all(|one| (read(object, &one.field) == one.value) == one.equal)
+    }
+}
+
+/// The real server says it in two ways: kinds that let select by more than names have one of their own.
+fn unknown_field(kind: &Kind, field: &str) -> String {
+    if kind.built_in().is_some() && kind.fields.is_empty() {
+        format!("{field:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
+    } else {
+        format!("field label not supported: {field}")
     }
 }
 

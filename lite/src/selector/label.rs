@@ -135,7 +135,12 @@ fn requirement(term: &str) -> Result<Requirement, String> {
         let test = Test::In(vec![checked_value(value.trim())?]);
         return Ok(Requirement { key: checked_key(key.trim())?, test });
     }
-    Ok(Requirement { key: checked_key(term)?, test: Test::Exists })
+    let mut words = term.split_whitespace().skip(1);
+    match (words.next(), words.next().unwrap_or_default()) {
+        (None, _) => Ok(Requirement { key: checked_key(term)?, test: Test::Exists }),
+        (Some("in" | "notin"), list) => Err(format!("found '{list}' expected: '('")),
+        (Some(operator), _) => Err(format!("found '{operator}', expected: in, notin, =, ==, !=, gt, lt")),
+    }
 }
 
 fn checked_key(key: &str) -> Result<String, String> {

@@ -28,6 +28,11 @@ pub(super) fn of(kind: &Kind) -> &'static [Column] {
     found.map_or(&[], |(_, columns)| columns)
 }
 
+/// The title of the column that tells when an object was made; only `Age` tells how long ago.
+pub(super) fn made(kind: &Kind) -> &'static str {
+    if kind.built_in() == Some("CustomResourceDefinition") { "Created At" } else { "Age" }
+}
+
 static COLUMNS: &[(&str, &[Column])] =
     &[
         ("Namespace", &[column("Status", |one| text(&one["status"]["phase"]))]),
@@ -63,6 +68,8 @@ static COLUMNS: &[(&str, &[Column])] =
                 }),
                 column("Up-to-date", |one| number(&one["status"]["updatedReplicas"])),
                 column("Available", |one| number(&one["status"]["availableReplicas"])),
+                wide("Containers", |one| containers(one, "name")),
+                wide("Images", |one| containers(one, "image")),
                 wide("Selector", |one| labels(&one["spec"]["selector"]["matchLabels"])),
             ],
         ),
@@ -136,6 +143,11 @@ fn labels(value: &Value) -> String {
     let labels = value.as_object().into_iter().flatten();
     let text = join(labels.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())));
     if text.is_empty() { "<none>".into() } else { text }
+}
+
+/// A field of each container of a template.
+fn containers(workload: &Value, field: &str) -> String {
+    join(list(&workload["spec"]["template"]["spec"]["containers"]).map(|container| text(&container[field])))
 }
 
 fn address(ingress: &Value) -> String {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::kind::{Kind, KindId, Kinds, SUBRESOURCE_VERBS, Subresource, VERBS, group_version};
+use crate::kind::{Kind, KindId, Kinds, SUBRESOURCE_VERBS, Subresource, group_version};
 
 /// Media type of the aggregated documents. Clients take an answer for one only if it carries these parameters.
 pub(super) const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
@@ -62,7 +62,7 @@ pub(super) fn resources(kinds: &Kinds, group: &str, version: &str) -> Option<Val
     for kind in kinds.of(group, version).map(KindId::row) {
         resources.push(json!({
             "name": kind.plural, "singularName": kind.singular, "namespaced": kind.namespaced(), "kind": kind.kind,
-            "verbs": VERBS, "shortNames": kind.short, "categories": kind.categories,
+            "verbs": kind.verbs(), "shortNames": kind.short, "categories": kind.categories,
         }));
         for part in &kind.subresources {
             let (group, version, name) = part_kind(kind, *part);
@@ -117,7 +117,7 @@ fn describe_resource(kind: &Kind) -> Value {
     json!({
         "resource": kind.plural, "responseKind": response((&kind.group, &kind.version, &kind.kind)),
         "scope": if kind.namespaced() { "Namespaced" } else { "Cluster" }, "singularResource": kind.singular,
-        "verbs": VERBS, "shortNames": kind.short, "categories": kind.categories, "subresources": parts,
+        "verbs": kind.verbs(), "shortNames": kind.short, "categories": kind.categories, "subresources": parts,
     })
 }
 

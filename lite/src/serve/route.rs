@@ -30,6 +30,7 @@ pub(super) enum Document {
         group: String,
         version: String,
     },
+    OpenApiV2,
     OpenApiIndex,
     OpenApi {
         group: String,
@@ -48,6 +49,7 @@ impl Route {
             ["healthz" | "livez" | "readyz"] => Document::Health,
             ["api"] => Document::CoreVersions,
             ["apis"] => Document::Groups,
+            ["openapi", "v2"] => Document::OpenApiV2,
             ["openapi", "v3"] => Document::OpenApiIndex,
             ["openapi", "v3", "api", version] => Document::OpenApi { group: String::new(), version: own(version) },
             ["openapi", "v3", "apis", group, version] => Document::OpenApi { group: own(group), version: own(version) },

@@ -20,7 +20,7 @@ use super::body::LiteBody;
 use super::form::{self, Form};
 use super::query::{self, Query};
 use super::route::{Document, Route};
-use super::{answer, discovery, events, openapi, protobuf, read, watch, writes};
+use super::{answer, discovery, events, openapi, openapi_v2, protobuf, read, review, watch, writes};
 use crate::failure::Failure;
 use crate::kind::{Kinds, Subresource};
 use crate::lite::Lite;
@@ -121,6 +121,10 @@ async fn asked(
             let form = Form::accepted(&parts.headers)?;
             let namespace = namespace.as_deref();
             match parts.method {
+                Method::POST if kind.row().question => {
+                    review::answered(kind.row(), &decode(kind.row().built_in(), &parts.headers, body)?)
+                }
+                _ if kind.row().question => Err(Failure::method_not_allowed()),
                 Method::GET if query.watch => watch::watch(lite, &kind, namespace, &query, form).await,
                 Method::GET => read::list(lite, &kind, namespace, &query, form).await,
                 Method::POST => writes::create(
@@ -186,6 +190,10 @@ fn document(kinds: &Kinds, wanted: &Document, headers: &HeaderMap) -> Result<Res
         Document::CoreVersions | Document::Groups if aggregated => {
             let document = discovery::aggregated(kinds, matches!(wanted, Document::CoreVersions));
             return Ok(answer::with(StatusCode::OK, discovery::AGGREGATED, LiteBody::whole(document.to_string())));
+        }
+        Document::OpenApiV2 => {
+            let document = LiteBody::whole(openapi_v2::document(kinds));
+            return Ok(answer::with(StatusCode::OK, openapi_v2::MEDIA_TYPE, document));
         }
         Document::Version => Some(discovery::version()),
         Document::CoreVersions => Some(discovery::core_versions()),

@@ -22,13 +22,18 @@ pub(super) fn of<'a>(
     let definition = |title: &str, format: &str, priority: u8| json!({"name": title, "type": "string", "format": format, "description": "", "priority": priority});
     let mut definitions = vec![definition("Name", "name", 0)];
     definitions.extend(columns.iter().filter(|one| one.priority == 0).map(|one| definition(one.title, "", 0)));
-    definitions.push(definition("Age", "", 0));
+    let made = columns::made(kind);
+    definitions.push(definition(made, "", 0));
     definitions
         .extend(columns.iter().filter(|one| one.priority != 0).map(|one| definition(one.title, "", one.priority)));
     let rows = objects.map(|object| {
         let mut cells = vec![object["metadata"]["name"].clone()];
         cells.extend(columns.iter().filter(|one| one.priority == 0).map(|one| (one.cell)(object).into()));
-        cells.push(age(object, unix_seconds).into());
+        cells.push(if made == "Age" {
+            age(object, unix_seconds).into()
+        } else {
+            object["metadata"]["creationTimestamp"].clone()
+        });
         cells.extend(columns.iter().filter(|one| one.priority != 0).map(|one| (one.cell)(object).into()));
         row(cells, object, include)
     });

@@ -36,6 +36,7 @@ pub(super) fn fit(kind: &Kind, object: &mut Value, validation: Validation) -> Re
     }
     let texts = unknown(kind, &found.unknown, validation)?;
     schema::prune(of, object);
+    drop_empty(&mut object["metadata"]);
     name_kind(kind, object);
     Ok(texts)
 }
@@ -66,6 +67,7 @@ fn fit_custom(kind: &Kind, object: &mut Value, validation: Validation) -> Result
         return Err(unreadable(kind, &why));
     }
     schema::prune("ObjectMeta", &mut object["metadata"]);
+    drop_empty(&mut object["metadata"]);
     let mut paths: Vec<String> = found.unknown.iter().map(|path| format!("metadata.{path}")).collect();
     name_kind(kind, object);
     if let Some(custom) = kind.custom() {
@@ -135,6 +137,22 @@ pub(super) fn check_place(target: &Target, object: &mut Value) -> Result<(), Fai
         metadata["namespace"] = key.namespace.clone().into();
     }
     Ok(())
+}
+
+/// Lists and maps of the metadata that are empty are absent, as in the real server; clients compare what they sent with what
+/// is there.
+fn drop_empty(metadata: &mut Value) {
+    let Some(fields) = metadata.as_object_mut() else { return };
+    for field in ["labels", "annotations", "finalizers", "ownerReferences"] {
+        let empty = match fields.get(field) {
+            Some(Value::Object(map)) => map.is_empty(),
+            Some(Value::Array(list)) => list.is_empty(),
+            Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) | None => false,
+        };
+        if empty {
+            fields.remove(field);
+        }
+    }
 }
 
 /// A null says "absent", as in a Go decoder; elements of lists keep their places.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::owners::{self, Tracking};
-use super::{Target, Terms, Warnings, Written, admit, definition};
+use super::{Target, Terms, Warnings, Written, admit, definition, ports};
 use crate::clock::Moment;
 use crate::custom;
 use crate::failure::Failure;
@@ -48,7 +48,9 @@ pub(super) fn insert(
     }
     let sent = owners::sent(kind, &object);
     rules::fill_in(kind, &mut object, None, state.serial());
+    ports::give_out(state, target, None, &mut object, sent.as_ref());
     rules::check(kind, &object, None)?;
+    ports::check(state, target, None, &object)?;
     if let Tracking::Update = tracking {
         owners::track(target, None, &mut object, sent.as_ref(), terms);
     }

@@ -7,6 +7,7 @@ mod definition;
 mod delete;
 mod namespace;
 mod owners;
+mod ports;
 mod update;
 
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! Who owns the fields that a write changes: what `apply` has to know of kinds and requests.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::{Target, Terms};
 use crate::apply::{self, Fields, Node, Writer};
@@ -16,12 +16,13 @@ pub(super) enum Tracking {
     Settled,
 }
 
-/// Fields of a Service that the server gives out: they are nobody's, unless the request names them.
-const GIVEN_OUT: &[&str] = &["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "healthCheckNodePort"];
+/// Fields of the spec of a Service or a Namespace that the server gives out: they are nobody's, unless the request names them.
+const GIVEN_OUT: &[&str] =
+    &["finalizers", "clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "healthCheckNodePort"];
 
 /// What of an object must be remembered before defaults, so that what the server gives out has no owner.
 pub(super) fn sent(kind: &Kind, object: &Value) -> Option<Value> {
-    (kind.kind == "Service").then(|| object["spec"].clone())
+    matches!(kind.built_in(), Some("Service" | "Namespace")).then(|| object["spec"].clone())
 }
 
 /// The object without what the server has given out.
@@ -35,6 +36,9 @@ fn without_given_out(mut object: Value, sent: &Value) -> Value {
         if sent["ports"][nth]["nodePort"].is_null() {
             port.remove("nodePort");
         }
+    }
+    if object["spec"].as_object().is_some_and(Map::is_empty) {
+        object.as_object_mut().and_then(|object| object.remove("spec"));
     }
     object
 }

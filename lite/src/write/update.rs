@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::owners;
-use super::{Config, Target, Terms, Written, admit, definition, is_held, namespace};
+use super::{Config, Target, Terms, Written, admit, definition, is_held, namespace, ports};
 use crate::failure::{Causes, Failure};
 use crate::kind::{Kind, Subresource};
 use crate::patch::Patch;
@@ -55,7 +55,9 @@ pub(crate) fn edit(state: &mut State, target: &Target, edit: &Edit, terms: &Term
     check_finalizers(kind, &target.key.name, &new, old.value())?;
     let sent = owners::sent(kind, &new);
     rules::fill_in(kind, &mut new, Some(old.value()), state.serial());
+    ports::give_out(state, target, Some(old.value()), &mut new, sent.as_ref());
     rules::check(kind, &new, Some(old.value()))?;
+    ports::check(state, target, Some(old.value()), &new)?;
     new["metadata"]["managedFields"] = entries;
     match edit {
         Edit::Apply(_) => {}

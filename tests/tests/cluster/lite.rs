@@ -44,7 +44,6 @@ const DIFFERENCES: &[(&str, &str, &str)] = &[
         r#"200 OK; "ADDED" "b" null null second"#,
         "who asks for a watch gets one; the real server answers with the object",
     ),
-    ("a status through the object itself", "", "a status that nobody has written is not there"),
     ("its scale", r#"200 OK "Scale" null a version; /spec/replicas 0; /status/selector "app=web""#, "a zero is said"),
     ("apply of a scale", r#"200 OK "Scale" null a version; /spec/replicas 0"#, "a zero is said"),
 ];

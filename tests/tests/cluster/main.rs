@@ -16,6 +16,7 @@ mod rights;
 mod size;
 mod stage;
 mod told;
+mod typed;
 
 use std::process::ExitCode;
 
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
         faults::the_api_server_crashes,
         faults::what_was_missed_is_listed,
         lite::it_answers_as_the_real_one,
+        typed::it_prints_as_the_real_one,
         rights::a_role_in_a_namespace_is_enough_for_that,
         rights::secrets_by_name_are_got_and_no_more,
         deis::its_roles_are_enough_for_applications,

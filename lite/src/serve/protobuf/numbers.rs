@@ -46,4 +46,15 @@ PodSpec 2:containers 3:restartPolicy 4:terminationGracePeriodSeconds* 5:activeDe
 Container 1:name 2:image 3:command 4:args 5:workingDir 6:ports 7:env 8:resources 12:lifecycle 13:terminationMessagePath 14:imagePullPolicy 15:securityContext 16:stdin 17:stdinOnce 18:tty 20:terminationMessagePolicy
 ContainerPort 1:name 2:hostPort 3:containerPort 4:protocol 5:hostIP
 EnvVar 1:name 2:value
+SelfSubjectReview 1:metadata 2:status
+SelfSubjectReviewStatus 1:userInfo
+UserInfo 1:username 2:uid 3:groups
+SelfSubjectAccessReview 1:metadata 2:spec 3:status
+SelfSubjectAccessReviewSpec 1:resourceAttributes 2:nonResourceAttributes
+ResourceAttributes 1:namespace 2:verb 3:group 4:version 5:resource 6:subresource 7:name
+NonResourceAttributes 1:path 2:verb
+SubjectAccessReviewStatus 1:allowed 2:reason 3:evaluationError 4:denied
+SelfSubjectRulesReview 1:metadata 2:spec 3:status
+SelfSubjectRulesReviewSpec 1:namespace
+SubjectRulesReviewStatus 1:resourceRules 2:nonResourceRules 3:incomplete 4:evaluationError
 ";

@@ -1,0 +1,69 @@
+//! Ports of nodes: each belongs to one Service. The rules of the kind know one object; this knows the others.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::Target;
+use crate::failure::{Causes, Failure};
+use crate::kind::Kind;
+use crate::store::{Part, State};
+
+/// Where ports that nobody asked for come from, as in the real server's `--service-node-port-range`.
+const GIVEN_OUT: std::ops::Range<u64> = 30_000..32_768;
+
+fn is_kind(kind: &Kind) -> bool {
+    kind.built_in() == Some("Service")
+}
+
+/// The ports of nodes that an object has, in the order of its ports.
+fn of(object: &Value) -> impl Iterator<Item = (usize, u64)> {
+    let ports = object["spec"]["ports"].as_array().into_iter().flatten().enumerate();
+    ports.filter_map(|(nth, port)| Some((nth, port["nodePort"].as_u64().filter(|port| *port != 0)?)))
+}
+
+/// The ports of all Services but those that the object had before.
+fn taken(state: &State, target: &Target, old: Option<&Value>) -> BTreeSet<u64> {
+    let everywhere = Part::default();
+    let all = state.list(&target.kind, &everywhere).flat_map(|(_, object)| of(object.value()));
+    let mut taken: BTreeSet<u64> = all.map(|(_, port)| port).collect();
+    for (_, port) in old.into_iter().flat_map(of) {
+        taken.remove(&port);
+    }
+    taken
+}
+
+/// Moves ports that the defaults have chosen to free ones. `sent` is the spec of the request.
+pub(super) fn give_out(state: &State, target: &Target, old: Option<&Value>, new: &mut Value, sent: Option<&Value>) {
+    if !is_kind(target.row()) || of(new).next().is_none() {
+        return;
+    }
+    let mut taken = taken(state, target, old);
+    let chosen: Vec<(usize, u64)> = of(new).collect();
+    for (nth, port) in chosen {
+        let asked = sent.is_some_and(|sent| sent["ports"][nth]["nodePort"].as_u64() == Some(port));
+        let port = if asked || !taken.contains(&port) {
+            port
+        } else {
+            let after = (port + 1).max(GIVEN_OUT.start)..GIVEN_OUT.end;
+            let free = after.chain(GIVEN_OUT).find(|port| !taken.contains(port));
+            free.unwrap_or(port)
+        };
+        new["spec"]["ports"][nth]["nodePort"] = port.into();
+        taken.insert(port);
+    }
+}
+
+/// Refuses a port that another Service has.
+pub(super) fn check(state: &State, target: &Target, old: Option<&Value>, new: &Value) -> Result<(), Failure> {
+    if !is_kind(target.row()) || of(new).next().is_none() {
+        return Ok(());
+    }
+    let taken = taken(state, target, old);
+    let mut causes = Causes::default();
+    for (nth, port) in of(new).filter(|(_, port)| taken.contains(port)) {
+        causes.invalid(format!("spec.ports[{nth}].nodePort"), &port.into(), "provided port is already allocated");
+    }
+    let name = new["metadata"]["name"].as_str().unwrap_or_default();
+    if causes.0.is_empty() { Ok(()) } else { Err(Failure::invalid(target.row(), name, &causes.0)) }
+}
