@@ -26,6 +26,8 @@ pub(super) struct Query {
     pub(super) include_object: String,
     /// Who writes; empty if the request does not say.
     pub(super) manager: String,
+    /// What becomes of what a deleted object owns.
+    pub(super) propagation: String,
     /// Whether an apply takes fields from others.
     pub(super) force: Option<bool>,
 }
@@ -53,6 +55,7 @@ impl Query {
                 "fieldValidation" => query.validation = validation(&value)?,
                 "includeObject" => query.include_object = value,
                 "fieldManager" => query.manager = value,
+                "propagationPolicy" => query.propagation = value,
                 "force" => query.force = Some(flag(&key, &value)?),
                 _ => {}
             }

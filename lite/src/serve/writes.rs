@@ -14,7 +14,7 @@ use crate::kind::KindId;
 use crate::lite::Lite;
 use crate::patch::Patch;
 use crate::store::Key;
-use crate::write::{self, Config, Deleted, Edit, Preconditions, Target, Terms};
+use crate::write::{self, Config, Deleted, Edit, Policy, Preconditions, Target, Terms};
 
 /// The media type of what is applied.
 pub(super) const APPLY: &str = "application/apply-patch+yaml";
@@ -92,7 +92,7 @@ pub(super) fn delete(
     options: &Value,
 ) -> Result<Response<LiteBody>, Failure> {
     let terms = Terms { dry_run: is_dry(query, options)?, ..terms(lite, query) };
-    let preconditions = Preconditions::read(options);
+    let preconditions = Preconditions::read(options, &query.propagation)?;
     let deleted = lite.store().write(|state| write::delete(state, target, &terms, &preconditions))?;
     Ok(match deleted {
         Deleted::Terminating(object) => answer::bytes(StatusCode::OK, target.kind.shown(&object).json()),
@@ -122,8 +122,9 @@ pub(super) fn delete_collection(
     }
     let terms = Terms { dry_run: is_dry(query, options)?, ..terms(lite, query) };
     let (selection, part) = select(kind, namespace, query)?;
+    let policy = Policy::read(options, &query.propagation)?;
     let (gone, version) = lite.store().write(|state| {
-        let gone = write::delete_matching(state, kind, &part, &selection, &terms)?;
+        let gone = write::delete_matching(state, kind, &part, &selection, &terms, policy)?;
         Ok((gone, state.version()))
     })?;
     let gone: Vec<_> = gone.iter().map(|object| kind.shown(object)).collect();

@@ -4,6 +4,7 @@
 #![allow(clippy::disallowed_types, reason = "a list and its watch must see one state; no traffic thread comes here")]
 
 mod object;
+mod owned;
 mod ring;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -14,6 +15,7 @@ use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 
 pub(crate) use self::object::{Change, Event, Key, Object, frame};
+use self::owned::Owned;
 pub(crate) use self::ring::Gone;
 use self::ring::Ring;
 use crate::custom::Defined;
@@ -36,6 +38,8 @@ pub(crate) struct State {
     kinds: Kinds,
     /// One of each kind, under the place that all its versions share.
     collections: BTreeMap<Place, Collection>,
+    /// Which objects name which owner.
+    owned: Owned,
     /// The place of the next kind that a definition adds.
     next_place: Place,
     /// The custom kinds by the name of their definition.
@@ -93,8 +97,8 @@ impl Store {
     pub(crate) fn new(version: u64) -> Self {
         let kinds = Kinds::built_in();
         let collections = kinds.iter().map(|kind| (kind.place(), Collection::after_version(version))).collect();
-        let (next_place, defined) = (Place::first_custom(), BTreeMap::new());
-        let state = State { version, began: version, kinds, collections, next_place, defined };
+        let (owned, next_place, defined) = (Owned::default(), Place::first_custom(), BTreeMap::new());
+        let state = State { version, began: version, kinds, collections, owned, next_place, defined };
         Self { state: Mutex::new(state), version: watch::Sender::new(version) }
     }
 
@@ -156,6 +160,7 @@ impl State {
         let defined = self.defined.values().map(|defined| defined.place);
         let served: BTreeSet<Place> = kinds.iter().map(KindId::place).chain(defined).collect();
         self.collections.retain(|place, _| served.contains(place));
+        self.owned.retain(|place| served.contains(&place));
         for place in served {
             self.collections.entry(place).or_insert_with(|| Collection::after_version(version));
         }
@@ -225,6 +230,7 @@ impl State {
             collection.written.push_back((at, key.clone(), self.version));
         }
         let previous = collection.objects.insert(key.clone(), object.clone());
+        self.owned.note(kind.place(), &key, previous.as_deref().map(Object::value), Some(object.value()));
         let change = if previous.is_some() { Change::Modified } else { Change::Added };
         self.tell(kind, Event::new(key, change, object.clone(), previous), at);
         object
@@ -234,6 +240,7 @@ impl State {
     pub(crate) fn remove(&mut self, kind: &KindId, key: &Key, at: Duration) -> Option<Arc<Object>> {
         let previous = self.collections.get_mut(&kind.place())?.objects.remove(key)?;
         self.version += 1;
+        self.owned.note(kind.place(), key, Some(previous.value()), None);
         let last = Arc::new(Object::new(previous.value().clone(), self.version));
         self.tell(kind, Event::new(key.clone(), Change::Deleted, last.clone(), Some(previous)), at);
         Some(last)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::owners::{self, Tracking};
-use super::{Target, Terms, Warnings, Written, admit, definition, ports};
+use super::{Target, Terms, Warnings, Written, admit, definition, garbage, ports};
 use crate::clock::Moment;
 use crate::custom;
 use crate::failure::Failure;
@@ -60,7 +60,8 @@ pub(super) fn insert(
     let object = if terms.dry_run {
         Arc::new(Object::unstored(object))
     } else {
-        let stored = state.put(&target.kind, key, target.kind.stored(object), terms.moment.since_start);
+        let stored = state.put(&target.kind, key.clone(), target.kind.stored(object), terms.moment.since_start);
+        garbage::collect(state, &Target { key, ..target.clone() }, &terms.moment);
         if definition::is_kind(kind) {
             definition::settle(state, &terms.moment);
         }

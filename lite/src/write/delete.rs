@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::garbage::{self, Policy};
 use super::{Target, Terms, definition, is_held, namespace};
 use crate::clock::Moment;
 use crate::failure::Failure;
@@ -11,18 +12,20 @@ use crate::kind::KindId;
 use crate::selector::Selection;
 use crate::store::{Key, Object, Part, State};
 
-/// What must hold for a deletion to happen.
+/// What must hold for a deletion to happen, and what becomes of what the object owns.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Preconditions {
+    pub(crate) policy: Policy,
     pub(crate) uid: Option<String>,
     pub(crate) version: Option<String>,
 }
 
 impl Preconditions {
-    /// Reads the `preconditions` of DeleteOptions.
-    pub(crate) fn read(options: &Value) -> Self {
+    /// Reads DeleteOptions; `policy` is the one of the query.
+    pub(crate) fn read(options: &Value, policy: &str) -> Result<Self, Failure> {
         let text = |field: &str| options["preconditions"][field].as_str().map(str::to_owned);
-        Self { uid: text("uid"), version: text("resourceVersion") }
+        let policy = Policy::read(options, policy)?;
+        Ok(Self { policy, uid: text("uid"), version: text("resourceVersion") })
     }
 
     fn check(&self, target: &Target, object: &Object) -> Result<(), Failure> {
@@ -67,44 +70,67 @@ pub(crate) fn delete(
         return Ok(if held || is_namespace { Deleted::Terminating(object) } else { Deleted::Gone(object) });
     }
     if is_definition {
-        let marked = mark(state, target, object, terms);
+        let marked = mark(state, target, object, &terms.moment, None);
         definition::empty(state, &target.key.name, terms);
         return Ok(Deleted::Terminating(marked));
     }
     if is_namespace {
-        let marked = mark(state, target, object, terms);
+        let marked = mark(state, target, object, &terms.moment, None);
         namespace::empty(state, &target.key.name, terms);
         return Ok(Deleted::Terminating(marked));
     }
-    if held {
-        return Ok(Deleted::Terminating(mark(state, target, object, terms)));
+    match preconditions.policy {
+        Policy::Background => {}
+        Policy::Orphan => garbage::orphan(state, target, object.metadata("uid"), &terms.moment),
+        Policy::Foreground => {
+            garbage::foreground(state, target, &terms.moment);
+            return Ok(Deleted::Terminating(state.get(&target.kind, &target.key).cloned().unwrap_or(object)));
+        }
     }
-    Ok(match remove(state, &target.kind, &target.key, &terms.moment) {
+    if held {
+        return Ok(Deleted::Terminating(mark(state, target, object, &terms.moment, None)));
+    }
+    Ok(match garbage::remove(state, &target.kind, &target.key, &terms.moment) {
         Some(last) => Deleted::Gone(last),
         None => Deleted::Gone(object),
     })
 }
 
-fn mark(state: &mut State, target: &Target, object: Arc<Object>, terms: &Terms) -> Arc<Object> {
-    if !object.metadata("deletionTimestamp").is_empty() {
+/// Marks an object as going, and adds a finalizer that it waits under.
+pub(super) fn mark(
+    state: &mut State,
+    target: &Target,
+    object: Arc<Object>,
+    moment: &Moment,
+    finalizer: Option<&str>,
+) -> Arc<Object> {
+    let going = !object.metadata("deletionTimestamp").is_empty();
+    if going && finalizer.is_none() {
         return object;
     }
     let mut marked = object.value().clone();
-    marked["metadata"]["deletionTimestamp"] = terms.moment.timestamp().into();
-    marked["metadata"]["deletionGracePeriodSeconds"] = 0.into();
-    if target.row().generation {
-        let generation = marked["metadata"]["generation"].as_i64().unwrap_or_default() + 1;
-        marked["metadata"]["generation"] = generation.into();
+    if !going {
+        marked["metadata"]["deletionTimestamp"] = moment.timestamp().into();
+        marked["metadata"]["deletionGracePeriodSeconds"] = 0.into();
+        if target.row().generation {
+            let generation = marked["metadata"]["generation"].as_i64().unwrap_or_default() + 1;
+            marked["metadata"]["generation"] = generation.into();
+        }
+    }
+    if let Some(finalizer) = finalizer {
+        let mut finalizers = marked["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
+        finalizers.push(finalizer.into());
+        marked["metadata"]["finalizers"] = finalizers.into();
     }
     if definition::is_kind(target.row()) {
-        definition::terminate(&mut marked, &terms.moment);
+        definition::terminate(&mut marked, moment);
     }
     crate::rules::fill_in(target.row(), &mut marked, Some(object.value()), state.serial());
-    state.put(&target.kind, target.key.clone(), marked, terms.moment.since_start)
+    state.put(&target.kind, target.key.clone(), marked, moment.since_start)
 }
 
-/// Removes an object, and its namespace or its definition with it if that was waiting for this.
-pub(super) fn remove(state: &mut State, kind: &KindId, key: &Key, moment: &Moment) -> Option<Arc<Object>> {
+/// Removes one object, and its namespace or its definition with it if that was waiting for this.
+pub(super) fn take(state: &mut State, kind: &KindId, key: &Key, moment: &Moment) -> Option<Arc<Object>> {
     let at = moment.since_start;
     let last = state.remove(kind, key, at)?;
     if kind.row().namespaced() {
@@ -123,12 +149,17 @@ pub(crate) fn delete_matching(
     part: &Part,
     selection: &Selection,
     terms: &Terms,
+    policy: Policy,
 ) -> Result<Vec<Arc<Object>>, Failure> {
+    let preconditions = Preconditions { policy, ..Preconditions::default() };
     let found = state.list(kind, part).filter(|(_, object)| selection.matches(object.value()));
     let found: Vec<(Key, Arc<Object>)> = found.map(|(key, object)| (key.clone(), object.clone())).collect();
     for (key, _) in &found {
         let target = Target { kind: kind.clone(), key: key.clone(), subresource: None };
-        delete(state, &target, terms, &Preconditions::default())?;
+        // What another one of them owned has gone with it.
+        if state.get(kind, key).is_some() {
+            delete(state, &target, terms, &preconditions)?;
+        }
     }
     Ok(found.into_iter().map(|(_, object)| object).collect())
 }

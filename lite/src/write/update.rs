@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::owners;
-use super::{Config, Target, Terms, Written, admit, definition, is_held, namespace, ports};
+use super::{Config, Target, Terms, Written, admit, definition, garbage, is_held, namespace, ports};
 use crate::failure::{Causes, Failure};
 use crate::kind::{Kind, Subresource};
 use crate::patch::Patch;
@@ -112,9 +112,11 @@ fn store(state: &mut State, target: &Target, new: Value, terms: &Terms) -> Arc<O
     }
     let ends = new["metadata"]["deletionTimestamp"].is_string() && !is_held(&new);
     if !ends {
-        return target.kind.shown(&state.put(&target.kind, target.key.clone(), new, at));
+        let object = target.kind.shown(&state.put(&target.kind, target.key.clone(), new, at));
+        garbage::collect(state, target, &terms.moment);
+        return object;
     }
-    let last = super::delete::remove(state, &target.kind, &target.key, &terms.moment);
+    let last = garbage::remove(state, &target.kind, &target.key, &terms.moment);
     last.map_or_else(|| Arc::new(Object::unstored(new)), |last| target.kind.shown(&last))
 }
 
