@@ -73,6 +73,13 @@ DeploymentSpec replicas:int selector:LabelSelector template:PodTemplateSpec stra
 DeploymentStrategy type:string rollingUpdate:RollingUpdateDeployment
 RollingUpdateDeployment maxUnavailable:intstr maxSurge:intstr
 DeploymentStatus observedGeneration:int replicas:int updatedReplicas:int readyReplicas:int availableReplicas:int unavailableReplicas:int terminatingReplicas:int collisionCount:int conditions:[Condition@type]
+ReplicaSet apiVersion:string kind:string metadata:ObjectMeta spec:ReplicaSetSpec status:ReplicaSetStatus
+ReplicaSetSpec replicas:int minReadySeconds:int selector:LabelSelector template:PodTemplateSpec
+ReplicaSetStatus replicas:int fullyLabeledReplicas:int readyReplicas:int availableReplicas:int terminatingReplicas:int observedGeneration:int conditions:[Condition@type]
+Pod apiVersion:string kind:string metadata:ObjectMeta spec:PodSpec status:PodStatus
+PodStatus observedGeneration:int phase:string conditions:[PodCondition@type] message:string reason:string nominatedNodeName:string hostIP:string hostIPs:[PodIP] podIP:string podIPs:[PodIP@ip] startTime:string initContainerStatuses:any containerStatuses:any qosClass:string ephemeralContainerStatuses:any resize:string resourceClaimStatuses:any
+PodCondition type:string status:string observedGeneration:int lastProbeTime:string lastTransitionTime:string reason:string message:string
+PodIP ip:string
 PodTemplateSpec metadata:ObjectMeta spec:PodSpec
 PodSpec volumes:[Volume^@name] initContainers:[Container@name] containers:[Container@name] ephemeralContainers:[Container@name] restartPolicy:string terminationGracePeriodSeconds:int activeDeadlineSeconds:int dnsPolicy:string nodeSelector:{string} serviceAccountName:string serviceAccount:string automountServiceAccountToken:bool nodeName:string hostNetwork:bool hostPID:bool hostIPC:bool shareProcessNamespace:bool securityContext:any imagePullSecrets:[LocalObjectReference@name] hostname:string subdomain:string affinity:any schedulerName:string tolerations:[Toleration] hostAliases:[HostAlias@ip] priorityClassName:string priority:int dnsConfig:any readinessGates:any runtimeClassName:string enableServiceLinks:bool preemptionPolicy:string overhead:any topologySpreadConstraints:[TopologySpreadConstraint@topologyKey] setHostnameAsFQDN:bool os:any hostUsers:bool schedulingGates:[LocalObjectReference@name] resourceClaims:[PodResourceClaim^@name] resources:any hostnameOverride:string workloadRef:any
 PodResourceClaim name:string resourceClaimName:string resourceClaimTemplateName:string

@@ -1,10 +1,10 @@
 //! Deployments: replicas, selector and template. Nothing runs them here; whoever embeds this server may.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::{check_immutable, check_port, child, default, elements, list, text};
+use super::{check_immutable, child, default, text};
 use crate::failure::Causes;
-use crate::rules::metadata::{check_label, check_labels};
+use crate::rules::metadata::check_labels;
 use crate::selector::Labels;
 
 pub(super) fn defaults(new: &mut Value, _old: Option<&Value>, _serial: u64) {
@@ -19,25 +19,7 @@ pub(super) fn defaults(new: &mut Value, _old: Option<&Value>, _serial: u64) {
         default(rolling, "maxSurge", "25%");
         default(rolling, "maxUnavailable", "25%");
     }
-    let pod = child(child(spec, "template"), "spec");
-    default(pod, "restartPolicy", "Always");
-    default(pod, "terminationGracePeriodSeconds", 30);
-    default(pod, "dnsPolicy", "ClusterFirst");
-    default(pod, "schedulerName", "default-scheduler");
-    default(pod, "securityContext", json!({}));
-    for containers in ["initContainers", "containers"] {
-        for container in elements(pod, containers) {
-            let latest = !text(container, "image").rsplit('/').next().unwrap_or_default().contains([':', '@'])
-                || text(container, "image").ends_with(":latest");
-            default(container, "imagePullPolicy", if latest { "Always" } else { "IfNotPresent" });
-            default(container, "resources", json!({}));
-            default(container, "terminationMessagePath", "/dev/termination-log");
-            default(container, "terminationMessagePolicy", "File");
-            for port in elements(container, "ports") {
-                default(port, "protocol", "TCP");
-            }
-        }
-    }
+    super::pod::fill_in(child(child(spec, "template"), "spec"));
     child(new, "status");
 }
 
@@ -53,22 +35,13 @@ pub(super) fn validate(new: &Value, old: Option<&Value>, causes: &mut Causes) {
         causes.forbidden("spec.strategy.rollingUpdate", "may not be specified when strategy `type` is 'Recreate'");
     }
     check_labels("spec.template.labels", &spec["template"]["metadata"]["labels"], causes);
-    let pod = &spec["template"]["spec"];
-    if list(pod, "containers").is_empty() {
-        causes.required("spec.template.spec.containers", "");
-    }
-    if pod["restartPolicy"] != "Always" {
-        causes.unsupported("spec.template.spec.restartPolicy", &pod["restartPolicy"], &["Always"]);
-    }
-    for containers in ["initContainers", "containers"] {
-        check_containers(containers, list(pod, containers), causes);
-    }
+    super::pod::check("spec.template.spec", &spec["template"]["spec"], &["Always"], causes);
     if let Some(old) = old {
         check_immutable("spec.selector", &spec["selector"], &old["spec"]["selector"], causes);
     }
 }
 
-fn check_selector(spec: &Value, causes: &mut Causes) {
+pub(super) fn check_selector(spec: &Value, causes: &mut Causes) {
     let selector = &spec["selector"];
     let labels = &spec["template"]["metadata"]["labels"];
     if !selector.is_object() {
@@ -87,29 +60,10 @@ fn check_selector(spec: &Value, causes: &mut Causes) {
     }
 }
 
-fn check_containers(field: &str, containers: &[Value], causes: &mut Causes) {
-    for (nth, container) in containers.iter().enumerate() {
-        let field = |name: &str| format!("spec.template.spec.{field}[{nth}].{name}");
-        let name = text(container, "name");
-        if name.is_empty() {
-            causes.required(field("name"), "");
-        } else {
-            check_label(&field("name"), name, causes);
-        }
-        if containers[..nth].iter().any(|other| other["name"] == container["name"]) {
-            causes.duplicate(field("name"), &container["name"]);
-        }
-        if text(container, "image").is_empty() {
-            causes.required(field("image"), "");
-        }
-        for (at, port) in list(container, "ports").iter().enumerate() {
-            check_port(&field(&format!("ports[{at}].containerPort")), &port["containerPort"], causes);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::rules::tests::{check_refused, outcome};
 

@@ -9,6 +9,8 @@ mod ingress;
 mod ingress_class;
 pub(crate) mod metadata;
 mod namespace;
+mod pod;
+mod replica_set;
 mod secret;
 mod service;
 mod slice;
@@ -36,6 +38,8 @@ static RULES: &[Rules] = &[
     Rules { kind: "Secret", defaults: secret::defaults, validate: secret::validate },
     Rules { kind: "Event", defaults: |_, _, _| {}, validate: event::validate },
     Rules { kind: "Deployment", defaults: deployment::defaults, validate: deployment::validate },
+    Rules { kind: "ReplicaSet", defaults: replica_set::defaults, validate: replica_set::validate },
+    Rules { kind: "Pod", defaults: pod::defaults, validate: pod::validate },
     Rules { kind: "Ingress", defaults: ingress::defaults, validate: ingress::validate },
     Rules { kind: "IngressClass", defaults: |_, _, _| {}, validate: ingress_class::validate },
     Rules { kind: "EndpointSlice", defaults: slice::defaults, validate: slice::validate },

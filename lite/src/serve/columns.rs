@@ -74,6 +74,35 @@ static COLUMNS: &[(&str, &[Column])] =
             ],
         ),
         (
+            "ReplicaSet",
+            &[
+                column("Desired", |one| number(&one["spec"]["replicas"])),
+                column("Current", |one| number(&one["status"]["replicas"])),
+                column("Ready", |one| number(&one["status"]["readyReplicas"])),
+                wide("Containers", |one| containers(one, "name")),
+                wide("Images", |one| containers(one, "image")),
+                wide("Selector", |one| labels(&one["spec"]["selector"]["matchLabels"])),
+            ],
+        ),
+        (
+            "Pod",
+            &[
+                column("Ready", |one| {
+                    let ready = list(&one["status"]["containerStatuses"]).filter(|one| one["ready"] == true).count();
+                    format!("{ready}/{}", list(&one["spec"]["containers"]).count())
+                }),
+                column("Status", pod_status),
+                column("Restarts", |one| {
+                    let counts = list(&one["status"]["containerStatuses"]).map(|one| one["restartCount"].as_u64());
+                    counts.flatten().max().unwrap_or_default().to_string()
+                }),
+                wide("IP", |one| or_none(&one["status"]["podIP"])),
+                wide("Node", |one| or_none(&one["spec"]["nodeName"])),
+                wide("Nominated Node", |one| or_none(&one["status"]["nominatedNodeName"])),
+                wide("Readiness Gates", |_| "<none>".into()),
+            ],
+        ),
+        (
             "Ingress",
             &[
                 column("Class", |one| or_none(&one["spec"]["ingressClassName"])),
@@ -148,6 +177,16 @@ fn labels(value: &Value) -> String {
 /// A field of each container of a template.
 fn containers(workload: &Value, field: &str) -> String {
     join(list(&workload["spec"]["template"]["spec"]["containers"]).map(|container| text(&container[field])))
+}
+
+/// What a pod is doing, in a word: why a container waits, or the phase.
+fn pod_status(pod: &Value) -> String {
+    if pod["metadata"]["deletionTimestamp"].is_string() {
+        return "Terminating".into();
+    }
+    let waits = |container: &Value| container["state"]["waiting"]["reason"].as_str().map(str::to_owned);
+    let waiting = list(&pod["status"]["containerStatuses"]).find_map(waits);
+    waiting.unwrap_or_else(|| text(&pod["status"]["phase"]))
 }
 
 fn address(ingress: &Value) -> String {
