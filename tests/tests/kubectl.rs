@@ -215,3 +215,97 @@ async fn gateway_api_is_there() {
     assert!(complaint.contains(rule), "{complaint}");
     assert!(kubectl.run(&["explain", "httproute.spec.rules"]).await.contains("Rules are a list of HTTP matchers"));
 }
+
+/// The names of the pods of a Deployment, without those that are going.
+async fn pods(kubectl: &Kubectl, app: &str) -> Vec<String> {
+    let shown = kubectl.run(&["-n", "shop", "get", "pods", "--no-headers", "-l", &format!("app={app}")]).await;
+    let running = shown.lines().filter(|line| line.contains("1/1") && line.contains("Running"));
+    running.filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn processes_are_pods() {
+    let dev = Dev::start(&[("shop.yaml", SHOP)]).await;
+    let Some(kubectl) = Kubectl::for_config(&dev.kubeconfig) else { return };
+    kubectl.run(&["-n", "shop", "scale", "deployment/web", "--replicas=2"]).await;
+    kubectl.run(&["-n", "shop", "rollout", "status", "deployment/web", "--timeout=30s"]).await;
+    eventually("two pods run", || async {
+        let pods = pods(&kubectl, "web").await;
+        if pods.len() == 2 { Ok(()) } else { Err(format!("{pods:?}")) }
+    })
+    .await;
+    let first = pods(&kubectl, "web").await.remove(0);
+    kubectl.run(&["-n", "shop", "wait", "--for=condition=Ready", "pods", "-l", "app=web", "--timeout=30s"]).await;
+    let set =
+        kubectl.run(&["-n", "shop", "get", "pod", &first, "-o", "jsonpath={.metadata.ownerReferences[0].name}"]).await;
+    assert!(first.starts_with(&set) && set.starts_with("web-"), "{first} {set}");
+    let described = kubectl.run(&["-n", "shop", "describe", "pod", &first]).await;
+    assert!(described.contains("Controlled By:") && described.contains(&set), "{described}");
+
+    // It waits until the process has ended, and another one takes its place.
+    kubectl.run(&["-n", "shop", "delete", "pod", &first, "--timeout=30s"]).await;
+    eventually("another pod runs in its place", || async {
+        let pods = pods(&kubectl, "web").await;
+        if pods.len() == 2 && !pods.contains(&first) { Ok(()) } else { Err(format!("{pods:?}")) }
+    })
+    .await;
+    leads(&dev, "shop.test", "/", "web").await;
+    kubectl.run(&["-n", "shop", "delete", "deployment", "web", "--timeout=30s"]).await;
+    kubectl.run(&["-n", "shop", "wait", "--for=delete", "pods", "-l", "app=web", "--timeout=30s"]).await;
+    let left = kubectl.run(&["-n", "shop", "get", "replicasets,pods", "-l", "app=web", "-o", "name"]).await;
+    assert_eq!(left, "");
+    kubectl.run(&["delete", "namespace", "shop", "--timeout=30s"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rollout_has_a_history() {
+    let dev = Dev::start(&[("shop.yaml", SHOP)]).await;
+    let Some(kubectl) = Kubectl::for_config(&dev.kubeconfig) else { return };
+    let rollout = async |words: &[&str]| {
+        let mut all = vec!["-n", "shop", "rollout"];
+        all.extend_from_slice(words);
+        all.push("deployment/web");
+        kubectl.run(&all).await
+    };
+    let settled = async || rollout(&["status", "--timeout=30s"]).await;
+    let numbers = async || {
+        let history = rollout(&["history"]).await;
+        history.lines().filter_map(|line| line.split_whitespace().next()?.parse().ok()).collect::<Vec<u32>>()
+    };
+    let becomes = async |want: &[u32]| {
+        eventually(&format!("the history is {want:?}"), || async {
+            let found = numbers().await;
+            if found == want { Ok(()) } else { Err(format!("{found:?}")) }
+        })
+        .await;
+    };
+    settled().await;
+    becomes(&[1]).await;
+    kubectl.run(&["-n", "shop", "set", "env", "deployment/web", "COLOUR=blue"]).await;
+    settled().await;
+    becomes(&[1, 2]).await;
+    rollout(&["restart"]).await;
+    settled().await;
+    becomes(&[1, 2, 3]).await;
+    let told = rollout(&["history", "--revision=2"]).await;
+    assert!(told.contains("COLOUR") && told.contains("pod-template-hash"), "{told}");
+    rollout(&["undo", "--to-revision=1"]).await;
+    settled().await;
+    becomes(&[2, 3, 4]).await;
+    let env = ["-n", "shop", "get", "deployment", "web", "-o", "jsonpath={.spec.template.spec.containers[0].env}"];
+    assert_eq!(kubectl.run(&env).await, "");
+    rollout(&["undo"]).await;
+    becomes(&[2, 4, 5]).await;
+    assert!(kubectl.run(&env).await.contains("COLOUR"));
+    rollout(&["pause"]).await;
+    kubectl.run(&["-n", "shop", "set", "env", "deployment/web", "COLOUR=red"]).await;
+    kubectl.run(&["-n", "shop", "scale", "deployment/web", "--replicas=2"]).await;
+    let two = "--for=jsonpath={.status.readyReplicas}=2";
+    kubectl.run(&["-n", "shop", "wait", two, "deployment/web", "--timeout=30s"]).await;
+    assert_eq!(numbers().await, [2, 4, 5], "it scales, and its template waits");
+    rollout(&["resume"]).await;
+    settled().await;
+    becomes(&[2, 4, 5, 6]).await;
+    leads(&dev, "shop.test", "/", "web").await;
+    dev.signal("-TERM").await;
+}

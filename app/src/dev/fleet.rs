@@ -1,14 +1,14 @@
-//! Stands in for the controllers of a cluster: runs an echo process for every replica of every Deployment, and keeps
-//! the EndpointSlices of Services and the status of Deployments. It acts on what is now, so what came first is no matter.
+//! Stands in for the controllers of a cluster: runs an echo process for every replica of every Deployment, and keeps their
+//! ReplicaSets and Pods, the EndpointSlices of Services and the status of Deployments. It acts on what is now, so what came first is no matter.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
@@ -20,7 +20,10 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::follow::{Seen, follow};
+use super::keeper::{Keeper, Kept};
+use super::objects::{self, REVISION};
 use super::replica::{self, Happened};
+use super::sets::Sets;
 use super::slice::{self, KEEPER, KEEPER_NAME};
 use super::status::status;
 use super::workload::{Desired, Phase, REPLICAS_MAX, Replica, plan};
@@ -44,12 +47,16 @@ pub(super) struct Fleet {
     replicas: BTreeMap<Arc<str>, (Replica, CancellationToken)>,
     /// The slices that are on the server.
     written: BTreeMap<ObjectName, EndpointSlice>,
+    sets: Sets,
+    keeper: Keeper,
     processes: JoinSet<()>,
 }
 
 impl Fleet {
     pub(super) fn new(client: kube::Client, program: PathBuf, steady: watch::Sender<usize>) -> Self {
         Self {
+            keeper: Keeper::new(client.clone()),
+            sets: Sets::default(),
             client,
             program: program.into(),
             steady,
@@ -65,7 +72,11 @@ impl Fleet {
         let (tell, mut happened) = mpsc::channel::<(Arc<str>, Happened)>(WORDS_MAX);
         let (deployment_seen, mut deployments) = mpsc::channel(WORDS_MAX);
         let (service_seen, mut services) = mpsc::channel(WORDS_MAX);
+        let (pod_seen, mut pods) = mpsc::channel(WORDS_MAX);
+        let (set_seen, mut sets) = mpsc::channel(WORDS_MAX);
         let mut followers = JoinSet::new();
+        followers.spawn(follow(Api::all(self.client.clone()), pod_seen));
+        followers.spawn(follow(Api::all(self.client.clone()), set_seen));
         followers.spawn(follow(Api::all(self.client.clone()), deployment_seen));
         followers.spawn(follow(Api::all(self.client.clone()), service_seen));
         let mut adopted = self.adopt().await;
@@ -79,6 +90,8 @@ impl Fleet {
                 () = retry => {}
                 Some(seen) = deployments.recv() => see(&mut self.deployments, seen),
                 Some(seen) = services.recv() => see(&mut self.services, seen),
+                Some(seen) = pods.recv() => self.see_pod(seen),
+                Some(seen) = sets.recv() => self.see_set(&seen),
                 Some((pod, what)) = happened.recv() => self.note(&pod, &what),
             }
             // What else has come in is taken along, so that a storm of changes costs one round and not many.
@@ -87,6 +100,9 @@ impl Fleet {
             }
             while let Ok(seen) = services.try_recv() {
                 see(&mut self.services, seen);
+            }
+            while let Ok(seen) = pods.try_recv() {
+                self.see_pod(seen);
             }
             self.act(&tell);
             if !adopted {
@@ -111,7 +127,39 @@ impl Fleet {
                 self.written.entry(name).or_insert(slice);
             }
         }
-        true
+        self.keeper.adopt().await.is_ok()
+    }
+
+    /// A Pod that somebody deletes is a replica that ends; what holds the Pod is taken away when its process has ended.
+    fn see_pod(&mut self, seen: Seen<Pod>) {
+        let going = |pod: &Pod| pod.metadata.deletion_timestamp.is_some();
+        let ended: Vec<Pod> = match seen {
+            Seen::All(all) => all.into_iter().filter(going).collect(),
+            Seen::Put(pod) => Some(pod).filter(going).into_iter().collect(),
+            Seen::Gone(pod) => {
+                self.keeper.forget(Kept::Pod, &ObjectName::new(pod.namespace().unwrap_or_default(), pod.name_any()));
+                vec![pod]
+            }
+        };
+        ended.iter().for_each(|pod| self.end(&pod.name_any()));
+    }
+
+    fn see_set(&mut self, seen: &Seen<ReplicaSet>) {
+        if let Seen::Gone(set) = seen {
+            let name = ObjectName::new(set.namespace().unwrap_or_default(), set.name_any());
+            self.keeper.forget(Kept::ReplicaSet, &name);
+        }
+    }
+
+    /// Lets a process finish what is in flight.
+    fn end(&mut self, pod: &str) {
+        let Some((replica, end)) = self.replicas.get_mut(pod) else { return };
+        replica.phase = match replica.phase {
+            Phase::Ready(port) => Phase::Ending(Some(port)),
+            Phase::Ending(port) => Phase::Ending(port),
+            Phase::Down => Phase::Ending(None),
+        };
+        end.cancel();
     }
 
     fn note(&mut self, pod: &str, what: &Happened) {
@@ -127,8 +175,12 @@ impl Fleet {
 
     /// Starts and ends processes.
     fn act(&mut self, tell: &mpsc::Sender<(Arc<str>, Happened)>) {
-        let desired: BTreeMap<ObjectName, Desired> =
-            self.deployments.values().filter_map(Desired::of).map(|desired| (desired.name.clone(), desired)).collect();
+        let desired: BTreeMap<ObjectName, Desired> = self
+            .deployments
+            .values()
+            .filter_map(|one| self.sets.desired(one))
+            .map(|desired| (desired.name.clone(), desired))
+            .collect();
         let orphans = self.replicas.values().map(|(replica, _)| replica.workload.clone());
         let mut names: Vec<ObjectName> = desired.keys().cloned().chain(orphans).collect();
         names.sort();
@@ -138,13 +190,7 @@ impl Fleet {
             let room = REPLICAS_MAX.saturating_sub(self.replicas.len());
             let plan = plan(desired, &self.of(&name), room);
             for pod in plan.end {
-                if let Some((replica, end)) = self.replicas.get_mut(&pod) {
-                    replica.phase = match replica.phase {
-                        Phase::Ready(port) => Phase::Ending(Some(port)),
-                        Phase::Down | Phase::Ending(_) => Phase::Ending(None),
-                    };
-                    end.cancel();
-                }
+                self.end(&pod);
             }
             let Some(desired) = desired else { continue };
             for _ in 0..plan.start {
@@ -157,7 +203,11 @@ impl Fleet {
     /// How many Deployments have as many replicas ready as they ask for.
     fn steady(&self) -> usize {
         let ready = |name: &ObjectName| self.of(name).into_iter().filter(|replica| replica.is_ready()).count();
-        self.deployments.values().filter_map(Desired::of).filter(|d| ready(&d.name) == d.replicas).count()
+        self.deployments
+            .values()
+            .filter_map(|one| self.sets.desired(one))
+            .filter(|d| ready(&d.name) == d.replicas)
+            .count()
     }
 
     fn start(&mut self, replica: Replica, tell: &mpsc::Sender<(Arc<str>, Happened)>) {
@@ -173,9 +223,9 @@ impl Fleet {
 
     /// Writes what is different; whether all of it was taken.
     async fn write(&mut self) -> bool {
+        let mut settled = self.write_sets().await & self.write_pods().await;
         let replicas: Vec<&Replica> = self.replicas.values().map(|(replica, _)| replica).collect();
         let wanted = slice::slices(self.services.values(), &replicas);
-        let mut settled = true;
         for (name, slice) in &wanted {
             if self.written.get(name) != Some(slice) {
                 settled &= self.put_slice(name, slice).await;
@@ -196,6 +246,36 @@ impl Fleet {
         settled
     }
 
+    async fn write_sets(&mut self) -> bool {
+        let mut deployments = Vec::new();
+        for deployment in self.deployments.values() {
+            if let Some(desired) = self.sets.desired(deployment) {
+                let replicas = self.of(&desired.name).into_iter().cloned().collect();
+                deployments.push((desired, deployment.annotations().get(REVISION).cloned(), replicas));
+            }
+        }
+        self.sets.write(&mut self.keeper, &self.client, deployments).await
+    }
+
+    /// A Pod for every process, until it has ended; whether all are as they should be.
+    async fn write_pods(&mut self) -> bool {
+        let (mut wanted, mut settled) = (BTreeSet::new(), true);
+        for (replica, _) in self.replicas.values_mut() {
+            let name = ObjectName::new(&*replica.workload.namespace, &*replica.pod);
+            let set = objects::set_name(&replica.workload.name, replica.revision);
+            let set = self.keeper.uid(Kept::ReplicaSet, &ObjectName::new(&*replica.workload.namespace, set));
+            // One that ends has its Pod already, or never gets one.
+            let known = self.keeper.uid(Kept::Pod, &name).is_some();
+            if let Some(set) = set.map(str::to_owned).filter(|_| known || !replica.is_ending()) {
+                let (object, status) = objects::pod(replica, &set);
+                settled &= told(self.keeper.put(Kept::Pod, &name, object, status).await, false, &name);
+                replica.uid = self.keeper.uid(Kept::Pod, &name).map_or_else(|| replica.uid.clone(), Into::into);
+            }
+            wanted.insert(name);
+        }
+        self.keeper.retain(Kept::Pod, &wanted).await && settled
+    }
+
     async fn put_slice(&mut self, name: &ObjectName, slice: &EndpointSlice) -> bool {
         let slices = self.api::<EndpointSlice>(name);
         let created = match slices.create(&PostParams::default(), slice).await {
@@ -212,7 +292,7 @@ impl Fleet {
     }
 
     async fn put_status(&self, deployment: &Deployment) -> bool {
-        let Some(desired) = Desired::of(deployment) else { return true };
+        let Some(desired) = self.sets.desired(deployment) else { return true };
         let Some(status) = status(deployment, &desired, &self.of(&desired.name), clock::wall()) else { return true };
         let deployments = self.api::<Deployment>(&desired.name);
         // What is not said is taken back: a number that has become 0 is absent.
@@ -256,7 +336,7 @@ fn see<K: kube::Resource>(objects: &mut BTreeMap<ObjectName, K>, seen: Seen<K>) 
 }
 
 /// Whether a write was taken, or has lost its point because the object is gone.
-fn told(written: kube::Result<()>, gone_is_fine: bool, name: &ObjectName) -> bool {
+pub(super) fn told(written: kube::Result<()>, gone_is_fine: bool, name: &ObjectName) -> bool {
     match written {
         Ok(()) => true,
         Err(kube::Error::Api(status)) if gone_is_fine && status.is_not_found() => true,

@@ -6,7 +6,10 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::Deployment;
+use serde_json::Value;
 use tidegate_config::object::ObjectName;
+
+use super::objects::set_name;
 
 /// Processes in all; a Deployment that wants more gets what is left.
 pub(super) const REPLICAS_MAX: usize = 100;
@@ -19,6 +22,12 @@ pub(super) struct Desired {
     /// Which template: a changed one replaces every replica.
     pub(super) revision: u32,
     pub(super) labels: BTreeMap<String, String>,
+    pub(super) uid: String,
+    /// As the Deployment has it.
+    pub(super) selector: Value,
+    pub(super) template: Arc<Value>,
+    /// How many templates of before are remembered.
+    pub(super) history: usize,
 }
 
 /// What a replica is doing.
@@ -40,6 +49,7 @@ pub(super) struct Replica {
     pub(super) labels: BTreeMap<String, String>,
     pub(super) pod: Arc<str>,
     pub(super) uid: Arc<str>,
+    pub(super) template: Arc<Value>,
     pub(super) phase: Phase,
 }
 
@@ -60,10 +70,14 @@ impl Desired {
         let spec = deployment.spec.as_ref()?;
         let labels = spec.template.metadata.as_ref().and_then(|meta| meta.labels.clone()).unwrap_or_default();
         let mut hasher = DefaultHasher::new();
-        serde_json::to_string(&spec.template).unwrap_or_default().hash(&mut hasher);
+        let template = serde_json::to_value(&spec.template).unwrap_or_default();
+        template.to_string().hash(&mut hasher);
         let revision = u32::try_from(hasher.finish() >> 32).unwrap_or_default();
         let replicas = usize::try_from(spec.replicas.unwrap_or(1)).unwrap_or_default();
-        Some(Self { name, replicas, revision, labels })
+        let uid = metadata.uid.clone().unwrap_or_default();
+        let selector = serde_json::to_value(&spec.selector).unwrap_or_default();
+        let history = usize::try_from(spec.revision_history_limit.unwrap_or(10)).unwrap_or_default();
+        Some(Self { name, replicas, revision, labels, uid, selector, template: Arc::new(template), history })
     }
 
     /// A replica of it that does not run yet. The bits make its name and its uid its own.
@@ -71,8 +85,7 @@ impl Desired {
         const DIGITS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
         let digit = |nth: u32| char::from(DIGITS[(bits >> (nth * 8)) as usize % DIGITS.len()]);
         let tail: String = (0..5).map(digit).collect();
-        // Names of pods are DNS labels of at most 63 characters.
-        let head: String = self.name.name.chars().take(47).collect();
+        let head = set_name(&self.name.name, self.revision);
         let hex = format!("{bits:032x}");
         let part = |range: std::ops::Range<usize>| hex.get(range).unwrap_or_default();
         let uid = format!("{}-{}-4{}-8{}-{}", part(0..8), part(8..12), part(13..16), part(17..20), part(20..32));
@@ -80,8 +93,9 @@ impl Desired {
             workload: self.name.clone(),
             revision: self.revision,
             labels: self.labels.clone(),
-            pod: format!("{head}-{:08x}-{tail}", self.revision).into(),
+            pod: format!("{head}-{tail}").into(),
             uid: uid.into(),
+            template: Arc::clone(&self.template),
             phase: Phase::Down,
         }
     }
@@ -117,11 +131,25 @@ pub(super) fn plan(desired: Option<&Desired>, replicas: &[&Replica], room: usize
 
 #[cfg(test)]
 pub(super) mod tests {
+    use serde_json::json;
+
     use super::*;
 
     pub(in crate::dev) fn desired(replicas: usize, revision: u32) -> Desired {
         let labels = [("app".to_owned(), "cart".to_owned())].into();
-        Desired { name: ObjectName::new("shop", "cart"), replicas, revision, labels }
+        let template = json!({
+            "metadata": {"labels": {"app": "cart"}}, "spec": {"containers": [{"name": "cart", "image": "echo"}]},
+        });
+        Desired {
+            name: ObjectName::new("shop", "cart"),
+            replicas,
+            revision,
+            labels,
+            uid: "uid-cart".to_owned(),
+            selector: json!({"matchLabels": {"app": "cart"}}),
+            template: Arc::new(template),
+            history: 10,
+        }
     }
 
     pub(in crate::dev) fn replica(pod: &str, revision: u32, phase: Phase) -> Replica {

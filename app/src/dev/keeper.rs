@@ -1,0 +1,133 @@
+//! Writes the ReplicaSets and Pods of the fleet, and remembers what the server has of them, so that only changes are written.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt as _;
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
+use serde_json::{Value, json};
+use tidegate_config::object::ObjectName;
+
+use super::NAMESPACE;
+use super::fleet::told;
+use super::objects::FINALIZER;
+
+/// The kinds that are written.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Kept {
+    ReplicaSet,
+    Pod,
+}
+
+/// What the server has of an object, as far as it was written here. Of one of an earlier life that is nothing.
+#[derive(Default)]
+struct Written {
+    object: Value,
+    status: Value,
+    uid: String,
+}
+
+/// The only writer of these objects.
+pub(super) struct Keeper {
+    client: kube::Client,
+    written: BTreeMap<(Kept, ObjectName), Written>,
+}
+
+impl Keeper {
+    pub(super) fn new(client: kube::Client) -> Self {
+        Self { client, written: BTreeMap::new() }
+    }
+
+    /// Takes over the objects of an earlier life: those that are not wanted any more are removed.
+    pub(super) async fn adopt(&mut self) -> kube::Result<()> {
+        for kept in [Kept::ReplicaSet, Kept::Pod] {
+            let all = Api::<DynamicObject>::all_with(self.client.clone(), &resource(kept));
+            for object in all.list(&ListParams::default()).await?.items {
+                let ours = match kept {
+                    Kept::Pod => object.finalizers().iter().any(|one| one == FINALIZER),
+                    Kept::ReplicaSet => object.owner_references().iter().any(|owner| owner.kind == "Deployment"),
+                };
+                if ours {
+                    let name = ObjectName::new(object.namespace().unwrap_or_default(), object.name_any());
+                    self.written.entry((kept, name)).or_default();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Brings an object and its status to what they should be.
+    pub(super) async fn put(
+        &mut self,
+        kept: Kept,
+        name: &ObjectName,
+        object: Value,
+        status: Value,
+    ) -> kube::Result<()> {
+        let api = self.api(kept, name);
+        let written = self.written.entry((kept, name.clone())).or_default();
+        let apply = PatchParams::apply("tidegate-dev").force();
+        if written.object != object {
+            let answer = api.patch(&name.name, &apply, &Patch::Apply(&object)).await?;
+            *written = Written { object, status: Value::Null, uid: answer.uid().unwrap_or_default() };
+        }
+        if written.status != status {
+            let part = json!({
+                "apiVersion": written.object["apiVersion"], "kind": written.object["kind"],
+                "metadata": {"name": &*name.name}, "status": status,
+            });
+            api.patch_status(&name.name, &apply, &Patch::Apply(&part)).await?;
+            written.status = status;
+        }
+        Ok(())
+    }
+
+    /// The uid that the server gave.
+    pub(super) fn uid(&self, kept: Kept, name: &ObjectName) -> Option<&str> {
+        let written = self.written.get(&(kept, name.clone()))?;
+        Some(written.uid.as_str()).filter(|uid| !uid.is_empty())
+    }
+
+    /// Somebody has removed it: if it is still wanted, it is made again.
+    pub(super) fn forget(&mut self, kept: Kept, name: &ObjectName) {
+        self.written.remove(&(kept, name.clone()));
+    }
+
+    /// Removes everything of a kind that is not among these; whether all of it is gone.
+    pub(super) async fn retain(&mut self, kept: Kept, wanted: &BTreeSet<ObjectName>) -> bool {
+        let unwanted = |(kind, name): &&(Kept, ObjectName)| *kind == kept && !wanted.contains(name);
+        let unwanted: Vec<ObjectName> = self.written.keys().filter(unwanted).map(|(_, name)| name.clone()).collect();
+        let mut all = true;
+        for name in unwanted {
+            let gone = told(self.remove(kept, &name).await, true, &name);
+            if gone {
+                self.forget(kept, &name);
+            }
+            all &= gone;
+        }
+        all
+    }
+
+    async fn remove(&self, kept: Kept, name: &ObjectName) -> kube::Result<()> {
+        let api = self.api(kept, name);
+        api.delete(&name.name, &DeleteParams::default()).await?;
+        if kept == Kept::Pod {
+            let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+            api.patch(&name.name, &PatchParams::default(), &free).await?;
+        }
+        Ok(())
+    }
+
+    fn api(&self, kept: Kept, name: &ObjectName) -> Api<DynamicObject> {
+        let namespace = if name.namespace.is_empty() { NAMESPACE } else { &name.namespace };
+        Api::namespaced_with(self.client.clone(), namespace, &resource(kept))
+    }
+}
+
+fn resource(kept: Kept) -> ApiResource {
+    match kept {
+        Kept::ReplicaSet => ApiResource::erase::<ReplicaSet>(&()),
+        Kept::Pod => ApiResource::erase::<Pod>(&()),
+    }
+}

@@ -1,0 +1,175 @@
+//! The objects that a cluster's controllers would write for a Deployment: a ReplicaSet for each of its templates, and a Pod for
+//! each replica. Pure: the fleet writes them.
+
+use serde_json::{Map, Value, json};
+
+use super::workload::{Desired, Phase, Replica};
+
+/// Holds a Pod until its process has ended.
+pub(super) const FINALIZER: &str = "tidegate.io/process";
+/// The label that tells the Pods of one template from those of another (Kubernetes documentation, "Deployments").
+const TEMPLATE_HASH: &str = "pod-template-hash";
+/// The annotation by which `kubectl rollout` counts templates.
+pub(super) const REVISION: &str = "deployment.kubernetes.io/revision";
+/// Where Pods run.
+const NODE: &str = "dev";
+
+/// One template that a Deployment has had.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Template {
+    pub(super) hash: u32,
+    /// Counts from 1; a template that comes back gets the next number.
+    pub(super) number: u64,
+    pub(super) desired: Desired,
+}
+
+/// Takes note of the template that is wanted now, and forgets the oldest of those that nobody runs. Gives its number.
+pub(super) fn turn(templates: &mut Vec<Template>, desired: &Desired, runs: impl Fn(u32) -> bool) -> u64 {
+    let last = templates.iter().map(|template| template.number).max().unwrap_or_default();
+    let known = templates.iter().position(|template| template.hash == desired.revision);
+    let known = known.map(|at| templates.remove(at).number);
+    let number = known.filter(|number| *number == last).unwrap_or(last + 1);
+    let idle: Vec<u64> = templates.iter().filter(|one| !runs(one.hash)).map(|one| one.number).collect();
+    let forgotten = idle.len().saturating_sub(desired.history);
+    templates.retain(|one| !idle.iter().take(forgotten).any(|number| *number == one.number));
+    templates.push(Template { hash: desired.revision, number, desired: desired.clone() });
+    number
+}
+
+/// The name of the ReplicaSet of a template.
+pub(super) fn set_name(deployment: &str, hash: u32) -> String {
+    // Names of Pods begin with it, and are DNS labels of at most 63 characters.
+    let head: String = deployment.chars().take(47).collect();
+    format!("{head}-{hash:08x}")
+}
+
+/// The ReplicaSet of a template, and its status.
+pub(super) fn replica_set(template: &Template, wanted: usize, replicas: &[&Replica]) -> (Value, Value) {
+    let Template { hash, number, desired } = template;
+    let running: Vec<_> = replicas.iter().filter(|one| one.revision == *hash && !one.is_ending()).collect();
+    let ready = running.iter().filter(|one| one.is_ready()).count();
+    let mut selector = desired.selector.clone();
+    selector["matchLabels"][TEMPLATE_HASH] = label(*hash).into();
+    let object = json!({
+        "apiVersion": "apps/v1", "kind": "ReplicaSet",
+        "metadata": {
+            "name": set_name(&desired.name.name, *hash), "namespace": &*desired.name.namespace,
+            "labels": labels(desired, *hash),
+            "annotations": {REVISION: number.to_string()},
+            "ownerReferences": [owner("Deployment", &desired.name.name, &desired.uid)],
+        },
+        "spec": {"replicas": wanted, "selector": selector, "template": labelled(&desired.template, *hash)},
+    });
+    let status = json!({
+        "replicas": running.len(), "fullyLabeledReplicas": running.len(), "readyReplicas": ready, "availableReplicas": ready,
+    });
+    (object, status)
+}
+
+/// The Pod of a replica, and its status. `set` is the uid of its ReplicaSet.
+pub(super) fn pod(replica: &Replica, set: &str) -> (Value, Value) {
+    let mut template = labelled(&replica.template, replica.revision);
+    template["spec"]["nodeName"] = NODE.into();
+    let owner = owner("ReplicaSet", &set_name(&replica.workload.name, replica.revision), set);
+    let object = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "name": &*replica.pod, "namespace": &*replica.workload.namespace,
+            "labels": template["metadata"]["labels"], "annotations": template["metadata"]["annotations"],
+            "finalizers": [FINALIZER], "ownerReferences": [owner],
+        },
+        "spec": template["spec"],
+    });
+    (object, pod_status(replica))
+}
+
+fn pod_status(replica: &Replica) -> Value {
+    let (runs, ready) = match replica.phase {
+        Phase::Down | Phase::Ending(None) => (false, false),
+        Phase::Ready(_) => (true, true),
+        Phase::Ending(Some(_)) => (true, false),
+    };
+    let containers = replica.template["spec"]["containers"].as_array().into_iter().flatten().map(|container| {
+        let state = if runs { json!({"running": {}}) } else { json!({"waiting": {"reason": "ContainerCreating"}}) };
+        json!({
+            "name": container["name"], "image": container["image"], "imageID": "", "ready": ready, "started": runs,
+            "restartCount": 0, "state": state,
+        })
+    });
+    let condition = |kind: &str, holds: bool| json!({"type": kind, "status": if holds { "True" } else { "False" }});
+    json!({
+        "phase": if runs { "Running" } else { "Pending" },
+        "hostIP": "127.0.0.1", "podIP": "127.0.0.1", "podIPs": [{"ip": "127.0.0.1"}],
+        "conditions": [
+            condition("PodScheduled", true), condition("Initialized", true), condition("ContainersReady", ready),
+            condition("Ready", ready),
+        ],
+        "containerStatuses": containers.collect::<Vec<_>>(),
+    })
+}
+
+fn owner(kind: &str, name: &str, uid: &str) -> Value {
+    let group = if kind == "Pod" { "v1" } else { "apps/v1" };
+    json!({"apiVersion": group, "kind": kind, "name": name, "uid": uid, "controller": true, "blockOwnerDeletion": true})
+}
+
+fn label(hash: u32) -> String {
+    format!("{hash:08x}")
+}
+
+fn labels(desired: &Desired, hash: u32) -> Map<String, Value> {
+    let mut labels: Map<String, Value> =
+        desired.labels.iter().map(|(key, value)| (key.clone(), value.clone().into())).collect();
+    labels.insert(TEMPLATE_HASH.to_owned(), label(hash).into());
+    labels
+}
+
+/// A template with the label of its hash.
+fn labelled(template: &Value, hash: u32) -> Value {
+    let mut labelled = template.clone();
+    if labelled["metadata"].is_null() {
+        labelled["metadata"] = json!({});
+    }
+    labelled["metadata"]["labels"][TEMPLATE_HASH] = label(hash).into();
+    labelled
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::workload::tests::{desired, replica};
+    use super::*;
+
+    #[track_caller]
+    fn check(templates: &mut Vec<Template>, hash: u32, number: u64, left: &[(u32, u64)]) {
+        let desired = Desired { history: 2, ..desired(1, hash) };
+        assert_eq!(turn(templates, &desired, |hash| hash == 9), number);
+        assert_eq!(templates.iter().map(|one| (one.hash, one.number)).collect::<Vec<_>>(), left);
+    }
+
+    #[test]
+    fn templates_are_counted_as_they_come() {
+        let mut templates = Vec::new();
+        check(&mut templates, 9, 1, &[(9, 1)]);
+        check(&mut templates, 9, 1, &[(9, 1)]);
+        check(&mut templates, 5, 2, &[(9, 1), (5, 2)]);
+        check(&mut templates, 9, 3, &[(5, 2), (9, 3)]);
+        check(&mut templates, 6, 4, &[(5, 2), (9, 3), (6, 4)]);
+        check(&mut templates, 7, 5, &[(5, 2), (9, 3), (6, 4), (7, 5)]);
+        // One that runs is kept, whatever its age; of the others as many as the Deployment says.
+        check(&mut templates, 8, 6, &[(9, 3), (6, 4), (7, 5), (8, 6)]);
+    }
+
+    #[test]
+    fn a_pod_belongs_to_the_set_of_its_template() {
+        let one = replica("cart-00000001-aaaaa", 1, Phase::Ready(1));
+        let (object, status) = pod(&one, "uid");
+        assert_eq!(object["metadata"]["ownerReferences"][0]["name"], "cart-00000001");
+        assert_eq!(object["metadata"]["labels"], json!({"app": "cart", TEMPLATE_HASH: "00000001"}));
+        assert_eq!((&status["phase"], &status["containerStatuses"][0]["ready"]), (&json!("Running"), &json!(true)));
+        let template = Template { hash: 1, number: 4, desired: desired(2, 1) };
+        let ending = replica("b", 1, Phase::Ending(Some(2)));
+        let (set, status) = replica_set(&template, 2, &[&one, &ending]);
+        assert_eq!(set["spec"]["selector"]["matchLabels"], json!({"app": "cart", TEMPLATE_HASH: "00000001"}));
+        assert_eq!((&set["metadata"]["annotations"][REVISION], &status["replicas"]), (&json!("4"), &json!(1)));
+    }
+}
