@@ -56,6 +56,9 @@ pub(crate) struct DevArgs {
     /// Where the embedded API server listens; port 0 is any free port.
     #[arg(long, value_name = "ADDR", env = "TIDEGATE_API", default_value = "127.0.0.1:0")]
     pub(crate) api: String,
+    /// The embedded API server begins without the definitions of Gateway API.
+    #[arg(long, env = "TIDEGATE_WITHOUT_GATEWAY_API", value_parser = BoolishValueParser::new())]
+    pub(crate) without_gateway_api: bool,
     #[command(flatten)]
     pub(crate) edge: EdgeArgs,
 }

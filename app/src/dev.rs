@@ -42,7 +42,7 @@ use crate::{logs, own};
 const NAMESPACE: &str = "default";
 
 pub(crate) async fn main(args: &DevArgs) -> anyhow::Result<ExitCode> {
-    let Dev { edge, folder, api } = Dev::try_from(args)?;
+    let Dev { edge, folder, api, gateway_api } = Dev::try_from(args)?;
     logs::start(&edge.process)?;
     let mut signals = Signals::listen().context("signals")?;
     let folder = folder.canonicalize().with_context(|| folder.display().to_string())?;
@@ -73,9 +73,10 @@ pub(crate) async fn main(args: &DevArgs) -> anyhow::Result<ExitCode> {
     let (stop, fleet_client) = (wired.stop.clone(), client.clone());
     wired.tasks.keep("fleet", move || Fleet::new(fleet_client(), program.clone(), steady.clone()).run(stop.clone()));
     let stop = wired.stop.clone();
-    wired
-        .tasks
-        .keep("folder", move || Load::new(client(), folder.clone(), class.clone(), loaded.clone()).run(stop.clone()));
+    wired.tasks.keep("folder", move || {
+        let load = Load::new(client(), folder.clone(), class.clone(), loaded.clone());
+        if gateway_api { load } else { load.without_definitions() }.run(stop.clone())
+    });
 
     tokio::select! {
         over = wired.until_over(&mut signals) => over,

@@ -111,6 +111,8 @@ pub(crate) struct Dev {
     pub(crate) folder: PathBuf,
     /// Where the API server listens.
     pub(crate) api: std::net::SocketAddr,
+    /// Whether the definitions of Gateway API are made.
+    pub(crate) gateway_api: bool,
 }
 
 impl TryFrom<&RunArgs> for Run {
@@ -136,7 +138,7 @@ impl TryFrom<&DevArgs> for Dev {
         // The echo processes have no other addresses.
         edge.control.addresses.allow_loopback = true;
         let api = args.api.parse().map_err(|why| Misread::new("--api", &args.api, why))?;
-        Ok(Self { edge, folder: args.folder.clone(), api })
+        Ok(Self { edge, folder: args.folder.clone(), api, gateway_api: !args.without_gateway_api })
     }
 }
 

@@ -216,6 +216,17 @@ async fn gateway_api_is_there() {
     assert!(kubectl.run(&["explain", "httproute.spec.rules"]).await.contains("Rules are a list of HTTP matchers"));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn gateway_api_can_be_left_out() {
+    // Files with a Gateway would have the definitions made before anything else.
+    let files = format!("{SHOP}\n---\n{GATEWAY}");
+    let dev = Dev::with(&[("shop.yaml", &files)], &["--without-gateway-api"]).await;
+    let Some(kubectl) = Kubectl::for_config(&dev.kubeconfig) else { return };
+    leads(&dev, "shop.test", "/", "web").await;
+    assert_eq!(kubectl.run(&["get", "crds", "-o", "name"]).await, "");
+    dev.signal("-TERM").await;
+}
+
 /// The names of the pods of a Deployment, without those that are going.
 async fn pods(kubectl: &Kubectl, app: &str) -> Vec<String> {
     let shown = kubectl.run(&["-n", "shop", "get", "pods", "--no-headers", "-l", &format!("app={app}")]).await;

@@ -55,6 +55,11 @@ impl Load {
         Self { applier: Applier::new(client), folder, class, loaded, applied, complaints, defined: false }
     }
 
+    /// One that makes no definitions but those of the folder.
+    pub(super) fn without_definitions(self) -> Self {
+        Self { defined: true, ..self }
+    }
+
     pub(super) async fn run(mut self, stop: CancellationToken) {
         let (changed, mut changes) = mpsc::channel(1);
         // Dropping the watcher ends it.
