@@ -265,6 +265,10 @@ async fn processes_are_pods() {
     kubectl.run(&["-n", "shop", "wait", "--for=delete", "pods", "-l", "app=web", "--timeout=30s"]).await;
     let left = kubectl.run(&["-n", "shop", "get", "replicasets,pods", "-l", "app=web", "-o", "name"]).await;
     assert_eq!(left, "");
+    // The Deployment waits until its ReplicaSet and its Pods have gone.
+    kubectl.run(&["-n", "shop", "delete", "deployment", "cart", "--cascade=foreground", "--timeout=30s"]).await;
+    let left = kubectl.run(&["-n", "shop", "get", "replicasets,pods", "-l", "app=cart", "-o", "name"]).await;
+    assert_eq!(left, "");
     kubectl.run(&["delete", "namespace", "shop", "--timeout=30s"]).await;
 }
 

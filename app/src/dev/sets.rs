@@ -21,8 +21,11 @@ pub(super) struct Sets(BTreeMap<ObjectName, Vec<Template>>);
 pub(super) type Deployed = (Desired, Option<String>, Vec<Replica>);
 
 impl Sets {
-    /// What a Deployment asks for. While it is paused, that is the template that it had before.
+    /// What a Deployment asks for: nothing once it is going, and while it is paused the template that it had before.
     pub(super) fn desired(&self, deployment: &Deployment) -> Option<Desired> {
+        if deployment.metadata.deletion_timestamp.is_some() {
+            return None;
+        }
         let desired = Desired::of(deployment)?;
         let paused = deployment.spec.as_ref().is_some_and(|spec| spec.paused == Some(true));
         let before = || self.0.get(&desired.name)?.last().filter(|last| last.desired.uid == desired.uid);
