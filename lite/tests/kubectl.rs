@@ -301,3 +301,38 @@ async fn custom_kinds_are_used_like_others() {
         "{why}"
     );
 }
+
+#[tokio::test]
+async fn a_client_may_do_everything() {
+    let Some(cluster) = cluster().await else { return };
+    assert_eq!(cluster.run("auth can-i create ingresses").await, "yes");
+    assert_eq!(cluster.run("auth can-i get /healthz").await, "yes");
+    assert!(cluster.run("auth can-i --list").await.contains("*.*"));
+    assert!(cluster.run("auth whoami").await.contains("system:masters"));
+    let question = "apiVersion: authorization.k8s.io/v1\nkind: SelfSubjectAccessReview\nspec: {}";
+    let why = cluster.refused("create -f -", question).await;
+    assert!(why.contains("exactly one of nonResourceAttributes or resourceAttributes"), "{why}");
+}
+
+#[tokio::test]
+async fn a_port_of_nodes_belongs_to_one_service() {
+    let Some(cluster) = cluster().await else { return };
+    cluster.run("create service nodeport first --tcp=80 --node-port=30000").await;
+    let why = cluster.refused("create service nodeport second --tcp=80 --node-port=30000", "").await;
+    assert!(why.contains("spec.ports[0].nodePort: Invalid value: 30000: provided port is already allocated"), "{why}");
+    cluster.run("create service nodeport second --tcp=80 --node-port=30001").await;
+    let taken = r#"{"spec": {"ports": [{"port": 80, "nodePort": 30000}]}}"#;
+    let patch = ["patch", "service", "second", "-p", taken];
+    assert!(!cluster.output(&patch, "").await.status.success());
+    // Who keeps its own port is not in its own way.
+    cluster.run("label service first seen=yes").await;
+    cluster.run("delete service first").await;
+    assert!(cluster.output(&patch, "").await.status.success());
+}
+
+#[tokio::test]
+async fn a_kind_that_is_nowhere_is_named() {
+    let Some(cluster) = cluster().await else { return };
+    let why = cluster.refused("apply -f -", "apiVersion: example.com/v1\nkind: Nothing\nmetadata: {name: a}").await;
+    assert!(why.contains("no matches for kind \"Nothing\" in version \"example.com/v1\""), "{why}");
+}
