@@ -48,6 +48,8 @@ struct Step {
     input: String,
     files: Vec<(String, String)>,
     editor: Option<String>,
+    /// Whether the last line of the output is all that is compared.
+    last: bool,
 }
 
 fn steps() -> Vec<Step> {
@@ -68,6 +70,8 @@ fn steps() -> Vec<Step> {
             in_file = true;
         } else if let Some(editor) = line.strip_prefix("editor ") {
             step.editor = Some(editor.to_owned());
+        } else if line == "last" {
+            step.last = true;
         } else {
             step.words = words(line);
         }
@@ -116,7 +120,8 @@ impl Typed {
             command.env("KUBE_EDITOR", editor);
         }
         let (code, out, err) = Kubectl::ended(command, &step.input).await;
-        format!("exit {}\n{}\n--\n{}", code.unwrap_or(-1), self.plain(&out), self.plain(&err))
+        let out = if step.last { out.lines().last().unwrap_or_default() } else { &out };
+        format!("exit {}\n{}\n--\n{}", code.unwrap_or(-1), self.plain(out), self.plain(&err))
     }
 
     /// A text without what differs from server to server and from moment to moment.
@@ -142,6 +147,8 @@ fn forms() -> Vec<(Regex, &'static str)> {
         (r"(?m)(\s)(\d+[ydhms])+(\s|$)", "${1}AGE$3"),
         (r"\b3[012]\d{3}\b", "PORT"),
         (r"\bmade-[a-z0-9]{5}\b", "made-SUFFIX"),
+        (r"\b(rolled|web)-[a-z0-9]{8,10}(-[a-z0-9]{5})?\b", "$1-SUFFIX"),
+        (r"pod-template-hash=[a-z0-9]+", "pod-template-hash=HASH"),
         (r"(\S)  +", "$1  "),
     ]
     .map(|(form, put)| (Regex::new(form).expect("a form"), put))
