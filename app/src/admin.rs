@@ -177,6 +177,7 @@ mod tests {
             synced: failing.is_none(),
             restored_as_of_s: failing.map(|_| 86_400),
             failing: failing.map(str::to_owned),
+            denied: false,
             resource_version: failing.is_none().then(|| "7".to_owned()),
         };
         let sources = vec![source(Kind::Service, None), source(Kind::Secret, Some("403 Forbidden"))];

@@ -124,7 +124,7 @@ impl Bed {
     fn open(folder: &Path) -> anyhow::Result<Self> {
         let registry = Registry::new();
         let cache = open(folder, &CacheMetrics::register(&registry)?).0.context("no cache")?;
-        cache.reached_by().learn(&BTreeSet::new());
+        cache.reached_by().learn(&BTreeSet::new(), None);
         let sink = |kind| cache.sink(&source(kind), false).context("a kind is not kept");
         let sinks = [sink(KINDS[0])?, sink(KINDS[1])?, sink(KINDS[2])?];
         Ok(Self { cache, registry, sinks, ingresses: 0, version: 0 })

@@ -23,7 +23,12 @@ const SOCKETS_MAX: usize = 256;
 /// Where it was remains known for as long as the process lives, because connections may still be open to it, and because a name
 /// may lead to a few of several addresses each time.
 #[derive(Clone, Debug, Default)]
-pub struct ApiServer(watch::Sender<Arc<BTreeSet<SocketAddr>>>);
+pub struct ApiServer {
+    /// All of them.
+    known: watch::Sender<Arc<BTreeSet<SocketAddr>>>,
+    /// Those that this process has learned by itself.
+    own: watch::Sender<Arc<BTreeSet<SocketAddr>>>,
+}
 
 impl ApiServer {
     /// One that is at these sockets.
@@ -36,27 +41,44 @@ impl ApiServer {
 
     /// It is at these sockets too. Where that would be too many, those of before are forgotten.
     pub fn learn(&self, sockets: impl IntoIterator<Item = SocketAddr>) {
-        let plain = |at: SocketAddr| SocketAddr::new(at.ip().to_canonical(), at.port());
-        let learned: BTreeSet<SocketAddr> = sockets.into_iter().map(plain).collect();
-        self.0.send_if_modified(|known| {
-            if learned.is_subset(known) {
-                return false;
-            }
-            let all: BTreeSet<SocketAddr> = known.union(&learned).copied().collect();
-            *known = Arc::new(if all.len() > SOCKETS_MAX { learned } else { all });
-            true
-        });
+        let sockets: BTreeSet<SocketAddr> = sockets.into_iter().collect();
+        add(&self.known, sockets.iter().copied());
+        add(&self.own, sockets);
+    }
+
+    /// It was at these sockets before a restart, which is known until the process ends: those that it does not learn by itself
+    /// meanwhile are not remembered any longer.
+    pub(crate) fn recall(&self, sockets: impl IntoIterator<Item = SocketAddr>) {
+        add(&self.known, sockets);
     }
 
     /// The sockets as they are known now.
     #[must_use]
     pub fn sockets(&self) -> Arc<BTreeSet<SocketAddr>> {
-        Arc::clone(&self.0.borrow())
+        Arc::clone(&self.known.borrow())
     }
 
     pub(crate) fn followed(&self) -> watch::Receiver<Arc<BTreeSet<SocketAddr>>> {
-        self.0.subscribe()
+        self.known.subscribe()
     }
+
+    /// The sockets to be remembered over a restart.
+    pub(crate) fn learned(&self) -> watch::Receiver<Arc<BTreeSet<SocketAddr>>> {
+        self.own.subscribe()
+    }
+}
+
+fn add(to: &watch::Sender<Arc<BTreeSet<SocketAddr>>>, sockets: impl IntoIterator<Item = SocketAddr>) {
+    let plain = |at: SocketAddr| SocketAddr::new(at.ip().to_canonical(), at.port());
+    let added: BTreeSet<SocketAddr> = sockets.into_iter().map(plain).collect();
+    to.send_if_modified(|known| {
+        if added.is_subset(known) {
+            return false;
+        }
+        let all: BTreeSet<SocketAddr> = known.union(&added).copied().collect();
+        *known = Arc::new(if all.len() > SOCKETS_MAX { added } else { all });
+        true
+    });
 }
 
 /// Looks the server's name up as the system does, for each new connection, and remembers where it led to.
@@ -108,6 +130,20 @@ mod tests {
         learn(&api_server, &["192.0.2.2:6443", "[2001:db8::1]:6443"]);
         check(&api_server, &["192.0.2.1:6443", "192.0.2.2:6443", "[2001:db8::1]:6443"]);
         assert_eq!(*followed.borrow_and_update(), api_server.sockets());
+    }
+
+    #[test]
+    fn where_it_was_before_a_restart_is_known_and_not_learned() {
+        let (old, new) = (SocketAddr::from(([192, 0, 2, 1], 6443)), SocketAddr::from(([192, 0, 2, 2], 6443)));
+        let api_server = ApiServer::default();
+        api_server.recall([old]);
+        assert!(api_server.learned().borrow().is_empty());
+        api_server.learn([new]);
+        check(&api_server, &["192.0.2.1:6443", "192.0.2.2:6443"]);
+        assert_eq!(**api_server.learned().borrow(), BTreeSet::from([new]));
+        // Once a connection has led to it in this life, it is not the past any more.
+        api_server.learn([old]);
+        assert_eq!(**api_server.learned().borrow(), BTreeSet::from([old, new]));
     }
 
     #[test]

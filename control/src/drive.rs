@@ -72,6 +72,7 @@ impl<'a> Loop<'a> {
             synced: false,
             restored_as_of_s: reconciler.restored_as_of_s(source),
             failing: None,
+            denied: false,
             resource_version: None,
         };
         let sources = reconciler.unsynced().iter().map(|source| (source.clone(), state(source))).collect();
@@ -157,10 +158,12 @@ impl<'a> Loop<'a> {
         }
         match event {
             Event::Listed { .. } | Event::Resumed { .. } => state.synced = true,
-            Event::Unserved { .. } => (state.synced, state.failing, state.resource_version) = (true, None, None),
+            Event::Unserved { .. } => {
+                (state.synced, state.failing, state.denied, state.resource_version) = (true, None, false, None);
+            }
             // A list that succeeds says nothing of the watch, which alone keeps what is served up to date.
-            Event::Watching { .. } => state.failing = None,
-            Event::Failing { why, .. } => state.failing = Some(why.clone()),
+            Event::Watching { .. } => (state.failing, state.denied) = (None, false),
+            Event::Failing { why, denied, .. } => (state.failing, state.denied) = (Some(why.clone()), *denied),
             Event::Applied { .. }
             | Event::Deleted { .. }
             | Event::Bookmark { .. }

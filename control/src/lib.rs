@@ -47,7 +47,9 @@ pub use compile::{Compiled, Findings, HostUnit, Inputs, Touched, Unit, compile};
 pub use event::{Event, Source};
 pub use explain::{Candidate, Explanation, Served, TargetView, explain};
 pub use history::{Cause, Changes, Coalesced, History, Publication, Sample};
-pub use informer::{Follow, Informer, Interest, Limits, Named, NamedMetrics, Recovery, Relist, Resource, WhileServed};
+pub use informer::{
+    Follow, Identity, Informer, Interest, Limits, Named, NamedMetrics, Recovery, Relist, Resource, WhileServed,
+};
 pub use order::Order;
 pub use queue::{Get, Held, Lane, Meter, Queue, Retries, Share, Workqueue};
 pub use reconcile::{Addresses, Amiss, Audit, Desired, Found, Names, Reconciler, Standing, Step};

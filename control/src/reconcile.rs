@@ -130,7 +130,9 @@ impl Reconciler {
     pub fn start_over(&mut self, sources: impl IntoIterator<Item = Source>) {
         let (world, backlog) = (std::mem::take(&mut self.world), std::mem::take(&mut self.backlog).emptied());
         let (hold, held_backends) = (self.hold.take(), std::mem::take(&mut self.held_backends));
-        *self = Self { world, backlog, hold, held_backends, ..Self::new(self.options.clone(), sources) };
+        let fresh = Self::new(self.options.clone(), []);
+        let listing = std::mem::replace(&mut self.listing, Listing::new([])).still_serving(sources);
+        *self = Self { world, backlog, hold, held_backends, listing, ..fresh };
     }
 
     /// Attaches what changed, and compiles the next batch. `None` when there is nothing to do now.

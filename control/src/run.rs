@@ -164,8 +164,9 @@ impl State {
         let _ended = stop.clone().drop_guard();
         let mut tasks = JoinSet::new();
         let (mut handles, recovery) = (Vec::new(), Recovery::default());
-        let (secrets, followed) = mpsc::unbounded_channel();
+        let (secret_names, followed) = mpsc::unbounded_channel();
         let Control { client, namespaces, options, limits, api_server, .. } = &self.control;
+        let identity = self.kept.identity(client, limits);
         let by_name = match options.secrets {
             Secrets::Watched => None,
             Secrets::Referenced { refresh } => Some(refresh),
@@ -175,7 +176,9 @@ impl State {
             let (client, limits) = (client.clone(), limits.clone());
             let named =
                 Named::new(client, (refresh, limits), followed, events.clone(), metrics, seed).sharing(&recovery);
-            let named = named.keeping(self.kept.secrets_by_name());
+            let secrets = Source { kind: Kind::Secret, namespace: None };
+            let restored = self.reconciler.restored_as_of_s(&secrets).is_some();
+            let named = named.keeping(self.kept.secrets_by_name(), restored);
             tasks.spawn(ending("Secrets by name".to_owned(), named.run(stop.clone())));
         }
         let listed = self.sources.iter().filter(|source| source.kind != Kind::Secret || by_name.is_none());
@@ -185,7 +188,7 @@ impl State {
             let interest = Interest { field_selector, label_selector, ..Interest::in_all_of(source.clone()) };
             let (client, limits) = (client.clone(), limits.clone());
             let informer = Informer::new(client, interest, limits, events.clone(), &self.source_metrics, seed);
-            let informer = self.kept.begin(informer.sharing(&recovery), &source);
+            let informer = self.kept.begin(informer.sharing(&recovery), &source, &identity);
             handles.push((source.clone(), informer.relist()));
             let name = format!("the informer of {source}");
             if source.kind.is_of_gateway_api() {
@@ -196,7 +199,8 @@ impl State {
             }
         }
         let resolver = self.kept.resolver(Resolver::from_system(wanted, events));
-        tasks.spawn(ending("keeping where the API server is".to_owned(), self.kept.follow(api_server)));
+        let keeping = self.kept.follow(api_server, identity, relist.clone());
+        tasks.spawn(ending("keeping where the API server is".to_owned(), keeping));
         tasks.spawn(ending("the resolver".to_owned(), resolver.run(stop.clone())));
         tasks.spawn(ending("relisting".to_owned(), async move {
             while let Some(source) = relists.recv().await {
@@ -204,7 +208,8 @@ impl State {
             }
         }));
         let (generation, readiness) = (self.generation.clone(), self.readiness.clone());
-        let told = Told { generation, readiness, names, secrets, relist, reports: self.reports.clone() };
+        let (secrets, reports) = (secret_names, self.reports.clone());
+        let told = Told { generation, readiness, names, secrets, relist, reports };
         let Self { reconciler, publisher, history, metrics, asked, .. } = self;
         let running = Loop::new(reconciler, publisher, history, &told, metrics, api_server);
         first_end(running.run(&mut received, asked, &stop), &mut tasks).await

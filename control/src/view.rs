@@ -38,6 +38,16 @@ pub struct Readiness {
     pub sources: Vec<SourceState>,
 }
 
+impl Readiness {
+    /// Whether the cluster is known as it is now, as far as it may be read: a source that the API server denies is never known again,
+    /// and does not keep the rest from being told.
+    pub(crate) fn may_report(&self) -> bool {
+        let settled = |source: &SourceState| source.synced || source.restored_as_of_s.is_none() || source.denied;
+        let known = self.sources.iter().any(|source| source.synced) && self.sources.iter().all(settled);
+        self.stale_since_s.is_none() || known
+    }
+}
+
 /// What is known of one source.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct SourceState {
@@ -51,6 +61,8 @@ pub struct SourceState {
     pub restored_as_of_s: Option<u64>,
     /// Why it fails at the moment, if it does.
     pub failing: Option<String>,
+    /// Whether it fails because the API server answers that it may not be read, or that there is nothing of the kind.
+    pub denied: bool,
     /// The resourceVersion that has been reached.
     pub resource_version: Option<String>,
 }
@@ -161,5 +173,40 @@ impl View {
         let (answer, answered) = oneshot::channel();
         self.questions.send(question(answer)).await.ok()?;
         answered.await.ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sources as `synced`, `restored` or `denied`, the latter restored as well.
+    #[track_caller]
+    fn check(sources: &[&str], want: bool) {
+        let source = |state: &&str| SourceState {
+            kind: Kind::Service,
+            namespace: None,
+            synced: *state == "synced",
+            restored_as_of_s: (*state == "restored" || *state == "denied").then_some(7),
+            failing: None,
+            denied: *state == "denied" || *state == "refused",
+            resource_version: None,
+        };
+        let sources: Vec<SourceState> = sources.iter().map(source).collect();
+        let stale_since_s = sources.iter().filter_map(|source| source.restored_as_of_s).min();
+        let readiness = Readiness { ready: true, degraded: true, stale_since_s, sources };
+        assert_eq!(readiness.may_report(), want);
+    }
+
+    #[test]
+    fn a_restored_source_that_is_denied_keeps_nothing_from_being_told() {
+        check(&["synced", "synced"], true);
+        check(&["synced", "restored"], false);
+        check(&["synced", "denied"], true);
+        check(&["synced", "denied", "restored"], false);
+        check(&["synced", "denied", "refused"], true);
+        // An API server that has just started denies everything for a moment.
+        check(&["denied", "denied"], false);
+        check(&["refused"], true);
     }
 }

@@ -52,6 +52,12 @@ fn quick() -> ResolveLimits {
 }
 
 async fn start(names: &[(&str, Says)], limits: ResolveLimits) -> Run {
+    remembering(names, limits, &[]).await
+}
+
+/// The same, where these addresses of names were kept over a restart.
+async fn remembering(names: &[(&str, Says)], limits: ResolveLimits, kept: &[(&str, &[&str])]) -> Run {
+    let kept = kept.iter().map(|(name, texts)| ((*name).into(), addresses(texts).into())).collect();
     let names = names.iter().map(|(name, says)| ((*name).to_owned(), says.clone())).collect();
     let zone = Arc::new(Mutex::new(Zone { names, asked: BTreeMap::new() }));
     let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
@@ -61,7 +67,7 @@ async fn start(names: &[(&str, Says)], limits: ResolveLimits) -> Run {
     let (wanted, names) = watch::channel(Arc::default());
     let (sender, events) = mpsc::channel(64);
     let stop = CancellationToken::new();
-    let task = tokio::spawn(Resolver::new(upstream, limits, names, sender, 7).run(stop.clone()));
+    let task = tokio::spawn(Resolver::new(upstream, limits, names, sender, 7).keeping(None, kept).run(stop.clone()));
     Run { zone, wanted, events, task, stop, _server: server }
 }
 
@@ -201,6 +207,19 @@ fn a_change_is_told_and_the_same_answer_is_not() {
         assert_eq!(run.next().await, "web.example: the name has no addresses in DNS");
         run.say("web.example", says("10.0.0.3")).await;
         assert_eq!(run.next().await, "web.example: 10.0.0.3");
+    });
+}
+
+#[test]
+fn a_kept_name_that_is_wanted_later_is_told_though_no_look_up_finds_anything_new() {
+    block_on(async {
+        let says = || Says::Addresses(addresses(&["192.0.2.1"]), 1);
+        let names = [("first.test", says()), ("later.test", says())];
+        let mut run = remembering(&names, quick(), &[("later.test", &["192.0.2.1"])]).await;
+        run.want(&["first.test"]);
+        assert_eq!(run.next().await, "first.test: 192.0.2.1");
+        run.want(&["first.test", "later.test"]);
+        assert_eq!(run.next().await, "later.test: 192.0.2.1");
     });
 }
 

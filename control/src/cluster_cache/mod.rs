@@ -15,6 +15,7 @@ mod restore;
 mod seal;
 mod sink;
 mod store;
+mod unusable;
 mod writer;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,13 +29,15 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tidegate_config::object::Kind;
+use tokio::sync::watch;
 
 pub use metrics::CacheMetrics;
 pub use pending::SweepLimit;
 pub use restore::{Restored, RestoredSource};
 pub use seal::{Seal, Unopened};
 pub use sink::Sink;
-pub use store::{Batch, Change, FORMAT, Position, Store, Unusable};
+pub use store::{Batch, Change, FORMAT, Position, Store};
+pub use unusable::Unusable;
 
 use crate::clock;
 use crate::event::Source;
@@ -43,7 +46,7 @@ use pending::Pending;
 use restore::{API_SERVER, DNS_NAMES};
 use sink::{Collection, Letter, Message};
 pub(crate) use writer::seconds;
-use writer::{Slot, Waiting, Writer};
+use writer::{Lists, Losses, Slot, Waiting, Writer};
 
 /// Letters that wait for the writer.
 const LETTERS_MAX: usize = 1 << 16;
@@ -89,11 +92,32 @@ pub struct ReachedBy {
 }
 
 impl ReachedBy {
-    /// By these sockets, as far as is known.
-    pub fn learn(&self, sockets: &BTreeSet<SocketAddr>) {
-        let keys = || sockets.iter().map(ToString::to_string).chain([restore::url_key(&self.server)]);
+    /// By these sockets, as far as is known, and which cluster it is of, by its uid.
+    pub fn learn(&self, sockets: &BTreeSet<SocketAddr>, cluster: Option<&str>) {
+        let fixed = || [restore::url_key(&self.server)].into_iter().chain(cluster.map(restore::cluster_key));
+        let keys = || sockets.iter().map(ToString::to_string).chain(fixed());
         self.sink.retain(keys());
         keys().for_each(|key| self.sink.value(&key, Some(b"")));
+    }
+}
+
+/// Tells which sources have to be listed for the cache: something that was told of them is missing there.
+#[derive(Debug)]
+pub struct Lost {
+    counts: watch::Receiver<Losses>,
+    seen: Losses,
+    sources: Vec<(Source, Arc<str>)>,
+}
+
+impl Lost {
+    /// Waits for the next of them, and for ever once the cache is closed.
+    pub async fn next(&mut self) -> Vec<Source> {
+        if self.counts.changed().await.is_err() {
+            return std::future::pending().await;
+        }
+        let before = std::mem::replace(&mut self.seen, self.counts.borrow_and_update().clone());
+        let lost = |name: &Arc<str>| self.seen.get(name) != before.get(name);
+        self.sources.iter().filter(|(_, name)| lost(name)).map(|(source, _)| source.clone()).collect()
     }
 }
 
@@ -106,6 +130,7 @@ pub struct Cache {
     names: Arc<Collection>,
     api_server: Arc<Collection>,
     server: String,
+    lost: watch::Receiver<Losses>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -192,10 +217,12 @@ impl Cache {
             slots,
             waiting: Waiting::default(),
             failed,
+            lists: Lists::default(),
         };
+        let lost = writer.lists.lost.subscribe();
         let spawned = std::thread::Builder::new().name("cluster-cache".to_owned()).spawn(move || writer.run(&received));
         let thread = spawned.map_err(|why| tracing::error!(%why, "no thread for the cluster cache")).ok();
-        Self { letters, queued, metrics: metrics.clone(), collections, names, api_server, server, thread }
+        Self { letters, queued, metrics: metrics.clone(), collections, names, api_server, server, lost, thread }
     }
 
     /// Where a source is told of, if it is kept. `resumes` says that its watch goes on from what was restored; everything else begins
@@ -219,6 +246,15 @@ impl Cache {
     #[must_use]
     pub fn reached_by(&self) -> ReachedBy {
         ReachedBy { sink: self.sink_of(&self.api_server), server: self.server.clone() }
+    }
+
+    /// What has to be listed from now on.
+    #[must_use]
+    pub fn lost(&self) -> Lost {
+        let (mut counts, listed) = (self.lost.clone(), self.collections.iter().filter(|(_, it)| it.listed));
+        let sources = listed.map(|(source, collection)| (source.clone(), Arc::clone(&collection.name))).collect();
+        let seen = counts.borrow_and_update().clone();
+        Lost { counts, seen, sources }
     }
 
     /// Writes what waits, and ends. Blocks.

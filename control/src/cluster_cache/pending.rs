@@ -56,6 +56,9 @@ pub(super) struct Pending {
     doubted: bool,
     /// Whether a list is written in parts, the last of which is still to come.
     parts: bool,
+    /// Whether the last list may have lacked objects: no watch can go on from what follows it, because nothing would ever tell that
+    /// one of those is gone.
+    incomplete: bool,
     pub(super) unchanged: u64,
 }
 
@@ -93,6 +96,7 @@ impl Pending {
             list: None,
             doubted: false,
             parts: false,
+            incomplete: false,
             unchanged: 0,
         }
     }
@@ -158,12 +162,12 @@ impl Pending {
         } else {
             self.unchanged += 1;
         }
-        self.reached = Some(reached);
+        self.reached = Some(reached.filter(|_| !self.incomplete));
     }
 
     /// A watch has reached a version.
     pub(super) fn reached(&mut self, version: Arc<str>) {
-        if self.based {
+        if self.based && !self.incomplete {
             self.reached = Some(Some(version));
         }
     }
@@ -209,7 +213,7 @@ impl Pending {
         told.into_iter().for_each(|(key, value)| self.put(key, value));
         self.based = true;
         self.parts = false;
-        // With one that may be there or not, no watch can go on from here after a restart.
+        self.incomplete = !end.complete;
         self.reached = Some(end.complete.then_some(end.reached));
         true
     }

@@ -8,7 +8,8 @@ use tidegate_config::project::{Projected, project};
 
 use super::folder;
 use super::seal::Seal;
-use super::store::{Position, Store, Unusable};
+use super::store::{Position, Store};
+use super::unusable::Unusable;
 use super::{CacheOptions, KeptSource};
 use crate::event::Source;
 
@@ -18,6 +19,8 @@ pub(super) const DNS_NAMES: &str = "DNS names";
 pub(super) const API_SERVER: &str = "API server";
 /// Before the URL.
 const URL: &str = "url ";
+/// Before the uid of the cluster.
+const CLUSTER: &str = "cluster ";
 
 /// What was kept.
 #[derive(Debug, Default)]
@@ -28,6 +31,8 @@ pub struct Restored {
     pub names: BTreeMap<Arc<str>, Box<[IpAddr]>>,
     /// The sockets of the API server.
     pub sockets: Vec<SocketAddr>,
+    /// The uid of the cluster, where it is known.
+    pub cluster: Option<Arc<str>>,
 }
 
 /// What was kept of one source.
@@ -79,9 +84,10 @@ fn read(store: &Store, options: &CacheOptions, sources: &[KeptSource]) -> Result
         restored.names.extend(serde_json::from_slice(value).ok().map(|addresses| (name.into(), addresses)));
     })?;
     let mut same_server = false;
-    store.read(API_SERVER, |key, _| match key.strip_prefix(URL) {
-        Some(url) => same_server |= url == options.server,
-        None => restored.sockets.extend(key.parse::<SocketAddr>()),
+    store.read(API_SERVER, |key, _| match (key.strip_prefix(URL), key.strip_prefix(CLUSTER)) {
+        (Some(url), _) => same_server |= url == options.server,
+        (_, Some(uid)) => restored.cluster = Some(uid.into()),
+        (None, None) => restored.sockets.extend(key.parse::<SocketAddr>()),
     })?;
     // Reading and projecting take all the time there is; kinds are independent.
     restored.sources = std::thread::scope(|scope| {
@@ -118,4 +124,9 @@ fn read_source(store: &Store, name: &str, source: Source, position: Position) ->
 /// The key that says which API server the resourceVersions are of.
 pub(super) fn url_key(server: &str) -> String {
     format!("{URL}{server}")
+}
+
+/// The key that says which cluster they are of.
+pub(super) fn cluster_key(uid: &str) -> String {
+    format!("{CLUSTER}{uid}")
 }

@@ -3,20 +3,17 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use redb::{
-    Builder, Database, DatabaseError, ReadableDatabase, ReadableTable, StorageError, TableDefinition, TableError,
-};
+use redb::{Builder, Database, ReadableDatabase, ReadableTable, TableDefinition, TableError, WriteTransaction};
 use serde::{Deserialize, Serialize};
-use tidegate_config::caught::caught;
 
 use super::backend::CountedFile;
 use super::folder;
 use super::seal::Seal;
+use super::unusable::{Unusable, contained};
 
 /// The version of what is written. It is raised when what is kept of an object becomes more, or is written otherwise: a store of
 /// an older version is emptied, one of a newer version left alone.
@@ -24,8 +21,6 @@ pub const FORMAT: u32 = 1;
 
 /// Pages that are kept in memory, in bytes.
 const PAGES_MAX: usize = 4 << 20;
-/// The latest file format of the library; a file of a later one is not damaged, but newer than this program.
-const FILE_FORMAT: u8 = 3;
 
 const META: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("meta");
 const COLLECTIONS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("collections");
@@ -75,39 +70,6 @@ struct Record {
     position: Position,
 }
 
-/// Why a store cannot be used.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Unusable {
-    /// Another process uses it.
-    Locked,
-    /// A later version of this program wrote it.
-    Newer,
-    /// Its Secrets were sealed by another key.
-    WrongKey,
-    /// It cannot be read: it was cut, or changed by somebody else.
-    Damaged(String),
-    /// The file or its folder cannot be opened, read or written.
-    Io(String),
-}
-
-impl fmt::Display for Unusable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Locked => f.write_str("another process uses it; each process needs a folder of its own"),
-            Self::Newer => {
-                f.write_str("a newer version of tidegate wrote it; remove it to let this version write its own")
-            }
-            Self::WrongKey => f.write_str(
-                "its Secrets were sealed by another key; give that key, or remove the folder to begin again",
-            ),
-            Self::Damaged(why) => write!(f, "it is damaged: {why}"),
-            Self::Io(why) => f.write_str(why),
-        }
-    }
-}
-
-impl std::error::Error for Unusable {}
-
 /// An open store. No other process can open it meanwhile.
 pub struct Store {
     database: Database,
@@ -151,15 +113,15 @@ impl Store {
                 Some(newer) if newer > FORMAT => return Ok(Err(Unusable::Newer)),
                 Some(FORMAT) => {}
                 Some(_) | None => {
-                    let mut records = transaction.open_table(COLLECTIONS)?;
-                    let names = names(&records)?;
-                    for name in &names {
-                        records.remove(&**name)?;
-                        transaction.delete_table(values_of(name))?;
-                    }
+                    remove(&transaction, |_| true)?;
                     meta.insert(FORMAT_KEY, FORMAT.to_string().as_bytes())?;
                     meta.remove(SEAL_KEY)?;
                 }
+            }
+            if self.seal.is_none() {
+                // What nobody here can open goes, and with it the mark of its key: the next key is any other's equal.
+                remove(&transaction, |record| record.sealed)?;
+                meta.remove(SEAL_KEY)?;
             }
             if let Some(seal) = &self.seal {
                 let sealed = meta.get(SEAL_KEY)?.map(|value| value.value().to_vec());
@@ -359,34 +321,14 @@ fn record(
     Ok(records.get(collection)?.and_then(|record| serde_json::from_slice(record.value()).ok()))
 }
 
-/// Does something with the database. A damaged file may make the library panic, which must cost nobody the process.
-fn contained<T, E: Into<redb::Error>>(work: impl FnOnce() -> Result<T, E>) -> Result<T, Unusable> {
-    caught(work).map_err(Unusable::Damaged)?.map_err(|error| why(&error.into()))
-}
-
-fn why(error: &redb::Error) -> Unusable {
-    #[allow(clippy::wildcard_enum_match_arm, reason = "the library may add errors; each is one of reading or writing")]
-    match error {
-        redb::Error::DatabaseAlreadyOpen | redb::Error::LockProtocolMismatch => Unusable::Locked,
-        redb::Error::UpgradeRequired(version) if *version > FILE_FORMAT => Unusable::Newer,
-        redb::Error::UpgradeRequired(_) | redb::Error::Corrupted(_) | redb::Error::TableTypeMismatch { .. } => {
-            Unusable::Damaged(error.to_string())
+/// Removes the collections of which this holds.
+fn remove(transaction: &WriteTransaction, of: impl Fn(&Record) -> bool) -> Result<(), redb::Error> {
+    let mut records = transaction.open_table(COLLECTIONS)?;
+    for name in names(&records)? {
+        if record(&records, &name)?.as_ref().is_none_or(&of) {
+            records.remove(&*name)?;
+            transaction.delete_table(values_of(&name))?;
         }
-        redb::Error::Io(io) if matches!(io.kind(), ErrorKind::InvalidData | ErrorKind::UnexpectedEof) => {
-            Unusable::Damaged(error.to_string())
-        }
-        _ => Unusable::Io(error.to_string()),
     }
-}
-
-impl From<DatabaseError> for Unusable {
-    fn from(error: DatabaseError) -> Self {
-        why(&error.into())
-    }
-}
-
-impl From<StorageError> for Unusable {
-    fn from(error: StorageError) -> Self {
-        why(&error.into())
-    }
+    Ok(())
 }

@@ -8,13 +8,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use tokio::sync::watch;
+
 use super::budget::Budget;
 use super::kept_form::kept_form;
 use super::metrics::CacheMetrics;
 use super::pending::{Pending, Stored, SweepLimit};
 use super::seal::Seal;
 use super::sink::{Collection, Letter, Message};
-use super::store::{Batch, Store, Unusable};
+use super::store::{Batch, Store};
+use super::unusable::Unusable;
 use super::{CacheOptions, folder};
 use crate::clock;
 
@@ -22,6 +25,8 @@ use crate::clock;
 const VERSION_EVERY: Duration = Duration::from_secs(300);
 /// A store that failed is opened again after this long.
 const OPEN_AGAIN: Duration = Duration::from_secs(30);
+/// Lists are asked for no more often than this.
+const ASK_AGAIN: Duration = Duration::from_secs(300);
 /// Values of one collection that wait may take this much; more are forgotten until its next list.
 const PENDING_MAX: usize = 128 << 20;
 /// Letters that are taken before it is looked at the time again.
@@ -41,6 +46,30 @@ pub(super) struct Writer {
     pub(super) waiting: Waiting,
     /// When a store that failed is opened again, and why it failed.
     pub(super) failed: Option<(Instant, Unusable)>,
+    /// Which collections have to be listed before they can be written.
+    pub(super) lists: Lists,
+}
+
+/// How often each collection was lost with a store that failed.
+pub(super) type Losses = BTreeMap<Arc<str>, u64>;
+
+/// The lists that are asked for because a store failed.
+#[derive(Debug, Default)]
+pub(super) struct Lists {
+    pub(super) lost: watch::Sender<Losses>,
+    asked: Option<Instant>,
+}
+
+impl Lists {
+    /// Asks for lists of these collections, unless that was done a while ago: a disk that fails again and again is no reason to ask
+    /// the API server for everything each time.
+    fn ask(&mut self, names: Vec<Arc<str>>, now: Instant) {
+        if names.is_empty() || self.asked.is_some_and(|asked| now < asked + ASK_AGAIN) {
+            return;
+        }
+        self.asked = Some(now);
+        self.lost.send_modify(|lost| names.into_iter().for_each(|name| *lost.entry(name).or_default() += 1));
+    }
 }
 
 /// One collection.
@@ -224,9 +253,15 @@ impl Writer {
                 self.failed = None;
                 self.metrics.usable.set(1);
                 tracing::info!(folder = %self.options.folder.display(), "the cluster cache is written again");
-                for slot in self.slots.values_mut().filter(|slot| slot.listed && !slot.pending.replaces()) {
-                    slot.pending.lose();
+                let mut lost = Vec::new();
+                for (name, slot) in &mut self.slots {
+                    if slot.listed && !slot.pending.replaces() {
+                        slot.pending.lose();
+                        lost.push(Arc::clone(name));
+                    }
                 }
+                self.metrics.losses.inc_by(lost.len() as u64);
+                self.lists.ask(lost, now);
                 if let Err(why) = kept {
                     self.fail(why, now);
                 }

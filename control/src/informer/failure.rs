@@ -66,6 +66,8 @@ pub(super) enum ListReason {
     Expired,
     /// The server refuses to watch from the known resourceVersion for another reason, or fails at each try to.
     Refused,
+    /// The server has not reached the resourceVersion that was kept over a restart, or serves another cluster.
+    SetBack,
     /// An event was lost because it could not be read.
     Undecodable,
     /// The list before held an item that does not say which object it is.
@@ -83,6 +85,7 @@ impl ListReason {
             Self::Retry => "retry",
             Self::Expired => "expired",
             Self::Refused => "refused",
+            Self::SetBack => "set_back",
             Self::Undecodable => "undecodable",
             Self::Incomplete => "incomplete",
             Self::Drift => "drift",

@@ -22,6 +22,11 @@ impl Frames {
         Self { buffer: BytesMut::new(), scanned: 0, bytes_max }
     }
 
+    /// Whether nothing is left of a line that has not come to its end.
+    pub(super) fn is_empty(&self) -> bool {
+        self.buffer.is_empty()
+    }
+
     pub(super) fn push(&mut self, chunk: &[u8]) {
         self.buffer.extend_from_slice(chunk);
     }

@@ -63,6 +63,13 @@ pub(super) async fn pages(api: &Api, page_objects: u32, mut take: impl FnMut(&[u
     Err(Failure::Endless)
 }
 
+/// The resourceVersion that the collection has reached, by a list of one object: as it is asked for without a version, it is no older
+/// than this moment.
+pub(super) async fn newest(api: &Api) -> Result<String, Failure> {
+    let (version, _) = take_page(api.page(1, None).await?, api, |_| {}).await?;
+    Ok(version)
+}
+
 /// Hands over the items of a page as they arrive; gives its resourceVersion and the token of the next one.
 async fn take_page(
     mut body: Body,

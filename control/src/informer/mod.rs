@@ -8,6 +8,7 @@
 //! object, nothing ends the loop, and everything that waits has a deadline.
 
 mod api;
+mod compare;
 mod failure;
 mod frames;
 mod items;
@@ -31,6 +32,7 @@ use tokio::sync::mpsc;
 use tokio::sync::watch::{Sender, channel};
 use tokio_util::sync::CancellationToken;
 
+pub use compare::Identity;
 pub use limits::Limits;
 pub use named::{Follow, Named, NamedMetrics};
 pub use pauses::Recovery;
@@ -105,6 +107,8 @@ pub struct Informer {
     failing: bool,
     /// Whether the resourceVersion is that of an earlier life, and nobody knows yet whether it is any good.
     resumes: bool,
+    /// Which cluster that resourceVersion must be of.
+    identity: Option<Identity>,
 }
 
 /// The receiver of the events is gone.
@@ -155,6 +159,7 @@ impl Informer {
             reported: None,
             failing: false,
             resumes: false,
+            identity: None,
         }
     }
 
@@ -172,6 +177,13 @@ impl Informer {
         let limits = &self.lister.api.limits;
         self.due = (clock::now() + limits.listed_again(self.chance.u64(..)), ListReason::Drift);
         (self.reached, self.resumes) = (version, true);
+        self
+    }
+
+    /// The same, going on from a kept resourceVersion only where the API server serves the cluster of before.
+    #[must_use]
+    pub fn of_cluster(mut self, identity: Identity) -> Self {
+        self.identity = Some(identity);
         self
     }
 
@@ -205,7 +217,10 @@ impl Informer {
     async fn follow(&mut self) -> Result<Infallible, Closed> {
         let mut reason = ListReason::Start;
         if self.resumes {
-            reason = self.watch_on().await?;
+            reason = match self.compare().await? {
+                Some(reason) => reason,
+                None => self.watch_on().await?,
+            };
         }
         loop {
             self.list(reason).await?;

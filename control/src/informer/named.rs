@@ -4,6 +4,7 @@
 //! [`Following`] decides, without a clock and without a request. What cannot be read stays as it was, and one is gone only
 //! when the server has said so twice.
 
+mod ask;
 mod failing;
 mod metrics;
 
@@ -14,19 +15,19 @@ use std::time::{Duration, Instant};
 
 use futures::stream::{FuturesUnordered, StreamExt};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
-use tidegate_config::project::{Projected, project};
+use tidegate_config::project::Projected;
 use tokio::sync::mpsc;
 use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 
-use super::api::Api;
-use super::failure::Failure;
-use super::{Interest, Limits, Recovery};
+use super::failure::{About, Failure};
+use super::{Limits, Recovery};
 use crate::backoff::share;
 use crate::clock;
 use crate::cluster_cache::Sink;
 use crate::event::{Event, Source};
 use crate::queue::{Lane, Meter, Queue, Retries, Share};
+use ask::ask;
 use failing::Failing;
 pub use metrics::NamedMetrics;
 
@@ -98,10 +99,10 @@ impl Named {
         self
     }
 
-    /// The same, keeping on disk what it is told.
+    /// The same, keeping on disk what it is told. `restored` says that the control loop begins with what was kept there.
     #[must_use]
-    pub fn keeping(mut self, sink: Option<Sink>) -> Self {
-        self.sink = sink;
+    pub fn keeping(mut self, sink: Option<Sink>, restored: bool) -> Self {
+        (self.sink, self.following.restored) = (sink, restored);
         self
     }
 
@@ -181,36 +182,6 @@ impl Answer {
     }
 }
 
-async fn ask(client: kube::Client, limits: Limits, name: ObjectName, sink: Option<Sink>) -> (ObjectName, Answer) {
-    // What can be no name is not asked for: it would be another path.
-    if !is_name(&name.name) {
-        return (name, Answer::Gone);
-    }
-    let source = Source { kind: Kind::Secret, namespace: Some(Arc::clone(&name.namespace)) };
-    let answer = match Api::new(client, Interest::in_all_of(source), limits).object(&name.name).await {
-        Ok(None) => Answer::Gone,
-        Ok(Some(bytes)) => match project(Kind::Secret, &bytes) {
-            Ok(projected) if projected.meta.object.name == name => {
-                if let Some(sink) = sink {
-                    sink.told(&name, Some(&bytes), None);
-                }
-                Answer::Found(Box::new(projected))
-            }
-            Ok(_) => Answer::Failed(Failure::Unreadable { why: "another object than the one asked for".to_owned() }),
-            Err(why) => Answer::Failed(Failure::Unreadable { why: why.to_string() }),
-        },
-        Err(failure) => Answer::Failed(failure),
-    };
-    (name, answer)
-}
-
-/// Whether an object can be named so (a DNS subdomain by RFC 1123).
-fn is_name(text: &str) -> bool {
-    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    let ends = text.bytes().next().is_some_and(plain) && text.bytes().last().is_some_and(plain);
-    ends && text.len() <= 253 && text.bytes().all(|byte| plain(byte) || matches!(byte, b'-' | b'.'))
-}
-
 /// What is followed, and what is known of it.
 #[derive(Debug)]
 struct Following {
@@ -225,6 +196,8 @@ struct Following {
     failing: Failing,
     /// Whether it was told last that nothing can be read.
     failed: bool,
+    /// Whether what was kept over a restart serves: then nobody waits for an answer, and none counts as given that was not.
+    restored: bool,
 }
 
 /// What is known of one.
@@ -246,7 +219,7 @@ impl Following {
     fn new(refresh: Duration, meter: Meter) -> Self {
         let queue = Queue::new(meter, Retries { first: RETRY_FIRST, max: refresh.max(RETRY_FIRST) });
         let (known, failing) = (BTreeMap::new(), Failing::default());
-        Self { refresh, queue, known, first: None, settled: false, failing, failed: false }
+        Self { refresh, queue, known, first: None, settled: false, failing, failed: false, restored: false }
     }
 
     /// Takes changes of what is followed.
@@ -349,8 +322,13 @@ impl Following {
                 if self.failing.is_empty() {
                     tracing::warn!(secret = %name, %failure, "a Secret cannot be read; it stays as it was, and is tried again");
                 }
-                self.failing.failed(name, failure.about())
-                    < if failure.is_denied() { DENIALS_MAX } else { FAILURES_MAX }
+                let times = self.failing.failed(name, failure.about());
+                match failure.about() {
+                    _ if failure.is_denied() => times < DENIALS_MAX,
+                    // That the API server is away says nothing of a Secret that is known as it was.
+                    About::Server if self.restored => true,
+                    About::Server | About::Request | About::Version => times < FAILURES_MAX,
+                }
             }
             None => {
                 recovered = self.failing.remove(name);

@@ -90,7 +90,7 @@ impl Watch<'_> {
 
     async fn take_all(&mut self, mut body: Body, silence_max: Duration) -> Result<(), Stop> {
         let mut frames = Frames::new(self.api.limits.frame_bytes_max);
-        while let Some(bytes) = self.chunk(&mut body, silence_max).await? {
+        while let Some(bytes) = self.chunk(&mut body, silence_max, frames.is_empty()).await? {
             let received = clock::now();
             frames.push(&bytes);
             while let Some(frame) = frames.next()? {
@@ -102,9 +102,15 @@ impl Watch<'_> {
     }
 
     /// The next bytes. A watch that goes on from a kept resourceVersion is sound once it has been silent for a moment: whatever
-    /// happened meanwhile, or that it is no longer known, the server tells at once.
-    async fn chunk(&mut self, body: &mut Body, silence_max: Duration) -> Result<Option<Bytes>, Stop> {
-        if *self.resumes {
+    /// happened meanwhile, or that it is no longer known, the server tells at once. In the middle of an event it is not silent,
+    /// however slowly the rest comes.
+    async fn chunk(
+        &mut self,
+        body: &mut Body,
+        silence_max: Duration,
+        between_frames: bool,
+    ) -> Result<Option<Bytes>, Stop> {
+        if *self.resumes && between_frames {
             match timeout(self.api.limits.short_watch, chunk(body, silence_max)).await {
                 Ok(bytes) => return Ok(bytes?),
                 Err(_elapsed) => self.resumed().await?,

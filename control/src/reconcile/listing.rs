@@ -23,9 +23,12 @@ pub(super) struct Listing {
     required: BTreeSet<Source>,
     /// Those that have not been listed yet.
     unsynced: BTreeSet<Source>,
-    /// Those of which the state of an earlier life is known, until they are listed.
-    /// Each with the time as of which it is, in seconds since the epoch.
+    /// Those of which what was kept over a restart of the process serves, each with the time as of which it is, in seconds since the
+    /// epoch.
     restored: BTreeMap<Source, u64>,
+    /// Those among them that the first model is made of. None is after the loop has started over: what a panic left of them may be
+    /// half done.
+    trusted: BTreeSet<Source>,
     /// Those that fail, as far as was told, and whether by being denied.
     failing: BTreeMap<Source, bool>,
     /// Since when none of the required ones is waited for.
@@ -48,8 +51,8 @@ impl Listing {
             source.kind == Kind::Deployment || (required(source.kind) && routed.contains(&source.namespace))
         };
         let required = unsynced.iter().filter(is_required).cloned().collect();
-        let (restored, failing) = (BTreeMap::new(), BTreeMap::new());
-        Self { namespaces, required, unsynced, restored, failing, required_since: None }
+        let (restored, trusted, failing) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
+        Self { namespaces, required, unsynced, restored, trusted, failing, required_since: None }
     }
 
     /// The namespaces that have a source of a kind to themselves.
@@ -77,8 +80,14 @@ impl Listing {
     /// What there was of a source in an earlier life is known. The first model does not wait for it, but whatever is told to the
     /// cluster does.
     pub(super) fn restores(&mut self, source: Source, as_of_s: u64, now: Instant) {
+        self.trusted.insert(source.clone());
         self.restored.insert(source, as_of_s);
         self.reckon(now);
+    }
+
+    /// What of this is still so in the next life of the loop: what was kept over a restart goes on to serve until it is listed.
+    pub(super) fn still_serving(self, sources: impl IntoIterator<Item = Source>) -> Self {
+        Self { restored: self.restored, ..Self::new(sources) }
     }
 
     /// As of when a source is, of which no more is known than what there was in an earlier life.
@@ -88,18 +97,19 @@ impl Listing {
 
     /// Whether nothing is known of a source.
     pub(super) fn unknown(&self, source: &Source) -> bool {
-        self.unsynced.contains(source) && !self.restored.contains_key(source)
+        self.unsynced.contains(source) && !self.trusted.contains(source)
     }
 
     /// Whether there is a source of which nothing is known.
     pub(super) fn any_unknown(&self) -> bool {
-        self.unsynced.iter().any(|source| !self.restored.contains_key(source))
+        self.unsynced.iter().any(|source| !self.trusted.contains(source))
     }
 
     /// What there is of a source is known. Gives whether it was not before.
     pub(super) fn synced(&mut self, source: &Source, now: Instant) -> bool {
         let first = self.unsynced.remove(source);
         self.restored.remove(source);
+        self.trusted.remove(source);
         self.reckon(now);
         first
     }
@@ -117,7 +127,7 @@ impl Listing {
         let slow = self.comes(|_| true);
         let grace = match slow {
             // What is not kept, such as Secrets without a key, is worth a moment: the API server may be there.
-            _ if !self.restored.is_empty() => pace.optional_grace.min(pace.restored_grace),
+            _ if !self.trusted.is_empty() => pace.optional_grace.min(pace.restored_grace),
             true => pace.optional_grace.max(pace.optional_slow_grace),
             false => pace.optional_grace,
         };

@@ -38,6 +38,9 @@ use turns::{Turn, Turns};
 /// The names that are wanted.
 pub type Wanted = watch::Receiver<Arc<Names>>;
 
+/// What names led to before a restart.
+type Kept = BTreeMap<Arc<str>, Box<[IpAddr]>>;
+
 /// Who is asked.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Upstream {
@@ -82,8 +85,8 @@ pub struct Resolver {
     wanted: Wanted,
     events: mpsc::Sender<Event>,
     chance: fastrand::Rng,
-    /// What names led to before a restart, as long as nobody has wanted them.
-    kept: BTreeMap<Arc<str>, Box<[IpAddr]>>,
+    /// As long as nobody has wanted them.
+    kept: Kept,
     /// Where answers are kept on disk.
     sink: Option<Sink>,
 }
@@ -142,11 +145,16 @@ impl Resolver {
                         return;
                     }
                     let wanted = Arc::clone(&self.wanted.borrow_and_update());
-                    work.want(&wanted, &mut self.kept, clock::now());
+                    let recalled = work.want(&wanted, &mut self.kept, clock::now());
                     // Before the first model, none is.
                     any |= !wanted.is_empty();
                     if let Some(sink) = self.sink.as_ref().filter(|_| any) {
                         sink.retain(wanted.keys().map(ToString::to_string));
+                    }
+                    for (name, addresses) in recalled {
+                        if self.events.send(Event::Resolved { name, addresses: Ok(addresses) }).await.is_err() {
+                            return;
+                        }
                     }
                 }
                 Some((turn, found)) = work.lookups.next(), if !work.lookups.is_empty() => {
@@ -187,15 +195,22 @@ impl Work {
         Self { dns, limits, names: BTreeMap::new(), turns, lookups: FuturesUnordered::new() }
     }
 
-    fn want(&mut self, wanted: &Names, kept: &mut BTreeMap<Arc<str>, Box<[IpAddr]>>, now: Instant) {
+    /// Follows these names and no others. Gives the addresses that were kept of those that are new: the control loop forgets a name
+    /// while nobody wants it, and no look-up that finds the same addresses would tell them.
+    fn want(&mut self, wanted: &Names, kept: &mut Kept, now: Instant) -> Kept {
         self.names.retain(|name, _| wanted.contains_key(name));
+        let mut recalled = Kept::new();
         for name in wanted.keys() {
             self.names.entry(Arc::clone(name)).or_insert_with(|| match kept.remove(name) {
-                Some(addresses) => Tracked::new(&self.limits).knowing(addresses, &self.limits, now),
+                Some(addresses) => {
+                    recalled.insert(Arc::clone(name), addresses.clone());
+                    Tracked::new(&self.limits).knowing(addresses, &self.limits, now)
+                }
                 None => Tracked::new(&self.limits),
             });
         }
         self.turns.want(wanted, now);
+        recalled
     }
 
     fn begin_lookups(&mut self, now: Instant) {

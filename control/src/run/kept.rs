@@ -1,21 +1,26 @@
 //! What is kept on disk over restarts, wired: the first life of the loop begins with it, and every life tells it what it hears.
 
 use std::collections::BTreeMap;
+use std::future::pending;
 use std::mem::take;
 use std::net::IpAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt;
 use tidegate_config::object::Kind;
+use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::spawn_blocking;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::State;
 use crate::api_server::ApiServer;
+use crate::backoff::Backoff;
 use crate::clock;
 use crate::cluster_cache::{Cache, KeptSource, Restored, Sink, SweepLimit, seconds};
 use crate::event::Source;
-use crate::informer::Informer;
+use crate::informer::{Identity, Informer, Limits};
 use crate::options::Secrets;
 use crate::resolve::Resolver;
 use crate::selection::{field_selector, label_selector};
@@ -27,6 +32,8 @@ pub(super) struct Kept {
     /// The resourceVersions that watches go on from in the first life.
     resume: BTreeMap<Source, Arc<str>>,
     names: BTreeMap<Arc<str>, Box<[IpAddr]>>,
+    /// The uid of the cluster that all of it is of.
+    cluster: Option<Arc<str>>,
 }
 
 /// How long a start waits for the cache: a disk that hangs costs the cache alone.
@@ -35,33 +42,42 @@ const OPEN_MAX: Duration = Duration::from_secs(30);
 impl State {
     /// Opens the cache, if there is to be one, and begins with what it holds.
     pub(super) async fn open_cache(&mut self) {
-        let Some(options) = self.control.cache.clone() else { return };
+        let restored = self.read_cache().await;
+        let stale_since_s = restored.sources.iter().map(|source| source.as_of_s).min();
+        self.restore(restored);
+        // Nothing that was kept serves where nothing was: that is not said, and the end of it neither.
+        self.readiness.send_modify(|readiness| readiness.stale_since_s = stale_since_s);
+    }
+
+    /// Opens the cache. Gives what it holds, which is nothing where there is none.
+    async fn read_cache(&mut self) -> Restored {
+        let Some(options) = self.control.cache.clone() else { return Restored::default() };
         let (sources, metrics) = (self.kept_sources(), self.cache_metrics.clone());
         let pace = self.control.options.pace;
         let sweep = SweepLimit { share_max: pace.sweep_share_max, free: pace.sweep_free };
         let opening = spawn_blocking(move || Cache::open(options, sources, sweep, &metrics));
         let Ok(opened) = timeout(OPEN_MAX, opening).await else {
             tracing::error!(within = ?OPEN_MAX, "the cluster cache does not open in time; there is none");
-            return;
+            return Restored::default();
         };
         let Ok((cache, restored)) = opened else {
             tracing::error!("opening the cluster cache panicked; there is none");
-            return;
+            return Restored::default();
         };
         self.kept.cache = cache;
-        self.restore(restored);
+        restored
     }
 
-    fn restore(&mut self, Restored { sources, names, sockets }: Restored) {
+    fn restore(&mut self, Restored { sources, names, sockets, cluster }: Restored) {
         let now = clock::now();
         let objects: usize = sources.iter().map(|source| source.objects.len()).sum();
         if let Some(as_of_s) = sources.iter().map(|source| source.as_of_s).min() {
             let age_s = seconds(clock::wall()).saturating_sub(as_of_s);
             tracing::info!(objects, kinds = sources.len(), as_of_s, age_s, "restored from the cluster cache");
         }
-        self.control.api_server.learn(sockets);
+        self.control.api_server.recall(sockets);
         self.reconciler.restore_names(names.clone());
-        self.kept.names = names;
+        (self.kept.names, self.kept.cluster) = (names, cluster);
         for restored in sources {
             self.reconciler.restore(&restored.source, restored.objects, restored.as_of_s, now);
             self.kept.resume.extend(restored.resume.map(|version| (restored.source, version)));
@@ -83,14 +99,19 @@ impl State {
 
 impl Kept {
     /// An informer as it begins in this life.
-    pub(super) fn begin(&mut self, informer: Informer, source: &Source) -> Informer {
+    pub(super) fn begin(&mut self, informer: Informer, source: &Source, identity: &Identity) -> Informer {
         let resume = self.resume.remove(source);
         let sink = self.cache.as_ref().and_then(|cache| cache.sink(source, resume.is_some()));
         let informer = informer.keeping(sink);
         match resume {
-            Some(version) => informer.resuming(version),
+            Some(version) => informer.resuming(version).of_cluster(identity.clone()),
             None => informer,
         }
+    }
+
+    /// The cluster of which something was kept, to be compared with the one that the API server serves.
+    pub(super) fn identity(&self, client: &kube::Client, limits: &Limits) -> Identity {
+        Identity::new(client.clone(), limits.clone(), self.cluster.clone())
     }
 
     pub(super) fn secrets_by_name(&self) -> Option<Sink> {
@@ -101,20 +122,32 @@ impl Kept {
         resolver.keeping(self.cache.as_ref().map(|cache| cache.names()), take(&mut self.names))
     }
 
-    /// Keeps where the API server is; never ends.
-    pub(super) fn follow(&self, api_server: &ApiServer) -> impl Future<Output = ()> + Send + 'static {
-        let (reached_by, mut followed) = (self.cache.as_ref().map(Cache::reached_by), api_server.followed());
+    /// Keeps where the API server is and which cluster it serves, and asks for the lists that the cache needs; never ends.
+    pub(super) fn follow(
+        &self,
+        api_server: &ApiServer,
+        identity: Identity,
+        relist: UnboundedSender<Source>,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        let told = self.cache.as_ref().map(|cache| (cache.reached_by(), cache.lost()));
+        let (api_server, mut learned, mut cluster) = (api_server.clone(), api_server.learned(), identity.known());
         async move {
-            if let Some(reached_by) = reached_by {
-                loop {
-                    let sockets = Arc::clone(&followed.borrow_and_update());
-                    reached_by.learn(&sockets);
-                    if followed.changed().await.is_err() {
-                        break;
-                    }
+            let Some((reached_by, mut lost)) = told else { return pending().await };
+            let mut asking = pin!(identify(&identity).fuse());
+            loop {
+                let own = Arc::clone(&learned.borrow_and_update());
+                // Until this process has learned one, those of its predecessor are the best there is.
+                let sockets = if own.is_empty() { api_server.sockets() } else { own };
+                let uid = cluster.borrow_and_update().clone();
+                reached_by.learn(&sockets, uid.as_deref());
+                tokio::select! {
+                    Ok(()) = learned.changed() => {}
+                    Ok(()) = cluster.changed() => {}
+                    // That nobody lists any more is noticed by whoever supervises both.
+                    sources = lost.next() => sources.into_iter().for_each(|source| drop(relist.send(source))),
+                    () = &mut asking => {}
                 }
             }
-            std::future::pending().await
         }
     }
 
@@ -124,5 +157,13 @@ impl Kept {
         if spawn_blocking(move || cache.close()).await.is_err() {
             tracing::error!("closing the cluster cache panicked");
         }
+    }
+}
+
+/// Asks which cluster the API server serves until it has answered.
+async fn identify(identity: &Identity) {
+    let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(1), Duration::from_secs(60));
+    while !identity.learn().await {
+        sleep(backoff.next(fastrand::u64(..))).await;
     }
 }

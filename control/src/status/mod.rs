@@ -36,7 +36,7 @@ use self::send::{Prepared, Refusal, outcome};
 use crate::clock;
 use crate::queue::{Held, Lane, Meter, Queue, Retries, Share, Workqueue};
 use crate::reconcile::{Amiss, Desired, Found};
-use crate::view::View;
+use crate::view::{Readiness, View};
 pub use election::Terms;
 
 /// Who the API server notes as the owner of the fields that are written.
@@ -220,7 +220,7 @@ impl Reporter {
     /// Runs until it is stopped, once the cluster is known as it is now and not as it was kept over a restart; then it steps down and leaves what is written to the next leader.
     pub async fn run(self, stop: CancellationToken) {
         let mut readiness = self.view.readiness();
-        let known = readiness.wait_for(|readiness| readiness.stale_since_s.is_none());
+        let known = readiness.wait_for(Readiness::may_report);
         if !matches!(stop.run_until_cancelled(known).await, Some(Ok(_))) {
             return;
         }

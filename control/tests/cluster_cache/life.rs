@@ -83,7 +83,7 @@ pub(crate) fn live(folder: &Path, seed: u64, life: u64) {
     let mut chance = Rng::with_seed(seed ^ life << 32);
     let (cache, restored) = open(folder, seed);
     let cache = cache.expect("a cache");
-    cache.reached_by().learn(&BTreeSet::new());
+    cache.reached_by().learn(&BTreeSet::new(), None);
     let mut tellers = KINDS.map(|kind| {
         let model = Model { seed, kind };
         let resume: Option<u64> = restored.resume(&model.source()).map(|version| version.parse().unwrap());

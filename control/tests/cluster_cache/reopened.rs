@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use prometheus::Registry;
 use tempfile::TempDir;
@@ -30,7 +31,7 @@ fn written(folder: &TempDir) {
     let (cache, restored) = open(options(folder.path()), "all", true);
     assert!(restored.sources.is_empty());
     let cache = cache.unwrap();
-    cache.reached_by().learn(&BTreeSet::new());
+    cache.reached_by().learn(&BTreeSet::new(), None);
     let sink = cache.sink(&SECRET, false).unwrap();
     sink.list_begins();
     sink.listed(&ObjectName::new("shop", "tls"), &object("tls", 1, 6));
@@ -63,7 +64,7 @@ fn versions_of_another_server_mean_nothing() {
     assert!(restored.sources[0].resume.is_none());
     // From now on it is this server's cache, of which nothing has been listed.
     let cache = cache.unwrap();
-    cache.reached_by().learn(&BTreeSet::new());
+    cache.reached_by().learn(&BTreeSet::new(), None);
     cache.close();
     check(other(), "all", Some((None, 1)));
 }
@@ -93,7 +94,7 @@ fn names_and_sockets_are_there_again() {
     let folder = folder();
     let cache = open(options(folder.path()), "all", true).0.unwrap();
     let socket: SocketAddr = "192.0.2.9:6443".parse().unwrap();
-    cache.reached_by().learn(&BTreeSet::from([socket]));
+    cache.reached_by().learn(&BTreeSet::from([socket]), Some("one"));
     let names = cache.names();
     names.value("db.example", Some(br#"["192.0.2.1","2001:db8::1"]"#));
     names.value("gone.example", Some(br#"["192.0.2.2"]"#));
@@ -101,9 +102,10 @@ fn names_and_sockets_are_there_again() {
     names.value("gone.example", None);
     names.retain(["db.example", "gone.example"].map(str::to_owned));
     cache.close();
-    let (cache, Restored { names, sockets, .. }) = open(options(folder.path()), "all", true);
+    let (cache, Restored { names, sockets, cluster, .. }) = open(options(folder.path()), "all", true);
     let names: Vec<String> = names.iter().map(|(name, addresses)| format!("{name} {addresses:?}")).collect();
     assert_eq!((names, sockets), (vec!["db.example [192.0.2.1, 2001:db8::1]".to_owned()], vec![socket]));
+    assert_eq!(cluster.as_deref(), Some("one"));
     cache.unwrap().close();
 }
 
@@ -123,4 +125,51 @@ fn secrets_by_name_are_kept_one_by_one() {
     let names: Vec<&str> = source.objects.iter().map(|object| &*object.meta.object.name.name).collect();
     assert_eq!((source.resume.as_deref(), names), (None, vec!["one"]));
     cache.unwrap().close();
+}
+
+#[test]
+fn after_a_start_without_a_key_any_key_will_do() {
+    let folder = folder();
+    written(&folder);
+    let (cache, _) = open(CacheOptions { key_file: None, ..options(folder.path()) }, "all", true);
+    cache.unwrap().close();
+    std::fs::write(folder.path().join("key"), [8; 32]).unwrap();
+    check(options(folder.path()), "all", None);
+}
+
+#[test]
+fn sockets_that_nobody_learned_again_are_forgotten() {
+    let folder = folder();
+    let learn = |socket: &str| {
+        let (cache, restored) = open(options(folder.path()), "all", true);
+        let cache = cache.unwrap();
+        cache.reached_by().learn(&BTreeSet::from([socket.parse().unwrap()]), None);
+        cache.close();
+        restored.sockets
+    };
+    assert!(learn("192.0.2.1:6443").is_empty());
+    assert_eq!(learn("192.0.2.2:6443"), ["192.0.2.1:6443".parse().unwrap()]);
+    assert_eq!(learn("192.0.2.3:6443"), ["192.0.2.2:6443".parse().unwrap()]);
+}
+
+#[test]
+fn a_disk_that_failed_is_told_of_and_has_the_kind_listed() {
+    let folder = folder();
+    let inner = folder.path().join("cluster-cache");
+    std::fs::write(&inner, "no folder").unwrap();
+    let registry = Registry::new();
+    let metrics = CacheMetrics::register(&registry).unwrap();
+    let kept = KeptSource { source: SECRET, selection: "all".to_owned(), listed: true };
+    let sweep = SweepLimit { share_max: 0.5, free: 10 };
+    let (cache, _) = Cache::open(options(folder.path()), vec![kept], sweep, &metrics);
+    let (mut lost, cache) = cache.map(|cache| (cache.lost(), cache)).unwrap();
+    let sink = cache.sink(&SECRET, false).unwrap();
+    sink.list_begins();
+    std::fs::remove_file(&inner).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let asked = runtime.block_on(async { tokio::time::timeout(Duration::from_secs(60), lost.next()).await });
+    assert_eq!(asked.unwrap(), [SECRET]);
+    let losses = registry.gather().into_iter().find(|it| it.name() == "tidegate_cache_losses_total").unwrap();
+    assert!(losses.get_metric()[0].get_counter().get_value() >= 1.0);
+    cache.close();
 }

@@ -132,3 +132,23 @@ fn what_is_required_and_was_not_kept_is_waited_for() {
     settle(&mut reconciler, begun + Duration::from_secs(3600));
     assert!(!reconciler.running(), "without endpoints there is nothing to serve");
 }
+
+#[test]
+fn a_loop_that_starts_over_knows_that_what_serves_was_restored() {
+    let now = now();
+    let mut reconciler = restored(&KINDS, now);
+    settle(&mut reconciler, now);
+    reconciler.start_over(KINDS.map(all_of));
+    for kind in KINDS {
+        assert_eq!(reconciler.restored_as_of_s(&all_of(kind)), Some(1000), "{kind}");
+    }
+    settle(&mut reconciler, now);
+    assert!(!reconciler.running(), "what a panic left is not made into a model before it is listed");
+    for kind in KINDS {
+        let objects = if kind == Kind::Ingress { vec![ingress("web")] } else { Vec::new() };
+        reconciler.observe(listed(kind, objects, now), now);
+        assert_eq!(reconciler.restored_as_of_s(&all_of(kind)), None);
+    }
+    settle(&mut reconciler, now);
+    assert_eq!(hosts(&reconciler), ["web.example"]);
+}

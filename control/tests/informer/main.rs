@@ -24,7 +24,7 @@ use tidegate_config::project::Projected;
 use tidegate_control::client::{Deadlines, connect};
 use tidegate_control::options::Options;
 use tidegate_control::{
-    ApiServer, Event, Informer, Interest, Limits, Reconciler, Relist, Resource, Source, SourceMetrics,
+    ApiServer, Event, Identity, Informer, Interest, Limits, Reconciler, Relist, Resource, Source, SourceMetrics,
 };
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};

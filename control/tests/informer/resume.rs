@@ -6,12 +6,18 @@ fn expired() -> String {
     frame("ERROR", r#"{"kind":"Status","code":410,"reason":"Expired","message":"too old resource version"}"#)
 }
 
-/// The events and requests of an informer that resumes at 5. A list is `b@8` at 9.
+/// The events and requests of an informer that resumes at 5, of a server that is at 6 when it is asked. A list is `b@8` at 9.
 #[track_caller]
 fn resumes(watches: Vec<Answer>, events: &[&str], requests: &[&str]) {
+    let requests: Vec<&str> = ["list limit=1"].iter().chain(requests).copied().collect();
+    compared(vec![listed(6, &[("a", 3)]), listed(9, &[("b", 8)])], watches, events, &requests);
+}
+
+/// The same, with these answers to lists.
+#[track_caller]
+fn compared(lists: Vec<Answer>, watches: Vec<Answer>, events: &[&str], requests: &[&str]) {
     let (found, asked) = block_on(async {
         let limits = Limits { short_watch: MS(100), ..patient() };
-        let lists = vec![listed(9, &[("b", 8)])];
         let mut run = begin(lists, watches, limits, 64, |informer| informer.resuming("5".into())).await;
         let mut found = Vec::new();
         for _ in events {
@@ -60,4 +66,90 @@ fn a_server_that_is_away_is_tried_again_from_the_same_version() {
         &["failing*", "failing*", "watching", "resumed@5"],
         &["watch 5", "watch 5", "watch 5"],
     );
+}
+
+#[test]
+fn a_server_that_was_set_back_is_listed_before_anything_is_watched() {
+    let lists = || vec![listed(4, &[("a", 3)]), listed(4, &[("a", 3)])];
+    compared(lists(), vec![watching(&[])], &["listed@4 a@3"], &["list limit=1", "list", "watch 4"]);
+}
+
+#[test]
+fn versions_that_cannot_be_compared_are_those_of_a_server_that_was_set_back() {
+    let odd = || listed(6, &[]).edited(|text| text.replace("\"6\"", "\"x6\""));
+    compared(vec![odd(), listed(9, &[("b", 8)])], vec![], &["listed@9 b@8"], &["list limit=1", "list", "watch 9"]);
+}
+
+#[test]
+fn until_the_server_says_how_far_it_has_come_nothing_is_believed() {
+    let lists = vec![Answer::HangUp, Answer::status(503), listed(5, &[("a", 3)])];
+    compared(
+        lists,
+        vec![watching(&[])],
+        &["failing*", "failing*", "watching", "resumed@5"],
+        &["list limit=1", "list limit=1", "list limit=1", "watch 5"],
+    );
+}
+
+#[test]
+fn an_event_that_comes_in_parts_is_no_silence() {
+    let event = frame("MODIFIED", &object("a", 7));
+    let (first, second) = event.split_at(event.len() / 2);
+    let slow = Answer::steps(vec![
+        Step::Send(first.to_owned()),
+        Step::Pause(MS(400)),
+        Step::Send(second.to_owned()),
+        Step::Hang,
+    ]);
+    resumes(vec![slow], &["applied a@7", "resumed@7"], &["watch 5"]);
+}
+
+/// The answers of a server by their paths: the uid of its cluster, and a list that is at 9.
+#[track_caller]
+fn of_cluster(kept: Option<&str>, served: Answer, requests: &[&str]) {
+    let asked =
+        block_on(async {
+            let mut served = Some(served);
+            let decide = move |seen: &Seen, _: &http::HeaderMap| match &*seen.path {
+                "/api/v1/namespaces/kube-system" => served.take().expect("it is asked once"),
+                _ if seen.is_watch() => Answer::steps(vec![Step::Hang]),
+                _ => listed(9, &[("b", 8)]),
+            };
+            let api = FakeApi::start(Box::new(decide), None).await;
+            let config = kube::Config::new(api.url.parse().unwrap());
+            let client = connect(config, Deadlines::WATCH, &ApiServer::default()).unwrap();
+            let metrics = SourceMetrics::register(&Registry::new()).unwrap();
+            let (events, _open) = mpsc::channel(64);
+            let interest = Interest::in_all_of(Source { kind: Kind::Service, namespace: None });
+            let identity = Identity::new(client.clone(), patient(), kept.map(Into::into));
+            let informer = Informer::new(client, interest, patient(), events, &metrics, 7).resuming("5".into());
+            let stop = CancellationToken::new();
+            let _ended = stop.clone().drop_guard();
+            tokio::spawn(informer.of_cluster(identity).run(stop));
+            let started = tokio::time::Instant::now();
+            loop {
+                let seen = api.seen().await;
+                if seen.len() >= requests.len() || started.elapsed() > DEADLINE {
+                    return seen
+                        .iter()
+                        .take(requests.len())
+                        .map(|seen| {
+                            if seen.path.ends_with("kube-system") { "identity".to_owned() } else { request_text(seen) }
+                        })
+                        .collect::<Vec<_>>();
+                }
+                tokio::time::sleep(MS(5)).await;
+            }
+        });
+    assert_eq!(asked, requests);
+}
+
+#[test]
+fn another_cluster_behind_the_same_name_is_listed() {
+    let namespace = |uid: &str| Answer::ok(format!(r#"{{"metadata":{{"name":"kube-system","uid":"{uid}"}}}}"#));
+    of_cluster(Some("one"), namespace("two"), &["identity", "list", "watch 9"]);
+    of_cluster(Some("one"), namespace("one"), &["identity", "list limit=1", "watch 5"]);
+    of_cluster(None, namespace("two"), &["identity", "list limit=1", "watch 5"]);
+    // Where it may not be read, versions are all there is to compare.
+    of_cluster(Some("one"), Answer::status(403), &["identity", "list limit=1", "watch 5"]);
 }

@@ -58,6 +58,10 @@ impl Bed {
         self.pending.list_done(Listed { reached: version.into(), complete: true, wins }, LIMIT, &self.disk)
     }
 
+    fn half_done(&mut self, version: &str) -> bool {
+        self.pending.list_done(Listed { reached: version.into(), complete: false, wins: true }, LIMIT, &self.disk)
+    }
+
     /// Writes what waits; how many values that are.
     fn write(&mut self) -> Option<usize> {
         let Change { replace, values, position, .. } = self.pending.take(7)?;
@@ -265,4 +269,21 @@ fn a_store_that_goes_while_a_list_is_made_keeps_what_it_holds() {
     bed.write();
     assert_eq!(bed.version, None, "nothing is written");
     assert_eq!(bed.disk.values.borrow().len(), 2);
+}
+
+#[test]
+fn no_watch_goes_on_after_an_incomplete_list_whatever_comes_after_it() {
+    let mut bed = Bed::new(true, &[("a", "1"), ("b", "1")]);
+    bed.pending.list_begins(false);
+    bed.listed("a", "2");
+    assert!(bed.half_done("20"));
+    bed.check(Some(1), None, &[("a", "2"), ("b", "1")]);
+    bed.told("a", Some("3"), "21");
+    bed.check(Some(1), None, &[("a", "3"), ("b", "1")]);
+    bed.pending.reached("22".into());
+    bed.check(None, None, &[("a", "3"), ("b", "1")]);
+    assert!(bed.list(&[("a", "3"), ("b", "1")], "30"));
+    bed.check(Some(0), Some("30"), &[("a", "3"), ("b", "1")]);
+    bed.told("a", Some("4"), "31");
+    bed.check(Some(1), Some("31"), &[("a", "4"), ("b", "1")]);
 }

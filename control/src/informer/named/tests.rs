@@ -1,5 +1,8 @@
 //! What is asked for and what is told of the answers, moment by moment.
 
+use tidegate_config::project::project;
+
+use super::ask::is_name;
 use super::*;
 
 const REFRESH: Duration = Duration::from_secs(100);
@@ -133,6 +136,31 @@ fn one_that_cannot_be_read_holds_up_nothing_and_says_nothing_of_the_others() {
     check_settles(|| refused(403), 2);
     check_settles(|| refused(500), 6);
     check_settles(failed, 6);
+}
+
+#[test]
+fn one_that_was_kept_is_not_known_before_the_api_server_has_answered() {
+    let mut bench = Bench::new();
+    bench.following.restored = true;
+    bench.follow(begin(&["a", "b"]));
+    for _ in 0..20 {
+        bench.answer(|secret| if secret == "a" { found("a") } else { failed() });
+        bench.now += 200 * SECOND;
+    }
+    assert!(!bench.news.iter().any(|event| text(event) == "settled"), "{:?}", bench.news);
+    bench.news.clear();
+    bench.answer(found);
+    bench.news.sort_by_key(text);
+    bench.check(&["applied a", "applied b", "settled"]);
+
+    let mut bench = Bench::new();
+    bench.following.restored = true;
+    bench.follow(begin(&["a"]));
+    for _ in 0..2 {
+        bench.answer(|_| refused(403));
+        bench.now += 60 * SECOND;
+    }
+    assert!(bench.news.iter().any(|event| text(event) == "settled"), "a denial is an answer: {:?}", bench.news);
 }
 
 #[test]

@@ -1,0 +1,75 @@
+//! Why a store cannot be used, made out of what the library says of the file.
+
+use std::fmt;
+use std::io::ErrorKind;
+
+use redb::{DatabaseError, StorageError};
+use tidegate_config::caught::caught;
+
+/// The latest file format of the library; a file of a later one is not damaged, but newer than this program.
+const FILE_FORMAT: u8 = 3;
+
+/// Why a store cannot be used.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Unusable {
+    /// Another process uses it.
+    Locked,
+    /// A later version of this program wrote it.
+    Newer,
+    /// Its Secrets were sealed by another key.
+    WrongKey,
+    /// It cannot be read: it was cut, or changed by somebody else.
+    Damaged(String),
+    /// The file or its folder cannot be opened, read or written.
+    Io(String),
+}
+
+impl fmt::Display for Unusable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Locked => f.write_str("another process uses it; each process needs a folder of its own"),
+            Self::Newer => {
+                f.write_str("a newer version of tidegate wrote it; remove it to let this version write its own")
+            }
+            Self::WrongKey => f.write_str(
+                "its Secrets were sealed by another key; give that key, or remove the folder to begin again",
+            ),
+            Self::Damaged(why) => write!(f, "it is damaged: {why}"),
+            Self::Io(why) => f.write_str(why),
+        }
+    }
+}
+
+impl std::error::Error for Unusable {}
+
+/// Does something with the database. A damaged file may make the library panic, which must cost nobody the process.
+pub(super) fn contained<T, E: Into<redb::Error>>(work: impl FnOnce() -> Result<T, E>) -> Result<T, Unusable> {
+    caught(work).map_err(Unusable::Damaged)?.map_err(|error| why(&error.into()))
+}
+
+fn why(error: &redb::Error) -> Unusable {
+    #[allow(clippy::wildcard_enum_match_arm, reason = "the library may add errors; each is one of reading or writing")]
+    match error {
+        redb::Error::DatabaseAlreadyOpen | redb::Error::LockProtocolMismatch => Unusable::Locked,
+        redb::Error::UpgradeRequired(version) if *version > FILE_FORMAT => Unusable::Newer,
+        redb::Error::UpgradeRequired(_) | redb::Error::Corrupted(_) | redb::Error::TableTypeMismatch { .. } => {
+            Unusable::Damaged(error.to_string())
+        }
+        redb::Error::Io(io) if matches!(io.kind(), ErrorKind::InvalidData | ErrorKind::UnexpectedEof) => {
+            Unusable::Damaged(error.to_string())
+        }
+        _ => Unusable::Io(error.to_string()),
+    }
+}
+
+impl From<DatabaseError> for Unusable {
+    fn from(error: DatabaseError) -> Self {
+        why(&error.into())
+    }
+}
+
+impl From<StorageError> for Unusable {
+    fn from(error: StorageError) -> Self {
+        why(&error.into())
+    }
+}

@@ -1,0 +1,49 @@
+//! One request for one Secret, and what came of it.
+
+use std::sync::Arc;
+
+use tidegate_config::object::{Kind, ObjectName};
+use tidegate_config::project::project;
+
+use super::super::api::Api;
+use super::super::failure::Failure;
+use super::super::{Interest, Limits};
+use super::Answer;
+use crate::cluster_cache::Sink;
+use crate::event::Source;
+
+/// Asks for one.
+pub(super) async fn ask(
+    client: kube::Client,
+    limits: Limits,
+    name: ObjectName,
+    sink: Option<Sink>,
+) -> (ObjectName, Answer) {
+    // What can be no name is not asked for: it would be another path.
+    if !is_name(&name.name) {
+        return (name, Answer::Gone);
+    }
+    let source = Source { kind: Kind::Secret, namespace: Some(Arc::clone(&name.namespace)) };
+    let answer = match Api::new(client, Interest::in_all_of(source), limits).object(&name.name).await {
+        Ok(None) => Answer::Gone,
+        Ok(Some(bytes)) => match project(Kind::Secret, &bytes) {
+            Ok(projected) if projected.meta.object.name == name => {
+                if let Some(sink) = sink {
+                    sink.told(&name, Some(&bytes), None);
+                }
+                Answer::Found(Box::new(projected))
+            }
+            Ok(_) => Answer::Failed(Failure::Unreadable { why: "another object than the one asked for".to_owned() }),
+            Err(why) => Answer::Failed(Failure::Unreadable { why: why.to_string() }),
+        },
+        Err(failure) => Answer::Failed(failure),
+    };
+    (name, answer)
+}
+
+/// Whether an object can be named so (a DNS subdomain by RFC 1123).
+pub(super) fn is_name(text: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let ends = text.bytes().next().is_some_and(plain) && text.bytes().last().is_some_and(plain);
+    ends && text.len() <= 253 && text.bytes().all(|byte| plain(byte) || matches!(byte, b'-' | b'.'))
+}
