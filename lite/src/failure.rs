@@ -138,6 +138,23 @@ impl Failure {
         Self::new(StatusCode::GONE, "Expired", message)
     }
 
+    /// A kind of which the server that this is a replica of has told nothing yet.
+    pub(crate) fn too_early(kind: &Kind) -> Self {
+        let message = format!("{} have not been listed yet, try again in a moment", kind.qualified());
+        Self::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message).after_seconds(1)
+    }
+
+    /// A kind that takes more memory than a replica may.
+    pub(crate) fn too_many_bytes(kind: &Kind) -> Self {
+        let message = format!("{} take more memory than this server may hold", kind.qualified());
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", message).after_seconds(60)
+    }
+
+    fn after_seconds(mut self, seconds: u64) -> Self {
+        self.details.insert("retryAfterSeconds".into(), seconds.into());
+        self
+    }
+
     /// A resourceVersion that is still to come.
     pub(crate) fn future_version(asked: u64, current: u64) -> Self {
         let message = format!("Timeout: Too large resource version: {asked}, current: {current}");

@@ -21,9 +21,12 @@ mod rules;
 mod write;
 mod serve;
 mod lite;
+mod replica;
 mod door;
 
 pub use crds::GATEWAY_API;
-pub use door::Door;
+pub use door::{Door, DoorSocket, SharedDoor};
+pub use kind::ReplicaKind;
 pub use lite::Lite;
+pub use replica::{Feed, Figures, ReplicaLimits};
 pub use serve::{LiteBody, LiteService};

@@ -36,6 +36,7 @@ pub(crate) fn kinds(definition: &Value, place: Place) -> Vec<KindId> {
             kept: None,
             question: false,
             form: Form::Custom(custom(version, &group, &names.kind, &storage, &revision)),
+            read_only: false,
             place,
         })
     };

@@ -12,6 +12,12 @@ use crate::failure::Failure;
 /// A bearer token of 256 random bits. It has no `Debug`.
 pub(super) struct Token(String);
 
+impl From<String> for Token {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
 impl Token {
     /// Draws a token; `None` if the system has no chance to give.
     pub(super) fn draw() -> Option<Self> {
@@ -33,6 +39,12 @@ impl Token {
 
 /// Refuses a request that does not come to one of our names with our token.
 pub(super) fn check(parts: &Parts, token: &Token, bound: SocketAddr) -> Result<(), Failure> {
+    named(parts, bound)?;
+    authorized(parts, token)
+}
+
+/// Refuses a request that does not come to one of our names.
+pub(super) fn named(parts: &Parts, bound: SocketAddr) -> Result<(), Failure> {
     // A page in a browser can make its own name lead to a loopback address, but not change the name it asks for.
     let hosts = parts.headers.get_all(HOST).iter().map(|host| host.to_str().unwrap_or_default());
     let named = parts.uri.authority().map(http::uri::Authority::as_str);
@@ -40,6 +52,11 @@ pub(super) fn check(parts: &Parts, token: &Token, bound: SocketAddr) -> Result<(
     if names.peek().is_none() || !names.all(|name| is_ours(name, bound)) {
         return Err(Failure::misdirected());
     }
+    Ok(())
+}
+
+/// Refuses a request without our token.
+pub(super) fn authorized(parts: &Parts, token: &Token) -> Result<(), Failure> {
     let given = parts.headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let given = given.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
     if given.is_some_and(|(_, given)| token.is(given.trim())) { Ok(()) } else { Err(Failure::unauthorized()) }

@@ -2,6 +2,7 @@
 //! CustomResourceDefinition adds one more while it is established.
 
 pub(crate) mod schema;
+mod replica;
 mod schema_table;
 mod set;
 mod table;
@@ -10,6 +11,7 @@ use std::fmt;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+pub use self::replica::ReplicaKind;
 pub(crate) use self::set::{Kinds, Place};
 use crate::custom::Custom;
 
@@ -37,6 +39,8 @@ pub(crate) struct Kind {
     /// Whether an object is a question to the server: it is answered and not kept.
     pub(crate) question: bool,
     pub(crate) form: Form,
+    /// Whether objects can be read and not be written.
+    pub(crate) read_only: bool,
     /// Where the store has the objects. All versions of a kind share one place.
     pub(crate) place: Place,
 }
@@ -79,6 +83,9 @@ const VERBS: &[&str] = &["create", "delete", "deletecollection", "get", "list", 
 /// The same of a custom kind, in the order in which the real server lists it.
 const CUSTOM_VERBS: &[&str] = &["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
 
+/// What one can be asked to do that is only read.
+const READ_VERBS: &[&str] = &["get", "list", "watch"];
+
 /// What every subresource can be asked to do.
 pub(crate) const SUBRESOURCE_VERBS: &[&str] = &["get", "patch", "update"];
 
@@ -101,6 +108,7 @@ static BUILT_IN: LazyLock<Vec<KindId>> = LazyLock::new(|| {
             kept: row.kept,
             question: row.question,
             form: Form::BuiltIn(row.kind),
+            read_only: false,
             place: Place::built_in(nth),
         }))
     };
@@ -164,6 +172,7 @@ impl Kind {
     /// What can be done with objects of this kind.
     pub(crate) fn verbs(&self) -> &'static [&'static str] {
         match self.form {
+            _ if self.read_only => READ_VERBS,
             Form::BuiltIn(_) if self.question => &["create"],
             Form::BuiltIn(_) => VERBS,
             Form::Custom(_) => CUSTOM_VERBS,

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, LazyLock};
 
-use super::{BUILT_IN, KindId};
+use super::{BUILT_IN, KindId, ReplicaKind};
 
 /// The collection of the store that has the objects of a kind. Never used again for another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,6 +33,15 @@ impl Kinds {
     /// The built-in kinds alone.
     pub(crate) fn built_in() -> Self {
         WITHOUT_CUSTOM.clone()
+    }
+
+    /// These alone, to be read and not to be written, each at a place of its own. What is known of the built-in ones among them is
+    /// known here too.
+    pub(crate) fn to_read(these: &[ReplicaKind]) -> Self {
+        let mut kinds: Vec<KindId> =
+            these.iter().enumerate().map(|(nth, kind)| KindId::new(kind.row(Place(nth)))).collect();
+        kinds.sort_by_cached_key(|kind| (kind.row().group.clone(), kind.row().plural.clone()));
+        Self(kinds.into())
     }
 
     /// The built-in kinds and these.

@@ -13,6 +13,8 @@ use crate::kind::Kind;
 /// The selectors of one request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Selection {
+    /// Whether there is nothing to compare.
+    pub(crate) all: bool,
     labels: Labels,
     pub(crate) fields: Fields,
 }
@@ -21,9 +23,10 @@ impl Selection {
     /// Reads both selectors of a query. What can't be read, or is about a field that the kind has no selector for, is a
     /// bad request.
     pub(crate) fn parse(kind: &Kind, labels: &str, fields: &str) -> Result<Self, Failure> {
+        let all = labels.is_empty() && fields.is_empty();
         let labels =
             Labels::parse(labels).map_err(|why| Failure::bad_request(format!("unable to parse requirement: {why}")))?;
-        Ok(Self { labels, fields: Fields::parse(kind, fields)? })
+        Ok(Self { all, labels, fields: Fields::parse(kind, fields)? })
     }
 
     pub(crate) fn matches(&self, object: &Value) -> bool {

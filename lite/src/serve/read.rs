@@ -24,11 +24,14 @@ use crate::write::Target;
 /// How long a read waits for a resourceVersion that is still to come.
 const FRESHNESS_WAIT: Duration = Duration::from_secs(3);
 
-/// Waits for the store to reach a version, or refuses.
-pub(super) async fn wait_for(lite: &Lite, version: Option<u64>) -> Result<(), Failure> {
+/// Waits for a kind to reach a version, or refuses.
+pub(super) async fn wait_for(lite: &Lite, kind: &KindId, version: Option<u64>) -> Result<(), Failure> {
     let Some(version) = version else { return Ok(()) };
-    let reached = tokio::time::timeout(FRESHNESS_WAIT, lite.store().reach(version)).await;
-    reached.map_err(|_| Failure::future_version(version, lite.store().read().version()))
+    if let Some(gone) = lite.store().read().void(kind, version) {
+        return Err(too_old(version, &gone));
+    }
+    let reached = tokio::time::timeout(FRESHNESS_WAIT, lite.store().reach(kind, version)).await;
+    reached.map_err(|_| Failure::future_version(version, lite.store().read().version_of(kind)))
 }
 
 pub(super) async fn get(
@@ -37,7 +40,7 @@ pub(super) async fn get(
     query: &Query,
     form: Form,
 ) -> Result<Response<LiteBody>, Failure> {
-    wait_for(lite, query.exact_version()?).await?;
+    wait_for(lite, &target.kind, query.exact_version()?).await?;
     let object = lite.store().read().get(&target.kind, &target.key).cloned();
     let object = object.ok_or_else(|| Failure::not_found(target.row(), &target.key.name))?;
     let object = target.kind.shown(&object);
@@ -48,7 +51,7 @@ pub(super) async fn get(
 pub(super) fn show(
     lite: &Lite,
     target: &Target,
-    object: &Object,
+    object: &Arc<Object>,
     query: &Query,
     form: Form,
     code: StatusCode,
@@ -60,7 +63,7 @@ pub(super) fn show(
         Form::Whole => answer::bytes(code, object.json()),
         Form::Table | Form::Metadata => {
             let unix_seconds = lite.now().unix.as_secs();
-            answer::json(code, &form.one(target.row(), object.value(), &query.include_object, unix_seconds))
+            answer::json(code, &form.one(target.row(), object.opened().value(), &query.include_object, unix_seconds))
         }
     }
 }
@@ -87,7 +90,7 @@ pub(super) async fn list(
     let token = Token::parse(query)?;
     let (selection, part) = select(kind, namespace, query)?;
     let version = query.exact_version()?;
-    wait_for(lite, version).await?;
+    wait_for(lite, kind, version).await?;
     let legacy_exact = query.limit > 0 && query.version_match.is_none();
     let exact = version.filter(|_| legacy_exact || query.version_match.as_deref() == Some("Exact"));
     let (objects, version) = {
@@ -95,7 +98,7 @@ pub(super) async fn list(
         if !state.serves(kind) {
             return Err(Failure::no_resource());
         }
-        if token.as_ref().is_some_and(|token| token.version > state.version()) {
+        if token.as_ref().is_some_and(|token| token.version > state.version_of(kind)) {
             return Err(Token::expired());
         }
         let then = match (&token, exact) {
@@ -108,12 +111,12 @@ pub(super) async fn list(
             (None, None) => None,
         };
         let now = || state.list(kind, &part).map(|(key, object)| (key.clone(), object.clone())).collect();
-        then.map_or_else(|| (now(), state.version()), |(version, objects)| (objects, version))
+        then.map_or_else(|| (now(), state.version_of(kind)), |(version, objects)| (objects, version))
     };
     let after = |key: &Key| token.as_ref().is_none_or(|token| *key > token.after);
     let mut objects: Vec<(Key, Arc<Object>)> = objects
         .into_iter()
-        .filter(|(key, object)| after(key) && selection.matches(kind.shown(object).value()))
+        .filter(|(key, object)| after(key) && (selection.all || selection.matches(kind.shown(object).opened().value())))
         .collect();
     // Any version will do for "0": that list is given whole, as the real server's cache does.
     let limit = usize::try_from(query.limit).unwrap_or(usize::MAX);
@@ -144,10 +147,11 @@ fn shown(
             StatusCode::OK,
             &json!({
                 "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": metadata,
-                "items": objects.iter().map(|object| form::metadata(object.value())).collect::<Vec<_>>(),
+                "items": objects.iter().map(|object| form::metadata(object.opened().value())).collect::<Vec<_>>(),
             }),
         ),
         Form::Table => {
+            let objects: Vec<_> = objects.iter().map(Object::opened).collect();
             let objects = objects.iter().map(|object| object.value());
             let unix_seconds = lite.now().unix.as_secs();
             let mut table = table::of(row, objects, "", &query.include_object, unix_seconds);

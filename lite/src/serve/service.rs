@@ -22,12 +22,15 @@ use super::query::{self, Query};
 use super::route::{Document, Route};
 use super::{answer, discovery, events, openapi, openapi_v2, protobuf, read, review, watch, writes};
 use crate::failure::Failure;
-use crate::kind::{Kinds, Subresource};
+use crate::kind::{KindId, Kinds, Subresource};
 use crate::lite::Lite;
+use crate::store::Unready;
 use crate::write::Target;
 
 /// The largest body of a request, as in the real server.
 const BODY_MAX_BYTES: usize = 3 * 1024 * 1024;
+/// How long a request waits for a kind of which nothing is known yet.
+const READY_WAIT: Duration = Duration::from_secs(3);
 /// How long a body may take to come.
 const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -103,9 +106,30 @@ async fn route(lite: &Lite, parts: &Parts, body: &Bytes) -> Result<Response<Lite
     if query.manager.is_empty() && media_type(&parts.headers) != writes::APPLY {
         query.manager = program(&parts.headers);
     }
+    if let Some(kind) = route.kind() {
+        if kind.row().read_only && parts.method != Method::GET {
+            return Err(Failure::method_not_allowed());
+        }
+        ready(lite, kind).await?;
+    }
     let deprecation = route.kind().and_then(|kind| kind.row().custom()?.deprecation.clone());
     let answer = asked(lite, &kinds, route, query, parts, body).await?;
     Ok(answer::warn(answer, deprecation.as_slice()))
+}
+
+/// Waits for a moment until a kind is there that another server has to tell of first.
+async fn ready(lite: &Lite, kind: &KindId) -> Result<(), Failure> {
+    let known = async {
+        let mut pulse = lite.store().pulse();
+        while lite.store().read().unready(kind).is_some() && pulse.changed().await.is_ok() {}
+    };
+    let in_time = tokio::time::timeout(READY_WAIT, known).await.is_ok();
+    let unready = if in_time { None } else { lite.store().read().unready(kind) };
+    match unready {
+        None => Ok(()),
+        Some(Unready::Unknown) => Err(Failure::too_early(kind.row())),
+        Some(Unready::TooLarge) => Err(Failure::too_many_bytes(kind.row())),
+    }
 }
 
 async fn asked(

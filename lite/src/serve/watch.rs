@@ -85,7 +85,7 @@ pub(super) async fn watch(
         (Some(false), None) => Start::Now,
         (Some(false) | None, Some(version)) => Start::After(version),
     };
-    if let Err(failure) = wait_for(lite, version).await {
+    if let Err(failure) = wait_for(lite, kind, version).await {
         return Ok(refused(&failure));
     }
     let timers = Timers::start(query, lite.now().fraction());
@@ -103,7 +103,7 @@ pub(super) async fn watch(
                 missed.extend(changes.filter(|event| part.has(&event.key)).cloned());
             }
         }
-        let mark = matches!(start, Start::Everything { mark: true }).then(|| state.version());
+        let mark = matches!(start, Start::Everything { mark: true }).then(|| state.version_of(kind));
         let events = state.subscribe(kind, part);
         let include = query.include_object.clone();
         Ok(Watching {
@@ -152,7 +152,7 @@ impl Watching {
     /// The next line; `None` at the end.
     async fn next(&mut self) -> Option<Bytes> {
         while let Some(object) = self.existing.pop_front() {
-            if self.selection.matches(object.value()) {
+            if self.selection.all || self.selection.matches(object.opened().value()) {
                 return Some(self.line(Change::Added, &object));
             }
         }
@@ -197,12 +197,13 @@ impl Watching {
     fn idle_at(&self) -> Option<u64> {
         self.lite.store().write(|state| {
             state.trim(self.lite.now().since_start);
-            (self.events.is_empty() && !self.events.is_closed()).then(|| state.version())
+            (self.events.is_empty() && !self.events.is_closed()).then(|| state.version_of(&self.kind))
         })
     }
 
     fn event(&self, event: &Event) -> Option<Bytes> {
-        let change = event.seen_by(|object| self.selection.matches(object))?;
+        let change =
+            if self.selection.all { event.change() } else { event.seen_by(|object| self.selection.matches(object))? };
         Some(match self.form {
             Form::Whole if self.kind.shows_stored() => event.frame(change),
             Form::Whole | Form::Table | Form::Metadata => self.line(change, event.shown(change)),
@@ -215,7 +216,7 @@ impl Watching {
         match self.form {
             Form::Whole => frame(change.name(), &object.json()),
             Form::Table | Form::Metadata => {
-                let shown = self.form.one(self.kind.row(), object.value(), &self.include, unix_seconds());
+                let shown = self.form.one(self.kind.row(), object.opened().value(), &self.include, unix_seconds());
                 frame(change.name(), shown.to_string().as_bytes())
             }
         }

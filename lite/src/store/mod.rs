@@ -5,6 +5,7 @@
 
 mod object;
 mod owned;
+mod replica;
 mod ring;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -16,6 +17,8 @@ use tokio::sync::{mpsc, watch};
 
 pub(crate) use self::object::{Change, Event, Key, Object, frame};
 use self::owned::Owned;
+use self::replica::Upstream;
+pub(crate) use self::replica::{ListEnd, Unready};
 pub(crate) use self::ring::Gone;
 use self::ring::Ring;
 use crate::custom::Defined;
@@ -27,12 +30,15 @@ const WATCH_DEPTH: usize = 1_024;
 /// The state behind its lock, and the version it has reached.
 pub(crate) struct Store {
     state: Mutex<State>,
-    version: watch::Sender<u64>,
+    /// Has news when a version has been reached.
+    pulse: watch::Sender<u64>,
 }
 
 /// Everything a write may look at and change.
 pub(crate) struct State {
     version: u64,
+    /// What another server has told, where this is a replica: so many things.
+    told: u64,
     /// The version before the first change.
     began: u64,
     kinds: Kinds,
@@ -53,6 +59,8 @@ struct Collection {
     /// Of objects that are not kept for ever, every write: when it was, of which object, and its version. The oldest first.
     written: VecDeque<(Duration, Key, u64)>,
     watchers: Vec<Watcher>,
+    /// How far the server has come that this is a replica of, if it is one.
+    upstream: Option<Upstream>,
 }
 
 impl Collection {
@@ -63,6 +71,7 @@ impl Collection {
             ring: Ring::after_version(version),
             written: VecDeque::new(),
             watchers: Vec::new(),
+            upstream: None,
         }
     }
 
@@ -98,8 +107,8 @@ impl Store {
         let kinds = Kinds::built_in();
         let collections = kinds.iter().map(|kind| (kind.place(), Collection::after_version(version))).collect();
         let (owned, next_place, defined) = (Owned::default(), Place::first_custom(), BTreeMap::new());
-        let state = State { version, began: version, kinds, collections, owned, next_place, defined };
-        Self { state: Mutex::new(state), version: watch::Sender::new(version) }
+        let state = State { version, told: 0, began: version, kinds, collections, owned, next_place, defined };
+        Self { state: Mutex::new(state), pulse: watch::Sender::new(version) }
     }
 
     /// The state, for as long as the guard lives. Not held across an await.
@@ -112,16 +121,16 @@ impl Store {
     pub(crate) fn write<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
         let mut state = self.read();
         let done = act(&mut state);
-        let version = state.version;
-        self.version.send_if_modified(|seen| std::mem::replace(seen, version) != version);
+        let pulse = state.version + state.told;
+        self.pulse.send_if_modified(|seen| std::mem::replace(seen, pulse) != pulse);
         done
     }
 
-    /// Waits until the store has reached `version`.
-    pub(crate) async fn reach(&self, version: u64) {
-        let mut reached = self.version.subscribe();
+    /// Waits until a kind has reached `version`.
+    pub(crate) async fn reach(&self, kind: &KindId, version: u64) {
+        let mut pulse = self.pulse.subscribe();
         // The sender lives as long as the store, so this ends only when the version is there.
-        drop(reached.wait_for(|reached| *reached >= version).await);
+        while self.read().version_of(kind) < version && pulse.changed().await.is_ok() {}
     }
 }
 
@@ -249,7 +258,9 @@ impl State {
     fn tell(&mut self, kind: &KindId, event: Event, at: Duration) {
         let Some(collection) = self.collections.get_mut(&kind.place()) else { return };
         let event = Arc::new(event);
-        collection.ring.push(at, event.version(), event.clone());
+        let bytes = collection.upstream.as_ref().map_or(0, |_| event.bytes());
+        let version = event.version().max(collection.upstream.as_ref().map_or(0, Upstream::version));
+        collection.ring.push(at, version, bytes, event.clone());
         // A full channel is a slow watch: dropping the sender ends it after what it already has.
         collection.watchers.retain(|watcher| {
             if watcher.part.has(&event.key) {

@@ -5,9 +5,9 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use serde_json::Value;
 
-/// An object as it was at one resourceVersion. Its JSON is written once, when first asked for.
+/// An object as it was at one resourceVersion, as a value or as JSON; the other one is made once, when first asked for.
 pub(crate) struct Object {
-    value: Value,
+    value: OnceLock<Value>,
     version: u64,
     json: OnceLock<Bytes>,
 }
@@ -16,16 +16,34 @@ impl Object {
     /// Takes a value and writes the version into it.
     pub(crate) fn new(mut value: Value, version: u64) -> Self {
         value["metadata"]["resourceVersion"] = version.to_string().into();
-        Self { value, version, json: OnceLock::new() }
+        Self { value: value.into(), version, json: OnceLock::new() }
+    }
+
+    /// Takes the JSON of an object that another server holds at this version.
+    pub(crate) fn raw(json: Bytes, version: u64) -> Self {
+        Self { value: OnceLock::new(), version, json: json.into() }
     }
 
     /// What a dry run would have stored.
     pub(crate) fn unstored(value: Value) -> Self {
-        Self { value, version: 0, json: OnceLock::new() }
+        Self { value: value.into(), version: 0, json: OnceLock::new() }
     }
 
     pub(crate) fn value(&self) -> &Value {
-        &self.value
+        self.value.get_or_init(|| self.read())
+    }
+
+    /// The same object with its value at hand. One that is held as JSON stays so: its value takes many times the memory, and is
+    /// gone with whoever asked.
+    pub(crate) fn opened(self: &Arc<Self>) -> Arc<Self> {
+        if self.value.get().is_some() {
+            return self.clone();
+        }
+        Arc::new(Self { value: self.read().into(), version: self.version, json: self.json.clone() })
+    }
+
+    fn read(&self) -> Value {
+        self.json.get().and_then(|json| serde_json::from_slice(json).ok()).unwrap_or_default()
     }
 
     pub(crate) fn version(&self) -> u64 {
@@ -33,12 +51,12 @@ impl Object {
     }
 
     pub(crate) fn json(&self) -> Bytes {
-        self.json.get_or_init(|| self.value.to_string().into()).clone()
+        self.json.get_or_init(|| self.value().to_string().into()).clone()
     }
 
     /// The text under `metadata`, empty if absent.
     pub(crate) fn metadata(&self, field: &str) -> &str {
-        self.value["metadata"][field].as_str().unwrap_or_default()
+        self.value()["metadata"][field].as_str().unwrap_or_default()
     }
 }
 
@@ -75,6 +93,8 @@ pub(crate) struct Event {
     /// After the change; for a deletion the last state under the deletion's version.
     object: Arc<Object>,
     previous: Option<Arc<Object>>,
+    /// Both with their values at hand, for selectors.
+    opened: [OnceLock<Arc<Object>>; 2],
     /// What a watch gets whose selector the object has just left.
     departed: OnceLock<Arc<Object>>,
     frames: [OnceLock<Bytes>; 3],
@@ -82,11 +102,24 @@ pub(crate) struct Event {
 
 impl Event {
     pub(crate) fn new(key: Key, change: Change, object: Arc<Object>, previous: Option<Arc<Object>>) -> Self {
-        Self { key, change, object, previous, departed: OnceLock::new(), frames: Default::default() }
+        Self {
+            key,
+            change,
+            object,
+            previous,
+            opened: Default::default(),
+            departed: OnceLock::new(),
+            frames: Default::default(),
+        }
     }
 
     pub(crate) fn version(&self) -> u64 {
         self.object.version()
+    }
+
+    /// About what it takes with the line that watches get, where objects are held as JSON.
+    pub(crate) fn bytes(&self) -> usize {
+        2 * self.object.json().len()
     }
 
     /// The object before the change; `None` if the change made it.
@@ -96,8 +129,11 @@ impl Event {
 
     /// What this change is to somebody who sees only the objects for which `sees` holds. `None`: nothing.
     pub(crate) fn seen_by(&self, sees: impl Fn(&Value) -> bool) -> Option<Change> {
-        let before = self.previous.as_ref().is_some_and(|previous| sees(previous.value()));
-        let after = self.change != Change::Deleted && sees(self.object.value());
+        let [opened, opened_before] = &self.opened;
+        let sees =
+            |object: &Arc<Object>, cell: &OnceLock<Arc<Object>>| sees(cell.get_or_init(|| object.opened()).value());
+        let before = self.previous.as_ref().is_some_and(|previous| sees(previous, opened_before));
+        let after = self.change != Change::Deleted && sees(&self.object, opened);
         match (before, after) {
             (false, true) => Some(Change::Added),
             (true, true) => Some(Change::Modified),
@@ -106,11 +142,16 @@ impl Event {
         }
     }
 
+    /// What this change is to somebody who sees every object.
+    pub(crate) fn change(&self) -> Change {
+        self.change
+    }
+
     /// The object to show with a change that [`Self::seen_by`] gave.
     pub(crate) fn shown(&self, change: Change) -> &Arc<Object> {
         match (change, self.change, &self.previous) {
             (Change::Deleted, Change::Added | Change::Modified, Some(previous)) => {
-                self.departed.get_or_init(|| Arc::new(Object::new(previous.value().clone(), self.version())))
+                self.departed.get_or_init(|| Arc::new(Object::new(previous.opened().value().clone(), self.version())))
             }
             _ => &self.object,
         }

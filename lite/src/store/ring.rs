@@ -15,11 +15,15 @@ pub(crate) struct Ring<T> {
     entries: VecDeque<Entry<T>>,
     /// Everything after this version is in the ring.
     complete_after: u64,
+    /// What the entries take, and what they may take at most, however young they are.
+    bytes: usize,
+    bytes_max: usize,
 }
 
 struct Entry<T> {
     at: Duration,
     version: u64,
+    bytes: usize,
     item: T,
 }
 
@@ -33,12 +37,19 @@ pub(crate) struct Gone {
 impl<T> Ring<T> {
     /// An empty history of everything after `version`.
     pub(crate) fn after_version(version: u64) -> Self {
-        Self { entries: VecDeque::new(), complete_after: version }
+        Self { entries: VecDeque::new(), complete_after: version, bytes: 0, bytes_max: usize::MAX }
     }
 
-    /// Adds a change that happened at `at`. Versions must rise.
-    pub(crate) fn push(&mut self, at: Duration, version: u64, item: T) {
-        self.entries.push_back(Entry { at, version, item });
+    /// The same, within so many bytes.
+    pub(crate) fn within(mut self, bytes_max: usize) -> Self {
+        self.bytes_max = bytes_max;
+        self
+    }
+
+    /// Adds a change that happened at `at` and takes so many bytes. Versions must not fall.
+    pub(crate) fn push(&mut self, at: Duration, version: u64, bytes: usize, item: T) {
+        self.entries.push_back(Entry { at, version, bytes, item });
+        self.bytes += bytes;
         self.trim(at);
     }
 
@@ -48,6 +59,9 @@ impl<T> Ring<T> {
         while self.entries.len() > CAPACITY_MIN
             && (self.entries.len() > CAPACITY_MAX || self.entries.front().is_some_and(old))
         {
+            self.evict();
+        }
+        while self.bytes > self.bytes_max && self.entries.len() > 1 {
             self.evict();
         }
         if self.entries.capacity() / 4 > self.entries.len().max(CAPACITY_MIN) {
@@ -66,9 +80,10 @@ impl<T> Ring<T> {
 
     fn evict(&mut self) {
         // One less than the oldest entry left, so that resuming at the version before it still works.
-        self.entries.pop_front();
+        let gone = self.entries.pop_front();
+        self.bytes -= gone.map_or(0, |entry| entry.bytes);
         if let Some(oldest) = self.entries.front() {
-            self.complete_after = oldest.version - 1;
+            self.complete_after = self.complete_after.max(oldest.version - 1);
         }
     }
 }
@@ -81,7 +96,7 @@ mod tests {
     fn ring(count: u64, step: Duration) -> Ring<u64> {
         let mut ring = Ring::after_version(10);
         for nth in 0..count {
-            ring.push(step * u32::try_from(nth).unwrap(), 11 + nth, 11 + nth);
+            ring.push(step * u32::try_from(nth).unwrap(), 11 + nth, 1, 11 + nth);
         }
         ring
     }
@@ -135,5 +150,17 @@ mod tests {
         assert!(ring.entries.capacity() < 6_400, "its memory as well");
         check(&ring, 10 + 6_300, Ok(CAPACITY_MIN));
         check(&ring, 10 + 6_299, Err(10 + 6_300));
+    }
+
+    #[test]
+    fn young_entries_leave_where_they_take_too_much() {
+        let mut ring = Ring::after_version(10).within(30);
+        for version in 11..=20 {
+            ring.push(Duration::ZERO, version, 10, version);
+        }
+        check(&ring, 17, Ok(3));
+        check(&ring, 16, Err(17));
+        ring.push(Duration::ZERO, 21, 100, 21);
+        check(&ring, 20, Ok(1));
     }
 }

@@ -1,0 +1,124 @@
+//! Accepts connections, within limits, until told to stop.
+
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Request;
+use http::request::Parts;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use tower::Service as _;
+
+use crate::failure::Failure;
+use crate::lite::Lite;
+use crate::serve::answer;
+
+/// Request line and headers together. hyper looks at it between reads, so a little more can pass.
+const HEAD_MAX_BYTES: usize = 64 * 1024;
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// From the end of one request to the whole head of the next: also how long an idle connection is kept.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(120);
+/// After a failed accept (too many open files, say), before the next.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// What is in flight at shutdown may take this long.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Serves what is accepted until `shutdown` ends, so many connections at a time; then `close` has watches end, and what is in flight
+/// gets a moment.
+pub(super) async fn serve<S, A, C>(
+    connections_max: usize,
+    accept: impl AsyncFn() -> io::Result<S>,
+    shutdown: impl Future<Output = ()>,
+    close: impl FnOnce(),
+    serve_one: C,
+) where
+    C: Fn(S, watch::Receiver<()>) -> A,
+    A: Future<Output = ()> + Send + 'static,
+{
+    let mut shutdown = std::pin::pin!(shutdown);
+    let slots = Arc::new(Semaphore::new(connections_max));
+    let (stop, stopped) = watch::channel(());
+    let mut connections = JoinSet::new();
+    loop {
+        let accepted = async {
+            // The semaphore is never closed, so a permit always comes.
+            let permit = slots.clone().acquire_owned().await.ok();
+            (permit, accept().await)
+        };
+        tokio::select! {
+            () = &mut shutdown => break,
+            Some(_) = connections.join_next() => {}
+            (permit, accepted) = accepted => match accepted {
+                Ok(stream) => {
+                    let connection = serve_one(stream, stopped.clone());
+                    connections.spawn(async move {
+                        connection.await;
+                        drop(permit);
+                    });
+                }
+                Err(why) => {
+                    tracing::warn!(%why, "a connection could not be accepted");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+    drop(accept);
+    close();
+    drop(stop);
+    let ended = async { while connections.join_next().await.is_some() {} };
+    if tokio::time::timeout(GRACE, ended).await.is_err() {
+        tracing::warn!("connections were cut at shutdown");
+    }
+}
+
+/// The handshake of a connection, if it comes to one in time.
+pub(super) async fn secure(stream: TcpStream, acceptor: &TlsAcceptor) -> Option<TlsStream<TcpStream>> {
+    // Without this a small event waits for the acknowledgement of the one before.
+    stream.set_nodelay(true).ok()?;
+    tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await.ok()?.ok()
+}
+
+/// One connection from its first request to its end. Each request is checked before anything reads it.
+pub(super) async fn connection(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    lite: &Lite,
+    check: impl Fn(&Parts) -> Result<(), Failure>,
+    mut stopped: watch::Receiver<()>,
+) {
+    let service = service_fn(|request: Request<Incoming>| {
+        let mut service = lite.service();
+        let (parts, body) = request.into_parts();
+        let checked = check(&parts);
+        async move {
+            match checked {
+                Ok(()) => service.call(Request::from_parts(parts, body)).await,
+                Err(failure) => Ok(answer::failure(&failure)),
+            }
+        }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .max_buf_size(HEAD_MAX_BYTES)
+        .serve_connection(TokioIo::new(stream), service);
+    let mut connection = std::pin::pin!(connection);
+    tokio::select! {
+        // A client that breaks off is no event of ours.
+        _ = connection.as_mut() => {}
+        _ = stopped.changed() => {
+            connection.as_mut().graceful_shutdown();
+            drop(connection.await);
+        }
+    }
+}

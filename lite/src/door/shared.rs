@@ -1,0 +1,98 @@
+//! The door of a replica, for the programs of a node or a site: a socket that somebody else has opened, with TLS, a token, both or
+//! neither.
+
+use std::fmt;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use http::request::Parts;
+use rustls::ServerConfig;
+use tokio::net::{TcpListener, UnixListener};
+use tokio_rustls::TlsAcceptor;
+
+use super::accept;
+use super::guard::{self, Token};
+use crate::failure::Failure;
+use crate::lite::Lite;
+
+/// Where connections come in.
+#[derive(Debug)]
+pub enum DoorSocket {
+    /// An address.
+    Tcp(TcpListener),
+    /// A file of this machine, whose rights say who may come in.
+    Unix(UnixListener),
+}
+
+/// A [`Lite`] on a socket that is given.
+pub struct SharedDoor {
+    /// What is served.
+    pub lite: Lite,
+    /// Certificates, and those that clients must show; `None` for plain HTTP.
+    pub tls: Option<Arc<ServerConfig>>,
+    /// The bearer token that every request must have, if one must.
+    pub token: Option<String>,
+    /// Connections at a time; further ones wait. Every watch is one.
+    pub connections_max: usize,
+}
+
+/// Says nothing of the token.
+impl fmt::Debug for SharedDoor {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("SharedDoor").field("tls", &self.tls.is_some()).finish_non_exhaustive()
+    }
+}
+
+impl SharedDoor {
+    /// Serves until `shutdown` ends; then accepts no more, ends the watches, and gives what is in flight 5 s.
+    pub async fn serve(self, socket: DoorSocket, shutdown: impl Future<Output = ()>) {
+        let Self { lite, tls, token, connections_max } = self;
+        let (acceptor, token) = (tls.map(TlsAcceptor::from), token.map(|token| Arc::new(Token::from(token))));
+        let closing = lite.clone();
+        let close = move || closing.close_watches();
+        match socket {
+            DoorSocket::Tcp(listener) => {
+                let bound = listener.local_addr().ok();
+                let accept = async move || listener.accept().await.map(|(stream, _)| stream);
+                accept::serve(connections_max, accept, shutdown, close, |stream, stopped| {
+                    let (acceptor, lite) = (acceptor.clone(), lite.clone());
+                    // Behind TLS it has names that only its clients know; a page in a browser has neither token nor certificate.
+                    let check = check(token.clone(), bound.filter(|_| acceptor.is_none()));
+                    async move {
+                        match &acceptor {
+                            Some(acceptor) => {
+                                if let Some(stream) = accept::secure(stream, acceptor).await {
+                                    accept::connection(stream, &lite, check, stopped).await;
+                                }
+                            }
+                            None if stream.set_nodelay(true).is_ok() => {
+                                accept::connection(stream, &lite, check, stopped).await;
+                            }
+                            None => {}
+                        }
+                    }
+                })
+                .await;
+            }
+            DoorSocket::Unix(listener) => {
+                let accept = async move || listener.accept().await.map(|(stream, _)| stream);
+                accept::serve(connections_max, accept, shutdown, close, |stream, stopped| {
+                    let (lite, check) = (lite.clone(), check(token.clone(), None));
+                    async move { accept::connection(stream, &lite, check, stopped).await }
+                })
+                .await;
+            }
+        }
+    }
+}
+
+/// What a request must have: our token where there is one, and one of our own names where pages of browsers could come.
+fn check(token: Option<Arc<Token>>, bound: Option<SocketAddr>) -> impl Fn(&Parts) -> Result<(), Failure> {
+    move |parts| {
+        if let Some(bound) = bound {
+            guard::named(parts, bound)?;
+        }
+        token.as_ref().map_or(Ok(()), |token| guard::authorized(parts, token))
+    }
+}

@@ -1,0 +1,46 @@
+//! The kinds of a replica: any that another server has. Those that are built in keep their columns and field selectors.
+
+use super::{BUILT_IN, Form, Kind, Place, Scope};
+
+/// A kind that is read from another server and served again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplicaKind {
+    /// API group, empty for the core one.
+    pub group: String,
+    /// The version that is read, such as `v1`.
+    pub version: String,
+    /// The name in paths, such as `ingresses`.
+    pub plural: String,
+    /// The name in objects, such as `Ingress`.
+    pub kind: String,
+    /// Whether its objects live in namespaces.
+    pub namespaced: bool,
+}
+
+impl ReplicaKind {
+    pub(super) fn row(&self, place: Place) -> Kind {
+        let known = BUILT_IN.iter().map(|kind| kind.row()).find(|row| {
+            row.group == self.group && row.version == self.version && row.plural == self.plural && row.kind == self.kind
+        });
+        let texts = |of: fn(&Kind) -> &Vec<String>| known.map(|row| of(row).clone()).unwrap_or_default();
+        Kind {
+            group: self.group.clone(),
+            version: self.version.clone(),
+            plural: self.plural.clone(),
+            singular: self.kind.to_lowercase(),
+            kind: self.kind.clone(),
+            list_kind: format!("{}List", self.kind),
+            short: texts(|row| &row.short),
+            categories: texts(|row| &row.categories),
+            scope: if self.namespaced { Scope::Namespaced } else { Scope::Cluster },
+            subresources: Vec::new(),
+            generation: false,
+            fields: texts(|row| &row.fields),
+            // The other server lets go of what is too old.
+            kept: None,
+            form: Form::BuiltIn(known.and_then(Kind::built_in).unwrap_or_default()),
+            read_only: true,
+            place,
+        }
+    }
+}

@@ -1,0 +1,330 @@
+//! The objects of another server, under the versions that it gave them: what its lists and watches tell becomes the same state and the
+//! same history here. A list that comes beside or after a watch becomes the difference, so that watches of this server go on.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::watch;
+
+use super::{Change, Collection, Event, Gone, Key, Object, Ring, State, Store};
+use crate::kind::{KindId, Kinds, Place};
+
+/// Of the bytes that a replica may hold, the history of one kind takes at most one in so many.
+const HISTORY_SHARE: usize = 8;
+/// What an object takes beyond its JSON, about.
+const OVERHEAD: usize = 256;
+
+/// How far the other server has come with one kind.
+#[derive(Debug, Default)]
+pub(super) struct Upstream {
+    /// Everything up to this version is known here.
+    version: u64,
+    state: Standing,
+    /// Versions after the one that is reached, up to this one, are of a server that was set back since.
+    void_until: u64,
+    /// A list that comes in.
+    list: Option<Incoming>,
+    /// Whether the last list lacked so much that another one has to confirm it.
+    doubted: bool,
+    /// Bytes of objects that are there, and of those that may be in all of the store.
+    bytes: usize,
+    bytes_max: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Standing {
+    /// Nothing has been told.
+    #[default]
+    Unknown,
+    Known,
+    /// There is more than may be held.
+    TooLarge,
+}
+
+/// Why a kind cannot be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Unready {
+    /// Nothing has been told of it yet.
+    Unknown,
+    /// It takes more memory than it may.
+    TooLarge,
+}
+
+#[derive(Debug, Default)]
+struct Incoming {
+    /// The version that was reached when it began.
+    begun_at: u64,
+    items: BTreeMap<Key, Item>,
+    /// What watches told since it began.
+    told: BTreeSet<Key>,
+    bytes: usize,
+}
+
+enum Item {
+    /// At the version that is known.
+    Same,
+    Other(Arc<Object>),
+}
+
+impl std::fmt::Debug for Item {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if matches!(self, Self::Same) { "Same" } else { "Other" })
+    }
+}
+
+/// The end of a list.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ListEnd {
+    /// The version that is reached with it.
+    pub(crate) reached: u64,
+    /// Whether it names everything.
+    pub(crate) complete: bool,
+    /// Whether it is as new as whatever watches told since it began.
+    pub(crate) wins: bool,
+    /// The share of the objects that may be gone without another list that confirms it, and how many may whatever their share.
+    pub(crate) sweep: (f64, usize),
+}
+
+impl Upstream {
+    pub(super) fn version(&self) -> u64 {
+        self.version
+    }
+}
+
+impl Store {
+    /// A replica of these kinds that holds so many bytes of objects at most. Nothing is known of them yet.
+    pub(crate) fn replica(kinds: Kinds, bytes_max: usize) -> Self {
+        let store = Self::new(0);
+        store.write(|state| {
+            let collection = |kind: &KindId| {
+                let upstream = Upstream { bytes_max, ..Upstream::default() };
+                let ring = Ring::after_version(0).within(bytes_max / HISTORY_SHARE);
+                (kind.place(), Collection { upstream: Some(upstream), ring, ..Collection::after_version(0) })
+            };
+            state.collections = kinds.iter().map(collection).collect();
+            state.kinds = kinds;
+        });
+        store
+    }
+
+    /// Has news when anything has changed.
+    pub(crate) fn pulse(&self) -> watch::Receiver<u64> {
+        self.pulse.subscribe()
+    }
+}
+
+impl State {
+    /// The version that a kind has reached: that of everything, or of the server that this is a replica of.
+    pub(crate) fn version_of(&self, kind: &KindId) -> u64 {
+        self.upstream(kind.place()).map_or(self.version, Upstream::version)
+    }
+
+    /// Why a kind cannot be read, if it cannot.
+    pub(crate) fn unready(&self, kind: &KindId) -> Option<Unready> {
+        match self.upstream(kind.place())?.state {
+            Standing::Unknown => Some(Unready::Unknown),
+            Standing::TooLarge => Some(Unready::TooLarge),
+            Standing::Known => None,
+        }
+    }
+
+    /// Whether a version that is still to come was there before the other server was set back: nobody will ever reach it.
+    pub(crate) fn void(&self, kind: &KindId, version: u64) -> Option<Gone> {
+        let upstream = self.upstream(kind.place())?;
+        (version > upstream.version && version <= upstream.void_until)
+            .then_some(Gone { complete_after: upstream.version })
+    }
+
+    /// Objects and bytes that are held of a kind, and its open watches.
+    pub(crate) fn figures(&self, kind: &KindId) -> (usize, usize, usize) {
+        let Some(collection) = self.collections.get(&kind.place()) else { return (0, 0, 0) };
+        let watches = collection.watchers.iter().filter(|watcher| !watcher.events.is_closed()).count();
+        (collection.objects.len(), collection.upstream.as_ref().map_or(0, |upstream| upstream.bytes), watches)
+    }
+
+    fn upstream(&self, place: Place) -> Option<&Upstream> {
+        self.collections.get(&place)?.upstream.as_ref()
+    }
+
+    fn parts(&mut self, kind: &KindId) -> Option<(&mut BTreeMap<Key, Arc<Object>>, &mut Upstream)> {
+        let Collection { objects, upstream, .. } = self.collections.get_mut(&kind.place())?;
+        self.told += 1;
+        Some((objects, upstream.as_mut()?))
+    }
+
+    /// A list begins.
+    pub(crate) fn list_begins(&mut self, kind: &KindId) {
+        let Some((_, upstream)) = self.parts(kind) else { return };
+        upstream.list = Some(Incoming { begun_at: upstream.version, ..Incoming::default() });
+    }
+
+    /// An item of the list.
+    pub(crate) fn listed(&mut self, kind: &KindId, key: Key, json: Bytes, version: u64) {
+        let Some((objects, upstream)) = self.parts(kind) else { return };
+        let Some(list) = &mut upstream.list else { return };
+        let same = objects.get(&key).is_some_and(|object| object.version() == version);
+        let item = if same { Item::Same } else { Item::Other(Arc::new(Object::raw(json, version))) };
+        if let Item::Other(object) = &item {
+            list.bytes += object.json().len() + OVERHEAD;
+        }
+        list.items.insert(key, item);
+        if list.bytes > upstream.bytes_max {
+            self.give_up(kind);
+        }
+    }
+
+    /// The list that came in failed.
+    pub(crate) fn list_failed(&mut self, kind: &KindId) {
+        if let Some((_, upstream)) = self.parts(kind) {
+            upstream.list = None;
+        }
+    }
+
+    /// A watch told of an object, or of its last state.
+    pub(crate) fn told(&mut self, kind: &KindId, key: Key, gone: bool, object: Arc<Object>, at: Duration) {
+        let Some((_, upstream)) = self.parts(kind) else { return };
+        if let Some(list) = &mut upstream.list {
+            list.told.insert(key.clone());
+        }
+        // What came before the state that is known is part of it.
+        if upstream.state == Standing::Known && object.version() > upstream.version {
+            let version = object.version();
+            self.change(kind, key, gone, object, at);
+            self.reached(kind, version);
+        }
+    }
+
+    /// The other server has nothing more to tell up to this version.
+    pub(crate) fn reached(&mut self, kind: &KindId, version: u64) {
+        if let Some((_, upstream)) = self.parts(kind)
+            && upstream.state == Standing::Known
+        {
+            upstream.version = upstream.version.max(version);
+        }
+        self.bound(kind);
+    }
+
+    /// The list is over: what differs by it becomes changes, in the order of their versions.
+    pub(crate) fn list_done(&mut self, kind: &KindId, end: ListEnd, at: Duration) {
+        let Some((objects, upstream)) = self.parts(kind) else { return };
+        let Some(Incoming { begun_at, mut items, told, .. }) = upstream.list.take() else { return };
+        if upstream.state != Standing::Known || end.reached < begun_at {
+            self.begin_again(kind, items, end);
+            return;
+        }
+        if !end.wins {
+            items.retain(|key, _| !told.contains(key));
+        }
+        let stays = |key: &Key| items.contains_key(key) || !end.wins && told.contains(key);
+        let mut gone: Vec<Key> = objects.keys().filter(|key| end.complete && !stays(key)).cloned().collect();
+        if doubtful(gone.len(), objects.len(), end.sweep) && !std::mem::replace(&mut upstream.doubted, true) {
+            return;
+        }
+        upstream.doubted = false;
+        let mut changes: Vec<(u64, Key, Option<Arc<Object>>)> = Vec::new();
+        for (key, item) in items {
+            if let Item::Other(object) = item {
+                changes.push((object.version(), key, Some(object)));
+            }
+        }
+        // A deletion has a version as well, which no list tells: each gets the lowest that nothing else has, so that a client which
+        // goes on from it, here or at the other server, misses nothing.
+        let taken: BTreeSet<u64> = changes.iter().map(|(version, ..)| *version).collect();
+        let mut free = (upstream.version + 1..=end.reached).filter(|version| !taken.contains(version));
+        let last = end.reached.max(upstream.version);
+        changes.extend(gone.drain(..).map(|key| (free.next().unwrap_or(last), key, None)));
+        changes.sort_by_key(|(version, ..)| *version);
+        for (version, key, object) in changes {
+            match object {
+                Some(object) => self.change(kind, key, false, object, at),
+                None => self.vanish(kind, key, version, at),
+            }
+        }
+        self.reached(kind, end.reached);
+    }
+
+    /// The state is that of a list and of nothing before: the first one, or one of a server that was set back. Whoever watches has to
+    /// begin again as well.
+    fn begin_again(&mut self, kind: &KindId, items: BTreeMap<Key, Item>, end: ListEnd) {
+        let Some(collection) = self.collections.get_mut(&kind.place()) else { return };
+        let Collection { objects, ring, watchers, upstream: Some(upstream), .. } = collection else { return };
+        let before = std::mem::take(objects);
+        for (key, item) in items {
+            let object = match item {
+                Item::Same => before.get(&key).cloned(),
+                Item::Other(object) => Some(object),
+            };
+            objects.extend(object.map(|object| (key, object)));
+        }
+        watchers.clear();
+        *ring = Ring::after_version(end.reached).within(upstream.bytes_max / HISTORY_SHARE);
+        upstream.void_until = upstream.void_until.max(upstream.version);
+        (upstream.version, upstream.state, upstream.doubted) = (end.reached, Standing::Known, false);
+        upstream.bytes = objects.values().map(size).sum();
+        self.bound(kind);
+    }
+
+    fn change(&mut self, kind: &KindId, key: Key, gone: bool, object: Arc<Object>, at: Duration) {
+        let Some((objects, upstream)) = self.parts(kind) else { return };
+        let previous = if gone {
+            objects.remove(&key)
+        } else {
+            upstream.bytes += size(&object);
+            objects.insert(key.clone(), Arc::clone(&object))
+        };
+        upstream.bytes -= previous.as_ref().map_or(0, size);
+        let change = match (gone, &previous) {
+            // Whatever it was, nobody here has heard of it.
+            (true, None) => return,
+            (true, Some(_)) => Change::Deleted,
+            (false, None) => Change::Added,
+            (false, Some(_)) => Change::Modified,
+        };
+        self.tell(kind, Event::new(key, change, object, previous), at);
+    }
+
+    fn vanish(&mut self, kind: &KindId, key: Key, version: u64, at: Duration) {
+        let Some(last) = self.get(kind, &key) else { return };
+        let object = Object::new(last.opened().value().clone(), version);
+        let json = object.json();
+        self.change(kind, key, true, Arc::new(Object::raw(json, version)), at);
+    }
+
+    /// Holds no more than may be held.
+    fn bound(&mut self, kind: &KindId) {
+        let held = |collection: &Collection| collection.upstream.as_ref().map_or(0, |upstream| upstream.bytes);
+        let all: usize = self.collections.values().map(held).sum();
+        if self.upstream(kind.place()).is_some_and(|upstream| upstream.bytes > 0 && all > upstream.bytes_max) {
+            self.give_up(kind);
+        }
+    }
+
+    /// Holds nothing of a kind any more: it takes too much. Its next list may be smaller.
+    fn give_up(&mut self, kind: &KindId) {
+        let Some(collection) = self.collections.get_mut(&kind.place()) else { return };
+        let before = collection.upstream.take().unwrap_or_default();
+        tracing::warn!(
+            ?kind,
+            bytes_max = before.bytes_max,
+            "it takes more memory than what is served may take, and is not served"
+        );
+        let upstream = Upstream {
+            state: Standing::TooLarge,
+            bytes_max: before.bytes_max,
+            void_until: before.void_until,
+            ..Upstream::default()
+        };
+        *collection = Collection { upstream: Some(upstream), ..Collection::after_version(0) };
+    }
+}
+
+fn size(object: &Arc<Object>) -> usize {
+    object.json().len() + OVERHEAD
+}
+
+#[allow(clippy::cast_precision_loss, reason = "a share of counts needs no more precision")]
+fn doubtful(gone: usize, held: usize, (share_max, free): (f64, usize)) -> bool {
+    gone as f64 > share_max * held as f64 && (gone > free || gone == held)
+}
