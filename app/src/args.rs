@@ -2,12 +2,14 @@
 //! the text means is decided in [`crate::settings`].
 
 mod cache;
+mod serve;
 
 use std::path::PathBuf;
 
 pub(crate) use cache::CacheArgs;
 use clap::builder::BoolishValueParser;
 use clap::{Parser, Subcommand};
+pub(crate) use serve::{ServeArgs, ServerArgs};
 
 /// A Kubernetes edge ingress that never reloads: every change of the cluster becomes a new routing snapshot.
 #[derive(Parser, Debug)]
@@ -43,7 +45,11 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
     #[command(flatten)]
+    pub(crate) server: ServerArgs,
+    #[command(flatten)]
     pub(crate) cache: CacheArgs,
+    #[command(flatten)]
+    pub(crate) serve: ServeArgs,
     #[command(flatten)]
     pub(crate) edge: EdgeArgs,
 }

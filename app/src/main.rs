@@ -14,6 +14,7 @@ mod report;
 mod resources;
 mod run;
 mod serve;
+mod served;
 mod settings;
 mod signal;
 mod supervise;

@@ -11,6 +11,7 @@ use tokio::sync::watch;
 
 use crate::args::RunArgs;
 use crate::logs;
+use crate::served;
 use crate::settings::{Cluster, Run};
 use crate::signal::Signals;
 use crate::wire::{Clients, Wired};
@@ -25,7 +26,8 @@ pub(crate) async fn main(args: &RunArgs) -> anyhow::Result<ExitCode> {
     }
     let wired = Wired::start(edge, clients, cluster.namespaces)?;
     let (admin, dumps) = (wired.admin.map(|at| at.to_string()), wired.debug.as_ref().map(ToString::to_string));
-    tracing::info!(admin, dumps, "started; traffic is taken when the first snapshot is published");
+    let api = wired.api.as_ref().map(ToString::to_string);
+    tracing::info!(admin, dumps, api, "started; traffic is taken when the first snapshot is published");
     let bound = wired.bound();
     tokio::select! {
         over = wired.until_over(&mut signals) => over,
@@ -51,9 +53,10 @@ async fn announce(mut bound: watch::Receiver<Bound>) -> Infallible {
 
 /// Clients for the cluster, and where it is. No connection is made yet, so an absent API server is no error here.
 async fn connect(cluster: &Cluster) -> anyhow::Result<(Clients, String)> {
-    let config = match &cluster.kubeconfig {
-        Some((path, context)) => client::from_kubeconfig(path, context.as_deref()).await?,
-        None => client::in_cluster().context("without --kubeconfig")?,
+    let config = match (&cluster.server, &cluster.kubeconfig) {
+        (Some(server), _) => served::config(server)?,
+        (None, Some((path, context))) => client::from_kubeconfig(path, context.as_deref()).await?,
+        (None, None) => client::in_cluster().context("without --kubeconfig")?,
     };
     let (api_server, server) = (ApiServer::default(), config.cluster_url.to_string());
     let watch = client::connect(config.clone(), client::Deadlines::WATCH, &api_server)?;

@@ -7,6 +7,7 @@ mod clients;
 mod pace;
 mod process;
 mod routing;
+mod serve;
 mod status;
 
 use std::fmt;
@@ -20,6 +21,7 @@ use tidegate_proxy::{BudgetLimits, RateLimits};
 
 pub(crate) use address::{DebugAddress, Sockets, Wish, debug_address};
 pub(crate) use process::{LogForm, Process};
+pub(crate) use serve::{Serve, ServeAddress, Server, TlsFiles};
 pub(crate) use status::LeaseName;
 use status::Written;
 
@@ -77,6 +79,8 @@ pub(crate) struct Edge {
     pub(crate) limits: Limits,
     /// Where the state of the cluster is kept over restarts, if it is.
     pub(crate) cache: Option<CacheOptions>,
+    /// Where what is read is served again, if it is.
+    pub(crate) serve: Option<Serve>,
 }
 
 /// How the process ends.
@@ -100,6 +104,8 @@ pub(crate) struct Run {
 pub(crate) struct Cluster {
     /// A kubeconfig, and its context where it is not the current one; `None` for the pod's service account.
     pub(crate) kubeconfig: Option<(PathBuf, Option<String>)>,
+    /// A server in the place of either.
+    pub(crate) server: Option<Server>,
     /// The namespaces; empty for all.
     pub(crate) namespaces: Vec<Arc<str>>,
 }
@@ -123,7 +129,14 @@ impl TryFrom<&RunArgs> for Run {
         edge.control.addresses.allow_loopback = args.cluster.allow_loopback_endpoints;
         edge.control.secrets = secrets(&args.cluster)?;
         edge.cache = cache::read(&args.cache)?;
-        Ok(Self { edge, cluster: Cluster::try_from(&args.cluster)? })
+        let mut cluster = Cluster::try_from(&args.cluster)?;
+        cluster.server = serve::server(&args.server)?;
+        if cluster.server.is_some() {
+            // Whoever feeds this process writes what there is to write.
+            edge.lease = None;
+        }
+        edge.serve = serve::read(&args.serve, &cluster, &edge.control.secrets)?;
+        Ok(Self { edge, cluster })
     }
 }
 
@@ -168,6 +181,7 @@ impl Edge {
             },
             limits: Limits { list_again: time("--list-again", &args.pace.list_again)?, ..Limits::default() },
             cache: None,
+            serve: None,
         })
     }
 }
@@ -195,7 +209,7 @@ impl TryFrom<&ClusterArgs> for Cluster {
         namespaces.sort();
         namespaces.dedup();
         let kubeconfig = args.kubeconfig.clone().map(|path| (path, args.context.clone()));
-        Ok(Self { kubeconfig, namespaces })
+        Ok(Self { kubeconfig, server: None, namespaces })
     }
 }
 

@@ -27,6 +27,7 @@ use crate::own;
 use crate::report::reporter;
 use crate::resources;
 use crate::serve::serve;
+use crate::served::Served;
 use crate::settings::{DebugAddress, Drain, Edge, Process, Sockets, Wish};
 use crate::signal::Signals;
 use crate::supervise::Supervisor;
@@ -63,6 +64,8 @@ pub(crate) struct Wired {
     pub(crate) stop: CancellationToken,
     pub(crate) admin: Option<SocketAddr>,
     pub(crate) debug: Option<DebugPlace>,
+    /// Where what is read is served again.
+    pub(crate) api: Option<DebugPlace>,
     proxy: Proxy,
     draining: CancellationToken,
     drain: Drain,
@@ -87,7 +90,7 @@ impl std::fmt::Display for DebugPlace {
 impl Wired {
     /// Starts everything, on the runtime that it is called on; traffic is taken as soon as the first snapshot is published.
     pub(crate) fn start(edge: Edge, clients: Clients, namespaces: Vec<Arc<str>>) -> anyhow::Result<Self> {
-        let Edge { sockets, rates, drain, process, budget, lease, mut control, limits, cache } = edge;
+        let Edge { sockets, rates, drain, process, budget, lease, mut control, limits, cache, serve } = edge;
         let registry = registry().context("metrics")?;
         let (stop, draining) = (CancellationToken::new(), CancellationToken::new());
         let mut tasks = Supervisor::new(&registry, stop.clone(), clock::draw).context("metrics")?;
@@ -101,7 +104,8 @@ impl Wired {
             *address = wish.settle();
         }
         let builder = builder.map(|(_, address)| *address);
-        let pages = [local(admin_socket.as_ref()), debug_socket.address()];
+        let served = serve.map(|serve| Served::open(&serve, &control)).transpose()?;
+        let pages = [local(admin_socket.as_ref()), debug_socket.address(), served.as_ref().and_then(Served::address)];
         let traffic = control.binds.iter().map(|bind| bind.key.address).chain(builder);
         let listening = traffic.chain(pages.into_iter().flatten());
         control.addresses.sockets = own::sockets(listening, &host_addresses());
@@ -109,7 +113,8 @@ impl Wired {
         let in_use = InUse::default();
         control.order = in_use.first();
         let Clients { watch: client, write, api_server } = clients;
-        let control = Control { client, api_server, namespaces, options: control, limits, cache };
+        let copies = served.as_ref().map(Served::copies);
+        let control = Control { client, api_server, namespaces, options: control, limits, cache, copies };
         let published_to = (publisher, published.clone());
         let (view, control) = tidegate_control::start(control, published_to, &registry, stop.clone())?;
         if let Some(lease) = lease {
@@ -117,6 +122,7 @@ impl Wired {
             let ending = stop.clone();
             tasks.keep("status", move || reporter.clone().run(ending.clone()));
         }
+        let api = served.map(|served| served.keep(&mut tasks, &stop, &registry)).transpose()?.flatten();
         let Process { access_log, loop_token, driver, server_header, .. } = process;
         let mut options =
             tidegate_proxy::Options { access_log, loop_token, driver, server_header, ..Default::default() };
@@ -145,7 +151,7 @@ impl Wired {
         let dumps = Debug { published: published.clone(), view: view.clone() };
         let debug = serve_debug(debug_socket, dumps, &mut tasks, &stop);
         tasks.once("control", control);
-        Ok(Self { tasks, published, view, stop, admin, debug, proxy, draining, drain })
+        Ok(Self { tasks, published, view, stop, admin, debug, api, proxy, draining, drain })
     }
 
     /// The sockets as they really are.
@@ -183,8 +189,10 @@ impl Wired {
                 }
             }
         };
-        if let Some(DebugPlace::Unix(path)) = &self.debug {
-            debug::unlink(path);
+        for place in [&self.debug, &self.api].into_iter().flatten() {
+            if let DebugPlace::Unix(path) = place {
+                debug::unlink(path);
+            }
         }
         self.tasks.finish(TASKS_GRACE).await;
         over

@@ -106,7 +106,7 @@ fn open(folder: &Path, metrics: &CacheMetrics) -> (Option<Cache>, Restored) {
         flush_after: Duration::from_millis(100),
         server: "https://cluster.example".to_owned(),
     };
-    let kept = |kind| KeptSource { source: source(kind), selection: "all".to_owned(), listed: true };
+    let kept = |kind| KeptSource { source: source(kind), selection: "all".to_owned(), listed: true, whole: false };
     let sweep = SweepLimit { share_max: 0.5, free: 10 };
     Cache::open(options, KINDS.map(kept).to_vec(), sweep, metrics)
 }

@@ -8,6 +8,7 @@ pub mod client;
 mod renew;
 mod backoff;
 mod cluster_cache;
+mod copies;
 mod informer;
 mod resolve;
 mod selection;
@@ -44,6 +45,7 @@ pub use cluster_cache::{
 };
 pub use command::{Command, Refusal};
 pub use compile::{Compiled, Findings, HostUnit, Inputs, Touched, Unit, compile};
+pub use copies::{Copied, Copies, served_kinds};
 pub use event::{Event, Source};
 pub use explain::{Candidate, Explanation, Served, TargetView, explain};
 pub use history::{Cause, Changes, Coalesced, History, Publication, Sample};

@@ -21,6 +21,7 @@ use crate::api_server::ApiServer;
 use crate::backoff::Backoff;
 use crate::clock;
 use crate::cluster_cache::{CacheMetrics, CacheOptions};
+use crate::copies::Copies;
 use crate::drive::{Loop, Told};
 use crate::event::{Event, Source};
 use crate::history::History;
@@ -59,6 +60,8 @@ pub struct Control {
     pub limits: Limits,
     /// Where the state of the cluster is kept over restarts, if it is.
     pub cache: Option<CacheOptions>,
+    /// Who serves what is read again, if anybody does.
+    pub copies: Option<Copies>,
 }
 
 impl std::fmt::Debug for Control {
@@ -188,7 +191,8 @@ impl State {
             let interest = Interest { field_selector, label_selector, ..Interest::in_all_of(source.clone()) };
             let (client, limits) = (client.clone(), limits.clone());
             let informer = Informer::new(client, interest, limits, events.clone(), &self.source_metrics, seed);
-            let informer = self.kept.begin(informer.sharing(&recovery), &source, &identity);
+            let informer = informer.sharing(&recovery).copying(self.control.copies.clone());
+            let informer = self.kept.begin(informer, &source, &identity);
             handles.push((source.clone(), informer.relist()));
             let name = format!("the informer of {source}");
             if source.kind.is_of_gateway_api() {

@@ -24,6 +24,8 @@ pub struct Run {
     pub https: Option<SocketAddr>,
     /// Where health and metrics are served.
     pub admin: SocketAddr,
+    /// Where what it reads is served again, if it is: an address, or `unix:PATH`.
+    pub api: Option<String>,
 }
 
 impl Run {
@@ -34,7 +36,19 @@ impl Run {
 
     /// The same, where the command that is given begins with the program.
     pub async fn started(mut command: Command, kubeconfig: &Path, arguments: &[&str]) -> Self {
-        command.arg("run").arg("--kubeconfig").arg(kubeconfig).arg("--allow-loopback-endpoints");
+        command.arg("run").arg("--kubeconfig").arg(kubeconfig);
+        Self::reading(command, arguments).await
+    }
+
+    /// Starts one that reads from the served API of another one.
+    pub async fn fed_by(server: &str, arguments: &[&str]) -> Self {
+        let mut command = Command::new(binary());
+        command.args(["run", "--server", server]);
+        Self::reading(command, arguments).await
+    }
+
+    async fn reading(mut command: Command, arguments: &[&str]) -> Self {
+        command.arg("--allow-loopback-endpoints");
         let any = "127.0.0.1:0";
         command.args(["--http", any, "--admin", any, "--debug", "off"]).args(arguments);
         command.args(["--access-log", "stdout", "--log-form", "json", "--log-level", "info"]);
@@ -45,7 +59,7 @@ impl Run {
         let mut child = piped.kill_on_drop(true).spawn().expect("tidegate run");
         let mut log = BufReader::new(child.stderr.take().unwrap()).lines();
         let secure = !arguments.contains(&"off");
-        let (mut http, mut https, mut admin) = (None, None, None);
+        let (mut http, mut https, mut admin, mut api) = (None, None, None, None);
         let read = async {
             while http.is_none() || admin.is_none() || secure && https.is_none() {
                 let line = log.next_line().await.expect("text").expect("a line about each socket");
@@ -58,12 +72,15 @@ impl Run {
                     https = address("address");
                 }
                 admin = admin.or_else(|| address("admin"));
+                if let Some(at) = line["api"].as_str() {
+                    api = Some(at.to_owned());
+                }
             }
         };
         tokio::time::timeout(Duration::from_secs(30), read).await.expect("its sockets");
         // What nobody reads would fill the pipe.
         tokio::spawn(async move { while log.next_line().await.is_ok_and(|line| line.is_some()) {} });
-        Self { child, http: http.expect("an address"), https, admin: admin.expect("an address") }
+        Self { child, http: http.expect("an address"), https, admin: admin.expect("an address"), api }
     }
 
     /// Waits until it is ready.

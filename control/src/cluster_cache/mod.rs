@@ -75,12 +75,15 @@ pub struct KeptSource {
     pub selection: String,
     /// Whether lists tell what there is; without, objects are asked for by name.
     pub listed: bool,
+    /// Whether objects are kept with all that is served of them again, such as their status, and not only with what routing reads.
+    pub whole: bool,
 }
 
 impl KeptSource {
     fn collection(&self) -> Arc<str> {
-        let Self { source: Source { kind, namespace }, selection, .. } = self;
-        format!("{kind} in {}: {selection}", namespace.as_deref().unwrap_or("*")).into()
+        let Self { source: Source { kind, namespace }, selection, whole, .. } = self;
+        let whole = if *whole { ", whole" } else { "" };
+        format!("{kind} in {}: {selection}{whole}", namespace.as_deref().unwrap_or("*")).into()
     }
 }
 
@@ -190,19 +193,19 @@ impl Cache {
         let (letters, received) = sync_channel(LETTERS_MAX);
         let queued = Arc::new(AtomicUsize::default());
         let mut slots = BTreeMap::new();
-        let mut collection = |name: Arc<str>, kind: Option<Kind>, (listed, based): (bool, bool)| {
+        let mut collection = |name: Arc<str>, kind: Option<Kind>, (listed, based, whole): (bool, bool, bool)| {
             let pending = Pending::new(kind == Some(Kind::Secret), based || !listed);
             slots.insert(Arc::clone(&name), Slot { pending, listed });
-            Arc::new(Collection { name, kind, listed, lost: AtomicBool::new(listed && !based) })
+            Arc::new(Collection { name, kind, listed, whole, lost: AtomicBool::new(listed && !based) })
         };
         let mut collections = BTreeMap::new();
         for kept in sources {
             let based = restored.resume(&kept.source).is_some();
-            let made = collection(kept.collection(), Some(kept.source.kind), (kept.listed, based));
+            let made = collection(kept.collection(), Some(kept.source.kind), (kept.listed, based, kept.whole));
             collections.insert(kept.source.clone(), made);
         }
-        let names = collection(DNS_NAMES.into(), None, (false, true));
-        let api_server = collection(API_SERVER.into(), None, (false, true));
+        let names = collection(DNS_NAMES.into(), None, (false, true, false));
+        let api_server = collection(API_SERVER.into(), None, (false, true, false));
         let now = clock::now();
         let (store, failed) = store.map_or_else(|why| (None, Some((now, why))), |store| (Some(store), None));
         let server = options.server.clone();

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use bytes::Bytes;
+use tidegate_config::object::ObjectName;
 use tidegate_config::project::{Projected, project};
 
 use super::folder;
@@ -42,6 +44,8 @@ pub struct RestoredSource {
     pub source: Source,
     /// Its objects.
     pub objects: Vec<Projected>,
+    /// The same as JSON, where they were kept whole.
+    pub raw: Vec<(ObjectName, Bytes)>,
     /// The resourceVersion that a watch can go on from; without one, a list has to come first.
     pub resume: Option<Arc<str>>,
     /// When they were the latest, in seconds since the epoch.
@@ -92,9 +96,9 @@ fn read(store: &Store, options: &CacheOptions, sources: &[KeptSource]) -> Result
     // Reading and projecting take all the time there is; kinds are independent.
     restored.sources = std::thread::scope(|scope| {
         let read = |kept: &KeptSource| {
-            let (name, source) = (kept.collection(), kept.source.clone());
+            let (name, kept) = (kept.collection(), kept.clone());
             let position = positions.get(&*name).cloned()?;
-            Some(scope.spawn(move || read_source(store, &name, source, position)))
+            Some(scope.spawn(move || read_source(store, &name, kept, position)))
         };
         let reading: Vec<_> = sources.iter().filter_map(read).collect();
         let panicked = |_| Err(Unusable::Damaged("its reader panicked".to_owned()));
@@ -108,17 +112,22 @@ fn read(store: &Store, options: &CacheOptions, sources: &[KeptSource]) -> Result
     Ok(restored)
 }
 
-fn read_source(store: &Store, name: &str, source: Source, position: Position) -> Result<RestoredSource, Unusable> {
-    let (mut objects, mut unread) = (Vec::new(), 0);
+fn read_source(store: &Store, name: &str, kept: KeptSource, position: Position) -> Result<RestoredSource, Unusable> {
+    let KeptSource { source, whole, .. } = kept;
+    let (mut objects, mut raw, mut unread) = (Vec::new(), Vec::new(), 0);
     store.read(name, |_, value| match project(source.kind, value) {
-        Ok(projected) => objects.push(projected),
+        Ok(projected) => {
+            let name = &projected.meta.object.name;
+            raw.extend(whole.then(|| (name.clone(), Bytes::copy_from_slice(value))));
+            objects.push(projected);
+        }
         Err(_) => unread += 1,
     })?;
     if unread > 0 {
         tracing::warn!(%source, unread, "kept objects cannot be read and are left out; the source is listed again");
     }
     let resume = position.resource_version.filter(|_| unread == 0).map(Arc::from);
-    Ok(RestoredSource { source, objects, resume, as_of_s: position.as_of_s })
+    Ok(RestoredSource { source, objects, raw, resume, as_of_s: position.as_of_s })
 }
 
 /// The key that says which API server the resourceVersions are of.

@@ -22,6 +22,8 @@ pub(super) struct Collection {
     pub(super) kind: Option<Kind>,
     /// Whether lists tell what there is; without, every value is told for itself.
     pub(super) listed: bool,
+    /// Whether its objects are kept with all that is served of them.
+    pub(super) whole: bool,
     /// Whether something that was told is missing since the last list.
     pub(super) lost: AtomicBool,
 }

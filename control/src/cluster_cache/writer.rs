@@ -281,7 +281,7 @@ impl Writer {
 
 /// A value as it is kept.
 fn value(collection: &Collection, raw: &[u8]) -> Option<Vec<u8>> {
-    collection.kind.map_or_else(|| Some(raw.to_vec()), |kind| kept_form(kind, raw))
+    collection.kind.map_or_else(|| Some(raw.to_vec()), |kind| kept_form(kind, raw, collection.whole))
 }
 
 /// Seconds since the epoch.

@@ -9,8 +9,8 @@ use super::api::{Api, chunk};
 use super::failure::Failure;
 use super::frames::TooLong;
 use super::items::Items;
+use super::tee::Tee;
 use super::wire::Page;
-use crate::cluster_cache::Sink;
 
 /// Every object of a collection, as of one resourceVersion.
 pub(super) struct List {
@@ -21,15 +21,13 @@ pub(super) struct List {
     pub(super) unidentified: u64,
 }
 
-/// Fetches a collection and projects its objects. Their bytes go to the cache, where there is one.
-pub(super) async fn list(api: &Api, page_objects: u32, sink: Option<&Sink>) -> Result<List, Failure> {
+/// Fetches a collection and projects its objects. Their bytes go where they are kept and served.
+pub(super) async fn list(api: &Api, page_objects: u32, tee: &Tee) -> Result<List, Failure> {
     let (mut objects, mut unidentified) = (Vec::new(), 0);
     let kind = api.kind();
     let resource_version = pages(api, page_objects, |item| match project(kind, item) {
         Ok(projected) => {
-            if let Some(sink) = sink {
-                sink.listed(&projected.meta.object.name, item);
-            }
+            tee.listed(&projected.meta.object.name, item);
             objects.push(projected);
         }
         Err(why) => {

@@ -20,8 +20,8 @@ use super::api::Api;
 use super::failure::{Failure, ListReason};
 use super::list::{List, list};
 use super::pauses::Pauses;
+use super::tee::Tee;
 use crate::clock;
-use crate::cluster_cache::Sink;
 use crate::source_metrics::SourceSeries;
 
 /// Makes the lists of one collection.
@@ -32,8 +32,8 @@ pub(super) struct Lister {
     /// Has news when a list was asked for since the last one began, and why it was.
     pub(super) asked: Receiver<ListReason>,
     pub(super) page_objects: u32,
-    /// Where the bytes of objects are kept on disk.
-    pub(super) sink: Option<Sink>,
+    /// Where the bytes of objects are told.
+    pub(super) tee: Tee,
 }
 
 impl Lister {
@@ -43,10 +43,8 @@ impl Lister {
         self.asked.mark_unchanged();
         let started = clock::now();
         self.series.list_begins(reason.as_str());
-        if let Some(sink) = &self.sink {
-            sink.list_begins();
-        }
-        let made = list(&self.api, self.page_objects, self.sink.as_ref()).await;
+        self.tee.list_begins();
+        let made = list(&self.api, self.page_objects, &self.tee).await;
         match &made {
             Ok(list) => {
                 self.series.list_done(clock::now().saturating_duration_since(started), list.objects.len());
@@ -54,9 +52,7 @@ impl Lister {
             }
             Err(failure) => {
                 self.series.list_failed(failure.reason());
-                if let Some(sink) = &self.sink {
-                    sink.list_failed();
-                }
+                self.tee.list_failed();
                 if matches!(failure, Failure::PageTooLong) {
                     self.page_objects = (self.page_objects / 2).max(1);
                 }

@@ -19,6 +19,7 @@ mod named;
 mod pauses;
 mod resource;
 mod served;
+mod tee;
 mod watch;
 mod wire;
 
@@ -41,6 +42,7 @@ pub use served::WhileServed;
 
 use crate::clock;
 use crate::cluster_cache::Sink;
+use crate::copies::Copies;
 use crate::event::{Event, Source};
 use crate::source_metrics::SourceMetrics;
 use api::Api;
@@ -48,6 +50,7 @@ use failure::{Failure, ListReason};
 use list::List;
 use lister::{Lister, Told, no_older};
 use pauses::Pauses;
+use tee::Tee;
 use watch::{Stop, Watch};
 
 /// Which objects an informer follows.
@@ -147,7 +150,13 @@ impl Informer {
         let (series, page_objects) = (metrics.of(&interest.source), limits.page_objects.max(1));
         Self {
             pauses: Pauses::new(&limits),
-            lister: Lister { api: Api::new(client, interest, limits), series, asked, page_objects, sink: None },
+            lister: Lister {
+                api: Api::new(client, interest, limits),
+                series,
+                asked,
+                page_objects,
+                tee: Tee::default(),
+            },
             events,
             relist: Relist(relist),
             chance: fastrand::Rng::with_seed(seed),
@@ -166,7 +175,14 @@ impl Informer {
     /// The same, keeping on disk what it is told.
     #[must_use]
     pub fn keeping(mut self, sink: Option<Sink>) -> Self {
-        self.lister.sink = sink;
+        self.lister.tee.sink = sink;
+        self
+    }
+
+    /// The same, handing copies of what it is told to whoever serves them.
+    #[must_use]
+    pub fn copying(mut self, copies: Option<Copies>) -> Self {
+        self.lister.tee.copies = copies.map(|copies| (self.api().source().clone(), copies));
         self
     }
 
@@ -287,9 +303,7 @@ impl Informer {
         self.resumes = false;
         let source = self.api().source().clone();
         self.send(Event::Listed { source, objects, complete, resource_version, received }).await?;
-        if let Some(sink) = &self.lister.sink {
-            sink.list_done(Arc::clone(&self.reached), complete, wins);
-        }
+        self.lister.tee.list_done(&self.reached, complete, wins);
         Ok(())
     }
 
@@ -297,12 +311,10 @@ impl Informer {
     async fn watch(&mut self, told: &mut Told) -> Result<Option<ListReason>, Closed> {
         let lasting = self.lister.api.limits.lasting(self.chance.u64(..));
         let from = Arc::clone(&self.reached);
-        let Self {
-            lister: Lister { api, series, sink, .. }, events, failing, pauses, reached, opened, resumes, ..
-        } = self;
+        let Self { lister: Lister { api, series, tee, .. }, events, failing, pauses, reached, opened, resumes, .. } =
+            self;
         pauses.begin();
-        let sink = sink.as_ref();
-        let mut watch = Watch { api, events, series, failing, reached, told, resumes, sink, objects: 0, opened };
+        let mut watch = Watch { api, events, series, failing, reached, told, resumes, tee, objects: 0, opened };
         let end = watch.follow(lasting, pauses).await;
         let objects = watch.objects;
         let lived = self.closed();

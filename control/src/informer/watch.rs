@@ -16,9 +16,9 @@ use super::failure::Failure;
 use super::frames::{Frames, TooLong};
 use super::lister::Told;
 use super::pauses::Pauses;
+use super::tee::Tee;
 use super::wire::{BookmarkObject, Status, WatchFrame};
 use crate::clock;
-use crate::cluster_cache::Sink;
 use crate::event::Event;
 use crate::source_metrics::SourceSeries;
 
@@ -35,8 +35,8 @@ pub(super) struct Watch<'a> {
     pub(super) told: &'a mut Told,
     /// The resourceVersion that was kept over a restart, until it is known that the server can go on from it.
     pub(super) resumes: &'a mut bool,
-    /// Where the bytes of objects are kept on disk.
-    pub(super) sink: Option<&'a Sink>,
+    /// Where the bytes of objects are told.
+    pub(super) tee: &'a Tee,
     /// Objects told of by this watch.
     pub(super) objects: u64,
     /// When the headers of the answer came.
@@ -62,11 +62,12 @@ pub(super) enum Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// The bytes of an object that is there.
-    const fn raw(&self) -> Option<&'a RawValue> {
+    /// The bytes of the object, and whether it is gone.
+    const fn raw(&self) -> Option<(&'a RawValue, bool)> {
         match self {
-            Self::There(raw) => Some(raw),
-            Self::Gone(_) | Self::Bookmark(_) => None,
+            Self::There(raw) => Some((raw, false)),
+            Self::Gone(raw) => Some((raw, true)),
+            Self::Bookmark(_) => None,
         }
     }
 }
@@ -129,7 +130,7 @@ impl Watch<'_> {
     async fn tell(&mut self, frame: Frame<'_>, received: Instant) -> Result<(), Stop> {
         let kind = self.api.kind();
         let project = |object: &RawValue| project(kind, object.get().as_bytes()).map_err(Failure::Unidentified);
-        let (keeps, sink) = (self.told.keeps(), self.sink);
+        let keeps = self.told.keeps();
         let raw = frame.raw();
         let bookmark = matches!(frame, Frame::Bookmark(_));
         let (event, reached, kept, name) = match frame {
@@ -138,7 +139,7 @@ impl Watch<'_> {
                 self.objects += 1;
                 let reached = Arc::clone(&projected.meta.resource_version);
                 let kept = keeps.then(|| (projected.meta.object.clone(), Some(Projected::clone(&projected))));
-                let name = sink.map(|_| projected.meta.object.name.clone());
+                let name = Some(projected.meta.object.name.clone());
                 (Event::Applied { projected, received }, reached, kept, name)
             }
             Frame::Gone(object) => {
@@ -146,7 +147,7 @@ impl Watch<'_> {
                 self.objects += 1;
                 let reached = Arc::clone(&resource_version);
                 let kept = keeps.then(|| (object.clone(), None));
-                let name = sink.map(|_| object.name.clone());
+                let name = Some(object.name.clone());
                 (Event::Deleted { object, resource_version, received }, reached, kept, name)
             }
             Frame::Bookmark(Some(resource_version)) => {
@@ -160,11 +161,9 @@ impl Watch<'_> {
         if let Some((object, is)) = kept {
             self.told.keep(object, is);
         }
-        if let Some(sink) = sink {
-            match name {
-                Some(name) => sink.told(&name, raw.map(|raw| raw.get().as_bytes()), Some(&reached)),
-                None => sink.reached(&reached),
-            }
+        match name.zip(raw) {
+            Some((name, (raw, gone))) => self.tee.told(&name, raw.get().as_bytes(), gone, &reached),
+            None => self.tee.reached(&reached),
         }
         *self.reached = reached;
         if bookmark && *self.resumes {

@@ -79,6 +79,10 @@ impl State {
         self.reconciler.restore_names(names.clone());
         (self.kept.names, self.kept.cluster) = (names, cluster);
         for restored in sources {
+            // Without a version nobody could say what comes after it: such a source is served once it is listed.
+            if let (Some(copies), Some(version)) = (&self.control.copies, &restored.resume) {
+                copies.restore(&restored.source, &restored.raw, version);
+            }
             self.reconciler.restore(&restored.source, restored.objects, restored.as_of_s, now);
             self.kept.resume.extend(restored.resume.map(|version| (restored.source, version)));
         }
@@ -91,7 +95,7 @@ impl State {
             let selectors = [label_selector(source, namespaces, options), field_selector(source, namespaces, options)];
             let [labels, fields] = selectors.map(|selector| selector.unwrap_or_else(|| "all".to_owned()));
             let selection = if listed { format!("{labels}; {fields}") } else { "by name".to_owned() };
-            KeptSource { source: source.clone(), selection, listed }
+            KeptSource { source: source.clone(), selection, listed, whole: listed && self.control.copies.is_some() }
         };
         self.sources.iter().map(kept).collect()
     }

@@ -58,7 +58,7 @@ impl Model {
     }
 
     pub(crate) fn kept(self) -> KeptSource {
-        KeptSource { source: self.source(), selection: "all".to_owned(), listed: true }
+        KeptSource { source: self.source(), selection: "all".to_owned(), listed: true, whole: false }
     }
 }
 

@@ -104,6 +104,7 @@ impl Case {
             options: Options { binds: [bind()].into(), secrets: scope.secrets(), ..Options::default() },
             limits,
             cache: None,
+            copies: None,
         };
         let registry = Registry::new();
         let (publisher, published) = published::channel();

@@ -1,0 +1,144 @@
+//! The served API: where, for whom, and how much of it.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use tidegate_control::options::Secrets;
+
+use super::pace::within;
+use super::{Cluster, Misread};
+use crate::args::{ServeArgs, ServerArgs};
+
+/// The served API.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Serve {
+    pub(crate) at: ServeAddress,
+    pub(crate) token_file: Option<PathBuf>,
+    pub(crate) tls: Option<TlsFiles>,
+    /// Whether Secrets are served.
+    pub(crate) secrets: bool,
+    pub(crate) bytes_max: usize,
+    pub(crate) connections_max: usize,
+}
+
+/// Where it is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum ServeAddress {
+    Tcp(SocketAddr),
+    Unix(PathBuf),
+}
+
+/// The files of its certificates.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct TlsFiles {
+    pub(crate) cert: PathBuf,
+    pub(crate) key: PathBuf,
+    /// Who signs the certificates that clients must show.
+    pub(crate) client_ca: Option<PathBuf>,
+}
+
+/// A server that is read in the place of a cluster's.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Server {
+    pub(crate) url: http::Uri,
+    pub(crate) token_file: Option<PathBuf>,
+    pub(crate) ca: Option<PathBuf>,
+}
+
+const FLAG: &str = "--serve-api";
+
+/// The served API, if there is to be one.
+pub(super) fn read(args: &ServeArgs, cluster: &Cluster, secrets: &Secrets) -> Result<Option<Serve>, Misread> {
+    let mib: usize = within("--serve-memory", &args.serve_memory, 1..=1 << 20)?;
+    let connections_max = within("--serve-connections", &args.serve_connections, 1..=1 << 20)?;
+    let Some(text) = args.serve_api.as_deref() else { return Ok(None) };
+    let refuse = |why: &str| Err(Misread::new(FLAG, text, why));
+    let at = match text.strip_prefix("unix:") {
+        Some("") => return refuse("names no socket"),
+        Some(path) => ServeAddress::Unix(path.into()),
+        None => ServeAddress::Tcp(text.parse().map_err(|why| Misread::new(FLAG, text, why))?),
+    };
+    let files = args.serve_cert.clone().zip(args.serve_key.clone());
+    let tls = files.map(|(cert, key)| TlsFiles { cert, key, client_ca: args.serve_client_ca.clone() });
+    let known = args.serve_token_file.is_some() || args.serve_client_ca.is_some();
+    match at {
+        ServeAddress::Tcp(at) if !at.ip().is_loopback() => {
+            if tls.is_none() {
+                return refuse("is not on loopback, and needs --serve-cert and --serve-key");
+            }
+            if !known {
+                return refuse("is not on loopback, and needs --serve-token-file or --serve-client-ca");
+            }
+        }
+        ServeAddress::Tcp(_) if args.serve_secrets && !known => {
+            return refuse("with --serve-secrets needs --serve-token-file or --serve-client-ca, or a unix socket");
+        }
+        ServeAddress::Tcp(_) => {}
+        ServeAddress::Unix(_) if tls.is_some() => return refuse("is a unix socket, which has no certificates"),
+        ServeAddress::Unix(_) => {}
+    }
+    if !cluster.namespaces.is_empty() {
+        return refuse("serves what is read in all namespaces, and cannot be combined with --namespace");
+    }
+    if args.serve_secrets && *secrets != Secrets::Watched {
+        return Err(Misread::new("--serve-secrets", "true", "needs --watch-secrets all"));
+    }
+    let (token_file, secrets, bytes_max) = (args.serve_token_file.clone(), args.serve_secrets, mib << 20);
+    Ok(Some(Serve { at, token_file, tls, secrets, bytes_max, connections_max }))
+}
+
+/// The server to read from, if one is named.
+pub(super) fn server(args: &ServerArgs) -> Result<Option<Server>, Misread> {
+    let Some(text) = &args.server else { return Ok(None) };
+    let url: http::Uri = text.parse().map_err(|why| Misread::new("--server", text, why))?;
+    if !matches!(url.scheme_str(), Some("http" | "https")) || url.host().is_none() {
+        return Err(Misread::new("--server", text, "is no URL such as https://127.0.0.1:6443"));
+    }
+    Ok(Some(Server { url, token_file: args.server_token_file.clone(), ca: args.server_ca.clone() }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(at: &str, given: &[&str], want: Result<(), &str>) {
+        let path = |name: &str| given.contains(&name).then(|| PathBuf::from(name));
+        let args = ServeArgs {
+            serve_api: Some(at.to_owned()),
+            serve_token_file: path("token"),
+            serve_cert: path("tls"),
+            serve_key: path("tls"),
+            serve_client_ca: path("ca"),
+            serve_secrets: given.contains(&"secrets"),
+            serve_memory: "1".to_owned(),
+            serve_connections: "1".to_owned(),
+        };
+        let namespaces = given.contains(&"namespace").then(|| "shop".into()).into_iter().collect();
+        let cluster = Cluster { kubeconfig: None, server: None, namespaces };
+        let got = read(&args, &cluster, &Secrets::Watched).map(drop).map_err(|why| why.to_string());
+        match want {
+            Ok(()) => assert_eq!(got, Ok(())),
+            Err(want) => assert!(got.as_ref().is_err_and(|got| got.contains(want)), "{got:?}"),
+        }
+    }
+
+    #[test]
+    fn strangers_need_a_token_or_a_certificate() {
+        check("127.0.0.1:0", &[], Ok(()));
+        check("[::1]:8001", &["token"], Ok(()));
+        check("unix:/run/api.sock", &[], Ok(()));
+        check("unix:/run/api.sock", &["secrets"], Ok(()));
+        check("0.0.0.0:8001", &[], Err("needs --serve-cert"));
+        check("0.0.0.0:8001", &["token"], Err("needs --serve-cert"));
+        check("192.0.2.1:8001", &["tls"], Err("needs --serve-token-file or --serve-client-ca"));
+        check("192.0.2.1:8001", &["tls", "token"], Ok(()));
+        check("192.0.2.1:8001", &["tls", "ca"], Ok(()));
+        check("127.0.0.1:8001", &["secrets"], Err("a unix socket"));
+        check("127.0.0.1:8001", &["secrets", "token"], Ok(()));
+        check("unix:", &[], Err("names no socket"));
+        check("unix:/run/api.sock", &["tls"], Err("no certificates"));
+        check("8001", &[], Err("socket address"));
+        check("127.0.0.1:8001", &["namespace"], Err("--namespace"));
+    }
+}

@@ -1,0 +1,92 @@
+//! Where the bytes of objects go besides: to whoever serves them again. They are handed over in the order in which the cluster tells them,
+//! and by the one who hears them, so that nothing has to be kept for a reader that is slow.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tidegate_config::object::{Kind, ObjectName};
+
+use crate::event::Source;
+use crate::options::{Options, Secrets};
+use crate::selection::sources;
+
+/// Takes copies. Clones are one and the same. What takes them must not wait for anything.
+#[derive(Clone)]
+pub struct Copies(Arc<Take>);
+
+type Take = dyn Fn(&Source, Copied<'_>) + Send + Sync;
+
+/// What is told of a source.
+#[derive(Debug)]
+pub enum Copied<'a> {
+    /// A list begins.
+    ListBegins,
+    /// An item of it.
+    Listed {
+        /// Which object it is.
+        name: &'a ObjectName,
+        /// Its JSON.
+        raw: &'a [u8],
+    },
+    /// It failed.
+    ListFailed,
+    /// It is over.
+    ListDone {
+        /// The resourceVersion up to which everything has been told with it.
+        reached: &'a str,
+        /// Whether it names everything.
+        complete: bool,
+        /// Whether it is as new as whatever watches told while it was made.
+        wins: bool,
+    },
+    /// A watch told of an object.
+    Told {
+        /// Which object it is.
+        name: &'a ObjectName,
+        /// Its JSON; of one that is gone, its last state.
+        raw: &'a [u8],
+        /// Whether it is gone.
+        gone: bool,
+    },
+    /// A watch has nothing more to tell up to this resourceVersion.
+    Reached(&'a str),
+}
+
+/// The kinds that are read in all namespaces, whole or as far as routing needs them, by lists and watches.
+#[must_use]
+pub fn served_kinds(options: &Options) -> BTreeSet<Kind> {
+    let everywhere = sources(&[], options).into_iter().filter(|source| source.namespace.is_none());
+    everywhere
+        .map(|source| source.kind)
+        .filter(|kind| *kind != Kind::Secret || options.secrets == Secrets::Watched)
+        .collect()
+}
+
+impl Copies {
+    /// Hands everything to this.
+    #[must_use]
+    pub fn to(take: impl Fn(&Source, Copied<'_>) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(take))
+    }
+
+    pub(crate) fn hand(&self, source: &Source, copied: Copied<'_>) {
+        (self.0)(source, copied);
+    }
+
+    /// Hands over what was kept over a restart, as a list would tell it.
+    pub(crate) fn restore(&self, source: &Source, objects: &[(ObjectName, Bytes)], version: &str) {
+        self.hand(source, Copied::ListBegins);
+        for (name, raw) in objects {
+            self.hand(source, Copied::Listed { name, raw });
+        }
+        self.hand(source, Copied::ListDone { reached: version, complete: true, wins: true });
+    }
+}
+
+impl fmt::Debug for Copies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Copies").finish_non_exhaustive()
+    }
+}

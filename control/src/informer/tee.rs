@@ -1,0 +1,67 @@
+//! Where an informer tells the bytes of its objects, beside what it tells the control loop: the cache on disk, and whoever serves them.
+
+use std::sync::Arc;
+
+use tidegate_config::object::ObjectName;
+
+use crate::cluster_cache::Sink;
+use crate::copies::{Copied, Copies};
+use crate::event::Source;
+
+/// Both, as far as they are there. Neither is waited for.
+#[derive(Clone, Default)]
+pub(super) struct Tee {
+    pub(super) sink: Option<Sink>,
+    pub(super) copies: Option<(Source, Copies)>,
+}
+
+impl Tee {
+    pub(super) fn list_begins(&self) {
+        if let Some(sink) = &self.sink {
+            sink.list_begins();
+        }
+        self.copy(Copied::ListBegins);
+    }
+
+    pub(super) fn listed(&self, name: &ObjectName, raw: &[u8]) {
+        if let Some(sink) = &self.sink {
+            sink.listed(name, raw);
+        }
+        self.copy(Copied::Listed { name, raw });
+    }
+
+    pub(super) fn list_failed(&self) {
+        if let Some(sink) = &self.sink {
+            sink.list_failed();
+        }
+        self.copy(Copied::ListFailed);
+    }
+
+    pub(super) fn list_done(&self, reached: &Arc<str>, complete: bool, wins: bool) {
+        if let Some(sink) = &self.sink {
+            sink.list_done(Arc::clone(reached), complete, wins);
+        }
+        self.copy(Copied::ListDone { reached, complete, wins });
+    }
+
+    /// A watch told of an object, or, where it is `gone`, of its last state.
+    pub(super) fn told(&self, name: &ObjectName, raw: &[u8], gone: bool, reached: &Arc<str>) {
+        if let Some(sink) = &self.sink {
+            sink.told(name, (!gone).then_some(raw), Some(reached));
+        }
+        self.copy(Copied::Told { name, raw, gone });
+    }
+
+    pub(super) fn reached(&self, version: &Arc<str>) {
+        if let Some(sink) = &self.sink {
+            sink.reached(version);
+        }
+        self.copy(Copied::Reached(version));
+    }
+
+    fn copy(&self, copied: Copied<'_>) {
+        if let Some((source, copies)) = &self.copies {
+            copies.hand(source, copied);
+        }
+    }
+}

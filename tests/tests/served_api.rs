@@ -1,0 +1,315 @@
+//! The served API of a running edge, with kubectl and plain HTTP as its clients, held against what the cluster itself answers.
+
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
+
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use serde_json::Value;
+use tempfile::TempDir;
+use tidegate_tests::{Dev, Kubectl, Link, Run, eventually, get};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpStream, UnixStream};
+
+const SHOP: &str = include_str!("manifests/shop.yaml");
+/// What an edge reads wherever it is, as kubectl names it.
+const KINDS: [&str; 4] = ["services", "ingresses", "endpointslices", "ingressclasses"];
+
+/// kubectl against a server that is given, with no credentials of its own.
+struct Client {
+    kubectl: Kubectl,
+    arguments: Vec<String>,
+    _folder: TempDir,
+}
+
+impl Client {
+    fn of(server: &str, more: &[&str]) -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        let kubectl = Kubectl::for_config(&folder.path().join("none"))?;
+        let arguments = ["--server", server].iter().chain(more).map(|text| (*text).to_owned()).collect();
+        Some(Self { kubectl, arguments, _folder: folder })
+    }
+
+    async fn tried(&self, arguments: &[&str]) -> (Option<i32>, String, String) {
+        let own = self.arguments.iter().map(String::as_str);
+        self.kubectl.tried(&own.chain(arguments.iter().copied()).collect::<Vec<_>>(), "").await
+    }
+
+    async fn run(&self, arguments: &[&str]) -> String {
+        let (code, out, err) = self.tried(arguments).await;
+        assert_eq!(code, Some(0), "kubectl {arguments:?}: {out}{err}");
+        out
+    }
+}
+
+/// Every object of a kind, as kubectl prints it.
+fn items(text: &str) -> Vec<Value> {
+    let list: Value = serde_json::from_str(text).unwrap();
+    list["items"].as_array().unwrap().clone()
+}
+
+const EVERYTHING: [&str; 4] = ["-A", "-o", "json", "--show-managed-fields"];
+
+/// Waits until both hold the same objects of every kind.
+async fn same(cluster: &Kubectl, served: &Client) {
+    for kind in KINDS {
+        let arguments: Vec<&str> = ["get", kind].into_iter().chain(EVERYTHING).collect();
+        eventually(&format!("the same {kind}"), || async {
+            let (want, got) = (items(&cluster.run(&arguments).await), items(&served.run(&arguments).await));
+            if want == got && !want.is_empty() { Ok(()) } else { Err(format!("{want:#?}\n{got:#?}")) }
+        })
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kubectl_reads_what_the_cluster_holds_and_writes_nothing() {
+    let dev = Dev::start(&[("shop.yaml", SHOP)]).await;
+    let Some(cluster) = Kubectl::for_config(&dev.kubeconfig) else { return };
+    let run = Run::start(&dev.kubeconfig, &["--https", "127.0.0.1:0", "--serve-api", "127.0.0.1:0"]).await;
+    run.ready().await;
+    let url = format!("http://{}", run.api.clone().unwrap());
+    let served = Client::of(&url, &[]).unwrap();
+    same(&cluster, &served).await;
+
+    for arguments in [
+        &["get", "svc", "-n", "shop", "web", "-o", "yaml"][..],
+        &["get", "svc", "-A", "--field-selector", "metadata.name=cart", "-o", "name"],
+        &["get", "svc", "-A", "--field-selector", "spec.type=ClusterIP", "--chunk-size", "1", "-o", "name"],
+        &["get", "endpointslices", "-A", "-l", "kubernetes.io/service-name=web", "-o", "name"],
+        &["get", "ing", "-A", "--no-headers", "-o", "custom-columns=N:.metadata.name,V:.metadata.resourceVersion"],
+        &["wait", "-n", "shop", "svc/web", "--for=jsonpath={.spec.type}=ClusterIP", "--timeout=20s"],
+    ] {
+        assert_eq!(cluster.run(arguments).await, served.run(arguments).await, "{arguments:?}");
+    }
+    // A table: its columns are those of the cluster, whatever the age.
+    let table = served.run(&["get", "svc", "-n", "shop"]).await;
+    assert!(table.contains("CLUSTER-IP") && table.contains("80/TCP"), "{table}");
+    assert!(served.run(&["describe", "ing", "-n", "shop", "shop-ingress"]).await.contains("shop.test"));
+
+    for arguments in [&["delete", "svc", "-n", "shop", "web"][..], &["label", "svc", "-n", "shop", "web", "a=b"]] {
+        let (code, _, err) = served.tried(arguments).await;
+        assert!(code != Some(0) && err.contains("MethodNotAllowed"), "{arguments:?}: {code:?} {err}");
+    }
+    let (code, _, err) = served.tried(&["get", "secrets", "-A"]).await;
+    assert!(code != Some(0) && err.contains("the server doesn't have a resource type"), "{err}");
+    let metrics = run.metrics().await;
+    assert!(metrics.contains("tidegate_served_objects{kind=\"Service\"}"), "{metrics}");
+    // A page in a browser can make its own name lead here, and gets nothing.
+    let foreign = get(run.api.clone().unwrap().parse().unwrap(), "evil.example", "/api/v1/services").await.unwrap();
+    assert_eq!(foreign.status, 421);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_of_kubectl_sees_every_change() {
+    let dev = Dev::start(&[("shop.yaml", SHOP)]).await;
+    let Some(cluster) = Kubectl::for_config(&dev.kubeconfig) else { return };
+    let run = Run::start(&dev.kubeconfig, &["--https", "127.0.0.1:0", "--serve-api", "127.0.0.1:0"]).await;
+    run.ready().await;
+    let served = Client::of(&format!("http://{}", run.api.clone().unwrap()), &[]).unwrap();
+    same(&cluster, &served).await;
+    let mut command = served.kubectl.command();
+    command.args(&served.arguments).args(["get", "ing", "-n", "shop", "-w", "--output-watch-events", "-o", "name"]);
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut next = async || tokio::time::timeout(Duration::from_secs(20), lines.next_line()).await.unwrap().unwrap();
+    assert!(next().await.unwrap().contains("shop-ingress"));
+    let other = SHOP.split("---").find(|document| document.contains("kind: Ingress")).unwrap();
+    cluster.fed(&["create", "-f", "-"], &other.replace("shop-ingress", "other")).await;
+    assert!(next().await.unwrap().contains("other"));
+    cluster.run(&["annotate", "ing", "-n", "shop", "other", "a=b"]).await;
+    assert!(next().await.unwrap().contains("other"));
+    cluster.run(&["delete", "ing", "-n", "shop", "other"]).await;
+    assert!(next().await.unwrap().contains("other"));
+    same(&cluster, &served).await;
+}
+
+/// A connection that watches Services from a version on.
+async fn watching(address: &str, version: &str) -> BufReader<TcpStream> {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let request = format!("GET /api/v1/services?watch=1&resourceVersion={version} HTTP/1.1\r\nhost: {address}\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    BufReader::new(stream)
+}
+
+/// Waits for a line with this text.
+async fn line(stream: &mut BufReader<TcpStream>, text: &str) {
+    let read = async {
+        let mut line = String::new();
+        while !line.contains(text) {
+            line.clear();
+            assert!(stream.read_line(&mut line).await.unwrap() > 0, "the watch ended before {text}");
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), read).await.unwrap_or_else(|_| panic!("no {text}"));
+}
+
+async fn version(address: &str) -> String {
+    let list = get(address.parse().unwrap(), address, "/api/v1/services").await.unwrap();
+    assert_eq!(list.status, 200, "{}", list.body);
+    let list: Value = serde_json::from_str(&list.body).unwrap();
+    list["metadata"]["resourceVersion"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thousand_watches_get_each_event() {
+    let dev = Dev::start(&[("shop.yaml", SHOP)]).await;
+    let Some(cluster) = Kubectl::for_config(&dev.kubeconfig) else { return };
+    let run = Run::start(&dev.kubeconfig, &["--https", "127.0.0.1:0", "--serve-api", "127.0.0.1:0"]).await;
+    run.ready().await;
+    let address = run.api.clone().unwrap();
+    let from = version(&address).await;
+    let mut watches = Vec::new();
+    for _ in 0..1000 {
+        watches.push(watching(&address, &from).await);
+    }
+    // One that never reads holds up nobody.
+    let _deaf = watching(&address, &from).await;
+    for change in ["one", "two", "three"] {
+        cluster.run(&["annotate", "svc", "-n", "shop", "web", "--overwrite", &format!("seen={change}")]).await;
+    }
+    for watch in &mut watches {
+        line(watch, "\"seen\":\"three\"").await;
+    }
+    let open = run.metrics().await;
+    assert!(open.contains("tidegate_served_watches{kind=\"Service\"} 1001"), "{open}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_is_stale_but_never_empty_while_the_cluster_is_away() {
+    let dev = Dev::start(&[("shop.yaml", SHOP)]).await;
+    let Some(cluster) = Kubectl::for_config(&dev.kubeconfig) else { return };
+    let mut link = Link::to(&dev.kubeconfig).await;
+    let kubeconfig = link.kubeconfig(&dev.kubeconfig);
+    let cache = tempfile::tempdir().unwrap();
+    let folder = cache.path().to_str().unwrap();
+    let arguments =
+        ["--https", "127.0.0.1:0", "--serve-api", "127.0.0.1:0", "--cache-dir", folder, "--cache-write-after", "50ms"];
+    let mut run = Run::start(&kubeconfig, &arguments).await;
+    run.ready().await;
+    let served = Client::of(&format!("http://{}", run.api.clone().unwrap()), &[]).unwrap();
+    cluster
+        .run(&["patch", "svc", "-n", "shop", "web", "--subresource=status", "--type=merge", "-p", r#"{"status":{"conditions":[{"type":"Seen","status":"True","reason":"Test","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}"#])
+        .await;
+    same(&cluster, &served).await;
+    let before = version(&run.api.clone().unwrap()).await;
+    let shown = served.run(&["get", "svc", "-A", "-o", "json"]).await;
+    assert!(shown.contains("\"Seen\""), "{shown}");
+    // In order, so that everything is on disk.
+    run.signal("-TERM").await;
+    run.child.wait().await.unwrap();
+
+    link.cut();
+    let run = Run::start(&kubeconfig, &arguments).await;
+    run.ready().await;
+    let address = run.api.clone().unwrap();
+    let served = Client::of(&format!("http://{address}"), &[]).unwrap();
+    assert_eq!(version(&address).await, before, "the version is the one that was kept");
+    let stale = served.run(&["get", "svc", "-A", "-o", "json"]).await;
+    assert_eq!(items(&stale), items(&shown), "status and all");
+    let mut watch = watching(&address, &before).await;
+    cluster.run(&["annotate", "svc", "-n", "shop", "web", "meanwhile=yes"]).await;
+    cluster.run(&["delete", "svc", "-n", "shop", "cart"]).await;
+    assert_eq!(version(&address).await, before, "it does not pretend to know more");
+    link.mend();
+    line(&mut watch, "meanwhile").await;
+    line(&mut watch, "DELETED").await;
+    eventually("the same Services", || async {
+        let arguments = ["get", "svc", "-A", "-o", "json"];
+        let (want, got) = (items(&cluster.run(&arguments).await), items(&served.run(&arguments).await));
+        if want == got { Ok(()) } else { Err(format!("{want:#?}\n{got:#?}")) }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_edge_feeds_another() {
+    let dev = Dev::start(&[("shop.yaml", SHOP)]).await;
+    let Some(cluster) = Kubectl::for_config(&dev.kubeconfig) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let token = folder.path().join("token");
+    std::fs::write(&token, "a-token-that-nobody-guesses\n").unwrap();
+    let token = token.to_str().unwrap();
+    let first = Run::start(
+        &dev.kubeconfig,
+        &["--https", "127.0.0.1:0", "--serve-api", "127.0.0.1:0", "--serve-secrets", "--serve-token-file", token],
+    )
+    .await;
+    first.ready().await;
+    let url = format!("http://{}", first.api.clone().unwrap());
+    let second = Run::fed_by(&url, &["--https", "127.0.0.1:0", "--server-token-file", token]).await;
+    second.ready().await;
+    second.answers("shop.test", 200).await;
+    let ingress = SHOP.split("---").find(|document| document.contains("kind: Ingress")).unwrap();
+    let other = ingress.replace("shop-ingress", "other").replace("shop.test", "other.test");
+    cluster.fed(&["create", "-f", "-"], &other).await;
+    second.answers("other.test", 200).await;
+    cluster.run(&["delete", "ing", "-n", "shop", "other"]).await;
+    second.answers("other.test", 404).await;
+    second.answers("shop.test", 200).await;
+    // Without the token nobody gets anything.
+    let refused = get(first.api.clone().unwrap().parse().unwrap(), "localhost", "/api/v1/secrets").await.unwrap();
+    assert_eq!(refused.status, 401);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_unix_socket_is_its_owner_s() {
+    let dev = Dev::start(&[("shop.yaml", SHOP)]).await;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("api.sock");
+    let at = format!("unix:{}", path.display());
+    let mut run = Run::start(&dev.kubeconfig, &["--https", "127.0.0.1:0", "--serve-api", &at, "--serve-secrets"]).await;
+    run.ready().await;
+    assert_eq!(run.api.as_deref(), Some(&*at));
+    let mode = std::os::unix::fs::PermissionsExt::mode(&path.metadata().unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o600);
+    let mut stream = UnixStream::connect(&path).await.unwrap();
+    let request = b"GET /api/v1/namespaces/shop/services/web HTTP/1.1\r\nhost: api\r\nconnection: close\r\n\r\n";
+    stream.write_all(request).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("\"name\":\"web\""), "{answer}");
+    run.signal("-TERM").await;
+    run.child.wait().await.unwrap();
+    assert!(!path.exists(), "it goes with its process");
+}
+
+/// An authority with a certificate of a server and one of a client, as files of a folder.
+fn certificates(folder: &Path) {
+    let authority_key = KeyPair::generate().unwrap();
+    let mut authority = CertificateParams::new(Vec::new()).unwrap();
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority_certificate = authority.self_signed(&authority_key).unwrap();
+    std::fs::write(folder.join("ca.pem"), authority_certificate.pem()).unwrap();
+    let issuer = Issuer::new(authority, authority_key);
+    for (name, subject) in [("server", "127.0.0.1"), ("client", "client.example")] {
+        let key = KeyPair::generate().unwrap();
+        let certificate = CertificateParams::new(vec![subject.to_owned()]).unwrap().signed_by(&key, &issuer).unwrap();
+        std::fs::write(folder.join(format!("{name}.pem")), certificate.pem()).unwrap();
+        std::fs::write(folder.join(format!("{name}.key")), key.serialize_pem()).unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_may_have_to_show_a_certificate() {
+    let dev = Dev::start(&[("shop.yaml", SHOP)]).await;
+    let folder = tempfile::tempdir().unwrap();
+    certificates(folder.path());
+    let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (ca, cert, key) = (file("ca.pem"), file("server.pem"), file("server.key"));
+    let mut arguments =
+        vec!["--https", "127.0.0.1:0", "--serve-api", "127.0.0.1:0", "--serve-cert", &cert, "--serve-key", &key];
+    arguments.extend(["--serve-client-ca", &ca]);
+    let run = Run::start(&dev.kubeconfig, &arguments).await;
+    run.ready().await;
+    let url = format!("https://{}", run.api.clone().unwrap());
+    let (client, client_key) = (file("client.pem"), file("client.key"));
+    let known = ["--certificate-authority", &ca, "--client-certificate", &client, "--client-key", &client_key];
+    let Some(kubectl) = Client::of(&url, &known) else { return };
+    assert!(kubectl.run(&["get", "svc", "-n", "shop", "-o", "name"]).await.contains("service/web"));
+    let unknown = Client::of(&url, &["--certificate-authority", &ca]).unwrap();
+    let (code, out, _) = unknown.tried(&["get", "svc", "-A", "-o", "name"]).await;
+    assert!(code != Some(0) && !out.contains("service/"), "{out}");
+}
