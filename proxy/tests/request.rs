@@ -21,6 +21,7 @@ mod request {
     mod resets;
     mod retries;
     mod secure_upstreams;
+    mod shares;
     mod slow_clients;
     mod streams;
     pub mod timeouts;

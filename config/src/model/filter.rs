@@ -106,9 +106,10 @@ impl Serialize for DirectResponse {
 /// How a path is replaced.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub enum PathRewrite {
-    /// By this whole path.
+    /// By this whole path. Escapes such as `%2F` stay as they are written.
     Full(Arc<str>),
-    /// The matched prefix by this one.
+    /// The matched prefix by this one, written likewise. Between it and what follows the prefix is one slash, whichever of the two
+    /// ends with one; an empty one takes the prefix away.
     Prefix(Arc<str>),
 }
 
@@ -119,7 +120,8 @@ pub struct Redirect {
     pub scheme: Option<Arc<str>>,
     /// The host.
     pub host: Option<Arc<str>>,
-    /// The port; `None` is the scheme's own, left out of the URL.
+    /// The port. `None` is that of `scheme`, where one is given; else the one that the client came to, which is the listener's. It is
+    /// left out of the URL where it is the scheme's own.
     pub port: Option<u16>,
     /// The path.
     pub path: Option<PathRewrite>,

@@ -3,6 +3,8 @@
 
 mod attempt;
 mod compression;
+mod deadline;
+mod edits;
 mod load;
 mod record;
 
@@ -10,25 +12,20 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use http::HeaderValue;
-use tidegate_config::model::{Destination, Effective, ForwardedFor, Head, ListenerName, RequestIds, Route, Snapshot};
+use tidegate_config::model::{Destination, Effective, Head, ListenerName, RequestIds, Route, Snapshot};
 
 use crate::budget::Budget;
 use crate::clock;
 use crate::connection::ConnectionFacts;
 use crate::http::compression::Negotiation;
-use crate::http::edits::Edits;
-use crate::http::names::HeaderNames;
 use crate::observe::metrics::{Connect, Driver};
 use crate::options::RateLimits;
 use crate::reason::Reason;
 use crate::request::answer::Answer;
-use crate::request::guard::{Admitted, admit};
+use crate::request::guard::{Admitted, Inbound, admit};
 use crate::request::hygiene::Protocol;
 use crate::request::phase::{Aimed, RequestFacts, Routed, Unrouted};
 use crate::request::request_id::RequestId;
-use crate::request::respond::{self, Filters, Labels, Received, Rendered};
-use crate::request::rewrite;
-use crate::request::rewrite::RewriteInput;
 use crate::shared::Shared;
 use crate::upstream::attempt::{Attempts, Here, Sign};
 use crate::upstream::balance::{self, Draw};
@@ -152,7 +149,10 @@ impl Exchange {
             let mut backends = route.action.targets().filter_map(|target| snapshot.backend_of(target));
             backends.any(|backend| attempts.leaves(backend, here(shared, facts)))
         };
-        let admitted = admit(route, &self.effective, (&request.client, listener), &sound, head, has_endpoint)?;
+        let is_own_port = request.client.secure == facts.tls.is_some();
+        let port = is_own_port.then_some(&*facts.text.port);
+        let inbound = Inbound { client: &request.client, listener, port };
+        let admitted = admit(route, &self.effective, &inbound, &sound, head, has_endpoint)?;
         Ok((request, admitted))
     }
 
@@ -217,11 +217,6 @@ impl Exchange {
         self.began
     }
 
-    /// When the head of the response is due; `None` while nothing is.
-    pub(crate) const fn due(&self) -> Option<Instant> {
-        self.due
-    }
-
     /// Notes that a connection is there, and how it was had.
     pub(crate) fn connected(&mut self, reused: bool, now: Instant) {
         let duration = self.attempts.connected(reused, now);
@@ -240,36 +235,6 @@ impl Exchange {
         self.asks_upgrade
     }
 
-    /// Notes that the endpoint is waited for from now on, where the clock of the driver is another one than the route's.
-    pub(crate) fn awaited(&mut self, now: Instant) {
-        if self.is_unanswered() {
-            let silence = now + self.effective.read_timeout;
-            self.due = Some(self.end().map_or(silence, |end| end.min(silence)));
-        }
-    }
-
-    /// Notes that the endpoint need not answer yet, for more of the request comes.
-    pub(crate) fn not_awaited(&mut self) {
-        if self.is_unanswered() {
-            self.due = self.end();
-        }
-    }
-
-    /// Whether no head of a response has come from the endpoint that was tried last.
-    fn is_unanswered(&self) -> bool {
-        self.attempts.last().is_none_or(|attempt| attempt.first_byte.is_none())
-    }
-
-    /// When the head of the response is due at the latest.
-    fn end(&self) -> Option<Instant> {
-        self.effective.request_timeout.map(|limit| self.began + limit)
-    }
-
-    /// Why it failed: whatever broke past the time of its response, that is why.
-    pub(crate) fn in_time(&self, seen: Reason, now: Instant) -> Reason {
-        if self.due.is_some_and(|at| at <= now) { Reason::UpstreamTimeout } else { seen }
-    }
-
     /// Notes that no connection could be made, and why; whether to try another endpoint.
     pub(crate) fn connect_failed(&mut self, aimed: &Aimed, reason: Reason, now: Instant) -> bool {
         self.shared.metrics.connect(if reason == Reason::ConnectTimeout { Connect::TimedOut } else { Connect::Failed });
@@ -286,30 +251,6 @@ impl Exchange {
             && retry::again(&Failed { tries: self.attempts.waited_for(), tries_max, stage });
         self.shared.metrics.retries.inc_by(again.into());
         again
-    }
-
-    /// What changes of the request on its way to the endpoint.
-    pub(crate) fn request_edits<H: Head + HeaderNames>(&self, aimed: &Aimed, head: &H, edits: &mut Edits) {
-        let Aimed { request, admitted, target, facts, .. } = aimed;
-        let port = match (self.effective.forwarded_for, &facts.tls) {
-            (ForwardedFor::Append, _) => &*facts.text.port,
-            (ForwardedFor::Replace, None) => "80",
-            (ForwardedFor::Replace, Some(_)) => "443",
-        };
-        let input = RewriteInput {
-            route: admitted.route(),
-            filters: self.filters(),
-            protocol: target.protocol,
-            request,
-            text: &facts.text,
-            port,
-            request_id: &self.request_id,
-            correlation: self.correlation.as_ref(),
-            start: self.start,
-            forwarded_for: self.effective.forwarded_for,
-            token: &self.shared.options.loop_token,
-        };
-        rewrite::request(head, &input, edits);
     }
 
     /// Counts a piece of the request's body.
@@ -344,36 +285,6 @@ impl Exchange {
         }
         // What is overdue has no time for another try.
         reason != Reason::UpstreamTimeout && self.again(stage)
-    }
-
-    /// What changes of the response on its way to the client.
-    ///
-    /// # Errors
-    /// [`Reason::UpstreamBroken`] when the endpoint nominates too many headers.
-    pub(crate) fn response_edits<'v>(
-        &self,
-        received: Received<impl Iterator<Item = &'v [u8]>>,
-        edits: &mut Edits,
-    ) -> Result<(), Reason> {
-        respond::response(&self.filters(), &self.labels(), received, edits)
-    }
-
-    /// An answer of the edge's own as the client gets it.
-    pub(crate) fn render(&self, answer: &Answer, method: &str) -> Rendered {
-        respond::render(answer, &self.labels(), method, &self.filters())
-    }
-
-    fn labels(&self) -> Labels<'_> {
-        let correlation = self.correlation.as_ref();
-        Labels { request_id: &self.request_id, correlation, server: self.shared.options.server_header }
-    }
-
-    /// The filters of its route, and of the share of it that was chosen.
-    fn filters(&self) -> Filters<'_> {
-        let route = self.route.as_ref().map_or(&[][..], |route| &route.filters);
-        let chosen = self.route.as_ref().zip(self.share).and_then(|(route, place)| route.action.shares().get(place));
-        let share = chosen.map_or(&[][..], |share| &share.filters);
-        Filters { route, share, secure: self.request.as_ref().is_some_and(|request| request.client.secure) }
     }
 
     /// The time without a byte after which the tunnel of an upgrade ends.

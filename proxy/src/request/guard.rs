@@ -32,6 +32,18 @@ impl Admitted {
     }
 }
 
+/// How a request came.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Inbound<'a> {
+    /// Who sent it.
+    pub(crate) client: &'a Client,
+    /// The listener that it came to.
+    pub(crate) listener: &'a ListenerName,
+    /// The port of that listener; `None` where a trusted proxy says that the client spoke another scheme than the proxy does, since
+    /// the client then came to a port of the proxy's.
+    pub(crate) port: Option<&'a str>,
+}
+
 /// Asks the guards. `has_endpoint` says whether an endpoint is there for a share of the route.
 ///
 /// # Errors
@@ -39,11 +51,12 @@ impl Admitted {
 pub(crate) fn admit<H: Head + ?Sized>(
     route: &Arc<Route>,
     effective: &Effective,
-    (client, listener): (&Client, &ListenerName),
+    inbound: &Inbound<'_>,
     sound: &Sound<'_>,
     head: &H,
     has_endpoint: impl Fn(&Route) -> bool,
 ) -> Result<Admitted, Answer> {
+    let Inbound { client, listener, .. } = *inbound;
     let asker =
         Asker { address: Some(client.address), secure: client.secure, listener, body_bytes: sound.content_length };
     match decide(route, effective, &asker, has_endpoint) {
@@ -53,7 +66,7 @@ pub(crate) fn admit<H: Head + ?Sized>(
             let scheme = if client.websocket { "wss" } else { "https" };
             Err(away(status, location(scheme, &sound.host, None, head.path(), head)))
         }
-        Decision::Redirected(redirect) => Err(elsewhere(route, redirect, client, sound, head)),
+        Decision::Redirected(redirect) => Err(elsewhere(route, redirect, inbound, sound, head)),
         Decision::Answered(response) => Err(Answer::direct(response)),
     }
 }
@@ -72,22 +85,25 @@ impl From<Refusal> for Reason {
 fn elsewhere<H: Head + ?Sized>(
     route: &Route,
     redirect: &Redirect,
-    client: &Client,
+    inbound: &Inbound<'_>,
     sound: &Sound<'_>,
     head: &H,
 ) -> Answer {
-    let scheme = redirect.scheme.as_deref().unwrap_or(client.scheme());
+    let scheme = redirect.scheme.as_deref().unwrap_or(inbound.client.scheme());
     let host = redirect.host.as_deref().unwrap_or(&sound.host);
     let path = path_rewrite::onward(redirect.path.as_ref(), &route.path, head.path(), &sound.path);
     let path = path.as_deref().unwrap_or(head.path());
-    away(redirect.status, location(scheme, host, redirect.port, path, head))
+    let given = redirect.port.map(|port| port.to_string());
+    // A scheme that the redirect names brings its own port.
+    let port = given.as_deref().or_else(|| inbound.port.filter(|_| redirect.scheme.is_none()));
+    away(redirect.status, location(scheme, host, port, path, head))
 }
 
 /// Where a redirect leads; nowhere without a host.
 fn location<H: Head + ?Sized>(
     scheme: &str,
     host: &str,
-    port: Option<u16>,
+    port: Option<&str>,
     path: &str,
     head: &H,
 ) -> Option<HeaderValue> {
@@ -95,9 +111,10 @@ fn location<H: Head + ?Sized>(
         return None;
     }
     let mut url = format!("{scheme}://{host}");
-    let default = matches!((scheme, port), (_, None) | ("http", Some(80)) | ("https", Some(443)));
-    if let Some(port) = port.filter(|_| !default) {
-        url.push_str(&format!(":{port}"));
+    let is_default = matches!((scheme, port), (_, None) | ("http", Some("80")) | ("https", Some("443")));
+    if let Some(port) = port.filter(|_| !is_default) {
+        url.push(':');
+        url.push_str(port);
     }
     url.push_str(path);
     if let Some(query) = head.query() {
@@ -137,8 +154,9 @@ mod tests {
         };
         let effective = Effective::resolve([&settings].into_iter());
         let has_endpoint = |route: &Route| &*route.origin.object.name.name != "empty";
-        let got =
-            admit(&Arc::new(route), &effective, (client, &ListenerName("http".into())), &sound, head, has_endpoint);
+        let listener = ListenerName("http".into());
+        let inbound = Inbound { client, listener: &listener, port: Some("8080") };
+        let got = admit(&Arc::new(route), &effective, &inbound, &sound, head, has_endpoint);
         let got = got.map(|_| ()).map_err(|answer| {
             (answer.status, answer.location.map(|to| to.to_str().unwrap().to_owned()).unwrap_or_default())
         });
@@ -181,7 +199,7 @@ mod tests {
         let nothing = Redirect { scheme: None, host: None, port: None, path: None, status: 302 };
         let head = Sample::get("a.test", "/old/x?y=1");
         let client = client("192.0.2.9", false);
-        check(to(nothing.clone()), &client, &head, Err((302, "http://a.test/old/x?y=1")));
+        check(to(nothing.clone()), &client, &head, Err((302, "http://a.test:8080/old/x?y=1")));
         let all = Redirect {
             scheme: Some("https".into()),
             host: Some("b.test".into()),
@@ -193,6 +211,42 @@ mod tests {
         let default_port = Redirect { port: Some(80), ..nothing };
         check(to(default_port.clone()), &client, &head, Err((302, "http://a.test/old/x?y=1")));
         check(to(default_port), &client, &Sample::get("", "/old"), Err((400, "")));
+    }
+
+    #[track_caller]
+    fn check_port(scheme: Option<&str>, port: Option<u16>, (secure, came_to): (bool, Option<&str>), want: &str) {
+        let redirect = Redirect { scheme: scheme.map(Into::into), host: None, port, path: None, status: 302 };
+        let route = route("r", path("/"));
+        let head = Sample::get("a.test", "/x");
+        let path = Normalized { path: "/x".into(), had_dot_segments: false };
+        let sound = Sound { host: "a.test".into(), path, content_length: None };
+        let (client, listener) = (client("192.0.2.9", secure), ListenerName("http".into()));
+        let inbound = Inbound { client: &client, listener: &listener, port: came_to };
+        let answer = elsewhere(&route, &redirect, &inbound, &sound, &head);
+        assert_eq!(answer.location.unwrap().to_str().unwrap(), want);
+    }
+
+    #[test]
+    fn a_redirect_leads_to_its_port_or_its_schemes_or_the_listeners() {
+        let (http, https) = ((false, Some("80")), (true, Some("443")));
+        let (http_8080, https_8443) = ((false, Some("8080")), (true, Some("8443")));
+        check_port(None, None, http, "http://a.test/x");
+        check_port(None, None, http_8080, "http://a.test:8080/x");
+        check_port(None, None, https, "https://a.test/x");
+        check_port(None, None, https_8443, "https://a.test:8443/x");
+        // A trusted proxy took the client's TLS.
+        check_port(None, None, (true, None), "https://a.test/x");
+        check_port(Some("http"), None, http_8080, "http://a.test/x");
+        check_port(Some("https"), None, http_8080, "https://a.test/x");
+        check_port(Some("http"), None, https_8443, "http://a.test/x");
+        for came in [http, http_8080] {
+            check_port(None, Some(80), came, "http://a.test/x");
+            check_port(None, Some(8080), came, "http://a.test:8080/x");
+            check_port(None, Some(443), came, "http://a.test:443/x");
+        }
+        check_port(Some("https"), Some(443), http, "https://a.test/x");
+        check_port(Some("https"), Some(80), http, "https://a.test:80/x");
+        check_port(Some("https"), Some(8443), http_8080, "https://a.test:8443/x");
     }
 
     #[test]

@@ -12,9 +12,9 @@ pub(crate) fn onward(
 ) -> Option<String> {
     match rewrite {
         None => path.had_dot_segments.then(|| encode(&path.path)),
-        Some(PathRewrite::Full(full)) => Some(encode(full)),
+        Some(PathRewrite::Full(full)) => Some(encode_rest(full)),
         Some(PathRewrite::Prefix(prefix)) => {
-            let mut out = encode(prefix.trim_end_matches('/'));
+            let mut out = encode_rest(prefix.trim_end_matches('/'));
             out.push_str(&below(matched, sent, path));
             if !out.starts_with('/') {
                 out.insert(0, '/');
@@ -45,6 +45,18 @@ pub(crate) fn encode(path: &str) -> String {
             out.push('%');
             out.extend([byte >> 4, byte & 15].map(|digit| char::from(b"0123456789ABCDEF"[usize::from(digit)])));
         }
+    }
+    out
+}
+
+/// The same of text in which escapes stand already.
+fn encode_rest(text: &str) -> String {
+    let mut parts = text.split('%');
+    let mut out = parts.next().map(encode).unwrap_or_default();
+    for part in parts {
+        let is_escape = part.as_bytes().get(..2).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit));
+        out.push_str(if is_escape { "%" } else { "%25" });
+        out.push_str(&encode(part));
     }
     out
 }
@@ -86,5 +98,31 @@ mod tests {
         check(Some(PathRewrite::Prefix("/x".into())), "/a", "/%61/b c", Some("/x/b%20c"));
         check(Some(PathRewrite::Prefix("/x".into())), "/a", "/a/z/../b", Some("/x/b"));
         check(Some(PathRewrite::Prefix("/x".into())), "/", "/b", Some("/x/b"));
+        check(Some(PathRewrite::Full("/x%2Fy%zz%".into())), "/a", "/a/b", Some("/x%2Fy%25zz%25"));
+        check(Some(PathRewrite::Prefix("/x%20y/".into())), "/a", "/a/b", Some("/x%20y/b"));
+    }
+
+    /// The table of the Gateway API's `ReplacePrefixMatch`.
+    #[test]
+    fn slashes_where_a_prefix_was_are_never_doubled() {
+        for (sent, matched, prefix, want) in [
+            ("/foo/bar", "/foo", "/xyz", "/xyz/bar"),
+            ("/foo/bar", "/foo", "/xyz/", "/xyz/bar"),
+            ("/foo/bar", "/foo/", "/xyz", "/xyz/bar"),
+            ("/foo/bar", "/foo/", "/xyz/", "/xyz/bar"),
+            ("/foo", "/foo", "/xyz", "/xyz"),
+            ("/foo/", "/foo", "/xyz", "/xyz/"),
+            ("/foo/", "/foo/", "/xyz/", "/xyz/"),
+            ("/foo/bar", "/foo", "", "/bar"),
+            ("/foo/", "/foo", "", "/"),
+            ("/foo", "/foo", "", "/"),
+            ("/foo/", "/foo", "/", "/"),
+            ("/foo", "/foo", "/", "/"),
+            ("/bar", "/", "/xyz", "/xyz/bar"),
+            ("/", "/", "/xyz", "/xyz/"),
+            ("/", "/", "", "/"),
+        ] {
+            check(Some(PathRewrite::Prefix(prefix.into())), matched, sent, Some(want));
+        }
     }
 }

@@ -234,7 +234,7 @@ fn first_lines(cases: &mut Vec<Case>) {
     for line in LINES {
         cases.push(Case::new(format!("first line {line:?}"), format!("{line}Host: a.test\r\n\r\n")));
     }
-    for host in ["n.test", "x.test", "g.test", "unknown.test", "l.test", "m.test", "s.test"] {
+    for host in ["n.test", "x.test", "g.test", "unknown.test", "l.test", "m.test", "s.test", "f.test"] {
         for method in ["GET", "HEAD"] {
             let bytes = format!("{method} /x HTTP/1.1\r\nHost: {host}\r\n\r\n");
             cases.push(Case::new(format!("{method} on {host}"), bytes).native());

@@ -114,6 +114,25 @@ fn model(endpoint: SocketAddr) -> Model {
         let status = WeightedTarget { to: Destination::Status(500), weight: 1, filters: Arc::default() };
         route.action = Action::Forward([status].into());
     });
+    let filtered_share = edited("web", &|route| {
+        route.path = PathMatch::prefix("/x").unwrap();
+        route.filters = [
+            Filter::RequestHeaders(edits(&[("x-set", "route")], &[("x-more", "route")], &["x-gone"])),
+            Filter::ResponseHeaders(ResponseEdits::proxied(edits(&[("x-set", "route")], &[("x-more", "route")], &[]))),
+            Filter::Host("route.internal".into()),
+            Filter::Path(PathRewrite::Full("/route".into())),
+        ]
+        .into();
+        let own = [
+            Filter::RequestHeaders(edits(&[("x-set", "share")], &[("x-more", "share")], &["x-other"])),
+            Filter::ResponseHeaders(ResponseEdits::proxied(edits(&[("x-set", "share")], &[("x-more", "share")], &[]))),
+            Filter::Host("share.internal".into()),
+            Filter::Path(PathRewrite::Prefix("/share".into())),
+        ];
+        if let Action::Forward(shares) = &mut route.action {
+            shares[0].filters = own.into();
+        }
+    });
     let guarded = edited("web", &|route| route.guards = [Guard::RequireTls { status: 308 }].into());
     let compressed = edited("web", &|route| {
         let compression = Compression {
@@ -135,6 +154,7 @@ fn model(endpoint: SocketAddr) -> Model {
         .route("g.test", guarded)
         .route("m.test", ready)
         .route("s.test", shares)
+        .route("f.test", filtered_share)
         .route("n.test", route("nothing", AppProtocol::Http))
         .route("x.test", route("nobody", AppProtocol::Http))
         .backend("web", &[endpoint])

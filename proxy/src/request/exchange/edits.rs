@@ -1,0 +1,68 @@
+//! What the exchange changes of heads on their way, and how its own answers look.
+
+use tidegate_config::model::{ForwardedFor, Head};
+
+use super::Exchange;
+use crate::http::edits::Edits;
+use crate::http::names::HeaderNames;
+use crate::reason::Reason;
+use crate::request::answer::Answer;
+use crate::request::phase::Aimed;
+use crate::request::respond::{self, Filters, Labels, Received, Rendered};
+use crate::request::rewrite::{self, RewriteInput};
+
+impl Exchange {
+    /// What changes of the request on its way to the endpoint.
+    pub(crate) fn request_edits<H: Head + HeaderNames>(&self, aimed: &Aimed, head: &H, edits: &mut Edits) {
+        let Aimed { request, admitted, target, facts, .. } = aimed;
+        let port = match (self.effective.forwarded_for, &facts.tls) {
+            (ForwardedFor::Append, _) => &*facts.text.port,
+            (ForwardedFor::Replace, None) => "80",
+            (ForwardedFor::Replace, Some(_)) => "443",
+        };
+        let input = RewriteInput {
+            route: admitted.route(),
+            filters: self.filters(),
+            protocol: target.protocol,
+            request,
+            text: &facts.text,
+            port,
+            request_id: &self.request_id,
+            correlation: self.correlation.as_ref(),
+            start: self.start,
+            forwarded_for: self.effective.forwarded_for,
+            token: &self.shared.options.loop_token,
+        };
+        rewrite::request(head, &input, edits);
+    }
+
+    /// What changes of the response on its way to the client.
+    ///
+    /// # Errors
+    /// [`Reason::UpstreamBroken`] when the endpoint nominates too many headers.
+    pub(crate) fn response_edits<'v>(
+        &self,
+        received: Received<impl Iterator<Item = &'v [u8]>>,
+        edits: &mut Edits,
+    ) -> Result<(), Reason> {
+        respond::response(&self.filters(), &self.labels(), received, edits)
+    }
+
+    /// An answer of the edge's own as the client gets it.
+    pub(crate) fn render(&self, answer: &Answer, method: &str) -> Rendered {
+        respond::render(answer, &self.labels(), method, &self.filters())
+    }
+
+    fn labels(&self) -> Labels<'_> {
+        let correlation = self.correlation.as_ref();
+        Labels { request_id: &self.request_id, correlation, server: self.shared.options.server_header }
+    }
+
+    /// The filters of its route, and of the share of it that was chosen.
+    fn filters(&self) -> Filters<'_> {
+        let route = self.route.as_ref().map_or(&[][..], |route| &route.filters);
+        let chosen = self.route.as_ref().zip(self.share).and_then(|(route, place)| route.action.shares().get(place));
+        let share = chosen.map_or(&[][..], |share| &share.filters);
+        Filters { route, share, secure: self.request.as_ref().is_some_and(|request| request.client.secure) }
+    }
+}
