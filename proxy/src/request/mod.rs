@@ -5,6 +5,7 @@ pub(crate) mod answer;
 pub(crate) mod cdn_loop;
 pub(crate) mod client;
 pub(crate) mod exchange;
+pub(crate) mod grpc;
 pub(crate) mod guard;
 pub(crate) mod hygiene;
 mod outcome;

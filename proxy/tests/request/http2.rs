@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, Response};
-use tidegate_config::model::{AppProtocol, Settings};
+use tidegate_config::model::{AppProtocol, Filter, PathRewrite, Settings};
 use tidegate_proxy::Driver;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -156,6 +156,53 @@ async fn answers_of_the_edge_come_over_http2_too() {
         let mut body = response.into_body();
         let text = timeout(PATIENCE, body.data()).await.unwrap().unwrap().unwrap();
         assert!(text.starts_with(status.to_string().as_bytes()));
+    }
+}
+
+#[tokio::test]
+async fn clients_of_grpc_are_told_failures_in_a_head_alone() {
+    let (upstream, _seen) = grpc_like().await;
+    let moment = Some(Duration::from_millis(200));
+    let settings = Settings { request_timeout: moment, ..Settings::default() };
+    for driver in [Driver::Both, Driver::Full] {
+        let model = model(upstream, settings.clone()).route("c.test", route("nobody", AppProtocol::Http));
+        let bed = Bed::with(model, |options| options.driver = driver).await;
+        let mut send = client(&bed).await;
+        for (host, path, status, message) in [
+            ("b.test", "/svc/Call", "12", "no-route"),
+            ("c.test", "/svc/Call", "14", "no-endpoints"),
+            ("a.test", "/silent", "4", "upstream-timeout"),
+        ] {
+            let request = Request::post(format!("http://{host}{path}")).header("content-type", "application/grpc");
+            let (response, _body) = send.send_request(request.body(()).unwrap(), false).unwrap();
+            let response = timeout(PATIENCE, response).await.unwrap();
+            // What is overdue in the full driver is reset.
+            let Ok(response) = response else {
+                assert_eq!(path, "/silent", "{driver:?}: {host}");
+                continue;
+            };
+            let text = |name: &str| response.headers()[name].to_str().unwrap();
+            assert_eq!((response.status().as_u16(), text("content-type")), (200, "application/grpc"), "{driver:?}");
+            assert_eq!((text("grpc-status"), text("grpc-message")), (status, message), "{driver:?}: {host}");
+            assert!(response.body().is_end_stream(), "{driver:?}: the head of {host} is not the end");
+        }
+    }
+}
+
+#[tokio::test]
+async fn another_host_is_told_as_the_authority() {
+    let (upstream, mut seen) = grpc_like().await;
+    let mut route = route("grpc", AppProtocol::H2c);
+    route.filters = [Filter::Host("c.internal".into()), Filter::Path(PathRewrite::Full("/new".into()))].into();
+    let bed = Bed::start(Model::default().route("a.test", route).backend("grpc", &[upstream])).await;
+    bed.get("a.test", "/x?y", "").await;
+    let (response, _) =
+        client(&bed).await.send_request(Request::get("http://a.test/x?y").body(()).unwrap(), true).unwrap();
+    assert_eq!(timeout(PATIENCE, response).await.unwrap().unwrap().status(), 200);
+    for _ in 0..2 {
+        let seen = timeout(PATIENCE, seen.recv()).await.unwrap().unwrap();
+        assert_eq!(seen.uri.to_string(), "http://c.internal/new?y");
+        assert!(!seen.headers.contains_key("host"));
     }
 }
 

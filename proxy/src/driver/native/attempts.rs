@@ -174,7 +174,7 @@ impl<C: Downstream> Transfer<'_, C> {
 
     /// Gives an answer of the edge's own, and says whether the connection closes with it; whether the client took it.
     pub(super) async fn give<H: Head>(&mut self, head: &H, answer: &Answer, closes: bool) -> bool {
-        let rendered = self.exchange.render(answer, head.method());
+        let rendered = self.exchange.render(answer, head);
         let out = &mut self.room.to_client;
         // What may wait there are heads of responses before the last, and of those it may have got a part already.
         out.make_room();

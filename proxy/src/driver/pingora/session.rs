@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use http::{StatusCode, Version};
 use pingora::http::ResponseHeader;
+use pingora::protocols::http::ServerSession;
 use pingora::proxy::Session;
 use pingora::{Error, Result, RetryType};
 
 use super::fault;
+use super::head::Parsed;
 use crate::connection::ConnectionFacts;
 use crate::request::answer::Answer;
 use crate::request::exchange::Exchange;
@@ -59,8 +61,7 @@ pub(super) fn stage(session: &Session, error: &Error, reused: bool) -> Stage {
 
 /// Writes an answer of the edge's own.
 pub(super) async fn write_answer(session: &mut Session, exchange: &Exchange, answer: &Answer) -> Result<()> {
-    let method = session.req_header().method.as_str();
-    let Rendered { status, headers, body } = exchange.render(answer, method);
+    let Rendered { status, headers, body } = exchange.render(answer, &Parsed::new(session.req_header()));
     if answer.reason.closes() {
         session.set_keepalive(None);
     }
@@ -68,15 +69,18 @@ pub(super) async fn write_answer(session: &mut Session, exchange: &Exchange, ans
     for (name, value) in headers {
         head.append_header(name, value)?;
     }
-    let bodiless = body.is_empty();
-    session.write_response_header(Box::new(head), bodiless).await?;
-    if !bodiless {
-        session.write_response_body(Some(body), true).await?;
-    } else if session.is_http2() {
-        // A head is never the end of a stream by itself.
-        session.as_mut().finish_body().await?;
+    if body.is_empty() {
+        // Over HTTP/2 the head has to be the end of the stream itself, or clients of gRPC wait for trailers. Pingora's own call
+        // leaves the stream open.
+        return match session.as_mut() {
+            ServerSession::H2(stream) => stream.write_response_header(Box::new(head), true),
+            ServerSession::H1(_) | ServerSession::Subrequest(_) | ServerSession::Custom(_) => {
+                session.write_response_header(Box::new(head), true).await
+            }
+        };
     }
-    Ok(())
+    session.write_response_header(Box::new(head), false).await?;
+    session.write_response_body(Some(body), true).await
 }
 
 /// Reads and forgets the rest of an HTTP/1.1 body, within the time that the session has for it. Pingora drops a connection whose

@@ -7,6 +7,7 @@ use crate::http::edits::Edits;
 use crate::http::names::HeaderNames;
 use crate::reason::Reason;
 use crate::request::answer::Answer;
+use crate::request::grpc;
 use crate::request::phase::Aimed;
 use crate::request::respond::{self, Filters, Labels, Received, Rendered};
 use crate::request::rewrite::{self, RewriteInput};
@@ -48,14 +49,15 @@ impl Exchange {
         respond::response(&self.filters(), &self.labels(), received, edits)
     }
 
-    /// An answer of the edge's own as the client gets it.
-    pub(crate) fn render(&self, answer: &Answer, method: &str) -> Rendered {
-        respond::render(answer, &self.labels(), method, &self.filters())
+    /// An answer of the edge's own as the client of this request gets it.
+    pub(crate) fn render<H: Head + ?Sized>(&self, answer: &Answer, head: &H) -> Rendered {
+        let labels = Labels { grpc: grpc::is_asked_by(head), ..self.labels() };
+        respond::render(answer, &labels, head.method(), &self.filters())
     }
 
     fn labels(&self) -> Labels<'_> {
         let correlation = self.correlation.as_ref();
-        Labels { request_id: &self.request_id, correlation, server: self.shared.options.server_header }
+        Labels { request_id: &self.request_id, correlation, server: self.shared.options.server_header, grpc: false }
     }
 
     /// The filters of its route, and of the share of it that was chosen.

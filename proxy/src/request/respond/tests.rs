@@ -1,0 +1,209 @@
+//! Answers as they are written out, and edits of responses.
+
+use tidegate_config::model::ResponseEdits;
+
+use super::*;
+use crate::http::edits::Edit;
+use crate::reason::Reason;
+
+const NONE: Filters<'_> = Filters { route: &[], share: &[], secure: false };
+
+const fn labels(request_id: &RequestId) -> Labels<'_> {
+    Labels { request_id, correlation: None, server: false, grpc: false }
+}
+
+fn received<'v>(
+    status: u16,
+    connection: impl Iterator<Item = &'v [u8]>,
+    filters: &Filters<'_>,
+) -> Result<Edits, Reason> {
+    let mut edits = Edits::default();
+    let received = Received { status, connection, has_server: false };
+    response(filters, &labels(&RequestId::none()), received, &mut edits).map(|()| edits)
+}
+
+#[test]
+fn an_answer_names_status_reason_and_request() {
+    let id = RequestId::choose(&crate::sample::Sample::default().with("x-request-id", "abc"), true, 0);
+    let id = labels(&id);
+    let answer = render(&Reason::NoEndpoints.into(), &id, "GET", &NONE);
+    assert_eq!(answer.body, "503 Service Unavailable\nreason: no-endpoints\nrequest: abc\n");
+    let length = HeaderValue::from(answer.body.len());
+    assert!(answer.headers.contains(&(CONTENT_LENGTH, length.clone())));
+    assert!(answer.headers.contains(&(X_REQUEST_ID.clone(), HeaderValue::from_static("abc"))));
+    let head = render(&Reason::NoEndpoints.into(), &id, "HEAD", &NONE);
+    assert!(head.body.is_empty() && head.headers.contains(&(CONTENT_LENGTH, length)));
+    let overload = render(&Reason::ServiceOverloaded.into(), &id, "GET", &NONE);
+    assert!(overload.headers.contains(&(RETRY_AFTER, HeaderValue::from_static("1"))));
+    let redirect = render(&Answer::redirect(308, HeaderValue::from_static("https://a/")), &id, "GET", &NONE);
+    assert!(redirect.headers.contains(&(LOCATION, HeaderValue::from_static("https://a/"))));
+}
+
+#[track_caller]
+fn check_removed(status: u16, connection: &[&str], want: &[&str]) {
+    let edits = received(status, connection.iter().map(|value| value.as_bytes()), &NONE).unwrap();
+    assert!(edits.iter().all(|edit| matches!(edit, Edit::Remove(_))));
+    assert_eq!(edits.iter().map(|edit| edit.name().as_str()).collect::<Vec<_>>(), want);
+}
+
+#[test]
+fn headers_of_the_connection_go() {
+    let always = ["connection", "keep-alive", "proxy-connection", "upgrade"];
+    check_removed(200, &[], &always);
+    let nominated = [&["x-own", "x-more"], always.as_slice()].concat();
+    check_removed(200, &["X-Own, transfer-encoding,", "x-more, close, content-length"], &nominated);
+    check_removed(200, &["x-own, X-OWN,,x-own", "a b, x-own"], &[["x-own"].as_slice(), &always].concat());
+    check_removed(101, &["Upgrade"], &[]);
+}
+
+#[test]
+fn an_endpoint_nominates_a_bounded_number_of_headers() {
+    let check = |count: usize, want: Result<(), Reason>| {
+        let words: Vec<String> = (0..count).map(|n| format!("x-{n}")).collect();
+        // Repeated words count once.
+        let value = [words.join(","), words.join(", ")].join(",");
+        let got = received(200, std::iter::once(value.as_bytes()), &NONE).map(|_| ());
+        assert_eq!(got, want, "{count} names");
+    };
+    check(NOMINATIONS_MAX, Ok(()));
+    check(NOMINATIONS_MAX + 1, Err(Reason::UpstreamBroken));
+}
+
+#[test]
+fn the_routes_edits_come_last() {
+    let own = HeaderEdits { remove: [http::header::SERVER].into(), ..HeaderEdits::default() };
+    let filters = [Filter::ResponseHeaders(ResponseEdits::proxied(own))];
+    let edits = received(101, std::iter::empty(), &Filters { route: &filters, ..NONE }).unwrap();
+    assert_eq!(edits.iter().collect::<Vec<_>>(), [Edit::Remove(&http::header::SERVER)]);
+}
+
+fn edits(set: &'static str, value: &'static str) -> HeaderEdits {
+    let set = [(HeaderName::from_static(set), HeaderValue::from_static(value))].into();
+    HeaderEdits { set, ..HeaderEdits::default() }
+}
+
+fn values<'a>(rendered: &'a Rendered, name: &str) -> Vec<&'a str> {
+    let named = rendered.headers.iter().filter(|(header, _)| header == name);
+    named.map(|(_, value)| value.to_str().unwrap()).collect()
+}
+
+#[test]
+fn a_direct_response_is_given_as_it_is() {
+    let response = Arc::new(DirectResponse {
+        status: 503,
+        headers: [(RETRY_AFTER, HeaderValue::from_static("60")), (CONTENT_LENGTH, HeaderValue::from(1))].into(),
+        content_type: Some(HeaderValue::from_static("text/html")),
+        body: b"<p>back soon".as_slice().into(),
+    });
+    let id = RequestId::of("abc");
+    let id = labels(&id);
+    let given = render(&Answer::direct(&response), &id, "POST", &NONE);
+    assert_eq!((given.status, &*given.body), (503, b"<p>back soon".as_slice()));
+    let names: Vec<_> = given.headers.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["content-type", "retry-after", "content-length"]);
+    let head = render(&Answer::direct(&response), &id, "HEAD", &NONE);
+    assert!(head.body.is_empty() && values(&head, "content-length") == ["12"]);
+    let nothing = Arc::new(DirectResponse { status: 204, ..DirectResponse::clone(&response) });
+    let nothing = render(&Answer::direct(&nothing), &id, "GET", &NONE);
+    assert!(nothing.body.is_empty() && values(&nothing, "content-length").is_empty());
+    let share = render(&Answer::status(500), &id, "GET", &NONE);
+    assert_eq!(share.body, "500 Internal Server Error\nreason: direct-response\nrequest: abc\n");
+}
+
+#[test]
+fn a_client_of_grpc_is_told_a_failure_in_a_head_alone() {
+    let id = RequestId::of("abc");
+    let labels = Labels { grpc: true, server: true, ..labels(&id) };
+    let edits = edits("x-own", "1");
+    let every = ResponseEdits { scope: ResponseScope::Every, statuses: [404].into(), ..ResponseEdits::proxied(edits) };
+    let filters = Filters { route: &[Filter::ResponseHeaders(every)], ..NONE };
+    let given = render(&Reason::NoRoute.into(), &labels, "POST", &filters);
+    assert!(given.status == 200 && given.body.is_empty());
+    let lines: Vec<_> = given.headers.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap())).collect();
+    let want = [
+        ("content-type", "application/grpc"),
+        ("grpc-status", "12"),
+        ("grpc-message", "no-route"),
+        ("x-request-id", "abc"),
+        ("content-length", "0"),
+        ("server", "tidegate"),
+        ("x-own", "1"),
+    ];
+    assert_eq!(lines, want);
+    let redirect = Answer::redirect(301, HeaderValue::from_static("https://a/"));
+    assert_eq!(render(&redirect, &labels, "POST", &NONE).status, 301);
+}
+
+#[test]
+fn filters_say_which_responses_they_are_for() {
+    let filter = |name, scope, statuses: &[u16], secure_only| {
+        let (edits, statuses) = (edits(name, "1"), statuses.into());
+        Filter::ResponseHeaders(ResponseEdits { edits, scope, statuses, secure_only })
+    };
+    let route = [
+        filter("x-proxied", ResponseScope::Proxied, &[], false),
+        filter("x-backed", ResponseScope::Backed, &[], true),
+        filter("x-every", ResponseScope::Every, &[], false),
+    ];
+    let share = [filter("x-some", ResponseScope::Every, &[200, 403], false)];
+    let proxied = |secure, status| {
+        let filters = Filters { route: &route, share: &share, secure };
+        let edits = received(status, std::iter::empty(), &filters).unwrap();
+        let set = edits.iter().filter(|edit| matches!(edit, Edit::Set(..)));
+        set.map(|edit| edit.name().as_str().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(proxied(true, 200), ["x-proxied", "x-backed", "x-every", "x-some"]);
+    assert_eq!(proxied(false, 404), ["x-proxied", "x-every"]);
+    let own = |secure, answer: Answer| {
+        let id = RequestId::of("abc");
+        let id = labels(&id);
+        let rendered = render(&answer, &id, "GET", &Filters { route: &route, share: &share, secure });
+        let names = rendered.headers.iter().map(|(name, _)| name.as_str().to_owned());
+        names.filter(|name| name.starts_with("x-") && name != "x-request-id").collect::<Vec<_>>()
+    };
+    assert_eq!(own(true, Reason::Denied.into()), ["x-backed", "x-every", "x-some"]);
+    assert_eq!(own(true, Reason::UpstreamBroken.into()), ["x-backed", "x-every"]);
+    let redirect = Answer::redirect(301, HeaderValue::from_static("https://a/"));
+    assert_eq!(own(false, redirect), ["x-every"]);
+    assert_eq!(own(true, Reason::NoEndpoints.into()), ["x-every"]);
+    // A route that is not for this listener has no backend there.
+    assert_eq!(own(true, Reason::NoRoute.into()), ["x-every"]);
+    assert_eq!(own(true, Answer::status(500)), ["x-every"]);
+}
+
+#[test]
+fn edits_of_an_own_answer_replace_and_add_but_leave_its_length() {
+    let policy = HeaderName::from_static("x-policy");
+    let own = HeaderEdits {
+        remove: [X_REQUEST_ID.clone()].into(),
+        set: [(CONTENT_TYPE, HeaderValue::from_static("text/x")), (CONTENT_LENGTH, HeaderValue::from(1))].into(),
+        add: ["a", "b"].map(|value| (policy.clone(), HeaderValue::from_static(value))).into(),
+    };
+    let every = ResponseEdits { scope: ResponseScope::Every, ..ResponseEdits::proxied(own) };
+    let filters = Filters { route: &[Filter::ResponseHeaders(every)], ..NONE };
+    let given = render(&Reason::Denied.into(), &labels(&RequestId::of("abc")), "GET", &filters);
+    assert!(values(&given, "x-request-id").is_empty());
+    assert_eq!(values(&given, "content-type"), ["text/x"]);
+    assert_eq!(values(&given, "content-length"), [given.body.len().to_string()]);
+    assert_eq!(values(&given, "x-policy"), ["a", "b"]);
+}
+
+#[test]
+fn responses_name_the_request_and_the_edge_where_they_are_to() {
+    let (id, ids) = (RequestId::of("abc"), HeaderValue::from_static("x,abc"));
+    let labels = Labels { request_id: &id, correlation: Some(&ids), server: true, grpc: false };
+    let set = |has_server, filters: &[Filter]| {
+        let mut edits = Edits::default();
+        let received = Received { status: 101, connection: std::iter::empty(), has_server };
+        response(&Filters { route: filters, ..NONE }, &labels, received, &mut edits).unwrap();
+        edits.iter().map(|edit| edit.name().as_str().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(set(false, &[]), ["server", "x-request-id", "x-correlation-id"]);
+    assert_eq!(set(true, &[]), ["x-request-id", "x-correlation-id"]);
+    let own = render(&Reason::Denied.into(), &labels, "GET", &NONE);
+    assert_eq!((values(&own, "server"), values(&own, "x-correlation-id")), (vec!["tidegate"], vec!["x,abc"]));
+    let (headers, body) = (Box::default(), [].into());
+    let page = Arc::new(DirectResponse { status: 200, headers, content_type: None, body });
+    let page = render(&Answer::direct(&page), &labels, "GET", &NONE);
+    assert_eq!(page.headers.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["content-length", "server"]);
+}
