@@ -8,7 +8,7 @@ use serde::Serialize;
 use tidegate_config::finding::{Finding, Problem};
 use tidegate_config::model::{
     Asker, Bind, BindProtocol, Compression, Decision, Destination, Effective, Endpoint, Found, Guard, Head, HostRoutes,
-    ListenerName, Refusal, Route, Snapshot, Target, WeightedTarget, decide, normalize, request_host,
+    ListenerName, Refusal, RetryPolicy, Route, Snapshot, Target, WeightedTarget, decide, normalize, request_host,
 };
 
 use crate::withheld::{ByCommand, Wait, Withheld};
@@ -67,6 +67,9 @@ pub struct Served {
     /// How its responses are compressed, if they are.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compression: Option<Arc<Compression>>,
+    /// When a request is tried again although an endpoint has answered, if ever.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry: Option<Arc<RetryPolicy>>,
     /// Where it leads.
     pub targets: Vec<TargetView>,
 }
@@ -197,8 +200,14 @@ fn served(snapshot: &Snapshot, route: &Arc<Route>) -> Served {
         },
     };
     let targets = route.action.shares().iter().map(view).collect();
-    let (guards, compression) = (Arc::clone(&route.guards), snapshot.compression(route).cloned());
-    Served { candidate: candidate(route), guards, settings: snapshot.effective(route), compression, targets }
+    Served {
+        candidate: candidate(route),
+        guards: Arc::clone(&route.guards),
+        settings: snapshot.effective(route),
+        compression: snapshot.compression(route).cloned(),
+        retry: snapshot.retry(route).cloned(),
+        targets,
+    }
 }
 
 /// The status of the answer that a client from an allowed address would get from the edge itself.

@@ -20,6 +20,7 @@ mod request {
     mod overload;
     mod resets;
     mod retries;
+    mod retry_policies;
     mod secure_upstreams;
     mod shares;
     mod slow_clients;
@@ -27,5 +28,6 @@ mod request {
     pub mod timeouts;
     pub mod upgrades;
     mod uploads;
+    mod whole_time;
     mod windows;
 }

@@ -19,6 +19,7 @@ mod listener;
 mod log_format;
 mod path;
 mod path_index;
+mod retry;
 mod route;
 mod route_table;
 mod settings;
@@ -43,6 +44,7 @@ pub use listener::{Bind, BindKey, BindProtocol, Listener, ListenerName, Listener
 pub use log_format::{LogFormat, LogPiece, LogVariable};
 pub use path::{Normalized, PathMatch, REGEX_BYTES_MAX, RegexCase, normalize};
 pub use path_index::HostRoutes;
+pub use retry::RetryPolicy;
 pub use route::{Action, Origin, Precedence, Route};
 pub use route_table::{RouteTables, TableName, VirtualHost};
 pub use settings::{Balance, Effective, ForwardedFor, RequestIds, ScopeId, Settings};

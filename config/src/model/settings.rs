@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::compression::Compression;
 use super::host::HostPattern;
 use super::listener::ListenerName;
+use super::retry::RetryPolicy;
 
 /// How an endpoint is chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
@@ -60,11 +61,19 @@ pub struct Settings {
     pub tunnel_idle_timeout: Option<Duration>,
     /// Time for the whole request until the response's head; zero for no limit.
     pub request_timeout: Option<Duration>,
+    /// Time for the whole request until the end of its response, every try and the pauses between them included; zero for no limit.
+    /// An upgraded connection has none.
+    pub total_timeout: Option<Duration>,
+    /// Time for one try until the end of its response; zero for no limit. An upgraded connection has none.
+    pub attempt_timeout: Option<Duration>,
     /// Bytes of a request's body; zero for no limit.
     pub body_bytes_max: Option<u64>,
     /// Tries that one request may have while no endpoint has begun to answer, at least 1; what is refused at once is not
     /// counted.
     pub tries_max: Option<u8>,
+    /// When a request is tried again although an endpoint has answered it. Not among [`Effective`]: it is looked up for itself, by
+    /// [`Snapshot::retry`](super::Snapshot::retry).
+    pub retry: Option<Arc<RetryPolicy>>,
     /// How an endpoint is chosen.
     pub balance: Option<Balance>,
     /// How a request is named.
@@ -115,6 +124,12 @@ pub struct Effective {
     pub tunnel_idle_timeout: Duration,
     /// See [`Settings::request_timeout`]; `None` for no limit.
     pub request_timeout: Option<Duration>,
+    /// See [`Settings::total_timeout`]; `None` for no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub total_timeout: Option<Duration>,
+    /// See [`Settings::attempt_timeout`]; `None` for no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attempt_timeout: Option<Duration>,
     /// See [`Settings::body_bytes_max`]; `None` for no limit.
     pub body_bytes_max: Option<u64>,
     /// See [`Settings::tries_max`].
@@ -143,6 +158,8 @@ impl Effective {
         write_timeout: Duration::from_secs(60),
         tunnel_idle_timeout: Duration::from_secs(3600),
         request_timeout: None,
+        total_timeout: None,
+        attempt_timeout: None,
         body_bytes_max: None,
         tries_max: 3,
         balance: Balance::PowerOfTwo,
@@ -159,14 +176,15 @@ impl Effective {
     /// These, but for what a narrower scope sets.
     #[must_use]
     pub fn narrowed(self, by: &Settings) -> Self {
+        let limit = |set: Option<Duration>, wider| set.map_or(wider, |limit| Some(limit).filter(|t| !t.is_zero()));
         Self {
             connect_timeout: by.connect_timeout.unwrap_or(self.connect_timeout),
             read_timeout: by.read_timeout.unwrap_or(self.read_timeout),
             write_timeout: by.write_timeout.unwrap_or(self.write_timeout),
             tunnel_idle_timeout: by.tunnel_idle_timeout.unwrap_or(self.tunnel_idle_timeout),
-            request_timeout: by
-                .request_timeout
-                .map_or(self.request_timeout, |limit| Some(limit).filter(|t| !t.is_zero())),
+            request_timeout: limit(by.request_timeout, self.request_timeout),
+            total_timeout: limit(by.total_timeout, self.total_timeout),
+            attempt_timeout: limit(by.attempt_timeout, self.attempt_timeout),
             body_bytes_max: by.body_bytes_max.map_or(self.body_bytes_max, |max| Some(max).filter(|bytes| *bytes > 0)),
             tries_max: by.tries_max.map_or(self.tries_max, |tries| tries.max(1)),
             balance: by.balance.unwrap_or(self.balance),
@@ -191,6 +209,12 @@ mod tests {
         assert_eq!((got.tries_max, got.request_timeout, got.body_bytes_max), (1, None, Some(7)));
         let got = Effective::resolve([&wide, &narrow].into_iter());
         assert_eq!((got.tries_max, got.request_timeout, got.body_bytes_max), (5, Some(second), Some(7)));
+        let timed = Settings { total_timeout: Some(second), attempt_timeout: Some(second), ..Settings::default() };
+        let got = Effective::resolve([&Settings::default(), &timed].into_iter());
+        assert_eq!((got.total_timeout, got.attempt_timeout), (Some(second), Some(second)));
+        let (none, nothing) = (Some(Duration::ZERO), Settings::default());
+        let untimed = Settings { total_timeout: none, attempt_timeout: none, ..nothing };
+        assert_eq!(Effective::resolve([&untimed, &timed].into_iter()), Effective::DEFAULT);
         let unlimited = Settings { body_bytes_max: Some(0), ..Settings::default() };
         assert_eq!(Effective::resolve([&unlimited, &wide].into_iter()).body_bytes_max, None);
         assert_eq!(Effective::resolve(std::iter::empty()), Effective::DEFAULT);

@@ -14,6 +14,7 @@ use super::edge::EdgeSettings;
 use super::host::HostPattern;
 use super::listener::{Bind, BindKey};
 use super::path_index::HostRoutes;
+use super::retry::RetryPolicy;
 use super::route::Route;
 use super::route_table::RouteTables;
 use super::settings::{Effective, ScopeId, Settings};
@@ -86,10 +87,19 @@ impl SnapshotParts {
     /// How responses of a route are compressed, if they are.
     #[must_use]
     pub fn compression<'a>(&'a self, route: &'a Route) -> Option<&'a Arc<Compression>> {
-        let own = route.settings.compression.as_ref();
-        let scopes = route.scopes.iter().filter_map(|scope| self.scopes.get(scope));
-        let shared = || scopes.chain([&self.defaults]).find_map(|settings| settings.compression.as_ref());
-        own.or_else(shared)
+        self.narrowest(route, |settings| settings.compression.as_ref())
+    }
+
+    /// When requests of a route are tried again although an endpoint has answered, if they ever are.
+    #[must_use]
+    pub fn retry<'a>(&'a self, route: &'a Route) -> Option<&'a Arc<RetryPolicy>> {
+        self.narrowest(route, |settings| settings.retry.as_ref())
+    }
+
+    /// What the narrowest scope sets that sets anything.
+    fn narrowest<'a, T>(&'a self, route: &'a Route, set: impl Fn(&'a Settings) -> Option<&'a T>) -> Option<&'a T> {
+        let scopes = || route.scopes.iter().filter_map(|scope| self.scopes.get(scope));
+        set(&route.settings).or_else(|| scopes().chain([&self.defaults]).find_map(|settings| set(settings)))
     }
 
     fn narrowed(&self, defaults: Effective, route: &Route) -> Effective {
@@ -212,5 +222,11 @@ impl Snapshot {
     #[must_use]
     pub fn compression<'a>(&'a self, route: &'a Route) -> Option<&'a Arc<Compression>> {
         self.parts.compression(route)
+    }
+
+    /// When requests of a route are tried again although an endpoint has answered, if they ever are.
+    #[must_use]
+    pub fn retry<'a>(&'a self, route: &'a Route) -> Option<&'a Arc<RetryPolicy>> {
+        self.parts.retry(route)
     }
 }

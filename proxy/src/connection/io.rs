@@ -299,21 +299,23 @@ impl Conn {
         Poll::Pending
     }
 
-    /// Ready, with an error, once the response is overdue.
-    fn poll_due(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    /// Ready once the response is overdue.
+    fn poll_due(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         let Some(due) = self.due.as_ref().filter(|due| due.is_set()) else {
             self.bell = None;
             return Poll::Pending;
         };
         ready!(self.bell.get_or_insert_with(|| DeadlineFuture::new(due.clone())).poll(cx));
         self.bell = None;
-        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+        Poll::Ready(io::ErrorKind::TimedOut.into())
     }
 
     /// The outcome of a write, unless the client has been waited for too long. A tunnel has no least rate.
     fn bound<T>(&mut self, wrote: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
         let rates = (!self.facts.is_tunnel()).then_some(&*self.shared);
-        self.stall.bound(wrote, rates, cx)
+        let bounded = self.stall.bound(wrote, rates, cx);
+        // A client that takes nothing does not stop the clock of its response.
+        if bounded.is_pending() { self.poll_due(cx).map(Err) } else { bounded }
     }
 
     fn poll_write_out(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -346,7 +348,7 @@ impl AsyncRead for Conn {
             if let Poll::Ready(Err(error)) = self.poll_write_out(cx) {
                 return Poll::Ready(Err(error));
             }
-            return self.poll_due(cx);
+            return self.poll_due(cx).map(Err);
         }
         read
     }

@@ -7,6 +7,7 @@ mod deadline;
 mod edits;
 mod load;
 mod record;
+mod retries;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -29,8 +30,6 @@ use crate::request::request_id::RequestId;
 use crate::shared::Shared;
 use crate::upstream::attempt::{Attempts, Here, Sign};
 use crate::upstream::balance::{self, Draw};
-use crate::upstream::retry;
-use crate::upstream::retry::{Failed, Stage};
 
 pub(crate) use attempt::UpstreamAttempt;
 pub(crate) use compression::Coding;
@@ -44,8 +43,12 @@ pub(crate) struct Exchange {
     shared: Arc<Shared>,
     snapshot: Arc<Snapshot>,
     began: Instant,
-    /// When the head of the response is due.
+    /// When what comes next of the response is due.
     due: Option<Instant>,
+    /// When the present try has to be over.
+    attempt_end: Option<Instant>,
+    /// The least time until the next try, where there is one.
+    backoff: Option<Duration>,
     facts: Option<Arc<ConnectionFacts>>,
     request_id: RequestId,
     /// The ids that it has had on its way, where its route passes them on.
@@ -80,6 +83,8 @@ impl Exchange {
             snapshot,
             began: now,
             due: None,
+            attempt_end: None,
+            backoff: None,
             facts: None,
             request_id: RequestId::none(),
             correlation: None,
@@ -195,16 +200,18 @@ impl Exchange {
         if end.is_some_and(|end| end <= now) {
             return Err(Reason::UpstreamTimeout);
         }
-        self.due = end;
+        self.attempt_end = self.effective.attempt_timeout.map(|limit| now + limit);
+        self.due = self.head_end();
         // Each try sends the body from its beginning.
         self.body_bytes = 0;
         let (here, chance) = (here(&self.shared, &aimed.facts), (now, &mut Draw::new(draw)));
         let balance = self.effective.balance;
         let endpoint = self.attempts.next(&aimed.backend, balance, here, &self.shared.endpoints, chance);
         let endpoint = endpoint.ok_or(Reason::NoEndpoints)?;
-        let remaining = end.map(|end| end - now);
+        let until = |end: Option<Instant>| end.map(|end| end.saturating_duration_since(now));
+        let (remaining, response) = (until(self.due), until(self.response_end()));
         let (effective, target) = (&self.effective, &aimed.target);
-        Ok(UpstreamAttempt { effective, target, endpoint, upgrade: self.asks_upgrade, remaining })
+        Ok(UpstreamAttempt { effective, target, endpoint, upgrade: self.asks_upgrade, remaining, response })
     }
 
     /// The snapshot that it sees to its end.
@@ -235,24 +242,6 @@ impl Exchange {
         self.asks_upgrade
     }
 
-    /// Notes that no connection could be made, and why; whether to try another endpoint.
-    pub(crate) fn connect_failed(&mut self, aimed: &Aimed, reason: Reason, now: Instant) -> bool {
-        self.shared.metrics.connect(if reason == Reason::ConnectTimeout { Connect::TimedOut } else { Connect::Failed });
-        // What the edge itself is short of says nothing about an endpoint.
-        let moment = (reason != Reason::OutOfResources).then(|| self.shared.endpoints.moment(now));
-        self.attempts.refused(now, moment);
-        let others = self.attempts.leaves(&aimed.backend, here(&self.shared, &aimed.facts));
-        self.again(Stage::Connecting { others })
-    }
-
-    fn again(&mut self, stage: Stage) -> bool {
-        let tries_max = usize::from(self.effective.tries_max);
-        let again = self.attempts.count() < self.shared.options.upstream.tries_max
-            && retry::again(&Failed { tries: self.attempts.waited_for(), tries_max, stage });
-        self.shared.metrics.retries.inc_by(again.into());
-        again
-    }
-
     /// Counts a piece of the request's body.
     ///
     /// # Errors
@@ -265,9 +254,11 @@ impl Exchange {
 
     /// Notes the head of the endpoint's response.
     pub(crate) fn response_began(&mut self, status: u16, now: Instant) {
-        self.due = None;
         if status == 101 {
+            self.due = None;
             self.becomes_tunnel();
+        } else {
+            self.due = self.response_end();
         }
         let sign = match status {
             502..=504 => Sign::Unable,
@@ -275,16 +266,6 @@ impl Exchange {
             _ => Sign::Answer,
         };
         self.attempts.first_byte(sign, now, self.shared.endpoints.moment(now));
-    }
-
-    /// Notes that a try failed after its connection was there; whether to try again.
-    pub(crate) fn broke(&mut self, reason: Reason, stage: Stage, now: Instant) -> bool {
-        let excused = matches!(stage, Stage::Unanswered { reused: true, .. } | Stage::Unprocessed { .. });
-        if !excused && matches!(reason, Reason::UpstreamBroken | Reason::UpstreamTimeout) {
-            self.attempts.first_byte(Sign::Broken, now, self.shared.endpoints.moment(now));
-        }
-        // What is overdue has no time for another try.
-        reason != Reason::UpstreamTimeout && self.again(stage)
     }
 
     /// The time without a byte after which the tunnel of an upgrade ends.

@@ -183,6 +183,7 @@ pub fn all() -> Vec<Case> {
     large(&mut cases);
     nominating(&mut cases);
     broken_while_idle(&mut cases);
+    passed_over(&mut cases);
     cases
 }
 
@@ -242,6 +243,25 @@ fn nominating(cases: &mut Vec<Case>) {
             let text = format!("HTTP/1.1 200 OK\r\n{lines}Content-Length: 5\r\n\r\nhello{{close}}");
             let case = Case::new(format!("{name} answered by {count} nominated headers"), *asked).native();
             cases.push(case.answered(reply(&text)).fresh());
+        }
+    }
+}
+
+/// The first answer is one after which the route has the endpoint asked again.
+fn passed_over(cases: &mut Vec<Case>) {
+    for (name, asked) in &ASKED[..4] {
+        let asked = asked.replace("a.test", "r.test");
+        for first in [
+            "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 4\r\n\r\nbusy",
+            "HTTP/1.1 500 Internal Server Error\r\nTransfer-Encoding: chunked\r\n\r\n4\r\noops\r\n0\r\n\r\n",
+            "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n{close}",
+            "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 4\r\n\r\nbu{close}",
+            "HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n",
+        ] {
+            for second in [ANSWERS[0], "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 4\r\n\r\nbusy", "{close}"] {
+                let case = Case::new(format!("{name} answered {first:?}, then {second:?}"), &*asked).native().fresh();
+                cases.push(case.answered(reply(first)).answered(reply(second)));
+            }
         }
     }
 }

@@ -8,8 +8,8 @@ use http::{HeaderName, HeaderValue};
 use prometheus::Registry;
 use tidegate_config::model::{
     Action, AppProtocol, BindProtocol, Compression, Destination, DirectResponse, DisabledAgents, Filter, Guard,
-    HeaderEdits, MediaTypes, PathMatch, PathRewrite, Proxied, ResponseEdits, ResponseScope, Route, Settings,
-    WeightedTarget,
+    HeaderEdits, MediaTypes, PathMatch, PathRewrite, Proxied, ResponseEdits, ResponseScope, RetryPolicy, Route,
+    Settings, WeightedTarget,
 };
 use tidegate_proxy::Options;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -133,6 +133,10 @@ fn model(endpoint: SocketAddr) -> Model {
             shares[0].filters = own.into();
         }
     });
+    let retried = edited("web", &|route| {
+        let retry = RetryPolicy { statuses: [500, 503].into(), attempts: 1, backoff: Duration::from_millis(1) };
+        route.settings = Arc::new(Settings { retry: Some(Arc::new(retry)), ..Settings::default() });
+    });
     let guarded = edited("web", &|route| route.guards = [Guard::RequireTls { status: 308 }].into());
     let compressed = edited("web", &|route| {
         let compression = Compression {
@@ -155,6 +159,7 @@ fn model(endpoint: SocketAddr) -> Model {
         .route("m.test", ready)
         .route("s.test", shares)
         .route("f.test", filtered_share)
+        .route("r.test", retried)
         .route("n.test", route("nothing", AppProtocol::Http))
         .route("x.test", route("nobody", AppProtocol::Http))
         .backend("web", &[endpoint])

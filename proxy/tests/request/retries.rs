@@ -84,7 +84,7 @@ async fn a_post_is_never_sent_twice() {
 }
 
 /// Each driver, with clients of HTTP/1.1 and of HTTP/2.
-const WAYS: [(Driver, bool); 4] =
+pub const WAYS: [(Driver, bool); 4] =
     [(Driver::Both, false), (Driver::Both, true), (Driver::Full, false), (Driver::Full, true)];
 
 /// Not the whole head of a response.
@@ -97,7 +97,7 @@ fn in_turn(endpoints: &[SocketAddr], tries_max: u8) -> Model {
     Model::edited(endpoints, |route| route.settings = Arc::new(settings))
 }
 
-async fn ask(bed: &Bed, http2: bool, method: &str, body: &str) -> u16 {
+pub async fn ask(bed: &Bed, http2: bool, method: &str, body: &str) -> u16 {
     if !http2 {
         let length = if body.is_empty() { String::new() } else { format!("Content-Length: {}\r\n", body.len()) };
         return bed.ask(&format!("{method} / HTTP/1.1\r\nHost: a.test\r\n{length}\r\n{body}")).await.status;

@@ -42,6 +42,17 @@ impl<H: RequestHead> UpstreamRequest<'_, H> {
     fn is_idempotent(&self) -> bool {
         Method::from_bytes(self.head.method().as_bytes()).is_ok_and(|method| method.is_idempotent())
     }
+
+    /// How far a try came that got no head of a response.
+    fn stage(&self, reason: Reason, reused: bool, replayable: bool) -> Stage {
+        if reason == Reason::UpstreamTimeout {
+            Stage::Answered { status: reason.status(), replayable }
+        } else if reason == Reason::UpstreamBroken {
+            Stage::Unanswered { reused, idempotent: self.is_idempotent(), replayable }
+        } else {
+            Stage::Later
+        }
+    }
 }
 
 /// A request between its client and whichever endpoint takes it.
@@ -73,6 +84,15 @@ impl Try {
             write: effective.write_timeout,
         }
     }
+}
+
+/// Waits until a time, unless the client goes before it.
+async fn rest<C: Downstream>(client: &mut C, is_whole: bool, until: Instant) -> Result<(), Reason> {
+    poll_fn(|cx| match client.poll_gone(is_whole, cx) {
+        Poll::Ready(()) => Poll::Ready(Err(Reason::ClientGone)),
+        Poll::Pending => client.poll_alarm(until, cx).map(Ok),
+    })
+    .await
 }
 
 impl<C: Downstream> Transfer<'_, C> {
@@ -112,6 +132,10 @@ impl<C: Downstream> Transfer<'_, C> {
         let Self { client, room, exchange, progress, options } = self;
         let mut now = exchange.began();
         loop {
+            if let Some(pause) = exchange.pause(now, fastrand::u64(..)) {
+                rest(*client, progress.body.is_over(), now + pause).await?;
+                now = clock::now();
+            }
             let attempt = Try::of(&exchange.attempt(aimed, now, fastrand::u64(..))?);
             let pooled = pool::take(attempt.at);
             let reused = pooled.is_some();
@@ -157,15 +181,13 @@ impl<C: Downstream> Transfer<'_, C> {
                 }
                 return Ok(now);
             };
-            let stage = if progress.response_seen || reason != Reason::UpstreamBroken {
-                Stage::Later
-            } else {
-                let (idempotent, replayable) = (asked.is_idempotent(), room.to_endpoint.is_whole());
-                Stage::Unanswered { reused, idempotent, replayable }
-            };
-            let reason = exchange.in_time(reason, now);
-            if !exchange.broke(reason, stage, now) {
-                return Err(reason);
+            if !progress.passed_over {
+                let replayable = room.to_endpoint.is_whole();
+                let stage = if progress.response_seen { Stage::Later } else { asked.stage(reason, reused, replayable) };
+                let reason = exchange.in_time(reason, now);
+                if !exchange.broke(reason, stage, now) {
+                    return Err(reason);
+                }
             }
             room.again();
             progress.again(asked.closes);

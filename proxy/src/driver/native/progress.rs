@@ -19,6 +19,8 @@ pub(super) struct Progress {
     pub(super) status: Option<u16>,
     /// Whether a head came from the endpoint, of any response, or what can be none.
     pub(super) response_seen: bool,
+    /// Whether the response is not sent on, because another endpoint is asked.
+    pub(super) passed_over: bool,
     /// Whether the endpoint's connection can take another request.
     pub(super) reusable: bool,
     /// Whether the response has no body.
@@ -91,6 +93,7 @@ impl Progress {
             bytes_out: 0,
             status: None,
             response_seen: false,
+            passed_over: false,
             reusable: false,
             bodiless: false,
             closes,

@@ -151,7 +151,7 @@ impl<C: Downstream> Relay<'_, C> {
 
     /// Sends on a head.
     fn begin(&mut self, length: usize) -> Result<(), Reason> {
-        let Room { response, edits, from_endpoint: head, to_client: out, gzip, .. } = &mut *self.room;
+        let Room { response, edits, from_endpoint: head, to_client: out, gzip, to_endpoint } = &mut *self.room;
         match response.status {
             // Nobody has asked for another protocol.
             101 => return Err(Reason::UpstreamBroken),
@@ -162,6 +162,11 @@ impl<C: Downstream> Relay<'_, C> {
             status => {
                 let body = response.framing(head, self.asked_by_head).map_err(|_| Reason::UpstreamBroken)?;
                 let now = clock::now();
+                // Of a head before this one the client may have got a part.
+                if self.exchange.passes_over(status, to_endpoint.is_whole() && out.is_empty(), now) {
+                    self.progress.passed_over = true;
+                    return Err(Reason::UpstreamBroken);
+                }
                 self.exchange.response_began(status, now);
                 // Nobody need send on the rest of a request that is answered already.
                 self.progress.closes |= self.client.is_ending() || !self.progress.body.is_over();

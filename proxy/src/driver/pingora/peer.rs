@@ -27,7 +27,7 @@ pub(crate) struct Need<'a> {
 
 /// The peer for an endpoint of a target.
 pub(crate) fn peer(aim: &UpstreamAttempt<'_>, need: &Need<'_>) -> HttpPeer {
-    let UpstreamAttempt { effective, target, endpoint, upgrade, remaining } = *aim;
+    let UpstreamAttempt { effective, target, endpoint, upgrade, remaining, response } = *aim;
     let tls = target.protocol == AppProtocol::Https;
     let mut options = PeerOptions::new();
     // Pingora's timers count whole milliseconds and fail on less.
@@ -40,7 +40,9 @@ pub(crate) fn peer(aim: &UpstreamAttempt<'_>, need: &Need<'_>) -> HttpPeer {
     let tunnel = upgrade.then_some(effective.tunnel_idle_timeout);
     // Pingora begins this anew with every piece of a body, but not towards HTTP/2.
     let pause = if target.protocol == AppProtocol::H2c { Duration::ZERO } else { need.pause };
-    options.read_timeout = floored(tunnel.unwrap_or(effective.read_timeout + pause));
+    // Silence until the end of the response's time is told from other faults, and answered, which a clock from outside cannot do.
+    let silence = effective.read_timeout + pause;
+    options.read_timeout = floored(tunnel.unwrap_or_else(|| response.map_or(silence, |left| left.min(silence))));
     options.write_timeout = floored(tunnel.unwrap_or(effective.write_timeout));
     options.idle_timeout = Some(need.idle);
     options.max_h2_streams = need.http2_streams_max;
@@ -107,6 +109,7 @@ mod tests {
             endpoint: &endpoint,
             upgrade: false,
             remaining: None,
+            response: None,
         };
         peer(&aim, &need(host))
     }
@@ -168,7 +171,10 @@ mod tests {
             endpoint: &endpoint,
             upgrade: false,
             remaining: left,
+            response: None,
         };
+        let short = peer(&UpstreamAttempt { response: left, ..aim }, &need("a"));
+        assert_eq!(short.options.read_timeout, left);
         let bounded = peer(&aim, &need("a"));
         let read = Some(Effective::DEFAULT.read_timeout);
         assert_eq!((bounded.options.connection_timeout, bounded.options.read_timeout), (left, read));

@@ -16,6 +16,7 @@ use pingora::upstreams::peer::HttpPeer;
 use pingora::{Error, ErrorType, Result};
 use tidegate_config::model::{AppProtocol, Head, request_host};
 use tidegate_config::published::Published;
+use tokio::time::sleep;
 
 use super::body_rates::{BodyRates, TooSlow};
 use super::compress;
@@ -36,6 +37,9 @@ use crate::request::respond::Received;
 use crate::shared::Shared;
 use crate::upstream::retry::Stage;
 
+/// How much later than it is due a response that has to be over by a time is given up from outside.
+const GRACE: Duration = Duration::from_millis(100);
+
 /// A request in Pingora's hands, and the clock by which whoever waits for its response looks up.
 #[derive(Debug)]
 pub(crate) struct Carried {
@@ -43,10 +47,14 @@ pub(crate) struct Carried {
     /// Where it goes, once that is decided.
     aimed: Option<Aimed>,
     due: ResponseDeadline,
+    /// What is added to the clock of the response.
+    grace: Duration,
     /// Whether it has a body that goes up over HTTP/1.1, during whose pauses the endpoint may be silent.
     uploads: bool,
     /// Whether a head came from an endpoint, of any response.
     response_seen: bool,
+    /// Whether a response is not sent on, because another endpoint is asked.
+    passed_over: bool,
     /// Whether it failed and got an answer of the edge's own, after which Pingora drops an HTTP/1.1 connection.
     refused: bool,
     /// How fast the client sends and takes bodies.
@@ -59,7 +67,8 @@ impl Carried {
     /// Tells the clock what the exchange has decided.
     fn agree(&self) {
         match self.exchange.due() {
-            Some(at) => self.due.set(at),
+            // Pingora's own clock of the silence may tell of it first, which leaves the client an answer.
+            Some(at) => self.due.set(at + self.grace),
             None => self.due.clear(),
         }
     }
@@ -101,8 +110,10 @@ impl ProxyHttp for PingoraDriver {
             exchange,
             aimed: None,
             due: ResponseDeadline::current(),
+            grace: Duration::ZERO,
             uploads: false,
             response_seen: false,
+            passed_over: false,
             refused: false,
             rates: BodyRates::default(),
             gzip: None,
@@ -145,9 +156,13 @@ impl ProxyHttp for PingoraDriver {
         let host = head.authority().and_then(request_host).unwrap_or_default();
         let pause = if uploads { self.shared.options.client.body_read_stall } else { Duration::ZERO };
         let need = Need { host: &host, idle: limits.idle, http2_streams_max: limits.http2_streams_max, pause };
-        let Carried { exchange, aimed, .. } = carried;
+        if let Some(pause) = carried.exchange.pause(clock::now(), fastrand::u64(..)) {
+            sleep(pause).await;
+        }
+        let Carried { exchange, aimed, grace, .. } = carried;
         let attempt = aimed.as_ref().ok_or(Reason::Internal).and_then(|aimed| {
             let attempt = exchange.attempt(aimed, clock::now(), fastrand::u64(..))?;
+            *grace = if attempt.response.is_some() { GRACE } else { Duration::ZERO };
             Ok((aimed.target.protocol, Box::new(peer(&attempt, &need))))
         });
         carried.uploads = uploads && attempt.as_ref().is_ok_and(|(protocol, _)| *protocol != AppProtocol::H2c);
@@ -239,7 +254,13 @@ impl ProxyHttp for PingoraDriver {
         } else if facts(session).is_some_and(|facts| facts.is_ending()) {
             session.set_keepalive(None);
         }
-        carried.exchange.response_began(status.as_u16(), clock::now());
+        let (status, now) = (status.as_u16(), clock::now());
+        let replayable = !session.as_ref().retry_buffer_truncated();
+        if carried.exchange.passes_over(status, replayable, now) {
+            carried.passed_over = true;
+            return Err(Error::explain(ErrorType::HTTPStatus(status), "passed over"));
+        }
+        carried.exchange.response_began(status, now);
         carried.agree();
         if is_chunked && is_before_http11(session) {
             // HTTP/1.0 knows no chunks, so the body ends with the connection (RFC 9112 section 6.1).
@@ -252,7 +273,7 @@ impl ProxyHttp for PingoraDriver {
         let connection = response.headers.get_all(CONNECTION).iter().map(HeaderValue::as_bytes);
         let mut edits = Edits::default();
         let has_server = response.headers.contains_key(SERVER);
-        let received = Received { status: status.as_u16(), connection, has_server };
+        let received = Received { status, connection, has_server };
         let listed = carried.exchange.response_edits(received, &mut edits);
         listed.map_err(|reason| stop(carried, reason))?;
         let over_http2 = carried.is_over_http2();
@@ -313,6 +334,11 @@ impl ProxyHttp for PingoraDriver {
         carried: &mut Carried,
         reused: bool,
     ) -> Box<Error> {
+        if std::mem::take(&mut carried.passed_over) {
+            carried.response_seen = false;
+            error.set_retry(true);
+            return error;
+        }
         let stage = if carried.response_seen { Stage::Later } else { stage(session, &error, reused) };
         let (reason, now) = (fault::reason(&error), clock::now());
         let reason = carried.exchange.in_time(reason, now);

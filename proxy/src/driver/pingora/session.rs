@@ -11,6 +11,7 @@ use pingora::{Error, Result, RetryType};
 use super::fault;
 use super::head::Parsed;
 use crate::connection::ConnectionFacts;
+use crate::reason::Reason;
 use crate::request::answer::Answer;
 use crate::request::exchange::Exchange;
 use crate::request::respond::Rendered;
@@ -54,6 +55,8 @@ pub(super) fn stage(session: &Session, error: &Error, reused: bool) -> Stage {
         Stage::Unprocessed { replayable }
     } else if fault::is_cut(error) {
         Stage::Unanswered { reused, idempotent: session.req_header().method.is_idempotent(), replayable }
+    } else if fault::reason(error) == Reason::UpstreamTimeout {
+        Stage::Answered { status: Reason::UpstreamTimeout.status(), replayable }
     } else {
         Stage::Later
     }

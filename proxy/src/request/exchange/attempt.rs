@@ -17,4 +17,6 @@ pub(crate) struct UpstreamAttempt<'a> {
     pub(crate) upgrade: bool,
     /// What is left of the time until the response's head; `None` for no limit.
     pub(crate) remaining: Option<Duration>,
+    /// What is left of the time until the response's end; `None` for no limit.
+    pub(crate) response: Option<Duration>,
 }

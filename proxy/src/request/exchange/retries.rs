@@ -1,0 +1,79 @@
+//! Whether a request that failed at one endpoint is tried at another, and when.
+
+use std::time::{Duration, Instant};
+
+use tidegate_config::model::RetryPolicy;
+
+use super::{Exchange, here};
+use crate::observe::metrics::Connect;
+use crate::reason::Reason;
+use crate::request::phase::Aimed;
+use crate::upstream::attempt::Sign;
+use crate::upstream::retry::{self, Failed, Stage};
+
+impl Exchange {
+    /// Notes that no connection could be made, and why; whether to try another endpoint.
+    pub(crate) fn connect_failed(&mut self, aimed: &Aimed, reason: Reason, now: Instant) -> bool {
+        self.shared.metrics.connect(if reason == Reason::ConnectTimeout { Connect::TimedOut } else { Connect::Failed });
+        // What the edge itself is short of says nothing about an endpoint.
+        let moment = (reason != Reason::OutOfResources).then(|| self.shared.endpoints.moment(now));
+        self.attempts.refused(now, moment);
+        let others = self.attempts.leaves(&aimed.backend, here(&self.shared, &aimed.facts));
+        self.again(Stage::Connecting { others })
+    }
+
+    /// Notes that a try failed after its connection was there; whether to try again.
+    pub(crate) fn broke(&mut self, reason: Reason, stage: Stage, now: Instant) -> bool {
+        let excused = matches!(stage, Stage::Unanswered { reused: true, .. } | Stage::Unprocessed { .. });
+        if !excused && matches!(reason, Reason::UpstreamBroken | Reason::UpstreamTimeout) {
+            self.attempts.first_byte(Sign::Broken, now, self.shared.endpoints.moment(now));
+        }
+        // What is overdue has no time for another try, unless only the try was.
+        let is_over = reason == Reason::UpstreamTimeout && !matches!(stage, Stage::Answered { .. });
+        !is_over && self.end().is_none_or(|end| now < end) && self.again(stage)
+    }
+
+    /// Whether a response with a status is passed over for another attempt; `replayable` says whether all that was read of the
+    /// request can be sent again.
+    pub(crate) fn passes_over(&mut self, status: u16, replayable: bool, now: Instant) -> bool {
+        let listed = |policy: &RetryPolicy| policy.statuses.binary_search(&status).is_ok();
+        if status < 400 || !self.retry_policy().is_some_and(listed) {
+            return false;
+        }
+        let sign = if matches!(status, 502..=504) { Sign::Unable } else { Sign::Answer };
+        self.attempts.first_byte(sign, now, self.shared.endpoints.moment(now));
+        self.end().is_none_or(|end| now < end) && self.again(Stage::Answered { status, replayable })
+    }
+
+    /// How long to wait before the next attempt; `None` where there is nothing to wait for.
+    pub(crate) fn pause(&mut self, now: Instant, draw: u64) -> Option<Duration> {
+        let backoff = self.backoff.take()?;
+        let pause = retry::pause(backoff, self.attempts.count(), draw);
+        Some(self.end().map_or(pause, |end| pause.min(end.saturating_duration_since(now))))
+    }
+
+    fn retry_policy(&self) -> Option<&RetryPolicy> {
+        self.route.as_ref().and_then(|route| self.snapshot.retry(route)).map(|policy| &**policy)
+    }
+
+    fn again(&mut self, stage: Stage) -> bool {
+        let policy = self.retry_policy();
+        let tries_max = policy.map_or(usize::from(self.effective.tries_max), |policy| {
+            usize::try_from(policy.attempts).unwrap_or(usize::MAX).saturating_add(1)
+        });
+        let statuses = policy.map_or(&[][..], |policy| &policy.statuses);
+        // A connection that is refused counts as no try, but a policy may allow no second one.
+        let may = policy.is_none_or(|policy| policy.attempts > 0)
+            && self.attempts.count() < self.shared.options.upstream.tries_max;
+        let failed = Failed { tries: self.attempts.waited_for(), tries_max, stage, statuses };
+        let again = may && retry::again(&failed);
+        let backoff = policy.map(|policy| policy.backoff).filter(|backoff| !backoff.is_zero());
+        self.backoff = backoff.filter(|_| again && !matches!(stage, Stage::Connecting { .. }));
+        if again {
+            // Nobody works on it while it waits.
+            self.attempts.leave();
+        }
+        self.shared.metrics.retries.inc_by(again.into());
+        again
+    }
+}

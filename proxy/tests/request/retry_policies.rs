@@ -1,0 +1,127 @@
+//! Routes that have requests tried again although an endpoint has answered.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tidegate_config::model::{Balance, RetryPolicy, Settings};
+use tidegate_proxy::Driver;
+
+use super::bed::{Bed, Model, nobody};
+use super::retries::{WAYS, ask};
+use super::timeouts::{MOMENT, now};
+use super::upstream::{Reply, Upstream};
+
+const BACKOFF: Duration = Duration::from_millis(20);
+
+fn policy(statuses: &[u16], attempts: u32) -> Settings {
+    let retry = RetryPolicy { statuses: statuses.into(), attempts, backoff: BACKOFF };
+    Settings { retry: Some(Arc::new(retry)), balance: Some(Balance::RoundRobin), ..Settings::default() }
+}
+
+/// Endpoints that are taken in their order.
+async fn bed(endpoints: &[SocketAddr], settings: Settings, driver: Driver) -> Bed {
+    let model = Model::edited(endpoints, |route| route.settings = Arc::new(settings));
+    Bed::with(model, |options| options.driver = driver).await
+}
+
+fn unavailable() -> Reply {
+    Reply::Send("HTTP/1.1 503 Service Unavailable\r\nContent-Length: 4\r\n\r\nbusy".to_owned())
+}
+
+#[tokio::test]
+async fn a_listed_status_is_followed_by_another_try_with_the_body_intact() {
+    for (driver, http2) in WAYS {
+        for (method, body) in [("GET", ""), ("POST", "abc")] {
+            let mut first = Upstream::start(|_| unavailable()).await;
+            let mut other = Upstream::echo().await;
+            let bed = bed(&[first.address, other.address], policy(&[500, 503], 1), driver).await;
+            let began = now();
+            assert_eq!(ask(&bed, http2, method, body).await, 200, "{driver:?}, HTTP/2: {http2}");
+            assert!(began.elapsed() >= BACKOFF, "after {:?}", began.elapsed());
+            for upstream in [&mut first, &mut other] {
+                let seen = upstream.seen().await;
+                assert_eq!((seen.line.split(' ').next(), seen.body.trim_end()), (Some(method), body), "{driver:?}");
+                assert!(upstream.is_quiet());
+            }
+            bed.until_metric("tidegate_upstream_retries_total 1").await;
+            bed.until_metric("tidegate_requests_in_flight 0").await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_last_answer_is_the_clients() {
+    for (driver, http2) in WAYS {
+        for attempts in [0, 1, 2] {
+            let mut upstream = Upstream::start(|_| unavailable()).await;
+            let bed = bed(&[upstream.address], policy(&[503], attempts), driver).await;
+            assert_eq!(ask(&bed, http2, "GET", "").await, 503, "{driver:?}, HTTP/2: {http2}");
+            for _ in 0..=attempts {
+                upstream.seen().await;
+            }
+            assert!(upstream.is_quiet(), "{driver:?}: {attempts} attempts");
+        }
+        let upstream = Upstream::start(|_| unavailable()).await;
+        let answer = bed(&[upstream.address], policy(&[503], 1), driver).await.get("a.test", "/", "").await;
+        assert_eq!((answer.status, answer.body.as_str()), (503, "busy"), "{driver:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_listed_or_cannot_be_sent_again_stands() {
+    let large = "0123456789".repeat(200_000);
+    for (driver, http2) in WAYS {
+        for (statuses, body) in [(&[500, 502][..], ""), (&[503], &large)] {
+            let mut upstream = Upstream::start(|_| unavailable()).await;
+            let bed = bed(&[upstream.address], policy(statuses, 3), driver).await;
+            assert_eq!(ask(&bed, http2, "POST", body).await, 503, "{driver:?}, HTTP/2: {http2}");
+            upstream.seen().await;
+            assert!(upstream.is_quiet(), "{driver:?}: {statuses:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_policy_may_allow_no_second_try_at_all() {
+    let upstream = Upstream::echo().await;
+    for (driver, http2) in WAYS {
+        let endpoints = [nobody(), upstream.address];
+        let refused = bed(&endpoints, policy(&[503], 0), driver).await;
+        assert_eq!(ask(&refused, http2, "GET", "").await, 502, "{driver:?}, HTTP/2: {http2}");
+        let tried = bed(&endpoints, policy(&[503], 1), driver).await;
+        assert_eq!(ask(&tried, http2, "GET", "").await, 200, "{driver:?}, HTTP/2: {http2}");
+    }
+}
+
+#[tokio::test]
+async fn the_time_of_the_whole_request_bounds_the_tries() {
+    for (driver, http2) in WAYS {
+        let upstream = Upstream::start(|_| unavailable()).await;
+        let retry = RetryPolicy { statuses: [503].into(), attempts: 100, backoff: Duration::from_secs(60) };
+        let settings = Settings { retry: Some(Arc::new(retry)), total_timeout: Some(MOMENT), ..Settings::default() };
+        let bed = bed(&[upstream.address], settings, driver).await;
+        let began = now();
+        assert_eq!(ask(&bed, http2, "GET", "").await, 504, "{driver:?}, HTTP/2: {http2}");
+        assert!(began.elapsed() >= MOMENT);
+        bed.until_metric(r#"tidegate_answers_total{reason="upstream-timeout"} 1"#).await;
+    }
+}
+
+#[tokio::test]
+async fn a_try_that_takes_too_long_is_a_504_of_its_endpoint() {
+    let check = async |settings: Settings, (driver, http2): (Driver, bool), want: u16| {
+        let silent = Upstream::start(|_| Reply::Silence).await;
+        let other = Upstream::echo().await;
+        let began: Instant = now();
+        let bed = bed(&[silent.address, other.address], settings, driver).await;
+        assert_eq!(ask(&bed, http2, "POST", "abc").await, want, "{driver:?}, HTTP/2: {http2}");
+        assert!(began.elapsed() >= MOMENT);
+    };
+    for way in WAYS {
+        let timed = |settings| Settings { attempt_timeout: Some(MOMENT), ..settings };
+        check(timed(policy(&[504], 1)), way, 200).await;
+        check(timed(policy(&[503], 1)), way, 504).await;
+        check(timed(Settings { balance: Some(Balance::RoundRobin), ..Settings::default() }), way, 504).await;
+    }
+}
