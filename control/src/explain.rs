@@ -7,8 +7,9 @@ use http::Uri;
 use serde::Serialize;
 use tidegate_config::finding::{Finding, Problem};
 use tidegate_config::model::{
-    Asker, Bind, BindProtocol, Compression, Decision, Destination, Effective, Endpoint, Found, Guard, Head, HostRoutes,
-    ListenerName, Refusal, RetryPolicy, Route, Snapshot, Target, WeightedTarget, decide, normalize, request_host,
+    Asker, Bind, BindProtocol, Compression, Decision, Destination, Effective, Endpoint, Filter, Found, Guard, Head,
+    HostRoutes, ListenerName, Refusal, RetryPolicy, Route, Snapshot, Target, WeightedTarget, decide, normalize,
+    request_host,
 };
 
 use crate::withheld::{ByCommand, Wait, Withheld};
@@ -67,6 +68,9 @@ pub struct Served {
     /// How its responses are compressed, if they are.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compression: Option<Arc<Compression>>,
+    /// What is changed on the way, in order.
+    #[serde(skip_serializing_if = "<[Filter]>::is_empty")]
+    pub filters: Arc<[Filter]>,
     /// When a request is tried again although an endpoint has answered, if ever.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry: Option<Arc<RetryPolicy>>,
@@ -203,6 +207,7 @@ fn served(snapshot: &Snapshot, route: &Arc<Route>) -> Served {
     Served {
         candidate: candidate(route),
         guards: Arc::clone(&route.guards),
+        filters: Arc::clone(&route.filters),
         settings: snapshot.effective(route),
         compression: snapshot.compression(route).cloned(),
         retry: snapshot.retry(route).cloned(),

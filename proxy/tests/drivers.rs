@@ -24,6 +24,7 @@ mod drivers {
     pub mod mutations;
     pub mod recorder;
     pub mod responses;
+    pub mod routes;
     pub mod run;
     pub mod secure;
     pub mod side;

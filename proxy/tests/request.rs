@@ -10,6 +10,7 @@ mod request {
     mod answers;
     mod bodies;
     mod compressed;
+    mod cross_origin;
     mod direct;
     mod forwarding;
     mod http2;

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use http::{HeaderName, HeaderValue};
 use serde::Serialize;
 
+use super::cors::Cors;
+
 /// One step of a route's ordered list of changes.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub enum Filter {
@@ -16,6 +18,9 @@ pub enum Filter {
     Path(PathRewrite),
     /// Replaces the host that the endpoint is told.
     Host(Arc<str>),
+    /// Says whose pages may ask: preflights are answered, and the responses to other requests say what the page may see, those of
+    /// the edge itself too. Of several the last holds.
+    Cors(Arc<Cors>),
 }
 
 /// Header edits, applied as removals, then replacements, then additions.

@@ -8,6 +8,7 @@ mod backend;
 mod certificate;
 mod compression;
 mod condition;
+mod cors;
 mod decision;
 mod edge;
 mod filter;
@@ -33,6 +34,7 @@ pub use backend::{
 pub use certificate::{Certificate, CertificateFault, ServerCertificates};
 pub use compression::{AgentRegex, Compression, DisabledAgents, MediaTypes, Proxied};
 pub use condition::{Conditions, Head, TextMatch, ValueMatch, WholeRegex};
+pub use cors::{AnyOr, Cors, Origin as CorsOrigin, Scheme};
 pub use decision::{Asker, Decision, Found, Refusal, decide};
 pub use edge::{ConnectionsMax, EdgeSettings, RequestHeadLimits, TlsSettings, TlsVersions};
 pub use filter::{DirectResponse, Filter, HeaderEdits, PathRewrite, Redirect, ResponseEdits, ResponseScope};

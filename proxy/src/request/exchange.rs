@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use http::HeaderValue;
-use tidegate_config::model::{Destination, Effective, Head, ListenerName, RequestIds, Route, Snapshot};
+use tidegate_config::model::{Destination, Effective, Head, HeaderEdits, ListenerName, RequestIds, Route, Snapshot};
 
 use crate::budget::Budget;
 use crate::clock;
@@ -23,6 +23,7 @@ use crate::observe::metrics::{Connect, Driver};
 use crate::options::RateLimits;
 use crate::reason::Reason;
 use crate::request::answer::Answer;
+use crate::request::cors;
 use crate::request::guard::{Admitted, Inbound, admit};
 use crate::request::hygiene::Protocol;
 use crate::request::phase::{Aimed, RequestFacts, Routed, Unrouted};
@@ -64,6 +65,8 @@ pub(crate) struct Exchange {
     negotiation: Option<Negotiation>,
     /// Whether it asks for an upgrade and may have it.
     asks_upgrade: bool,
+    /// What the responses say to pages of other origins, where the route says anything.
+    cors: Option<Box<HeaderEdits>>,
     /// The place of the share of the route that it belongs to.
     share: Option<usize>,
     load: Option<Load>,
@@ -95,6 +98,7 @@ impl Exchange {
             effective: Effective::DEFAULT,
             negotiation: None,
             asks_upgrade: false,
+            cors: None,
             share: None,
             load: None,
             attempts: Attempts::default(),
@@ -120,7 +124,7 @@ impl Exchange {
         let decided = match routed {
             Ok(routed) => self
                 .admit(routed, facts, head, chance)
-                .and_then(|(request, admitted)| self.aim(request, admitted, facts, &mut Draw::new(chance as u64))),
+                .and_then(|(request, admitted)| self.aim(request, admitted, facts, head, chance as u64)),
             Err(unrouted) => {
                 self.request = unrouted.request;
                 Err(unrouted.reason.into())
@@ -157,6 +161,7 @@ impl Exchange {
         let is_own_port = request.client.secure == facts.tls.is_some();
         let port = is_own_port.then_some(&*facts.text.port);
         let inbound = Inbound { client: &request.client, listener, port };
+        self.cors = cors::policy(&route.filters).map(|cors| Box::new(cors::edits(cors, head)));
         let admitted = admit(route, &self.effective, &inbound, &sound, head, has_endpoint)?;
         Ok((request, admitted))
     }
@@ -167,10 +172,17 @@ impl Exchange {
         request: RequestFacts,
         admitted: Admitted,
         facts: &Arc<ConnectionFacts>,
-        draw: &mut Draw,
+        head: &impl Head,
+        draw: u64,
     ) -> Result<Aimed, Answer> {
         let shares = admitted.shares();
-        self.share = balance::share(shares, |share| share.weight, draw);
+        self.share = balance::share(shares, |share| share.weight, &mut Draw::new(draw));
+        if let Some(cors) = self.share.and_then(|place| cors::policy(&shares.get(place)?.filters)) {
+            self.cors = Some(Box::new(cors::edits(cors, head)));
+            if let Some(answer) = cors::preflight(cors, head) {
+                return Err(answer);
+            }
+        }
         let target = match self.share.and_then(|place| shares.get(place)).map(|share| &share.to) {
             Some(Destination::Target(target)) => Arc::clone(target),
             Some(Destination::Status(status)) => return Err(Answer::status(*status)),

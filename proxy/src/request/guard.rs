@@ -11,6 +11,7 @@ use tidegate_config::model::{
 use crate::reason::Reason;
 use crate::request::answer::Answer;
 use crate::request::client::Client;
+use crate::request::cors;
 use crate::request::hygiene::Sound;
 use crate::request::path_rewrite;
 
@@ -59,7 +60,14 @@ pub(crate) fn admit<H: Head + ?Sized>(
     let Inbound { client, listener, .. } = *inbound;
     let asker =
         Asker { address: Some(client.address), secure: client.secure, listener, body_bytes: sound.content_length };
-    match decide(route, effective, &asker, has_endpoint) {
+    let decision = decide(route, effective, &asker, has_endpoint);
+    // Whatever the route does with a request, the guards let pass the question whether one may be made.
+    if matches!(decision, Decision::Forward | Decision::Redirected(_) | Decision::Answered(_))
+        && let Some(answer) = cors::policy(&route.filters).and_then(|cors| cors::preflight(cors, head))
+    {
+        return Err(answer);
+    }
+    match decision {
         Decision::Forward => Ok(Admitted { route: Arc::clone(route) }),
         Decision::Refused(refusal) => Err(Reason::from(refusal).into()),
         Decision::ToTls(status) => {

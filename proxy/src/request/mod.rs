@@ -4,6 +4,7 @@
 pub(crate) mod answer;
 pub(crate) mod cdn_loop;
 pub(crate) mod client;
+mod cors;
 pub(crate) mod exchange;
 pub(crate) mod grpc;
 pub(crate) mod guard;

@@ -30,6 +30,8 @@ pub(crate) struct Filters<'a> {
     pub(crate) share: &'a [Filter],
     /// Whether the client came by TLS.
     pub(crate) secure: bool,
+    /// What a filter for cross-origin requests says in the responses to this one.
+    pub(crate) cors: Option<&'a HeaderEdits>,
 }
 
 impl<'a> Filters<'a> {
@@ -40,8 +42,9 @@ impl<'a> Filters<'a> {
 
     /// The edits for a response that nothing less than `scope` covers.
     fn of_response(&self, scope: ResponseScope, status: u16) -> impl Iterator<Item = &'a HeaderEdits> + use<'a> {
-        let secure = self.secure;
+        let (secure, cors) = (self.secure, self.cors);
         self.iter().filter_map(move |filter| match filter {
+            Filter::Cors(_) => cors,
             Filter::ResponseHeaders(own) if own.applies(scope, status, secure) => Some(&own.edits),
             Filter::ResponseHeaders(_) | Filter::RequestHeaders(_) | Filter::Path(_) | Filter::Host(_) => None,
         })

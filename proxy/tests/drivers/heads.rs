@@ -234,6 +234,14 @@ fn first_lines(cases: &mut Vec<Case>) {
     for line in LINES {
         cases.push(Case::new(format!("first line {line:?}"), format!("{line}Host: a.test\r\n\r\n")));
     }
+    for origin in ["https://o.test", "https://other.test", "null"] {
+        for method in ["OPTIONS", "GET", "HEAD", "POST"] {
+            for asked in ["", "Access-Control-Request-Method: PUT\r\nAccess-Control-Request-Headers: x-a\r\n"] {
+                let bytes = format!("{method} /x HTTP/1.1\r\nHost: o.test\r\nOrigin: {origin}\r\n{asked}\r\n");
+                cases.push(Case::new(format!("{method} from {origin} with {asked:?}"), bytes).native());
+            }
+        }
+    }
     for host in ["n.test", "x.test", "g.test", "unknown.test", "l.test", "m.test", "s.test", "f.test"] {
         for method in ["GET", "HEAD"] {
             let bytes = format!("{method} /x HTTP/1.1\r\nHost: {host}\r\n\r\n");

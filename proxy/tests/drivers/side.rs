@@ -8,8 +8,7 @@ use http::{HeaderName, HeaderValue};
 use prometheus::Registry;
 use tidegate_config::model::{
     Action, AppProtocol, BindProtocol, Compression, Destination, DirectResponse, DisabledAgents, Filter, Guard,
-    HeaderEdits, MediaTypes, PathMatch, PathRewrite, Proxied, ResponseEdits, ResponseScope, RetryPolicy, Route,
-    Settings, WeightedTarget,
+    MediaTypes, PathMatch, PathRewrite, Proxied, ResponseEdits, ResponseScope, Route, Settings, WeightedTarget,
 };
 use tidegate_proxy::Options;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -21,6 +20,7 @@ use super::case::Case;
 use super::http2;
 use super::message::{Kind, Message};
 use super::recorder::{PAUSE, Recorder};
+use super::routes::{cross_origin, edits, filtered_share, retried};
 use super::secure::{Stream, over_tls};
 use crate::bed::{Bed, Model, nobody, route};
 
@@ -58,21 +58,6 @@ pub enum Over {
     Tcp,
     Tls,
     Http2,
-}
-
-fn edits(
-    set: &[(&'static str, &'static str)],
-    add: &[(&'static str, &'static str)],
-    remove: &[&'static str],
-) -> HeaderEdits {
-    let pairs = |pairs: &[(&'static str, &'static str)]| {
-        pairs.iter().map(|(n, v)| (HeaderName::from_static(n), HeaderValue::from_static(v))).collect()
-    };
-    HeaderEdits {
-        remove: remove.iter().map(|n| HeaderName::from_static(n)).collect(),
-        set: pairs(set),
-        add: pairs(add),
-    }
 }
 
 /// Every kind of route that both drivers know.
@@ -114,29 +99,6 @@ fn model(endpoint: SocketAddr) -> Model {
         let status = WeightedTarget { to: Destination::Status(500), weight: 1, filters: Arc::default() };
         route.action = Action::Forward([status].into());
     });
-    let filtered_share = edited("web", &|route| {
-        route.path = PathMatch::prefix("/x").unwrap();
-        route.filters = [
-            Filter::RequestHeaders(edits(&[("x-set", "route")], &[("x-more", "route")], &["x-gone"])),
-            Filter::ResponseHeaders(ResponseEdits::proxied(edits(&[("x-set", "route")], &[("x-more", "route")], &[]))),
-            Filter::Host("route.internal".into()),
-            Filter::Path(PathRewrite::Full("/route".into())),
-        ]
-        .into();
-        let own = [
-            Filter::RequestHeaders(edits(&[("x-set", "share")], &[("x-more", "share")], &["x-other"])),
-            Filter::ResponseHeaders(ResponseEdits::proxied(edits(&[("x-set", "share")], &[("x-more", "share")], &[]))),
-            Filter::Host("share.internal".into()),
-            Filter::Path(PathRewrite::Prefix("/share".into())),
-        ];
-        if let Action::Forward(shares) = &mut route.action {
-            shares[0].filters = own.into();
-        }
-    });
-    let retried = edited("web", &|route| {
-        let retry = RetryPolicy { statuses: [500, 503].into(), attempts: 1, backoff: Duration::from_millis(1) };
-        route.settings = Arc::new(Settings { retry: Some(Arc::new(retry)), ..Settings::default() });
-    });
     let guarded = edited("web", &|route| route.guards = [Guard::RequireTls { status: 308 }].into());
     let compressed = edited("web", &|route| {
         let compression = Compression {
@@ -158,8 +120,9 @@ fn model(endpoint: SocketAddr) -> Model {
         .route("g.test", guarded)
         .route("m.test", ready)
         .route("s.test", shares)
-        .route("f.test", filtered_share)
-        .route("r.test", retried)
+        .route("f.test", filtered_share())
+        .route("o.test", cross_origin())
+        .route("r.test", retried())
         .route("n.test", route("nothing", AppProtocol::Http))
         .route("x.test", route("nobody", AppProtocol::Http))
         .backend("web", &[endpoint])

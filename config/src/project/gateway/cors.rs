@@ -8,9 +8,10 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::hostname::hostname;
-use super::path_edit::Scheme;
 use super::reference::port;
 use crate::model::HostPattern;
+use crate::model::Scheme;
+pub use crate::model::{AnyOr, Cors, CorsOrigin as Origin};
 use crate::project::field::{Found, Misread, read};
 
 /// Origins, and names of headers, that are read of one list.
@@ -19,43 +20,6 @@ const ENTRIES_MAX: usize = 64;
 const METHODS_MAX: usize = 9;
 /// Seconds that a client may keep an answer where nothing is written.
 const MAX_AGE_S: u32 = 5;
-
-/// `cors`.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Cors {
-    /// Whose pages may ask.
-    pub origins: AnyOr<Origin>,
-    /// Whether they may send credentials.
-    pub credentials: bool,
-    /// The methods besides GET, HEAD and POST.
-    pub methods: AnyOr<Arc<str>>,
-    /// The headers of requests.
-    pub headers: AnyOr<HeaderName>,
-    /// The headers of responses that they may see.
-    pub exposed: AnyOr<HeaderName>,
-    /// Seconds that a client may keep the answer to a preflight.
-    pub max_age_s: u32,
-}
-
-/// A list, or the star that stands for everything.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum AnyOr<T> {
-    /// Everything.
-    Any,
-    /// These.
-    These(Box<[T]>),
-}
-
-/// One of `allowOrigins`.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Origin {
-    /// The scheme.
-    pub scheme: Scheme,
-    /// The host. A star stands for one label or more, and alone for every host.
-    pub host: HostPattern,
-    /// The port: that of the scheme where none is written.
-    pub port: u16,
-}
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", expecting = "an object")]

@@ -1,6 +1,5 @@
 //! Redirects and rewrites, as filters write them.
 
-use std::fmt;
 use std::sync::Arc;
 
 use serde::Deserialize;
@@ -9,6 +8,7 @@ use serde_json::value::RawValue;
 use super::hostname::precise_hostname;
 use super::reference::port;
 use crate::finding::printable;
+pub use crate::model::Scheme;
 use crate::model::{Filter, PathRewrite, normalize};
 use crate::project::field::{Misread, read};
 
@@ -16,43 +16,6 @@ use crate::project::field::{Misread, read};
 const PATH_BYTES_MAX: usize = 1024;
 /// The status of a redirect that names none.
 const STATUS: i64 = 302;
-
-/// `http` or `https`.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Scheme {
-    /// `http`.
-    Http,
-    /// `https`.
-    Https,
-}
-
-impl Scheme {
-    /// Its own port.
-    #[must_use]
-    pub const fn port(self) -> u16 {
-        match self {
-            Self::Http => 80,
-            Self::Https => 443,
-        }
-    }
-
-    pub(super) fn parse(text: &str) -> Option<Self> {
-        match text {
-            "http" => Some(Self::Http),
-            "https" => Some(Self::Https),
-            _ => None,
-        }
-    }
-}
-
-impl fmt::Display for Scheme {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Http => "http",
-            Self::Https => "https",
-        })
-    }
-}
 
 /// `requestRedirect`.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -65,6 +65,7 @@ impl Exchange {
         let route = self.route.as_ref().map_or(&[][..], |route| &route.filters);
         let chosen = self.route.as_ref().zip(self.share).and_then(|(route, place)| route.action.shares().get(place));
         let share = chosen.map_or(&[][..], |share| &share.filters);
-        Filters { route, share, secure: self.request.as_ref().is_some_and(|request| request.client.secure) }
+        let secure = self.request.as_ref().is_some_and(|request| request.client.secure);
+        Filters { route, share, secure, cors: self.cors.as_deref() }
     }
 }

@@ -1,0 +1,190 @@
+//! Cross-origin requests (CORS): whose pages may ask for what.
+
+use std::fmt;
+use std::sync::Arc;
+
+use http::HeaderName;
+use serde::Serialize;
+
+use super::host::HostPattern;
+
+/// `http` or `https`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Scheme {
+    /// `http`.
+    Http,
+    /// `https`.
+    Https,
+}
+
+/// What a route says of requests that pages of other origins make
+/// ([Fetch standard](https://fetch.spec.whatwg.org/#http-cors-protocol)).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Cors {
+    /// Whose pages may ask.
+    pub origins: AnyOr<Origin>,
+    /// Whether they may send credentials.
+    pub credentials: bool,
+    /// The methods besides GET, HEAD and POST.
+    pub methods: AnyOr<Arc<str>>,
+    /// The headers of requests.
+    pub headers: AnyOr<HeaderName>,
+    /// The headers of responses that they may see.
+    pub exposed: AnyOr<HeaderName>,
+    /// Seconds that a client may keep the answer to a preflight.
+    pub max_age_s: u32,
+}
+
+/// A list, or the star that stands for everything.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum AnyOr<T> {
+    /// Everything.
+    Any,
+    /// These.
+    These(Box<[T]>),
+}
+
+/// One of `allowOrigins`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Origin {
+    /// The scheme.
+    pub scheme: Scheme,
+    /// The host. A star stands for one label or more, and alone for every host.
+    pub host: HostPattern,
+    /// The port: that of the scheme where none is written.
+    pub port: u16,
+}
+
+impl Scheme {
+    /// Its own port.
+    #[must_use]
+    pub const fn port(self) -> u16 {
+        match self {
+            Self::Http => 80,
+            Self::Https => 443,
+        }
+    }
+
+    /// The one of a name in lower case.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        match text {
+            "http" => Some(Self::Http),
+            "https" => Some(Self::Https),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Scheme {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Http => "http",
+            Self::Https => "https",
+        })
+    }
+}
+
+impl Cors {
+    /// Whether pages of an origin, as clients write it, may ask. The star takes also those that have none to tell (`null`).
+    #[must_use]
+    pub fn allows(&self, origin: &str) -> bool {
+        match &self.origins {
+            AnyOr::Any => true,
+            AnyOr::These(origins) => origins.iter().any(|own| own.is(origin)),
+        }
+    }
+}
+
+impl Origin {
+    /// Whether it is the origin that a client writes: scheme, host and port, the last only where it is not the scheme's.
+    fn is(&self, origin: &str) -> bool {
+        let Some((scheme, rest)) = origin.split_once("://") else { return false };
+        let Some(scheme) = Scheme::parse(&scheme.to_ascii_lowercase()) else { return false };
+        let (host, port) = match rest.rsplit_once(':') {
+            // The colons of an address in brackets are none of a port.
+            Some((host, digits)) if !digits.ends_with(']') => match digits.parse() {
+                Ok(port) if digits.bytes().all(|byte| byte.is_ascii_digit()) => (host, port),
+                Ok(_) | Err(_) => return false,
+            },
+            Some(_) | None => (rest, scheme.port()),
+        };
+        self.scheme == scheme && self.port == port && self.host.matches(&host.to_ascii_lowercase())
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://{}", self.scheme, self.host)?;
+        if self.port == self.scheme.port() { Ok(()) } else { write!(f, ":{}", self.port) }
+    }
+}
+
+impl Serialize for Cors {
+    /// Whose pages may ask.
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let origins = match &self.origins {
+            AnyOr::Any => "*".to_owned(),
+            AnyOr::These(origins) => origins.iter().map(Origin::to_string).collect::<Vec<_>>().join(" "),
+        };
+        let credentials = if self.credentials { ", with credentials" } else { "" };
+        serializer.collect_str(&format_args!("{origins}{credentials}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::WildcardDepth;
+
+    fn cors(origins: AnyOr<Origin>) -> Cors {
+        let (methods, headers, exposed) = (AnyOr::Any, AnyOr::Any, AnyOr::Any);
+        Cors { origins, credentials: false, methods, headers, exposed, max_age_s: 5 }
+    }
+
+    #[test]
+    fn an_origin_is_scheme_host_and_port() {
+        let exact = |scheme, host: &str, port| Origin { scheme, host: HostPattern::Exact(host.into()), port };
+        let wildcard = HostPattern::Wildcard("bar.com".into(), WildcardDepth::Any);
+        let policy = cors(AnyOr::These(
+            [
+                exact(Scheme::Https, "www.foo.com", 443),
+                exact(Scheme::Http, "www.foo.com", 8080),
+                Origin { scheme: Scheme::Https, host: wildcard, port: 443 },
+                Origin { scheme: Scheme::Http, host: HostPattern::Any, port: 81 },
+            ]
+            .into(),
+        ));
+        for origin in [
+            "https://www.foo.com",
+            "https://www.foo.com:443",
+            "HTTPS://WWW.Foo.com",
+            "http://www.foo.com:8080",
+            "https://a.bar.com",
+            "https://a.b.bar.com",
+            "http://anything:81",
+            "http://[::1]:81",
+        ] {
+            assert!(policy.allows(origin), "{origin}");
+        }
+        for origin in [
+            "http://www.foo.com",
+            "https://www.foo.com:8443",
+            "https://foo.com",
+            "https://bar.com",
+            "https://a.bar.com.evil.test",
+            "https://abar.com",
+            "http://a.bar.com",
+            "https://www.foo.com:+443",
+            "https://www.foo.com:",
+            "https://www.foo.com/",
+            "http://[::1]",
+            "www.foo.com",
+            "null",
+            "",
+        ] {
+            assert!(!policy.allows(origin), "{origin}");
+        }
+        assert!(cors(AnyOr::Any).allows("null") && !cors(AnyOr::These(Box::default())).allows("https://a"));
+    }
+}

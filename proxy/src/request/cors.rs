@@ -1,0 +1,177 @@
+//! What cross-origin requests are told, by the [Fetch standard](https://fetch.spec.whatwg.org/#http-cors-protocol): the answer to a
+//! preflight, and the headers of other responses.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use http::header::{
+    ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
+    ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_HEADERS,
+    ACCESS_CONTROL_REQUEST_METHOD, ORIGIN, VARY,
+};
+use http::{HeaderName, HeaderValue};
+use tidegate_config::model::{AnyOr, Cors, DirectResponse, Filter, Head, HeaderEdits};
+
+use crate::request::answer::Answer;
+
+type Header = (HeaderName, HeaderValue);
+
+/// The last word on it among some filters.
+pub(crate) fn policy(filters: &[Filter]) -> Option<&Arc<Cors>> {
+    filters.iter().rev().find_map(|filter| match filter {
+        Filter::Cors(cors) => Some(cors),
+        Filter::RequestHeaders(_) | Filter::ResponseHeaders(_) | Filter::Path(_) | Filter::Host(_) => None,
+    })
+}
+
+/// The origin of a request, where its pages may ask.
+fn allowed_origin<H: Head + ?Sized>(cors: &Cors, head: &H) -> Option<HeaderValue> {
+    let origin = head.header(ORIGIN.as_str())?;
+    let is_allowed = std::str::from_utf8(origin).is_ok_and(|origin| cors.allows(origin));
+    is_allowed.then(|| HeaderValue::from_bytes(origin).ok()).flatten()
+}
+
+/// What the responses to a request say. An origin that may ask is named itself and never by a star, which also clients with
+/// credentials take; responses are not for other origins then, and say so.
+pub(crate) fn edits<H: Head + ?Sized>(cors: &Cors, head: &H) -> HeaderEdits {
+    let add = [(VARY, HeaderValue::from_static("Origin"))].into();
+    let Some(origin) = allowed_origin(cors, head) else {
+        // The route decides who may ask, and not what stands behind it.
+        let remove = [ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_ALLOW_CREDENTIALS].into();
+        return HeaderEdits { remove, add, ..HeaderEdits::default() };
+    };
+    let credentials = cors.credentials.then(|| (ACCESS_CONTROL_ALLOW_CREDENTIALS, HeaderValue::from_static("true")));
+    let exposed = match &cors.exposed {
+        // With credentials the star is the name of a header.
+        AnyOr::Any if cors.credentials => None,
+        AnyOr::Any => Some(HeaderValue::from_static("*")),
+        AnyOr::These(names) => listed(names),
+    };
+    let exposed = exposed.map(|names| (ACCESS_CONTROL_EXPOSE_HEADERS, names));
+    let remove = if credentials.is_none() { [ACCESS_CONTROL_ALLOW_CREDENTIALS].into() } else { Box::default() };
+    let set = std::iter::once((ACCESS_CONTROL_ALLOW_ORIGIN, origin)).chain(credentials).chain(exposed).collect();
+    HeaderEdits { remove, set, add }
+}
+
+/// The answer to a preflight, but for what [`edits`] adds to every response; `None` where the request is none.
+pub(crate) fn preflight<H: Head + ?Sized>(cors: &Cors, head: &H) -> Option<Answer> {
+    if head.method() != "OPTIONS" || head.header(ORIGIN.as_str()).is_none() {
+        return None;
+    }
+    let method = head.header(ACCESS_CONTROL_REQUEST_METHOD.as_str())?;
+    let mut headers: Vec<Header> = Vec::new();
+    if allowed_origin(cors, head).is_some() {
+        let methods = match &cors.methods {
+            AnyOr::Any => HeaderValue::from_bytes(method).ok(),
+            AnyOr::These(methods) => listed(methods),
+        };
+        headers.extend(methods.map(|methods| (ACCESS_CONTROL_ALLOW_METHODS, methods)));
+        let asked = head.header(ACCESS_CONTROL_REQUEST_HEADERS.as_str());
+        let allowed = asked.and_then(|asked| match &cors.headers {
+            AnyOr::Any => HeaderValue::from_bytes(asked).ok(),
+            AnyOr::These(names) => listed(names),
+        });
+        headers.extend(allowed.map(|names| (ACCESS_CONTROL_ALLOW_HEADERS, names)));
+        headers.push((ACCESS_CONTROL_MAX_AGE, HeaderValue::from(cors.max_age_s)));
+    }
+    let (headers, body) = (headers.into(), [].into());
+    Some(Answer::direct(&Arc::new(DirectResponse { status: 200, headers, content_type: None, body })))
+}
+
+/// A list as a header has it; `None` for one that is empty.
+fn listed<T: AsRef<str>>(words: &[T]) -> Option<HeaderValue> {
+    let mut text = String::new();
+    for word in words {
+        let comma = if text.is_empty() { "" } else { ", " };
+        // Writing to a String cannot fail.
+        write!(text, "{comma}{}", word.as_ref()).ok();
+    }
+    HeaderValue::try_from(text).ok().filter(|text| !text.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_config::model::{CorsOrigin, HostPattern, Scheme};
+
+    use super::*;
+    use crate::sample::Sample;
+
+    fn policy(credentials: bool, stars: bool) -> Cors {
+        let host = HostPattern::Exact("www.foo.com".into());
+        let origins = AnyOr::These([CorsOrigin { scheme: Scheme::Https, host, port: 443 }].into());
+        let names = |a, b| AnyOr::These([a, b].map(HeaderName::from_static).into());
+        let (methods, headers, exposed) = if stars {
+            (AnyOr::Any, AnyOr::Any, AnyOr::Any)
+        } else {
+            let methods = AnyOr::These(["GET", "OPTIONS"].map(Arc::from).into());
+            (methods, names("x-header-1", "x-header-2"), names("x-header-3", "x-header-4"))
+        };
+        let origins = if stars { AnyOr::Any } else { origins };
+        Cors { origins, credentials, methods, headers, exposed, max_age_s: 3600 }
+    }
+
+    fn ask(origin: &str, lines: &[(&str, &str)]) -> Sample {
+        let head = Sample::get("a.test", "/").method("OPTIONS").with("origin", origin);
+        lines.iter().fold(head, |head, (name, value)| head.with(name, value))
+    }
+
+    #[track_caller]
+    fn check_preflight(cors: &Cors, head: &Sample, want: Option<&[(&str, &str)]>) {
+        let answer = preflight(cors, head);
+        let got = answer.map(|answer| {
+            let response = answer.response.unwrap();
+            assert!(response.status == 200 && response.body.is_empty());
+            let text = |(name, value): &Header| (name.to_string(), value.to_str().unwrap().to_owned());
+            response.headers.iter().map(text).collect::<Vec<_>>()
+        });
+        let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        assert_eq!(got, want.map(|want| want.iter().map(own).collect::<Vec<_>>()));
+    }
+
+    #[test]
+    fn preflights_are_told_the_methods_and_headers_that_they_ask_for() {
+        let (method, put) = (("access-control-request-method", "GET"), ("access-control-request-method", "PUT"));
+        let names = ("access-control-request-headers", "x-header-1, x-own");
+        let (of, age) = ("https://www.foo.com", ("access-control-max-age", "3600"));
+        let (methods, headers) = ("access-control-allow-methods", "access-control-allow-headers");
+        let (get, list) = ((methods, "GET, OPTIONS"), (headers, "x-header-1, x-header-2"));
+        check_preflight(&policy(true, false), &ask(of, &[method, names]), Some(&[get, list, age]));
+        check_preflight(&policy(true, false), &ask(of, &[method]), Some(&[get, age]));
+        // What is not allowed is not hidden: the client compares.
+        check_preflight(&policy(false, false), &ask(of, &[put]), Some(&[get, age]));
+        let echoed = [(methods, "PUT"), (headers, "x-header-1, x-own"), age];
+        check_preflight(&policy(true, true), &ask("https://other", &[put, names]), Some(&echoed));
+        check_preflight(&policy(true, false), &ask("https://other", &[method, names]), Some(&[]));
+        let nothing = Cors { methods: AnyOr::These(Box::default()), ..policy(false, false) };
+        check_preflight(&nothing, &ask(of, &[method]), Some(&[age]));
+        check_preflight(&policy(true, false), &ask(of, &[names]), None);
+        check_preflight(&policy(true, false), &ask(of, &[method]).method("GET"), None);
+        check_preflight(&policy(true, false), &Sample::get("a.test", "/").method("OPTIONS"), None);
+    }
+
+    #[track_caller]
+    fn check_edits(cors: &Cors, head: &Sample, set: &[(&str, &str)], remove: &[&str]) {
+        let edits = edits(cors, head);
+        let text = |pairs: &[Header]| {
+            pairs.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect::<Vec<_>>()
+        };
+        let want: Vec<_> = set.iter().map(|(name, value)| format!("access-control-{name}: {value}")).collect();
+        assert_eq!((text(&edits.set), text(&edits.add)), (want, vec!["vary: Origin".to_owned()]));
+        let removed: Vec<_> = edits.remove.iter().map(HeaderName::as_str).collect();
+        assert_eq!(removed, remove.iter().map(|name| format!("access-control-{name}")).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn responses_name_an_origin_that_may_ask() {
+        let of = |origin| ask(origin, &[]).method("GET");
+        let foo = ("allow-origin", "https://www.foo.com");
+        let (credentials, exposed) = (("allow-credentials", "true"), ("expose-headers", "x-header-3, x-header-4"));
+        check_edits(&policy(true, false), &of(foo.1), &[foo, credentials, exposed], &[]);
+        check_edits(&policy(false, false), &of(foo.1), &[foo, exposed], &["allow-credentials"]);
+        check_edits(&policy(true, true), &of(foo.1), &[foo, credentials], &[]);
+        check_edits(&policy(false, true), &of(foo.1), &[foo, ("expose-headers", "*")], &["allow-credentials"]);
+        let refused = ["allow-origin", "allow-credentials"];
+        check_edits(&policy(true, false), &of("https://other"), &[], &refused);
+        check_edits(&policy(true, false), &Sample::get("a.test", "/"), &[], &refused);
+    }
+}

@@ -1,0 +1,69 @@
+//! Routes for what the Gateway API asks of both drivers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderName, HeaderValue};
+use tidegate_config::model::{
+    Action, AnyOr, AppProtocol, Cors, CorsOrigin, Filter, HeaderEdits, HostPattern, PathMatch, PathRewrite,
+    ResponseEdits, RetryPolicy, Route, Scheme, Settings,
+};
+
+use crate::bed::route;
+
+pub fn edits(
+    set: &[(&'static str, &'static str)],
+    add: &[(&'static str, &'static str)],
+    remove: &[&'static str],
+) -> HeaderEdits {
+    let pairs = |pairs: &[(&'static str, &'static str)]| {
+        pairs.iter().map(|(n, v)| (HeaderName::from_static(n), HeaderValue::from_static(v))).collect()
+    };
+    HeaderEdits {
+        remove: remove.iter().map(|n| HeaderName::from_static(n)).collect(),
+        set: pairs(set),
+        add: pairs(add),
+    }
+}
+
+/// A share with filters of its own, behind those of its route.
+pub fn filtered_share() -> Route {
+    let mut route = route("web", AppProtocol::Http);
+    route.path = PathMatch::prefix("/x").unwrap();
+    route.filters = [
+        Filter::RequestHeaders(edits(&[("x-set", "route")], &[("x-more", "route")], &["x-gone"])),
+        Filter::ResponseHeaders(ResponseEdits::proxied(edits(&[("x-set", "route")], &[("x-more", "route")], &[]))),
+        Filter::Host("route.internal".into()),
+        Filter::Path(PathRewrite::Full("/route".into())),
+    ]
+    .into();
+    let own = [
+        Filter::RequestHeaders(edits(&[("x-set", "share")], &[("x-more", "share")], &["x-other"])),
+        Filter::ResponseHeaders(ResponseEdits::proxied(edits(&[("x-set", "share")], &[("x-more", "share")], &[]))),
+        Filter::Host("share.internal".into()),
+        Filter::Path(PathRewrite::Prefix("/share".into())),
+    ];
+    if let Action::Forward(shares) = &mut route.action {
+        shares[0].filters = own.into();
+    }
+    route
+}
+
+/// The endpoint is asked again after some statuses.
+pub fn retried() -> Route {
+    let mut route = route("web", AppProtocol::Http);
+    let retry = RetryPolicy { statuses: [500, 503].into(), attempts: 1, backoff: Duration::from_millis(1) };
+    route.settings = Arc::new(Settings { retry: Some(Arc::new(retry)), ..Settings::default() });
+    route
+}
+
+/// Pages of one origin may ask.
+pub fn cross_origin() -> Route {
+    let mut route = route("web", AppProtocol::Http);
+    let (methods, headers, exposed) = (AnyOr::Any, AnyOr::Any, AnyOr::Any);
+    let origins = CorsOrigin { scheme: Scheme::Https, host: HostPattern::Exact("o.test".into()), port: 443 };
+    let origins = AnyOr::These([origins].into());
+    let cors = Cors { origins, credentials: true, methods, headers, exposed, max_age_s: 5 };
+    route.filters = [Filter::Cors(Arc::new(cors))].into();
+    route
+}

@@ -1,0 +1,117 @@
+//! Requests of pages of other origins (CORS).
+
+use std::sync::Arc;
+
+use http::{HeaderName, HeaderValue};
+use tidegate_config::model::{
+    Action, AnyOr, AppProtocol, Cors, CorsOrigin, Filter, Guard, HeaderEdits, HostPattern, ResponseEdits, Route, Scheme,
+};
+use tidegate_proxy::Driver;
+
+use super::bed::{Answer, Bed, Model, route};
+use super::upstream::{Reply, Upstream};
+
+const DRIVERS: [Driver; 2] = [Driver::Both, Driver::Full];
+
+fn cors() -> Filter {
+    let host = HostPattern::Exact("www.foo.com".into());
+    Filter::Cors(Arc::new(Cors {
+        origins: AnyOr::These([CorsOrigin { scheme: Scheme::Https, host, port: 443 }].into()),
+        credentials: true,
+        methods: AnyOr::These(["PUT".into()].into()),
+        headers: AnyOr::Any,
+        exposed: AnyOr::These([HeaderName::from_static("x-own")].into()),
+        max_age_s: 60,
+    }))
+}
+
+fn with(filters: Vec<Filter>, edit: impl FnOnce(&mut Route)) -> Route {
+    let mut route = route("web", AppProtocol::Http);
+    route.filters = filters.into();
+    edit(&mut route);
+    route
+}
+
+/// The values of the headers of CORS, the last word of their names first.
+fn told(answer: &Answer) -> Vec<String> {
+    let lines = answer.head.lines().filter_map(|line| line.strip_prefix("access-control-"));
+    let mut lines: Vec<_> = lines.map(str::to_owned).collect();
+    lines.sort();
+    lines
+}
+
+const FOO: &str = "Origin: https://www.foo.com\r\n";
+const ASKS: &str = "Access-Control-Request-Method: PUT\r\nAccess-Control-Request-Headers: x-a, x-b\r\n";
+const ALLOWED: [&str; 3] = ["allow-credentials: true", "allow-origin: https://www.foo.com", "expose-headers: x-own"];
+
+#[tokio::test]
+async fn preflights_are_answered_by_the_edge() {
+    for driver in DRIVERS {
+        let mut upstream = Upstream::echo().await;
+        let of_share = with(Vec::new(), |route| {
+            if let Action::Forward(shares) = &mut route.action {
+                shares[0].filters = [cors()].into();
+            }
+        });
+        let model = Model::default()
+            .route("a.test", with(vec![cors()], |_| ()))
+            .route("b.test", with(vec![cors()], |route| route.guards = [Guard::DenyAll].into()))
+            .route("c.test", of_share)
+            .backend("web", &[upstream.address]);
+        let bed = Bed::with(model, |options| options.driver = driver).await;
+        let ask = async |host: &str, lines: &str| {
+            bed.ask(&format!("OPTIONS /x HTTP/1.1\r\nHost: {host}\r\n{lines}\r\n")).await
+        };
+        for host in ["a.test", "c.test"] {
+            let answer = ask(host, &format!("{FOO}{ASKS}")).await;
+            let want = ["allow-headers: x-a, x-b", "allow-methods: put", "max-age: 60"];
+            let mut want: Vec<_> = want.iter().chain(&ALLOWED).map(ToString::to_string).collect();
+            want.sort();
+            assert_eq!((answer.status, told(&answer)), (200, want), "{driver:?}: {host}");
+            assert_eq!((answer.header("vary"), answer.body.as_str()), (Some("origin"), ""), "{driver:?}: {host}");
+            let other = ask(host, &format!("Origin: https://foo.com\r\n{ASKS}")).await;
+            assert_eq!((other.status, told(&other)), (200, Vec::new()), "{driver:?}: {host}");
+        }
+        let denied = ask("b.test", &format!("{FOO}{ASKS}")).await;
+        assert_eq!((denied.status, told(&denied)), (403, ALLOWED.map(str::to_owned).to_vec()), "{driver:?}");
+        assert!(upstream.is_quiet());
+        // An OPTIONS of another kind is the endpoint's.
+        assert_eq!(ask("a.test", FOO).await.status, 200);
+        assert!(upstream.seen().await.line.starts_with("OPTIONS /x "), "{driver:?}");
+    }
+}
+
+#[tokio::test]
+async fn other_responses_say_who_may_read_them() {
+    let own = "Access-Control-Allow-Origin: *\r\nAccess-Control-Allow-Credentials: true\r\nVary: Cookie\r\n";
+    let response = format!("HTTP/1.1 200 OK\r\n{own}Content-Length: 0\r\n\r\n");
+    let upstream = Upstream::start(move |_| Reply::Send(response.clone())).await;
+    for driver in DRIVERS {
+        let set = [(HeaderName::from_static("access-control-expose-headers"), HeaderValue::from_static("x-later"))];
+        let later =
+            Filter::ResponseHeaders(ResponseEdits::proxied(HeaderEdits { set: set.into(), ..HeaderEdits::default() }));
+        let model = Model::default()
+            .route("a.test", with(vec![cors()], |_| ()))
+            .route("b.test", with(vec![cors(), later], |_| ()))
+            .route("c.test", with(vec![cors()], |it| it.action = route("nothing", AppProtocol::Http).action))
+            .backend("web", &[upstream.address]);
+        let bed = Bed::with(model, |options| options.driver = driver).await;
+        let check = async |host: &str, lines: &str, status: u16, want: &[&str]| {
+            let answer = bed.get(host, "/", lines).await;
+            assert_eq!(answer.status, status, "{driver:?}: {host}");
+            assert_eq!(told(&answer), want, "{driver:?}: {host} {lines:?}");
+            assert!(answer.head.lines().any(|line| line == "vary: origin"), "{driver:?}: {}", answer.head);
+        };
+        check("a.test", FOO, 200, &ALLOWED).await;
+        check("a.test", "Origin: https://foo.com\r\n", 200, &[]).await;
+        check("a.test", "", 200, &[]).await;
+        check(
+            "b.test",
+            FOO,
+            200,
+            &["allow-credentials: true", "allow-origin: https://www.foo.com", "expose-headers: x-later"],
+        )
+        .await;
+        check("c.test", FOO, 503, &ALLOWED).await;
+    }
+}
