@@ -41,6 +41,9 @@ impl Cost {
     /// to be given.
     pub(crate) const COMPRESSION: Self = Self::new(0, 376);
 
+    /// A copy of a request for another target: its connection, its head and its body.
+    pub(crate) const MIRROR: Self = Self::new(1, 72);
+
     /// A connection that is passed on unread: its socket and that to an endpoint, and a piece that waits in each direction.
     pub(crate) const STREAM: Self = Self::new(2, 40);
 

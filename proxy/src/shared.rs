@@ -12,6 +12,7 @@ use crate::connection::clients::Clients;
 use crate::connection::idle;
 use crate::observe::access_log::AccessLog;
 use crate::observe::metrics::{Metrics, show_budget};
+use crate::observe::mirror_metrics::MirrorMetrics;
 use crate::options::Options;
 use crate::request::hygiene::HeadLimits;
 use crate::sweep_trigger::SweepTrigger;
@@ -31,6 +32,8 @@ pub(crate) struct Shared {
     pub(crate) head_limits: HeadLimits,
     /// What is counted.
     pub(crate) metrics: Metrics,
+    /// What is counted of copies of requests.
+    pub(crate) mirrors: MirrorMetrics,
     /// Where the process listens.
     pub(crate) listening: Arc<Listening>,
     /// What is known of endpoints.
@@ -66,6 +69,7 @@ impl Shared {
             budget,
             head_limits,
             metrics,
+            mirrors: MirrorMetrics::register(registry)?,
             listening: Arc::default(),
             endpoints,
             sweep_trigger,

@@ -16,6 +16,7 @@ mod request {
     mod http2;
     mod hygiene;
     mod loops;
+    mod mirrors;
     mod naming;
     mod outcomes;
     mod overload;

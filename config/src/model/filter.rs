@@ -5,6 +5,7 @@ use std::sync::Arc;
 use http::{HeaderName, HeaderValue};
 use serde::Serialize;
 
+use super::backend::Target;
 use super::cors::Cors;
 
 /// One step of a route's ordered list of changes.
@@ -21,6 +22,30 @@ pub enum Filter {
     /// Says whose pages may ask: preflights are answered, and the responses to other requests say what the page may see, those of
     /// the edge itself too. Of several the last holds.
     Cors(Arc<Cors>),
+    /// Sends copies of requests to another target, whose answers nobody hears.
+    Mirror(Mirror),
+}
+
+impl Filter {
+    /// The target that copies go to.
+    #[must_use]
+    pub const fn mirrored(&self) -> Option<&Arc<Target>> {
+        match self {
+            Self::Mirror(mirror) => Some(&mirror.to),
+            Self::RequestHeaders(_) | Self::ResponseHeaders(_) | Self::Path(_) | Self::Host(_) | Self::Cors(_) => None,
+        }
+    }
+}
+
+/// Where copies of requests go, and of how many.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Mirror {
+    /// The target. The Service is to be wanted for it, as those are that the route forwards to.
+    pub to: Arc<Target>,
+    /// Of this many requests,
+    pub numerator: u32,
+    /// out of this many, at least 1. Chance decides for each request.
+    pub denominator: u32,
 }
 
 /// Header edits, applied as removals, then replacements, then additions.

@@ -37,7 +37,7 @@ pub use condition::{Conditions, Head, TextMatch, ValueMatch, WholeRegex};
 pub use cors::{AnyOr, Cors, Origin as CorsOrigin, Scheme};
 pub use decision::{Asker, Decision, Found, Refusal, decide};
 pub use edge::{ConnectionsMax, EdgeSettings, RequestHeadLimits, TlsSettings, TlsVersions};
-pub use filter::{DirectResponse, Filter, HeaderEdits, PathRewrite, Redirect, ResponseEdits, ResponseScope};
+pub use filter::{DirectResponse, Filter, HeaderEdits, Mirror, PathRewrite, Redirect, ResponseEdits, ResponseScope};
 pub use guard::Guard;
 pub use host::{HostPattern, WildcardDepth, request_host};
 pub use host_expression::HostExpression;

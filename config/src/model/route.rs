@@ -94,6 +94,13 @@ pub struct Precedence<'a> {
 }
 
 impl Route {
+    /// Every target that its requests may go to, as they are or as copies: what it wants to be there.
+    pub fn targets(&self) -> impl Iterator<Item = &Arc<Target>> {
+        let of_shares = self.action.shares().iter().flat_map(|share| &*share.filters);
+        let mirrors = self.filters.iter().chain(of_shares).filter_map(Filter::mirrored);
+        self.action.targets().chain(mirrors)
+    }
+
     /// A rule for a path that does something, on every listener and with nothing else to it: no conditions, no guards, no
     /// filters, and no settings of its own.
     #[must_use]

@@ -3,4 +3,5 @@
 pub(crate) mod access_log;
 pub(crate) mod connection_metrics;
 pub(crate) mod metrics;
+pub(crate) mod mirror_metrics;
 pub(crate) mod stream_metrics;

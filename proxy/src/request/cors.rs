@@ -20,7 +20,11 @@ type Header = (HeaderName, HeaderValue);
 pub(crate) fn policy(filters: &[Filter]) -> Option<&Arc<Cors>> {
     filters.iter().rev().find_map(|filter| match filter {
         Filter::Cors(cors) => Some(cors),
-        Filter::RequestHeaders(_) | Filter::ResponseHeaders(_) | Filter::Path(_) | Filter::Host(_) => None,
+        Filter::RequestHeaders(_)
+        | Filter::ResponseHeaders(_)
+        | Filter::Path(_)
+        | Filter::Host(_)
+        | Filter::Mirror(_) => None,
     })
 }
 

@@ -3,6 +3,7 @@
 
 mod attempt;
 mod compression;
+mod copies;
 mod deadline;
 mod edits;
 mod load;
@@ -26,6 +27,7 @@ use crate::request::answer::Answer;
 use crate::request::cors;
 use crate::request::guard::{Admitted, Inbound, admit};
 use crate::request::hygiene::Protocol;
+use crate::request::mirror::Copies;
 use crate::request::phase::{Aimed, RequestFacts, Routed, Unrouted};
 use crate::request::request_id::RequestId;
 use crate::shared::Shared;
@@ -67,6 +69,8 @@ pub(crate) struct Exchange {
     asks_upgrade: bool,
     /// What the responses say to pages of other origins, where the route says anything.
     cors: Option<Box<HeaderEdits>>,
+    /// The copies that are made of it, until they are sent.
+    copies: Option<Box<Copies>>,
     /// The place of the share of the route that it belongs to.
     share: Option<usize>,
     load: Option<Load>,
@@ -99,6 +103,7 @@ impl Exchange {
             negotiation: None,
             asks_upgrade: false,
             cors: None,
+            copies: None,
             share: None,
             load: None,
             attempts: Attempts::default(),
@@ -194,6 +199,7 @@ impl Exchange {
         }
         let (backend, facts) = (Arc::clone(backend), Arc::clone(facts));
         self.asks_upgrade = request.upgrade.is_some();
+        self.begin_copies(!draw);
         Ok(Aimed { request, admitted, target, backend, facts })
     }
 
@@ -254,14 +260,31 @@ impl Exchange {
         self.asks_upgrade
     }
 
-    /// Counts a piece of the request's body.
+    /// Takes note of a piece of the request's body, for its limit and for copies; with the last piece the request is whole.
     ///
     /// # Errors
     /// [`Reason::BodyTooLarge`] when it is more than the route allows.
-    pub(crate) fn body(&mut self, bytes: usize) -> Result<(), Reason> {
+    pub(crate) fn body(&mut self, piece: &[u8], is_last: bool) -> Result<(), Reason> {
+        if let Some(copies) = &mut self.copies {
+            copies.piece(self.body_bytes, piece);
+        }
+        self.count(piece.len(), is_last)
+    }
+
+    /// Counts bytes of the request's body that were seen before, or are seen by [`Self::body`].
+    ///
+    /// # Errors
+    /// [`Reason::BodyTooLarge`] when it is more than the route allows.
+    pub(crate) fn count(&mut self, bytes: usize, is_whole: bool) -> Result<(), Reason> {
         self.body_bytes += bytes as u64;
         let max = self.effective.body_bytes_max;
-        if max.is_some_and(|max| self.body_bytes > max) { Err(Reason::BodyTooLarge) } else { Ok(()) }
+        if max.is_some_and(|max| self.body_bytes > max) {
+            return Err(Reason::BodyTooLarge);
+        }
+        if is_whole {
+            self.request_is_whole();
+        }
+        Ok(())
     }
 
     /// Notes the head of the endpoint's response.

@@ -9,6 +9,7 @@ pub(crate) mod exchange;
 pub(crate) mod grpc;
 pub(crate) mod guard;
 pub(crate) mod hygiene;
+mod mirror;
 mod outcome;
 mod path_rewrite;
 pub(crate) mod phase;

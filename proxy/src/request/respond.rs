@@ -46,7 +46,11 @@ impl<'a> Filters<'a> {
         self.iter().filter_map(move |filter| match filter {
             Filter::Cors(_) => cors,
             Filter::ResponseHeaders(own) if own.applies(scope, status, secure) => Some(&own.edits),
-            Filter::ResponseHeaders(_) | Filter::RequestHeaders(_) | Filter::Path(_) | Filter::Host(_) => None,
+            Filter::ResponseHeaders(_)
+            | Filter::RequestHeaders(_)
+            | Filter::Path(_)
+            | Filter::Host(_)
+            | Filter::Mirror(_) => None,
         })
     }
 }

@@ -116,7 +116,7 @@ pub(crate) fn request<H: Head + HeaderNames>(head: &H, input: &RewriteInput<'_>,
             Filter::RequestHeaders(own) => respond::apply(own, edits),
             Filter::Path(path) => rewrite = Some(path),
             Filter::Host(host) => edits.set(&HOST, |out| out.extend_from_slice(host.as_bytes())),
-            Filter::ResponseHeaders(_) | Filter::Cors(_) => {}
+            Filter::ResponseHeaders(_) | Filter::Cors(_) | Filter::Mirror(_) => {}
         }
     }
     edits.set(&CDN_LOOP, |out| input.token.write_added(head, out));

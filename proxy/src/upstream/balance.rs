@@ -28,7 +28,7 @@ impl Draw {
     }
 
     /// A number below a bound; 0 when the bound is.
-    fn below(&mut self, bound: usize) -> usize {
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
         // The high word of the product is below the bound, so it fits.
         let product = u128::from(self.next()) * bound as u128;
         usize::try_from(product >> 64).unwrap_or_default()

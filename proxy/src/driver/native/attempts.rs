@@ -157,7 +157,7 @@ impl<C: Downstream> Transfer<'_, C> {
                 exchange.request_edits(aimed, asked.head, &mut room.edits);
                 write::request(asked.head, &room.edits, asked.coded, room.to_endpoint.end());
             }
-            exchange.body(progress.bytes_in)?;
+            exchange.count(progress.bytes_in, progress.body.is_over())?;
             let relay = Relay {
                 client: &mut **client,
                 endpoint: &mut endpoint,
@@ -174,6 +174,9 @@ impl<C: Downstream> Transfer<'_, C> {
                 chunked_up: asked.chunked,
             };
             let carried = relay.run().await;
+            if progress.body.is_over() {
+                exchange.request_is_whole();
+            }
             now = clock::now();
             let Err(reason) = carried else {
                 if progress.reusable {

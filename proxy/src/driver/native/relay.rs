@@ -168,6 +168,9 @@ impl<C: Downstream> Relay<'_, C> {
                     return Err(Reason::UpstreamBroken);
                 }
                 self.exchange.response_began(status, now);
+                if self.progress.body.is_over() {
+                    self.exchange.request_is_whole();
+                }
                 // Nobody need send on the rest of a request that is answered already.
                 self.progress.closes |= self.client.is_ending() || !self.progress.body.is_over();
                 let closes = self.progress.closes;

@@ -26,6 +26,11 @@ impl Upload {
         self.bytes.get(self.sent..).unwrap_or_default()
     }
 
+    /// The bytes that were added last, so many of them.
+    pub(super) fn last(&self, count: usize) -> &[u8] {
+        self.bytes.get(self.bytes.len().saturating_sub(count)..).unwrap_or_default()
+    }
+
     /// Whether all was sent.
     pub(super) fn is_sent(&self) -> bool {
         self.sent >= self.bytes.len()

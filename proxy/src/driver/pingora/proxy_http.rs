@@ -19,6 +19,7 @@ use tidegate_config::published::Published;
 use tokio::time::sleep;
 
 use super::body_rates::{BodyRates, TooSlow};
+use super::carried::{Carried, GRACE};
 use super::compress;
 use super::fault;
 use super::head::{Parsed, detach, edit_request, edit_response, frame_response};
@@ -28,63 +29,14 @@ use super::session::{discard_body, facts, has_begun, is_before_http11, set_deadl
 use crate::clock;
 use crate::connection::response_deadline::ResponseDeadline;
 use crate::http::edits::Edits;
-use crate::http::gzip::{Broken, Gzip};
+use crate::http::gzip::Broken;
 use crate::observe::metrics::Driver;
 use crate::reason::Reason;
 use crate::request::exchange::{End, Exchange};
-use crate::request::phase::{self, Aimed};
+use crate::request::phase;
 use crate::request::respond::Received;
 use crate::shared::Shared;
 use crate::upstream::retry::Stage;
-
-/// How much later than it is due a response that has to be over by a time is given up from outside.
-const GRACE: Duration = Duration::from_millis(100);
-
-/// A request in Pingora's hands, and the clock by which whoever waits for its response looks up.
-#[derive(Debug)]
-pub(crate) struct Carried {
-    exchange: Exchange,
-    /// Where it goes, once that is decided.
-    aimed: Option<Aimed>,
-    due: ResponseDeadline,
-    /// What is added to the clock of the response.
-    grace: Duration,
-    /// Whether it has a body that goes up over HTTP/1.1, during whose pauses the endpoint may be silent.
-    uploads: bool,
-    /// Whether a head came from an endpoint, of any response.
-    response_seen: bool,
-    /// Whether a response is not sent on, because another endpoint is asked.
-    passed_over: bool,
-    /// Whether it failed and got an answer of the edge's own, after which Pingora drops an HTTP/1.1 connection.
-    refused: bool,
-    /// How fast the client sends and takes bodies.
-    rates: BodyRates,
-    /// What compresses the response.
-    gzip: Option<Gzip>,
-}
-
-impl Carried {
-    /// Tells the clock what the exchange has decided.
-    fn agree(&self) {
-        match self.exchange.due() {
-            // Pingora's own clock of the silence may tell of it first, which leaves the client an answer.
-            Some(at) => self.due.set(at + self.grace),
-            None => self.due.clear(),
-        }
-    }
-
-    /// Whether its endpoint speaks HTTP/2.
-    fn is_over_http2(&self) -> bool {
-        self.aimed.as_ref().is_some_and(|aimed| aimed.target.protocol == AppProtocol::H2c)
-    }
-}
-
-impl Drop for Carried {
-    /// The clock is the connection's, and outlives the request.
-    fn drop(&mut self) {
-        self.due.clear();
-    }
-}
 
 /// Carries requests by the newest snapshot.
 #[derive(Debug)]
@@ -202,6 +154,9 @@ impl ProxyHttp for PingoraDriver {
             return Err(stop(carried, Reason::Internal));
         };
         exchange.request_edits(aimed, &Parsed::new(session.req_header()), &mut edits);
+        if session.is_body_empty() {
+            exchange.request_is_whole();
+        }
         edit_request(edits, request)
     }
 
@@ -212,8 +167,9 @@ impl ProxyHttp for PingoraDriver {
         is_last: bool,
         carried: &mut Carried,
     ) -> Result<()> {
-        let length = if session.was_upgraded() { 0 } else { body.as_ref().map_or(0, Bytes::len) };
-        carried.exchange.body(length).map_err(|reason| stop(carried, reason))?;
+        let piece = body.as_deref().filter(|_| !session.was_upgraded()).unwrap_or_default();
+        let length = piece.len();
+        carried.exchange.body(piece, is_last).map_err(|reason| stop(carried, reason))?;
         let sent = carried.rates.sent(body, is_last, carried.exchange.rates(), clock::now());
         sent.map_err(|TooSlow| stop(carried, Reason::BodyStalled))?;
         if carried.uploads && (is_last || length > 0) {

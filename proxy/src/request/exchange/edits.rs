@@ -14,7 +14,7 @@ use crate::request::rewrite::{self, RewriteInput};
 
 impl Exchange {
     /// What changes of the request on its way to the endpoint.
-    pub(crate) fn request_edits<H: Head + HeaderNames>(&self, aimed: &Aimed, head: &H, edits: &mut Edits) {
+    pub(crate) fn request_edits<H: Head + HeaderNames>(&mut self, aimed: &Aimed, head: &H, edits: &mut Edits) {
         let Aimed { request, admitted, target, facts, .. } = aimed;
         let port = match (self.effective.forwarded_for, &facts.tls) {
             (ForwardedFor::Append, _) => &*facts.text.port,
@@ -35,6 +35,9 @@ impl Exchange {
             token: &self.shared.options.loop_token,
         };
         rewrite::request(head, &input, edits);
+        if let Some(copies) = &mut self.copies {
+            copies.head(head, edits);
+        }
     }
 
     /// What changes of the response on its way to the client.
@@ -61,7 +64,7 @@ impl Exchange {
     }
 
     /// The filters of its route, and of the share of it that was chosen.
-    fn filters(&self) -> Filters<'_> {
+    pub(super) fn filters(&self) -> Filters<'_> {
         let route = self.route.as_ref().map_or(&[][..], |route| &route.filters);
         let chosen = self.route.as_ref().zip(self.share).and_then(|(route, place)| route.action.shares().get(place));
         let share = chosen.map_or(&[][..], |share| &share.filters);

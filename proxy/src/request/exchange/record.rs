@@ -39,6 +39,9 @@ impl Exchange {
         }
         self.attempts.leave();
         self.release();
+        if let Some(copies) = self.copies.take() {
+            copies.abandon(&self.shared);
+        }
         self.shared.metrics.in_flight.dec();
         let reason = self.answer.as_ref().map(|answer| answer.reason);
         let answered = self.answer.as_ref().map_or(Reason::ClientGone.status(), |answer| answer.status);

@@ -1,0 +1,31 @@
+//! The copies that are made of an exchange's request.
+
+use std::sync::Arc;
+
+use tidegate_config::model::Mirror;
+
+use super::{Exchange, here};
+use crate::request::mirror::{self, Copies};
+use crate::upstream::balance::Draw;
+
+impl Exchange {
+    /// Draws the lots of the route's mirrors, and begins a copy for those that win. What becomes a tunnel is not copied.
+    pub(super) fn begin_copies(&mut self, seed: u64) {
+        let mut draw = Draw::new(seed);
+        let filters = self.filters();
+        let mirrors = mirror::drawn(filters.iter(), &mut draw);
+        if mirrors.is_empty() || self.asks_upgrade {
+            return;
+        }
+        let backend_of = |mirror: &Mirror| self.snapshot.backend_of(&mirror.to).map(Arc::clone);
+        self.copies = Copies::begin(&mirrors, &self.shared, draw, backend_of).map(Box::new);
+    }
+
+    /// Notes that all of the request has come: what copies are to be made of it go on their way.
+    pub(crate) fn request_is_whole(&mut self) {
+        let Some(copies) = self.copies.take_if(|copies| copies.has_head()) else { return };
+        if let Some(facts) = &self.facts {
+            copies.send(&self.shared, here(&self.shared, facts));
+        }
+    }
+}
