@@ -28,6 +28,8 @@ pub(crate) enum Reason {
     TooEarly,
     /// It has come this way too often: somewhere behind the edge it is led back to it.
     LoopDetected,
+    /// The TLS handshake was with another listener than the one that takes its host (RFC 9110 section 15.5.20).
+    Misdirected,
     /// No host or path takes it.
     NoRoute,
     /// A guard says no.
@@ -68,7 +70,7 @@ pub(crate) enum Reason {
 
 impl Reason {
     /// All of them, for the metrics.
-    pub(crate) const ALL: [Self; 30] = [
+    pub(crate) const ALL: [Self; 31] = [
         Self::MalformedRequest,
         Self::MissingHost,
         Self::MalformedHost,
@@ -81,6 +83,7 @@ impl Reason {
         Self::TargetTooLong,
         Self::TooEarly,
         Self::LoopDetected,
+        Self::Misdirected,
         Self::NoRoute,
         Self::Denied,
         Self::Redirect,
@@ -116,6 +119,7 @@ impl Reason {
             Self::TargetTooLong => (414, "target-too-long"),
             Self::TooEarly => (425, "too-early"),
             Self::LoopDetected => (508, "loop-detected"),
+            Self::Misdirected => (421, "misdirected-request"),
             Self::NoRoute => (404, "no-route"),
             Self::Denied => (403, "denied"),
             Self::Redirect => (302, "redirect"),
@@ -150,6 +154,7 @@ impl Reason {
     /// Whether the framing of what follows on the connection is in doubt, so that it must be closed.
     pub(crate) const fn closes(self) -> bool {
         let refused = matches!(self, Self::NoRoute | Self::Denied | Self::Redirect | Self::TooEarly);
+        let refused = refused || matches!(self, Self::Misdirected);
         let sound = refused || matches!(self, Self::DirectResponse | Self::NoEndpoints);
         !sound && !self.is_overload()
     }

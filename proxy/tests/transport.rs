@@ -13,6 +13,7 @@ mod transport {
     mod drain;
     mod http;
     mod limits;
+    mod listeners;
     mod proxy_header;
     mod streams;
     mod tls;

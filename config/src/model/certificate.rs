@@ -129,12 +129,22 @@ impl Certificate {
     #[must_use]
     pub fn covers(&self, host: &HostPattern) -> bool {
         match host {
-            HostPattern::Exact(name) => {
-                self.names.binary_search(host).is_ok() || parent(name).is_some_and(|suffix| self.covers_below(suffix))
-            }
+            HostPattern::Exact(name) => self.is_for(name),
             HostPattern::Wildcard(suffix, WildcardDepth::One | WildcardDepth::Any) => self.covers_below(suffix),
             HostPattern::FirstLabel(_) | HostPattern::Expression(_) | HostPattern::Any => false,
         }
+    }
+
+    /// Whether it is for a server name in lower case.
+    #[must_use]
+    pub fn is_for(&self, name: &str) -> bool {
+        let place = |own: &HostPattern| match own {
+            HostPattern::Exact(own) => (**own).cmp(name),
+            HostPattern::Wildcard(..) | HostPattern::FirstLabel(_) | HostPattern::Expression(_) | HostPattern::Any => {
+                Ordering::Greater
+            }
+        };
+        self.names.binary_search_by(place).is_ok() || parent(name).is_some_and(|suffix| self.covers_below(suffix))
     }
 
     /// Whether the wildcard with this suffix is among its names.

@@ -180,6 +180,7 @@ mod tests {
             name: ListenerName("own".into()),
             host: pattern("*.a.test"),
             table: TableName::Named("own".into()),
+            tls: None,
         };
         let listeners = [own, Listener::for_every_host("http")].into();
         let mut parts = SnapshotParts { binds: [Bind { key, listeners }].into(), ..SnapshotParts::default() };

@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use super::authority::Authorities;
+use super::certificate::Certificate;
 use super::host::HostPattern;
 use super::route_table::TableName;
 
@@ -20,7 +22,7 @@ impl fmt::Display for ListenerName {
 }
 
 /// What an object asks for: requests for a host that come in over a bind.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Listener {
     /// Its name, which routes refer to.
     pub name: ListenerName,
@@ -29,13 +31,54 @@ pub struct Listener {
     /// Where its routes are.
     #[serde(skip_serializing_if = "TableName::is_shared")]
     pub table: TableName,
+    /// TLS as this listener has it to itself. `None` where a handshake goes by the virtual hosts of its table, as for Ingress.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls: Option<Arc<ListenerTls>>,
+}
+
+/// TLS with the clients of one listener.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct ListenerTls {
+    /// Its certificates, the preferred one first. Without any, a handshake fails.
+    pub certificates: Box<[Arc<Certificate>]>,
+    /// How clients are verified; `None` asks them for no certificate.
+    pub clients: Option<Arc<ClientVerification>>,
+}
+
+impl ListenerTls {
+    /// The certificates in the order in which they are to be shown to a client that asks for a server name in lower case: those for
+    /// the name, then the others.
+    pub fn certificates_for<'a>(&'a self, name: Option<&'a str>) -> impl Iterator<Item = &'a Arc<Certificate>> {
+        let named = move |certificate: &&Arc<Certificate>| name.is_some_and(|name| certificate.is_for(name));
+        let others = self.certificates.iter().filter(move |certificate| !named(certificate));
+        self.certificates.iter().filter(named).chain(others)
+    }
+}
+
+/// How the certificates of clients are verified.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct ClientVerification {
+    /// Whose certificates are valid.
+    pub authorities: Authorities,
+    /// What becomes of a client without a valid one.
+    pub mode: VerificationMode,
+}
+
+/// What becomes of a client without a valid certificate (Gateway API, `FrontendValidationModeType`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum VerificationMode {
+    /// Its handshake is refused.
+    ValidOnly,
+    /// It is accepted, with a certificate that does not verify and without any.
+    InsecureFallback,
 }
 
 impl Listener {
     /// One that takes every host, with the routes of the shared table.
     #[must_use]
     pub fn for_every_host(name: &str) -> Self {
-        Self { name: ListenerName(name.into()), host: HostPattern::Any, table: TableName::Shared }
+        Self { name: ListenerName(name.into()), host: HostPattern::Any, table: TableName::Shared, tls: None }
     }
 }
 
@@ -82,7 +125,7 @@ pub struct BindKey {
 }
 
 /// One socket and the listeners that share it.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Bind {
     /// Its identity.
     pub key: BindKey,

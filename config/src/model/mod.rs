@@ -4,6 +4,7 @@
 //! the [`Bind`]s to listen on. It is frozen whole, shares what did not change with the snapshot before
 //! it, and has no method that changes it.
 
+mod authority;
 mod backend;
 mod certificate;
 mod compression;
@@ -27,6 +28,7 @@ mod settings;
 mod snapshot;
 mod stream;
 
+pub use authority::Authorities;
 pub use backend::{
     AppProtocol, Backend, BackendKey, BackendMap, Destination, Endpoint, EndpointId, Target, UpstreamTls,
     WeightedTarget,
@@ -42,7 +44,10 @@ pub use guard::Guard;
 pub use host::{HostPattern, WildcardDepth, request_host};
 pub use host_expression::HostExpression;
 pub use host_map::HostMap;
-pub use listener::{Bind, BindKey, BindProtocol, Listener, ListenerName, ListenerScope};
+pub use listener::{
+    Bind, BindKey, BindProtocol, ClientVerification, Listener, ListenerName, ListenerScope, ListenerTls,
+    VerificationMode,
+};
 pub use log_format::{LogFormat, LogPiece, LogVariable};
 pub use path::{Normalized, PathMatch, REGEX_BYTES_MAX, RegexCase, normalize};
 pub use path_index::HostRoutes;

@@ -10,8 +10,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, ready};
 
 use rustls::{ServerConfig, ServerConnection};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::net::TcpStream;
+use tokio_rustls::server::StartHandshake;
 
 /// A TLS connection from the moment at which its client may speak.
 pub(crate) struct EarlyTls {
@@ -30,13 +31,25 @@ impl fmt::Debug for EarlyTls {
 }
 
 impl EarlyTls {
-    /// Shakes hands until the client may speak: to the end, unless it sends early data that is accepted.
+    /// Goes on behind the first message of a client, until it may speak: to the end, unless it sends early data that is accepted.
     ///
     /// # Errors
     /// When the handshake fails, or the connection ends.
-    pub(super) async fn accept(stream: TcpStream, config: Arc<ServerConfig>) -> io::Result<Self> {
-        let session = ServerConnection::new(config).map_err(io::Error::other)?;
+    pub(super) async fn accept(begun: StartHandshake<TcpStream>, config: Arc<ServerConfig>) -> io::Result<Self> {
+        let StartHandshake { accepted, io: mut stream, .. } = begun;
+        let session = match accepted.into_connection(config) {
+            Ok(session) => session,
+            Err((error, mut alert)) => {
+                let mut told = Vec::new();
+                if alert.write_all(&mut told).is_ok() {
+                    stream.write_all(&told).await.ok();
+                }
+                return Err(io::Error::new(io::ErrorKind::InvalidData, error));
+            }
+        };
         let mut tls = Self { stream, session, early: Arc::new(AtomicBool::new(true)), closed: false };
+        // What the client has sent along with its first message is there already.
+        tls.take_in()?;
         std::future::poll_fn(|cx| tls.poll_accept(cx)).await?;
         Ok(tls)
     }
@@ -74,15 +87,21 @@ impl EarlyTls {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Poll::Pending,
             read => read?,
         };
-        if let Err(error) = self.session.process_new_packets() {
+        if let Err(error) = self.take_in() {
             // The client is told why, if it takes it at once.
             drop(self.poll_drain(cx));
-            return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, error)));
+            return Poll::Ready(Err(error));
         }
+        Poll::Ready(Ok(count))
+    }
+
+    /// Goes through the records that have been read.
+    fn take_in(&mut self) -> io::Result<()> {
+        self.session.process_new_packets().map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
         if !self.session.is_handshaking() {
             self.early.store(false, Relaxed);
         }
-        Poll::Ready(Ok(count))
+        Ok(())
     }
 
     /// Sends the records that wait.

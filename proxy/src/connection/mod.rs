@@ -7,11 +7,13 @@ pub(crate) mod clients;
 pub(crate) mod close;
 mod early_tls;
 pub(crate) mod head_scan;
+mod hello;
 pub(crate) mod idle;
 mod io;
 pub(crate) mod proxy_header;
 pub(crate) mod rate;
 pub(crate) mod response_deadline;
+mod server_config;
 mod stall;
 pub(crate) mod stream_counts;
 pub(crate) mod tls;
@@ -37,7 +39,7 @@ use arrayvec::ArrayString;
 use ipnet::IpNet;
 use pingora::protocols::Digest;
 use pingora::server::ShutdownWatch;
-use tidegate_config::model::{BindKey, Snapshot};
+use tidegate_config::model::{BindKey, ClientVerification, Listener, ListenerName, Snapshot};
 
 use crate::connection::clients::ClientPlace;
 use crate::connection::idle::Activity;
@@ -177,9 +179,39 @@ impl AddressText {
     }
 }
 
+/// The listener that a client meant with the server name of its handshake, as it was then.
+#[derive(Debug)]
+pub(crate) struct TlsListener {
+    /// Its name.
+    pub(crate) name: ListenerName,
+    /// How it verified the client.
+    pub(crate) clients: Option<Arc<ClientVerification>>,
+    /// Whether it has the routes of the table that all listeners share which know of no others.
+    pub(crate) shared: bool,
+}
+
+impl TlsListener {
+    /// As it is now.
+    pub(crate) fn of(listener: &Listener) -> Self {
+        let clients = listener.tls.as_ref().and_then(|tls| tls.clients.clone());
+        Self { name: listener.name.clone(), clients, shared: listener.table.is_shared() }
+    }
+
+    /// Whether a request for this listener has to come over a connection of its own: it is another listener, or it verifies clients in
+    /// another way than at the time of the handshake. Between listeners of the shared table a client may use its connections for
+    /// whatever host it likes (RFC 9113 section 9.1.1).
+    pub(crate) fn is_other_than(&self, listener: &Listener) -> bool {
+        let clients = listener.tls.as_ref().and_then(|tls| tls.clients.as_ref());
+        let both_shared = self.shared && listener.table.is_shared();
+        clients != self.clients.as_ref() || (!both_shared && listener.name != self.name)
+    }
+}
+
 /// What a TLS handshake agreed on.
 #[derive(Debug)]
 pub(crate) struct TlsFacts {
+    /// The listener that it was with.
+    pub(crate) listener: TlsListener,
     /// The server name that the client asked for, in lower case.
     pub(crate) server_name: Option<Arc<str>>,
     /// The version, such as `TLSv1.3`.

@@ -1,6 +1,5 @@
-//! TLS with clients: a rustls configuration that is made again when the snapshot asks for other versions, cipher suites or
-//! protocols, and whose certificates are read from the snapshot at every handshake, so that a rotation acts on the next one and
-//! disturbs none before it.
+//! TLS with clients: which listener a client means, the configuration that its handshake goes by, and what the two agree on.
+//! Certificates are read from the snapshot at every handshake, so that a rotation acts on the next one and disturbs none before it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,60 +8,43 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use rustls::crypto::ring;
-use rustls::server::{
-    ClientHello, ProducesTickets, ResolvesServerCert, ServerSessionMemoryCache, StoresServerSessions,
-};
 use rustls::sign::CertifiedKey;
-use rustls::version::{TLS12, TLS13};
-use rustls::{ServerConfig, ServerConnection, SignatureScheme, SupportedCipherSuite, SupportedProtocolVersion};
-use tidegate_config::model::{BindKey, BindProtocol, Certificate, Snapshot, TlsSettings, TlsVersions};
+use rustls::{ServerConfig, ServerConnection};
+use tidegate_config::model::{BindKey, BindProtocol, ClientVerification, Snapshot, TlsSettings};
 use tidegate_config::published::Published;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::timeout_at;
-use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::StartHandshake;
 
-use crate::connection::TlsFacts;
+pub use super::server_config::TlsSetupError;
+use super::server_config::{Resolver, Sessions, self_signed, server_config};
 use crate::connection::early_tls::EarlyTls;
+use crate::connection::hello::{self, Hello};
 use crate::connection::transport::Transport;
+use crate::connection::{TlsFacts, TlsListener};
 use crate::options::TlsLimits;
 
-/// The name in the certificate that is shown when no object gives one.
-const SELF_SIGNED_NAME: &str = "Tidegate default certificate";
-
-/// Bytes that a client may send before the handshake is over: a usual head, and room for its records.
-const EARLY_DATA_BYTES_MAX: u32 = 16 * 1024;
-
-/// Why TLS cannot be offered at all.
-#[derive(Debug)]
-pub enum TlsSetupError {
-    /// No certificate of our own could be made.
-    SelfSigned(rcgen::Error),
-    /// rustls refused the configuration.
-    Config(rustls::Error),
-}
-
-impl fmt::Display for TlsSetupError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::SelfSigned(error) => write!(f, "no default certificate could be made: {error}"),
-            Self::Config(error) => write!(f, "TLS cannot be set up: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for TlsSetupError {}
+/// Sessions that are kept without tickets for the clients of one way to verify them, on one bind.
+const VERIFIED_SESSIONS_MAX: usize = 1024;
 
 /// TLS with clients as the newest snapshot asks for it. What is agreed on with a client holds to the end of its connection.
 pub(crate) struct Tls {
     published: Published,
     self_signed: Arc<CertifiedKey>,
-    /// What every configuration has in common, so that sessions outlive a change.
-    ticketer: Arc<dyn ProducesTickets>,
-    sessions: Arc<dyn StoresServerSessions>,
-    /// The newest configuration of each bind, and the settings that it was made of.
-    current: watch::Sender<BTreeMap<BindKey, (TlsSettings, Arc<ServerConfig>)>>,
+    /// What every configuration has in common that verifies no clients, so that sessions outlive a change.
+    sessions: Sessions,
+    /// The newest configurations of each bind: one for each way in which its listeners verify clients.
+    current: watch::Sender<BTreeMap<BindKey, Vec<Current>>>,
+}
+
+/// A configuration, and what it was made of.
+#[derive(Clone)]
+struct Current {
+    settings: TlsSettings,
+    clients: Option<Arc<ClientVerification>>,
+    sessions: Sessions,
+    config: Arc<ServerConfig>,
 }
 
 impl fmt::Debug for Tls {
@@ -77,121 +59,94 @@ impl Tls {
     /// # Errors
     /// When rustls or the making of the self-signed certificate fails.
     pub(crate) fn new(published: Published, limits: &TlsLimits) -> Result<Self, TlsSetupError> {
-        let self_signed = Arc::new(self_signed(&ring::default_provider())?);
-        let ticketer = ring::Ticketer::new().map_err(TlsSetupError::Config)?;
-        let sessions: Arc<dyn StoresServerSessions> = ServerSessionMemoryCache::new(limits.sessions_max);
-        let tls = Self { published, self_signed, ticketer, sessions, current: watch::Sender::default() };
+        let self_signed = Arc::new(self_signed()?);
+        let sessions = Sessions::new(limits.sessions_max).map_err(TlsSetupError::Config)?;
+        let tls = Self { published, self_signed, sessions, current: watch::Sender::default() };
         // Whether rustls takes the usual settings shows now and not at the first handshake.
         let any = BindKey { address: ([0; 4], 0).into(), protocol: BindProtocol::Https };
-        tls.config(any, &TlsSettings::default()).map_err(TlsSetupError::Config)?;
+        tls.config(any, &TlsSettings::default(), None, &tls.sessions).map_err(TlsSetupError::Config)?;
         Ok(tls)
     }
 
-    /// Takes up what a handshake that begins now on a bind goes by; `None` while rustls refuses the only settings that there have
-    /// been for it.
-    pub(crate) fn acceptor(&self, snapshot: &Snapshot, bind: BindKey) -> Option<TlsAcceptor> {
+    /// What a handshake that begins now on a bind goes by; `None` while rustls refuses the only settings that there have been for it.
+    fn current(
+        &self,
+        snapshot: &Snapshot,
+        bind: BindKey,
+        clients: Option<&Arc<ClientVerification>>,
+    ) -> Option<Arc<ServerConfig>> {
         let settings = &snapshot.edge().tls;
-        let current = self.current.borrow().get(&bind).cloned();
-        let (made_of, config) = current.unzip();
-        if made_of.as_ref() == Some(settings) {
-            return config.map(TlsAcceptor::from);
+        let of_bind = |all: &Vec<Current>| all.iter().find(|current| current.clients.as_ref() == clients).cloned();
+        let before = self.current.borrow().get(&bind).and_then(of_bind);
+        if let Some(before) = before.as_ref().filter(|before| before.settings == *settings) {
+            return Some(Arc::clone(&before.config));
         }
-        match self.config(bind, settings) {
-            Ok(config) => {
-                // Two threads may come here at the same time, and make the same.
-                self.current.send_modify(|all| {
-                    all.retain(|bind, _| snapshot.bind(bind).is_some());
-                    all.insert(bind, (settings.clone(), Arc::clone(&config)));
-                });
-                Some(TlsAcceptor::from(config))
+        match self.renew(bind, settings, clients, before.as_ref()) {
+            Ok(current) => {
+                let config = Arc::clone(&current.config);
+                self.keep(snapshot, bind, current);
+                Some(config)
             }
             // Whoever reads settings sees to it that there is a cipher suite for a version.
             Err(error) => {
                 tracing::error!(%error, "TLS settings that rustls refuses; those before them hold");
-                config.map(TlsAcceptor::from)
+                before.map(|before| before.config)
             }
         }
     }
 
-    fn config(&self, bind: BindKey, settings: &TlsSettings) -> Result<Arc<ServerConfig>, rustls::Error> {
-        let (published, self_signed) = (self.published.clone(), Arc::clone(&self.self_signed));
-        config(settings, Arc::new(Resolver { published, bind, self_signed }), &self.ticketer, &self.sessions)
+    fn renew(
+        &self,
+        bind: BindKey,
+        settings: &TlsSettings,
+        clients: Option<&Arc<ClientVerification>>,
+        before: Option<&Current>,
+    ) -> Result<Current, rustls::Error> {
+        let sessions = match (before, clients) {
+            (Some(before), _) => before.sessions.clone(),
+            (None, None) => self.sessions.clone(),
+            (None, Some(_)) => Sessions::new(VERIFIED_SESSIONS_MAX)?,
+        };
+        let config = self.config(bind, settings, clients.map(|clients| &**clients), &sessions)?;
+        Ok(Current { settings: settings.clone(), clients: clients.cloned(), sessions, config })
     }
-}
 
-/// HTTP/2 before HTTP/1.1, resumed by tickets whose keys rotate, or by a bounded cache.
-///
-/// A resumed session is one that this very process began: there is no client authentication whose change it could outlive.
-fn config(
-    settings: &TlsSettings,
-    resolver: Arc<Resolver>,
-    ticketer: &Arc<dyn ProducesTickets>,
-    sessions: &Arc<dyn StoresServerSessions>,
-) -> Result<Arc<ServerConfig>, rustls::Error> {
-    let mut provider = ring::default_provider();
-    if let Some(suites) = &settings.cipher_suites {
-        let place = |suite: &SupportedCipherSuite| suites.iter().position(|listed| *listed == suite.suite());
-        provider.cipher_suites.retain(|suite| place(suite).is_some());
-        provider.cipher_suites.sort_by_key(place);
-    }
-    let versions: &[&SupportedProtocolVersion] = match settings.versions {
-        TlsVersions::Both => &[&TLS13, &TLS12],
-        TlsVersions::Only12 => &[&TLS12],
-        TlsVersions::Only13 => &[&TLS13],
-    };
-    let mut config = ServerConfig::builder_with_provider(Arc::new(provider))
-        .with_protocol_versions(versions)?
-        .with_no_client_auth()
-        .with_cert_resolver(resolver);
-    let protocols: &[&[u8]] = if settings.http2 { &[b"h2", b"http/1.1"] } else { &[b"http/1.1"] };
-    config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
-    config.ignore_client_order = settings.cipher_suites.is_some();
-    if settings.early_data.is_some() {
-        // Only a session that the process keeps is good for one time, so that nothing is taken twice (RFC 8446 section 8.1).
-        config.max_early_data_size = EARLY_DATA_BYTES_MAX;
-        config.send_half_rtt_data = true;
-    } else if settings.tickets {
-        config.ticketer = Arc::clone(ticketer);
-    }
-    config.session_storage = Arc::clone(sessions);
-    Ok(Arc::new(config))
-}
-
-fn self_signed(provider: &rustls::crypto::CryptoProvider) -> Result<CertifiedKey, TlsSetupError> {
-    let mut params = rcgen::CertificateParams::default();
-    params.distinguished_name = rcgen::DistinguishedName::new();
-    params.distinguished_name.push(rcgen::DnType::CommonName, SELF_SIGNED_NAME);
-    let key = rcgen::KeyPair::generate().map_err(TlsSetupError::SelfSigned)?;
-    let certificate = params.self_signed(&key).map_err(TlsSetupError::SelfSigned)?;
-    let key = rustls::pki_types::PrivatePkcs8KeyDer::from(key.serialize_der());
-    CertifiedKey::from_der(vec![certificate.der().clone()], key.into(), provider).map_err(TlsSetupError::Config)
-}
-
-/// Chooses the certificate of a handshake on a bind.
-#[derive(Debug)]
-struct Resolver {
-    published: Published,
-    bind: BindKey,
-    self_signed: Arc<CertifiedKey>,
-}
-
-impl ResolvesServerCert for Resolver {
-    /// The first certificate for the server name with which the client can check a signature, else the default one
-    /// (also for clients that name no server, or an address: RFC 6066 section 3 has no addresses), else our own.
-    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let snapshot = self.published.pin();
-        let schemes = hello.signature_schemes();
-        let named = hello.server_name().and_then(|name| {
-            let certificates = snapshot.certificates_for(&self.bind, &name.to_ascii_lowercase());
-            certificates.iter().find(|certificate| can_sign(certificate, schemes))
+    /// Two threads may come here at the same time with the same. What no bind and no listener asks for any more is forgotten, and
+    /// with it every session that was verified so.
+    fn keep(&self, snapshot: &Snapshot, bind: BindKey, current: Current) {
+        self.current.send_modify(|all| {
+            all.retain(|key, configs| {
+                let Some(bind) = snapshot.bind(key) else { return false };
+                let own = || bind.listeners.iter().map(|listener| listener.tls.as_ref()?.clients.as_ref());
+                configs.retain(|config| own().any(|clients| clients == config.clients.as_ref()));
+                true
+            });
+            let configs = all.entry(bind).or_default();
+            configs.retain(|config| config.clients != current.clients);
+            configs.push(current);
         });
-        let chosen = named.or_else(|| snapshot.default_certificate().filter(|default| can_sign(default, schemes)));
-        Some(Arc::clone(chosen.map_or(&self.self_signed, |certificate| &certificate.key)))
     }
-}
 
-fn can_sign(certificate: &Certificate, schemes: &[SignatureScheme]) -> bool {
-    certificate.key.key.choose_scheme(schemes).is_some()
+    fn config(
+        &self,
+        bind: BindKey,
+        settings: &TlsSettings,
+        clients: Option<&ClientVerification>,
+        sessions: &Sessions,
+    ) -> Result<Arc<ServerConfig>, rustls::Error> {
+        let (published, self_signed) = (self.published.clone(), Arc::clone(&self.self_signed));
+        server_config(settings, clients, Arc::new(Resolver { published, bind, self_signed }), sessions)
+    }
+
+    /// The listener that a client means, and what its handshake goes by.
+    fn listener(&self, bind: BindKey, server_name: Option<&str>) -> Result<(TlsListener, Arc<ServerConfig>), Failure> {
+        let snapshot = self.published.pin();
+        let listener = snapshot.bind(&bind).and_then(|bind| bind.listener(server_name.unwrap_or_default()));
+        let listener = listener.ok_or(Failure::UnknownName)?;
+        let listener = TlsListener::of(listener);
+        let config = self.current(&snapshot, bind, listener.clients.as_ref()).ok_or(Failure::Incompatible)?;
+        Ok((listener, config))
+    }
 }
 
 /// Why a handshake came to nothing.
@@ -209,12 +164,24 @@ pub(crate) enum Failure {
     Incompatible,
     /// What the client sent was not TLS, or wrong.
     Malformed,
+    /// No listener takes the server name that the client asked for.
+    UnknownName,
+    /// The client showed no certificate, or one that is not valid, where it has to.
+    ClientCertificate,
 }
 
 impl Failure {
     /// Every reason.
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Timeout, Self::Closed, Self::PlainHttp, Self::Refused, Self::Incompatible, Self::Malformed];
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Timeout,
+        Self::Closed,
+        Self::PlainHttp,
+        Self::Refused,
+        Self::Incompatible,
+        Self::Malformed,
+        Self::UnknownName,
+        Self::ClientCertificate,
+    ];
 
     /// Its name in metrics.
     pub(crate) const fn as_str(self) -> &'static str {
@@ -225,6 +192,8 @@ impl Failure {
             Self::Refused => "refused",
             Self::Incompatible => "incompatible",
             Self::Malformed => "malformed",
+            Self::UnknownName => "unknown_name",
+            Self::ClientCertificate => "client_certificate",
         }
     }
 
@@ -232,11 +201,19 @@ impl Failure {
         let Some(error) = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) else {
             return Self::Closed;
         };
+        Self::of_tls(error)
+    }
+
+    /// What went wrong, as rustls says it.
+    pub(super) const fn of_tls(error: &rustls::Error) -> Self {
+        use rustls::Error as E;
         // rustls adds variants in minor versions; whatever else goes wrong came from what the client sent.
-        if matches!(error, rustls::Error::AlertReceived(_)) {
+        if matches!(error, E::AlertReceived(_)) {
             Self::Refused
-        } else if matches!(error, rustls::Error::PeerIncompatible(_) | rustls::Error::NoApplicationProtocol) {
+        } else if matches!(error, E::PeerIncompatible(_) | E::NoApplicationProtocol) {
             Self::Incompatible
+        } else if matches!(error, E::NoCertificatesPresented | E::InvalidCertificate(_)) {
+            Self::ClientCertificate
         } else {
             Self::Malformed
         }
@@ -260,8 +237,8 @@ pub(crate) enum Handshake {
     Failed(Failure),
 }
 
-/// Shakes hands with a client, which has until then.
-pub(crate) async fn handshake(acceptor: &TlsAcceptor, stream: TcpStream, until: Instant) -> Handshake {
+/// Shakes hands with a client on a bind, which has until then.
+pub(crate) async fn handshake(tls: &Tls, bind: BindKey, mut stream: TcpStream, until: Instant) -> Handshake {
     let shaken = timeout_at(until.into(), async {
         let mut first = [0];
         match stream.peek(&mut first).await {
@@ -269,24 +246,39 @@ pub(crate) async fn handshake(acceptor: &TlsAcceptor, stream: TcpStream, until: 
             Ok(1) => {}
             Ok(_) | Err(_) => return Handshake::Failed(Failure::Closed),
         }
-        let shaken = if acceptor.config().max_early_data_size > 0 {
-            EarlyTls::accept(stream, Arc::clone(acceptor.config())).await.map(|stream| {
-                let (mut facts, http2) = agreed(stream.session());
-                facts.early = Some(Arc::clone(stream.early())).filter(|early| early.load(Relaxed));
-                Handshake::Done { stream: Transport::EarlyTls(Box::new(stream)), facts, http2 }
-            })
-        } else {
-            acceptor.accept(stream).await.map(|stream| {
-                let (facts, http2) = agreed(stream.get_ref().1);
-                Handshake::Done { stream: Transport::Tls(Box::new(stream)), facts, http2 }
-            })
+        let Hello { accepted, server_name } = match hello::read(&mut stream).await {
+            Ok(hello) => hello,
+            Err(failure) => return Handshake::Failed(failure),
         };
-        shaken.unwrap_or_else(|error| Handshake::Failed(Failure::of(&error)))
+        match tls.listener(bind, server_name.as_deref()) {
+            Ok((listener, config)) => finish(StartHandshake::from_parts(accepted, stream), listener, config).await,
+            Err(failure) => {
+                hello::refuse_name(&mut stream).await;
+                Handshake::Failed(failure)
+            }
+        }
     });
     shaken.await.unwrap_or(Handshake::Failed(Failure::Timeout))
 }
 
-fn agreed(session: &ServerConnection) -> (TlsFacts, bool) {
+/// Goes on behind the first message of a client.
+async fn finish(begun: StartHandshake<TcpStream>, listener: TlsListener, config: Arc<ServerConfig>) -> Handshake {
+    let shaken = if config.max_early_data_size > 0 {
+        EarlyTls::accept(begun, config).await.map(|stream| {
+            let (mut facts, http2) = agreed(stream.session(), listener);
+            facts.early = Some(Arc::clone(stream.early())).filter(|early| early.load(Relaxed));
+            Handshake::Done { stream: Transport::EarlyTls(Box::new(stream)), facts, http2 }
+        })
+    } else {
+        begun.into_stream(config).await.map(|stream| {
+            let (facts, http2) = agreed(stream.get_ref().1, listener);
+            Handshake::Done { stream: Transport::Tls(Box::new(stream)), facts, http2 }
+        })
+    };
+    shaken.unwrap_or_else(|error| Handshake::Failed(Failure::of(&error)))
+}
+
+fn agreed(session: &ServerConnection, listener: TlsListener) -> (TlsFacts, bool) {
     let version = match session.protocol_version() {
         Some(rustls::ProtocolVersion::TLSv1_3) => "TLSv1.3",
         Some(rustls::ProtocolVersion::TLSv1_2) => "TLSv1.2",
@@ -294,5 +286,5 @@ fn agreed(session: &ServerConnection) -> (TlsFacts, bool) {
     };
     let cipher = session.negotiated_cipher_suite().and_then(|suite| suite.suite().as_str()).unwrap_or("unknown");
     let server_name = session.server_name().map(|name| name.to_ascii_lowercase().into());
-    (TlsFacts { server_name, version, cipher, early: None }, session.alpn_protocol() == Some(b"h2"))
+    (TlsFacts { listener, server_name, version, cipher, early: None }, session.alpn_protocol() == Some(b"h2"))
 }

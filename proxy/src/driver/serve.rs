@@ -209,8 +209,7 @@ async fn handshake(stream: TcpStream, bind: BindKey, traffic: &Traffic, notice: 
     if !begins(&stream, until, notice).await {
         return None;
     }
-    let acceptor = traffic.tls.acceptor(&traffic.published.pin(), bind)?;
-    Some(tls::handshake(&acceptor, stream, until).await)
+    Some(tls::handshake(&traffic.tls, bind, stream, until).await)
 }
 
 /// Waits until a client says something or the time is over, which is for whoever reads it to find out; `false` when the end

@@ -105,7 +105,8 @@ pub(crate) fn route<'h, H: Head>(
     if request.early && !takes_early(snapshot, head.method()) {
         return Err(Unrouted { request: Some(request), reason: Reason::TooEarly });
     }
-    match route::find(snapshot, &facts.bind, &sound.host, &sound.path.path, head) {
+    let shaken = facts.tls.as_ref().map(|tls| &tls.listener);
+    match route::find(snapshot, (&facts.bind, shaken), &sound.host, &sound.path.path, head) {
         Ok(found) => {
             let (listener, route) = (found.listener.clone(), Arc::clone(found.route));
             Ok(Routed { request, sound, listener, route })

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tidegate_config::model::{BindKey, Head, ListenerName, Route, Snapshot};
 
+use crate::connection::TlsListener;
 use crate::reason::Reason;
 
 /// The route of a request, and the listener that it came to.
@@ -18,15 +19,19 @@ pub(crate) struct Found<'s> {
 /// Finds the route by bind, host in lower case, normalised path and what else it asks of the head.
 ///
 /// # Errors
+/// [`Reason::Misdirected`] when the handshake was with another listener than the one that takes the request's host;
 /// [`Reason::NoRoute`] when nothing takes the request.
 pub(crate) fn find<'s, H: Head + ?Sized>(
     snapshot: &'s Snapshot,
-    bind: &BindKey,
+    (bind, shaken): (&BindKey, Option<&TlsListener>),
     host: &str,
     path: &str,
     head: &H,
 ) -> Result<Found<'s>, Reason> {
     let found = snapshot.find(bind, host, path, head);
+    if found.listener.zip(shaken).is_some_and(|(listener, shaken)| shaken.is_other_than(listener)) {
+        return Err(Reason::Misdirected);
+    }
     let (listener, route) = found.listener.zip(found.route).ok_or(Reason::NoRoute)?;
     Ok(Found { listener: &listener.name, route })
 }
@@ -46,7 +51,7 @@ mod tests {
             ],
             Some(route("fallback", path("/"))),
         );
-        let found = find(&snapshot, &bind_key(), host, target, &Sample::get(host, target));
+        let found = find(&snapshot, (&bind_key(), None), host, target, &Sample::get(host, target));
         let got = found.ok().map(|found| found.route.origin.object.name.name.to_string());
         assert_eq!(got.as_deref(), want, "{host}{target}");
     }
@@ -64,10 +69,10 @@ mod tests {
     fn nothing_takes_it() {
         let empty = snapshot(vec![("a.test", vec![route("only", path("/only"))])], None);
         for (host, target) in [("a.test", "/"), ("b.test", "/only")] {
-            let got = find(&empty, &bind_key(), host, target, &Sample::get(host, target));
+            let got = find(&empty, (&bind_key(), None), host, target, &Sample::get(host, target));
             assert_eq!(got.err(), Some(Reason::NoRoute), "{host}{target}");
         }
         let elsewhere = BindKey { address: ([127, 0, 0, 1], 9).into(), ..bind_key() };
-        assert!(find(&empty, &elsewhere, "a.test", "/only", &Sample::get("a.test", "/only")).is_err());
+        assert!(find(&empty, (&elsewhere, None), "a.test", "/only", &Sample::get("a.test", "/only")).is_err());
     }
 }

@@ -150,3 +150,11 @@ pub async fn h2_get(
     };
     timeout(PATIENCE, exchange).await.expect("no response came")
 }
+
+/// The status of a GET for a host over a new stream of an HTTP/2 connection.
+pub async fn h2_status(sender: &mut h2::client::SendRequest<bytes::Bytes>, host: &str) -> u16 {
+    let request = http::Request::get(format!("https://{host}/")).body(()).unwrap();
+    let exchange = async { sender.clone().ready().await?.send_request(request, true)?.0.await };
+    let response: Result<_, h2::Error> = timeout(PATIENCE, exchange).await.expect("no response came");
+    response.unwrap().status().as_u16()
+}

@@ -1,0 +1,164 @@
+//! Certificate authorities that somebody trusts: with them a peer's certificate is verified.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use rustls::RootCertStore;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use serde::{Serialize, Serializer};
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use super::certificate::CertificateFault;
+
+/// Bytes of PEM accepted for one bundle, against memory bombs: about 600 certificates.
+const PEM_BYTES_MAX: usize = 1024 * 1024;
+
+/// The certificates of authorities, at least one. Two bundles with the same certificates in the same order are equal.
+#[derive(Clone)]
+pub struct Authorities {
+    certificates: Arc<[CertificateDer<'static>]>,
+    roots: Arc<RootCertStore>,
+    /// SHA-256 of all certificates: what bundles are told apart by.
+    digest: [u8; 32],
+}
+
+impl Authorities {
+    /// Reads certificates from texts in PEM, such as the `ca.crt` of several ConfigMaps. What else stands in a text is passed over.
+    ///
+    /// # Errors
+    /// When a text has no certificate, or one that cannot be read: a bundle is used whole or not at all.
+    pub fn from_pem(texts: &[&[u8]]) -> Result<Self, CertificateFault> {
+        let (mut certificates, mut roots) = (Vec::new(), RootCertStore::empty());
+        let mut digest = ring::digest::Context::new(&ring::digest::SHA256);
+        for text in texts {
+            if text.len() > PEM_BYTES_MAX {
+                return Err(CertificateFault(format!("ca.crt is larger than {PEM_BYTES_MAX} bytes")));
+            }
+            let before = certificates.len();
+            for certificate in CertificateDer::pem_slice_iter(text) {
+                // The parser's words quote lines, and a key may have been put here by mistake.
+                let certificate = certificate.map_err(|_| CertificateFault("ca.crt is not PEM".to_owned()))?;
+                // Pingora parses what it is given a second time, with this parser, and takes no error for an answer.
+                let parsed = X509Certificate::from_der(&certificate).map(drop).map_err(|error| error.to_string());
+                parsed.and_then(|()| roots.add(certificate.clone()).map_err(|error| error.to_string())).map_err(
+                    |error| CertificateFault(format!("ca.crt holds a certificate that cannot be read: {error}")),
+                )?;
+                digest.update(&(certificate.len() as u64).to_be_bytes());
+                digest.update(&certificate);
+                certificates.push(certificate);
+            }
+            if certificates.len() == before {
+                return Err(CertificateFault("ca.crt holds no certificate".to_owned()));
+            }
+        }
+        if certificates.is_empty() {
+            return Err(CertificateFault("no certificate of an authority is named".to_owned()));
+        }
+        let mut own = [0; 32];
+        own.copy_from_slice(digest.finish().as_ref());
+        Ok(Self { certificates: certificates.into(), roots: Arc::new(roots), digest: own })
+    }
+
+    /// The certificates.
+    #[must_use]
+    pub fn certificates(&self) -> &[CertificateDer<'static>] {
+        &self.certificates
+    }
+
+    /// The same as rustls wants them.
+    #[must_use]
+    pub const fn roots(&self) -> &Arc<RootCertStore> {
+        &self.roots
+    }
+
+    /// SHA-256 of all certificates.
+    #[must_use]
+    pub const fn digest(&self) -> &[u8; 32] {
+        &self.digest
+    }
+}
+
+impl PartialEq for Authorities {
+    fn eq(&self, other: &Self) -> bool {
+        self.digest == other.digest
+    }
+}
+
+impl Eq for Authorities {}
+
+impl PartialOrd for Authorities {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Authorities {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.digest.cmp(&other.digest)
+    }
+}
+
+impl Hash for Authorities {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.digest.hash(state);
+    }
+}
+
+impl fmt::Debug for Authorities {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Authorities({} certificates)", self.certificates.len())
+    }
+}
+
+impl Serialize for Authorities {
+    /// How many there are, and the beginning of the digest by which one bundle is told from another.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let digest: String = self.digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        serializer.collect_str(&format_args!("{} certificates, {digest}", self.certificates.len()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn authority() -> String {
+        let mut params = rcgen::CertificateParams::default();
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap().pem()
+    }
+
+    #[test]
+    fn bundles_are_told_apart_by_their_certificates() {
+        let (a, b) = (authority(), authority());
+        let read = |texts: &[&str]| {
+            Authorities::from_pem(&texts.iter().map(|text| text.as_bytes()).collect::<Vec<_>>()).unwrap()
+        };
+        let both = read(&[&a, &b]);
+        assert_eq!(both.certificates().len(), 2);
+        assert_eq!(both.roots().len(), 2);
+        assert_eq!(read(&[&format!("a remark\n{a}\n{b}")]), both);
+        assert_ne!(read(&[&a]), both);
+        assert_ne!(read(&[&a]), read(&[&b]));
+    }
+
+    #[track_caller]
+    fn check_fault(texts: &[&[u8]], want: &str) {
+        assert!(Authorities::from_pem(texts).unwrap_err().0.contains(want));
+    }
+
+    #[test]
+    fn a_bundle_is_used_whole_or_not_at_all() {
+        let good = authority();
+        check_fault(&[], "no certificate of an authority");
+        check_fault(&[b""], "holds no certificate");
+        check_fault(&[good.as_bytes(), b"nothing"], "holds no certificate");
+        check_fault(&[b"-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n"], "cannot be read");
+        check_fault(&[b"-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n"], "not PEM");
+        let key = rcgen::KeyPair::generate().unwrap().serialize_pem();
+        check_fault(&[key.as_bytes()], "holds no certificate");
+        check_fault(&[&vec![b' '; PEM_BYTES_MAX + 1]], "larger than");
+    }
+}

@@ -1,0 +1,83 @@
+//! The first message of a TLS client (ClientHello, RFC 8446 section 4.1.2), read before it is known by which configuration its
+//! handshake goes on: only the message says which listener the client means.
+
+use std::io;
+
+use rustls::server::{Accepted, Acceptor};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::tls::Failure;
+
+/// Bytes that the first message may have, in all its records. One of a browser has about 2,000.
+const BYTES_MAX: usize = 32 * 1024;
+
+/// Bytes that are read at a time: no more than rustls takes in at once.
+const PIECE: usize = 4096;
+
+/// The alert `unrecognized_name` (RFC 6066 section 3) as a record.
+const UNRECOGNIZED_NAME: [u8; 7] = [21, 3, 3, 0, 2, 2, 112];
+
+/// A ClientHello.
+pub(super) struct Hello {
+    /// What rustls has taken in, which is all that has been read.
+    pub(super) accepted: Accepted,
+    /// The server name that the client asks for, in lower case.
+    pub(super) server_name: Option<String>,
+}
+
+/// Reads the first message of a client. One that breaks the rules is told so by an alert.
+///
+/// # Errors
+/// Why there is none.
+pub(super) async fn read(stream: &mut TcpStream) -> Result<Hello, Failure> {
+    let mut acceptor = Acceptor::default();
+    let (mut piece, mut read) = ([0; PIECE], 0);
+    loop {
+        let count = stream.read(&mut piece).await.map_err(|_| Failure::Closed)?;
+        read += count;
+        if count == 0 {
+            return Err(Failure::Closed);
+        }
+        if read > BYTES_MAX {
+            return Err(Failure::Malformed);
+        }
+        take(&mut acceptor, &piece[..count]).map_err(|_| Failure::Malformed)?;
+        match acceptor.accept() {
+            Ok(None) => {}
+            Ok(Some(accepted)) => {
+                let server_name = accepted.client_hello().server_name().map(str::to_ascii_lowercase);
+                return Ok(Hello { accepted, server_name });
+            }
+            Err((error, mut alert)) => {
+                let mut told = Vec::new();
+                if alert.write_all(&mut told).is_ok() {
+                    tell(stream, &told).await;
+                }
+                return Err(Failure::of_tls(&error));
+            }
+        }
+    }
+}
+
+/// Tells a client that nothing here has the name that it asks for.
+pub(super) async fn refuse_name(stream: &mut TcpStream) {
+    tell(stream, &UNRECOGNIZED_NAME).await;
+}
+
+/// Sends an alert: a new connection has room for it, and a client that is gone already need not be told.
+async fn tell(stream: &mut TcpStream, alert: &[u8]) {
+    if stream.write_all(alert).await.is_ok() {
+        stream.shutdown().await.ok();
+    }
+}
+
+/// Hands bytes to rustls, which may take them in parts.
+fn take(acceptor: &mut Acceptor, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        if acceptor.read_tls(&mut bytes)? == 0 {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,216 @@
+//! The rustls configurations of the edge as a server. They are made when the snapshot asks for something else, and never for one
+//! handshake: certificates are read from the snapshot by a resolver.
+
+use std::fmt;
+use std::sync::Arc;
+
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{
+    ClientHello, NoClientAuth, ProducesTickets, ResolvesServerCert, ServerSessionMemoryCache, StoresServerSessions,
+    WebPkiClientVerifier,
+};
+use rustls::sign::CertifiedKey;
+use rustls::version::{TLS12, TLS13};
+use rustls::{
+    DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme, SupportedCipherSuite,
+    SupportedProtocolVersion,
+};
+use tidegate_config::model::{
+    BindKey, Certificate, ClientVerification, Snapshot, TlsSettings, TlsVersions, VerificationMode,
+};
+use tidegate_config::published::Published;
+
+/// The name in the certificate that is shown when no object gives one.
+const SELF_SIGNED_NAME: &str = "Tidegate default certificate";
+
+/// Bytes that a client may send before the handshake is over: a usual head, and room for its records.
+const EARLY_DATA_BYTES_MAX: u32 = 16 * 1024;
+
+/// Why TLS cannot be offered at all.
+#[derive(Debug)]
+pub enum TlsSetupError {
+    /// No certificate of our own could be made.
+    SelfSigned(rcgen::Error),
+    /// rustls refused the configuration.
+    Config(rustls::Error),
+}
+
+impl fmt::Display for TlsSetupError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::SelfSigned(error) => write!(f, "no default certificate could be made: {error}"),
+            Self::Config(error) => write!(f, "TLS cannot be set up: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for TlsSetupError {}
+
+/// What sessions are resumed by. rustls does not ask how the client of a session was verified when it began, so configurations
+/// that verify clients in different ways never share it.
+#[derive(Clone)]
+pub(super) struct Sessions {
+    ticketer: Arc<dyn ProducesTickets>,
+    storage: Arc<dyn StoresServerSessions>,
+}
+
+impl Sessions {
+    /// New keys for tickets, and room for so many sessions of clients that resume without one.
+    pub(super) fn new(max: usize) -> Result<Self, rustls::Error> {
+        Ok(Self { ticketer: ring::Ticketer::new()?, storage: ServerSessionMemoryCache::new(max) })
+    }
+}
+
+/// HTTP/2 before HTTP/1.1, resumed by tickets whose keys rotate, or by a bounded cache.
+pub(super) fn server_config(
+    settings: &TlsSettings,
+    clients: Option<&ClientVerification>,
+    resolver: Arc<Resolver>,
+    sessions: &Sessions,
+) -> Result<Arc<ServerConfig>, rustls::Error> {
+    let mut provider = ring::default_provider();
+    if let Some(suites) = &settings.cipher_suites {
+        let place = |suite: &SupportedCipherSuite| suites.iter().position(|listed| *listed == suite.suite());
+        provider.cipher_suites.retain(|suite| place(suite).is_some());
+        provider.cipher_suites.sort_by_key(place);
+    }
+    let versions: &[&SupportedProtocolVersion] = match settings.versions {
+        TlsVersions::Both => &[&TLS13, &TLS12],
+        TlsVersions::Only12 => &[&TLS12],
+        TlsVersions::Only13 => &[&TLS13],
+    };
+    let provider = Arc::new(provider);
+    let verifier = clients.map(|clients| verifier(clients, &provider)).transpose()?;
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(versions)?
+        .with_client_cert_verifier(verifier.unwrap_or_else(|| Arc::new(NoClientAuth)))
+        .with_cert_resolver(resolver);
+    let protocols: &[&[u8]] = if settings.http2 { &[b"h2", b"http/1.1"] } else { &[b"http/1.1"] };
+    config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+    config.ignore_client_order = settings.cipher_suites.is_some();
+    if settings.early_data.is_some() && clients.is_none() {
+        // Only a session that the process keeps is good for one time, so that nothing is taken twice (RFC 8446 section 8.1).
+        config.max_early_data_size = EARLY_DATA_BYTES_MAX;
+        config.send_half_rtt_data = true;
+    } else if settings.tickets {
+        config.ticketer = Arc::clone(&sessions.ticketer);
+    }
+    config.session_storage = Arc::clone(&sessions.storage);
+    Ok(Arc::new(config))
+}
+
+fn verifier(
+    clients: &ClientVerification,
+    provider: &Arc<CryptoProvider>,
+) -> Result<Arc<dyn ClientCertVerifier>, rustls::Error> {
+    let roots = Arc::clone(clients.authorities.roots());
+    let valid = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(provider)).build();
+    let valid = valid.map_err(|error| rustls::Error::General(error.to_string()))?;
+    Ok(match clients.mode {
+        VerificationMode::ValidOnly => valid,
+        VerificationMode::InsecureFallback => Arc::new(InsecureFallback(valid)),
+    })
+}
+
+/// Asks for a certificate of these authorities and goes on with any other, and without one. A client still proves that it has the
+/// key of the certificate that it shows.
+#[derive(Debug)]
+struct InsecureFallback(Arc<dyn ClientCertVerifier>);
+
+impl ClientCertVerifier for InsecureFallback {
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.0.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_verify_schemes()
+    }
+}
+
+/// The certificate that is shown where no object and no operator gives one.
+pub(super) fn self_signed() -> Result<CertifiedKey, TlsSetupError> {
+    let mut params = rcgen::CertificateParams::default();
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.distinguished_name.push(rcgen::DnType::CommonName, SELF_SIGNED_NAME);
+    let key = rcgen::KeyPair::generate().map_err(TlsSetupError::SelfSigned)?;
+    let certificate = params.self_signed(&key).map_err(TlsSetupError::SelfSigned)?;
+    let key = rustls::pki_types::PrivatePkcs8KeyDer::from(key.serialize_der());
+    CertifiedKey::from_der(vec![certificate.der().clone()], key.into(), &ring::default_provider())
+        .map_err(TlsSetupError::Config)
+}
+
+/// Chooses the certificate of a handshake on a bind.
+#[derive(Debug)]
+pub(super) struct Resolver {
+    pub(super) published: Published,
+    pub(super) bind: BindKey,
+    pub(super) self_signed: Arc<CertifiedKey>,
+}
+
+impl ResolvesServerCert for Resolver {
+    /// The first certificate with which the client can check a signature.
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let snapshot = self.published.pin();
+        let name = hello.server_name().map(str::to_ascii_lowercase);
+        self.choose(&snapshot, name.as_deref(), hello.signature_schemes())
+    }
+}
+
+impl Resolver {
+    /// Of a listener that has certificates of its own, one of these. Elsewhere one for the server name, else the default one (also
+    /// for clients that name no server, or an address: RFC 6066 section 3 has no addresses), else our own.
+    fn choose(
+        &self,
+        snapshot: &Snapshot,
+        name: Option<&str>,
+        schemes: &[SignatureScheme],
+    ) -> Option<Arc<CertifiedKey>> {
+        let fits = |certificate: &&Arc<Certificate>| can_sign(certificate, schemes);
+        let listener = snapshot.bind(&self.bind).and_then(|bind| bind.listener(name.unwrap_or_default()));
+        if let Some(tls) = listener.and_then(|listener| listener.tls.as_ref()) {
+            let chosen = tls.certificates_for(name).find(fits);
+            return chosen.map(|certificate| Arc::clone(&certificate.key));
+        }
+        let named = name.and_then(|name| snapshot.certificates_for(&self.bind, name).iter().find(fits));
+        let chosen = named.or_else(|| snapshot.default_certificate().filter(fits));
+        Some(Arc::clone(chosen.map_or(&self.self_signed, |certificate| &certificate.key)))
+    }
+}
+
+fn can_sign(certificate: &Certificate, schemes: &[SignatureScheme]) -> bool {
+    certificate.key.key.choose_scheme(schemes).is_some()
+}
