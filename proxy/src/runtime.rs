@@ -22,7 +22,7 @@ use crate::observe::access_log::AccessLog;
 use crate::observe::connection_metrics::ConnectionMetrics;
 use crate::options::Options;
 use crate::shared::Shared;
-use crate::upstream::pool;
+use crate::upstream::{pool, tls};
 
 /// The shortest and longest pause before a failed thread goes on.
 const RESTART: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
@@ -130,6 +130,7 @@ async fn sweep_pool(idle: Duration) -> Infallible {
     loop {
         tokio::time::sleep(POOL_SWEEP).await;
         pool::sweep(idle, clock::now());
+        tls::sweep();
     }
 }
 

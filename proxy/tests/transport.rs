@@ -17,4 +17,5 @@ mod transport {
     mod proxy_header;
     mod streams;
     mod tls;
+    mod upstream_tls;
 }

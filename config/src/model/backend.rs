@@ -10,6 +10,7 @@ use rpds::HashTrieMapSync;
 use serde::Serialize;
 
 use super::filter::Filter;
+use super::upstream_tls::UpstreamTls;
 use crate::object::ObjectName;
 
 /// A Service port: what endpoints are collected for.
@@ -83,8 +84,10 @@ pub enum AppProtocol {
     /// HTTP/1.1 in plain text: the default.
     #[default]
     Http,
-    /// HTTP/1.1 over TLS, unverified: neither Service nor Ingress says which authority to trust.
+    /// HTTP/1.1 over TLS. Neither Service nor Ingress says which authority to trust.
     Https,
+    /// HTTP/2 over TLS, which no Service port says of itself. It is agreed on by ALPN.
+    H2,
     /// HTTP/2 in plain text by prior knowledge (`kubernetes.io/h2c`, `grpc`).
     H2c,
     /// HTTP/1.1 in plain text for WebSocket (`kubernetes.io/ws`).
@@ -97,15 +100,18 @@ impl AppProtocol {
     pub const fn is_plain_http1(self) -> bool {
         matches!(self, Self::Http | Self::Ws)
     }
-}
 
-/// How an endpoint's TLS identity is checked.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
-pub struct UpstreamTls {
-    /// The server name to ask for; `None` takes the request's host.
-    pub server_name: Option<Arc<str>>,
-    /// Whether the certificate must verify.
-    pub verify: bool,
+    /// Whether requests go to the endpoint in HTTP/2.
+    #[must_use]
+    pub const fn is_http2(self) -> bool {
+        matches!(self, Self::H2c | Self::H2)
+    }
+
+    /// Whether requests go to the endpoint over TLS.
+    #[must_use]
+    pub const fn is_tls(self) -> bool {
+        matches!(self, Self::Https | Self::H2)
+    }
 }
 
 /// A backend with its transport: what a route points at, and what connections of different transports are told apart by.

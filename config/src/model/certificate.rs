@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use rustls::pki_types::pem::PemObject;
@@ -30,7 +31,7 @@ pub struct Certificate {
     /// The end of its validity in seconds since the Unix epoch.
     pub not_after_s: i64,
     /// The PEM bytes' identity: two certificates with equal digests are the same.
-    digest: u128,
+    digest: [u8; 32],
 }
 
 /// The certificates of one host, by the server names that they are for: the host itself, or names below it.
@@ -158,16 +159,16 @@ impl Certificate {
     }
 }
 
-/// A digest to tell PEM texts apart: foldhash under two fixed seeds. It guards no secret and only
-/// decides whether a rewritten Secret is news.
-fn digest(chain: &[u8], key: &[u8]) -> u128 {
-    use std::hash::{BuildHasher, Hash};
-    let half = |seed| {
-        let mut hasher = foldhash::quality::FixedState::with_seed(seed).build_hasher();
-        (chain, key).hash(&mut hasher);
-        u128::from(std::hash::Hasher::finish(&hasher))
-    };
-    half(1) << 64 | half(2)
+/// SHA-256 of both texts.
+fn digest(chain: &[u8], key: &[u8]) -> [u8; 32] {
+    let mut all = ring::digest::Context::new(&ring::digest::SHA256);
+    for text in [chain, key] {
+        all.update(&(text.len() as u64).to_be_bytes());
+        all.update(text);
+    }
+    let mut own = [0; 32];
+    own.copy_from_slice(all.finish().as_ref());
+    own
 }
 
 fn describe(leaf: &CertificateDer<'_>) -> Result<(Box<[HostPattern]>, i64), CertificateFault> {
@@ -197,6 +198,24 @@ impl PartialEq for Certificate {
 }
 
 impl Eq for Certificate {}
+
+impl PartialOrd for Certificate {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Certificate {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (&self.digest, &self.secret).cmp(&(&other.digest, &other.secret))
+    }
+}
+
+impl Hash for Certificate {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.digest.hash(state);
+    }
+}
 
 impl fmt::Debug for Certificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

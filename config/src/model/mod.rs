@@ -27,11 +27,11 @@ mod route_table;
 mod settings;
 mod snapshot;
 mod stream;
+mod upstream_tls;
 
 pub use authority::Authorities;
 pub use backend::{
-    AppProtocol, Backend, BackendKey, BackendMap, Destination, Endpoint, EndpointId, Target, UpstreamTls,
-    WeightedTarget,
+    AppProtocol, Backend, BackendKey, BackendMap, Destination, Endpoint, EndpointId, Target, WeightedTarget,
 };
 pub use certificate::{Certificate, CertificateFault, ServerCertificates};
 pub use compression::{AgentRegex, Compression, DisabledAgents, MediaTypes, Proxied};
@@ -57,3 +57,4 @@ pub use route_table::{RouteTables, TableName, VirtualHost};
 pub use settings::{Balance, Effective, ForwardedFor, RequestIds, ScopeId, Settings};
 pub use snapshot::{Generation, Snapshot, SnapshotParts};
 pub use stream::{ProxyHeader, StreamRoute, WeightedBackend};
+pub use upstream_tls::{SubjectName, UpstreamTls, UpstreamVerification};

@@ -132,8 +132,8 @@ impl<'w> Reader<'w> {
                 return Err(Problem::PortMissing { service: name.to_string(), port: port.to_string() });
             }
         };
-        let tls =
-            (protocol == AppProtocol::Https).then(|| UpstreamTls { server_name: external.cloned(), verify: false });
+        let unverified = || UpstreamTls { server_name: external.cloned(), verification: None, client: None };
+        let tls = protocol.is_tls().then(unverified);
         Ok(Target { backend: BackendKey { service: name.clone(), port: number }, protocol, tls, fixed: None })
     }
 }

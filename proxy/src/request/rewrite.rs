@@ -107,7 +107,7 @@ pub(crate) fn request<H: Head + HeaderNames>(head: &H, input: &RewriteInput<'_>,
     });
     identify(head, input, edits);
     carry_over(head, input, edits);
-    if input.request.protocol == Protocol::Http2 && input.protocol != AppProtocol::H2c {
+    if input.request.protocol == Protocol::Http2 && !input.protocol.is_http2() {
         join_cookies(head, edits);
     }
     let mut rewrite: Option<&PathRewrite> = None;
@@ -194,11 +194,11 @@ fn carry_over<H: Head + ?Sized>(head: &H, input: &RewriteInput<'_>, edits: &mut 
     let trailers = head
         .header(TE.as_str())
         .is_some_and(|te| te.split(|b| *b == b',').any(|word| word.trim_ascii().eq_ignore_ascii_case(b"trailers")));
-    if trailers && input.protocol == AppProtocol::H2c {
+    if trailers && input.protocol.is_http2() {
         edits.set(&TE, |out| out.extend_from_slice(b"trailers"));
     }
     match &input.request.upgrade {
-        Some(token) if input.protocol != AppProtocol::H2c => {
+        Some(token) if !input.protocol.is_http2() => {
             edits.set(&CONNECTION, |out| out.extend_from_slice(b"Upgrade"));
             edits.set(&UPGRADE, |out| out.extend_from_slice(token.as_bytes()));
         }

@@ -7,3 +7,4 @@ pub(crate) mod endpoint_state;
 pub(crate) mod own_addresses;
 pub(crate) mod pool;
 pub(crate) mod retry;
+pub(crate) mod tls;

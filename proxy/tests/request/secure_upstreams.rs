@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use tidegate_config::model::{Action, AppProtocol, Target, UpstreamTls, WeightedTarget};
+use tidegate_config::model::{Action, AppProtocol, Target, UpstreamTls, UpstreamVerification, WeightedTarget};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
@@ -49,10 +49,14 @@ async fn a_certificate_is_checked_only_where_somebody_says_by_whom() {
     let upstream = self_signed().await;
     let answer = Bed::start(model(upstream, None)).await.get("a.test", "/", "").await;
     assert_eq!((answer.status, answer.body.as_str()), (200, "a.test"));
-    let named = UpstreamTls { server_name: Some("b.test".into()), verify: false };
+    let named = UpstreamTls { server_name: Some("b.test".into()), verification: None, client: None };
     let answer = Bed::start(model(upstream, Some(named))).await.get("a.test", "/", "").await;
     assert_eq!((answer.status, answer.body.as_str()), (200, "b.test"));
-    let checked = UpstreamTls { server_name: None, verify: true };
+    let checked = UpstreamTls {
+        server_name: None,
+        verification: Some(Arc::new(UpstreamVerification { authorities: None, names: Box::default() })),
+        client: None,
+    };
     let answer = Bed::start(model(upstream, Some(checked))).await.get("a.test", "/", "").await;
     assert_eq!((answer.status, answer.body.contains("connect-failed")), (502, true));
 }

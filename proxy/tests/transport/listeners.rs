@@ -38,16 +38,24 @@ impl Authority {
     }
 
     pub fn issue(&self, name: &str) -> (String, KeyPair) {
+        self.sign(&CertificateParams::new(vec![name.to_owned()]).unwrap())
+    }
+
+    pub fn sign(&self, params: &CertificateParams) -> (String, KeyPair) {
         let key = KeyPair::generate().unwrap();
-        let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         (params.signed_by(&key, &self.issuer).unwrap().pem(), key)
+    }
+
+    /// A certificate as the model has it.
+    pub fn certificate(&self, name: &str) -> Arc<Certificate> {
+        let (chain, key) = self.issue(name);
+        let secret = ObjectName::new("shop", name);
+        Arc::new(Certificate::from_pem(secret, chain.as_bytes(), key.serialize_pem().as_bytes()).unwrap())
     }
 }
 
 pub fn certificate(name: &str) -> Arc<Certificate> {
-    let (chain, key) = Authority::new().issue(name);
-    let secret = ObjectName::new("shop", name);
-    Arc::new(Certificate::from_pem(secret, chain.as_bytes(), key.serialize_pem().as_bytes()).unwrap())
+    Authority::new().certificate(name)
 }
 
 fn table(name: &str) -> TableName {

@@ -123,6 +123,42 @@ async fn a_session_is_resumed() {
 }
 
 #[tokio::test]
+async fn early_data_in_the_packet_of_the_first_message_is_answered() {
+    let (mut bed, address) = secure().await;
+    let mut edge = (*bed.parts.edge).clone();
+    edge.tls.early_data = Some(["GET".into()].into());
+    bed.parts.edge = Arc::new(edge);
+    bed.publish();
+    let mut client = (*TlsClient::default().config(&[&rustls::version::TLS13])).clone();
+    client.enable_early_data = true;
+    let client = Arc::new(client);
+    let first = connect(&client, "a.example", address).await.unwrap();
+    assert_ok(&Http1::over(first).get("/").await, "/ ");
+    let name = rustls::pki_types::ServerName::try_from("a.example").unwrap();
+    let mut session = rustls::ClientConnection::new(client, name).unwrap();
+    let request = b"GET /early HTTP/1.1\r\nHost: a.example\r\n\r\n";
+    assert_eq!(std::io::Write::write(&mut session.early_data().unwrap(), request).unwrap(), request.len());
+    let mut told = Vec::new();
+    while session.wants_write() {
+        session.write_tls(&mut told).unwrap();
+    }
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(&told).await.unwrap();
+    let mut heard = Vec::new();
+    while !String::from_utf8_lossy(&heard).ends_with("/early ") {
+        let mut bytes = [0; 4096];
+        let count = tokio::time::timeout(PATIENCE, stream.read(&mut bytes)).await.expect("no answer").unwrap();
+        assert_ne!(count, 0);
+        session.read_tls(&mut &bytes[..count]).unwrap();
+        session.process_new_packets().unwrap();
+        while let Ok(1..) = std::io::Read::read(&mut session.reader(), &mut bytes[..1]) {
+            heard.push(bytes[0]);
+        }
+    }
+    assert!(session.is_early_data_accepted() && heard.starts_with(b"HTTP/1.1 200 "));
+}
+
+#[tokio::test]
 async fn http2_is_agreed_on_by_alpn() {
     let (_bed, address) = secure().await;
     let client = TlsClient { alpn: &[b"h2", b"http/1.1"], ..TlsClient::default() };

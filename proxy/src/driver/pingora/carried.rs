@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use tidegate_config::model::AppProtocol;
-
 use super::body_rates::BodyRates;
 use crate::connection::response_deadline::ResponseDeadline;
 use crate::http::gzip::Gzip;
@@ -48,7 +46,7 @@ impl Carried {
 
     /// Whether its endpoint speaks HTTP/2.
     pub(super) fn is_over_http2(&self) -> bool {
-        self.aimed.as_ref().is_some_and(|aimed| aimed.target.protocol == AppProtocol::H2c)
+        self.aimed.as_ref().is_some_and(|aimed| aimed.target.protocol.is_http2())
     }
 }
 

@@ -6,6 +6,7 @@ mod compress;
 pub(crate) mod fault;
 pub(crate) mod head;
 mod http10;
+mod own_tls;
 mod peer;
 mod proxy_http;
 mod session;

@@ -1,16 +1,32 @@
 //! How an endpoint is reached: Pingora's peer for it, with everything that keeps connections of different
 //! targets apart. Addresses are never resolved here.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 use std::time::Duration;
 
 use pingora::protocols::ALPN;
 use pingora::protocols::l4::socket::SocketAddr;
+use pingora::protocols::tls::CaType;
 use pingora::upstreams::peer::{HttpPeer, PeerOptions, Scheme};
+use pingora::utils::tls::{WrappedX509, parse_x509};
 use rustls::pki_types::ServerName;
-use tidegate_config::model::{AppProtocol, Endpoint, Target};
+use tidegate_config::model::{AppProtocol, Authorities, Endpoint, Target, UpstreamTls};
 
+use super::own_tls::OwnTls;
 use crate::request::exchange::UpstreamAttempt;
+
+/// Bundles of authorities that a thread keeps as Pingora wants them.
+const BUNDLES_MAX: usize = 256;
+
+/// What is kept of connections that can be used once.
+const NOTHING: Duration = Duration::from_millis(1);
+
+thread_local! {
+    static BUNDLES: RefCell<HashMap<[u8; 32], Arc<CaType>>> = RefCell::default();
+}
 
 /// What a request needs of its connection besides the target's own demands.
 #[derive(Clone, Copy, Debug)]
@@ -28,7 +44,7 @@ pub(crate) struct Need<'a> {
 /// The peer for an endpoint of a target.
 pub(crate) fn peer(aim: &UpstreamAttempt<'_>, need: &Need<'_>) -> HttpPeer {
     let UpstreamAttempt { effective, target, endpoint, upgrade, remaining, response } = *aim;
-    let tls = target.protocol == AppProtocol::Https;
+    let tls = target.protocol.is_tls();
     let mut options = PeerOptions::new();
     // Pingora's timers count whole milliseconds and fail on less.
     let floored = |limit: Duration| Some(limit.max(Duration::from_millis(1)));
@@ -39,7 +55,7 @@ pub(crate) fn peer(aim: &UpstreamAttempt<'_>, need: &Need<'_>) -> HttpPeer {
     // After an upgrade silence is the tunnel's business.
     let tunnel = upgrade.then_some(effective.tunnel_idle_timeout);
     // Pingora begins this anew with every piece of a body, but not towards HTTP/2.
-    let pause = if target.protocol == AppProtocol::H2c { Duration::ZERO } else { need.pause };
+    let pause = if target.protocol.is_http2() { Duration::ZERO } else { need.pause };
     // Silence until the end of the response's time is told from other faults, and answered, which a clock from outside cannot do.
     let silence = effective.read_timeout + pause;
     options.read_timeout = floored(tunnel.unwrap_or_else(|| response.map_or(silence, |left| left.min(silence))));
@@ -47,20 +63,48 @@ pub(crate) fn peer(aim: &UpstreamAttempt<'_>, need: &Need<'_>) -> HttpPeer {
     options.idle_timeout = Some(need.idle);
     options.max_h2_streams = need.http2_streams_max;
     options.alpn = match target.protocol {
-        AppProtocol::H2c => ALPN::H2,
+        AppProtocol::H2c | AppProtocol::H2 => ALPN::H2,
         AppProtocol::Http | AppProtocol::Https | AppProtocol::Ws => ALPN::H1,
     };
-    let verify = target.tls.as_ref().is_some_and(|tls| tls.verify);
-    (options.verify_cert, options.verify_hostname) = (verify, verify);
+    let verification = target.tls.as_ref().and_then(|tls| tls.verification.as_ref());
+    (options.verify_cert, options.verify_hostname) = (verification.is_some(), verification.is_some());
+    options.ca = verification.and_then(|by| by.authorities.as_ref()).map(bundle);
+    let own = target.tls.as_ref().filter(|transport| tls && is_own(transport));
+    let name = if tls { server_name(target, endpoint, need.host) } else { String::new() };
+    if let Some(transport) = own {
+        let within = options.connection_timeout.unwrap_or(connect);
+        let (transport, name) = (transport.clone(), name.clone());
+        options.custom_l4 = Some(Arc::new(OwnTls { tls: transport, name, http2: target.protocol.is_http2(), within }));
+        // Pingora could not tell whether it still lives, and would say so in the log.
+        (options.idle_timeout, options.max_h2_streams) = (Some(NOTHING), 1);
+    }
     HttpPeer {
         _address: SocketAddr::Inet(endpoint.address),
-        scheme: if tls { Scheme::HTTPS } else { Scheme::HTTP },
-        sni: if tls { server_name(target, endpoint, need.host) } else { String::new() },
+        scheme: if tls && own.is_none() { Scheme::HTTPS } else { Scheme::HTTP },
+        sni: name,
         proxy: None,
         client_cert_key: None,
         group_key: group(target, endpoint),
         options,
     }
+}
+
+/// Whether a transport is more than Pingora's connector can do, which verifies the server name and nothing else, and wants the key of a
+/// certificate in the clear.
+fn is_own(tls: &UpstreamTls) -> bool {
+    tls.client.is_some() || tls.verification.as_ref().is_some_and(|by| !by.names.is_empty())
+}
+
+/// Authorities as Pingora wants them. It parses each, and what it could not parse was no bundle of the model.
+fn bundle(authorities: &Authorities) -> Arc<CaType> {
+    BUNDLES.with_borrow_mut(|bundles| {
+        if bundles.len() >= BUNDLES_MAX {
+            bundles.clear();
+        }
+        let wrapped =
+            || authorities.certificates().iter().map(|one| WrappedX509::new(one.to_vec(), parse_x509)).collect();
+        Arc::clone(bundles.entry(*authorities.digest()).or_insert_with(wrapped))
+    })
 }
 
 /// The name to ask for. A host that cannot be one (an address in brackets, none at all) gives way to the endpoint's
@@ -84,7 +128,8 @@ mod tests {
     use std::collections::BTreeSet;
 
     use pingora::upstreams::peer::Peer;
-    use tidegate_config::model::{Effective, UpstreamTls};
+    use tidegate_config::model::{Certificate, Effective, SubjectName, UpstreamVerification};
+    use tidegate_config::object::ObjectName;
 
     use super::*;
     use crate::sample_model::backend_key;
@@ -121,6 +166,7 @@ mod tests {
             (AppProtocol::Ws, false, ALPN::H1),
             (AppProtocol::H2c, false, ALPN::H2),
             (AppProtocol::Https, true, ALPN::H1),
+            (AppProtocol::H2, true, ALPN::H2),
         ] {
             let peer = peer_of(&target(protocol, None), "a", "a.test");
             assert_eq!((peer.is_tls(), &peer.options.alpn), (tls, &alpn), "{protocol:?}");
@@ -128,9 +174,50 @@ mod tests {
         }
     }
 
+    fn authorities() -> Authorities {
+        let mut params = rcgen::CertificateParams::default();
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let pem = params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap().pem();
+        Authorities::from_pem(&[pem.as_bytes()]).unwrap()
+    }
+
+    fn verification(authorities: Option<&Authorities>, names: &[SubjectName]) -> Arc<UpstreamVerification> {
+        Arc::new(UpstreamVerification { authorities: authorities.cloned(), names: names.into() })
+    }
+
+    /// Of the edge, each with the same serial number, name and Secret.
+    fn certificate() -> Arc<Certificate> {
+        let mut params = rcgen::CertificateParams::new(vec!["edge.test".to_owned()]).unwrap();
+        params.serial_number = Some(1.into());
+        let key = rcgen::KeyPair::generate().unwrap();
+        let chain = params.self_signed(&key).unwrap().pem();
+        let secret = ObjectName::new("edge", "client");
+        Arc::new(Certificate::from_pem(secret, chain.as_bytes(), key.serialize_pem().as_bytes()).unwrap())
+    }
+
+    #[test]
+    fn what_pingora_cannot_verify_is_not_left_to_it() {
+        let one = authorities();
+        let check = |verification: Option<Arc<UpstreamVerification>>, client: Option<Arc<Certificate>>, own: bool| {
+            let tls = UpstreamTls { server_name: Some("b.test".into()), verification, client };
+            let peer = peer_of(&target(AppProtocol::Https, Some(tls)), "a", "a.test");
+            assert_eq!((peer.options.custom_l4.is_some(), peer.is_tls()), (own, !own));
+            peer.options.ca.as_ref().map(|ca| ca.len())
+        };
+        assert_eq!(check(None, None, false), None);
+        assert_eq!(check(Some(verification(None, &[])), None, false), None);
+        assert_eq!(check(Some(verification(Some(&one), &[])), None, false), Some(1));
+        check(Some(verification(Some(&one), &[SubjectName::Dns("c.test".into())])), None, true);
+        check(None, Some(certificate()), true);
+    }
+
     #[track_caller]
     fn check_name(named: Option<&str>, host: &str, want: &str) {
-        let tls = UpstreamTls { server_name: named.map(Into::into), verify: true };
+        let tls = UpstreamTls {
+            server_name: named.map(Into::into),
+            verification: Some(verification(None, &[])),
+            client: None,
+        };
         let peer = peer_of(&target(AppProtocol::Https, Some(tls)), "a", host);
         assert_eq!((peer.sni.as_str(), peer.verify_cert(), peer.verify_hostname()), (want, true, true));
     }
@@ -145,14 +232,27 @@ mod tests {
 
     #[test]
     fn connections_of_different_targets_and_pods_never_meet() {
-        let tls = |verify| Some(UpstreamTls { server_name: None, verify });
+        let https = |verification, client, name: Option<&str>| {
+            let tls = UpstreamTls { server_name: name.map(Into::into), verification, client };
+            (target(AppProtocol::Https, Some(tls)), "a")
+        };
+        let (one, two) = (authorities(), authorities());
+        let uri = |uri: &str| [SubjectName::Uri(uri.into())];
         let variants = [
             (target(AppProtocol::Http, None), "a"),
             (target(AppProtocol::Http, None), "b"),
             (target(AppProtocol::H2c, None), "a"),
             (target(AppProtocol::Https, None), "a"),
-            (target(AppProtocol::Https, tls(false)), "a"),
-            (target(AppProtocol::Https, tls(true)), "a"),
+            (target(AppProtocol::H2, None), "a"),
+            https(None, None, None),
+            https(None, None, Some("b.test")),
+            https(Some(verification(None, &[])), None, None),
+            https(Some(verification(Some(&one), &[])), None, None),
+            https(Some(verification(Some(&two), &[])), None, None),
+            https(Some(verification(Some(&one), &uri("spiffe://a"))), None, None),
+            https(Some(verification(Some(&one), &uri("spiffe://b"))), None, None),
+            https(None, Some(certificate()), None),
+            https(None, Some(certificate()), None),
         ];
         let hashes: BTreeSet<u64> =
             variants.iter().map(|(target, pod)| peer_of(target, pod, "a.test").reuse_hash()).collect();
@@ -181,7 +281,9 @@ mod tests {
         let tunnel = peer(&UpstreamAttempt { upgrade: true, ..aim }, &need("a"));
         assert_eq!(tunnel.options.read_timeout, Some(Effective::DEFAULT.tunnel_idle_timeout));
         let pause = Duration::from_secs(7);
-        for (protocol, more) in [(AppProtocol::Http, pause), (AppProtocol::H2c, Duration::ZERO)] {
+        for (protocol, more) in
+            [(AppProtocol::Http, pause), (AppProtocol::H2c, Duration::ZERO), (AppProtocol::H2, Duration::ZERO)]
+        {
             let target = self::target(protocol, None);
             let uploads = peer(&UpstreamAttempt { target: &target, ..aim }, &Need { pause, ..need("a") });
             assert_eq!(uploads.options.read_timeout, Some(Effective::DEFAULT.read_timeout + more), "{protocol:?}");

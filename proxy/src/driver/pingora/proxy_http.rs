@@ -14,7 +14,7 @@ use pingora::protocols::Digest;
 use pingora::proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
 use pingora::upstreams::peer::HttpPeer;
 use pingora::{Error, ErrorType, Result};
-use tidegate_config::model::{AppProtocol, Head, request_host};
+use tidegate_config::model::{Head, request_host};
 use tidegate_config::published::Published;
 use tokio::time::sleep;
 
@@ -117,7 +117,7 @@ impl ProxyHttp for PingoraDriver {
             *grace = if attempt.response.is_some() { GRACE } else { Duration::ZERO };
             Ok((aimed.target.protocol, Box::new(peer(&attempt, &need))))
         });
-        carried.uploads = uploads && attempt.as_ref().is_ok_and(|(protocol, _)| *protocol != AppProtocol::H2c);
+        carried.uploads = uploads && attempt.as_ref().is_ok_and(|(protocol, _)| !protocol.is_http2());
         carried.agree();
         attempt.map(|(_, peer)| peer).map_err(|reason| stop(carried, reason))
     }

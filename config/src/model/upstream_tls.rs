@@ -1,0 +1,110 @@
+//! TLS with endpoints: what they are asked for, by whom their certificates are verified, and who the edge is to them.
+
+use std::sync::Arc;
+
+use rustls::pki_types::CertificateDer;
+use serde::Serialize;
+use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
+
+use super::authority::Authorities;
+use super::certificate::Certificate;
+use super::host::parent;
+
+/// TLS with endpoints. Two that differ are two transports: what is kept of connections of one is not used for the other.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
+pub struct UpstreamTls {
+    /// The server name to ask for; `None` takes the request's host.
+    pub server_name: Option<Arc<str>>,
+    /// By what an endpoint's certificate is verified; `None` takes any.
+    pub verification: Option<Arc<UpstreamVerification>>,
+    /// The edge's own certificate, for endpoints that ask for one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client: Option<Arc<Certificate>>,
+}
+
+/// By what the certificate of an endpoint is verified.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
+pub struct UpstreamVerification {
+    /// The authorities that may have signed it; `None` for those of the system.
+    pub authorities: Option<Authorities>,
+    /// The names of which it has to have one; none for the server name that is asked for.
+    pub names: Box<[SubjectName]>,
+}
+
+/// A subject alternative name.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SubjectName {
+    /// A DNS name in lower case, or `*.` and one, which a certificate has to have in just this form.
+    Dns(Box<str>),
+    /// A URI, such as a SPIFFE ID.
+    Uri(Box<str>),
+}
+
+impl UpstreamVerification {
+    /// Whether a certificate has one of the names. One that cannot be read has none, and common names are none.
+    #[must_use]
+    pub fn has_name(&self, leaf: &CertificateDer<'_>) -> bool {
+        let Ok((_, certificate)) = X509Certificate::from_der(leaf) else { return false };
+        let Ok(Some(alternatives)) = certificate.subject_alternative_name() else { return false };
+        let mut shown = alternatives.value.general_names.iter();
+        shown.any(|shown| self.names.iter().any(|name| name.is(shown)))
+    }
+}
+
+impl SubjectName {
+    fn is(&self, shown: &GeneralName<'_>) -> bool {
+        // The library has many kinds of names, of which these two are asked for.
+        if let (Self::Dns(name), GeneralName::DNSName(shown)) = (self, shown) {
+            // A star of a certificate stands for one label (RFC 9525, section 6.3).
+            let stands_for = |suffix: &str| parent(name).is_some_and(|own| own.eq_ignore_ascii_case(suffix));
+            shown.eq_ignore_ascii_case(name)
+                || (!name.starts_with("*.") && shown.strip_prefix("*.").is_some_and(stands_for))
+        } else if let (Self::Uri(uri), GeneralName::URI(shown)) = (self, shown) {
+            **uri == **shown
+        } else {
+            false
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, KeyPair, SanType};
+
+    use super::*;
+
+    #[track_caller]
+    fn check(names: &[SubjectName], shown: &[SanType], want: bool) {
+        let mut params = CertificateParams::default();
+        params.subject_alt_names = shown.to_vec();
+        params.distinguished_name.push(rcgen::DnType::CommonName, "common.test");
+        let leaf = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
+        let verification = UpstreamVerification { authorities: None, names: names.into() };
+        assert_eq!(verification.has_name(leaf.der()), want, "{names:?} in {shown:?}");
+    }
+
+    #[test]
+    fn one_name_of_a_certificate_has_to_be_one_that_is_asked_for() {
+        let dns = |name: &str| SubjectName::Dns(name.into());
+        let uri = |name: &str| SubjectName::Uri(name.into());
+        let has_dns = |name: &str| SanType::DnsName(name.try_into().unwrap());
+        let has_uri = |name: &str| SanType::URI(name.try_into().unwrap());
+        check(&[dns("a.test")], &[has_dns("b.test"), has_dns("A.test")], true);
+        check(&[dns("x.test"), dns("b.test")], &[has_dns("b.test")], true);
+        check(&[dns("a.test")], &[has_dns("b.test")], false);
+        check(&[dns("a.b.test")], &[has_dns("*.b.test")], true);
+        check(&[dns("b.test")], &[has_dns("*.b.test")], false);
+        check(&[dns("x.a.b.test")], &[has_dns("*.b.test")], false);
+        check(&[dns("*.b.test")], &[has_dns("*.b.test")], true);
+        check(&[dns("*.a.b.test")], &[has_dns("*.b.test")], false);
+        check(&[uri("spiffe://a/b")], &[has_uri("spiffe://a/b")], true);
+        check(&[uri("spiffe://a/b")], &[has_uri("spiffe://a/B")], false);
+        check(&[uri("a.test")], &[has_dns("a.test")], false);
+        check(&[dns("a.test")], &[has_uri("a.test")], false);
+        check(&[dns("common.test")], &[], false);
+        check(&[], &[has_dns("a.test")], false);
+        let verification = UpstreamVerification { authorities: None, names: [dns("a.test")].into() };
+        assert!(!verification.has_name(&CertificateDer::from(vec![0x30, 0])));
+    }
+}

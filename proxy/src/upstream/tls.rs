@@ -1,0 +1,255 @@
+//! TLS with endpoints by rustls itself, for what Pingora's connector cannot do: verify other names than the one that is asked for, and
+//! show a certificate whose key is nowhere in the clear. A configuration is made once for each transport and thread, so that
+//! sessions are resumed; it goes when the snapshot names it no more.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{ResolvesClientCert, WebPkiServerVerifier, verify_server_cert_signed_by_trust_anchor};
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
+use rustls::sign::CertifiedKey;
+use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use tidegate_config::model::{Certificate, UpstreamTls, UpstreamVerification};
+use tokio::net::TcpStream;
+use tokio::time::timeout_at;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use super::connect;
+use crate::clock;
+use crate::reason::Reason;
+
+/// Configurations that a thread keeps. Beyond that it begins again, and sessions with them.
+const CONFIGS_MAX: usize = 256;
+
+/// What a configuration is found by: where the parts of the model lie that it was made of, and whether HTTP/2 is spoken. A part
+/// of which a configuration is kept stays in its place, so that nothing else can come to lie there.
+type Key = (usize, usize, bool);
+
+struct Known {
+    verification: Option<Weak<UpstreamVerification>>,
+    client: Option<Weak<Certificate>>,
+    config: Arc<ClientConfig>,
+}
+
+thread_local! {
+    static CONFIGS: RefCell<HashMap<Key, Known, foldhash::fast::RandomState>> = RefCell::default();
+}
+
+/// Opens a connection to an endpoint and shakes hands with it, asking for a server name.
+///
+/// # Errors
+/// Why there is none. An endpoint that does not verify has failed like one that takes no connection.
+pub(crate) async fn connect(
+    address: SocketAddr,
+    within: Duration,
+    tls: &UpstreamTls,
+    name: &str,
+    http2: bool,
+) -> Result<TlsStream<TcpStream>, Reason> {
+    let end = clock::now() + within;
+    let name = ServerName::try_from(name).map_err(|_| Reason::ConnectFailed)?.to_owned();
+    let config = config(tls, http2).map_err(|error| {
+        tracing::debug!(%address, %error, "TLS with an endpoint cannot be set up");
+        Reason::ConnectFailed
+    })?;
+    let stream = connect::connect(address, within).await?;
+    let shaken = timeout_at(end.into(), TlsConnector::from(config).connect(name, stream)).await;
+    let stream = shaken.map_err(|_| Reason::ConnectTimeout)?.map_err(|error| {
+        tracing::debug!(%address, %error, "TLS handshake with an endpoint failed");
+        Reason::ConnectFailed
+    })?;
+    // An endpoint that agrees on nothing speaks HTTP/1.1.
+    let agreed = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+    if agreed == http2 { Ok(stream) } else { Err(Reason::ConnectFailed) }
+}
+
+/// Forgets the configurations of transports that are no more, and with them the key of the edge's certificate.
+pub(crate) fn sweep() {
+    CONFIGS.with_borrow_mut(|configs| configs.retain(|_, known| known.is_named()));
+}
+
+impl Known {
+    fn is_named(&self) -> bool {
+        self.verification.as_ref().is_none_or(|part| part.strong_count() > 0)
+            && self.client.as_ref().is_none_or(|part| part.strong_count() > 0)
+    }
+}
+
+fn config(tls: &UpstreamTls, http2: bool) -> Result<Arc<ClientConfig>, rustls::Error> {
+    let verification = tls.verification.as_ref().map_or(0, |part| Arc::as_ptr(part).addr());
+    let client = tls.client.as_ref().map_or(0, |part| Arc::as_ptr(part).addr());
+    let key = (verification, client, http2);
+    if let Some(config) = CONFIGS.with_borrow(|configs| configs.get(&key).map(|known| Arc::clone(&known.config))) {
+        return Ok(config);
+    }
+    let config = make(tls, http2)?;
+    let known = Known {
+        verification: tls.verification.as_ref().map(Arc::downgrade),
+        client: tls.client.as_ref().map(Arc::downgrade),
+        config: Arc::clone(&config),
+    };
+    CONFIGS.with_borrow_mut(|configs| {
+        if configs.len() >= CONFIGS_MAX {
+            configs.clear();
+        }
+        configs.insert(key, known);
+    });
+    Ok(config)
+}
+
+fn make(tls: &UpstreamTls, http2: bool) -> Result<Arc<ClientConfig>, rustls::Error> {
+    let provider = Arc::new(ring::default_provider());
+    let verifier: Arc<dyn ServerCertVerifier> = match &tls.verification {
+        Some(verification) => verifier(verification, &provider)?,
+        None => Arc::new(Unverified(Arc::clone(&provider))),
+    };
+    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    let config = config.dangerous().with_custom_certificate_verifier(verifier);
+    let mut config = match &tls.client {
+        Some(client) => config.with_client_cert_resolver(Arc::new(Own(Arc::clone(&client.key)))),
+        None => config.with_no_client_auth(),
+    };
+    config.alpn_protocols = vec![if http2 { b"h2".to_vec() } else { b"http/1.1".to_vec() }];
+    Ok(Arc::new(config))
+}
+
+fn verifier(
+    verification: &Arc<UpstreamVerification>,
+    provider: &Arc<CryptoProvider>,
+) -> Result<Arc<dyn ServerCertVerifier>, rustls::Error> {
+    let roots = verification.authorities.as_ref().map_or_else(system_roots, |own| Arc::clone(own.roots()));
+    let by_server_name = WebPkiServerVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(provider)).build();
+    let by_server_name = by_server_name.map_err(|error| rustls::Error::General(error.to_string()))?;
+    if verification.names.is_empty() {
+        return Ok(by_server_name);
+    }
+    // The verifier lives as long as its configuration, which goes when nobody else holds the verification.
+    let verification = UpstreamVerification::clone(verification);
+    Ok(Arc::new(ByNames { verification, roots, by_server_name, provider: Arc::clone(provider) }))
+}
+
+/// The authorities that the system trusts, read once in the life of the process.
+fn system_roots() -> Arc<RootCertStore> {
+    static ROOTS: OnceLock<Arc<RootCertStore>> = OnceLock::new();
+    let read = || {
+        let found = rustls_native_certs::load_native_certs();
+        let mut roots = RootCertStore::empty();
+        let (added, ignored) = roots.add_parsable_certificates(found.certs);
+        tracing::info!(added, ignored, "read the system's certificate authorities");
+        Arc::new(roots)
+    };
+    Arc::clone(ROOTS.get_or_init(read))
+}
+
+/// Verifies the chain as ever, and instead of the server name that one of some names is in the certificate.
+#[derive(Debug)]
+struct ByNames {
+    verification: UpstreamVerification,
+    roots: Arc<RootCertStore>,
+    by_server_name: Arc<WebPkiServerVerifier>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for ByNames {
+    fn verify_server_cert(
+        &self,
+        leaf: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let parsed = ParsedCertificate::try_from(leaf)?;
+        let algorithms = self.provider.signature_verification_algorithms.all;
+        verify_server_cert_signed_by_trust_anchor(&parsed, &self.roots, intermediates, now, algorithms)?;
+        if self.verification.has_name(leaf) {
+            Ok(ServerCertVerified::assertion())
+        } else {
+            Err(rustls::Error::InvalidCertificate(CertificateError::NotValidForName))
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.by_server_name.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.by_server_name.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.by_server_name.supported_verify_schemes()
+    }
+}
+
+/// Takes every certificate of which the endpoint has the key.
+#[derive(Debug)]
+struct Unverified(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Unverified {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls12_signature(message, certificate, signature, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, certificate, signature, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// The edge's own certificate, whoever asks for one.
+#[derive(Debug)]
+struct Own(Arc<CertifiedKey>);
+
+impl ResolvesClientCert for Own {
+    fn resolve(&self, _: &[&[u8]], schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        self.0.key.choose_scheme(schemes).map(|_| Arc::clone(&self.0))
+    }
+
+    fn has_certs(&self) -> bool {
+        true
+    }
+}

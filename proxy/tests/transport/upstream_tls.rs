@@ -1,0 +1,244 @@
+//! Endpoints behind TLS: whose certificates are verified, by whom and for which name, and what of that can change meanwhile.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use rcgen::{CertificateParams, KeyPair, SanType};
+use rustls::pki_types::PrivateKeyDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::server::WebPkiClientVerifier;
+use rustls::{HandshakeKind, ServerConfig};
+use tidegate_config::model::{
+    Action, AppProtocol, Authorities, BackendKey, HostPattern, HostRoutes, Route, SubjectName, Target, UpstreamTls,
+    UpstreamVerification, WeightedTarget,
+};
+use tidegate_config::object::ObjectName;
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use super::bed::{Bed, head_len, http, read_until};
+use super::clients::Http1;
+use super::listeners::Authority;
+
+/// A server that answers with the name that it was asked for and the version of HTTP.
+struct Server {
+    address: SocketAddr,
+    /// How the handshakes went.
+    shaken: watch::Receiver<Vec<HandshakeKind>>,
+}
+
+impl Server {
+    /// With a certificate, and one asked of clients if an authority for them is given.
+    async fn start((chain, key): &(String, KeyPair), clients: Option<&Authority>) -> Self {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ServerConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions();
+        let config = match clients {
+            Some(authority) => {
+                let roots = Arc::clone(authority.bundle().roots());
+                let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider).build().unwrap();
+                config.unwrap().with_client_cert_verifier(verifier)
+            }
+            None => config.unwrap().with_no_client_auth(),
+        };
+        let chain = vec![PemObject::from_pem_slice(chain.as_bytes()).unwrap()];
+        let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+        let mut config = config.with_single_cert(chain, key).unwrap();
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (tell, shaken) = watch::channel(Vec::new());
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (acceptor, tell) = (acceptor.clone(), tell.clone());
+                tokio::spawn(async move {
+                    let Ok(stream) = acceptor.accept(stream).await else { return };
+                    tell.send_modify(|all| all.extend(stream.get_ref().1.handshake_kind()));
+                    answer(stream).await;
+                });
+            }
+        });
+        Self { address, shaken }
+    }
+
+    fn shaken(&self) -> Vec<HandshakeKind> {
+        self.shaken.borrow().clone()
+    }
+}
+
+async fn answer(mut stream: TlsStream<TcpStream>) {
+    let session = stream.get_ref().1;
+    let name = session.server_name().unwrap_or("nobody").to_owned();
+    if session.alpn_protocol() == Some(b"h2") {
+        let mut connection = h2::server::handshake(stream).await.unwrap();
+        while let Some(Ok((_, mut respond))) = connection.accept().await {
+            let text = format!("{name} h2");
+            let head = ::http::Response::builder().header("content-length", text.len()).body(()).unwrap();
+            respond.send_response(head, false).unwrap().send_data(text.into(), true).unwrap();
+        }
+        return;
+    }
+    let mut bytes = Vec::new();
+    while let Some(head) = read_until(&mut stream, &mut bytes, head_len).await {
+        bytes.drain(..head);
+        let body = format!("{name} h1");
+        let response = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+        if stream.write_all(response.as_bytes()).await.is_err() {
+            return;
+        }
+    }
+}
+
+fn verified(authorities: Option<Authorities>, names: &[SubjectName]) -> UpstreamTls {
+    let verification = Some(Arc::new(UpstreamVerification { authorities, names: names.into() }));
+    UpstreamTls { server_name: Some("a.example".into()), verification, client: None }
+}
+
+/// A running edge of one thread, so that all requests have the same pool.
+struct Edge {
+    bed: Bed,
+    address: SocketAddr,
+}
+
+impl Edge {
+    async fn start() -> Self {
+        let key = http("127.0.0.1:0");
+        let bed = Bed::with(&[key], |options| options.threads = 1).await;
+        let bound = bed.bound(|bound| bound.get(&key).is_some_and(|bind| bind.threads() == 1)).await;
+        let address = bound.get(&key).unwrap().address().unwrap();
+        Self { bed, address }
+    }
+
+    /// Asks an endpoint over a transport: the status and the body of the answer.
+    async fn ask(&mut self, server: &Server, protocol: AppProtocol, tls: &UpstreamTls) -> (u16, String) {
+        let any = self.bed.parts.hosts.shared().get(&HostPattern::Any).unwrap().clone();
+        let mut route = Route::clone(any.fallback().unwrap());
+        let backend = BackendKey { service: ObjectName::new("shop", "web"), port: 80 };
+        let target = Target { backend, protocol, tls: Some(tls.clone()), fixed: None };
+        route.action = Action::Forward([WeightedTarget::new(Arc::new(target), 1)].into());
+        let routes = HostRoutes::new(HostPattern::Any, Vec::new(), Some(Arc::new(route)));
+        self.bed.parts.hosts.insert(&HostPattern::Any.into(), Arc::new(routes));
+        self.bed.lead_to(&[server.address]);
+        let response = Http1::connect(self.address).await.get("/").await;
+        let body = response.split_once("\r\n\r\n").unwrap().1.to_owned();
+        (response[9..12].parse().unwrap(), body)
+    }
+
+    async fn check(&mut self, server: &Server, tls: &UpstreamTls, works: bool) {
+        let (status, body) = self.ask(server, AppProtocol::Https, tls).await;
+        assert_eq!((status, body == "a.example h1"), (if works { 200 } else { 502 }, works), "{tls:?}: {body}");
+    }
+}
+
+fn params(name: &str) -> CertificateParams {
+    CertificateParams::new(vec![name.to_owned()]).unwrap()
+}
+
+fn dns(name: &str) -> SubjectName {
+    SubjectName::Dns(name.into())
+}
+
+fn uri(name: &str) -> SubjectName {
+    SubjectName::Uri(name.into())
+}
+
+#[tokio::test]
+async fn an_endpoint_has_to_be_whom_its_authority_says() {
+    let (good, other) = (Authority::new(), Authority::new());
+    let named = Server::start(&good.issue("a.example"), None).await;
+    let misnamed = Server::start(&good.issue("b.example"), None).await;
+    let mut expired = params("a.example");
+    expired.not_after = rcgen::date_time_ymd(2020, 1, 1);
+    let expired = Server::start(&good.sign(&expired), None).await;
+    let mut edge = Edge::start().await;
+    // By the server name, which Pingora verifies, and by other names, which the edge verifies itself.
+    for names in [&[][..], &[dns("x.example"), dns("a.example")]] {
+        let by = |authority: &Authority| verified(Some(authority.bundle()), names);
+        edge.check(&named, &by(&good), true).await;
+        edge.check(&named, &by(&other), false).await;
+        edge.check(&misnamed, &by(&good), false).await;
+        edge.check(&expired, &by(&good), false).await;
+        // The system knows nothing of this authority.
+        edge.check(&named, &verified(None, names), false).await;
+        edge.check(&named, &by(&good), true).await;
+    }
+    for server in [&misnamed, &expired] {
+        assert!(server.shaken().is_empty(), "no request came so far");
+    }
+}
+
+#[tokio::test]
+async fn names_may_be_others_than_the_one_that_is_asked_for() {
+    let good = Authority::new();
+    let mut both = params("b.example");
+    both.subject_alt_names.push(SanType::URI("spiffe://shop/web".try_into().unwrap()));
+    let server = Server::start(&good.sign(&both), None).await;
+    let mut edge = Edge::start().await;
+    for (names, works) in [
+        (&[dns("b.example")][..], true),
+        (&[uri("spiffe://shop/web")], true),
+        (&[uri("spiffe://shop/other"), dns("b.example")], true),
+        (&[uri("spiffe://shop/other")], false),
+        // The name that is asked for counts for nothing beside others.
+        (&[dns("a.example")], false),
+        (&[], false),
+    ] {
+        edge.check(&server, &verified(Some(good.bundle()), names), works).await;
+    }
+}
+
+#[tokio::test]
+async fn a_kept_connection_serves_no_other_transport() {
+    let (good, other) = (Authority::new(), Authority::new());
+    let server = Server::start(&good.issue("a.example"), None).await;
+    let mut edge = Edge::start().await;
+    let by = |authority: &Authority| verified(Some(authority.bundle()), &[]);
+    edge.check(&server, &by(&good), true).await;
+    // Another bundle of the same content is the same transport.
+    edge.check(&server, &by(&good), true).await;
+    assert_eq!(server.shaken().len(), 1);
+    edge.check(&server, &by(&other), false).await;
+    edge.check(&server, &UpstreamTls { verification: None, ..by(&good) }, true).await;
+    assert_eq!(server.shaken().len(), 2);
+    edge.check(&server, &by(&good), true).await;
+    assert_eq!(server.shaken().len(), 2, "the first one was kept");
+}
+
+#[tokio::test]
+async fn the_edge_shows_its_certificate_and_the_newest_one() {
+    let (good, clients, strangers) = (Authority::new(), Authority::new(), Authority::new());
+    let server = Server::start(&good.issue("a.example"), Some(&clients)).await;
+    let mut edge = Edge::start().await;
+    let without = verified(Some(good.bundle()), &[]);
+    let with = |authority: &Authority| UpstreamTls { client: Some(authority.certificate("edge")), ..without.clone() };
+    edge.check(&server, &without, false).await;
+    let first = with(&clients);
+    edge.check(&server, &first, true).await;
+    edge.check(&server, &first, true).await;
+    assert_eq!(server.shaken(), [HandshakeKind::Full, HandshakeKind::Resumed]);
+    edge.check(&server, &with(&strangers), false).await;
+    edge.check(&server, &with(&clients), true).await;
+    assert_eq!(server.shaken().last(), Some(&HandshakeKind::Full), "a session belongs to its certificate");
+    let stranger = UpstreamTls { verification: verified(Some(clients.bundle()), &[]).verification, ..first };
+    edge.check(&server, &stranger, false).await;
+}
+
+#[tokio::test]
+async fn http2_over_tls_is_spoken_where_the_target_says_so() {
+    let good = Authority::new();
+    let server = Server::start(&good.issue("a.example"), None).await;
+    let mut edge = Edge::start().await;
+    for names in [&[][..], &[dns("a.example")]] {
+        let tls = verified(Some(good.bundle()), names);
+        for _ in 0..2 {
+            let answer = edge.ask(&server, AppProtocol::H2, &tls).await;
+            assert_eq!(answer, (200, "a.example h2".to_owned()));
+        }
+        let other = verified(Some(Authority::new().bundle()), names);
+        assert_eq!(edge.ask(&server, AppProtocol::H2, &other).await.0, 502);
+    }
+    assert_eq!(server.shaken(), [HandshakeKind::Full, HandshakeKind::Full, HandshakeKind::Resumed]);
+}
