@@ -17,5 +17,6 @@ mod transport {
     mod proxy_header;
     mod streams;
     mod tls;
+    mod tls_streams;
     mod upstream_tls;
 }

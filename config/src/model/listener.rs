@@ -39,10 +39,24 @@ pub struct Listener {
 /// TLS with the clients of one listener.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct ListenerTls {
+    /// What becomes of a connection.
+    pub mode: TlsMode,
     /// Its certificates, the preferred one first. Without any, a handshake fails.
     pub certificates: Box<[Arc<Certificate>]>,
     /// How clients are verified; `None` asks them for no certificate.
     pub clients: Option<Arc<ClientVerification>>,
+}
+
+/// What becomes of the connections of a TLS listener.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TlsMode {
+    /// TLS ends here, and requests of HTTP are read.
+    Http,
+    /// TLS ends here, and what is in it goes on by the [`StreamRoute`](super::StreamRoute) of the server name.
+    Terminate,
+    /// All bytes go on unread by the [`StreamRoute`](super::StreamRoute) of the server name.
+    Passthrough,
 }
 
 impl ListenerTls {
@@ -109,7 +123,7 @@ impl ListenerScope {
 pub enum BindProtocol {
     /// Plain HTTP/1.1, and HTTP/2 by prior knowledge.
     Http,
-    /// TLS, with HTTP/2 or HTTP/1.1 by ALPN.
+    /// TLS: HTTP/2 or HTTP/1.1 by ALPN, or bytes that are passed on, as the listener says that the server name chooses.
     Https,
     /// Anything: its connections are passed on unread, by the [`StreamRoute`](super::StreamRoute) of the bind.
     Tcp,

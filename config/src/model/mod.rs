@@ -45,7 +45,7 @@ pub use host::{HostPattern, WildcardDepth, request_host};
 pub use host_expression::HostExpression;
 pub use host_map::HostMap;
 pub use listener::{
-    Bind, BindKey, BindProtocol, ClientVerification, Listener, ListenerName, ListenerScope, ListenerTls,
+    Bind, BindKey, BindProtocol, ClientVerification, Listener, ListenerName, ListenerScope, ListenerTls, TlsMode,
     VerificationMode,
 };
 pub use log_format::{LogFormat, LogPiece, LogVariable};

@@ -12,7 +12,7 @@ use super::certificate::Certificate;
 use super::compression::Compression;
 use super::edge::EdgeSettings;
 use super::host::HostPattern;
-use super::listener::{Bind, BindKey};
+use super::listener::{Bind, BindKey, Listener};
 use super::path_index::HostRoutes;
 use super::retry::RetryPolicy;
 use super::route::Route;
@@ -45,6 +45,8 @@ pub struct SnapshotParts {
     pub binds: Arc<[Bind]>,
     /// Where the connections of TCP binds go.
     pub streams: Arc<BTreeMap<BindKey, Arc<StreamRoute>>>,
+    /// Where the connections of TLS listeners go that are passed on as bytes: by server name, in the table of the listener.
+    pub tls_streams: RouteTables<Arc<StreamRoute>>,
     /// Routes and certificates by virtual host.
     pub hosts: RouteTables<Arc<HostRoutes>>,
     /// Endpoints by Service port.
@@ -66,6 +68,7 @@ impl Default for SnapshotParts {
         Self {
             binds: Arc::default(),
             streams: Arc::default(),
+            tls_streams: RouteTables::default(),
             hosts: RouteTables::default(),
             backends: no_backends(),
             default_certificate: None,
@@ -151,6 +154,13 @@ impl Snapshot {
     #[must_use]
     pub fn stream(&self, bind: &BindKey) -> Option<&Arc<StreamRoute>> {
         self.parts.streams.get(bind)
+    }
+
+    /// Where a connection to a TLS listener goes that asks for a server name in lower case: by the most specific pattern of the
+    /// listener's table.
+    #[must_use]
+    pub fn tls_stream(&self, listener: &Listener, server_name: &str) -> Option<&Arc<StreamRoute>> {
+        self.parts.tls_streams.table(&listener.table)?.matching(server_name).next()
     }
 
     /// Routes and certificates by virtual host.

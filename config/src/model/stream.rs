@@ -1,4 +1,4 @@
-//! What becomes of connections that are passed on unread.
+//! What becomes of connections whose bytes are passed on unread.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::backend::BackendKey;
 use super::route::Origin;
 
-/// Where the connections of a TCP bind go.
+/// Where the connections of a TCP bind go, or those to a TLS listener that are passed on as bytes.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct StreamRoute {
     /// Who made it.

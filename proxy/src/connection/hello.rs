@@ -22,6 +22,8 @@ const UNRECOGNIZED_NAME: [u8; 7] = [21, 3, 3, 0, 2, 2, 112];
 pub(super) struct Hello {
     /// What rustls has taken in, which is all that has been read.
     pub(super) accepted: Accepted,
+    /// The same as it came.
+    pub(super) bytes: Vec<u8>,
     /// The server name that the client asks for, in lower case.
     pub(super) server_name: Option<String>,
 }
@@ -32,14 +34,14 @@ pub(super) struct Hello {
 /// Why there is none.
 pub(super) async fn read(stream: &mut TcpStream) -> Result<Hello, Failure> {
     let mut acceptor = Acceptor::default();
-    let (mut piece, mut read) = ([0; PIECE], 0);
+    let (mut piece, mut bytes) = ([0; PIECE], Vec::new());
     loop {
         let count = stream.read(&mut piece).await.map_err(|_| Failure::Closed)?;
-        read += count;
         if count == 0 {
             return Err(Failure::Closed);
         }
-        if read > BYTES_MAX {
+        bytes.extend_from_slice(&piece[..count]);
+        if bytes.len() > BYTES_MAX {
             return Err(Failure::Malformed);
         }
         take(&mut acceptor, &piece[..count]).map_err(|_| Failure::Malformed)?;
@@ -47,7 +49,7 @@ pub(super) async fn read(stream: &mut TcpStream) -> Result<Hello, Failure> {
             Ok(None) => {}
             Ok(Some(accepted)) => {
                 let server_name = accepted.client_hello().server_name().map(str::to_ascii_lowercase);
-                return Ok(Hello { accepted, server_name });
+                return Ok(Hello { accepted, bytes, server_name });
             }
             Err((error, mut alert)) => {
                 let mut told = Vec::new();

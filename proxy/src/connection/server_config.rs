@@ -64,9 +64,10 @@ impl Sessions {
     }
 }
 
-/// HTTP/2 before HTTP/1.1, resumed by tickets whose keys rotate, or by a bounded cache.
+/// HTTP/2 before HTTP/1.1 where requests are read, and else whatever a client and its endpoint speak. Resumed by tickets whose keys
+/// rotate, or by a bounded cache.
 pub(super) fn server_config(
-    settings: &TlsSettings,
+    (settings, reads): (&TlsSettings, bool),
     clients: Option<&ClientVerification>,
     resolver: Arc<Resolver>,
     sessions: &Sessions,
@@ -89,9 +90,9 @@ pub(super) fn server_config(
         .with_client_cert_verifier(verifier.unwrap_or_else(|| Arc::new(NoClientAuth)))
         .with_cert_resolver(resolver);
     let protocols: &[&[u8]] = if settings.http2 { &[b"h2", b"http/1.1"] } else { &[b"http/1.1"] };
-    config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+    config.alpn_protocols = protocols.iter().filter(|_| reads).map(|protocol| protocol.to_vec()).collect();
     config.ignore_client_order = settings.cipher_suites.is_some();
-    if settings.early_data.is_some() && clients.is_none() {
+    if settings.early_data.is_some() && reads && clients.is_none() {
         // Only a session that the process keeps is good for one time, so that nothing is taken twice (RFC 8446 section 8.1).
         config.max_early_data_size = EARLY_DATA_BYTES_MAX;
         config.send_half_rtt_data = true;

@@ -10,7 +10,9 @@ use std::time::Instant;
 
 use rustls::sign::CertifiedKey;
 use rustls::{ServerConfig, ServerConnection};
-use tidegate_config::model::{BindKey, BindProtocol, ClientVerification, Snapshot, TlsSettings};
+use tidegate_config::model::{
+    BindKey, BindProtocol, ClientVerification, Listener, Snapshot, StreamRoute, TlsMode, TlsSettings,
+};
 use tidegate_config::published::Published;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -42,6 +44,8 @@ pub(crate) struct Tls {
 #[derive(Clone)]
 struct Current {
     settings: TlsSettings,
+    /// Whether requests are read, or bytes passed on.
+    reads: bool,
     clients: Option<Arc<ClientVerification>>,
     sessions: Sessions,
     config: Arc<ServerConfig>,
@@ -64,7 +68,7 @@ impl Tls {
         let tls = Self { published, self_signed, sessions, current: watch::Sender::default() };
         // Whether rustls takes the usual settings shows now and not at the first handshake.
         let any = BindKey { address: ([0; 4], 0).into(), protocol: BindProtocol::Https };
-        tls.config(any, &TlsSettings::default(), None, &tls.sessions).map_err(TlsSetupError::Config)?;
+        tls.config(any, (&TlsSettings::default(), true), None, &tls.sessions).map_err(TlsSetupError::Config)?;
         Ok(tls)
     }
 
@@ -72,16 +76,17 @@ impl Tls {
     fn current(
         &self,
         snapshot: &Snapshot,
-        bind: BindKey,
+        (bind, reads): (BindKey, bool),
         clients: Option<&Arc<ClientVerification>>,
     ) -> Option<Arc<ServerConfig>> {
         let settings = &snapshot.edge().tls;
-        let of_bind = |all: &Vec<Current>| all.iter().find(|current| current.clients.as_ref() == clients).cloned();
+        let same = |current: &&Current| current.reads == reads && current.clients.as_ref() == clients;
+        let of_bind = |all: &Vec<Current>| all.iter().find(same).cloned();
         let before = self.current.borrow().get(&bind).and_then(of_bind);
         if let Some(before) = before.as_ref().filter(|before| before.settings == *settings) {
             return Some(Arc::clone(&before.config));
         }
-        match self.renew(bind, settings, clients, before.as_ref()) {
+        match self.renew(bind, (settings, reads), clients, before.as_ref()) {
             Ok(current) => {
                 let config = Arc::clone(&current.config);
                 self.keep(snapshot, bind, current);
@@ -98,17 +103,17 @@ impl Tls {
     fn renew(
         &self,
         bind: BindKey,
-        settings: &TlsSettings,
+        (settings, reads): (&TlsSettings, bool),
         clients: Option<&Arc<ClientVerification>>,
         before: Option<&Current>,
     ) -> Result<Current, rustls::Error> {
         let sessions = match (before, clients) {
             (Some(before), _) => before.sessions.clone(),
-            (None, None) => self.sessions.clone(),
-            (None, Some(_)) => Sessions::new(VERIFIED_SESSIONS_MAX)?,
+            (None, None) if reads => self.sessions.clone(),
+            (None, _) => Sessions::new(VERIFIED_SESSIONS_MAX)?,
         };
-        let config = self.config(bind, settings, clients.map(|clients| &**clients), &sessions)?;
-        Ok(Current { settings: settings.clone(), clients: clients.cloned(), sessions, config })
+        let config = self.config(bind, (settings, reads), clients.map(|clients| &**clients), &sessions)?;
+        Ok(Current { settings: settings.clone(), reads, clients: clients.cloned(), sessions, config })
     }
 
     /// Two threads may come here at the same time with the same. What no bind and no listener asks for any more is forgotten, and
@@ -117,12 +122,12 @@ impl Tls {
         self.current.send_modify(|all| {
             all.retain(|key, configs| {
                 let Some(bind) = snapshot.bind(key) else { return false };
-                let own = || bind.listeners.iter().map(|listener| listener.tls.as_ref()?.clients.as_ref());
-                configs.retain(|config| own().any(|clients| clients == config.clients.as_ref()));
+                let listeners = || bind.listeners.iter().map(|listener| (reads(listener), clients(listener)));
+                configs.retain(|config| listeners().any(|own| own == (config.reads, config.clients.as_ref())));
                 true
             });
             let configs = all.entry(bind).or_default();
-            configs.retain(|config| config.clients != current.clients);
+            configs.retain(|config| (config.reads, &config.clients) != (current.reads, &current.clients));
             configs.push(current);
         });
     }
@@ -130,7 +135,7 @@ impl Tls {
     fn config(
         &self,
         bind: BindKey,
-        settings: &TlsSettings,
+        settings: (&TlsSettings, bool),
         clients: Option<&ClientVerification>,
         sessions: &Sessions,
     ) -> Result<Arc<ServerConfig>, rustls::Error> {
@@ -138,15 +143,37 @@ impl Tls {
         server_config(settings, clients, Arc::new(Resolver { published, bind, self_signed }), sessions)
     }
 
-    /// The listener that a client means, and what its handshake goes by.
-    fn listener(&self, bind: BindKey, server_name: Option<&str>) -> Result<(TlsListener, Arc<ServerConfig>), Failure> {
+    /// What becomes of a connection whose client asks for a server name.
+    fn meant(&self, bind: BindKey, server_name: Option<&str>) -> Result<Meant, Failure> {
         let snapshot = self.published.pin();
-        let listener = snapshot.bind(&bind).and_then(|bind| bind.listener(server_name.unwrap_or_default()));
-        let listener = listener.ok_or(Failure::UnknownName)?;
+        let name = server_name.unwrap_or_default();
+        let listener = snapshot.bind(&bind).and_then(|bind| bind.listener(name)).ok_or(Failure::UnknownName)?;
+        let route = || snapshot.tls_stream(listener, name).map(Arc::clone).ok_or(Failure::UnknownName);
+        let route = match listener.tls.as_ref().map_or(TlsMode::Http, |tls| tls.mode) {
+            TlsMode::Passthrough => return Ok(Meant::Passthrough(route()?)),
+            TlsMode::Terminate => Some(route()?),
+            TlsMode::Http => None,
+        };
         let listener = TlsListener::of(listener);
-        let config = self.current(&snapshot, bind, listener.clients.as_ref()).ok_or(Failure::Incompatible)?;
-        Ok((listener, config))
+        let config = self.current(&snapshot, (bind, route.is_none()), listener.clients.as_ref());
+        Ok(Meant::Here { listener, config: config.ok_or(Failure::Incompatible)?, route })
     }
+}
+
+/// What a client means with the server name that it asks for.
+enum Meant {
+    /// A handshake with a listener, behind which bytes go by a route, or requests are read.
+    Here { listener: TlsListener, config: Arc<ServerConfig>, route: Option<Arc<StreamRoute>> },
+    /// Somebody behind a route.
+    Passthrough(Arc<StreamRoute>),
+}
+
+fn clients(listener: &Listener) -> Option<&Arc<ClientVerification>> {
+    listener.tls.as_ref()?.clients.as_ref()
+}
+
+fn reads(listener: &Listener) -> bool {
+    listener.tls.as_ref().is_none_or(|tls| tls.mode == TlsMode::Http)
 }
 
 /// Why a handshake came to nothing.
@@ -231,6 +258,22 @@ pub(crate) enum Handshake {
         /// Whether HTTP/2 was agreed on.
         http2: bool,
     },
+    /// Well, and what is inside goes on by a route.
+    Bytes {
+        /// The stream inside TLS.
+        stream: Transport,
+        /// Where it goes.
+        route: Arc<StreamRoute>,
+    },
+    /// It is somebody else's.
+    Passthrough {
+        /// The connection.
+        stream: TcpStream,
+        /// What was read of it.
+        read: Vec<u8>,
+        /// Where it goes.
+        route: Arc<StreamRoute>,
+    },
     /// The first byte is no TLS record's but that of an HTTP method; nothing was read.
     PlainHttp(TcpStream),
     /// Not at all.
@@ -246,12 +289,20 @@ pub(crate) async fn handshake(tls: &Tls, bind: BindKey, mut stream: TcpStream, u
             Ok(1) => {}
             Ok(_) | Err(_) => return Handshake::Failed(Failure::Closed),
         }
-        let Hello { accepted, server_name } = match hello::read(&mut stream).await {
+        let Hello { accepted, bytes, server_name } = match hello::read(&mut stream).await {
             Ok(hello) => hello,
             Err(failure) => return Handshake::Failed(failure),
         };
-        match tls.listener(bind, server_name.as_deref()) {
-            Ok((listener, config)) => finish(StartHandshake::from_parts(accepted, stream), listener, config).await,
+        match tls.meant(bind, server_name.as_deref()) {
+            Ok(Meant::Here { listener, config, route }) => {
+                drop(bytes);
+                let begun = StartHandshake::from_parts(accepted, stream);
+                match (finish(begun, listener, config).await, route) {
+                    (Handshake::Done { stream, .. }, Some(route)) => Handshake::Bytes { stream, route },
+                    (shaken, _) => shaken,
+                }
+            }
+            Ok(Meant::Passthrough(route)) => Handshake::Passthrough { stream, read: bytes, route },
             Err(failure) => {
                 hello::refuse_name(&mut stream).await;
                 Handshake::Failed(failure)

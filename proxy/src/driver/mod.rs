@@ -2,11 +2,13 @@
 //! does not take it. [`streams`] does the same with the streams of HTTP/2.
 
 pub(crate) mod native;
+mod open;
 pub(crate) mod pingora;
 mod serve;
 mod streams;
 mod traffic;
 
-pub(crate) use serve::{Accepted, Known, Opened, open, serve};
+pub(crate) use open::{Accepted, Known, Origin, open};
+pub(crate) use serve::{TlsBytes, serve};
 pub(crate) use streams::Streams;
 pub(crate) use traffic::{HeadBounds, Traffic};

@@ -2,7 +2,6 @@
 //! there. Waiting for a head costs no driver anything, and no driver ever waits for one.
 
 use std::future::{pending, poll_fn};
-use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
@@ -11,22 +10,20 @@ use std::time::{Duration, Instant};
 use futures::future::{MaybeDone, maybe_done};
 use pingora::apps::HttpServerApp;
 use pingora::protocols::http::ServerSession;
-use tidegate_config::model::{BindKey, BindProtocol};
+use tidegate_config::model::{BindKey, BindProtocol, StreamRoute};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
-use tokio::time::{sleep_until, timeout, timeout_at};
+use tokio::time::timeout;
 
+use super::open::{Accepted, Known, Opened, Origin, begins, open};
 use super::{HeadBounds, Traffic};
 use crate::budget::Cost;
 use crate::clock;
 use crate::connection::chunks::Chunks;
-use crate::connection::clients::ClientPlace;
 use crate::connection::close::{MALFORMED, Refusal, close, refuse};
 use crate::connection::head_scan::{Follows, HeadScan, Opening, WholeHead, opening};
-use crate::connection::idle::Activity;
-use crate::connection::proxy_header::{self, Ends, Failure};
 use crate::connection::tls;
-use crate::connection::transport::{Transport, has_arrived};
+use crate::connection::transport::Transport;
 use crate::connection::{AddressText, Conn, ConnectionFacts, Notice};
 use crate::driver::native::{self, Next};
 use crate::observe::connection_metrics::Refused;
@@ -34,30 +31,6 @@ use crate::observe::connection_metrics::Refused;
 /// How long an HTTP/2 connection that begins when the end is near may ask before it is told to go away. Told before it has asked
 /// for anything, a client would come back at once and be told the same again.
 const HTTP2_WELCOME: Duration = Duration::from_secs(1);
-
-/// A TCP connection as it was accepted.
-#[derive(Debug)]
-pub(crate) struct Accepted {
-    /// Its stream.
-    pub(crate) stream: TcpStream,
-    /// The address of the client.
-    pub(crate) peer: SocketAddr,
-    /// The bind it came in over.
-    pub(crate) bind: BindKey,
-    /// Whether it has to begin with a header of the PROXY protocol.
-    pub(crate) proxy_header: bool,
-    /// When it was accepted.
-    pub(crate) at: Instant,
-}
-
-/// What is known of an accepted connection besides.
-#[derive(Debug)]
-pub(crate) struct Known {
-    /// Its place among those of its client, where that is known and counted.
-    pub(crate) client: Option<ClientPlace>,
-    /// Whether it waits for a request.
-    pub(crate) activity: Arc<Activity>,
-}
 
 /// Which protocols may be spoken on a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -80,76 +53,51 @@ enum Arrival {
     Refused(Refusal),
 }
 
-/// Serves a connection to its end.
-pub(crate) async fn serve(accepted: Accepted, known: Known, traffic: Arc<Traffic>, notice: Notice) {
-    // The handshake's state is large and short-lived, so it gets a box of its own.
-    let Some((conn, expected)) = Box::pin(establish(accepted, known, &traffic, &notice)).await else { return };
-    requests(conn, expected, &traffic, notice).await;
+/// A connection, once it is known what is on it.
+enum Established {
+    /// Requests. The connection is in a box of its own: it is large, and the full driver takes boxes and gives them back.
+    Requests(Box<Conn>, Expected),
+    /// Bytes that are passed on.
+    Bytes(Box<TlsBytes>),
 }
 
-/// A connection whose client is known.
-pub(crate) struct Opened {
-    /// Its stream, behind the PROXY header.
-    pub(crate) stream: TcpStream,
-    /// The address of the client.
-    pub(crate) peer: SocketAddr,
-    /// The address that it came in over.
-    pub(crate) local: SocketAddr,
-    /// The address that the client connected to.
-    pub(crate) destination: SocketAddr,
-    /// See [`ConnectionFacts::forwards`].
-    pub(crate) forwards: bool,
-    /// Its place among those of its client.
-    pub(crate) client: Option<ClientPlace>,
+/// A connection that came in over TLS and whose bytes go on by a route.
+pub(crate) struct TlsBytes {
+    /// Who the client is, and how it came.
+    pub(crate) from: Origin,
+    /// Its stream, or what is inside of it.
+    pub(crate) stream: Transport,
+    /// What was read of it already.
+    pub(crate) read: Vec<u8>,
+    /// Where it goes.
+    pub(crate) route: Arc<StreamRoute>,
 }
 
-/// Reads what stands before the first byte of a client; `None` when that leaves no connection.
-pub(crate) async fn open(
-    accepted: Accepted,
-    mut client: Option<ClientPlace>,
-    traffic: &Traffic,
-    notice: &Notice,
-) -> Option<Opened> {
-    let Accepted { mut stream, peer, bind, proxy_header, .. } = accepted;
-    let limits = &traffic.options.client;
-    // A socket without a local address is dead already.
-    let local = canonical(stream.local_addr().ok()?);
-    let peer = canonical(peer);
-    let until = clock::now() + limits.head_deadline;
-    if proxy_header && !begins(&stream, until, notice).await {
-        return None;
-    }
-    let told = if proxy_header { ends(&mut stream, peer, until, traffic).await } else { Ok(None) };
-    let told = match told {
-        Ok(told) => told,
-        Err(failure) => {
-            traffic.metrics.proxy_header_failed(failure);
-            tracing::debug!(%peer, reason = failure.as_str(), "no PROXY header");
-            return None;
-        }
-    };
-    let forwards = told.is_some() || !proxy_header;
-    let Ends { source: peer, destination } = told.unwrap_or(Ends { source: peer, destination: local });
-    if proxy_header {
-        client = traffic
-            .client(peer.ip(), Cost::of_connection(bind.protocol))
-            .map_err(|why| traffic.metrics.refused(why))
-            .ok()?;
-    }
-    Some(Opened { stream, peer, local, destination, forwards, client })
-}
-
-/// The connection, in a box of its own: it is large, and the full driver takes boxes and gives them back.
-async fn establish(
+/// Serves a connection to its end, unless what is in it is to be passed on.
+pub(crate) async fn serve(
     accepted: Accepted,
     known: Known,
     traffic: &Traffic,
-    notice: &Notice,
-) -> Option<(Box<Conn>, Expected)> {
+    notice: Notice,
+) -> Option<Box<TlsBytes>> {
+    // The handshake's state is large and short-lived, so it gets a box of its own.
+    match Box::pin(establish(accepted, known, traffic, &notice)).await? {
+        Established::Requests(conn, expected) => {
+            requests(conn, expected, traffic, notice).await;
+            None
+        }
+        Established::Bytes(bytes) => Some(bytes),
+    }
+}
+
+/// Shakes hands, where the bind wants it.
+async fn establish(accepted: Accepted, known: Known, traffic: &Traffic, notice: &Notice) -> Option<Established> {
     let limits = &traffic.options.client;
     let Known { client, activity } = known;
     let (bind, at) = (accepted.bind, accepted.at);
-    let Opened { stream, peer, local, destination, forwards, client } = open(accepted, client, traffic, notice).await?;
+    let Opened { stream, origin } = open(accepted, client, traffic, notice).await?;
+    let Origin { peer, local, destination, forwards, client } = origin;
+    let passed_on = |client| Origin { peer, local, destination, forwards, client };
     let text = AddressText::new(peer, destination.port());
     let mut facts = ConnectionFacts::new(bind, (peer, local), text, notice.last.clone(), activity, at);
     (facts.forwards, facts.client) = (forwards, client);
@@ -158,7 +106,7 @@ async fn establish(
         BindProtocol::Tcp => None,
         BindProtocol::Http => {
             let conn = Box::new(Conn::new(Transport::Plain(stream), Arc::new(facts), &traffic.shared));
-            Some((conn, Expected::Either))
+            Some(Established::Requests(conn, Expected::Either))
         }
         BindProtocol::Https => match handshake(stream, bind, traffic, notice).await? {
             tls::Handshake::Done { stream, facts: agreed, http2 } => {
@@ -172,7 +120,18 @@ async fn establish(
                 );
                 facts.tls = Some(agreed);
                 let conn = Box::new(Conn::new(stream, Arc::new(facts), &traffic.shared));
-                Some((conn, if http2 { Expected::Http2 } else { Expected::Http1 }))
+                Some(Established::Requests(conn, if http2 { Expected::Http2 } else { Expected::Http1 }))
+            }
+            // Either may be silent for long without waiting for anything of ours, and so never gives way to another connection.
+            tls::Handshake::Bytes { stream, route } => {
+                facts.activity.begin();
+                let from = passed_on(facts.client.take());
+                Some(Established::Bytes(Box::new(TlsBytes { from, stream, read: Vec::new(), route })))
+            }
+            tls::Handshake::Passthrough { stream, read, route } => {
+                facts.activity.begin();
+                let from = passed_on(facts.client.take());
+                Some(Established::Bytes(Box::new(TlsBytes { from, stream: Transport::Plain(stream), read, route })))
             }
             tls::Handshake::PlainHttp(stream) => {
                 traffic.metrics.handshake_failed(tls::Failure::PlainHttp);
@@ -189,20 +148,6 @@ async fn establish(
     }
 }
 
-/// What a connection's PROXY header says, where this peer is believed. It is read in any case.
-async fn ends(
-    stream: &mut TcpStream,
-    peer: SocketAddr,
-    until: Instant,
-    traffic: &Traffic,
-) -> Result<Option<Ends>, Failure> {
-    let read = timeout_at(until.into(), proxy_header::read(stream));
-    let ends = read.await.unwrap_or(Err(Failure::Timeout))?;
-    let believed = traffic.trusts(peer.ip());
-    let canonical = |ends: Ends| Ends { source: canonical(ends.source), destination: canonical(ends.destination) };
-    Ok(ends.filter(|_| believed).map(canonical))
-}
-
 /// Shakes hands with a client; `None` when the end came before it had begun.
 async fn handshake(stream: TcpStream, bind: BindKey, traffic: &Traffic, notice: &Notice) -> Option<tls::Handshake> {
     let until = clock::now() + traffic.options.tls.handshake_deadline;
@@ -210,24 +155,6 @@ async fn handshake(stream: TcpStream, bind: BindKey, traffic: &Traffic, notice: 
         return None;
     }
     Some(tls::handshake(&traffic.tls, bind, stream, until).await)
-}
-
-/// Waits until a client says something or the time is over, which is for whoever reads it to find out; `false` when the end
-/// comes first: a client that has said nothing, as load balancers do that only ask whether a port is open, loses nothing by it.
-async fn begins(stream: &TcpStream, until: Instant, notice: &Notice) -> bool {
-    let (mut over, mut first) = (notice.over.clone(), [0]);
-    tokio::select! {
-        biased;
-        // It looks, for a new stream is called readable before anything is there.
-        _ = stream.peek(&mut first) => true,
-        _ = over.wait_for(|over| *over) => has_arrived(stream),
-        () = sleep_until(until.into()) => true,
-    }
-}
-
-/// A dual-stack socket shows IPv4 peers as IPv4-mapped IPv6 addresses.
-fn canonical(address: SocketAddr) -> SocketAddr {
-    SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
 async fn requests(mut conn: Box<Conn>, mut expected: Expected, traffic: &Traffic, notice: Notice) {

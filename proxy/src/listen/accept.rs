@@ -118,12 +118,17 @@ fn start(connections: &mut JoinSet<()>, accepted: Accepted, traffic: &Arc<Traffi
     let active = traffic.metrics.accepted(accepted.bind.protocol);
     let activity = Activity::new(traffic.epoch, accepted.at);
     let entry = idle::Entry::new(Arc::clone(&traffic.shared.budget));
-    let number = entry.number();
+    let (number, bind) = (entry.number(), accepted.bind);
     let (traffic, notice) = (Arc::clone(traffic), notice.clone());
     let own = Known { client, activity: Arc::clone(&activity) };
     let task = connections.spawn(async move {
         match accepted.bind.protocol {
-            BindProtocol::Http | BindProtocol::Https => serve(accepted, own, traffic, notice).await,
+            BindProtocol::Http | BindProtocol::Https => {
+                let at = accepted.at;
+                if let Some(bytes) = serve(accepted, own, &traffic, notice).await {
+                    stream::serve_tls((bind, at), *bytes, &traffic).await;
+                }
+            }
             BindProtocol::Tcp => stream::serve(accepted, own, traffic, notice).await,
         }
         drop((active, entry));

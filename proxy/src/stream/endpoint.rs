@@ -10,7 +10,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
 use crate::clock;
-use crate::driver::Opened;
+use crate::driver::Origin;
 use crate::observe::stream_metrics::Outcome;
 use crate::reason::Reason;
 use crate::shared::Shared;
@@ -29,14 +29,14 @@ const TRIES_MAX: usize = 3;
 pub(super) async fn connect(
     route: &StreamRoute,
     snapshot: &Snapshot,
-    opened: &Opened,
+    from: &Origin,
     shared: &Shared,
 ) -> Result<(TcpStream, Attempts), Outcome> {
     let mut draw = Draw::new(fastrand::u64(..));
     let chosen = share(&route.backends, |it: &WeightedBackend| it.weight, &mut draw);
     let chosen = chosen.and_then(|place| route.backends.get(place));
     let backend = chosen.and_then(|chosen| snapshot.backend(&chosen.backend)).ok_or(Outcome::NoEndpoint)?;
-    let here = Here { listening: &shared.listening, local: Some(opened.local.ip()) };
+    let here = Here { listening: &shared.listening, local: Some(from.local.ip()) };
     let end = clock::now() + route.connect_timeout;
     let mut attempts = Attempts::default();
     let mut outcome = Outcome::NoEndpoint;
@@ -48,7 +48,7 @@ pub(super) async fn connect(
         // Each try has its part of what is left, so that one endpoint which says nothing leaves time for the others.
         let left = end.saturating_duration_since(clock::now());
         let tries = u32::try_from(TRIES_MAX - attempts.count() + 1).unwrap_or(1);
-        let opening = opening(endpoint.address, left / tries, route.proxy_header, opened).await;
+        let opening = opening(endpoint.address, left / tries, route.proxy_header, from).await;
         let now = clock::now();
         match opening {
             Ok(stream) => {
@@ -69,11 +69,11 @@ async fn opening(
     address: SocketAddr,
     within: Duration,
     header: Option<ProxyHeader>,
-    opened: &Opened,
+    from: &Origin,
 ) -> Result<TcpStream, Reason> {
     let mut stream = connect::connect(address, within).await?;
     if let Some(version) = header {
-        let header = proxy_header(version, opened.peer, opened.destination);
+        let header = proxy_header(version, from.peer, from.destination);
         // A new connection has room for so little, so this waits for nobody.
         let written = stream.write_all(&header.map_err(|error| connect::failure(&error))?).await;
         written.map_err(|error| connect::failure(&error))?;

@@ -8,7 +8,7 @@ use rustls::pki_types::PrivateKeyDer;
 use rustls::{ClientConfig, HandshakeKind};
 use tidegate_config::model::{
     Authorities, Bind, BindKey, Certificate, ClientVerification, HostPattern, HostRoutes, Listener, ListenerName,
-    ListenerTls, TableName, VerificationMode, VirtualHost, WildcardDepth,
+    ListenerTls, TableName, TlsMode, VerificationMode, VirtualHost, WildcardDepth,
 };
 use tidegate_config::object::ObjectName;
 
@@ -69,19 +69,20 @@ pub fn listener(name: &str, host: &str, certificates: &[&Arc<Certificate>]) -> L
         None if host.is_empty() => HostPattern::Any,
         None => HostPattern::parse(host).unwrap(),
     };
-    let tls = ListenerTls { certificates: certificates.iter().copied().cloned().collect(), clients: None };
+    let certificates = certificates.iter().copied().cloned().collect();
+    let tls = ListenerTls { mode: TlsMode::Http, certificates, clients: None };
     Listener { name: ListenerName(name.into()), host, table: table(name), tls: Some(Arc::new(tls)) }
 }
 
 /// The same listener, verifying clients.
-fn verifying(listener: Listener, authority: &Authority, mode: VerificationMode) -> Listener {
+pub fn verifying(listener: Listener, authority: &Authority, mode: VerificationMode) -> Listener {
     let clients = Some(Arc::new(ClientVerification { authorities: authority.bundle(), mode }));
-    let certificates = listener.tls.as_ref().unwrap().certificates.clone();
-    Listener { tls: Some(Arc::new(ListenerTls { certificates, clients })), ..listener }
+    let tls = ListenerTls { clients, ..(**listener.tls.as_ref().unwrap()).clone() };
+    Listener { tls: Some(Arc::new(tls)), ..listener }
 }
 
 /// The bind has these listeners from now on, and each routes every request of its table.
-fn set(bed: &mut Bed, key: BindKey, listeners: Vec<Listener>) {
+pub fn set(bed: &mut Bed, key: BindKey, listeners: Vec<Listener>) {
     let any = bed.parts.hosts.shared().get(&HostPattern::Any).unwrap().clone();
     for listener in &listeners {
         let host = VirtualHost { table: listener.table.clone(), pattern: HostPattern::Any };
@@ -151,7 +152,7 @@ async fn a_name_that_no_listener_takes_is_refused_and_so_is_one_without_a_certif
 }
 
 /// A client with a certificate of an authority, or without any.
-fn client(
+pub fn client(
     issued: Option<&(String, KeyPair)>,
     versions: &[&'static rustls::SupportedProtocolVersion],
 ) -> Arc<ClientConfig> {

@@ -8,7 +8,7 @@ use tidegate_config::model::{
     Backend, BackendKey, BindKey, BindProtocol, Endpoint, Origin, ProxyHeader, StreamRoute, WeightedBackend,
 };
 use tidegate_config::object::{Age, Kind, ObjectName, ObjectRef};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
@@ -20,7 +20,7 @@ const BIND: BindKey = BindKey {
 };
 
 /// A server that says its name, and then in capitals what it is told, once the client has said all.
-async fn server(name: &'static str) -> SocketAddr {
+pub async fn server(name: &'static str) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
@@ -43,9 +43,9 @@ async fn nobody() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
 }
 
-/// Connections to the bind go to these endpoints from now on.
-fn lead(bed: &mut Bed, endpoints: &[SocketAddr], change: impl FnOnce(&mut StreamRoute)) {
-    let name = ObjectName::new("deis", "builder");
+/// A route to a backend of this name, which has these endpoints.
+pub fn route(bed: &mut Bed, name: &str, endpoints: &[SocketAddr]) -> StreamRoute {
+    let name = ObjectName::new("deis", name);
     let key = BackendKey { service: name.clone(), port: 2222 };
     let origin = Origin {
         object: ObjectRef::new(Kind::Service, name.clone()),
@@ -53,17 +53,23 @@ fn lead(bed: &mut Bed, endpoints: &[SocketAddr], change: impl FnOnce(&mut Stream
         field: "spec.ports".into(),
         position: 0,
     };
-    let mut route = StreamRoute {
+    let endpoints = endpoints.iter().map(|address| Endpoint::new(*address, None)).collect();
+    let backend = Backend { key: key.clone(), endpoints, requests_max: None };
+    bed.parts.backends.insert_mut(key.clone(), Arc::new(backend));
+    StreamRoute {
         origin: Arc::new(origin),
-        backends: [WeightedBackend { backend: key.clone(), weight: 1 }].into(),
+        backends: [WeightedBackend { backend: key, weight: 1 }].into(),
         connect_timeout: PATIENCE,
         idle_timeout: PATIENCE,
         proxy_header: None,
-    };
+    }
+}
+
+/// Connections to the bind go to these endpoints from now on.
+fn lead(bed: &mut Bed, endpoints: &[SocketAddr], change: impl FnOnce(&mut StreamRoute)) {
+    let mut route = route(bed, "builder", endpoints);
     change(&mut route);
     bed.parts.streams = Arc::new([(BIND, Arc::new(route))].into());
-    let endpoints = endpoints.iter().map(|address| Endpoint::new(*address, None)).collect();
-    bed.parts.backends.insert_mut(key.clone(), Arc::new(Backend { key, endpoints, requests_max: None }));
     bed.publish();
 }
 
@@ -90,7 +96,7 @@ async fn say(mut stream: TcpStream, text: &[u8]) -> Vec<u8> {
     rest(stream).await
 }
 
-async fn rest(mut stream: TcpStream) -> Vec<u8> {
+pub async fn rest(mut stream: impl AsyncRead + Unpin) -> Vec<u8> {
     let mut rest = Vec::new();
     timeout(PATIENCE, stream.read_to_end(&mut rest)).await.expect("no end").ok();
     rest

@@ -24,15 +24,15 @@ use super::clients::Http1;
 use super::listeners::Authority;
 
 /// A server that answers with the name that it was asked for and the version of HTTP.
-struct Server {
-    address: SocketAddr,
+pub struct Server {
+    pub address: SocketAddr,
     /// How the handshakes went.
     shaken: watch::Receiver<Vec<HandshakeKind>>,
 }
 
 impl Server {
     /// With a certificate, and one asked of clients if an authority for them is given.
-    async fn start((chain, key): &(String, KeyPair), clients: Option<&Authority>) -> Self {
+    pub async fn start((chain, key): &(String, KeyPair), clients: Option<&Authority>) -> Self {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ServerConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions();
         let config = match clients {
