@@ -26,24 +26,45 @@ import (
 // The one node, which takes every pod.
 const nodeName = "node"
 
+// Where the node itself is, in the network of the pods.
+const nodeAddress = "10.244.0.1"
+
+// How long a call of the API server may take.
+const callTime = 5 * time.Second
+
 // How often a pod that is not ready yet is probed: sooner than any kubelet, so that tests do not wait.
 const startPeriod = 20 * time.Millisecond
 
 // node stands in for scheduler and kubelets. It binds each pod to itself, runs it as a process of this binary with an
-// address of its own, and tells its status. A pod is its first container; images and volumes mean nothing here.
+// address of its own, and tells its status. A pod is its first container; images and volumes mean nothing here, but for those
+// images that stand for programs, see [sandboxes].
 type node struct {
 	client    kubernetes.Interface
 	program   string
 	addresses addresses
+	sandboxes sandboxes
 
 	lock sync.Mutex
 	// How each pod that runs is told to end, and within what time.
 	ends map[types.UID]chan time.Duration
+	// What the pods in sandboxes have said, by namespace/name.
+	logs map[string]*podLog
 }
 
 func runNode(arguments []string) error {
 	flags := flag.NewFlagSet("node", flag.ContinueOnError)
 	kubeconfig := flags.String("kubeconfig", "", "how the API server is reached")
+	programs := images{}
+	flags.Func("image", "NAME=PROGRAM: pods of this image run this static program in a sandbox", func(text string) error {
+		name, program, found := strings.Cut(text, "=")
+		if !found {
+			return fmt.Errorf("no = in %q", text)
+		}
+		programs[name] = program
+		return nil
+	})
+	bridge := flags.String("bridge", "", "the bridge that sandboxes are joined to, which has the address "+nodeAddress)
+	folder := flags.String("folder", os.TempDir(), "where the root folders of sandboxes are, on the file system of their programs")
 	if err := flags.Parse(arguments); err != nil {
 		return err
 	}
@@ -60,7 +81,15 @@ func runNode(arguments []string) error {
 	if err != nil {
 		return err
 	}
-	n := &node{client: client, program: program, ends: map[types.UID]chan time.Duration{}}
+	n := &node{
+		client: client, program: program,
+		sandboxes: sandboxes{images: programs, bridge: *bridge, folder: *folder},
+		ends:      map[types.UID]chan time.Duration{}, logs: map[string]*podLog{},
+	}
+	failed := make(chan error, 1)
+	if len(programs) > 0 {
+		go func() { failed <- n.serveLogs() }()
+	}
 	insist(func(ctx context.Context) error { return n.register(ctx) })
 	pods := informers.NewSharedInformerFactory(client, 0).Core().V1().Pods().Informer()
 	if _, err := pods.AddEventHandler(cache.ResourceEventHandlerFuncs{
@@ -70,14 +99,17 @@ func runNode(arguments []string) error {
 	}); err != nil {
 		return err
 	}
-	pods.Run(context.Background().Done())
-	return nil
+	go pods.Run(context.Background().Done())
+	return <-failed
 }
 
 func (n *node) register(ctx context.Context) error {
 	object := &v1.Node{
 		ObjectMeta: meta.ObjectMeta{Name: nodeName, Labels: map[string]string{"kubernetes.io/hostname": nodeName}},
-		Status:     v1.NodeStatus{Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: "StandIn"}}},
+		Status: v1.NodeStatus{
+			Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: "StandIn"}},
+			Addresses:  []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: nodeAddress}},
+		},
 	}
 	_, err := n.client.CoreV1().Nodes().Create(ctx, object, meta.CreateOptions{})
 	if errors.IsAlreadyExists(err) {
@@ -144,9 +176,11 @@ func (n *node) bind(pod *v1.Pod) {
 func (n *node) run(pod *v1.Pod, end <-chan time.Duration) {
 	address := n.addresses.take()
 	defer n.addresses.give(address)
+	log := n.keepLog(pod)
+	defer n.dropLog(pod)
 	restarts := int32(0)
-	exited := n.start(pod, address)
-	ready := n.ready(pod, address)
+	exited := n.start(pod, address, log)
+	ready := n.ready(pod, address, exited)
 	n.report(pod, address, ready, restarts)
 	probe := time.NewTimer(startPeriod)
 	var killed <-chan time.Time
@@ -181,9 +215,9 @@ func (n *node) run(pod *v1.Pod, end <-chan time.Duration) {
 			probe.Reset(time.Second)
 		case <-probe.C:
 			if exited == nil {
-				exited = n.start(pod, address)
+				exited = n.start(pod, address, log)
 			}
-			if now := n.ready(pod, address); now != ready {
+			if now := n.ready(pod, address, exited); now != ready {
 				ready = now
 				n.report(pod, address, ready, restarts)
 			}
@@ -196,6 +230,21 @@ func (n *node) run(pod *v1.Pod, end <-chan time.Duration) {
 type running struct {
 	process *os.Process
 	ended   chan struct{}
+	// The sockets that a sandbox had when it was last looked at; negative outside of one, and when they are known to be all.
+	sockets int
+}
+
+// settled is whether all sockets are open.
+func (r *running) settled() bool {
+	if r.sockets < 0 {
+		return true
+	}
+	before := r.sockets
+	r.sockets = sockets(r.process.Pid)
+	if r.sockets > 0 && r.sockets == before {
+		r.sockets = -1
+	}
+	return r.sockets < 0
 }
 
 func (r *running) done() <-chan struct{} {
@@ -205,8 +254,23 @@ func (r *running) done() <-chan struct{} {
 	return r.ended
 }
 
-// start runs this binary as the pod. The container's arguments are flags of the pod's server.
-func (n *node) start(pod *v1.Pod, address string) *running {
+// start runs the program of the pod's image in a sandbox, or else this binary as the pod. It returns nil where that fails,
+// as it does while a volume is missing.
+func (n *node) start(pod *v1.Pod, address string, log *podLog) *running {
+	program := n.sandboxes.images.of(&pod.Spec.Containers[0])
+	if program == "" {
+		command := n.server(pod, address)
+		return follow(pod, command, command.Start(), -1)
+	}
+	command, err := n.sandboxes.start(n, pod, program, address, log)
+	if errors.IsNotFound(err) {
+		return nil
+	}
+	return follow(pod, command, err, 0)
+}
+
+// server is this binary as the pod. The container's arguments are flags of the pod's server.
+func (n *node) server(pod *v1.Pod, address string) *exec.Cmd {
 	container := pod.Spec.Containers[0]
 	arguments := []string{"pod", "--name", pod.Name}
 	for _, port := range container.Ports {
@@ -214,7 +278,12 @@ func (n *node) start(pod *v1.Pod, address string) *running {
 	}
 	command := exec.Command(n.program, append(arguments, container.Args...)...)
 	command.Stderr = os.Stderr
-	if err := command.Start(); err != nil {
+	return command
+}
+
+// follow is a command that has been started, or nil where that has failed.
+func follow(pod *v1.Pod, command *exec.Cmd, err error, sockets int) *running {
+	if err != nil {
 		fmt.Fprintf(os.Stderr, "pod %s/%s: %v\n", pod.Namespace, pod.Name, err)
 		return nil
 	}
@@ -223,15 +292,16 @@ func (n *node) start(pod *v1.Pod, address string) *running {
 		_ = command.Wait()
 		close(ended)
 	}()
-	return &running{command.Process, ended}
+	return &running{command.Process, ended, sockets}
 }
 
-// ready asks the readiness probe. Like a kubelet, it takes a pod without one for ready as soon as it has started.
-func (n *node) ready(pod *v1.Pod, address string) bool {
+// ready asks the readiness probe. Like a kubelet, it takes a pod without one for ready as soon as it has started; one in a
+// sandbox as soon as it listens, and has opened no further socket since it was last looked at.
+func (n *node) ready(pod *v1.Pod, address string, exited *running) bool {
 	container := pod.Spec.Containers[0]
 	probe := container.ReadinessProbe
 	if probe == nil || probe.HTTPGet == nil {
-		return true
+		return exited != nil && exited.settled()
 	}
 	port := probe.HTTPGet.Port.IntValue()
 	for _, named := range container.Ports {
@@ -250,8 +320,11 @@ func (n *node) ready(pod *v1.Pod, address string) bool {
 
 func period(pod *v1.Pod, ready bool) time.Duration {
 	probe := pod.Spec.Containers[0].ReadinessProbe
-	if !ready || probe == nil {
+	if !ready {
 		return startPeriod
+	}
+	if probe == nil {
+		return time.Second
 	}
 	return time.Duration(probe.PeriodSeconds) * time.Second
 }
@@ -266,7 +339,7 @@ func (n *node) report(pod *v1.Pod, address string, ready bool, restarts int32) {
 	container := pod.Spec.Containers[0]
 	status := v1.PodStatus{
 		Phase:  v1.PodRunning,
-		HostIP: "10.244.0.1",
+		HostIP: nodeAddress,
 		PodIP:  address,
 		PodIPs: []v1.PodIP{{IP: address}},
 		Conditions: []v1.PodCondition{
@@ -290,6 +363,21 @@ func (n *node) report(pod *v1.Pod, address string, ready bool, restarts int32) {
 	})
 }
 
+// keepLog is where what a pod says is kept, across restarts of its container, as long as it runs.
+func (n *node) keepLog(pod *v1.Pod) *podLog {
+	n.lock.Lock()
+	defer n.lock.Unlock()
+	log := &podLog{}
+	n.logs[pod.Namespace+"/"+pod.Name] = log
+	return log
+}
+
+func (n *node) dropLog(pod *v1.Pod) {
+	n.lock.Lock()
+	defer n.lock.Unlock()
+	delete(n.logs, pod.Namespace+"/"+pod.Name)
+}
+
 // remove takes the pod's object away, which is the kubelet's last word about it.
 func (n *node) remove(pod *v1.Pod) {
 	now := int64(0)
@@ -302,7 +390,7 @@ func (n *node) remove(pod *v1.Pod) {
 // insist tries until the API server has taken it, or has refused it for good.
 func insist(try func(context.Context) error) {
 	for {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), callTime)
 		err := try(ctx)
 		cancel()
 		if err == nil || errors.IsNotFound(err) || errors.IsConflict(err) || errors.IsInvalid(err) {
@@ -311,40 +399,4 @@ func insist(try func(context.Context) error) {
 		fmt.Fprintln(os.Stderr, err)
 		time.Sleep(50 * time.Millisecond)
 	}
-}
-
-// addresses of 10.244.0.0/16, each given again only after all others, as the address managers of clusters do.
-type addresses struct {
-	lock  sync.Mutex
-	taken map[int]bool
-	last  int
-}
-
-// Below are the addresses of the node and of what tests start themselves.
-const firstAddress = 256
-
-func (a *addresses) take() string {
-	a.lock.Lock()
-	defer a.lock.Unlock()
-	if a.taken == nil {
-		a.taken, a.last = map[int]bool{}, firstAddress-1
-	}
-	for {
-		a.last++
-		if a.last == 65535 {
-			a.last = firstAddress
-		}
-		if !a.taken[a.last] {
-			a.taken[a.last] = true
-			return fmt.Sprintf("10.244.%d.%d", a.last/256, a.last%256)
-		}
-	}
-}
-
-func (a *addresses) give(address string) {
-	var high, low int
-	_, _ = fmt.Sscanf(address, "10.244.%d.%d", &high, &low)
-	a.lock.Lock()
-	defer a.lock.Unlock()
-	delete(a.taken, high*256+low)
 }

@@ -21,7 +21,7 @@ use tokio::process::Command;
 
 pub use self::api::Api;
 pub use self::edge::{Edge, PUBLIC, environment, manifest};
-pub use self::namespace::{Entered, enter};
+pub use self::namespace::{Entered, Network, enter};
 pub use self::part::Memory;
 use self::part::Part;
 pub use self::steady::{Steady, Taken};
@@ -61,6 +61,11 @@ pub struct Cluster {
 impl Cluster {
     /// Starts it from this binary, with its files in this folder, and waits until the API server is ready.
     pub async fn start(binary: &Path, folder: &Path) -> Self {
+        Self::start_with(binary, folder, &[]).await
+    }
+
+    /// The same with more arguments for the stand-in for nodes.
+    pub async fn start_with(binary: &Path, folder: &Path, node_arguments: &[&str]) -> Self {
         credentials(folder);
         let mut etcd = Command::new(binary);
         etcd.args(["etcd", "--unsafe-no-fsync", "--log-level=error", "--listen-peer-urls=http://127.0.0.1:2380"]);
@@ -87,7 +92,7 @@ impl Cluster {
         };
         cluster.start_api_server().await;
         let mut node = Command::new(binary);
-        node.arg("node").arg("--kubeconfig").arg(&kubeconfig);
+        node.arg("node").arg("--kubeconfig").arg(&kubeconfig).args(node_arguments);
         cluster._node = Some(Part::start(folder, "node", &mut node));
         cluster
     }

@@ -9,9 +9,36 @@ use crate::Kubectl;
 /// Tells the program inside where the control plane's binary is.
 const CONTROL_PLANE: &str = "TIDEGATE_TESTS_CONTROL_PLANE";
 
-/// What has to be done inside before anything else: a loopback, on which every address of the pods' network is local, and an
-/// empty folder around the one in which pods find their service account.
-const SET_UP: &str = "ip link set lo up && ip route add local 10.244.0.0/16 dev lo && mount -t tmpfs tmpfs /var/run";
+/// What has to be done inside before anything else: an empty folder around the one in which pods find their service account.
+const SET_UP: &str = "ip link set lo up && mount -t tmpfs tmpfs /var/run";
+
+/// The network of the pods, 10.244.0.0/16.
+#[derive(Debug, Clone, Copy)]
+pub enum Network {
+    /// Every address of it is local, so that a process takes that of its pod by itself.
+    Local,
+    /// Pods have network namespaces of their own, which a bridge joins; the node is 10.244.0.1 and Tidegate 10.244.0.2. All
+    /// addresses of 10.245.0.0/24 are local, for Gateways.
+    Bridged,
+}
+
+impl Network {
+    /// The bridge of [`Network::Bridged`].
+    pub const BRIDGE: &str = "pods";
+
+    fn set_up(self) -> String {
+        match self {
+            Self::Local => format!("{SET_UP} && ip route add local 10.244.0.0/16 dev lo"),
+            // With an address of its own, the bridge does not take the lowest of its members', which come and go.
+            Self::Bridged => format!(
+                "{SET_UP} && ip link add {0} type bridge && ip link set {0} address 02:00:0a:f4:00:01 up && \
+                 ip addr add 10.244.0.1/16 dev {0} && ip addr add 10.244.0.2/16 dev {0} && \
+                 ip route add local 10.245.0.0/24 dev lo",
+                Self::BRIDGE
+            ),
+        }
+    }
+}
 
 /// Where this program is.
 #[derive(Debug)]
@@ -35,7 +62,7 @@ pub enum Entered {
 /// when it panics. It ends itself when the one outside is gone.
 #[must_use]
 #[allow(clippy::disallowed_methods, reason = "what a program tells itself goes through the environment")]
-pub fn enter() -> Entered {
+pub fn enter(network: Network) -> Entered {
     if let Ok(control_plane) = std::env::var(CONTROL_PLANE) {
         std::thread::spawn(|| {
             // Nothing is ever written to it: it ends when the program outside does.
@@ -44,16 +71,16 @@ pub fn enter() -> Entered {
         });
         return Entered::Inside { control_plane: control_plane.into(), folder: std::env::temp_dir() };
     }
-    let tried = found().and_then(|control_plane| {
+    let tried = found(network).and_then(|control_plane| {
         // Here, because a build may need a network.
         drop(crate::binary());
-        again(&control_plane)
+        again(&control_plane, network)
     });
     tried.unwrap_or_else(Entered::Not)
 }
 
 /// The control plane's binary, where all is there that the tests need.
-fn found() -> Result<PathBuf, String> {
+fn found(network: Network) -> Result<PathBuf, String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("cluster");
     let built = Command::new(folder.join("build")).arg("--path").stderr(Stdio::null()).output();
     let path = built.ok().filter(|output| output.status.success()).map(|output| output.stdout);
@@ -62,7 +89,8 @@ fn found() -> Result<PathBuf, String> {
     if !Kubectl::is_there() {
         return Err("there is no kubectl".to_owned());
     }
-    let probe = unshare().args(["sh", "-c", SET_UP]).output().map_err(|error| format!("unshare: {error}"))?;
+    let probe =
+        unshare().args(["sh", "-c", &network.set_up()]).output().map_err(|error| format!("unshare: {error}"))?;
     if !probe.status.success() {
         return Err(format!("no namespaces can be made: {}", String::from_utf8_lossy(&probe.stderr).trim()));
     }
@@ -80,11 +108,11 @@ fn unshare() -> Command {
     command
 }
 
-fn again(control_plane: &Path) -> Result<Entered, String> {
+fn again(control_plane: &Path, network: Network) -> Result<Entered, String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
     let mut command = unshare();
-    command.args(["sh", "-c", &format!("{SET_UP} && exec \"$0\" \"$@\"")]).arg(program);
+    command.args(["sh", "-c", &format!("{} && exec \"$0\" \"$@\"", network.set_up())]).arg(program);
     command.args(std::env::args_os().skip(1)).env(CONTROL_PLANE, control_plane).env("TMPDIR", folder.path());
     let mut child = command.stdin(Stdio::piped()).spawn().map_err(|error| error.to_string())?;
     // Held until it has ended: `wait` would close it.

@@ -21,7 +21,7 @@ mod typed;
 use std::process::ExitCode;
 
 use libtest_mimic::Arguments;
-use tidegate_tests::cluster::{Entered, enter};
+use tidegate_tests::cluster::{Entered, Network, enter};
 
 use stage::{Case, cases};
 
@@ -57,7 +57,7 @@ fn main() -> ExitCode {
     if arguments.list {
         return stage::left_out(&arguments, all);
     }
-    match enter() {
+    match enter(Network::Local) {
         Entered::Inside { control_plane, folder } => stage::run(&arguments, (all, on_demand), (control_plane, folder)),
         Entered::Ended(code) => ExitCode::from(code),
         Entered::Not(lack) => {
