@@ -64,12 +64,17 @@ impl Edge {
     /// Applies what `deploy/` says about rights and class, and starts Tidegate at 10.244.0.2 as a pod is started: it finds the
     /// API server, its service account and its namespace by itself.
     pub async fn start(cluster: &Cluster) -> Self {
+        Self::start_with(cluster, &["--publish-status-address", PUBLIC]).await
+    }
+
+    /// The same with other arguments.
+    pub async fn start_with(cluster: &Cluster, arguments: &[&str]) -> Self {
         for name in ["00-namespace", "10-rbac", "20-ingress-class"] {
             cluster.kubectl.run(&["apply", "-f", manifest(name).to_str().expect("UTF-8")]).await;
         }
         let account = Account::project(cluster, "tidegate").await;
         let mut command = run("10.244.0.2");
-        command.args(["--publish-status-address", PUBLIC]).envs(Account::environment());
+        command.args(arguments).envs(Account::environment());
         let mut edge = Self::of(cluster, "tidegate", "10.244.0.2", &mut command);
         edge.account = Some(account);
         edge.ready().await;

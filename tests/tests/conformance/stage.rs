@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use libtest_mimic::{Arguments, Trial};
 use serde_json::json;
-use tidegate_tests::cluster::{Cluster, Edge, Network, manifest};
+use tidegate_tests::cluster::{Cluster, Edge, Network};
 use tokio::runtime::Runtime;
 use tokio::sync::OnceCell;
 
@@ -70,11 +70,8 @@ impl Stage {
         });
         cluster.kubectl.fed(&["apply", "-f", "-"], &class.to_string()).await;
         let rights = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("deploy/gateway/rbac.yaml");
-        for file in [manifest("00-namespace"), manifest("10-rbac"), rights] {
-            cluster.kubectl.run(&["apply", "-f", file.to_str().expect("UTF-8")]).await;
-        }
-        let arguments = ["--source", "gateway", "--gateway-addresses", GATEWAY_ADDRESSES];
-        let edge = Edge::start_as(cluster, "tidegate", "10.244.0.2", &arguments).await;
+        cluster.kubectl.run(&["apply", "-f", rights.to_str().expect("UTF-8")]).await;
+        let edge = Edge::start_with(cluster, &["--source", "gateway", "--gateway-addresses", GATEWAY_ADDRESSES]).await;
         let mut arguments: Vec<String> = ADDRESSES.map(str::to_owned).to_vec();
         arguments.extend(asked());
         let tally = self.of(cluster).run("TestConformance", &arguments).await;
