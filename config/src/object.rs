@@ -24,6 +24,8 @@ pub enum Kind {
     Deployment,
     /// `v1` Namespace (cluster scoped).
     Namespace,
+    /// `v1` ConfigMap.
+    ConfigMap,
     /// `gateway.networking.k8s.io/v1` GatewayClass (cluster scoped).
     GatewayClass,
     /// `gateway.networking.k8s.io/v1beta1` ReferenceGrant, and `v1` where it is served.
@@ -57,7 +59,7 @@ const GATEWAY_API: &str = "gateway.networking.k8s.io";
 
 impl Kind {
     /// Every kind, in the order in which watches are started: what others refer to comes before them.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::IngressClass,
         Self::Deployment,
         Self::Namespace,
@@ -75,6 +77,7 @@ impl Kind {
         Self::Service,
         Self::EndpointSlice,
         Self::Secret,
+        Self::ConfigMap,
     ];
 
     /// The kind that manifests write so; `None` when none of those here is.
@@ -97,6 +100,7 @@ impl Kind {
             Self::Secret => "Secret",
             Self::Deployment => "Deployment",
             Self::Namespace => "Namespace",
+            Self::ConfigMap => "ConfigMap",
             Self::GatewayClass => "GatewayClass",
             Self::ReferenceGrant => "ReferenceGrant",
             Self::HttpRoute => "HTTPRoute",
@@ -116,7 +120,7 @@ impl Kind {
         match self {
             Self::Ingress | Self::IngressClass => "networking.k8s.io",
             Self::EndpointSlice => "discovery.k8s.io",
-            Self::Service | Self::Secret | Self::Namespace => "",
+            Self::Service | Self::Secret | Self::Namespace | Self::ConfigMap => "",
             Self::Deployment => "apps",
             Self::GatewayClass
             | Self::Gateway
@@ -142,6 +146,7 @@ impl Kind {
             Self::Secret => "secrets",
             Self::Deployment => "deployments",
             Self::Namespace => "namespaces",
+            Self::ConfigMap => "configmaps",
             Self::GatewayClass => "gatewayclasses",
             Self::ReferenceGrant => "referencegrants",
             Self::HttpRoute => "httproutes",
@@ -170,6 +175,7 @@ impl Kind {
             | Self::Secret
             | Self::Deployment
             | Self::Namespace
+            | Self::ConfigMap
             | Self::ListenerSet => &["v1"],
         }
     }

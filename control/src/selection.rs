@@ -31,6 +31,7 @@ fn anywhere(kind: Kind, options: &Options) -> Vec<ObjectName> {
         Kind::EndpointSlice => builder.into_iter().collect(),
         Kind::Ingress | Kind::IngressClass => Vec::new(),
         Kind::Namespace
+        | Kind::ConfigMap
         | Kind::GatewayClass
         | Kind::Gateway
         | Kind::ReferenceGrant
@@ -51,6 +52,7 @@ fn needed(kind: Kind, options: &Options) -> bool {
         Kind::Deployment => options.sources.deis.is_some(),
         Kind::Service | Kind::EndpointSlice | Kind::Secret => true,
         Kind::Namespace
+        | Kind::ConfigMap
         | Kind::GatewayClass
         | Kind::Gateway
         | Kind::ReferenceGrant

@@ -12,7 +12,7 @@ use tidegate_config::project::gateway::{
     TlsRoute,
 };
 use tidegate_config::project::{
-    Deployment, EndpointSlice, Ingress, IngressClass, Meta, Object, Projected, Secret, Service,
+    ConfigMap, Deployment, EndpointSlice, Ingress, IngressClass, Meta, Object, Projected, Secret, Service,
 };
 
 type Objects<T> = BTreeMap<ObjectName, Arc<T>>;
@@ -80,6 +80,7 @@ world! {
     secrets: Secret(Secret),
     deployments: Deployment(Deployment),
     namespaces: Namespace(Namespace),
+    config_maps: ConfigMap(ConfigMap),
     gateway_classes: GatewayClass(GatewayClass),
     gateways: Gateway(Gateway),
     listener_sets: ListenerSet(ListenerSet),

@@ -51,6 +51,7 @@ fn explained_beside(ingresses: &[Value], withheld: &Withheld, url: &str) -> Stri
             Kind::IngressClass => vec![read(Kind::IngressClass, &class)],
             Kind::Service | Kind::EndpointSlice | Kind::Secret | Kind::Deployment => Vec::new(),
             Kind::Namespace
+            | Kind::ConfigMap
             | Kind::GatewayClass
             | Kind::Gateway
             | Kind::ReferenceGrant

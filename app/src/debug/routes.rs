@@ -4,7 +4,7 @@
 use serde::Serialize;
 use tidegate_config::model::{
     Action, BackendKey, Bind, Certificate, Compression, Conditions, Destination, DirectResponse, Effective, Endpoint,
-    Filter, Guard, HostRoutes, Redirect, Route, Snapshot, WeightedTarget,
+    Filter, Guard, HostRoutes, Redirect, Route, Snapshot, TableName, WeightedTarget,
 };
 
 /// A snapshot, or a part of it.

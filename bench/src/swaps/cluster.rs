@@ -1,6 +1,7 @@
 //! A made-up cluster of a given shape and size, as projections. Keys of certificates are shared, because making 100,000 of
 //! them would take longer than everything that is measured.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Instant;
@@ -112,6 +113,7 @@ impl Cluster {
             Kind::Secret => all.filter_map(|i| self.secret(i, 0)).collect(),
             Kind::Deployment => Vec::new(),
             Kind::Namespace
+            | Kind::ConfigMap
             | Kind::GatewayClass
             | Kind::Gateway
             | Kind::ReferenceGrant
@@ -260,7 +262,7 @@ pub(super) fn app(i: usize) -> String {
 fn projected(kind: Kind, object: Object) -> Projected {
     let key = ObjectRef::new(kind, object.name().clone());
     let meta = Meta { object: key, uid: None, resource_version: "12345678".into(), generation: Some(1) };
-    Projected { meta, object: Some(object), findings: Vec::new(), addresses: Vec::new() }
+    Projected { meta, object: Some(object), findings: Vec::new(), addresses: Vec::new(), statuses: BTreeMap::new() }
 }
 
 fn certificate() -> anyhow::Result<Certificate> {

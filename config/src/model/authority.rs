@@ -30,8 +30,7 @@ impl Authorities {
     /// # Errors
     /// When a text has no certificate, or one that cannot be read: a bundle is used whole or not at all.
     pub fn from_pem(texts: &[&[u8]]) -> Result<Self, CertificateFault> {
-        let (mut certificates, mut roots) = (Vec::new(), RootCertStore::empty());
-        let mut digest = ring::digest::Context::new(&ring::digest::SHA256);
+        let mut certificates = Vec::new();
         for text in texts {
             if text.len() > PEM_BYTES_MAX {
                 return Err(CertificateFault(format!("ca.crt is larger than {PEM_BYTES_MAX} bytes")));
@@ -39,22 +38,37 @@ impl Authorities {
             let before = certificates.len();
             for certificate in CertificateDer::pem_slice_iter(text) {
                 // The parser's words quote lines, and a key may have been put here by mistake.
-                let certificate = certificate.map_err(|_| CertificateFault("ca.crt is not PEM".to_owned()))?;
-                // Pingora parses what it is given a second time, with this parser, and takes no error for an answer.
-                let parsed = X509Certificate::from_der(&certificate).map(drop).map_err(|error| error.to_string());
-                parsed.and_then(|()| roots.add(certificate.clone()).map_err(|error| error.to_string())).map_err(
-                    |error| CertificateFault(format!("ca.crt holds a certificate that cannot be read: {error}")),
-                )?;
-                digest.update(&(certificate.len() as u64).to_be_bytes());
-                digest.update(&certificate);
-                certificates.push(certificate);
+                certificates.push(certificate.map_err(|_| CertificateFault("ca.crt is not PEM".to_owned()))?);
             }
             if certificates.len() == before {
                 return Err(CertificateFault("ca.crt holds no certificate".to_owned()));
             }
         }
+        Self::of(certificates)
+    }
+
+    /// Those of several bundles, in their order.
+    ///
+    /// # Errors
+    /// When there is no bundle.
+    pub fn joined(bundles: &[&Self]) -> Result<Self, CertificateFault> {
+        Self::of(bundles.iter().flat_map(|bundle| bundle.certificates.iter().cloned()).collect())
+    }
+
+    fn of(certificates: Vec<CertificateDer<'static>>) -> Result<Self, CertificateFault> {
         if certificates.is_empty() {
             return Err(CertificateFault("no certificate of an authority is named".to_owned()));
+        }
+        let mut roots = RootCertStore::empty();
+        let mut digest = ring::digest::Context::new(&ring::digest::SHA256);
+        for certificate in &certificates {
+            // Pingora parses what it is given a second time, with this parser, and takes no error for an answer.
+            let parsed = X509Certificate::from_der(certificate).map(drop).map_err(|error| error.to_string());
+            let read = parsed.and_then(|()| roots.add(certificate.clone()).map_err(|error| error.to_string()));
+            let fault = |error| CertificateFault(format!("ca.crt holds a certificate that cannot be read: {error}"));
+            read.map_err(fault)?;
+            digest.update(&(certificate.len() as u64).to_be_bytes());
+            digest.update(certificate);
         }
         let mut own = [0; 32];
         own.copy_from_slice(digest.finish().as_ref());
@@ -142,6 +156,8 @@ mod tests {
         assert_eq!(read(&[&format!("a remark\n{a}\n{b}")]), both);
         assert_ne!(read(&[&a]), both);
         assert_ne!(read(&[&a]), read(&[&b]));
+        assert_eq!(Authorities::joined(&[&read(&[&a]), &read(&[&b])]).unwrap(), both);
+        assert!(Authorities::joined(&[]).is_err());
     }
 
     #[track_caller]

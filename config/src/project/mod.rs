@@ -14,6 +14,7 @@
 
 mod annotation_value;
 pub mod annotations;
+mod config_map;
 mod deployment;
 mod endpoint_slice;
 mod field;
@@ -30,6 +31,7 @@ mod source;
 use std::sync::Arc;
 
 pub use annotations::deis::{DeisApp, DeisBuilder, DeisDomain, DeisExpression, DeisLocations, DeisRouter, Whitelist};
+pub use config_map::ConfigMap;
 pub use deployment::Deployment;
 pub use endpoint_slice::{EndpointSlice, SliceEndpoint, SlicePort};
 pub use ingress::{BackendRef, ClassRef, DefaultBackend, Ingress, PortRef};
@@ -66,6 +68,7 @@ pub fn project(kind: Kind, bytes: &[u8]) -> Result<Projected, Unidentified> {
         Kind::EndpointSlice => endpoint_slice::project(&source, found).map(|it| Object::EndpointSlice(Arc::new(it))),
         Kind::Secret => Ok(Object::Secret(Arc::new(secret::project(&source)))),
         Kind::Deployment => deployment::project(&source, found).map(|it| Object::Deployment(Arc::new(it))),
+        Kind::ConfigMap => Ok(Object::ConfigMap(Arc::new(config_map::project(&source)))),
         Kind::Namespace => namespace::project(&source).map(|it| Object::Namespace(Arc::new(it))),
         Kind::GatewayClass => gateway_class::project(&source, found).map(|it| Object::GatewayClass(Arc::new(it))),
         Kind::Gateway => gateway_object::project(&source, found).map(|it| Object::Gateway(Arc::new(it))),
@@ -143,6 +146,8 @@ pub enum Object {
     Secret(Arc<Secret>),
     /// A Deployment.
     Deployment(Arc<Deployment>),
+    /// A ConfigMap.
+    ConfigMap(Arc<ConfigMap>),
     /// A Namespace.
     Namespace(Arc<Namespace>),
     /// A GatewayClass.
@@ -178,6 +183,7 @@ impl Object {
             Self::EndpointSlice(object) => &object.name,
             Self::Secret(object) => &object.name,
             Self::Deployment(object) => &object.name,
+            Self::ConfigMap(object) => &object.name,
             Self::Namespace(object) => &object.name,
             Self::GatewayClass(object) => &object.name,
             Self::Gateway(object) => &object.age.name,

@@ -73,6 +73,7 @@ pub(super) fn read(source: &Source<'_>) -> Vec<PublicAddress> {
         | Kind::Secret
         | Kind::Deployment
         | Kind::Namespace
+        | Kind::ConfigMap
         | Kind::GatewayClass
         | Kind::Gateway
         | Kind::HttpRoute

@@ -7,8 +7,9 @@ use tidegate_config::object::Kind;
 use tidegate_config::project::{Projected, project};
 
 /// The folders and the kind of what is in them.
-pub(crate) const FOLDERS: [(&str, Kind); 17] = [
+pub(crate) const FOLDERS: [(&str, Kind); 18] = [
     ("backend-tls-policy", Kind::BackendTlsPolicy),
+    ("config-map", Kind::ConfigMap),
     ("deployment", Kind::Deployment),
     ("endpoint-slice", Kind::EndpointSlice),
     ("gateway", Kind::Gateway),

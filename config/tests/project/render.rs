@@ -21,6 +21,10 @@ pub(crate) fn render(projected: &Projected) -> String {
         Some(Object::EndpointSlice(it)) => slice(&mut out, it),
         Some(Object::Secret(it)) => secret(&mut out, it),
         Some(Object::Deployment(it)) => router(&mut out, &it.router),
+        Some(Object::ConfigMap(it)) => {
+            let authorities = it.authorities.as_ref().map(|read| read.as_ref().map(|all| all.certificates().len()));
+            line(&mut out, format_args!("config map {}: authorities {authorities:?}", it.name));
+        }
         Some(Object::Namespace(it)) => render_gateway::namespace(&mut out, it),
         Some(Object::GatewayClass(it)) => render_gateway::gateway_class(&mut out, it),
         Some(Object::Gateway(it)) => render_gateway::gateway(&mut out, it),

@@ -40,6 +40,14 @@ pub(super) fn kept_form(kind: Kind, raw: &[u8], whole: bool) -> Option<Vec<u8>> 
     for (name, value) in &fields {
         match name.as_ref() {
             "metadata" | "kind" | "apiVersion" => {}
+            // What else stands in a ConfigMap may be large, or a secret that somebody put there.
+            "data" if !whole && kind == Kind::ConfigMap => {
+                let entries: Fields<'_> = serde_json::from_str(value.get()).unwrap_or_default();
+                if let Some(authorities) = entries.get("ca.crt") {
+                    push(&mut form, "data", &format!(r#"{{"ca.crt":{authorities}}}"#));
+                }
+            }
+            "binaryData" if !whole && kind == Kind::ConfigMap => {}
             "status" if !whole => {
                 if let Some((field, addresses)) = addresses(kind, value) {
                     push(&mut form, "status", &format!(r#"{{"{field}":{addresses}}}"#));
@@ -115,6 +123,11 @@ mod tests {
             Kind::Gateway,
             r#"{"metadata":{"name":"a","resourceVersion":"7"},"status":{"listeners":[],"addresses":[{"value":"192.0.2.1"}]}}"#,
             Some(r#"{"metadata":{"resourceVersion":"7","name":"a"},"status":{"addresses":[{"value":"192.0.2.1"}]}}"#),
+        );
+        check(
+            Kind::ConfigMap,
+            r#"{"metadata":{"name":"a","resourceVersion":"7"},"data":{"ca.crt":"PEM","password":"x"},"binaryData":{"b":"eA=="}}"#,
+            Some(r#"{"metadata":{"resourceVersion":"7","name":"a"},"data":{"ca.crt":"PEM"}}"#),
         );
         check(Kind::Service, r#"{"metadata":{"name":"a"}}"#, None);
         check(Kind::Service, r#"{"metadata":{"name":"a","resourceVersion":""}}"#, None);

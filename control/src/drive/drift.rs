@@ -81,6 +81,7 @@ mod tests {
                     Vec::new()
                 }
                 Kind::Namespace
+                | Kind::ConfigMap
                 | Kind::GatewayClass
                 | Kind::Gateway
                 | Kind::ReferenceGrant

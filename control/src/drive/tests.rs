@@ -163,6 +163,7 @@ fn of_web() -> Vec<Event> {
         }
         Kind::IngressClass | Kind::Secret | Kind::Deployment => Vec::new(),
         Kind::Namespace
+        | Kind::ConfigMap
         | Kind::GatewayClass
         | Kind::Gateway
         | Kind::ReferenceGrant

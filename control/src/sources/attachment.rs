@@ -177,5 +177,5 @@ impl Claim {
 
 /// The Service ports that a route leads to; addresses that an object names itself are of no Service.
 pub(crate) fn backends(route: &Route) -> impl Iterator<Item = &BackendKey> {
-    route.action.targets().filter(|target| target.fixed.is_none()).map(|target| &target.backend)
+    route.targets().filter(|target| target.fixed.is_none()).map(|target| &target.backend)
 }

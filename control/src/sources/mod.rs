@@ -61,6 +61,7 @@ pub fn attach(world: &World, options: &Options, offers: &dyn Offers, object: &Ob
         | Kind::Secret
         | Kind::Deployment
         | Kind::Namespace
+        | Kind::ConfigMap
         | Kind::ReferenceGrant
         | Kind::TlsRoute
         | Kind::TcpRoute

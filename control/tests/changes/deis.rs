@@ -39,7 +39,7 @@ pub(crate) const PLATFORM: (&str, &str) = ("platformDomain", "apps.example");
 
 /// Two applications below a platform domain, of which one has a domain of its own as well.
 fn running() -> Bench {
-    let sources = Sources { ingress: true, deis: Some(deis()) };
+    let sources = Sources { ingress: true, deis: Some(deis()), gateway: None };
     let mut bench = Bench::of(Options { sources, ..Options::default() }, Kind::ALL.map(all_of));
     for kind in Kind::ALL {
         bench.list(kind, &[]);

@@ -27,7 +27,7 @@ fn name(number: usize) -> String {
 
 /// All of them, as they are after a start.
 fn running() -> Bench {
-    let sources = Sources { ingress: true, deis: Some(deis()) };
+    let sources = Sources { ingress: true, deis: Some(deis()), gateway: None };
     let mut bench = Bench::of(Options { sources, ..Options::default() }, Kind::ALL.map(all_of));
     let services: Vec<Value> = (0..APPS).map(numbered).collect();
     let slices: Vec<Value> = (0..APPS).map(|number| slice(&name(number), &["10.0.0.1"])).collect();
@@ -38,6 +38,7 @@ fn running() -> Bench {
             Kind::EndpointSlice => &slices,
             Kind::Ingress | Kind::IngressClass | Kind::Secret => &[],
             Kind::Namespace
+            | Kind::ConfigMap
             | Kind::GatewayClass
             | Kind::Gateway
             | Kind::ReferenceGrant

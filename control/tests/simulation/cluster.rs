@@ -67,6 +67,8 @@ impl Cluster {
             Kind::HttpRoute,
             Kind::HttpRoute,
             Kind::GrpcRoute,
+            Kind::BackendTlsPolicy,
+            Kind::ConfigMap,
         ])?;
         let object = pick(die, kind);
         if die.u32(0..4) == 0 {
@@ -179,6 +181,7 @@ fn socket(die: &mut Rng) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, die.u8(1..5)], 8000 + die.u16(0..2)))
 }
 
+#[allow(clippy::wildcard_enum_match_arm, reason = "the others are of the Gateway API")]
 fn pick(die: &mut Rng, kind: Kind) -> ObjectRef {
     if kind == Kind::EndpointSlice && die.u32(0..10) == 0 {
         return ObjectRef::new(kind, ObjectName::new("default", "kubernetes"));
@@ -195,20 +198,14 @@ fn pick(die: &mut Rng, kind: Kind) -> ObjectRef {
         }
         Kind::Deployment => "deis-router".to_owned(),
         Kind::Namespace => NAMESPACES[die.usize(0..2)].to_owned(),
-        Kind::GatewayClass
-        | Kind::Gateway
-        | Kind::ReferenceGrant
-        | Kind::HttpRoute
-        | Kind::ListenerSet
-        | Kind::GrpcRoute
-        | Kind::TlsRoute
-        | Kind::TcpRoute
-        | Kind::UdpRoute
-        | Kind::BackendTlsPolicy => format!("g{}", die.u32(0..3)),
+        Kind::ConfigMap => "authorities".to_owned(),
+        kind if kind.is_of_gateway_api() => format!("g{}", die.u32(0..3)),
+        kind => panic!("{kind} is not made"),
     };
     ObjectRef::new(kind, ObjectName::new(namespace, name))
 }
 
+#[allow(clippy::wildcard_enum_match_arm, reason = "the others are of the Gateway API")]
 fn make(die: &mut Rng, object: &ObjectRef) -> (Object, Vec<Finding>) {
     let name = object.name.clone();
     match object.kind {
@@ -249,17 +246,7 @@ fn make(die: &mut Rng, object: &ObjectRef) -> (Object, Vec<Finding>) {
             };
             (Object::Deployment(Arc::new(Deployment { name, router })), Vec::new())
         }
-        Kind::Namespace
-        | Kind::GatewayClass
-        | Kind::Gateway
-        | Kind::ReferenceGrant
-        | Kind::HttpRoute
-        | Kind::ListenerSet
-        | Kind::GrpcRoute
-        | Kind::TlsRoute
-        | Kind::TcpRoute
-        | Kind::UdpRoute
-        | Kind::BackendTlsPolicy => gateways::make(die, object),
+        _ => gateways::make(die, object),
     }
 }
 

@@ -1,5 +1,7 @@
 //! Objects of the Gateway API, made by chance. They are read as the API server would send them.
 
+use std::sync::LazyLock;
+
 use fastrand::Rng;
 use serde_json::{Value, json};
 use tidegate_config::finding::Finding;
@@ -9,14 +11,19 @@ use tidegate_config::project::{Object, project};
 const HOSTS: [&str; 4] = ["a.example", "*.example", "b.test", ""];
 const NAMESPACES: [&str; 2] = ["blue", "red"];
 
+/// An authority that somebody may trust.
+static AUTHORITY: LazyLock<String> =
+    LazyLock::new(|| rcgen::generate_simple_self_signed(["ca.test".to_owned()]).expect("a certificate").cert.pem());
+
 /// An object of a kind, with what its projection finds.
 pub(crate) fn make(die: &mut Rng, object: &ObjectRef) -> (Object, Vec<Finding>) {
     let (labels, spec, status) = parts(die, object);
+    let data = if die.bool() { json!({"ca.crt": AUTHORITY.as_str()}) } else { json!({"other": "x"}) };
     let metadata = json!({
         "namespace": &*object.name.namespace, "name": &*object.name.name, "resourceVersion": "1", "labels": labels,
         "creationTimestamp": format!("2026-01-01T00:00:0{}Z", die.u8(0..3)),
     });
-    let json = json!({"metadata": metadata, "spec": spec, "status": status});
+    let json = json!({"metadata": metadata, "spec": spec, "status": status, "data": data});
     let projected = project(object.kind, json.to_string().as_bytes()).expect("an identity");
     (projected.object.expect("an object that can be read"), projected.findings)
 }
@@ -26,8 +33,10 @@ fn one<T: Clone>(die: &mut Rng, of: &[T]) -> T {
 }
 
 /// Labels, spec and status.
+#[allow(clippy::wildcard_enum_match_arm, reason = "the others are made elsewhere")]
 fn parts(die: &mut Rng, object: &ObjectRef) -> (Value, Value, Value) {
     let spec = match object.kind {
+        Kind::ConfigMap => Value::Null,
         Kind::Namespace => return (json!({"team": one(die, &["blue", "green"])}), Value::Null, Value::Null),
         Kind::GatewayClass => {
             json!({"controllerName": one(die, &["tidegate.io/gateway", "tidegate.io/gateway", "example.com/other"])})
@@ -49,6 +58,17 @@ fn parts(die: &mut Rng, object: &ObjectRef) -> (Value, Value, Value) {
             json!({"from": [from], "to": [{"group": "", "kind": one(die, &["Service", "Secret"])}]})
         }
         Kind::HttpRoute | Kind::GrpcRoute => route(die, object.kind),
+        Kind::BackendTlsPolicy => {
+            let authorities =
+                one(die, &[json!([{"group": "", "kind": "ConfigMap", "name": "authorities"}]), json!([])]);
+            let target = json!({"group": "", "kind": "Service", "name": format!("b{}", die.u32(0..3))});
+            let mut validation = json!({"hostname": "web.test"});
+            match authorities.as_array().is_some_and(Vec::is_empty) {
+                true => validation["wellKnownCACertificates"] = "System".into(),
+                false => validation["caCertificateRefs"] = authorities,
+            }
+            json!({"targetRefs": [target], "validation": validation})
+        }
         kind => panic!("{kind} is not made"),
     };
     (Value::Null, spec, Value::Null)
@@ -93,9 +113,10 @@ fn route(die: &mut Rng, kind: Kind) -> Value {
             let backends: Vec<Value> = (0..die.usize(0..3))
                 .map(|_| json!({"name": format!("b{}", die.u32(0..3)), "namespace": one(die, &NAMESPACES), "port": 80, "weight": die.u32(0..3)}))
                 .collect();
-            let matches = match kind {
-                Kind::HttpRoute => json!([{"path": {"value": one(die, &["/", "/a", "/a/b"])}}]),
-                _ => json!([{"method": {"service": one(die, &["a.B", "c.D"])}}]),
+            let matches = if kind == Kind::HttpRoute {
+                json!([{"path": {"value": one(die, &["/", "/a", "/a/b"])}}])
+            } else {
+                json!([{"method": {"service": one(die, &["a.B", "c.D"])}}])
             };
             let extension = json!([{"type": "ExtensionRef", "extensionRef": {"group": "x.test", "kind": "X", "name": "x"}}]);
             let filters = if die.u32(0..6) == 0 { extension } else { json!([]) };

@@ -39,6 +39,7 @@ impl ReplicaKind {
             // The other server lets go of what is too old.
             kept: None,
             form: Form::BuiltIn(known.and_then(Kind::built_in).unwrap_or_default()),
+            question: false,
             read_only: true,
             place,
         }

@@ -110,6 +110,7 @@ impl Bench {
                 Kind::Secret => vec![certificate()],
                 Kind::Deployment => Vec::new(),
                 Kind::Namespace
+                | Kind::ConfigMap
                 | Kind::GatewayClass
                 | Kind::Gateway
                 | Kind::ReferenceGrant

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use tidegate_config::model::{Conditions, Origin, PathMatch, Route, Settings};
+use tidegate_config::model::{Conditions, Origin, PathMatch, RetryPolicy, Route, Settings};
 use tidegate_config::object::{Age, ObjectRef};
-use tidegate_config::project::gateway::{HttpBackend, HttpFilters, OwnStatus, Timeouts};
+use tidegate_config::project::gateway::{HttpBackend, HttpFilters, OwnStatus, Retry, Timeouts};
 
 use super::condition::Fault;
 use super::parent::{Seeker, statuses};
@@ -35,7 +35,7 @@ pub(in crate::sources) fn attach_http(reader: &mut Reader<'_>, object: &ObjectRe
         matches: rule.matches.iter().map(|it| (it.path.clone(), it.conditions.clone())).collect(),
         filters: &rule.filters,
         backends: &rule.backends,
-        settings: settings(&rule.timeouts),
+        settings: settings(&rule.timeouts, rule.retry.as_ref()),
     });
     let seeker = Seeker { object, parents: &route.parents, hostnames: &route.hostnames };
     attach(reader, &seeker, &route.age, rules.collect(), &route.dropped)
@@ -59,8 +59,14 @@ pub(in crate::sources) fn attach_grpc(reader: &mut Reader<'_>, object: &ObjectRe
     attach(reader, &seeker, &route.age, rules.collect(), &route.dropped)
 }
 
-fn settings(timeouts: &Timeouts) -> Arc<Settings> {
-    Arc::new(Settings { request_timeout: timeouts.request, ..Settings::default() })
+fn settings(timeouts: &Timeouts, retry: Option<&Retry>) -> Arc<Settings> {
+    let retry = retry.map(|Retry { codes, attempts, backoff }| {
+        let mut statuses = codes.clone();
+        statuses.sort_unstable();
+        Arc::new(RetryPolicy { statuses, attempts: *attempts, backoff: backoff.unwrap_or(RetryPolicy::BACKOFF) })
+    });
+    let (total_timeout, attempt_timeout) = (timeouts.request, timeouts.backend_request);
+    Arc::new(Settings { total_timeout, attempt_timeout, retry, ..Settings::default() })
 }
 
 fn attach(

@@ -2,15 +2,22 @@
 
 use std::sync::Arc;
 
-use tidegate_config::model::{HostPattern, TableName};
+use tidegate_config::model::{
+    Certificate, ClientVerification, HostPattern, ListenerTls as Terminated, TableName, TlsMode as TlsListenerMode,
+    VerificationMode,
+};
 use tidegate_config::object::{Kind, ObjectRef};
 use tidegate_config::project::gateway::{
-    AllowedNamespaces, GroupKind, Listener, ListenerProtocol, ListenerSpec, ListenerStatus, RouteKind,
+    AllowedNamespaces, ClientValidation, GatewayTls, GroupKind, Listener, ListenerProtocol, ListenerSpec,
+    ListenerStatus, RouteKind, ValidationMode,
 };
 
 use super::condition::{Conditions, Fault};
 use super::offer::Offered;
 use crate::sources::reader::Reader;
+
+/// Of a listener whose protocol is not spoken here.
+const UNSUPPORTED: &str = "UnsupportedProtocol";
 
 /// The kinds of routes that a protocol is for.
 pub(super) const fn kinds_of(protocol: &ListenerProtocol) -> &'static [Kind] {
@@ -20,8 +27,13 @@ pub(super) const fn kinds_of(protocol: &ListenerProtocol) -> &'static [Kind] {
     }
 }
 
-/// What one listener offers by itself, before it is compared with others.
-pub(super) fn offered(reader: &mut Reader<'_>, owner: &ObjectRef, listener: &Listener) -> Offered {
+/// What one listener offers by itself, before it is compared with others; and its TLS, which concerns nobody who attaches to it.
+pub(super) fn offered(
+    reader: &mut Reader<'_>,
+    owner: &ObjectRef,
+    listener: &Listener,
+    (gateway, tls): (&ObjectRef, &GatewayTls),
+) -> (Offered, Option<Arc<Terminated>>) {
     // Names have no dots before their first slash, so that a ListenerSet is no Gateway.
     let prefix = if owner.kind == Kind::ListenerSet { "listener.set/" } else { "" };
     let table = format!("{prefix}{}/{}", owner.name, listener.name);
@@ -38,27 +50,34 @@ pub(super) fn offered(reader: &mut Reader<'_>, owner: &ObjectRef, listener: &Lis
         unresolved: None,
         idle: None,
     };
-    match &listener.spec {
-        Err(_) => offered.refused = Some(Fault::new("UnsupportedValue", format!("{} cannot be read", listener.field))),
-        Ok(spec) => read(reader, owner, spec, &mut offered),
+    let Ok(spec) = &listener.spec else {
+        offered.refused = Some(Fault::new("UnsupportedValue", format!("{} cannot be read", listener.field)));
+        return (offered, None);
+    };
+    read(spec, &mut offered);
+    if spec.protocol != ListenerProtocol::Https {
+        return (offered, None);
     }
-    offered
+    let certificates = certificates(reader, owner, spec, &mut offered);
+    let clients = tls.validation(spec.port).and_then(|asked| clients(reader, gateway, asked, &mut offered));
+    let terminated = Terminated { certificates: certificates.into(), clients, mode: TlsListenerMode::Http };
+    (offered, Some(Arc::new(terminated)))
 }
 
-fn read(reader: &mut Reader<'_>, owner: &ObjectRef, spec: &ListenerSpec, offered: &mut Offered) {
+fn read(spec: &ListenerSpec, offered: &mut Offered) {
     offered.port = spec.port;
     offered.host = spec.host.clone();
     offered.namespaces = spec.routes.namespaces.clone();
     let by_protocol = kinds_of(&spec.protocol);
     if by_protocol.is_empty() {
         let message = format!("protocol {} is not supported", spec.protocol);
-        offered.refused = Some(Fault::new("UnsupportedProtocol", message));
+        offered.refused = Some(Fault::new(UNSUPPORTED, message));
         return;
     }
     match &spec.routes.kinds {
         None => offered.kinds = by_protocol.into(),
         Some(named) => {
-            let known = |kind: &Kind| named.iter().any(|named| *named == Ok(GroupKind::Known(*kind)));
+            let known = |kind: &Kind| named.contains(&Ok(GroupKind::Known(*kind)));
             offered.kinds = by_protocol.iter().filter(|kind| known(kind)).copied().collect();
             let unfit = named.iter().find(|named| match named {
                 Ok(GroupKind::Known(kind)) => !by_protocol.contains(kind),
@@ -72,28 +91,55 @@ fn read(reader: &mut Reader<'_>, owner: &ObjectRef, spec: &ListenerSpec, offered
             }
         }
     }
-    if spec.protocol == ListenerProtocol::Https {
-        certificates(reader, owner, spec, offered);
-    }
 }
 
 /// A listener serves with the certificates that can be used; without any, it does not.
-fn certificates(reader: &mut Reader<'_>, owner: &ObjectRef, spec: &ListenerSpec, offered: &mut Offered) {
-    let (mut usable, mut fault) = (0, None);
+fn certificates(
+    reader: &mut Reader<'_>,
+    owner: &ObjectRef,
+    spec: &ListenerSpec,
+    offered: &mut Offered,
+) -> Vec<Arc<Certificate>> {
+    let (mut usable, mut fault) = (Vec::new(), None);
     for reference in spec.tls.iter().flat_map(|tls| &*tls.certificates) {
         match reader.granted_certificate(owner, reference) {
-            Ok(_) => usable += 1,
+            Ok(certificate) => usable.push(Arc::clone(certificate)),
             Err(why) => fault = fault.or(Some(why)),
         }
     }
     let missing = || Fault::new("InvalidCertificateRef", "tls.certificateRefs names no certificate");
-    if usable == 0 {
+    if usable.is_empty() {
         let why = fault.clone().unwrap_or_else(missing);
         offered.idle = Some(Fault::new("Invalid", why.message.clone()));
         fault = Some(why);
     }
     if let Some(fault) = fault {
         offered.unresolved = Some(fault);
+    }
+    usable
+}
+
+/// How the certificates of clients are verified. Without authorities that can be used the listener takes nobody.
+fn clients(
+    reader: &mut Reader<'_>,
+    gateway: &ObjectRef,
+    asked: &ClientValidation,
+    offered: &mut Offered,
+) -> Option<Arc<ClientVerification>> {
+    let mode = match asked.mode {
+        ValidationMode::AllowValidOnly => VerificationMode::ValidOnly,
+        ValidationMode::AllowInsecureFallback => VerificationMode::InsecureFallback,
+    };
+    match reader.granted_authorities(gateway, &asked.authorities) {
+        Ok((authorities, fault)) => {
+            offered.unresolved = offered.unresolved.take().or(fault);
+            Some(Arc::new(ClientVerification { authorities, mode }))
+        }
+        Err(fault) => {
+            offered.refused = Some(Fault::new("NoValidCACertificate", fault.message.clone()));
+            offered.unresolved = Some(fault);
+            None
+        }
     }
 }
 
@@ -120,17 +166,22 @@ fn clash(a: &ListenerSpec, b: &ListenerSpec) -> Option<Clash> {
     }
 }
 
+/// Whether a listener asks for its port: also one whose protocol is not spoken here.
+fn competes(offered: &Offered) -> bool {
+    offered.refused.as_ref().is_none_or(|fault| fault.reason == UNSUPPORTED)
+}
+
 /// Refuses each of the later listeners that contradicts an earlier one which is not refused; and of the first `equals`, which are of
 /// one object, both of two that contradict each other.
 pub(super) fn settle(offered: &mut [Offered], listeners: &[&Listener], equals: usize) {
     let specs: Vec<Option<&ListenerSpec>> = listeners.iter().map(|listener| listener.spec.as_ref().ok()).collect();
     for (place, spec) in specs.iter().enumerate() {
-        let Some(spec) = spec.filter(|_| offered.get(place).is_some_and(|it| it.refused.is_none())) else { continue };
+        let Some(spec) = spec.filter(|_| offered.get(place).is_some_and(competes)) else { continue };
         let rivals = if place < equals { 0..equals } else { 0..place };
         let clash = rivals.filter(|rival| *rival != place).find_map(|rival| {
             let other = offered.get(rival)?;
             // Of equals a conflict refuses both, so one that is refused for a conflict alone still counts.
-            let counts = other.refused.is_none() || place < equals && other.conflicts;
+            let counts = competes(other) || place < equals && other.conflicts;
             let clash = specs.get(rival).copied().flatten().filter(|_| counts).and_then(|rival| clash(spec, rival))?;
             Some((clash, format!("{} of {}", other.section, other.owner)))
         });

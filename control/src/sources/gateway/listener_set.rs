@@ -4,7 +4,7 @@ use tidegate_config::object::ObjectRef;
 use tidegate_config::project::gateway::OwnStatus;
 
 use super::condition::{Conditions, Fault};
-use super::gateway::parent_of;
+use super::gateway_object::parent_of;
 use super::listener::status;
 use super::offer::Offered;
 use crate::sources::attachment::{Attachment, Report};
@@ -20,7 +20,7 @@ pub(in crate::sources) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) ->
     let generation = reader.generation(object);
     let listeners: Vec<&Offered> = offer.of(object).collect();
     let not_allowed = offer.refused.iter().find(|(set, _)| set == object).map(|(_, fault)| fault.clone());
-    let accepted = listeners.iter().any(|listener| listener.refused.is_none());
+    let accepted = listeners.iter().any(|listener| listener.sound());
     let none = || Fault::new("ListenersNotValid", format!("none of its listeners is accepted by {parent}"));
     let refused = not_allowed.or_else(|| (!accepted).then(none));
     let idle =

@@ -4,9 +4,10 @@
 //! What is decided here is told by conditions, which are data: [`OwnStatus`](tidegate_config::project::gateway::OwnStatus).
 
 mod address;
+mod backend_tls;
 mod class;
 mod condition;
-mod gateway;
+mod gateway_object;
 mod http_route;
 mod listener;
 mod listener_set;
@@ -16,7 +17,7 @@ mod rule;
 
 pub(super) use class::attach as attach_class;
 pub use condition::Fault;
-pub(super) use gateway::attach as attach_gateway;
+pub(super) use gateway_object::attach as attach_gateway;
 pub(super) use http_route::{attach_grpc, attach_http};
 pub(super) use listener_set::attach as attach_listener_set;
 pub use offer::{Offer, Offered};

@@ -46,6 +46,12 @@ pub struct Offered {
 }
 
 impl Offered {
+    /// Whether there is nothing wrong with it by itself, whatever its Gateway lacks.
+    #[must_use]
+    pub fn sound(&self) -> bool {
+        self.refused.is_none() && self.idle.as_ref().is_none_or(|fault| fault.reason != "Invalid")
+    }
+
     /// Whether requests can come to it.
     #[must_use]
     pub const fn serves(&self) -> bool {

@@ -8,7 +8,7 @@ use tidegate_config::object::{Kind, ObjectRef};
 use tidegate_config::project::gateway::{GroupKind, Hostnames, ParentRef, ParentStatus, WrittenRef};
 
 use super::condition::{Conditions, Fault};
-use super::gateway::parent_of;
+use super::gateway_object::parent_of;
 use super::offer::{Offer, Offered};
 use crate::sources::reader::Reader;
 use crate::topology::Key;

@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tidegate_config::finding::{Finding, Problem};
-use tidegate_config::model::{Action, Destination, Filter, Redirect, Target, WeightedTarget};
+use tidegate_config::model::{Action, Destination, Filter, Mirror, Redirect, Target, WeightedTarget};
 use tidegate_config::object::{Kind, ObjectRef};
 use tidegate_config::project::gateway::{
-    FilterFault, GroupKind, HttpBackend, HttpFilter, HttpFilters, RequestRedirect, WeightedBackend,
+    FilterFault, GroupKind, HttpBackend, HttpFilter, HttpFilters, RequestMirror, RequestRedirect, Unreadable,
+    WeightedBackend,
 };
 use tidegate_config::project::{BackendRef, PortRef};
 
@@ -104,7 +105,21 @@ impl Rules<'_, '_> {
             return self.unusable(field, "RefNotPermitted", Problem::AnsweredWith500 { value: name.to_string(), why });
         }
         match self.reader.target(&BackendRef { service: name.clone(), port: PortRef::Number(port) }) {
-            Ok(target) => Some(target),
+            Ok(target) => match self.reader.secured(target) {
+                Ok(target) => Some(target),
+                Err(fault) => {
+                    let why = format!(
+                        "is to be reached over TLS, and its BackendTLSPolicy cannot be followed ({})",
+                        fault.message
+                    );
+                    self.findings.push(Finding::new(
+                        self.object.clone(),
+                        field,
+                        Problem::AnsweredWith500 { value: name.to_string(), why },
+                    ));
+                    None
+                }
+            },
             Err(problem) => {
                 let absent = matches!(problem, Problem::ServiceMissing { .. });
                 if absent {
@@ -114,6 +129,21 @@ impl Rules<'_, '_> {
                 self.unusable(field, "BackendNotFound", Problem::AnsweredWith500 { value: name.to_string(), why })
             }
         }
+    }
+
+    /// A mirror whose target cannot be used copies nothing, and its requests go on.
+    fn mirrored(&mut self, field: &str, mirror: &RequestMirror) -> Option<Filter> {
+        let Some(target) = self.target::<Unreadable>(field, &Ok(mirror.to.clone())) else {
+            // The request itself goes on.
+            if let Some(Finding { problem, .. }) = self.findings.last_mut()
+                && let Problem::AnsweredWith500 { value, why } = problem
+            {
+                *problem = Problem::RuleDropped { value: std::mem::take(value), why: std::mem::take(why) };
+            }
+            return None;
+        };
+        let (numerator, denominator) = (mirror.numerator, mirror.denominator);
+        Some(Filter::Mirror(Mirror { to: Arc::new(target), numerator, denominator }))
     }
 
     fn unusable<T>(&mut self, field: &str, reason: &'static str, problem: Problem) -> Option<T> {
@@ -144,8 +174,14 @@ impl Rules<'_, '_> {
                     redirect = Some(redirected(to));
                     continue;
                 }
-                HttpFilter::Mirror(_) => "RequestMirror".to_owned(),
-                HttpFilter::Cors(_) => "CORS".to_owned(),
+                HttpFilter::Cors(cors) => {
+                    edits.push(Filter::Cors(Arc::new(cors.clone())));
+                    continue;
+                }
+                HttpFilter::Mirror(mirror) => {
+                    edits.extend(self.mirrored(&format!("{field}[{number}].requestMirror.backendRef"), mirror));
+                    continue;
+                }
                 HttpFilter::ExternalAuth(_) => "ExternalAuth".to_owned(),
                 HttpFilter::Extension(reference) => reference.to_string(),
             };

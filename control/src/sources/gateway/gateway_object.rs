@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use tidegate_config::model::{BindKey, BindProtocol, HostPattern, Listener as Bound, ListenerName, TableName};
+use tidegate_config::model::{
+    BindKey, BindProtocol, HostPattern, Listener as Bound, ListenerName, ListenerTls, TableName,
+};
 use tidegate_config::object::{Kind, ObjectRef};
 use tidegate_config::project::gateway::{
-    Gateway, GroupKind, Listener, ListenerProtocol, ListenerSet, OwnStatus, StatusAddress,
+    Gateway, GroupKind, Listener, ListenerProtocol, ListenerSet, OwnStatus, StatusAddress, ValidationMode,
 };
 
 use super::address::{Assigned, assign};
@@ -39,7 +41,7 @@ pub(in crate::sources) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) ->
         taken_by_operator(reader, &assigned.addresses, listener);
     }
     let binds = if refused.is_some() { Box::default() } else { binds(&merged, &assigned.addresses) };
-    let status = own_status(reader, object, refused.as_ref(), &assigned, &merged);
+    let status = own_status(reader, object, refused.as_ref(), &assigned, (&merged, insecure(gateway)));
     let offer = Offer { listeners: merged.offered.into(), refused: merged.refused.into() };
     Attachment {
         binds,
@@ -77,6 +79,8 @@ pub(super) fn parent_of(set: &ListenerSet) -> Option<ObjectRef> {
 struct Merged<'w> {
     listeners: Vec<&'w Listener>,
     offered: Vec<Offered>,
+    /// The TLS of each, where it ends here.
+    tls: Vec<Option<Arc<ListenerTls>>>,
     /// How many of them are the Gateway's own.
     own: usize,
     /// Why sets are refused as a whole.
@@ -92,7 +96,9 @@ fn merged<'w>(
     sets: &[&'w Arc<ListenerSet>],
 ) -> Merged<'w> {
     let mut listeners: Vec<&Listener> = gateway.listeners.iter().collect();
-    let mut all: Vec<Offered> = listeners.iter().map(|listener| offered(reader, object, listener)).collect();
+    let tls_of = (object, &gateway.tls);
+    let (mut all, mut tls): (Vec<Offered>, Vec<_>) =
+        listeners.iter().map(|listener| offered(reader, object, listener, tls_of)).unzip();
     let (own, mut refused) = (all.len(), Vec::new());
     for set in sets {
         let name = ObjectRef::new(Kind::ListenerSet, set.age.name.clone());
@@ -102,21 +108,22 @@ fn merged<'w>(
             continue;
         }
         for listener in &set.listeners {
-            let mut offered = offered(reader, &name, listener);
+            let (mut offered, own_tls) = offered(reader, &name, listener, tls_of);
             if all.len() >= LISTENERS_MAX {
                 let message = format!("{object} and its ListenerSets have more than {LISTENERS_MAX} listeners");
                 offered.refused = Some(Fault::new("TooManyListeners", message));
             }
             listeners.push(listener);
             all.push(offered);
+            tls.push(own_tls);
         }
     }
     settle(&mut all, &listeners, own);
     let accepted = |set: &&&Arc<ListenerSet>| {
-        all.iter().any(|it| it.owner.kind == Kind::ListenerSet && it.owner.name == set.age.name && it.refused.is_none())
+        all.iter().any(|it| it.owner.kind == Kind::ListenerSet && it.owner.name == set.age.name && it.sound())
     };
     let sets = sets.iter().filter(accepted).count() as u64;
-    Merged { listeners, offered: all, own, refused, sets }
+    Merged { listeners, offered: all, tls, own, refused, sets }
 }
 
 /// A socket that the operator has is nobody else's.
@@ -134,7 +141,7 @@ fn taken_by_operator(reader: &Reader<'_>, addresses: &[IpAddr], listener: &mut O
 /// The sockets, each with its listeners, those of the most specific hosts first.
 fn binds(merged: &Merged<'_>, addresses: &[IpAddr]) -> Box<[(BindKey, BindClaim)]> {
     let mut binds: BTreeMap<BindKey, Vec<Bound>> = BTreeMap::new();
-    for (listener, offered) in merged.listeners.iter().zip(&merged.offered) {
+    for ((listener, offered), tls) in merged.listeners.iter().zip(&merged.offered).zip(&merged.tls) {
         let Some(spec) = listener.spec.as_ref().ok().filter(|_| offered.serves()) else { continue };
         let protocol = match spec.protocol {
             ListenerProtocol::Http => BindProtocol::Http,
@@ -144,8 +151,8 @@ fn binds(merged: &Merged<'_>, addresses: &[IpAddr]) -> Box<[(BindKey, BindClaim)
             }
         };
         let TableName::Named(name) = &offered.table else { continue };
-        let bound =
-            Bound { name: ListenerName(Arc::clone(name)), host: spec.host.clone(), table: offered.table.clone() };
+        let (name, table) = (ListenerName(Arc::clone(name)), offered.table.clone());
+        let bound = Bound { name, host: spec.host.clone(), table, tls: tls.clone() };
         for address in addresses {
             let key = BindKey { address: SocketAddr::new(*address, spec.port), protocol };
             binds.entry(key).or_default().push(bound.clone());
@@ -168,12 +175,18 @@ fn specificity(host: &HostPattern) -> (u8, Reverse<usize>) {
     }
 }
 
+/// Whether clients without a valid certificate are let in anywhere.
+fn insecure(gateway: &Gateway) -> bool {
+    let by_port = gateway.tls.by_port.iter().filter_map(|(_, own)| own.as_ref());
+    gateway.tls.frontend.iter().chain(by_port).any(|asked| asked.mode == ValidationMode::AllowInsecureFallback)
+}
+
 fn own_status(
     reader: &Reader<'_>,
     object: &ObjectRef,
     refused: Option<&Fault>,
     assigned: &Assigned,
-    merged: &Merged<'_>,
+    (merged, insecure): (&Merged<'_>, bool),
 ) -> OwnStatus {
     let generation = reader.generation(object);
     let own = merged.offered.get(..merged.own).unwrap_or_default();
@@ -194,6 +207,10 @@ fn own_status(
     let programmed =
         programmed.or_else(|| assigned.unusable.clone()).or_else(|| (none && !own.is_empty()).then(invalid));
     conditions.judge("Programmed", "Programmed", programmed.as_ref());
+    if insecure {
+        let message = "clients without a valid certificate are let in";
+        conditions.put("InsecureFrontendValidationMode", "True", "ConfigurationChanged", message);
+    }
     let address = |address: &IpAddr| StatusAddress { kind: "IPAddress".into(), value: address.to_string().into() };
     OwnStatus {
         conditions: conditions.into_list(),

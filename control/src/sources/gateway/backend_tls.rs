@@ -1,0 +1,132 @@
+//! BackendTLSPolicy: which Services are spoken to over TLS, and by what their certificates are verified.
+
+use std::sync::Arc;
+
+use tidegate_config::model::{
+    self, AppProtocol, BackendKey, HostPattern, SubjectName, Target, UpstreamTls, UpstreamVerification,
+};
+use tidegate_config::object::{Kind, ObjectName, ObjectRef};
+use tidegate_config::project::gateway::{
+    Authorities, BackendTlsPolicy, BackendValidation, GroupKind, ObjectReference, SubjectAltName, Unreadable,
+};
+
+use super::condition::Fault;
+use crate::sources::reader::Reader;
+use crate::topology::Key;
+
+impl<'w> Reader<'w> {
+    /// A target as the policy for its Service port has it; as it is where there is none.
+    ///
+    /// # Errors
+    /// Why the policy cannot be followed. Then no request goes there: not in plain text, and not unverified.
+    pub(super) fn secured(&mut self, target: Target) -> Result<Target, Fault> {
+        let Some(policy) = self.policy_of(&target.backend) else { return Ok(target) };
+        let verified = verification(self, policy)?;
+        let protocol = if target.protocol.is_http2() { AppProtocol::H2 } else { AppProtocol::Https };
+        let tls =
+            UpstreamTls { server_name: Some(Arc::clone(&verified.0)), verification: Some(verified.1), client: None };
+        Ok(Target { protocol, tls: Some(tls), ..target })
+    }
+
+    /// The policy for a Service port: one for the port by its name before one for all ports, then the older one.
+    fn policy_of(&mut self, backend: &BackendKey) -> Option<&'w Arc<BackendTlsPolicy>> {
+        let (service, world) = (&backend.service, self.world());
+        self.note(Key::InNamespace(Kind::BackendTlsPolicy, Arc::clone(&service.namespace)));
+        let port = world.services.get(service)?.ports.iter().find(|port| port.number == backend.port);
+        let port = port.map(|port| &port.name);
+        let policies = world.names_of(Kind::BackendTlsPolicy, Some(&service.namespace));
+        let policies = policies.filter_map(|policy| world.backend_tls_policies.get(&policy.name));
+        let ranked = policies.filter_map(|policy| Some((rank(policy, service, port)?, policy)));
+        ranked.min_by(|(a, one), (b, other)| a.cmp(b).then_with(|| one.age.cmp(&other.age))).map(|(_, policy)| policy)
+    }
+}
+
+/// How closely a policy names a Service port, the lesser the closer; `None` where it does not.
+fn rank(policy: &BackendTlsPolicy, service: &ObjectName, port: Option<&Arc<str>>) -> Option<u8> {
+    let is_it = |object: &ObjectReference| object.kind == GroupKind::Known(Kind::Service) && object.name == *service;
+    let targets = policy.targets.iter().filter(|target| is_it(&target.object));
+    let ranks = targets.filter_map(|target| match &target.section {
+        None => Some(1),
+        Some(section) => (Some(section) == port).then_some(0),
+    });
+    ranks.min()
+}
+
+/// Of a reference to authorities.
+const INVALID_REFERENCE: &str = "InvalidCACertificateRef";
+
+/// The server name to ask for, and what verifies the endpoint.
+fn verification(
+    reader: &mut Reader<'_>,
+    policy: &BackendTlsPolicy,
+) -> Result<(Arc<str>, Arc<UpstreamVerification>), Fault> {
+    let invalid = || Fault::new("Invalid", "spec.validation cannot be read");
+    let BackendValidation { authorities, hostname, names } = policy.validation.as_ref().map_err(|_| invalid())?;
+    let authorities = match authorities {
+        Authorities::System => None,
+        Authorities::These(references) => {
+            let owner = ObjectRef::new(Kind::BackendTlsPolicy, policy.age.name.clone());
+            // With a name less, somebody whom the policy means would be refused, which its owner is told of.
+            Some(reader.granted_authorities(&owner, references)?.0)
+        }
+    };
+    let name = |name: &SubjectAltName| match name {
+        SubjectAltName::Hostname(HostPattern::Wildcard(suffix, _)) => SubjectName::Dns(format!("*.{suffix}").into()),
+        SubjectAltName::Hostname(host) => SubjectName::Dns(host.to_string().into()),
+        SubjectAltName::Uri(uri) => SubjectName::Uri((**uri).into()),
+    };
+    let verification = UpstreamVerification { authorities, names: names.iter().map(name).collect() };
+    Ok((Arc::clone(hostname), Arc::new(verification)))
+}
+
+impl Reader<'_> {
+    /// The certificates of the authorities that are referred to, which are ConfigMaps, and the first reference of several that is of no
+    /// use.
+    ///
+    /// # Errors
+    /// The first reason why there are none.
+    pub(super) fn granted_authorities(
+        &mut self,
+        owner: &ObjectRef,
+        references: &[Result<ObjectReference, Unreadable>],
+    ) -> Result<(model::Authorities, Option<Fault>), Fault> {
+        let (mut bundles, mut fault) = (Vec::new(), None);
+        for reference in references {
+            match self.bundle(owner, reference) {
+                Ok(bundle) => bundles.push(bundle),
+                Err(why) => fault = fault.or(Some(why)),
+            }
+        }
+        let bundles: Vec<&model::Authorities> = bundles.iter().collect();
+        match model::Authorities::joined(&bundles) {
+            Ok(authorities) => Ok((authorities, fault)),
+            Err(none) => Err(fault.unwrap_or_else(|| Fault::new(INVALID_REFERENCE, none.to_string()))),
+        }
+    }
+
+    fn bundle(
+        &mut self,
+        owner: &ObjectRef,
+        reference: &Result<ObjectReference, Unreadable>,
+    ) -> Result<model::Authorities, Fault> {
+        let invalid = |why: String| Fault::new(INVALID_REFERENCE, why);
+        let reference =
+            reference.as_ref().map_err(|_| invalid("a reference to authorities cannot be read".to_owned()))?;
+        if reference.kind != GroupKind::Known(Kind::ConfigMap) {
+            let reason = if owner.kind == Kind::Gateway { "InvalidCACertificateKind" } else { "InvalidKind" };
+            return Err(Fault::new(reason, format!("{reference} is no ConfigMap")));
+        }
+        if !self.granted(owner, reference) {
+            let message = format!("no ReferenceGrant permits {owner} to refer to {reference}");
+            return Err(Fault::new("RefNotPermitted", message));
+        }
+        self.note(Key::Object(ObjectRef::new(Kind::ConfigMap, reference.name.clone())));
+        let map = self.world().config_maps.get(&reference.name);
+        match map.map(|map| &map.authorities) {
+            None => Err(invalid(format!("{reference} does not exist"))),
+            Some(None) => Err(invalid(format!("{reference} has no ca.crt"))),
+            Some(Some(Err(fault))) => Err(invalid(format!("{reference}: {fault}"))),
+            Some(Some(Ok(bundle))) => Ok(bundle.clone()),
+        }
+    }
+}
