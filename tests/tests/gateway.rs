@@ -5,7 +5,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use http_body_util::Empty;
-use tidegate_tests::{Answer, Dev, Kubectl, eventually, get, request};
+use tidegate_tests::{Answer, Dev, Kubectl, certificate_of, eventually, get, https, request, secret};
 
 const GATEWAY: &str = include_str!("../../examples/gateway/gateway.yaml");
 const ROUTES: &str = include_str!("../../examples/gateway/routes.yaml");
@@ -142,12 +142,16 @@ async fn gateways_come_and_go_without_each_other() {
 async fn what_others_say_in_a_status_stays() {
     let Some(bench) = Bench::start(2).await else { return };
     bench.said("httproute/shop", ACCEPTED, "Accepted").await;
-    let theirs = r#"{"parentRef":{"name":"theirs"},"controllerName":"example.com/other","conditions":[]}"#;
+    let condition = r#"{"type":"Accepted","status":"False","reason":"No","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}"#;
+    let theirs = format!(
+        r#"{{"parentRef":{{"name":"theirs"}},"controllerName":"example.com/other","conditions":[{condition}]}}"#
+    );
     let add = format!(r#"[{{"op":"add","path":"/status/parents/-","value":{theirs}}}]"#);
     let subresource = ["patch", "-n", "shop", "httproute", "shop", "--subresource=status", "--type=json", "-p"];
     bench.kubectl.run(&[&subresource[..], &[&add]].concat()).await;
     bench.patch("httproute/shop", r#"{"spec":{"hostnames":["new.localhost"]}}"#).await;
-    bench.said("httproute/shop", "{.status.parents[*].conditions[*].observedGeneration}", "2 2").await;
+    let ours = "{.status.parents[?(@.controllerName=='tidegate.io/gateway')].conditions[*].observedGeneration}";
+    bench.said("httproute/shop", ours, "2 2").await;
     let mut names: Vec<String> = Vec::new();
     eventually("both are there", || async {
         let said = bench.kubectl.run(&[
@@ -169,4 +173,82 @@ async fn what_others_say_in_a_status_stays() {
     let remove = r#"[{"op":"replace","path":"/status/parents","value":[]}]"#;
     bench.kubectl.run(&[&subresource[..], &[remove]].concat()).await;
     bench.said("httproute/shop", ACCEPTED, "Accepted").await;
+}
+
+/// An HTTPS listener with a certificate of its own, a backend that a policy has spoken to over TLS, and a host of another listener.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_listener_shows_its_own_certificate() {
+    let Some(bench) = Bench::start(3).await else { return };
+    bench.answered(bench.door(0, 8080), "shop.localhost", "/", 200).await;
+    let (first, first_certificate) = secret("shop", "first", "shop.localhost");
+    let (second, second_certificate) = secret("shop", "second", "other.localhost");
+    bench.apply(&format!("{first}\n---\n{second}")).await;
+    let listeners = r#"{"spec":{"listeners":[
+        {"name":"http","port":8080,"protocol":"HTTP"},
+        {"name":"shop","port":8443,"protocol":"HTTPS","hostname":"shop.localhost","tls":{"certificateRefs":[{"name":"first"}]}},
+        {"name":"other","port":8443,"protocol":"HTTPS","hostname":"other.localhost","tls":{"certificateRefs":[{"name":"second"}]}},
+        {"name":"broken","port":8444,"protocol":"HTTPS","tls":{"certificateRefs":[{"name":"none"}]}}]}}"#;
+    bench.patch("gateway/edge", listeners).await;
+    let door = bench.door(0, 8443);
+    for (host, certificate) in [("shop.localhost", &first_certificate), ("other.localhost", &second_certificate)] {
+        eventually(&format!("the certificate of {host}"), || async {
+            let shown = certificate_of(door, host).await?;
+            if shown == *certificate { Ok(()) } else { Err("another certificate".to_owned()) }
+        })
+        .await;
+    }
+    let answer = https(door, "shop.localhost", "/", true).await.unwrap();
+    assert_eq!(answer.status, 200, "{answer:?}");
+    bench.answered(bench.door(0, 8080), "shop.localhost", "/", 200).await;
+    let programmed = "{.status.listeners[*].conditions[?(@.type=='Programmed')].status}";
+    bench.said("gateway/edge", programmed, "True True True False").await;
+
+    // A guard that cannot be read closes its own listeners, and no other.
+    bench.patch(
+        "gateway/edge",
+        r#"{"spec":{"tls":{"frontend":{"default":{"validation":{"caCertificateRefs":[{"group":"","kind":"ConfigMap","name":"none"}]}}}}}}"#,
+    )
+    .await;
+    bench.said("gateway/edge", programmed, "True False False False").await;
+    eventually("no handshake", || async {
+        match https(door, "shop.localhost", "/", false).await {
+            Ok(answer) => Err(format!("{answer:?}")),
+            Err(_) => Ok(()),
+        }
+    })
+    .await;
+    bench.answered(bench.door(0, 8080), "shop.localhost", "/", 200).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn filters_act_and_a_policy_is_never_passed_over() {
+    let Some(bench) = Bench::start(4).await else { return };
+    let door = bench.door(0, 8080);
+    bench.answered(door, "shop.localhost", "/", 200).await;
+    let rules = r#"{"spec":{"rules":[{
+        "filters":[{"type":"CORS","cors":{"allowOrigins":["https://app.example"],"maxAge":7}}],
+        "timeouts":{"request":"5s","backendRequest":"2s"},"retry":{"codes":[503],"attempts":2},
+        "backendRefs":[{"name":"shop-v1","port":80}]}]}}"#;
+    bench.patch("httproute/shop", rules).await;
+    eventually("a preflight is answered", || async {
+        let ask = http::Request::options("/").header("host", "shop.localhost").header("origin", "https://app.example");
+        let ask = ask.header("access-control-request-method", "GET").body(Empty::new()).unwrap();
+        let answer = request(door, ask).await?;
+        let header = |name: &str| answer.headers.get(name).map(|value| value.to_str().unwrap().to_owned());
+        let said = (header("access-control-allow-origin"), header("access-control-max-age"));
+        if said == (Some("https://app.example".to_owned()), Some("7".to_owned())) {
+            Ok(())
+        } else {
+            Err(format!("{answer:?}"))
+        }
+    })
+    .await;
+    // The endpoints speak no TLS: with the policy nothing reaches them, and not in plain text either.
+    let policy = "apiVersion: gateway.networking.k8s.io/v1\nkind: BackendTLSPolicy\nmetadata: {namespace: shop, name: tls}\nspec:\n  \
+                  targetRefs: [{group: '', kind: Service, name: shop-v1}]\n  \
+                  validation: {hostname: shop.test, wellKnownCACertificates: System}\n";
+    bench.apply(policy).await;
+    bench.answered(door, "shop.localhost", "/", 502).await;
+    bench.kubectl.run(&["delete", "-n", "shop", "backendtlspolicy", "tls"]).await;
+    bench.answered(door, "shop.localhost", "/", 200).await;
 }

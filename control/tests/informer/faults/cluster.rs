@@ -203,8 +203,9 @@ pub(super) fn internal() -> String {
 
 /// The kind that a request is about.
 pub(super) fn kind_of(seen: &Seen) -> Kind {
-    let about = |kind: &Kind| seen.path.split('/').any(|segment| segment == kind.plural());
-    Kind::ALL.into_iter().find(about).unwrap()
+    // From the end: `namespaces` stands before the kind of what is in one.
+    let kind = |segment: &str| Kind::ALL.into_iter().find(|kind| segment == kind.plural());
+    seen.path.rsplit('/').find_map(kind).unwrap()
 }
 
 /// The one object that a request is about, where it is about one.
