@@ -126,14 +126,16 @@ impl Reconciler {
             self.backlog.note_leaving(host, old.difference(&new).map(|service| (*service).clone()));
         }
         let offers_else = before.offer != after.offer;
+        let named_else = named_elsewhere(object.kind, &before, after);
         for unit in units {
             self.compile_later(unit, reason);
         }
         for owner in owners_of_others(&before, &counted) {
             self.reporting.counts_differ(owner);
         }
-        if offers_else {
-            let dependents: Vec<ObjectRef> = self.topology.dependents(&Key::Offer(object.clone())).cloned().collect();
+        let offer = offers_else.then(|| Key::Offer(object.clone()));
+        for key in offer.into_iter().chain(named_else.into_iter().map(Key::RoutesTo)) {
+            let dependents: Vec<ObjectRef> = self.topology.dependents(&key).cloned().collect();
             self.attach_all(&dependents, &Reason { own: false, ..reason.clone() });
         }
         // What a Service depends on, such as settings of its routes, changes nothing of where it is.
@@ -164,6 +166,18 @@ impl Reconciler {
         let rank = if reason.lane == Lane::Slow { self.options.order.of(&unit, &self.topology) } else { 0 };
         self.backlog.compile(unit, reason, rank);
     }
+}
+
+/// The Services that a route names now and did not before, or the other way round, or on other listeners.
+fn named_elsewhere(kind: Kind, before: &Attachment, after: &Attachment) -> BTreeSet<ObjectName> {
+    if !kind.is_route() {
+        return BTreeSet::new();
+    }
+    let [old, new] = [before.named_services(), after.named_services()];
+    if before.listeners == after.listeners {
+        return old.symmetric_difference(&new).map(|service| (*service).clone()).collect();
+    }
+    old.union(&new).map(|service| (*service).clone()).collect()
 }
 
 /// The Gateways and ListenerSets that count a route which is attached to other listeners than before.

@@ -8,7 +8,7 @@ use tidegate_config::finding::Finding;
 use tidegate_config::model::{
     BackendKey, BindKey, Certificate, HostPattern, Listener, Route, ScopeId, Settings, StreamRoute, VirtualHost,
 };
-use tidegate_config::object::{Age, ObjectName, ObjectRef};
+use tidegate_config::object::{Age, Kind, ObjectName, ObjectRef};
 use tidegate_config::project::gateway::OwnStatus;
 
 use super::gateway::Offer;
@@ -124,6 +124,11 @@ impl Attachment {
     #[must_use]
     pub fn stream(&self, bind: &BindKey) -> Option<&Arc<StreamRoute>> {
         self.streams.iter().find(|(of, _)| of == bind).map(|(_, route)| route)
+    }
+
+    /// The Services that it names.
+    pub(crate) fn named_services(&self) -> BTreeSet<&ObjectName> {
+        self.links.iter().filter_map(|key| key.object(Kind::Service)).map(|object| &object.name).collect()
     }
 
     /// Every key under which the object is found: what it depends on, the hosts and the binds that it claims, the

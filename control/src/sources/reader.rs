@@ -1,5 +1,6 @@
 //! World as a source reads it: whatever is looked at is noted, so that the object is attached again when that changes.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tidegate_config::finding::Problem;
@@ -14,8 +15,8 @@ use tidegate_config::project::{
     BackendRef, DeisApp, DeisDomain, DeisRouter, IngressClass, PortRef, Service, ServiceKind,
 };
 
-use super::Offers;
-use super::gateway::{Fault, Offer};
+use super::Attached;
+use super::gateway::{Fault, Offer, parent_of};
 use crate::options::Options;
 use crate::topology::Key;
 use crate::world::World;
@@ -24,13 +25,13 @@ use crate::world::World;
 pub(super) struct Reader<'w> {
     world: &'w World,
     pub(super) options: &'w Options,
-    offers: &'w dyn Offers,
+    attached: &'w dyn Attached,
     links: Vec<Key>,
 }
 
 impl<'w> Reader<'w> {
-    pub(super) const fn new(world: &'w World, options: &'w Options, offers: &'w dyn Offers) -> Self {
-        Self { world, options, offers, links: Vec::new() }
+    pub(super) const fn new(world: &'w World, options: &'w Options, attached: &'w dyn Attached) -> Self {
+        Self { world, options, attached, links: Vec::new() }
     }
 
     /// Notes what the attachment depends on.
@@ -173,7 +174,18 @@ impl<'w> Reader<'w> {
     /// What a Gateway offers; `None` for one that is not ours, or not there.
     pub(super) fn offer(&mut self, gateway: &ObjectRef) -> Option<Arc<Offer>> {
         self.note(Key::Offer(gateway.clone()));
-        self.offers.offer(gateway).cloned()
+        self.attached.offer(gateway).cloned()
+    }
+
+    /// The Gateways with a route on their listeners that names a Service.
+    pub(super) fn gateways_naming(&mut self, service: &ObjectName) -> BTreeSet<ObjectRef> {
+        self.note(Key::RoutesTo(service.clone()));
+        let parents = self.attached.parents_naming(service).into_iter();
+        let gateway = |parent: ObjectRef| match parent.kind == Kind::ListenerSet {
+            true => self.listener_set(&parent.name).and_then(|set| parent_of(set)),
+            false => Some(parent),
+        };
+        parents.filter_map(gateway).collect()
     }
 
     /// Whether objects of a namespace may attach to what stands in another one.

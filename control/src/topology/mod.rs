@@ -10,7 +10,7 @@ use tidegate_config::model::{BindKey, BindProtocol, HostPattern, ScopeId, Settin
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 
 use crate::options::Options;
-use crate::sources::{Attachment, BindClaim, Claim, Offer, Offers, attach, offers};
+use crate::sources::{Attached, Attachment, BindClaim, Claim, LAYERS, Offer, attach};
 use crate::world::World;
 
 /// What an object can depend on, or have a part in.
@@ -32,6 +32,8 @@ pub enum Key {
     Bind(BindKey),
     /// What an object offers to others.
     Offer(ObjectRef),
+    /// The routes that name a Service, and the listeners that they are attached to.
+    RoutesTo(ObjectName),
     /// A listener of a Gateway or ListenerSet that it is attached to, by its name there.
     Listener(ObjectRef, Arc<str>),
     /// The endpoints of a Service, of which it holds some.
@@ -124,18 +126,17 @@ impl Topology {
     /// Every object of World, attached. All at once costs less than one by one, and packs better.
     #[must_use]
     pub fn of(world: &World, options: &Options) -> Self {
-        let attached = |offering: bool, before: &Self| -> Vec<(ObjectRef, Attachment)> {
-            let kinds = Kind::ALL.into_iter().filter(|kind| offers(*kind) == offering);
-            let objects = kinds.flat_map(|kind| world.names_of(kind, None));
-            let attached = objects.map(|object| (object.clone(), attach(world, options, before, object)));
-            attached.filter(|(_, attachment)| !attachment.is_empty()).collect()
-        };
         let mut topology = Self::default();
-        topology.attachments.extend(attached(true, &topology));
-        let others = attached(false, &topology);
-        let attachments: BTreeMap<_, _> = topology.attachments.into_iter().chain(others).collect();
-        let by_key = attachments.iter().flat_map(|(object, it)| it.keys().map(|key| (key, object.clone())));
-        Self { by_key: by_key.collect(), attachments }
+        for layer in LAYERS {
+            let objects = Kind::ALL.into_iter().filter(|kind| layer(*kind)).flat_map(|kind| world.names_of(kind, None));
+            let attached = objects.map(|object| (object.clone(), attach(world, options, &topology, object)));
+            let attached: Vec<_> = attached.filter(|(_, attachment)| !attachment.is_empty()).collect();
+            let keys = attached.iter().flat_map(|(object, it)| it.keys().map(|key| (key, object.clone())));
+            let by_key: Vec<_> = keys.collect();
+            topology.by_key = std::mem::take(&mut topology.by_key).into_iter().chain(by_key).collect();
+            topology.attachments = std::mem::take(&mut topology.attachments).into_iter().chain(attached).collect();
+        }
+        topology
     }
 
     /// Replaces the attachment of an object and returns the one before. Claims that are equal to those before stay the same
@@ -289,9 +290,15 @@ impl Topology {
     }
 }
 
-impl Offers for Topology {
+impl Attached for Topology {
     fn offer(&self, object: &ObjectRef) -> Option<&Arc<Offer>> {
         self.attachments.get(object)?.offer.as_ref()
+    }
+
+    fn parents_naming(&self, service: &ObjectName) -> BTreeSet<ObjectRef> {
+        let routes = self.dependents(&Key::Object(ObjectRef::new(Kind::Service, service.clone())));
+        let routes = routes.filter(|object| object.kind.is_route()).filter_map(|route| self.attachments.get(route));
+        routes.flat_map(|route| route.listeners.iter().filter_map(Key::listener_of)).cloned().collect()
     }
 }
 
@@ -312,6 +319,7 @@ impl std::fmt::Display for Key {
             Self::Stream(bind) => write!(f, "TCP connections to {}", bind.address),
             Self::Bind(bind) => write!(f, "socket {}", bind.address),
             Self::Offer(object) => write!(f, "listeners of {object}"),
+            Self::RoutesTo(service) => write!(f, "routes to {service}"),
             Self::Listener(object, name) => write!(f, "listener {name} of {object}"),
             Self::EndpointsOf(service) => write!(f, "endpoints of {service}"),
             Self::Name(name) => write!(f, "name {name}"),

@@ -1,5 +1,6 @@
 //! BackendTLSPolicy: which Services are spoken to over TLS, and by what their certificates are verified.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tidegate_config::model::{
@@ -7,10 +8,12 @@ use tidegate_config::model::{
 };
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 use tidegate_config::project::gateway::{
-    Authorities, BackendTlsPolicy, BackendValidation, GroupKind, ObjectReference, SubjectAltName, Unreadable,
+    Authorities, BackendTlsPolicy, BackendValidation, GroupKind, ObjectReference, OwnStatus, ParentStatus,
+    SubjectAltName, Unreadable, WrittenRef,
 };
 
-use super::condition::Fault;
+use super::condition::{Conditions, Fault};
+use crate::sources::attachment::{Attachment, Report};
 use crate::sources::reader::Reader;
 use crate::topology::Key;
 
@@ -39,6 +42,55 @@ impl<'w> Reader<'w> {
         let ranked = policies.filter_map(|policy| Some((rank(policy, service, port)?, policy)));
         ranked.min_by(|(a, one), (b, other)| a.cmp(b).then_with(|| one.age.cmp(&other.age))).map(|(_, policy)| policy)
     }
+}
+
+pub(in crate::sources) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) -> Attachment {
+    let world = reader.world();
+    let reporting = Attachment::reporting(object, world);
+    let Some(policy) = world.backend_tls_policies.get(&object.name) else { return reporting };
+    if reader.options.sources.gateway.is_none() {
+        return reporting;
+    }
+    let services = policy.targets.iter().filter(|target| target.object.kind == GroupKind::Known(Kind::Service));
+    let services: BTreeSet<&ObjectName> = services.map(|target| &target.object.name).collect();
+    let gateways: BTreeSet<ObjectRef> = services.iter().flat_map(|it| reader.gateways_naming(it)).collect();
+    let (resolved, valid) = match verification(reader, policy) {
+        Ok(_) => (None, None),
+        Err(fault) if fault.reason == "Invalid" => (None, Some(fault)),
+        Err(fault) => {
+            let message = fault.message.clone();
+            (Some(fault), Some(Fault::new("NoValidCACertificate", message)))
+        }
+    };
+    let valid = valid.or_else(|| conflict(reader, policy));
+    let generation = reader.generation(object);
+    let ancestor = |gateway: &ObjectRef| {
+        let mut conditions = Conditions::about(generation);
+        conditions.judge("Accepted", "Accepted", valid.as_ref());
+        conditions.judge("ResolvedRefs", "ResolvedRefs", resolved.as_ref());
+        let parent = WrittenRef {
+            group: gateway.kind.group().into(),
+            kind: gateway.kind.as_str().into(),
+            namespace: Some(Arc::clone(&gateway.name.namespace)),
+            name: Arc::clone(&gateway.name.name),
+            section_name: None,
+            port: None,
+        };
+        ParentStatus { parent, conditions: conditions.into_list() }
+    };
+    let status = OwnStatus { parents: gateways.iter().map(ancestor).collect(), ..OwnStatus::default() };
+    Attachment { report: Report::of_status(world.findings_of(object), status), ..Attachment::default() }
+}
+
+/// Whether an older policy is for the same target.
+fn conflict(reader: &mut Reader<'_>, policy: &BackendTlsPolicy) -> Option<Fault> {
+    let (name, world) = (&policy.age.name, reader.world());
+    reader.note(Key::InNamespace(Kind::BackendTlsPolicy, Arc::clone(&name.namespace)));
+    let others = world.names_of(Kind::BackendTlsPolicy, Some(&name.namespace));
+    let mut older = others.filter_map(|other| world.backend_tls_policies.get(&other.name));
+    let rival =
+        older.find(|other| other.age < policy.age && policy.targets.iter().any(|it| other.targets.contains(it)))?;
+    Some(Fault::new("Conflicted", format!("BackendTLSPolicy {} is for the same target and older", rival.age.name)))
 }
 
 /// How closely a policy names a Service port, the lesser the closer; `None` where it does not.

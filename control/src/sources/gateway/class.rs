@@ -9,6 +9,8 @@ use crate::sources::reader::Reader;
 
 /// The features that are there, in the order of their names (<https://gateway-api.sigs.k8s.io/geps/gep-2162/>).
 const FEATURES: &[&str] = &[
+    "BackendTLSPolicy",
+    "BackendTLSPolicySANValidation",
     "GRPCRoute",
     "Gateway",
     "GatewayAddressEmpty",

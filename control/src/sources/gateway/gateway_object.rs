@@ -70,7 +70,7 @@ fn sets_of<'w>(reader: &mut Reader<'w>, gateway: &ObjectRef) -> Vec<&'w Arc<List
 }
 
 /// The Gateway that a ListenerSet names.
-pub(super) fn parent_of(set: &ListenerSet) -> Option<ObjectRef> {
+pub(in crate::sources) fn parent_of(set: &ListenerSet) -> Option<ObjectRef> {
     let parent = set.parent.as_ref().ok()?;
     (parent.kind == GroupKind::Known(Kind::Gateway)).then(|| ObjectRef::new(Kind::Gateway, parent.name.clone()))
 }

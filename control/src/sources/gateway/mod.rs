@@ -15,9 +15,10 @@ mod offer;
 mod parent;
 mod rule;
 
+pub(super) use backend_tls::attach as attach_policy;
 pub(super) use class::attach as attach_class;
 pub use condition::Fault;
-pub(super) use gateway_object::attach as attach_gateway;
+pub(super) use gateway_object::{attach as attach_gateway, parent_of};
 pub(super) use http_route::{attach_grpc, attach_http};
 pub(super) use listener_set::attach as attach_listener_set;
 pub use offer::{Offer, Offered};
