@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tidegate_config::finding::{Finding, Problem};
-use tidegate_config::model::{Action, Destination, Filter, Mirror, Redirect, Target, WeightedTarget};
+use tidegate_config::model::{Action, AppProtocol, Destination, Filter, Mirror, Redirect, Target, WeightedTarget};
 use tidegate_config::object::{Kind, ObjectRef};
 use tidegate_config::project::gateway::{
     FilterFault, GroupKind, HttpBackend, HttpFilter, HttpFilters, RequestMirror, RequestRedirect, Unreadable,
@@ -105,7 +105,7 @@ impl Rules<'_, '_> {
             return self.unusable(field, "RefNotPermitted", Problem::AnsweredWith500 { value: name.to_string(), why });
         }
         match self.reader.target(&BackendRef { service: name.clone(), port: PortRef::Number(port) }) {
-            Ok(target) => match self.reader.secured(target) {
+            Ok(target) => match self.reader.secured(self.spoken(target)) {
                 Ok(target) => Some(target),
                 Err(fault) => {
                     let why = format!(
@@ -129,6 +129,16 @@ impl Rules<'_, '_> {
                 self.unusable(field, "BackendNotFound", Problem::AnsweredWith500 { value: name.to_string(), why })
             }
         }
+    }
+
+    /// gRPC is spoken in HTTP/2, whatever the Service port says or leaves out.
+    fn spoken(&self, target: Target) -> Target {
+        let protocol = match (self.object.kind == Kind::GrpcRoute, target.protocol) {
+            (true, AppProtocol::Http | AppProtocol::Ws) => AppProtocol::H2c,
+            (true, AppProtocol::Https) => AppProtocol::H2,
+            (_, said) => said,
+        };
+        Target { protocol, ..target }
     }
 
     /// A mirror whose target cannot be used copies nothing, and its requests go on.
