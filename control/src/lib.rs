@@ -58,7 +58,7 @@ pub use reconcile::{Addresses, Amiss, Audit, Desired, Found, Names, Reconciler, 
 pub use resolve::{ResolveLimits, Resolver, Upstream, Wanted};
 pub use run::{Control, start};
 pub use source_metrics::SourceMetrics;
-pub use sources::{Attached, Attachment, BindClaim, Claim, Fault, Offer, Offered, Report, Verdict, attach};
+pub use sources::{Attachment, BindClaim, Claim, Fault, Offer, Offered, Report, Verdict, attach};
 pub use status::{Reporter, Terms};
 pub use topology::{Key, Topology};
 pub use view::{Past, Readiness, SourceState, View};

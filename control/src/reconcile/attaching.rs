@@ -95,7 +95,6 @@ impl Reconciler {
         let before = self.topology.replace(object, attachment);
         let nothing = Attachment::default();
         let after = self.topology.get(object).unwrap_or(&nothing);
-        let counted = after.listeners.clone();
         let mut units = Vec::new();
         for claim in before.claims.iter().chain(&after.claims) {
             if !holds(&before, claim) || !holds(after, claim) {
@@ -114,8 +113,7 @@ impl Reconciler {
             units.push(Unit::Object(object.clone()));
         }
         let [old, new] = [&before.links, &after.links];
-        let gone = old.iter().filter(|key| new.binary_search(key).is_err());
-        let others: Vec<Key> = gone.chain(new.iter().filter(|key| old.binary_search(key).is_err())).cloned().collect();
+        let others: Vec<Key> = on_one_side(old, new).cloned().collect();
         self.names.note(&others, &self.topology);
         self.secrets.note(&others);
         let endpoints_of: Vec<ObjectName> =
@@ -125,12 +123,15 @@ impl Reconciler {
                 [&before, after].map(|of| of.claim(host).map(|claim| claim.services()).unwrap_or_default());
             self.backlog.note_leaving(host, old.difference(&new).map(|service| (*service).clone()));
         }
+        // The Gateways and ListenerSets that count the object on other listeners than before.
+        let counting: BTreeSet<ObjectRef> =
+            on_one_side(&before.listeners, &after.listeners).filter_map(Key::listener_of).cloned().collect();
         let offers_else = before.offer != after.offer;
         let named_else = named_elsewhere(object.kind, &before, after);
         for unit in units {
             self.compile_later(unit, reason);
         }
-        for owner in owners_of_others(&before, &counted) {
+        for owner in counting {
             self.reporting.counts_differ(owner);
         }
         let offer = offers_else.then(|| Key::Offer(object.clone()));
@@ -180,11 +181,10 @@ fn named_elsewhere(kind: Kind, before: &Attachment, after: &Attachment) -> BTree
     old.union(&new).map(|service| (*service).clone()).collect()
 }
 
-/// The Gateways and ListenerSets that count a route which is attached to other listeners than before.
-fn owners_of_others(before: &Attachment, after: &[Key]) -> BTreeSet<ObjectRef> {
-    let gone = before.listeners.iter().filter(|key| !after.contains(key));
-    let come = after.iter().filter(|key| !before.listeners.contains(key));
-    gone.chain(come).filter_map(Key::listener_of).cloned().collect()
+/// Of keys in ascending order, those that are in one list and not in the other.
+fn on_one_side<'k>(one: &'k [Key], other: &'k [Key]) -> impl Iterator<Item = &'k Key> {
+    let gone = one.iter().filter(|key| other.binary_search(key).is_err());
+    gone.chain(other.iter().filter(|key| one.binary_search(key).is_err()))
 }
 
 /// Whether a claim is in an attachment as the same object.

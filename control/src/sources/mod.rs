@@ -9,7 +9,6 @@ mod gateway;
 mod ingress;
 mod reader;
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 pub(crate) use attachment::backends;
@@ -17,21 +16,12 @@ pub use attachment::{Attachment, BindClaim, Claim, Report, Verdict};
 pub(crate) use deis::PLATFORM_CERTIFICATE;
 pub use gateway::{Fault, Offer, Offered};
 use reader::Reader;
-use tidegate_config::object::{Kind, ObjectName, ObjectRef};
+use tidegate_config::object::{Kind, ObjectRef};
 use tidegate_config::project::ServiceKind;
 
 use crate::options::Options;
-use crate::topology::Key;
+use crate::topology::{Key, Topology};
 use crate::world::World;
-
-/// What the attachments of other objects say that some are attached by. Those are attached in layers, one after the other.
-pub trait Attached {
-    /// What an object offers, where it offers anything.
-    fn offer(&self, object: &ObjectRef) -> Option<&Arc<Offer>>;
-
-    /// The Gateways and ListenerSets with a route on their listeners that names a Service, whether that can be used or not.
-    fn parents_naming(&self, service: &ObjectName) -> BTreeSet<ObjectRef>;
-}
 
 /// The layers in which objects are attached: what one reads of the attachments of others is of a layer before its own. In the order of
 /// their kinds, objects of an earlier layer come before those of a later one that read them.
@@ -41,12 +31,13 @@ pub(crate) const LAYERS: [fn(Kind) -> bool; 3] = [
     |kind| kind == Kind::BackendTlsPolicy,
 ];
 
-/// What an object asks of the edge as World is now. Pure: equal arguments give equal attachments.
+/// What an object asks of the edge as World is now, where `topology` holds the attachments of the layers before its own. Pure: equal
+/// arguments give equal attachments.
 ///
 /// An object that is not there, or that cannot be read, asks for nothing.
 #[must_use]
-pub fn attach(world: &World, options: &Options, attached: &dyn Attached, object: &ObjectRef) -> Attachment {
-    let mut reader = Reader::new(world, options, attached);
+pub fn attach(world: &World, options: &Options, topology: &Topology, object: &ObjectRef) -> Attachment {
+    let mut reader = Reader::new(world, options, topology);
     let mut attachment = match object.kind {
         Kind::Ingress => ingress::attach(&mut reader, object),
         Kind::Service => service(&mut reader, object),

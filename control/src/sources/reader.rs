@@ -15,23 +15,22 @@ use tidegate_config::project::{
     BackendRef, DeisApp, DeisDomain, DeisRouter, IngressClass, PortRef, Service, ServiceKind,
 };
 
-use super::Attached;
 use super::gateway::{Fault, Offer, parent_of};
 use crate::options::Options;
-use crate::topology::Key;
+use crate::topology::{Key, Topology};
 use crate::world::World;
 
 /// A view of World for one attachment.
 pub(super) struct Reader<'w> {
     world: &'w World,
     pub(super) options: &'w Options,
-    attached: &'w dyn Attached,
+    topology: &'w Topology,
     links: Vec<Key>,
 }
 
 impl<'w> Reader<'w> {
-    pub(super) const fn new(world: &'w World, options: &'w Options, attached: &'w dyn Attached) -> Self {
-        Self { world, options, attached, links: Vec::new() }
+    pub(super) const fn new(world: &'w World, options: &'w Options, topology: &'w Topology) -> Self {
+        Self { world, options, topology, links: Vec::new() }
     }
 
     /// Notes what the attachment depends on.
@@ -139,6 +138,17 @@ impl<'w> Reader<'w> {
     }
 }
 
+/// What a reference of the Gateway API is to be, and what is said of one that is not.
+pub(super) struct Sought {
+    pub(super) kind: Kind,
+    /// The reference as messages name it.
+    pub(super) written: &'static str,
+    /// The reason for one that cannot be read.
+    pub(super) invalid: &'static str,
+    /// The reason for one of another kind.
+    pub(super) wrong_kind: &'static str,
+}
+
 /// What the Gateway API needs.
 impl<'w> Reader<'w> {
     /// The generation of an object, for what its conditions are about.
@@ -174,13 +184,13 @@ impl<'w> Reader<'w> {
     /// What a Gateway offers; `None` for one that is not ours, or not there.
     pub(super) fn offer(&mut self, gateway: &ObjectRef) -> Option<Arc<Offer>> {
         self.note(Key::Offer(gateway.clone()));
-        self.attached.offer(gateway).cloned()
+        self.topology.offer(gateway).cloned()
     }
 
     /// The Gateways with a route on their listeners that names a Service.
     pub(super) fn gateways_naming(&mut self, service: &ObjectName) -> BTreeSet<ObjectRef> {
         self.note(Key::RoutesTo(service.clone()));
-        let parents = self.attached.parents_naming(service).into_iter();
+        let parents = self.topology.parents_naming(service).into_iter();
         let gateway = |parent: ObjectRef| match parent.kind == Kind::ListenerSet {
             true => self.listener_set(&parent.name).and_then(|set| parent_of(set)),
             false => Some(parent),
@@ -214,21 +224,38 @@ impl<'w> Reader<'w> {
         grants.any(|grant| self.world.grants.get(&grant.name).is_some_and(|grant| grant.permits(&kind, own, to)))
     }
 
+    /// What an object refers to, where it is of the kind that is sought, and may be referred to.
+    ///
+    /// # Errors
+    /// Why it may not be. Of another namespace nothing is said but that.
+    pub(super) fn permitted<'r>(
+        &mut self,
+        owner: &ObjectRef,
+        reference: &'r Result<ObjectReference, Unreadable>,
+        sought: &Sought,
+    ) -> Result<&'r ObjectReference, Fault> {
+        let Sought { kind, written, invalid, wrong_kind } = sought;
+        let reference = reference.as_ref().map_err(|_| Fault::new(invalid, format!("{written} cannot be read")))?;
+        if reference.kind != GroupKind::Known(*kind) {
+            return Err(Fault::new(wrong_kind, format!("{reference} is no {kind}")));
+        }
+        if !self.granted(owner, reference) {
+            let message = format!("no ReferenceGrant permits {owner} to refer to {reference}");
+            return Err(Fault::new("RefNotPermitted", message));
+        }
+        Ok(reference)
+    }
+
     /// The certificate that a listener refers to. Of another namespace nothing is said but that it is not permitted.
     pub(super) fn granted_certificate(
         &mut self,
         owner: &ObjectRef,
         reference: &Result<ObjectReference, Unreadable>,
     ) -> Result<&'w Arc<Certificate>, Fault> {
-        let invalid = |why: String| Fault::new("InvalidCertificateRef", why);
-        let Ok(reference) = reference else { return Err(invalid("a certificateRef cannot be read".to_owned())) };
-        if reference.kind != GroupKind::Known(Kind::Secret) {
-            return Err(invalid(format!("{reference} is no Secret")));
-        }
-        if !self.granted(owner, reference) {
-            let message = format!("no ReferenceGrant permits {owner} to refer to {reference}");
-            return Err(Fault::new("RefNotPermitted", message));
-        }
+        const INVALID: &str = "InvalidCertificateRef";
+        let sought = Sought { kind: Kind::Secret, written: "a certificateRef", invalid: INVALID, wrong_kind: INVALID };
+        let reference = self.permitted(owner, reference, &sought)?;
+        let invalid = |why: String| Fault::new(INVALID, why);
         match self.secret(&reference.name) {
             None => Err(invalid(format!("{reference} does not exist"))),
             Some(Err(fault)) => Err(invalid(format!("{reference} holds no usable certificate: {fault}"))),

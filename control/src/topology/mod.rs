@@ -10,7 +10,7 @@ use tidegate_config::model::{BindKey, BindProtocol, HostPattern, ScopeId, Settin
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 
 use crate::options::Options;
-use crate::sources::{Attached, Attachment, BindClaim, Claim, LAYERS, Offer, attach};
+use crate::sources::{Attachment, BindClaim, Claim, LAYERS, Offer, attach};
 use crate::world::World;
 
 /// What an object can depend on, or have a part in.
@@ -131,6 +131,9 @@ impl Topology {
             let objects = Kind::ALL.into_iter().filter(|kind| layer(*kind)).flat_map(|kind| world.names_of(kind, None));
             let attached = objects.map(|object| (object.clone(), attach(world, options, &topology, object)));
             let attached: Vec<_> = attached.filter(|(_, attachment)| !attachment.is_empty()).collect();
+            if attached.is_empty() {
+                continue;
+            }
             let keys = attached.iter().flat_map(|(object, it)| it.keys().map(|key| (key, object.clone())));
             let by_key: Vec<_> = keys.collect();
             topology.by_key = std::mem::take(&mut topology.by_key).into_iter().chain(by_key).collect();
@@ -290,12 +293,15 @@ impl Topology {
     }
 }
 
-impl Attached for Topology {
-    fn offer(&self, object: &ObjectRef) -> Option<&Arc<Offer>> {
+/// What some objects are attached by.
+impl Topology {
+    /// What an object offers, where it offers anything.
+    pub(crate) fn offer(&self, object: &ObjectRef) -> Option<&Arc<Offer>> {
         self.attachments.get(object)?.offer.as_ref()
     }
 
-    fn parents_naming(&self, service: &ObjectName) -> BTreeSet<ObjectRef> {
+    /// The Gateways and ListenerSets with a route on their listeners that names a Service, whether that can be used or not.
+    pub(crate) fn parents_naming(&self, service: &ObjectName) -> BTreeSet<ObjectRef> {
         let routes = self.dependents(&Key::Object(ObjectRef::new(Kind::Service, service.clone())));
         let routes = routes.filter(|object| object.kind.is_route()).filter_map(|route| self.attachments.get(route));
         routes.flat_map(|route| route.listeners.iter().filter_map(Key::listener_of)).cloned().collect()

@@ -5,10 +5,9 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::backend::backends;
 use super::http_filter::{HttpFilters, Place, filters};
 use super::http_match::{Expressions, Named, values};
-use super::http_route::{HOSTNAMES_MAX, HttpBackend, SpecJson, backend, rule_name};
+use super::http_route::{HOSTNAMES_MAX, HttpBackend, SpecJson, rule_name, shares};
 use super::parent::{Hostnames, ParentRef, hostnames, parents};
 use super::retry::{SessionPersistence, session};
 use super::rules::Rules;
@@ -117,13 +116,7 @@ fn rule(rules: &mut Rules<'_>, raw: &RawValue, field: &str, place: usize) -> Res
         name: rule_name(json.name, field, found),
         matches,
         filters: filters(json.filters, &format!("{field}.filters"), within, found),
-        backends: backends(
-            json.backend_refs,
-            &format!("{field}.backendRefs"),
-            found,
-            Found::answered_with_500,
-            |raw, field, found| backend(raw, field, within, found),
-        ),
+        backends: shares(json.backend_refs, field, within, found),
         session: session(json.session_persistence, &format!("{field}.sessionPersistence"), found),
     })
 }

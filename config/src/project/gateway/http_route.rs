@@ -128,8 +128,14 @@ pub(super) fn rule_name(name: Option<Arc<str>>, field: &str, found: &mut Found) 
     Some(name)
 }
 
+/// The shares of a rule. One that cannot be read is answered 500.
+pub(super) fn shares(raw: Option<&RawValue>, field: &str, within: Place<'_>, found: &mut Found) -> Box<[HttpBackend]> {
+    let field = format!("{field}.backendRefs");
+    backends(raw, &field, found, Found::answered_with_500, |raw, field, found| backend(raw, field, within, found))
+}
+
 /// A backend with filters of its own. What is no object has none, and says so itself.
-pub(super) fn backend(raw: &RawValue, field: &str, place: Place<'_>, found: &mut Found) -> HttpBackend {
+fn backend(raw: &RawValue, field: &str, place: Place<'_>, found: &mut Found) -> HttpBackend {
     let share = weighted(raw, field, place.own, found, Found::answered_with_500);
     let json: FiltersJson<'_> = read(raw, field).unwrap_or_default();
     let filters = filters(json.filters, &format!("{field}.filters"), Place { backends: false, ..place }, found);
@@ -165,13 +171,7 @@ fn rule(rules: &mut Rules<'_>, raw: &RawValue, field: &str, place: usize) -> Res
         name: rule_name(json.name, field, found),
         matches,
         filters: filters(json.filters, &format!("{field}.filters"), within, found),
-        backends: backends(
-            json.backend_refs,
-            &format!("{field}.backendRefs"),
-            found,
-            Found::answered_with_500,
-            |raw, field, found| backend(raw, field, within, found),
-        ),
+        backends: shares(json.backend_refs, field, within, found),
         timeouts: timeouts(json.timeouts, &format!("{field}.timeouts"), found),
         retry: retry(json.retry, &format!("{field}.retry"), found),
         session: session(json.session_persistence, &format!("{field}.sessionPersistence"), found),

@@ -14,7 +14,7 @@ use tidegate_config::project::gateway::{
 
 use super::condition::{Conditions, Fault};
 use crate::sources::attachment::{Attachment, Report};
-use crate::sources::reader::Reader;
+use crate::sources::reader::{Reader, Sought};
 use crate::topology::Key;
 
 impl<'w> Reader<'w> {
@@ -161,17 +161,11 @@ impl Reader<'_> {
         owner: &ObjectRef,
         reference: &Result<ObjectReference, Unreadable>,
     ) -> Result<model::Authorities, Fault> {
+        let wrong_kind = if owner.kind == Kind::Gateway { "InvalidCACertificateKind" } else { "InvalidKind" };
+        let (written, invalid) = ("a reference to authorities", INVALID_REFERENCE);
+        let sought = Sought { kind: Kind::ConfigMap, written, invalid, wrong_kind };
+        let reference = self.permitted(owner, reference, &sought)?;
         let invalid = |why: String| Fault::new(INVALID_REFERENCE, why);
-        let reference =
-            reference.as_ref().map_err(|_| invalid("a reference to authorities cannot be read".to_owned()))?;
-        if reference.kind != GroupKind::Known(Kind::ConfigMap) {
-            let reason = if owner.kind == Kind::Gateway { "InvalidCACertificateKind" } else { "InvalidKind" };
-            return Err(Fault::new(reason, format!("{reference} is no ConfigMap")));
-        }
-        if !self.granted(owner, reference) {
-            let message = format!("no ReferenceGrant permits {owner} to refer to {reference}");
-            return Err(Fault::new("RefNotPermitted", message));
-        }
         self.note(Key::Object(ObjectRef::new(Kind::ConfigMap, reference.name.clone())));
         let map = self.world().config_maps.get(&reference.name);
         match map.map(|map| &map.authorities) {

@@ -3,7 +3,7 @@
 use tidegate_config::object::ObjectRef;
 use tidegate_config::project::gateway::{Feature, GatewayClass, OwnStatus};
 
-use super::condition::{Conditions, Fault};
+use super::condition::{Conditions, Fault, parameters};
 use crate::sources::attachment::{Attachment, Report};
 use crate::sources::reader::Reader;
 
@@ -53,9 +53,7 @@ const FEATURES: &[&str] = &[
 
 /// Why a class is not accepted.
 pub(super) fn fault(class: &GatewayClass) -> Option<Fault> {
-    let parameters = class.parameters.as_ref()?;
-    let named = parameters.as_ref().map_or_else(|_| "what cannot be read".to_owned(), ToString::to_string);
-    Some(Fault::new("InvalidParameters", format!("spec.parametersRef names {named}, and Tidegate takes no parameters")))
+    class.parameters.as_ref().map(|reference| parameters("spec.parametersRef", reference))
 }
 
 pub(in crate::sources) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) -> Attachment {

@@ -1,6 +1,8 @@
 //! Conditions, as they are put together.
 
-use tidegate_config::project::gateway::{Condition, Text};
+use std::fmt;
+
+use tidegate_config::project::gateway::{Condition, ObjectReference, Text, Unreadable};
 
 /// Why a condition is not as it should be: a reason of the API, and a sentence for people.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -16,6 +18,16 @@ impl Fault {
     pub(in crate::sources) fn new(reason: &'static str, message: impl Into<String>) -> Self {
         Self { reason, message: message.into() }
     }
+}
+
+/// A reference as messages name it.
+pub(super) fn named<T: fmt::Display>(reference: &Result<T, Unreadable>) -> String {
+    reference.as_ref().map_or_else(|_| "what cannot be read".to_owned(), T::to_string)
+}
+
+/// That a field refers to parameters: Tidegate takes none.
+pub(super) fn parameters(field: &str, reference: &Result<ObjectReference, Unreadable>) -> Fault {
+    Fault::new("InvalidParameters", format!("{field} names {}, and Tidegate takes no parameters", named(reference)))
 }
 
 /// The conditions of one object or listener, all about one generation.

@@ -15,7 +15,7 @@ use tidegate_config::project::gateway::{
 
 use super::address::{Assigned, assign};
 use super::class;
-use super::condition::{Conditions, Fault};
+use super::condition::{Conditions, Fault, parameters};
 use super::listener::{offered, settle, status};
 use super::offer::{Offer, Offered};
 use crate::sources::attachment::{Attachment, BindClaim, Report};
@@ -53,12 +53,9 @@ pub(in crate::sources) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) ->
 
 /// Why the Gateway as a whole is not accepted.
 fn refusal(gateway: &Gateway, class: Option<Fault>, assigned: &Assigned) -> Option<Fault> {
-    let parameters = gateway.infrastructure.parameters.as_ref().map(|parameters| {
-        let named = parameters.as_ref().map_or_else(|_| "what cannot be read".to_owned(), ToString::to_string);
-        let message = format!("spec.infrastructure.parametersRef names {named}, and Tidegate takes no parameters");
-        Fault::new("InvalidParameters", message)
-    });
-    parameters.or(class).or_else(|| assigned.unsupported.clone())
+    let infrastructure = gateway.infrastructure.parameters.as_ref();
+    let infrastructure = infrastructure.map(|reference| parameters("spec.infrastructure.parametersRef", reference));
+    infrastructure.or(class).or_else(|| assigned.unsupported.clone())
 }
 
 /// The ListenerSets that name a Gateway, the oldest first.
@@ -193,8 +190,7 @@ fn own_status(
     let mut conditions = Conditions::about(generation);
     let bad: Vec<&str> = own.iter().filter(|it| it.refused.is_some()).map(|it| &*it.section).collect();
     let invalid = (!bad.is_empty()).then(|| format!("not accepted: listeners {}", bad.join(", ")));
-    let none = bad.len() == merged.offered.iter().filter(|it| it.refused.is_some()).count()
-        && merged.offered.iter().all(|it| it.refused.is_some());
+    let none = bad.len() == merged.offered.len();
     match (refused, invalid) {
         (Some(fault), _) => conditions.judge("Accepted", "Accepted", Some(fault)),
         (None, Some(message)) => {

@@ -12,7 +12,7 @@ use tidegate_config::project::gateway::{
     ListenerStatus, RouteKind, ValidationMode,
 };
 
-use super::condition::{Conditions, Fault};
+use super::condition::{Conditions, Fault, named};
 use super::offer::Offered;
 use crate::sources::reader::Reader;
 
@@ -20,7 +20,7 @@ use crate::sources::reader::Reader;
 const UNSUPPORTED: &str = "UnsupportedProtocol";
 
 /// The kinds of routes that a protocol is for.
-pub(super) const fn kinds_of(protocol: &ListenerProtocol) -> &'static [Kind] {
+const fn kinds_of(protocol: &ListenerProtocol) -> &'static [Kind] {
     match protocol {
         ListenerProtocol::Http | ListenerProtocol::Https => &[Kind::HttpRoute, Kind::GrpcRoute],
         ListenerProtocol::Tls | ListenerProtocol::Tcp | ListenerProtocol::Udp | ListenerProtocol::Other(_) => &[],
@@ -76,17 +76,16 @@ fn read(spec: &ListenerSpec, offered: &mut Offered) {
     }
     match &spec.routes.kinds {
         None => offered.kinds = by_protocol.into(),
-        Some(named) => {
-            let known = |kind: &Kind| named.contains(&Ok(GroupKind::Known(*kind)));
+        Some(kinds) => {
+            let known = |kind: &Kind| kinds.contains(&Ok(GroupKind::Known(*kind)));
             offered.kinds = by_protocol.iter().filter(|kind| known(kind)).copied().collect();
-            let unfit = named.iter().find(|named| match named {
+            let unfit = kinds.iter().find(|kind| match kind {
                 Ok(GroupKind::Known(kind)) => !by_protocol.contains(kind),
                 Ok(GroupKind::Other { .. }) | Err(_) => true,
             });
             if let Some(unfit) = unfit {
-                let named = unfit.as_ref().map_or_else(|_| "what cannot be read".to_owned(), ToString::to_string);
-                let message =
-                    format!("allowedRoutes.kinds names {named}, which is no kind of routes for {}", spec.protocol);
+                let (named, protocol) = (named(unfit), &spec.protocol);
+                let message = format!("allowedRoutes.kinds names {named}, which is no kind of routes for {protocol}");
                 offered.unresolved = Some(Fault::new("InvalidRouteKinds", message));
             }
         }

@@ -116,7 +116,7 @@ fn offer_of(reader: &mut Reader<'_>, parent: &ParentRef) -> Option<(ObjectRef, A
 }
 
 /// A reference as the status repeats it.
-pub(super) fn written(parent: &ParentRef) -> WrittenRef {
+fn written(parent: &ParentRef) -> WrittenRef {
     WrittenRef {
         group: parent.parent.kind.group().to_owned().into(),
         kind: parent.parent.kind.kind().to_owned().into(),

@@ -10,7 +10,7 @@ use tidegate_config::project::gateway::{
     FilterFault, GroupKind, HttpBackend, HttpFilter, HttpFilters, RequestMirror, RequestRedirect, Unreadable,
     WeightedBackend,
 };
-use tidegate_config::project::{BackendRef, PortRef};
+use tidegate_config::project::{BackendRef, PortRef, gateway};
 
 use super::condition::Fault;
 use crate::sources::reader::Reader;
@@ -36,6 +36,15 @@ pub(super) struct Made {
     pub(super) filters: Arc<[Filter]>,
     /// Whether it answers 500 in place of what it says, because its filters cannot be applied.
     pub(super) broken: bool,
+}
+
+/// Why a backend cannot be used.
+struct Unusable {
+    /// The reason for `ResolvedRefs`, where it is one.
+    reason: Option<&'static str>,
+    /// The backend as it is written.
+    value: String,
+    why: String,
 }
 
 impl Made {
@@ -73,7 +82,14 @@ impl Rules<'_, '_> {
     fn share(&mut self, backend: &HttpBackend) -> WeightedTarget {
         let WeightedBackend { field, to, weight } = &backend.share;
         let answered = share(Destination::Status(500), *weight);
-        let target = self.target(field, to);
+        let target = match to {
+            Ok(to) => self.target(field, to, |value, why| Problem::AnsweredWith500 { value, why }),
+            // That it cannot be read was told by its reader.
+            Err(Unreadable) => {
+                self.unresolved.get_or_insert_with(|| Fault::new("BackendNotFound", format!("{field} cannot be read")));
+                None
+            }
+        };
         let Ok((filters, None)) = self.filters(&format!("{field}.filters"), &backend.filters) else { return answered };
         target.map_or(answered, |target| WeightedTarget {
             to: Destination::Target(Arc::new(target)),
@@ -82,53 +98,45 @@ impl Rules<'_, '_> {
         })
     }
 
-    fn target<U>(
-        &mut self,
-        field: &str,
-        to: &Result<tidegate_config::project::gateway::BackendRef, U>,
-    ) -> Option<Target> {
-        // That it cannot be read was told by its reader.
-        let Ok(to) = to else {
-            self.unresolved.get_or_insert_with(|| Fault::new("BackendNotFound", format!("{field} cannot be read")));
-            return None;
+    /// The target of a backend. Why one cannot be used is told in the words of what follows for its requests.
+    fn target(&mut self, field: &str, to: &gateway::BackendRef, tell: fn(String, String) -> Problem) -> Option<Target> {
+        let Unusable { reason, value, why } = match self.usable(to) {
+            Ok(target) => return Some(target),
+            Err(unusable) => unusable,
         };
+        let problem = tell(value, why);
+        if let Some(reason) = reason {
+            self.unresolved.get_or_insert_with(|| Fault::new(reason, format!("{field}: {problem}")));
+        }
+        self.findings.push(Finding::new(self.object.clone(), field, problem));
+        None
+    }
+
+    fn usable(&mut self, to: &gateway::BackendRef) -> Result<Target, Unusable> {
         let (kind, name) = (&to.object.kind, &to.object.name);
+        let unresolved = |reason, value: String, why: String| Unusable { reason: Some(reason), value, why };
         let Some(port) = to.port.filter(|_| *kind == GroupKind::Known(Kind::Service)) else {
-            let why = "is no Service".to_owned();
-            return self.unusable(field, "InvalidKind", Problem::AnsweredWith500 { value: kind.to_string(), why });
+            return Err(unresolved("InvalidKind", kind.to_string(), "is no Service".to_owned()));
         };
         if !self.reader.granted(self.object, &to.object) {
-            let why = format!(
-                "is in another namespace, and no ReferenceGrant there permits {}s of this one",
-                self.object.kind
-            );
-            return self.unusable(field, "RefNotPermitted", Problem::AnsweredWith500 { value: name.to_string(), why });
+            let own = self.object.kind;
+            let why = format!("is in another namespace, and no ReferenceGrant there permits {own}s of this one");
+            return Err(unresolved("RefNotPermitted", name.to_string(), why));
         }
-        match self.reader.target(&BackendRef { service: name.clone(), port: PortRef::Number(port) }) {
-            Ok(target) => match self.reader.secured(self.spoken(target)) {
-                Ok(target) => Some(target),
-                Err(fault) => {
-                    let why = format!(
-                        "is to be reached over TLS, and its BackendTLSPolicy cannot be followed ({})",
-                        fault.message
-                    );
-                    self.findings.push(Finding::new(
-                        self.object.clone(),
-                        field,
-                        Problem::AnsweredWith500 { value: name.to_string(), why },
-                    ));
-                    None
-                }
-            },
-            Err(problem) => {
-                let absent = matches!(problem, Problem::ServiceMissing { .. });
-                if absent {
-                    self.missing.insert(ObjectRef::new(Kind::Service, name.clone()));
-                }
-                let why = if absent { "is no Service that exists".to_owned() } else { format!("has no port {port}") };
-                self.unusable(field, "BackendNotFound", Problem::AnsweredWith500 { value: name.to_string(), why })
+        let target = self.reader.target(&BackendRef { service: name.clone(), port: PortRef::Number(port) });
+        let target = target.map_err(|problem| {
+            let absent = matches!(problem, Problem::ServiceMissing { .. });
+            if absent {
+                self.missing.insert(ObjectRef::new(Kind::Service, name.clone()));
             }
-        }
+            let why = if absent { "is no Service that exists".to_owned() } else { format!("has no port {port}") };
+            unresolved("BackendNotFound", name.to_string(), why)
+        })?;
+        self.reader.secured(self.spoken(target)).map_err(|fault| {
+            let why = "is to be reached over TLS, and its BackendTLSPolicy cannot be followed";
+            // The policy's own status says so.
+            Unusable { reason: None, value: name.to_string(), why: format!("{why} ({})", fault.message) }
+        })
     }
 
     /// gRPC is spoken in HTTP/2, whatever the Service port says or leaves out.
@@ -143,23 +151,10 @@ impl Rules<'_, '_> {
 
     /// A mirror whose target cannot be used copies nothing, and its requests go on.
     fn mirrored(&mut self, field: &str, mirror: &RequestMirror) -> Option<Filter> {
-        let Some(target) = self.target::<Unreadable>(field, &Ok(mirror.to.clone())) else {
-            // The request itself goes on.
-            if let Some(Finding { problem, .. }) = self.findings.last_mut()
-                && let Problem::AnsweredWith500 { value, why } = problem
-            {
-                *problem = Problem::RuleDropped { value: std::mem::take(value), why: std::mem::take(why) };
-            }
-            return None;
-        };
+        let dropped = |value, why| Problem::RuleDropped { value, why };
+        let to = Arc::new(self.target(field, &mirror.to, dropped)?);
         let (numerator, denominator) = (mirror.numerator, mirror.denominator);
-        Some(Filter::Mirror(Mirror { to: Arc::new(target), numerator, denominator }))
-    }
-
-    fn unusable<T>(&mut self, field: &str, reason: &'static str, problem: Problem) -> Option<T> {
-        self.unresolved.get_or_insert_with(|| Fault::new(reason, format!("{field}: {problem}")));
-        self.findings.push(Finding::new(self.object.clone(), field, problem));
-        None
+        Some(Filter::Mirror(Mirror { to, numerator, denominator }))
     }
 
     /// Filters that can be applied; none of them is where one cannot.
