@@ -52,6 +52,10 @@ impl Authorities {
     /// # Errors
     /// When there is no bundle.
     pub fn joined(bundles: &[&Self]) -> Result<Self, CertificateFault> {
+        // Each was read when its text was, which need not be done again for one that stands alone.
+        if let [alone] = bundles {
+            return Ok((*alone).clone());
+        }
         Self::of(bundles.iter().flat_map(|bundle| bundle.certificates.iter().cloned()).collect())
     }
 

@@ -108,7 +108,7 @@ fn make(tls: &UpstreamTls, http2: bool) -> Result<Arc<ClientConfig>, rustls::Err
     let provider = Arc::new(ring::default_provider());
     let verifier: Arc<dyn ServerCertVerifier> = match &tls.verification {
         Some(verification) => verifier(verification, &provider)?,
-        None => Arc::new(Unverified(Arc::clone(&provider))),
+        None => Arc::new(OwnVerifier { by_names: None, provider: Arc::clone(&provider) }),
     };
     let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
     let config = config.dangerous().with_custom_certificate_verifier(verifier);
@@ -125,14 +125,13 @@ fn verifier(
     provider: &Arc<CryptoProvider>,
 ) -> Result<Arc<dyn ServerCertVerifier>, rustls::Error> {
     let roots = verification.authorities.as_ref().map_or_else(system_roots, |own| Arc::clone(own.roots()));
-    let by_server_name = WebPkiServerVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(provider)).build();
-    let by_server_name = by_server_name.map_err(|error| rustls::Error::General(error.to_string()))?;
     if verification.names.is_empty() {
-        return Ok(by_server_name);
+        let by_server_name = WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(provider)).build();
+        return by_server_name.map_err(|error| rustls::Error::General(error.to_string())).map(|it| it as _);
     }
     // The verifier lives as long as its configuration, which goes when nobody else holds the verification.
     let verification = UpstreamVerification::clone(verification);
-    Ok(Arc::new(ByNames { verification, roots, by_server_name, provider: Arc::clone(provider) }))
+    Ok(Arc::new(OwnVerifier { by_names: Some(ByNames { verification, roots }), provider: Arc::clone(provider) }))
 }
 
 /// The authorities that the system trusts, read once in the life of the process.
@@ -148,16 +147,22 @@ fn system_roots() -> Arc<RootCertStore> {
     Arc::clone(ROOTS.get_or_init(read))
 }
 
-/// Verifies the chain as ever, and instead of the server name that one of some names is in the certificate.
+/// Verifies that the endpoint has the key of the certificate that it shows, and of the certificate what is asked for.
+#[derive(Debug)]
+struct OwnVerifier {
+    /// What is asked for; `None` takes every certificate.
+    by_names: Option<ByNames>,
+    provider: Arc<CryptoProvider>,
+}
+
+/// The chain as ever, and instead of the server name that one of some names is in the certificate.
 #[derive(Debug)]
 struct ByNames {
     verification: UpstreamVerification,
     roots: Arc<RootCertStore>,
-    by_server_name: Arc<WebPkiServerVerifier>,
-    provider: Arc<CryptoProvider>,
 }
 
-impl ServerCertVerifier for ByNames {
+impl ServerCertVerifier for OwnVerifier {
     fn verify_server_cert(
         &self,
         leaf: &CertificateDer<'_>,
@@ -166,52 +171,14 @@ impl ServerCertVerifier for ByNames {
         _: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        let parsed = ParsedCertificate::try_from(leaf)?;
-        let algorithms = self.provider.signature_verification_algorithms.all;
-        verify_server_cert_signed_by_trust_anchor(&parsed, &self.roots, intermediates, now, algorithms)?;
-        if self.verification.has_name(leaf) {
-            Ok(ServerCertVerified::assertion())
-        } else {
-            Err(rustls::Error::InvalidCertificate(CertificateError::NotValidForName))
+        if let Some(ByNames { verification, roots }) = &self.by_names {
+            let parsed = ParsedCertificate::try_from(leaf)?;
+            let algorithms = self.provider.signature_verification_algorithms.all;
+            verify_server_cert_signed_by_trust_anchor(&parsed, roots, intermediates, now, algorithms)?;
+            if !verification.has_name(leaf) {
+                return Err(rustls::Error::InvalidCertificate(CertificateError::NotValidForName));
+            }
         }
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.by_server_name.verify_tls12_signature(message, certificate, signature)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.by_server_name.verify_tls13_signature(message, certificate, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.by_server_name.supported_verify_schemes()
-    }
-}
-
-/// Takes every certificate of which the endpoint has the key.
-#[derive(Debug)]
-struct Unverified(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for Unverified {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
         Ok(ServerCertVerified::assertion())
     }
 
@@ -221,7 +188,7 @@ impl ServerCertVerifier for Unverified {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
+        let algorithms = &self.provider.signature_verification_algorithms;
         rustls::crypto::verify_tls12_signature(message, certificate, signature, algorithms)
     }
 
@@ -231,12 +198,12 @@ impl ServerCertVerifier for Unverified {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
+        let algorithms = &self.provider.signature_verification_algorithms;
         rustls::crypto::verify_tls13_signature(message, certificate, signature, algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
+        self.provider.signature_verification_algorithms.supported_schemes()
     }
 }
 

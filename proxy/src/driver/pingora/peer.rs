@@ -98,12 +98,14 @@ fn is_own(tls: &UpstreamTls) -> bool {
 /// Authorities as Pingora wants them. It parses each, and what it could not parse was no bundle of the model.
 fn bundle(authorities: &Authorities) -> Arc<CaType> {
     BUNDLES.with_borrow_mut(|bundles| {
+        if let Some(known) = bundles.get(authorities.digest()) {
+            return Arc::clone(known);
+        }
         if bundles.len() >= BUNDLES_MAX {
             bundles.clear();
         }
-        let wrapped =
-            || authorities.certificates().iter().map(|one| WrappedX509::new(one.to_vec(), parse_x509)).collect();
-        Arc::clone(bundles.entry(*authorities.digest()).or_insert_with(wrapped))
+        let wrapped = authorities.certificates().iter().map(|one| WrappedX509::new(one.to_vec(), parse_x509));
+        Arc::clone(bundles.entry(*authorities.digest()).or_insert(wrapped.collect()))
     })
 }
 
