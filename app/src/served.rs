@@ -39,7 +39,7 @@ pub(crate) struct Served {
 
 type Feeds = Arc<BTreeMap<Kind, Feed>>;
 
-/// What a door is made of, each time that it is opened.
+/// The parts of the door, which is opened again after a failure.
 #[derive(Clone)]
 struct Door {
     lite: Lite,
@@ -165,6 +165,12 @@ fn read(flag: &str, path: &Path) -> anyhow::Result<Vec<u8>> {
     std::fs::read(path).with_context(|| format!("{flag} {}", path.display()))
 }
 
+/// The certificates in a file, none where nothing in it is PEM.
+fn certificates_in(flag: &str, path: &Path) -> anyhow::Result<Vec<CertificateDer<'static>>> {
+    let certificates = CertificateDer::pem_slice_iter(&read(flag, path)?).collect::<Result<_, _>>();
+    certificates.map_err(|_| anyhow::anyhow!("{flag} {}: holds no certificates in PEM", path.display()))
+}
+
 fn token(flag: &str, path: &Path) -> anyhow::Result<String> {
     let text = String::from_utf8(read(flag, path)?).unwrap_or_default();
     let token = text.trim();
@@ -175,9 +181,7 @@ fn token(flag: &str, path: &Path) -> anyhow::Result<String> {
 
 fn certificates(files: &TlsFiles) -> anyhow::Result<Arc<ServerConfig>> {
     let parsed = |flag: &str, path: &Path| -> anyhow::Result<Vec<CertificateDer<'static>>> {
-        let certificates: Vec<_> = CertificateDer::pem_slice_iter(&read(flag, path)?)
-            .collect::<Result<_, _>>()
-            .map_err(|_| anyhow::anyhow!("{flag} {}: holds no certificates in PEM", path.display()))?;
+        let certificates = certificates_in(flag, path)?;
         anyhow::ensure!(!certificates.is_empty(), "{flag} {}: holds no certificate in PEM", path.display());
         Ok(certificates)
     };
@@ -207,11 +211,8 @@ fn certificates(files: &TlsFiles) -> anyhow::Result<Arc<ServerConfig>> {
 pub(crate) fn config(server: &Server) -> anyhow::Result<kube::Config> {
     let mut config = kube::Config::new(server.url.clone());
     if let Some(path) = &server.ca {
-        let certificates = CertificateDer::pem_slice_iter(&read("--server-ca", path)?)
-            .map(|certificate| certificate.map(|certificate| certificate.to_vec()))
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(|_| anyhow::anyhow!("--server-ca {}: holds no certificates in PEM", path.display()))?;
-        config.root_cert = Some(certificates);
+        let certificates = certificates_in("--server-ca", path)?;
+        config.root_cert = Some(certificates.iter().map(|certificate| certificate.to_vec()).collect());
     }
     // The library would send the line end of a file along.
     let token = server.token_file.as_deref().map(|path| token("--server-token-file", path)).transpose()?;

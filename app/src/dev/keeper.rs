@@ -20,7 +20,7 @@ pub(super) enum Kept {
     Pod,
 }
 
-/// What the server has of an object, as far as it was written here. Of one of an earlier life that is nothing.
+/// An object as it was last written here; empty for one of an earlier life.
 #[derive(Default)]
 struct Written {
     object: Value,

@@ -23,7 +23,7 @@ pub(super) struct Template {
     pub(super) desired: Desired,
 }
 
-/// Takes note of the template that is wanted now, and forgets the oldest of those that nobody runs. Gives its number.
+/// Adds the template that is wanted now, and drops the oldest ones without a replica, beyond the history limit. Gives its number.
 pub(super) fn turn(templates: &mut Vec<Template>, desired: &Desired, runs: impl Fn(u32) -> bool) -> u64 {
     let last = templates.iter().map(|template| template.number).max().unwrap_or_default();
     let known = templates.iter().position(|template| template.hash == desired.revision);

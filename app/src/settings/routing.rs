@@ -1,10 +1,10 @@
 //! What the control loop is told about routing.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 
-use ipnet::IpNet;
+use ipnet::{IpAddrRange, IpNet, Ipv4AddrRange, Ipv6AddrRange};
 use tidegate_config::object::ObjectName;
 use tidegate_control::options::{AddressPolicy, Deis, GatewayApi, HostOwnership, Options, Sources};
 
@@ -12,7 +12,7 @@ use super::{Misread, Mode, Sockets};
 use crate::args::RoutingArgs;
 
 /// Addresses that Gateways may have together.
-const GATEWAY_ADDRESSES_MAX: u128 = 4096;
+const GATEWAY_ADDRESSES_MAX: usize = 4096;
 /// Those that they have in `dev`.
 const DEV_GATEWAY_ADDRESSES: &str = "127.0.1.1-127.0.1.32";
 
@@ -80,28 +80,22 @@ fn gateway_addresses(args: &RoutingArgs, mode: Mode) -> Result<Arc<[IpAddr]>, Mi
     let mut addresses: Vec<IpAddr> = Vec::new();
     for text in given {
         let (first, last) = text.split_once('-').unwrap_or((text, text));
-        let range = (first.trim().parse(), last.trim().parse());
+        let range = (first.trim().parse::<IpAddr>(), last.trim().parse::<IpAddr>());
         let (Ok(first), Ok(last)) = range else {
             return Err(Misread::new(FLAG, text, "is not an IP address, or two with a hyphen between them"));
         };
-        let (numbers, build): (_, fn(u128) -> IpAddr) = match (first, last) {
-            (IpAddr::V4(first), IpAddr::V4(last)) => {
-                let build = |number| IpAddr::from(Ipv4Addr::from_bits(u32::try_from(number).unwrap_or(u32::MAX)));
-                (u128::from(first.to_bits())..=u128::from(last.to_bits()), build)
-            }
-            (IpAddr::V6(first), IpAddr::V6(last)) => {
-                (first.to_bits()..=last.to_bits(), |number| IpAddr::from(Ipv6Addr::from_bits(number)))
-            }
-            _ => return Err(Misread::new(FLAG, text, "is a range from one family of addresses to another")),
-        };
-        if numbers.is_empty() {
+        if first.is_ipv4() == last.is_ipv4() && first > last {
             return Err(Misread::new(FLAG, text, "is a range whose end comes before its beginning"));
         }
-        let more = numbers.end() - numbers.start();
-        if more.saturating_add(addresses.len() as u128) >= GATEWAY_ADDRESSES_MAX {
+        let range = match (first, last) {
+            (IpAddr::V4(first), IpAddr::V4(last)) => IpAddrRange::from(Ipv4AddrRange::new(first, last)),
+            (IpAddr::V6(first), IpAddr::V6(last)) => IpAddrRange::from(Ipv6AddrRange::new(first, last)),
+            _ => return Err(Misread::new(FLAG, text, "is a range from one family of addresses to another")),
+        };
+        addresses.extend(range.take(GATEWAY_ADDRESSES_MAX + 1));
+        if addresses.len() > GATEWAY_ADDRESSES_MAX {
             return Err(Misread::new(FLAG, text, "would make more than 4096 addresses"));
         }
-        addresses.extend(numbers.map(build));
     }
     let mut known = BTreeSet::new();
     addresses.retain(|address| known.insert(*address));
