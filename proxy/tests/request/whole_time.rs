@@ -37,8 +37,8 @@ async fn a_response_that_has_not_begun_in_time_is_a_504() {
     }
 }
 
-/// Begins a response that has no end: it falls silent, or goes on by a byte at a time, or by as much as is taken.
-async fn endless(piece: &'static [u8], again: bool) -> SocketAddr {
+/// Begins a response that has no end: it falls silent after so many pieces, each a byte at a time, or as much as is taken.
+async fn endless(piece: &'static [u8], times: usize) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
@@ -46,7 +46,10 @@ async fn endless(piece: &'static [u8], again: bool) -> SocketAddr {
             tokio::spawn(async move {
                 stream.read_u8().await.unwrap();
                 stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n").await.unwrap();
-                while again && stream.write_all(piece).await.is_ok() {
+                for _ in 0..times {
+                    if stream.write_all(piece).await.is_err() {
+                        break;
+                    }
                     if piece.len() == 1 {
                         sleep(MOMENT / 10).await;
                     }
@@ -96,16 +99,23 @@ async fn cut(bed: &Bed, http2: bool, reads: bool) {
 #[tokio::test]
 async fn a_response_that_is_not_over_in_time_is_cut_and_logged() {
     static MUCH: [u8; 64 * 1024] = [b'x'; 64 * 1024];
+    // The rest is too little to be sent from where it lies, so it waits in a buffer once the window is full.
+    static WINDOW_AND_REST: [u8; 65_535 + 1000] = [b'x'; 65_535 + 1000];
+    const ALWAYS: usize = usize::MAX;
     for (driver, http2) in WAYS {
         for settings in limits() {
-            for (piece, again, reads) in
-                [(&b"x"[..], false, true), (b"x", true, true), (&MUCH, true, true), (&MUCH, true, false)]
-            {
-                let address = endless(piece, again).await;
+            for (piece, times, reads) in [
+                (&b"x"[..], 0, true),
+                (b"x", ALWAYS, true),
+                (&MUCH, ALWAYS, true),
+                (&MUCH, ALWAYS, false),
+                (&WINDOW_AND_REST, 1, false),
+            ] {
+                let address = endless(piece, times).await;
                 let bed = Bed::with(timed(address, settings.clone()), |options| options.driver = driver).await;
                 let began = now();
                 cut(&bed, http2, reads).await;
-                let what = format!("{driver:?}, HTTP/2: {http2}, {} bytes, {again}, {reads}", piece.len());
+                let what = format!("{driver:?}, HTTP/2: {http2}, {times} times {} bytes, {reads}", piece.len());
                 assert!((MOMENT..PATIENCE / 2).contains(&began.elapsed()), "{what}: after {:?}", began.elapsed());
                 bed.until_metric(r#"tidegate_answers_total{reason="upstream-timeout"} 1"#).await;
                 bed.until_metric("tidegate_requests_in_flight 0").await;

@@ -112,8 +112,11 @@ impl<C: Downstream> Transfer<'_, C> {
             return None;
         }
         if self.progress.status.is_some() {
-            // A client that got nothing would take it that it may ask again.
-            self.send(false).await;
+            // A client that got nothing would take it that it may ask again. When the time of the response is over, it is over for
+            // the client too.
+            let overdue = reason == Reason::UpstreamTimeout;
+            let patience = if overdue { Duration::ZERO } else { self.options.client.write_stall };
+            self.send(false, patience).await;
             return None;
         }
         // A request that was turned away whole leaves its connection as it was.
@@ -208,14 +211,13 @@ impl<C: Downstream> Transfer<'_, C> {
         }
         self.progress.status = Some(rendered.status);
         self.progress.bytes_out = rendered.body.len();
-        self.send(true).await
+        self.send(true, self.options.client.write_stall).await
     }
 
-    /// Sends what waits for the client, unless it takes nothing for too long; whether it took it. `over` says that this
-    /// is all.
-    async fn send(&mut self, over: bool) -> bool {
+    /// Sends what waits for the client, unless it takes nothing for longer than `patience`; whether it took it. `over` says that
+    /// this is all.
+    async fn send(&mut self, over: bool, patience: Duration) -> bool {
         let (client, waiting) = (&mut *self.client, &mut self.room.to_client);
-        let patience = self.options.client.write_stall;
         let mut until = clock::now() + patience;
         poll_fn(|cx| {
             while !waiting.is_empty() {
