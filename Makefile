@@ -41,9 +41,14 @@ tools:
 	fi
 	@command -v cargo >/dev/null 2>&1 || { \
 	  echo "missing: cargo; run: curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh"; exit 1; }
+	@needed=$$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml); \
+	found=$$(cargo --version 2>/dev/null | awk '{ print $$2 }'); \
+	if [ -z "$$found" ]; then echo "cargo does not run; try: rustup toolchain install"; exit 1; fi; \
+	if [ "$$(printf '%s\n' "$$needed" "$$found" | sort -t. -k1,1n -k2,2n | head -n 1)" != "$$needed" ]; then \
+	  echo "cargo $$found is too old (needed: $$needed or later); run: rustup update, or install Rust by https://rustup.rs"; exit 1; fi
 
 dev: tools
-	cargo run --release -- dev $(DIR) $(ARGS)
+	cargo run --locked --release -- dev $(DIR) $(ARGS)
 
 test: tools
 	.ci/test
@@ -52,10 +57,10 @@ fmt: tools
 	cargo fmt --all
 
 lint: tools
-	cargo clippy --workspace --all-targets --release -- -D warnings
+	cargo clippy --locked --workspace --all-targets --release -- -D warnings
 
 doc: tools
-	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --release
+	RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps --release
 
 bench: tools
-	cargo bench -p tidegate-bench
+	cargo bench --locked -p tidegate-bench
