@@ -86,6 +86,13 @@ pub enum Problem {
         /// The object that serves it.
         winner: ObjectRef,
     },
+    /// An older route has the connections for a host of a listener, or all of it; this one gets none there.
+    ConnectionsLost {
+        /// The host, and the table of the listener.
+        host: String,
+        /// The route that has them.
+        winner: ObjectRef,
+    },
     /// An older object has a default backend for the host; this one's serves nobody there.
     DefaultLost {
         /// The host, `*` for none.
@@ -190,6 +197,7 @@ impl Problem {
             Self::ServiceMissing { .. } => "ServiceMissing",
             Self::PortMissing { .. } => "PortMissing",
             Self::RuleLost { .. } => "RuleLost",
+            Self::ConnectionsLost { .. } => "ConnectionsLost",
             Self::DefaultLost { .. } => "DefaultLost",
             Self::HostOwned { .. } => "HostOwned",
             Self::TlsUnused { .. } => "TlsUnused",
@@ -223,6 +231,7 @@ impl Problem {
             | Self::ServiceMissing { .. }
             | Self::PortMissing { .. }
             | Self::RuleLost { .. }
+            | Self::ConnectionsLost { .. }
             | Self::DefaultLost { .. }
             | Self::HostOwned { .. }
             | Self::TlsUnused { .. }
@@ -263,6 +272,9 @@ impl fmt::Display for Problem {
                     f,
                     "{path} of {host} is served by {winner}: the older object, or the earlier rule of one object, wins"
                 )
+            }
+            Self::ConnectionsLost { host, winner } => {
+                write!(f, "connections for {host} go where {winner} says, which is older")
             }
             Self::DefaultLost { host, winner } => {
                 write!(f, "what no rule of {host} takes goes to the default backend of {winner}, which is older")

@@ -56,5 +56,5 @@ pub use route::{Action, Origin, Precedence, Route};
 pub use route_table::{RouteTables, TableName, VirtualHost};
 pub use settings::{Balance, Effective, ForwardedFor, RequestIds, ScopeId, Settings};
 pub use snapshot::{Generation, Snapshot, SnapshotParts};
-pub use stream::{ProxyHeader, StreamRoute, WeightedBackend};
+pub use stream::{ProxyHeader, StreamRoute, StreamTarget, WeightedBackend};
 pub use upstream_tls::{SubjectName, UpstreamTls, UpstreamVerification};

@@ -43,10 +43,9 @@ impl fmt::Display for Generation {
 pub struct SnapshotParts {
     /// The sockets to listen on.
     pub binds: Arc<[Bind]>,
-    /// Where the connections of TCP binds go.
-    pub streams: Arc<BTreeMap<BindKey, Arc<StreamRoute>>>,
-    /// Where the connections of TLS listeners go that are passed on as bytes: by server name, in the table of the listener.
-    pub tls_streams: RouteTables<Arc<StreamRoute>>,
+    /// Where the connections of listeners go that are passed on as bytes: in the table of the listener by server name, or for every host
+    /// where the listener knows no names.
+    pub streams: RouteTables<Arc<StreamRoute>>,
     /// Routes and certificates by virtual host.
     pub hosts: RouteTables<Arc<HostRoutes>>,
     /// Endpoints by Service port.
@@ -67,8 +66,7 @@ impl Default for SnapshotParts {
     fn default() -> Self {
         Self {
             binds: Arc::default(),
-            streams: Arc::default(),
-            tls_streams: RouteTables::default(),
+            streams: RouteTables::default(),
             hosts: RouteTables::default(),
             backends: no_backends(),
             default_certificate: None,
@@ -150,17 +148,18 @@ impl Snapshot {
         self.parts.binds.iter().find(|bind| bind.key == *key)
     }
 
-    /// Where the connections of a TCP bind go.
+    /// Where the connections of a bind go whose protocol names no hosts: by the table of its one listener.
     #[must_use]
     pub fn stream(&self, bind: &BindKey) -> Option<&Arc<StreamRoute>> {
-        self.parts.streams.get(bind)
+        let listener = self.bind(bind)?.listeners.first()?;
+        self.parts.streams.table(&listener.table)?.get(&HostPattern::Any)
     }
 
     /// Where a connection to a TLS listener goes that asks for a server name in lower case: by the most specific pattern of the
     /// listener's table.
     #[must_use]
     pub fn tls_stream(&self, listener: &Listener, server_name: &str) -> Option<&Arc<StreamRoute>> {
-        self.parts.tls_streams.table(&listener.table)?.matching(server_name).next()
+        self.parts.streams.table(&listener.table)?.matching(server_name).next()
     }
 
     /// Routes and certificates by virtual host.

@@ -7,29 +7,55 @@ use serde::Serialize;
 
 use super::backend::BackendKey;
 use super::route::Origin;
+use super::upstream_tls::UpstreamTls;
 
-/// Where the connections of a TCP bind go, or those to a TLS listener that are passed on as bytes.
+/// Where the connections to a listener go that are passed on as bytes: those for one host of a TLS listener, or all of a TCP listener.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct StreamRoute {
     /// Who made it.
     pub origin: Arc<Origin>,
-    /// The Service ports that connections go to by weight. Where there is none, or the weights sum to 0, they are closed.
+    /// The shares of connections by weight. Where there is none, or the weights sum to 0, they are closed.
     pub backends: Box<[WeightedBackend]>,
     /// Time to open a connection to an endpoint.
     pub connect_timeout: Duration,
     /// Time without a byte in either direction after which a connection is closed.
     pub idle_timeout: Duration,
+}
+
+/// A share of connections, and where it goes.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct WeightedBackend {
+    /// Where it goes. `None` closes its connections: the backend is named, and cannot be used.
+    pub to: Option<StreamTarget>,
+    /// The share, relative to the sum of all.
+    pub weight: u32,
+}
+
+/// A Service port that connections go to.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct StreamTarget {
+    /// The Service port.
+    pub backend: BackendKey,
+    /// TLS with its endpoints; `None` passes the bytes on as they are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls: Option<UpstreamTls>,
     /// The header that tells an endpoint who the client is; `None` for none.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub proxy_header: Option<ProxyHeader>,
 }
 
-/// A Service port and its share of connections.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub struct WeightedBackend {
-    /// The Service port.
-    pub backend: BackendKey,
-    /// Its share, relative to the sum of all.
-    pub weight: u32,
+impl StreamRoute {
+    /// The targets of its shares.
+    pub fn targets(&self) -> impl Iterator<Item = &StreamTarget> {
+        self.backends.iter().filter_map(|share| share.to.as_ref())
+    }
+}
+
+impl From<BackendKey> for StreamTarget {
+    /// Bytes as they are, and nothing before them.
+    fn from(backend: BackendKey) -> Self {
+        Self { backend, tls: None, proxy_header: None }
+    }
 }
 
 /// A version of the PROXY protocol (<https://www.haproxy.org/download/2.8/doc/proxy-protocol.txt>).

@@ -52,11 +52,11 @@ impl Kind for Binds {
     }
 
     fn only_in(one: &SnapshotParts, other: &SnapshotParts) -> Vec<BindKey> {
-        with_listeners(one).map(|bind| bind.key).filter(|key| of(other, key).is_none()).collect()
+        one.binds.iter().map(|bind| bind.key).filter(|key| of(other, key).is_none()).collect()
     }
 
     fn unlike(one: &SnapshotParts, other: &SnapshotParts) -> Vec<BindKey> {
-        with_listeners(one).filter(|bind| of(other, &bind.key) != Some(bind)).map(|bind| bind.key).collect()
+        one.binds.iter().filter(|bind| of(other, &bind.key) != Some(*bind)).map(|bind| bind.key).collect()
     }
 
     fn describe(key: &BindKey, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -65,19 +65,13 @@ impl Kind for Binds {
 }
 
 /// Puts a socket in its place, or takes it away: the operator's come first, and the others in their order. There are few.
-pub(super) fn place(compiled: &mut Compiled, key: &BindKey, bind: Option<Bind>) {
+fn place(compiled: &mut Compiled, key: &BindKey, bind: Option<Bind>) {
     let others = compiled.parts.binds.iter().filter(|other| other.key != *key).cloned();
     let mut binds: Vec<Bind> = others.chain(bind).collect();
-    let asked = |key: &BindKey| compiled.binds.contains(key) || compiled.parts.streams.contains_key(key);
-    binds.sort_by_key(|bind| asked(&bind.key).then_some(bind.key));
+    binds.sort_by_key(|bind| compiled.binds.contains(&bind.key).then_some(bind.key));
     compiled.parts.binds = binds.into();
 }
 
 fn of<'p>(parts: &'p SnapshotParts, key: &BindKey) -> Option<&'p Bind> {
     parts.binds.iter().find(|bind| bind.key == *key)
-}
-
-/// Sockets on which connections have listeners, and not just a way to go.
-fn with_listeners(parts: &SnapshotParts) -> impl Iterator<Item = &Bind> {
-    parts.binds.iter().filter(|bind| !bind.listeners.is_empty())
 }

@@ -67,6 +67,8 @@ pub struct Compiled {
     binds: BTreeSet<BindKey>,
     /// The hosts in the parts in their order, so that an audit can walk them.
     hosts: BTreeSet<VirtualHost>,
+    /// The hosts whose connections are passed on as bytes, likewise.
+    streams: BTreeSet<VirtualHost>,
 }
 
 /// What leads to a backend.
@@ -74,8 +76,8 @@ pub struct Compiled {
 enum User {
     /// A virtual host.
     Host(VirtualHost),
-    /// A TCP bind.
-    Stream(BindKey),
+    /// The connections for a host, which are passed on as bytes.
+    Stream(VirtualHost),
 }
 
 /// What one recompilation touched.

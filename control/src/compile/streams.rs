@@ -1,77 +1,105 @@
-//! Where the connections of TCP binds go, and that there are these binds: nobody listens for what leads nowhere.
+//! Where the connections go that are passed on as bytes: those of one host of a listener, each of which is a unit.
 
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-use tidegate_config::model::{BackendKey, Bind, BindKey, SnapshotParts, StreamRoute};
-use tidegate_config::object::ObjectRef;
+use tidegate_config::finding::{Finding, Problem};
+use tidegate_config::model::{BackendKey, SnapshotParts, StreamRoute, VirtualHost};
+use tidegate_config::object::{Age, ObjectRef};
 
-use super::binds::place;
-use super::unit::{Kind, beyond};
+use super::unit::{Kind, Unit, beyond};
 use super::{Compiled, Inputs, Pass, User};
 
-/// The TCP binds that objects ask for.
+/// What is compiled of the connections for a host.
+#[derive(Default)]
+pub(super) struct StreamUnit {
+    /// The oldest of the routes that ask for them.
+    route: Option<Arc<StreamRoute>>,
+    /// What the owners of the others are told.
+    findings: Vec<Finding>,
+}
+
+/// The hosts whose connections are passed on as bytes.
 pub(super) struct Streams;
 
 impl Kind for Streams {
-    type Key = BindKey;
-    /// What the oldest of those who ask for it says.
-    type Made = Option<Arc<StreamRoute>>;
+    type Key = VirtualHost;
+    type Made = StreamUnit;
     const LABEL: &'static str = "stream";
     const ROUTING: bool = true;
 
-    fn after(last: Option<&BindKey>, inputs: Inputs<'_>, compiled: &Compiled) -> Option<BindKey> {
-        let there = compiled.parts.streams.range::<BindKey, _>(beyond(last)).next().map(|(bind, _)| bind);
-        [inputs.topology.stream_after(last), there].into_iter().flatten().min().copied()
+    fn after(last: Option<&VirtualHost>, inputs: Inputs<'_>, compiled: &Compiled) -> Option<VirtualHost> {
+        let there = compiled.streams.range::<VirtualHost, _>(beyond(last)).next();
+        [inputs.topology.stream_after(last), there].into_iter().flatten().min().cloned()
     }
 
-    fn made_of(inputs: Inputs<'_>, bind: &BindKey) -> Vec<ObjectRef> {
-        inputs.topology.streams_of(bind).map(|route| route.origin.object.clone()).collect()
+    fn made_of(inputs: Inputs<'_>, host: &VirtualHost) -> Vec<ObjectRef> {
+        inputs.topology.streams_of(host).map(|route| route.origin.object.clone()).collect()
     }
 
-    fn make(inputs: Inputs<'_>, _: &Compiled, bind: &BindKey) -> Option<Arc<StreamRoute>> {
-        let oldest = inputs.topology.streams_of(bind).min_by(|a, b| a.origin.age.cmp(&b.origin.age));
-        oldest.cloned()
+    fn make(inputs: Inputs<'_>, _: &Compiled, host: &VirtualHost) -> StreamUnit {
+        let routes: Vec<&Arc<StreamRoute>> = inputs.topology.streams_of(host).collect();
+        let Some(winner) = routes.iter().copied().min_by(|a, b| order(a).cmp(&order(b))) else {
+            return StreamUnit::default();
+        };
+        let lost = |route: &Arc<StreamRoute>| {
+            let problem = Problem::ConnectionsLost { host: host.to_string(), winner: winner.origin.object.clone() };
+            Finding::new(route.origin.object.clone(), &*route.origin.field, problem)
+        };
+        let losers = routes.iter().filter(|route| !Arc::ptr_eq(route, winner));
+        StreamUnit { route: Some(Arc::clone(winner)), findings: losers.map(|route| lost(route)).collect() }
     }
 
-    fn put(compiled: &mut Compiled, bind: &BindKey, route: Option<Arc<StreamRoute>>, pass: &mut Pass<'_>) -> bool {
-        let before = compiled.parts.streams.get(bind).cloned();
+    fn put(compiled: &mut Compiled, host: &VirtualHost, unit: StreamUnit, pass: &mut Pass<'_>) -> bool {
+        let StreamUnit { route, findings } = unit;
+        compiled.findings.put(Unit::Stream(host.clone()), findings);
+        let before = compiled.parts.streams.get(host).cloned();
         if before == route {
             return false;
         }
         let [old, new] = [&before, &route].map(|route| route.as_deref().map(used).unwrap_or_default());
-        compiled.use_instead(&User::Stream(*bind), &old, &new, pass);
-        let own = route.is_some().then(|| Bind { key: *bind, listeners: Box::default() });
-        // There are few of them.
-        let streams = Arc::make_mut(&mut compiled.parts.streams);
+        compiled.use_instead(&User::Stream(host.clone()), &old, &new, pass);
         match route {
-            Some(route) => streams.insert(*bind, route),
-            None => streams.remove(bind),
-        };
-        place(compiled, bind, own);
+            Some(route) => {
+                compiled.parts.streams.insert(host, route);
+                compiled.streams.insert(host.clone());
+            }
+            None => {
+                compiled.parts.streams.remove(host);
+                compiled.streams.remove(host);
+            }
+        }
         true
     }
 
-    fn serves(bind: &BindKey, compiled: &Compiled, serving: &SnapshotParts) -> bool {
-        compiled.parts.streams.get(bind) == serving.streams.get(bind)
+    fn serves(host: &VirtualHost, compiled: &Compiled, serving: &SnapshotParts) -> bool {
+        compiled.parts.streams.get(host) == serving.streams.get(host)
     }
 
-    fn only_in(one: &SnapshotParts, other: &SnapshotParts) -> Vec<BindKey> {
-        one.streams.keys().filter(|bind| !other.streams.contains_key(bind)).copied().collect()
+    fn only_in(one: &SnapshotParts, other: &SnapshotParts) -> Vec<VirtualHost> {
+        if one.streams.len() <= other.streams.len() {
+            return Vec::new();
+        }
+        one.streams.iter().map(|(host, _)| host).filter(|host| other.streams.get(host).is_none()).collect()
     }
 
-    fn unlike(one: &SnapshotParts, other: &SnapshotParts) -> Vec<BindKey> {
-        let unlike = one.streams.iter().filter(|(bind, route)| other.streams.get(bind) != Some(route));
-        unlike.map(|(bind, _)| *bind).collect()
+    fn unlike(one: &SnapshotParts, other: &SnapshotParts) -> Vec<VirtualHost> {
+        let unlike = one.streams.iter().filter(|(host, route)| other.streams.get(host) != Some(*route));
+        unlike.map(|(host, _)| host).collect()
     }
 
-    fn describe(bind: &BindKey, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "TCP connections to {}", bind.address)
+    fn describe(host: &VirtualHost, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "connections for {host}")
     }
+}
+
+/// The order of routes for one host: the older one serves; kinds have names apart.
+fn order(route: &StreamRoute) -> (&Age, &ObjectRef) {
+    (&route.origin.age, &route.origin.object)
 }
 
 /// The Service ports that connections go to, each once.
 pub(crate) fn used(route: &StreamRoute) -> BTreeSet<BackendKey> {
-    route.backends.iter().map(|weighted| weighted.backend.clone()).collect()
+    route.targets().map(|target| target.backend.clone()).collect()
 }

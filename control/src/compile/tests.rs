@@ -65,7 +65,7 @@ fn there(compiled: &Compiled, unit: &Unit) -> bool {
         Unit::Service(service) => compiled.backends.iter().any(|key| key.service == *service),
         Unit::Object(object) => compiled.verdicts.contains_key(object),
         Unit::Bind(bind) => compiled.binds.contains(bind),
-        Unit::Stream(bind) => compiled.parts.streams.contains_key(bind),
+        Unit::Stream(host) => compiled.parts.streams.get(host).is_some(),
         Unit::Scope(scope) => compiled.parts.scopes.contains_key(scope),
         Unit::Globals(()) => compiled.parts.default_certificate.is_some(),
     }

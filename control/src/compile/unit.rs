@@ -169,8 +169,8 @@ units! {
     Bind(BindKey) = super::binds::Binds,
     /// The routes and certificates of a virtual host.
     Host(VirtualHost) = super::host::Hosts,
-    /// A TCP bind, and where its connections go.
-    Stream(BindKey) = super::streams::Streams,
+    /// A host of a listener whose connections are passed on as bytes.
+    Stream(VirtualHost) = super::streams::Streams,
     /// The endpoints of a Service.
     Service(ObjectName) = super::backends::Services,
     /// Settings that the routes of a scope share.

@@ -105,8 +105,8 @@ impl Reconciler {
         let scopes = before.scopes.iter().chain(&after.scopes).map(|(scope, _)| scope);
         let scopes = scopes.filter(|scope| before.settings_of(scope) != after.settings_of(scope));
         units.extend(scopes.cloned().map(Unit::Scope));
-        let binds = before.streams.iter().chain(&after.streams).map(|(bind, _)| bind);
-        units.extend(binds.filter(|bind| before.stream(bind) != after.stream(bind)).copied().map(Unit::Stream));
+        let hosts = before.streams.iter().chain(&after.streams).map(|(host, _)| host);
+        units.extend(hosts.filter(|host| before.stream(host) != after.stream(host)).cloned().map(Unit::Stream));
         let binds = before.binds.iter().chain(&after.binds).map(|(bind, _)| bind);
         units.extend(binds.filter(|bind| before.bind(bind) != after.bind(bind)).copied().map(Unit::Bind));
         if before.report != after.report {

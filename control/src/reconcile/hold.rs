@@ -43,7 +43,7 @@ impl Hold {
     /// The Service ports that the routes lead to.
     fn backends(&self) -> BTreeSet<BackendKey> {
         let hosts: Vec<VirtualHost> = self.routes.hosts.iter().map(|(host, _)| host).collect();
-        let streams = self.routes.streams.values().flat_map(|route| used_by_stream(route));
+        let streams = self.routes.streams.iter().flat_map(|(_, route)| used_by_stream(route));
         hosts.iter().flat_map(|host| led_to(&self.routes, host)).cloned().chain(streams).collect()
     }
 

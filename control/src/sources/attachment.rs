@@ -22,8 +22,8 @@ pub struct Attachment {
     pub claims: Box<[Arc<Claim>]>,
     /// What it says of the settings of scopes, in ascending order, each scope once.
     pub scopes: Box<[(ScopeId, Arc<Settings>)]>,
-    /// Where the connections of TCP binds are to go, in the order of the binds, each once.
-    pub streams: Box<[(BindKey, Arc<StreamRoute>)]>,
+    /// Where connections are to go that are passed on as bytes: by the hosts of listeners, in their order, each once.
+    pub streams: Box<[(VirtualHost, Arc<StreamRoute>)]>,
     /// What it depends on besides the object itself, whether it exists or not: in ascending order, each key once. When one of
     /// them changes, the object is attached again.
     pub links: Box<[Key]>,
@@ -120,10 +120,11 @@ impl Attachment {
         self.scopes.iter().find(|(of, _)| of == scope).map(|(_, settings)| settings)
     }
 
-    /// Where the connections of a TCP bind are to go.
+    /// Where the connections for a host are to go that are passed on as bytes.
     #[must_use]
-    pub fn stream(&self, bind: &BindKey) -> Option<&Arc<StreamRoute>> {
-        self.streams.iter().find(|(of, _)| of == bind).map(|(_, route)| route)
+    pub fn stream(&self, host: &VirtualHost) -> Option<&Arc<StreamRoute>> {
+        let place = self.streams.binary_search_by(|(of, _)| of.cmp(host)).ok()?;
+        self.streams.get(place).map(|(_, route)| route)
     }
 
     /// The Services that it names.
@@ -136,7 +137,7 @@ impl Attachment {
     pub fn keys(&self) -> impl Iterator<Item = Key> {
         let hosts = self.claims.iter().map(|claim| Key::Host(claim.host.clone()));
         let scopes = self.scopes.iter().map(|(scope, _)| Key::Scope(scope.clone()));
-        let streams = self.streams.iter().map(|(bind, _)| Key::Stream(*bind));
+        let streams = self.streams.iter().map(|(host, _)| Key::Stream(host.clone()));
         let binds = self.binds.iter().map(|(bind, _)| Key::Bind(*bind));
         let own = hosts.chain(scopes).chain(streams).chain(binds);
         self.links.iter().cloned().chain(own).chain(self.listeners.iter().cloned())

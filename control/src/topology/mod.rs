@@ -26,8 +26,8 @@ pub enum Key {
     Host(VirtualHost),
     /// A scope whose settings it says.
     Scope(ScopeId),
-    /// A TCP bind that it asks for.
-    Stream(BindKey),
+    /// A host whose connections it asks for, to be passed on as bytes.
+    Stream(VirtualHost),
     /// A socket whose listeners it has.
     Bind(BindKey),
     /// What an object offers to others.
@@ -69,10 +69,10 @@ impl Key {
         }
     }
 
-    /// The TCP bind, where it is one.
-    const fn stream(&self) -> Option<&BindKey> {
+    /// The host, where it is one whose connections are passed on.
+    const fn stream(&self) -> Option<&VirtualHost> {
         match self {
-            Self::Stream(bind) => Some(bind),
+            Self::Stream(host) => Some(host),
             _ => None,
         }
     }
@@ -258,17 +258,17 @@ impl Topology {
         self.from(Key::Scope(first), Key::scope).find(|scope| Some(*scope) != last)
     }
 
-    /// What objects ask of a TCP bind, in the order of the objects.
-    pub(crate) fn streams_of<'t>(&'t self, bind: &BindKey) -> impl Iterator<Item = &'t Arc<StreamRoute>> + use<'t> {
-        let bind = *bind;
-        let objects = self.dependents(&Key::Stream(bind));
-        objects.filter_map(move |object| self.attachments.get(object)?.stream(&bind))
+    /// Where objects lead the connections for a host, in the order of the objects.
+    pub(crate) fn streams_of<'t>(&'t self, host: &VirtualHost) -> impl Iterator<Item = &'t Arc<StreamRoute>> + use<'t> {
+        let host = host.clone();
+        let objects = self.dependents(&Key::Stream(host.clone()));
+        objects.filter_map(move |object| self.attachments.get(object)?.stream(&host))
     }
 
-    /// The first TCP bind after another one, or of all, that anybody asks for.
-    pub(crate) fn stream_after(&self, last: Option<&BindKey>) -> Option<&BindKey> {
-        let least = BindKey { address: ([0; 4], 0).into(), protocol: BindProtocol::Http };
-        self.from(Key::Stream(last.copied().unwrap_or(least)), Key::stream).find(|bind| Some(*bind) != last)
+    /// The first host after another one, or of all, whose connections anybody asks for.
+    pub(crate) fn stream_after(&self, last: Option<&VirtualHost>) -> Option<&VirtualHost> {
+        let first = last.cloned().unwrap_or_else(VirtualHost::first);
+        self.from(Key::Stream(first), Key::stream).find(|host| Some(*host) != last)
     }
 
     /// What objects have on a socket, in the order of the objects.
@@ -322,7 +322,7 @@ impl std::fmt::Display for Key {
             Self::Any(kind) => write!(f, "any {kind}"),
             Self::Host(host) => write!(f, "host {host}"),
             Self::Scope(scope) => write!(f, "scope {scope}"),
-            Self::Stream(bind) => write!(f, "TCP connections to {}", bind.address),
+            Self::Stream(host) => write!(f, "connections for {host}"),
             Self::Bind(bind) => write!(f, "socket {}", bind.address),
             Self::Offer(object) => write!(f, "listeners of {object}"),
             Self::RoutesTo(service) => write!(f, "routes to {service}"),

@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 use serde::Deserialize as _;
 use tidegate_config::model::{
     Action, Backend, Bind, Compression, EdgeSettings, Effective, Filter, ForwardedFor, Guard, Listener, ListenerScope,
-    RequestHeadLimits, ResponseEdits, Route, SnapshotParts, StreamRoute, VirtualHost, WeightedTarget,
+    RequestHeadLimits, ResponseEdits, Route, SnapshotParts, StreamRoute, StreamTarget, VirtualHost, WeightedBackend,
+    WeightedTarget,
 };
 use tidegate_config::object::{Kind, ObjectName};
 use tidegate_config::project::gateway::{Condition, ListenerStatus, ParentStatus};
@@ -78,12 +79,13 @@ fn table(compiled: &Compiled, usual: &Usual) -> String {
         let effective = settings(&parts.effective(route), &usual.effective);
         effective + &compression(parts.compression(route), usual.compression.as_ref())
     };
-    for (bind, route) in parts.streams.iter() {
-        let StreamRoute { backends, connect_timeout, idle_timeout, proxy_header, .. } = &**route;
-        let backends: Vec<String> = backends.iter().map(|it| format!("{} x{}", it.backend, it.weight)).collect();
-        let (to, header) = (backends.join(", "), proxy_header.map(|version| format!(", PROXY {version:?}")));
+    let streams: BTreeMap<VirtualHost, _> = parts.streams.iter().collect();
+    for (host, StreamRoute { backends, connect_timeout, idle_timeout, .. }) in
+        streams.into_iter().map(|(host, route)| (host, &**route))
+    {
+        let shares: Vec<String> = backends.iter().map(share).collect();
         let times = format!("connect {connect_timeout:?}, idle {idle_timeout:?}");
-        writeln!(out, "connections to {} -> {to}, {times}{}", bind.address, header.unwrap_or_default()).unwrap();
+        writeln!(out, "connections for {host} -> {}, {times}", shares.join(", ")).unwrap();
     }
     for Bind { key, listeners } in parts.binds.iter() {
         for listener in listeners {
@@ -119,6 +121,17 @@ fn table(compiled: &Compiled, usual: &Usual) -> String {
         }
     }
     out
+}
+
+/// A share of connections.
+fn share(share: &WeightedBackend) -> String {
+    let Some(StreamTarget { backend, tls, proxy_header }) = &share.to else {
+        return format!("closed x{}", share.weight);
+    };
+    let name = tls.as_ref().map(|tls| tls.server_name.as_deref().unwrap_or("any name"));
+    let tls = name.map(|name| format!(" over TLS to {name}")).unwrap_or_default();
+    let header = proxy_header.map(|version| format!(" with PROXY {version:?}")).unwrap_or_default();
+    format!("{backend}{tls}{header} x{}", share.weight)
 }
 
 /// Whether that holds for all connections which does without any source, or with the Deis router.

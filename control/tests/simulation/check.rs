@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use tidegate_config::model::{Backend, BackendKey, Bind, BindKey, HostRoutes, SnapshotParts, VirtualHost};
+use tidegate_config::model::{Backend, BackendKey, Bind, BindKey, HostRoutes, SnapshotParts, StreamRoute, VirtualHost};
 use tidegate_control::{Cause, Changes, Compiled, Unit, compile};
 
 use crate::naive;
@@ -21,7 +21,7 @@ impl Simulation {
         let (world, options) = (self.reconciler.world(), self.reconciler.options());
         let (live, full) = (self.reconciler.compiled(), compile(world, options, self.reconciler.held_backends()));
         assert_eq!(pointers(live), pointers(&full), "seed {seed}: hosts");
-        assert_eq!(live.parts.streams, full.parts.streams, "seed {seed}: streams");
+        assert_eq!(streams(&live.parts), streams(&full.parts), "seed {seed}: streams");
         assert_eq!(live.parts.binds, full.parts.binds, "seed {seed}: binds");
         assert_eq!(live.parts.scopes, full.parts.scopes, "seed {seed}: scopes");
         assert_eq!(live.parts.trusted_proxies, full.parts.trusted_proxies, "seed {seed}: trusted proxies");
@@ -73,7 +73,7 @@ impl Simulation {
         let routes = self.frozen.as_ref().unwrap_or(live);
         assert_eq!(hosts(published), hosts(routes), "seed {seed}: the routes that serve");
         assert_eq!(published.default_certificate, routes.default_certificate, "seed {seed}");
-        assert_eq!(published.streams, routes.streams, "seed {seed}");
+        assert_eq!(streams(published), streams(routes), "seed {seed}");
         assert_eq!(published.scopes, routes.scopes, "seed {seed}");
         assert_eq!(backends(published), backends(live), "seed {seed}: the endpoints that serve");
         let followed = self.reconciler.held_backends();
@@ -92,22 +92,14 @@ impl Simulation {
         let Some(before) = self.published.last() else { return };
         let scopes = before.scopes.keys().chain(after.scopes.keys()).collect::<BTreeSet<_>>();
         let scopes = scopes.into_iter().filter(|scope| before.scopes.get(scope) != after.scopes.get(scope)).count();
-        let binds = before.streams.keys().chain(after.streams.keys()).collect::<BTreeSet<_>>();
-        let binds = binds.into_iter().filter(|bind| before.streams.get(bind) != after.streams.get(bind)).count();
-        let sockets = |parts: &SnapshotParts| -> BTreeMap<BindKey, Bind> {
-            let with_listeners = parts.binds.iter().filter(|bind| !bind.listeners.is_empty());
-            with_listeners.map(|bind| (bind.key, bind.clone())).collect()
-        };
-        let [was, is] = [before, after].map(sockets);
-        let sockets = was.keys().chain(is.keys()).collect::<BTreeSet<_>>();
-        let sockets = sockets.into_iter().filter(|key| was.get(key) != is.get(key)).count();
-        let (before, after) = (hosts(before), hosts(after));
-        let differ = before.keys().chain(after.keys()).collect::<BTreeSet<_>>();
-        let differ = differ.into_iter().filter(|host| before.get(host) != after.get(host)).count();
+        let [was, is] = [before, after]
+            .map(|parts| parts.binds.iter().map(|bind| (bind.key, bind.clone())).collect::<BTreeMap<BindKey, Bind>>());
+        let sockets = unlike(&was, &is);
+        let (streams, differ) = (unlike(&streams(before), &streams(after)), unlike(&hosts(before), &hosts(after)));
         let globals = changes.routing.first.iter().any(|unit| matches!(unit, Unit::Globals(())));
         assert_eq!(
             changes.routing.total - usize::from(globals),
-            differ + scopes + binds + sockets,
+            differ + scopes + streams + sockets,
             "seed {}: {changes:?}",
             self.seed
         );
@@ -118,6 +110,16 @@ impl Simulation {
 /// Whether a model is not told by its difference from the one before.
 pub(crate) fn whole(cause: &Cause) -> bool {
     matches!(cause, Cause::Started | Cause::Commanded { .. })
+}
+
+/// How many keys have not the same value in both maps.
+fn unlike<K: Ord, V: PartialEq>(one: &BTreeMap<K, V>, other: &BTreeMap<K, V>) -> usize {
+    let keys: BTreeSet<&K> = one.keys().chain(other.keys()).collect();
+    keys.into_iter().filter(|key| one.get(key) != other.get(key)).count()
+}
+
+fn streams(parts: &SnapshotParts) -> BTreeMap<VirtualHost, Arc<StreamRoute>> {
+    parts.streams.iter().map(|(host, route)| (host, Arc::clone(route))).collect()
 }
 
 fn hosts(parts: &SnapshotParts) -> BTreeMap<VirtualHost, Arc<HostRoutes>> {

@@ -67,6 +67,8 @@ impl Cluster {
             Kind::HttpRoute,
             Kind::HttpRoute,
             Kind::GrpcRoute,
+            Kind::TlsRoute,
+            Kind::TcpRoute,
             Kind::BackendTlsPolicy,
             Kind::ConfigMap,
         ])?;

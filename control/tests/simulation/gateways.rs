@@ -53,11 +53,11 @@ fn parts(die: &mut Rng, object: &ObjectRef) -> (Value, Value, Value) {
         }
         Kind::ListenerSet => json!({"parentRef": parent(die, "Gateway"), "listeners": listeners(die)}),
         Kind::ReferenceGrant => {
-            let from = json!({"group": "gateway.networking.k8s.io", "kind": one(die, &["HTTPRoute", "Gateway", "ListenerSet"]),
+            let from = json!({"group": "gateway.networking.k8s.io", "kind": one(die, &["HTTPRoute", "TLSRoute", "TCPRoute", "Gateway", "ListenerSet"]),
                               "namespace": one(die, &NAMESPACES)});
             json!({"from": [from], "to": [{"group": "", "kind": one(die, &["Service", "Secret"])}]})
         }
-        Kind::HttpRoute | Kind::GrpcRoute => route(die, object.kind),
+        Kind::HttpRoute | Kind::GrpcRoute | Kind::TlsRoute | Kind::TcpRoute => route(die, object.kind),
         Kind::BackendTlsPolicy => {
             let authorities =
                 one(die, &[json!([{"group": "", "kind": "ConfigMap", "name": "authorities"}]), json!([])]);
@@ -76,14 +76,15 @@ fn parts(die: &mut Rng, object: &ObjectRef) -> (Value, Value, Value) {
 
 fn listeners(die: &mut Rng) -> Value {
     let listener = |die: &mut Rng, number: usize| {
-        let protocol = one(die, &["HTTP", "HTTP", "HTTPS", "TCP"]);
+        let protocol = one(die, &["HTTP", "HTTP", "HTTPS", "TLS", "TLS", "TCP", "TCP"]);
+        let mode = one(die, &["Terminate", "Passthrough"]);
         let kinds = one(die, &[json!([]), json!([]), json!([{"kind": "HTTPRoute"}]), json!([{"kind": "UDPRoute"}])]);
         let selector = json!({"from": "Selector", "selector": {"matchLabels": {"team": "blue"}}});
         let namespaces = one(die, &[json!({"from": "Same"}), json!({"from": "All"}), selector]);
         let secret = json!({"name": format!("s{}", die.u32(0..3)), "namespace": one(die, &NAMESPACES)});
         json!({
             "name": format!("l{number}"), "port": one(die, &[80, 81]), "protocol": protocol, "hostname": one(die, &HOSTS),
-            "tls": {"certificateRefs": [secret]}, "allowedRoutes": {"namespaces": namespaces, "kinds": kinds},
+            "tls": {"mode": mode, "certificateRefs": [secret]}, "allowedRoutes": {"namespaces": namespaces, "kinds": kinds},
         })
     };
     (0..die.usize(0..4)).map(|number| listener(die, number)).collect()
@@ -93,6 +94,8 @@ fn parent(die: &mut Rng, kind: &str) -> Value {
     json!({"kind": kind, "namespace": one(die, &NAMESPACES), "name": format!("g{}", die.u32(0..3))})
 }
 
+/// Of TLSRoutes and TCPRoutes one rule is read, and it has backends alone.
+#[allow(clippy::wildcard_enum_match_arm, reason = "the others pass bytes on")]
 fn route(die: &mut Rng, kind: Kind) -> Value {
     let parents: Vec<Value> = (0..die.usize(0..3))
         .map(|_| {
@@ -113,10 +116,10 @@ fn route(die: &mut Rng, kind: Kind) -> Value {
             let backends: Vec<Value> = (0..die.usize(0..3))
                 .map(|_| json!({"name": format!("b{}", die.u32(0..3)), "namespace": one(die, &NAMESPACES), "port": 80, "weight": die.u32(0..3)}))
                 .collect();
-            let matches = if kind == Kind::HttpRoute {
-                json!([{"path": {"value": one(die, &["/", "/a", "/a/b"])}}])
-            } else {
-                json!([{"method": {"service": one(die, &["a.B", "c.D"])}}])
+            let matches = match kind {
+                Kind::HttpRoute => json!([{"path": {"value": one(die, &["/", "/a", "/a/b"])}}]),
+                Kind::GrpcRoute => json!([{"method": {"service": one(die, &["a.B", "c.D"])}}]),
+                _ => return json!({"backendRefs": backends}),
             };
             let extension = json!([{"type": "ExtensionRef", "extensionRef": {"group": "x.test", "kind": "X", "name": "x"}}]);
             let filters = if die.u32(0..6) == 0 { extension } else { json!([]) };

@@ -16,6 +16,8 @@ pub(crate) enum Outcome {
     Idle,
     /// Its bind led nowhere.
     NoRoute,
+    /// Its share is that of a backend that cannot be used.
+    InvalidBackend,
     /// There was no endpoint.
     NoEndpoint,
     /// No endpoint took the connection.
@@ -32,6 +34,7 @@ impl Outcome {
             Self::Reset => "reset",
             Self::Idle => "idle",
             Self::NoRoute => "no-route",
+            Self::InvalidBackend => "invalid-backend",
             Self::NoEndpoint => "no-endpoint",
             Self::ConnectFailed => "connect-failed",
             Self::ConnectTimeout => "connect-timeout",

@@ -7,7 +7,6 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf, ReadHalf, WriteHalf, split};
-use tokio::net::TcpStream;
 use tokio::time::sleep;
 
 use crate::clock;
@@ -25,12 +24,16 @@ thread_local! {
 /// client already. An end in one direction is passed on and leaves the other one open, as TCP does (RFC 9293, section 3.6).
 ///
 /// Gives how it ended, and how many bytes went to the endpoint and back.
-pub(super) async fn both_ways<C: AsyncRead + AsyncWrite + Unpin>(
+pub(super) async fn both_ways<C, E>(
     client: &mut C,
     read: &[u8],
-    endpoint: &mut TcpStream,
+    endpoint: &mut E,
     idle: Duration,
-) -> (Outcome, [u64; 2]) {
+) -> (Outcome, [u64; 2])
+where
+    C: AsyncRead + AsyncWrite + Unpin,
+    E: AsyncRead + AsyncWrite + Unpin,
+{
     let (from_client, to_client) = split(client);
     let (from_endpoint, to_endpoint) = split(endpoint);
     let moved =

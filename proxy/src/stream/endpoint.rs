@@ -1,13 +1,15 @@
 //! The connection to an endpoint: which one, how often it is tried, and what is said on it first.
 
+use std::borrow::Cow;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use ppp::{v1, v2};
-use tidegate_config::model::{Balance, ProxyHeader, Snapshot, StreamRoute, WeightedBackend};
+use tidegate_config::model::{Balance, ProxyHeader, Snapshot, StreamRoute, StreamTarget, WeightedBackend};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
+use tokio_rustls::client::TlsStream;
 
 use crate::clock;
 use crate::driver::Origin;
@@ -17,9 +19,18 @@ use crate::shared::Shared;
 use crate::upstream::attempt::{Attempts, Here};
 use crate::upstream::balance::{Draw, share};
 use crate::upstream::connect;
+use crate::upstream::tls::{self, Spoken};
 
 /// Endpoints that are tried for one connection.
 const TRIES_MAX: usize = 3;
+
+/// A connection to an endpoint.
+pub(super) enum Endpoint {
+    /// Bytes go as they are.
+    Plain(TcpStream),
+    /// They go inside TLS.
+    Tls(Box<TlsStream<TcpStream>>),
+}
 
 /// Connects to an endpoint within the time of the route, and tells it who the client is where the route says so. The endpoint
 /// counts the connection as in flight for as long as the attempts live.
@@ -31,11 +42,12 @@ pub(super) async fn connect(
     snapshot: &Snapshot,
     from: &Origin,
     shared: &Shared,
-) -> Result<(TcpStream, Attempts), Outcome> {
+) -> Result<(Endpoint, Attempts), Outcome> {
     let mut draw = Draw::new(fastrand::u64(..));
     let chosen = share(&route.backends, |it: &WeightedBackend| it.weight, &mut draw);
-    let chosen = chosen.and_then(|place| route.backends.get(place));
-    let backend = chosen.and_then(|chosen| snapshot.backend(&chosen.backend)).ok_or(Outcome::NoEndpoint)?;
+    let chosen = chosen.and_then(|place| route.backends.get(place)).ok_or(Outcome::NoEndpoint)?;
+    let target = chosen.to.as_ref().ok_or(Outcome::InvalidBackend)?;
+    let backend = snapshot.backend(&target.backend).ok_or(Outcome::NoEndpoint)?;
     let here = Here { listening: &shared.listening, local: Some(from.local.ip()) };
     let end = clock::now() + route.connect_timeout;
     let mut attempts = Attempts::default();
@@ -48,7 +60,7 @@ pub(super) async fn connect(
         // Each try has its part of what is left, so that one endpoint which says nothing leaves time for the others.
         let left = end.saturating_duration_since(clock::now());
         let tries = u32::try_from(TRIES_MAX - attempts.count() + 1).unwrap_or(1);
-        let opening = opening(endpoint.address, left / tries, route.proxy_header, from).await;
+        let opening = opening(endpoint.address, left / tries, target, from).await;
         let now = clock::now();
         match opening {
             Ok(stream) => {
@@ -68,17 +80,22 @@ pub(super) async fn connect(
 async fn opening(
     address: SocketAddr,
     within: Duration,
-    header: Option<ProxyHeader>,
+    target: &StreamTarget,
     from: &Origin,
-) -> Result<TcpStream, Reason> {
+) -> Result<Endpoint, Reason> {
+    let end = clock::now() + within;
     let mut stream = connect::connect(address, within).await?;
-    if let Some(version) = header {
+    if let Some(version) = target.proxy_header {
         let header = proxy_header(version, from.peer, from.destination);
         // A new connection has room for so little, so this waits for nobody.
         let written = stream.write_all(&header.map_err(|error| connect::failure(&error))?).await;
         written.map_err(|error| connect::failure(&error))?;
     }
-    Ok(stream)
+    let Some(tls) = &target.tls else { return Ok(Endpoint::Plain(stream)) };
+    // There is no host of a request to take its place.
+    let name = tls.server_name.as_deref().map_or_else(|| Cow::Owned(address.ip().to_string()), Cow::Borrowed);
+    let stream = tls::handshake(stream, end, tls, &name, Spoken::Anything).await?;
+    Ok(Endpoint::Tls(Box::new(stream)))
 }
 
 /// The header of the PROXY protocol for a connection from one address to another.

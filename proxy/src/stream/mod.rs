@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
+use endpoint::Endpoint;
 use tidegate_config::model::{BindKey, StreamRoute};
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -79,10 +80,14 @@ async fn carry<C: AsyncRead + AsyncWrite + Unpin>(
 ) -> Ended {
     let snapshot = traffic.published.pin();
     match endpoint::connect(route, &snapshot, from, &traffic.shared).await {
-        Ok((mut endpoint, in_flight)) => {
+        Ok((endpoint, in_flight)) => {
             drop(snapshot);
             let address = in_flight.last().map(|attempt| attempt.address);
-            let (outcome, moved) = copy::both_ways(client, read, &mut endpoint, route.idle_timeout).await;
+            let idle = route.idle_timeout;
+            let (outcome, moved) = match endpoint {
+                Endpoint::Plain(mut endpoint) => copy::both_ways(client, read, &mut endpoint, idle).await,
+                Endpoint::Tls(mut endpoint) => copy::both_ways(client, read, &mut *endpoint, idle).await,
+            };
             (outcome, moved, address)
         }
         Err(outcome) => (outcome, [0; 2], None),

@@ -4,9 +4,10 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{ResolvesClientCert, WebPkiServerVerifier, verify_server_cert_signed_by_trust_anchor};
@@ -28,9 +29,20 @@ use crate::reason::Reason;
 /// Configurations that a thread keeps. Beyond that it begins again, and sessions with them.
 const CONFIGS_MAX: usize = 256;
 
-/// What a configuration is found by: where the parts of the model lie that it was made of, and whether HTTP/2 is spoken. A part
+/// What a configuration is found by: where the parts of the model lie that it was made of, and what is spoken. A part
 /// of which a configuration is kept stays in its place, so that nothing else can come to lie there.
-type Key = (usize, usize, bool);
+type Key = (usize, usize, Spoken);
+
+/// What is spoken behind TLS, which is offered to the endpoint (RFC 7301).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Spoken {
+    /// HTTP/1.1.
+    Http1,
+    /// HTTP/2.
+    Http2,
+    /// What client and endpoint know: nothing is offered.
+    Anything,
+}
 
 struct Known {
     verification: Option<Weak<UpstreamVerification>>,
@@ -54,20 +66,36 @@ pub(crate) async fn connect(
     http2: bool,
 ) -> Result<TlsStream<TcpStream>, Reason> {
     let end = clock::now() + within;
-    let name = ServerName::try_from(name).map_err(|_| Reason::ConnectFailed)?.to_owned();
-    let config = config(tls, http2).map_err(|error| {
-        tracing::debug!(%address, %error, "TLS with an endpoint cannot be set up");
-        Reason::ConnectFailed
-    })?;
+    let spoken = if http2 { Spoken::Http2 } else { Spoken::Http1 };
     let stream = connect::connect(address, within).await?;
-    let shaken = timeout_at(end.into(), TlsConnector::from(config).connect(name, stream)).await;
-    let stream = shaken.map_err(|_| Reason::ConnectTimeout)?.map_err(|error| {
-        tracing::debug!(%address, %error, "TLS handshake with an endpoint failed");
-        Reason::ConnectFailed
-    })?;
+    let stream = handshake(stream, end, tls, name, spoken).await?;
     // An endpoint that agrees on nothing speaks HTTP/1.1.
     let agreed = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     if agreed == http2 { Ok(stream) } else { Err(Reason::ConnectFailed) }
+}
+
+/// Shakes hands with an endpoint, which has until then, asking for a server name.
+///
+/// # Errors
+/// As above.
+pub(crate) async fn handshake(
+    stream: TcpStream,
+    until: Instant,
+    tls: &UpstreamTls,
+    name: &str,
+    spoken: Spoken,
+) -> Result<TlsStream<TcpStream>, Reason> {
+    let failed = |what: &'static str, error: &dyn Display| {
+        tracing::debug!(address = ?stream.peer_addr().ok(), %error, "{what}");
+        Reason::ConnectFailed
+    };
+    let server = ServerName::try_from(name).map_err(|error| failed("no server name", &error))?.to_owned();
+    let config = config(tls, spoken).map_err(|error| failed("TLS with an endpoint cannot be set up", &error))?;
+    let shaken = timeout_at(until.into(), TlsConnector::from(config).connect(server, stream)).await;
+    shaken.map_err(|_| Reason::ConnectTimeout)?.map_err(|error| {
+        tracing::debug!(server = name, %error, "TLS handshake with an endpoint failed");
+        Reason::ConnectFailed
+    })
 }
 
 /// Forgets the configurations of transports that are no more, and with them the key of the edge's certificate.
@@ -82,14 +110,14 @@ impl Known {
     }
 }
 
-fn config(tls: &UpstreamTls, http2: bool) -> Result<Arc<ClientConfig>, rustls::Error> {
+fn config(tls: &UpstreamTls, spoken: Spoken) -> Result<Arc<ClientConfig>, rustls::Error> {
     let verification = tls.verification.as_ref().map_or(0, |part| Arc::as_ptr(part).addr());
     let client = tls.client.as_ref().map_or(0, |part| Arc::as_ptr(part).addr());
-    let key = (verification, client, http2);
+    let key = (verification, client, spoken);
     if let Some(config) = CONFIGS.with_borrow(|configs| configs.get(&key).map(|known| Arc::clone(&known.config))) {
         return Ok(config);
     }
-    let config = make(tls, http2)?;
+    let config = make(tls, spoken)?;
     let known = Known {
         verification: tls.verification.as_ref().map(Arc::downgrade),
         client: tls.client.as_ref().map(Arc::downgrade),
@@ -104,7 +132,7 @@ fn config(tls: &UpstreamTls, http2: bool) -> Result<Arc<ClientConfig>, rustls::E
     Ok(config)
 }
 
-fn make(tls: &UpstreamTls, http2: bool) -> Result<Arc<ClientConfig>, rustls::Error> {
+fn make(tls: &UpstreamTls, spoken: Spoken) -> Result<Arc<ClientConfig>, rustls::Error> {
     let provider = Arc::new(ring::default_provider());
     let verifier: Arc<dyn ServerCertVerifier> = match &tls.verification {
         Some(verification) => verifier(verification, &provider)?,
@@ -116,7 +144,11 @@ fn make(tls: &UpstreamTls, http2: bool) -> Result<Arc<ClientConfig>, rustls::Err
         Some(client) => config.with_client_cert_resolver(Arc::new(Own(Arc::clone(&client.key)))),
         None => config.with_no_client_auth(),
     };
-    config.alpn_protocols = vec![if http2 { b"h2".to_vec() } else { b"http/1.1".to_vec() }];
+    config.alpn_protocols = match spoken {
+        Spoken::Http1 => vec![b"http/1.1".to_vec()],
+        Spoken::Http2 => vec![b"h2".to_vec()],
+        Spoken::Anything => Vec::new(),
+    };
     Ok(Arc::new(config))
 }
 

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_config::model::{
-    Backend, BackendKey, BindKey, BindProtocol, Endpoint, Origin, ProxyHeader, StreamRoute, WeightedBackend,
+    Backend, BackendKey, BindKey, BindProtocol, Endpoint, HostPattern, Origin, ProxyHeader, RouteTables, StreamRoute,
+    WeightedBackend,
 };
 use tidegate_config::object::{Age, Kind, ObjectName, ObjectRef};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
@@ -58,10 +59,16 @@ pub fn route(bed: &mut Bed, name: &str, endpoints: &[SocketAddr]) -> StreamRoute
     bed.parts.backends.insert_mut(key.clone(), Arc::new(backend));
     StreamRoute {
         origin: Arc::new(origin),
-        backends: [WeightedBackend { backend: key, weight: 1 }].into(),
+        backends: [WeightedBackend { to: Some(key.into()), weight: 1 }].into(),
         connect_timeout: PATIENCE,
         idle_timeout: PATIENCE,
-        proxy_header: None,
+    }
+}
+
+/// Endpoints of the route are told who the client is.
+pub fn with_header(route: &mut StreamRoute, version: ProxyHeader) {
+    for target in route.backends.iter_mut().filter_map(|share| share.to.as_mut()) {
+        target.proxy_header = Some(version);
     }
 }
 
@@ -69,7 +76,7 @@ pub fn route(bed: &mut Bed, name: &str, endpoints: &[SocketAddr]) -> StreamRoute
 fn lead(bed: &mut Bed, endpoints: &[SocketAddr], change: impl FnOnce(&mut StreamRoute)) {
     let mut route = route(bed, "builder", endpoints);
     change(&mut route);
-    bed.parts.streams = Arc::new([(BIND, Arc::new(route))].into());
+    bed.parts.streams.insert(&HostPattern::Any.into(), Arc::new(route));
     bed.publish();
 }
 
@@ -127,6 +134,29 @@ async fn a_publication_cuts_no_connection() {
     assert_eq!(say(after, b"two").await, b"TWO");
 }
 
+/// Of the connections to a backend that cannot be used none is passed on, and the others are not disturbed.
+#[tokio::test]
+async fn shares_are_by_weight_and_those_that_lead_nowhere_are_closed() {
+    let (mut bed, address) = bed(&[server("a").await], |_| ()).await;
+    let mut shares = route(&mut bed, "builder", &[server("a").await]);
+    let closed = WeightedBackend { to: None, weight: 1 };
+    let unused = WeightedBackend { weight: 0, ..route(&mut bed, "other", &[server("b").await]).backends[0].clone() };
+    shares.backends = [shares.backends[0].clone(), closed, unused].into();
+    bed.parts.streams.insert(&HostPattern::Any.into(), Arc::new(shares));
+    bed.publish();
+    let mut answers = Vec::new();
+    for _ in 0..64 {
+        let stream = TcpStream::connect(address).await.unwrap();
+        answers.push(say(stream, b"").await);
+    }
+    let counted = |want: &[u8]| answers.iter().filter(|answer| **answer == *want).count();
+    let (served, closed) = (counted(b"a"), counted(b""));
+    assert_eq!(served + closed, 64, "{answers:?}");
+    // Of two equal shares each has fewer than 10 of 64 once in 10 to the 9th runs.
+    assert!(served.min(closed) >= 10, "{served} to {closed}");
+    bed.until_metric("tidegate_stream_connections_total", Some("invalid-backend"), closed as f64).await;
+}
+
 #[tokio::test]
 async fn a_silent_connection_is_closed_and_a_slow_one_is_not() {
     let idle = Duration::from_millis(600);
@@ -165,7 +195,7 @@ async fn without_an_endpoint_a_connection_is_closed() {
     lead(&mut bed, &[server("a").await], |route| route.backends[0].weight = 0);
     assert!(rest(TcpStream::connect(address).await.unwrap()).await.is_empty());
     bed.until_metric("tidegate_stream_connections_total", Some("no-endpoint"), 2.0).await;
-    bed.parts.streams = Arc::default();
+    bed.parts.streams = RouteTables::default();
     bed.publish();
     assert!(rest(TcpStream::connect(address).await.unwrap()).await.is_empty());
     bed.until_metric("tidegate_stream_connections_total", Some("no-route"), 1.0).await;
@@ -174,7 +204,7 @@ async fn without_an_endpoint_a_connection_is_closed() {
 #[tokio::test]
 async fn an_endpoint_is_told_who_the_client_is() {
     let told = |version: ProxyHeader| async move {
-        let (_bed, address) = bed(&[server("").await], |route| route.proxy_header = Some(version)).await;
+        let (_bed, address) = bed(&[server("").await], |route| with_header(route, version)).await;
         let client = connect(address, "").await;
         let from = client.local_addr().unwrap();
         (say(client, b"!").await, from, address)
@@ -194,7 +224,7 @@ async fn an_endpoint_is_told_who_the_client_is() {
 async fn whom_a_trusted_header_names_is_passed_on() {
     let mut bed = Bed::with(&[BIND], |options| options.client.proxy_header = true).await;
     bed.parts.trusted_proxies = ["127.0.0.1/32".parse().unwrap()].into();
-    lead(&mut bed, &[server("").await], |route| route.proxy_header = Some(ProxyHeader::V1));
+    lead(&mut bed, &[server("").await], |route| with_header(route, ProxyHeader::V1));
     let address = bed.address(BIND).await;
     let client = TcpStream::connect(address).await.unwrap();
     let line = b"PROXY TCP4 192.0.2.7 198.51.100.1 4711 22\r\n";

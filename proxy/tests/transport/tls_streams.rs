@@ -17,8 +17,8 @@ use tokio::time::timeout;
 use super::bed::{Bed, PATIENCE, https, nobody_listens};
 use super::clients::{Http1, TlsClient, assert_ok, connect, shown};
 use super::listeners::{Authority, certificate, client, listener, set, verifying};
-use super::streams::{rest, route, server};
-use super::upstream_tls::Server;
+use super::streams::{rest, route, server, with_header};
+use super::upstream_tls::{Server, verified};
 
 const CONNECTIONS: &str = "tidegate_stream_connections_total";
 
@@ -29,7 +29,7 @@ fn with_mode(listener: Listener, mode: TlsMode) -> Listener {
 
 fn lead(bed: &mut Bed, listener: &Listener, host: &str, route: StreamRoute) {
     let host = VirtualHost { table: listener.table.clone(), pattern: HostPattern::parse(host).unwrap() };
-    bed.parts.tls_streams.insert(&host, Arc::new(route));
+    bed.parts.streams.insert(&host, Arc::new(route));
 }
 
 /// A bind whose listeners are `http.example` for requests, `*.end.example` where TLS ends, and `*.pass.example` which is passed on,
@@ -123,7 +123,7 @@ async fn a_first_message_that_comes_in_pieces_is_passed_on_as_it_came() {
     let Mixed { mut bed, address, listeners, .. } = mixed().await;
     let endpoint = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut to = route(&mut bed, "a", &[endpoint.local_addr().unwrap()]);
-    to.proxy_header = Some(ProxyHeader::V1);
+    with_header(&mut to, ProxyHeader::V1);
     lead(&mut bed, &listeners[2], "one.pass.example", to);
     bed.publish();
     let config = TlsClient::default().config(rustls::ALL_VERSIONS);
@@ -179,6 +179,28 @@ async fn clients_are_verified_before_anything_is_passed_on() {
     assert_eq!(ask(&good).await, b"a");
     assert_eq!(ask(&other).await, b"");
     bed.until_metric("tidegate_tls_handshake_failures_total", Some("client_certificate"), 1.0).await;
+}
+
+#[tokio::test]
+async fn an_endpoint_behind_tls_is_verified_before_it_gets_a_byte() {
+    let Mixed { mut bed, address, listeners, .. } = mixed().await;
+    let (good, other) = (Authority::new(), Authority::new());
+    let endpoint = Server::start(&good.issue("a.example"), None).await;
+    for (name, authority) in [("one.end.example", &good), ("two.end.example", &other)] {
+        let mut to = route(&mut bed, "a", &[endpoint.address]);
+        to.backends[0].to.as_mut().unwrap().tls = Some(verified(Some(authority.bundle()), &[]));
+        lead(&mut bed, &listeners[1], name, to);
+    }
+    bed.publish();
+    let ask = async |name| {
+        let mut stream = tls(address, name).await;
+        stream.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+        stream.shutdown().await.unwrap();
+        String::from_utf8(rest(stream).await).unwrap()
+    };
+    assert_eq!(ask("one.end.example").await, "HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\na.example h1");
+    assert_eq!(ask("two.end.example").await, "");
+    bed.until_metric(CONNECTIONS, Some("connect-failed"), 1.0).await;
 }
 
 #[tokio::test]

@@ -92,7 +92,7 @@ async fn answer(mut stream: TlsStream<TcpStream>) {
     }
 }
 
-fn verified(authorities: Option<Authorities>, names: &[SubjectName]) -> UpstreamTls {
+pub fn verified(authorities: Option<Authorities>, names: &[SubjectName]) -> UpstreamTls {
     let verification = Some(Arc::new(UpstreamVerification { authorities, names: names.into() }));
     UpstreamTls { server_name: Some("a.example".into()), verification, client: None }
 }

@@ -4,7 +4,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tidegate_config::finding::{Finding, Problem};
-use tidegate_config::model::{BindKey, BindProtocol, Origin, StreamRoute, WeightedBackend};
+use tidegate_config::model::{
+    BindKey, BindProtocol, HostPattern, Listener, Origin, StreamRoute, StreamTarget, TableName, VirtualHost,
+    WeightedBackend,
+};
 use tidegate_config::object::{Age, ObjectRef};
 use tidegate_config::project::{BackendRef, PortRef, Service};
 
@@ -13,6 +16,9 @@ use crate::sources::reader::Reader;
 
 /// The port of the builder's Service.
 const BUILDER_PORT: u16 = 2222;
+
+/// The table of the builder's listener, and its name: those of Gateways have a namespace before a slash.
+const TABLE: &str = "deis-builder";
 
 /// What the builder asks for: that connections to its port are passed on to it.
 pub(in crate::sources) fn attach_builder(
@@ -29,15 +35,19 @@ pub(in crate::sources) fn attach_builder(
         Ok(target) => {
             let age = Age { created_s: 0, name: object.name.clone() };
             let origin = Origin { object: object.clone(), age, field: "spec.ports".into(), position: 0 };
+            let to = StreamTarget { proxy_header: service.proxy_header, ..StreamTarget::from(target.backend) };
             let route = StreamRoute {
                 origin: Arc::new(origin),
-                backends: [WeightedBackend { backend: target.backend, weight: 1 }].into(),
+                backends: [WeightedBackend { to: Some(to), weight: 1 }].into(),
                 connect_timeout: said.connect_timeout,
                 idle_timeout: said.tcp_timeout,
-                proxy_header: service.proxy_header,
             };
+            let table = TableName::Named(TABLE.into());
+            let listener = Listener { table: table.clone(), ..Listener::for_every_host(TABLE) };
+            let host = VirtualHost { table, pattern: HostPattern::Any };
             let bind = BindKey { address, protocol: BindProtocol::Tcp };
-            attachment.streams = [(bind, Arc::new(route))].into();
+            attachment.binds = [(bind, [listener].into())].into();
+            attachment.streams = [(host, Arc::new(route))].into();
         }
         Err(_) => {
             let why = format!("names no port {BUILDER_PORT}, which is the builder's");

@@ -142,14 +142,13 @@ fn binds(merged: &Merged<'_>, addresses: &[IpAddr]) -> Box<[(BindKey, BindClaim)
         let Some(spec) = listener.spec.as_ref().ok().filter(|_| offered.serves()) else { continue };
         let protocol = match spec.protocol {
             ListenerProtocol::Http => BindProtocol::Http,
-            ListenerProtocol::Https => BindProtocol::Https,
-            ListenerProtocol::Tls | ListenerProtocol::Tcp | ListenerProtocol::Udp | ListenerProtocol::Other(_) => {
-                continue;
-            }
+            ListenerProtocol::Https | ListenerProtocol::Tls => BindProtocol::Https,
+            ListenerProtocol::Tcp => BindProtocol::Tcp,
+            ListenerProtocol::Udp | ListenerProtocol::Other(_) => continue,
         };
         let TableName::Named(name) = &offered.table else { continue };
         let (name, table) = (ListenerName(Arc::clone(name)), offered.table.clone());
-        let bound = Bound { name, host: spec.host.clone(), table, tls: tls.clone() };
+        let bound = Bound { name, host: offered.host.clone(), table, tls: tls.clone() };
         for address in addresses {
             let key = BindKey { address: SocketAddr::new(*address, spec.port), protocol };
             binds.entry(key).or_default().push(bound.clone());

@@ -1,6 +1,5 @@
 //! HTTPRoute and GRPCRoute: rules become routes of every listener that takes the route.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tidegate_config::model::{Conditions, Origin, PathMatch, RetryPolicy, Route, Settings};
@@ -76,14 +75,13 @@ fn attach(
     rules: Vec<Rule<'_>>,
     dropped: &[usize],
 ) -> Attachment {
-    let (world, object) = (reader.world(), seeker.object);
+    let object = seeker.object;
     let joined = seeker.join(reader);
     if joined.parents.is_empty() {
         return Attachment::default();
     }
-    let findings = world.findings_of(object).to_vec();
-    let (missing, unresolved, unsupported) = (BTreeSet::new(), None, None);
-    let mut made = Rules { reader, object, findings, missing, unresolved, unsupported };
+    let generation = reader.generation(object);
+    let mut made = Rules::of(reader, object);
     let (mut routes, mut broken) = (Vec::new(), dropped.to_vec());
     for rule in &rules {
         let field = format!("spec.rules[{}]", rule.place);
@@ -108,7 +106,6 @@ fn attach(
     findings.sort_unstable();
     findings.dedup();
     let (refused, partly) = faults(&broken, rules.len() + dropped.len(), unsupported);
-    let generation = reader.generation(object);
     let parents = statuses(&joined, generation, refused.as_ref(), unresolved.as_ref(), partly.as_deref());
     let claim = |host| {
         Arc::new(Claim {

@@ -9,7 +9,7 @@ use tidegate_config::model::{
 use tidegate_config::object::{Kind, ObjectRef};
 use tidegate_config::project::gateway::{
     AllowedNamespaces, ClientValidation, GatewayTls, GroupKind, Listener, ListenerProtocol, ListenerSpec,
-    ListenerStatus, RouteKind, ValidationMode,
+    ListenerStatus, RouteKind, TlsMode, ValidationMode,
 };
 
 use super::condition::{Conditions, Fault, named};
@@ -23,7 +23,9 @@ const UNSUPPORTED: &str = "UnsupportedProtocol";
 const fn kinds_of(protocol: &ListenerProtocol) -> &'static [Kind] {
     match protocol {
         ListenerProtocol::Http | ListenerProtocol::Https => &[Kind::HttpRoute, Kind::GrpcRoute],
-        ListenerProtocol::Tls | ListenerProtocol::Tcp | ListenerProtocol::Udp | ListenerProtocol::Other(_) => &[],
+        ListenerProtocol::Tls => &[Kind::TlsRoute],
+        ListenerProtocol::Tcp => &[Kind::TcpRoute],
+        ListenerProtocol::Udp | ListenerProtocol::Other(_) => &[],
     }
 }
 
@@ -45,6 +47,7 @@ pub(super) fn offered(
         kinds: Box::default(),
         namespaces: AllowedNamespaces::None,
         table: TableName::Named(table.into()),
+        passes_on: false,
         refused: None,
         conflicts: false,
         unresolved: None,
@@ -55,18 +58,34 @@ pub(super) fn offered(
         return (offered, None);
     };
     read(spec, &mut offered);
-    if spec.protocol != ListenerProtocol::Https {
-        return (offered, None);
+    let Some(mode) = mode(spec) else { return (offered, None) };
+    offered.passes_on = mode == TlsListenerMode::Passthrough;
+    let certificates = if offered.passes_on { Vec::new() } else { certificates(reader, owner, spec, &mut offered) };
+    // The API verifies clients of HTTPS alone.
+    let asked = tls.validation(spec.port).filter(|_| mode == TlsListenerMode::Http);
+    let clients = asked.and_then(|asked| clients(reader, gateway, asked, &mut offered));
+    let certificates = certificates.into();
+    (offered, Some(Arc::new(Terminated { mode, certificates, clients })))
+}
+
+/// What becomes of the connections of a listener that speaks TLS.
+fn mode(spec: &ListenerSpec) -> Option<TlsListenerMode> {
+    match &spec.protocol {
+        ListenerProtocol::Https => Some(TlsListenerMode::Http),
+        ListenerProtocol::Tls => Some(match spec.tls.as_ref().map(|tls| tls.mode) {
+            Some(TlsMode::Passthrough) => TlsListenerMode::Passthrough,
+            Some(TlsMode::Terminate) | None => TlsListenerMode::Terminate,
+        }),
+        ListenerProtocol::Http | ListenerProtocol::Tcp | ListenerProtocol::Udp | ListenerProtocol::Other(_) => None,
     }
-    let certificates = certificates(reader, owner, spec, &mut offered);
-    let clients = tls.validation(spec.port).and_then(|asked| clients(reader, gateway, asked, &mut offered));
-    let terminated = Terminated { certificates: certificates.into(), clients, mode: TlsListenerMode::Http };
-    (offered, Some(Arc::new(terminated)))
 }
 
 fn read(spec: &ListenerSpec, offered: &mut Offered) {
     offered.port = spec.port;
-    offered.host = spec.host.clone();
+    // Protocols without names pass a hostname over.
+    if !matches!(spec.protocol, ListenerProtocol::Tcp | ListenerProtocol::Udp) {
+        offered.host = spec.host.clone();
+    }
     offered.namespaces = spec.routes.namespaces.clone();
     let by_protocol = kinds_of(&spec.protocol);
     if by_protocol.is_empty() {

@@ -14,6 +14,7 @@ mod listener_set;
 mod offer;
 mod parent;
 mod rule;
+mod stream_route;
 
 pub(super) use backend_tls::attach as attach_policy;
 pub(super) use class::attach as attach_class;
@@ -22,3 +23,4 @@ pub(super) use gateway_object::{attach as attach_gateway, parent_of};
 pub(super) use http_route::{attach_grpc, attach_http};
 pub(super) use listener_set::attach as attach_listener_set;
 pub use offer::{Offer, Offered};
+pub(super) use stream_route::{attach_layer4, attach_tls};

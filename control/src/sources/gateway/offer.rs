@@ -35,6 +35,8 @@ pub struct Offered {
     pub namespaces: AllowedNamespaces,
     /// Where its routes are.
     pub table: TableName,
+    /// Whether TLS goes on from here unread.
+    pub passes_on: bool,
     /// Why it is not accepted.
     pub refused: Option<Fault>,
     /// Whether that is another listener that it contradicts.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use tidegate_config::model::{HostPattern, VirtualHost};
+use tidegate_config::model::{HostPattern, TableName, VirtualHost};
 use tidegate_config::object::{Kind, ObjectRef};
 use tidegate_config::project::gateway::{GroupKind, Hostnames, ParentRef, ParentStatus, WrittenRef};
 
@@ -30,6 +30,8 @@ pub(super) struct Joined<'r> {
     pub(super) parents: Vec<(&'r ParentRef, Option<Fault>)>,
     /// The virtual hosts that it has.
     pub(super) hosts: BTreeSet<VirtualHost>,
+    /// The tables, among those of the hosts, of listeners that pass TLS on.
+    pub(super) passed_on: BTreeSet<TableName>,
     /// The listeners that it counts for.
     pub(super) listeners: BTreeSet<Key>,
 }
@@ -88,6 +90,9 @@ impl<'r> Seeker<'r> {
                 let hosts =
                     common.map(|pattern| VirtualHost { table: listener.table.clone(), pattern: pattern.clone() });
                 joined.hosts.extend(hosts);
+                if listener.passes_on {
+                    joined.passed_on.insert(listener.table.clone());
+                }
             }
         }
         if taken {

@@ -39,7 +39,7 @@ pub(super) struct Made {
 }
 
 /// Why a backend cannot be used.
-struct Unusable {
+pub(super) struct Unusable {
     /// The reason for `ResolvedRefs`, where it is one.
     reason: Option<&'static str>,
     /// The backend as it is written.
@@ -60,6 +60,14 @@ fn answered() -> Action {
 
 fn share(to: Destination, weight: u32) -> WeightedTarget {
     WeightedTarget { to, weight, filters: Arc::default() }
+}
+
+impl<'a, 'w> Rules<'a, 'w> {
+    /// Those of a route of which nothing has been made yet.
+    pub(super) fn of(reader: &'a mut Reader<'w>, object: &'a ObjectRef) -> Self {
+        let findings = reader.world().findings_of(object).to_vec();
+        Self { reader, object, findings, missing: BTreeSet::new(), unresolved: None, unsupported: None }
+    }
 }
 
 impl Rules<'_, '_> {
@@ -84,11 +92,7 @@ impl Rules<'_, '_> {
         let answered = share(Destination::Status(500), *weight);
         let target = match to {
             Ok(to) => self.target(field, to, |value, why| Problem::AnsweredWith500 { value, why }),
-            // That it cannot be read was told by its reader.
-            Err(Unreadable) => {
-                self.unresolved.get_or_insert_with(|| Fault::new("BackendNotFound", format!("{field} cannot be read")));
-                None
-            }
+            Err(Unreadable) => self.unreadable(field),
         };
         let Ok((filters, None)) = self.filters(&format!("{field}.filters"), &backend.filters) else { return answered };
         target.map_or(answered, |target| WeightedTarget {
@@ -98,9 +102,26 @@ impl Rules<'_, '_> {
         })
     }
 
-    /// The target of a backend. Why one cannot be used is told in the words of what follows for its requests.
+    /// The target of a backend.
     fn target(&mut self, field: &str, to: &gateway::BackendRef, tell: fn(String, String) -> Problem) -> Option<Target> {
-        let Unusable { reason, value, why } = match self.usable(to) {
+        let target = self.named(to).and_then(|target| self.over_tls(self.spoken(target)));
+        self.told(field, target, tell)
+    }
+
+    /// A backend that cannot be read, which its reader has told.
+    pub(super) fn unreadable<T>(&mut self, field: &str) -> Option<T> {
+        self.unresolved.get_or_insert_with(|| Fault::new("BackendNotFound", format!("{field} cannot be read")));
+        None
+    }
+
+    /// A backend, unless it cannot be used: why not is told in the words of what follows for its requests or connections.
+    pub(super) fn told<T>(
+        &mut self,
+        field: &str,
+        found: Result<T, Unusable>,
+        tell: fn(String, String) -> Problem,
+    ) -> Option<T> {
+        let Unusable { reason, value, why } = match found {
             Ok(target) => return Some(target),
             Err(unusable) => unusable,
         };
@@ -112,7 +133,8 @@ impl Rules<'_, '_> {
         None
     }
 
-    fn usable(&mut self, to: &gateway::BackendRef) -> Result<Target, Unusable> {
+    /// The Service port that is named as a backend.
+    pub(super) fn named(&mut self, to: &gateway::BackendRef) -> Result<Target, Unusable> {
         let (kind, name) = (&to.object.kind, &to.object.name);
         let unresolved = |reason, value: String, why: String| Unusable { reason: Some(reason), value, why };
         let Some(port) = to.port.filter(|_| *kind == GroupKind::Known(Kind::Service)) else {
@@ -124,15 +146,20 @@ impl Rules<'_, '_> {
             return Err(unresolved("RefNotPermitted", name.to_string(), why));
         }
         let target = self.reader.target(&BackendRef { service: name.clone(), port: PortRef::Number(port) });
-        let target = target.map_err(|problem| {
+        target.map_err(|problem| {
             let absent = matches!(problem, Problem::ServiceMissing { .. });
             if absent {
                 self.missing.insert(ObjectRef::new(Kind::Service, name.clone()));
             }
             let why = if absent { "is no Service that exists".to_owned() } else { format!("has no port {port}") };
             unresolved("BackendNotFound", name.to_string(), why)
-        })?;
-        self.reader.secured(self.spoken(target)).map_err(|fault| {
+        })
+    }
+
+    /// A target as the policy for its Service port has it.
+    pub(super) fn over_tls(&mut self, target: Target) -> Result<Target, Unusable> {
+        let name = target.backend.service.clone();
+        self.reader.secured(target).map_err(|fault| {
             let why = "is to be reached over TLS, and its BackendTLSPolicy cannot be followed";
             // The policy's own status says so.
             Unusable { reason: None, value: name.to_string(), why: format!("{why} ({})", fault.message) }

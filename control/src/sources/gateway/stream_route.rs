@@ -1,0 +1,100 @@
+//! TLSRoute and TCPRoute: what comes to a listener, or to it for a server name, goes on as bytes by the one rule of the route.
+
+use std::sync::Arc;
+
+use tidegate_config::finding::Problem;
+use tidegate_config::model::{Effective, Origin, StreamRoute, StreamTarget, Target, VirtualHost, WeightedBackend};
+use tidegate_config::object::{Age, Kind, ObjectRef};
+use tidegate_config::project::gateway::{self, Hostnames, OwnStatus, StreamRule, Unreadable};
+
+use super::condition::Fault;
+use super::parent::{Seeker, statuses};
+use super::rule::Rules;
+use crate::sources::attachment::{Attachment, Report};
+use crate::sources::reader::Reader;
+use crate::topology::Key;
+
+/// The field of the only rule.
+const RULE: &str = "spec.rules[0]";
+
+pub(in crate::sources) fn attach_tls(reader: &mut Reader<'_>, object: &ObjectRef) -> Attachment {
+    let Some(route) = reader.world().tls_routes.get(&object.name) else {
+        return Attachment::reporting(object, reader.world());
+    };
+    let seeker = Seeker { object, parents: &route.parents, hostnames: &route.hostnames };
+    attach(reader, &seeker, &route.age, route.rule.as_ref())
+}
+
+/// Routes whose listeners know no hosts.
+pub(in crate::sources) fn attach_layer4(reader: &mut Reader<'_>, object: &ObjectRef) -> Attachment {
+    let world = reader.world();
+    let routes = if object.kind == Kind::UdpRoute { &world.udp_routes } else { &world.tcp_routes };
+    let Some(route) = routes.get(&object.name) else { return Attachment::reporting(object, world) };
+    let seeker = Seeker { object, parents: &route.parents, hostnames: &Hostnames::Any };
+    attach(reader, &seeker, &route.age, route.rule.as_ref())
+}
+
+fn attach(reader: &mut Reader<'_>, seeker: &Seeker<'_>, age: &Age, rule: Option<&StreamRule>) -> Attachment {
+    let object = seeker.object;
+    let joined = seeker.join(reader);
+    if joined.parents.is_empty() {
+        return Attachment::default();
+    }
+    let generation = reader.generation(object);
+    // A BackendTLSPolicy is for connections whose TLS ends here, and not for those that are passed on.
+    let ends_here = |host: &&VirtualHost| object.kind == Kind::TlsRoute && !joined.passed_on.contains(&host.table);
+    let mut rules = Rules::of(reader, object);
+    let as_they_are = rule.map(|rule| rules.stream(age, rule, false));
+    let over_tls = rule.filter(|_| joined.hosts.iter().any(|host| ends_here(&host)));
+    let over_tls = over_tls.map(|rule| rules.stream(age, rule, true));
+    let Rules { unresolved, mut findings, .. } = rules;
+    findings.sort_unstable();
+    findings.dedup();
+    let lead = |host: &VirtualHost| {
+        let route = if ends_here(&host) { &over_tls } else { &as_they_are };
+        route.as_ref().map(|route| (host.clone(), Arc::clone(route)))
+    };
+    let refused = rule.is_none().then(|| Fault::new("UnsupportedValue", format!("{RULE} cannot be read")));
+    let parents = statuses(&joined, generation, refused.as_ref(), unresolved.as_ref(), None);
+    let streams = joined.hosts.iter().filter_map(lead).collect();
+    let listeners: Box<[Key]> = if refused.is_some() { Box::default() } else { joined.listeners.into_iter().collect() };
+    Attachment {
+        streams,
+        listeners,
+        report: Report::of_status(&findings, OwnStatus { parents, ..OwnStatus::default() }),
+        ..Attachment::default()
+    }
+}
+
+impl Rules<'_, '_> {
+    /// Where connections go by a rule; `secured`: over TLS to Services with a BackendTLSPolicy.
+    fn stream(&mut self, age: &Age, rule: &StreamRule, secured: bool) -> Arc<StreamRoute> {
+        let times = Effective::DEFAULT.narrowed(&self.reader.options.defaults);
+        let origin = Origin { object: self.object.clone(), age: age.clone(), field: RULE.into(), position: 0 };
+        Arc::new(StreamRoute {
+            origin: Arc::new(origin),
+            backends: rule.backends.iter().map(|share| self.connections(share, secured)).collect(),
+            connect_timeout: times.connect_timeout,
+            idle_timeout: times.tunnel_idle_timeout,
+        })
+    }
+
+    /// Connections of a share whose backend cannot be used are closed.
+    fn connections(&mut self, share: &gateway::WeightedBackend, secured: bool) -> WeightedBackend {
+        let gateway::WeightedBackend { field, to, weight } = share;
+        let target = match to {
+            Ok(to) => {
+                // Bytes are not spoken in any protocol, whatever the Service port says.
+                let found = self.named(to).map(|target| Target { tls: None, ..target });
+                let found = if secured { found.and_then(|target| self.over_tls(target)) } else { found };
+                self.told(field, found, |value, why| Problem::RuleDropped { value, why })
+            }
+            Err(Unreadable) => self.unreadable(field),
+        };
+        let to = target.map(|Target { backend, tls, .. }| {
+            let proxy_header = self.reader.service(&backend.service).and_then(|service| service.proxy_header);
+            StreamTarget { backend, tls, proxy_header }
+        });
+        WeightedBackend { to, weight: *weight }
+    }
+}
