@@ -11,7 +11,7 @@ use super::certificate::Certificate;
 use super::host::parent;
 
 /// TLS with endpoints. Two that differ are two transports: what is kept of connections of one is not used for the other.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize)]
 pub struct UpstreamTls {
     /// The server name to ask for; `None` takes the request's host.
     pub server_name: Option<Arc<str>>,

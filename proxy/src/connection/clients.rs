@@ -92,7 +92,7 @@ impl Clients {
 
 impl Held {
     fn count(&self, max: u32) -> Counted {
-        let more = |connections: u32| (connections < max).then_some(connections + 1);
+        let more = |connections: u32| (connections < max).then(|| connections + 1);
         match self.connections.fetch_update(Relaxed, Relaxed, more) {
             Ok(_) => Counted::Yes,
             Err(FORGOTTEN) => Counted::Forgotten,

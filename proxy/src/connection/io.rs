@@ -15,11 +15,7 @@ use pingora::protocols::raw_connect::ProxyDigest;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::io::poll_read_buf;
 
-use super::ConnectionFacts;
-use super::alarm::Alarm;
-use super::chunks::Chunks;
-use super::stall::Stall;
-use super::transport::Transport;
+use super::{ConnectionFacts, alarm::Alarm, chunks::Chunks, stall::Stall, transport::Transport};
 use crate::buffers::Buffer;
 use crate::clock;
 use crate::connection::response_deadline::{DeadlineFuture, ResponseDeadline};
@@ -219,6 +215,11 @@ impl Conn {
     /// Makes sure that what was sent has left.
     pub(crate) fn poll_sent(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.transport).poll_flush(cx)
+    }
+
+    /// Says to the client that nothing more comes, and reads on.
+    pub(crate) fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.transport).poll_shutdown(cx)
     }
 
     /// Ready once a time has come; the last one that was asked for counts.

@@ -76,9 +76,9 @@ pub(crate) struct Aimed {
 }
 
 impl Routed<'_> {
-    /// Whether every endpoint that the route may lead to is spoken to in plain HTTP/1.1: chance has no part in who drives.
-    pub(crate) fn is_plain(&self) -> bool {
-        self.route.action.targets().all(|target| target.protocol.is_plain_http1())
+    /// Whether every endpoint that the route may lead to is spoken to in HTTP/1.1: chance has no part in who drives.
+    pub(crate) fn is_http1(&self) -> bool {
+        self.route.action.targets().all(|target| !target.protocol.is_http2())
     }
 }
 

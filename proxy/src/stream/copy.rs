@@ -24,7 +24,7 @@ thread_local! {
 /// client already. An end in one direction is passed on and leaves the other one open, as TCP does (RFC 9293, section 3.6).
 ///
 /// Gives how it ended, and how many bytes went to the endpoint and back.
-pub(super) async fn both_ways<C, E>(
+pub(crate) async fn both_ways<C, E>(
     client: &mut C,
     read: &[u8],
     endpoint: &mut E,

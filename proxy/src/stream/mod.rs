@@ -2,7 +2,7 @@
 //!
 //! A connection keeps the endpoint that it was given, whatever becomes of the route: a publication cuts nothing.
 
-mod copy;
+pub(crate) mod copy;
 mod endpoint;
 
 use std::net::SocketAddr;

@@ -3,6 +3,7 @@
 pub(crate) mod attempt;
 pub(crate) mod balance;
 pub(crate) mod connect;
+pub(crate) mod connection;
 pub(crate) mod endpoint_state;
 pub(crate) mod own_addresses;
 pub(crate) mod pool;

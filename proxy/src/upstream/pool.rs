@@ -1,24 +1,14 @@
-//! The idle connections of a traffic thread to endpoints in plain text, kept by endpoint: what the Service is called through
-//! which a pod was found makes no difference to a connection without TLS. The address is part of the key, for the endpoint's
-//! identity is made of text that tenants write.
+//! The idle connections of a traffic thread to endpoints, kept by endpoint and by how it is spoken to.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
-use std::mem::MaybeUninit;
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use socket2::SockRef;
-use tidegate_config::model::EndpointId;
-use tokio::net::TcpStream;
-
-/// What connections are kept by.
-type Key = (SocketAddr, EndpointId);
+use super::connection::{Connection, ConnectionKey as Key};
 
 /// An idle connection.
-#[derive(Debug)]
 struct Idle {
-    stream: TcpStream,
+    connection: Connection,
     /// Whether its last response had no body, which an endpoint may send nevertheless, a moment later.
     bodiless: bool,
     since: Instant,
@@ -26,7 +16,7 @@ struct Idle {
     number: u64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Pool {
     /// By endpoint, those kept last at the end.
     idle: HashMap<Key, Vec<Idle>, foldhash::fast::RandomState>,
@@ -63,14 +53,14 @@ thread_local! {
 }
 
 /// The connection to an endpoint that was used last and still lives.
-pub(crate) fn take(endpoint: Key) -> Option<TcpStream> {
+pub(crate) fn take(endpoint: &Key) -> Option<Connection> {
     POOL.with_borrow_mut(|pool| {
         let Pool { idle, count, .. } = pool;
-        let list = idle.get_mut(&endpoint)?;
-        while let Some(Idle { stream, bodiless, .. }) = list.pop() {
+        let list = idle.get_mut(endpoint)?;
+        while let Some(Idle { mut connection, bodiless, .. }) = list.pop() {
             *count -= 1;
-            if lives(&stream) && (!bodiless || is_silent(&stream)) {
-                return Some(stream);
+            if connection.lives() && (!bodiless || connection.is_silent()) {
+                return Some(connection);
             }
         }
         None
@@ -79,11 +69,12 @@ pub(crate) fn take(endpoint: Key) -> Option<TcpStream> {
 
 /// Keeps a connection; of more than `max`, the one that has been idle for longest goes. `bodiless` says that its last response
 /// had no body.
-pub(crate) fn put(endpoint: Key, stream: TcpStream, bodiless: bool, max: usize, now: Instant) {
+pub(crate) fn put(endpoint: Key, connection: Connection, bodiless: bool, max: usize, now: Instant) {
     POOL.with_borrow_mut(|pool| {
         pool.count += 1;
         pool.numbers += 1;
-        pool.idle.entry(endpoint).or_default().push(Idle { stream, bodiless, since: now, number: pool.numbers });
+        let kept = Idle { connection, bodiless, since: now, number: pool.numbers };
+        pool.idle.entry(endpoint.clone()).or_default().push(kept);
         // At the latest after as many as may be kept, so that it costs the same for each, however many there are.
         if pool.kept.len() >= 2 * (max + 1) {
             pool.tidy();
@@ -99,7 +90,7 @@ pub(crate) fn put(endpoint: Key, stream: TcpStream, bodiless: bool, max: usize, 
 pub(crate) fn sweep(limit: Duration, now: Instant) {
     POOL.with_borrow_mut(|pool| {
         pool.idle.retain(|_, list| {
-            list.retain(|idle| now.saturating_duration_since(idle.since) < limit && lives(&idle.stream));
+            list.retain_mut(|idle| now.saturating_duration_since(idle.since) < limit && idle.connection.lives());
             !list.is_empty()
         });
         pool.count = pool.idle.values().map(Vec::len).sum();
@@ -112,37 +103,33 @@ pub(crate) fn clear() {
     POOL.take();
 }
 
-/// Whether nothing was heard of it: an endpoint that speaks unasked is closing, or confused. Without an event on the socket
-/// this asks no kernel.
-fn lives(stream: &TcpStream) -> bool {
-    stream.try_read(&mut [0]).is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
-}
-
-/// Whether the kernel holds nothing of it either. The reactor hears of bytes some time after they have arrived, and those of
-/// a body that should not be there would be read as the response to the next request.
-fn is_silent(stream: &TcpStream) -> bool {
-    let peeked = SockRef::from(stream).peek(&mut [MaybeUninit::uninit()]);
-    peeked.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
-}
-
 #[cfg(test)]
 mod tests {
-    use tidegate_config::model::Endpoint;
+    use std::net::SocketAddr;
+
+    use tidegate_config::model::{AppProtocol, Endpoint, Target};
     use tokio::io::AsyncWriteExt;
-    use tokio::net::TcpListener;
+    use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
     use crate::clock;
+    use crate::sample_model::backend_key;
 
-    async fn pair() -> (TcpStream, TcpStream) {
+    async fn pair() -> (Connection, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        (client, listener.accept().await.unwrap().0)
+        (Connection::Plain(client), listener.accept().await.unwrap().0)
+    }
+
+    fn local(connection: &Connection) -> SocketAddr {
+        let Connection::Plain(stream) = connection else { panic!("nobody speaks TLS here") };
+        stream.local_addr().unwrap()
     }
 
     fn endpoint(port: u16) -> Key {
         let endpoint = Endpoint::new(([10, 0, 0, 1], port).into(), None);
-        (endpoint.address, endpoint.id)
+        let target = Target { backend: backend_key("web"), protocol: AppProtocol::Http, tls: None, fixed: None };
+        Key::new(&target, &endpoint, || panic!("nobody asks for a name"))
     }
 
     fn kept() -> usize {
@@ -153,16 +140,16 @@ mod tests {
     async fn the_one_used_last_comes_first_and_the_dead_never() {
         let (id, now) = (endpoint(1), clock::now());
         let ((first, _far), (second, mut chatty), (third, gone)) = (pair().await, pair().await, pair().await);
-        let address = first.local_addr().unwrap();
+        let address = local(&first);
         for stream in [first, second, third] {
-            put(id, stream, false, 9, now);
+            put(id.clone(), stream, false, 9, now);
         }
         drop(gone);
         chatty.write_all(b"x").await.unwrap();
         tokio::time::sleep(Duration::from_millis(50)).await;
-        assert!(take(endpoint(2)).is_none());
-        assert_eq!(take(id).unwrap().local_addr().unwrap(), address);
-        assert!(take(id).is_none());
+        assert!(take(&endpoint(2)).is_none());
+        assert_eq!(local(&take(&id).unwrap()), address);
+        assert!(take(&id).is_none());
         assert_eq!(kept(), 0);
     }
 
@@ -171,11 +158,11 @@ mod tests {
         let (id, now) = (endpoint(1), clock::now());
         for (bodiless, want) in [(true, false), (false, true)] {
             let (stream, far) = pair().await;
-            put(id, stream, bodiless, 9, now);
+            put(id.clone(), stream, bodiless, 9, now);
             // Without an await in between, the runtime cannot look at its sockets.
             let far = far.into_std().unwrap();
             std::io::Write::write_all(&mut &far, b"x").unwrap();
-            assert_eq!(take(id).is_some(), want, "bodiless: {bodiless}");
+            assert_eq!(take(&id).is_some(), want, "bodiless: {bodiless}");
         }
     }
 
@@ -194,14 +181,14 @@ mod tests {
         // Taken and kept again, so often that their places do not all stay.
         for _ in 0..100 {
             for port in [1, 2] {
-                let stream = take(endpoint(port)).unwrap();
+                let stream = take(&endpoint(port)).unwrap();
                 put(endpoint(port), stream, false, 3, now);
             }
         }
         assert!(POOL.with_borrow(|pool| pool.kept.len()) <= 8);
         put(endpoint(4), streams.pop().unwrap(), false, 3, now);
-        assert!(take(endpoint(3)).is_none(), "nobody has asked for it since");
-        assert!([1, 2, 4].into_iter().all(|port| take(endpoint(port)).is_some()));
+        assert!(take(&endpoint(3)).is_none(), "nobody has asked for it since");
+        assert!([1, 2, 4].into_iter().all(|port| take(&endpoint(port)).is_some()));
         assert_eq!(kept(), 0);
     }
 
@@ -209,18 +196,18 @@ mod tests {
     async fn what_is_kept_has_a_limit_and_an_age() {
         let (id, now) = (endpoint(1), clock::now());
         let ((first, _a), (second, _b), (third, _c)) = (pair().await, pair().await, pair().await);
-        let youngest = third.local_addr().unwrap();
+        let youngest = local(&third);
         put(endpoint(2), first, false, 2, now);
-        put(id, second, false, 2, now + Duration::from_secs(1));
-        put(id, third, false, 2, now + Duration::from_secs(30));
+        put(id.clone(), second, false, 2, now + Duration::from_secs(1));
+        put(id.clone(), third, false, 2, now + Duration::from_secs(30));
         assert_eq!(kept(), 2);
-        assert!(take(endpoint(2)).is_none());
+        assert!(take(&endpoint(2)).is_none());
         sweep(Duration::from_secs(50), now + Duration::from_secs(60));
         assert_eq!(kept(), 1);
-        let left = take(id).unwrap();
-        assert_eq!(left.local_addr().unwrap(), youngest);
-        put(id, left, false, 2, now);
+        let left = take(&id).unwrap();
+        assert_eq!(local(&left), youngest);
+        put(id.clone(), left, false, 2, now);
         clear();
-        assert!(take(id).is_none());
+        assert!(take(&id).is_none());
     }
 }

@@ -1,6 +1,7 @@
-//! TLS with endpoints by rustls itself, for what Pingora's connector cannot do: verify other names than the one that is asked for, and
-//! show a certificate whose key is nowhere in the clear. A configuration is made once for each transport and thread, so that
-//! sessions are resumed; it goes when the snapshot names it no more.
+//! TLS with endpoints by rustls itself: for the native driver, and in the full one for what Pingora's connector cannot do, which is to
+//! verify other names than the one that is asked for, and to show a certificate whose key is nowhere in the clear. A
+//! configuration is made once for each transport and thread, so that sessions are resumed; it goes when the snapshot names it no
+//! more.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -96,6 +97,12 @@ pub(crate) async fn handshake(
         tracing::debug!(server = name, %error, "TLS handshake with an endpoint failed");
         Reason::ConnectFailed
     })
+}
+
+/// The server name to ask for. A host that cannot be one (an address in brackets, none at all) gives way to the endpoint's address.
+pub(crate) fn server_name(tls: &UpstreamTls, address: SocketAddr, host: &str) -> String {
+    let name = tls.server_name.as_deref().unwrap_or_else(|| host.trim_start_matches('[').trim_end_matches(']'));
+    if ServerName::try_from(name).is_ok() { name.to_owned() } else { address.ip().to_string() }
 }
 
 /// Forgets the configurations of transports that are no more, and with them the key of the edge's certificate.

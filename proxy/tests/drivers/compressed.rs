@@ -45,7 +45,7 @@ pub fn all() -> Vec<Case> {
         let answer = format!("HTTP/1.1 {status} Some\r\n{said}Content-Length: {length}\r\n\r\n{body}");
         cases.push(get(format!("compressed or not: {status} of {length} bytes"), answer));
     }
-    for size in [1000, 65_536, 300_000] {
+    for size in [1000_u64, 65_536, 300_000] {
         // It compresses a little.
         let body: String =
             (0..size).map(|at| char::from(b'a' + u8::try_from((at * at / 7 + at / 300) % 23).unwrap_or(0))).collect();

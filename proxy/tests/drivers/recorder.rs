@@ -5,13 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
+use tokio_rustls::server::TlsStream;
 
 use super::message::{Kind, Message};
+use super::secure::acceptor;
 
 /// One thing to do for an answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -78,7 +80,8 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    pub async fn start() -> Self {
+    /// In plain text, or over TLS with a certificate of its own making.
+    pub async fn start(tls: bool) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (script, told) = watch::channel(Arc::default());
@@ -86,9 +89,20 @@ impl Recorder {
         let (open, busy, close) = (watch::Sender::new(0), watch::Sender::new(0), watch::Sender::new(0));
         let state =
             State { script: told, seen: sender, open: open.clone(), busy: busy.clone(), close: close.subscribe() };
+        let acceptor = tls.then(acceptor);
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(connection(stream, state.clone()));
+                stream.set_nodelay(true).ok();
+                let (acceptor, state) = (acceptor.clone(), state.clone());
+                tokio::spawn(async move {
+                    match acceptor {
+                        None => connection(stream, state).await,
+                        Some(acceptor) => match acceptor.accept(stream).await {
+                            Ok(stream) => connection(stream, state).await,
+                            Err(error) => panic!("the edge shakes no hands: {error}"),
+                        },
+                    }
+                });
             }
         });
         Self { address, script, seen, open, busy, close }
@@ -116,15 +130,32 @@ impl Recorder {
     }
 }
 
-async fn connection(mut stream: TcpStream, state: State) {
-    stream.set_nodelay(true).ok();
+/// What the edge is spoken to over.
+trait Stream: AsyncRead + AsyncWrite + Unpin + Send {
+    /// The socket below.
+    fn socket(&self) -> &TcpStream;
+}
+
+impl Stream for TcpStream {
+    fn socket(&self) -> &TcpStream {
+        self
+    }
+}
+
+impl Stream for TlsStream<TcpStream> {
+    fn socket(&self) -> &TcpStream {
+        self.get_ref().0
+    }
+}
+
+async fn connection(mut stream: impl Stream, state: State) {
     state.open.send_modify(|open| *open += 1);
     requests(&mut stream, &state).await;
     drop(stream);
     state.open.send_modify(|open| *open -= 1);
 }
 
-async fn requests(stream: &mut TcpStream, state: &State) {
+async fn requests(stream: &mut impl Stream, state: &State) {
     let mut bytes = Vec::new();
     let mut close = state.close.clone();
     close.borrow_and_update();
@@ -148,7 +179,7 @@ async fn requests(stream: &mut TcpStream, state: &State) {
 }
 
 /// Takes one request and answers it; whether the connection goes on.
-async fn request(stream: &mut TcpStream, bytes: &mut Vec<u8>, state: &State) -> bool {
+async fn request(stream: &mut impl Stream, bytes: &mut Vec<u8>, state: &State) -> bool {
     let mut early = None;
     loop {
         if let Some((message, length)) = Message::read(bytes, Kind::Request, false) {
@@ -185,11 +216,11 @@ async fn request(stream: &mut TcpStream, bytes: &mut Vec<u8>, state: &State) -> 
     }
 }
 
-async fn answer(stream: &mut TcpStream, steps: &[Step]) -> bool {
+async fn answer(stream: &mut impl Stream, steps: &[Step]) -> bool {
     for step in steps {
         match step {
             Step::Send(bytes) => {
-                if stream.write_all(bytes).await.is_err() {
+                if stream.write_all(bytes).await.is_err() || stream.flush().await.is_err() {
                     return false;
                 }
             }
@@ -202,7 +233,7 @@ async fn answer(stream: &mut TcpStream, steps: &[Step]) -> bool {
                 return false;
             }
             Step::Reset => {
-                socket2::SockRef::from(&*stream).set_linger(Some(Duration::ZERO)).ok();
+                socket2::SockRef::from(stream.socket()).set_linger(Some(Duration::ZERO)).ok();
                 return false;
             }
         }

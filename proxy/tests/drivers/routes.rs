@@ -27,8 +27,8 @@ pub fn edits(
 }
 
 /// A share with filters of its own, behind those of its route.
-pub fn filtered_share() -> Route {
-    let mut route = route("web", AppProtocol::Http);
+pub fn filtered_share(protocol: AppProtocol) -> Route {
+    let mut route = route("web", protocol);
     route.path = PathMatch::prefix("/x").unwrap();
     route.filters = [
         Filter::RequestHeaders(edits(&[("x-set", "route")], &[("x-more", "route")], &["x-gone"])),
@@ -50,16 +50,16 @@ pub fn filtered_share() -> Route {
 }
 
 /// The endpoint is asked again after some statuses.
-pub fn retried() -> Route {
-    let mut route = route("web", AppProtocol::Http);
+pub fn retried(protocol: AppProtocol) -> Route {
+    let mut route = route("web", protocol);
     let retry = RetryPolicy { statuses: [500, 503].into(), attempts: 1, backoff: Duration::from_millis(1) };
     route.settings = Arc::new(Settings { retry: Some(Arc::new(retry)), ..Settings::default() });
     route
 }
 
 /// Pages of one origin may ask.
-pub fn cross_origin() -> Route {
-    let mut route = route("web", AppProtocol::Http);
+pub fn cross_origin(protocol: AppProtocol) -> Route {
+    let mut route = route("web", protocol);
     let (methods, headers, exposed) = (AnyOr::Any, AnyOr::Any, AnyOr::Any);
     let origins = CorsOrigin { scheme: Scheme::Https, host: HostPattern::Exact("o.test".into()), port: 443 };
     let origins = AnyOr::These([origins].into());

@@ -192,6 +192,15 @@ async fn both_drivers_do_the_same_over_http2() {
     check(cases, Over::Http2).await;
 }
 
+/// The edge's half of TLS is the drivers' own, each another one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn both_drivers_do_the_same_towards_tls() {
+    let cases: Vec<_> = corpus::all().into_iter().enumerate().skip(3).step_by(7).collect();
+    check(cases.clone(), Over::TlsEndpoint).await;
+    let in_frames = cases.into_iter().filter(|(_, case)| !http2::requests(case).is_empty());
+    check(in_frames.step_by(2).collect(), Over::Http2TlsEndpoint).await;
+}
+
 async fn check(cases: Vec<(usize, Case)>, over: Over) {
     let _turn = TURN.acquire().await.unwrap();
     let all = cases.len();

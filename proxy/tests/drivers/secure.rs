@@ -1,13 +1,13 @@
-//! A client's stream, in plain text or over TLS.
+//! Streams in plain text or over TLS, of clients and of endpoints.
 
 use std::sync::Arc;
 
-use rustls::ClientConfig;
 use rustls::crypto::ring::default_provider;
-use rustls::pki_types::ServerName;
+use rustls::pki_types::{PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ServerConfig};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
+use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use crate::anyone::Anyone;
 
@@ -27,4 +27,17 @@ pub async fn over_tls(stream: TcpStream) -> Box<dyn Stream> {
         .with_no_client_auth();
     let name = ServerName::try_from("a.test").unwrap();
     Box::new(TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap())
+}
+
+/// What an endpoint shakes hands by, with a certificate of its own making.
+pub fn acceptor() -> TlsAcceptor {
+    let made = rcgen::generate_simple_self_signed(vec!["a.test".to_owned()]).unwrap();
+    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+    let config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key)
+        .unwrap();
+    TlsAcceptor::from(Arc::new(config))
 }

@@ -58,12 +58,27 @@ pub enum Over {
     Tcp,
     Tls,
     Http2,
+    /// Over TCP, and the edge comes to its endpoint over TLS.
+    TlsEndpoint,
+    /// Over HTTP/2, and the edge comes to its endpoint over TLS.
+    Http2TlsEndpoint,
+}
+
+impl Over {
+    pub fn is_http2(self) -> bool {
+        matches!(self, Self::Http2 | Self::Http2TlsEndpoint)
+    }
+
+    fn has_tls_endpoint(self) -> bool {
+        matches!(self, Self::TlsEndpoint | Self::Http2TlsEndpoint)
+    }
 }
 
 /// Every kind of route that both drivers know.
-fn model(endpoint: SocketAddr) -> Model {
+fn model(endpoint: SocketAddr, protocol: AppProtocol) -> Model {
+    let route = |name: &str| route(name, protocol);
     let edited = |name: &str, edit: &dyn Fn(&mut Route)| {
-        let mut route = route(name, AppProtocol::Http);
+        let mut route = route(name);
         edit(&mut route);
         route
     };
@@ -114,17 +129,17 @@ fn model(endpoint: SocketAddr) -> Model {
     });
     let mut model = Model::default()
         .route("z.test", compressed)
-        .route("a.test", route("web", AppProtocol::Http))
+        .route("a.test", route("web"))
         .route("b.test", rewriting)
         .route("l.test", limited)
         .route("g.test", guarded)
         .route("m.test", ready)
         .route("s.test", shares)
-        .route("f.test", filtered_share())
-        .route("o.test", cross_origin())
-        .route("r.test", retried())
-        .route("n.test", route("nothing", AppProtocol::Http))
-        .route("x.test", route("nobody", AppProtocol::Http))
+        .route("f.test", filtered_share(protocol))
+        .route("o.test", cross_origin(protocol))
+        .route("r.test", retried(protocol))
+        .route("n.test", route("nothing"))
+        .route("x.test", route("nobody"))
         .backend("web", &[endpoint])
         .backend("nothing", &[])
         .backend("nobody", &[nobody()]);
@@ -134,9 +149,10 @@ fn model(endpoint: SocketAddr) -> Model {
 
 impl Side {
     pub async fn start(over: Over, set: impl FnOnce(&mut Options)) -> Self {
-        let recorder = Recorder::start().await;
+        let recorder = Recorder::start(over.has_tls_endpoint()).await;
         let protocol = if over == Over::Tls { BindProtocol::Https } else { BindProtocol::Http };
-        let bed = Bed::over(protocol, model(recorder.address), set).await;
+        let spoken = if over.has_tls_endpoint() { AppProtocol::Https } else { AppProtocol::Http };
+        let bed = Bed::over(protocol, model(recorder.address, spoken), set).await;
         Self { bed, recorder, over }
     }
 
@@ -145,7 +161,7 @@ impl Side {
         self.recorder.play(case.replies.clone(), case.fresh).await;
         let before = self.carried();
         let stream = self.connect(case.trusted).await;
-        let ((client, rest), closed) = if self.over == Over::Http2 {
+        let ((client, rest), closed) = if self.over.is_http2() {
             let (client, closed) = http2::converse(stream, case).await;
             ((client, Vec::new()), closed)
         } else {

@@ -91,6 +91,8 @@ async fn a_client_that_resets_forty_of_a_hundred_streams_is_served_on() {
                 let slow = http::Request::get("http://slow.test/").body(()).unwrap();
                 streams.push(send.send_request(slow, true).unwrap());
             }
+            // A client that is quicker than the edge accepts is ended by h2 itself.
+            bed.until_metric("tidegate_requests_in_flight 40\n").await;
             sleep(MOMENT).await;
             streams.into_iter().for_each(|(_, mut body)| body.send_reset(Reason::CANCEL));
             let mut asked: Vec<ResponseFuture> = Vec::new();

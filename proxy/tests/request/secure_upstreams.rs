@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tidegate_config::model::{Action, AppProtocol, Target, UpstreamTls, UpstreamVerification, WeightedTarget};
+use tidegate_proxy::Driver;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
@@ -12,14 +13,19 @@ use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 
 use super::bed::{Bed, Model, route};
 
-/// A server with a certificate of its own making that answers with the name it was asked for.
-async fn self_signed() -> SocketAddr {
+/// What a server shakes hands by, with a certificate of its own making.
+pub fn acceptor() -> TlsAcceptor {
     let made = rcgen::generate_simple_self_signed(vec!["a.test".to_owned()]).unwrap();
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
     let provider = Arc::new(tokio_rustls::rustls::crypto::ring::default_provider());
     let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
     let config = config.with_no_client_auth().with_single_cert(vec![made.cert.der().clone()], key).unwrap();
-    let acceptor = TlsAcceptor::from(Arc::new(config));
+    TlsAcceptor::from(Arc::new(config))
+}
+
+/// A server that answers with the name it was asked for.
+async fn self_signed() -> SocketAddr {
+    let acceptor = acceptor();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
@@ -35,7 +41,7 @@ async fn self_signed() -> SocketAddr {
     address
 }
 
-fn model(address: SocketAddr, tls: Option<UpstreamTls>) -> Model {
+pub fn model(address: SocketAddr, tls: Option<UpstreamTls>) -> Model {
     let mut route = route("web", AppProtocol::Https);
     if let Action::Forward(targets) = &route.action {
         let target = Target { tls, ..Target::clone(targets[0].target().unwrap()) };
@@ -44,21 +50,26 @@ fn model(address: SocketAddr, tls: Option<UpstreamTls>) -> Model {
     Model::default().route("a.test", route).backend("web", &[address])
 }
 
+const DRIVERS: [Driver; 2] = [Driver::Both, Driver::Full];
+
 #[tokio::test]
 async fn a_certificate_is_checked_only_where_somebody_says_by_whom() {
     let upstream = self_signed().await;
-    let answer = Bed::start(model(upstream, None)).await.get("a.test", "/", "").await;
-    assert_eq!((answer.status, answer.body.as_str()), (200, "a.test"));
-    let named = UpstreamTls { server_name: Some("b.test".into()), verification: None, client: None };
-    let answer = Bed::start(model(upstream, Some(named))).await.get("a.test", "/", "").await;
-    assert_eq!((answer.status, answer.body.as_str()), (200, "b.test"));
-    let checked = UpstreamTls {
-        server_name: None,
-        verification: Some(Arc::new(UpstreamVerification { authorities: None, names: Box::default() })),
-        client: None,
-    };
-    let answer = Bed::start(model(upstream, Some(checked))).await.get("a.test", "/", "").await;
-    assert_eq!((answer.status, answer.body.contains("connect-failed")), (502, true));
+    let named = UpstreamTls { server_name: Some("b.test".into()), ..UpstreamTls::default() };
+    let verification = Arc::new(UpstreamVerification { authorities: None, names: Box::default() });
+    let checked = UpstreamTls { verification: Some(verification), ..UpstreamTls::default() };
+    for driver in DRIVERS {
+        let start = |tls| Bed::with(model(upstream, tls), |options| options.driver = driver);
+        let bed = start(None).await;
+        let answer = bed.get("a.test", "/", "").await;
+        assert_eq!((answer.status, answer.body.as_str()), (200, "a.test"));
+        let carried = if driver == Driver::Both { "native" } else { "full" };
+        bed.until_metric(&format!(r#"tidegate_requests_by_driver_total{{driver="{carried}"}} 1"#)).await;
+        let answer = start(Some(named.clone())).await.get("a.test", "/", "").await;
+        assert_eq!((answer.status, answer.body.as_str()), (200, "b.test"));
+        let answer = start(Some(checked.clone())).await.get("a.test", "/", "").await;
+        assert_eq!((answer.status, answer.body.contains("connect-failed")), (502, true));
+    }
 }
 
 #[tokio::test]
@@ -70,6 +81,9 @@ async fn plain_text_where_tls_is_expected_is_a_failed_connection() {
             stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.unwrap();
         }
     });
-    let answer = Bed::start(model(address, None)).await.get("a.test", "/", "").await;
-    assert_eq!((answer.status, answer.body.contains("connect-failed")), (502, true));
+    for driver in DRIVERS {
+        let bed = Bed::with(model(address, None), |options| options.driver = driver).await;
+        let answer = bed.get("a.test", "/", "").await;
+        assert_eq!((answer.status, answer.body.contains("connect-failed")), (502, true));
+    }
 }

@@ -348,9 +348,10 @@ async fn what_is_in_doubt_is_the_full_drivers() {
         ("content-type", "application/grpc", "full"),
         ("content-type", "application/gRPC-web+proto", "full"),
         ("te", "trailers", "native"),
-        ("trailer", "x-sum", "full"),
-        ("expect", "100-continue", "full"),
-        ("proxy-authorization", "x", "full"),
+        ("trailer", "x-sum", "native"),
+        ("expect", "100-continue", "native"),
+        ("expect", "something else", "full"),
+        ("proxy-authorization", "x", "native"),
     ] {
         let upstream = Upstream::echo().await;
         let bed = Bed::start(Model::to(&[upstream.address])).await;

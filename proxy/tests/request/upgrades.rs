@@ -5,13 +5,27 @@ use std::time::Duration;
 
 use futures::{SinkExt, StreamExt};
 use tidegate_config::model::Settings;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tidegate_proxy::Driver;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::Message;
 
 use super::bed::{Bed, Model, PATIENCE, answer};
+use super::secure_upstreams::{acceptor, model};
 use super::upstream::Upstream;
+
+const DRIVERS: [Driver; 2] = [Driver::Both, Driver::Full];
+
+/// Sends every message back.
+async fn echo(stream: impl AsyncRead + AsyncWrite + Unpin) {
+    let mut socket = tokio_tungstenite::accept_async(stream).await.unwrap();
+    while let Some(Ok(message)) = socket.next().await {
+        if message.is_text() && socket.send(message).await.is_err() {
+            return;
+        }
+    }
+}
 
 /// A WebSocket server that sends every message back.
 pub async fn websocket_echo() -> std::net::SocketAddr {
@@ -19,14 +33,20 @@ pub async fn websocket_echo() -> std::net::SocketAddr {
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            tokio::spawn(async move {
-                let mut socket = tokio_tungstenite::accept_async(stream).await.unwrap();
-                while let Some(Ok(message)) = socket.next().await {
-                    if message.is_text() && socket.send(message).await.is_err() {
-                        return;
-                    }
-                }
-            });
+            tokio::spawn(echo(stream));
+        }
+    });
+    address
+}
+
+/// The same over TLS.
+async fn secure_websocket_echo() -> std::net::SocketAddr {
+    let acceptor = acceptor();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(echo(acceptor.accept(stream).await.unwrap()));
         }
     });
     address
@@ -34,11 +54,22 @@ pub async fn websocket_echo() -> std::net::SocketAddr {
 
 #[tokio::test]
 async fn a_websocket_outlives_the_timeouts_of_requests() {
-    let upstream = websocket_echo().await;
     let moment = Duration::from_millis(200);
     let settings = Settings { read_timeout: Some(moment), write_timeout: Some(moment), ..Settings::default() };
-    let model = Model::edited(&[upstream], |route| route.settings = Arc::new(settings));
-    let bed = Bed::with(model, |options| options.client.body_read_stall = moment).await;
+    let settings = Arc::new(settings);
+    let upstream = websocket_echo().await;
+    for driver in DRIVERS {
+        let model = Model::edited(&[upstream], |route| route.settings = Arc::clone(&settings));
+        outlives(model, driver, moment).await;
+    }
+}
+
+async fn outlives(model: Model, driver: Driver, moment: Duration) {
+    let bed = Bed::with(model, |options| {
+        options.client.body_read_stall = moment;
+        options.driver = driver;
+    })
+    .await;
     let stream = bed.connect().await;
     let (mut socket, _) = tokio_tungstenite::client_async("ws://a.test/chat", stream).await.unwrap();
     for text in ["one", "two"] {
@@ -51,17 +82,32 @@ async fn a_websocket_outlives_the_timeouts_of_requests() {
     socket.close(None).await.unwrap();
     while timeout(PATIENCE, socket.next()).await.unwrap().is_some_and(|message| message.is_ok()) {}
     bed.until_metric(r#"tidegate_requests_total{class="1xx",namespace="shop",object="Ingress shop/web"} 1"#).await;
+    let carried = if driver == Driver::Both { "native" } else { "full" };
+    bed.until_metric(&format!(r#"tidegate_requests_by_driver_total{{driver="{carried}"}} 1"#)).await;
+    bed.until_metric("tidegate_requests_in_flight 0").await;
+}
+
+#[tokio::test]
+async fn a_websocket_may_lead_to_an_endpoint_over_tls() {
+    let upstream = secure_websocket_echo().await;
+    for driver in DRIVERS {
+        outlives(model(upstream, None), driver, Duration::from_millis(10)).await;
+    }
 }
 
 #[tokio::test]
 async fn a_silent_tunnel_ends_after_its_own_time() {
     let upstream = websocket_echo().await;
     let settings = Settings { tunnel_idle_timeout: Some(Duration::from_millis(300)), ..Settings::default() };
-    let bed = Bed::start(Model::edited(&[upstream], |route| route.settings = Arc::new(settings))).await;
-    let (mut socket, _) = tokio_tungstenite::client_async("ws://a.test/", bed.connect().await).await.unwrap();
-    let end = timeout(PATIENCE, socket.next()).await.expect("the tunnel stays open");
-    assert!(end.is_none_or(|message| message.is_err()));
-    bed.until_metric(r#"tidegate_answers_total{reason="tunnel-idle"} 1"#).await;
+    let settings = Arc::new(settings);
+    for driver in DRIVERS {
+        let model = Model::edited(&[upstream], |route| route.settings = Arc::clone(&settings));
+        let bed = Bed::with(model, |options| options.driver = driver).await;
+        let (mut socket, _) = tokio_tungstenite::client_async("ws://a.test/", bed.connect().await).await.unwrap();
+        let end = timeout(PATIENCE, socket.next()).await.expect("the tunnel stays open");
+        assert!(end.is_none_or(|message| message.is_err()));
+        bed.until_metric(r#"tidegate_answers_total{reason="tunnel-idle"} 1"#).await;
+    }
 }
 
 /// A server that agrees to any upgrade, tells what it was asked, and then sends every byte back.
@@ -86,41 +132,93 @@ async fn agreeable() -> std::net::SocketAddr {
 
 const ASK: &[u8] = b"GET / HTTP/1.1\r\nHost: a.test\r\nConnection: Upgrade\r\nUpgrade: tide/1\r\n\r\n";
 
+/// An edge that lets that token pass.
+async fn tide(endpoint: std::net::SocketAddr, driver: Driver) -> Bed {
+    Bed::with(Model::to(&[endpoint]), |options| {
+        options.upgrade_tokens.push("tide/1".into());
+        options.driver = driver;
+    })
+    .await
+}
+
 #[tokio::test]
 async fn a_listed_token_passes() {
-    let bed = Bed::with(Model::to(&[agreeable().await]), |options| options.upgrade_tokens.push("tide/1".into())).await;
+    for driver in DRIVERS {
+        let bed = tide(agreeable().await, driver).await;
+        let mut stream = bed.connect().await;
+        stream.write_all(ASK).await.unwrap();
+        let agreed = answer(&mut stream).await;
+        assert_eq!((agreed.status, agreed.header("upgrade")), (101, Some("tide/1")));
+        stream.write_all(b"GET /not-http HTTP/1.1\r\n\r\n").await.unwrap();
+        let mut back = [0; 26];
+        timeout(PATIENCE, stream.read_exact(&mut back)).await.unwrap().unwrap();
+        assert_eq!(&back, b"GET /not-http HTTP/1.1\r\n\r\n");
+    }
+}
+
+/// A server whose first words come with its agreement, and its last ones once the client has ended.
+async fn talkative() -> std::net::SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut head = [0; 4096];
+        let count = stream.read(&mut head).await.unwrap();
+        assert!(head[..count].ends_with(b"\r\n\r\n"), "nothing of the tunnel comes before it is agreed on");
+        let agreed = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: tide/1\r\n\r\nfirst, ";
+        stream.write_all(agreed).await.unwrap();
+        let mut heard = Vec::new();
+        stream.read_to_end(&mut heard).await.unwrap();
+        stream.write_all(&heard).await.unwrap();
+        stream.write_all(b", last").await.unwrap();
+    });
+    address
+}
+
+#[tokio::test]
+async fn the_end_of_one_direction_leaves_the_other_one_open() {
+    let bed = tide(talkative().await, Driver::Both).await;
     let mut stream = bed.connect().await;
-    stream.write_all(ASK).await.unwrap();
-    let agreed = answer(&mut stream).await;
-    assert_eq!((agreed.status, agreed.header("upgrade")), (101, Some("tide/1")));
-    stream.write_all(b"GET /not-http HTTP/1.1\r\n\r\n").await.unwrap();
-    let mut back = [0; 26];
-    timeout(PATIENCE, stream.read_exact(&mut back)).await.unwrap().unwrap();
-    assert_eq!(&back, b"GET /not-http HTTP/1.1\r\n\r\n");
+    // Eager, but not wrong: what follows the head is of the other protocol if the endpoint agrees to it.
+    stream.write_all(&[ASK, b"eager"].concat()).await.unwrap();
+    stream.shutdown().await.unwrap();
+    let mut all = Vec::new();
+    timeout(PATIENCE, stream.read_to_end(&mut all)).await.unwrap().unwrap();
+    let all = String::from_utf8(all).unwrap();
+    assert!(all.starts_with("HTTP/1.1 101 ") && all.ends_with("\r\n\r\nfirst, eager, last"), "{all}");
+    bed.until_metric("tidegate_requests_in_flight 0").await;
 }
 
 #[tokio::test]
 async fn no_tunnel_opens_that_was_not_asked_for() {
-    // The token is not listed, so the endpoint is not asked; that it agrees nevertheless opens nothing.
-    let bed = Bed::start(Model::to(&[agreeable().await])).await;
-    let mut stream = bed.connect().await;
-    stream.write_all(ASK).await.unwrap();
-    assert_eq!(answer(&mut stream).await.status, 502);
-    // The same for a WebSocket when the list is empty.
-    let bed = Bed::with(Model::to(&[agreeable().await]), |options| options.upgrade_tokens.clear()).await;
-    let mut stream = bed.connect().await;
-    let ask = String::from_utf8_lossy(ASK).replace("tide/1", "websocket");
-    stream.write_all(ask.as_bytes()).await.unwrap();
-    assert_eq!(answer(&mut stream).await.status, 502);
+    for driver in DRIVERS {
+        // The token is not listed, so the endpoint is not asked; that it agrees nevertheless opens nothing.
+        let bed = Bed::with(Model::to(&[agreeable().await]), |options| options.driver = driver).await;
+        let mut stream = bed.connect().await;
+        stream.write_all(ASK).await.unwrap();
+        assert_eq!(answer(&mut stream).await.status, 502);
+        // The same for a WebSocket when the list is empty.
+        let bed = Bed::with(Model::to(&[agreeable().await]), |options| {
+            options.upgrade_tokens.clear();
+            options.driver = driver;
+        });
+        let bed = bed.await;
+        let mut stream = bed.connect().await;
+        let ask = String::from_utf8_lossy(ASK).replace("tide/1", "websocket");
+        stream.write_all(ask.as_bytes()).await.unwrap();
+        assert_eq!(answer(&mut stream).await.status, 502);
+    }
 }
 
 #[tokio::test]
 async fn an_upgrade_with_a_body_is_an_ordinary_request() {
     let mut upstream = Upstream::echo().await;
-    let bed = Bed::start(Model::to(&[upstream.address])).await;
-    let request =
-        "POST / HTTP/1.1\r\nHost: a.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nContent-Length: 3\r\n\r\nabc";
-    assert_eq!(bed.ask(request).await.status, 200);
-    let seen = upstream.seen().await;
-    assert_eq!((seen.header("upgrade"), seen.body.as_str()), (String::new(), "abc"));
+    for driver in DRIVERS {
+        let bed = Bed::with(Model::to(&[upstream.address]), |options| options.driver = driver).await;
+        let request = "POST / HTTP/1.1\r\nHost: a.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+            Content-Length: 3\r\n\r\nabc";
+        assert_eq!(bed.ask(request).await.status, 200);
+        let seen = upstream.seen().await;
+        assert_eq!((seen.header("upgrade"), seen.body.as_str()), (String::new(), "abc"));
+    }
 }

@@ -13,6 +13,7 @@ use tidegate_config::model::{
     UpstreamVerification, WeightedTarget,
 };
 use tidegate_config::object::ObjectName;
+use tidegate_proxy::Driver;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -32,7 +33,12 @@ pub struct Server {
 
 impl Server {
     /// With a certificate, and one asked of clients if an authority for them is given.
-    pub async fn start((chain, key): &(String, KeyPair), clients: Option<&Authority>) -> Self {
+    pub async fn start(certificate: &(String, KeyPair), clients: Option<&Authority>) -> Self {
+        Self::with(certificate, clients, false).await
+    }
+
+    /// The same, which may close each connection after its answer.
+    async fn with((chain, key): &(String, KeyPair), clients: Option<&Authority>, closes: bool) -> Self {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ServerConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions();
         let config = match clients {
@@ -57,7 +63,7 @@ impl Server {
                 tokio::spawn(async move {
                     let Ok(stream) = acceptor.accept(stream).await else { return };
                     tell.send_modify(|all| all.extend(stream.get_ref().1.handshake_kind()));
-                    answer(stream).await;
+                    answer(stream, closes).await;
                 });
             }
         });
@@ -69,7 +75,7 @@ impl Server {
     }
 }
 
-async fn answer(mut stream: TlsStream<TcpStream>) {
+async fn answer(mut stream: TlsStream<TcpStream>, closes: bool) {
     let session = stream.get_ref().1;
     let name = session.server_name().unwrap_or("nobody").to_owned();
     if session.alpn_protocol() == Some(b"h2") {
@@ -85,8 +91,10 @@ async fn answer(mut stream: TlsStream<TcpStream>) {
     while let Some(head) = read_until(&mut stream, &mut bytes, head_len).await {
         bytes.drain(..head);
         let body = format!("{name} h1");
-        let response = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());
-        if stream.write_all(response.as_bytes()).await.is_err() {
+        let says = if closes { "Connection: close\r\n" } else { "" };
+        let response = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n{says}\r\n{body}", body.len());
+        if stream.write_all(response.as_bytes()).await.is_err() || closes {
+            stream.shutdown().await.ok();
             return;
         }
     }
@@ -103,10 +111,12 @@ struct Edge {
     address: SocketAddr,
 }
 
+const DRIVERS: [Driver; 2] = [Driver::Both, Driver::Full];
+
 impl Edge {
-    async fn start() -> Self {
+    async fn start(driver: Driver) -> Self {
         let key = http("127.0.0.1:0");
-        let bed = Bed::with(&[key], |options| options.threads = 1).await;
+        let bed = Bed::with(&[key], |options| (options.threads, options.driver) = (1, driver)).await;
         let bound = bed.bound(|bound| bound.get(&key).is_some_and(|bind| bind.threads() == 1)).await;
         let address = bound.get(&key).unwrap().address().unwrap();
         Self { bed, address }
@@ -153,17 +163,19 @@ async fn an_endpoint_has_to_be_whom_its_authority_says() {
     let mut expired = params("a.example");
     expired.not_after = rcgen::date_time_ymd(2020, 1, 1);
     let expired = Server::start(&good.sign(&expired), None).await;
-    let mut edge = Edge::start().await;
-    // By the server name, which Pingora verifies, and by other names, which the edge verifies itself.
-    for names in [&[][..], &[dns("x.example"), dns("a.example")]] {
-        let by = |authority: &Authority| verified(Some(authority.bundle()), names);
-        edge.check(&named, &by(&good), true).await;
-        edge.check(&named, &by(&other), false).await;
-        edge.check(&misnamed, &by(&good), false).await;
-        edge.check(&expired, &by(&good), false).await;
-        // The system knows nothing of this authority.
-        edge.check(&named, &verified(None, names), false).await;
-        edge.check(&named, &by(&good), true).await;
+    for driver in DRIVERS {
+        let mut edge = Edge::start(driver).await;
+        // By the server name, which Pingora verifies in the full driver, and by other names, which the edge verifies itself.
+        for names in [&[][..], &[dns("x.example"), dns("a.example")]] {
+            let by = |authority: &Authority| verified(Some(authority.bundle()), names);
+            edge.check(&named, &by(&good), true).await;
+            edge.check(&named, &by(&other), false).await;
+            edge.check(&misnamed, &by(&good), false).await;
+            edge.check(&expired, &by(&good), false).await;
+            // The system knows nothing of this authority.
+            edge.check(&named, &verified(None, names), false).await;
+            edge.check(&named, &by(&good), true).await;
+        }
     }
     for server in [&misnamed, &expired] {
         assert!(server.shaken().is_empty(), "no request came so far");
@@ -176,61 +188,68 @@ async fn names_may_be_others_than_the_one_that_is_asked_for() {
     let mut both = params("b.example");
     both.subject_alt_names.push(SanType::URI("spiffe://shop/web".try_into().unwrap()));
     let server = Server::start(&good.sign(&both), None).await;
-    let mut edge = Edge::start().await;
-    for (names, works) in [
-        (&[dns("b.example")][..], true),
-        (&[uri("spiffe://shop/web")], true),
-        (&[uri("spiffe://shop/other"), dns("b.example")], true),
-        (&[uri("spiffe://shop/other")], false),
-        // The name that is asked for counts for nothing beside others.
-        (&[dns("a.example")], false),
-        (&[], false),
-    ] {
-        edge.check(&server, &verified(Some(good.bundle()), names), works).await;
+    for driver in DRIVERS {
+        let mut edge = Edge::start(driver).await;
+        for (names, works) in [
+            (&[dns("b.example")][..], true),
+            (&[uri("spiffe://shop/web")], true),
+            (&[uri("spiffe://shop/other"), dns("b.example")], true),
+            (&[uri("spiffe://shop/other")], false),
+            // The name that is asked for counts for nothing beside others.
+            (&[dns("a.example")], false),
+            (&[], false),
+        ] {
+            edge.check(&server, &verified(Some(good.bundle()), names), works).await;
+        }
     }
 }
 
 #[tokio::test]
 async fn a_kept_connection_serves_no_other_transport() {
     let (good, other) = (Authority::new(), Authority::new());
-    let server = Server::start(&good.issue("a.example"), None).await;
-    let mut edge = Edge::start().await;
-    let by = |authority: &Authority| verified(Some(authority.bundle()), &[]);
-    edge.check(&server, &by(&good), true).await;
-    // Another bundle of the same content is the same transport.
-    edge.check(&server, &by(&good), true).await;
-    assert_eq!(server.shaken().len(), 1);
-    edge.check(&server, &by(&other), false).await;
-    edge.check(&server, &UpstreamTls { verification: None, ..by(&good) }, true).await;
-    assert_eq!(server.shaken().len(), 2);
-    edge.check(&server, &by(&good), true).await;
-    assert_eq!(server.shaken().len(), 2, "the first one was kept");
+    for driver in DRIVERS {
+        let server = Server::start(&good.issue("a.example"), None).await;
+        let mut edge = Edge::start(driver).await;
+        let by = |authority: &Authority| verified(Some(authority.bundle()), &[]);
+        edge.check(&server, &by(&good), true).await;
+        // Another bundle of the same content is the same transport.
+        edge.check(&server, &by(&good), true).await;
+        assert_eq!(server.shaken().len(), 1);
+        edge.check(&server, &by(&other), false).await;
+        edge.check(&server, &UpstreamTls { verification: None, ..by(&good) }, true).await;
+        assert_eq!(server.shaken().len(), 2);
+        edge.check(&server, &by(&good), true).await;
+        assert_eq!(server.shaken().len(), 2, "the first one was kept");
+    }
 }
 
 #[tokio::test]
 async fn the_edge_shows_its_certificate_and_the_newest_one() {
     let (good, clients, strangers) = (Authority::new(), Authority::new(), Authority::new());
-    let server = Server::start(&good.issue("a.example"), Some(&clients)).await;
-    let mut edge = Edge::start().await;
-    let without = verified(Some(good.bundle()), &[]);
-    let with = |authority: &Authority| UpstreamTls { client: Some(authority.certificate("edge")), ..without.clone() };
-    edge.check(&server, &without, false).await;
-    let first = with(&clients);
-    edge.check(&server, &first, true).await;
-    edge.check(&server, &first, true).await;
-    assert_eq!(server.shaken(), [HandshakeKind::Full, HandshakeKind::Resumed]);
-    edge.check(&server, &with(&strangers), false).await;
-    edge.check(&server, &with(&clients), true).await;
-    assert_eq!(server.shaken().last(), Some(&HandshakeKind::Full), "a session belongs to its certificate");
-    let stranger = UpstreamTls { verification: verified(Some(clients.bundle()), &[]).verification, ..first };
-    edge.check(&server, &stranger, false).await;
+    for driver in DRIVERS {
+        let server = Server::with(&good.issue("a.example"), Some(&clients), true).await;
+        let mut edge = Edge::start(driver).await;
+        let without = verified(Some(good.bundle()), &[]);
+        let with =
+            |authority: &Authority| UpstreamTls { client: Some(authority.certificate("edge")), ..without.clone() };
+        edge.check(&server, &without, false).await;
+        let first = with(&clients);
+        edge.check(&server, &first, true).await;
+        edge.check(&server, &first, true).await;
+        assert_eq!(server.shaken(), [HandshakeKind::Full, HandshakeKind::Resumed]);
+        edge.check(&server, &with(&strangers), false).await;
+        edge.check(&server, &with(&clients), true).await;
+        assert_eq!(server.shaken().last(), Some(&HandshakeKind::Full), "a session belongs to its certificate");
+        let stranger = UpstreamTls { verification: verified(Some(clients.bundle()), &[]).verification, ..first };
+        edge.check(&server, &stranger, false).await;
+    }
 }
 
 #[tokio::test]
 async fn http2_over_tls_is_spoken_where_the_target_says_so() {
     let good = Authority::new();
     let server = Server::start(&good.issue("a.example"), None).await;
-    let mut edge = Edge::start().await;
+    let mut edge = Edge::start(Driver::Both).await;
     for names in [&[][..], &[dns("a.example")]] {
         let tls = verified(Some(good.bundle()), names);
         for _ in 0..2 {

@@ -1,20 +1,19 @@
 //! From a request that was let in to its end: endpoints are tried until one has answered, and if none does, the edge answers.
 
 use std::future::poll_fn;
-use std::net::SocketAddr;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use bytes::Buf;
 use http::Method;
-use tidegate_config::model::{EndpointId, Head};
+use tidegate_config::model::{Head, request_host};
 
 use super::downstream::Downstream;
 use super::progress::{Patience, Progress};
 use super::relay::Relay;
 use super::request::RequestHead;
 use super::scratch::Room;
-use super::write;
+use super::{tunnel, write};
 use crate::clock;
 use crate::http::date;
 use crate::options::Options;
@@ -22,7 +21,7 @@ use crate::reason::Reason;
 use crate::request::answer::Answer;
 use crate::request::exchange::{Exchange, UpstreamAttempt};
 use crate::request::phase::Aimed;
-use crate::upstream::connect::connect;
+use crate::upstream::connection::{Connection, ConnectionKey};
 use crate::upstream::pool;
 use crate::upstream::retry::Stage;
 
@@ -65,24 +64,24 @@ pub(super) struct Transfer<'a, C> {
 }
 
 /// What a try takes with it from the choice of its endpoint.
-#[derive(Clone, Copy)]
 struct Try {
-    at: (SocketAddr, EndpointId),
+    key: ConnectionKey,
     connect: Duration,
-    read: Duration,
-    write: Duration,
+    patience: Patience,
 }
 
 impl Try {
-    fn of(aim: &UpstreamAttempt<'_>) -> Self {
-        let effective = aim.effective;
+    fn of<H: Head>(aim: &UpstreamAttempt<'_>, head: &H, options: &Options) -> Self {
+        let (effective, client) = (aim.effective, &options.client);
         let connect = aim.remaining.map_or(effective.connect_timeout, |left| left.min(effective.connect_timeout));
-        Self {
-            at: (aim.endpoint.address, aim.endpoint.id),
-            connect,
+        let host = || head.authority().and_then(request_host).unwrap_or_default().into_owned();
+        let patience = Patience {
             read: effective.read_timeout,
             write: effective.write_timeout,
-        }
+            body: client.body_read_stall,
+            client: client.write_stall,
+        };
+        Self { key: ConnectionKey::new(aim.target, aim.endpoint, host), connect, patience }
     }
 }
 
@@ -120,7 +119,9 @@ impl<C: Downstream> Transfer<'_, C> {
             return None;
         }
         // A request that was turned away whole leaves its connection as it was.
-        let closes = answer.reason.closes() || asked.closes || self.client.is_ending() || !self.progress.body.is_over();
+        let speaks_early = self.exchange.asks_upgrade() && !self.client.unread().is_empty();
+        let (ending, unread) = (self.client.is_ending(), !self.progress.body.is_over());
+        let closes = answer.reason.closes() || asked.closes || ending || unread || speaks_early;
         self.progress.closes |= closes;
         let given = self.give(asked.head, &answer, closes).await;
         (given && !closes).then(clock::now)
@@ -139,13 +140,13 @@ impl<C: Downstream> Transfer<'_, C> {
                 rest(*client, progress.body.is_over(), now + pause).await?;
                 now = clock::now();
             }
-            let attempt = Try::of(&exchange.attempt(aimed, now, fastrand::u64(..))?);
-            let pooled = pool::take(attempt.at);
+            let attempt = Try::of(&exchange.attempt(aimed, now, fastrand::u64(..))?, asked.head, options);
+            let pooled = pool::take(&attempt.key);
             let reused = pooled.is_some();
             let mut endpoint = match pooled {
                 Some(endpoint) => endpoint,
                 None => {
-                    let opened = connect(attempt.at.0, attempt.connect).await;
+                    let opened = Connection::open(&attempt.key, attempt.connect).await;
                     now = clock::now();
                     match opened {
                         Ok(endpoint) => endpoint,
@@ -167,12 +168,7 @@ impl<C: Downstream> Transfer<'_, C> {
                 exchange,
                 room,
                 progress,
-                patience: Patience {
-                    read: attempt.read,
-                    write: attempt.write,
-                    body: options.client.body_read_stall,
-                    client: options.client.write_stall,
-                },
+                patience: attempt.patience,
                 asked_by_head: asked.head.method() == "HEAD",
                 chunked_up: asked.chunked,
             };
@@ -182,8 +178,15 @@ impl<C: Downstream> Transfer<'_, C> {
             }
             now = clock::now();
             let Err(reason) = carried else {
+                if progress.is_tunnel
+                    && let Some(conn) = client.connection()
+                {
+                    // In a box of its own: a request's future is not to be as large as a tunnel's.
+                    Box::pin(tunnel::run(conn, &mut endpoint, room, progress, exchange.tunnel_idle())).await?;
+                    return Ok(clock::now());
+                }
                 if progress.reusable {
-                    pool::put(attempt.at, endpoint, progress.bodiless, options.upstream.pool_size, now);
+                    pool::put(attempt.key, endpoint, progress.bodiless, options.upstream.pool_size, now);
                 }
                 return Ok(now);
             };

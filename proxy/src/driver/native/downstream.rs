@@ -23,6 +23,9 @@ pub(super) trait Downstream {
     /// Whether the connection should end with the next response.
     fn is_ending(&self) -> bool;
 
+    /// The connection, where it is the request's alone, so that it can be upgraded to another protocol.
+    fn connection(&mut self) -> Option<&mut Conn>;
+
     /// What was read of the request's body and was not taken.
     fn unread(&self) -> &[u8];
 
@@ -76,6 +79,10 @@ impl Downstream for Conn {
 
     fn is_ending(&self) -> bool {
         self.facts().is_ending()
+    }
+
+    fn connection(&mut self) -> Option<&mut Conn> {
+        Some(self)
     }
 
     fn unread(&self) -> &[u8] {

@@ -39,7 +39,7 @@ pub(crate) async fn carry(
     let snapshot = published.pin();
     let head = Parsed::new(session.req_header());
     let routed = phase::route(&snapshot, shared, &facts, &head, &head.line());
-    if routed.as_ref().is_ok_and(|routed| !routed.is_plain()) {
+    if routed.as_ref().is_ok_and(|routed| !routed.is_http1()) {
         return Some(session);
     }
     let mut exchange = Exchange::begin(Driver::Native, snapshot, Arc::clone(shared), now);
@@ -54,6 +54,7 @@ pub(crate) async fn carry(
     let mut stream = Stream::new(session, facts);
     let mut scratch = Scratch::take();
     let mut progress = Progress::new(framing, false);
+    progress.expects = framing != Framing::None && head.header("expect").is_some();
     let mut transfer = Transfer {
         client: &mut stream,
         room: &mut scratch.room,
@@ -117,16 +118,10 @@ fn may_have(name: &str, value: &[u8]) -> bool {
     let plain = value.trim_ascii().len() == value.len();
     plain
         && match name {
-            "connection"
-            | "expect"
-            | "http2-settings"
-            | "keep-alive"
-            | "proxy-authenticate"
-            | "proxy-authorization"
-            | "proxy-connection"
-            | "trailer"
-            | "transfer-encoding"
-            | "upgrade" => false,
+            "connection" | "http2-settings" | "keep-alive" | "proxy-connection" | "transfer-encoding" | "upgrade" => {
+                false
+            }
+            "expect" => value.eq_ignore_ascii_case(b"100-continue"),
             // The one thing that it may say here (RFC 9113 section 8.2.2); Firefox says it of every request.
             "te" => value == b"trailers",
             "content-length" => length(value).is_some(),
@@ -156,6 +151,7 @@ mod tests {
         check("POST", "http://a.test:8080/", &[("content-length", "5"), ("content-type", "text/plain")], true);
         check("GET", uri, &[("host", "a.test"), ("cookie", "a=b"), ("cookie", "c=d")], true);
         check("GET", uri, &[("te", "trailers")], true);
+        check("POST", uri, &[("trailer", "x-sum"), ("expect", "100-continue"), ("proxy-authorization", "x")], true);
         check("POST", uri, &[("te", "trailers"), ("content-type", "application/grpc")], false);
         for method in ["CONNECT", "TRACE"] {
             check(method, uri, &[], false);
@@ -168,13 +164,11 @@ mod tests {
             ("te", "gzip"),
             ("te", "trailers, gzip"),
             ("te", ""),
-            ("trailer", "x"),
-            ("expect", "100-continue"),
+            ("expect", "200-ok"),
             ("upgrade", "websocket"),
             ("connection", "close"),
             ("keep-alive", "timeout=5"),
             ("proxy-connection", "close"),
-            ("proxy-authorization", "x"),
             ("transfer-encoding", "chunked"),
             ("http2-settings", "x"),
             ("content-type", "application/grpc"),

@@ -1,4 +1,4 @@
-//! The native driver: plain requests to an endpoint in plain HTTP/1.1. What comes in HTTP/1.1 is read by a parser of our own,
+//! The native driver: requests to endpoints in HTTP/1.1, in plain text or over TLS. What comes in HTTP/1.1 is read by a parser of our own,
 //! without an allocation, and what comes over HTTP/2 ([`http2`]) joins it behind the head.
 //! It takes a request only when nothing about it is in doubt; everything else is the full driver's, and a connection
 //! passes between the two from request to request. Both call the same steps in the same order.
@@ -15,6 +15,7 @@ mod request;
 mod response;
 mod scratch;
 mod stream;
+mod tunnel;
 mod upload;
 mod write;
 
@@ -73,7 +74,7 @@ async fn request(conn: &mut Conn, scratch: &mut Scratch, traffic: &Traffic) -> N
     let now = clock::now();
     let snapshot = traffic.published.pin();
     let routed = phase::route(&snapshot, &traffic.shared, conn.facts(), &view, &request.line());
-    if routed.as_ref().is_ok_and(|routed| !routed.is_plain()) {
+    if routed.as_ref().is_ok_and(|routed| !routed.is_http1()) {
         return Next::Full;
     }
     let mut exchange = Exchange::begin(Driver::Native, snapshot, Arc::clone(&traffic.shared), now);
@@ -81,6 +82,7 @@ async fn request(conn: &mut Conn, scratch: &mut Scratch, traffic: &Traffic) -> N
     conn.pass_all();
     conn.advance(head.len());
     let mut progress = Progress::new(request.framing, request.closes);
+    progress.expects = request.expects;
     let mut over = None;
     let asked = UpstreamRequest {
         head: &view,

@@ -25,10 +25,16 @@ pub(super) struct Progress {
     pub(super) reusable: bool,
     /// Whether the response has no body.
     pub(super) bodiless: bool,
+    /// Whether the endpoint has agreed to an upgrade, so that bytes of another protocol follow the head.
+    pub(super) is_tunnel: bool,
     /// Whether the client's connection ends with the response.
     pub(super) closes: bool,
+    /// Whether the client waits for the word that its body is welcome.
+    pub(super) expects: bool,
     /// Whether the endpoint takes no more of the request.
     pub(super) upload_refused: bool,
+    /// Whether what was sent of it may still wait in the endpoint's connection.
+    pub(super) upload_held: bool,
     /// What of the response comes next.
     pub(super) response: Stage,
     /// Where the head of the response was last looked for its end.
@@ -96,8 +102,11 @@ impl Progress {
             passed_over: false,
             reusable: false,
             bodiless: false,
+            is_tunnel: false,
             closes,
+            expects: false,
             upload_refused: false,
+            upload_held: false,
             response: Stage::Head,
             scan_offset: 0,
             unsent: false,
@@ -114,8 +123,8 @@ impl Progress {
 
     /// Begins anew with another endpoint, but for the body: what was read of it is read.
     pub(super) fn again(&mut self, closes: bool) {
-        let Self { body, bytes_in, upload, .. } = *self;
-        *self = Self { body, bytes_in, upload, ..Self::new(Framing::None, closes) };
+        let Self { body, bytes_in, upload, expects, .. } = *self;
+        *self = Self { body, bytes_in, upload, expects, ..Self::new(Framing::None, closes) };
     }
 
     /// Whether the response is worth a large buffer. Over HTTP/2 a client may ask for many long responses and take nothing of

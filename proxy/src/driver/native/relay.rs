@@ -8,7 +8,6 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::{Buf, BufMut};
-use tokio::net::TcpStream;
 use tokio_util::io::poll_read_buf;
 
 use super::compress;
@@ -26,6 +25,7 @@ use crate::http::response::HEAD_BYTES_MAX;
 use crate::reason::Reason;
 use crate::request::exchange::{Coding, Exchange};
 use crate::request::respond::Received;
+use crate::upstream::connection::Connection;
 
 /// Bytes of the longest end of a head, from one end of a line to the next.
 const HEAD_END_BYTES: usize = b"\n\r\n".len();
@@ -36,7 +36,7 @@ const DIRECT_BYTES_MIN: usize = 4 * 1024;
 /// A request on its way. The head that goes up waits in the room already.
 pub(super) struct Relay<'a, C> {
     pub(super) client: &'a mut C,
-    pub(super) endpoint: &'a mut TcpStream,
+    pub(super) endpoint: &'a mut Connection,
     pub(super) exchange: &'a mut Exchange,
     pub(super) room: &'a mut Room,
     pub(super) progress: &'a mut Progress,
@@ -153,10 +153,11 @@ impl<C: Downstream> Relay<'_, C> {
     fn begin(&mut self, length: usize) -> Result<(), Reason> {
         let Room { response, edits, from_endpoint: head, to_client: out, gzip, to_endpoint } = &mut *self.room;
         match response.status {
-            // Nobody has asked for another protocol.
-            101 => return Err(Reason::UpstreamBroken),
-            100..=199 => {
+            // Nobody has asked for another protocol, or HTTP/1.0 knows none.
+            101 if !self.exchange.asks_upgrade() || !response.is_http11() => return Err(Reason::UpstreamBroken),
+            100 | 102..=199 => {
                 response.framing(head, self.asked_by_head).map_err(|_| Reason::UpstreamBroken)?;
+                self.progress.expects = false;
                 self.client.interim(response, &head[..length], out);
             }
             status => {
@@ -171,9 +172,13 @@ impl<C: Downstream> Relay<'_, C> {
                 if self.progress.body.is_over() {
                     self.exchange.request_is_whole();
                 }
-                // Nobody need send on the rest of a request that is answered already.
-                self.progress.closes |= self.client.is_ending() || !self.progress.body.is_over();
-                let closes = self.progress.closes;
+                let is_tunnel = status == 101;
+                // Nobody need send on the rest of a request that is answered already. What a client has said in a protocol to which
+                // the endpoint has not agreed cannot be told from requests.
+                let speaks_early = self.exchange.asks_upgrade() && !self.client.unread().is_empty();
+                let is_last = self.client.is_ending() || !self.progress.body.is_over();
+                self.progress.closes |= is_last || speaks_early || is_tunnel;
+                let closes = self.progress.closes && !is_tunnel;
                 edits.clear();
                 let has_server = response.values(head, "server").next().is_some();
                 let received = Received { status, connection: response.values(head, "connection"), has_server };
@@ -193,8 +198,10 @@ impl<C: Downstream> Relay<'_, C> {
                 });
                 sent?;
                 let framing = body.framing;
-                self.progress.reusable = response.keeps_alive(head) && framing != Framing::UntilClose && !body.is_stray;
+                let reusable = !is_tunnel && framing != Framing::UntilClose && !body.is_stray;
+                self.progress.reusable = reusable && response.keeps_alive(head);
                 self.progress.bodiless = framing == Framing::None;
+                self.progress.is_tunnel = is_tunnel;
                 self.progress.status = Some(status);
                 let chunked = C::CHUNKS && matches!(down.framing, Framing::Chunked | Framing::UntilClose);
                 self.progress.response = Stage::Body { body: Body::new(framing), chunked };
@@ -280,7 +287,7 @@ impl<C: Downstream> Relay<'_, C> {
         self.progress.response = Stage::Tail;
         self.progress.unsent = true;
         // More than was announced is nothing to build on, and neither is a request that never arrived.
-        let whole = self.progress.body.is_over() && to_endpoint.is_sent();
+        let whole = self.progress.body.is_over() && to_endpoint.is_sent() && !self.progress.upload_held;
         self.progress.reusable &= from.is_empty() && whole && !self.progress.upload_refused;
         Flow::Moved
     }
@@ -336,8 +343,10 @@ impl<C: Downstream> Relay<'_, C> {
         let blocked = self.progress.unsent
             || !self.room.to_client.is_empty()
             || matches!(self.progress.response, Stage::Body { body, .. } if held(body));
-        let going_up = !self.room.to_endpoint.is_sent();
-        let awaited = !self.progress.body.is_over() && !going_up && !self.progress.upload_refused;
+        let going_up = !self.room.to_endpoint.is_sent() || self.progress.upload_held;
+        // A client that waits for a word of the endpoint's is not waited for.
+        let expects = self.progress.expects;
+        let awaited = !self.progress.body.is_over() && !going_up && !self.progress.upload_refused && !expects;
         // While the client takes nothing the endpoint is not asked for more, and before it has the whole request it need not
         // answer: neither the client's silence nor our own is the endpoint's.
         let answers = !blocked && !(matches!(self.progress.response, Stage::Head) && (going_up || awaited));

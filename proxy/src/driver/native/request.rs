@@ -20,7 +20,7 @@ pub(super) trait RequestHead: Head + HeaderNames {
 }
 
 /// Header lines of a request that is taken.
-pub(super) const LINES_MAX: usize = 64;
+pub(super) const LINES_MAX: usize = 128;
 
 /// A request head that was taken, as spans of its bytes.
 #[derive(Debug, Default)]
@@ -33,12 +33,23 @@ pub(super) struct Request {
     pub(super) framing: Framing,
     /// Whether the client will close after this one.
     pub(super) closes: bool,
+    /// Whether the client waits for the word that its body is welcome (RFC 9110 section 10.1.1).
+    pub(super) expects: bool,
 }
 
 /// Whether a byte may stand in a target that is taken: what the other parser takes in a path and in a query alike, without
 /// the sign of a fragment, which it cuts off.
 pub(super) const fn is_of_target(byte: u8) -> bool {
     byte.is_ascii_graphic() && !matches!(byte, b'"' | b'#' | b'<' | b'>' | b'\\' | b'^' | b'`' | b'{' | b'}')
+}
+
+/// Whether a byte may stand in a token (RFC 9110 section 5.6.2).
+const fn is_of_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric()
+        || matches!(
+            byte,
+            b'!' | b'#' | b'$' | b'%' | b'&' | b'\'' | b'*' | b'+' | b'-' | b'.' | b'^' | b'_' | b'`' | b'|' | b'~'
+        )
 }
 
 /// Whether a byte may stand in a host that is taken.
@@ -53,6 +64,8 @@ struct Seen {
     connections: usize,
     lengths: usize,
     codings: usize,
+    upgrades: usize,
+    expectations: usize,
 }
 
 impl Request {
@@ -73,50 +86,60 @@ impl Request {
         self.method = Span::of(method.as_bytes(), head);
         self.target = Span::of(target.as_bytes(), head);
         self.framing = Framing::None;
-        self.closes = false;
+        (self.closes, self.expects) = (false, false);
         let mut seen = Seen::default();
         if !parsed.headers.iter().all(|header| self.hear(header, &mut seen)) {
             return false;
         }
         keep(parsed.headers, head, &mut self.fields);
-        seen.hosts == 1 && seen.connections <= 1 && seen.lengths + seen.codings <= 1
+        let once = [seen.connections, seen.lengths + seen.codings, seen.upgrades, seen.expectations];
+        self.expects = seen.expectations > 0 && self.framing != Framing::None;
+        seen.hosts == 1 && once.iter().all(|count| *count <= 1)
     }
 
     /// Takes a header line into account; whether a request that has it may be taken.
     fn hear(&mut self, header: &httparse::Header<'_>, seen: &mut Seen) -> bool {
         let is = |name: &str| header.name.eq_ignore_ascii_case(name);
         match header.name.len() {
-            2 => !is("te"),
             4 if is("host") => {
                 seen.hosts += 1;
                 header.value.iter().copied().all(is_of_host)
             }
-            6 => !is("expect"),
-            7 => !is("upgrade") && !is("trailer"),
+            6 if is("expect") => {
+                seen.expectations += 1;
+                header.value.eq_ignore_ascii_case(b"100-continue")
+            }
+            7 if is("upgrade") => {
+                seen.upgrades += 1;
+                // Several, or none, are nothing that is passed on.
+                header.value.iter().all(|byte| is_of_token(*byte) || *byte == b'/')
+            }
             10 if is("connection") => {
                 seen.connections += 1;
-                self.closes = header.value.eq_ignore_ascii_case(b"close");
-                self.closes || header.value.eq_ignore_ascii_case(b"keep-alive")
+                header.value.split(|byte| *byte == b',').all(|word| self.hear_option(word.trim_ascii()))
             }
-            10 => !is("keep-alive"),
             14 if is("content-length") => {
                 seen.lengths += 1;
                 let length = length(header.value);
                 self.framing = length.map_or(Framing::None, Framing::Length);
                 length.is_some()
             }
-            14 => !is("http2-settings"),
-            16 => !is("proxy-connection"),
             17 if is("transfer-encoding") => {
                 seen.codings += 1;
                 self.framing = Framing::Chunked;
                 // In another case, the full driver would send it on in this one.
                 header.value == b"chunked"
             }
-            18 => !is("proxy-authenticate"),
-            19 => !is("proxy-authorization"),
             _ => true,
         }
+    }
+
+    /// Takes a word of `Connection` into account; whether a request that has it may be taken. Those that nominate headers of the
+    /// connection change nothing, for these are never sent on.
+    fn hear_option(&mut self, word: &[u8]) -> bool {
+        let is = |option: &str| word.eq_ignore_ascii_case(option.as_bytes());
+        self.closes |= is("close");
+        is("close") || is("keep-alive") || is("upgrade") || is("te") || is("trailer") || is("http2-settings")
     }
 
     /// The head as steps read it.
@@ -222,21 +245,37 @@ mod tests {
     }
 
     #[test]
+    fn what_belongs_to_the_connection_is_no_doubt() {
+        for (lines, closes) in [
+            ("Connection: keep-alive, Upgrade\r\nUpgrade: WebSocket\r\n", false),
+            ("Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: x\r\n", false),
+            ("Connection: TE, close\r\nTE: trailers\r\n", true),
+            ("Trailer: x\r\nKeep-Alive: 5\r\nProxy-Connection: x\r\n", false),
+            ("Proxy-Authorization: x\r\nProxy-Authenticate: x\r\n", false),
+            ("Expect: 100-Continue\r\n", false),
+        ] {
+            check(&with(lines), Some((Framing::None, closes)));
+        }
+        for (line, expects) in [("", false), ("Content-Length: 3\r\n", true), ("Transfer-Encoding: chunked\r\n", true)]
+        {
+            let mut request = Request::default();
+            assert!(request.read(with(&format!("Expect: 100-continue\r\n{line}")).as_bytes()));
+            assert_eq!(request.expects, expects, "{line:?}");
+        }
+    }
+
+    #[test]
     fn what_is_unusual_or_wrong_is_left_to_the_full_driver() {
         for line in [
             "Host: a.test\r\n",
-            "Connection: upgrade\r\n",
             "Connection: close, x\r\n",
+            "Connection: content-length\r\n",
+            "Connection: \r\n",
             "Connection: close\r\nConnection: close\r\n",
-            "Upgrade: websocket\r\n",
-            "Expect: 100-continue\r\n",
-            "TE: trailers\r\n",
-            "Trailer: x\r\n",
-            "Keep-Alive: 5\r\n",
-            "HTTP2-Settings: x\r\n",
-            "Proxy-Connection: x\r\n",
-            "Proxy-Authorization: x\r\n",
-            "Proxy-Authenticate: x\r\n",
+            "Upgrade: websocket, h2c\r\n",
+            "Upgrade: websocket\r\nUpgrade: websocket\r\n",
+            "Expect: 200-ok\r\n",
+            "Expect: 100-continue\r\nExpect: 100-continue\r\n",
             "Content-Length: +1\r\n",
             "Content-Length: \r\n",
             "Content-Length: 1, 1\r\n",

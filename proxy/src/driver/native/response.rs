@@ -56,6 +56,11 @@ impl Response {
         }
     }
 
+    /// Whether the endpoint answers in HTTP/1.1.
+    pub(super) const fn is_http11(&self) -> bool {
+        self.http11
+    }
+
     /// The reason phrase.
     pub(super) fn reason<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
         self.reason.of_bytes(bytes)

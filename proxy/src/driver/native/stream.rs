@@ -17,7 +17,7 @@ use super::downstream::Downstream;
 use super::response::Response;
 use super::write::{self, Says};
 use crate::buffers::Buffer;
-use crate::connection::{Alarm, ConnectionFacts};
+use crate::connection::{Alarm, Conn, ConnectionFacts};
 use crate::http::body::Body;
 use crate::http::edits::{Edit, Edits};
 use crate::reason::Reason;
@@ -62,6 +62,10 @@ impl Downstream for Stream {
 
     fn is_ending(&self) -> bool {
         self.facts.is_ending()
+    }
+
+    fn connection(&mut self) -> Option<&mut Conn> {
+        None
     }
 
     fn unread(&self) -> &[u8] {

@@ -20,10 +20,7 @@ pub(super) fn request<H: RequestHead>(head: &H, edits: &Edits, coded: bool, out:
     out.extend_from_slice(edits.target().unwrap_or(head.target().as_bytes()));
     out.extend_from_slice(b" HTTP/1.1\r\n");
     for (name, value) in head.lines() {
-        // The only hop-by-hop headers that a request of this driver can have are these and the transfer coding, which stays,
-        // for the body is sent on in chunks as it came. Trailers are not sent on, so nobody is told that they are welcome.
-        let own = name.eq_ignore_ascii_case(b"connection") || name.eq_ignore_ascii_case(b"te");
-        if !own && !is_removed(name, edits) {
+        if !is_of_connection(name) && !is_removed(name, edits) {
             line(name, value, out);
         }
     }
@@ -32,6 +29,22 @@ pub(super) fn request<H: RequestHead>(head: &H, edits: &Edits, coded: bool, out:
     }
     added(edits, out);
     out.extend_from_slice(b"\r\n");
+}
+
+/// Whether a header of a request is a matter of the client's connection, and so not sent on. The transfer coding is, for the body
+/// is sent on in chunks as it came. Trailers are not sent on, so nobody is told that they are welcome.
+fn is_of_connection(name: &[u8]) -> bool {
+    let is = |own: &str| name.eq_ignore_ascii_case(own.as_bytes());
+    match name.len() {
+        2 => is("te"),
+        7 => is("upgrade") || is("trailer"),
+        10 => is("connection") || is("keep-alive"),
+        14 => is("http2-settings"),
+        16 => is("proxy-connection"),
+        18 => is("proxy-authenticate"),
+        19 => is("proxy-authorization"),
+        _ => false,
+    }
 }
 
 /// What the head of a response to the client says besides what the endpoint's says.

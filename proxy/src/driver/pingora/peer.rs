@@ -12,11 +12,11 @@ use pingora::protocols::l4::socket::SocketAddr;
 use pingora::protocols::tls::CaType;
 use pingora::upstreams::peer::{HttpPeer, PeerOptions, Scheme};
 use pingora::utils::tls::{WrappedX509, parse_x509};
-use rustls::pki_types::ServerName;
 use tidegate_config::model::{AppProtocol, Authorities, Endpoint, Target, UpstreamTls};
 
 use super::own_tls::OwnTls;
 use crate::request::exchange::UpstreamAttempt;
+use crate::upstream::tls;
 
 /// Bundles of authorities that a thread keeps as Pingora wants them.
 const BUNDLES_MAX: usize = 256;
@@ -44,7 +44,7 @@ pub(crate) struct Need<'a> {
 /// The peer for an endpoint of a target.
 pub(crate) fn peer(aim: &UpstreamAttempt<'_>, need: &Need<'_>) -> HttpPeer {
     let UpstreamAttempt { effective, target, endpoint, upgrade, remaining, response } = *aim;
-    let tls = target.protocol.is_tls();
+    let is_tls = target.protocol.is_tls();
     let mut options = PeerOptions::new();
     // Pingora's timers count whole milliseconds and fail on less.
     let floored = |limit: Duration| Some(limit.max(Duration::from_millis(1)));
@@ -69,8 +69,12 @@ pub(crate) fn peer(aim: &UpstreamAttempt<'_>, need: &Need<'_>) -> HttpPeer {
     let verification = target.tls.as_ref().and_then(|tls| tls.verification.as_ref());
     (options.verify_cert, options.verify_hostname) = (verification.is_some(), verification.is_some());
     options.ca = verification.and_then(|by| by.authorities.as_ref()).map(bundle);
-    let own = target.tls.as_ref().filter(|transport| tls && is_own(transport));
-    let name = if tls { server_name(target, endpoint, need.host) } else { String::new() };
+    let own = target.tls.as_ref().filter(|transport| is_tls && is_own(transport));
+    let name = match &target.tls {
+        _ if !is_tls => String::new(),
+        Some(transport) => tls::server_name(transport, endpoint.address, need.host),
+        None => tls::server_name(&UpstreamTls::default(), endpoint.address, need.host),
+    };
     if let Some(transport) = own {
         let within = options.connection_timeout.unwrap_or(connect);
         let (transport, name) = (transport.clone(), name.clone());
@@ -80,7 +84,7 @@ pub(crate) fn peer(aim: &UpstreamAttempt<'_>, need: &Need<'_>) -> HttpPeer {
     }
     HttpPeer {
         _address: SocketAddr::Inet(endpoint.address),
-        scheme: if tls && own.is_none() { Scheme::HTTPS } else { Scheme::HTTP },
+        scheme: if is_tls && own.is_none() { Scheme::HTTPS } else { Scheme::HTTP },
         sni: name,
         proxy: None,
         client_cert_key: None,
@@ -107,14 +111,6 @@ fn bundle(authorities: &Authorities) -> Arc<CaType> {
         let wrapped = authorities.certificates().iter().map(|one| WrappedX509::new(one.to_vec(), parse_x509));
         Arc::clone(bundles.entry(*authorities.digest()).or_insert(wrapped.collect()))
     })
-}
-
-/// The name to ask for. A host that cannot be one (an address in brackets, none at all) gives way to the endpoint's
-/// address, since Pingora cannot connect without.
-fn server_name(target: &Target, endpoint: &Endpoint, host: &str) -> String {
-    let named = target.tls.as_ref().and_then(|tls| tls.server_name.as_deref());
-    let name = named.unwrap_or_else(|| host.trim_start_matches('[').trim_end_matches(']'));
-    if ServerName::try_from(name).is_ok() { name.to_owned() } else { endpoint.address.ip().to_string() }
 }
 
 /// Keeps connections apart that Pingora's pool would mix: its key knows neither the protocol nor the pod behind an

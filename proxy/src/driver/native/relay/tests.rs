@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use prometheus::Registry;
 use tidegate_config::model::{AppProtocol, Compression, Head, Settings};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpSocket;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::Notify;
 
 use super::*;
@@ -22,6 +22,7 @@ use crate::options::Options;
 use crate::request::phase;
 use crate::sample_model::{endpoints, parts, path, published, to_backend};
 use crate::shared::Shared;
+use crate::upstream::connection::tests::over_tls;
 
 /// With everybody but an endpoint that has been given nothing.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -72,7 +73,7 @@ fn aimed(
 /// Carries a request whose head this is; `look` sees the relay after every poll.
 async fn carry(
     head: &str,
-    (conn, endpoint): (&mut Conn, &mut TcpStream),
+    (conn, endpoint): (&mut Conn, &mut Connection),
     read: Duration,
     look: impl Fn(&Relay<'_, Conn>),
 ) -> Result<(), Reason> {
@@ -82,7 +83,7 @@ async fn carry(
 /// The same, by what is shared, and on a route whose responses are compressed like this.
 async fn carry_by(
     head: &str,
-    (conn, endpoint): (&mut Conn, &mut TcpStream),
+    (conn, endpoint): (&mut Conn, &mut Connection),
     (shared, compression): (Arc<Shared>, Option<Compression>),
     read: Duration,
     look: impl Fn(&Relay<'_, Conn>),
@@ -111,10 +112,10 @@ async fn carry_by(
     .await
 }
 
-async fn connected() -> (Conn, TcpStream, TcpStream, TcpStream) {
+async fn connected() -> (Conn, TcpStream, Connection, TcpStream) {
     let ((server, client), (far, near)) = (pair().await, pair().await);
     let facts = Arc::new(ConnectionFacts::sample(client.local_addr().unwrap()));
-    (Conn::new(Transport::Plain(server), facts, &shared()), client, near, far)
+    (Conn::new(Transport::Plain(server), facts, &shared()), client, Connection::Plain(near), far)
 }
 
 #[tokio::test]
@@ -162,9 +163,29 @@ fn content(framing: Framing, bytes: &[u8]) -> Vec<u8> {
     agreement::content(Body::new(framing), bytes).expect("it is well framed").0
 }
 
+/// The other end of an endpoint's connection.
+trait Far: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Far for S {}
+
+/// The header line that says how a body is framed.
+fn announced(framing: Framing) -> String {
+    match framing {
+        Framing::Length(count) => format!("Content-Length: {count}\r\n"),
+        Framing::Chunked => "Transfer-Encoding: chunked\r\n".to_owned(),
+        Framing::None | Framing::UntilClose => String::new(),
+    }
+}
+
+async fn secured() -> (Connection, Box<dyn Far>) {
+    let (near, far) = over_tls().await;
+    (near, Box::new(far))
+}
+
 /// Bodies of so many bytes go up and come down whole, in pieces of this size, and what the client says next stays unread.
-async fn check_bodies(count: usize, framing: Framing, pieces: usize) {
-    let (mut conn, mut client, mut near, mut far) = connected().await;
+async fn check_bodies(count: usize, framing: Framing, pieces: usize, tls: bool) {
+    let (mut conn, mut client, near, far) = connected().await;
+    let (mut near, mut far) = if tls { secured().await } else { (near, Box::new(far) as Box<dyn Far>) };
     let sent = pattern(count);
     let framed = match framing {
         Framing::Chunked => {
@@ -173,11 +194,7 @@ async fn check_bodies(count: usize, framing: Framing, pieces: usize) {
         }
         Framing::None | Framing::Length(_) | Framing::UntilClose => sent.clone(),
     };
-    let says = match framing {
-        Framing::Length(_) => format!("Content-Length: {count}\r\n"),
-        Framing::Chunked => "Transfer-Encoding: chunked\r\n".to_owned(),
-        Framing::None | Framing::UntilClose => String::new(),
-    };
+    let says = announced(framing);
     // Whoever says nothing sends no body.
     let up = if says.is_empty() { Vec::new() } else { framed.clone() };
     let request = [&up[..], b"GET /next"].concat();
@@ -196,7 +213,9 @@ async fn check_bodies(count: usize, framing: Framing, pieces: usize) {
     let answer = [format!("HTTP/1.1 200 OK\r\n{says}\r\n").as_bytes(), &framed].concat();
     // So that the first bytes have to wait for the endpoint.
     let mut before = 0;
-    while let Ok(count) = near.try_write(&[b'-'; 4096]) {
+    while let Connection::Plain(stream) = &near
+        && let Ok(count) = stream.try_write(&[b'-'; 4096])
+    {
         before += count;
     }
     let begun = Arc::new(Notify::new());
@@ -211,6 +230,7 @@ async fn check_bodies(count: usize, framing: Framing, pieces: usize) {
         }
         for piece in answer.chunks(pieces) {
             far.write_all(piece).await.unwrap();
+            far.flush().await.unwrap();
         }
         if framing == Framing::UntilClose {
             far.shutdown().await.unwrap();
@@ -243,7 +263,7 @@ async fn check_all_bodies() {
     for count in [0, 1, DIRECT_BYTES_MIN, 5 * LARGE_BYTES].into_iter().chain(edges) {
         for framing in [Framing::Length(count as u64), Framing::Chunked, Framing::UntilClose] {
             for pieces in [1 << 20, 50_000, 3000] {
-                let checked = check_bodies(count, framing, pieces);
+                let checked = check_bodies(count, framing, pieces, false);
                 tokio::time::timeout(10 * PATIENCE, checked).await.expect("it hangs");
             }
         }
@@ -253,6 +273,18 @@ async fn check_all_bodies() {
 #[tokio::test]
 async fn bodies_of_every_size_arrive_whole() {
     check_all_bodies().await;
+}
+
+#[tokio::test]
+async fn bodies_arrive_whole_over_tls() {
+    for count in [0, BUFFER_BYTES + 1, 2 * LARGE_BYTES] {
+        for framing in [Framing::Length(count as u64), Framing::Chunked, Framing::UntilClose] {
+            for pieces in [1 << 20, 3000] {
+                let checked = check_bodies(count, framing, pieces, true);
+                tokio::time::timeout(10 * PATIENCE, checked).await.expect("it hangs");
+            }
+        }
+    }
 }
 
 #[tokio::test]

@@ -27,12 +27,21 @@ impl<C: Downstream> Relay<'_, C> {
         while !self.room.to_endpoint.is_sent() {
             match Pin::new(&mut *self.endpoint).poll_write(cx, self.room.to_endpoint.waiting()) {
                 Poll::Pending => return Ok(moved),
-                Poll::Ready(Ok(count @ 1..)) => self.room.to_endpoint.took(count),
-                // An endpoint that takes no more may have answered before it stopped.
-                Poll::Ready(Ok(0) | Err(_)) => {
-                    self.room.to_endpoint.skip();
-                    self.progress.upload_refused = true;
+                Poll::Ready(Ok(count @ 1..)) => {
+                    self.room.to_endpoint.took(count);
+                    self.progress.upload_held = self.endpoint.holds_back();
                 }
+                Poll::Ready(Ok(0) | Err(_)) => self.refuse_upload(),
+            }
+            self.progress.endpoint_write.moved();
+            self.progress.endpoint_read.moved();
+            moved = true;
+        }
+        if self.progress.upload_held {
+            match Pin::new(&mut *self.endpoint).poll_flush(cx) {
+                Poll::Pending => return Ok(moved),
+                Poll::Ready(Ok(())) => self.progress.upload_held = false,
+                Poll::Ready(Err(_)) => self.refuse_upload(),
             }
             self.progress.endpoint_write.moved();
             self.progress.endpoint_read.moved();
@@ -42,12 +51,18 @@ impl<C: Downstream> Relay<'_, C> {
         Ok(gathered || self.read_client(cx)? || moved)
     }
 
+    /// Sends no more of the request. An endpoint that takes no more may have answered before it stopped.
+    fn refuse_upload(&mut self) {
+        self.room.to_endpoint.skip();
+        (self.progress.upload_refused, self.progress.upload_held) = (true, false);
+    }
+
     /// Reads more of the request's body.
     fn read_client(&mut self, cx: &mut Context<'_>) -> Step {
         if self.progress.body.is_over() || self.progress.upload_refused {
             return Ok(false);
         }
-        let Progress { body, bytes_in, client_read, .. } = &mut *self.progress;
+        let Progress { body, bytes_in, client_read, expects, .. } = &mut *self.progress;
         let read = if self.chunked_up {
             self.client.poll_read_ahead(cx)
         } else {
@@ -58,6 +73,7 @@ impl<C: Downstream> Relay<'_, C> {
             }
             let read = self.client.poll_read_into(self.room.to_endpoint.end(), body.within(space), cx);
             if let Poll::Ready(Ok(count)) = read {
+                *expects &= count == 0;
                 self.exchange.body(self.room.to_endpoint.last(count), false)?;
                 body.took(count);
                 *bytes_in += count;
@@ -88,7 +104,7 @@ impl<C: Downstream> Relay<'_, C> {
 
     /// Takes what has arrived of the request's body.
     fn gather(&mut self) -> Step {
-        let Progress { body, bytes_in, .. } = self.progress;
+        let Progress { body, bytes_in, expects, .. } = self.progress;
         let out = &mut self.room.to_endpoint;
         let mut moved = false;
         while !body.is_over() && !self.progress.upload_refused {
@@ -105,6 +121,7 @@ impl<C: Downstream> Relay<'_, C> {
                 }
                 Piece::Content(count) => {
                     let count = count.min(space);
+                    *expects = false;
                     self.exchange.body(&unread[..count], false)?;
                     body.took(count);
                     *bytes_in += count;

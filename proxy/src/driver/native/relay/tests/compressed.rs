@@ -26,7 +26,7 @@ const ASKED: &str = "GET / HTTP/1.1\r\nHost: a.test\r\nAccept-Encoding: gzip\r\n
 /// Carries the usual request.
 async fn carry_compressed(
     conn: &mut Conn,
-    near: &mut TcpStream,
+    near: &mut Connection,
     look: impl Fn(&Relay<'_, Conn>),
 ) -> Result<(), Reason> {
     carry_by(ASKED, (conn, near), (shared(), Some(compression())), PATIENCE, look).await

@@ -1,0 +1,235 @@
+//! Connections to endpoints that are spoken to in HTTP/1.1, in plain text or over TLS.
+
+use std::future::poll_fn;
+use std::io;
+use std::mem::MaybeUninit;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::FutureExt;
+use socket2::SockRef;
+use tidegate_config::model::{Endpoint, EndpointId, Target, UpstreamTls};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::task::unconstrained;
+use tokio_rustls::client::TlsStream;
+
+use super::{connect, tls};
+use crate::reason::Reason;
+
+/// What connections are told apart by: the endpoint and how it is spoken to. The Service through which a pod was found makes
+/// no difference. The address is part of it, for the endpoint's identity is made of text that tenants write.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct ConnectionKey {
+    address: SocketAddr,
+    endpoint: EndpointId,
+    tls: Option<Arc<TlsIdentity>>,
+}
+
+/// Who an endpoint has to be and who the edge is to it. A connection for one is not used for another.
+#[derive(PartialEq, Eq, Hash, Debug)]
+struct TlsIdentity {
+    transport: UpstreamTls,
+    server_name: String,
+}
+
+impl ConnectionKey {
+    /// An endpoint of a target, for a request whose host `host` tells where TLS asks for it.
+    pub(crate) fn new(target: &Target, endpoint: &Endpoint, host: impl FnOnce() -> String) -> Self {
+        let tls = target.protocol.is_tls().then(|| {
+            let transport = target.tls.clone().unwrap_or_default();
+            let server_name = tls::server_name(&transport, endpoint.address, &host());
+            Arc::new(TlsIdentity { transport, server_name })
+        });
+        Self { address: endpoint.address, endpoint: endpoint.id, tls }
+    }
+}
+
+/// A connection to an endpoint.
+pub(crate) enum Connection {
+    /// In plain text.
+    Plain(TcpStream),
+    /// Over TLS, whose state is large.
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl Connection {
+    /// Opens one, and shakes hands where TLS is spoken.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub(crate) async fn open(key: &ConnectionKey, within: Duration) -> Result<Self, Reason> {
+        match &key.tls {
+            None => connect::connect(key.address, within).await.map(Self::Plain),
+            // A handshake takes more room than everything else of a request, and only for a moment.
+            Some(identity) => {
+                let TlsIdentity { transport, server_name } = &**identity;
+                let shaken = Box::pin(tls::connect(key.address, within, transport, server_name, false)).await?;
+                Ok(Self::Tls(Box::new(shaken)))
+            }
+        }
+    }
+
+    /// Whether what was written may wait in the connection itself until it is flushed.
+    pub(crate) const fn holds_back(&self) -> bool {
+        matches!(self, Self::Tls(_))
+    }
+
+    /// Whether nothing was heard of it while it was idle: an endpoint that speaks unasked is closing, or confused. Without an
+    /// event on the socket this asks no kernel.
+    pub(crate) fn lives(&mut self) -> bool {
+        match self {
+            Self::Plain(stream) => {
+                stream.try_read(&mut [0]).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+            }
+            // TLS may have something to say that is no content, such as tickets for later sessions.
+            Self::Tls(stream) => {
+                let mut content = [0];
+                let read = poll_fn(|cx| Pin::new(&mut **stream).poll_read(cx, &mut ReadBuf::new(&mut content)));
+                unconstrained(read).now_or_never().is_none()
+            }
+        }
+    }
+
+    /// Whether the kernel holds nothing of it either. The reactor hears of bytes some time after they have arrived, and those of
+    /// a body that should not be there would be read as the response to the next request.
+    pub(crate) fn is_silent(&self) -> bool {
+        let stream = match self {
+            Self::Plain(stream) => stream,
+            Self::Tls(stream) => stream.get_ref().0,
+        };
+        let peeked = SockRef::from(stream).peek(&mut [MaybeUninit::uninit()]);
+        peeked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+    }
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_read(cx, into),
+            Self::Tls(stream) => Pin::new(&mut **stream).poll_read(cx, into),
+        }
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Self::Tls(stream) => Pin::new(&mut **stream).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(_) => Poll::Ready(Ok(())),
+            Self::Tls(stream) => Pin::new(&mut **stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Tls(stream) => Pin::new(&mut **stream).poll_shutdown(cx),
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::collections::HashSet;
+
+    use rustls::ServerConfig;
+    use rustls::crypto::ring::default_provider;
+    use rustls::pki_types::PrivateKeyDer;
+    use tidegate_config::model::{AppProtocol, SubjectName, UpstreamVerification};
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::TcpListener;
+    use tokio::time::sleep;
+    use tokio_rustls::TlsAcceptor;
+    use tokio_rustls::server::TlsStream;
+
+    use super::*;
+    use crate::sample_model::backend_key;
+
+    const MOMENT: Duration = Duration::from_millis(50);
+
+    fn target(protocol: AppProtocol, tls: Option<UpstreamTls>) -> Target {
+        Target { backend: backend_key("web"), protocol, tls, fixed: None }
+    }
+
+    fn key(target: &Target, address: SocketAddr, pod: &str, host: &str) -> ConnectionKey {
+        ConnectionKey::new(target, &Endpoint::new(address, Some(pod.into())), || host.to_owned())
+    }
+
+    /// A connection over TLS to a server that shakes hands with everybody.
+    pub(crate) async fn over_tls() -> (Connection, TlsStream<TcpStream>) {
+        let made = rcgen::generate_simple_self_signed(vec!["a.test".to_owned()]).unwrap();
+        let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+        let config = ServerConfig::builder_with_provider(Arc::new(default_provider()));
+        let config = config.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
+        let config = config.with_single_cert(vec![made.cert.der().clone()], key).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let accepted = async {
+            let stream = listener.accept().await.unwrap().0;
+            TlsAcceptor::from(Arc::new(config)).accept(stream).await.unwrap()
+        };
+        let key = self::key(&target(AppProtocol::Https, None), listener.local_addr().unwrap(), "a", "a.test");
+        let (opened, accepted) = tokio::join!(Connection::open(&key, Duration::from_secs(5)), accepted);
+        let Ok(Connection::Tls(opened)) = opened else { panic!("no TLS") };
+        // So little that what is sent has to wait.
+        SockRef::from(opened.get_ref().0).set_send_buffer_size(8 * 1024).unwrap();
+        (Connection::Tls(opened), accepted)
+    }
+
+    #[tokio::test]
+    async fn session_tickets_are_no_content_and_an_end_is_noticed() {
+        let (mut kept, _server) = over_tls().await;
+        // The tickets have arrived, and nobody has read them.
+        sleep(MOMENT).await;
+        assert!(!kept.is_silent());
+        assert!(kept.lives() && kept.is_silent());
+        let (mut chatty, mut server) = over_tls().await;
+        server.write_all(b"x").await.unwrap();
+        server.flush().await.unwrap();
+        sleep(MOMENT).await;
+        assert!(!chatty.lives());
+        let (mut closed, mut server) = over_tls().await;
+        server.shutdown().await.unwrap();
+        sleep(MOMENT).await;
+        assert!(!closed.lives());
+    }
+
+    #[test]
+    fn connections_of_different_identities_never_meet() {
+        let verified = |names: &[SubjectName]| {
+            let verification = UpstreamVerification { authorities: None, names: names.into() };
+            UpstreamTls { verification: Some(Arc::new(verification)), ..UpstreamTls::default() }
+        };
+        let named = |name: &str| UpstreamTls { server_name: Some(name.into()), ..UpstreamTls::default() };
+        let https = |tls: UpstreamTls| target(AppProtocol::Https, Some(tls));
+        let (one, other) = (([10, 0, 0, 1], 80).into(), ([10, 0, 0, 2], 80).into());
+        let plain = target(AppProtocol::Http, None);
+        let keys = [
+            key(&plain, one, "a", "a.test"),
+            key(&plain, one, "b", "a.test"),
+            key(&plain, other, "a", "a.test"),
+            key(&https(UpstreamTls::default()), one, "a", "a.test"),
+            key(&https(UpstreamTls::default()), one, "a", "b.test"),
+            key(&https(named("c.test")), one, "a", "a.test"),
+            key(&https(verified(&[])), one, "a", "a.test"),
+            key(&https(verified(&[SubjectName::Uri("spiffe://a".into())])), one, "a", "a.test"),
+            key(&https(verified(&[SubjectName::Uri("spiffe://b".into())])), one, "a", "a.test"),
+        ];
+        assert_eq!(keys.iter().collect::<HashSet<_>>().len(), keys.len());
+        let again = [
+            key(&target(AppProtocol::Ws, None), one, "a", "other.test"),
+            key(&target(AppProtocol::Https, None), one, "a", "a.test"),
+            key(&https(named("c.test")), one, "a", "other.test"),
+        ];
+        assert!(again.iter().all(|key| keys.contains(key)));
+    }
+}
