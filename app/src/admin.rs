@@ -12,7 +12,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use prometheus::{Encoder as _, Registry, TextEncoder};
-use tidegate_control::{Readiness, SourceState};
+use tidegate_control::{CachedStanding, CachedState, CachedStates, Readiness, SourceState};
 use tidegate_proxy::Bound;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
@@ -29,6 +29,8 @@ const SCRAPES_MAX: usize = 4;
 #[derive(Clone, Debug)]
 pub(crate) struct Admin {
     pub(crate) readiness: watch::Receiver<Readiness>,
+    /// Kinds that are cached and served besides.
+    pub(crate) cached: watch::Receiver<CachedStates>,
     pub(crate) bound: watch::Receiver<Bound>,
     /// Cancelled when the process is ending.
     pub(crate) draining: CancellationToken,
@@ -42,14 +44,23 @@ impl Admin {
         Router::new()
             .route("/healthz", get(healthz))
             .route("/readyz", get(readyz))
-            .route("/metrics", get(metrics).with_state((self.registry.clone(), Arc::new(Semaphore::new(SCRAPES_MAX)))))
-            .with_state(self)
+            .with_state(self.clone())
+            .merge(metrics_page(self.registry))
     }
+}
+
+/// `/metrics`.
+pub(crate) fn metrics_page(registry: Registry) -> Router {
+    Router::new().route("/metrics", get(metrics).with_state((registry, Arc::new(Semaphore::new(SCRAPES_MAX)))))
 }
 
 /// Whether the process is worth keeping. A task that waits for its restart is no reason to end the traffic.
 async fn healthz(State(admin): State<Admin>) -> Response {
-    let down = admin.health.borrow().clone();
+    health(&admin.health)
+}
+
+pub(crate) fn health(health: &Health) -> Response {
+    let down = health.borrow().clone();
     let status =
         if down.values().any(|down| down.for_good) { StatusCode::INTERNAL_SERVER_ERROR } else { StatusCode::OK };
     let lines = down.iter().map(|(task, down)| {
@@ -70,6 +81,7 @@ async fn readyz(State(admin): State<Admin>, RawQuery(query): RawQuery) -> Respon
     let asked = query.unwrap_or_default();
     if asked.split('&').any(|part| part == "verbose" || part.starts_with("verbose=")) {
         text.push_str(&details(&readiness, &bound));
+        text.extend(admin.cached.borrow().iter().map(cached_line));
     }
     (status, text).into_response()
 }
@@ -122,6 +134,18 @@ fn source_line(source: &SourceState) -> String {
     let at = source.resource_version.as_deref().map(|version| format!(", at {version}")).unwrap_or_default();
     let failing = source.failing.as_deref().map(|why| format!(", failing: {why}")).unwrap_or_default();
     format!("source {} in {place}: {synced}{at}{failing}", source.kind)
+}
+
+/// How far the caching of a kind has come, in one line.
+pub(crate) fn cached_line((name, state): (&Arc<str>, &CachedState)) -> String {
+    let standing = match state.standing {
+        CachedStanding::Unknown => "not listed yet".to_owned(),
+        CachedStanding::Kept(as_of_s) => format!("stale, as of {}", moment(as_of_s)),
+        CachedStanding::Current => "current".to_owned(),
+        CachedStanding::Absent => "absent".to_owned(),
+    };
+    let failing = state.failing.as_deref().map(|why| format!(", failing: {why}")).unwrap_or_default();
+    format!("cached {name}: {standing}{failing}\n")
 }
 
 /// The text of every series, and the place of its scrape, which is free again when the text is.

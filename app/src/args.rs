@@ -2,6 +2,7 @@
 //! the text means is decided in [`crate::settings`].
 
 mod cache;
+mod lite;
 mod routing;
 mod serve;
 
@@ -10,8 +11,9 @@ use std::path::PathBuf;
 pub(crate) use cache::CacheArgs;
 use clap::builder::BoolishValueParser;
 use clap::{Parser, Subcommand};
+pub(crate) use lite::LiteArgs;
 pub(crate) use routing::RoutingArgs;
-pub(crate) use serve::{ServeArgs, ServerArgs};
+pub(crate) use serve::{CachedArgs, ServeArgs, ServerArgs};
 
 /// A Kubernetes edge ingress that never reloads: every change of the cluster becomes a new routing snapshot.
 #[derive(Parser, Debug)]
@@ -25,6 +27,8 @@ pub(crate) struct Args {
 pub(crate) enum Command {
     /// Serves the Ingresses of a cluster.
     Run(Box<RunArgs>),
+    /// Serves a cache of a cluster to be read and watched, and routes nothing.
+    Lite(Box<LiteArgs>),
     /// Serves a folder of manifests without a cluster: an embedded API server, and an echo process for every replica.
     Dev(Box<DevArgs>),
     /// Asks a running process what it would do with a URL, and why.
@@ -52,6 +56,8 @@ pub(crate) struct RunArgs {
     pub(crate) cache: CacheArgs,
     #[command(flatten)]
     pub(crate) serve: ServeArgs,
+    #[command(flatten)]
+    pub(crate) cached: CachedArgs,
     #[command(flatten)]
     pub(crate) edge: EdgeArgs,
 }

@@ -43,7 +43,7 @@ const NAMESPACE: &str = "default";
 
 pub(crate) async fn main(args: &DevArgs) -> anyhow::Result<ExitCode> {
     let Dev { edge, folder, api, gateway_api } = Dev::try_from(args)?;
-    logs::start(&edge.process)?;
+    logs::start(&edge.process.log_level, edge.process.log_form)?;
     let mut signals = Signals::listen().context("signals")?;
     let folder = folder.canonicalize().with_context(|| folder.display().to_string())?;
     let program = std::env::current_exe().context("the path of this program")?;
@@ -53,7 +53,7 @@ pub(crate) async fn main(args: &DevArgs) -> anyhow::Result<ExitCode> {
     let client = move || kube::Client::new(lite.service(), NAMESPACE);
 
     let api_server = ApiServer::at(own::sockets([door.address()].into_iter(), &host_addresses()).iter().copied());
-    let clients = Clients { watch: client(), write: client(), api_server };
+    let clients = Clients { watch: client(), write: client(), pass: None, api_server };
     let class = Class { name: edge.control.class.clone(), controller: edge.control.controller.clone() };
     let mut wired = Wired::start(edge, clients, Vec::new())?;
     let (loaded, steady) = (watch::Sender::new(None), watch::Sender::new(0));

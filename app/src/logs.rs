@@ -6,15 +6,15 @@ use anyhow::Context as _;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-use crate::settings::{LogForm, Process};
+use crate::settings::LogForm;
 
 /// Starts logging as the settings say. Called once.
-pub(crate) fn start(settings: &Process) -> anyhow::Result<()> {
-    let filter = EnvFilter::builder().parse(&settings.log_level).context("--log-level")?;
+pub(crate) fn start(level: &str, form: LogForm) -> anyhow::Result<()> {
+    let filter = EnvFilter::builder().parse(level).context("--log-level")?;
     // A line that cannot be written is lost: complaining of it on the same stderr would panic, and a terminal that was
     // closed must not keep the process from its orderly end.
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).log_internal_errors(false);
-    match settings.log_form {
+    match form {
         LogForm::Json => lines.json().flatten_event(true).finish().try_init(),
         LogForm::Text => lines.with_target(false).with_ansi(io::stderr().is_terminal()).finish().try_init(),
     }

@@ -8,8 +8,10 @@ mod debug;
 mod dev;
 mod explain;
 mod history;
+mod lite;
 mod logs;
 mod own;
+mod passed;
 mod report;
 mod resources;
 mod run;
@@ -38,6 +40,7 @@ fn main() -> ExitCode {
     let args = Args::parse();
     let over = match args.command {
         Command::Run(args) => block_on(run::main(&args)),
+        Command::Lite(args) => block_on(lite::main(&args)),
         Command::Dev(args) => block_on(dev::main(&args)),
         Command::Explain(args) => block_on(explain::main(&args)),
         Command::History(args) => block_on(history::main(&args)),

@@ -11,6 +11,7 @@ use tokio::sync::watch;
 
 use crate::args::RunArgs;
 use crate::logs;
+use crate::passed;
 use crate::served;
 use crate::settings::{Cluster, Run};
 use crate::signal::Signals;
@@ -18,9 +19,10 @@ use crate::wire::{Clients, Wired};
 
 pub(crate) async fn main(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let Run { mut edge, cluster } = Run::try_from(args)?;
-    logs::start(&edge.process)?;
+    logs::start(&edge.process.log_level, edge.process.log_form)?;
     let mut signals = Signals::listen().context("signals")?;
-    let (clients, server) = connect(&cluster).await?;
+    let passes = edge.serve.as_ref().is_some_and(|serve| serve.pass_writes);
+    let (clients, server) = connect(&cluster, passes).await?;
     if let Some(cache) = &mut edge.cache {
         cache.server = server;
     }
@@ -52,14 +54,20 @@ async fn announce(mut bound: watch::Receiver<Bound>) -> Infallible {
 }
 
 /// Clients for the cluster, and where it is. No connection is made yet, so an absent API server is no error here.
-async fn connect(cluster: &Cluster) -> anyhow::Result<(Clients, String)> {
-    let config = match (&cluster.server, &cluster.kubeconfig) {
+async fn connect(cluster: &Cluster, passes: bool) -> anyhow::Result<(Clients, String)> {
+    let config = config(cluster).await?;
+    let (api_server, server) = (ApiServer::default(), config.cluster_url.to_string());
+    let pass = if passes { Some(passed::way(&config, &api_server)?) } else { None };
+    let watch = client::connect(config.clone(), client::Deadlines::WATCH, &api_server)?;
+    let write = client::connect(config, client::Deadlines::WRITE, &api_server)?;
+    Ok((Clients { watch, write, pass, api_server }, server))
+}
+
+/// How the API server is reached.
+pub(crate) async fn config(cluster: &Cluster) -> anyhow::Result<kube::Config> {
+    Ok(match (&cluster.server, &cluster.kubeconfig) {
         (Some(server), _) => served::config(server)?,
         (None, Some((path, context))) => client::from_kubeconfig(path, context.as_deref()).await?,
         (None, None) => client::in_cluster().context("without --kubeconfig")?,
-    };
-    let (api_server, server) = (ApiServer::default(), config.cluster_url.to_string());
-    let watch = client::connect(config.clone(), client::Deadlines::WATCH, &api_server)?;
-    let write = client::connect(config, client::Deadlines::WRITE, &api_server)?;
-    Ok((Clients { watch, write, api_server }, server))
+    })
 }

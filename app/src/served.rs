@@ -17,14 +17,14 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use tidegate_config::object::Kind;
 use tidegate_control::options::Options;
-use tidegate_control::{Copied, Copies, Resource, served_kinds};
+use tidegate_control::{Copied, Copies, Resource, ServedKind, Source, SweepLimit, Taker, served_kinds};
 use tidegate_lite::{DoorSocket, Feed, Lite, ReplicaKind, ReplicaLimits, SharedDoor};
 use tokio_util::sync::CancellationToken;
 
-use crate::debug;
 use crate::settings::{Serve, ServeAddress, Server, TlsFiles};
 use crate::supervise::Supervisor;
 use crate::wire::DebugPlace;
+use crate::{debug, passed};
 
 /// A token has at least so many characters: fewer could be guessed.
 const TOKEN_MIN: usize = 16;
@@ -34,10 +34,9 @@ const TOKEN_MIN: usize = 16;
 pub(crate) struct Served {
     door: Door,
     socket: Socket,
-    feeds: Feeds,
+    limits: ReplicaLimits,
+    passes_writes: bool,
 }
-
-type Feeds = Arc<BTreeMap<Kind, Feed>>;
 
 /// The parts of the door, which is opened again after a failure.
 #[derive(Clone)]
@@ -61,23 +60,13 @@ enum Socket {
 }
 
 impl Served {
-    /// Opens the socket, and makes a replica of every kind that is read in all namespaces.
-    pub(crate) fn open(serve: &Serve, options: &Options) -> anyhow::Result<Self> {
+    /// Opens the socket, and makes a replica. When much that is gone is believed, `sweep` says.
+    pub(crate) fn open(serve: &Serve, sweep: SweepLimit) -> anyhow::Result<Self> {
         let token = serve.token_file.as_deref().map(|path| token("--serve-token-file", path)).transpose()?;
         let tls = serve.tls.as_ref().map(certificates).transpose()?;
-        let kinds: Vec<Kind> =
-            served_kinds(options).into_iter().filter(|kind| *kind != Kind::Secret || serve.secrets).collect();
-        let limits = ReplicaLimits {
-            bytes_max: serve.bytes_max,
-            sweep_share_max: options.pace.sweep_share_max,
-            sweep_free: options.pace.sweep_free,
-        };
-        let (lite, feeds) = Lite::replica(&kinds.iter().copied().map(replica_kind).collect::<Vec<_>>(), limits);
-        let feed = |kind: &Kind| {
-            let feed = feeds.get(&(kind.group().to_owned(), kind.plural().to_owned()));
-            feed.map(|feed| (*kind, feed.clone()))
-        };
-        let feeds = Arc::new(kinds.iter().filter_map(feed).collect());
+        let SweepLimit { share_max, free } = sweep;
+        let limits = ReplicaLimits { bytes_max: serve.bytes_max, sweep_share_max: share_max, sweep_free: free };
+        let (lite, _) = Lite::replica(&[], limits);
         let socket = match &serve.at {
             ServeAddress::Tcp(at) => {
                 let listener = TcpListener::bind(at).with_context(|| format!("--serve-api {at}"))?;
@@ -90,7 +79,7 @@ impl Served {
             }
         };
         let door = Door { lite, tls, token, connections_max: serve.connections_max };
-        Ok(Self { door, socket, feeds })
+        Ok(Self { door, socket, limits, passes_writes: serve.pass_writes })
     }
 
     /// Where it is, if it is an address.
@@ -101,20 +90,25 @@ impl Served {
         }
     }
 
-    /// Where the control loop hands over what it reads.
-    pub(crate) fn copies(&self) -> Copies {
-        let feeds = Arc::clone(&self.feeds);
-        Copies::to(move |source, copied| {
+    /// Where the control loop hands over what it reads: the kinds that are read in all namespaces, and Secrets only if they are to be
+    /// served.
+    pub(crate) fn copies(&self, options: &Options, secrets: bool) -> Copies {
+        let kinds = served_kinds(options).into_iter().filter(|kind| *kind != Kind::Secret || secrets);
+        let feed = |kind: Kind| (kind, self.door.lite.follow(&replica_kind(kind, self.passes_writes), self.limits));
+        let feeds: BTreeMap<Kind, Feed> = kinds.map(feed).collect();
+        Copies::to(move |source: &Source| {
             // What is read in one namespace alone is not all there is of the kind.
-            let Some(feed) = feeds.get(&source.kind).filter(|_| source.namespace.is_none()) else { return };
-            match copied {
-                Copied::ListBegins => feed.list_begins(),
-                Copied::Listed { name, raw } => feed.listed(&name.namespace, &name.name, raw),
-                Copied::ListFailed => feed.list_failed(),
-                Copied::ListDone { reached, complete, wins } => feed.list_done(reached, complete, wins),
-                Copied::Told { name, raw, gone } => feed.told(&name.namespace, &name.name, raw, gone),
-                Copied::Reached(version) => feed.reached(version),
-            }
+            let feed = feeds.get(&source.kind).filter(|_| source.namespace.is_none());
+            feed.map_or_else(|| Arc::new(|_: Copied<'_>| {}) as Taker, |feed| taker(feed.clone()))
+        })
+    }
+
+    /// Where cached kinds are handed over.
+    pub(crate) fn cached_copies(&self) -> Copies<ServedKind> {
+        let (lite, limits, passes_writes) = (self.door.lite.clone(), self.limits, self.passes_writes);
+        Copies::to(move |served: &ServedKind| {
+            let ServedKind { group, version, plural, kind, namespaced, short } = served.clone();
+            taker(lite.follow(&ReplicaKind { group, version, plural, kind, namespaced, passes_writes, short }, limits))
         })
     }
 
@@ -124,8 +118,10 @@ impl Served {
         tasks: &mut Supervisor,
         stop: &CancellationToken,
         registry: &Registry,
+        pass: Option<kube::Client>,
     ) -> anyhow::Result<Option<DebugPlace>> {
-        registry.register(Box::new(FeedCollector::new(Arc::clone(&self.feeds))?))?;
+        let pass = pass.map(|way| passed::pass_on(way, registry)).transpose()?;
+        registry.register(Box::new(FeedCollector::new(self.door.lite.clone())?))?;
         let place = match &self.socket {
             Socket::Tcp(listener) => listener.local_addr().ok().map(DebugPlace::Tcp),
             Socket::Unix(_, path) => Some(DebugPlace::Unix(path.clone())),
@@ -141,11 +137,11 @@ impl Served {
                 }
             };
             let Door { lite, tls, token, connections_max } = door.clone();
-            let stop = stop.clone();
+            let (stop, pass) = (stop.clone(), pass.clone());
             async move {
                 match opened {
                     Ok(opened) => {
-                        SharedDoor { lite, tls, token, connections_max }.serve(opened, stop.cancelled()).await;
+                        SharedDoor { lite, tls, token, pass, connections_max }.serve(opened, stop.cancelled()).await;
                     }
                     Err(error) => tracing::error!(%error, "the socket of the served API cannot be used"),
                 }
@@ -155,10 +151,24 @@ impl Served {
     }
 }
 
-fn replica_kind(kind: Kind) -> ReplicaKind {
+/// Hands what is told of a kind to its feed.
+fn taker(feed: Feed) -> Taker {
+    Arc::new(move |copied| match copied {
+        Copied::ListBegins => feed.list_begins(),
+        Copied::Listed { name, raw } => feed.listed(&name.namespace, &name.name, raw),
+        Copied::ListFailed => feed.list_failed(),
+        Copied::ListDone { reached, complete, wins } => feed.list_done(reached, complete, wins),
+        Copied::Told { name, raw, gone } => feed.told(&name.namespace, &name.name, raw, gone),
+        Copied::Reached(version) => feed.reached(version),
+        Copied::Unserved => feed.unserved(),
+    })
+}
+
+fn replica_kind(kind: Kind, passes_writes: bool) -> ReplicaKind {
     let Resource { group, version, plural } = Resource::of(kind);
     let [group, version, plural] = [group, version, plural].map(|text| text.to_string());
-    ReplicaKind { group, version, plural, kind: kind.as_str().to_owned(), namespaced: kind.namespaced() }
+    let (kind, namespaced) = (kind.as_str().to_owned(), kind.namespaced());
+    ReplicaKind { group, version, plural, kind, namespaced, passes_writes, short: Vec::new() }
 }
 
 fn read(flag: &str, path: &Path) -> anyhow::Result<Vec<u8>> {
@@ -222,17 +232,17 @@ pub(crate) fn config(server: &Server) -> anyhow::Result<kube::Config> {
 
 /// What is held of each kind, as it is when somebody asks.
 struct FeedCollector {
-    feeds: Feeds,
+    lite: Lite,
     objects: IntGaugeVec,
     bytes: IntGaugeVec,
     watches: IntGaugeVec,
 }
 
 impl FeedCollector {
-    fn new(feeds: Feeds) -> prometheus::Result<Self> {
+    fn new(lite: Lite) -> prometheus::Result<Self> {
         let gauge = |name: &str, help: &str| IntGaugeVec::new(Opts::new(name, help), &["kind"]);
         Ok(Self {
-            feeds,
+            lite,
             objects: gauge("tidegate_served_objects", "Objects that the served API holds.")?,
             bytes: gauge("tidegate_served_bytes", "Bytes that the JSON of those objects takes.")?,
             watches: gauge("tidegate_served_watches", "Watches of the served API that are open.")?,
@@ -247,11 +257,15 @@ impl Collector for FeedCollector {
 
     fn collect(&self) -> Vec<MetricFamily> {
         let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-        for (kind, feed) in &*self.feeds {
-            let (figures, kind) = (feed.figures(), [kind.as_str()]);
-            self.objects.with_label_values(&kind).set(number(figures.objects));
-            self.bytes.with_label_values(&kind).set(number(figures.bytes));
-            self.watches.with_label_values(&kind).set(number(figures.watches));
+        for series in [&self.objects, &self.bytes, &self.watches] {
+            // A kind that is not served any more has none.
+            series.reset();
+        }
+        for (kind, figures) in self.lite.figures() {
+            // Groups may have kinds of one name.
+            self.objects.with_label_values(&[&kind]).add(number(figures.objects));
+            self.bytes.with_label_values(&[&kind]).add(number(figures.bytes));
+            self.watches.with_label_values(&[&kind]).add(number(figures.watches));
         }
         [&self.objects, &self.bytes, &self.watches].into_iter().flat_map(Collector::collect).collect()
     }

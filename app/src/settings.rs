@@ -3,7 +3,9 @@
 mod address;
 mod budget;
 mod cache;
+mod cached;
 mod clients;
+mod lite;
 mod pace;
 mod process;
 mod routing;
@@ -16,10 +18,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_control::options::{Options, Secrets};
-use tidegate_control::{CacheOptions, Limits};
+use tidegate_control::{CacheOptions, CachedKind, Limits, served_kinds};
 use tidegate_proxy::{BudgetLimits, RateLimits};
 
 pub(crate) use address::{DebugAddress, Sockets, Wish, debug_address};
+pub(crate) use lite::Lite;
 pub(crate) use process::{LogForm, Process};
 pub(crate) use serve::{Serve, ServeAddress, Server, TlsFiles};
 pub(crate) use status::LeaseName;
@@ -81,6 +84,8 @@ pub(crate) struct Edge {
     pub(crate) cache: Option<CacheOptions>,
     /// Where what is read is served again, if it is.
     pub(crate) serve: Option<Serve>,
+    /// Kinds that are cached and served besides.
+    pub(crate) cached: Vec<CachedKind>,
 }
 
 /// How the process ends.
@@ -136,6 +141,11 @@ impl TryFrom<&RunArgs> for Run {
             edge.lease = None;
         }
         edge.serve = serve::read(&args.serve, &cluster, &edge.control.secrets)?;
+        edge.cached = cached::read(&args.cached)?;
+        cached::beside(&edge.cached, served_kinds(&edge.control))?;
+        if let (Some(kind), None) = (edge.cached.first(), &edge.serve) {
+            return Err(Misread::new("--cache-kinds", kind.to_string(), "needs --serve-api, for nobody here reads it"));
+        }
         Ok(Self { edge, cluster })
     }
 }
@@ -182,6 +192,7 @@ impl Edge {
             limits: Limits { list_again: time("--list-again", &args.pace.list_again)?, ..Limits::default() },
             cache: None,
             serve: None,
+            cached: Vec::new(),
         })
     }
 }

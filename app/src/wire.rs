@@ -14,7 +14,7 @@ use prometheus::Registry;
 use tidegate_config::model::{Bind, BindKey, BindProtocol, EdgeSettings, Listener};
 use tidegate_config::object::ObjectRef;
 use tidegate_config::published::{self, Published};
-use tidegate_control::{ApiServer, Control, Order, View};
+use tidegate_control::{ApiServer, Control, Order, SweepLimit, View};
 use tidegate_proxy::{Bound, BudgetLimits, Memory, Proxy, Sweeper};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
@@ -35,7 +35,7 @@ use crate::supervise::Supervisor;
 /// How long no socket may be open before the process gives up: a port may be held by a predecessor for a moment.
 const LISTENERS_LOST_MAX: Duration = Duration::from_secs(5);
 /// What the tasks get to end after the traffic has ended.
-const TASKS_GRACE: Duration = Duration::from_secs(5);
+pub(crate) const TASKS_GRACE: Duration = Duration::from_secs(5);
 
 /// How often the memory of the process is looked at.
 const MEMORY_EVERY: Duration = Duration::from_millis(250);
@@ -50,6 +50,8 @@ pub(crate) struct Clients {
     pub(crate) watch: kube::Client,
     /// For what is written, whose answers are short.
     pub(crate) write: kube::Client,
+    /// For writes of others, without credentials of ours; `None` where none are passed on.
+    pub(crate) pass: Option<kube::Client>,
     /// Where they lead, as far as that is known.
     pub(crate) api_server: ApiServer,
 }
@@ -90,7 +92,7 @@ impl std::fmt::Display for DebugPlace {
 impl Wired {
     /// Starts everything, on the runtime that it is called on; traffic is taken as soon as the first snapshot is published.
     pub(crate) fn start(edge: Edge, clients: Clients, namespaces: Vec<Arc<str>>) -> anyhow::Result<Self> {
-        let Edge { sockets, rates, drain, process, budget, lease, mut control, limits, cache, serve } = edge;
+        let Edge { sockets, rates, drain, process, budget, lease, mut control, limits, cache, serve, cached } = edge;
         let registry = registry().context("metrics")?;
         let (stop, draining) = (CancellationToken::new(), CancellationToken::new());
         let mut tasks = Supervisor::new(&registry, stop.clone(), clock::draw).context("metrics")?;
@@ -104,7 +106,8 @@ impl Wired {
             *address = wish.settle();
         }
         let builder = builder.map(|(_, address)| *address);
-        let served = serve.map(|serve| Served::open(&serve, &control)).transpose()?;
+        let believed = SweepLimit { share_max: control.pace.sweep_share_max, free: control.pace.sweep_free };
+        let served = serve.as_ref().map(|serve| Served::open(serve, believed)).transpose()?;
         let pages = [local(admin_socket.as_ref()), debug_socket.address(), served.as_ref().and_then(Served::address)];
         let traffic = control.binds.iter().map(|bind| bind.key.address).chain(builder);
         let listening = traffic.chain(pages.into_iter().flatten());
@@ -112,9 +115,12 @@ impl Wired {
         let (publisher, published) = published::channel();
         let in_use = InUse::default();
         control.order = in_use.first();
-        let Clients { watch: client, write, api_server } = clients;
-        let copies = served.as_ref().map(Served::copies);
-        let control = Control { client, api_server, namespaces, options: control, limits, cache, copies };
+        let Clients { watch: client, write, pass, api_server } = clients;
+        let secrets = serve.is_some_and(|serve| serve.secrets);
+        let copies = served.as_ref().map(|served| served.copies(&control, secrets));
+        let cached_copies = served.as_ref().map(Served::cached_copies);
+        let control =
+            Control { client, api_server, namespaces, options: control, limits, cache, copies, cached, cached_copies };
         let published_to = (publisher, published.clone());
         let (view, control) = tidegate_control::start(control, published_to, &registry, stop.clone())?;
         if let Some(lease) = lease {
@@ -122,7 +128,7 @@ impl Wired {
             let ending = stop.clone();
             tasks.keep("status", move || reporter.clone().run(ending.clone()));
         }
-        let api = served.map(|served| served.keep(&mut tasks, &stop, &registry)).transpose()?.flatten();
+        let api = served.map(|served| served.keep(&mut tasks, &stop, &registry, pass)).transpose()?.flatten();
         let Process { access_log, loop_token, driver, server_header, .. } = process;
         let mut options =
             tidegate_proxy::Options { access_log, loop_token, driver, server_header, ..Default::default() };
@@ -139,6 +145,7 @@ impl Wired {
 
         let pages = Admin {
             readiness: view.readiness(),
+            cached: view.cached(),
             bound: proxy.bound(),
             draining: draining.clone(),
             health: tasks.health(),
@@ -269,7 +276,7 @@ fn binds(sockets: &Sockets) -> Arc<[Bind]> {
     http.chain(https).collect()
 }
 
-fn registry() -> prometheus::Result<Registry> {
+pub(crate) fn registry() -> prometheus::Result<Registry> {
     let registry = Registry::new();
     #[cfg(target_os = "linux")]
     registry.register(Box::new(prometheus::process_collector::ProcessCollector::for_self()))?;
@@ -288,7 +295,7 @@ pub(crate) fn host_addresses() -> Vec<IpAddr> {
     })
 }
 
-fn local(socket: Option<&TcpListener>) -> Option<SocketAddr> {
+pub(crate) fn local(socket: Option<&TcpListener>) -> Option<SocketAddr> {
     socket.and_then(|socket| socket.local_addr().ok())
 }
 
@@ -298,7 +305,7 @@ fn listen(wish: Wish) -> io::Result<TcpListener> {
     Ok(socket)
 }
 
-fn listen_admin(wish: Option<Wish>) -> anyhow::Result<Option<TcpListener>> {
+pub(crate) fn listen_admin(wish: Option<Wish>) -> anyhow::Result<Option<TcpListener>> {
     wish.map(|wish| listen(wish).with_context(|| format!("--admin {}", wish.address))).transpose()
 }
 
@@ -362,7 +369,7 @@ fn serve_debug(
 }
 
 /// Serves pages on a port that stays bound over restarts of its task.
-fn keep_tcp(
+pub(crate) fn keep_tcp(
     name: &'static str,
     socket: TcpListener,
     pages: axum::Router,

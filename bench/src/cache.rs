@@ -108,7 +108,7 @@ fn open(folder: &Path, metrics: &CacheMetrics) -> (Option<Cache>, Restored) {
     };
     let kept = |kind| KeptSource { source: source(kind), selection: "all".to_owned(), listed: true, whole: false };
     let sweep = SweepLimit { share_max: 0.5, free: 10 };
-    Cache::open(options, KINDS.map(kept).to_vec(), sweep, metrics)
+    Cache::open(options, (KINDS.map(kept).to_vec(), Vec::new()), sweep, metrics)
 }
 
 /// A cache under measurement.

@@ -12,11 +12,13 @@ use crate::event::Source;
 use crate::options::{Options, Secrets};
 use crate::selection::sources;
 
-/// Takes copies. Clones are one and the same. What takes them must not wait for anything.
-#[derive(Clone)]
-pub struct Copies(Arc<Take>);
+/// Takes copies of what is told of subjects. Clones are one and the same.
+pub struct Copies<S = Source>(Arc<Takers<S>>);
 
-type Take = dyn Fn(&Source, Copied<'_>) + Send + Sync;
+type Takers<S> = dyn Fn(&S) -> Taker + Send + Sync;
+
+/// Takes copies of what is told of one subject, in order. It must not wait for anything.
+pub type Taker = Arc<dyn Fn(Copied<'_>) + Send + Sync>;
 
 /// What is told of a source.
 #[derive(Debug)]
@@ -52,6 +54,8 @@ pub enum Copied<'a> {
     },
     /// A watch has nothing more to tell up to this resourceVersion.
     Reached(&'a str),
+    /// The cluster does not have the kind any more.
+    Unserved,
 }
 
 /// The kinds that are read in all namespaces, whole or as far as routing needs them, by lists and watches.
@@ -64,28 +68,36 @@ pub fn served_kinds(options: &Options) -> BTreeSet<Kind> {
         .collect()
 }
 
-impl Copies {
-    /// Hands everything to this.
+impl<S> Copies<S> {
+    /// Hands what is told of a subject to the taker that this gives for it.
     #[must_use]
-    pub fn to(take: impl Fn(&Source, Copied<'_>) + Send + Sync + 'static) -> Self {
-        Self(Arc::new(take))
+    pub fn to(takers: impl Fn(&S) -> Taker + Send + Sync + 'static) -> Self {
+        Self(Arc::new(takers))
     }
 
-    pub(crate) fn hand(&self, source: &Source, copied: Copied<'_>) {
-        (self.0)(source, copied);
+    /// Who takes what is told of a subject.
+    pub(crate) fn of(&self, subject: &S) -> Taker {
+        (self.0)(subject)
     }
 
     /// Hands over what was kept over a restart, as a list would tell it.
-    pub(crate) fn restore(&self, source: &Source, objects: &[(ObjectName, Bytes)], version: &str) {
-        self.hand(source, Copied::ListBegins);
+    pub(crate) fn restore(&self, subject: &S, objects: &[(ObjectName, Bytes)], version: &str) {
+        let take = self.of(subject);
+        take(Copied::ListBegins);
         for (name, raw) in objects {
-            self.hand(source, Copied::Listed { name, raw });
+            take(Copied::Listed { name, raw });
         }
-        self.hand(source, Copied::ListDone { reached: version, complete: true, wins: true });
+        take(Copied::ListDone { reached: version, complete: true, wins: true });
     }
 }
 
-impl fmt::Debug for Copies {
+impl<S> Clone for Copies<S> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<S> fmt::Debug for Copies<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Copies").finish_non_exhaustive()
     }

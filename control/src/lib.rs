@@ -7,6 +7,7 @@ mod api_server;
 pub mod client;
 mod renew;
 mod backoff;
+mod cached;
 mod cluster_cache;
 mod copies;
 mod informer;
@@ -39,13 +40,14 @@ mod clock;
 mod sync;
 
 pub use api_server::ApiServer;
+pub use cached::{CachedControl, CachedKind, CachedStanding, CachedState, CachedStates, ServedKind, start_cached};
 pub use cluster_cache::{
-    Batch, Cache, CacheMetrics, CacheOptions, Change, FORMAT, KeptSource, Position, Restored, RestoredSource, Seal,
-    Sink, Store, SweepLimit, Unopened, Unusable,
+    Batch, Cache, CacheMetrics, CacheOptions, Change, FORMAT, KeptSource, Position, Restored, RestoredCached,
+    RestoredSource, Seal, Sink, Store, SweepLimit, Unopened, Unusable,
 };
 pub use command::{Command, Refusal};
 pub use compile::{Compiled, Findings, HostUnit, Inputs, Touched, Unit, compile};
-pub use copies::{Copied, Copies, served_kinds};
+pub use copies::{Copied, Copies, Taker, served_kinds};
 pub use event::{Event, Source};
 pub use explain::{Candidate, Explanation, Served, TargetView, explain};
 pub use history::{Cause, Changes, Coalesced, History, Publication, Sample};

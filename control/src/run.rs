@@ -19,8 +19,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api_server::ApiServer;
 use crate::backoff::Backoff;
+use crate::cached::{CachedKind, CachedStates, Following, ServedKind, unknown};
 use crate::clock;
-use crate::cluster_cache::{CacheMetrics, CacheOptions};
+use crate::cluster_cache::{CacheMetrics, CacheOptions, SweepLimit};
 use crate::copies::Copies;
 use crate::drive::{Loop, Told};
 use crate::event::{Event, Source};
@@ -62,6 +63,10 @@ pub struct Control {
     pub cache: Option<CacheOptions>,
     /// Who serves what is read again, if anybody does.
     pub copies: Option<Copies>,
+    /// Kinds that are cached and served besides, and that routing does not read.
+    pub cached: Vec<CachedKind>,
+    /// Who serves those.
+    pub cached_copies: Option<Copies<ServedKind>>,
 }
 
 impl std::fmt::Debug for Control {
@@ -89,8 +94,15 @@ pub fn start(
     let stale_since_s = control.cache.as_ref().map(|_| 0);
     let (readiness, readiness_seen) = watch::channel(Readiness { stale_since_s, ..Readiness::default() });
     let (questions, asked) = mpsc::channel(QUESTIONS_MAX);
+    let (cached, cached_seen) = watch::channel(unknown(&control.cached));
     let reports = Reports::new(Meter::register(registry, "status")?, Meter::register(registry, "events")?);
-    let view = View { generation: generation_seen, readiness: readiness_seen, questions, reports: reports.clone() };
+    let view = View {
+        generation: generation_seen,
+        readiness: readiness_seen,
+        cached: cached_seen,
+        questions,
+        reports: reports.clone(),
+    };
     let sources = sources(&control.namespaces, &control.options);
     let reconciler =
         Reconciler::new(control.options.clone(), sources.clone()).metered(Meter::register(registry, "routes")?);
@@ -110,6 +122,7 @@ pub fn start(
         cache_metrics,
         reports,
         kept: Kept::default(),
+        cached,
     };
     Ok((view, state.supervise(shutdown)))
 }
@@ -129,6 +142,7 @@ struct State {
     cache_metrics: CacheMetrics,
     reports: Reports,
     kept: Kept,
+    cached: watch::Sender<CachedStates>,
 }
 
 impl State {
@@ -138,6 +152,9 @@ impl State {
         let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(1), Duration::from_secs(30));
         let mut chance = fastrand::Rng::new();
         self.open_cache().await;
+        let cached = self.follow_cached(&shutdown);
+        let mut beside = JoinSet::new();
+        beside.spawn(cached);
         while !shutdown.is_cancelled() {
             let started = clock::now();
             let ended = AssertUnwindSafe(self.live(&shutdown)).catch_unwind().await;
@@ -154,7 +171,24 @@ impl State {
             shutdown.run_until_cancelled(tokio::time::sleep(delay)).await;
             self.reconciler.start_over(self.sources.iter().cloned());
         }
+        beside.shutdown().await;
         self.kept.close().await;
+    }
+
+    /// Follows the cached kinds, whatever becomes of the loop.
+    fn follow_cached(&mut self, shutdown: &CancellationToken) -> impl Future<Output = ()> + Send + 'static {
+        let Control { client, options, limits, cached, cached_copies, .. } = &self.control;
+        let pace = options.pace;
+        let following = Following {
+            client: client.clone(),
+            kinds: cached.clone(),
+            sweep: SweepLimit { share_max: pace.sweep_share_max, free: pace.sweep_free },
+            limits: limits.clone(),
+            metrics: self.source_metrics.clone(),
+            copies: cached_copies.clone(),
+            states: self.cached.clone(),
+        };
+        self.kept.follow_cached(following, shutdown.clone())
     }
 
     /// One life, to its end; gives why it ended.
@@ -203,7 +237,7 @@ impl State {
             }
         }
         let resolver = self.kept.resolver(Resolver::from_system(wanted, events));
-        let keeping = self.kept.follow(api_server, identity, relist.clone());
+        let keeping = self.kept.follow(api_server, &identity, self.cached.subscribe(), relist.clone());
         tasks.spawn(ending("keeping where the API server is".to_owned(), keeping));
         tasks.spawn(ending("the resolver".to_owned(), resolver.run(stop.clone())));
         tasks.spawn(ending("relisting".to_owned(), async move {

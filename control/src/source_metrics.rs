@@ -86,8 +86,11 @@ impl SourceMetrics {
     }
 
     pub(crate) fn of(&self, source: &Source) -> SourceSeries {
-        let namespace = source.namespace.as_deref().unwrap_or_default();
-        let labels = [source.kind.as_str(), namespace];
+        self.of_kind(source.kind.as_str(), source.namespace.as_deref().unwrap_or_default())
+    }
+
+    pub(crate) fn of_kind(&self, kind: &str, namespace: &str) -> SourceSeries {
+        let labels = [kind, namespace];
         SourceSeries {
             labels: labels.map(str::to_owned),
             connected: self.connected.with_label_values(&labels),

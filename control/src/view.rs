@@ -7,6 +7,7 @@ use tidegate_config::model::Generation;
 use tidegate_config::object::{Kind, ObjectRef};
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::cached::CachedStates;
 use crate::command::{Command, Refusal};
 use crate::history::Publication;
 use crate::reconcile::{Desired, Standing};
@@ -20,6 +21,7 @@ use crate::withheld::Withheld;
 pub struct View {
     pub(crate) generation: watch::Receiver<Generation>,
     pub(crate) readiness: watch::Receiver<Readiness>,
+    pub(crate) cached: watch::Receiver<CachedStates>,
     pub(crate) questions: mpsc::Sender<Question>,
     pub(crate) reports: Reports,
 }
@@ -117,6 +119,12 @@ impl View {
     #[must_use]
     pub fn readiness(&self) -> watch::Receiver<Readiness> {
         self.readiness.clone()
+    }
+
+    /// How far the caching of kinds has come that routing does not read.
+    #[must_use]
+    pub fn cached(&self) -> watch::Receiver<CachedStates> {
+        self.cached.clone()
     }
 
     /// Everything users should be told, ordered by object. `None` while the loop does not run.

@@ -44,6 +44,24 @@ impl Failure {
         Self::new(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized")
     }
 
+    /// A write that is to be passed on, by a client that has no token for the server to which it would go.
+    pub(crate) fn no_token() -> Self {
+        let message = "writes are passed on with the client's own bearer token, and the request has none";
+        Self::new(StatusCode::UNAUTHORIZED, "Unauthorized", message)
+    }
+
+    /// A write could not be passed on.
+    pub(crate) fn upstream_away() -> Self {
+        let message = "the API server cannot be reached, and nothing is written here";
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", message).after_seconds(1)
+    }
+
+    /// A write was passed on, and nobody knows what became of it.
+    pub(crate) fn upstream_silent() -> Self {
+        let message = "the API server did not answer in time: it may have made the change or not";
+        Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", message)
+    }
+
     pub(crate) fn forbidden(message: impl Into<String>) -> Self {
         Self::new(StatusCode::FORBIDDEN, "Forbidden", message)
     }

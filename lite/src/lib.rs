@@ -29,4 +29,4 @@ pub use door::{Door, DoorSocket, SharedDoor};
 pub use kind::ReplicaKind;
 pub use lite::Lite;
 pub use replica::{Feed, Figures, ReplicaLimits};
-pub use serve::{LiteBody, LiteService};
+pub use serve::{LiteBody, LiteService, NotPassed, PassOn};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use crate::clock::{Clock, Moment};
-use crate::kind::{KindId, Kinds};
+use crate::kind::KindId;
 use crate::serve::LiteService;
 use crate::store::{Key, Store};
 use crate::write::{self, BUILT_IN_NAMESPACES, Target, Terms, Validation};
@@ -38,8 +38,9 @@ impl Lite {
         Self { inner: Arc::new(Inner { store, clock }) }
     }
 
-    pub(crate) fn over_replica(kinds: Kinds, bytes_max: usize) -> Self {
-        Self { inner: Arc::new(Inner { store: Store::replica(kinds, bytes_max), clock: Clock::start() }) }
+    /// A server of no kinds, each of which another server will tell of.
+    pub(crate) fn fed() -> Self {
+        Self { inner: Arc::new(Inner { store: Store::fed(), clock: Clock::start() }) }
     }
 
     /// The door within the process: a tower service that needs no token and sets no limit on concurrent requests.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
-use crate::kind::{KindId, Kinds, ReplicaKind};
+use crate::kind::{KindId, ReplicaKind};
 use crate::lite::Lite;
 use crate::store::{Key, ListEnd, Object};
 
@@ -54,14 +54,25 @@ impl Lite {
     /// A replica of these kinds, of which nothing is known yet, and where each is told of, by group and plural.
     #[must_use]
     pub fn replica(kinds: &[ReplicaKind], limits: ReplicaLimits) -> (Self, BTreeMap<(String, String), Feed>) {
-        let kinds = Kinds::to_read(kinds);
-        let lite = Self::over_replica(kinds.clone(), limits.bytes_max);
-        let feed = |kind: &KindId| {
-            let row = kind.row();
-            ((row.group.clone(), row.plural.clone()), Feed { lite: lite.clone(), kind: kind.clone(), limits })
-        };
+        let lite = Self::fed();
+        let feed = |kind: &ReplicaKind| ((kind.group.clone(), kind.plural.clone()), lite.follow(kind, limits));
         let feeds = kinds.iter().map(feed).collect();
         (lite, feeds)
+    }
+
+    /// Serves one kind more, or one that is served already. Nothing is known of a new one yet.
+    #[must_use]
+    pub fn follow(&self, kind: &ReplicaKind, limits: ReplicaLimits) -> Feed {
+        let kind = self.store().write(|state| state.follow(kind, limits.bytes_max));
+        Feed { lite: self.clone(), kind, limits }
+    }
+
+    /// What a replica holds of each of its kinds, by their names.
+    #[must_use]
+    pub fn figures(&self) -> Vec<(String, Figures)> {
+        let kinds = self.store().read().kinds().clone();
+        let feed = |kind: &KindId| (kind.row().kind.clone(), figures(self, kind));
+        kinds.iter().map(feed).collect()
     }
 }
 
@@ -107,11 +118,15 @@ impl Feed {
         }
     }
 
+    /// The other server does not have the kind any more: neither does this one, and its watches end.
+    pub fn unserved(&self) {
+        self.lite.store().write(|state| state.unfollow(&self.kind));
+    }
+
     /// What is held now.
     #[must_use]
     pub fn figures(&self) -> Figures {
-        let (objects, bytes, watches) = self.lite.store().read().figures(&self.kind);
-        Figures { objects, bytes, watches }
+        figures(&self.lite, &self.kind)
     }
 
     /// The JSON of an object with `kind` and `apiVersion`, which the items of lists lack, and its version.
@@ -134,6 +149,11 @@ impl Feed {
         form.push('}');
         Some((form.into(), version))
     }
+}
+
+fn figures(lite: &Lite, kind: &KindId) -> Figures {
+    let (objects, bytes, watches) = lite.store().read().figures(kind);
+    Figures { objects, bytes, watches }
 }
 
 fn key(namespace: &str, name: &str) -> Key {

@@ -14,7 +14,7 @@ use tidegate_lite::{Feed, Lite, ReplicaKind, ReplicaLimits};
 
 fn kind(group: &str, plural: &str, kind: &str, namespaced: bool) -> ReplicaKind {
     let [group, plural, kind] = [group, plural, kind].map(str::to_owned);
-    ReplicaKind { group, version: "v1".to_owned(), plural, kind, namespaced }
+    ReplicaKind { group, version: "v1".to_owned(), plural, kind, namespaced, passes_writes: false, short: Vec::new() }
 }
 
 struct Bed {

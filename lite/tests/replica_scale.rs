@@ -59,7 +59,15 @@ fn resident() -> usize {
 /// A replica with all of the objects.
 fn fed() -> (Lite, Feed) {
     let [plural, kind] = ["services", "Service"].map(str::to_owned);
-    let kind = ReplicaKind { group: String::new(), version: "v1".to_owned(), plural, kind, namespaced: true };
+    let kind = ReplicaKind {
+        group: String::new(),
+        version: "v1".to_owned(),
+        plural,
+        kind,
+        namespaced: true,
+        passes_writes: false,
+        short: Vec::new(),
+    };
     let limits = ReplicaLimits { bytes_max: 512 << 20, sweep_share_max: 0.5, sweep_free: 10 };
     let (lite, feeds) = Lite::replica(&[kind], limits);
     let feed = feeds.into_values().next().unwrap();

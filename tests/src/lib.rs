@@ -3,6 +3,7 @@
 
 #![allow(clippy::expect_used, clippy::unwrap_used, clippy::missing_panics_doc, reason = "a test may fail loudly")]
 
+mod cache_server;
 mod clock;
 mod client;
 pub mod cluster;
@@ -11,16 +12,19 @@ mod dev;
 mod kubectl;
 mod link;
 mod program;
+mod reader;
 mod run;
 mod secret;
 mod wait;
 
+pub use cache_server::CacheServer;
 pub use client::{Answer, certificate_of, connect_by, connect_tls, get, h2c, https, request, tls_client, tls_over};
 pub use deis::{annotate_router, answered, deis};
 pub use dev::{Dev, Launch};
 pub use kubectl::Kubectl;
 pub use link::Link;
 pub use program::binary;
+pub use reader::{Reader, items, same, same_but_for_managers};
 pub use run::{Run, upstream};
 pub use secret::secret;
 pub use wait::{eventually, moment};

@@ -20,7 +20,11 @@ impl Link {
     /// A link to the API server that a kubeconfig names.
     pub async fn to(kubeconfig: &Path) -> Self {
         let to = server(kubeconfig);
-        let at = SocketAddr::from((Ipv6Addr::LOCALHOST, to.port()));
+        Self::between(SocketAddr::from((Ipv6Addr::LOCALHOST, to.port())), to).await
+    }
+
+    /// A link from one address to another.
+    pub async fn between(at: SocketAddr, to: SocketAddr) -> Self {
         let mut link = Self { at, to, cut: CancellationToken::new() };
         link.pass(TcpListener::bind(at).await.unwrap());
         link
@@ -50,7 +54,7 @@ impl Link {
     pub fn mend(&mut self) {
         self.cut = CancellationToken::new();
         // Connections of before may still be closing.
-        let socket = TcpSocket::new_v6().unwrap();
+        let socket = if self.at.is_ipv6() { TcpSocket::new_v6() } else { TcpSocket::new_v4() }.unwrap();
         socket.set_reuseaddr(true).unwrap();
         socket.bind(self.at).unwrap();
         self.pass(socket.listen(64).unwrap());

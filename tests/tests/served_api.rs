@@ -8,61 +8,13 @@ use std::time::Duration;
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use serde_json::Value;
-use tempfile::TempDir;
-use tidegate_tests::{Dev, Kubectl, Link, Run, eventually, get};
+use tidegate_tests::{Dev, Kubectl, Link, Reader, Run, eventually, get, items, same};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpStream, UnixStream};
 
 const SHOP: &str = include_str!("manifests/shop.yaml");
 /// What an edge reads wherever it is, as kubectl names it.
 const KINDS: [&str; 4] = ["services", "ingresses", "endpointslices", "ingressclasses"];
-
-/// kubectl against a server that is given, with no credentials of its own.
-struct Client {
-    kubectl: Kubectl,
-    arguments: Vec<String>,
-    _folder: TempDir,
-}
-
-impl Client {
-    fn of(server: &str, more: &[&str]) -> Option<Self> {
-        let folder = tempfile::tempdir().unwrap();
-        let kubectl = Kubectl::for_config(&folder.path().join("none"))?;
-        let arguments = ["--server", server].iter().chain(more).map(|text| (*text).to_owned()).collect();
-        Some(Self { kubectl, arguments, _folder: folder })
-    }
-
-    async fn tried(&self, arguments: &[&str]) -> (Option<i32>, String, String) {
-        let own = self.arguments.iter().map(String::as_str);
-        self.kubectl.tried(&own.chain(arguments.iter().copied()).collect::<Vec<_>>(), "").await
-    }
-
-    async fn run(&self, arguments: &[&str]) -> String {
-        let (code, out, err) = self.tried(arguments).await;
-        assert_eq!(code, Some(0), "kubectl {arguments:?}: {out}{err}");
-        out
-    }
-}
-
-/// Every object of a kind, as kubectl prints it.
-fn items(text: &str) -> Vec<Value> {
-    let list: Value = serde_json::from_str(text).unwrap();
-    list["items"].as_array().unwrap().clone()
-}
-
-const EVERYTHING: [&str; 4] = ["-A", "-o", "json", "--show-managed-fields"];
-
-/// Waits until both hold the same objects of every kind.
-async fn same(cluster: &Kubectl, served: &Client) {
-    for kind in KINDS {
-        let arguments: Vec<&str> = ["get", kind].into_iter().chain(EVERYTHING).collect();
-        eventually(&format!("the same {kind}"), || async {
-            let (want, got) = (items(&cluster.run(&arguments).await), items(&served.run(&arguments).await));
-            if want == got && !want.is_empty() { Ok(()) } else { Err(format!("{want:#?}\n{got:#?}")) }
-        })
-        .await;
-    }
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kubectl_reads_what_the_cluster_holds_and_writes_nothing() {
@@ -71,8 +23,8 @@ async fn kubectl_reads_what_the_cluster_holds_and_writes_nothing() {
     let run = Run::start(&dev.kubeconfig, &["--https", "127.0.0.1:0", "--serve-api", "127.0.0.1:0"]).await;
     run.ready().await;
     let url = format!("http://{}", run.api.clone().unwrap());
-    let served = Client::of(&url, &[]).unwrap();
-    same(&cluster, &served).await;
+    let served = Reader::of(&url, &[]).unwrap();
+    same(&cluster, &served, &KINDS).await;
 
     for arguments in [
         &["get", "svc", "-n", "shop", "web", "-o", "yaml"][..],
@@ -108,8 +60,8 @@ async fn a_watch_of_kubectl_sees_every_change() {
     let Some(cluster) = Kubectl::for_config(&dev.kubeconfig) else { return };
     let run = Run::start(&dev.kubeconfig, &["--https", "127.0.0.1:0", "--serve-api", "127.0.0.1:0"]).await;
     run.ready().await;
-    let served = Client::of(&format!("http://{}", run.api.clone().unwrap()), &[]).unwrap();
-    same(&cluster, &served).await;
+    let served = Reader::of(&format!("http://{}", run.api.clone().unwrap()), &[]).unwrap();
+    same(&cluster, &served, &KINDS).await;
     let mut command = served.kubectl.command();
     command.args(&served.arguments).args(["get", "ing", "-n", "shop", "-w", "--output-watch-events", "-o", "name"]);
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
@@ -123,7 +75,7 @@ async fn a_watch_of_kubectl_sees_every_change() {
     assert!(next().await.unwrap().contains("other"));
     cluster.run(&["delete", "ing", "-n", "shop", "other"]).await;
     assert!(next().await.unwrap().contains("other"));
-    same(&cluster, &served).await;
+    same(&cluster, &served, &KINDS).await;
 }
 
 /// A connection that watches Services from a version on.
@@ -189,11 +141,11 @@ async fn it_is_stale_but_never_empty_while_the_cluster_is_away() {
         ["--https", "127.0.0.1:0", "--serve-api", "127.0.0.1:0", "--cache-dir", folder, "--cache-write-after", "50ms"];
     let mut run = Run::start(&kubeconfig, &arguments).await;
     run.ready().await;
-    let served = Client::of(&format!("http://{}", run.api.clone().unwrap()), &[]).unwrap();
+    let served = Reader::of(&format!("http://{}", run.api.clone().unwrap()), &[]).unwrap();
     cluster
         .run(&["patch", "svc", "-n", "shop", "web", "--subresource=status", "--type=merge", "-p", r#"{"status":{"conditions":[{"type":"Seen","status":"True","reason":"Test","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}"#])
         .await;
-    same(&cluster, &served).await;
+    same(&cluster, &served, &KINDS).await;
     let before = version(&run.api.clone().unwrap()).await;
     let shown = served.run(&["get", "svc", "-A", "-o", "json"]).await;
     assert!(shown.contains("\"Seen\""), "{shown}");
@@ -205,7 +157,7 @@ async fn it_is_stale_but_never_empty_while_the_cluster_is_away() {
     let run = Run::start(&kubeconfig, &arguments).await;
     run.ready().await;
     let address = run.api.clone().unwrap();
-    let served = Client::of(&format!("http://{address}"), &[]).unwrap();
+    let served = Reader::of(&format!("http://{address}"), &[]).unwrap();
     assert_eq!(version(&address).await, before, "the version is the one that was kept");
     let stale = served.run(&["get", "svc", "-A", "-o", "json"]).await;
     assert_eq!(items(&stale), items(&shown), "status and all");
@@ -307,9 +259,57 @@ async fn clients_may_have_to_show_a_certificate() {
     let url = format!("https://{}", run.api.clone().unwrap());
     let (client, client_key) = (file("client.pem"), file("client.key"));
     let known = ["--certificate-authority", &ca, "--client-certificate", &client, "--client-key", &client_key];
-    let Some(kubectl) = Client::of(&url, &known) else { return };
+    let Some(kubectl) = Reader::of(&url, &known) else { return };
     assert!(kubectl.run(&["get", "svc", "-n", "shop", "-o", "name"]).await.contains("service/web"));
-    let unknown = Client::of(&url, &["--certificate-authority", &ca]).unwrap();
+    let unknown = Reader::of(&url, &["--certificate-authority", &ca]).unwrap();
     let (code, out, _) = unknown.tried(&["get", "svc", "-A", "-o", "name"]).await;
     assert!(code != Some(0) && !out.contains("service/"), "{out}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn writes_are_passed_on_as_the_client_s_own() {
+    let dev = Dev::start(&[("shop.yaml", SHOP)]).await;
+    let Some(cluster) = Kubectl::for_config(&dev.kubeconfig) else { return };
+    let link = Link::to(&dev.kubeconfig).await;
+    let folder = tempfile::tempdir().unwrap();
+    certificates(folder.path());
+    let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (ca, cert, key) = (file("ca.pem"), file("server.pem"), file("server.key"));
+    let arguments =
+        ["--https", "127.0.0.1:0", "--serve-api", "127.0.0.1:0", "--serve-cert", &cert, "--serve-key", &key];
+    let arguments: Vec<&str> = arguments.into_iter().chain(["--pass-writes"]).collect();
+    let run = Run::start(&link.kubeconfig(&dev.kubeconfig), &arguments).await;
+    run.ready().await;
+    let url = format!("https://{}", run.api.clone().unwrap());
+    let kubeconfig = std::fs::read_to_string(&dev.kubeconfig).unwrap();
+    let token = kubeconfig.lines().find_map(|line| line.trim().strip_prefix("token: ")).unwrap().to_owned();
+    let client = |token: &str| Reader::of(&url, &["--certificate-authority", &ca, "--token", token]).unwrap();
+    let known = client(&token);
+    same(&cluster, &known, &KINDS).await;
+
+    // The process itself may write, and a client that shows nothing of its own may not.
+    let label = ["label", "svc", "-n", "shop", "web", "--overwrite", "by=client"];
+    let (code, _, err) = client("somebody-else").tried(&label).await;
+    assert!(code != Some(0) && err.contains("nauthorized"), "{code:?} {err}");
+    // kubectl would ask for a password.
+    let (code, _, err) = Reader::of(&url, &["--certificate-authority", &ca]).unwrap().tried(&label).await;
+    assert!(code != Some(0), "{err}");
+    assert!(!cluster.run(&["get", "svc", "-n", "shop", "web", "--show-labels"]).await.contains("by=client"));
+    known.run(&label).await;
+    assert!(cluster.run(&["get", "svc", "-n", "shop", "web", "--show-labels"]).await.contains("by=client"));
+    let ingress = SHOP.split("---").find(|document| document.contains("kind: Ingress")).unwrap();
+    let other = ingress.replace("shop-ingress", "other").replace("shop.test", "other.test");
+    let own: Vec<&str> = known.arguments.iter().map(String::as_str).chain(["create", "-f", "-"]).collect();
+    known.kubectl.fed(&own, &other).await;
+    run.answers("other.test", 200).await;
+    known.run(&["delete", "ing", "-n", "shop", "other", "--timeout=20s"]).await;
+    run.answers("other.test", 404).await;
+    same(&cluster, &known, &KINDS).await;
+
+    link.cut();
+    let (code, _, err) = known.tried(&["delete", "ing", "-n", "shop", "shop-ingress"]).await;
+    assert!(code != Some(0) && err.contains("the API server cannot be reached"), "{code:?} {err}");
+    assert!(known.run(&["get", "ing", "-A", "-o", "name"]).await.contains("shop-ingress"), "reads go on");
+    let metrics = run.metrics().await;
+    assert!(metrics.contains("tidegate_served_writes_total{outcome=\"unreachable\"}"), "{metrics}");
 }

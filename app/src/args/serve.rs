@@ -13,7 +13,7 @@ pub(crate) struct ServeArgs {
     pub(crate) serve_api: Option<String>,
     /// The file with the bearer token that clients must send. Needed, or a client certificate, where others than this machine can come,
     /// and where Secrets are served at an address.
-    #[arg(long, value_name = "PATH", env = "TIDEGATE_SERVE_TOKEN_FILE", requires = "serve_api")]
+    #[arg(long, value_name = "PATH", env = "TIDEGATE_SERVE_TOKEN_FILE")]
     pub(crate) serve_token_file: Option<PathBuf>,
     /// The certificate chain to serve by, in PEM; without one it is plain HTTP, which only loopback and unix sockets may be.
     #[arg(long, value_name = "PATH", env = "TIDEGATE_SERVE_CERT", requires = "serve_key")]
@@ -25,8 +25,12 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "PATH", env = "TIDEGATE_SERVE_CLIENT_CA", requires = "serve_cert")]
     pub(crate) serve_client_ca: Option<PathBuf>,
     /// Serves Secrets as well.
-    #[arg(long, env = "TIDEGATE_SERVE_SECRETS", value_parser = BoolishValueParser::new(), requires = "serve_api")]
+    #[arg(long, env = "TIDEGATE_SERVE_SECRETS", value_parser = BoolishValueParser::new())]
     pub(crate) serve_secrets: bool,
+    /// Passes writes on to the API server, each with the bearer token of the client that sends it; without one it is refused. Needs a
+    /// way in without `--serve-token-file`, which would have the place of that token.
+    #[arg(long, env = "TIDEGATE_PASS_WRITES", value_parser = BoolishValueParser::new())]
+    pub(crate) pass_writes: bool,
     /// MiB that the JSON of what is served may take; a kind with which it is more is not served. History takes up to an eighth of it
     /// besides for each kind.
     #[arg(long, value_name = "MIB", env = "TIDEGATE_SERVE_MEMORY", default_value = "512")]
@@ -34,6 +38,24 @@ pub(crate) struct ServeArgs {
     /// Connections to the served API at a time, each of which may be a watch; further ones wait.
     #[arg(long, value_name = "NUMBER", env = "TIDEGATE_SERVE_CONNECTIONS", default_value = "2048")]
     pub(crate) serve_connections: String,
+}
+
+/// Which kinds are read because others want them.
+#[derive(clap::Args, Debug, Default)]
+#[command(next_help_heading = "Cached kinds")]
+pub(crate) struct CachedArgs {
+    /// Kinds that are read, kept on disk and served although no route comes from them: plurals with their group, such as
+    /// `pods,configmaps,deployments.apps`, or `certificates.cert-manager.io/v1` for one version; several times for several [default:
+    /// none; lite: what an edge reads: services, endpointslices, ingresses and ingressclasses].
+    #[arg(long, value_name = "KINDS", env = "TIDEGATE_CACHE_KINDS", value_delimiter = ',')]
+    pub(crate) cache_kinds: Vec<String>,
+    /// Which objects of such a kind, by label, such as `pods:app=web,tier!=test`; several times for several kinds, in the variable
+    /// separated by semicolons [default: all].
+    #[arg(long, value_name = "KIND:SELECTOR", env = "TIDEGATE_CACHE_SELECTOR", value_delimiter = ';')]
+    pub(crate) cache_selector: Vec<String>,
+    /// The same by field, such as `pods:spec.nodeName=node-1`.
+    #[arg(long, value_name = "KIND:SELECTOR", env = "TIDEGATE_CACHE_FIELD_SELECTOR", value_delimiter = ';')]
+    pub(crate) cache_field_selector: Vec<String>,
 }
 
 /// Where objects are read, if it is neither a kubeconfig nor the service account of the pod.

@@ -97,7 +97,7 @@ fn traffic(flag: &'static str, given: &[String], usual: Wish) -> Result<Vec<Wish
     }
 }
 
-fn one(flag: &'static str, given: Option<&str>, usual: Wish) -> Result<Option<Wish>, Misread> {
+pub(super) fn one(flag: &'static str, given: Option<&str>, usual: Wish) -> Result<Option<Wish>, Misread> {
     match given {
         None => Ok(Some(usual)),
         Some(OFF) => Ok(None),

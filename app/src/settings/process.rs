@@ -59,27 +59,27 @@ impl Process {
             other => return Err(Misread::new("--driver", other, "is neither both nor full")),
         };
         let server_header = switch("--server-header", &args.server_header)?;
-        let log_form = match args.log_form.as_deref() {
-            None if dev => LogForm::Text,
-            Some("text") => LogForm::Text,
-            None | Some("json") => LogForm::Json,
-            Some(other) => return Err(Misread::new("--log-form", other, "is neither text nor json")),
-        };
-        let log_level = args.log_level.as_deref().unwrap_or(if dev { "warn" } else { "info" });
-        EnvFilter::builder().parse(log_level).map_err(|why| Misread::new("--log-level", log_level, why))?;
+        let log_form = log_form(args.log_form.as_deref().unwrap_or(if dev { "text" } else { "json" }))?;
+        let log_level = log_level(args.log_level.as_deref().unwrap_or(if dev { "warn" } else { "info" }))?;
         let threads = args.threads.as_deref().map(threads).transpose()?;
         let loop_token = args.loop_token.parse().map_err(|why| Misread::new("--loop-token", &args.loop_token, why))?;
-        Ok(Self {
-            threads,
-            loop_token,
-            access_log,
-            access_log_format,
-            driver,
-            server_header,
-            log_level: log_level.to_owned(),
-            log_form,
-        })
+        Ok(Self { threads, loop_token, access_log, access_log_format, driver, server_header, log_level, log_form })
     }
+}
+
+/// How the process's own log is written.
+pub(super) fn log_form(text: &str) -> Result<LogForm, Misread> {
+    match text {
+        "text" => Ok(LogForm::Text),
+        "json" => Ok(LogForm::Json),
+        other => Err(Misread::new("--log-form", other, "is neither text nor json")),
+    }
+}
+
+/// What is written to it, as directives that can be read.
+pub(super) fn log_level(text: &str) -> Result<String, Misread> {
+    EnvFilter::builder().parse(text).map_err(|why| Misread::new("--log-level", text, why))?;
+    Ok(text.to_owned())
 }
 
 fn log_format(text: &str) -> Result<Option<Arc<LogFormat>>, Misread> {

@@ -17,6 +17,8 @@ pub(crate) struct Serve {
     pub(crate) tls: Option<TlsFiles>,
     /// Whether Secrets are served.
     pub(crate) secrets: bool,
+    /// Whether writes are passed on.
+    pub(crate) pass_writes: bool,
     pub(crate) bytes_max: usize,
     pub(crate) connections_max: usize,
 }
@@ -49,9 +51,30 @@ const FLAG: &str = "--serve-api";
 
 /// The served API, if there is to be one.
 pub(super) fn read(args: &ServeArgs, cluster: &Cluster, secrets: &Secrets) -> Result<Option<Serve>, Misread> {
+    let Some(text) = args.serve_api.as_deref() else {
+        let given = [
+            ("--serve-token-file", args.serve_token_file.is_some()),
+            ("--serve-cert", args.serve_cert.is_some()),
+            ("--serve-secrets", args.serve_secrets),
+            ("--pass-writes", args.pass_writes),
+        ];
+        let alone = given.into_iter().find(|(_, given)| *given);
+        return alone.map_or(Ok(None), |(flag, _)| Err(Misread::new(flag, "", "needs --serve-api")));
+    };
+    if !cluster.namespaces.is_empty() {
+        let why = "serves what is read in all namespaces, and cannot be combined with --namespace";
+        return Err(Misread::new(FLAG, text, why));
+    }
+    if args.serve_secrets && *secrets != Secrets::Watched {
+        return Err(Misread::new("--serve-secrets", "true", "needs --watch-secrets all"));
+    }
+    read_at(args, text).map(Some)
+}
+
+/// The served API at this place.
+pub(super) fn read_at(args: &ServeArgs, text: &str) -> Result<Serve, Misread> {
     let mib: usize = within("--serve-memory", &args.serve_memory, 1..=1 << 20)?;
     let connections_max = within("--serve-connections", &args.serve_connections, 1..=1 << 20)?;
-    let Some(text) = args.serve_api.as_deref() else { return Ok(None) };
     let refuse = |why: &str| Err(Misread::new(FLAG, text, why));
     let at = match text.strip_prefix("unix:") {
         Some("") => return refuse("names no socket"),
@@ -77,14 +100,15 @@ pub(super) fn read(args: &ServeArgs, cluster: &Cluster, secrets: &Secrets) -> Re
         ServeAddress::Unix(_) if tls.is_some() => return refuse("is a unix socket, which has no certificates"),
         ServeAddress::Unix(_) => {}
     }
-    if !cluster.namespaces.is_empty() {
-        return refuse("serves what is read in all namespaces, and cannot be combined with --namespace");
-    }
-    if args.serve_secrets && *secrets != Secrets::Watched {
-        return Err(Misread::new("--serve-secrets", "true", "needs --watch-secrets all"));
-    }
     let (token_file, secrets, bytes_max) = (args.serve_token_file.clone(), args.serve_secrets, mib << 20);
-    Ok(Some(Serve { at, token_file, tls, secrets, bytes_max, connections_max }))
+    if args.pass_writes && token_file.is_some() {
+        return Err(Misread::new(
+            "--pass-writes",
+            "true",
+            "passes on each client's own token, which --serve-token-file has the place of",
+        ));
+    }
+    Ok(Serve { at, token_file, tls, secrets, pass_writes: args.pass_writes, bytes_max, connections_max })
 }
 
 /// The server to read from, if one is named.
@@ -111,6 +135,7 @@ mod tests {
             serve_key: path("tls"),
             serve_client_ca: path("ca"),
             serve_secrets: given.contains(&"secrets"),
+            pass_writes: given.contains(&"writes"),
             serve_memory: "1".to_owned(),
             serve_connections: "1".to_owned(),
         };
@@ -140,5 +165,8 @@ mod tests {
         check("unix:/run/api.sock", &["tls"], Err("no certificates"));
         check("8001", &[], Err("socket address"));
         check("127.0.0.1:8001", &["namespace"], Err("--namespace"));
+        check("127.0.0.1:8001", &["writes"], Ok(()));
+        check("192.0.2.1:8001", &["tls", "ca", "writes"], Ok(()));
+        check("192.0.2.1:8001", &["tls", "token", "writes"], Err("the place of"));
     }
 }

@@ -16,10 +16,10 @@ const HEAD: &[u8] = br#"{"metadata":{"resourceVersion":""#;
 /// The form in which an object is kept; `None` for bytes that say no resourceVersion.
 ///
 /// It lacks `kind` and `apiVersion`, which the items of lists lack too; `metadata.managedFields`; and of `status` everything but
-/// the addresses of a load balancer or of a Gateway, which [`tidegate_config::project`] reads; a `whole` one, which is served again,
-/// keeps its status. A projection that reads more needs a new
+/// the addresses of a load balancer or of a Gateway, which [`tidegate_config::project`] reads. Without a kind `routed` by it is kept
+/// whole, because it is served again. A projection that reads more needs a new
 /// [`FORMAT`](super::store::FORMAT).
-pub(super) fn kept_form(kind: Kind, raw: &[u8], whole: bool) -> Option<Vec<u8>> {
+pub(super) fn kept_form(routed: Option<Kind>, raw: &[u8]) -> Option<Vec<u8>> {
     let fields: Fields<'_> = serde_json::from_slice(raw).ok()?;
     let metadata: Fields<'_> = serde_json::from_str(fields.get("metadata")?.get()).ok()?;
     let version: String = serde_json::from_str(metadata.get("resourceVersion")?.get()).ok()?;
@@ -38,17 +38,17 @@ pub(super) fn kept_form(kind: Kind, raw: &[u8], whole: bool) -> Option<Vec<u8>> 
     }
     form.push(b'}');
     for (name, value) in &fields {
-        match name.as_ref() {
-            "metadata" | "kind" | "apiVersion" => {}
+        match (name.as_ref(), routed) {
+            ("metadata" | "kind" | "apiVersion", _) => {}
             // What else stands in a ConfigMap may be large, or a secret that somebody put there.
-            "data" if !whole && kind == Kind::ConfigMap => {
+            ("data", Some(Kind::ConfigMap)) => {
                 let entries: Fields<'_> = serde_json::from_str(value.get()).unwrap_or_default();
                 if let Some(authorities) = entries.get("ca.crt") {
                     push(&mut form, "data", &format!(r#"{{"ca.crt":{authorities}}}"#));
                 }
             }
-            "binaryData" if !whole && kind == Kind::ConfigMap => {}
-            "status" if !whole => {
+            ("binaryData", Some(Kind::ConfigMap)) => {}
+            ("status", Some(kind)) => {
                 if let Some((field, addresses)) = addresses(kind, value) {
                     push(&mut form, "status", &format!(r#"{{"{field}":{addresses}}}"#));
                 }
@@ -100,7 +100,7 @@ mod tests {
 
     #[track_caller]
     fn check(kind: Kind, raw: &str, want: Option<&str>) {
-        let form = kept_form(kind, raw.as_bytes(), false);
+        let form = kept_form(Some(kind), raw.as_bytes());
         assert_eq!(form.map(|form| String::from_utf8(form).unwrap()).as_deref(), want);
     }
 
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn a_changed_version_or_status_is_the_same_object() {
-        let of = |raw: &str| kept_form(Kind::Deployment, raw.as_bytes(), false).unwrap();
+        let of = |raw: &str| kept_form(Some(Kind::Deployment), raw.as_bytes()).unwrap();
         let before = of(r#"{"metadata":{"name":"a","resourceVersion":"7"},"spec":{"a":1},"status":{"replicas":3}}"#);
         let status = of(r#"{"spec":{"a":1},"status":{},"metadata":{"resourceVersion":"1234","name":"a"}}"#);
         let spec = of(r#"{"metadata":{"name":"a","resourceVersion":"7"},"spec":{"a":2}}"#);
@@ -156,14 +156,14 @@ mod tests {
             "backend":{"service":{"name":"web","port":{"number":80}}}}]}}]},
             "status":{"loadBalancer":{"ingress":[{"ip":"192.0.2.1"}]}}}"#;
         let whole = project(Kind::Ingress, raw.as_bytes()).unwrap();
-        let kept = project(Kind::Ingress, &kept_form(Kind::Ingress, raw.as_bytes(), false).unwrap()).unwrap();
+        let kept = project(Kind::Ingress, &kept_form(Some(Kind::Ingress), raw.as_bytes()).unwrap()).unwrap();
         assert_eq!((kept.meta, kept.object, kept.addresses), (whole.meta, whole.object, whole.addresses));
     }
 
     #[test]
     fn what_is_served_again_keeps_its_status() {
         let raw = r#"{"kind":"Deployment","metadata":{"name":"a","resourceVersion":"7","managedFields":[1]},"status":{"replicas":3}}"#;
-        let form = kept_form(Kind::Deployment, raw.as_bytes(), true).unwrap();
+        let form = kept_form(None, raw.as_bytes()).unwrap();
         assert_eq!(form, br#"{"metadata":{"resourceVersion":"7","name":"a"},"status":{"replicas":3}}"#);
     }
 }

@@ -11,6 +11,7 @@ mod folder;
 mod kept_form;
 mod metrics;
 mod pending;
+mod reached;
 mod restore;
 mod seal;
 mod sink;
@@ -33,18 +34,20 @@ use tokio::sync::watch;
 
 pub use metrics::CacheMetrics;
 pub use pending::SweepLimit;
-pub use restore::{Restored, RestoredSource};
+pub(crate) use reached::{keep_reached_by, open_cache};
+pub use restore::{Restored, RestoredCached, RestoredSource};
 pub use seal::{Seal, Unopened};
 pub use sink::Sink;
 pub use store::{Batch, Change, FORMAT, Position, Store};
 pub use unusable::Unusable;
 
+use crate::cached::{CachedKind, ServedKind};
 use crate::clock;
 use crate::event::Source;
 use budget::Budget;
 use pending::Pending;
 use restore::{API_SERVER, DNS_NAMES};
-use sink::{Collection, Letter, Message};
+use sink::{Collection, Form, Letter, Message};
 pub(crate) use writer::seconds;
 use writer::{Lists, Losses, Slot, Waiting, Writer};
 
@@ -97,24 +100,37 @@ pub struct ReachedBy {
 impl ReachedBy {
     /// By these sockets, as far as is known, and which cluster it is of, by its uid.
     pub fn learn(&self, sockets: &BTreeSet<SocketAddr>, cluster: Option<&str>) {
-        let fixed = || [restore::url_key(&self.server)].into_iter().chain(cluster.map(restore::cluster_key));
-        let keys = || sockets.iter().map(ToString::to_string).chain(fixed());
-        self.sink.retain(keys());
-        keys().for_each(|key| self.sink.value(&key, Some(b"")));
+        self.learn_all(sockets, cluster, &BTreeMap::new());
+    }
+
+    /// The same, and what it has by the names of cached kinds.
+    pub(crate) fn learn_all(
+        &self,
+        sockets: &BTreeSet<SocketAddr>,
+        cluster: Option<&str>,
+        served: &BTreeMap<Arc<str>, ServedKind>,
+    ) {
+        let fixed = [restore::url_key(&self.server)].into_iter().chain(cluster.map(restore::cluster_key));
+        let keys = sockets.iter().map(ToString::to_string).chain(fixed).map(|key| (key, Vec::new()));
+        let kinds =
+            served.iter().map(|(name, kind)| (restore::kind_key(name), serde_json::to_vec(kind).unwrap_or_default()));
+        let values: BTreeMap<String, Vec<u8>> = keys.chain(kinds).collect();
+        self.sink.retain(values.keys().cloned());
+        values.iter().for_each(|(key, value)| self.sink.value(key, Some(value)));
     }
 }
 
 /// Tells which sources have to be listed for the cache: something that was told of them is missing there.
 #[derive(Debug)]
-pub struct Lost {
+pub struct Lost<S = Source> {
     counts: watch::Receiver<Losses>,
     seen: Losses,
-    sources: Vec<(Source, Arc<str>)>,
+    sources: Vec<(S, Arc<str>)>,
 }
 
-impl Lost {
+impl<S: Clone> Lost<S> {
     /// Waits for the next of them, and for ever once the cache is closed.
-    pub async fn next(&mut self) -> Vec<Source> {
+    pub async fn next(&mut self) -> Vec<S> {
         if self.counts.changed().await.is_err() {
             return std::future::pending().await;
         }
@@ -130,6 +146,7 @@ pub struct Cache {
     queued: Arc<AtomicUsize>,
     metrics: CacheMetrics,
     collections: BTreeMap<Source, Arc<Collection>>,
+    cached: BTreeMap<CachedKind, Arc<Collection>>,
     names: Arc<Collection>,
     api_server: Arc<Collection>,
     server: String,
@@ -144,11 +161,11 @@ impl fmt::Debug for Cache {
 }
 
 impl Cache {
-    /// Opens the cache, and reads what it holds of these sources. Blocks. What is wrong is logged, and there may be no cache then.
+    /// Opens the cache, and reads what it holds of these sources and cached kinds. Blocks. What is wrong is logged, and there may be no cache then.
     #[must_use]
     pub fn open(
         options: CacheOptions,
-        mut sources: Vec<KeptSource>,
+        (mut sources, mut cached): (Vec<KeptSource>, Vec<CachedKind>),
         sweep: SweepLimit,
         metrics: &CacheMetrics,
     ) -> (Option<Self>, Restored) {
@@ -162,13 +179,14 @@ impl Cache {
         };
         if seal.is_none() {
             sources.retain(|kept| kept.source.kind != Kind::Secret);
+            cached.retain(|kind| !kind.is_secret());
             tracing::warn!(
                 folder,
                 "without --cache-key-file the cluster cache keeps no Secrets: after a restart, hosts have no certificates until the \
                  API server answers"
             );
         }
-        let opened = restore::open(&options, seal.as_ref(), &sources);
+        let opened = restore::open(&options, seal.as_ref(), (&sources, &cached));
         let (store, restored) = match opened {
             Ok((store, restored)) => (Ok(store), restored),
             Err(why @ (Unusable::Newer | Unusable::WrongKey)) => {
@@ -180,32 +198,39 @@ impl Cache {
                 (Err(why), Restored::default())
             }
         };
-        (Some(Self::begin((options, seal), store, &sources, (sweep, metrics), &restored)), restored)
+        (Some(Self::begin((options, seal), store, (&sources, &cached), (sweep, metrics), &restored)), restored)
     }
 
     fn begin(
         (options, seal): (CacheOptions, Option<Arc<Seal>>),
         store: Result<Store, Unusable>,
-        sources: &[KeptSource],
+        (sources, kinds): (&[KeptSource], &[CachedKind]),
         (sweep, metrics): (SweepLimit, &CacheMetrics),
         restored: &Restored,
     ) -> Self {
         let (letters, received) = sync_channel(LETTERS_MAX);
         let queued = Arc::new(AtomicUsize::default());
         let mut slots = BTreeMap::new();
-        let mut collection = |name: Arc<str>, kind: Option<Kind>, (listed, based, whole): (bool, bool, bool)| {
-            let pending = Pending::new(kind == Some(Kind::Secret), based || !listed);
+        let mut collection = |name: Arc<str>, form: Form, (listed, based, sealed): (bool, bool, bool)| {
+            let pending = Pending::new(sealed, based || !listed);
             slots.insert(Arc::clone(&name), Slot { pending, listed });
-            Arc::new(Collection { name, kind, listed, whole, lost: AtomicBool::new(listed && !based) })
+            Arc::new(Collection { name, form, listed, lost: AtomicBool::new(listed && !based) })
         };
         let mut collections = BTreeMap::new();
         for kept in sources {
-            let based = restored.resume(&kept.source).is_some();
-            let made = collection(kept.collection(), Some(kept.source.kind), (kept.listed, based, kept.whole));
+            let (based, kind) = (restored.resume(&kept.source).is_some(), kept.source.kind);
+            let form = if kept.whole { Form::Served } else { Form::Routed(kind) };
+            let made = collection(kept.collection(), form, (kept.listed, based, kind == Kind::Secret));
             collections.insert(kept.source.clone(), made);
         }
-        let names = collection(DNS_NAMES.into(), None, (false, true, false));
-        let api_server = collection(API_SERVER.into(), None, (false, true, false));
+        let mut cached = BTreeMap::new();
+        for kind in kinds {
+            let based = restored.cached.iter().any(|it| it.wanted == *kind && it.resume.is_some());
+            let made = collection(kind.collection(), Form::Served, (true, based, kind.is_secret()));
+            cached.insert(kind.clone(), made);
+        }
+        let names = collection(DNS_NAMES.into(), Form::Value, (false, true, false));
+        let api_server = collection(API_SERVER.into(), Form::Value, (false, true, false));
         let now = clock::now();
         let (store, failed) = store.map_or_else(|why| (None, Some((now, why))), |store| (Some(store), None));
         let server = options.server.clone();
@@ -225,18 +250,26 @@ impl Cache {
         let lost = writer.lists.lost.subscribe();
         let spawned = std::thread::Builder::new().name("cluster-cache".to_owned()).spawn(move || writer.run(&received));
         let thread = spawned.map_err(|why| tracing::error!(%why, "no thread for the cluster cache")).ok();
-        Self { letters, queued, metrics: metrics.clone(), collections, names, api_server, server, lost, thread }
+        Self { letters, queued, metrics: metrics.clone(), collections, cached, names, api_server, server, lost, thread }
     }
 
     /// Where a source is told of, if it is kept. `resumes` says that its watch goes on from what was restored; everything else begins
     /// with a list.
     #[must_use]
     pub fn sink(&self, source: &Source, resumes: bool) -> Option<Sink> {
-        let collection = self.collections.get(source)?;
+        self.collections.get(source).map(|collection| self.begun(collection, resumes))
+    }
+
+    /// The same for a cached kind.
+    pub(crate) fn cached_sink(&self, kind: &CachedKind, resumes: bool) -> Option<Sink> {
+        self.cached.get(kind).map(|collection| self.begun(collection, resumes))
+    }
+
+    fn begun(&self, collection: &Arc<Collection>, resumes: bool) -> Sink {
         if !resumes {
             collection.lost.store(collection.listed, Ordering::Relaxed);
         }
-        Some(self.sink_of(collection))
+        self.sink_of(collection)
     }
 
     /// Where DNS names are told of.
@@ -254,7 +287,16 @@ impl Cache {
     /// What has to be listed from now on.
     #[must_use]
     pub fn lost(&self) -> Lost {
-        let (mut counts, listed) = (self.lost.clone(), self.collections.iter().filter(|(_, it)| it.listed));
+        self.lost_of(&self.collections)
+    }
+
+    /// Which cached kinds have to be listed from now on.
+    pub(crate) fn lost_cached(&self) -> Lost<CachedKind> {
+        self.lost_of(&self.cached)
+    }
+
+    fn lost_of<S: Clone>(&self, collections: &BTreeMap<S, Arc<Collection>>) -> Lost<S> {
+        let (mut counts, listed) = (self.lost.clone(), collections.iter().filter(|(_, it)| it.listed));
         let sources = listed.map(|(source, collection)| (source.clone(), Arc::clone(&collection.name))).collect();
         let seen = counts.borrow_and_update().clone();
         Lost { counts, seen, sources }

@@ -197,7 +197,7 @@ impl Pending {
             let held = self.keys(stored);
             let gone: Vec<&String> =
                 held.iter().filter(|key| !items.contains_key(*key) && !told.contains_key(*key)).collect();
-            if doubtful(gone.len(), held.len(), limit) && !std::mem::replace(&mut self.doubted, true) {
+            if limit.doubts(gone.len(), held.len()) && !std::mem::replace(&mut self.doubted, true) {
                 self.based = false;
                 return false;
             }
@@ -316,9 +316,12 @@ fn taken((key, item): (&String, &mut Item)) -> Option<(String, Vec<u8>)> {
     }
 }
 
-#[allow(clippy::cast_precision_loss, reason = "a share of counts needs no more precision")]
-fn doubtful(gone: usize, held: usize, limit: SweepLimit) -> bool {
-    gone as f64 > limit.share_max * held as f64 && (gone > limit.free || gone == held)
+impl SweepLimit {
+    /// Whether another list has to confirm that so many of those that were held are gone.
+    #[allow(clippy::cast_precision_loss, reason = "a share of counts needs no more precision")]
+    pub(crate) fn doubts(self, gone: usize, held: usize) -> bool {
+        gone as f64 > self.share_max * held as f64 && (gone > self.free || gone == held)
+    }
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use super::seal::Seal;
 use super::store::{Position, Store};
 use super::unusable::Unusable;
 use super::{CacheOptions, KeptSource};
+use crate::cached::{CachedKind, ServedKind};
 use crate::event::Source;
 
 /// The collection of DNS names and what they led to.
@@ -23,12 +24,16 @@ pub(super) const API_SERVER: &str = "API server";
 const URL: &str = "url ";
 /// Before the uid of the cluster.
 const CLUSTER: &str = "cluster ";
+/// Before the name of a cached kind, whose value is what the API server has by it.
+const KIND: &str = "kind ";
 
 /// What was kept.
 #[derive(Debug, Default)]
 pub struct Restored {
     /// Of each source that was kept whole.
     pub sources: Vec<RestoredSource>,
+    /// Of each cached kind that was kept whole and whose resource is known.
+    pub cached: Vec<RestoredCached>,
     /// What DNS names led to.
     pub names: BTreeMap<Arc<str>, Box<[IpAddr]>>,
     /// The sockets of the API server.
@@ -52,6 +57,21 @@ pub struct RestoredSource {
     pub as_of_s: u64,
 }
 
+/// What was kept of one cached kind.
+#[derive(Debug)]
+pub struct RestoredCached {
+    /// The kind.
+    pub wanted: CachedKind,
+    /// What the API server had by its name.
+    pub served: ServedKind,
+    /// Its objects, as JSON.
+    pub objects: Vec<(ObjectName, Bytes)>,
+    /// The resourceVersion that a watch can go on from; without one, a list has to come first.
+    pub resume: Option<Arc<str>>,
+    /// When they were the latest, in seconds since the epoch.
+    pub as_of_s: u64,
+}
+
 impl Restored {
     /// The resourceVersion that the watch of a source can go on from.
     #[must_use]
@@ -64,11 +84,12 @@ impl Restored {
 pub(super) fn open(
     options: &CacheOptions,
     seal: Option<&Arc<Seal>>,
-    sources: &[KeptSource],
+    (sources, cached): (&[KeptSource], &[CachedKind]),
 ) -> Result<(Store, Restored), Unusable> {
     let attempt = Store::open(&options.folder, seal.cloned()).and_then(|store| {
-        let restored = read(&store, options, sources)?;
-        let names: Vec<Arc<str>> = sources.iter().map(KeptSource::collection).collect();
+        let restored = read(&store, options, (sources, cached))?;
+        let kinds = cached.iter().map(CachedKind::collection);
+        let names: Vec<Arc<str>> = sources.iter().map(KeptSource::collection).chain(kinds).collect();
         store.retain(|name| [DNS_NAMES, API_SERVER].contains(&name) || names.iter().any(|kept| **kept == *name))?;
         Ok((store, restored))
     });
@@ -81,18 +102,34 @@ pub(super) fn open(
     Ok((Store::open(&options.folder, seal.cloned())?, Restored::default()))
 }
 
-fn read(store: &Store, options: &CacheOptions, sources: &[KeptSource]) -> Result<Restored, Unusable> {
+fn read(
+    store: &Store,
+    options: &CacheOptions,
+    (sources, cached): (&[KeptSource], &[CachedKind]),
+) -> Result<Restored, Unusable> {
     let positions = store.collections()?;
     let mut restored = Restored::default();
     store.read(DNS_NAMES, |name, value| {
         restored.names.extend(serde_json::from_slice(value).ok().map(|addresses| (name.into(), addresses)));
     })?;
-    let mut same_server = false;
-    store.read(API_SERVER, |key, _| match (key.strip_prefix(URL), key.strip_prefix(CLUSTER)) {
-        (Some(url), _) => same_server |= url == options.server,
-        (_, Some(uid)) => restored.cluster = Some(uid.into()),
-        (None, None) => restored.sockets.extend(key.parse::<SocketAddr>()),
+    let (mut same_server, mut served) = (false, BTreeMap::new());
+    store.read(API_SERVER, |key, value| {
+        if let Some(url) = key.strip_prefix(URL) {
+            same_server |= url == options.server;
+        } else if let Some(uid) = key.strip_prefix(CLUSTER) {
+            restored.cluster = Some(uid.into());
+        } else if let Some(kind) = key.strip_prefix(KIND) {
+            served.extend(serde_json::from_slice::<ServedKind>(value).ok().map(|has| (kind.to_owned(), has)));
+        } else {
+            restored.sockets.extend(key.parse::<SocketAddr>());
+        }
     })?;
+    for wanted in cached {
+        let position = positions.get(&*wanted.collection()).cloned();
+        if let Some((served, position)) = served.remove(&wanted.to_string()).zip(position) {
+            restored.cached.push(read_cached(store, wanted.clone(), served, position)?);
+        }
+    }
     // Reading and projecting take all the time there is; kinds are independent.
     restored.sources = std::thread::scope(|scope| {
         let read = |kept: &KeptSource| {
@@ -108,6 +145,7 @@ fn read(store: &Store, options: &CacheOptions, sources: &[KeptSource]) -> Result
         // On disk as well, before the URL of this one is written there.
         store.forget_versions()?;
         restored.sources.iter_mut().for_each(|source| source.resume = None);
+        restored.cached.iter_mut().for_each(|kind| kind.resume = None);
     }
     Ok(restored)
 }
@@ -128,6 +166,26 @@ fn read_source(store: &Store, name: &str, kept: KeptSource, position: Position) 
     }
     let resume = position.resource_version.filter(|_| unread == 0).map(Arc::from);
     Ok(RestoredSource { source, objects, raw, resume, as_of_s: position.as_of_s })
+}
+
+fn read_cached(
+    store: &Store,
+    wanted: CachedKind,
+    served: ServedKind,
+    position: Position,
+) -> Result<RestoredCached, Unusable> {
+    let mut objects = Vec::new();
+    store.read(&wanted.collection(), |key, value| {
+        let (namespace, name) = key.split_once('/').unwrap_or(("", key));
+        objects.push((ObjectName::new(namespace, name), Bytes::copy_from_slice(value)));
+    })?;
+    let resume = position.resource_version.map(Arc::from);
+    Ok(RestoredCached { wanted, served, objects, resume, as_of_s: position.as_of_s })
+}
+
+/// The key of what the API server has by the name of a cached kind.
+pub(super) fn kind_key(name: &str) -> String {
+    format!("{KIND}{name}")
 }
 
 /// The key that says which API server the resourceVersions are of.

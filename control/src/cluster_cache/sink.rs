@@ -18,14 +18,22 @@ const QUEUED_MAX: usize = 64 << 20;
 #[derive(Debug)]
 pub(super) struct Collection {
     pub(super) name: Arc<str>,
-    /// The kind of its objects; `None` for values that are kept as they are.
-    pub(super) kind: Option<Kind>,
+    pub(super) form: Form,
     /// Whether lists tell what there is; without, every value is told for itself.
     pub(super) listed: bool,
-    /// Whether its objects are kept with all that is served of them.
-    pub(super) whole: bool,
     /// Whether something that was told is missing since the last list.
     pub(super) lost: AtomicBool,
+}
+
+/// What is kept of its values.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Form {
+    /// They are no objects, and kept as they are.
+    Value,
+    /// What routing reads of objects of this kind.
+    Routed(Kind),
+    /// All that is served of them.
+    Served,
 }
 
 /// What is told of a collection.

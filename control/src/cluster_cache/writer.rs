@@ -15,7 +15,7 @@ use super::kept_form::kept_form;
 use super::metrics::CacheMetrics;
 use super::pending::{Pending, Stored, SweepLimit};
 use super::seal::Seal;
-use super::sink::{Collection, Letter, Message};
+use super::sink::{Collection, Form, Letter, Message};
 use super::store::{Batch, Store};
 use super::unusable::Unusable;
 use super::{CacheOptions, folder};
@@ -281,7 +281,11 @@ impl Writer {
 
 /// A value as it is kept.
 fn value(collection: &Collection, raw: &[u8]) -> Option<Vec<u8>> {
-    collection.kind.map_or_else(|| Some(raw.to_vec()), |kind| kept_form(kind, raw, collection.whole))
+    match collection.form {
+        Form::Value => Some(raw.to_vec()),
+        Form::Routed(kind) => kept_form(Some(kind), raw),
+        Form::Served => kept_form(None, raw),
+    }
 }
 
 /// Seconds since the epoch.

@@ -80,14 +80,7 @@ impl Api {
             Err(refusal) if refusal.code == 404 && refusal.status.denies(name) => return Ok(None),
             Err(refusal) => return Err(refusal.into_failure()),
         };
-        let mut bytes = Vec::new();
-        while let Some(chunk) = chunk(&mut body, self.limits.list_stall).await? {
-            bytes.extend_from_slice(&chunk);
-            if bytes.len() > self.limits.frame_bytes_max {
-                return Err(Failure::FrameTooLong);
-            }
-        }
-        Ok(Some(bytes))
+        whole(&mut body, &self.limits).await.map(Some)
     }
 
     async fn send(&self, request: Result<http::Request<Vec<u8>>, kube::core::request::Error>) -> Result<Body, Failure> {
@@ -98,37 +91,65 @@ impl Api {
         &self,
         request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
     ) -> Result<Result<Body, Refusal>, Failure> {
-        let mut request = request.map_err(|why| Failure::Broken { why: one_line(&why) })?.map(Body::from);
-        request.headers_mut().insert(ACCEPT, HeaderValue::from_static("application/json"));
-        // A compressed watch may be held back until a block is full, and a compressed body defeats the bounds on bytes.
-        request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-        let answer = timeout(self.limits.headers, self.client.send(request))
-            .await
-            .map_err(|_elapsed| Failure::NoHeaders)?
-            .map_err(|why| Failure::Broken { why: one_line(&why) })?;
-        let (head, body) = answer.into_parts();
-        if head.status.is_success() {
-            return Ok(Ok(body));
-        }
-        let (code, retry_after) = (head.status.as_u16(), retry_after(&head.headers));
-        Ok(Err(Refusal { code, status: self.refusal(body).await, retry_after }))
+        let request = request.map_err(|why| Failure::Broken { why: one_line(&why) })?;
+        answer(&self.client, &self.limits, request).await
     }
+}
 
-    /// Reads what it can of the Status that comes with a refusal; the code says enough without.
-    async fn refusal(&self, mut body: Body) -> Status {
-        let mut bytes = Vec::new();
-        let read = async {
-            while let Ok(Some(chunk)) = chunk(&mut body, self.limits.headers).await {
-                bytes.extend_from_slice(&chunk);
-                if bytes.len() > REFUSAL_BYTES_MAX {
-                    break;
-                }
-            }
-        };
-        // What came until then is enough.
-        let _in_time: bool = timeout(self.limits.headers, read).await.is_ok();
-        serde_json::from_slice(&bytes).unwrap_or_default()
+/// Reads a document of the API server whole.
+pub(crate) async fn document(client: &kube::Client, limits: &Limits, path: &str) -> Result<Vec<u8>, Failure> {
+    let request = http::Request::get(path).body(Vec::new());
+    let request = request.map_err(|why| Failure::Broken { why: one_line(&why) })?;
+    let mut body = answer(client, limits, request).await?.map_err(Refusal::into_failure)?;
+    whole(&mut body, limits).await
+}
+
+async fn whole(body: &mut Body, limits: &Limits) -> Result<Vec<u8>, Failure> {
+    let mut bytes = Vec::new();
+    while let Some(chunk) = chunk(body, limits.list_stall).await? {
+        bytes.extend_from_slice(&chunk);
+        if bytes.len() > limits.frame_bytes_max {
+            return Err(Failure::FrameTooLong);
+        }
     }
+    Ok(bytes)
+}
+
+async fn answer(
+    client: &kube::Client,
+    limits: &Limits,
+    request: http::Request<Vec<u8>>,
+) -> Result<Result<Body, Refusal>, Failure> {
+    let mut request = request.map(Body::from);
+    request.headers_mut().insert(ACCEPT, HeaderValue::from_static("application/json"));
+    // A compressed watch may be held back until a block is full, and a compressed body defeats the bounds on bytes.
+    request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    let answer = timeout(limits.headers, client.send(request))
+        .await
+        .map_err(|_elapsed| Failure::NoHeaders)?
+        .map_err(|why| Failure::Broken { why: one_line(&why) })?;
+    let (head, body) = answer.into_parts();
+    if head.status.is_success() {
+        return Ok(Ok(body));
+    }
+    let (code, retry_after) = (head.status.as_u16(), retry_after(&head.headers));
+    Ok(Err(Refusal { code, status: refusal(body, limits).await, retry_after }))
+}
+
+/// Reads what it can of the Status that comes with a refusal; the code says enough without.
+async fn refusal(mut body: Body, limits: &Limits) -> Status {
+    let mut bytes = Vec::new();
+    let read = async {
+        while let Ok(Some(chunk)) = chunk(&mut body, limits.headers).await {
+            bytes.extend_from_slice(&chunk);
+            if bytes.len() > REFUSAL_BYTES_MAX {
+                break;
+            }
+        }
+    };
+    // What came until then is enough.
+    let _in_time: bool = timeout(limits.headers, read).await.is_ok();
+    serde_json::from_slice(&bytes).unwrap_or_default()
 }
 
 /// An answer with a status other than success.

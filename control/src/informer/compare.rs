@@ -53,7 +53,7 @@ impl Identity {
 
     /// Whether the API server serves the cluster of before, as far as that can be known: where the namespace may not be read, versions
     /// alone are compared.
-    async fn same(&self) -> Result<bool, Failure> {
+    pub(super) async fn same(&self) -> Result<bool, Failure> {
         let now = self.ask().await?;
         Ok(match (&self.kept, now) {
             (Some(kept), Some(now)) => kept == now,

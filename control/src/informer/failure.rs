@@ -7,7 +7,7 @@ use tidegate_config::project::Unidentified;
 
 /// Why a list or a watch ended otherwise than by doing what it was asked.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(crate) enum Failure {
     /// The server answered with a status other than success, by HTTP or by an ERROR event.
     Refused {
         /// The status code.

@@ -8,6 +8,7 @@
 //! object, nothing ends the loop, and everything that waits has a deadline.
 
 mod api;
+mod cached;
 mod compare;
 mod failure;
 mod frames;
@@ -33,7 +34,10 @@ use tokio::sync::mpsc;
 use tokio::sync::watch::{Sender, channel};
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use api::document;
+pub(crate) use cached::{CachedInformer, Restarted};
 pub use compare::Identity;
+pub(crate) use failure::Failure;
 pub use limits::Limits;
 pub use named::{Follow, Named, NamedMetrics};
 pub use pauses::Recovery;
@@ -46,7 +50,7 @@ use crate::copies::Copies;
 use crate::event::{Event, Source};
 use crate::source_metrics::SourceMetrics;
 use api::Api;
-use failure::{Failure, ListReason};
+use failure::ListReason;
 use list::List;
 use lister::{Lister, Told, no_older};
 use pauses::Pauses;
@@ -182,7 +186,7 @@ impl Informer {
     /// The same, handing copies of what it is told to whoever serves them.
     #[must_use]
     pub fn copying(mut self, copies: Option<Copies>) -> Self {
-        self.lister.tee.copies = copies.map(|copies| (self.api().source().clone(), copies));
+        self.lister.tee.copies = copies.map(|copies| copies.of(self.api().source()));
         self
     }
 

@@ -5,14 +5,13 @@ use std::sync::Arc;
 use tidegate_config::object::ObjectName;
 
 use crate::cluster_cache::Sink;
-use crate::copies::{Copied, Copies};
-use crate::event::Source;
+use crate::copies::{Copied, Taker};
 
 /// Both, as far as they are there. Neither is waited for.
 #[derive(Clone, Default)]
 pub(super) struct Tee {
     pub(super) sink: Option<Sink>,
-    pub(super) copies: Option<(Source, Copies)>,
+    pub(super) copies: Option<Taker>,
 }
 
 impl Tee {
@@ -59,9 +58,13 @@ impl Tee {
         self.copy(Copied::Reached(version));
     }
 
+    pub(super) fn unserved(&self) {
+        self.copy(Copied::Unserved);
+    }
+
     fn copy(&self, copied: Copied<'_>) {
-        if let Some((source, copies)) = &self.copies {
-            copies.hand(source, copied);
+        if let Some(take) = &self.copies {
+            take(copied);
         }
     }
 }

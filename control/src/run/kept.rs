@@ -1,24 +1,23 @@
 //! What is kept on disk over restarts, wired: the first life of the loop begins with it, and every life tells it what it hears.
 
 use std::collections::BTreeMap;
-use std::future::pending;
 use std::mem::take;
 use std::net::IpAddr;
-use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 
-use futures::FutureExt;
 use tidegate_config::object::Kind;
 use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::watch;
 use tokio::task::spawn_blocking;
-use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
 
 use super::State;
 use crate::api_server::ApiServer;
-use crate::backoff::Backoff;
+use crate::cached::{CachedStates, Following, follow};
 use crate::clock;
-use crate::cluster_cache::{Cache, KeptSource, Restored, Sink, SweepLimit, seconds};
+use crate::cluster_cache::{
+    Cache, KeptSource, Restored, RestoredCached, Sink, SweepLimit, keep_reached_by, open_cache, seconds,
+};
 use crate::event::Source;
 use crate::informer::{Identity, Informer, Limits};
 use crate::options::Secrets;
@@ -32,43 +31,28 @@ pub(super) struct Kept {
     /// The resourceVersions that watches go on from in the first life.
     resume: BTreeMap<Source, Arc<str>>,
     names: BTreeMap<Arc<str>, Box<[IpAddr]>>,
+    /// What was kept of cached kinds.
+    cached: Vec<RestoredCached>,
     /// The uid of the cluster that all of it is of.
     cluster: Option<Arc<str>>,
 }
 
-/// How long a start waits for the cache: a disk that hangs costs the cache alone.
-const OPEN_MAX: Duration = Duration::from_secs(30);
-
 impl State {
     /// Opens the cache, if there is to be one, and begins with what it holds.
     pub(super) async fn open_cache(&mut self) {
-        let restored = self.read_cache().await;
+        let pace = self.control.options.pace;
+        let sweep = SweepLimit { share_max: pace.sweep_share_max, free: pace.sweep_free };
+        let kept = (self.kept_sources(), self.control.cached.clone());
+        let (cache, mut restored) = open_cache(self.control.cache.clone(), kept, sweep, &self.cache_metrics).await;
+        self.kept.cache = cache;
+        self.kept.cached = take(&mut restored.cached);
         let stale_since_s = restored.sources.iter().map(|source| source.as_of_s).min();
         self.restore(restored);
         // Nothing that was kept serves where nothing was: that is not said, and the end of it neither.
         self.readiness.send_modify(|readiness| readiness.stale_since_s = stale_since_s);
     }
 
-    /// Opens the cache. Gives what it holds, which is nothing where there is none.
-    async fn read_cache(&mut self) -> Restored {
-        let Some(options) = self.control.cache.clone() else { return Restored::default() };
-        let (sources, metrics) = (self.kept_sources(), self.cache_metrics.clone());
-        let pace = self.control.options.pace;
-        let sweep = SweepLimit { share_max: pace.sweep_share_max, free: pace.sweep_free };
-        let opening = spawn_blocking(move || Cache::open(options, sources, sweep, &metrics));
-        let Ok(opened) = timeout(OPEN_MAX, opening).await else {
-            tracing::error!(within = ?OPEN_MAX, "the cluster cache does not open in time; there is none");
-            return Restored::default();
-        };
-        let Ok((cache, restored)) = opened else {
-            tracing::error!("opening the cluster cache panicked; there is none");
-            return Restored::default();
-        };
-        self.kept.cache = cache;
-        restored
-    }
-
-    fn restore(&mut self, Restored { sources, names, sockets, cluster }: Restored) {
+    fn restore(&mut self, Restored { sources, names, sockets, cluster, .. }: Restored) {
         let now = clock::now();
         let objects: usize = sources.iter().map(|source| source.objects.len()).sum();
         if let Some(as_of_s) = sources.iter().map(|source| source.as_of_s).min() {
@@ -130,29 +114,23 @@ impl Kept {
     pub(super) fn follow(
         &self,
         api_server: &ApiServer,
-        identity: Identity,
+        identity: &Identity,
+        states: watch::Receiver<CachedStates>,
         relist: UnboundedSender<Source>,
     ) -> impl Future<Output = ()> + Send + 'static {
-        let told = self.cache.as_ref().map(|cache| (cache.reached_by(), cache.lost()));
-        let (api_server, mut learned, mut cluster) = (api_server.clone(), api_server.learned(), identity.known());
-        async move {
-            let Some((reached_by, mut lost)) = told else { return pending().await };
-            let mut asking = pin!(identify(&identity).fuse());
-            loop {
-                let own = Arc::clone(&learned.borrow_and_update());
-                // Until this process has learned one, those of its predecessor are the best there is.
-                let sockets = if own.is_empty() { api_server.sockets() } else { own };
-                let uid = cluster.borrow_and_update().clone();
-                reached_by.learn(&sockets, uid.as_deref());
-                tokio::select! {
-                    Ok(()) = learned.changed() => {}
-                    Ok(()) = cluster.changed() => {}
-                    // That nobody lists any more is noticed by whoever supervises both.
-                    sources = lost.next() => sources.into_iter().for_each(|source| drop(relist.send(source))),
-                    () = &mut asking => {}
-                }
-            }
-        }
+        let ask = move |source| drop(relist.send(source));
+        let keeping = keep_reached_by(self.cache.as_ref(), (api_server, identity), states, ask);
+        async move { match keeping.await {} }
+    }
+
+    /// Follows the cached kinds until told to stop, beginning with what was kept of them.
+    pub(super) fn follow_cached(
+        &mut self,
+        following: Following,
+        stop: CancellationToken,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        let identity = self.identity(&following.client, &following.limits);
+        follow(following, (take(&mut self.cached), self.cache.as_ref()), &identity, stop)
     }
 
     /// Writes what waits, and keeps nothing any more.
@@ -161,13 +139,5 @@ impl Kept {
         if spawn_blocking(move || cache.close()).await.is_err() {
             tracing::error!("closing the cluster cache panicked");
         }
-    }
-}
-
-/// Asks which cluster the API server serves until it has answered.
-async fn identify(identity: &Identity) {
-    let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(1), Duration::from_secs(60));
-    while !identity.learn().await {
-        sleep(backoff.next(fastrand::u64(..))).await;
     }
 }

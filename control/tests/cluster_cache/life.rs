@@ -37,7 +37,7 @@ pub(crate) fn open(folder: &Path, seed: u64) -> (Option<Cache>, Restored) {
     let sources = KINDS.map(|kind| Model { seed, kind }.kept()).to_vec();
     // Lists of this model may lack anything.
     let sweep = SweepLimit { share_max: 1.0, free: usize::MAX };
-    Cache::open(options(folder), sources, sweep, &metrics)
+    Cache::open(options(folder), (sources, Vec::new()), sweep, &metrics)
 }
 
 /// A kind that is told of.

@@ -23,7 +23,7 @@ fn folder() -> TempDir {
 fn open(options: CacheOptions, selection: &str, listed: bool) -> (Option<Cache>, Restored) {
     let metrics = CacheMetrics::register(&Registry::new()).unwrap();
     let kept = KeptSource { source: SECRET, selection: selection.to_owned(), listed, whole: false };
-    Cache::open(options, vec![kept], SweepLimit { share_max: 0.5, free: 10 }, &metrics)
+    Cache::open(options, (vec![kept], Vec::new()), SweepLimit { share_max: 0.5, free: 10 }, &metrics)
 }
 
 /// A cache with one Secret as of version 7.
@@ -161,7 +161,7 @@ fn a_disk_that_failed_is_told_of_and_has_the_kind_listed() {
     let metrics = CacheMetrics::register(&registry).unwrap();
     let kept = KeptSource { source: SECRET, selection: "all".to_owned(), listed: true, whole: false };
     let sweep = SweepLimit { share_max: 0.5, free: 10 };
-    let (cache, _) = Cache::open(options(folder.path()), vec![kept], sweep, &metrics);
+    let (cache, _) = Cache::open(options(folder.path()), (vec![kept], Vec::new()), sweep, &metrics);
     let (mut lost, cache) = cache.map(|cache| (cache.lost(), cache)).unwrap();
     let sink = cache.sink(&SECRET, false).unwrap();
     sink.list_begins();

@@ -238,7 +238,17 @@ impl Edge {
         options.pace.optional_slow_grace = Duration::from_millis(100);
         let (namespaces, limits) = (Vec::new(), Limits::default());
         let (api_server, cache) = (ApiServer::default(), None);
-        let control = Control { client: client.clone(), api_server, namespaces, options, limits, cache, copies: None };
+        let control = Control {
+            client: client.clone(),
+            api_server,
+            namespaces,
+            options,
+            limits,
+            cache,
+            copies: None,
+            cached: Vec::new(),
+            cached_copies: None,
+        };
         let (publisher, seen) = published::channel();
         let (view, running) = tidegate_control::start(control, (publisher, seen), &registry, stop.clone()).unwrap();
         tokio::spawn(running);

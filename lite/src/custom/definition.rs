@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{Column, Custom, Names, read_schema};
 use crate::failure::Causes;
-use crate::kind::{Form, Kind, KindId, Place, Scope, Subresource, group_version};
+use crate::kind::{Form, Kind, KindId, Place, Scope, Subresource, Writes, group_version};
 use crate::scale::Paths;
 
 /// The served versions of a definition, by the names that were accepted. Their objects are at `place`.
@@ -36,7 +36,7 @@ pub(crate) fn kinds(definition: &Value, place: Place) -> Vec<KindId> {
             kept: None,
             question: false,
             form: Form::Custom(custom(version, &group, &names.kind, &storage, &revision)),
-            read_only: false,
+            writes: Writes::Made,
             place,
         })
     };

@@ -20,8 +20,7 @@ use tokio_rustls::server::TlsStream;
 use tower::Service as _;
 
 use crate::failure::Failure;
-use crate::lite::Lite;
-use crate::serve::answer;
+use crate::serve::{LiteService, answer};
 
 /// Request line and headers together. hyper looks at it between reads, so a little more can pass.
 const HEAD_MAX_BYTES: usize = 64 * 1024;
@@ -92,12 +91,12 @@ pub(super) async fn secure(stream: TcpStream, acceptor: &TlsAcceptor) -> Option<
 /// One connection from its first request to its end. Each request is checked before anything reads it.
 pub(super) async fn connection(
     stream: impl AsyncRead + AsyncWrite + Unpin,
-    lite: &Lite,
+    service: &LiteService,
     check: impl Fn(&Parts) -> Result<(), Failure>,
     mut stopped: watch::Receiver<()>,
 ) {
     let service = service_fn(|request: Request<Incoming>| {
-        let mut service = lite.service();
+        let mut service = service.clone();
         let (parts, body) = request.into_parts();
         let checked = check(&parts);
         async move {

@@ -70,7 +70,7 @@ impl Door {
             async move {
                 let checked = move |parts: &Parts| guard::check(parts, &token, address);
                 if let Some(stream) = accept::secure(stream, &acceptor).await {
-                    accept::connection(stream, &lite, checked, stopped).await;
+                    accept::connection(stream, &lite.service(), checked, stopped).await;
                 }
             }
         })

@@ -15,6 +15,7 @@ use super::accept;
 use super::guard::{self, Token};
 use crate::failure::Failure;
 use crate::lite::Lite;
+use crate::serve::PassOn;
 
 /// Where connections come in.
 #[derive(Debug)]
@@ -33,6 +34,8 @@ pub struct SharedDoor {
     pub tls: Option<Arc<ServerConfig>>,
     /// The bearer token that every request must have, if one must.
     pub token: Option<String>,
+    /// Where writes go; `None` where they are refused.
+    pub pass: Option<PassOn>,
     /// Connections at a time; further ones wait. Every watch is one.
     pub connections_max: usize,
 }
@@ -47,27 +50,27 @@ impl fmt::Debug for SharedDoor {
 impl SharedDoor {
     /// Serves until `shutdown` ends; then accepts no more, ends the watches, and gives what is in flight 5 s.
     pub async fn serve(self, socket: DoorSocket, shutdown: impl Future<Output = ()>) {
-        let Self { lite, tls, token, connections_max } = self;
+        let Self { lite, tls, token, pass, connections_max } = self;
         let (acceptor, token) = (tls.map(TlsAcceptor::from), token.map(|token| Arc::new(Token::from(token))));
-        let closing = lite.clone();
-        let close = move || closing.close_watches();
+        let service = lite.service().passing(pass);
+        let close = move || lite.close_watches();
         match socket {
             DoorSocket::Tcp(listener) => {
                 let bound = listener.local_addr().ok();
                 let accept = async move || listener.accept().await.map(|(stream, _)| stream);
                 accept::serve(connections_max, accept, shutdown, close, |stream, stopped| {
-                    let (acceptor, lite) = (acceptor.clone(), lite.clone());
+                    let (acceptor, service) = (acceptor.clone(), service.clone());
                     // Behind TLS it has names that only its clients know; a page in a browser has neither token nor certificate.
                     let check = check(token.clone(), bound.filter(|_| acceptor.is_none()));
                     async move {
                         match &acceptor {
                             Some(acceptor) => {
                                 if let Some(stream) = accept::secure(stream, acceptor).await {
-                                    accept::connection(stream, &lite, check, stopped).await;
+                                    accept::connection(stream, &service, check, stopped).await;
                                 }
                             }
                             None if stream.set_nodelay(true).is_ok() => {
-                                accept::connection(stream, &lite, check, stopped).await;
+                                accept::connection(stream, &service, check, stopped).await;
                             }
                             None => {}
                         }
@@ -78,8 +81,8 @@ impl SharedDoor {
             DoorSocket::Unix(listener) => {
                 let accept = async move || listener.accept().await.map(|(stream, _)| stream);
                 accept::serve(connections_max, accept, shutdown, close, |stream, stopped| {
-                    let (lite, check) = (lite.clone(), check(token.clone(), None));
-                    async move { accept::connection(stream, &lite, check, stopped).await }
+                    let (service, check) = (service.clone(), check(token.clone(), None));
+                    async move { accept::connection(stream, &service, check, stopped).await }
                 })
                 .await;
             }

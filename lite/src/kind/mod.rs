@@ -39,8 +39,7 @@ pub(crate) struct Kind {
     /// Whether an object is a question to the server: it is answered and not kept.
     pub(crate) question: bool,
     pub(crate) form: Form,
-    /// Whether objects can be read and not be written.
-    pub(crate) read_only: bool,
+    pub(crate) writes: Writes,
     /// Where the store has the objects. All versions of a kind share one place.
     pub(crate) place: Place,
 }
@@ -59,6 +58,16 @@ pub(crate) enum Form {
 pub(crate) enum Scope {
     Cluster,
     Namespaced,
+}
+
+/// What becomes of writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Writes {
+    Made,
+    /// Objects can be read and not be written.
+    Refused,
+    /// The server that feeds this one makes them.
+    PassedOn,
 }
 
 /// A part of an object with a path of its own.
@@ -108,7 +117,7 @@ static BUILT_IN: LazyLock<Vec<KindId>> = LazyLock::new(|| {
             kept: row.kept,
             question: row.question,
             form: Form::BuiltIn(row.kind),
-            read_only: false,
+            writes: Writes::Made,
             place: Place::built_in(nth),
         }))
     };
@@ -172,7 +181,7 @@ impl Kind {
     /// What can be done with objects of this kind.
     pub(crate) fn verbs(&self) -> &'static [&'static str] {
         match self.form {
-            _ if self.read_only => READ_VERBS,
+            _ if self.writes == Writes::Refused => READ_VERBS,
             Form::BuiltIn(_) if self.question => &["create"],
             Form::BuiltIn(_) => VERBS,
             Form::Custom(_) => CUSTOM_VERBS,

@@ -1,6 +1,6 @@
 //! The kinds of a replica: any that another server has. Those that are built in keep their columns and field selectors.
 
-use super::{BUILT_IN, Form, Kind, Place, Scope};
+use super::{BUILT_IN, Form, Kind, KindId, Place, Scope, Writes};
 
 /// A kind that is read from another server and served again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,10 +15,19 @@ pub struct ReplicaKind {
     pub kind: String,
     /// Whether its objects live in namespaces.
     pub namespaced: bool,
+    /// Whether writes of its objects are passed on.
+    pub passes_writes: bool,
+    /// What else clients call it, where that is not known here.
+    pub short: Vec<String>,
 }
 
 impl ReplicaKind {
-    pub(super) fn row(&self, place: Place) -> Kind {
+    /// The kind with its objects at a place.
+    pub(crate) fn at(&self, place: Place) -> KindId {
+        KindId::new(self.row(place))
+    }
+
+    fn row(&self, place: Place) -> Kind {
         let known = BUILT_IN.iter().map(|kind| kind.row()).find(|row| {
             row.group == self.group && row.version == self.version && row.plural == self.plural && row.kind == self.kind
         });
@@ -30,7 +39,9 @@ impl ReplicaKind {
             singular: self.kind.to_lowercase(),
             kind: self.kind.clone(),
             list_kind: format!("{}List", self.kind),
-            short: texts(|row| &row.short),
+            short: Some(texts(|row| &row.short))
+                .filter(|known| !known.is_empty())
+                .unwrap_or_else(|| self.short.clone()),
             categories: texts(|row| &row.categories),
             scope: if self.namespaced { Scope::Namespaced } else { Scope::Cluster },
             subresources: Vec::new(),
@@ -40,7 +51,7 @@ impl ReplicaKind {
             kept: None,
             form: Form::BuiltIn(known.and_then(Kind::built_in).unwrap_or_default()),
             question: false,
-            read_only: true,
+            writes: if self.passes_writes { Writes::PassedOn } else { Writes::Refused },
             place,
         }
     }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, LazyLock};
 
-use super::{BUILT_IN, KindId, ReplicaKind};
+use super::{BUILT_IN, KindId};
 
 /// The collection of the store that has the objects of a kind. Never used again for another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,13 +35,21 @@ impl Kinds {
         WITHOUT_CUSTOM.clone()
     }
 
-    /// These alone, to be read and not to be written, each at a place of its own. What is known of the built-in ones among them is
-    /// known here too.
-    pub(crate) fn to_read(these: &[ReplicaKind]) -> Self {
-        let mut kinds: Vec<KindId> =
-            these.iter().enumerate().map(|(nth, kind)| KindId::new(kind.row(Place(nth)))).collect();
-        kinds.sort_by_cached_key(|kind| (kind.row().group.clone(), kind.row().plural.clone()));
+    /// None.
+    pub(crate) fn none() -> Self {
+        Self(Arc::default())
+    }
+
+    /// These and one more that is read.
+    pub(crate) fn with(&self, kind: KindId) -> Self {
+        let mut kinds: Vec<KindId> = self.0.iter().cloned().chain([kind]).collect();
+        kinds.sort_by_cached_key(by_name);
         Self(kinds.into())
+    }
+
+    /// These without one of them.
+    pub(crate) fn without(&self, kind: &KindId) -> Self {
+        Self(self.0.iter().filter(|one| *one != kind).cloned().collect())
     }
 
     /// The built-in kinds and these.
@@ -89,6 +97,10 @@ impl Kinds {
         }
         found
     }
+}
+
+fn by_name(kind: &KindId) -> (String, String) {
+    (kind.row().group.clone(), kind.row().plural.clone())
 }
 
 /// The order of versions: `v2`, `v1`, `v1beta2`, `v1beta1`, `v1alpha1`, then everything else by name.

@@ -9,6 +9,7 @@ mod form;
 mod openapi;
 mod openapi_v2;
 mod page;
+mod passed;
 mod protobuf;
 mod query;
 mod read;
@@ -20,4 +21,5 @@ mod watch;
 mod writes;
 
 pub use self::body::LiteBody;
+pub use self::passed::{NotPassed, PassOn};
 pub use self::service::LiteService;

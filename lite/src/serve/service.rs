@@ -18,11 +18,12 @@ use tower::{BoxError, Service};
 
 use super::body::LiteBody;
 use super::form::{self, Form};
+use super::passed::PassOn;
 use super::query::{self, Query};
 use super::route::{Document, Route};
 use super::{answer, discovery, events, openapi, openapi_v2, protobuf, read, review, watch, writes};
 use crate::failure::Failure;
-use crate::kind::{KindId, Kinds, Subresource};
+use crate::kind::{KindId, Kinds, Subresource, Writes};
 use crate::lite::Lite;
 use crate::store::Unready;
 use crate::write::Target;
@@ -38,11 +39,19 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 #[derive(Clone)]
 pub struct LiteService {
     lite: Lite,
+    pass: Option<PassOn>,
 }
 
 impl LiteService {
     pub(crate) fn new(lite: Lite) -> Self {
-        Self { lite }
+        Self { lite, pass: None }
+    }
+
+    /// The same, passing on all that is not read.
+    #[must_use]
+    pub fn passing(mut self, pass: Option<PassOn>) -> Self {
+        self.pass = pass;
+        self
     }
 }
 
@@ -66,12 +75,14 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let lite = self.lite.clone();
+        let Self { lite, pass } = self.clone();
         Box::pin(async move {
             let (parts, body) = request.into_parts();
-            let answered = match collect(body).await {
-                Ok(body) => respond(&lite, &parts, &body).await,
-                Err(failure) => Err(failure),
+            let pass = pass.filter(|_| PassOn::takes(&parts));
+            let answered = match (collect(body).await, pass) {
+                (Ok(body), None) => respond(&lite, &parts, &body).await,
+                (Ok(body), Some(pass)) => pass.pass(&parts, &body).await,
+                (Err(failure), _) => Err(failure),
             };
             Ok(answered.unwrap_or_else(|failure| answer::failure(&failure)))
         })
@@ -107,7 +118,7 @@ async fn route(lite: &Lite, parts: &Parts, body: &Bytes) -> Result<Response<Lite
         query.manager = program(&parts.headers);
     }
     if let Some(kind) = route.kind() {
-        if kind.row().read_only && parts.method != Method::GET {
+        if kind.row().writes != Writes::Made && parts.method != Method::GET {
             return Err(Failure::method_not_allowed());
         }
         ready(lite, kind).await?;

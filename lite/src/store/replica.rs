@@ -9,7 +9,7 @@ use bytes::Bytes;
 use tokio::sync::watch;
 
 use super::{Change, Collection, Event, Gone, Key, Object, Ring, State, Store};
-use crate::kind::{KindId, Kinds, Place};
+use crate::kind::{KindId, Kinds, Place, ReplicaKind};
 
 /// Of the bytes that a replica may hold, the history of one kind takes at most one in so many.
 const HISTORY_SHARE: usize = 8;
@@ -94,17 +94,12 @@ impl Upstream {
 }
 
 impl Store {
-    /// A replica of these kinds that holds so many bytes of objects at most. Nothing is known of them yet.
-    pub(crate) fn replica(kinds: Kinds, bytes_max: usize) -> Self {
+    /// A replica of no kinds yet.
+    pub(crate) fn fed() -> Self {
         let store = Self::new(0);
         store.write(|state| {
-            let collection = |kind: &KindId| {
-                let upstream = Upstream { bytes_max, ..Upstream::default() };
-                let ring = Ring::after_version(0).within(bytes_max / HISTORY_SHARE);
-                (kind.place(), Collection { upstream: Some(upstream), ring, ..Collection::after_version(0) })
-            };
-            state.collections = kinds.iter().map(collection).collect();
-            state.kinds = kinds;
+            state.collections = BTreeMap::new();
+            state.kinds = Kinds::none();
         });
         store
     }
@@ -115,7 +110,33 @@ impl Store {
     }
 }
 
+/// A collection of which another server has told nothing yet.
+fn fed(bytes_max: usize) -> Collection {
+    let upstream = Upstream { bytes_max, ..Upstream::default() };
+    let ring = Ring::after_version(0).within(bytes_max / HISTORY_SHARE);
+    Collection { upstream: Some(upstream), ring, ..Collection::after_version(0) }
+}
+
 impl State {
+    /// Serves a kind from now on that another server tells of, if it is not served already.
+    pub(crate) fn follow(&mut self, kind: &ReplicaKind, bytes_max: usize) -> KindId {
+        if let Some(known) = self.kinds.find(&kind.group, &kind.version, &kind.plural) {
+            return known;
+        }
+        let id = kind.at(self.new_place());
+        self.kinds = self.kinds.with(id.clone());
+        self.collections.insert(id.place(), fed(bytes_max));
+        self.told += 1;
+        id
+    }
+
+    /// Does not serve a kind any more. Its watches end.
+    pub(crate) fn unfollow(&mut self, kind: &KindId) {
+        self.kinds = self.kinds.without(kind);
+        self.collections.remove(&kind.place());
+        self.told += 1;
+    }
+
     /// The version that a kind has reached: that of everything, or of the server that this is a replica of.
     pub(crate) fn version_of(&self, kind: &KindId) -> u64 {
         self.upstream(kind.place()).map_or(self.version, Upstream::version)

@@ -103,6 +103,20 @@ impl Edge {
         Self::of(cluster, account, address, &mut command)
     }
 
+    /// Starts Tidegate at an address with a kubeconfig that is given; it is not waited for.
+    #[must_use]
+    pub fn with_kubeconfig(
+        cluster: &Cluster,
+        name: &str,
+        kubeconfig: &Path,
+        address: &str,
+        arguments: &[&str],
+    ) -> Self {
+        let mut command = run(address);
+        command.arg("--kubeconfig").arg(kubeconfig).args(arguments);
+        Self::of(cluster, name, address, &mut command)
+    }
+
     fn of(cluster: &Cluster, account: &str, address: &str, command: &mut Command) -> Self {
         let part = Part::start(cluster.folder(), &format!("tidegate-{account}"), command);
         let place = |port: u16| format!("{address}:{port}").parse().expect("an address");
@@ -122,6 +136,12 @@ impl Edge {
     pub async fn end(mut self) {
         self.part.signal("-TERM").await;
         assert_eq!(self.part.ended().await, Some(0), "{}", self.part.last_words());
+    }
+
+    /// Kills it, and waits until it has ended.
+    pub async fn kill(mut self) {
+        self.part.signal("-KILL").await;
+        assert_eq!(self.part.ended().await, None, "{}", self.part.last_words());
     }
 
     /// Waits until it is ready, with nothing amiss.

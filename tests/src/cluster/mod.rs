@@ -111,7 +111,7 @@ impl Cluster {
 
     /// A token of a service account of the namespace `tidegate`, for as long as the object is there that it is bound to; for an
     /// hour where that is null.
-    async fn token(&self, account: &str, bound_to: &Value) -> String {
+    pub async fn token(&self, account: &str, bound_to: &Value) -> String {
         let spec = json!({"expirationSeconds": 3600, "boundObjectRef": bound_to});
         let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec});
         let path = format!("/api/v1/namespaces/tidegate/serviceaccounts/{account}/token");

@@ -11,6 +11,7 @@ mod deis;
 mod faults;
 mod lite;
 mod objects;
+mod outage;
 mod pods;
 mod rights;
 mod size;
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
         faults::its_token_is_replaced,
         faults::the_api_server_crashes,
         faults::what_was_missed_is_listed,
+        outage::an_edge_goes_on_alone,
         lite::it_answers_as_the_real_one,
         typed::it_prints_as_the_real_one,
         rights::a_role_in_a_namespace_is_enough_for_that,

@@ -94,7 +94,7 @@ pub(crate) async fn a_class_changes(stage: &mut Stage) {
 }
 
 /// A certificate for a host, and it with its key as the content of a Secret.
-fn certificate(host: &str) -> (CertificateDer<'static>, Value) {
+pub(crate) fn certificate(host: &str) -> (CertificateDer<'static>, Value) {
     let made = generate_simple_self_signed([host.to_owned()]).expect("a certificate");
     let text = |pem: String| Value::String(STANDARD.encode(pem));
     let content = json!({"tls.crt": text(made.cert.pem()), "tls.key": text(made.signing_key.serialize_pem())});

@@ -105,6 +105,8 @@ impl Case {
             limits,
             cache: None,
             copies: None,
+            cached: Vec::new(),
+            cached_copies: None,
         };
         let registry = Registry::new();
         let (publisher, published) = published::channel();

@@ -1,0 +1,112 @@
+//! `tidegate lite`: a cache of a cluster that others read and watch, without routing.
+
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use axum::Router;
+use axum::extract::{RawQuery, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::get;
+use prometheus::Registry;
+use tidegate_control::client::{self, Deadlines};
+use tidegate_control::{ApiServer, CachedControl, CachedStates, start_cached};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::admin::{cached_line, health, metrics_page};
+use crate::args::LiteArgs;
+use crate::clock;
+use crate::logs;
+use crate::passed;
+use crate::run::config;
+use crate::served::Served;
+use crate::settings::Lite;
+use crate::signal::Signals;
+use crate::supervise::{Health, Supervisor};
+use crate::wire::{DebugPlace, TASKS_GRACE, keep_tcp, listen_admin, local, registry};
+
+pub(crate) async fn main(args: &LiteArgs) -> anyhow::Result<ExitCode> {
+    let settings = Lite::try_from(args)?;
+    logs::start(&settings.log_level, settings.log_form)?;
+    let mut signals = Signals::listen().context("signals")?;
+    let registry = registry().context("metrics")?;
+    let (stop, ending) = (CancellationToken::new(), CancellationToken::new());
+    let mut tasks = Supervisor::new(&registry, stop.clone(), clock::draw).context("metrics")?;
+    let admin_socket = listen_admin(settings.admin)?;
+    let admin = local(admin_socket.as_ref());
+    let served = Served::open(&settings.serve, settings.sweep)?;
+    let (states, following, pass) = follow(settings, &served, &registry, &stop).await?;
+    let api = served.keep(&mut tasks, &stop, &registry, pass)?;
+    let pages = Pages { states, ending: ending.clone(), health: tasks.health() };
+    if let Some(socket) = admin_socket {
+        keep_tcp("admin", socket, pages.pages(registry), &mut tasks, &stop);
+    }
+    tasks.once("cached kinds", following);
+    let (admin, api_text) = (admin.map(|at| at.to_string()), api.as_ref().map(ToString::to_string));
+    tracing::info!(admin, api = api_text, "started; kinds are served as they are listed");
+    let signal = signals.next().await;
+    tracing::info!(signal, "ending");
+    ending.cancel();
+    if let Some(DebugPlace::Unix(path)) = &api {
+        crate::debug::unlink(path);
+    }
+    tasks.finish(TASKS_GRACE).await;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What is followed, how far it has come, and the way of writes, if any are passed on.
+async fn follow(
+    settings: Lite,
+    served: &Served,
+    registry: &Registry,
+    stop: &CancellationToken,
+) -> anyhow::Result<(watch::Receiver<CachedStates>, impl Future<Output = ()> + Send + 'static, Option<kube::Client>)> {
+    let Lite { cluster, kinds, sweep, limits, mut cache, serve, .. } = settings;
+    let config = config(&cluster).await?;
+    if let Some(cache) = &mut cache {
+        cache.server = config.cluster_url.to_string();
+    }
+    let api_server = ApiServer::default();
+    let pass = if serve.pass_writes { Some(passed::way(&config, &api_server)?) } else { None };
+    let client = client::connect(config, Deadlines::WATCH, &api_server)?;
+    let control = CachedControl { client, api_server, kinds, sweep, limits, cache, copies: served.cached_copies() };
+    let (states, following) = start_cached(control, registry, stop.clone())?;
+    Ok((states, following, pass))
+}
+
+/// What health and readiness are made of.
+#[derive(Clone)]
+struct Pages {
+    states: watch::Receiver<CachedStates>,
+    /// Cancelled when the process is ending.
+    ending: CancellationToken,
+    health: Health,
+}
+
+impl Pages {
+    fn pages(self, registry: Registry) -> Router {
+        let own = Router::new().route("/healthz", get(healthz)).route("/readyz", get(readyz)).with_state(self);
+        own.merge(metrics_page(registry))
+    }
+}
+
+async fn healthz(State(pages): State<Pages>) -> Response {
+    health(&pages.health)
+}
+
+/// Whether clients should be sent here: every kind can be served, or never will be as things stand.
+async fn readyz(State(pages): State<Pages>, RawQuery(query): RawQuery) -> Response {
+    let states = pages.states.borrow().clone();
+    let refusal = if pages.ending.is_cancelled() {
+        Some("the process is ending".to_owned())
+    } else {
+        states.iter().find(|(_, state)| !state.settled()).map(|(name, _)| format!("{name} are not listed yet"))
+    };
+    let status = if refusal.is_some() { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
+    let mut text = refusal.map_or_else(|| "ready\n".to_owned(), |why| format!("not ready: {why}\n"));
+    if query.unwrap_or_default().split('&').any(|part| part == "verbose" || part.starts_with("verbose=")) {
+        text.extend(states.iter().map(cached_line));
+    }
+    (status, text).into_response()
+}

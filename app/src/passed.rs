@@ -1,0 +1,70 @@
+//! Writes of clients of the served API, sent on to the API server as theirs. The connection has none of this process's credentials: a
+//! client can do there what its own token allows it, and nothing more.
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+use http::{Request, Response};
+use http_body_util::{BodyExt as _, Limited};
+use hyper::body::Bytes;
+use kube::client::Body;
+use kube::config::AuthInfo;
+use prometheus::{IntCounterVec, Opts, Registry};
+use tidegate_control::client::Deadlines;
+use tidegate_control::{ApiServer, client};
+use tidegate_lite::{NotPassed, PassOn};
+
+/// The API server gives a write a minute, admission webhooks included.
+const DEADLINES: Deadlines =
+    Deadlines { headers: Duration::from_secs(65), read: Duration::from_secs(65), ..Deadlines::WRITE };
+/// The longest answer that is passed back.
+const ANSWER_BYTES_MAX: usize = 16 << 20;
+
+/// The way to the API server of this configuration, without its credentials.
+pub(crate) fn way(config: &kube::Config, api_server: &ApiServer) -> anyhow::Result<kube::Client> {
+    let mut config = config.clone();
+    (config.auth_info, config.headers) = (AuthInfo::default(), Vec::new());
+    client::connect(config, DEADLINES, api_server).context("--pass-writes")
+}
+
+/// Passes requests on this way, and counts them.
+pub(crate) fn pass_on(way: kube::Client, registry: &Registry) -> prometheus::Result<PassOn> {
+    let opts = Opts::new("tidegate_served_writes_total", "Writes that were passed on, by what became of them.");
+    let writes = IntCounterVec::new(opts, &["outcome"])?;
+    registry.register(Box::new(writes.clone()))?;
+    Ok(PassOn::to(move |request| {
+        let (way, writes) = (way.clone(), writes.clone());
+        Box::pin(async move {
+            let answer = passed(&way, request).await;
+            let outcome = match &answer {
+                Ok(answer) if answer.status().is_success() => "made",
+                Ok(_) => "refused",
+                Err(NotPassed::Unreachable) => "unreachable",
+                Err(NotPassed::Unanswered) => "unanswered",
+            };
+            writes.with_label_values(&[outcome]).inc();
+            answer
+        })
+    }))
+}
+
+async fn passed(way: &kube::Client, request: Request<Bytes>) -> Result<Response<Bytes>, NotPassed> {
+    let answer = way.send(request.map(Body::from)).await.map_err(|why| reached(&why))?;
+    let (head, body) = answer.into_parts();
+    let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await.map_err(|_| NotPassed::Unanswered)?;
+    Ok(Response::from_parts(head, body.to_bytes()))
+}
+
+/// Whether a request that failed so can have reached the server: not where there was no connection.
+fn reached(why: &kube::Error) -> NotPassed {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(why);
+    while let Some(error) = cause {
+        if let Some(error) = error.downcast_ref::<hyper_util::client::legacy::Error>()
+            && error.is_connect()
+        {
+            return NotPassed::Unreachable;
+        }
+        cause = error.source();
+    }
+    NotPassed::Unanswered
+}

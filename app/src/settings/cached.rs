@@ -1,0 +1,150 @@
+//! Which kinds are cached and served because others want them.
+
+use std::sync::Arc;
+
+use tidegate_config::object::Kind;
+use tidegate_control::CachedKind;
+
+use super::Misread;
+use crate::args::CachedArgs;
+
+const KINDS: &str = "--cache-kinds";
+/// What `lite` caches when nothing is named: what an edge that routes by Ingresses reads.
+const OF_AN_EDGE: [Kind; 4] = [Kind::Service, Kind::EndpointSlice, Kind::Ingress, Kind::IngressClass];
+
+/// The kinds of the flags.
+pub(super) fn read(args: &CachedArgs) -> Result<Vec<CachedKind>, Misread> {
+    let mut kinds: Vec<CachedKind> = Vec::new();
+    for text in &args.cache_kinds {
+        let read = kind(text)?;
+        if kinds.iter().any(|other| (&other.plural, &other.group) == (&read.plural, &read.group)) {
+            return Err(Misread::new(KINDS, text, "is named twice"));
+        }
+        kinds.push(read);
+    }
+    select("--cache-selector", &args.cache_selector, &mut kinds, |kind| &mut kind.label_selector)?;
+    select("--cache-field-selector", &args.cache_field_selector, &mut kinds, |kind| &mut kind.field_selector)?;
+    Ok(kinds)
+}
+
+/// Refuses kinds that routing reads: they are served anyway, as far as routing reads them.
+pub(super) fn beside(kinds: &[CachedKind], routed: impl IntoIterator<Item = Kind>) -> Result<(), Misread> {
+    let routed: Vec<Kind> = routed.into_iter().collect();
+    let is = |kind: &CachedKind, routed: &Kind| *kind.plural == *routed.plural() && *kind.group == *routed.group();
+    if let Some(secrets) = kinds.iter().find(|kind| kind.is_secret()) {
+        return Err(Misread::new(KINDS, secrets.to_string(), "is read for routing; --serve-secrets serves them"));
+    }
+    match kinds.iter().find(|kind| routed.iter().any(|routed| is(kind, routed))) {
+        Some(kind) => Err(Misread::new(KINDS, kind.to_string(), "is read for routing and served without this flag")),
+        None => Ok(()),
+    }
+}
+
+/// The kinds of `lite`: those that are named, or what an edge reads. Secrets are among them only where they are served.
+pub(super) fn of_lite(mut kinds: Vec<CachedKind>, secrets: bool) -> Result<Vec<CachedKind>, Misread> {
+    let of = |kind: Kind| CachedKind::new(kind.plural(), kind.group(), None);
+    if kinds.is_empty() {
+        kinds = OF_AN_EDGE.into_iter().map(of).collect();
+    }
+    match (kinds.iter().any(CachedKind::is_secret), secrets) {
+        (true, false) => Err(Misread::new(KINDS, "secrets", "needs --serve-secrets")),
+        (false, true) => Ok([kinds, vec![of(Kind::Secret)]].concat()),
+        (true, true) | (false, false) => Ok(kinds),
+    }
+}
+
+/// Reads `pods`, `deployments.apps` or `certificates.cert-manager.io/v1`.
+fn kind(text: &str) -> Result<CachedKind, Misread> {
+    let refuse = || Misread::new(KINDS, text, "is not of the form PLURAL[.GROUP][/VERSION], such as deployments.apps");
+    let (name, version) = text.split_once('/').map_or((text, None), |(name, version)| (name, Some(version)));
+    let (plural, group) = name.split_once('.').unwrap_or((name, ""));
+    let label = |label: &str| {
+        let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        !label.is_empty() && label.len() <= 63 && label.bytes().all(plain)
+    };
+    let group_is_one = !name.contains('.') || group.split('.').all(label);
+    if !label(plural) || !group_is_one || version.is_some_and(|version| !label(version)) {
+        return Err(refuse());
+    }
+    Ok(CachedKind::new(plural, group, version))
+}
+
+fn select(
+    flag: &'static str,
+    given: &[String],
+    kinds: &mut [CachedKind],
+    selector: impl Fn(&mut CachedKind) -> &mut Option<Arc<str>>,
+) -> Result<(), Misread> {
+    for text in given {
+        let parts = text.split_once(':').filter(|(_, wanted)| !wanted.is_empty());
+        let (name, wanted) = parts.ok_or_else(|| Misread::new(flag, text, "is not of the form KIND:SELECTOR"))?;
+        let found = kinds.iter_mut().find(|kind| kind.to_string() == name);
+        let found = found.ok_or_else(|| Misread::new(flag, text, "names no kind of --cache-kinds"))?;
+        if selector(found).replace(wanted.into()).is_some() {
+            return Err(Misread::new(flag, text, "is a second selector of its kind"));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(kinds: &[&str], labels: &[&str], want: Result<&[&str], &str>) {
+        let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
+        let args = CachedArgs { cache_kinds: texts(kinds), cache_selector: texts(labels), ..CachedArgs::default() };
+        let shown = |kind: CachedKind| {
+            let selector = kind.label_selector.as_deref().map(|it| format!(" {it}")).unwrap_or_default();
+            format!("{kind}{selector}")
+        };
+        let got = read(&args).map(|kinds| kinds.into_iter().map(shown).collect::<Vec<_>>());
+        match want {
+            Ok(want) => assert_eq!(got.unwrap(), want),
+            Err(why) => assert!(got.as_ref().is_err_and(|got| got.to_string().contains(why)), "{got:?}"),
+        }
+    }
+
+    #[test]
+    fn kinds_are_named_as_their_definitions_are() {
+        check(&[], &[], Ok(&[]));
+        let kinds = ["pods", "deployments.apps", "certificates.cert-manager.io/v1"];
+        check(&kinds, &[], Ok(&kinds));
+        check(&["Pods"], &[], Err("PLURAL"));
+        check(&["pods."], &[], Err("PLURAL"));
+        check(&["pods/"], &[], Err("PLURAL"));
+        check(&["pods/v1/x"], &[], Err("PLURAL"));
+        check(&[""], &[], Err("PLURAL"));
+        check(&["pods", "pods/v1"], &[], Err("twice"));
+    }
+
+    #[test]
+    fn selectors_are_of_kinds_that_are_named() {
+        check(&["pods", "nodes"], &["pods:app=web,tier!=test"], Ok(&["pods app=web,tier!=test", "nodes"]));
+        check(&["pods"], &["nodes:a=b"], Err("names no kind"));
+        check(&["pods"], &["pods:"], Err("KIND:SELECTOR"));
+        check(&["pods"], &["app=web"], Err("KIND:SELECTOR"));
+        check(&["pods"], &["pods:a=b", "pods:c=d"], Err("second selector"));
+    }
+
+    #[test]
+    fn what_routing_reads_is_served_anyway() {
+        let refused = |name: &str| beside(&[kind(name).unwrap()], [Kind::Service]).map_err(|why| why.to_string());
+        assert!(refused("services").unwrap_err().contains("read for routing"));
+        assert!(refused("secrets").unwrap_err().contains("--serve-secrets"));
+        assert_eq!(refused("services.serving.knative.dev"), Ok(()));
+    }
+
+    #[test]
+    fn lite_caches_what_an_edge_reads() {
+        let names = |kinds: Vec<CachedKind>| kinds.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+        let usual =
+            "services endpointslices.discovery.k8s.io ingresses.networking.k8s.io ingressclasses.networking.k8s.io";
+        assert_eq!(names(of_lite(Vec::new(), false).unwrap()), usual);
+        assert_eq!(names(of_lite(Vec::new(), true).unwrap()), format!("{usual} secrets"));
+        let secrets = || vec![kind("secrets").unwrap()];
+        assert_eq!(names(of_lite(secrets(), true).unwrap()), "secrets");
+        assert!(of_lite(secrets(), false).unwrap_err().to_string().contains("--serve-secrets"));
+    }
+}

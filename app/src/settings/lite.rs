@@ -1,0 +1,59 @@
+//! The settings of `tidegate lite`.
+
+use std::net::Ipv4Addr;
+
+use tidegate_control::{CacheOptions, CachedKind, Limits, SweepLimit};
+
+use super::address::one;
+use super::pace::within;
+use super::process::{log_form, log_level};
+use super::{Cluster, LogForm, Misread, Serve, Wish, cache, cached, serve, time};
+use crate::args::LiteArgs;
+
+/// Where it is served when nothing is said.
+const SERVE_API: &str = "127.0.0.1:8001";
+
+/// The settings of `lite`.
+#[derive(Clone, Debug)]
+pub(crate) struct Lite {
+    pub(crate) cluster: Cluster,
+    pub(crate) kinds: Vec<CachedKind>,
+    pub(crate) sweep: SweepLimit,
+    pub(crate) limits: Limits,
+    pub(crate) cache: Option<CacheOptions>,
+    pub(crate) serve: Serve,
+    pub(crate) admin: Option<Wish>,
+    pub(crate) log_level: String,
+    pub(crate) log_form: LogForm,
+}
+
+impl TryFrom<&LiteArgs> for Lite {
+    type Error = Misread;
+
+    fn try_from(args: &LiteArgs) -> Result<Self, Misread> {
+        let of = &args.cluster;
+        let kubeconfig = of.kubeconfig.clone().map(|path| (path, of.context.clone()));
+        let cluster = Cluster { kubeconfig, server: serve::server(&args.server)?, namespaces: Vec::new() };
+        let serve = serve::read_at(&args.serve, args.serve.serve_api.as_deref().unwrap_or(SERVE_API))?;
+        let sweep = SweepLimit {
+            share_max: within("--sweep-share-max", &of.sweep_share_max, 0.0..=1.0)?,
+            free: within("--sweep-free", &of.sweep_free, 0..=usize::MAX)?,
+        };
+        let process = &args.process;
+        Ok(Self {
+            cluster,
+            kinds: cached::of_lite(cached::read(&args.cached)?, serve.secrets)?,
+            sweep,
+            limits: Limits { list_again: time("--list-again", &of.list_again)?, ..Limits::default() },
+            cache: cache::read(&args.cache)?,
+            serve,
+            admin: one(
+                "--admin",
+                Some(&process.admin),
+                Wish { address: (Ipv4Addr::UNSPECIFIED, 9180).into(), flexible: false },
+            )?,
+            log_level: log_level(&process.log_level)?,
+            log_form: log_form(&process.log_form)?,
+        })
+    }
+}

@@ -1,0 +1,183 @@
+//! Wiring: an informer for each cached kind. One that panics is started again; nothing else notices.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use prometheus::Registry;
+use tidegate_config::caught::said;
+use tokio::sync::watch;
+use tokio::task::{JoinSet, spawn_blocking};
+use tokio_util::sync::CancellationToken;
+
+use super::state::{CachedStanding, Tell};
+use super::{CachedKind, CachedStates, ServedKind};
+use crate::api_server::ApiServer;
+use crate::cluster_cache::{
+    Cache, CacheMetrics, CacheOptions, RestoredCached, SweepLimit, keep_reached_by, open_cache,
+};
+use crate::copies::Copies;
+use crate::informer::{CachedInformer, Identity, Limits, Recovery, Restarted};
+use crate::source_metrics::SourceMetrics;
+
+/// How long an informer that panicked is left alone.
+const AGAIN_AFTER: Duration = Duration::from_secs(5);
+
+/// What it takes to cache kinds without routing by any.
+#[derive(Clone)]
+pub struct CachedControl {
+    /// The API server.
+    pub client: kube::Client,
+    /// Where it is.
+    pub api_server: ApiServer,
+    /// The kinds.
+    pub kinds: Vec<CachedKind>,
+    /// When a list is believed that lacks much.
+    pub sweep: SweepLimit,
+    /// Bounds of the lists and watches.
+    pub limits: Limits,
+    /// Where the state of the cluster is kept over restarts, if it is.
+    pub cache: Option<CacheOptions>,
+    /// Who serves what is read.
+    pub copies: Copies<ServedKind>,
+}
+
+impl fmt::Debug for CachedControl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CachedControl").field("kinds", &self.kinds).finish_non_exhaustive()
+    }
+}
+
+/// Registers the metrics, and returns how far each kind has come with the future that follows them until `shutdown`.
+///
+/// # Errors
+/// When a metric cannot be registered.
+pub fn start_cached(
+    control: CachedControl,
+    registry: &Registry,
+    shutdown: CancellationToken,
+) -> prometheus::Result<(watch::Receiver<CachedStates>, impl Future<Output = ()> + Send + 'static)> {
+    let metrics = SourceMetrics::register(registry)?;
+    let cache_metrics = CacheMetrics::register(registry)?;
+    let states = watch::Sender::new(unknown(&control.kinds));
+    let told = states.subscribe();
+    let running = async move {
+        let CachedControl { client, api_server, kinds, sweep, limits, cache, copies } = control;
+        let (cache, restored) = open_cache(cache, (Vec::new(), kinds.clone()), sweep, &cache_metrics).await;
+        api_server.recall(restored.sockets);
+        let identity = Identity::new(client.clone(), limits.clone(), restored.cluster);
+        let following = Following { client, kinds, sweep, limits, metrics, copies: Some(copies), states };
+        let keeping = keep_reached_by(cache.as_ref(), (&api_server, &identity), following.states.subscribe(), drop);
+        let follow = follow(following, (restored.cached, cache.as_ref()), &identity, shutdown);
+        tokio::select! {
+            () = follow => {}
+            never = keeping => match never {},
+        }
+        if let Some(cache) = cache
+            && spawn_blocking(move || cache.close()).await.is_err()
+        {
+            tracing::error!("closing the cluster cache panicked");
+        }
+    };
+    Ok((told, running))
+}
+
+/// The states before anything is known.
+pub(crate) fn unknown(kinds: &[CachedKind]) -> CachedStates {
+    kinds.iter().map(|kind| (Arc::from(kind.to_string()), Default::default())).collect()
+}
+
+/// What the informers of cached kinds share.
+#[derive(Clone)]
+pub(crate) struct Following {
+    pub(crate) client: kube::Client,
+    pub(crate) kinds: Vec<CachedKind>,
+    pub(crate) sweep: SweepLimit,
+    pub(crate) limits: Limits,
+    pub(crate) metrics: SourceMetrics,
+    pub(crate) copies: Option<Copies<ServedKind>>,
+    pub(crate) states: watch::Sender<CachedStates>,
+}
+
+/// Follows all of them until told to stop, beginning with what was kept.
+pub(crate) fn follow(
+    following: Following,
+    (restored, cache): (Vec<RestoredCached>, Option<&Cache>),
+    identity: &Identity,
+    stop: CancellationToken,
+) -> impl Future<Output = ()> + Send + 'static + use<> {
+    let mut restored: BTreeMap<CachedKind, RestoredCached> =
+        restored.into_iter().map(|restored| (restored.wanted.clone(), restored)).collect();
+    let recovery = Recovery::default();
+    let mut lists: BTreeMap<CachedKind, watch::Sender<u64>> = BTreeMap::new();
+    let mut tasks = JoinSet::new();
+    for (kind, seed) in following.kinds.iter().zip(fastrand::u64(..)..) {
+        let (ask, asked) = watch::channel(0);
+        lists.insert(kind.clone(), ask);
+        let restarted = restored.remove(kind).map_or_else(Restarted::default, |kept| restart(&following, kept));
+        let sink = cache.and_then(|cache| cache.cached_sink(kind, restarted.resume.is_some()));
+        let informer = CachedInformer {
+            client: following.client.clone(),
+            wanted: kind.clone(),
+            limits: following.limits.clone(),
+            sweep: following.sweep,
+            metrics: following.metrics.clone(),
+            sink,
+            copies: following.copies.clone(),
+            identity: identity.clone(),
+            tell: Tell::of(&following.states, kind),
+            asked,
+            chance: fastrand::Rng::with_seed(seed),
+            recovery: recovery.clone(),
+        };
+        tasks.spawn(again_and_again(informer, restarted, stop.clone()));
+    }
+    let lost = cache.map(Cache::lost_cached);
+    async move {
+        let asking = async {
+            let Some(mut lost) = lost else { return std::future::pending().await };
+            loop {
+                for kind in lost.next().await {
+                    lists.get(&kind).into_iter().for_each(|ask| ask.send_modify(|asked| *asked += 1));
+                }
+            }
+        };
+        tokio::select! {
+            () = async { while tasks.join_next().await.is_some() {} } => {}
+            () = asking => {}
+        }
+        // Without any kind there is nothing to do until the end.
+        stop.cancelled().await;
+    }
+}
+
+/// What an informer begins with, told to whoever serves it.
+fn restart(following: &Following, kept: RestoredCached) -> Restarted {
+    let RestoredCached { wanted, served, objects, resume, as_of_s } = kept;
+    Tell::of(&following.states, &wanted).tell(|state| {
+        state.served = Some(served.clone());
+        // Without a version nobody could say what comes after it: it is served once it is listed.
+        if resume.is_some() {
+            state.standing = CachedStanding::Kept(as_of_s);
+        }
+    });
+    if let (Some(copies), Some(version)) = (&following.copies, &resume) {
+        copies.restore(&served, &objects, version);
+    }
+    let names = objects.into_iter().map(|(name, _)| name).collect();
+    Restarted { served: Some(served), names, resume }
+}
+
+async fn again_and_again(informer: CachedInformer, restarted: Restarted, stop: CancellationToken) {
+    let mut restarted = Some(restarted);
+    while !stop.is_cancelled() {
+        let life = informer.clone().run(restarted.take().unwrap_or_default(), stop.clone());
+        if let Err(panic) = AssertUnwindSafe(life).catch_unwind().await {
+            tracing::error!(kind = %informer.wanted, why = said(&*panic), "the informer of a cached kind panicked; it is started again");
+            stop.run_until_cancelled(tokio::time::sleep(AGAIN_AFTER)).await;
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! Kinds that are kept on disk and served again although no route comes from them: the programs of a site read them. They are followed
+//! beside the control loop, which hears nothing of them.
+
+mod discovery;
+mod follow;
+mod kind;
+mod state;
+
+pub(crate) use discovery::look_up;
+pub use follow::{CachedControl, start_cached};
+pub(crate) use follow::{Following, follow, unknown};
+pub use kind::{CachedKind, ServedKind};
+pub use state::{CachedStanding, CachedState, CachedStates};
+pub(crate) use state::{Tell, served};

@@ -1,0 +1,93 @@
+//! The cache beside a running process: opened within a deadline, and told how the API server is reached.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::future::pending;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use tokio::sync::watch;
+use tokio::sync::watch::error::RecvError;
+use tokio::task::spawn_blocking;
+use tokio::time::{sleep, timeout};
+
+use super::{Cache, CacheMetrics, CacheOptions, KeptSource, Restored, SweepLimit};
+use crate::api_server::ApiServer;
+use crate::backoff::Backoff;
+use crate::cached::{CachedKind, CachedStates, ServedKind, served};
+use crate::event::Source;
+use crate::informer::Identity;
+
+/// How long a start waits for the cache: a disk that hangs costs the cache alone.
+const OPEN_MAX: Duration = Duration::from_secs(30);
+
+/// Opens the cache, if there is to be one. Gives what it holds, which is nothing where there is none.
+pub(crate) async fn open_cache(
+    options: Option<CacheOptions>,
+    kept: (Vec<KeptSource>, Vec<CachedKind>),
+    sweep: SweepLimit,
+    metrics: &CacheMetrics,
+) -> (Option<Cache>, Restored) {
+    let Some(options) = options else { return (None, Restored::default()) };
+    let metrics = metrics.clone();
+    let opening = spawn_blocking(move || Cache::open(options, kept, sweep, &metrics));
+    let Ok(opened) = timeout(OPEN_MAX, opening).await else {
+        tracing::error!(within = ?OPEN_MAX, "the cluster cache does not open in time; there is none");
+        return (None, Restored::default());
+    };
+    opened.unwrap_or_else(|_| {
+        tracing::error!("opening the cluster cache panicked; there is none");
+        (None, Restored::default())
+    })
+}
+
+/// Keeps where the API server is, which cluster it serves and what it has by the names of cached kinds, and asks for the lists that the
+/// cache needs; never ends.
+pub(crate) fn keep_reached_by(
+    cache: Option<&Cache>,
+    (api_server, identity): (&ApiServer, &Identity),
+    mut states: watch::Receiver<CachedStates>,
+    relist: impl Fn(Source) + Send + 'static,
+) -> impl Future<Output = Infallible> + Send + 'static {
+    let told = cache.map(|cache| (cache.reached_by(), cache.lost()));
+    let (api_server, identity) = (api_server.clone(), identity.clone());
+    let (mut learned, mut cluster) = (api_server.learned(), identity.known());
+    async move {
+        let Some((reached_by, mut lost)) = told else { return pending().await };
+        let mut asking = pin!(identify(&identity).fuse());
+        let mut kinds = served(&states.borrow_and_update());
+        loop {
+            let own = Arc::clone(&learned.borrow_and_update());
+            // Until this process has learned one, those of its predecessor are the best there is.
+            let sockets = if own.is_empty() { api_server.sockets() } else { own };
+            let uid = cluster.borrow_and_update().clone();
+            reached_by.learn_all(&sockets, uid.as_deref(), &kinds);
+            tokio::select! {
+                Ok(()) = learned.changed() => {}
+                Ok(()) = cluster.changed() => {}
+                Ok(now) = others(&mut states, &kinds) => kinds = now,
+                // That nobody lists any more is noticed by whoever supervises both.
+                sources = lost.next() => sources.into_iter().for_each(&relist),
+                () = &mut asking => {}
+            }
+        }
+    }
+}
+
+/// Waits until something else is known of what the API server has.
+async fn others(
+    states: &mut watch::Receiver<CachedStates>,
+    known: &BTreeMap<Arc<str>, ServedKind>,
+) -> Result<BTreeMap<Arc<str>, ServedKind>, RecvError> {
+    states.wait_for(|states| served(states) != *known).await.map(|states| served(&states))
+}
+
+/// Asks which cluster the API server serves until it has answered.
+async fn identify(identity: &Identity) {
+    let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(1), Duration::from_secs(60));
+    while !identity.learn().await {
+        sleep(backoff.next(fastrand::u64(..))).await;
+    }
+}

@@ -1,0 +1,177 @@
+//! A kind that is cached and served and that routing does not read: the same lists and watches, of which nobody is told but the disk and
+//! whoever serves them. Objects are not looked into.
+
+mod collection;
+
+use std::collections::BTreeSet;
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use tidegate_config::object::{Kind, ObjectName};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::api::Api;
+use super::compare::Identity;
+use super::failure::Failure;
+use super::pauses::{Pauses, Recovery};
+use super::tee::Tee;
+use super::{Interest, Limits};
+use crate::cached::{CachedKind, CachedStanding, ServedKind, Tell, look_up};
+use crate::clock;
+use crate::cluster_cache::{Sink, SweepLimit};
+use crate::copies::Copies;
+use crate::event::Source;
+use crate::source_metrics::SourceMetrics;
+use collection::Collection;
+
+/// Follows one cached kind.
+#[derive(Clone)]
+pub(crate) struct CachedInformer {
+    pub(crate) client: kube::Client,
+    pub(crate) wanted: CachedKind,
+    pub(crate) limits: Limits,
+    pub(crate) sweep: SweepLimit,
+    pub(crate) metrics: SourceMetrics,
+    pub(crate) sink: Option<Sink>,
+    pub(crate) copies: Option<Copies<ServedKind>>,
+    pub(crate) identity: Identity,
+    pub(crate) tell: Tell,
+    /// Has news when a list is asked for.
+    pub(crate) asked: watch::Receiver<u64>,
+    pub(crate) chance: fastrand::Rng,
+    pub(crate) recovery: Recovery,
+}
+
+/// What is known of a cached kind from before a restart.
+#[derive(Debug, Default)]
+pub(crate) struct Restarted {
+    pub(crate) served: Option<ServedKind>,
+    pub(crate) names: BTreeSet<ObjectName>,
+    pub(crate) resume: Option<Arc<str>>,
+}
+
+impl CachedInformer {
+    /// Follows the kind until told to stop.
+    pub(crate) async fn run(mut self, restarted: Restarted, stop: CancellationToken) {
+        // Each step can be dropped at any point: whatever it had begun is begun again from what has been told.
+        if let Some(never) = stop.run_until_cancelled(self.follow(restarted)).await {
+            match never {}
+        }
+    }
+
+    async fn follow(&mut self, restarted: Restarted) -> Infallible {
+        let Restarted { mut served, mut names, mut resume } = restarted;
+        let mut pauses = Pauses::new(&self.limits);
+        pauses.share(&self.recovery);
+        loop {
+            let found = match served.take() {
+                Some(served) => served,
+                None => self.discover(&mut pauses).await,
+            };
+            let moved = self.collection(&found, std::mem::take(&mut names), resume.take()).follow().await;
+            served = self.discovered_again(&found, &mut pauses).await;
+            if served.as_ref() == Some(&found) {
+                (names, resume) = (moved.names, moved.reached);
+            }
+        }
+    }
+
+    /// Looks the kind up until it is there.
+    async fn discover(&mut self, pauses: &mut Pauses) -> ServedKind {
+        loop {
+            pauses.begin();
+            let failure = match look_up(&self.client, &self.limits, &self.wanted).await {
+                Ok(Some(served)) => {
+                    pauses.answered();
+                    self.tell.tell(|state| (state.served, state.failing) = (Some(served.clone()), None));
+                    return served;
+                }
+                Ok(None) => {
+                    pauses.answered();
+                    self.tell.tell(|state| state.standing = CachedStanding::Absent);
+                    self.absent()
+                }
+                Err(failure) => failure,
+            };
+            self.wait_after(&failure, pauses).await;
+        }
+    }
+
+    /// The collection answered 404. Gives the kind as it is now; where the API server has no such kind, it is not served any more.
+    async fn discovered_again(&mut self, before: &ServedKind, pauses: &mut Pauses) -> Option<ServedKind> {
+        loop {
+            pauses.begin();
+            let failure = match look_up(&self.client, &self.limits, &self.wanted).await {
+                Ok(Some(now)) if now == *before => return Some(now),
+                Ok(now) => {
+                    tracing::warn!(kind = %self.wanted, ?now, "the API server does not have a cached kind any more as it was");
+                    self.tee(before).unserved();
+                    self.tell.tell(|state| {
+                        (state.served, state.standing) = (now.clone(), CachedStanding::Unknown);
+                    });
+                    return now;
+                }
+                Err(failure) => failure,
+            };
+            self.wait_after(&failure, pauses).await;
+        }
+    }
+
+    fn absent(&self) -> Failure {
+        let hint =
+            if self.wanted.group.is_empty() { "; a kind of another group is named as deployments.apps" } else { "" };
+        let why = format!("there is no {} that can be listed and watched{hint}", self.wanted);
+        Failure::Refused { code: 404, why, retry_after: None }
+    }
+
+    async fn wait_after(&mut self, failure: &Failure, pauses: &mut Pauses) {
+        let pause = pauses.after(failure, self.chance.u64(..));
+        let (why, denied) = (failure.to_string(), failure.is_denied());
+        let mut news = false;
+        self.tell.tell(|state| {
+            news = state.failing.as_ref() != Some(&why);
+            (state.failing, state.denied) = (Some(why), denied);
+        });
+        if news && !failure.is_expired() {
+            tracing::warn!(kind = %self.wanted, %failure, pause = ?pause.length, "a cached kind cannot be followed");
+        } else {
+            tracing::debug!(kind = %self.wanted, %failure, pause = ?pause.length, "a cached kind cannot be followed");
+        }
+        pauses.wait(pause, self.chance.u64(..)).await;
+    }
+
+    fn tee(&self, served: &ServedKind) -> Tee {
+        Tee { sink: self.sink.clone(), copies: self.copies.as_ref().map(|copies| copies.of(served)) }
+    }
+
+    fn collection(
+        &mut self,
+        served: &ServedKind,
+        names: BTreeSet<ObjectName>,
+        resume: Option<Arc<str>>,
+    ) -> Collection<'_> {
+        let interest = Interest {
+            // What is read is what the resource says.
+            source: Source { kind: Kind::FIRST, namespace: None },
+            resource: served.resource(),
+            label_selector: self.wanted.label_selector.as_deref().map(str::to_owned),
+            field_selector: self.wanted.field_selector.as_deref().map(str::to_owned),
+        };
+        let mut pauses = Pauses::new(&self.limits);
+        pauses.share(&self.recovery);
+        Collection {
+            api: Api::new(self.client.clone(), interest, self.limits.clone()),
+            series: self.metrics.of_kind(&served.kind, ""),
+            tee: self.tee(served),
+            pauses,
+            names,
+            resumes: resume.is_some(),
+            reached: resume,
+            list_due: clock::now() + self.limits.listed_again(self.chance.u64(..)),
+            page_objects: self.limits.page_objects.max(1),
+            doubted: false,
+            of: self,
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! One cached kind under the path that the API server has it at: its lists and watches.
+//!
+//! A list is made between two watches and not beside one: nothing is routed by what is late here.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use kube::client::Body;
+use serde::Deserialize;
+use tidegate_config::object::ObjectName;
+use tokio::time::timeout;
+
+use super::super::api::{Api, chunk};
+use super::super::failure::{Failure, ListReason};
+use super::super::frames::{Frames, TooLong};
+use super::super::list::{newest, pages};
+use super::super::lister::no_older;
+use super::super::pauses::Pauses;
+use super::super::tee::Tee;
+use super::super::watch::{Frame, read_frame};
+use super::CachedInformer;
+use crate::cached::CachedStanding;
+use crate::clock;
+use crate::source_metrics::SourceSeries;
+
+/// One kind as the API server has it, followed.
+pub(super) struct Collection<'a> {
+    pub(super) of: &'a mut CachedInformer,
+    pub(super) api: Api,
+    pub(super) series: SourceSeries,
+    pub(super) tee: Tee,
+    pub(super) pauses: Pauses,
+    pub(super) names: BTreeSet<ObjectName>,
+    /// The resourceVersion up to which everything has been told; none before the first list, and when one has to be made.
+    pub(super) reached: Option<Arc<str>>,
+    /// Whether that is of an earlier life, and nobody knows yet whether it is any good.
+    pub(super) resumes: bool,
+    pub(super) list_due: Instant,
+    pub(super) page_objects: u32,
+    /// Whether the last list lacked so much that another one has to confirm it.
+    pub(super) doubted: bool,
+}
+
+/// An object's identity.
+#[derive(Deserialize)]
+struct Identified {
+    metadata: Metadata,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata {
+    name: String,
+    #[serde(default)]
+    namespace: String,
+    resource_version: String,
+}
+
+/// The API server does not have the kind under the path that was known. What was known of it.
+pub(super) struct Moved {
+    pub(super) names: BTreeSet<ObjectName>,
+    pub(super) reached: Option<Arc<str>>,
+}
+
+/// The collection was answered with 404.
+struct NotFound;
+
+fn is_not_found(failure: &Failure) -> bool {
+    matches!(failure, Failure::Refused { code: 404, .. })
+}
+
+impl Collection<'_> {
+    /// Follows it until it is not there any more where it was.
+    pub(super) async fn follow(mut self) -> Moved {
+        let mut reason = if self.resumes {
+            match self.compare().await {
+                Ok(reason) => reason,
+                Err(NotFound) => return self.moved(),
+            }
+        } else {
+            Some(ListReason::Start)
+        };
+        loop {
+            let step = match (reason.take(), self.reached.clone()) {
+                (None, Some(version)) => self.watch(&version).await,
+                (asked, _) => self.list(asked.unwrap_or(ListReason::Retry)).await,
+            };
+            match step {
+                Ok(next) => reason = next,
+                Err(failure) => {
+                    self.of.wait_after(&failure, &mut self.pauses).await;
+                    if is_not_found(&failure) {
+                        return self.moved();
+                    }
+                    reason = failure.calls_for_list().filter(|_| self.reached.is_some());
+                }
+            }
+        }
+    }
+
+    fn moved(self) -> Moved {
+        Moved { names: self.names, reached: self.reached }
+    }
+
+    /// Asks until the API server has said whether a watch can go on from the kept resourceVersion. Gives why it cannot, if so.
+    async fn compare(&mut self) -> Result<Option<ListReason>, NotFound> {
+        let kept = self.reached.clone().unwrap_or_default();
+        loop {
+            self.pauses.begin();
+            let compared = async { Ok(self.of.identity.same().await? && no_older(&newest(&self.api).await?, &kept)) };
+            match compared.await {
+                Ok(true) => return Ok(None),
+                Ok(false) => return Ok(Some(ListReason::SetBack)),
+                Err(failure) => {
+                    self.of.wait_after(&failure, &mut self.pauses).await;
+                    if is_not_found(&failure) {
+                        return Err(NotFound);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Makes one list. Gives why another one has to follow, if one has.
+    async fn list(&mut self, reason: ListReason) -> Result<Option<ListReason>, Failure> {
+        self.of.asked.mark_unchanged();
+        self.pauses.begin();
+        let started = clock::now();
+        self.series.list_begins(reason.as_str());
+        self.tee.list_begins();
+        let (mut listed, mut unidentified) = (BTreeSet::new(), 0);
+        let made = pages(&self.api, self.page_objects, |item| {
+            if let Some((name, _)) = identify(item) {
+                self.tee.listed(&name, item);
+                listed.insert(name);
+            } else {
+                unidentified += 1;
+            }
+        });
+        let version = match made.await {
+            Ok(version) => version,
+            Err(failure) => {
+                self.series.list_failed(failure.reason());
+                self.tee.list_failed();
+                if matches!(failure, Failure::PageTooLong) {
+                    self.page_objects = (self.page_objects / 2).max(1);
+                }
+                return Err(failure);
+            }
+        };
+        self.pauses.answered();
+        self.series.list_done(clock::now().saturating_duration_since(started), listed.len());
+        self.series.unidentified(unidentified);
+        let complete = unidentified == 0;
+        self.list_due = clock::now() + self.api.limits.listed_again(self.of.chance.u64(..));
+        self.tee.list_done(&version, complete, true);
+        let gone = self.names.difference(&listed).count();
+        let much = complete && self.of.sweep.doubts(gone, self.names.len());
+        if much && !std::mem::replace(&mut self.doubted, true) {
+            tracing::warn!(kind = %self.of.wanted, gone, "a list lacks most of a cached kind; listing again before that acts");
+            return Ok(Some(ListReason::Asked));
+        }
+        self.doubted = false;
+        if complete {
+            self.names = listed;
+        } else {
+            self.names.append(&mut listed);
+        }
+        (self.reached, self.resumes) = (Some(version), false);
+        self.current();
+        Ok(None)
+    }
+
+    /// Follows the kind until its watch ends, a list is asked for, or one is due. Gives why a list has to follow, if one has.
+    async fn watch(&mut self, after: &Arc<str>) -> Result<Option<ListReason>, Failure> {
+        let lasting = self.api.limits.lasting(self.of.chance.u64(..));
+        self.pauses.begin();
+        let body = self.api.watch(after, lasting).await?;
+        let opened = clock::now();
+        if !self.resumes {
+            self.current();
+        }
+        let connected = self.series.connected();
+        let silence_max = lasting + self.api.limits.watch_grace;
+        let mut asked = self.of.asked.clone();
+        let end = tokio::select! {
+            biased;
+            Ok(()) = asked.changed() => Ok(Some(ListReason::Asked)),
+            end = self.take_all(body, silence_max) => end.map(|()| None),
+        };
+        drop(connected);
+        let lived = clock::now().saturating_duration_since(opened);
+        self.pauses.closed(lived);
+        if lived >= self.api.limits.short_watch {
+            self.pauses.answered();
+        }
+        let short = self.reached.as_ref() == Some(after) && lived < self.api.limits.short_watch;
+        let end = match end {
+            Ok(None) if short => Err(Failure::Short),
+            Ok(None) if clock::now() >= self.list_due => Ok(Some(ListReason::Drift)),
+            end => end,
+        };
+        self.series.watch_ended(end.as_ref().map_or_else(Failure::reason, |asked| asked.map_or("over", |_| "listed")));
+        end
+    }
+
+    async fn take_all(&mut self, mut body: Body, silence_max: Duration) -> Result<(), Failure> {
+        let mut frames = Frames::new(self.api.limits.frame_bytes_max);
+        loop {
+            let next = if self.resumes && frames.is_empty() {
+                // Whatever happened since the kept version, or that it is no longer known, the server tells at once.
+                match timeout(self.api.limits.short_watch, chunk(&mut body, silence_max)).await {
+                    Ok(next) => next?,
+                    Err(_elapsed) => {
+                        self.current();
+                        continue;
+                    }
+                }
+            } else {
+                chunk(&mut body, silence_max).await?
+            };
+            let Some(bytes) = next else { return Ok(()) };
+            frames.push(&bytes);
+            while let Some(frame) = frames.next().map_err(|TooLong| Failure::FrameTooLong)? {
+                self.series.event(clock::wall());
+                self.take(&read_frame(&frame)?)?;
+            }
+        }
+    }
+
+    fn take(&mut self, frame: &Frame<'_>) -> Result<(), Failure> {
+        let (raw, gone) = match frame {
+            Frame::There(raw) => (raw, false),
+            Frame::Gone(raw) => (raw, true),
+            Frame::Bookmark(version) => {
+                if let Some(version) = version {
+                    self.tee.reached(version);
+                    self.reached = Some(Arc::clone(version));
+                }
+                self.current();
+                return Ok(());
+            }
+        };
+        let unread = || Failure::Unreadable { why: "an object that does not say which it is".to_owned() };
+        let (name, version) = identify(raw.get().as_bytes()).ok_or_else(unread)?;
+        self.tee.told(&name, raw.get().as_bytes(), gone, &version);
+        if gone {
+            self.names.remove(&name);
+        } else {
+            self.names.insert(name);
+        }
+        self.reached = Some(version);
+        Ok(())
+    }
+
+    /// The kind is known as it is now.
+    fn current(&mut self) {
+        self.resumes = false;
+        self.of.tell.tell(|state| {
+            (state.standing, state.failing, state.denied) = (CachedStanding::Current, None, false);
+        });
+    }
+}
+
+fn identify(raw: &[u8]) -> Option<(ObjectName, Arc<str>)> {
+    let Identified { metadata: Metadata { name, namespace, resource_version } } = serde_json::from_slice(raw).ok()?;
+    let whole = !name.is_empty() && !resource_version.is_empty();
+    whole.then(|| (ObjectName::new(namespace, name), resource_version.into()))
+}

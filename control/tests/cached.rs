@@ -1,0 +1,282 @@
+//! Kinds that are cached: what a faulty API server tells of them, through the informer and a replica, is what it holds once it is well.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use fastrand::Rng;
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Full};
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::client::Body;
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::{Client, ResourceExt};
+use prometheus::Registry;
+use serde_json::{Value, json};
+use tidegate_control::{
+    ApiServer, CachedControl, CachedKind, CachedStanding, Copied, Copies, Limits, ServedKind, SweepLimit, start_cached,
+};
+use tidegate_lite::{Feed, Lite, LiteService, ReplicaKind, ReplicaLimits};
+use tokio_util::sync::CancellationToken;
+use tower::Service;
+
+/// An API server that answers as [`Lite`] does, or with a fault: of so many requests in a hundred.
+#[derive(Clone)]
+struct Faulty {
+    inner: LiteService,
+    share: Arc<AtomicU64>,
+    draws: Arc<AtomicU64>,
+    /// So many of the next lists name nothing, at the version that is reached.
+    empty: Arc<AtomicU64>,
+}
+
+type Answer = Response<http_body_util::combinators::UnsyncBoxBody<bytes::Bytes, Infallible>>;
+
+fn answer(status: StatusCode, body: String) -> Answer {
+    Response::builder().status(status).body(Full::from(body).boxed_unsync()).unwrap()
+}
+
+impl Faulty {
+    /// What happens to a request to read a collection, drawn.
+    fn fault(&self, watch: bool) -> Option<Answer> {
+        let mut chance = Rng::with_seed(self.draws.fetch_add(1, Ordering::Relaxed));
+        if chance.u64(..100) >= self.share.load(Ordering::Relaxed) {
+            return None;
+        }
+        let status = |code: u16| json!({"kind": "Status", "code": code, "message": "drawn", "metadata": {}});
+        let empty = json!({"kind": "L", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []});
+        Some(match (chance.u8(..5), watch) {
+            (0, _) => answer(StatusCode::SERVICE_UNAVAILABLE, status(503).to_string()),
+            (1, true) => answer(StatusCode::OK, format!("{}\n", json!({"type": "ERROR", "object": status(410)}))),
+            (2, true) => answer(StatusCode::OK, "{\"type\":\"ADDED\",\"object\":{\"metadata\"".to_owned()),
+            (3, true) => answer(StatusCode::OK, format!("{}\n", json!({"type": "ADDED", "object": {"metadata": {}}}))),
+            (_, true) => answer(StatusCode::OK, String::new()),
+            (1, false) => answer(StatusCode::OK, "{\"metadata\":{\"resourceVersion\":\"1\"},\"items\":[{".to_owned()),
+            // From somebody who knows nothing: what it lacks must not go.
+            (2, false) => answer(StatusCode::OK, empty.to_string()),
+            (_, false) => answer(StatusCode::NOT_FOUND, status(404).to_string()),
+        })
+    }
+}
+
+impl Service<Request<Body>> for Faulty {
+    type Response = Answer;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Answer, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
+        let reads = request.method() == Method::GET && path.ends_with("/configmaps");
+        if let Some(fault) = reads.then(|| self.fault(query.contains("watch"))).flatten() {
+            return Box::pin(async { Ok(fault) });
+        }
+        let left = |count: u64| count.checked_sub(1);
+        if reads
+            && !query.contains("watch")
+            && self.empty.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left).is_ok()
+        {
+            *request.uri_mut() = format!("{path}?labelSelector=no%3Dno").parse().unwrap();
+        }
+        let answered = self.inner.call(request);
+        Box::pin(async { Ok(answered.await?.map(http_body_util::BodyExt::boxed_unsync)) })
+    }
+}
+
+struct Bed {
+    /// The API server's own objects.
+    upstream: Api<DynamicObject>,
+    in_shop: Api<DynamicObject>,
+    /// What is served of them.
+    served: Api<DynamicObject>,
+    faulty: Faulty,
+    states: tokio::sync::watch::Receiver<tidegate_control::CachedStates>,
+    _stop: tokio_util::sync::DropGuard,
+}
+
+fn config_maps() -> ApiResource {
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("", "v1", "ConfigMap"), "configmaps")
+}
+
+fn fed(feed: Feed) -> tidegate_control::Taker {
+    Arc::new(move |copied| match copied {
+        Copied::ListBegins => feed.list_begins(),
+        Copied::Listed { name, raw } => feed.listed(&name.namespace, &name.name, raw),
+        Copied::ListFailed => feed.list_failed(),
+        Copied::ListDone { reached, complete, wins } => feed.list_done(reached, complete, wins),
+        Copied::Told { name, raw, gone } => feed.told(&name.namespace, &name.name, raw, gone),
+        Copied::Reached(version) => feed.reached(version),
+        Copied::Unserved => feed.unserved(),
+    })
+}
+
+fn bed(seed: u64, kind: CachedKind) -> Bed {
+    let lite = Lite::new();
+    let draws = Arc::new(AtomicU64::new(seed << 32));
+    let faulty = Faulty { inner: lite.service(), share: Arc::default(), draws, empty: Arc::default() };
+    let limits = ReplicaLimits { bytes_max: 1 << 24, sweep_share_max: 0.5, sweep_free: 2 };
+    let (replica, _) = Lite::replica(&[], limits);
+    let of = replica.clone();
+    let copies = Copies::to(move |served: &ServedKind| {
+        let ServedKind { group, version, plural, kind, namespaced, short } = served.clone();
+        fed(of.follow(&ReplicaKind { group, version, plural, kind, namespaced, passes_writes: false, short }, limits))
+    });
+    let short = Duration::from_millis(20);
+    let limits = Limits {
+        page_objects: 3,
+        watch_timeout: Duration::from_secs(1)..=Duration::from_secs(2),
+        short_watch: short,
+        backoff_first: Duration::from_millis(5),
+        backoff_max: short,
+        list_again: Duration::from_secs(3),
+        ..Limits::default()
+    };
+    let control = CachedControl {
+        client: Client::new(faulty.clone(), "default"),
+        api_server: ApiServer::default(),
+        kinds: vec![kind],
+        sweep: SweepLimit { share_max: 0.5, free: 2 },
+        limits,
+        cache: None,
+        copies,
+    };
+    let stop = CancellationToken::new();
+    let (states, running) = start_cached(control, &Registry::new(), stop.clone()).unwrap();
+    tokio::spawn(running);
+    let direct = Client::new(lite.service(), "default");
+    Bed {
+        upstream: Api::all_with(direct.clone(), &config_maps()),
+        in_shop: Api::namespaced_with(direct, "default", &config_maps()),
+        served: Api::all_with(Client::new(replica.service(), "default"), &config_maps()),
+        faulty,
+        states,
+        _stop: stop.drop_guard(),
+    }
+}
+
+/// Every object with its version.
+async fn all(api: &Api<DynamicObject>) -> Result<Vec<Value>, kube::Error> {
+    Ok(api
+        .list(&ListParams::default())
+        .await?
+        .items
+        .iter()
+        .map(|object| serde_json::to_value(object).unwrap())
+        .collect())
+}
+
+impl Bed {
+    async fn same(&self, what: &str) {
+        let compared = async {
+            loop {
+                let want = all(&self.upstream).await.unwrap();
+                if all(&self.served).await.is_ok_and(|got| got == want) {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), compared)
+            .await
+            .unwrap_or_else(|_| panic!("{what}: never the same"));
+    }
+
+    async fn change(&self, chance: &mut Rng) {
+        let name = format!("map-{}", chance.u8(..12));
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": {"odd": "true"}},
+            "data": {"a": chance.u32(..).to_string()}});
+        let object: DynamicObject = serde_json::from_value(object).unwrap();
+        // What is refused, as a second create is, changes nothing.
+        match chance.u8(..4) {
+            0 => drop(self.in_shop.delete(&name, &DeleteParams::default()).await),
+            1 => drop(self.in_shop.patch(&name, &PatchParams::default(), &Patch::Merge(&object)).await),
+            _ => drop(self.in_shop.create(&PostParams::default(), &object).await),
+        }
+    }
+}
+
+fn kind() -> CachedKind {
+    CachedKind::new("configmaps", "", None)
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_served_is_what_the_api_server_holds_once_it_is_well() {
+    for seed in 0..24 {
+        let (bed, mut chance) = (bed(seed, kind()), Rng::with_seed(seed));
+        for round in 0..4 {
+            bed.faulty.share.store(chance.u64(..90), Ordering::Relaxed);
+            for _ in 0..chance.usize(5..40) {
+                bed.change(&mut chance).await;
+                tokio::time::sleep(Duration::from_millis(chance.u64(..200))).await;
+            }
+            bed.faulty.share.store(0, Ordering::Relaxed);
+            bed.same(&format!("seed {seed}, round {round}")).await;
+        }
+        let state = bed.states.borrow().values().next().unwrap().clone();
+        assert_eq!((state.standing, state.denied), (CachedStanding::Current, false), "seed {seed}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_lacks_most_changes_nothing_unless_it_is_confirmed() {
+    let bed = bed(0, kind());
+    let mut chance = Rng::with_seed(7);
+    while all(&bed.upstream).await.unwrap().len() < 8 {
+        bed.change(&mut chance).await;
+    }
+    bed.same("at first").await;
+    // The list that is made now and then, on which nothing but the next one follows.
+    bed.faulty.empty.store(1, Ordering::Relaxed);
+    for _ in 0..400 {
+        assert_eq!(all(&bed.served).await.unwrap().len(), 8);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(bed.faulty.empty.load(Ordering::Relaxed), 0, "it was made");
+    bed.faulty.empty.store(2, Ordering::Relaxed);
+    while !all(&bed.served).await.unwrap().is_empty() {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    // The next one knows better.
+    bed.same("at last").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_what_a_selector_leaves_is_cached() {
+    let wanted = CachedKind { label_selector: Some("odd=true".into()), ..kind() };
+    let bed = bed(0, wanted);
+    for (name, odd) in [("one", "true"), ("two", "false")] {
+        let object =
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": {"odd": odd}}});
+        bed.in_shop.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
+    }
+    let mut states = bed.states.clone();
+    let current = states.wait_for(|states| states.values().all(|state| state.standing == CachedStanding::Current));
+    drop(tokio::time::timeout(Duration::from_secs(60), current).await.expect("current").unwrap());
+    let names = async || {
+        bed.served
+            .list(&ListParams::default())
+            .await
+            .map(|list| list.items.iter().map(ResourceExt::name_any).collect::<Vec<_>>())
+    };
+    while names().await.unwrap() != ["one"] {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_that_stands_for_nothing_is_said_to_be_absent() {
+    let bed = bed(0, CachedKind::new("widgets", "", None));
+    let mut states = bed.states.clone();
+    let absent = states.wait_for(|states| states.values().all(|state| state.standing == CachedStanding::Absent));
+    let told = tokio::time::timeout(Duration::from_secs(60), absent).await.expect("absent").unwrap().clone();
+    let state = told.values().next().unwrap();
+    assert!(state.settled(), "nobody has to wait for it");
+}

@@ -1,0 +1,176 @@
+//! Writes that a replica passes on to the server that feeds it, under the credentials of whoever sends them and never under those that
+//! the replica is fed by.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderName, RETRY_AFTER, UPGRADE, USER_AGENT, WARNING};
+use http::request::Parts;
+use http::{HeaderMap, Method, Request, Response};
+
+use super::body::LiteBody;
+use crate::failure::Failure;
+
+/// Headers of a request that the other server is told. The user of a proxy in front (`X-Remote-User`) is not among them.
+const ASKED: [HeaderName; 4] = [AUTHORIZATION, ACCEPT, CONTENT_TYPE, USER_AGENT];
+/// Prefix of the headers by which a user acts for another one, as far as the user's own rights allow it.
+const IMPERSONATE: &str = "impersonate-";
+/// Headers of an answer that the client is told.
+const TOLD: [HeaderName; 3] = [CONTENT_TYPE, WARNING, RETRY_AFTER];
+
+/// Sends requests to the server that feeds a replica. It must add no credentials of its own.
+#[derive(Clone)]
+pub struct PassOn(Arc<Sending>);
+
+type Sending = dyn Fn(Request<Bytes>) -> BoxFuture<'static, Result<Response<Bytes>, NotPassed>> + Send + Sync;
+
+/// Why there is no answer to what was passed on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NotPassed {
+    /// It did not reach the server.
+    Unreachable,
+    /// Whether the server acted on it is not known.
+    Unanswered,
+}
+
+impl PassOn {
+    /// Sends requests this way.
+    #[must_use]
+    pub fn to(
+        send: impl Fn(Request<Bytes>) -> BoxFuture<'static, Result<Response<Bytes>, NotPassed>> + Send + Sync + 'static,
+    ) -> Self {
+        Self(Arc::new(send))
+    }
+
+    /// Whether a request is one to pass on: all that is not read.
+    pub(super) fn takes(parts: &Parts) -> bool {
+        let path = parts.uri.path();
+        let reads = [Method::GET, Method::HEAD, Method::OPTIONS].contains(&parts.method);
+        !reads && (path.starts_with("/api/") || path.starts_with("/apis/"))
+    }
+
+    /// Passes a request on, and its answer back.
+    pub(super) async fn pass(&self, parts: &Parts, body: &Bytes) -> Result<Response<LiteBody>, Failure> {
+        if !bears_a_token(&parts.headers) {
+            return Err(Failure::no_token());
+        }
+        let stays = |segment: &str| !matches!(segment, "." | "..");
+        if parts.headers.contains_key(UPGRADE) || !parts.uri.path().split('/').all(stays) {
+            return Err(Failure::method_not_allowed());
+        }
+        let mut request = Request::new(body.clone());
+        *request.method_mut() = parts.method.clone();
+        // The path and the query; where they lead is the other side's business.
+        let target = parts.uri.path_and_query().map(ToString::to_string).unwrap_or_default();
+        *request.uri_mut() = target.parse().map_err(|_| Failure::bad_request("the path cannot be passed on"))?;
+        let asked = |name: &HeaderName| ASKED.contains(name) || name.as_str().starts_with(IMPERSONATE);
+        copy(&parts.headers, request.headers_mut(), asked);
+        let answer = (self.0)(request).await.map_err(|why| match why {
+            NotPassed::Unreachable => Failure::upstream_away(),
+            NotPassed::Unanswered => Failure::upstream_silent(),
+        })?;
+        let (head, body) = answer.into_parts();
+        let mut response = Response::new(LiteBody::whole(body));
+        *response.status_mut() = head.status;
+        copy(&head.headers, response.headers_mut(), |name| TOLD.contains(name));
+        Ok(response)
+    }
+}
+
+impl fmt::Debug for PassOn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PassOn").finish_non_exhaustive()
+    }
+}
+
+fn copy(from: &HeaderMap, to: &mut HeaderMap, which: impl Fn(&HeaderName) -> bool) {
+    for (name, value) in from.iter().filter(|(name, _)| which(name)) {
+        to.append(name.clone(), value.clone());
+    }
+}
+
+fn bears_a_token(headers: &HeaderMap) -> bool {
+    let mut given = headers.get_all(AUTHORIZATION).iter().map(|value| value.to_str().unwrap_or_default());
+    let (first, second) = (given.next(), given.next());
+    let token =
+        first.and_then(|given| given.split_once(' ')).filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
+    second.is_none() && token.is_some_and(|(_, token)| !token.trim().is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use http::StatusCode;
+
+    use super::*;
+
+    #[track_caller]
+    fn check_taken(method: &str, path: &str, want: bool) {
+        let (parts, ()) = Request::builder().method(method).uri(path).body(()).unwrap().into_parts();
+        assert_eq!(PassOn::takes(&parts), want, "{method} {path}");
+    }
+
+    #[test]
+    fn writes_of_objects_are_passed_on() {
+        check_taken("POST", "/api/v1/namespaces/shop/pods", true);
+        check_taken("DELETE", "/apis/apps/v1/namespaces/shop/deployments/web?dryRun=All", true);
+        check_taken("PATCH", "/api/v1/nodes/one", true);
+        check_taken("GET", "/api/v1/pods", false);
+        check_taken("HEAD", "/api/v1/pods", false);
+        check_taken("POST", "/metrics", false);
+        check_taken("POST", "/api", false);
+    }
+
+    /// What is sent on of a request with these headers, or the status of the refusal.
+    async fn sent(path: &str, headers: &[(&str, &str)]) -> Result<Vec<String>, u16> {
+        let (tell, told) = channel();
+        let pass = PassOn::to(move |request| {
+            let names = request.headers().keys().map(ToString::to_string);
+            tell.send([request.uri().to_string()].into_iter().chain(names).collect()).unwrap();
+            Box::pin(async { Ok(Response::builder().status(201).header("set-cookie", "a").body("{}".into()).unwrap()) })
+        });
+        let mut request = Request::builder().method("POST").uri(path);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let (parts, ()) = request.body(()).unwrap().into_parts();
+        let answer = pass.pass(&parts, &Bytes::new()).await.map_err(|failure| failure.code.as_u16())?;
+        assert_eq!((answer.status(), answer.headers().len()), (StatusCode::CREATED, 0));
+        Ok(told.recv().unwrap())
+    }
+
+    #[tokio::test]
+    async fn the_other_server_sees_the_client_s_token_and_nothing_that_claims_to_be_somebody() {
+        let token = ("authorization", "Bearer abc");
+        let more = [
+            ("x-remote-user", "admin"),
+            ("cookie", "a"),
+            ("content-type", "application/json"),
+            ("impersonate-user", "b"),
+        ];
+        let headers: Vec<_> = [token].into_iter().chain(more).collect();
+        let want = ["/api/v1/pods?dryRun=All", "authorization", "content-type", "impersonate-user"];
+        let mut got = sent("/api/v1/pods?dryRun=All", &headers).await.unwrap();
+        got[1..].sort();
+        assert_eq!(got, want);
+    }
+
+    #[tokio::test]
+    async fn without_a_token_of_its_own_a_client_writes_nothing() {
+        for headers in [&[][..], &[("authorization", "Bearer ")], &[("authorization", "Basic YTpi")]] {
+            assert_eq!(sent("/api/v1/pods", headers).await, Err(401), "{headers:?}");
+        }
+        let two = [("authorization", "Bearer a"), ("authorization", "Bearer b")];
+        assert_eq!(sent("/api/v1/pods", &two).await, Err(401));
+    }
+
+    #[tokio::test]
+    async fn no_path_leads_out_and_nothing_is_upgraded() {
+        let token = ("authorization", "Bearer abc");
+        assert_eq!(sent("/api/../metrics", &[token]).await, Err(405));
+        assert_eq!(sent("/api/v1/namespaces/a/pods/b/exec", &[token, ("upgrade", "websocket")]).await, Err(405));
+    }
+}

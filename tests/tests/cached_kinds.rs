@@ -1,0 +1,156 @@
+//! Kinds that are cached and served although no route comes from them, beside an edge and without one.
+
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
+
+use tidegate_tests::{
+    CacheServer, Dev, Kubectl, Link, Reader, Run, eventually, get, items, same, same_but_for_managers,
+};
+
+const SHOP: &str = include_str!("manifests/shop.yaml");
+/// What an edge that routes by Ingresses reads.
+const OF_AN_EDGE: [&str; 4] = ["services", "ingresses", "endpointslices", "ingressclasses"];
+
+async fn config_map(cluster: &Kubectl, name: &str, app: &str) {
+    let text = format!(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {{namespace: shop, name: {name}, labels: {{app: {app}}}}}\ndata: {{a: b}}\n"
+    );
+    cluster.fed(&["apply", "-f", "-"], &text).await;
+}
+
+async fn details(admin: std::net::SocketAddr) -> String {
+    get(admin, "localhost", "/readyz?verbose").await.unwrap().body
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cache_without_routing_feeds_an_edge() {
+    let dev = Dev::start(&[("shop.yaml", SHOP)]).await;
+    let Some(cluster) = Kubectl::for_config(&dev.kubeconfig) else { return };
+    let cache = CacheServer::start(&dev.kubeconfig, &[]).await;
+    cache.ready().await;
+    let served = Reader::of(&cache.url(), &[]).unwrap();
+    same(&cluster, &served, &OF_AN_EDGE).await;
+    let (code, _, err) = served.tried(&["get", "pods", "-A"]).await;
+    assert!(code != Some(0) && err.contains("the server doesn't have a resource type"), "{err}");
+    let (code, _, err) = served.tried(&["delete", "svc", "-n", "shop", "web"]).await;
+    assert!(code != Some(0) && err.contains("MethodNotAllowed"), "{err}");
+
+    let edge = Run::fed_by(&cache.url(), &["--https", "off"]).await;
+    edge.ready().await;
+    edge.answers("shop.test", 200).await;
+    let ingress = SHOP.split("---").find(|document| document.contains("kind: Ingress")).unwrap();
+    let other = ingress.replace("shop-ingress", "other").replace("shop.test", "other.test");
+    cluster.fed(&["create", "-f", "-"], &other).await;
+    edge.answers("other.test", 200).await;
+    cluster.run(&["delete", "ing", "-n", "shop", "other"]).await;
+    edge.answers("other.test", 404).await;
+    same(&cluster, &served, &OF_AN_EDGE).await;
+    let metrics = get(cache.admin, "localhost", "/metrics").await.unwrap().body;
+    assert!(metrics.contains("tidegate_served_objects{kind=\"Ingress\"} 1"), "{metrics}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kinds_beside_routing_are_served_and_outlive_a_restart_without_the_cluster() {
+    let dev = Dev::start(&[("shop.yaml", SHOP)]).await;
+    let Some(cluster) = Kubectl::for_config(&dev.kubeconfig) else { return };
+    for (name, app) in [("one", "shop"), ("two", "shop"), ("other", "blog")] {
+        config_map(&cluster, name, app).await;
+    }
+    let mut link = Link::to(&dev.kubeconfig).await;
+    let kubeconfig = link.kubeconfig(&dev.kubeconfig);
+    let folder = tempfile::tempdir().unwrap();
+    let arguments = [
+        "--https",
+        "off",
+        "--serve-api",
+        "127.0.0.1:0",
+        "--cache-dir",
+        folder.path().to_str().unwrap(),
+        "--cache-write-after",
+        "50ms",
+        "--cache-kinds",
+        "namespaces,configmaps,deployments.apps,widgets",
+        "--cache-selector",
+        "configmaps:app=shop",
+    ];
+    let mut run = Run::start(&kubeconfig, &arguments).await;
+    run.ready().await;
+    let reader = |run: &Run| Reader::of(&format!("http://{}", run.api.clone().unwrap()), &[]).unwrap();
+    let served = reader(&run);
+    same(&cluster, &served, &["namespaces", "deployments", "services"]).await;
+    let names = ["get", "cm", "-A", "-o", "name"];
+    assert_eq!(served.run(&names).await, "configmap/one\nconfigmap/two\n", "what the selector leaves");
+    assert!(served.run(&["get", "deploy", "-n", "shop"]).await.contains("READY"), "a table as the cluster has it");
+    eventually("a kind that is not there is said to be so", || async {
+        let text = details(run.admin).await;
+        let told = text.contains("cached widgets: absent") && text.contains("cached configmaps: current");
+        if told { Ok(()) } else { Err(text) }
+    })
+    .await;
+    let version = served.run(&["get", "cm", "-A", "-o", "jsonpath={.metadata.resourceVersion}"]).await;
+    run.signal("-TERM").await;
+    run.child.wait().await.unwrap();
+
+    link.cut();
+    let run = Run::start(&kubeconfig, &arguments).await;
+    run.ready().await;
+    let served = reader(&run);
+    assert_eq!(served.run(&names).await, "configmap/one\nconfigmap/two\n", "stale, and not empty");
+    assert_eq!(served.run(&["get", "cm", "-A", "-o", "jsonpath={.metadata.resourceVersion}"]).await, version);
+    assert!(details(run.admin).await.contains("cached configmaps: stale, as of 2"), "{}", details(run.admin).await);
+    config_map(&cluster, "three", "shop").await;
+    config_map(&cluster, "two", "blog").await;
+    cluster.run(&["delete", "cm", "-n", "shop", "one"]).await;
+    link.mend();
+    eventually("what happened meanwhile", || async {
+        let text = served.run(&names).await;
+        if text == "configmap/three\n" { Ok(()) } else { Err(text) }
+    })
+    .await;
+    same_but_for_managers(&cluster, &served, &["namespaces", "deployments", "services"]).await;
+    eventually("all of it is current", || async {
+        let text = details(run.admin).await;
+        if text.contains("stale") { Err(text) } else { Ok(()) }
+    })
+    .await;
+    run.answers("shop.test", 200).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kind_goes_and_comes_with_its_definition() {
+    let dev = Dev::start(&[("shop.yaml", SHOP)]).await;
+    let Some(cluster) = Kubectl::for_config(&dev.kubeconfig) else { return };
+    let kind = "httproutes.gateway.networking.k8s.io";
+    let route = "apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {namespace: shop, name: web}\n\
+                 spec: {hostnames: [web.test]}\n";
+    eventually("its definition is served", || async {
+        let (code, _, err) = cluster.tried(&["apply", "-f", "-"], route).await;
+        if code == Some(0) { Ok(()) } else { Err(err) }
+    })
+    .await;
+    let cache = CacheServer::start(&dev.kubeconfig, &["--cache-kinds", kind]).await;
+    cache.ready().await;
+    let served = Reader::of(&cache.url(), &[]).unwrap();
+    same(&cluster, &served, &[kind]).await;
+    let definition = cluster.run(&["get", "crd", kind, "-o", "json"]).await;
+    cluster.run(&["delete", "crd", kind]).await;
+    eventually("the kind is not served", || async {
+        let (code, out, err) = served.tried(&["get", kind, "-A", "-o", "name"]).await;
+        if code != Some(0) && err.contains("the server doesn't have a resource type") {
+            Ok(())
+        } else {
+            Err(out + &err)
+        }
+    })
+    .await;
+    let mut definition: serde_json::Value = serde_json::from_str(&definition).unwrap();
+    definition["metadata"].as_object_mut().unwrap().retain(|name, _| ["name", "annotations"].contains(&name.as_str()));
+    definition.as_object_mut().unwrap().remove("status");
+    cluster.fed(&["create", "-f", "-"], &definition.to_string()).await;
+    eventually("the kind is there again", || async {
+        let (_, _, err) = cluster.tried(&["apply", "-f", "-"], route).await;
+        let (code, out, _) = served.tried(&["get", kind, "-A", "-o", "json"]).await;
+        if code == Some(0) && items(&out).len() == 1 { Ok(()) } else { Err(out + &err) }
+    })
+    .await;
+    same(&cluster, &served, &[kind]).await;
+}

@@ -1,0 +1,221 @@
+//! An edge that loses its control plane: it serves on, over a restart and a crash, and catches up when the control plane is back.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
+use rustls_pki_types::CertificateDer;
+use serde_json::{Value, json};
+use tidegate_tests::cluster::{Edge, Steady};
+use tidegate_tests::{Link, certificate_of, eventually, get, moment};
+
+use crate::objects::certificate;
+use crate::stage::{Stage, ingress, measured, rule};
+
+/// Where the edge reaches the API server while nothing is cut. No other process of the cluster does.
+const LINK: &str = "127.0.0.2:6443";
+const API_SERVER: &str = "127.0.0.1:6443";
+const ADDRESS: &str = "10.244.0.9";
+const HOST: &str = "outage.test";
+const INGRESSES: &str = "/apis/networking.k8s.io/v1/namespaces/outage/ingresses";
+
+/// The edge of a site, with a cache, behind a link of its own.
+struct Site {
+    folder: PathBuf,
+    kubeconfig: PathBuf,
+}
+
+impl Site {
+    /// What it takes, with the rights of `deploy/`.
+    async fn new(stage: &Stage) -> Self {
+        let cluster = &stage.cluster;
+        let rights = "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: outage, namespace: tidegate}\n---\n\
+             apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata: {name: tidegate-outage}\n\
+             roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: tidegate}\n\
+             subjects: [{kind: ServiceAccount, name: outage, namespace: tidegate}]\n";
+        cluster.kubectl.fed(&["apply", "-f", "-"], rights).await;
+        let folder = cluster.folder().join("outage");
+        std::fs::create_dir_all(&folder).expect("a folder");
+        std::fs::write(folder.join("key"), [7; 32]).expect("a key");
+        let token = cluster.token("outage", &Value::Null).await;
+        let config = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "outage",
+            "clusters": [{"name": "outage", "cluster": {"server": format!("https://{LINK}"), "tls-server-name": "localhost",
+                "certificate-authority": folder.join("authority.crt")}}],
+            "users": [{"name": "outage", "user": {"token": token}}],
+            "contexts": [{"name": "outage", "context": {"cluster": "outage", "user": "outage"}}],
+        });
+        let kubeconfig = folder.join("kubeconfig");
+        std::fs::write(&kubeconfig, config.to_string()).expect("a kubeconfig");
+        let site = Self { folder, kubeconfig };
+        site.trusts(&std::fs::read_to_string(cluster.folder().join("authority.crt")).expect("an authority"));
+        site
+    }
+
+    fn start(&self, stage: &Stage) -> Edge {
+        let file = |name: &str| self.folder.join(name).display().to_string();
+        let (cache, key) = (file("."), file("key"));
+        let arguments =
+            ["--cache-dir", &cache, "--cache-key-file", &key, "--cache-write-after", "50ms", "--status", "off"];
+        Edge::with_kubeconfig(&stage.cluster, "outage", &self.kubeconfig, ADDRESS, &arguments)
+    }
+
+    /// The authority that the edge knows its API server by, in its file.
+    fn trusts(&self, authority: &str) {
+        std::fs::write(self.folder.join("authority.crt"), authority).expect("a file");
+    }
+}
+
+/// An authority that has signed nothing here.
+fn foreign() -> String {
+    let mut authority = CertificateParams::default();
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    authority.self_signed(&KeyPair::generate().expect("a key")).expect("a certificate").pem()
+}
+
+async fn ready(edge: &Edge) -> String {
+    eventually("ready", || async {
+        let answer = get(edge.admin, "localhost", "/readyz?verbose").await?;
+        if answer.status == 200 { Ok(answer.body) } else { Err(answer.body) }
+    })
+    .await
+}
+
+async fn answers(edge: SocketAddr, host: &str, status: u16) {
+    eventually(&format!("{host} answers {status}"), || async {
+        let answer = get(edge, host, "/").await?;
+        if answer.status == status { Ok(()) } else { Err(answer.status.to_string()) }
+    })
+    .await;
+}
+
+/// Clients of both protocols.
+fn clients(edge: &Edge) -> [Steady; 2] {
+    [Steady::start(edge.http, HOST, "/"), Steady::start_tls(edge.https, HOST, "/")]
+}
+
+/// None of their requests failed.
+async fn unharmed(clients: [Steady; 2]) {
+    for client in clients {
+        client.stop().await.all();
+    }
+}
+
+fn route(name: &str) -> Value {
+    json!({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"name": name},
+        "spec": {"ingressClassName": "tidegate", "rules": [rule(&format!("{name}.test"), 80)]}})
+}
+
+/// The host is asked for while the certificate that its Secret had is shown.
+async fn shows(edge: &Edge, certificate: &CertificateDer<'static>) {
+    eventually("its certificate", || async {
+        let shown = certificate_of(edge.https, HOST).await?;
+        if shown == *certificate { Ok(()) } else { Err("another one".to_owned()) }
+    })
+    .await;
+}
+
+async fn kept(folder: &Path, edge: &Edge) {
+    eventually("all is on disk", || async {
+        let (listed, pending) =
+            (edge.metric("tidegate_listed_objects", "").await, edge.metric("tidegate_cache_pending_values", "").await);
+        let written = edge.metric("tidegate_cache_values_total", "").await;
+        let there = folder.join("cluster-cache/objects.redb").exists();
+        if there && listed > 0.0 && written >= listed && pending < 1.0 {
+            Ok(())
+        } else {
+            Err(format!("{written} of {listed}"))
+        }
+    })
+    .await;
+}
+
+/// Ten changes: three routes go, three come, three move, and the certificate is another one.
+async fn ten_changes(stage: &Stage) -> CertificateDer<'static> {
+    let api = &stage.cluster.api;
+    for nth in 0..3 {
+        api.delete(&format!("{INGRESSES}/going-{nth}")).await;
+        api.create(INGRESSES, &route(&format!("coming-{nth}"))).await;
+        let moved = json!({"spec": {"rules": [rule(&format!("moved-{nth}.test"), 80)]}});
+        api.merge(&format!("{INGRESSES}/moving-{nth}"), &moved).await;
+    }
+    let (renewed, content) = certificate(HOST);
+    api.merge("/api/v1/namespaces/outage/secrets/web", &json!({"data": content})).await;
+    renewed
+}
+
+pub(crate) async fn an_edge_goes_on_alone(stage: &mut Stage) {
+    stage.app("outage").await;
+    let api = &stage.cluster.api;
+    let (first, content) = certificate(HOST);
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "web"}, "type": "kubernetes.io/tls",
+        "data": content});
+    api.create("/api/v1/namespaces/outage/secrets", &secret).await;
+    let tls = json!({"spec": {"tls": [{"hosts": [HOST], "secretName": "web"}]}});
+    api.merge(&ingress("outage"), &tls).await;
+    for nth in 0..3 {
+        api.create(INGRESSES, &route(&format!("going-{nth}"))).await;
+        api.create(INGRESSES, &route(&format!("moving-{nth}"))).await;
+    }
+    let mut link = Link::between(LINK.parse().expect("an address"), API_SERVER.parse().expect("an address")).await;
+    let site = Site::new(stage).await;
+    let edge = site.start(stage);
+    edge.ready().await;
+    shows(&edge, &first).await;
+    for nth in 0..3 {
+        answers(edge.http, &format!("going-{nth}.test"), 200).await;
+    }
+    kept(&site.folder, &edge).await;
+
+    let asking = clients(&edge);
+    link.cut();
+    let authority = std::fs::read_to_string(site.folder.join("authority.crt")).expect("a file");
+    site.trusts(&foreign());
+    eventually("the API server is missed", || async {
+        let answer = get(edge.admin, "localhost", "/readyz?verbose").await?;
+        let missed = answer.status == 200 && answer.body.contains("failing");
+        if missed { Ok(()) } else { Err(answer.body) }
+    })
+    .await;
+    unharmed(asking).await;
+    edge.end().await;
+
+    let begun = moment();
+    let edge = site.start(stage);
+    assert!(ready(&edge).await.contains("stale: what was kept on disk serves"), "it says that it is stale");
+    shows(&edge, &first).await;
+    measured("restarted without the API server, ready and right", begun);
+    let asking = clients(&edge);
+    let renewed = ten_changes(stage).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    unharmed(asking).await;
+    edge.kill().await;
+
+    let begun = moment();
+    let edge = site.start(stage);
+    ready(&edge).await;
+    shows(&edge, &first).await;
+    measured("killed and started again without the API server, ready and right", begun);
+    let asking = clients(&edge);
+    for (host, status) in [("going-0", 200), ("moving-0", 200), ("coming-0", 404), ("moved-0", 404)] {
+        answers(edge.http, &format!("{host}.test"), status).await;
+    }
+
+    site.trusts(&authority);
+    let begun = moment();
+    link.mend();
+    for nth in 0..3 {
+        for (host, status) in [("going", 404), ("coming", 200), ("moving", 404), ("moved", 200)] {
+            answers(edge.http, &format!("{host}-{nth}.test"), status).await;
+        }
+    }
+    shows(&edge, &renewed).await;
+    measured("the API server is back, and ten changes act", begun);
+    edge.ready().await;
+    let text = get(edge.admin, "localhost", "/readyz?verbose").await.expect("an answer").body;
+    assert!(!text.contains("stale:"), "{text}");
+    assert!(edge.metric("tidegate_lists_total", "reason=\"start\"").await < 1.0, "watches went on from what was kept");
+    unharmed(asking).await;
+    edge.end().await;
+}
