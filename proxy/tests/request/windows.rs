@@ -4,12 +4,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use h2::client::Builder;
+use tidegate_config::model::AppProtocol;
 use tidegate_proxy::Driver;
 use tokio::io::AsyncWriteExt;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc::unbounded_channel;
 use tokio::time::sleep;
 
-use super::bed::{Bed, PATIENCE};
-use super::streams::{by_hand, get, head};
+use super::bed::{Bed, Model, PATIENCE, route};
+use super::streams::{by_hand, client, get, head, response, rest};
 
 fn requests_in_flight(bed: &Bed) -> usize {
     let metrics = bed.metrics();
@@ -61,4 +64,42 @@ async fn however_wide_its_windows_are_a_client_that_does_not_read_gets_little() 
         }
         assert!(in_flight > STREAMS / 2, "{driver:?}: {in_flight} of {STREAMS}");
     }
+}
+
+/// Bytes of a response that is more than Pingora's own window of a connection.
+const MUCH: usize = 12 << 20;
+
+#[tokio::test]
+async fn a_client_that_reads_nothing_holds_up_nobody_at_the_same_endpoint() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (tell, mut connections) = unbounded_channel();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tell.send(()).unwrap();
+            tokio::spawn(async move {
+                let mut connection = h2::server::handshake(stream).await.unwrap();
+                while let Some(Ok((_, mut respond))) = connection.accept().await {
+                    let mut body = respond.send_response(http::Response::new(()), false).unwrap();
+                    tokio::spawn(async move { body.send_data(Bytes::from(vec![b'x'; MUCH]), true) });
+                }
+            });
+        }
+    });
+    let model = Model::default().route("a.test", route("web", AppProtocol::H2c)).backend("web", &[address]);
+    let bed = Bed::start(model).await;
+    let mut silent = client(&bed, 0).await;
+    let mut stalled = Vec::new();
+    for _ in 0..5 {
+        let answered = silent.send_request(get("/"), true).unwrap().0;
+        silent = silent.ready().await.unwrap();
+        stalled.push(response(answered).await);
+    }
+    sleep(Duration::from_millis(300)).await;
+    let mut reading = client(&bed, 64 << 10).await;
+    let mut answer = response(reading.send_request(get("/"), true).unwrap().0).await;
+    assert_eq!(rest(answer.body_mut()).await.unwrap(), MUCH);
+    connections.recv().await.unwrap();
+    assert!(connections.try_recv().is_err(), "all of them went over one connection");
+    drop(stalled);
 }

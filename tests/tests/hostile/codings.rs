@@ -21,7 +21,7 @@ pub(crate) const CODINGS: [&str; 7] = [
 /// The second response, for which there is no request.
 pub(crate) const SMUGGLED: &str = "HTTP/1.1 200 OK\r\nContent-Length: 8\r\nX-Smuggled: 1\r\n\r\nSMUGGLED";
 /// A header line that leaves a request to the full driver.
-pub(crate) const TO_FULL: &str = "Trailer: x\r\n";
+pub(crate) const TO_FULL: &str = "Connection: x\r\n";
 
 /// A request for the coding of this number.
 pub(crate) fn request(coding: usize, more: &str) -> String {

@@ -21,6 +21,15 @@ use crate::upstream::tls;
 /// Bundles of authorities that a thread keeps as Pingora wants them.
 const BUNDLES_MAX: usize = 256;
 
+/// Bytes of a response that an endpoint in HTTP/2 may send before they are read. Pingora would let it send 8 MiB, on each stream and
+/// on all of a connection together, so that one client that reads nothing holds as much, and holds up all others whose
+/// requests go over the same connection.
+const STREAM_WINDOW_BYTES: u32 = 16 * 1024;
+
+/// The least and the largest window of a connection (RFC 9113 sections 6.9.1 and 6.9.2).
+const WINDOW_BYTES_LEAST: u32 = (1 << 16) - 1;
+const WINDOW_BYTES_MOST: u32 = (1 << 31) - 1;
+
 /// What is kept of connections that can be used once.
 const NOTHING: Duration = Duration::from_millis(1);
 
@@ -62,6 +71,11 @@ pub(crate) fn peer(aim: &UpstreamAttempt<'_>, need: &Need<'_>) -> HttpPeer {
     options.write_timeout = floored(tunnel.unwrap_or(effective.write_timeout));
     options.idle_timeout = Some(need.idle);
     options.max_h2_streams = need.http2_streams_max;
+    // Room for all streams, so that those whose clients read nothing leave the others theirs.
+    let streams = u32::try_from(need.http2_streams_max).unwrap_or(u32::MAX);
+    let connection_window = streams.saturating_mul(STREAM_WINDOW_BYTES).clamp(WINDOW_BYTES_LEAST, WINDOW_BYTES_MOST);
+    options.h2_stream_window_size = Some(STREAM_WINDOW_BYTES);
+    options.h2_connection_window_size = Some(connection_window);
     options.alpn = match target.protocol {
         AppProtocol::H2c | AppProtocol::H2 => ALPN::H2,
         AppProtocol::Http | AppProtocol::Https | AppProtocol::Ws => ALPN::H1,
