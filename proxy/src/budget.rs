@@ -47,12 +47,16 @@ impl Cost {
     /// A connection that is passed on unread: its socket and that to an endpoint, and a piece that waits in each direction.
     pub(crate) const STREAM: Self = Self::new(2, 40);
 
+    /// A flow of datagrams: its socket to an endpoint, its task, and what the kernel keeps of it.
+    pub(crate) const FLOW: Self = Self::new(1, 8);
+
     /// What a connection takes before it has a request.
     pub(crate) const fn of_connection(protocol: BindProtocol) -> Self {
         match protocol {
             BindProtocol::Http => Self::PLAIN,
             BindProtocol::Https => Self::TLS,
             BindProtocol::Tcp => Self::STREAM,
+            BindProtocol::Udp => Self::FLOW,
         }
     }
 
@@ -275,9 +279,14 @@ impl Budget {
 
     /// Whether that is no more than one client's share, which counts under pressure.
     pub(crate) fn is_within_share(&self, held: Cost) -> bool {
-        let (max, part) = (self.max(), |all: u64| (all * self.client_percent / 100).max(1));
+        let max = self.max();
+        self.is_part(held.files(), max.files()) && self.is_part(held.memory_kib(), max.memory_kib())
+    }
+
+    /// Whether one client's share of all is so much.
+    pub(crate) fn is_part(&self, held: u64, all: u64) -> bool {
         // All of it is more than there is: what is to give way may be the client's own.
-        self.client_percent == 100 || held.is_within(Cost::of(part(max.files()), part(max.memory_kib())))
+        self.client_percent == 100 || held <= (all * self.client_percent / 100).max(1)
     }
 
     /// Notes the resident memory of the process, in KiB. Costs are what usual requests take; the resident memory shows when

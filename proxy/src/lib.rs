@@ -9,6 +9,7 @@
 mod options;
 mod start;
 mod stream;
+mod datagram;
 mod runtime;
 
 mod listen;
@@ -22,6 +23,7 @@ mod observe;
 mod budget;
 mod buffers;
 mod clock;
+mod flow_budget;
 mod reason;
 mod shared;
 mod sweep_trigger;

@@ -23,7 +23,7 @@ pub struct Options {
     pub upstream: UpstreamLimits,
     /// TLS with clients.
     pub tls: TlsLimits,
-    /// How connections end when their bind goes away.
+    /// How connections and flows end when their bind or endpoint goes away.
     pub drain: DrainLimits,
     /// The upgrade tokens (RFC 9110 section 7.8) that may pass, in lower case.
     pub upgrade_tokens: Vec<String>,
@@ -145,11 +145,15 @@ pub struct TlsLimits {
     pub sessions_max: usize,
 }
 
-/// How connections end when their bind goes away.
+/// How connections and flows end when their bind or endpoint goes away.
 #[derive(Clone, Debug)]
 pub struct DrainLimits {
-    /// How long the requests of a bind that left the snapshot may go on.
+    /// How long the requests and flows of a bind that left the snapshot may go on.
     pub removed_bind_grace: Duration,
+    /// Silence after which a flow of datagrams ends whose bind is to end, where its route has it wait longer.
+    pub flow_silence: Duration,
+    /// How long a flow of datagrams stays with an endpoint that its route no longer leads to.
+    pub endpoint_grace: Duration,
 }
 
 impl Options {
@@ -250,6 +254,10 @@ impl Default for TlsLimits {
 
 impl Default for DrainLimits {
     fn default() -> Self {
-        Self { removed_bind_grace: Duration::from_secs(300) }
+        Self {
+            removed_bind_grace: Duration::from_secs(300),
+            flow_silence: Duration::from_secs(5),
+            endpoint_grace: Duration::from_secs(30),
+        }
     }
 }

@@ -9,7 +9,9 @@ use tidegate_config::model::Snapshot;
 use crate::budget::{Budget, Charge, Cost};
 use crate::clock;
 use crate::connection::clients::Clients;
-use crate::connection::idle;
+use crate::connection::idle::{self, List};
+use crate::datagram::Flows;
+use crate::flow_budget::FlowBudget;
 use crate::observe::access_log::AccessLog;
 use crate::observe::metrics::{Metrics, show_budget};
 use crate::observe::mirror_metrics::MirrorMetrics;
@@ -34,8 +36,14 @@ pub(crate) struct Shared {
     pub(crate) metrics: Metrics,
     /// What is counted of copies of requests.
     pub(crate) mirrors: MirrorMetrics,
-    /// Where the process listens.
+    /// Where the process listens in TCP.
     pub(crate) listening: Arc<Listening>,
+    /// Where it does in UDP.
+    pub(crate) listening_udp: Arc<Listening>,
+    /// The flows of datagrams.
+    pub(crate) flows: Flows,
+    /// What they take.
+    pub(crate) flow_budget: Arc<FlowBudget>,
     /// What is known of endpoints.
     pub(crate) endpoints: Arc<EndpointStates>,
     /// Whether there is anything to forget.
@@ -57,6 +65,7 @@ impl Shared {
         let access_log = AccessLog::open(&options.access_log, dropped)?;
         let budget = Arc::new(Budget::new(&options.budget));
         show_budget(registry, &budget)?;
+        let flow_budget = Arc::new(FlowBudget::new(Arc::clone(&budget)));
         let head_limits = HeadLimits {
             lines_max: options.client.head_lines_max,
             bytes_max: options.client.head_bytes_max,
@@ -71,6 +80,9 @@ impl Shared {
             metrics,
             mirrors: MirrorMetrics::register(registry)?,
             listening: Arc::default(),
+            listening_udp: Arc::default(),
+            flows: Flows::default(),
+            flow_budget,
             endpoints,
             sweep_trigger,
             access_log,
@@ -93,7 +105,7 @@ impl Shared {
     }
 
     fn give_way(&self) -> bool {
-        let freed = idle::give_way();
+        let freed = idle::give_way(List::Connections);
         if let Some(cost) = freed {
             self.metrics.gave_way.inc();
             self.budget.release(cost);

@@ -105,7 +105,8 @@ impl Proxy {
         let tls = Arc::new(Tls::new(published.clone(), &options.tls).map_err(StartError::Tls)?);
         let (leaving, told) = watch::channel(false);
         let (stop, stopped) = watch::channel(None);
-        let binder = Arc::new(Binder::new(Arc::clone(&shared.listening), Arc::clone(&metrics)));
+        let binder =
+            Arc::new(Binder::new([&shared.listening, &shared.listening_udp].map(Arc::clone), Arc::clone(&metrics)));
         let kept = (published.clone(), Arc::clone(&shared));
         let process = Process {
             published,

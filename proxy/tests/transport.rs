@@ -10,6 +10,7 @@ mod transport {
     pub mod clients;
 
     mod binds;
+    mod datagrams;
     mod drain;
     mod http;
     mod limits;

@@ -85,6 +85,9 @@ impl Banner {
         for address in self.addresses(BindProtocol::Tcp) {
             writeln!(text, "  tcp      {address}")?;
         }
+        for address in self.addresses(BindProtocol::Udp) {
+            writeln!(text, "  udp      {address}")?;
+        }
         if let Some(admin) = self.admin {
             writeln!(text, "  health   http://{admin}/readyz")?;
             writeln!(text, "  metrics  http://{admin}/metrics")?;

@@ -127,6 +127,8 @@ pub enum BindProtocol {
     Https,
     /// Anything: its connections are passed on unread, by the [`StreamRoute`](super::StreamRoute) of the bind.
     Tcp,
+    /// Datagrams, which are passed on unread by the same. One number is another port in TCP than in UDP.
+    Udp,
 }
 
 /// What makes two binds the same socket. Port 0 asks for a free port, chosen once.

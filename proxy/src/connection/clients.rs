@@ -31,7 +31,13 @@ struct Held {
     taken: Taken,
     connections: AtomicU32,
     requests: AtomicU32,
+    /// Those of the connections that are flows of datagrams.
+    flows: AtomicU32,
 }
+
+/// A flow of datagrams of a client, which counts as a connection, for as long as this lives.
+#[derive(Debug)]
+pub(crate) struct FlowPlace(ClientPlace);
 
 /// What comes of counting a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,6 +76,13 @@ impl Clients {
         // From here on, dropping it counts the connection out again.
         let place = ClientPlace { clients: Arc::clone(self), address, held, cost };
         self.budget.is_fair(place.held.taken.add(cost)).then_some(place)
+    }
+
+    /// Counts a flow of a client; `None` when it holds too much already, or more flows than `may` says.
+    pub(crate) fn enter_flow(self: &Arc<Self>, peer: IpAddr, may: impl Fn(u32) -> bool) -> Option<FlowPlace> {
+        let place = self.enter(peer, Cost::FLOW)?;
+        let flows = place.held.flows.fetch_add(1, Relaxed) + 1;
+        Some(FlowPlace(place)).filter(|_| may(flows))
     }
 
     fn counted(&self, address: IpAddr) -> Option<Arc<Held>> {
@@ -141,6 +154,12 @@ impl ClientPlace {
     pub(crate) fn release(&self, cost: Cost) {
         self.held.taken.sub(cost);
         self.held.requests.fetch_sub(1, Relaxed);
+    }
+}
+
+impl Drop for FlowPlace {
+    fn drop(&mut self) {
+        self.0.held.flows.fetch_sub(1, Relaxed);
     }
 }
 

@@ -1,24 +1,47 @@
-//! The connections of a traffic thread that wait for a request. When files or memory run out, the one that has waited for
-//! longest is closed: a client that is silent gives way to one that asks.
+//! The connections of a traffic thread that wait for a request, and its flows of datagrams. When files or memory run out, the one
+//! that has waited for longest is closed: a client that is silent gives way to one that asks. Flows give way to flows alone: whoever
+//! forges the addresses of clients could else close the connections of everybody.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::task::AbortHandle;
 
 use crate::budget::{Budget, Cost};
+use crate::flow_budget::FlowBudget;
 
 /// Connections that are looked for at a time, so that to find one costs little however many there are.
 const FOUND_MAX: usize = 256;
 
 thread_local! {
     static CONNECTIONS: RefCell<Connections> = RefCell::default();
+    static FLOWS: RefCell<Connections> = RefCell::default();
 }
 
-/// The connections of a thread.
+/// Which of the lists of a thread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum List {
+    /// That of connections.
+    Connections,
+    /// That of flows of datagrams.
+    Flows,
+}
+
+impl List {
+    /// `None` at the end of the thread, when its lists may be gone already.
+    fn with<T>(self, act: impl FnOnce(&mut Connections) -> T) -> Option<T> {
+        let list = match self {
+            Self::Connections => &CONNECTIONS,
+            Self::Flows => &FLOWS,
+        };
+        list.try_with(|list| act(&mut list.borrow_mut())).ok()
+    }
+}
+
+/// The connections of a thread, or its flows.
 #[derive(Debug, Default)]
 struct Connections {
     open: HashMap<u64, Open, foldhash::fast::RandomState>,
@@ -49,13 +72,26 @@ pub(crate) struct Activity {
 #[derive(Debug)]
 pub(crate) struct Busy(Arc<Activity>);
 
-/// A connection's entry in the list of its thread. When this is dropped the entry goes, and what was charged for the connection
-/// is given back, unless that has happened because it gave way.
+/// Where a cost was charged.
+#[derive(Debug)]
+pub(crate) enum Charged {
+    /// For a connection.
+    Connection(Arc<Budget>),
+    /// For a flow.
+    Flow(Arc<FlowBudget>),
+}
+
+/// The entry of a connection or flow in the list of its thread. When this is dropped the entry goes, and what was charged is given
+/// back, unless that has happened because it gave way.
 #[derive(Debug)]
 pub(crate) struct Entry {
     number: u64,
-    budget: Arc<Budget>,
+    charged: Charged,
 }
+
+/// Which entry of which list.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place(List, u64);
 
 impl Activity {
     /// A connection that waits for its first request. The epoch is one for all connections of a thread.
@@ -69,6 +105,11 @@ impl Activity {
     pub(crate) fn wait(&self, now: Instant) {
         self.note(now);
         self.requests.store(0, Relaxed);
+    }
+
+    /// When it has waited for so long.
+    pub(crate) fn waited(&self, long: Duration) -> Instant {
+        self.epoch + Duration::from_millis(self.since.load(Relaxed)) + long
     }
 
     fn note(&self, now: Instant) {
@@ -101,41 +142,58 @@ impl Drop for Busy {
 }
 
 impl Entry {
-    /// One for a connection that is charged for and about to be served.
-    pub(crate) fn new(budget: Arc<Budget>) -> Self {
-        let number = CONNECTIONS.with_borrow_mut(|connections| {
+    /// One for a connection or flow that is charged for and about to be served.
+    pub(crate) fn new(charged: Charged) -> Self {
+        let number = charged.list().with(|connections| {
             connections.numbers += 1;
             connections.numbers
         });
-        Self { number, budget }
+        Self { number: number.unwrap_or_default(), charged }
     }
 
-    /// Its number.
-    pub(crate) const fn number(&self) -> u64 {
-        self.number
+    /// Its place.
+    pub(crate) const fn place(&self) -> Place {
+        Place(self.charged.list(), self.number)
+    }
+
+    /// Whether it has given way.
+    pub(crate) fn gave_way(&self) -> bool {
+        let there = self.charged.list().with(|connections| connections.open.contains_key(&self.number));
+        there == Some(false)
     }
 }
 
-/// Lets the connection of an entry of this thread, for which a cost was charged, be closed while it waits. It has to be
-/// called before the connection's task runs.
-pub(crate) fn register(number: u64, activity: Arc<Activity>, task: AbortHandle, cost: Cost) {
-    CONNECTIONS.with_borrow_mut(|connections| connections.open.insert(number, Open { activity, task, cost }));
-}
-
-impl Drop for Entry {
-    fn drop(&mut self) {
-        // At the end of the thread its list may be gone already.
-        let open = CONNECTIONS.try_with(|connections| connections.borrow_mut().open.remove(&self.number));
-        if let Ok(Some(Open { cost, .. })) = open {
-            self.budget.release(cost);
+impl Charged {
+    const fn list(&self) -> List {
+        match self {
+            Self::Connection(_) => List::Connections,
+            Self::Flow(_) => List::Flows,
         }
     }
 }
 
-/// Closes the connection of this thread that has waited for a request for longest; what was charged for it, which is the
-/// caller's to give back, or `None` where no connection waits.
-pub(crate) fn give_way() -> Option<Cost> {
-    CONNECTIONS.with_borrow_mut(|connections| {
+/// Lets the connection or flow of an entry of this thread, for which a cost was charged, be closed while it waits. It has to be
+/// called before its task runs.
+pub(crate) fn register(place: Place, activity: Arc<Activity>, task: AbortHandle, cost: Cost) {
+    let Place(list, number) = place;
+    list.with(|connections| connections.open.insert(number, Open { activity, task, cost }));
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        let open = self.charged.list().with(|connections| connections.open.remove(&self.number)).flatten();
+        match (&self.charged, open) {
+            (Charged::Connection(budget), Some(open)) => budget.release(open.cost),
+            (Charged::Flow(budget), Some(_)) => budget.release(),
+            (_, None) => {}
+        }
+    }
+}
+
+/// Closes the connection or flow of this thread that has waited for longest; what was charged for it, which is the caller's to give
+/// back, or `None` where none waits.
+pub(crate) fn give_way(list: List) -> Option<Cost> {
+    let freed = list.with(|connections| {
         if connections.found.is_empty() {
             connections.look();
         }
@@ -153,7 +211,8 @@ pub(crate) fn give_way() -> Option<Cost> {
             }
         }
         None
-    })
+    });
+    freed.flatten()
 }
 
 impl Connections {
@@ -172,8 +231,6 @@ impl Connections {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use tokio::task::JoinHandle;
 
     use super::*;
@@ -193,9 +250,9 @@ mod tests {
     fn connection(budget: &Arc<Budget>, epoch: Instant, seconds: u64) -> Connection {
         let activity = Activity::new(epoch, epoch + Duration::from_secs(seconds));
         let task = tokio::spawn(std::future::pending());
-        let entry = Entry::new(Arc::clone(budget));
+        let entry = Entry::new(Charged::Connection(Arc::clone(budget)));
         budget.charge(Cost::PLAIN);
-        register(entry.number(), Arc::clone(&activity), task.abort_handle(), Cost::PLAIN);
+        register(entry.place(), Arc::clone(&activity), task.abort_handle(), Cost::PLAIN);
         Connection { activity, entry: Some(entry), task }
     }
 
@@ -207,16 +264,20 @@ mod tests {
         all[4].activity.begin();
         all[3].entry = None;
         let busy = all[1].activity.enter();
-        assert_eq!(give_way(), Some(Cost::PLAIN));
+        assert_eq!(give_way(List::Connections), Some(Cost::PLAIN));
         assert!((&mut all[2].task).await.unwrap_err().is_cancelled());
         // This one was found too, and has had a request since.
         all[0].activity.wait(at(20));
-        assert_eq!(give_way(), Some(Cost::PLAIN));
+        assert_eq!(give_way(List::Connections), Some(Cost::PLAIN));
         assert!((&mut all[0].task).await.unwrap_err().is_cancelled());
-        assert_eq!(give_way(), None);
+        assert_eq!(give_way(List::Connections), None);
         drop(busy);
         all[4].activity.wait(at(30));
-        assert!(give_way().is_some() && give_way().is_some() && give_way().is_none());
+        assert!(
+            give_way(List::Connections).is_some()
+                && give_way(List::Connections).is_some()
+                && give_way(List::Connections).is_none()
+        );
         assert!((&mut all[1].task).await.unwrap_err().is_cancelled());
         assert!((&mut all[4].task).await.unwrap_err().is_cancelled());
         assert!(!all[3].task.is_finished());
@@ -226,12 +287,12 @@ mod tests {
     async fn a_connection_is_given_back_once() {
         let (epoch, budget) = (clock::now(), budget());
         let (one, other) = (connection(&budget, epoch, 1), connection(&budget, epoch, 2));
-        let cost = give_way().unwrap();
+        let cost = give_way(List::Connections).unwrap();
         budget.release(cost);
         drop(one);
         assert_eq!(budget.taken(), Cost::PLAIN);
         drop(other);
-        assert_eq!((budget.taken(), give_way()), (Cost::default(), None));
+        assert_eq!((budget.taken(), give_way(List::Connections)), (Cost::default(), None));
     }
 
     #[tokio::test]
@@ -240,10 +301,10 @@ mod tests {
         let count = FOUND_MAX as u64 + 10;
         let mut all: Vec<Connection> = (0..count).map(|number| connection(&budget, epoch, count - number)).collect();
         while let Some(oldest) = all.pop() {
-            assert_eq!(give_way(), Some(Cost::PLAIN));
+            assert_eq!(give_way(List::Connections), Some(Cost::PLAIN));
             assert!(oldest.task.await.unwrap_err().is_cancelled());
             assert!(all.iter().all(|younger| !younger.task.is_finished()));
         }
-        assert_eq!(give_way(), None);
+        assert_eq!(give_way(List::Connections), None);
     }
 }

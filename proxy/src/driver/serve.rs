@@ -103,7 +103,7 @@ async fn establish(accepted: Accepted, known: Known, traffic: &Traffic, notice: 
     (facts.forwards, facts.client) = (forwards, client);
     match bind.protocol {
         // Theirs are passed on before anything is read.
-        BindProtocol::Tcp => None,
+        BindProtocol::Tcp | BindProtocol::Udp => None,
         BindProtocol::Http => {
             let conn = Box::new(Conn::new(Transport::Plain(stream), Arc::new(facts), &traffic.shared));
             Some(Established::Requests(conn, Expected::Either))

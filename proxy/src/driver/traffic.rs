@@ -10,9 +10,11 @@ use tokio::sync::watch;
 use super::pingora::PingoraDriver;
 use super::streams::Streams;
 use crate::budget::Cost;
-use crate::connection::clients::ClientPlace;
+use crate::connection::clients::{ClientPlace, FlowPlace};
+use crate::connection::idle::{self, List};
 use crate::connection::tls::Tls;
 use crate::observe::connection_metrics::{ConnectionMetrics, Refused};
+use crate::observe::datagram_metrics::Dropped;
 use crate::options::Options;
 use crate::shared::Shared;
 
@@ -77,5 +79,34 @@ impl Traffic {
             return Ok(None);
         }
         self.shared.clients.enter(peer, cost).map(Some).ok_or(Refused::Client)
+    }
+
+    /// The same for a flow of datagrams.
+    ///
+    /// # Errors
+    /// When the client holds too much already.
+    pub(crate) fn flow_client(&self, peer: IpAddr) -> Result<Option<FlowPlace>, Dropped> {
+        let peer = peer.to_canonical();
+        if self.trusts(peer) {
+            return Ok(None);
+        }
+        let may = |flows| self.shared.flow_budget.is_fair(flows);
+        self.shared.clients.enter_flow(peer, may).map(Some).ok_or(Dropped::Client)
+    }
+
+    /// Charges a flow of datagrams. When there is no room for it, those of this thread give way that were silent for longest;
+    /// whether there is room.
+    pub(crate) fn flow_room(&self) -> bool {
+        self.allow_connections();
+        let mut must_give_way = self.shared.budget.is_exhausted();
+        while must_give_way || !self.shared.flow_budget.charge() {
+            must_give_way = false;
+            if idle::give_way(List::Flows).is_none() {
+                return false;
+            }
+            self.metrics.datagrams.evicted.inc();
+            self.shared.flow_budget.release();
+        }
+        true
     }
 }

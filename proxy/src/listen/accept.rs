@@ -117,8 +117,8 @@ fn start(connections: &mut JoinSet<()>, accepted: Accepted, traffic: &Arc<Traffi
     };
     let active = traffic.metrics.accepted(accepted.bind.protocol);
     let activity = Activity::new(traffic.epoch, accepted.at);
-    let entry = idle::Entry::new(Arc::clone(&traffic.shared.budget));
-    let (number, bind) = (entry.number(), accepted.bind);
+    let entry = idle::Entry::new(idle::Charged::Connection(Arc::clone(&traffic.shared.budget)));
+    let (place, bind) = (entry.place(), accepted.bind);
     let (traffic, notice) = (Arc::clone(traffic), notice.clone());
     let own = Known { client, activity: Arc::clone(&activity) };
     let task = connections.spawn(async move {
@@ -130,10 +130,12 @@ fn start(connections: &mut JoinSet<()>, accepted: Accepted, traffic: &Arc<Traffi
                 }
             }
             BindProtocol::Tcp => stream::serve(accepted, own, traffic, notice).await,
+            // It has no connections.
+            BindProtocol::Udp => {}
         }
         drop((active, entry));
     });
-    idle::register(number, activity, task, cost);
+    idle::register(place, activity, task, cost);
 }
 
 /// Charges a connection; its place among those of its client.
@@ -166,7 +168,8 @@ async fn drain(mut connections: JoinSet<()>, traffic: &Traffic, mut ending: Endi
     cut
 }
 
-async fn wait(until: Option<Instant>) {
+/// Waits until a time, or for ever.
+pub(crate) async fn wait(until: Option<Instant>) {
     match until {
         Some(until) => sleep_until(until).await,
         None => pending().await,

@@ -3,12 +3,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
-use tidegate_config::model::{Bind, BindKey};
+use socket2::Socket;
+use tidegate_config::model::{Bind, BindKey, BindProtocol};
 use tokio::sync::watch;
 
+use crate::datagram;
 use crate::listen::sockets;
 use crate::observe::connection_metrics::ConnectionMetrics;
 use crate::upstream::own_addresses::Listening;
@@ -66,17 +68,45 @@ impl BoundBind {
     }
 }
 
+impl BoundBind {
+    fn opened(&mut self, thread: usize, address: SocketAddr) {
+        self.address = Some(address);
+        self.open.insert(thread);
+        self.failed.remove(&thread);
+    }
+}
+
+fn probe(key: BindKey) -> io::Result<()> {
+    match key.protocol {
+        BindProtocol::Http | BindProtocol::Https | BindProtocol::Tcp => sockets::probe(key.address),
+        BindProtocol::Udp => datagram::probe(key.address),
+    }
+}
+
+fn open(protocol: BindProtocol, address: SocketAddr) -> io::Result<Socket> {
+    match protocol {
+        BindProtocol::Http | BindProtocol::Https | BindProtocol::Tcp => sockets::socket(address).map(Socket::from),
+        BindProtocol::Udp => datagram::open(address),
+    }
+}
+
+fn address(socket: &Socket) -> Result<SocketAddr, String> {
+    let address = socket.local_addr().map_err(|error| error.to_string())?;
+    address.as_socket().ok_or_else(|| "the system names no address of the socket".to_owned())
+}
+
 /// Opens and closes sockets for the threads and keeps [`Bound`] true.
 #[derive(Debug)]
 pub(crate) struct Binder {
     bound: watch::Sender<Bound>,
-    listening: Arc<Listening>,
+    /// Where the process listens in TCP, and in UDP.
+    listening: [Arc<Listening>; 2],
     metrics: Arc<ConnectionMetrics>,
 }
 
 impl Binder {
     /// With nothing open yet.
-    pub(crate) fn new(listening: Arc<Listening>, metrics: Arc<ConnectionMetrics>) -> Self {
+    pub(crate) fn new(listening: [Arc<Listening>; 2], metrics: Arc<ConnectionMetrics>) -> Self {
         Self { bound: watch::Sender::default(), listening, metrics }
     }
 
@@ -90,25 +120,19 @@ impl Binder {
     ///
     /// # Errors
     /// Those of the operating system.
-    pub(crate) fn open(&self, thread: usize, key: BindKey) -> io::Result<TcpListener> {
+    pub(crate) fn open(&self, thread: usize, key: BindKey) -> io::Result<Socket> {
         let mut opened = Err(io::ErrorKind::Other.into());
         // Threads take turns in here, which is what makes the choice of a port one.
         self.bound.send_modify(|bound| {
             let bind = bound.binds.entry(key).or_default();
             opened = match bind.address {
-                Some(shared) => sockets::socket(shared),
-                None => sockets::probe(key.address).and_then(|()| sockets::socket(key.address)),
+                Some(shared) => open(key.protocol, shared),
+                None => probe(key).and_then(|()| open(key.protocol, key.address)),
             };
-            match opened
-                .as_ref()
-                .map_err(ToString::to_string)
-                .and_then(|socket| socket.local_addr().map_err(|error| error.to_string()))
-            {
+            match opened.as_ref().map_err(ToString::to_string).and_then(address) {
                 Ok(address) => {
-                    bind.address = Some(address);
-                    self.listening.add(address);
-                    bind.open.insert(thread);
-                    bind.failed.remove(&thread);
+                    bind.opened(thread, address);
+                    self.listening(key.protocol).add(address);
                 }
                 Err(error) => {
                     bind.failed.insert(thread, error.into());
@@ -118,6 +142,22 @@ impl Binder {
             self.metrics.listening(&key, Some(bind.open.len()));
         });
         opened
+    }
+
+    /// A thread goes on with the socket of a bind that it had given up.
+    pub(crate) fn reopen(&self, thread: usize, key: &BindKey, address: SocketAddr) {
+        self.bound.send_modify(|bound| {
+            let bind = bound.binds.entry(*key).or_default();
+            bind.opened(thread, address);
+            self.listening(key.protocol).add(address);
+            self.metrics.listening(key, Some(bind.open.len()));
+        });
+    }
+
+    /// Where the process listens, in TCP or in UDP.
+    const fn listening(&self, protocol: BindProtocol) -> &Arc<Listening> {
+        let [tcp, udp] = &self.listening;
+        if matches!(protocol, BindProtocol::Udp) { udp } else { tcp }
     }
 
     /// A thread has closed its socket of a bind, or has given up trying to open it.
@@ -156,7 +196,7 @@ impl Binder {
         if bind.open.is_empty()
             && let Some(address) = bind.address.take()
         {
-            self.listening.remove(address);
+            self.listening(key.protocol).remove(address);
         }
         if bind.open.is_empty() && bind.failed.is_empty() {
             bound.binds.remove(key);
@@ -175,7 +215,7 @@ mod tests {
     use super::*;
 
     fn binder() -> (Binder, watch::Receiver<Bound>) {
-        let binder = Binder::new(Arc::default(), Arc::new(ConnectionMetrics::register(&Registry::new()).unwrap()));
+        let binder = Binder::new(<[_; 2]>::default(), Arc::new(ConnectionMetrics::register(&Registry::new()).unwrap()));
         let bound = binder.subscribe();
         (binder, bound)
     }
@@ -191,11 +231,11 @@ mod tests {
         let first = binder.open(0, KEY).unwrap();
         let address = first.local_addr().unwrap();
         let second = binder.open(1, KEY).unwrap();
-        assert_eq!(second.local_addr().unwrap(), address);
+        assert_eq!(second.local_addr().unwrap().as_socket(), address.as_socket());
         drop(first);
         binder.close(0, &KEY);
         assert_eq!(bound.borrow().get(&KEY).unwrap().threads(), 1);
-        assert_eq!(binder.open(0, KEY).unwrap().local_addr().unwrap(), address);
+        assert_eq!(binder.open(0, KEY).unwrap().local_addr().unwrap().as_socket(), address.as_socket());
         binder.close_all(0);
         binder.close_all(1);
         assert!(bound.borrow().get(&KEY).is_none() && !bound.borrow().is_lost());

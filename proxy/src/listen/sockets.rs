@@ -9,13 +9,14 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
-use tidegate_config::model::{BindKey, Generation};
+use tidegate_config::model::{BindKey, BindProtocol, Generation};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until};
 
 use crate::clock;
+use crate::datagram::{self, ClientSocket};
 use crate::driver::Traffic;
 use crate::listen::accept::accept;
 use crate::listen::binder::Binder;
@@ -75,10 +76,15 @@ fn unbound(address: SocketAddr) -> io::Result<Socket> {
     Ok(socket)
 }
 
+/// The socket of a bind, which belongs to the bind's task.
+enum Watched {
+    Connections(Weak<TcpListener>),
+    Datagrams(Weak<ClientSocket>),
+}
+
 /// An open bind of this thread.
 struct Open {
-    /// The socket, which belongs to the task.
-    socket: Weak<TcpListener>,
+    socket: Watched,
     /// Where it was opened.
     address: SocketAddr,
     ending: watch::Sender<Option<Instant>>,
@@ -89,7 +95,10 @@ impl Open {
     /// Whether the socket still is what it was opened as, as the kernel knows it.
     fn listens(&self) -> bool {
         let there = |socket: &TcpListener| socket.local_addr().is_ok_and(|address| address == self.address);
-        self.socket.upgrade().is_some_and(|socket| listening(&socket) && there(&socket))
+        match &self.socket {
+            Watched::Connections(socket) => socket.upgrade().is_some_and(|socket| listening(&socket) && there(&socket)),
+            Watched::Datagrams(socket) => socket.upgrade().is_some_and(|socket| socket.is_there()),
+        }
     }
 }
 
@@ -99,8 +108,8 @@ struct Sockets<'a> {
     traffic: &'a Arc<Traffic>,
     binder: &'a Binder,
     open: BTreeMap<BindKey, Open>,
-    /// Binds that have left the snapshot and whose connections have not.
-    leaving: Vec<watch::Sender<Option<Instant>>>,
+    /// Binds that have left the snapshot and whose connections or flows have not.
+    leaving: Vec<(BindKey, Open)>,
     tasks: JoinSet<usize>,
     /// Binds that could not be opened, how many times in a row that has happened, and when it is time to try again.
     failed: BTreeSet<BindKey>,
@@ -162,7 +171,7 @@ impl Sockets<'_> {
         for key in self.failed.extract_if(.., |key| !wanted(key)) {
             self.binder.close(self.thread, &key);
         }
-        self.leaving.retain(|ending| !ending.is_closed());
+        self.leaving.retain(|(_, open)| !open.ending.is_closed());
         // A storm of publications is no reason to try a bad bind more often.
         if now >= self.retry_at {
             self.failed.clear();
@@ -202,19 +211,18 @@ impl Sockets<'_> {
     fn leave(&mut self, key: &BindKey, open: Open) {
         let until = Instant::from_std(clock::now()) + self.traffic.options.drain.removed_bind_grace;
         open.ending.send_replace(Some(until));
-        self.leaving.push(open.ending);
+        self.leaving.push((*key, open));
         self.binder.close(self.thread, key);
         tracing::info!(thread = self.thread, bind = %key.address, "stopped listening");
     }
 
     fn start(&mut self, key: BindKey) {
-        let listener = self.binder.open(self.thread, key).and_then(TcpListener::from_std);
-        match listener.and_then(|listener| Ok((listener.local_addr()?, Arc::new(listener)))) {
-            Ok((address, listener)) => {
-                let (ending, told) = watch::channel(None);
-                let socket = Arc::downgrade(&listener);
-                let task = self.tasks.spawn(accept(listener, key, Arc::clone(self.traffic), told));
-                self.open.insert(key, Open { socket, address, ending, task });
+        if self.resume(key) {
+            return;
+        }
+        match self.opened(key) {
+            Ok(open) => {
+                self.open.insert(key, open);
                 tracing::debug!(thread = self.thread, bind = %key.address, "listening");
             }
             Err(error) => {
@@ -222,6 +230,37 @@ impl Sockets<'_> {
                 self.failed.insert(key);
             }
         }
+    }
+
+    fn opened(&mut self, key: BindKey) -> io::Result<Open> {
+        let socket = self.binder.open(self.thread, key)?;
+        let ((ending, told), traffic) = (watch::channel(None), Arc::clone(self.traffic));
+        let (socket, address, task) = match key.protocol {
+            BindProtocol::Http | BindProtocol::Https | BindProtocol::Tcp => {
+                let listener = Arc::new(TcpListener::from_std(socket.into())?);
+                let watched = Watched::Connections(Arc::downgrade(&listener));
+                (watched, listener.local_addr()?, self.tasks.spawn(accept(listener, key, traffic, told)))
+            }
+            BindProtocol::Udp => {
+                let socket = Arc::new(ClientSocket::new(socket)?);
+                let watched = Watched::Datagrams(Arc::downgrade(&socket));
+                (watched, socket.address(), self.tasks.spawn(datagram::serve(socket, key, traffic, told)))
+            }
+        };
+        Ok(Open { socket, address, ending, task })
+    }
+
+    /// Goes on with the socket of a UDP bind that was about to end, whose flows have not ended; whether there is one. A second socket
+    /// would get a part of their datagrams, and the first one a part of the new clients'.
+    fn resume(&mut self, key: BindKey) -> bool {
+        let is_it = |(other, open): &mut (BindKey, Open)| {
+            *other == key && key.protocol == BindProtocol::Udp && !open.task.is_finished()
+        };
+        let Some((_, open)) = self.leaving.extract_if(.., is_it).next() else { return false };
+        open.ending.send_replace(None);
+        self.binder.reopen(self.thread, &key, open.address);
+        self.open.insert(key, open);
+        true
     }
 
     /// A bind has drained, or its task has panicked; the next reconciliation opens it again if it is wanted.
@@ -234,10 +273,10 @@ impl Sockets<'_> {
     async fn close(mut self, until: Instant) -> usize {
         for (key, open) in std::mem::take(&mut self.open) {
             open.ending.send_replace(Some(until));
-            self.leaving.push(open.ending);
             self.binder.close(self.thread, &key);
+            self.leaving.push((key, open));
         }
-        for ending in &self.leaving {
+        for (_, Open { ending, .. }) in &self.leaving {
             ending.send_modify(|end| *end = Some(end.map_or(until, |end| end.min(until))));
         }
         let mut cut = 0;

@@ -5,6 +5,7 @@ use tidegate_config::model::{BindKey, BindProtocol};
 
 use crate::connection::tls::Failure;
 use crate::connection::{Abuse, MALFORMED, ProxyHeaderFailure, Refusal};
+use crate::observe::datagram_metrics::DatagramMetrics;
 use crate::observe::stream_metrics::StreamMetrics;
 
 /// Why a connection is closed as it comes.
@@ -52,6 +53,8 @@ pub(crate) struct ConnectionMetrics {
     http2_ended: IntCounterVec,
     /// Those of connections that are passed on unread.
     pub(crate) streams: StreamMetrics,
+    /// Those of flows of datagrams.
+    pub(crate) datagrams: DatagramMetrics,
 }
 
 impl ConnectionMetrics {
@@ -115,6 +118,7 @@ impl ConnectionMetrics {
                 "reason",
             )?,
             streams: StreamMetrics::register(registry)?,
+            datagrams: DatagramMetrics::register(registry)?,
         };
         made.show_zeros();
         Ok(made)
@@ -203,15 +207,18 @@ impl Drop for Active {
     }
 }
 
+/// A protocol's name in metrics.
 const fn name(protocol: BindProtocol) -> &'static str {
     match protocol {
         BindProtocol::Http => "http",
         BindProtocol::Https => "https",
         BindProtocol::Tcp => "tcp",
+        BindProtocol::Udp => "udp",
     }
 }
 
-fn counter(registry: &Registry, name: &str, help: &str) -> Result<IntCounter, prometheus::Error> {
+/// Registers a counter without labels.
+pub(super) fn counter(registry: &Registry, name: &str, help: &str) -> Result<IntCounter, prometheus::Error> {
     let made = IntCounter::new(name, help)?;
     registry.register(Box::new(made.clone()))?;
     Ok(made)
@@ -229,7 +236,13 @@ pub(super) fn counters(
     Ok(made)
 }
 
-fn gauges(registry: &Registry, name: &str, help: &str, label: &str) -> Result<IntGaugeVec, prometheus::Error> {
+/// Registers gauges with one label.
+pub(super) fn gauges(
+    registry: &Registry,
+    name: &str,
+    help: &str,
+    label: &str,
+) -> Result<IntGaugeVec, prometheus::Error> {
     let made = IntGaugeVec::new(Opts::new(name, help), &[label])?;
     registry.register(Box::new(made.clone()))?;
     Ok(made)

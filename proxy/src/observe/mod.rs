@@ -1,7 +1,8 @@
-//! What operators see: the access log, and the metrics of requests and of connections.
+//! What operators see: the access log, and the metrics of requests, connections and flows.
 
 pub(crate) mod access_log;
 pub(crate) mod connection_metrics;
+pub(crate) mod datagram_metrics;
 pub(crate) mod metrics;
 pub(crate) mod mirror_metrics;
 pub(crate) mod stream_metrics;

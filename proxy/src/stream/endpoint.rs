@@ -17,7 +17,7 @@ use crate::observe::stream_metrics::Outcome;
 use crate::reason::Reason;
 use crate::shared::Shared;
 use crate::upstream::attempt::{Attempts, Here};
-use crate::upstream::balance::{Draw, share};
+use crate::upstream::balance::{self, Draw};
 use crate::upstream::connect;
 use crate::upstream::tls::{self, Spoken};
 
@@ -44,9 +44,8 @@ pub(super) async fn connect(
     shared: &Shared,
 ) -> Result<(Endpoint, Attempts), Outcome> {
     let mut draw = Draw::new(fastrand::u64(..));
-    let chosen = share(&route.backends, |it: &WeightedBackend| it.weight, &mut draw);
-    let chosen = chosen.and_then(|place| route.backends.get(place)).ok_or(Outcome::NoEndpoint)?;
-    let target = chosen.to.as_ref().ok_or(Outcome::InvalidBackend)?;
+    let share = share(route, &mut draw).ok_or(Outcome::NoEndpoint)?;
+    let target = share.to.as_ref().ok_or(Outcome::InvalidBackend)?;
     let backend = snapshot.backend(&target.backend).ok_or(Outcome::NoEndpoint)?;
     let here = Here { listening: &shared.listening, local: Some(from.local.ip()) };
     let end = clock::now() + route.connect_timeout;
@@ -75,6 +74,11 @@ pub(super) async fn connect(
         attempts.refused(now, Some(shared.endpoints.moment(now)));
     }
     Err(outcome)
+}
+
+/// The share that a connection or flow of a route belongs to, by weight; `None` where no weight is above 0.
+pub(crate) fn share<'r>(route: &'r StreamRoute, draw: &mut Draw) -> Option<&'r WeightedBackend> {
+    route.backends.get(balance::share(&route.backends, |share: &WeightedBackend| share.weight, draw)?)
 }
 
 async fn opening(

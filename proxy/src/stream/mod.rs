@@ -5,6 +5,8 @@
 pub(crate) mod copy;
 mod endpoint;
 
+pub(crate) use endpoint::share;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -58,10 +60,12 @@ fn finish(
     }
     let entry = StreamEntry {
         time: clock::wall(),
+        protocol: "TCP",
         client: peer,
         bind: bind.address,
         bytes_in: up,
         bytes_out: down,
+        datagrams: None,
         duration: clock::now().saturating_duration_since(began),
         upstream,
         object: route.map(|route| &route.origin.object),

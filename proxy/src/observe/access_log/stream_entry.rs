@@ -1,4 +1,4 @@
-//! What a line of the access log says of a connection that was passed on unread.
+//! What a line of the access log says of a connection that was passed on unread, or of a flow of datagrams.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,11 +9,13 @@ use tidegate_config::object::ObjectRef;
 use super::entry::rfc3339;
 use super::line::{Line, field};
 
-/// What a line says of a connection that has ended.
+/// What a line says of a connection or flow that has ended.
 #[derive(Debug)]
 pub(crate) struct StreamEntry<'a> {
     /// When it ended.
     pub(crate) time: SystemTime,
+    /// `TCP` or `UDP`.
+    pub(crate) protocol: &'static str,
     pub(crate) client: SocketAddr,
     /// Where the edge listens for it.
     pub(crate) bind: SocketAddr,
@@ -21,12 +23,14 @@ pub(crate) struct StreamEntry<'a> {
     pub(crate) bytes_in: u64,
     /// Bytes from the endpoint to the client.
     pub(crate) bytes_out: u64,
+    /// Of a flow, datagrams from the client to the endpoint, and back.
+    pub(crate) datagrams: Option<[u64; 2]>,
     pub(crate) duration: Duration,
     /// The endpoint that it was connected to.
     pub(crate) upstream: Option<SocketAddr>,
     /// Whose route it was.
     pub(crate) object: Option<&'a ObjectRef>,
-    /// How it ended, as the metric `tidegate_stream_connections_total` names it.
+    /// How it ended, as the metrics `tidegate_stream_connections_total` and `tidegate_udp_flows_total` name it.
     pub(crate) outcome: &'a str,
 }
 
@@ -38,10 +42,14 @@ impl StreamEntry<'_> {
     pub(crate) fn write(&self, out: &mut Vec<u8>) -> io::Result<()> {
         let mut line = Line::begin(out, "time", &rfc3339(self.time)?);
         line.printed(field!("client"), Some(self.client.ip()))?;
-        line.text(field!("protocol"), "TCP")?;
+        line.text(field!("protocol"), self.protocol)?;
         line.socket(field!("bind"), Some(self.bind))?;
         line.number(field!("bytes_in"), self.bytes_in)?;
         line.number(field!("bytes_out"), self.bytes_out)?;
+        if let Some([up, down]) = self.datagrams {
+            line.number(field!("datagrams_in"), up)?;
+            line.number(field!("datagrams_out"), down)?;
+        }
         line.milliseconds(field!("duration_ms"), Some(self.duration))?;
         line.socket(field!("upstream"), self.upstream)?;
         line.printed(field!("object"), self.object)?;
@@ -62,24 +70,32 @@ mod tests {
         let object = ObjectRef::new(Kind::Service, ObjectName::new("deis", "deis-builder"));
         let entry = StreamEntry {
             time: SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_123),
+            protocol: "TCP",
             client: ([192, 0, 2, 1], 40_000).into(),
             bind: ([0, 0, 0, 0], 2222).into(),
             bytes_in: 10,
             bytes_out: 20_000_000_000,
+            datagrams: None,
             duration: Duration::from_millis(1500),
             upstream: Some(([10, 0, 0, 1], 2223).into()),
             object: Some(&object),
             outcome: "closed",
         };
-        let mut line = Vec::new();
-        entry.write(&mut line).unwrap();
-        assert!(line.ends_with(b"\n"));
-        let got: serde_json::Value = serde_json::from_slice(&line).unwrap();
-        let want = serde_json::json!({
+        let written = |entry: &StreamEntry<'_>| -> serde_json::Value {
+            let mut line = Vec::new();
+            entry.write(&mut line).unwrap();
+            assert!(line.ends_with(b"\n"));
+            serde_json::from_slice(&line).unwrap()
+        };
+        let mut want = serde_json::json!({
             "time": "2023-11-14T22:13:20.123Z", "client": "192.0.2.1", "protocol": "TCP", "bind": "0.0.0.0:2222",
             "bytes_in": 10, "bytes_out": 20_000_000_000_u64, "duration_ms": 1500.0, "upstream": "10.0.0.1:2223",
             "object": "Service deis/deis-builder", "outcome": "closed",
         });
-        assert_eq!(got, want);
+        assert_eq!(written(&entry), want);
+        let flow = StreamEntry { protocol: "UDP", datagrams: Some([3, 4]), ..entry };
+        want["protocol"] = "UDP".into();
+        (want["datagrams_in"], want["datagrams_out"]) = (3.into(), 4.into());
+        assert_eq!(written(&flow), want);
     }
 }

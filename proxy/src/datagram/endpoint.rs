@@ -1,0 +1,64 @@
+//! The endpoint of a flow, and the socket to it.
+
+use std::io;
+use std::net::IpAddr;
+
+use tidegate_config::model::{Balance, EndpointId, Snapshot, StreamRoute};
+use tokio::net::UdpSocket;
+
+use super::socket;
+use crate::clock;
+use crate::observe::datagram_metrics::Dropped;
+use crate::reason::Reason;
+use crate::shared::Shared;
+use crate::stream;
+use crate::upstream::attempt::{Attempts, Here};
+use crate::upstream::balance::Draw;
+use crate::upstream::connect;
+
+/// Endpoints that are tried for one flow. What can be tried without a datagram is whether there is a way to them.
+const TRIES_MAX: usize = 3;
+
+/// The endpoint that a flow has got.
+pub(super) struct Chosen {
+    pub(super) endpoint: EndpointId,
+    pub(super) socket: UdpSocket,
+    /// The endpoint counts the flow as in flight for as long as they live.
+    pub(super) attempts: Attempts,
+}
+
+/// Chooses an endpoint for a flow that came to an address.
+///
+/// # Errors
+/// Why there is none.
+pub(super) fn choose(
+    route: &StreamRoute,
+    snapshot: &Snapshot,
+    local: IpAddr,
+    shared: &Shared,
+) -> Result<Chosen, Dropped> {
+    let mut draw = Draw::new(fastrand::u64(..));
+    let share = stream::share(route, &mut draw).ok_or(Dropped::NoEndpoint)?;
+    let target = share.to.as_ref().ok_or(Dropped::InvalidBackend)?;
+    let backend = snapshot.backend(&target.backend).ok_or(Dropped::NoEndpoint)?;
+    let here = Here { listening: &shared.listening_udp, local: Some(local) };
+    let mut attempts = Attempts::default();
+    while attempts.count() < TRIES_MAX {
+        let now = clock::now();
+        let chance = (now, &mut draw);
+        let Some(chosen) = attempts.next(backend, Balance::PowerOfTwo, here, &shared.endpoints, chance) else {
+            break;
+        };
+        match socket::connected(chosen.address) {
+            Ok(socket) => return Ok(Chosen { endpoint: chosen.id, socket, attempts }),
+            Err(error) if is_ours(&error) => return Err(Dropped::Full),
+            Err(_) => attempts.refused(now, Some(shared.endpoints.moment(now))),
+        }
+    }
+    Err(Dropped::NoEndpoint)
+}
+
+/// Whether it is the edge that is short of something: files, memory, or ports.
+fn is_ours(error: &io::Error) -> bool {
+    connect::failure(error) == Reason::OutOfResources || error.kind() == io::ErrorKind::WouldBlock
+}

@@ -1,0 +1,305 @@
+//! One flow: the datagrams that a client sends to an address of the edge, and what its endpoint answers. A flow keeps its endpoint;
+//! the client's next flow may get another one.
+
+use std::future::pending;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use foldhash::fast::RandomState;
+use rustix::io::Errno;
+use tidegate_config::model::{BindKey, EndpointId, StreamRoute};
+use tokio::net::UdpSocket;
+use tokio::sync::{Notify, watch};
+use tokio::time::sleep_until;
+
+use super::SCRATCH;
+use super::socket::{self, ClientSocket};
+use crate::clock;
+use crate::connection::clients::FlowPlace;
+use crate::connection::idle::{Activity, Entry};
+use crate::driver::Traffic;
+use crate::observe::access_log::StreamEntry;
+use crate::observe::datagram_metrics::{BindSeries, Dropped, FlowEnd, Way};
+use crate::upstream::attempt::Attempts;
+use crate::upstream::endpoint_state::EndpointStates;
+
+/// Answers that are passed on before the other flows of the thread have their turn.
+const IN_A_ROW: usize = 32;
+
+/// What makes two datagrams of clients parts of one flow.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct FlowKey {
+    /// The bind that they came in over.
+    pub(super) bind: BindKey,
+    /// Where they come from.
+    pub(super) client: SocketAddr,
+    /// The address that they came to.
+    pub(super) local: IpAddr,
+}
+
+/// The flows of the process. They belong to no thread's socket: the kernel spreads datagrams over the sockets of a bind by their
+/// addresses and the number of sockets, and when that number changes, a flow's datagrams come to another one.
+#[derive(Debug)]
+pub(crate) struct Flows(papaya::HashMap<FlowKey, Arc<Flow>, RandomState>);
+
+/// A flow, as every thread may use it.
+#[derive(Debug)]
+pub(super) struct Flow {
+    pub(super) key: FlowKey,
+    pub(super) route: Arc<StreamRoute>,
+    pub(super) endpoint: EndpointId,
+    /// The endpoint's address.
+    pub(super) address: SocketAddr,
+    upstream: UdpSocket,
+    pub(super) activity: Arc<Activity>,
+    began: Instant,
+    passed: [Passed; 2],
+    end: OnceLock<FlowEnd>,
+    told: Notify,
+}
+
+/// What was passed on in one direction.
+#[derive(Debug, Default)]
+struct Passed {
+    datagrams: AtomicU64,
+    bytes: AtomicU64,
+}
+
+/// What became of a datagram to an endpoint.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Sent {
+    /// It is on its way.
+    Passed,
+    /// It is not, and the flow goes on.
+    Dropped,
+    /// It is not: the endpoint has refused an earlier one.
+    Refused,
+}
+
+impl Default for Flows {
+    fn default() -> Self {
+        Self(papaya::HashMap::with_hasher(RandomState::default()))
+    }
+}
+
+impl Flows {
+    /// The flow of a key, unless it is over.
+    pub(super) fn get(&self, key: &FlowKey) -> Option<Arc<Flow>> {
+        self.0.pin().get(key).filter(|flow| !flow.is_over()).cloned()
+    }
+
+    /// Makes a flow the one of its key; gives the one that another thread has begun in the meantime.
+    ///
+    /// # Errors
+    /// That other one.
+    pub(super) fn enter(&self, flow: &Arc<Flow>) -> Result<(), Arc<Flow>> {
+        let flows = self.0.pin();
+        loop {
+            let Err(there) = flows.try_insert(flow.key, Arc::clone(flow)) else { return Ok(()) };
+            if !there.current.is_over() {
+                return Err(Arc::clone(there.current));
+            }
+            flows.remove_if(&flow.key, |_, other| Arc::ptr_eq(other, there.current)).ok();
+        }
+    }
+
+    fn leave(&self, flow: &Arc<Flow>) {
+        self.0.pin().remove_if(&flow.key, |_, other| Arc::ptr_eq(other, flow)).ok();
+    }
+}
+
+impl Flow {
+    /// One that begins now.
+    pub(super) fn new(
+        key: FlowKey,
+        route: Arc<StreamRoute>,
+        (endpoint, upstream): (EndpointId, UdpSocket),
+        activity: Arc<Activity>,
+        now: Instant,
+    ) -> io::Result<Self> {
+        Ok(Self {
+            key,
+            route,
+            endpoint,
+            address: upstream.peer_addr()?,
+            upstream,
+            activity,
+            began: now,
+            passed: Default::default(),
+            end: OnceLock::new(),
+            told: Notify::new(),
+        })
+    }
+
+    fn is_over(&self) -> bool {
+        self.end.get().is_some()
+    }
+
+    /// Ends it; whether it was not over yet. Its task cleans up.
+    pub(super) fn over(&self, end: FlowEnd) -> bool {
+        let first = self.end.set(end).is_ok();
+        if first {
+            self.told.notify_one();
+        }
+        first
+    }
+
+    /// Ends it because its endpoint refused a datagram, so that the next flow goes elsewhere.
+    pub(super) fn refused(&self, states: &EndpointStates) {
+        if self.over(FlowEnd::Refused) {
+            let moment = states.moment(clock::now());
+            states.peek(self.endpoint, |state| state.refused(moment));
+        }
+    }
+
+    /// Sends the endpoint a datagram.
+    pub(super) fn up(&self, bytes: &[u8]) -> Sent {
+        let sent = socket::send(&self.upstream, bytes);
+        let sent = match sent {
+            // What the network said of an earlier one: that it was too large for a part of the way, which the kernel knows from now on.
+            Err(error) if is_too_large(&error) => socket::send(&self.upstream, bytes),
+            sent => sent,
+        };
+        match sent {
+            Ok(()) => {
+                self.note(Way::Up, bytes.len());
+                Sent::Passed
+            }
+            Err(error) if is_refusal(&error) => Sent::Refused,
+            Err(_) => Sent::Dropped,
+        }
+    }
+
+    fn note(&self, way: Way, bytes: usize) {
+        self.activity.wait(clock::now());
+        let passed = &self.passed[way as usize];
+        passed.datagrams.fetch_add(1, Relaxed);
+        passed.bytes.fetch_add(bytes as u64, Relaxed);
+    }
+}
+
+/// Whether the endpoint cannot be had, as an ICMP message or the edge's own network says.
+fn is_refusal(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable};
+    matches!(error.kind(), ConnectionRefused | HostUnreachable | NetworkUnreachable)
+}
+
+fn is_too_large(error: &io::Error) -> bool {
+    Errno::from_io_error(error) == Some(Errno::MSGSIZE)
+}
+
+/// A flow in the thread that began it. When this is dropped, the flow is over, counted and written down.
+pub(super) struct Running {
+    pub(super) flow: Arc<Flow>,
+    pub(super) attempts: Attempts,
+    /// The flow's place among those of its client.
+    pub(super) _client: Option<FlowPlace>,
+    pub(super) entry: Entry,
+    pub(super) series: Arc<BindSeries>,
+    pub(super) traffic: Arc<Traffic>,
+}
+
+/// Passes answers on to the client until the flow is over. Once its bind is to end, it is so after a shorter silence.
+pub(super) async fn carry(mut running: Running, socket: Arc<ClientSocket>, mut draining: watch::Receiver<bool>) {
+    let flow = Arc::clone(&running.flow);
+    let short = running.traffic.options.drain.flow_silence;
+    tokio::select! {
+        () = flow.told.notified() => {}
+        () = answers(&mut running, &socket) => flow.refused(&running.traffic.shared.endpoints),
+        () = silence(&flow, short, &mut draining) => drop(flow.over(FlowEnd::Idle)),
+    }
+}
+
+/// Passes answers on until the endpoint refuses a datagram.
+async fn answers(running: &mut Running, socket: &ClientSocket) {
+    let flow = Arc::clone(&running.flow);
+    while flow.upstream.readable().await.is_ok() {
+        for _ in 0..IN_A_ROW {
+            let received = SCRATCH.with_borrow_mut(|scratch| {
+                let len = flow.upstream.try_recv(scratch)?;
+                running.down(scratch.get(..len).unwrap_or_default(), socket);
+                Ok::<_, io::Error>(())
+            });
+            match received {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                // See [`Flow::up`].
+                Err(error) if is_too_large(&error) => {}
+                Err(_) => return,
+            }
+        }
+    }
+}
+
+/// Waits until no datagram has gone either way for long enough.
+async fn silence(flow: &Flow, short: Duration, draining: &mut watch::Receiver<bool>) {
+    loop {
+        let is_draining = *draining.borrow_and_update();
+        let limit = if is_draining { short.min(flow.route.idle_timeout) } else { flow.route.idle_timeout };
+        let end = flow.activity.waited(limit);
+        if end <= clock::now() {
+            return;
+        }
+        tokio::select! {
+            () = sleep_until(end.into()) => {}
+            () = async {
+                // A sender that is gone has nothing more to say.
+                if draining.changed().await.is_err() {
+                    pending::<()>().await;
+                }
+            } => {}
+        }
+    }
+}
+
+impl Running {
+    fn down(&mut self, bytes: &[u8], socket: &ClientSocket) {
+        let FlowKey { client, local, .. } = self.flow.key;
+        if self.attempts.last().is_some_and(|attempt| attempt.connect.is_none()) {
+            // The first answer.
+            self.attempts.connected(false, clock::now());
+        }
+        if socket.send(bytes, client, local).is_err() {
+            return self.series.dropped(Dropped::Unsent);
+        }
+        self.flow.note(Way::Down, bytes.len());
+        self.series.passed(Way::Down, bytes.len());
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Aborted, unless it has ended by itself.
+        let aborted = if self.entry.gave_way() { FlowEnd::Evicted } else { FlowEnd::Cut };
+        self.flow.over(aborted);
+        self.traffic.shared.flows.leave(&self.flow);
+        let end = self.flow.end.get().copied().unwrap_or(aborted);
+        self.series.ended(end);
+        let flow = &self.flow;
+        let FlowKey { bind, client, .. } = flow.key;
+        let [up, down] = &flow.passed;
+        let bytes = [up, down].map(|way| way.bytes.load(Relaxed));
+        tracing::debug!(peer = %client, bind = %bind.address, outcome = end.as_str(), ?bytes, "flow ended");
+        // A form of the operator's is one of requests, which have what a flow has not.
+        if self.traffic.published.pin().edge().log_format.is_some() {
+            return;
+        }
+        let entry = StreamEntry {
+            time: clock::wall(),
+            protocol: "UDP",
+            client,
+            bind: bind.address,
+            bytes_in: bytes[0],
+            bytes_out: bytes[1],
+            datagrams: Some([up, down].map(|way| way.datagrams.load(Relaxed))),
+            duration: clock::now().saturating_duration_since(flow.began),
+            upstream: Some(flow.address),
+            object: Some(&flow.route.origin.object),
+            outcome: end.as_str(),
+        };
+        self.traffic.shared.access_log.put(|out| entry.write(out));
+    }
+}

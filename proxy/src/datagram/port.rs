@@ -1,0 +1,225 @@
+//! One socket of a bind: datagrams in, flows begun and ended.
+
+use std::collections::{BTreeSet, HashMap};
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tidegate_config::model::{BindKey, EndpointId, Generation, Snapshot};
+use tokio::sync::watch;
+use tokio::task::{Id, JoinError, JoinSet};
+use tokio::time::{MissedTickBehavior, interval, sleep};
+
+use super::SCRATCH;
+use super::endpoint::{Chosen, choose};
+use super::flow::{Flow, FlowKey, Running, Sent, carry};
+use super::socket::{ClientSocket, Received};
+use crate::budget::Cost;
+use crate::clock;
+use crate::connection::idle::{self, Activity, Charged, Entry};
+use crate::driver::Traffic;
+use crate::listen::accept::{Ending, wait};
+use crate::observe::datagram_metrics::{BindSeries, Dropped, FlowEnd, Way};
+
+/// Datagrams that are taken before other sockets and flows of the thread have their turn.
+const IN_A_ROW: usize = 64;
+
+/// How often the endpoints of flows are compared with the snapshot.
+const CHECK: Duration = Duration::from_secs(1);
+
+/// The pause after a failure to receive.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Flows that a datagram is tried with at most, each of which has found its endpoint to refuse.
+const TRIES_MAX: usize = 3;
+
+struct Port {
+    socket: Arc<ClientSocket>,
+    bind: BindKey,
+    traffic: Arc<Traffic>,
+    series: Arc<BindSeries>,
+    tasks: JoinSet<()>,
+    /// The flows of these tasks.
+    flows: HashMap<Id, Owned, foldhash::fast::RandomState>,
+    /// `true` once the bind is to end.
+    draining: watch::Sender<bool>,
+    /// The snapshot that the endpoints of all flows were compared with.
+    checked: Option<Generation>,
+}
+
+struct Owned {
+    flow: Arc<Flow>,
+    /// Since when the route no longer leads to its endpoint.
+    astray: Option<Instant>,
+}
+
+/// Serves a bind until it is told its ending; from then on it begins no flow, lets those that are there end and cuts those that
+/// outlive that. It goes on where the ending is taken back. Returns how many flows it cut.
+pub(crate) async fn serve(
+    socket: Arc<ClientSocket>,
+    bind: BindKey,
+    traffic: Arc<Traffic>,
+    mut ending: Ending,
+) -> usize {
+    let mut port = Port {
+        series: Arc::new(traffic.metrics.datagrams.bind(&bind)),
+        socket: Arc::clone(&socket),
+        bind,
+        traffic,
+        tasks: JoinSet::new(),
+        flows: HashMap::default(),
+        draining: watch::Sender::new(false),
+        checked: None,
+    };
+    let mut checks = interval(CHECK);
+    checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        let until = *ending.borrow_and_update();
+        port.drain(until.is_some());
+        if until.is_some() && port.tasks.is_empty() {
+            return 0;
+        }
+        tokio::select! {
+            readable = socket.readable() => if let Err(error) = readable.and_then(|()| port.receive()) {
+                port.traffic.metrics.accept_errors.inc();
+                tracing::warn!(bind = %bind.address, %error, "cannot receive datagrams");
+                sleep(PAUSE).await;
+            },
+            Some(ended) = port.tasks.join_next_with_id() => port.ended(&ended),
+            _ = checks.tick(), if !port.flows.is_empty() => port.check(clock::now()),
+            changed = ending.changed() => if changed.is_err() { break },
+            () = wait(until) => break,
+        }
+    }
+    let cut = port.tasks.len();
+    port.traffic.metrics.cut.inc_by(cut as u64);
+    port.tasks.shutdown().await;
+    cut
+}
+
+impl Port {
+    fn drain(&self, draining: bool) {
+        self.draining.send_if_modified(|was| std::mem::replace(was, draining) != draining);
+    }
+
+    fn ended(&mut self, ended: &Result<(Id, ()), JoinError>) {
+        let id = match ended {
+            Ok((id, ())) => *id,
+            Err(error) => {
+                if error.is_panic() {
+                    self.traffic.metrics.panicked();
+                }
+                error.id()
+            }
+        };
+        self.flows.remove(&id);
+    }
+
+    /// Takes the datagrams that are there, so many at most.
+    fn receive(&mut self) -> io::Result<()> {
+        let socket = Arc::clone(&self.socket);
+        SCRATCH.with_borrow_mut(|scratch| {
+            for _ in 0..IN_A_ROW {
+                match socket.receive(scratch) {
+                    Ok(received) => self.pass(scratch.get(..received.len).unwrap_or_default(), received),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                    Err(error) => return Err(error),
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn pass(&mut self, bytes: &[u8], Received { client, local, .. }: Received) {
+        let key = FlowKey { bind: self.bind, client, local };
+        match self.pass_on(bytes, key) {
+            Ok(()) => self.series.passed(Way::Up, bytes.len()),
+            Err(why) => self.series.dropped(why),
+        }
+    }
+
+    fn pass_on(&mut self, bytes: &[u8], key: FlowKey) -> Result<(), Dropped> {
+        for _ in 0..TRIES_MAX {
+            let flow = match self.traffic.shared.flows.get(&key) {
+                Some(flow) => flow,
+                None => self.begin(key)?,
+            };
+            match flow.up(bytes) {
+                Sent::Passed => return Ok(()),
+                Sent::Dropped => break,
+                Sent::Refused => flow.refused(&self.traffic.shared.endpoints),
+            }
+        }
+        Err(Dropped::Unsent)
+    }
+
+    /// Begins a flow: its client, its endpoint, its room.
+    fn begin(&mut self, key: FlowKey) -> Result<Arc<Flow>, Dropped> {
+        let traffic = Arc::clone(&self.traffic);
+        if *self.draining.borrow() {
+            return Err(Dropped::Draining);
+        }
+        if !self.is_answerable(&key) {
+            return Err(Dropped::Source);
+        }
+        let snapshot = traffic.published.pin();
+        let route = snapshot.stream(&self.bind).ok_or(Dropped::NoRoute)?;
+        let client = traffic.flow_client(key.client.ip())?;
+        let Chosen { endpoint, socket, attempts } = choose(route, &snapshot, key.local, &traffic.shared)?;
+        let now = clock::now();
+        let activity = Activity::new(traffic.epoch, now);
+        let flow = Flow::new(key, Arc::clone(route), (endpoint, socket), Arc::clone(&activity), now);
+        let flow = Arc::new(flow.map_err(|_| Dropped::NoEndpoint)?);
+        if !traffic.flow_room() {
+            return Err(Dropped::Full);
+        }
+        let budget = &traffic.shared.flow_budget;
+        if let Err(other) = traffic.shared.flows.enter(&flow) {
+            budget.release();
+            return Ok(other);
+        }
+        self.series.active.inc();
+        let entry = Entry::new(Charged::Flow(Arc::clone(budget)));
+        let place = entry.place();
+        let (series, traffic) = (Arc::clone(&self.series), Arc::clone(&self.traffic));
+        let running = Running { flow: Arc::clone(&flow), attempts, _client: client, entry, series, traffic };
+        let task = self.tasks.spawn(carry(running, Arc::clone(&self.socket), self.draining.subscribe()));
+        self.flows.insert(task.id(), Owned { flow: Arc::clone(&flow), astray: None });
+        idle::register(place, activity, task, Cost::FLOW);
+        Ok(flow)
+    }
+
+    /// Whether answers can go to where a datagram came from, and not back to the edge itself: two ends that answer whatever they
+    /// hear would never stop.
+    fn is_answerable(&self, key: &FlowKey) -> bool {
+        let ip = key.client.ip().to_canonical();
+        let is_host = !ip.is_unspecified() && !ip.is_multicast() && key.client.port() != 0;
+        is_host && !self.traffic.shared.listening_udp.leads_back(key.client, Some(key.local))
+    }
+
+    /// Ends the flows whose endpoint has been none of the route's for long enough.
+    fn check(&mut self, now: Instant) {
+        let snapshot = self.traffic.published.pin();
+        let is_astray = self.flows.values().any(|owned| owned.astray.is_some());
+        if self.checked.replace(snapshot.generation()) == Some(snapshot.generation()) && !is_astray {
+            return;
+        }
+        let Some(there) = endpoints(&snapshot, &self.bind) else { return };
+        let grace = self.traffic.options.drain.endpoint_grace;
+        for owned in self.flows.values_mut() {
+            if there.contains(&owned.flow.endpoint) {
+                owned.astray = None;
+            } else if now.saturating_duration_since(*owned.astray.get_or_insert(now)) >= grace {
+                owned.flow.over(FlowEnd::EndpointLeft);
+            }
+        }
+    }
+}
+
+/// Where new flows of a bind may go; `None` for a bind without a route, whose flows end with it.
+fn endpoints(snapshot: &Snapshot, bind: &BindKey) -> Option<BTreeSet<EndpointId>> {
+    let shares = snapshot.stream(bind)?.backends.iter().filter(|share| share.weight > 0);
+    let targets = shares.filter_map(|share| share.to.as_ref());
+    let backends = targets.filter_map(|target| snapshot.backend(&target.backend));
+    Some(backends.flat_map(|backend| backend.endpoints.iter().map(|endpoint| endpoint.id)).collect())
+}

@@ -1,0 +1,103 @@
+//! How many flows there may be at once. They are charged as connections are, yet never more than a part of everything: whoever
+//! forges the addresses of clients fills that part alone, and brings about no pressure on others.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::budget::{Budget, Cost};
+
+/// The part of the files and of the memory, as its divisor, that flows may take.
+const PART: u64 = 4;
+
+/// The flows of the process.
+#[derive(Debug)]
+pub(crate) struct FlowBudget {
+    budget: Arc<Budget>,
+    flows: AtomicU64,
+}
+
+impl FlowBudget {
+    /// Without any.
+    pub(crate) const fn new(budget: Arc<Budget>) -> Self {
+        Self { budget, flows: AtomicU64::new(0) }
+    }
+
+    /// As many as there may be.
+    fn max(&self) -> u64 {
+        let (max, flow) = (self.budget.max(), Cost::FLOW);
+        (max.files() / PART / flow.files()).min(max.memory_kib() / PART / flow.memory_kib()).max(1)
+    }
+
+    /// Charges a flow unless there are as many as there may be, or the process has no room; whether it did.
+    pub(crate) fn charge(&self) -> bool {
+        let max = self.max();
+        let more = |flows: u64| (flows < max).then_some(flows + 1);
+        if self.flows.fetch_update(Relaxed, Relaxed, more).is_err() {
+            return false;
+        }
+        let fits = self.budget.charge(Cost::FLOW);
+        if !fits {
+            self.flows.fetch_sub(1, Relaxed);
+        }
+        fits
+    }
+
+    /// Gives back what was charged for a flow.
+    pub(crate) fn release(&self) {
+        self.flows.fetch_sub(1, Relaxed);
+        self.budget.release(Cost::FLOW);
+    }
+
+    /// Whether a client may have so many flows: once half of them are taken, no more than its share.
+    pub(crate) fn is_fair(&self, held: u32) -> bool {
+        let max = self.max();
+        self.flows.load(Relaxed) * 2 < max || self.budget.is_part(held.into(), max)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::budget::BudgetLimits;
+
+    fn flows(files: u32, memory_kib: u64) -> (FlowBudget, Arc<Budget>) {
+        let budget = Arc::new(Budget::new(&BudgetLimits { files, memory_kib, ..BudgetLimits::default() }));
+        (FlowBudget::new(Arc::clone(&budget)), budget)
+    }
+
+    #[track_caller]
+    fn check(files: u32, memory_kib: u64, want: usize) {
+        let (flows, budget) = flows(files, memory_kib);
+        assert_eq!(std::iter::repeat_with(|| flows.charge()).take_while(|did| *did).count(), want);
+        assert!(want == 1 || !budget.is_pressed());
+        for _ in 0..want {
+            flows.release();
+        }
+        assert_eq!(budget.taken(), Cost::default());
+    }
+
+    #[test]
+    fn flows_take_a_quarter_of_either_and_bring_about_no_pressure() {
+        check(100, 1_000_000, 25);
+        check(1_000_000, 320, 10);
+        check(1, 1_000_000, 1);
+    }
+
+    #[test]
+    fn a_full_process_takes_no_flow() {
+        let (flows, budget) = flows(8, 1000);
+        assert!(budget.charge(Cost::new(8, 0)) && !flows.charge());
+        budget.release(Cost::new(8, 0));
+        assert!(flows.charge() && flows.charge() && !flows.charge());
+    }
+
+    #[test]
+    fn a_client_may_have_all_flows_until_half_are_taken() {
+        let (flows, _) = flows(64, 1000);
+        assert!(flows.is_fair(8));
+        for _ in 0..8 {
+            assert!(flows.charge());
+        }
+        assert!(!flows.is_fair(5) && flows.is_fair(4));
+    }
+}
