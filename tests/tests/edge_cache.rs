@@ -8,6 +8,8 @@ use std::path::Path;
 
 use tempfile::TempDir;
 use tidegate_tests::{Dev, Link, Run, certificate_of, eventually, get, secret, upstream};
+use tokio::net::UdpSocket;
+use tokio::process::Command;
 
 const SHOP: &str = include_str!("manifests/shop.yaml");
 /// Routes `kept.test` to a port of loopback that no Deployment stands behind.
@@ -33,13 +35,18 @@ impl Site {
 
     /// An edge that keeps its cache, with a key for Secrets or without.
     async fn edge(&self, sealed: bool) -> Run {
+        self.edge_by(Command::new(tidegate_tests::binary()), sealed).await
+    }
+
+    /// The same, where the command that is given begins with the program.
+    async fn edge_by(&self, command: Command, sealed: bool) -> Run {
         let folder = self.cache.path().to_str().unwrap();
         let key = self.cache.path().join("key");
         let mut arguments = vec!["--https", "127.0.0.1:0", "--cache-dir", folder, "--cache-write-after", "50ms"];
         if sealed {
             arguments.extend(["--cache-key-file", key.to_str().unwrap()]);
         }
-        Run::start(&self.kubeconfig, &arguments).await
+        Run::started(command, &self.kubeconfig, &arguments).await
     }
 
     fn write(&self, file: &str, text: &str) {
@@ -282,7 +289,7 @@ async fn a_full_disk_costs_the_cache_and_nothing_else() {
     let site = Site::new(&[("kept.yaml", &to_kept)]).await;
     let folder = site.cache.path().to_str().unwrap().to_owned();
     // No file may be longer than 64 KiB: for the process, a disk that is full at that size.
-    let mut shell = tokio::process::Command::new("sh");
+    let mut shell = Command::new("sh");
     shell.args(["-c", "trap '' XFSZ; ulimit -f 128; exec \"$0\" \"$@\""]).arg(tidegate_tests::binary());
     let run = Run::started(shell, &site.kubeconfig, &["--https", "off", "--cache-dir", &folder]).await;
     run.ready().await;
@@ -295,4 +302,89 @@ async fn a_full_disk_costs_the_cache_and_nothing_else() {
     site.write("kept.yaml", &to_kept.replace("kept.test", "later.test"));
     run.answers("later.test", 200).await;
     run.answers("kept.test", 404).await;
+}
+
+/// The program in a mount namespace of its own, after a shell command with `$0` as its first argument. `None`, with one printed line, for users who may
+/// not mount.
+fn mounted(script: &str, argument: &Path) -> Option<Command> {
+    if !rustix::process::geteuid().is_root() {
+        println!("left out: it takes root to mount");
+        return None;
+    }
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", &format!("{script} && exec \"$@\"")]).arg(argument);
+    command.arg(tidegate_tests::binary());
+    Some(command)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_read_only_folder_costs_the_cache_and_what_it_holds_stays() {
+    let to_kept = KEPT.replace("PORT", &upstream().await.port().to_string());
+    let mut site = Site::new(&[("kept.yaml", &to_kept)]).await;
+    let script = r#"mount --bind "$0" "$0" && mount -o remount,ro,bind "$0""#;
+    let Some(command) = mounted(script, site.cache.path()) else { return };
+    let mut run = site.edge(true).await;
+    run.answers("kept.test", 200).await;
+    kept(&run).await;
+    run.signal("-TERM").await;
+    run.child.wait().await.unwrap();
+
+    let run = site.edge_by(command, true).await;
+    run.ready().await;
+    run.answers("kept.test", 200).await;
+    assert!(sum(&run.metrics().await, "tidegate_cache_usable") < 1.0);
+    site.write("kept.yaml", &to_kept.replace("kept.test", "later.test"));
+    run.answers("later.test", 200).await;
+    kill(run).await;
+
+    site.link.cut();
+    let run = site.edge(true).await;
+    run.ready().await;
+    run.answers("kept.test", 200).await;
+    run.answers("later.test", 404).await;
+    site.link.mend();
+    run.answers("later.test", 200).await;
+}
+
+/// Answers every question for addresses (RFC 1035) with 127.0.0.1, for a minute, until it is dropped.
+async fn name_server(address: &str) -> tokio::task::JoinHandle<()> {
+    let socket = UdpSocket::bind(address).await.unwrap();
+    tokio::spawn(async move {
+        let mut question = [0; 512];
+        while let Ok((length, client)) = socket.recv_from(&mut question).await {
+            let Some(name) = question[12..length].iter().position(|byte| *byte == 0) else { continue };
+            let asked = &question[12..12 + name + 5];
+            let a = asked[asked.len() - 4..] == [0, 1, 0, 1];
+            let header = [question[0], question[1], 0x81, 0x80, 0, 1, 0, u8::from(a), 0, 0, 0, 0];
+            let record: &[u8] = if a { &[0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 127, 0, 0, 1] } else { &[] };
+            drop(socket.send_to(&[&header, asked, record].concat(), client).await);
+        }
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dns_name_leads_where_it_led_before_a_restart() {
+    let port = upstream().await.port().to_string();
+    let named = "apiVersion: v1\nkind: Namespace\nmetadata: {name: kept}\n---\napiVersion: v1\nkind: Service\n\
+                 metadata: {namespace: kept, name: kept}\nspec: {type: ExternalName, externalName: far.example, ports: [{port: PORT}]}\n---\n";
+    let ingress = KEPT.split("---\n").last().unwrap().replace("number: 80", "number: PORT");
+    let site = Site::new(&[("kept.yaml", &format!("{named}{ingress}").replace("PORT", &port))]).await;
+    let resolv = site.cache.path().join("resolv.conf");
+    std::fs::write(&resolv, "nameserver 127.0.53.53\noptions timeout:1 attempts:1\n").unwrap();
+    let script = r#"mount --bind "$0" /etc/resolv.conf"#;
+    let command = || mounted(script, &resolv);
+    let Some(first) = command() else { return };
+    let server = name_server("127.0.53.53:53").await;
+    let mut run = site.edge_by(first, false).await;
+    run.answers("kept.test", 200).await;
+    run.signal("-TERM").await;
+    run.child.wait().await.unwrap();
+
+    server.abort();
+    drop(server.await);
+    site.link.cut();
+    let run = site.edge_by(command().unwrap(), false).await;
+    run.ready().await;
+    let answer = get(run.http, "kept.test", "/").await.unwrap();
+    assert_eq!((answer.status.as_u16(), &*answer.body), (200, "kept"), "ready means right");
 }
