@@ -81,23 +81,18 @@ const fn cells(size: Size) -> &'static [(Shape, usize)] {
     }
 }
 
-/// Operations of one probe in one round. Where each costs a whole host, fewer say as much.
-const fn count(shape: Shape) -> usize {
-    match shape {
-        Shape::Hosts | Shape::TwoServices => 100,
-        Shape::OneHost | Shape::NoHost => 10,
-    }
-}
+/// Operations of one probe in one round.
+const COUNT: usize = 100;
 
 fn measure(shape: Shape, size: usize, path: &[&str], valgrind: bool) -> anyhow::Result<Vec<Row>> {
     let mut rows = vec![memory(shape, size)];
     let cluster = Cluster::new(shape, size)?;
     let mut edge = Edge::start(&cluster, now());
-    probe::round(&cluster, &mut edge, count(shape), &mut Warmup, now())?;
+    probe::round(&cluster, &mut edge, COUNT, &mut Warmup, now())?;
     let mut native = Native::default();
     let start = now();
     for _ in 0..ROUNDS_MAX {
-        probe::round(&cluster, &mut edge, count(shape), &mut native, now())?;
+        probe::round(&cluster, &mut edge, COUNT, &mut native, now())?;
         if now() - start > BUDGET {
             break;
         }
@@ -132,8 +127,8 @@ fn collect(cell: &[String]) -> anyhow::Result<()> {
     let shape = Shape::from_str(shape, false).map_err(anyhow::Error::msg)?;
     let cluster = Cluster::new(shape, size.parse()?)?;
     let mut edge = Edge::start(&cluster, now());
-    probe::round(&cluster, &mut edge, count(shape), &mut Warmup, now())?;
+    probe::round(&cluster, &mut edge, COUNT, &mut Warmup, now())?;
     let mut collected = Collected::default();
-    probe::round(&cluster, &mut edge, count(shape), &mut collected, now())?;
+    probe::round(&cluster, &mut edge, COUNT, &mut collected, now())?;
     collected.tell()
 }

@@ -149,11 +149,20 @@ fn scan<'a>(ordered: &'a [Arc<Route>], path: &str) -> Vec<&'a Arc<Route>> {
 
 fn check(drawn: &[Drawn], fallback: Option<&Drawn>, requests: &[Request]) -> Result<(), TestCaseError> {
     let host = host_routes(drawn, fallback);
-    prop_assert_eq!(host.indexed(), drawn.len() > UNINDEXED_MAX, "{:?}", drawn);
-    let mut ordered: Vec<Arc<Route>> = host.routes().to_vec();
-    prop_assert_eq!(ordered.len(), drawn.len());
+    let routes = (0..).zip(drawn).map(|(position, drawn)| drawn.route(position)).collect();
+    check_host(&host, routes, requests)
+}
+
+fn check_host(host: &HostRoutes, mut ordered: Vec<Arc<Route>>, requests: &[Request]) -> Result<(), TestCaseError> {
+    prop_assert_eq!(host.indexed(), ordered.len() > UNINDEXED_MAX, "{:?}", host);
+    prop_assert_eq!(host.len(), ordered.len());
     ordered.sort_by(|a, b| a.precedence().cmp(&b.precedence()));
-    prop_assert_eq!(&*ordered, host.routes());
+    prop_assert_eq!(ordered.iter().collect::<Vec<_>>(), host.routes());
+    for name in ["http", "https", "other"].map(listener) {
+        let any = ordered.iter().chain(host.fallback()).any(|route| route.listeners.holds(&name));
+        let nothing = ordered.is_empty() && host.fallback().is_none();
+        prop_assert_eq!(host.serves(&name), any || nothing, "{:?}", name);
+    }
     for request in requests {
         let want = scan(&ordered, &request.path);
         let got: Vec<_> = host.candidates(&request.path).collect();
@@ -165,6 +174,46 @@ fn check(drawn: &[Drawn], fallback: Option<&Drawn>, requests: &[Request]) -> Res
         prop_assert_eq!(host.find(&listener, &request.path, request), want, "{:?}", request);
     }
     Ok(())
+}
+
+/// Paths of which very many share their first elements, often more of these than the index tells apart.
+fn deep_path() -> impl Strategy<Value = String> {
+    let first = prop::sample::select(vec!["", "", "/a", "/a/b", "/a/b/c/d/e/f/g", "/a/b/c/d/e/f/g/h/i"]);
+    let last = prop_oneof![3 => (0..120_u32).prop_map(|number| format!("/{number}")), 1 => path()];
+    (first, last).prop_map(|(first, last)| format!("{first}{last}"))
+}
+
+/// A route of a host of many.
+fn one_of_many() -> impl Strategy<Value = Drawn> {
+    let path = prop_oneof![
+        4 => deep_path().prop_map(|path| PathMatch::prefix(&path).unwrap()),
+        4 => deep_path().prop_map(|path| PathMatch::exact(&path).unwrap()),
+        1 => path_match(),
+    ];
+    (path, drawn()).prop_map(|(path, drawn)| Drawn { path, ..drawn })
+}
+
+fn one_of_many_requests() -> impl Strategy<Value = Request> {
+    let path = (deep_path(), prop::sample::select(vec!["", "", "/", "/x", "x"])).prop_map(|(path, end)| path + end);
+    (path, request()).prop_map(|(path, request)| Request { path, ..request })
+}
+
+/// What some routes do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Does {
+    Come,
+    Go,
+    Change,
+}
+
+fn does() -> impl Strategy<Value = Does> {
+    prop::sample::select(vec![Does::Come, Does::Come, Does::Go, Does::Change])
+}
+
+/// Another route in the same place.
+fn renamed(route: &Arc<Route>) -> Arc<Route> {
+    let name = format!("{}x", route.log_name.as_deref().unwrap_or_default());
+    Arc::new(Route { log_name: Some(name.into()), ..Route::clone(route) })
 }
 
 proptest! {
@@ -190,6 +239,39 @@ proptest! {
             .map(|path| Request { path, method: "GET", kind: None, listener: "http" })
             .collect();
         check(&drawn, None, &requests)?;
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 80, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// From few to many and back, so that shards are split and joined.
+    #[test]
+    fn a_changed_index_finds_what_a_scan_finds(
+        drawn in vec(one_of_many(), 0..400),
+        rounds in vec((0_u32..400, 0_u32..400, does()), 1..12),
+        requests in vec(one_of_many_requests(), 1..30),
+    ) {
+        let all: Vec<Arc<Route>> = (0..).zip(&drawn).map(|(position, drawn)| drawn.route(position)).collect();
+        let mut there: Vec<Arc<Route>> = Vec::new();
+        let mut host = host_routes(&[], None);
+        for (from, to, does) in rounds {
+            let picked = |route: &&Arc<Route>| (from.min(to)..from.max(to)).contains(&route.origin.position);
+            let gone: Vec<_> = there.iter().filter(picked).filter(|_| does != Does::Come).cloned().collect();
+            let come: Vec<_> = match does {
+                Does::Go => Vec::new(),
+                Does::Change => gone.iter().map(renamed).collect(),
+                Does::Come => {
+                    let is_there = |route: &Arc<Route>| there.iter().any(|it| it.origin == route.origin);
+                    all.iter().filter(picked).filter(|route| !is_there(route)).cloned().collect()
+                }
+            };
+            host = host.changed(&gone, &come);
+            there.retain(|route| !gone.contains(route));
+            there.extend(come);
+            check_host(&host, there.clone(), &requests)?;
+        }
+        prop_assert_eq!(&host, &HostRoutes::new(host.host.clone(), there, None));
     }
 }
 

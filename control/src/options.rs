@@ -48,6 +48,9 @@ pub struct Options {
     pub pace: Pace,
     /// How much of the past is kept.
     pub keep: Keep,
+    /// A host with no more claims and routes than this is compiled whole when one of them changes: that is quicker, and nothing of it
+    /// is kept besides.
+    pub whole_host_max: usize,
 }
 
 impl Default for Options {
@@ -69,6 +72,7 @@ impl Default for Options {
             order: Order::default(),
             pace: Pace::default(),
             keep: Keep::default(),
+            whole_host_max: 16,
         }
     }
 }

@@ -170,6 +170,7 @@ impl Reconciler {
         units.extend(woken.keys().cloned().map(Unit::Host));
         units.append(&mut self.next);
         self.reporting.judged(units.iter());
+        self.compiled.claims_moved(self.topology.take_moved());
         let settle = self.options.pace.settle;
         let inputs = inputs(&self.world, &self.options, &self.topology, &self.held_backends);
         let mut begun = BTreeMap::new();

@@ -110,7 +110,7 @@ fn host_view<'a>(snapshot: &'a Snapshot, host: String, routes: &'a HostRoutes) -
     HostView {
         host,
         table: &routes.host.table,
-        routes: routes.routes().iter().map(|route| route_view(snapshot, route)).collect(),
+        routes: routes.routes().into_iter().map(|route| route_view(snapshot, route)).collect(),
         fallback: routes.fallback().map(|route| route_view(snapshot, route)),
         last_resort: routes.last_resort.as_ref().map(|route| route_view(snapshot, route)),
         owner: routes.owner.as_deref(),

@@ -29,6 +29,8 @@ pub(super) enum Probe {
     IngressCreated,
     /// It goes away.
     IngressDeleted,
+    /// The oldest Ingress of a host of many goes or comes: then the host is another's, and is compiled whole.
+    HostCompiledWhole,
     /// A request's way to its endpoints, by an exact host.
     FindExact,
     /// The same by a wildcard.
@@ -50,6 +52,7 @@ impl Probe {
             Self::CertificateRotated => "certificate rotated",
             Self::IngressCreated => "Ingress created",
             Self::IngressDeleted => "Ingress deleted",
+            Self::HostCompiledWhole => "whole host compiled",
             Self::FindExact => "find: exact host",
             Self::FindWildcard => "find: wildcard host",
             Self::FindNoHost => "find: host of nobody",
@@ -57,10 +60,10 @@ impl Probe {
         }
     }
 
-    /// Whether its cost may grow with the routes of the one host that it touches.
+    /// Whether it changes one rule of a host.
     #[must_use]
-    pub(super) const fn recompiles_host(self) -> bool {
-        matches!(self, Self::BackendMoved | Self::IngressCreated | Self::IngressDeleted | Self::CertificateRotated)
+    pub(super) const fn changes_a_rule(self) -> bool {
+        matches!(self, Self::BackendMoved | Self::IngressCreated | Self::IngressDeleted)
     }
 
     /// Whether it is what a request or a handshake does, which allocates nothing.
@@ -71,11 +74,12 @@ impl Probe {
 }
 
 /// Changes of which the second undoes the first.
-const CHANGES: [(Probe, Probe); 4] = [
+const CHANGES: [(Probe, Probe); 5] = [
     (Probe::BackendMoved, Probe::BackendMoved),
     (Probe::EndpointAdded, Probe::EndpointRemoved),
     (Probe::CertificateRotated, Probe::CertificateRotated),
     (Probe::IngressCreated, Probe::IngressDeleted),
+    (Probe::HostCompiledWhole, Probe::HostCompiledWhole),
 ];
 
 /// One round of every probe that the cluster's shape has: `count` changes each, spread over the cluster, and their undoing.
@@ -89,7 +93,21 @@ pub(super) fn round(
     meter: &mut dyn Meter<Probe>,
     now: Instant,
 ) -> anyhow::Result<()> {
-    for (there, back) in CHANGES.into_iter().filter(|(there, _)| cluster.tls() || *there != Probe::CertificateRotated) {
+    let fits = |probe| match probe {
+        Probe::CertificateRotated => cluster.tls(),
+        Probe::HostCompiledWhole => !cluster.shape.many_hosts(),
+        Probe::BackendMoved
+        | Probe::EndpointAdded
+        | Probe::EndpointRemoved
+        | Probe::IngressCreated
+        | Probe::IngressDeleted
+        | Probe::FindExact
+        | Probe::FindWildcard
+        | Probe::FindNoHost
+        | Probe::FindCertificate => true,
+    };
+    for (there, back) in CHANGES.into_iter().filter(|(there, _)| fits(*there)) {
+        let count = if there == Probe::HostCompiledWhole { 1 } else { count };
         for (probe, undo) in [(there, false), (back, true)] {
             let mut events: Vec<Option<Event>> =
                 places(cluster, count).map(|i| event(cluster, there, undo, i, now)).collect();
@@ -125,6 +143,11 @@ fn event(cluster: &Cluster, change: Probe, undo: bool, i: usize, now: Instant) -
             Some(Event::Deleted { object, resource_version: "2".into(), received: now })
         }
         Probe::IngressCreated => Some(applied(cluster.new_ingress(i))),
+        Probe::HostCompiledWhole if undo => Some(applied(cluster.ingress(i, i))),
+        Probe::HostCompiledWhole => {
+            let object = cluster.ingress(i, i).meta.object;
+            Some(Event::Deleted { object, resource_version: "2".into(), received: now })
+        }
         Probe::EndpointRemoved
         | Probe::IngressDeleted
         | Probe::FindExact

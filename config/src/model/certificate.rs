@@ -36,7 +36,7 @@ pub struct Certificate {
 
 /// The certificates of one host, by the server names that they are for: the host itself, or names below it.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
-pub struct ServerCertificates(Box<[Named]>);
+pub struct ServerCertificates(Arc<[Named]>);
 
 /// A server name and its certificates, the preferred ones first.
 type Named = (HostPattern, Box<[Arc<Certificate>]>);

@@ -1,5 +1,6 @@
 //! What a request must be, besides its host and path, for a route to take it.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use regex::bytes::{Regex, RegexBuilder};
@@ -94,6 +95,28 @@ impl PartialEq for TextMatch {
 
 impl Eq for TextMatch {}
 
+/// Any order will do that agrees with equality.
+impl Ord for TextMatch {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let place = |it: &Self| match it {
+            Self::Exact(_) => 0_u8,
+            Self::Regex(_) => 1,
+            Self::Present => 2,
+        };
+        match (self, other) {
+            (Self::Exact(a), Self::Exact(b)) => a.cmp(b),
+            (Self::Regex(WholeRegex(a)), Self::Regex(WholeRegex(b))) => a.as_str().cmp(b.as_str()),
+            (Self::Exact(_) | Self::Regex(_) | Self::Present, _) => place(self).cmp(&place(other)),
+        }
+    }
+}
+
+impl PartialOrd for TextMatch {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
 impl Serialize for TextMatch {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
@@ -105,7 +128,7 @@ impl Serialize for TextMatch {
 }
 
 /// A named header or query parameter and what its value must be.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 pub struct ValueMatch {
     /// The header's name in lower case, or the parameter's name as it is.
     pub name: Arc<str>,
@@ -114,7 +137,7 @@ pub struct ValueMatch {
 }
 
 /// All that must hold; empty lists hold always.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize)]
 pub struct Conditions {
     /// One of these methods; empty for every method.
     pub methods: Box<[Arc<str>]>,

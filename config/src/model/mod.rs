@@ -17,12 +17,15 @@ mod guard;
 mod host;
 mod host_expression;
 mod host_map;
+mod host_routes;
 mod listener;
 mod log_format;
 mod path;
 mod path_index;
+mod path_shard;
 mod retry;
 mod route;
+mod route_list;
 mod route_table;
 mod settings;
 mod snapshot;
@@ -44,13 +47,14 @@ pub use guard::Guard;
 pub use host::{HostPattern, WildcardDepth, request_host};
 pub use host_expression::HostExpression;
 pub use host_map::HostMap;
+pub use host_routes::HostRoutes;
 pub use listener::{
     Bind, BindKey, BindProtocol, ClientVerification, Listener, ListenerName, ListenerScope, ListenerTls, TlsMode,
     VerificationMode,
 };
 pub use log_format::{LogFormat, LogPiece, LogVariable};
 pub use path::{Normalized, PathMatch, REGEX_BYTES_MAX, RegexCase, normalize};
-pub use path_index::HostRoutes;
+
 pub use retry::RetryPolicy;
 pub use route::{Action, Origin, Precedence, Route};
 pub use route_table::{RouteTables, TableName, VirtualHost};

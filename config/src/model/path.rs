@@ -1,6 +1,7 @@
 //! Paths: how rules match them, and the one form in which both rules and requests are compared.
 
 use std::borrow::Cow;
+use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
@@ -138,6 +139,19 @@ impl PartialEq for PathMatch {
 }
 
 impl Eq for PathMatch {}
+
+/// By kind and text: not the order of precedence.
+impl Ord for PathMatch {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (self.kind(), self.text()).cmp(&(other.kind(), other.text()))
+    }
+}
+
+impl PartialOrd for PathMatch {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
 
 impl fmt::Display for PathMatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

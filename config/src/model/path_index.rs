@@ -1,222 +1,367 @@
-//! The routes of one host, in order of precedence, and an index by path over them.
+//! An index by path over the routes of one host, of which the next version shares all that stays.
 //!
-//! Trying every route in order is the specification of a look-up. Hosts with many routes get an index: a
-//! `matchit` tree finds the node of the longest literal path, and each node links to that of the next
-//! shorter prefix, because a candidate whose conditions fail must fall through.
+//! Literal paths stand in a tree by elements: a node has the routes whose path ends there and, below, either one shard of a few
+//! routes or a node for each next element. So a change copies the nodes along its path and compiles one shard. Expressions and prefixes
+//! by characters, which no tree can find, stand in a list and are tried in order.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
-use serde::Serialize;
+use rpds::HashTrieMapSync;
 
-use super::certificate::ServerCertificates;
-use super::condition::Head;
 use super::listener::{ListenerName, ListenerScope};
 use super::path::PathMatch;
+use super::path_shard::PathShard;
 use super::route::Route;
-use super::route_table::VirtualHost;
+use super::route_list::{Edits, RouteList, order};
 
-/// Up to this many routes, trying each is quicker and smaller than an index.
-const UNINDEXED_MAX: usize = 8;
+/// Routes of one shard at most, above [`LEVELS_MAX`].
+const SHARD_MAX: usize = 64;
+/// Elements by which routes are told apart before a shard: routes that share so many are in one, however many they are.
+const LEVELS_MAX: usize = 8;
 
-/// Everything about one host: where its requests go, and what is shown in its handshakes.
-#[derive(Serialize)]
-pub struct HostRoutes {
-    /// The virtual host.
-    pub host: VirtualHost,
-    /// Its routes in order of precedence.
-    routes: Box<[Arc<Route>]>,
-    /// Where requests go that no route takes.
-    fallback: Option<Arc<Route>>,
-    /// Of the routes without a host: where requests for other hosts go that those do not take.
-    pub last_resort: Option<Arc<Route>>,
-    /// The namespace that the host belongs to, where hosts belong to namespaces. The last resort of another is not
-    /// for this host.
-    pub owner: Option<Arc<str>>,
-    /// What is shown to clients that ask for a server name that this host takes.
-    pub certificates: ServerCertificates,
-    #[serde(skip)]
-    index: Option<Box<PathIndex>>,
+type Elements = HashTrieMapSync<Arc<str>, Arc<Node>, foldhash::fast::RandomState>;
+
+/// Routes, found by path.
+#[derive(Clone, Default)]
+pub(super) struct PathIndex {
+    literal: Node,
+    /// Routes that no tree can find, in order of precedence.
+    scanned: RouteList,
+    listeners: Listeners,
+    len: usize,
 }
 
-impl HostRoutes {
-    /// Orders the routes and indexes them; the host has no owner and no certificates. The work grows with the routes
-    /// of this host alone.
-    #[must_use]
-    pub fn new(host: impl Into<VirtualHost>, mut routes: Vec<Arc<Route>>, fallback: Option<Arc<Route>>) -> Self {
-        routes.sort_by(|a, b| a.precedence().cmp(&b.precedence()));
-        let index = (routes.len() > UNINDEXED_MAX).then(|| PathIndex::build(&routes)).flatten().map(Box::new);
-        Self {
-            host: host.into(),
-            routes: routes.into(),
-            fallback,
-            last_resort: None,
-            owner: None,
-            certificates: ServerCertificates::default(),
-            index,
-        }
-    }
-
-    /// The routes in order of precedence.
-    #[must_use]
-    pub fn routes(&self) -> &[Arc<Route>] {
-        &self.routes
-    }
-
-    /// Where requests go that no route takes: the default backend of the objects that name this host.
-    #[must_use]
-    pub fn fallback(&self) -> Option<&Arc<Route>> {
-        self.fallback.as_ref()
-    }
-
-    /// Every route, the fallback and the last resort among them.
-    pub fn all(&self) -> impl Iterator<Item = &Arc<Route>> {
-        self.routes.iter().chain(&self.fallback).chain(&self.last_resort)
-    }
-
-    /// Whether the host has anything for a listener.
-    #[must_use]
-    pub fn serves(&self, listener: &ListenerName) -> bool {
-        let mut all = self.routes.iter().chain(&self.fallback);
-        self.routes.is_empty() && self.fallback.is_none() || all.any(|route| route.listeners.holds(listener))
-    }
-
-    /// Whether look-ups go through the index instead of trying every route.
-    #[must_use]
-    pub const fn indexed(&self) -> bool {
-        self.index.is_some()
-    }
-
-    /// The routes whose path matches, in order of precedence; their conditions are not asked.
-    pub fn candidates<'a, 'p>(&'a self, path: &'p str) -> impl Iterator<Item = &'a Arc<Route>> + use<'a, 'p> {
-        let (every, picked) = match &self.index {
-            None => (0..self.routes.len(), None),
-            Some(index) => (0..0, Some(index.candidates(path))),
-        };
-        every
-            .chain(picked.into_iter().flatten())
-            .filter_map(|number| self.routes.get(number))
-            .filter(move |route| route.path.matches(path))
-    }
-
-    /// The route that takes a request with this normalised path, or the fallback.
-    #[must_use]
-    pub fn find<H: Head + ?Sized>(&self, listener: &ListenerName, path: &str, head: &H) -> Option<&Arc<Route>> {
-        self.candidates(path)
-            .find(|route| route.listeners.holds(listener) && route.conditions.hold(head))
-            .or_else(|| self.fallback().filter(|route| route.listeners.holds(listener)))
-    }
-}
-
-/// Equal when the same requests go the same way under the same certificates; the index follows from the routes.
-impl PartialEq for HostRoutes {
-    fn eq(&self, other: &Self) -> bool {
-        let Self { host, routes, fallback, last_resort, owner, certificates, index: _ } = self;
-        (host, routes, fallback) == (&other.host, &other.routes, &other.fallback)
-            && (last_resort, owner, certificates) == (&other.last_resort, &other.owner, &other.certificates)
-    }
-}
-
-impl Eq for HostRoutes {}
-
-impl fmt::Debug for HostRoutes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HostRoutes")
-            .field("host", &self.host)
-            .field("routes", &self.routes)
-            .field("fallback", &self.fallback)
-            .field("last_resort", &self.last_resort)
-            .field("owner", &self.owner)
-            .field("certificates", &self.certificates)
-            .finish_non_exhaustive()
-    }
-}
-
-impl ListenerScope {
-    /// Whether it is the scope that asks nothing.
-    #[must_use]
-    pub const fn is_all(&self) -> bool {
-        matches!(self, Self::All)
-    }
-}
-
-struct PathIndex {
-    tree: matchit::Router<u32>,
-    nodes: Box<[Node]>,
-    /// Routes that no tree can find, in order: expressions and prefixes by characters.
-    scanned: Box<[u32]>,
-}
-
-/// The candidates of one literal path, and the node of the next shorter prefix by elements.
+/// The routes that begin with the same elements.
+#[derive(Clone, Default)]
 struct Node {
-    candidates: Vec<u32>,
-    shorter: Option<u32>,
+    /// Those for that path and no other.
+    exact: RouteList,
+    /// Those for that path and what is below.
+    prefix: RouteList,
+    below: Below,
+    /// How many there are, those below among them.
+    len: usize,
+}
+
+/// The routes whose paths have more elements.
+#[derive(Clone, Default)]
+enum Below {
+    #[default]
+    Nothing,
+    Shard(Arc<PathShard>),
+    /// All with this element next.
+    One(Arc<str>, Arc<Node>),
+    /// By their next element.
+    Many(Elements),
+}
+
+/// For which listeners the routes are.
+#[derive(Clone, Default)]
+struct Listeners {
+    /// How many are for all.
+    all: usize,
+    /// How many of the others are for each: there are few listeners.
+    named: Option<Arc<BTreeMap<ListenerName, usize>>>,
+}
+
+/// Where a node is.
+#[derive(Clone, Copy, Default)]
+struct Place {
+    /// Elements above it.
+    level: usize,
+    /// Their bytes.
+    skip: usize,
 }
 
 impl PathIndex {
-    /// `None` when the tree refuses a path, which escaping should rule out: every route is tried then.
-    fn build(routes: &[Arc<Route>]) -> Option<Self> {
-        let mut exact: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
-        let mut prefixes: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
-        let mut scanned = Vec::new();
-        for (number, route) in (0u32..).zip(routes) {
-            match &route.path {
-                PathMatch::Exact(path) => exact.entry(path).or_default().push(number),
-                PathMatch::Prefix(path) => prefixes.entry(path).or_default().push(number),
-                PathMatch::PrefixCharacters(_) | PathMatch::Regex(..) => scanned.push(number),
-            }
-        }
-        let numbers: BTreeMap<&str, u32> = prefixes.keys().copied().zip(0u32..).collect();
-        let longest_at = |path: &str| ancestors(path).find_map(|p| numbers.get(p).copied());
-        let mut nodes = Vec::with_capacity(prefixes.len() + exact.len());
-        let mut keys: BTreeMap<String, u32> = BTreeMap::new();
-        for (path, candidates) in prefixes {
-            let number = u32::try_from(nodes.len()).ok()?;
-            nodes.push(Node { candidates, shorter: ancestors(path).skip(1).find_map(|p| numbers.get(p).copied()) });
-            let literal = escape(path);
-            if !literal.is_empty() {
-                keys.insert(literal.clone(), number);
-            }
-            keys.insert(format!("{literal}/"), number);
-            keys.insert(format!("{literal}/{{*rest}}"), number);
-        }
-        for (path, candidates) in exact {
-            let number = u32::try_from(nodes.len()).ok()?;
-            nodes.push(Node { candidates, shorter: longest_at(path.strip_suffix('/').unwrap_or(path)) });
-            keys.insert(escape(path), number);
-        }
-        let mut tree = matchit::Router::new();
-        for (key, number) in keys {
-            tree.insert(key, number).ok()?;
-        }
-        Some(Self { tree, nodes: nodes.into(), scanned: scanned.into() })
+    pub(super) const fn len(&self) -> usize {
+        self.len
     }
 
-    fn node(&self, number: u32) -> Option<&Node> {
-        self.nodes.get(number as usize)
+    /// Whether any of the routes is for a listener.
+    pub(super) fn serves(&self, listener: &ListenerName) -> bool {
+        self.listeners.all > 0 || self.listeners.named.as_ref().is_some_and(|named| named.contains_key(listener))
     }
 
-    /// The numbers of the routes whose path may match, ascending.
-    fn candidates(&self, path: &str) -> impl Iterator<Item = usize> + use<'_> {
-        let start = self.tree.at(path).ok().and_then(|found| self.node(*found.value));
-        let chain = std::iter::successors(start, |node| node.shorter.and_then(|number| self.node(number)));
-        let mut found = chain.flat_map(|node| &node.candidates).copied().peekable();
-        let mut scanned = self.scanned.iter().copied().peekable();
+    /// The index with other routes.
+    pub(super) fn changed(&self, edits: Edits<'_>) -> Self {
+        let listeners = self.listeners.changed(&edits);
+        let (literal, scanned) = edits.partition(|route| literal(route).is_some());
+        let (literal, scanned) = (self.literal.changed(Place::default(), literal), self.scanned.changed(&scanned));
+        let len = literal.len + scanned.len();
+        Self { literal, scanned, listeners, len }
+    }
+
+    /// Every route, in no order.
+    pub(super) fn all(&self) -> Vec<&Arc<Route>> {
+        let mut all = Vec::with_capacity(self.len);
+        self.literal.collect(&mut all);
+        all.extend(self.scanned.iter());
+        all
+    }
+
+    /// The routes that no tree can find, in order of precedence.
+    pub(super) fn scanned(&self) -> impl Iterator<Item = &Arc<Route>> {
+        self.scanned.iter()
+    }
+
+    /// The routes whose path may match, in order of precedence. Allocates nothing.
+    pub(super) fn candidates(&self, path: &str) -> impl Iterator<Item = &Arc<Route>> {
+        let mut found = self.literal.candidates(path).peekable();
+        let mut scanned = self.scanned.iter().peekable();
         std::iter::from_fn(move || match (found.peek(), scanned.peek()) {
-            (Some(a), Some(b)) if b < a => scanned.next(),
+            (Some(a), Some(b)) if order(b, a).is_lt() => scanned.next(),
             (Some(_), _) => found.next(),
             (None, _) => scanned.next(),
         })
-        .map(|number| number as usize)
     }
 }
 
-/// The path itself and its shorter prefixes by elements, down to the empty one.
-fn ancestors(path: &str) -> impl Iterator<Item = &str> {
-    std::iter::successors(Some(path), |path| path.rfind('/').and_then(|end| path.get(..end)))
+/// The path of a route that stands in the tree.
+fn literal(route: &Route) -> Option<&str> {
+    match &route.path {
+        PathMatch::Exact(path) | PathMatch::Prefix(path) => Some(path),
+        PathMatch::PrefixCharacters(_) | PathMatch::Regex(..) => None,
+    }
 }
 
-fn escape(path: &str) -> String {
-    path.replace('{', "{{").replace('}', "}}")
+/// The next element of what is left of a path, and what is left after it.
+fn split(rest: &str) -> Option<(&str, &str)> {
+    let after = rest.strip_prefix('/')?;
+    after.split_at_checked(after.find('/').unwrap_or(after.len()))
+}
+
+impl Node {
+    fn changed(&self, place: Place, edits: Edits<'_>) -> Self {
+        let rest = |route: &Route| literal(route).and_then(|path| path.get(place.skip..)).unwrap_or_default().len();
+        let (here, below) = edits.partition(|route| rest(route) == 0);
+        let (exact, prefix) = here.partition(|route| matches!(route.path, PathMatch::Exact(_)));
+        let (exact, prefix) = (self.exact.changed(&exact), self.prefix.changed(&prefix));
+        let (below, count) = self.below.changed(place, below, self.len - self.exact.len() - self.prefix.len());
+        let len = exact.len() + prefix.len() + count;
+        Self { exact, prefix, below, len }
+    }
+
+    fn collect<'a>(&'a self, all: &mut Vec<&'a Arc<Route>>) {
+        all.extend(self.exact.iter().chain(self.prefix.iter()));
+        self.below.collect(all);
+    }
+
+    /// The longest literal paths come first: that of the deepest node, and then those above it.
+    fn candidates(&self, path: &str) -> impl Iterator<Item = &Arc<Route>> {
+        let mut lists: [Option<&RouteList>; LEVELS_MAX + 2] = [None; LEVELS_MAX + 2];
+        let mut free = lists.iter_mut().rev();
+        let mut note = |list| free.next().map(|free| *free = Some(list));
+        let (mut node, mut rest) = (self, path);
+        let shard = loop {
+            note(&node.prefix);
+            if rest.is_empty() {
+                note(&node.exact);
+                break None;
+            }
+            let next = match &node.below {
+                Below::Nothing => break None,
+                Below::Shard(shard) => break Some(shard.candidates(path)),
+                Below::One(element, node) => {
+                    split(rest).filter(|(next, _)| **element == **next).map(|(_, rest)| (node, rest))
+                }
+                Below::Many(elements) => split(rest).and_then(|(next, rest)| Some((elements.get(next)?, rest))),
+            };
+            match next {
+                Some((below, after)) => (node, rest) = (below, after),
+                None => break None,
+            }
+        };
+        shard.into_iter().flatten().chain(lists.into_iter().flatten().flat_map(RouteList::iter))
+    }
+}
+
+impl Below {
+    /// What is below after a change of this, which has so many routes; and how many it has then.
+    fn changed(&self, place: Place, edits: Edits<'_>, len: usize) -> (Self, usize) {
+        if edits.is_empty() {
+            return (self.clone(), len);
+        }
+        match self {
+            Self::Nothing => Self::of(place, edits.come.into_iter().cloned().collect()),
+            Self::Shard(shard) => Self::of(place, edits.apply(shard.routes().iter())),
+            Self::One(..) | Self::Many(_) => {
+                let (changed, len) = self.clone().with_elements(place, edits, len);
+                // Half as many as would be split, so that one route more or less does not do it again and again.
+                if len > SHARD_MAX / 2 {
+                    return (changed, len);
+                }
+                let mut all = Vec::with_capacity(len);
+                changed.collect(&mut all);
+                Self::of(place, all.into_iter().cloned().collect())
+            }
+        }
+    }
+
+    fn of(place: Place, routes: Vec<Arc<Route>>) -> (Self, usize) {
+        let len = routes.len();
+        if len == 0 {
+            return (Self::Nothing, 0);
+        }
+        if len <= SHARD_MAX || place.level >= LEVELS_MAX {
+            return (Self::Shard(Arc::new(PathShard::new(routes, place.skip))), len);
+        }
+        let come = routes.iter().collect();
+        Self::Nothing.with_elements(place, Edits { come, ..Edits::default() }, 0)
+    }
+
+    fn with_elements(mut self, place: Place, edits: Edits<'_>, mut len: usize) -> (Self, usize) {
+        let mut by_element: BTreeMap<&str, Edits<'_>> = BTreeMap::new();
+        let element =
+            |route| literal(route).and_then(|path| path.get(place.skip..)).and_then(split).unwrap_or_default().0;
+        for route in edits.gone {
+            by_element.entry(element(route)).or_default().gone.push(route);
+        }
+        for route in edits.come {
+            by_element.entry(element(route)).or_default().come.push(route);
+        }
+        for (element, edits) in by_element {
+            let below = Place { level: place.level + 1, skip: place.skip + 1 + element.len() };
+            let before = self.get(element);
+            let node = before
+                .map_or_else(|| Node::default().changed(below, edits.clone()), |it| it.changed(below, edits.clone()));
+            len = (len + node.len).saturating_sub(before.map_or(0, |it| it.len));
+            self.set(element, node);
+        }
+        (self, len)
+    }
+
+    fn get(&self, element: &str) -> Option<&Arc<Node>> {
+        match self {
+            Self::Nothing | Self::Shard(_) => None,
+            Self::One(own, node) => (**own == *element).then_some(node),
+            Self::Many(elements) => elements.get(element),
+        }
+    }
+
+    /// Puts a node in its place, or takes it away where it has become empty.
+    fn set(&mut self, element: &str, node: Node) {
+        let there = node.len > 0;
+        let node = Arc::new(node);
+        match self {
+            Self::Many(elements) if there => elements.insert_mut(element.into(), node),
+            Self::Many(elements) => drop(elements.remove_mut(element)),
+            Self::One(own, _) if **own != *element => {
+                if there && let Self::One(own, other) = std::mem::take(self) {
+                    let mut elements = Elements::new_with_hasher_and_ptr_kind(foldhash::fast::RandomState::default());
+                    elements.insert_mut(own, other);
+                    elements.insert_mut(element.into(), node);
+                    *self = Self::Many(elements);
+                }
+            }
+            Self::Nothing | Self::Shard(_) | Self::One(..) if there => *self = Self::One(element.into(), node),
+            Self::Nothing | Self::Shard(_) | Self::One(..) => *self = Self::Nothing,
+        }
+    }
+
+    fn collect<'a>(&'a self, all: &mut Vec<&'a Arc<Route>>) {
+        match self {
+            Self::Nothing => {}
+            Self::Shard(shard) => all.extend(shard.routes()),
+            Self::One(_, node) => node.collect(all),
+            Self::Many(elements) => elements.values().for_each(|node| node.collect(all)),
+        }
+    }
+}
+
+impl Listeners {
+    fn changed(&self, edits: &Edits<'_>) -> Self {
+        let mut changed = self.clone();
+        for route in &edits.come {
+            changed.count(&route.listeners, |count| count + 1);
+        }
+        for route in &edits.gone {
+            changed.count(&route.listeners, |count| count.saturating_sub(1));
+        }
+        changed
+    }
+
+    fn count(&mut self, scope: &ListenerScope, next: impl Fn(usize) -> usize) {
+        match scope {
+            ListenerScope::All => self.all = next(self.all),
+            ListenerScope::These(names) => {
+                let named = Arc::make_mut(self.named.get_or_insert_default());
+                for name in &**names {
+                    let count = next(named.get(name).copied().unwrap_or(0));
+                    if count == 0 {
+                        named.remove(name);
+                    } else {
+                        named.insert(name.clone(), count);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::condition::{TextMatch, ValueMatch};
+    use super::super::path_shard::COMPILED;
+    use super::super::route::{Action, Origin};
+    use super::*;
+    use crate::object::{Age, Kind, ObjectName, ObjectRef};
+
+    fn route(path: &PathMatch, number: u32) -> Route {
+        let name = ObjectName::new("shop", "web");
+        let object = ObjectRef::new(Kind::HttpRoute, name.clone());
+        let origin = Origin { object, age: Age { created_s: 0, name }, field: "spec".into(), position: number };
+        Route::new(origin, path.clone(), Action::Forward(Box::default()))
+    }
+
+    /// How many routes of shards are compiled when one of ten thousand goes and another one comes.
+    fn compiled_for_one(route: impl Fn(u32) -> Route) -> usize {
+        let all: Vec<Arc<Route>> = (0..10_001).map(|number| Arc::new(route(number))).collect();
+        let (last, first) = all.split_last().unwrap();
+        let before = PathIndex::default().changed(Edits { come: first.iter().collect(), ..Edits::default() });
+        COMPILED.set(0);
+        let after = before.changed(Edits { gone: vec![&first[5000]], come: vec![last] });
+        assert_eq!((before.len(), after.len()), (10_000, 10_000));
+        COMPILED.get()
+    }
+
+    #[track_caller]
+    fn check(path: impl Fn(u32) -> String, max: usize) {
+        let compiled = compiled_for_one(|number| route(&PathMatch::prefix(&path(number)).unwrap(), number));
+        assert!(compiled <= max, "{}: {compiled} of 10,000 routes were compiled", path(5000));
+    }
+
+    #[test]
+    fn one_route_of_ten_thousand_compiles_no_more_than_two_shards() {
+        check(|number| format!("/{number}"), 0);
+        check(|number| format!("/api/v1/{number}"), 0);
+        check(|number| format!("/api/v1/{number}/items"), 2);
+        check(|number| format!("/{}/{}", number / 10, number % 10), 20);
+        check(|number| format!("/{}/{}/a", number / 50, number % 50), 2 * SHARD_MAX);
+        check(|number| format!("/{}/a/{}", number % 3, number / 3), 0);
+        // As many elements as the index tells apart, and one more.
+        check(|number| format!("/1/2/3/4/5/6/7/{number}/items"), 2);
+    }
+
+    #[test]
+    fn routes_of_one_path_and_prefixes_by_characters_compile_no_shard() {
+        let everything = PathMatch::prefix("/").unwrap();
+        let by_header = |number| {
+            let mut route = route(&everything, number);
+            let value = TextMatch::Exact(number.to_string().into());
+            route.conditions.headers = [ValueMatch { name: "x-tenant".into(), value }].into();
+            route
+        };
+        assert_eq!(compiled_for_one(by_header), 0);
+        let by_characters = |number: u32| route(&PathMatch::prefix_characters(&format!("/{number}-")).unwrap(), number);
+        assert_eq!(compiled_for_one(by_characters), 0);
+    }
+
+    /// The worst case: docs/decisions/0036-within-a-host.md.
+    #[test]
+    fn routes_that_share_more_elements_than_are_told_apart_are_compiled_together() {
+        let path = |number| PathMatch::prefix(&format!("/1/2/3/4/5/6/7/8/{number}")).unwrap();
+        assert_eq!(compiled_for_one(|number| route(&path(number), number)), 10_000);
+    }
 }

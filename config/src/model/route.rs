@@ -1,6 +1,6 @@
 //! A route: what it matches, what restricts it, what it changes and where it leads.
 
-use std::cmp::Reverse;
+use std::cmp::{Ordering, Reverse};
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -81,7 +81,7 @@ pub struct Route {
 
 /// The order in which the routes of a host are tried, the lesser first: the more specific path, then more
 /// conditions (a method, then headers, then query parameters, as the Gateway API counts them), then the older
-/// object, then `namespace/name`, then the earlier rule.
+/// object, then `namespace/name`, then the earlier rule, and then the kind of the object. No two routes of a host are in the same place.
 #[derive(PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Precedence<'a> {
     path: (u8, Reverse<usize>, u8),
@@ -91,6 +91,7 @@ pub struct Precedence<'a> {
     text: &'a str,
     age: &'a Age,
     position: u32,
+    object: &'a ObjectRef,
 }
 
 impl Route {
@@ -130,12 +131,20 @@ impl Route {
             text: self.path.text(),
             age: &self.origin.age,
             position: self.origin.position,
+            object: &self.origin.object,
         }
     }
 
     /// Whether two routes take exactly the same requests, so that only the first of them ever serves.
     #[must_use]
     pub fn same_match(&self, other: &Self) -> bool {
-        self.path == other.path && self.conditions == other.conditions && self.listeners == other.listeners
+        self.cmp_match(other).is_eq()
+    }
+
+    /// An order in which routes that take exactly the same requests are equal.
+    #[must_use]
+    pub fn cmp_match(&self, other: &Self) -> Ordering {
+        let own = (&self.path, &self.conditions, &self.listeners);
+        own.cmp(&(&other.path, &other.conditions, &other.listeners))
     }
 }

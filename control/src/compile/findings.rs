@@ -8,10 +8,13 @@ use tidegate_config::object::ObjectRef;
 
 use super::Unit;
 
+/// What one unit found, by the object that it is about: each thing once, in ascending order.
+pub(crate) type ByObject = BTreeMap<ObjectRef, Arc<[Finding]>>;
+
 /// What all units found.
 #[derive(Debug, Default)]
 pub struct Findings {
-    by_unit: BTreeMap<Unit, Arc<[Finding]>>,
+    by_unit: BTreeMap<Unit, ByObject>,
     /// The units that found something about an object.
     about: BTreeMap<ObjectRef, BTreeSet<Unit>>,
     /// Objects about which something else is found than when these were last taken.
@@ -21,23 +24,27 @@ pub struct Findings {
 impl Findings {
     /// What each unit found, where it found anything.
     #[must_use]
-    pub const fn by_unit(&self) -> &BTreeMap<Unit, Arc<[Finding]>> {
+    pub const fn by_unit(&self) -> &BTreeMap<Unit, ByObject> {
         &self.by_unit
+    }
+
+    /// What a unit found, in ascending order.
+    pub fn of(&self, unit: &Unit) -> impl Iterator<Item = &Finding> {
+        self.by_unit.get(unit).into_iter().flat_map(|by_object| by_object.values()).flat_map(|findings| &**findings)
     }
 
     /// Everything, each thing once, ordered by object and field.
     #[must_use]
     pub fn all(&self) -> Vec<Finding> {
-        let all: BTreeSet<&Finding> = self.by_unit.values().flat_map(|findings| &**findings).collect();
-        all.into_iter().cloned().collect()
+        let all = self.by_unit.values().flat_map(|by_object| by_object.values()).flat_map(|findings| &**findings);
+        all.collect::<BTreeSet<&Finding>>().into_iter().cloned().collect()
     }
 
     /// What is found about an object, some of it several times. The order is that of the units, and so the same for equal
     /// findings.
     pub fn about(&self, object: &ObjectRef) -> impl Iterator<Item = &Finding> {
         let units = self.about.get(object).into_iter().flatten();
-        let findings = units.filter_map(|unit| self.by_unit.get(unit)).flat_map(|findings| &**findings);
-        findings.filter(move |finding| finding.object == *object)
+        units.filter_map(|unit| self.by_unit.get(unit)?.get(object)).flat_map(|findings| &**findings)
     }
 
     /// The objects about which anything is found.
@@ -50,31 +57,51 @@ impl Findings {
         std::mem::take(&mut self.moved)
     }
 
-    /// This is what a unit finds now.
+    /// This is all that a unit finds now.
     pub(crate) fn put(&mut self, unit: Unit, findings: Vec<Finding>) {
-        let before = self.by_unit.get(&unit).cloned().unwrap_or_default();
-        if *before == *findings {
+        let mut now: BTreeMap<ObjectRef, Vec<Finding>> = BTreeMap::new();
+        for finding in findings {
+            now.entry(finding.object.clone()).or_default().push(finding);
+        }
+        let before = self.by_unit.get(&unit).into_iter().flat_map(|by_object| by_object.keys());
+        let gone: Vec<ObjectRef> = before.filter(|object| !now.contains_key(*object)).cloned().collect();
+        for object in gone {
+            self.put_about(&unit, &object, Vec::new());
+        }
+        for (object, findings) in now {
+            self.put_about(&unit, &object, findings);
+        }
+    }
+
+    /// This is what a unit finds now about an object. Of other objects it finds what it found before.
+    pub(crate) fn put_about(&mut self, unit: &Unit, object: &ObjectRef, mut findings: Vec<Finding>) {
+        findings.sort_unstable();
+        findings.dedup();
+        let before = self.by_unit.get(unit).and_then(|by_object| by_object.get(object));
+        if before.map(|before| &**before).unwrap_or_default() == &*findings {
             return;
         }
-        let [old, new]: [BTreeSet<&Finding>; 2] = [before.iter().collect(), findings.iter().collect()];
-        self.moved.extend(old.symmetric_difference(&new).map(|finding| finding.object.clone()));
-        let [old, new] = [old, new].map(|set| set.into_iter().map(|finding| &finding.object).collect::<BTreeSet<_>>());
-        for gone in old.difference(&new) {
-            if let Some(units) = self.about.get_mut(*gone) {
-                units.remove(&unit);
-                if units.is_empty() {
-                    self.about.remove(*gone);
-                }
-            }
+        self.moved.insert(object.clone());
+        if !findings.is_empty() {
+            self.by_unit.entry(unit.clone()).or_default().insert(object.clone(), findings.into());
+            self.about.entry(object.clone()).or_default().insert(unit.clone());
+            return;
         }
-        for come in new.difference(&old) {
-            self.about.entry((*come).clone()).or_default().insert(unit.clone());
-        }
-        if findings.is_empty() {
-            self.by_unit.remove(&unit);
-        } else {
-            self.by_unit.insert(unit, findings.into());
-        }
+        take(&mut self.by_unit, unit, |by_object| {
+            by_object.remove(object);
+            by_object.is_empty()
+        });
+        take(&mut self.about, object, |units| {
+            units.remove(unit);
+            units.is_empty()
+        });
+    }
+}
+
+/// Takes something from a value of a map, and the value with it where nothing is left.
+fn take<K: Ord, V>(map: &mut BTreeMap<K, V>, key: &K, from: impl FnOnce(&mut V) -> bool) {
+    if map.get_mut(key).is_some_and(from) {
+        map.remove(key);
     }
 }
 
@@ -112,9 +139,9 @@ mod tests {
         let mut findings = Findings::default();
         check(&mut findings, "1", &["ax", "by"], &["a", "b"], &[("a", "x"), ("b", "y")]);
         check(&mut findings, "1", &["ax", "by"], &[], &[("a", "x"), ("b", "y")]);
-        check(&mut findings, "2", &["az", "ax"], &["a"], &[("a", "xzx"), ("b", "y")]);
-        check(&mut findings, "1", &["ax", "bw"], &["b"], &[("a", "xzx"), ("b", "w")]);
-        check(&mut findings, "1", &[], &["a", "b"], &[("a", "zx")]);
+        check(&mut findings, "2", &["az", "ax"], &["a"], &[("a", "xxz"), ("b", "y")]);
+        check(&mut findings, "1", &["ax", "bw"], &["b"], &[("a", "xxz"), ("b", "w")]);
+        check(&mut findings, "1", &[], &["a", "b"], &[("a", "xz")]);
         check(&mut findings, "2", &["cq"], &["a", "c"], &[("c", "q")]);
         check(&mut findings, "2", &[], &["c"], &[]);
         assert!(findings.by_unit().is_empty() && findings.all().is_empty());

@@ -20,9 +20,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 pub(crate) use backends::KUBERNETES;
+pub(crate) use findings::ByObject;
 pub use findings::Findings;
 pub(crate) use globals::reads as globals_read;
 pub use host::HostUnit;
+use host::claim_index::ClaimIndex;
 pub(crate) use host::led_to;
 pub(crate) use streams::used as used_by_stream;
 use tidegate_config::caught::caught;
@@ -69,6 +71,10 @@ pub struct Compiled {
     hosts: BTreeSet<VirtualHost>,
     /// The hosts whose connections are passed on as bytes, likewise.
     streams: BTreeSet<VirtualHost>,
+    /// The claims for those hosts that have many, as they were compiled.
+    claims: BTreeMap<VirtualHost, ClaimIndex>,
+    /// Of those hosts, the objects whose claims are others than were compiled.
+    moved: BTreeMap<VirtualHost, BTreeSet<ObjectRef>>,
 }
 
 /// What leads to a backend.
@@ -165,6 +171,23 @@ impl Compiled {
         pass.touched
     }
 
+    /// The claims of these objects for these hosts are others than were compiled.
+    pub(crate) fn claims_moved(&mut self, moved: BTreeSet<(VirtualHost, ObjectRef)>) {
+        for (host, object) in moved {
+            if self.claims.contains_key(&host) {
+                self.moved.entry(host).or_default().insert(object);
+            }
+        }
+    }
+
+    /// Has a unit compiled from all that it is made of when that is next done, whatever changed.
+    pub(crate) fn distrust(&mut self, unit: &Unit) {
+        if let Some(host) = unit.host() {
+            self.claims.remove(host);
+            self.moved.remove(host);
+        }
+    }
+
     /// The backends of a Service as they were compiled last.
     pub(crate) fn backends_of(&self, service: &ObjectName) -> impl Iterator<Item = &BackendKey> {
         let [first, last] = backends::bounds(service);
@@ -223,6 +246,7 @@ impl Compiled {
                 let told = K::made_of(inputs, key).into_iter();
                 let told = told.map(|object: ObjectRef| Finding::new(object, "", problem.clone()));
                 self.findings.put(unit.clone(), told.collect());
+                self.distrust(unit);
                 false
             }
         }

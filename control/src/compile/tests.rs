@@ -98,7 +98,7 @@ fn check(unit: &Unit, told: &ObjectRef) {
     assert_eq!(there(&again, unit), there(&good, unit), "{unit:?} stays as it was");
     for compiled in [&full, &again] {
         let problem = Problem::SetAside { why: "tripped".to_owned() };
-        assert_eq!(*compiled.findings.by_unit()[unit], [Finding::new(told.clone(), "", problem)]);
+        assert_eq!(compiled.findings.of(unit).collect::<Vec<_>>(), [&Finding::new(told.clone(), "", problem)]);
         for other in &others {
             assert!(there(compiled, other), "{other:?} beside {unit:?}");
             let (left, right) = (compiled.findings.by_unit(), good.findings.by_unit());

@@ -6,16 +6,14 @@
 mod tests;
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tidegate_config::finding::Finding;
 use tidegate_config::model::{Snapshot, SnapshotParts};
 use tidegate_config::object::ObjectRef;
 
 use super::{Reconciler, Step, inputs};
 use crate::backoff::share;
-use crate::compile::{Defer, Inputs, Touched, Unit};
+use crate::compile::{ByObject, Defer, Inputs, Touched, Unit};
 use crate::history::{Cause, Changes};
 use crate::sources::{Attachment, Verdict, attach};
 
@@ -103,6 +101,7 @@ impl Reconciler {
     /// Attaches or compiles one unit again, and notes it, and what it took along, if it was otherwise than it should be.
     fn audit_unit(&mut self, unit: &Unit, serving: &SnapshotParts, mended: &mut Changes, drifted: &mut Vec<Unit>) {
         let told = self.told(unit);
+        self.compiled.distrust(unit);
         let attached = unit.object().is_some_and(|object| self.attach_again(object));
         let inputs = inputs(&self.world, &self.options, &self.topology, &self.held_backends);
         let defer = Defer { waiting: BTreeSet::new(), decide: &mut |_, _, _| false };
@@ -134,7 +133,7 @@ impl Reconciler {
     }
 
     /// What users are told of a unit, and what became of the object that it is.
-    fn told(&self, unit: &Unit) -> (Option<Arc<[Finding]>>, Option<Verdict>) {
+    fn told(&self, unit: &Unit) -> (Option<ByObject>, Option<Verdict>) {
         let verdict = unit.object().and_then(|object| self.compiled.verdicts.get(object).cloned());
         (self.compiled.findings.by_unit().get(unit).cloned(), verdict)
     }

@@ -54,20 +54,6 @@ impl Waits {
     }
 }
 
-/// What of a host a route is for.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
-enum Slot<'a> {
-    Path(&'static str, &'a str),
-    Fallback,
-    LastResort,
-}
-
-fn slots(routes: &HostRoutes) -> impl Iterator<Item = (Slot<'_>, &Arc<Route>)> {
-    let paths = routes.routes().iter().map(|route| (Slot::Path(route.path.kind(), route.path.text()), route));
-    let fallback = routes.fallback().map(|route| (Slot::Fallback, route));
-    paths.chain(fallback).chain(routes.last_resort.iter().map(|route| (Slot::LastResort, route)))
-}
-
 /// What a host that works now would move to and World has never seen: Services, their endpoints, or the addresses of their
 /// external names; and Secrets. Kinds arrive in no order, names are looked up and Secrets may be read once they are led to, so
 /// these are probably on their way. `None` when nothing would break.
@@ -80,7 +66,7 @@ pub(super) fn awaited(
 ) -> Option<BTreeSet<ObjectRef>> {
     let (before, after) = (compiled.parts.hosts.get(host)?, unit.routes.as_ref()?);
     let (services, secrets) =
-        (services(world, topology, compiled, (before, after)), secrets(world, topology, (before, after)));
+        (services(world, topology, compiled, (before, after, unit)), secrets(world, topology, (before, after)));
     (services.is_some() || secrets.is_some()).then(|| services.into_iter().chain(secrets).flatten().collect())
 }
 
@@ -90,6 +76,9 @@ fn secrets(
     topology: &Topology,
     (before, after): (&HostRoutes, &HostRoutes),
 ) -> Option<BTreeSet<ObjectRef>> {
+    if before.certificates == after.certificates {
+        return None;
+    }
     let left: BTreeSet<_> = after.certificates.iter().map(|(name, _)| name).collect();
     if before.certificates.iter().all(|(name, _)| left.contains(name)) {
         return None;
@@ -105,7 +94,7 @@ fn services(
     world: &World,
     topology: &Topology,
     compiled: &Compiled,
-    (before, after): (&HostRoutes, &HostRoutes),
+    (before, after, unit): (&HostRoutes, &HostRoutes, &HostUnit),
 ) -> Option<BTreeSet<ObjectRef>> {
     let unseen = |service: &ObjectName| match world.services.get(service).map(|service| &service.kind) {
         Some(ServiceKind::ExternalName(name)) => !world.names.contains_key(name),
@@ -117,8 +106,6 @@ fn services(
             share.target().is_some_and(|target| target.fixed.is_none() && unseen(&target.backend.service))
         }),
     };
-    let mut nowhere = slots(after).filter(|(_, route)| leads_nowhere(route)).peekable();
-    nowhere.peek()?;
     let works = |route: &Arc<Route>| match &route.action {
         Action::Redirect(_) | Action::Respond(_) => true,
         Action::Forward(_) => route.action.targets().any(|target| {
@@ -126,14 +113,17 @@ fn services(
             backend.is_some_and(|backend| !backend.endpoints.is_empty())
         }),
     };
-    let now: BTreeMap<Slot<'_>, &Arc<Route>> = slots(before).collect();
-    let mut broken = nowhere
-        .filter(|(slot, route)| now.get(slot).is_some_and(|old| old.action != route.action && works(old)))
-        .peekable();
+    // Each route that comes, and the last one to take requests for its path until then.
+    let come = unit.routes_come(before).into_iter().filter(|route| leads_nowhere(route));
+    let paths = come.filter_map(|route| Some((before.with_path(&route.path).last()?, route)));
+    let others = [(&before.fallback, &after.fallback), (&before.last_resort, &after.last_resort)];
+    let others = others.into_iter().filter_map(|(old, new)| old.as_ref().zip(new.as_ref()));
+    let moved = paths.chain(others.filter(|(_, route)| leads_nowhere(route)));
+    let mut broken = moved.filter(|(old, route)| old.action != route.action && works(old)).peekable();
     broken.peek()?;
     // A route to a Service that is not there has no target, so only the claim knows which one is meant.
     let objects: BTreeSet<&ObjectRef> = broken.map(|(_, route)| &route.origin.object).collect();
-    let claims: Vec<_> = topology.claims_of(&after.host).filter(|claim| objects.contains(&claim.object)).collect();
+    let claims: Vec<_> = objects.into_iter().filter_map(|object| topology.get(object)?.claim(&after.host)).collect();
     let missing = claims.iter().flat_map(|claim| &claim.missing).filter(|object| object.kind == Kind::Service);
     let led_to = claims.iter().flat_map(|claim| claim.backends()).map(|key| &key.service);
     let services: BTreeSet<&ObjectName> = missing.map(|object| &object.name).chain(led_to).collect();

@@ -1,5 +1,6 @@
 //! What a source makes of one object.
 
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -164,6 +165,11 @@ impl Report {
 }
 
 impl Claim {
+    /// The order in which claims for a host are settled, the lesser first: the older object, then by its kind and name.
+    pub(crate) fn by_age(&self, other: &Self) -> Ordering {
+        (&self.age, &self.object).cmp(&(&other.age, &other.object))
+    }
+
     /// Every route that it asks for.
     pub fn all_routes(&self) -> impl Iterator<Item = &Arc<Route>> {
         self.routes.iter().chain(&self.fallback)

@@ -120,6 +120,8 @@ pub struct Topology {
     /// The keys of the attachments. One set of pairs, because most keys have one or two dependents, and a set for each key
     /// would cost ten times its content.
     by_key: BTreeSet<(Key, ObjectRef)>,
+    /// The claims that have been replaced by others, by none, or have come, since this was last asked.
+    moved: BTreeSet<(VirtualHost, ObjectRef)>,
 }
 
 impl Topology {
@@ -143,14 +145,26 @@ impl Topology {
     }
 
     /// Replaces the attachment of an object and returns the one before. Claims that are equal to those before stay the same
-    /// objects.
+    /// objects, and so do equal routes of others.
     pub fn replace(&mut self, object: &ObjectRef, mut attachment: Attachment) -> Attachment {
         let before = self.attachments.remove(object).unwrap_or_default();
         for claim in &mut attachment.claims {
             if let Some(same) = before.claim(&claim.host).filter(|same| *same == claim) {
                 *claim = Arc::clone(same);
+                continue;
+            }
+            self.moved.insert((claim.host.clone(), object.clone()));
+            let same = before.claim(&claim.host);
+            if let Some((claim, same)) = Arc::get_mut(claim).zip(same) {
+                for (route, same) in claim.routes.iter_mut().zip(&same.routes) {
+                    if route == same {
+                        *route = Arc::clone(same);
+                    }
+                }
             }
         }
+        let gone = before.claims.iter().filter(|claim| attachment.claim(&claim.host).is_none());
+        self.moved.extend(gone.map(|claim| (claim.host.clone(), object.clone())));
         let [old, new]: [BTreeSet<Key>; 2] = [&before, &attachment].map(|it| it.keys().collect());
         for key in old.difference(&new) {
             self.by_key.remove(&(key.clone(), object.clone()));
@@ -162,6 +176,11 @@ impl Topology {
             self.attachments.insert(object.clone(), attachment);
         }
         before
+    }
+
+    /// The claims that are others than when this was last called, by host and object.
+    pub(crate) fn take_moved(&mut self) -> BTreeSet<(VirtualHost, ObjectRef)> {
+        std::mem::take(&mut self.moved)
     }
 
     /// The attachment of an object, where it says anything.

@@ -197,7 +197,7 @@ fn json(mut object: Value) -> String {
 
 fn leads(parts: &SnapshotParts) -> String {
     let routes = parts.hosts.shared().get(&HostPattern::Exact("web.example".into())).expect("the host");
-    let Some(route) = routes.routes().first() else { return "no route".to_owned() };
+    let Some(route) = routes.routes().into_iter().next() else { return "no route".to_owned() };
     if matches!(route.action, Action::Redirect(_)) {
         return "redirect".to_owned();
     }

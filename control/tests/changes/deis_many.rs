@@ -153,7 +153,7 @@ fn endpoint(bench: &Bench, host: &str) -> String {
         .hosts
         .shared()
         .get(&HostPattern::Exact(host.into()))
-        .and_then(|host| host.routes().first())
+        .and_then(|host| host.routes().into_iter().next())
         .expect("a route");
     let target = route.action.targets().next().expect("a target");
     let backend = parts.backends.get(&target.backend).expect("a backend");

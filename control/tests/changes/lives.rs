@@ -260,7 +260,7 @@ fn what_a_name_led_to_is_forgotten_with_its_last_user() {
     bench.apply(Kind::Ingress, ingress("ext"));
     bench.check_told(Some("e.example"));
     let unit = Unit::Service(ObjectName::new("shop", "ext"));
-    let told = bench.reconciler.compiled().findings.by_unit().get(&unit).map(|findings| findings[0].problem.reason());
+    let told = bench.reconciler.compiled().findings.of(&unit).next().map(|finding| finding.problem.reason());
     assert_eq!(told, Some("NameUnresolved"), "nothing of the day before is used");
 }
 

@@ -21,7 +21,7 @@ use crate::gateways;
 
 const NAMESPACES: [&str; 2] = ["blue", "red"];
 const HOSTS: [&str; 5] = ["a.example", "b.example", "*.example", "c.test", ""];
-const PATHS: [&str; 5] = ["/", "/a", "/a/b", "/a/", "/b"];
+const PATHS: [&str; 9] = ["/", "/a", "/a/b", "/a/", "/b", "/a/b/c", "/c", "/c/d", "/a/c"];
 const NAMES: [&str; 2] = ["one.test", "two.test"];
 
 /// Certificates that cover some of the hosts each; making them anew for each seed would take most of the time.
@@ -40,9 +40,15 @@ pub(crate) struct Cluster {
     objects: BTreeMap<ObjectRef, (Object, Vec<Finding>, u64)>,
     names: BTreeMap<Arc<str>, Resolution>,
     version: u64,
+    /// How many times as many objects with routes there may be. Where it is several, most of them claim one host.
+    crowd: u32,
 }
 
 impl Cluster {
+    pub(crate) fn new(crowded: bool) -> Self {
+        Self { crowd: if crowded { 8 } else { 1 }, ..Self::default() }
+    }
+
     /// One change, with the event that tells of it.
     pub(crate) fn change(&mut self, die: &mut Rng, now: Instant) -> Option<Event> {
         if die.u32(0..20) == 0 {
@@ -51,7 +57,7 @@ impl Cluster {
         if die.u32(0..40) == 0 {
             return Some(Event::ApiServer { sockets: Arc::new((0..die.usize(0..3)).map(|_| socket(die)).collect()) });
         }
-        let kind = *die.choice(&[
+        let of_any = *die.choice(&[
             Kind::Ingress,
             Kind::Ingress,
             Kind::Service,
@@ -72,13 +78,14 @@ impl Cluster {
             Kind::BackendTlsPolicy,
             Kind::ConfigMap,
         ])?;
-        let object = pick(die, kind);
+        let of_many = self.crowd > 1 && die.bool();
+        let object = pick(die, if of_many { Kind::Ingress } else { of_any }, self.crowd);
         if die.u32(0..4) == 0 {
             self.objects.remove(&object)?;
             self.version += 1;
             return Some(Event::Deleted { object, resource_version: self.version.to_string().into(), received: now });
         }
-        let (projection, findings) = make(die, &object);
+        let (projection, findings) = make(die, &object, self.crowd > 1);
         self.put(object.clone(), projection, findings);
         self.applied(&object, now)
     }
@@ -184,13 +191,13 @@ fn socket(die: &mut Rng) -> SocketAddr {
 }
 
 #[allow(clippy::wildcard_enum_match_arm, reason = "the others are of the Gateway API")]
-fn pick(die: &mut Rng, kind: Kind) -> ObjectRef {
+fn pick(die: &mut Rng, kind: Kind, crowd: u32) -> ObjectRef {
     if kind == Kind::EndpointSlice && die.u32(0..10) == 0 {
         return ObjectRef::new(kind, ObjectName::new("default", "kubernetes"));
     }
     let namespace = if kind.namespaced() { NAMESPACES[die.usize(0..2)] } else { "" };
     let name = match kind {
-        Kind::Ingress => format!("i{}", die.u32(0..6)),
+        Kind::Ingress => format!("i{}", die.u32(0..6 * crowd)),
         Kind::IngressClass => format!("c{}", die.u32(0..2)),
         Kind::Service => format!("b{}", die.u32(0..3)),
         Kind::EndpointSlice => format!("b{}-{}", die.u32(0..3), die.u32(0..2)),
@@ -201,6 +208,7 @@ fn pick(die: &mut Rng, kind: Kind) -> ObjectRef {
         Kind::Deployment => "deis-router".to_owned(),
         Kind::Namespace => NAMESPACES[die.usize(0..2)].to_owned(),
         Kind::ConfigMap => "authorities".to_owned(),
+        Kind::HttpRoute => format!("g{}", die.u32(0..3 * crowd)),
         kind if kind.is_of_gateway_api() => format!("g{}", die.u32(0..3)),
         kind => panic!("{kind} is not made"),
     };
@@ -208,14 +216,14 @@ fn pick(die: &mut Rng, kind: Kind) -> ObjectRef {
 }
 
 #[allow(clippy::wildcard_enum_match_arm, reason = "the others are of the Gateway API")]
-fn make(die: &mut Rng, object: &ObjectRef) -> (Object, Vec<Finding>) {
+fn make(die: &mut Rng, object: &ObjectRef, crowded: bool) -> (Object, Vec<Finding>) {
     let name = object.name.clone();
     match object.kind {
         Kind::Ingress => {
             let problem = Problem::SettingIgnored { value: "x".to_owned(), why: "is no duration".to_owned() };
             let finding = Finding::new(object.clone(), "metadata.annotations", problem);
             let findings = if die.u32(0..5) == 0 { vec![finding] } else { Vec::new() };
-            (Object::Ingress(Arc::new(ingress(die, name))), findings)
+            (Object::Ingress(Arc::new(ingress(die, name, crowded))), findings)
         }
         Kind::IngressClass => {
             let controller = if die.u32(0..4) == 0 { "other/controller" } else { "tidegate.io/ingress" };
@@ -252,8 +260,9 @@ fn make(die: &mut Rng, object: &ObjectRef) -> (Object, Vec<Finding>) {
     }
 }
 
-fn ingress(die: &mut Rng, name: ObjectName) -> Ingress {
+fn ingress(die: &mut Rng, name: ObjectName, crowded: bool) -> Ingress {
     let class = match die.u32(0..8) {
+        2..5 if crowded => ClassRef::Annotation("tidegate".into()),
         0 => ClassRef::Annotation("tidegate".into()),
         1 => ClassRef::Annotation("nginx".into()),
         2 => ClassRef::Default,
@@ -262,8 +271,10 @@ fn ingress(die: &mut Rng, name: ObjectName) -> Ingress {
     let rules: Vec<Rule> = (0..die.usize(0..3))
         .map(|rule| {
             let field = |path: usize| format!("spec.rules[{rule}].http.paths[{path}]");
-            let paths: Vec<RulePath> = (0..die.usize(0..4)).map(|path| rule_path(die, &name, &field(path))).collect();
-            Rule { host: host(die), paths: paths.into() }
+            let paths = (0..die.usize(0..4)).map(|path| rule_path(die, &name, &field(path), crowded));
+            let paths: Vec<RulePath> = paths.collect();
+            let crowded = crowded && die.u32(0..4) > 0;
+            Rule { host: if crowded { HostPattern::Exact(HOSTS[0].into()) } else { host(die) }, paths: paths.into() }
         })
         .collect();
     // Now and then its rules were there and could not be read.
@@ -296,8 +307,8 @@ fn host(die: &mut Rng) -> HostPattern {
     }
 }
 
-fn rule_path(die: &mut Rng, ingress: &ObjectName, field: &str) -> RulePath {
-    let text = PATHS[die.usize(0..PATHS.len())];
+fn rule_path(die: &mut Rng, ingress: &ObjectName, field: &str, crowded: bool) -> RulePath {
+    let text = PATHS[die.usize(0..if crowded { PATHS.len() } else { 5 })];
     let path = if die.bool() { PathMatch::exact(text) } else { PathMatch::prefix(text) };
     RulePath { field: field.into(), path: path.expect("a path"), backend: backend(die, ingress) }
 }

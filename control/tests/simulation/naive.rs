@@ -13,7 +13,7 @@ use tidegate_control::options::{HostOwnership, Options};
 use tidegate_control::{Compiled, World};
 
 const NAMES: [&str; 6] = ["a.example", "b.example", "x.example", "c.test", "y.x.example", "else.where"];
-const REQUESTS: [&str; 6] = ["/", "/a", "/a/", "/a/b", "/a/bc", "/z"];
+const REQUESTS: [&str; 9] = ["/", "/a", "/a/", "/a/b", "/a/bc", "/z", "/a/b/c/d", "/c/d", "/a/c/x"];
 
 /// Compares the answers for a grid of requests.
 pub(crate) fn check(world: &World, options: &Options, compiled: &Compiled, seed: u64) {

@@ -39,7 +39,9 @@ fn options(die: &mut fastrand::Rng) -> Options {
     let sources = Sources { ingress: true, deis, gateway };
     let key = BindKey { address: ([127, 0, 0, 1], 80).into(), protocol: BindProtocol::Http };
     let binds = [Bind { key, listeners: [Listener::for_every_host("http")].into() }].into();
-    Options { sources, host_ownership, default_certificate, binds, pace, order, ..Options::default() }
+    // Mostly few claims are many already, so that hosts are compiled from what changed.
+    let whole_host_max = [0, 0, 3, Options::default().whole_host_max][die.usize(0..4)];
+    Options { sources, host_ownership, default_certificate, binds, pace, order, whole_host_max, ..Options::default() }
 }
 
 pub(crate) const fn all_of(kind: Kind) -> Source {
@@ -77,12 +79,13 @@ impl Simulation {
     pub(crate) fn new(seed: u64) -> Self {
         let mut die = fastrand::Rng::with_seed(seed);
         let options = options(&mut die);
+        let crowded = die.u32(0..3) == 0;
         let reconciler = Reconciler::new(options.clone(), Kind::ALL.map(all_of));
         let mut simulation = Self {
             seed,
             options,
             now: Instant::now(),
-            cluster: Cluster::default(),
+            cluster: Cluster::new(crowded),
             reconciler,
             lost: BTreeSet::new(),
             held: [Kind::Secret, Kind::IngressClass].into_iter().filter(|_| die.bool()).collect(),
@@ -93,7 +96,7 @@ impl Simulation {
             publisher: published::channel().0,
             frozen: None,
         };
-        for _ in 0..die.usize(0..20) {
+        for _ in 0..die.usize(if crowded { 40..80 } else { 0..20 }) {
             drop(simulation.cluster.change(&mut die, simulation.now));
         }
         simulation

@@ -35,7 +35,8 @@ fn rsa(name: &str) -> Arc<Certificate> {
 /// Gives the one host of the bed, which takes every name, certificates for some names more.
 fn give(bed: &mut Bed, name: &str, certificates: &[&Arc<Certificate>]) {
     let before = bed.parts.hosts.shared().get(&HostPattern::Any).unwrap();
-    let mut routes = HostRoutes::new(HostPattern::Any, before.routes().to_vec(), before.fallback().cloned());
+    let mut routes =
+        HostRoutes::new(HostPattern::Any, before.routes().into_iter().cloned().collect(), before.fallback().cloned());
     let all = before.certificates.iter().map(|(name, all)| (name.clone(), all.to_vec()));
     let more = (HostPattern::parse(name).unwrap(), certificates.iter().copied().cloned().collect());
     routes.certificates = ServerCertificates::new(all.chain([more]).collect());

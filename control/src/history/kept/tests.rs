@@ -37,7 +37,7 @@ impl Bed {
         let mut changes = Changes::default();
         for (name, routes) in hosts {
             changes.add(Unit::Host(host(name)));
-            changes.replaced += self.parts.hosts.get(&host(name)).map_or(0, |before| before.routes().len());
+            changes.replaced += self.parts.hosts.get(&host(name)).map_or(0, |before| before.len());
             changes.added += routes;
             self.put(name, *routes);
         }
@@ -80,7 +80,7 @@ impl Bed {
     #[track_caller]
     fn check(&self, generation: u64, want: Option<&str>) {
         let told = |parts: &SnapshotParts| {
-            let hosts = parts.hosts.iter().map(|(host, routes)| format!("{host}:{}", routes.routes().len()));
+            let hosts = parts.hosts.iter().map(|(host, routes)| format!("{host}:{}", routes.len()));
             let mut hosts: Vec<String> = hosts.collect();
             hosts.sort();
             hosts.join(" ")

@@ -1,9 +1,10 @@
 //! What drifts unseen, and what an audit makes of it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
-use tidegate_config::finding::Problem;
+use tidegate_config::finding::{Finding, Problem};
 use tidegate_config::model::{Backend, BackendKey, Certificate, HostPattern, HostRoutes, SnapshotParts, VirtualHost};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 use tidegate_config::project::{Meta, Object, Projected, Secret, project};

@@ -1,0 +1,361 @@
+//! The claims for a host of many, as they were compiled last, in the orders in which a change has to find its neighbours: what it costs
+//! to compile the host again after some claims changed is what these ask for, whatever the others do.
+//!
+//! [`super::whole`] is the specification: after any changes the index says what that would say of all claims at once.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use tidegate_config::finding::Finding;
+use tidegate_config::model::{BackendKey, Certificate, HostPattern, HostRoutes, Route, VirtualHost};
+use tidegate_config::object::{Age, ObjectRef};
+
+use super::whole::{Rights, certificates, default_lost, host_owned, rule_lost};
+use crate::sources::{Claim, backends};
+
+/// A change of more than one in so many of its claims compiles a host whole, unless it is of no more than so many.
+const MUCH: usize = 4;
+
+/// The claims for one host.
+#[derive(Debug)]
+pub(crate) struct ClaimIndex {
+    rights: Rights,
+    /// A host with no more claims and routes than this is compiled whole.
+    whole_max: usize,
+    /// All of them, by object.
+    claims: BTreeMap<ObjectRef, Arc<Claim>>,
+    /// The routes of those that are in effect. The first of those for the same requests serves.
+    contenders: BTreeSet<Contender>,
+    /// Of those that are in effect, those with a fallback, the oldest first.
+    fallbacks: BTreeSet<ByAge>,
+    /// Those of them whose fallback is a last resort.
+    last_resorts: BTreeSet<ByAge>,
+    /// Of those that are in effect, those with certificates.
+    certified: BTreeSet<ByAge>,
+    /// How many of the routes that serve lead to each Service port.
+    leads: BTreeMap<BackendKey, usize>,
+}
+
+/// What a change of some claims changes of their host.
+#[derive(Debug, Default)]
+pub(crate) struct Change {
+    claims: BTreeMap<ObjectRef, Option<Arc<Claim>>>,
+    gone: Sides,
+    come: Sides,
+    /// Who serves of those that match the same as one that goes or comes.
+    winners: BTreeMap<Contender, Option<Contender>>,
+    /// The claim whose fallback serves.
+    fallback: Option<ByAge>,
+    /// Whether their certificates differ.
+    certificates: bool,
+    /// Routes that serve no more.
+    pub(super) routes_gone: Vec<Arc<Route>>,
+    /// Routes that serve now, in the places of these or in new ones.
+    pub(super) routes_come: Vec<Arc<Route>>,
+    /// What the owners of claims are told now, where that may be something else than before.
+    pub(super) findings: BTreeMap<ObjectRef, Vec<Finding>>,
+}
+
+/// What some claims that are in effect have in the orders of the index.
+#[derive(Debug, Default)]
+struct Sides {
+    contenders: BTreeSet<Contender>,
+    fallbacks: BTreeSet<ByAge>,
+    last_resorts: BTreeSet<ByAge>,
+    certified: BTreeSet<ByAge>,
+}
+
+/// A route that may have rivals: in the order of what it matches, then of age.
+#[derive(Clone, Debug)]
+struct Contender {
+    route: Arc<Route>,
+    /// Its place in its claim; `None` for what comes before all that match the same.
+    place: Option<u32>,
+}
+
+impl Contender {
+    fn all_of(claim: &Claim) -> impl Iterator<Item = Self> {
+        (0..).zip(&claim.routes).map(|(place, route)| Self { route: Arc::clone(route), place: Some(place) })
+    }
+
+    /// What comes before all that match the same.
+    fn first(route: &Arc<Route>) -> Self {
+        Self { route: Arc::clone(route), place: None }
+    }
+
+    fn is_rival(&self, other: &Self) -> bool {
+        self.route.same_match(&other.route)
+    }
+}
+
+impl Ord for Contender {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let by_age = || {
+            let key = |it: &Self| (it.route.origin.position, it.place);
+            let [a, b] = [&self.route.origin, &other.route.origin];
+            (&a.age, key(self).0, &a.object, key(self).1).cmp(&(&b.age, key(other).0, &b.object, key(other).1))
+        };
+        self.route.cmp_match(&other.route).then_with(|| match (self.place, other.place) {
+            (None, other) => other.map_or(Ordering::Equal, |_| Ordering::Less),
+            (Some(_), None) => Ordering::Greater,
+            (Some(_), Some(_)) => by_age(),
+        })
+    }
+}
+
+impl PartialOrd for Contender {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Contender {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Contender {}
+
+/// A claim in the order of precedence of claims.
+#[derive(Clone, Debug)]
+struct ByAge(Arc<Claim>);
+
+impl Ord for ByAge {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.by_age(&other.0)
+    }
+}
+
+impl PartialOrd for ByAge {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for ByAge {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for ByAge {}
+
+impl Change {
+    /// The Service ports that the routes of the changed claims lead to, and those that serve now.
+    pub(super) fn led_to(&self) -> BTreeSet<BackendKey> {
+        let claims = self.claims.values().flatten();
+        let come = self.routes_come.iter().flat_map(|route| backends(route));
+        claims.flat_map(|claim| claim.backends()).chain(come).cloned().collect()
+    }
+}
+
+impl Sides {
+    fn add(&mut self, claim: &Arc<Claim>) {
+        self.contenders.extend(Contender::all_of(claim));
+        let by_age = || ByAge(Arc::clone(claim));
+        self.fallbacks.extend(claim.fallback.is_some().then(by_age));
+        self.last_resorts.extend((claim.fallback.is_some() && claim.last_resort).then(by_age));
+        self.certified.extend((!claim.certificates.is_empty()).then(by_age));
+    }
+}
+
+impl ClaimIndex {
+    /// The index of these claims of one host, which compile to these routes; none where there are few.
+    pub(super) fn of(rights: Rights, claims: &[&Arc<Claim>], routes: &HostRoutes, whole_max: usize) -> Option<Self> {
+        if claims.len().max(routes.len()) <= whole_max {
+            return None;
+        }
+        let mut sides = Sides::default();
+        claims.iter().filter(|claim| rights.has_effect(claim)).for_each(|claim| sides.add(claim));
+        let Sides { contenders, fallbacks, last_resorts, certified } = sides;
+        let claims = claims.iter().map(|claim| (claim.object.clone(), Arc::clone(claim))).collect();
+        let mut leads = BTreeMap::new();
+        for key in routes.all().flat_map(|route| backends(route)) {
+            *leads.entry(key.clone()).or_default() += 1;
+        }
+        Some(Self { rights, whole_max, claims, contenders, fallbacks, last_resorts, certified, leads })
+    }
+
+    /// What becomes of the host when the claims of these objects are these. `None` when the host has to be compiled whole: because
+    /// another object has become the oldest, very much has changed, or it has become small.
+    pub(super) fn change(
+        &self,
+        host: &VirtualHost,
+        claims: BTreeMap<ObjectRef, Option<Arc<Claim>>>,
+        before: &HostRoutes,
+    ) -> Option<Change> {
+        if claims.len() > (self.claims.len() / MUCH).max(MUCH) {
+            return None;
+        }
+        let mut change = Change { claims, ..Change::default() };
+        let mut count = self.claims.len();
+        for (object, now) in &change.claims {
+            let was = self.claims.get(object);
+            if self.rights.moves(object, now.as_deref()) {
+                return None;
+            }
+            count = (count + usize::from(now.is_some())).saturating_sub(usize::from(was.is_some()));
+            let [was, now] = [was, now.as_ref()].map(|claim| claim.filter(|claim| self.rights.has_effect(claim)));
+            change.certificates |= certified(was) != certified(now);
+            was.into_iter().for_each(|claim| change.gone.add(claim));
+            now.into_iter().for_each(|claim| change.come.add(claim));
+        }
+        leave_alike(&mut change.gone.contenders, &mut change.come.contenders);
+        let told = self.settle(&mut change);
+        if count.max((before.len() + change.routes_come.len()).saturating_sub(change.routes_gone.len()))
+            <= self.whole_max
+        {
+            return None;
+        }
+        change.findings =
+            told.into_iter().map(|object| (object.clone(), self.findings(host, &object, &change))).collect();
+        Some(change)
+    }
+
+    /// Who serves after a change, once for each of what it touches. The objects whose owners may be told something else.
+    fn settle(&self, change: &mut Change) -> BTreeSet<ObjectRef> {
+        let Change { claims, gone, come, winners, fallback, routes_gone, routes_come, .. } = change;
+        let mut told: BTreeSet<ObjectRef> = claims.keys().cloned().collect();
+        for contender in gone.contenders.iter().chain(&come.contenders) {
+            let first = Contender::first(&contender.route);
+            if winners.contains_key(&first) {
+                continue;
+            }
+            let (was, now) = (self.rivals(&first).next(), self.winner_after(gone, come, &first));
+            if was.map(|it| &it.route) != now.map(|it| &it.route) {
+                routes_gone.extend(was.map(|it| Arc::clone(&it.route)));
+                routes_come.extend(now.map(|it| Arc::clone(&it.route)));
+            }
+            if was.map(|it| &it.route.origin.object) != now.map(|it| &it.route.origin.object) {
+                told.extend(self.rivals(&first).map(|it| it.route.origin.object.clone()));
+            }
+            let now = now.cloned();
+            winners.insert(first, now);
+        }
+        *fallback = first_of(&self.fallbacks, &gone.fallbacks, &come.fallbacks).cloned();
+        if fallback.as_ref().map(|it| &it.0.object) != self.fallbacks.first().map(|it| &it.0.object) {
+            told.extend(self.fallbacks.iter().map(|it| it.0.object.clone()));
+        }
+        told
+    }
+
+    /// The contender that serves after a change, of those that match the same as this.
+    fn winner_after<'a>(&'a self, gone: &Sides, come: &'a Sides, first: &'a Contender) -> Option<&'a Contender> {
+        let stays = self.rivals(first).find(|it| !gone.contenders.contains(*it));
+        let comes = come.contenders.range(first..).next().filter(|it| it.is_rival(first));
+        stays.into_iter().chain(comes).min()
+    }
+
+    /// The host after a change.
+    pub(super) fn routes(&self, change: &Change, before: &HostRoutes) -> HostRoutes {
+        let Change { gone, come, routes_gone, routes_come, .. } = change;
+        let route = |it: Option<&ByAge>| it.and_then(|it| it.0.fallback.clone());
+        let mut routes = before.changed(routes_gone, routes_come);
+        routes.fallback = route(change.fallback.as_ref());
+        routes.last_resort = route(first_of(&self.last_resorts, &gone.last_resorts, &come.last_resorts));
+        if change.certificates {
+            let stay = self.certified.iter().filter(|it| !gone.certified.contains(*it));
+            let all: BTreeSet<&ByAge> = stay.chain(&come.certified).collect();
+            routes.certificates = certificates(all.into_iter().map(|it| &it.0));
+        }
+        routes
+    }
+
+    /// Takes a change over, which gave `after`. The Service ports to which routes led before and lead no more, and the other way round.
+    pub(super) fn apply(
+        &mut self,
+        change: Change,
+        (before, after): (&HostRoutes, &HostRoutes),
+    ) -> [BTreeSet<BackendKey>; 2] {
+        for (object, claim) in change.claims {
+            match claim {
+                Some(claim) => self.claims.insert(object, claim),
+                None => self.claims.remove(&object),
+            };
+        }
+        replace(&mut self.contenders, &change.gone.contenders, change.come.contenders);
+        replace(&mut self.fallbacks, &change.gone.fallbacks, change.come.fallbacks);
+        replace(&mut self.last_resorts, &change.gone.last_resorts, change.come.last_resorts);
+        replace(&mut self.certified, &change.gone.certified, change.come.certified);
+        let mut moved: BTreeMap<&BackendKey, [usize; 2]> = BTreeMap::new();
+        for (side, routes, host) in [(0, &change.routes_gone, before), (1, &change.routes_come, after)] {
+            let all = routes.iter().chain(&host.fallback).chain(&host.last_resort);
+            for key in all.flat_map(|route| backends(route)) {
+                if let Some(count) = moved.entry(key).or_default().get_mut(side) {
+                    *count += 1;
+                }
+            }
+        }
+        let mut sides = [BTreeSet::new(), BTreeSet::new()];
+        for (key, [gone, come]) in moved {
+            let was = self.leads.get(key).copied().unwrap_or(0);
+            let now = (was + come).saturating_sub(gone);
+            let [left, new] = &mut sides;
+            if now == 0 {
+                self.leads.remove(key);
+                left.extend((was > 0).then(|| key.clone()));
+            } else {
+                self.leads.insert(key.clone(), now);
+                new.extend((was == 0).then(|| key.clone()));
+            }
+        }
+        sides
+    }
+
+    fn rivals<'a>(&'a self, first: &'a Contender) -> impl Iterator<Item = &'a Contender> {
+        self.contenders.range(first..).take_while(|it| it.is_rival(first))
+    }
+
+    /// What the owner of a claim is told after a change.
+    fn findings(&self, host: &VirtualHost, object: &ObjectRef, change: &Change) -> Vec<Finding> {
+        let changed = change.claims.get(object).map(|claim| claim.as_ref());
+        let Some(claim) = changed.unwrap_or_else(|| self.claims.get(object)) else { return Vec::new() };
+        let mut findings = Vec::new();
+        findings.extend(host_owned(host, claim, &self.rights));
+        if !self.rights.has_effect(claim) {
+            return findings;
+        }
+        let winner = change.fallback.as_ref().filter(|it| it.0.object != *object).and_then(|it| it.0.fallback.as_ref());
+        findings.extend(
+            claim.fallback.as_ref().zip(winner).map(|(route, winner)| default_lost(host, claim, route, winner)),
+        );
+        for contender in Contender::all_of(claim) {
+            let first = Contender::first(&contender.route);
+            let winner = change.winners.get(&first).map_or_else(|| self.rivals(&first).next(), |now| now.as_ref());
+            let winner = winner.filter(|winner| **winner != contender);
+            findings.extend(winner.map(|winner| rule_lost(host, &contender.route, &winner.route)));
+        }
+        findings
+    }
+}
+
+/// What of the certificates of a host depends on a claim.
+fn certified(claim: Option<&Arc<Claim>>) -> Option<(&Age, &[(HostPattern, Arc<Certificate>)])> {
+    claim.filter(|claim| !claim.certificates.is_empty()).map(|claim| (&claim.age, &*claim.certificates))
+}
+
+/// Leaves out the routes that go and come back as they were.
+fn leave_alike(gone: &mut BTreeSet<Contender>, come: &mut BTreeSet<Contender>) {
+    let alike = |it: &Contender| come.get(it).is_some_and(|other| it.route == other.route);
+    let alike: Vec<Contender> = gone.iter().filter(|it| alike(it)).cloned().collect();
+    for it in alike {
+        gone.remove(&it);
+        come.remove(&it);
+    }
+}
+
+/// The first of an order after a change.
+fn first_of<'a, T: Ord>(there: &'a BTreeSet<T>, gone: &BTreeSet<T>, come: &'a BTreeSet<T>) -> Option<&'a T> {
+    let stays = there.iter().find(|it| !gone.contains(*it));
+    stays.into_iter().chain(come.first()).min()
+}
+
+/// Of equal ones, that which comes is another object in the place of that which goes.
+fn replace<T: Ord>(there: &mut BTreeSet<T>, gone: &BTreeSet<T>, come: BTreeSet<T>) {
+    for it in gone {
+        there.remove(it);
+    }
+    there.extend(come);
+}

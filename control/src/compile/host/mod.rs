@@ -1,0 +1,217 @@
+//! One virtual host: its routes and its certificates, from the claims for it. A host of many is compiled from the claims that changed
+//! ([`claim_index`]), any other from all of them ([`whole`]).
+
+pub(super) mod claim_index;
+mod whole;
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+use claim_index::{Change, ClaimIndex};
+use tidegate_config::finding::Finding;
+use tidegate_config::model::{BackendKey, HostRoutes, Route, SnapshotParts, VirtualHost};
+use tidegate_config::object::ObjectRef;
+use whole::Rights;
+
+use super::unit::{Kind, Unit, beyond};
+use super::{Compiled, Inputs, Pass, User};
+use crate::sources::{Claim, backends};
+
+/// What is compiled of a host.
+#[derive(Debug)]
+pub struct HostUnit {
+    /// Its routes and certificates, where anybody claims it.
+    pub(crate) routes: Option<Arc<HostRoutes>>,
+    made: Made,
+}
+
+/// From what a host was compiled.
+#[derive(Debug)]
+enum Made {
+    /// From all claims, with what their owners should be told, and their index if they are many.
+    Whole(Vec<Finding>, Option<ClaimIndex>),
+    /// From those that changed.
+    Changed(Change),
+}
+
+/// Virtual hosts.
+pub(super) struct Hosts;
+
+impl Kind for Hosts {
+    type Key = VirtualHost;
+    type Made = HostUnit;
+    const LABEL: &'static str = "host";
+    const ROUTING: bool = true;
+
+    fn after(last: Option<&VirtualHost>, inputs: Inputs<'_>, compiled: &Compiled) -> Option<VirtualHost> {
+        let there = compiled.hosts.range::<VirtualHost, _>(beyond(last)).next();
+        [inputs.topology.host_after(last), there].into_iter().flatten().min().cloned()
+    }
+
+    fn made_of(inputs: Inputs<'_>, host: &VirtualHost) -> Vec<ObjectRef> {
+        inputs.topology.claims_of(host).map(|claim| claim.object.clone()).collect()
+    }
+
+    fn make(inputs: Inputs<'_>, compiled: &Compiled, host: &VirtualHost) -> HostUnit {
+        if let Some(unit) = changed(inputs, compiled, host) {
+            return unit;
+        }
+        let mut claims: Vec<&Arc<Claim>> = inputs.topology.claims_of(host).collect();
+        claims.sort_by(|a, b| a.by_age(b));
+        let Some(rights) = Rights::of(inputs.options.host_ownership, host, &claims) else {
+            return HostUnit { routes: None, made: Made::Whole(Vec::new(), None) };
+        };
+        let (routes, findings) = whole::compile(&rights, host, &claims);
+        let index = ClaimIndex::of(rights, &claims, &routes, inputs.options.whole_host_max);
+        HostUnit { routes: Some(Arc::new(routes)), made: Made::Whole(findings, index) }
+    }
+
+    fn put(compiled: &mut Compiled, host: &VirtualHost, unit: HostUnit, pass: &mut Pass<'_>) -> bool {
+        if (pass.defer.decide)(host, compiled, &unit) {
+            pass.touched.deferred.insert(host.clone());
+            return false;
+        }
+        compiled.moved.remove(host);
+        match unit.made {
+            Made::Whole(findings, index) => put_whole(compiled, host, unit.routes, (findings, index), pass),
+            Made::Changed(change) => unit.routes.is_some_and(|after| put_change(compiled, host, after, change, pass)),
+        }
+    }
+
+    fn serves(host: &VirtualHost, compiled: &Compiled, serving: &SnapshotParts) -> bool {
+        same(host, serving, &compiled.parts)
+    }
+
+    fn only_in(one: &SnapshotParts, other: &SnapshotParts) -> Vec<VirtualHost> {
+        if one.hosts.len() <= other.hosts.len() {
+            return Vec::new();
+        }
+        one.hosts.iter().map(|(host, _)| host).filter(|host| other.hosts.get(host).is_none()).collect()
+    }
+
+    fn unlike(one: &SnapshotParts, other: &SnapshotParts) -> Vec<VirtualHost> {
+        one.hosts.iter().map(|(host, _)| host).filter(|host| !same(host, one, other)).collect()
+    }
+
+    fn weight(host: &VirtualHost, parts: &SnapshotParts) -> usize {
+        parts.hosts.get(host).map_or(0, |routes| routes.len())
+    }
+
+    fn describe(host: &VirtualHost, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "host {host}")
+    }
+}
+
+/// A host whose claims are indexed, after those that changed.
+fn changed(inputs: Inputs<'_>, compiled: &Compiled, host: &VirtualHost) -> Option<HostUnit> {
+    let (index, before) = (compiled.claims.get(host)?, compiled.parts.hosts.get(host)?);
+    let claim = |object: &ObjectRef| inputs.topology.get(object).and_then(|it| it.claim(host)).cloned();
+    let moved = compiled.moved.get(host).into_iter().flatten();
+    let change = index.change(host, moved.map(|object| (object.clone(), claim(object))).collect(), before)?;
+    let after = index.routes(&change, before);
+    let same = change.routes_gone.is_empty() && change.routes_come.is_empty() && after.differs_in_routes_alone(before);
+    let routes = Some(if same { Arc::clone(before) } else { Arc::new(after) });
+    Some(HostUnit { routes, made: Made::Changed(change) })
+}
+
+/// Puts a host that was compiled from all claims in its place.
+fn put_whole(
+    compiled: &mut Compiled,
+    host: &VirtualHost,
+    after: Option<Arc<HostRoutes>>,
+    (findings, index): (Vec<Finding>, Option<ClaimIndex>),
+    pass: &mut Pass<'_>,
+) -> bool {
+    compiled.findings.put(Unit::Host(host.clone()), findings);
+    match index {
+        Some(index) => compiled.claims.insert(host.clone(), index),
+        None => compiled.claims.remove(host),
+    };
+    let before = compiled.parts.hosts.get(host).cloned();
+    if before == after {
+        return false;
+    }
+    match &after {
+        Some(after) => {
+            compiled.parts.hosts.insert(host, Arc::clone(after));
+            compiled.hosts.insert(host.clone());
+        }
+        None => {
+            compiled.parts.hosts.remove(host);
+            compiled.hosts.remove(host);
+        }
+    }
+    let [old, new] = [&before, &after].map(|routes| routes.as_deref().map(used).unwrap_or_default());
+    compiled.use_instead(&User::Host(host.clone()), &old, &new, pass);
+    compile_unknown(compiled, &new, pass);
+    let [replaced, added] = [&before, &after].map(|routes| routes.as_ref().map_or(0, |it| it.len()));
+    pass.touched.changes.replaced += replaced;
+    pass.touched.changes.added += added;
+    true
+}
+
+/// Puts a host that was compiled from the claims that changed in its place.
+fn put_change(
+    compiled: &mut Compiled,
+    host: &VirtualHost,
+    after: Arc<HostRoutes>,
+    mut change: Change,
+    pass: &mut Pass<'_>,
+) -> bool {
+    let Some(before) = compiled.parts.hosts.get(host).cloned() else { return false };
+    let Some(index) = compiled.claims.get_mut(host) else { return false };
+    for (object, findings) in std::mem::take(&mut change.findings) {
+        compiled.findings.put_about(&Unit::Host(host.clone()), &object, findings);
+    }
+    let led_to = change.led_to();
+    let [replaced, added] = [&change.routes_gone, &change.routes_come].map(Vec::len);
+    let [left, new] = index.apply(change, (&before, &after));
+    if Arc::ptr_eq(&before, &after) {
+        return false;
+    }
+    compiled.parts.hosts.insert(host, after);
+    compiled.use_instead(&User::Host(host.clone()), &left, &new, pass);
+    compile_unknown(compiled, &led_to, pass);
+    pass.touched.changes.replaced += replaced;
+    pass.touched.changes.added += added;
+    true
+}
+
+/// A Service may have come back that had gone while the host waited.
+fn compile_unknown(compiled: &Compiled, led_to: &BTreeSet<BackendKey>, pass: &mut Pass<'_>) {
+    let unknown = led_to.iter().filter(|key| !compiled.parts.backends.contains_key(*key));
+    pass.further.extend(unknown.map(|key| Unit::Service(key.service.clone())));
+}
+
+impl HostUnit {
+    /// The routes that come with it, fallback and last resort left out, where it takes the place of `before`.
+    pub(crate) fn routes_come<'u>(&'u self, before: &HostRoutes) -> Vec<&'u Arc<Route>> {
+        match &self.made {
+            Made::Changed(change) => change.routes_come.iter().collect(),
+            Made::Whole(..) => {
+                let was: BTreeSet<*const Route> = before.all().map(Arc::as_ptr).collect();
+                let after = self.routes.iter().flat_map(|routes| routes.routes());
+                after.filter(|route| !was.contains(&Arc::as_ptr(route))).collect()
+            }
+        }
+    }
+}
+
+fn same(host: &VirtualHost, one: &SnapshotParts, other: &SnapshotParts) -> bool {
+    one.hosts.get(host).map(Arc::as_ptr) == other.hosts.get(host).map(Arc::as_ptr)
+}
+
+/// What the routes of a host lead to, each once.
+fn used(routes: &HostRoutes) -> BTreeSet<BackendKey> {
+    routes.all().flat_map(|route| backends(route)).cloned().collect()
+}
+
+/// What the routes of a host lead to, some of it several times.
+pub(crate) fn led_to<'a>(
+    parts: &'a SnapshotParts,
+    host: &VirtualHost,
+) -> impl Iterator<Item = &'a BackendKey> + use<'a> {
+    let routes = parts.hosts.get(host).into_iter().flat_map(|routes| routes.all());
+    routes.flat_map(|route| backends(route))
+}

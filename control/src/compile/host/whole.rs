@@ -1,0 +1,150 @@
+//! A host from all claims for it. Plain, and the specification of what a change of some of them has to give.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use tidegate_config::finding::{Finding, Problem};
+use tidegate_config::model::{
+    Certificate, Conditions, HostPattern, HostRoutes, ListenerScope, PathMatch, Route, ServerCertificates, VirtualHost,
+};
+use tidegate_config::object::{Age, ObjectRef};
+
+use crate::options::HostOwnership;
+use crate::sources::Claim;
+
+/// Which of the claims for a host are in effect.
+#[derive(Debug)]
+pub(super) struct Rights {
+    /// Whether the host belongs to the namespace of one of them.
+    owned: bool,
+    /// Whether others may have a part in it all the same.
+    shared: bool,
+    /// The oldest that is no guest, or else the oldest.
+    oldest: Oldest,
+}
+
+/// The claim that says whose a host is.
+#[derive(Debug)]
+struct Oldest {
+    object: ObjectRef,
+    age: Age,
+    guest: bool,
+}
+
+impl Rights {
+    /// Those of a host with these claims, the oldest first; `None` where there are none.
+    pub(super) fn of(ownership: HostOwnership, host: &VirtualHost, claims: &[&Arc<Claim>]) -> Option<Self> {
+        let oldest = claims.iter().find(|claim| !claim.guest).or(claims.first())?;
+        let oldest = Oldest { object: oldest.object.clone(), age: oldest.age.clone(), guest: oldest.guest };
+        // Whose a host is in the table of a listener is what the listener allows.
+        let owned = host.table.is_shared();
+        Some(Self { owned, shared: ownership == HostOwnership::Shared || !owned, oldest })
+    }
+
+    fn is_at_home(&self, claim: &Claim) -> bool {
+        !self.owned || claim.object.name.namespace == self.oldest.object.name.namespace
+    }
+
+    /// Whether a claim is in effect.
+    pub(super) fn has_effect(&self, claim: &Claim) -> bool {
+        self.is_at_home(claim) || self.shared && !claim.guest
+    }
+
+    /// Whether another claim is the oldest when that of an object is this.
+    pub(super) fn moves(&self, object: &ObjectRef, now: Option<&Claim>) -> bool {
+        let Oldest { object: oldest, age, guest } = &self.oldest;
+        if object == oldest {
+            return now.is_none_or(|claim| (&claim.age, claim.guest) != (age, *guest));
+        }
+        now.is_some_and(|claim| (claim.guest, &claim.age, object) < (*guest, age, oldest))
+    }
+}
+
+/// Compiles a host from the claims for it, the oldest first.
+pub(super) fn compile(rights: &Rights, host: &VirtualHost, claims: &[&Arc<Claim>]) -> (HostRoutes, Vec<Finding>) {
+    let mut findings: Vec<Finding> = claims.iter().filter_map(|claim| host_owned(host, claim, rights)).collect();
+    let claims: Vec<&Arc<Claim>> = claims.iter().copied().filter(|claim| rights.has_effect(claim)).collect();
+    let paths = claims.iter().flat_map(|claim| &claim.routes).cloned().collect();
+    let (fallback, last_resort) = fallbacks(host, &claims, &mut findings);
+    let mut routes = HostRoutes::new(host.clone(), settle_conflicts(host, paths, &mut findings), fallback);
+    routes.last_resort = last_resort;
+    routes.owner = (!rights.shared).then(|| Arc::clone(&rights.oldest.object.name.namespace));
+    routes.certificates = certificates(claims.iter().copied());
+    (routes, findings)
+}
+
+/// Told to the owner of a claim for a host that belongs to another namespace.
+pub(super) fn host_owned(host: &VirtualHost, claim: &Claim, rights: &Rights) -> Option<Finding> {
+    let owner = rights.oldest.object.clone();
+    let problem = Problem::HostOwned { host: host.to_string(), owner, shared: rights.shared && !claim.guest };
+    (!rights.is_at_home(claim)).then(|| Finding::new(claim.object.clone(), claim.field, problem))
+}
+
+/// Told to the owner of a fallback that does not serve.
+pub(super) fn default_lost(host: &VirtualHost, claim: &Claim, route: &Route, winner: &Route) -> Finding {
+    let problem = Problem::DefaultLost { host: host.to_string(), winner: winner.origin.object.clone() };
+    Finding::new(claim.object.clone(), &*route.origin.field, problem)
+}
+
+/// Told to the owner of a route that does not serve.
+pub(super) fn rule_lost(host: &VirtualHost, route: &Route, winner: &Route) -> Finding {
+    let (path, winner) = (route.path.to_string(), winner.origin.object.clone());
+    let problem = Problem::RuleLost { host: host.to_string(), path, winner };
+    Finding::new(route.origin.object.clone(), &*route.origin.field, problem)
+}
+
+/// Where requests go that no path takes: to the oldest fallback for the host itself; and for other hosts that have none, to the
+/// oldest one that is for them too.
+fn fallbacks(
+    host: &VirtualHost,
+    claims: &[&Arc<Claim>],
+    findings: &mut Vec<Finding>,
+) -> (Option<Arc<Route>>, Option<Arc<Route>>) {
+    let mut fallback: Option<Arc<Route>> = None;
+    let mut last_resort: Option<Arc<Route>> = None;
+    for claim in claims {
+        let Some(route) = &claim.fallback else { continue };
+        if let Some(winner) = &fallback {
+            findings.push(default_lost(host, claim, route, winner));
+        }
+        if claim.last_resort {
+            last_resort.get_or_insert_with(|| Arc::clone(route));
+        }
+        fallback.get_or_insert_with(|| Arc::clone(route));
+    }
+    (fallback, last_resort)
+}
+
+/// A route, equal to those that match the same.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Match<'r>(&'r PathMatch, &'r Conditions, &'r ListenerScope);
+
+/// Of routes that take the same requests, the first in order of precedence stays: the oldest object's.
+fn settle_conflicts(host: &VirtualHost, mut routes: Vec<Arc<Route>>, findings: &mut Vec<Finding>) -> Vec<Arc<Route>> {
+    routes.sort_by(|a, b| a.precedence().cmp(&b.precedence()));
+    let mut winners: BTreeMap<Match<'_>, &Arc<Route>> = BTreeMap::new();
+    let mut kept: Vec<Arc<Route>> = Vec::with_capacity(routes.len());
+    for route in &routes {
+        match winners.entry(Match(&route.path, &route.conditions, &route.listeners)) {
+            Entry::Vacant(entry) => {
+                entry.insert(route);
+                kept.push(Arc::clone(route));
+            }
+            Entry::Occupied(winner) => findings.push(rule_lost(host, route, winner.get())),
+        }
+    }
+    kept
+}
+
+/// The certificates of the claims, the oldest one's first, each once for a name.
+pub(super) fn certificates<'c>(claims: impl Iterator<Item = &'c Arc<Claim>>) -> ServerCertificates {
+    let mut by_name: BTreeMap<HostPattern, Vec<Arc<Certificate>>> = BTreeMap::new();
+    let mut seen: BTreeSet<(&HostPattern, &Arc<Certificate>)> = BTreeSet::new();
+    for (name, certificate) in claims.flat_map(|claim| &claim.certificates) {
+        if seen.insert((name, certificate)) {
+            by_name.entry(name.clone()).or_default().push(Arc::clone(certificate));
+        }
+    }
+    ServerCertificates::new(by_name)
+}
