@@ -106,7 +106,7 @@ async fn explain_page(State(debug): State<Debug>, Query(question): Query<Explain
     match explain(&debug.published.pin(), &findings, &withheld, &question.url) {
         Err(why) => (StatusCode::BAD_REQUEST, format!("{why}\n")).into_response(),
         Ok(explanation) => {
-            let status = if explanation.route.is_some() { StatusCode::OK } else { StatusCode::NOT_FOUND };
+            let status = if explanation.is_served() { StatusCode::OK } else { StatusCode::NOT_FOUND };
             match question.format.as_deref() {
                 Some("text") => (status, explanation.to_string()).into_response(),
                 _ => (status, Json(explanation)).into_response(),

@@ -1,8 +1,12 @@
 //! Why a URL goes where it goes: which route serves it, from which object, who lost and why, and which endpoints.
 
+mod connections;
+
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 
+use connections::Connections;
 use http::Uri;
 use serde::Serialize;
 use tidegate_config::finding::{Finding, Problem};
@@ -39,6 +43,9 @@ pub struct Explanation {
     pub held: Option<ByCommand>,
     /// What the next routes of the host wait for.
     pub waits: Option<Wait>,
+    /// What becomes of a connection, where it is passed on as bytes. No request is read then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connections: Option<Connections>,
     /// The status that the edge itself would answer to a client whose address the route's guards allow, where it would
     /// not forward. Other clients are answered 403.
     pub answer: Option<u16>,
@@ -119,7 +126,8 @@ impl Head for Asked<'_> {
     fn each_value(&self, _name: &str, _see: &mut dyn FnMut(&[u8])) {}
 }
 
-/// Explains a URL such as `https://shop.example/cart`; without a scheme, `http` is meant.
+/// Explains a URL such as `https://shop.example/cart`; without a scheme, `http` is meant. `tcp://192.0.2.1:5432` and
+/// `tls://db.example:5432` are connections that are passed on as bytes.
 ///
 /// # Errors
 /// When the text is no URL with a host, its path is malformed, or nothing listens for its scheme.
@@ -135,12 +143,25 @@ pub fn explain(
     let host = host.ok_or_else(|| format!("{url:?} has no host that a request could have"))?;
     let normal =
         normalize(uri.path()).ok_or_else(|| format!("{:?} is not a path that a request could have", uri.path()))?;
-    let protocol = if uri.scheme_str() == Some("https") { BindProtocol::Https } else { BindProtocol::Http };
-    let find = |bind: &&Bind| snapshot.find(&bind.key, &host, &normal.path, &Asked { uri: &uri });
+    let (protocol, of_bytes) = match uri.scheme_str() {
+        Some("https") => (BindProtocol::Https, false),
+        Some("tls") => (BindProtocol::Https, true),
+        Some("tcp") => (BindProtocol::Tcp, true),
+        Some(_) | None => (BindProtocol::Http, false),
+    };
     let binds = candidates(snapshot, protocol, uri.port_u16());
+    let bytes = carried(snapshot, &binds, &host);
+    if of_bytes {
+        let carried = bytes.ok_or_else(|| "nothing listens for it".to_owned())?;
+        return Ok(of_connections(snapshot, (findings, withheld), url, &carried));
+    }
+    let find = |bind: &&Bind| snapshot.find(&bind.key, &host, &normal.path, &Asked { uri: &uri });
     // Several may have the port on addresses of their own: the one that would not answer 404 is meant.
     let found = binds.iter().map(find).max_by_key(|found| (found.route.is_some(), found.listener.is_some()));
     let Found { listener, host: routes, route } = found.unwrap_or_default();
+    if let Some(carried) = bytes.filter(|_| route.is_none()) {
+        return Ok(of_connections(snapshot, (findings, withheld), url, &carried));
+    }
     let listener = listener.ok_or_else(|| "nothing listens for it".to_owned())?;
     let (lost, told) = concerned(findings, routes, route);
     Ok(Explanation {
@@ -155,8 +176,51 @@ pub fn explain(
         findings: told,
         held: withheld.held.clone(),
         waits: routes.and_then(|routes| withheld.waits.iter().find(|wait| wait.host == routes.host).cloned()),
+        connections: None,
         answer: answer(snapshot, route, (protocol, &listener.name)),
     })
+}
+
+/// What takes a connection as bytes. Several sockets may have the port on addresses of their own: the one at the address that is
+/// named is meant, else one with a route.
+fn carried<'s>(snapshot: &'s Snapshot, binds: &[&'s Bind], host: &str) -> Option<connections::Found<'s>> {
+    let named: Option<IpAddr> = host.trim_matches(['[', ']']).parse().ok();
+    let found = binds.iter().filter_map(|bind| Some((bind, connections::Found::on(snapshot, bind, host)?)));
+    let rank = |bind: &Bind, route: bool| (Some(bind.key.address.ip()) == named, route);
+    found.max_by_key(|(bind, found)| rank(bind, found.route.is_some())).map(|(_, found)| found)
+}
+
+/// What is said of connections that are passed on as bytes.
+fn of_connections(
+    snapshot: &Snapshot,
+    (findings, withheld): (&[Finding], &Withheld),
+    url: &str,
+    found: &connections::Found<'_>,
+) -> Explanation {
+    let (lost, told) = found.concerned(findings);
+    Explanation {
+        url: url.to_owned(),
+        generation: snapshot.generation().0,
+        listener: found.listener.name.to_string(),
+        host: None,
+        path: String::new(),
+        route: None,
+        next: Vec::new(),
+        lost,
+        findings: told,
+        held: withheld.held.clone(),
+        waits: None,
+        connections: Some(found.view(snapshot)),
+        answer: None,
+    }
+}
+
+impl Explanation {
+    /// Whether a route serves what was asked for.
+    #[must_use]
+    pub fn is_served(&self) -> bool {
+        self.route.is_some() || self.connections.as_ref().is_some_and(|connections| connections.route.is_some())
+    }
 }
 
 /// The sockets that a URL may mean: those of its scheme that have its port, where it names one that any has; else those that every
@@ -262,28 +326,9 @@ fn concerned(
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{} (generation {}, listener {})", self.url, self.generation, self.listener)?;
-        match &self.host {
-            Some(host) => writeln!(f, "  host     {host}")?,
-            None => writeln!(f, "  host     no rule has it")?,
-        }
-        match &self.route {
-            None => writeln!(f, "  route    none")?,
-            Some(route) => {
-                writeln!(f, "  route    {}", route.candidate.path)?;
-                writeln!(f, "  object   {}, {}", route.candidate.object, route.candidate.field)?;
-                for guard in &*route.guards {
-                    write_guard(f, guard)?;
-                }
-                for target in &route.targets {
-                    writeln!(f, "  backend  {} (weight {})", target.backend, target.weight)?;
-                    if target.endpoints.is_empty() && target.protocol.is_some() {
-                        writeln!(f, "           no endpoint is ready")?;
-                    }
-                    for endpoint in &target.endpoints {
-                        writeln!(f, "           {}", endpoint.address)?;
-                    }
-                }
-            }
+        match &self.connections {
+            Some(connections) => connections.fmt(f)?,
+            None => self.write_route(f)?,
         }
         if let Some(status) = self.answer {
             writeln!(f, "  answer   {status}, by the edge itself")?;
@@ -305,6 +350,32 @@ impl fmt::Display for Explanation {
         }
         Ok(())
     }
+}
+
+impl Explanation {
+    fn write_route(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "  host     {}", self.host.as_deref().unwrap_or("no rule has it"))?;
+        let Some(route) = &self.route else { return writeln!(f, "  route    none") };
+        writeln!(f, "  route    {}", route.candidate.path)?;
+        writeln!(f, "  object   {}, {}", route.candidate.object, route.candidate.field)?;
+        for guard in &*route.guards {
+            write_guard(f, guard)?;
+        }
+        for target in &route.targets {
+            writeln!(f, "  backend  {} (weight {})", target.backend, target.weight)?;
+            if target.protocol.is_some() {
+                write_endpoints(f, &target.endpoints)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn write_endpoints(f: &mut fmt::Formatter<'_>, endpoints: &[Endpoint]) -> fmt::Result {
+    if endpoints.is_empty() {
+        writeln!(f, "           no endpoint is ready")?;
+    }
+    endpoints.iter().try_for_each(|endpoint| writeln!(f, "           {}", endpoint.address))
 }
 
 fn write_guard(f: &mut fmt::Formatter<'_>, guard: &Guard) -> fmt::Result {

@@ -9,7 +9,7 @@ use tidegate_config::model::{Bind, BindKey, BindProtocol, Generation, HostPatter
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 use tidegate_config::project::{Projected, project};
 use tidegate_config::published::channel;
-use tidegate_control::options::Options;
+use tidegate_control::options::{GatewayApi, Options, Sources};
 use tidegate_control::{ByCommand, Command, Event, Reconciler, Source, Wait, Withheld, explain};
 
 fn ingress(name: &str, year: u32, annotations: &Value, paths: &[(&str, &str)]) -> Value {
@@ -33,36 +33,28 @@ fn explained(ingresses: &[Value], url: &str) -> String {
 }
 
 /// The same, while something does not serve.
-#[allow(clippy::disallowed_methods, reason = "a test needs some instant to start from")]
 fn explained_beside(ingresses: &[Value], withheld: &Withheld, url: &str) -> String {
     let listener = Listener::for_every_host("http");
     let key = BindKey { address: ([127, 0, 0, 1], 80).into(), protocol: BindProtocol::Http };
     let binds = [Bind { key, listeners: [listener].into() }].into();
-    let sources = Kind::ALL.map(|kind| Source { kind, namespace: None });
-    let mut reconciler = Reconciler::new(Options { binds, ..Options::default() }, sources.clone());
-    let now = Instant::now();
-    let read = |kind, object: &Value| project(kind, object.to_string().as_bytes()).expect("an identity");
     let class = json!({
         "metadata": {"name": "tidegate", "resourceVersion": "1"}, "spec": {"controller": "tidegate.io/ingress"},
     });
+    let ingresses = ingresses.iter().map(|ingress| (Kind::Ingress, ingress.clone()));
+    let objects: Vec<(Kind, Value)> = ingresses.chain([(Kind::IngressClass, class)]).collect();
+    explained_in(Options { binds, ..Options::default() }, &objects, withheld, url)
+}
+
+/// What is said of a URL in a cluster of these objects.
+#[allow(clippy::disallowed_methods, reason = "a test needs some instant to start from")]
+fn explained_in(options: Options, objects: &[(Kind, Value)], withheld: &Withheld, url: &str) -> String {
+    let sources = Kind::ALL.map(|kind| Source { kind, namespace: None });
+    let mut reconciler = Reconciler::new(options, sources.clone());
+    let now = Instant::now();
     for source in sources {
-        let objects: Vec<Projected> = match source.kind {
-            Kind::Ingress => ingresses.iter().map(|ingress| read(Kind::Ingress, ingress)).collect(),
-            Kind::IngressClass => vec![read(Kind::IngressClass, &class)],
-            Kind::Service | Kind::EndpointSlice | Kind::Secret | Kind::Deployment => Vec::new(),
-            Kind::Namespace
-            | Kind::ConfigMap
-            | Kind::GatewayClass
-            | Kind::Gateway
-            | Kind::ReferenceGrant
-            | Kind::HttpRoute
-            | Kind::ListenerSet
-            | Kind::GrpcRoute
-            | Kind::TlsRoute
-            | Kind::TcpRoute
-            | Kind::UdpRoute
-            | Kind::BackendTlsPolicy => Vec::new(),
-        };
+        let of_kind = objects.iter().filter(|(kind, _)| *kind == source.kind);
+        let read = |object: &Value| project(source.kind, object.to_string().as_bytes()).expect("an identity");
+        let objects: Vec<Projected> = of_kind.map(|(_, object)| read(object)).collect();
         reconciler.observe(
             Event::Listed { source, objects, complete: true, resource_version: "1".into(), received: now },
             now,
@@ -129,4 +121,57 @@ fn routes_that_do_not_serve_yet_are_named_with_the_reason() {
     check(&text(&both, "none.example/"), "held", &[frozen]);
     check(&text(&Withheld { held: None, waits }, "web.example/"), "held", &[waiting]);
     check(&text(&Withheld::default(), "web.example/"), "held", &[]);
+}
+
+/// A Gateway with listeners whose connections are passed on, and their routes.
+#[test]
+fn connections_that_are_passed_on_are_explained() {
+    let object = |kind: Kind, name: &str, year: u32, spec: Value| {
+        let created = format!("{year}-01-01T00:00:00Z");
+        let metadata = json!({"namespace": "shop", "name": name, "resourceVersion": "1", "creationTimestamp": created});
+        (kind, json!({"metadata": metadata, "spec": spec}))
+    };
+    let route = |section: &str, to: &str| {
+        json!({
+            "parentRefs": [{"name": "edge", "sectionName": section}], "hostnames": ["a.pass.example"],
+            "rules": [{"backendRefs": [{"name": to, "port": 5432, "weight": 3}, {"name": "none", "port": 1}]}],
+        })
+    };
+    let class = json!({
+        "metadata": {"name": "tidegate", "resourceVersion": "1"}, "spec": {"controllerName": "tidegate.io/gateway"},
+    });
+    let objects = [
+        (Kind::GatewayClass, class),
+        object(
+            Kind::Gateway,
+            "edge",
+            2020,
+            json!({"gatewayClassName": "tidegate", "listeners": [
+                {"name": "db", "port": 5432, "protocol": "TCP"},
+                {"name": "pass", "port": 443, "protocol": "TLS", "hostname": "*.pass.example", "tls": {"mode": "Passthrough"}},
+            ]}),
+        ),
+        object(Kind::Service, "db", 2020, json!({"ports": [{"port": 5432}]})),
+        object(Kind::TcpRoute, "older", 2021, route("db", "db")),
+        object(Kind::TcpRoute, "younger", 2022, route("db", "db")),
+        object(Kind::TlsRoute, "pass", 2021, route("pass", "db")),
+    ];
+    let explained = |url: &str| {
+        let gateway =
+            GatewayApi { controller: "tidegate.io/gateway".into(), addresses: ["192.0.2.1".parse().unwrap()].into() };
+        let sources = Sources { gateway: Some(gateway), ..Sources::default() };
+        explained_in(Options { sources, ..Options::default() }, &objects, &Withheld::default(), url)
+    };
+    let text = explained("tcp://192.0.2.1:5432");
+    check(&text, "object", &["TCPRoute shop/older, spec.rules[0]"]);
+    check(&text, "backend", &["shop/db:5432 (weight 3)"]);
+    check(&text, "closed", &["(weight 1)"]);
+    let lost = "TCPRoute shop/younger: spec.rules[0]: connections for * of shop/edge/db go where TCPRoute shop/older says, which is older";
+    check(&text, "lost", &[lost]);
+    for url in ["tls://a.pass.example:443", "https://a.pass.example/"] {
+        let text = explained(url);
+        check(&text, "tls  ", &["passed on"]);
+        check(&text, "object", &["TLSRoute shop/pass, spec.rules[0]"]);
+    }
+    check(&explained("tls://b.pass.example"), "route", &["none, so that connections are closed"]);
 }

@@ -2,6 +2,9 @@
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
 
+#[path = "gateway/streams.rs"]
+mod streams;
+
 use std::net::{Ipv4Addr, SocketAddr};
 
 use http_body_util::Empty;

@@ -143,13 +143,19 @@ impl Tls {
         server_config(settings, clients, Arc::new(Resolver { published, bind, self_signed }), sessions)
     }
 
+    /// Whether a bind passes the TLS of any server name on.
+    fn passes_on(&self, bind: BindKey) -> bool {
+        let passed = |listener: &Listener| mode(listener) == TlsMode::Passthrough;
+        self.published.pin().bind(&bind).is_some_and(|bind| bind.listeners.iter().any(passed))
+    }
+
     /// What becomes of a connection whose client asks for a server name.
     fn meant(&self, bind: BindKey, server_name: Option<&str>) -> Result<Meant, Failure> {
         let snapshot = self.published.pin();
         let name = server_name.unwrap_or_default();
         let listener = snapshot.bind(&bind).and_then(|bind| bind.listener(name)).ok_or(Failure::UnknownName)?;
         let route = || snapshot.tls_stream(listener, name).map(Arc::clone).ok_or(Failure::UnknownName);
-        let route = match listener.tls.as_ref().map_or(TlsMode::Http, |tls| tls.mode) {
+        let route = match mode(listener) {
             TlsMode::Passthrough => return Ok(Meant::Passthrough(route()?)),
             TlsMode::Terminate => Some(route()?),
             TlsMode::Http => None,
@@ -172,8 +178,12 @@ fn clients(listener: &Listener) -> Option<&Arc<ClientVerification>> {
     listener.tls.as_ref()?.clients.as_ref()
 }
 
+fn mode(listener: &Listener) -> TlsMode {
+    listener.tls.as_ref().map_or(TlsMode::Http, |tls| tls.mode)
+}
+
 fn reads(listener: &Listener) -> bool {
-    listener.tls.as_ref().is_none_or(|tls| tls.mode == TlsMode::Http)
+    mode(listener) == TlsMode::Http
 }
 
 /// Why a handshake came to nothing.
@@ -304,7 +314,10 @@ pub(crate) async fn handshake(tls: &Tls, bind: BindKey, mut stream: TcpStream, u
             }
             Ok(Meant::Passthrough(route)) => Handshake::Passthrough { stream, read: bytes, route },
             Err(failure) => {
-                hello::refuse_name(&mut stream).await;
+                // A bind that passes TLS on is not the end of it, and the Gateway API wants no alert of it: the connection is closed.
+                if !tls.passes_on(bind) {
+                    hello::refuse_name(&mut stream).await;
+                }
                 Handshake::Failed(failure)
             }
         }

@@ -6,7 +6,6 @@ use tidegate_config::model::{BindKey, BindProtocol};
 use crate::connection::tls::Failure;
 use crate::connection::{Abuse, MALFORMED, ProxyHeaderFailure, Refusal};
 use crate::observe::datagram_metrics::DatagramMetrics;
-use crate::observe::stream_metrics::StreamMetrics;
 
 /// Why a connection is closed as it comes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,8 +50,6 @@ pub(crate) struct ConnectionMetrics {
     handshake_failures: IntCounterVec,
     heads_refused: IntCounterVec,
     http2_ended: IntCounterVec,
-    /// Those of connections that are passed on unread.
-    pub(crate) streams: StreamMetrics,
     /// Those of flows of datagrams.
     pub(crate) datagrams: DatagramMetrics,
 }
@@ -117,7 +114,6 @@ impl ConnectionMetrics {
                 "HTTP/2 connections ended with ENHANCE_YOUR_CALM for what their client did",
                 "reason",
             )?,
-            streams: StreamMetrics::register(registry)?,
             datagrams: DatagramMetrics::register(registry)?,
         };
         made.show_zeros();

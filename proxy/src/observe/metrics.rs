@@ -13,6 +13,7 @@ use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterV
 use tidegate_config::model::Snapshot;
 use tidegate_config::object::ObjectRef;
 
+use super::stream_metrics::StreamMetrics;
 use crate::budget::Budget;
 use crate::clock;
 use crate::reason::Reason;
@@ -64,6 +65,8 @@ pub(crate) struct Metrics {
     pub(crate) log_lines_dropped: IntCounter,
     /// Connections that waited for a request and were closed for others.
     pub(crate) gave_way: IntCounter,
+    /// Those of connections that are passed on as bytes.
+    pub(crate) streams: StreamMetrics,
     objects: papaya::HashMap<ObjectRef, Arc<ObjectSeries>, RandomState>,
     /// Told of every object that gets series.
     sweep_trigger: Arc<SweepTrigger>,
@@ -140,6 +143,7 @@ impl Metrics {
                     "Connections that waited for a request for longest and were closed to make room.",
                 )?,
             )?,
+            streams: StreamMetrics::register(registry, Arc::clone(&sweep_trigger))?,
             objects: papaya::HashMap::with_hasher(RandomState::default()),
             sweep_trigger,
             requests,
@@ -207,6 +211,7 @@ impl Metrics {
     /// Removes the series of objects that no route of the snapshot names. The series go before the handles: a request that
     /// finds the old handles in between counts into nothing once, and the next one makes new series.
     pub(crate) fn sweep(&self, snapshot: &Snapshot) {
+        self.streams.sweep(snapshot);
         let routes = snapshot.hosts().iter().flat_map(|(_, host)| host.all());
         let named: BTreeSet<&ObjectRef> = routes.map(|route| &route.origin.object).collect();
         let objects = self.objects.pin();

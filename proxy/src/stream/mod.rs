@@ -52,7 +52,8 @@ fn finish(
     (outcome, [up, down], upstream): Ended,
     traffic: &Traffic,
 ) {
-    traffic.metrics.streams.finished(&bind, outcome, [up, down]);
+    let object = route.map(|route| &route.origin.object);
+    traffic.shared.metrics.streams.finished(&bind, object, outcome, [up, down]);
     tracing::debug!(%peer, bind = %bind.address, outcome = outcome.as_str(), up, down, "connection ended");
     // A form of the operator's is one of requests, which have what a connection has not.
     if traffic.published.pin().edge().log_format.is_some() {
@@ -68,7 +69,7 @@ fn finish(
         datagrams: None,
         duration: clock::now().saturating_duration_since(began),
         upstream,
-        object: route.map(|route| &route.origin.object),
+        object,
         outcome: outcome.as_str(),
     };
     traffic.shared.access_log.put(|out| entry.write(out));

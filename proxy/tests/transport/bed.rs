@@ -96,7 +96,7 @@ impl Bed {
         self.proxy.drain(grace).await
     }
 
-    /// The value of a metric without labels, or with this one.
+    /// The value of a metric, or of its series with this label.
     pub fn metric(&self, name: &str, label: Option<&str>) -> f64 {
         metric(&self.registry, name, label)
     }
@@ -117,11 +117,11 @@ pub fn metric(registry: &Registry, name: &str, label: Option<&str>) -> f64 {
     let families = registry.gather();
     // One whose labels have had no value yet is not among them.
     let Some(family) = families.iter().find(|family| family.name() == name) else { return 0.0 };
-    let metric = family.get_metric().iter().find(|metric| match label {
+    let metrics = family.get_metric().iter().filter(|metric| match label {
         Some(label) => metric.get_label().iter().any(|pair| pair.value() == label),
         None => true,
     });
-    metric.map_or(0.0, |metric| metric.get_counter().get_value() + metric.get_gauge().get_value())
+    metrics.map(|metric| metric.get_counter().get_value() + metric.get_gauge().get_value()).sum()
 }
 
 /// Waits until nobody listens on an address any more.

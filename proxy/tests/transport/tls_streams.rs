@@ -1,5 +1,6 @@
 //! Listeners of one bind that pass bytes on by the server name: behind TLS, or with it.
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -104,18 +105,24 @@ async fn a_bind_serves_requests_and_ends_tls_and_passes_it_on_by_server_name() {
     greeted(&mut stream, "HTTP/1.1 200 OK\r\nContent-Length: 19\r\n\r\none.pass.example h1").await;
 }
 
+/// Where TLS is passed on, the connection is closed; else an alert says why.
 #[tokio::test]
 async fn a_name_without_a_route_is_refused() {
-    let Mixed { mut bed, address, listeners, .. } = mixed().await;
+    let Mixed { mut bed, key, address, listeners, .. } = mixed().await;
     let to = route(&mut bed, "a", &[server("a").await]);
     lead(&mut bed, &listeners[1], "one.end.example", to.clone());
     lead(&mut bed, &listeners[2], "one.pass.example", to);
     bed.publish();
     for name in ["two.end.example", "two.pass.example", "end.example", "other.example", "127.0.0.1"] {
         let refused = TlsClient { name, ..TlsClient::default() }.connect(address).await;
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::UnexpectedEof, "{name}");
+    }
+    set(&mut bed, key, listeners[..2].to_vec());
+    for name in ["two.end.example", "one.pass.example"] {
+        let refused = TlsClient { name, ..TlsClient::default() }.connect(address).await;
         assert!(refused.unwrap_err().to_string().contains("UnrecognisedName"), "{name}");
     }
-    bed.until_metric("tidegate_tls_handshake_failures_total", Some("unknown_name"), 5.0).await;
+    bed.until_metric("tidegate_tls_handshake_failures_total", Some("unknown_name"), 7.0).await;
 }
 
 #[tokio::test]

@@ -1,0 +1,129 @@
+//! Where a connection goes that is passed on as bytes, and why.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+use tidegate_config::finding::{Finding, Problem};
+use tidegate_config::model::{
+    Bind, BindProtocol, Endpoint, Listener, ProxyHeader, Snapshot, StreamRoute, TlsMode, WeightedBackend,
+};
+
+/// What becomes of a connection that is passed on as bytes.
+#[derive(Debug, Serialize)]
+pub struct Connections {
+    /// Where TLS ends; `None` where the listener knows none.
+    pub tls: Option<TlsMode>,
+    /// Where they go. `None`: they are closed, or their handshake is refused.
+    pub route: Option<Carried>,
+}
+
+/// The route of connections.
+#[derive(Debug, Serialize)]
+pub struct Carried {
+    /// Its object.
+    pub object: String,
+    /// The field of its rule.
+    pub field: String,
+    /// Time to open a connection to an endpoint.
+    pub connect_timeout: Duration,
+    /// Time without a byte after which a connection is closed.
+    pub idle_timeout: Duration,
+    /// Where they go, by weight.
+    pub shares: Vec<Share>,
+}
+
+/// A share of connections.
+#[derive(Debug, Serialize)]
+pub struct Share {
+    /// The Service port; `None` where they are closed.
+    pub backend: Option<String>,
+    /// The share, relative to the sum of all.
+    pub weight: u32,
+    /// The server name that endpoints are asked for, where they are spoken to over TLS.
+    pub over_tls: Option<Arc<str>>,
+    /// What tells an endpoint who the client is.
+    pub proxy_header: Option<ProxyHeader>,
+    /// The usable endpoints.
+    pub endpoints: Vec<Endpoint>,
+}
+
+/// What was found of a host on a socket.
+pub(super) struct Found<'s> {
+    pub(super) listener: &'s Listener,
+    pub(super) route: Option<&'s Arc<StreamRoute>>,
+}
+
+impl<'s> Found<'s> {
+    /// What takes connections for a host on a socket, where they are passed on as bytes.
+    pub(super) fn on(snapshot: &'s Snapshot, bind: &'s Bind, host: &str) -> Option<Self> {
+        if bind.key.protocol == BindProtocol::Tcp {
+            return Some(Self { listener: bind.listeners.first()?, route: snapshot.stream(&bind.key) });
+        }
+        let listener = bind.listener(host)?;
+        mode(listener)?;
+        Some(Self { listener, route: snapshot.tls_stream(listener, host) })
+    }
+
+    /// The same for those who asked.
+    pub(super) fn view(&self, snapshot: &Snapshot) -> Connections {
+        let carried = |route: &Arc<StreamRoute>| Carried {
+            object: route.origin.object.to_string(),
+            field: route.origin.field.to_string(),
+            connect_timeout: route.connect_timeout,
+            idle_timeout: route.idle_timeout,
+            shares: route.backends.iter().map(|it| share(snapshot, it)).collect(),
+        };
+        Connections { tls: mode(self.listener), route: self.route.map(carried) }
+    }
+
+    /// The findings of those who would have the connections too, and those about the object that has them.
+    pub(super) fn concerned(&self, findings: &[Finding]) -> (Vec<Finding>, Vec<Finding>) {
+        let Some(winner) = self.route.map(|route| &route.origin.object) else { return Default::default() };
+        let table = format!(" of {}", self.listener.name);
+        let lost = |finding: &&Finding| matches!(&finding.problem, Problem::ConnectionsLost { host, winner: of } if of == winner && host.ends_with(&table));
+        let told = |finding: &&Finding| finding.object == *winner && !lost(finding);
+        [&lost as &dyn Fn(&&Finding) -> bool, &told].map(|of| findings.iter().filter(of).cloned().collect()).into()
+    }
+}
+
+/// Where TLS ends, for a listener whose connections are passed on as bytes.
+fn mode(listener: &Listener) -> Option<TlsMode> {
+    listener.tls.as_ref().map(|tls| tls.mode).filter(|mode| *mode != TlsMode::Http)
+}
+
+fn share(snapshot: &Snapshot, share: &WeightedBackend) -> Share {
+    let target = share.to.as_ref();
+    let backend = target.and_then(|target| snapshot.backend(&target.backend));
+    Share {
+        backend: target.map(|target| target.backend.to_string()),
+        weight: share.weight,
+        over_tls: target.and_then(|target| target.tls.as_ref()?.server_name.clone()),
+        proxy_header: target.and_then(|target| target.proxy_header),
+        endpoints: backend.map_or(Vec::new(), |backend| backend.endpoints.to_vec()),
+    }
+}
+
+impl fmt::Display for Connections {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.tls {
+            Some(TlsMode::Passthrough) => writeln!(f, "  tls      passed on")?,
+            Some(TlsMode::Terminate) => writeln!(f, "  tls      ends at the edge")?,
+            Some(TlsMode::Http) | None => {}
+        }
+        let Some(route) = &self.route else { return writeln!(f, "  route    none, so that connections are closed") };
+        writeln!(f, "  object   {}, {}", route.object, route.field)?;
+        for share in &route.shares {
+            let Some(backend) = &share.backend else {
+                writeln!(f, "  closed   (weight {})", share.weight)?;
+                continue;
+            };
+            let tls = share.over_tls.as_ref().map(|name| format!(", over TLS to {name}")).unwrap_or_default();
+            let header = share.proxy_header.map_or("", |_| ", with a PROXY header");
+            writeln!(f, "  backend  {backend} (weight {}){tls}{header}", share.weight)?;
+            super::write_endpoints(f, &share.endpoints)?;
+        }
+        Ok(())
+    }
+}
