@@ -73,6 +73,10 @@ pub(crate) struct DevArgs {
     /// The embedded API server begins without the definitions of Gateway API.
     #[arg(long, env = "TIDEGATE_WITHOUT_GATEWAY_API", value_parser = BoolishValueParser::new())]
     pub(crate) without_gateway_api: bool,
+    /// The embedded API server keeps its objects in this folder, and has them again the next time. Only its user can read it; Secrets
+    /// in it are not encrypted.
+    #[arg(long, value_name = "DIR", env = "TIDEGATE_DATA_DIR")]
+    pub(crate) data_dir: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) edge: EdgeArgs,
 }

@@ -42,12 +42,15 @@ use crate::{logs, own};
 const NAMESPACE: &str = "default";
 
 pub(crate) async fn main(args: &DevArgs) -> anyhow::Result<ExitCode> {
-    let Dev { edge, folder, api, gateway_api } = Dev::try_from(args)?;
+    let Dev { edge, folder, api, gateway_api, data_dir } = Dev::try_from(args)?;
     logs::start(&edge.process.log_level, edge.process.log_form)?;
     let mut signals = Signals::listen().context("signals")?;
     let folder = folder.canonicalize().with_context(|| folder.display().to_string())?;
     let program = std::env::current_exe().context("the path of this program")?;
-    let lite = Lite::new();
+    let lite = match &data_dir {
+        Some(data) => Lite::open(data).with_context(|| format!("--data-dir {}", data.display()))?,
+        None => Lite::new(),
+    };
     let door = Door::bind(lite.clone(), api).await.with_context(|| format!("--api {api}"))?;
     let home = Home::make(&door.kubeconfig()).context("a folder for the kubeconfig")?;
     let client = move || kube::Client::new(lite.service(), NAMESPACE);

@@ -124,6 +124,8 @@ pub(crate) struct Dev {
     pub(crate) api: std::net::SocketAddr,
     /// Whether the definitions of Gateway API are made.
     pub(crate) gateway_api: bool,
+    /// Where the API server keeps its objects, if they are to outlive it.
+    pub(crate) data_dir: Option<PathBuf>,
 }
 
 impl TryFrom<&RunArgs> for Run {
@@ -161,7 +163,8 @@ impl TryFrom<&DevArgs> for Dev {
         // The echo processes have no other addresses.
         edge.control.addresses.allow_loopback = true;
         let api = args.api.parse().map_err(|why| Misread::new("--api", &args.api, why))?;
-        Ok(Self { edge, folder: args.folder.clone(), api, gateway_api: !args.without_gateway_api })
+        let (folder, data_dir) = (args.folder.clone(), args.data_dir.clone());
+        Ok(Self { edge, folder, api, gateway_api: !args.without_gateway_api, data_dir })
     }
 }
 

@@ -17,6 +17,7 @@ mod patch;
 mod apply;
 mod scale;
 mod store;
+mod disk;
 mod rules;
 mod write;
 mod serve;
@@ -25,6 +26,7 @@ mod replica;
 mod door;
 
 pub use crds::GATEWAY_API;
+pub use disk::DataDirError;
 pub use door::{Door, DoorSocket, SharedDoor};
 pub use kind::ReplicaKind;
 pub use lite::Lite;

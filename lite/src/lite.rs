@@ -1,25 +1,32 @@
-//! The server itself: a store and a clock.
+//! The server itself: a store, a clock, and the disk where objects are to outlive the process.
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::json;
 
 use crate::clock::{Clock, Moment};
+use crate::disk::{DataDirError, Disk, Writer};
+use crate::failure::Failure;
 use crate::kind::KindId;
 use crate::serve::LiteService;
 use crate::store::{Key, Store};
 use crate::write::{self, BUILT_IN_NAMESPACES, Target, Terms, Validation};
 
-/// An in-memory Kubernetes API server. Clones share one state.
+/// Versions that are left out after a restart: more than were given to changes that did not reach the disk.
+const LEAP: u64 = 1 << 20;
+
+/// A Kubernetes API server with its state in memory. Clones share one state.
 #[derive(Clone)]
 pub struct Lite {
     inner: Arc<Inner>,
 }
 
 struct Inner {
-    store: Store,
+    store: Arc<Store>,
     clock: Clock,
+    writer: Option<Writer>,
 }
 
 impl Lite {
@@ -29,18 +36,43 @@ impl Lite {
     /// older than everything here: a client that comes back with one is told to list again.
     pub fn new() -> Self {
         let clock = Clock::start();
-        let now = clock.now();
-        let version = u64::try_from(now.unix.as_micros()).unwrap_or(u64::MAX / 2).max(1);
-        let store = Store::new(version);
-        for (nth, name) in BUILT_IN_NAMESPACES.iter().enumerate() {
-            create_namespace(&store, name, now.redrawn(nth as u128));
-        }
-        Self { inner: Arc::new(Inner { store, clock }) }
+        let store = Arc::new(Store::new(first_version(&clock.now())));
+        create_namespaces(&store, &clock.now());
+        Self { inner: Arc::new(Inner { store, clock, writer: None }) }
+    }
+
+    /// A server whose objects are kept in a folder, and are there again when it is opened the next time. A write is answered when it
+    /// is on disk. Objects keep their resourceVersions, and new ones are higher than all that were given before; a client that
+    /// comes back with one of those is told to list again.
+    ///
+    /// The folder is made where it is not there. Everything in it can be read by its user: Secrets are not encrypted.
+    ///
+    /// # Errors
+    /// When the folder cannot be used, or what is in it cannot be read.
+    pub fn open(folder: &Path) -> Result<Self, DataDirError> {
+        let disk = Disk::open(folder)?;
+        let found = disk.read()?;
+        let clock = Clock::start();
+        let version = first_version(&clock.now()).max(found.version.saturating_add(LEAP));
+        let store = Arc::new(Store::new(version));
+        store.write(|state| state.count_from(found.serial));
+        let writer = Writer::start(disk, store.clone())?;
+        store.write(|state| write::restore(state, &found, &clock.now()))?;
+        create_namespaces(&store, &clock.now());
+        Ok(Self { inner: Arc::new(Inner { store, clock, writer: Some(writer) }) })
     }
 
     /// A server of no kinds, each of which another server will tell of.
     pub(crate) fn fed() -> Self {
-        Self { inner: Arc::new(Inner { store: Store::fed(), clock: Clock::start() }) }
+        Self { inner: Arc::new(Inner { store: Arc::new(Store::fed()), clock: Clock::start(), writer: None }) }
+    }
+
+    /// Waits until every write of before is where it has to be.
+    pub(crate) async fn durable(&self) -> Result<(), Failure> {
+        let Some(writer) = &self.inner.writer else { return Ok(()) };
+        let Some(version) = self.inner.store.read().journaled() else { return Ok(()) };
+        let undone = |why| Failure::internal(format!("the change is made, but could not be written to disk: {why}"));
+        writer.durable(version).await.map_err(undone)
     }
 
     /// The door within the process: a tower service that needs no token and sets no limit on concurrent requests.
@@ -75,13 +107,30 @@ impl fmt::Debug for Lite {
     }
 }
 
+/// The wall clock in microseconds: higher than the versions of every former life, which began there and counted changes.
+fn first_version(now: &Moment) -> u64 {
+    u64::try_from(now.unix.as_micros()).unwrap_or(u64::MAX / 2).max(1)
+}
+
+/// Makes the namespaces that are always there, if they are not.
+fn create_namespaces(store: &Store, now: &Moment) {
+    for (nth, name) in BUILT_IN_NAMESPACES.iter().enumerate() {
+        create_namespace(store, name, now.redrawn(nth as u128));
+    }
+}
+
 fn create_namespace(store: &Store, name: &str, moment: Moment) {
     let Some(kind) = KindId::built_in("Namespace") else { return };
     let target = Target { kind, key: Key { namespace: String::new(), name: String::new() }, subresource: None };
     let manager = "kube-apiserver".to_owned();
     let terms = Terms { dry_run: false, validation: Validation::Ignore, moment, manager };
     let namespace = json!({"metadata": {"name": name}});
-    if store.write(|state| write::create(state, &target, namespace, &terms)).is_err() {
+    let key = Key { namespace: String::new(), name: name.to_owned() };
+    let made = store.write(|state| {
+        let there = state.get(&target.kind, &key).is_some();
+        there || write::create(state, &target, namespace, &terms).is_ok()
+    });
+    if !made {
         tracing::error!(namespace = name, "a built-in namespace could not be made");
     }
 }

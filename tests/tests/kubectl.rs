@@ -324,3 +324,27 @@ async fn a_rollout_has_a_history() {
     leads(&dev, "shop.test", "/", "web").await;
     dev.signal("-TERM").await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn objects_survive_a_kill_in_their_folder() {
+    let data = tempfile::tempdir().unwrap();
+    let arguments = ["--data-dir", data.path().to_str().unwrap()];
+    let mut dev = Dev::with(&[("shop.yaml", SHOP)], &arguments).await;
+    let Some(kubectl) = Kubectl::for_config(&dev.kubeconfig) else { return };
+    leads(&dev, "shop.test", "/", "web").await;
+    let other = SHOP.replace("shop.test", "other.test").replace("name: shop-ingress", "name: other");
+    let ingress = other.split("---").find(|document| document.contains("kind: Ingress")).unwrap();
+    kubectl.fed(&["apply", "-f", "-"], ingress).await;
+    let uid = ["-n", "shop", "get", "ingress", "other", "-o", "jsonpath={.metadata.uid}"];
+    let made = kubectl.run(&uid).await;
+    dev.signal("-KILL").await;
+    dev.ended().await;
+
+    let dev = Dev::with(&[("shop.yaml", SHOP)], &arguments).await;
+    let kubectl = Kubectl::for_config(&dev.kubeconfig).unwrap();
+    assert_eq!(kubectl.run(&uid).await, made);
+    leads(&dev, "other.test", "/", "web").await;
+    kubectl.run(&["-n", "shop", "rollout", "status", "deployment/web", "--timeout=30s"]).await;
+    kubectl.run(&["-n", "shop", "delete", "ingress", "other"]).await;
+    status(&dev, "other.test", "/", 404).await;
+}

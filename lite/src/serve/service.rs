@@ -125,6 +125,9 @@ async fn route(lite: &Lite, parts: &Parts, body: &Bytes) -> Result<Response<Lite
     }
     let deprecation = route.kind().and_then(|kind| kind.row().custom()?.deprecation.clone());
     let answer = asked(lite, &kinds, route, query, parts, body).await?;
+    if parts.method != Method::GET {
+        lite.durable().await?;
+    }
     Ok(answer::warn(answer, deprecation.as_slice()))
 }
 

@@ -3,6 +3,7 @@
 
 #![allow(clippy::disallowed_types, reason = "a list and its watch must see one state; no traffic thread comes here")]
 
+mod journal;
 mod object;
 mod owned;
 mod replica;
@@ -15,6 +16,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 
+use self::journal::Journal;
 pub(crate) use self::object::{Change, Event, Key, Object, frame};
 use self::owned::Owned;
 use self::replica::Upstream;
@@ -50,10 +52,14 @@ pub(crate) struct State {
     next_place: Place,
     /// The custom kinds by the name of their definition.
     pub(crate) defined: BTreeMap<String, Defined>,
+    /// What is not on disk yet, where objects are kept on disk.
+    journal: Option<Journal>,
 }
 
 /// All objects of one kind.
 struct Collection {
+    /// `plural.group`.
+    name: Arc<str>,
     objects: BTreeMap<Key, Arc<Object>>,
     ring: Ring<Arc<Event>>,
     /// Of objects that are not kept for ever, every write: when it was, of which object, and its version. The oldest first.
@@ -67,12 +73,17 @@ impl Collection {
     /// An empty one, with every change after `version` still to come.
     fn after_version(version: u64) -> Self {
         Self {
+            name: Arc::default(),
             objects: BTreeMap::new(),
             ring: Ring::after_version(version),
             written: VecDeque::new(),
             watchers: Vec::new(),
             upstream: None,
         }
+    }
+
+    fn named(self, name: &str) -> Self {
+        Self { name: name.into(), ..self }
     }
 
     /// Takes the oldest write, if it was too long ago: the object and its version then.
@@ -105,9 +116,12 @@ impl Store {
     /// An empty store whose first change gets the version after `version`.
     pub(crate) fn new(version: u64) -> Self {
         let kinds = Kinds::built_in();
-        let collections = kinds.iter().map(|kind| (kind.place(), Collection::after_version(version))).collect();
+        let collection =
+            |kind: &KindId| (kind.place(), Collection::after_version(version).named(&kind.row().qualified()));
+        let collections = kinds.iter().map(collection).collect();
         let (owned, next_place, defined) = (Owned::default(), Place::first_custom(), BTreeMap::new());
-        let state = State { version, told: 0, began: version, kinds, collections, owned, next_place, defined };
+        let (told, began, journal) = (0, version, None);
+        let state = State { version, told, began, kinds, collections, owned, next_place, defined, journal };
         Self { state: Mutex::new(state), pulse: watch::Sender::new(version) }
     }
 
@@ -145,6 +159,11 @@ impl State {
         self.version - self.began
     }
 
+    /// Goes on after so many changes of an earlier life.
+    pub(crate) fn count_from(&mut self, serial: u64) {
+        self.began = self.version.saturating_sub(serial);
+    }
+
     /// The kinds served now.
     pub(crate) fn kinds(&self) -> &Kinds {
         &self.kinds
@@ -166,12 +185,14 @@ impl State {
     pub(crate) fn serve(&mut self, kinds: Kinds) {
         let version = self.version;
         // A definition of which no version is served at the moment keeps its objects.
-        let defined = self.defined.values().map(|defined| defined.place);
-        let served: BTreeSet<Place> = kinds.iter().map(KindId::place).chain(defined).collect();
-        self.collections.retain(|place, _| served.contains(place));
-        self.owned.retain(|place| served.contains(&place));
-        for place in served {
-            self.collections.entry(place).or_insert_with(|| Collection::after_version(version));
+        let defined = self.defined.iter().map(|(name, defined)| (defined.place, name.clone()));
+        let served = kinds.iter().map(|kind| (kind.place(), kind.row().qualified()));
+        let served: BTreeMap<Place, String> = served.chain(defined).collect();
+        self.note_dropped(|place| served.contains_key(&place));
+        self.collections.retain(|place, _| served.contains_key(place));
+        self.owned.retain(|place| served.contains_key(&place));
+        for (place, name) in served {
+            self.collections.entry(place).or_insert_with(|| Collection::after_version(version).named(&name));
         }
         self.kinds = kinds;
     }
@@ -240,6 +261,7 @@ impl State {
         }
         let previous = collection.objects.insert(key.clone(), object.clone());
         self.owned.note(kind.place(), &key, previous.as_deref().map(Object::value), Some(object.value()));
+        self.note(kind, &key, Some(&object));
         let change = if previous.is_some() { Change::Modified } else { Change::Added };
         self.tell(kind, Event::new(key, change, object.clone(), previous), at);
         object
@@ -249,6 +271,7 @@ impl State {
     pub(crate) fn remove(&mut self, kind: &KindId, key: &Key, at: Duration) -> Option<Arc<Object>> {
         let previous = self.collections.get_mut(&kind.place())?.objects.remove(key)?;
         self.version += 1;
+        self.note(kind, key, None);
         self.owned.note(kind.place(), key, Some(previous.value()), None);
         let last = Arc::new(Object::new(previous.value().clone(), self.version));
         self.tell(kind, Event::new(key.clone(), Change::Deleted, last.clone(), Some(previous)), at);

@@ -38,7 +38,7 @@ pub(super) fn check_room(state: &State, target: &Target) -> Result<(), Failure> 
     Ok(())
 }
 
-fn definitions() -> Option<KindId> {
+pub(super) fn definitions() -> Option<KindId> {
     KindId::built_in("CustomResourceDefinition")
 }
 

@@ -9,6 +9,7 @@ mod garbage;
 mod namespace;
 mod owners;
 mod ports;
+mod restore;
 mod update;
 
 use std::sync::Arc;
@@ -21,6 +22,7 @@ pub(crate) use self::create::create;
 pub(crate) use self::delete::{Deleted, Preconditions, delete, delete_matching};
 pub(crate) use self::garbage::Policy;
 pub(crate) use self::namespace::BUILT_IN as BUILT_IN_NAMESPACES;
+pub(crate) use self::restore::restore;
 pub(crate) use self::update::Edit;
 use crate::clock::Moment;
 use crate::kind::{Kind, KindId, Subresource};

@@ -1,0 +1,44 @@
+//! The folder: its user's alone, 0700, and the file in it 0600. What belongs to somebody else is refused rather than changed.
+
+use std::fs::{DirBuilder, File, OpenOptions, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::Path;
+
+/// In the folder that the user names, which may have files of other uses and rights of its own.
+const FOLDER: &str = "lite";
+const FILE: &str = "objects.redb";
+
+/// Opens the file of the objects, and makes it and its folder where they are not there.
+pub(super) fn open(folder: &Path) -> io::Result<File> {
+    let inner = folder.join(FOLDER);
+    DirBuilder::new().recursive(true).mode(0o700).create(&inner).map_err(|why| about(&inner, &why))?;
+    private(&inner, 0o700)?;
+    let path = inner.join(FILE);
+    if path.symlink_metadata().is_ok_and(|found| !found.is_file()) {
+        return Err(io::Error::other(format!("{} is not a file", path.display())));
+    }
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    let file = options.open(&path).map_err(|why| about(&path, &why))?;
+    private(&path, 0o600)?;
+    Ok(file)
+}
+
+/// Takes the rights of others from what is ours.
+fn private(path: &Path, mode: u32) -> io::Result<()> {
+    let found = path.symlink_metadata().map_err(|why| about(path, &why))?;
+    let ours = rustix::process::geteuid().as_raw();
+    if found.is_symlink() || found.uid() != ours {
+        let why = format!("{} is a link or belongs to user {}, not to {ours}", path.display(), found.uid());
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+    }
+    if found.mode() & 0o777 != mode {
+        std::fs::set_permissions(path, Permissions::from_mode(mode)).map_err(|why| about(path, &why))?;
+    }
+    Ok(())
+}
+
+fn about(path: &Path, why: &io::Error) -> io::Error {
+    io::Error::new(why.kind(), format!("{}: {why}", path.display()))
+}

@@ -1,0 +1,137 @@
+//! The objects on disk: one table, written in transactions, in a folder that only its user can enter. It knows objects as bytes under
+//! their names; the store says what they mean.
+
+mod failed;
+mod folder;
+mod writer;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use redb::backends::FileBackend;
+use redb::{Builder, Database, ReadableDatabase, ReadableTable, TableDefinition};
+
+pub use self::failed::DataDirError;
+use self::failed::contained;
+pub(crate) use self::writer::{Task, Writer};
+
+/// The version of what is written. A folder of a newer version is left alone.
+const FORMAT: u64 = 1;
+/// Pages that are kept in memory, in bytes. The objects are in memory anyway.
+const PAGES_MAX: usize = 4 << 20;
+
+/// Objects as JSON, by kind (`plural.group`), namespace and name.
+const OBJECTS: TableDefinition<'_, (&str, &str, &str), &[u8]> = TableDefinition::new("objects");
+const NUMBERS: TableDefinition<'_, &str, u64> = TableDefinition::new("numbers");
+const FORMAT_KEY: &str = "format";
+const VERSION_KEY: &str = "resourceVersion";
+const SERIAL_KEY: &str = "serial";
+
+/// What an object is called on disk.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Name {
+    /// `plural.group`, the same for every version of the kind.
+    pub(crate) kind: Arc<str>,
+    /// Empty for kinds without namespaces.
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+}
+
+/// Changes that become durable together: the objects that are new or different, and `None` for those that are gone.
+#[derive(Default)]
+pub(crate) struct Batch {
+    pub(crate) objects: BTreeMap<Name, Option<Bytes>>,
+    /// The resourceVersion of the last change.
+    pub(crate) version: u64,
+    /// How many changes there have been since the folder is in use.
+    pub(crate) serial: u64,
+}
+
+/// An open folder. No other process can open it meanwhile.
+pub(crate) struct Disk {
+    database: Database,
+}
+
+impl Disk {
+    /// Opens a folder, or makes an empty one. What a process left half done when it died is undone.
+    ///
+    /// # Errors
+    /// When it cannot be used.
+    pub(crate) fn open(folder: &Path) -> Result<Self, DataDirError> {
+        let file = folder::open(folder).map_err(|why| DataDirError::Io(why.to_string()))?;
+        let opened = contained(|| {
+            let mut builder = Builder::new();
+            builder.set_cache_size(PAGES_MAX).set_check_integrity_on_open(true);
+            builder.create_with_backend(FileBackend::new(file)?)
+        });
+        let disk = Self { database: opened? };
+        contained(|| disk.prepare())??;
+        Ok(disk)
+    }
+
+    /// Makes the tables, and compares the version of what is written.
+    fn prepare(&self) -> Result<Result<(), DataDirError>, redb::Error> {
+        let transaction = self.database.begin_write()?;
+        {
+            let mut numbers = transaction.open_table(NUMBERS)?;
+            let found = numbers.get(FORMAT_KEY)?.map(|value| value.value());
+            if found.is_some_and(|found| found > FORMAT) {
+                return Ok(Err(DataDirError::Newer));
+            }
+            numbers.insert(FORMAT_KEY, FORMAT)?;
+            transaction.open_table(OBJECTS)?;
+        }
+        transaction.commit()?;
+        Ok(Ok(()))
+    }
+
+    /// Everything that is there.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub(crate) fn read(&self) -> Result<Batch, DataDirError> {
+        contained(|| -> Result<_, redb::Error> {
+            let transaction = self.database.begin_read()?;
+            let numbers = transaction.open_table(NUMBERS)?;
+            let number = |key: &str| Ok::<_, redb::Error>(numbers.get(key)?.map_or(0, |value| value.value()));
+            let (version, serial) = (number(VERSION_KEY)?, number(SERIAL_KEY)?);
+            let mut objects = BTreeMap::new();
+            for entry in transaction.open_table(OBJECTS)?.iter()? {
+                let (key, value) = entry?;
+                let (kind, namespace, name) = key.value();
+                let name = Name { kind: kind.into(), namespace: namespace.to_owned(), name: name.to_owned() };
+                objects.insert(name, Some(Bytes::copy_from_slice(value.value())));
+            }
+            Ok(Batch { objects, version, serial })
+        })
+    }
+
+    /// Makes all of a batch durable, or nothing of it.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(crate) fn commit(&self, batch: &Batch) -> Result<(), DataDirError> {
+        contained(|| -> Result<_, redb::Error> {
+            let transaction = self.database.begin_write()?;
+            {
+                let mut objects = transaction.open_table(OBJECTS)?;
+                for (name, value) in &batch.objects {
+                    let key = (&*name.kind, &*name.namespace, &*name.name);
+                    match value {
+                        Some(value) => drop(objects.insert(key, &**value)?),
+                        None => drop(objects.remove(key)?),
+                    }
+                }
+                let mut numbers = transaction.open_table(NUMBERS)?;
+                numbers.insert(VERSION_KEY, batch.version)?;
+                numbers.insert(SERIAL_KEY, batch.serial)?;
+            }
+            Ok(transaction.commit()?)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

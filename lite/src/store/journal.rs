@@ -1,0 +1,96 @@
+//! The changes that are not on disk yet, and the way back from there. Of each object only its last change counts.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
+use std::time::Duration;
+
+use super::{Key, Object, State};
+use crate::disk::{Batch, Name, Task};
+use crate::kind::{KindId, Place};
+
+/// What is to be written, and who writes it.
+pub(super) struct Journal {
+    changes: BTreeMap<Name, Option<Arc<Object>>>,
+    /// The version of the last change.
+    version: u64,
+    tasks: SyncSender<Task>,
+}
+
+impl State {
+    /// Notes every change from now on, and tells the writer of it.
+    pub(crate) fn keep_journal(&mut self, tasks: SyncSender<Task>) {
+        self.journal = Some(Journal { changes: BTreeMap::new(), version: self.version, tasks });
+    }
+
+    /// The version of the last change that has to be on disk; `None` where nothing has to be.
+    pub(crate) fn journaled(&self) -> Option<u64> {
+        self.journal.as_ref().map(|journal| journal.version)
+    }
+
+    /// Takes all changes that are not on disk; `None` where there are none.
+    pub(crate) fn take_journal(&mut self) -> Option<Batch> {
+        let (version, serial) = (self.version, self.serial());
+        let changes = std::mem::take(&mut self.journal.as_mut()?.changes);
+        if changes.is_empty() {
+            return None;
+        }
+        let json = |object: Option<Arc<Object>>| object.map(|object| object.json());
+        let objects = changes.into_iter().map(|(name, object)| (name, json(object))).collect();
+        Some(Batch { objects, version, serial })
+    }
+
+    /// Takes back changes that could not be written, except where there are newer ones.
+    pub(crate) fn give_back_journal(&mut self, batch: Batch) {
+        let version = batch.version;
+        let Some(journal) = &mut self.journal else { return };
+        for (name, json) in batch.objects {
+            if let Entry::Vacant(vacant) = journal.changes.entry(name) {
+                vacant.insert(json.map(|json| Arc::new(Object::raw(json, version))));
+            }
+        }
+    }
+
+    /// Notes a change of an object.
+    pub(super) fn note(&mut self, kind: &KindId, key: &Key, object: Option<&Arc<Object>>) {
+        if self.journal.is_some() {
+            self.note_named(&kind.row().qualified().into(), key, object);
+        }
+    }
+
+    /// Notes that the objects of places that are about to go are gone.
+    pub(super) fn note_dropped(&mut self, kept: impl Fn(Place) -> bool) {
+        if self.journal.is_none() {
+            return;
+        }
+        let gone = self.collections.iter().filter(|(place, _)| !kept(**place));
+        let gone: Vec<(Arc<str>, Vec<Key>)> = gone
+            .map(|(_, collection)| (collection.name.clone(), collection.objects.keys().cloned().collect()))
+            .collect();
+        for (name, keys) in gone {
+            keys.iter().for_each(|key| self.note_named(&name, key, None));
+        }
+    }
+
+    fn note_named(&mut self, kind: &Arc<str>, key: &Key, object: Option<&Arc<Object>>) {
+        let Some(journal) = &mut self.journal else { return };
+        journal.version = self.version;
+        let name = Name { kind: kind.clone(), namespace: key.namespace.clone(), name: key.name.clone() };
+        journal.changes.insert(name, object.cloned());
+        // A task that waits already is for this change too.
+        let _ = journal.tasks.try_send(Task::Write);
+    }
+
+    /// Puts an object in its place as it was, under the version that it has. Nobody is told.
+    pub(crate) fn restore(&mut self, place: Place, key: Key, object: Arc<Object>) {
+        let expires = self.kinds.iter().any(|kind| kind.place() == place && kind.row().kept.is_some());
+        let Some(collection) = self.collections.get_mut(&place) else { return };
+        if expires {
+            // How long it has been there is not known; it stays as long as one that has just been written.
+            collection.written.push_back((Duration::ZERO, key.clone(), object.version()));
+        }
+        self.owned.note(place, &key, None, Some(object.value()));
+        collection.objects.insert(key, object);
+    }
+}
