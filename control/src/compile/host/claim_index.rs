@@ -3,6 +3,11 @@
 //!
 //! [`super::whole`] is the specification: after any changes the index says what that would say of all claims at once.
 
+#![allow(
+    clippy::mutable_key_type,
+    reason = "what can change within a route (caches of its expressions) is no part of its order"
+)]
+
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,6 +18,9 @@ use tidegate_config::object::{Age, ObjectRef};
 
 use super::whole::{Rights, certificates, default_lost, host_owned, rule_lost};
 use crate::sources::{Claim, backends};
+
+/// A certificate, and the server names that it is for.
+type Named = (HostPattern, Arc<Certificate>);
 
 /// A change of more than one in so many of its claims compiles a host whole, unless it is of no more than so many.
 const MUCH: usize = 4;
@@ -332,7 +340,7 @@ impl ClaimIndex {
 }
 
 /// What of the certificates of a host depends on a claim.
-fn certified(claim: Option<&Arc<Claim>>) -> Option<(&Age, &[(HostPattern, Arc<Certificate>)])> {
+fn certified(claim: Option<&Arc<Claim>>) -> Option<(&Age, &[Named])> {
     claim.filter(|claim| !claim.certificates.is_empty()).map(|claim| (&claim.age, &*claim.certificates))
 }
 

@@ -1,5 +1,10 @@
 //! A host from all claims for it. Plain, and the specification of what a change of some of them has to give.
 
+#![allow(
+    clippy::mutable_key_type,
+    reason = "what can change within a route (caches of its expressions) is no part of its order"
+)]
+
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
