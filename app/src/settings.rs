@@ -5,6 +5,7 @@ mod budget;
 mod cache;
 mod cached;
 mod clients;
+mod gateway;
 mod lite;
 mod pace;
 mod process;
@@ -17,7 +18,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_control::options::{Options, Secrets};
+use tidegate_control::options::{GatewayServices, Options, Publish, Secrets};
 use tidegate_control::{CacheOptions, CachedKind, Limits, served_kinds};
 use tidegate_proxy::{BudgetLimits, RateLimits};
 
@@ -170,14 +171,22 @@ impl TryFrom<&DevArgs> for Dev {
 
 impl Edge {
     fn read(args: &EdgeArgs, mode: Mode) -> Result<Self, Misread> {
-        let Written { publish, events, lease } = status::read(&args.status, mode)?;
         let sockets = Sockets::read(&args.sockets, mode)?;
         // A Deis router trusts some by itself.
         let trusts = !args.routing.trusted_proxies.is_empty() || args.routing.source.iter().any(|it| it == "deis");
         if sockets.proxy_protocol && !trusts {
             return Err(Misread::new("--proxy-protocol", "true", "trusts nobody without --trusted-proxies"));
         }
-        let routing = routing::read(&args.routing, &sockets, mode)?;
+        let Written { publish, events, lease } = status::read(&args.status, mode)?;
+        let routing = routing::read(&args.routing, &sockets, &publish, mode)?;
+        // The status of what Gateways and their routes are is written whatever else is.
+        let lease = lease.filter(|_| events || publish != Publish::Nothing || routing.sources.gateway.is_some());
+        if lease.is_none()
+            && let Some(gateway) = &routing.sources.gateway
+            && gateway.services != GatewayServices::Off
+        {
+            return Err(Misread::new("--status", "off", "has no Service be made for any Gateway (--gateway-services)"));
+        }
         Ok(Self {
             sockets,
             rates: clients::read(&args.clients)?,

@@ -230,6 +230,7 @@ impl<'a> Loop<'a> {
     fn name_reports(&mut self) {
         if self.told.reports.wanted() {
             self.told.reports.name(self.reconciler.amiss(), self.reconciler.found());
+            self.told.reports.make(self.reconciler.unmade());
         } else {
             self.reconciler.unreported();
         }
@@ -321,6 +322,7 @@ impl<'a> Loop<'a> {
             Question::Command(command, answer) => drop(answer.send(self.obey(command))),
             Question::Findings(answer) => drop(answer.send(self.reconciler.compiled().all_findings())),
             Question::AmissIn(object, answer) => drop(answer.send(self.reconciler.amiss_in(&object))),
+            Question::MadeFor(gateway, answer) => drop(answer.send(self.reconciler.made_for(&gateway))),
             Question::Standing(object, answer) => drop(answer.send(self.reconciler.standing(&object))),
             Question::LookAgain(answer) => {
                 self.reconciler.look_again();

@@ -56,11 +56,13 @@ pub use informer::{
 };
 pub use order::Order;
 pub use queue::{Get, Held, Lane, Meter, Queue, Retries, Share, Workqueue};
-pub use reconcile::{Addresses, Amiss, Audit, Desired, Found, Names, Reconciler, Standing, Step};
+pub use reconcile::{Addresses, Amiss, Audit, Desired, Found, Made, Names, Reconciler, Standing, Step};
 pub use resolve::{ResolveLimits, Resolver, Upstream, Wanted};
 pub use run::{Control, start};
 pub use source_metrics::SourceMetrics;
-pub use sources::{Attachment, BindClaim, Claim, Fault, Offer, Offered, Report, Verdict, attach};
+pub use sources::{
+    Attachment, BindClaim, Claim, Endpoints, Fault, GatewayInfrastructure, Offer, Offered, Report, Verdict, attach,
+};
 pub use status::{Reporter, Terms};
 pub use topology::{Key, Topology};
 pub use view::{Past, Readiness, SourceState, View};

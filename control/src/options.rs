@@ -94,8 +94,71 @@ pub struct Sources {
 pub struct GatewayApi {
     /// `spec.controllerName` of the GatewayClasses that are ours.
     pub controller: Arc<str>,
-    /// The addresses that Gateways are given, each to one of them, the first ones first.
+    /// The addresses that Gateways are given, each to one of them, the first ones first. None are needed where Services lead to the
+    /// edge's pods.
     pub addresses: Arc<[IpAddr]>,
+    /// The Services that are made for Gateways.
+    pub services: GatewayServices,
+}
+
+/// The Services that are made for Gateways, one for each.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum GatewayServices {
+    /// None.
+    #[default]
+    Off,
+    /// Headless ones: each gives the addresses of its Gateway a DNS name.
+    Headless,
+    /// Ones that lead to ports of the edge's pods which the Gateway has to itself. Their addresses are those of the Gateway.
+    ToPods(ToPods),
+}
+
+/// How Services lead to the edge's pods.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ToPods {
+    /// Their type.
+    pub kind: ServiceType,
+    /// The Service whose endpoints are the edge's pods.
+    pub edge: ObjectName,
+    /// The ports of the pods that Gateways are given, from the first to the last one.
+    pub ports: (u16, u16),
+}
+
+/// The type of the Service of a Gateway.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ServiceType {
+    /// `LoadBalancer`.
+    LoadBalancer,
+    /// `NodePort`.
+    NodePort,
+    /// `ClusterIP`.
+    ClusterIp,
+}
+
+impl ServiceType {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::LoadBalancer, Self::NodePort, Self::ClusterIp];
+
+    /// The word of the API.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::LoadBalancer => "LoadBalancer",
+            Self::NodePort => "NodePort",
+            Self::ClusterIp => "ClusterIP",
+        }
+    }
+}
+
+impl GatewayServices {
+    /// How they lead to the edge's pods, where they do.
+    #[must_use]
+    pub const fn to_pods(&self) -> Option<&ToPods> {
+        match self {
+            Self::ToPods(to_pods) => Some(to_pods),
+            Self::Off | Self::Headless => None,
+        }
+    }
 }
 
 /// The Deis router that is stood in for.

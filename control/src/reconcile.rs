@@ -5,6 +5,7 @@ mod audit;
 mod backlog;
 mod found;
 mod hold;
+mod infrastructure;
 mod listing;
 mod names;
 mod observe;
@@ -21,6 +22,8 @@ use audit::Round;
 use backlog::{Backlog, Batch};
 pub use found::{Found, Standing};
 use hold::Hold;
+pub use infrastructure::Made;
+use infrastructure::Making;
 use listing::Listing;
 use names::LookedUp;
 pub use names::Names;
@@ -69,6 +72,8 @@ pub struct Reconciler {
     commanded: Option<Changes>,
     /// What the status of Ingresses says, and which of it may have to be written.
     reporting: Reporting,
+    /// Which Gateways may lack something of what is made for them.
+    making: Making,
     /// How far the audit has come.
     round: Round,
 }
@@ -93,7 +98,7 @@ impl Reconciler {
     #[must_use]
     pub fn new(options: Options, sources: impl IntoIterator<Item = Source>) -> Self {
         let compiled = Compiled::empty(&options);
-        let reporting = Reporting::new(&options);
+        let (reporting, making) = (Reporting::new(&options), Making::new(&options));
         Self {
             options,
             world: World::default(),
@@ -111,6 +116,7 @@ impl Reconciler {
             next: BTreeSet::new(),
             commanded: None,
             reporting,
+            making,
             round: Round::default(),
         }
     }

@@ -95,7 +95,8 @@ pub fn start(
     let (readiness, readiness_seen) = watch::channel(Readiness { stale_since_s, ..Readiness::default() });
     let (questions, asked) = mpsc::channel(QUESTIONS_MAX);
     let (cached, cached_seen) = watch::channel(unknown(&control.cached));
-    let reports = Reports::new(Meter::register(registry, "status")?, Meter::register(registry, "events")?);
+    let meter = |name| Meter::register(registry, name);
+    let reports = Reports::new([meter("status")?, meter("events")?, meter("gateways")?]);
     let view = View {
         generation: generation_seen,
         readiness: readiness_seen,

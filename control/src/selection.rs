@@ -14,10 +14,12 @@ const SECRETS: &str = "type!=helm.sh/release.v1,type!=kubernetes.io/service-acco
                        type!=kubernetes.io/dockerconfigjson,type!=kubernetes.io/dockercfg,type!=bootstrap.kubernetes.io/token";
 
 /// The objects of a kind that are read wherever they are: the Secrets of the default certificate and of a Deis platform's, the
-/// Service whose addresses are told, and the builder of a Deis platform.
+/// Service whose addresses are told, the one whose endpoints the Services of Gateways have, and the builder of a Deis platform.
 fn anywhere(kind: Kind, options: &Options) -> Vec<ObjectName> {
     let deis = options.sources.deis.as_ref();
     let builder = deis.and_then(|deis| deis.builder.as_ref()).map(|(builder, _)| builder.clone());
+    let edge = options.sources.gateway.as_ref().and_then(|gateway| gateway.services.to_pods());
+    let edge = edge.map(|to_pods| to_pods.edge.clone());
     match kind {
         Kind::Secret => {
             let platform = deis.map(|deis| deis.router.beside(PLATFORM_CERTIFICATE));
@@ -28,7 +30,7 @@ fn anywhere(kind: Kind, options: &Options) -> Vec<ObjectName> {
             Publish::Service(service) => builder.into_iter().chain([service.clone()]).collect(),
             Publish::Nothing | Publish::Addresses(_) => builder.into_iter().collect(),
         },
-        Kind::EndpointSlice => builder.into_iter().collect(),
+        Kind::EndpointSlice => builder.into_iter().chain(edge).collect(),
         Kind::Ingress | Kind::IngressClass => Vec::new(),
         Kind::Namespace
         | Kind::ConfigMap

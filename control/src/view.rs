@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::cached::CachedStates;
 use crate::command::{Command, Refusal};
 use crate::history::Publication;
-use crate::reconcile::{Desired, Standing};
+use crate::reconcile::{Desired, Made, Standing};
 use crate::sources::Verdict;
 use crate::status::Reports;
 use crate::topology::Key;
@@ -104,6 +104,7 @@ pub(crate) enum Question {
     Topology(oneshot::Sender<Vec<(ObjectRef, Key)>>),
     Verdicts(oneshot::Sender<Vec<(ObjectRef, Verdict)>>),
     AmissIn(ObjectRef, oneshot::Sender<Option<Desired>>),
+    MadeFor(ObjectRef, oneshot::Sender<Option<Made>>),
     Standing(ObjectRef, oneshot::Sender<Option<Standing>>),
     LookAgain(oneshot::Sender<()>),
 }
@@ -164,6 +165,11 @@ impl View {
     /// What has to be written into the status of an object, if anything. `None` while the loop does not run.
     pub(crate) async fn amiss_in(&self, object: ObjectRef) -> Option<Option<Desired>> {
         self.ask(|answer| Question::AmissIn(object, answer)).await
+    }
+
+    /// What is to be made for a Gateway. `None` while the loop does not run, or does not know enough.
+    pub(crate) async fn made_for(&self, gateway: ObjectRef) -> Option<Made> {
+        self.ask(|answer| Question::MadeFor(gateway, answer)).await.flatten()
     }
 
     /// What there is to tell of an object. `None` while the loop does not run, or does not know enough.

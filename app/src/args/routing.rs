@@ -11,9 +11,20 @@ pub(crate) struct RoutingArgs {
     #[arg(long, value_name = "NAME", env = "TIDEGATE_GATEWAY_CONTROLLER", default_value = "tidegate.io/gateway")]
     pub(crate) gateway_controller: String,
     /// The local addresses that Gateways are given, each to one of them: single ones and ranges such as 192.0.2.10-192.0.2.20,
-    /// between commas. Without any, no Gateway is programmed [dev: 127.0.1.1-127.0.1.32].
+    /// between commas; or `service`: each has a Service of its own, whose addresses it has. Without any, no Gateway is programmed
+    /// [dev: 127.0.1.1-127.0.1.32].
     #[arg(long, value_name = "ADDR[-ADDR]", env = "TIDEGATE_GATEWAY_ADDRESSES", value_delimiter = ',')]
     pub(crate) gateway_addresses: Vec<String>,
+    /// The Services that are made for Gateways: of the type `LoadBalancer`, `NodePort` or `ClusterIP` with --gateway-addresses service;
+    /// with local addresses, `headless` or `off` [default: LoadBalancer with --gateway-addresses service, else off].
+    #[arg(long, value_name = "TYPE", env = "TIDEGATE_GATEWAY_SERVICES")]
+    pub(crate) gateway_services: Option<String>,
+    /// With --gateway-addresses service, the Service whose endpoints are this edge's pods [default: that of --publish-service].
+    #[arg(long, value_name = "NAMESPACE/NAME", env = "TIDEGATE_EDGE_SERVICE")]
+    pub(crate) edge_service: Option<String>,
+    /// With --gateway-addresses service, the ports that Gateways listen on in each pod, of which every port of a Gateway gets one.
+    #[arg(long, value_name = "PORT-PORT", env = "TIDEGATE_GATEWAY_PORTS", default_value = "20000-29999")]
+    pub(crate) gateway_ports: String,
     /// The Deployment of the Deis router that is stood in for: its annotations are for all applications, and the
     /// platform's certificate is in its namespace.
     #[arg(long, value_name = "NAMESPACE/NAME", env = "TIDEGATE_DEIS_ROUTER", default_value = "deis/deis-router")]

@@ -1,22 +1,16 @@
 //! What the control loop is told about routing.
 
-use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use ipnet::{IpAddrRange, IpNet, Ipv4AddrRange, Ipv6AddrRange};
+use ipnet::IpNet;
 use tidegate_config::object::ObjectName;
-use tidegate_control::options::{AddressPolicy, Deis, GatewayApi, HostOwnership, Options, Sources};
+use tidegate_control::options::{AddressPolicy, Deis, HostOwnership, Options, Publish, Sources};
 
-use super::{Misread, Mode, Sockets};
+use super::{Misread, Mode, Sockets, gateway};
 use crate::args::RoutingArgs;
 
-/// Addresses that Gateways may have together.
-const GATEWAY_ADDRESSES_MAX: usize = 4096;
-/// Those that they have in `dev`.
-const DEV_GATEWAY_ADDRESSES: &str = "127.0.1.1-127.0.1.32";
-
-pub(super) fn read(args: &RoutingArgs, sockets: &Sockets, mode: Mode) -> Result<Options, Misread> {
+pub(super) fn read(args: &RoutingArgs, sockets: &Sockets, publish: &Publish, mode: Mode) -> Result<Options, Misread> {
     let host_ownership = match &*args.host_ownership {
         "shared" => HostOwnership::Shared,
         "namespace" => HostOwnership::Namespace,
@@ -26,7 +20,7 @@ pub(super) fn read(args: &RoutingArgs, sockets: &Sockets, mode: Mode) -> Result<
     let refused = args.refuse_addresses.iter().map(|text| network("--refuse-addresses", text));
     let refused = refused.collect::<Result<Arc<[IpNet]>, _>>()?;
     let own = args.own_address.iter().map(|text| own_address(text)).collect::<Result<Vec<IpAddr>, _>>()?;
-    let sources = sources(args, sockets, mode)?;
+    let sources = sources(args, sockets, publish, mode)?;
     let of_gateways = sources.gateway.iter().flat_map(|gateway| gateway.addresses.iter().copied());
     let own = own.into_iter().chain(of_gateways).collect();
     Ok(Options {
@@ -45,7 +39,7 @@ pub(super) fn read(args: &RoutingArgs, sockets: &Sockets, mode: Mode) -> Result<
     })
 }
 
-fn sources(args: &RoutingArgs, sockets: &Sockets, mode: Mode) -> Result<Sources, Misread> {
+fn sources(args: &RoutingArgs, sockets: &Sockets, publish: &Publish, mode: Mode) -> Result<Sources, Misread> {
     let mut sources = Sources { ingress: false, deis: None, gateway: None };
     let named: Vec<&str> = match &*args.source {
         [] if mode == Mode::Dev => vec!["ingress", "gateway"],
@@ -57,7 +51,7 @@ fn sources(args: &RoutingArgs, sockets: &Sockets, mode: Mode) -> Result<Sources,
             "ingress" => sources.ingress = true,
             "gateway" => {
                 let controller = name("--gateway-controller", &args.gateway_controller)?;
-                sources.gateway = Some(GatewayApi { controller, addresses: gateway_addresses(args, mode)? });
+                sources.gateway = Some(gateway::read(args, controller, publish, mode)?);
             }
             "deis" => {
                 let router = namespaced("--deis-router", &args.deis_router)?;
@@ -69,37 +63,6 @@ fn sources(args: &RoutingArgs, sockets: &Sockets, mode: Mode) -> Result<Sources,
         }
     }
     Ok(sources)
-}
-
-/// The addresses of Gateways, each once, in their order.
-fn gateway_addresses(args: &RoutingArgs, mode: Mode) -> Result<Arc<[IpAddr]>, Misread> {
-    const FLAG: &str = "--gateway-addresses";
-    let default = [DEV_GATEWAY_ADDRESSES.to_owned()];
-    let given =
-        if args.gateway_addresses.is_empty() && mode == Mode::Dev { &default[..] } else { &args.gateway_addresses[..] };
-    let mut addresses: Vec<IpAddr> = Vec::new();
-    for text in given {
-        let (first, last) = text.split_once('-').unwrap_or((text, text));
-        let range = (first.trim().parse::<IpAddr>(), last.trim().parse::<IpAddr>());
-        let (Ok(first), Ok(last)) = range else {
-            return Err(Misread::new(FLAG, text, "is not an IP address, or two with a hyphen between them"));
-        };
-        if first.is_ipv4() == last.is_ipv4() && first > last {
-            return Err(Misread::new(FLAG, text, "is a range whose end comes before its beginning"));
-        }
-        let range = match (first, last) {
-            (IpAddr::V4(first), IpAddr::V4(last)) => IpAddrRange::from(Ipv4AddrRange::new(first, last)),
-            (IpAddr::V6(first), IpAddr::V6(last)) => IpAddrRange::from(Ipv6AddrRange::new(first, last)),
-            _ => return Err(Misread::new(FLAG, text, "is a range from one family of addresses to another")),
-        };
-        addresses.extend(range.take(GATEWAY_ADDRESSES_MAX + 1));
-        if addresses.len() > GATEWAY_ADDRESSES_MAX {
-            return Err(Misread::new(FLAG, text, "would make more than 4096 addresses"));
-        }
-    }
-    let mut known = BTreeSet::new();
-    addresses.retain(|address| known.insert(*address));
-    Ok(addresses.into())
 }
 
 fn name(flag: &'static str, text: &str) -> Result<Arc<str>, Misread> {
@@ -128,7 +91,7 @@ fn own_address(text: &str) -> Result<IpAddr, Misread> {
     text.parse().map_err(|_| Misread::new("--own-address", text, "is not an IP address"))
 }
 
-fn namespaced(flag: &'static str, text: &str) -> Result<ObjectName, Misread> {
+pub(super) fn namespaced(flag: &'static str, text: &str) -> Result<ObjectName, Misread> {
     let parts = text.split_once('/').filter(|(ns, name)| !ns.is_empty() && !name.is_empty() && !name.contains('/'));
     let (namespace, name) = parts.ok_or_else(|| Misread::new(flag, text, "is not of the form NAMESPACE/NAME"))?;
     Ok(ObjectName::new(namespace, name))

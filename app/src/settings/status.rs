@@ -26,7 +26,7 @@ pub(super) struct Written {
     pub(super) publish: Publish,
     /// Whether findings are told as Events.
     pub(super) events: bool,
-    /// The Lease of those who write; none when nothing is to be written.
+    /// The Lease of those who write; none when nothing may be written.
     pub(super) lease: Option<LeaseName>,
 }
 
@@ -49,7 +49,7 @@ pub(super) fn read(args: &StatusArgs, mode: Mode) -> Result<Written, Misread> {
         None => Publish::Nothing,
     };
     let (publish, events) = if on { (publish, events) } else { (Publish::Nothing, false) };
-    let lease = (events || publish != Publish::Nothing).then_some(lease);
+    let lease = on.then_some(lease);
     Ok(Written { publish, events, lease })
 }
 

@@ -4,7 +4,7 @@ use clap::Parser as _;
 use tidegate_config::object::ObjectName;
 use tidegate_config::project::PublicAddress;
 use tidegate_control::Share;
-use tidegate_control::options::{HostOwnership, Keep, Pace, Publish};
+use tidegate_control::options::{HostOwnership, Keep, Pace, Publish, ServiceType, ToPods};
 use tidegate_proxy::{AccessLogSink, Driver, Enforce, RateLimits};
 
 use super::*;
@@ -108,6 +108,41 @@ fn complaints_about_gateways_name_the_range() {
         let complaint = format!("--gateway-addresses {text:?}: {why}");
         check(&["--source", "gateway", "--gateway-addresses", text], &complaint);
     }
+}
+
+#[test]
+fn gateways_get_services_or_local_addresses() {
+    let services = |more: &[&str]| {
+        let args = [&["--source", "gateway", "--publish-service", "tidegate/edge"], more].concat();
+        run(&args).unwrap().edge.control.sources.gateway.unwrap().services
+    };
+    let to_pods =
+        |kind, edge, ports| GatewayServices::ToPods(ToPods { kind, edge: ObjectName::new("tidegate", edge), ports });
+    assert_eq!(services(&["--gateway-addresses", "192.0.2.1"]), GatewayServices::Off);
+    assert_eq!(services(&["--gateway-services", "headless"]), GatewayServices::Headless);
+    let usual = to_pods(ServiceType::LoadBalancer, "edge", (20000, 29999));
+    assert_eq!(services(&["--gateway-addresses", "service"]), usual);
+    let all = ["--gateway-services=ClusterIP", "--edge-service=tidegate/pods", "--gateway-ports=9000-9009"];
+    let other = to_pods(ServiceType::ClusterIp, "pods", (9000, 9009));
+    assert_eq!(services(&[&["--gateway-addresses=service"], &all[..]].concat()), other);
+
+    let check_with = |more: &[&str], why: &str| check(&[&["--source", "gateway"], more].concat(), why);
+    let service = "--gateway-addresses=service";
+    check_with(&[service], "--gateway-addresses \"service\": needs --edge-service or --publish-service");
+    let both = "--gateway-addresses \"service,192.0.2.1\": names Services beside local addresses";
+    check_with(&["--gateway-addresses=service,192.0.2.1"], both);
+    check_with(&["--gateway-services=NodePort"], "--gateway-services \"NodePort\": needs --gateway-addresses service");
+    let publish = "--publish-service=a/b";
+    let headless = "is neither LoadBalancer, NodePort nor ClusterIP, which --gateway-addresses service can have";
+    let headless = format!("--gateway-services \"headless\": {headless}");
+    check_with(&[service, publish, "--gateway-services=headless"], &headless);
+    let ports = "is not two ports with a hyphen between them, the lower one first";
+    for text in ["7", "0-9", "9-8", "1-70000"] {
+        let why = format!("--gateway-ports {text:?}: {ports}");
+        check_with(&[service, publish, "--gateway-ports", text], &why);
+    }
+    let off = "--status \"off\": has no Service be made for any Gateway (--gateway-services)";
+    check_with(&["--status=off", "--gateway-services=headless"], off);
 }
 
 #[test]

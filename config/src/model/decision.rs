@@ -181,6 +181,7 @@ mod tests {
             host: pattern("*.a.test"),
             table: TableName::Named("own".into()),
             tls: None,
+            port: None,
         };
         let listeners = [own, Listener::for_every_host("http")].into();
         let mut parts = SnapshotParts { binds: [Bind { key, listeners }].into(), ..SnapshotParts::default() };

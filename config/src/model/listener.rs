@@ -34,6 +34,9 @@ pub struct Listener {
     /// TLS as this listener has it to itself. `None` where a handshake goes by the virtual hosts of its table, as for Ingress.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<Arc<ListenerTls>>,
+    /// The port that clients connect to, where that of the socket is another one because a Service leads from one to the other.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
 }
 
 /// TLS with the clients of one listener.
@@ -92,7 +95,13 @@ impl Listener {
     /// One that takes every host, with the routes of the shared table.
     #[must_use]
     pub fn for_every_host(name: &str) -> Self {
-        Self { name: ListenerName(name.into()), host: HostPattern::Any, table: TableName::Shared, tls: None }
+        Self {
+            name: ListenerName(name.into()),
+            host: HostPattern::Any,
+            table: TableName::Shared,
+            tls: None,
+            port: None,
+        }
     }
 }
 

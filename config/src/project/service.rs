@@ -9,12 +9,13 @@ use serde_json::value::RawValue;
 use super::annotations::deis::{self, DeisApp, DeisBuilder};
 use super::annotations::{self, ServiceEffects};
 use super::field::{Found, Misread, read_or_default};
+use super::gateway::{GatewayService, gateway_service};
 use super::source::{Annotations, Source, created_s};
 use crate::model::{AppProtocol, HostPattern, ProxyHeader};
 use crate::object::{Age, ObjectName};
 
 /// Ports that are read of one Service.
-const PORTS_MAX: usize = 1024;
+pub(super) const PORTS_MAX: usize = 1024;
 
 /// What routing reads of a Service.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -34,6 +35,8 @@ pub struct Service {
     pub deis_builder: Option<Arc<DeisBuilder>>,
     /// The header that its connections begin with, where they are passed on unread.
     pub proxy_header: Option<ProxyHeader>,
+    /// What it says as the Service of a Gateway, where it is one.
+    pub gateway: Option<Arc<GatewayService>>,
 }
 
 /// The label, with the value `true`, by which a Service asks a Deis router to be routed.
@@ -108,7 +111,8 @@ pub(super) fn project(source: &Source<'_>, found: &mut Found) -> Result<Service,
         // As above.
         Arc::new(DeisBuilder { findings: of_builder.into_findings().into(), ..builder })
     });
-    Ok(Service { name: source.name().clone(), kind, ports, requests_max, deis, deis_builder, proxy_header })
+    let (name, gateway) = (source.name().clone(), gateway_service::of(source).map(Arc::new));
+    Ok(Service { name, kind, ports, requests_max, deis, deis_builder, proxy_header, gateway })
 }
 
 /// A name that cannot be resolved leaves the Service without endpoints: nobody makes slices for this type. What looks

@@ -85,6 +85,8 @@ struct Metadata<'a> {
     labels: Option<&'a RawValue>,
     #[serde(borrow)]
     annotations: Option<&'a RawValue>,
+    #[serde(borrow)]
+    owner_references: Option<&'a RawValue>,
 }
 
 /// An identified object and its raw parts.
@@ -107,6 +109,8 @@ pub(super) struct Source<'a> {
     pub(super) created: Option<&'a RawValue>,
     /// `metadata.labels`.
     pub(super) labels: Option<&'a RawValue>,
+    /// `metadata.ownerReferences`.
+    pub(super) owners: Option<&'a RawValue>,
     annotations: Option<&'a RawValue>,
 }
 
@@ -144,6 +148,7 @@ impl<'a> Source<'a> {
             ports: parts.ports,
             created: metadata.creation_timestamp,
             labels: metadata.labels,
+            owners: metadata.owner_references,
             annotations: metadata.annotations,
         })
     }

@@ -112,6 +112,9 @@ impl Reconciler {
         if before.report != after.report {
             units.push(Unit::Object(object.clone()));
         }
+        if before.infrastructure != after.infrastructure || before.offer.is_some() != after.offer.is_some() {
+            self.making.differs(object);
+        }
         let [old, new] = [&before.links, &after.links];
         let others: Vec<Key> = on_one_side(old, new).cloned().collect();
         self.names.note(&others, &self.topology);

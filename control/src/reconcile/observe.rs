@@ -67,6 +67,7 @@ impl Reconciler {
     fn apply(&mut self, projected: Projected, lane: Lane, received: Instant) {
         let (key, version) = (projected.meta.object.clone(), Arc::clone(&projected.meta.resource_version));
         self.reporting.stands(&projected);
+        self.making.stands(&projected);
         if self.world.apply(projected) {
             let cause = Cause::Changed { object: key.clone(), resource_version: version };
             self.changed(&key, cause, lane, received);
@@ -75,6 +76,7 @@ impl Reconciler {
 
     fn delete(&mut self, object: ObjectRef, lane: Lane, received: Instant) {
         self.reporting.gone(&object);
+        self.making.gone(&object, &self.world);
         if self.world.delete(&object) {
             self.changed(&object, Cause::Deleted { object: object.clone() }, lane, received);
         }

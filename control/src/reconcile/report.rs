@@ -221,6 +221,7 @@ impl Reconciler {
     pub fn look_again(&mut self) {
         self.reporting.looked = false;
         self.reporting.told = false;
+        self.making.look_again();
     }
 
     /// Forgets what has come to be told: nobody here is to tell it.
@@ -228,6 +229,7 @@ impl Reconciler {
         self.reporting.judged.clear();
         self.reporting.counting.clear();
         self.reporting.rewritten.clear();
+        self.making.forget();
         self.compiled.findings.take_moved();
     }
 

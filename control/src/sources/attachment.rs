@@ -12,7 +12,7 @@ use tidegate_config::model::{
 use tidegate_config::object::{Age, Kind, ObjectName, ObjectRef};
 use tidegate_config::project::gateway::OwnStatus;
 
-use super::gateway::Offer;
+use super::gateway::{GatewayInfrastructure, Offer};
 use crate::topology::Key;
 use crate::world::World;
 
@@ -34,6 +34,8 @@ pub struct Attachment {
     pub listeners: Box<[Key]>,
     /// What it offers to others, which are attached after it.
     pub offer: Option<Arc<Offer>>,
+    /// What is made for it in the cluster.
+    pub infrastructure: Option<Arc<GatewayInfrastructure>>,
     /// What its owner is told; `None` for nothing.
     pub report: Option<Arc<Report>>,
 }

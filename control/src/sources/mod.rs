@@ -14,7 +14,7 @@ use std::sync::Arc;
 pub(crate) use attachment::backends;
 pub use attachment::{Attachment, BindClaim, Claim, Report, Verdict};
 pub(crate) use deis::PLATFORM_CERTIFICATE;
-pub use gateway::{Fault, Offer, Offered};
+pub use gateway::{Endpoints, Fault, GatewayInfrastructure, Offer, Offered};
 use reader::Reader;
 use tidegate_config::object::{Kind, ObjectRef};
 use tidegate_config::project::ServiceKind;

@@ -4,6 +4,7 @@ use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts, Registry};
 
 /// What becomes of a write of a status, and of an Event; see [`super::send::outcome`].
 const STATUS: [&str; 5] = ["written", "gone", "later", "refused", "failed"];
+const SERVICE: [&str; 5] = ["written", "gone", "later", "refused", "failed"];
 const EVENT: [&str; 6] = ["written", "known", "gone", "later", "refused", "failed"];
 
 /// Handles of the metrics.
@@ -12,6 +13,7 @@ pub(super) struct ReportMetrics {
     pub(super) leader: IntGauge,
     pub(super) statuses: IntCounterVec,
     pub(super) events: IntCounterVec,
+    pub(super) services: IntCounterVec,
     pub(super) dropped: IntCounter,
 }
 
@@ -36,6 +38,11 @@ impl ReportMetrics {
             leader,
             statuses: writes("tidegate_status_writes_total", "Writes of the status of Ingresses.", &STATUS)?,
             events: writes("tidegate_event_writes_total", "Writes of Events.", &EVENT)?,
+            services: writes(
+                "tidegate_gateway_service_writes_total",
+                "Writes of the Services of Gateways and of their EndpointSlices.",
+                &SERVICE,
+            )?,
             dropped,
         })
     }

@@ -8,8 +8,10 @@ mod event;
 mod events;
 mod ingress;
 mod lease;
+mod making;
 mod metrics;
 mod send;
+mod service;
 mod telling;
 
 use std::fmt;
@@ -74,18 +76,25 @@ pub(crate) struct Reports {
     statuses: Workqueue<ObjectRef>,
     /// Objects about which something may have to be told.
     events: Workqueue<ObjectRef>,
+    /// Gateways for which something may have to be made.
+    gateways: Workqueue<ObjectRef>,
     /// Whether anybody here writes. Otherwise nothing is kept.
     wanted: Arc<AtomicBool>,
 }
 
 impl Reports {
-    pub(crate) fn new(statuses: Meter, events: Meter) -> Self {
-        Self { statuses: queue(statuses), events: queue(events), wanted: Arc::default() }
+    pub(crate) fn new([statuses, events, gateways]: [Meter; 3]) -> Self {
+        let [statuses, events, gateways] = [statuses, events, gateways].map(queue);
+        Self { statuses, events, gateways, wanted: Arc::default() }
     }
 
     /// Whether to name anything at all.
     pub(crate) fn wanted(&self) -> bool {
         self.wanted.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn make(&self, gateways: Vec<ObjectRef>) {
+        gateways.into_iter().for_each(|gateway| self.gateways.add(gateway, Lane::Fast));
     }
 
     pub(crate) fn name(&self, Amiss { all, changed, counting, rewritten }: Amiss, found: Found) {
@@ -183,6 +192,8 @@ pub struct Reporter {
     unwritten: Failing,
     /// Events that are not written.
     untold: Failing,
+    /// What is not made for Gateways.
+    unmade: Failing,
     lull: Lull,
 }
 
@@ -206,8 +217,8 @@ impl Reporter {
         registry: &Registry,
     ) -> Result<Self, prometheus::Error> {
         let (terms, metrics) = (Terms::default(), ReportMetrics::register(registry)?);
-        let (unwritten, untold, lull) = (Failing::default(), Failing::default(), Lull::default());
-        Ok(Self { view, client, lease, identity, terms, metrics, unwritten, untold, lull })
+        let ([unwritten, untold, unmade], lull) = <([Failing; 3], Lull)>::default();
+        Ok(Self { view, client, lease, identity, terms, metrics, unwritten, untold, unmade, lull })
     }
 
     /// The same, with another pace of the election.
@@ -272,13 +283,14 @@ impl Reporter {
                 held.succeeded();
             }
         }
-        tokio::join!(leave(&self.view.reports.statuses), leave(&self.view.reports.events));
+        let Reports { statuses, events, gateways, .. } = &self.view.reports;
+        tokio::join!(leave(statuses), leave(events), leave(gateways));
     }
 
     /// All writers, for as long as the queues live.
     async fn write(&self, lead: &Lead) {
         let statuses = join_all((0..WRITERS).map(|_| self.write_statuses(lead)));
-        tokio::join!(statuses, self.tell(lead));
+        tokio::join!(statuses, self.tell(lead), self.make(lead));
     }
 
     /// One writer of statuses.

@@ -18,7 +18,7 @@ const LATER: Duration = Duration::from_secs(1);
 pub(super) type Prepared = Result<http::Request<Vec<u8>>, request::Error>;
 
 /// Why nothing was written.
-#[derive(PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Refusal {
     /// There is an object of that name already.
     Exists,

@@ -21,8 +21,10 @@ use tidegate_config::model::{
 use tidegate_config::object::{Kind, ObjectName};
 use tidegate_config::project::gateway::{Condition, ListenerStatus, ParentStatus};
 use tidegate_config::project::{DeisRouter, Projected, project};
-use tidegate_control::options::{Deis, GatewayApi, HostOwnership, Options, Sources};
-use tidegate_control::{Compiled, Desired, Event, Reconciler, Source};
+use tidegate_control::options::{
+    Deis, GatewayApi, GatewayServices, HostOwnership, Options, ServiceType, Sources, ToPods,
+};
+use tidegate_control::{Compiled, Desired, Event, Made, Reconciler, Source};
 
 fn cases(folder: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(folder)
@@ -260,9 +262,37 @@ fn every_case_compiles_to_its_golden() {
     let usual = Usual { effective, compression: DeisRouter::default().compression };
     check("deis", &Sources { ingress: true, deis: Some(deis()), gateway: None }, &usual);
     let addresses = (1..4).map(|last| [127, 0, 1, last].into()).collect();
-    let gateway = Some(GatewayApi { controller: "tidegate.io/gateway".into(), addresses });
+    let controller: Arc<str> = "tidegate.io/gateway".into();
+    let gateway = Some(GatewayApi { controller: Arc::clone(&controller), addresses, services: GatewayServices::Off });
     let usual = Usual { effective: Effective::DEFAULT, compression: None };
     check("gateway", &Sources { ingress: true, deis: None, gateway }, &usual);
+    let kind = ServiceType::LoadBalancer;
+    let to_pods = ToPods { kind, edge: ObjectName::new("tidegate", "tidegate"), ports: (20000, 20004) };
+    let services = GatewayServices::ToPods(to_pods);
+    let gateway = Some(GatewayApi { controller, addresses: Arc::default(), services });
+    check("gateway_services", &Sources { ingress: true, deis: None, gateway }, &usual);
+}
+
+/// What is made for each object.
+fn made(reconciler: &Reconciler) -> String {
+    let mut out = String::new();
+    for (object, _) in reconciler.topology().attachments() {
+        let Some(Made { desired, stale, .. }) = reconciler.made_for(object) else { continue };
+        for (service, _) in stale {
+            writeln!(out, "{object} has no Service {service} any more").unwrap();
+        }
+        let Some((uid, it)) = desired else { continue };
+        writeln!(out, "{object}, which is {uid}, has Service {}, {:?} to {:?}", it.service, it.kind, it.endpoints)
+            .unwrap();
+        writeln!(out, "  labels {:?}\n  annotations {:?}", it.labels, it.annotations).unwrap();
+        for (transport, port, target) in &it.ports {
+            writeln!(out, "  {transport} {port} to {target}").unwrap();
+        }
+        for address in &it.addresses {
+            writeln!(out, "  address {address}").unwrap();
+        }
+    }
+    out
 }
 
 /// What the status of each object is to say, a condition a line.
@@ -328,7 +358,7 @@ fn check(folder: &str, sources: &Sources, usual: &Usual) {
         wrong.extend(compare(&file.with_extension("routes"), &table(reconciler.compiled(), usual)).err());
         wrong.extend(compare(&file.with_extension("findings"), &findings).err());
         if sources.gateway.is_some() {
-            wrong.extend(compare(&file.with_extension("status"), &statuses(&reconciler)).err());
+            wrong.extend(compare(&file.with_extension("status"), &(statuses(&reconciler) + &made(&reconciler))).err());
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

@@ -118,6 +118,7 @@ impl Cluster {
             deis: None,
             deis_builder: None,
             proxy_header: None,
+            gateway: None,
         };
         self.put(object.clone(), Object::Service(Arc::new(service)), Vec::new());
     }
@@ -339,7 +340,7 @@ fn service(die: &mut Rng, name: ObjectName) -> Service {
     let deis = (die.u32(0..3) == 0).then(|| Arc::new(app(die, &name)));
     let connect_timeout = Duration::from_secs(die.u64(1..3));
     let deis_builder = die.bool().then(|| Arc::new(DeisBuilder { connect_timeout, ..DeisBuilder::default() }));
-    Service { name, kind, ports: ports.into(), requests_max, deis, deis_builder, proxy_header: None }
+    Service { name, kind, ports: ports.into(), requests_max, deis, deis_builder, proxy_header: None, gateway: None }
 }
 
 /// Now and then, paths on the hosts of another application.

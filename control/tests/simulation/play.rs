@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tidegate_config::model::{Bind, BindKey, BindProtocol, Generation, Listener, SnapshotParts};
 use tidegate_config::object::{Kind, ObjectName};
 use tidegate_config::published::{self, Publisher};
-use tidegate_control::options::{Deis, GatewayApi, HostOwnership, Options, Pace, Sources};
+use tidegate_control::options::{Deis, GatewayApi, GatewayServices, HostOwnership, Options, Pace, Sources};
 use tidegate_control::{Command, Event, Order, Reconciler, Share, Source};
 
 use crate::check::{pointers, whole};
@@ -35,6 +35,7 @@ fn options(die: &mut fastrand::Rng) -> Options {
     let gateway = (die.u32(0..3) == 0).then(|| GatewayApi {
         controller: "tidegate.io/gateway".into(),
         addresses: [[127, 0, 0, 1].into(), [127, 0, 1, 1].into(), [127, 0, 1, 2].into()].into(),
+        services: GatewayServices::Off,
     });
     let sources = Sources { ingress: true, deis, gateway };
     let key = BindKey { address: ([127, 0, 0, 1], 80).into(), protocol: BindProtocol::Http };

@@ -25,7 +25,7 @@ use tower::Service as _;
 
 const INGRESSES: &str = "/apis/networking.k8s.io/v1/namespaces/default/ingresses";
 /// Nobody loses the lead on a busy machine: a write that it interrupts would be one that failed.
-const TERMS: Terms =
+pub(crate) const TERMS: Terms =
     Terms { lease: Duration::from_secs(30), lead: Duration::from_secs(20), retry: Duration::from_millis(100) };
 
 /// For tests of hours.
@@ -71,7 +71,7 @@ impl Api {
     }
 
     /// The door that may be slow, and may refuse.
-    fn slow_client(&self) -> kube::Client {
+    pub(crate) fn slow_client(&self) -> kube::Client {
         let (service, slow, refuse) = (self.lite.service(), Arc::clone(&self.slow), Arc::clone(&self.refuse));
         let lag = Arc::clone(&self.lag);
         let service = tower::service_fn(move |request: Request<Body>| {
@@ -128,6 +128,12 @@ impl Api {
         let body = body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
         let request = Request::builder().method(method).uri(path).header("content-type", kind).body(body).unwrap();
         self.client.request(request).await.unwrap_or_else(|why| panic!("{method} {path}: {why}"))
+    }
+
+    /// The object, where it is there.
+    pub(crate) async fn get(&self, path: &str) -> Option<Value> {
+        let request = Request::builder().uri(path).body(Vec::new()).unwrap();
+        self.client.request(request).await.ok()
     }
 
     pub(crate) async fn create(&self, path: &str, object: Value) {
@@ -232,7 +238,7 @@ impl Edge {
         Self::with(client, Options { publish, ..Options::default() }, terms, identity)
     }
 
-    fn with(client: kube::Client, mut options: Options, terms: Terms, identity: &str) -> Self {
+    pub(crate) fn with(client: kube::Client, mut options: Options, terms: Terms, identity: &str) -> Self {
         let (registry, stop) = (Registry::new(), CancellationToken::new());
         options.pace.optional_grace = Duration::from_millis(100);
         options.pace.optional_slow_grace = Duration::from_millis(100);

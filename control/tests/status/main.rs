@@ -7,6 +7,7 @@ mod amiss;
 mod edge;
 mod events;
 mod found;
+mod gateways;
 mod idle;
 
 use std::time::Duration;

@@ -89,7 +89,8 @@ pub(crate) async fn open(
         }
     };
     let forwards = told.is_some() || !proxy_header;
-    let Ends { source: peer, destination } = told.unwrap_or(Ends { source: peer, destination: local });
+    let reached = || SocketAddr::new(local.ip(), traffic.port_of(&bind).unwrap_or(local.port()));
+    let Ends { source: peer, destination } = told.unwrap_or_else(|| Ends { source: peer, destination: reached() });
     if proxy_header {
         client = traffic
             .client(peer.ip(), Cost::of_connection(bind.protocol))

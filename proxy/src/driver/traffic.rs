@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use pingora::proxy::HttpProxy;
+use tidegate_config::model::BindKey;
 use tidegate_config::published::Published;
 use tokio::sync::watch;
 
@@ -67,6 +68,11 @@ impl Traffic {
     /// Whether a peer is a trusted proxy.
     pub(crate) fn trusts(&self, peer: IpAddr) -> bool {
         self.published.pin().trusted_proxies().iter().any(|net| net.contains(&peer))
+    }
+
+    /// The port that clients of a bind connect to, where that is not the port of its socket.
+    pub(crate) fn port_of(&self, bind: &BindKey) -> Option<u16> {
+        self.published.pin().bind(bind)?.listeners.iter().find_map(|listener| listener.port)
     }
 
     /// The place of a connection among those of its client; `None` for a trusted proxy, which speaks for many.

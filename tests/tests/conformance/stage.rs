@@ -69,9 +69,13 @@ impl Stage {
             "metadata": {"name": "gateway-conformance"}, "spec": {"controllerName": "tidegate.io/gateway"},
         });
         cluster.kubectl.fed(&["apply", "-f", "-"], &class.to_string()).await;
-        let rights = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("deploy/gateway/rbac.yaml");
-        cluster.kubectl.run(&["apply", "-f", rights.to_str().expect("UTF-8")]).await;
-        let edge = Edge::start_with(cluster, &["--source", "gateway", "--gateway-addresses", GATEWAY_ADDRESSES]).await;
+        let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("deploy");
+        for component in ["gateway", "gateway-services"] {
+            let rights = deploy.join(component).join("rbac.yaml");
+            cluster.kubectl.run(&["apply", "-f", rights.to_str().expect("UTF-8")]).await;
+        }
+        let flags = ["--source=gateway", "--gateway-addresses", GATEWAY_ADDRESSES, "--gateway-services=headless"];
+        let edge = Edge::start_with(cluster, &flags).await;
         let mut arguments: Vec<String> = ADDRESSES.map(str::to_owned).to_vec();
         arguments.extend(asked());
         let tally = self.of(cluster).run("TestConformance", &arguments).await;

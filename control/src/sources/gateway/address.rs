@@ -1,25 +1,45 @@
-//! Which address a Gateway has. Each has its own, out of a pool; which one is a function of the Gateways as they are now, so that
-//! replicas agree. What a Gateway has been given stands in its status, and it keeps that.
+//! Which addresses a Gateway has, and where it listens: on an address of its own out of a pool, or on ports of its own that a
+//! Service leads to. Either is a function of the Gateways as they are now, so that replicas agree. What a Gateway has been given
+//! stands in its status or in its Service, and it keeps that.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use tidegate_config::object::ObjectName;
-use tidegate_config::project::gateway::{Gateway, GatewayAddress};
+use tidegate_config::project::PublicAddress;
+use tidegate_config::project::gateway::{Gateway, GatewayAddress, StatusAddress, Transport};
 
 use super::condition::Fault;
+use super::infrastructure::{Targets, service_name, service_of, targets_of};
+use crate::options::ToPods;
 use crate::sources::reader::Reader;
 
 /// The addresses of one Gateway.
 #[derive(Debug, Default)]
 pub(super) struct Assigned {
-    /// Those that it has.
-    pub(super) addresses: Vec<IpAddr>,
+    /// Where clients reach it.
+    pub(super) addresses: Vec<StatusAddress>,
+    /// The local addresses that it listens on.
+    pub(super) listening: Vec<IpAddr>,
+    /// The ports that it listens on, by those that clients connect to; `None` where they are the same.
+    pub(super) targets: Option<Targets>,
     /// Why the Gateway cannot be accepted with what it asks for.
     pub(super) unsupported: Option<Fault>,
     /// Why not all of what it asks for can be given.
     pub(super) unusable: Option<Fault>,
+}
+
+impl Assigned {
+    /// The sockets for a port, which clients connect to.
+    pub(super) fn sockets(&self, transport: Transport, port: u16) -> impl Iterator<Item = SocketAddr> {
+        let target = match &self.targets {
+            None => Some(port),
+            Some(targets) => targets.get(&(transport, port)).copied(),
+        };
+        let addresses = self.listening.iter().copied();
+        addresses.filter_map(move |address| Some(SocketAddr::new(address, target?)))
+    }
 }
 
 /// Gives a Gateway its addresses.
@@ -33,10 +53,17 @@ pub(super) fn assign(reader: &mut Reader<'_>, gateway: &Gateway) -> Assigned {
         let message = format!("spec.addresses has {address}, and only addresses of the type IPAddress can be given");
         return Assigned { unsupported: Some(Fault::new("UnsupportedAddress", message)), ..Assigned::default() };
     }
+    match reader.options.sources.gateway.as_ref().and_then(|options| options.services.to_pods()) {
+        None => out_of_pool(reader, gateway),
+        Some(to_pods) => by_service(reader, gateway, to_pods),
+    }
+}
+
+fn out_of_pool(reader: &mut Reader<'_>, gateway: &Gateway) -> Assigned {
     let name = &gateway.age.name;
-    let addresses = of_all(reader).remove(name).unwrap_or_default();
-    let lacking = wanted(gateway).find(|address| !addresses.contains(address));
-    let unusable = match (lacking, addresses.is_empty()) {
+    let listening = of_all(reader).remove(name).unwrap_or_default();
+    let lacking = wanted(gateway).find(|address| !listening.contains(address));
+    let unusable = match (lacking, listening.is_empty()) {
         (Some(address), _) => {
             let message = format!("{address} is not among the addresses of Gateways, or is another Gateway's");
             Some(Fault::new("AddressNotUsable", message))
@@ -44,11 +71,61 @@ pub(super) fn assign(reader: &mut Reader<'_>, gateway: &Gateway) -> Assigned {
         (None, true) => Some(Fault::new("AddressNotAssigned", "no address is left for this Gateway")),
         (None, false) => None,
     };
-    Assigned { addresses, unsupported: None, unusable }
+    let addresses = listening.iter().map(|address| status_address(&address.to_string())).collect();
+    Assigned { addresses, listening, unusable, ..Assigned::default() }
+}
+
+/// Where the Service of a Gateway is, is where the Gateway is. It listens before the Service is there.
+fn by_service(reader: &mut Reader<'_>, gateway: &Gateway, to_pods: &ToPods) -> Assigned {
+    let targets = Some(targets_of(reader, gateway, to_pods.ports));
+    let listening = listening_of_operator(reader);
+    let not_assigned = |message: String| Some(Fault::new("AddressNotAssigned", message));
+    let (addresses, unusable) = match service_of(reader, gateway) {
+        Err(name) => (Vec::new(), not_assigned(format!("Service {name} is there already, and not this Gateway's"))),
+        Ok(service) => {
+            let addresses: Vec<StatusAddress> =
+                service.iter().flat_map(|service| &service.addresses).filter_map(public).collect();
+            let has = |address: &IpAddr| addresses.iter().any(|it| it.value.parse() == Ok(*address));
+            let name = service_name(gateway);
+            let unusable = match wanted(gateway).find(|address| !has(address)) {
+                Some(address) => {
+                    let message = format!("Service {name} has not been given {address}");
+                    Some(Fault::new("AddressNotUsable", message))
+                }
+                None if addresses.is_empty() => not_assigned(format!("Service {name} has no address yet")),
+                None => None,
+            };
+            (addresses, unusable)
+        }
+    };
+    Assigned { addresses, listening, targets, unusable, unsupported: None }
+}
+
+/// The addresses that the operator has the edge listen on: one that stands for all of them, or each.
+fn listening_of_operator(reader: &Reader<'_>) -> Vec<IpAddr> {
+    let (all_v6, all_v4) = (IpAddr::from(Ipv6Addr::UNSPECIFIED), IpAddr::from(Ipv4Addr::UNSPECIFIED));
+    let own: BTreeSet<IpAddr> = reader.options.binds.iter().map(|bind| bind.key.address.ip()).collect();
+    match [all_v6, all_v4].into_iter().find(|all| own.contains(all)) {
+        Some(all) => vec![all],
+        None if own.is_empty() => vec![all_v4],
+        None => own.into_iter().collect(),
+    }
+}
+
+fn status_address(address: &str) -> StatusAddress {
+    StatusAddress { kind: "IPAddress".into(), value: address.into() }
+}
+
+fn public(address: &PublicAddress) -> Option<StatusAddress> {
+    match (&address.ip, &address.hostname) {
+        (Some(ip), _) => Some(status_address(ip)),
+        (None, Some(name)) => Some(StatusAddress { kind: "Hostname".into(), value: Arc::clone(name) }),
+        (None, None) => None,
+    }
 }
 
 /// The addresses that a Gateway names.
-fn wanted(gateway: &Gateway) -> impl Iterator<Item = IpAddr> {
+pub(super) fn wanted(gateway: &Gateway) -> impl Iterator<Item = IpAddr> {
     gateway.addresses.iter().filter_map(|address| match address {
         GatewayAddress::Ip(address) => *address,
         GatewayAddress::Hostname(_) | GatewayAddress::Unsupported { .. } => None,

@@ -4,10 +4,11 @@ use tidegate_config::object::ObjectRef;
 use tidegate_config::project::gateway::{Feature, GatewayClass, OwnStatus};
 
 use super::condition::{Conditions, Fault, parameters};
+use crate::options::GatewayServices;
 use crate::sources::attachment::{Attachment, Report};
 use crate::sources::reader::Reader;
 
-/// The features that are there, in the order of their names (<https://gateway-api.sigs.k8s.io/geps/gep-2162/>).
+/// The features that can be there, in the order of their names (<https://gateway-api.sigs.k8s.io/geps/gep-2162/>).
 const FEATURES: &[&str] = &[
     "BackendTLSPolicy",
     "BackendTLSPolicySANValidation",
@@ -18,6 +19,7 @@ const FEATURES: &[&str] = &[
     "GatewayFrontendClientCertificateValidationInsecureFallback",
     "GatewayHTTPListenerIsolation",
     "GatewayHTTPSListenerDetectMisdirectedRequests",
+    INFRASTRUCTURE,
     "GatewayPort8080",
     "GatewayRouteHostnameIntersectionPrecedence",
     "GatewayStaticAddresses",
@@ -55,6 +57,9 @@ const FEATURES: &[&str] = &[
     "TLSRouteModeTerminate",
 ];
 
+/// The feature that is there where Services are made for Gateways.
+const INFRASTRUCTURE: &str = "GatewayInfrastructure";
+
 /// Why a class is not accepted.
 pub(super) fn fault(class: &GatewayClass) -> Option<Fault> {
     class.parameters.as_ref().map(|reference| parameters("spec.parametersRef", reference))
@@ -68,7 +73,8 @@ pub(in crate::sources) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) ->
     let Some(class) = class else { return reporting };
     let mut conditions = Conditions::about(reader.generation(object));
     conditions.judge("Accepted", "Accepted", fault(class).as_ref());
-    let features = FEATURES.iter().map(|name| Feature { name: (*name).into() }).collect();
+    let features = FEATURES.iter().filter(|name| **name != INFRASTRUCTURE || options.services != GatewayServices::Off);
+    let features = features.map(|name| Feature { name: (*name).into() }).collect();
     let status = OwnStatus { conditions: conditions.into_list(), features, ..OwnStatus::default() };
     Attachment { report: Report::of_status(world.findings_of(object), status), ..Attachment::default() }
 }

@@ -10,12 +10,13 @@ use tidegate_config::model::{
 };
 use tidegate_config::object::{Kind, ObjectRef};
 use tidegate_config::project::gateway::{
-    Gateway, GroupKind, Listener, ListenerProtocol, ListenerSet, OwnStatus, StatusAddress, ValidationMode,
+    Gateway, GroupKind, Listener, ListenerProtocol, ListenerSet, OwnStatus, ValidationMode,
 };
 
-use super::address::{Assigned, assign};
+use super::address::{Assigned, assign, wanted};
 use super::class;
 use super::condition::{Conditions, Fault, parameters};
+use super::infrastructure::{GatewayInfrastructure, Targets, infrastructure, service_of, transport};
 use super::listener::{offered, settle, status};
 use super::offer::{Offer, Offered};
 use crate::sources::attachment::{Attachment, BindClaim, Report};
@@ -33,22 +34,48 @@ pub(in crate::sources) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) ->
     let refused = refusal(gateway, class::fault(class), &assigned);
     let sets = sets_of(reader, object);
     let mut merged = merged(reader, object, gateway, &sets);
-    let idle = refused.as_ref().or(assigned.unusable.as_ref().filter(|_| assigned.addresses.is_empty()));
+    let nowhere = |_: &&Fault| assigned.listening.is_empty();
+    let idle = refused.as_ref().or(assigned.unusable.as_ref().filter(nowhere));
     for listener in &mut merged.offered {
         if let Some(why) = idle {
             listener.idle.get_or_insert_with(|| Fault::new("Pending", why.message.clone()));
         }
-        taken_by_operator(reader, &assigned.addresses, listener);
+        taken_by_operator(reader, &assigned, listener);
     }
-    let binds = if refused.is_some() { Box::default() } else { binds(&merged, &assigned.addresses) };
+    let binds = if refused.is_some() { Box::default() } else { binds(&merged, &assigned) };
+    let infrastructure = made_for(reader, gateway, (&merged, &assigned), refused.is_some());
     let status = own_status(reader, object, refused.as_ref(), &assigned, (&merged, insecure(gateway)));
     let offer = Offer { listeners: merged.offered.into(), refused: merged.refused.into() };
     Attachment {
         binds,
         report: Report::of_status(world.findings_of(object), status),
         offer: Some(Arc::new(offer)),
+        infrastructure: infrastructure.map(Arc::new),
         ..Attachment::default()
     }
+}
+
+/// What is made for a Gateway. One that is refused keeps what it has, so that it does not lose its addresses by a mistake.
+fn made_for(
+    reader: &mut Reader<'_>,
+    gateway: &Gateway,
+    (merged, assigned): (&Merged<'_>, &Assigned),
+    refused: bool,
+) -> Option<GatewayInfrastructure> {
+    let specs = merged.listeners.iter().filter_map(|listener| listener.spec.as_ref().ok());
+    let ports = specs.filter_map(|spec| Some((transport(&spec.protocol)?, spec.port)));
+    let target = |(transport, port)| match &assigned.targets {
+        None => Some(((transport, port), port)),
+        Some(targets) => targets.get(&(transport, port)).map(|target| ((transport, port), *target)),
+    };
+    let targets: Targets = ports.filter_map(target).collect();
+    let service = service_of(reader, gateway);
+    let lost = targets.is_empty() || service.is_err() || refused && matches!(service, Ok(None));
+    let own: Vec<IpAddr> = match assigned.targets {
+        None => assigned.listening.clone(),
+        Some(_) => wanted(gateway).collect(),
+    };
+    infrastructure(reader, gateway, &targets, &own).filter(|_| !lost)
 }
 
 /// Why the Gateway as a whole is not accepted.
@@ -124,19 +151,22 @@ fn merged<'w>(
 }
 
 /// A socket that the operator has is nobody else's.
-fn taken_by_operator(reader: &Reader<'_>, addresses: &[IpAddr], listener: &mut Offered) {
-    let taken = |address: &IpAddr| {
-        let socket = SocketAddr::new(*address, listener.port);
-        reader.options.binds.iter().any(|bind| bind.key.address == socket)
-    };
-    if listener.refused.is_none() && addresses.iter().any(taken) {
+fn taken_by_operator(reader: &Reader<'_>, assigned: &Assigned, listener: &mut Offered) {
+    let taken = |socket: SocketAddr| reader.options.binds.iter().any(|bind| bind.key.address == socket);
+    if listener.refused.is_some() || listener.port == 0 {
+        return;
+    }
+    if assigned.targets.as_ref().is_some_and(|targets| !targets.contains_key(&(listener.transport, listener.port))) {
+        let message = "no port of the edge's pods is left for it (--gateway-ports)";
+        listener.refused = Some(Fault::new("PortUnavailable", message));
+    } else if assigned.sockets(listener.transport, listener.port).any(taken) {
         let message = format!("port {} of the address is the edge's own", listener.port);
         listener.refused = Some(Fault::new("PortUnavailable", message));
     }
 }
 
 /// The sockets, each with its listeners, those of the most specific hosts first.
-fn binds(merged: &Merged<'_>, addresses: &[IpAddr]) -> Box<[(BindKey, BindClaim)]> {
+fn binds(merged: &Merged<'_>, assigned: &Assigned) -> Box<[(BindKey, BindClaim)]> {
     let mut binds: BTreeMap<BindKey, Vec<Bound>> = BTreeMap::new();
     for ((listener, offered), tls) in merged.listeners.iter().zip(&merged.offered).zip(&merged.tls) {
         let Some(spec) = listener.spec.as_ref().ok().filter(|_| offered.serves()) else { continue };
@@ -148,9 +178,10 @@ fn binds(merged: &Merged<'_>, addresses: &[IpAddr]) -> Box<[(BindKey, BindClaim)
         };
         let TableName::Named(name) = &offered.table else { continue };
         let (name, table) = (ListenerName(Arc::clone(name)), offered.table.clone());
-        let bound = Bound { name, host: offered.host.clone(), table, tls: tls.clone() };
-        for address in addresses {
-            let key = BindKey { address: SocketAddr::new(*address, spec.port), protocol };
+        let port = assigned.targets.is_some().then_some(spec.port);
+        let bound = Bound { name, host: offered.host.clone(), table, tls: tls.clone(), port };
+        for address in assigned.sockets(offered.transport, spec.port) {
+            let key = BindKey { address, protocol };
             binds.entry(key).or_default().push(bound.clone());
         }
     }
@@ -206,10 +237,9 @@ fn own_status(
         let message = "clients without a valid certificate are let in";
         conditions.put("InsecureFrontendValidationMode", "True", "ConfigurationChanged", message);
     }
-    let address = |address: &IpAddr| StatusAddress { kind: "IPAddress".into(), value: address.to_string().into() };
     OwnStatus {
         conditions: conditions.into_list(),
-        addresses: assigned.addresses.iter().map(address).collect(),
+        addresses: assigned.addresses.clone(),
         listeners: own.iter().map(|listener| status(listener, generation)).collect(),
         attached_sets: Some(merged.sets),
         ..OwnStatus::default()

@@ -9,10 +9,11 @@ use tidegate_config::model::{
 use tidegate_config::object::{Kind, ObjectRef};
 use tidegate_config::project::gateway::{
     AllowedNamespaces, ClientValidation, GatewayTls, GroupKind, Listener, ListenerProtocol, ListenerSpec,
-    ListenerStatus, RouteKind, TlsMode, ValidationMode,
+    ListenerStatus, RouteKind, TlsMode, Transport, ValidationMode,
 };
 
 use super::condition::{Conditions, Fault, named};
+use super::infrastructure::transport;
 use super::offer::Offered;
 use crate::sources::reader::Reader;
 
@@ -43,6 +44,7 @@ pub(super) fn offered(
         owner: owner.clone(),
         section: Arc::clone(&listener.name),
         port: 0,
+        transport: Transport::Tcp,
         host: HostPattern::Any,
         kinds: Box::default(),
         namespaces: AllowedNamespaces::None,
@@ -82,6 +84,7 @@ fn mode(spec: &ListenerSpec) -> Option<TlsListenerMode> {
 
 fn read(spec: &ListenerSpec, offered: &mut Offered) {
     offered.port = spec.port;
+    offered.transport = transport(&spec.protocol).unwrap_or(offered.transport);
     // Protocols without names pass a hostname over.
     if !matches!(spec.protocol, ListenerProtocol::Tcp | ListenerProtocol::Udp) {
         offered.host = spec.host.clone();

@@ -1,0 +1,168 @@
+//! The Service of a Gateway: what stands in a Service that is made for one, read so that every replica knows which ports of the
+//! edge's pods the Gateway has, and where it is reached.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::hash::BuildHasher as _;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::object::{Kind, Uid};
+use crate::project::public_address::{self, PublicAddress};
+use crate::project::service::{PORTS_MAX, port_number};
+use crate::project::source::Source;
+
+/// The annotation that names the controller by which a Service was made for a Gateway: its `controllerName`.
+pub const CONTROLLER_ANNOTATION: &str = "tidegate.io/gateway-controller";
+
+/// Whose numbers a port is of: those of TCP and those of UDP are apart.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Transport {
+    /// TCP.
+    Tcp,
+    /// UDP.
+    Udp,
+}
+
+impl fmt::Display for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Tcp => "TCP",
+            Self::Udp => "UDP",
+        })
+    }
+}
+
+/// What a Service says that a Gateway owns (`metadata.ownerReferences`, as its controller).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GatewayService {
+    /// The name of the Gateway, which is of the Service's namespace.
+    pub gateway: Arc<str>,
+    /// The uid of the Gateway.
+    pub uid: Uid,
+    /// The controller that it was made by; `None` where somebody else made it.
+    pub controller: Option<Arc<str>>,
+    /// `spec.ports`: the `targetPort` of each port, where that is a number.
+    pub targets: BTreeMap<(Transport, u16), u16>,
+    /// Where it is reached, each address once and in order.
+    pub addresses: Box<[PublicAddress]>,
+    /// A number that is another one when anything else stands in its labels, its annotations or its `spec`.
+    pub digest: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct OwnerJson {
+    api_version: String,
+    kind: String,
+    name: Arc<str>,
+    uid: String,
+    #[serde(default)]
+    controller: Option<bool>,
+}
+
+#[derive(Deserialize, Default)]
+struct SpecJson<'a> {
+    #[serde(borrow)]
+    ports: Option<Vec<&'a RawValue>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PortJson {
+    port: i64,
+    protocol: Option<String>,
+    target_port: i64,
+}
+
+/// What a Service says of the Gateway that owns it. Whoever can write a Service can write this, so it is no more than a wish: who
+/// reads it looks whether the ports are free, and what it cannot read is not there.
+pub(in crate::project) fn of(source: &Source<'_>) -> Option<GatewayService> {
+    let owners: Vec<&RawValue> = serde_json::from_str(source.owners?.get()).ok()?;
+    let owners = owners.into_iter().filter_map(|raw| serde_json::from_str::<OwnerJson>(raw.get()).ok());
+    let group = |owner: &OwnerJson| owner.api_version.split('/').next() == Some(Kind::Gateway.group());
+    let is_gateway = |owner: &OwnerJson| owner.kind == Kind::Gateway.as_str() && group(owner);
+    let owner = owners.into_iter().find(|owner| owner.controller == Some(true)).filter(is_gateway)?;
+    let annotations = source.annotations().unwrap_or_default();
+    let controller = annotations.get(CONTROLLER_ANNOTATION).and_then(|raw| serde_json::from_str(raw.get()).ok());
+    let spec: SpecJson<'_> = source.spec.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
+    let ports = spec.ports.unwrap_or_default();
+    let ports = ports.into_iter().take(PORTS_MAX).filter_map(|raw| serde_json::from_str(raw.get()).ok());
+    let target = |PortJson { port, protocol, target_port }: PortJson| {
+        let transport = match protocol.as_deref() {
+            None | Some("TCP") => Transport::Tcp,
+            Some("UDP") => Transport::Udp,
+            Some(_) => return None,
+        };
+        Some(((transport, port_number(port)?), port_number(target_port)?))
+    };
+    let labels = source.labels.map(RawValue::get);
+    let annotations: BTreeMap<String, &str> = annotations.into_iter().map(|(key, raw)| (key, raw.get())).collect();
+    let state = foldhash::quality::FixedState::with_seed(0);
+    Some(GatewayService {
+        gateway: owner.name,
+        uid: Uid::parse(&owner.uid)?,
+        controller,
+        targets: ports.filter_map(target).collect(),
+        addresses: public_address::read(source).into(),
+        digest: state.hash_one((labels, annotations, source.spec.map(RawValue::get))),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UID: &str = "6f1b4bb4-54b9-4d2e-9a38-1d3a9c6f0a11";
+
+    fn read(metadata: &str, rest: &str) -> Option<GatewayService> {
+        let text =
+            format!(r#"{{"metadata":{{"name":"a","namespace":"shop","resourceVersion":"1",{metadata}}},{rest}}}"#);
+        of(&Source::identify(Kind::Service, text.as_bytes()).unwrap())
+    }
+
+    fn owned_by(kind: &str, group: &str, controller: bool) -> String {
+        format!(
+            r#""ownerReferences":[{{"apiVersion":"{group}/v1","kind":"{kind}","name":"edge","uid":"{UID}","controller":{controller}}}]"#
+        )
+    }
+
+    #[test]
+    fn a_service_is_of_the_gateway_that_controls_it() {
+        let of_gateway = owned_by("Gateway", "gateway.networking.k8s.io", true);
+        let annotated = format!(r#"{of_gateway},"annotations":{{"{CONTROLLER_ANNOTATION}":"us/a"}}"#);
+        let ports = r#"{"port":80,"targetPort":20080},{"port":53,"protocol":"UDP","targetPort":20053},{"port":81,"targetPort":"http"},
+            {"port":82,"protocol":"SCTP","targetPort":20082},{"port":83},{"port":84,"targetPort":70000},7"#;
+        let rest = format!(
+            r#""spec":{{"type":"LoadBalancer","ports":[{ports}]}},"status":{{"loadBalancer":{{"ingress":[{{"ip":"192.0.2.1"}}]}}}}"#
+        );
+        let got = read(&annotated, &rest).unwrap();
+        assert_eq!(
+            (&*got.gateway, got.uid, got.controller.as_deref()),
+            ("edge", Uid::parse(UID).unwrap(), Some("us/a"))
+        );
+        assert_eq!(got.targets, [((Transport::Tcp, 80), 20080), ((Transport::Udp, 53), 20053)].into());
+        assert_eq!(*got.addresses, [PublicAddress::of_ip("192.0.2.1")]);
+        let other = read(&of_gateway, &rest).unwrap();
+        assert_eq!((other.controller, other.digest != got.digest), (None, true));
+    }
+
+    #[test]
+    fn a_service_of_anything_else_is_of_no_gateway() {
+        let spec = r#""spec":{"ports":[]}"#;
+        for metadata in [
+            owned_by("Gateway", "gateway.networking.k8s.io", false),
+            owned_by("Gateway", "networking.istio.io", true),
+            owned_by("Deployment", "apps", true),
+            r#""ownerReferences":7"#.to_owned(),
+            r#""ownerReferences":[7]"#.to_owned(),
+            r#""labels":{}"#.to_owned(),
+        ] {
+            assert_eq!(read(&metadata, spec), None, "{metadata}");
+        }
+        let unreadable = owned_by("Gateway", "gateway.networking.k8s.io", true).replace(UID, "x");
+        assert_eq!(read(&unreadable, spec), None);
+    }
+}

@@ -1,0 +1,156 @@
+//! What is made for Gateways in the cluster: which of them may lack something of it, what it ought to be, and what is to go. Of
+//! what stands there only the owner is known here; who writes reads the objects themselves.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use tidegate_config::object::{Kind, ObjectName, ObjectRef, Uid};
+use tidegate_config::project::{Object, Projected};
+
+use super::Reconciler;
+use crate::options::{GatewayServices, Options};
+use crate::sources::GatewayInfrastructure;
+use crate::world::World;
+
+/// What is to be there for one Gateway.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Made {
+    /// `controllerName`, by which what we made is known.
+    pub controller: Arc<str>,
+    /// What is made, with the uid of the Gateway that owns it.
+    pub desired: Option<(Uid, Arc<GatewayInfrastructure>)>,
+    /// Services that were made for it by us and are not to be there, with the uid of their owner.
+    pub stale: Vec<(ObjectName, Uid)>,
+}
+
+/// What is known of the Services that are made for Gateways.
+#[derive(Debug, Default)]
+pub(super) struct Making {
+    /// Who makes them; `None` where the Gateway API is no source.
+    controller: Option<Arc<str>>,
+    /// The Service whose endpoints they have.
+    edge: Option<ObjectName>,
+    /// Services that are ours, by their Gateways. Of a Gateway there is more than one when its class was another one.
+    services: BTreeMap<ObjectName, (ObjectRef, Uid)>,
+    /// Gateways that may lack something.
+    named: BTreeSet<ObjectRef>,
+    /// Whether each Gateway has been named since every kind was listed, and since the endpoints of the edge were last others.
+    looked: bool,
+}
+
+impl Making {
+    pub(super) fn new(options: &Options) -> Self {
+        let gateway = options.sources.gateway.as_ref();
+        let controller = gateway.map(|gateway| Arc::clone(&gateway.controller));
+        let edge = gateway.and_then(|gateway| gateway.services.to_pods()).map(|to_pods| to_pods.edge.clone());
+        Self { controller, edge, ..Self::default() }
+    }
+
+    /// This is how an object is now.
+    pub(super) fn stands(&mut self, projected: &Projected) {
+        if self.controller.is_none() {
+            return;
+        }
+        if let Some(Object::EndpointSlice(slice)) = &projected.object {
+            self.endpoints(slice.service.as_ref());
+        } else if let Some(Object::Service(service)) = &projected.object {
+            let owned = service.gateway.as_ref().filter(|it| it.controller == self.controller);
+            let owner = owned.map(|it| {
+                let gateway = service.name.beside(Arc::clone(&it.gateway));
+                (ObjectRef::new(Kind::Gateway, gateway), it.uid)
+            });
+            self.service(&service.name, owner);
+        }
+    }
+
+    /// An object is gone, of which `world` still says how it was.
+    pub(super) fn gone(&mut self, object: &ObjectRef, world: &World) {
+        if object.kind == Kind::Service {
+            self.service(&object.name, None);
+        } else if object.kind == Kind::EndpointSlice {
+            let slice = world.slices.get(&object.name);
+            self.endpoints(slice.and_then(|slice| slice.service.as_ref()));
+        }
+    }
+
+    fn service(&mut self, name: &ObjectName, owner: Option<(ObjectRef, Uid)>) {
+        let before = match &owner {
+            Some(owner) => self.services.insert(name.clone(), owner.clone()),
+            None => self.services.remove(name),
+        };
+        self.named.extend(before.into_iter().chain(owner).map(|(gateway, _)| gateway));
+    }
+
+    fn endpoints(&mut self, service: Option<&ObjectName>) {
+        let Some(service) = service else { return };
+        if self.edge.as_ref() == Some(service) {
+            self.looked = false;
+        }
+        if let Some((gateway, _)) = self.services.get(service) {
+            self.named.insert(gateway.clone());
+        }
+    }
+
+    /// What is to be made for a Gateway may be something else.
+    pub(super) fn differs(&mut self, gateway: &ObjectRef) {
+        self.named.insert(gateway.clone());
+    }
+
+    /// Has every Gateway be named.
+    pub(super) const fn look_again(&mut self) {
+        self.looked = false;
+    }
+
+    /// Forgets what has come to be made: nobody here is to make it.
+    pub(super) fn forget(&mut self) {
+        self.named.clear();
+    }
+}
+
+impl Reconciler {
+    /// Gateways that may lack something of what is made for them since this was last asked.
+    pub fn unmade(&mut self) -> Vec<ObjectRef> {
+        let named = std::mem::take(&mut self.making.named);
+        let looked = std::mem::replace(&mut self.making.looked, true);
+        if !self.complete() {
+            self.making.looked = false;
+            return Vec::new();
+        }
+        if looked {
+            return named.into_iter().collect();
+        }
+        let made = self.topology.attachments().filter(|(_, attachment)| attachment.infrastructure.is_some());
+        let gateways: BTreeSet<&ObjectRef> =
+            made.map(|(object, _)| object).chain(self.making.services.values().map(|(gateway, _)| gateway)).collect();
+        gateways.into_iter().cloned().collect()
+    }
+
+    /// What is to be there for a Gateway. `None` while too little is known of its namespace.
+    #[must_use]
+    pub fn made_for(&self, gateway: &ObjectRef) -> Option<Made> {
+        let controller = Arc::clone(self.making.controller.as_ref()?);
+        if !self.complete() || !self.knows_all_of(&gateway.name.namespace) {
+            return None;
+        }
+        let attachment = self.topology.get(gateway);
+        let uid = self.world.uid_of(gateway);
+        let desired = attachment.and_then(|attachment| Some((uid?, Arc::clone(attachment.infrastructure.as_ref()?))));
+        let keeps = desired.is_none() && self.keeps(gateway);
+        let is_stale = |name: &ObjectName| {
+            !keeps && desired.as_ref().is_none_or(|(_, infrastructure)| infrastructure.service != *name)
+        };
+        let own = self.making.services.iter().filter(|(name, (owner, _))| owner == gateway && is_stale(name));
+        let stale = own.map(|(name, (_, uid))| (name.clone(), *uid)).collect();
+        Some(Made { controller, desired, stale })
+    }
+
+    /// Whether a Gateway for which nothing is to be made now keeps what it has: the addresses of a load balancer are not given up
+    /// for a mistake in the Gateway, or for a class that is made again.
+    fn keeps(&self, gateway: &ObjectRef) -> bool {
+        let Some(object) = self.world.gateways.get(&gateway.name) else { return self.world.holds(gateway) };
+        let options = self.options.sources.gateway.as_ref();
+        let makes = options.is_some_and(|options| options.services != GatewayServices::Off);
+        let offers = self.topology.offer(gateway).is_some();
+        makes && (offers || !self.world.gateway_classes.contains_key(&object.class))
+    }
+}

@@ -1,0 +1,225 @@
+//! The Service of a Gateway: its name, which ports of the edge's pods it leads to, and what is to stand in it. All of it is a
+//! function of the objects, so that replicas agree and a restart changes nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use tidegate_config::object::ObjectName;
+use tidegate_config::project::gateway::{
+    CONTROLLER_ANNOTATION, Gateway, GatewayService, Listener, ListenerProtocol, Options as Texts, Transport,
+};
+
+use super::gateway_object::parent_of;
+use crate::options::{GatewayServices, ServiceType, ToPods};
+use crate::sources::reader::Reader;
+
+/// The label by which what is made for a Gateway is found (<https://gateway-api.sigs.k8s.io/geps/gep-1762/>).
+const NAME_LABEL: &str = "gateway.networking.k8s.io/gateway-name";
+/// The label that names its class.
+const CLASS_LABEL: &str = "gateway.networking.k8s.io/gateway-class-name";
+/// The label that says which program made it.
+const MANAGED_LABEL: (&str, &str) = ("app.kubernetes.io/managed-by", "tidegate");
+/// Characters of the name of a Service (RFC 1035), and of the value of a label.
+const LABEL_CHARACTERS_MAX: usize = 63;
+
+/// What is made for a Gateway.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GatewayInfrastructure {
+    /// The Service.
+    pub service: ObjectName,
+    /// Labels of it.
+    pub labels: Texts,
+    /// Annotations of it.
+    pub annotations: Texts,
+    /// Its type; `None` for a headless one.
+    pub kind: Option<ServiceType>,
+    /// Its ports, each with the port that it leads to, in ascending order.
+    pub ports: Box<[(Transport, u16, u16)]>,
+    /// The addresses that it is to have.
+    pub addresses: Box<[IpAddr]>,
+    /// Where it leads.
+    pub endpoints: Endpoints,
+}
+
+/// Where the Service of a Gateway leads.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Endpoints {
+    /// To the endpoints of this Service.
+    Of(ObjectName),
+    /// To these addresses.
+    At(Box<[IpAddr]>),
+}
+
+/// The ports that a Gateway has of the edge's pods, by those of its listeners.
+pub(super) type Targets = BTreeMap<(Transport, u16), u16>;
+
+/// The name of the Service of a Gateway: `GATEWAY-CLASS`, as far as that can be one, and unlike that of any other Gateway.
+pub(super) fn service_name(gateway: &Gateway) -> ObjectName {
+    let whole = format!("{}-{}", gateway.age.name.name, gateway.class.name);
+    gateway.age.name.beside(label(&whole, is_service_name))
+}
+
+/// Whether a Service can have a name (RFC 1035), as long as that is short enough.
+fn is_service_name(text: &str) -> bool {
+    let plain = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
+    text.starts_with(|first: char| first.is_ascii_lowercase()) && text.bytes().all(plain)
+}
+
+/// A number that follows from a text, in every release.
+fn hash(text: &str) -> u64 {
+    let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
+    digest.as_ref().iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte))
+}
+
+/// A text as a label can hold it: itself, or as much of it as fits with a hash of the whole.
+fn label(text: &str, fits: impl Fn(&str) -> bool) -> String {
+    if text.len() <= LABEL_CHARACTERS_MAX && fits(text) {
+        return text.to_owned();
+    }
+    let hash = format!("-{:016x}", hash(text));
+    let plain = |mark: char| if mark.is_ascii_lowercase() || mark.is_ascii_digit() { mark } else { '-' };
+    let first = |mark: char| if fits(&mark.to_string()) { "" } else { "gw-" };
+    let prefix = text.chars().next().map_or("", |mark| first(plain(mark)));
+    let room = LABEL_CHARACTERS_MAX - hash.len() - prefix.len();
+    let kept: String = text.chars().map(plain).take(room).collect();
+    format!("{prefix}{kept}{hash}")
+}
+
+/// What is made for a Gateway; `None` where nothing is.
+pub(super) fn infrastructure(
+    reader: &Reader<'_>,
+    gateway: &Gateway,
+    targets: &Targets,
+    addresses: &[IpAddr],
+) -> Option<GatewayInfrastructure> {
+    let options = reader.options.sources.gateway.as_ref()?;
+    let own = [(CONTROLLER_ANNOTATION, &*options.controller)];
+    let name = label(&gateway.age.name.name, |_| true);
+    let class = label(&gateway.class.name, |_| true);
+    let labels = [(NAME_LABEL, &*name), (CLASS_LABEL, &class), MANAGED_LABEL];
+    let with = |written: &Texts, own: &[(&str, &str)]| {
+        let mut all = written.clone();
+        all.extend(own.iter().map(|(key, value)| (Arc::from(*key), Arc::from(*value))));
+        all
+    };
+    let (kind, wanted, endpoints) = match &options.services {
+        GatewayServices::Off => return None,
+        GatewayServices::Headless => (None, Box::default(), Endpoints::At(addresses.into())),
+        GatewayServices::ToPods(ToPods { kind, edge, .. }) => {
+            (Some(*kind), addresses.into(), Endpoints::Of(edge.clone()))
+        }
+    };
+    Some(GatewayInfrastructure {
+        service: service_name(gateway),
+        labels: with(&gateway.infrastructure.labels, &labels),
+        annotations: with(&gateway.infrastructure.annotations, &own),
+        kind,
+        ports: targets.iter().map(|((transport, port), target)| (*transport, *port, *target)).collect(),
+        addresses: wanted,
+        endpoints,
+    })
+}
+
+/// The Service of a Gateway, where it is there: `Err` where that name is somebody else's.
+pub(super) fn service_of<'w>(
+    reader: &mut Reader<'w>,
+    gateway: &Gateway,
+) -> Result<Option<&'w GatewayService>, ObjectName> {
+    let name = service_name(gateway);
+    let Some(service) = reader.service(&name) else { return Ok(None) };
+    match service.gateway.as_deref().filter(|owned| owned.gateway == gateway.age.name.name) {
+        Some(owned) => Ok(Some(owned)),
+        None => Err(name),
+    }
+}
+
+/// The ports of a Gateway and of the ListenerSets that name it, where each is a port of pods of its own.
+pub(super) fn targets_of(reader: &mut Reader<'_>, gateway: &Gateway, (first, last): (u16, u16)) -> Targets {
+    let mut gateways: Vec<_> = reader.gateways().collect();
+    gateways.sort_by(|a, b| a.age.cmp(&b.age));
+    let mut wanted: BTreeMap<&ObjectName, BTreeSet<(Transport, u16)>> = BTreeMap::new();
+    for gateway in &gateways {
+        wanted.entry(&gateway.age.name).or_default().extend(ports_of(&gateway.listeners));
+    }
+    for set in reader.listener_sets() {
+        if let Some(ports) = parent_of(set).and_then(|parent| wanted.get_mut(&parent.name)) {
+            ports.extend(ports_of(&set.listeners));
+        }
+    }
+    let operator: BTreeSet<u16> = reader.options.binds.iter().map(|bind| bind.key.address.port()).collect();
+    let mut taken: BTreeSet<(Transport, u16)> = BTreeSet::new();
+    let mut all: BTreeMap<&ObjectName, Targets> = BTreeMap::new();
+    for gateway in &gateways {
+        let Ok(Some(service)) = service_of(reader, gateway) else { continue };
+        let kept = service.targets.iter().filter(|((transport, port), target)| {
+            let asked = wanted.get(&gateway.age.name).is_some_and(|ports| ports.contains(&(*transport, *port)));
+            let free = (first..=last).contains(*target) && !operator.contains(*target);
+            asked && free && taken.insert((*transport, **target))
+        });
+        all.insert(&gateway.age.name, kept.map(|(port, target)| (*port, *target)).collect());
+    }
+    let free = |transport: Transport, target: u16, taken: &BTreeSet<_>| {
+        !operator.contains(&target) && !taken.contains(&(transport, target))
+    };
+    for gateway in &gateways {
+        let name = &gateway.age.name;
+        let targets = all.entry(name).or_default();
+        for (transport, port) in wanted.remove(name).unwrap_or_default() {
+            if targets.contains_key(&(transport, port)) {
+                continue;
+            }
+            // Where it begins to look follows from the Gateway alone, so that replicas agree whose news of others are not the same.
+            let count = u32::from(last - first) + 1;
+            let begin = hash(&format!("{name} {transport} {port}")) % u64::from(count);
+            let places = (0..u64::from(count)).map(|step| (begin + step) % u64::from(count));
+            let mut places = places.filter_map(|place| first.checked_add(u16::try_from(place).ok()?));
+            if let Some(target) = places.find(|target| free(transport, *target, &taken)) {
+                taken.insert((transport, target));
+                targets.insert((transport, port), target);
+            }
+        }
+    }
+    all.remove(&gateway.age.name).unwrap_or_default()
+}
+
+/// The ports that listeners ask for.
+pub(super) fn ports_of(listeners: &[Listener]) -> impl Iterator<Item = (Transport, u16)> {
+    listeners.iter().filter_map(|listener| {
+        let spec = listener.spec.as_ref().ok()?;
+        Some((transport(&spec.protocol)?, spec.port))
+    })
+}
+
+/// What a protocol is spoken over; `None` for one that is not known.
+pub(super) const fn transport(protocol: &ListenerProtocol) -> Option<Transport> {
+    match protocol {
+        ListenerProtocol::Http | ListenerProtocol::Https | ListenerProtocol::Tls | ListenerProtocol::Tcp => {
+            Some(Transport::Tcp)
+        }
+        ListenerProtocol::Udp => Some(Transport::Udp),
+        ListenerProtocol::Other(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, want: &str) {
+        let got = label(text, is_service_name);
+        assert_eq!((&*got, got.len() <= LABEL_CHARACTERS_MAX), (want, true), "{text}");
+    }
+
+    #[test]
+    fn a_name_that_no_service_can_have_is_shortened_and_told_apart_by_a_hash() {
+        check("edge-tidegate", "edge-tidegate");
+        check("my.edge-tidegate", "my-edge-tidegate-d99586d1ccb61718");
+        check("7-tidegate", "gw-7-tidegate-79829711f443eb2f");
+        let long = "x".repeat(253);
+        check(&long, "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx-1329e1bd71a6a7b2");
+        assert_ne!(label(&long, |_| true), label(&format!("{long}y"), |_| true));
+        assert_eq!(label("My.Edge", |_| true), "My.Edge");
+    }
+}

@@ -1,0 +1,150 @@
+//! The one worker that makes Services for Gateways: Gateway after Gateway, it asks what is to be there, reads what is, and writes
+//! what differs.
+
+use serde::de::IgnoredAny;
+use serde_json::Value;
+use tidegate_config::object::{Kind, ObjectName, ObjectRef, Uid};
+use tokio::time::sleep;
+
+use super::send::{Refusal, outcome};
+use super::service;
+use super::{LOOK_PAUSE, Lead, PAUSE, Reporter};
+use crate::queue::Lane;
+use crate::reconcile::Made;
+use crate::sources::{Endpoints, GatewayInfrastructure};
+
+impl Reporter {
+    /// Makes what is to be there, for as long as the queue lives.
+    pub(super) async fn make(&self, lead: &Lead) {
+        let queue = &self.view.reports.gateways;
+        while let Some(gateway) = queue.get().await {
+            self.lull.over().await;
+            sleep(LOOK_PAUSE).await;
+            let made = match self.view.made_for(gateway.clone()).await {
+                Some(made) => self.make_for(&gateway, &made, lead).await,
+                None => Ok(0),
+            };
+            match made {
+                Ok(writes) => {
+                    self.unmade.over();
+                    gateway.succeeded();
+                    if writes > 0 {
+                        sleep(PAUSE).await;
+                    }
+                }
+                Err(refusal) => {
+                    self.metrics.services.with_label_values(&[outcome::<()>(&Err(refusal.clone()))]).inc();
+                    if let Refusal::Later(time) = refusal {
+                        self.lull.begin(time);
+                        queue.add_after(gateway.clone(), time, Lane::Slow);
+                        gateway.succeeded();
+                    } else {
+                        self.unmade.again("the Service of a Gateway could not be written", &*gateway, &refusal);
+                        gateway.retry();
+                    }
+                }
+            }
+        }
+    }
+
+    /// Has there be for a Gateway what is to be; how much was written.
+    async fn make_for(&self, gateway: &ObjectRef, made: &Made, lead: &Lead) -> Result<usize, Refusal> {
+        let mut writes = 0;
+        for (name, uid) in &made.stale {
+            let Some(stands) = self.read(Kind::Service, name, lead).await? else { continue };
+            if service::is_ours(&stands, *uid, &made.controller) {
+                writes += self.delete(Kind::Service, name, &stands, lead).await?;
+            }
+        }
+        let Some((uid, desired)) = &made.desired else { return Ok(writes) };
+        let (service, written) = self.make_service(gateway, (*uid, &made.controller), desired, lead).await?;
+        Ok(writes + written + self.make_slices(desired, &service, lead).await?)
+    }
+
+    /// The Service as it stands in the end.
+    async fn make_service(
+        &self,
+        gateway: &ObjectRef,
+        (uid, controller): (Uid, &str),
+        made: &GatewayInfrastructure,
+        lead: &Lead,
+    ) -> Result<(Value, usize), Refusal> {
+        let (name, desired) = (&made.service, service::service(&gateway.name, uid, made));
+        let (mut stands, mut writes) = (self.read(Kind::Service, name, lead).await?, 0);
+        if stands.as_ref().is_some_and(|stands| !service::is_ours(stands, uid, controller)) {
+            let why = format!("Service {name} is there already, and not of this Gateway");
+            return Err(Refusal::Refused(why));
+        }
+        if let Some(old) = stands.take_if(|stands| service::must_go(stands, &desired)) {
+            writes += self.delete(Kind::Service, name, &old, lead).await?;
+        }
+        match stands {
+            Some(stands) if !service::differs(&stands, &desired) => Ok((stands, writes)),
+            stands => {
+                let uid = stands.as_ref().and_then(service::uid_of);
+                let applied = service::apply(Kind::Service, name, desired, uid);
+                let stands = self.send::<Value>(lead, applied).await?;
+                self.wrote();
+                Ok((stands, writes + 1))
+            }
+        }
+    }
+
+    async fn make_slices(&self, made: &GatewayInfrastructure, service: &Value, lead: &Lead) -> Result<usize, Refusal> {
+        let uid = service::uid_of(service).unwrap_or_default();
+        let edge = match &made.endpoints {
+            Endpoints::Of(edge) => self.slices_of(edge, lead).await?,
+            Endpoints::At(_) => Vec::new(),
+        };
+        let mut stand = self.slices_of(&made.service, lead).await?;
+        stand.retain(service::is_our_slice);
+        let mut writes = 0;
+        for (name, desired) in service::slices(made, uid, &edge) {
+            let place = stand.iter().position(|slice| slice["metadata"]["name"] == *name.name);
+            let stands = place.map(|place| stand.swap_remove(place));
+            if stands.as_ref().is_some_and(|stands| !service::differs(stands, &desired)) {
+                continue;
+            }
+            let uid = stands.as_ref().and_then(service::uid_of);
+            let applied = service::apply(Kind::EndpointSlice, &name, desired, uid);
+            self.send::<IgnoredAny>(lead, applied).await?;
+            self.wrote();
+            writes += 1;
+        }
+        for slice in stand {
+            let name = made.service.beside(slice["metadata"]["name"].as_str().unwrap_or_default());
+            writes += self.delete(Kind::EndpointSlice, &name, &slice, lead).await?;
+        }
+        Ok(writes)
+    }
+
+    /// An object, where it is there.
+    async fn read(&self, kind: Kind, name: &ObjectName, lead: &Lead) -> Result<Option<Value>, Refusal> {
+        match self.send::<Value>(lead, service::get(kind, name)).await {
+            Ok(object) => Ok(Some(object)),
+            Err(Refusal::Gone) => Ok(None),
+            Err(refusal) => Err(refusal),
+        }
+    }
+
+    async fn slices_of(&self, service: &ObjectName, lead: &Lead) -> Result<Vec<Value>, Refusal> {
+        let mut list = self.send::<Value>(lead, service::slices_of(service)).await?;
+        Ok(list["items"].as_array_mut().map(std::mem::take).unwrap_or_default())
+    }
+
+    async fn delete(&self, kind: Kind, name: &ObjectName, stands: &Value, lead: &Lead) -> Result<usize, Refusal> {
+        let Some(uid) = service::uid_of(stands) else { return Ok(0) };
+        match self.send::<IgnoredAny>(lead, service::delete(kind, name, uid)).await {
+            Ok(IgnoredAny) => {
+                self.wrote();
+                Ok(1)
+            }
+            Err(Refusal::Gone) => Ok(0),
+            Err(refusal) => Err(refusal),
+        }
+    }
+
+    fn wrote(&self) {
+        self.metrics.services.with_label_values(&[outcome::<()>(&Ok(()))]).inc();
+    }
+}

@@ -1,0 +1,111 @@
+use super::*;
+use tidegate_config::project::gateway::Transport;
+
+const UID: &str = "6f1b4bb4-54b9-4d2e-9a38-1d3a9c6f0a11";
+
+fn made(kind: Option<ServiceType>, addresses: &[&str], endpoints: Endpoints) -> GatewayInfrastructure {
+    GatewayInfrastructure {
+        service: ObjectName::new("shop", "edge-tidegate"),
+        labels: [("team".into(), "shop".into())].into(),
+        annotations: [(CONTROLLER_ANNOTATION.into(), "us/a".into())].into(),
+        kind,
+        ports: [(Transport::Tcp, 80, 20080), (Transport::Udp, 53, 20053)].into(),
+        addresses: addresses.iter().map(|it| it.parse().unwrap()).collect(),
+        endpoints,
+    }
+}
+
+fn edge() -> Endpoints {
+    Endpoints::Of(ObjectName::new("tidegate", "tidegate"))
+}
+
+fn of(made: &GatewayInfrastructure) -> Value {
+    service(&ObjectName::new("shop", "edge"), Uid::parse(UID).unwrap(), made)
+}
+
+/// The `spec` of a Service without its ports.
+#[track_caller]
+fn check(kind: Option<ServiceType>, addresses: &[&str], want: &Value) {
+    let mut spec = of(&made(kind, addresses, edge()))["spec"].take();
+    let ports = json!([{"name": "tcp-80", "protocol": "TCP", "port": 80, "targetPort": 20080},
+                       {"name": "udp-53", "protocol": "UDP", "port": 53, "targetPort": 20053}]);
+    assert_eq!(spec.as_object_mut().unwrap().remove("ports"), Some(ports));
+    assert_eq!(spec, *want);
+}
+
+#[test]
+fn a_service_asks_for_the_addresses_that_its_type_can_have() {
+    let local = json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local"});
+    check(Some(ServiceType::LoadBalancer), &[], &local);
+    let mut with = local;
+    with["loadBalancerIP"] = json!("192.0.2.1");
+    check(Some(ServiceType::LoadBalancer), &["192.0.2.1", "192.0.2.2"], &with);
+    let external = json!({"type": "ClusterIP", "externalIPs": ["192.0.2.1", "192.0.2.2"]});
+    check(Some(ServiceType::ClusterIp), &["192.0.2.1", "192.0.2.2"], &external);
+    check(Some(ServiceType::NodePort), &[], &json!({"type": "NodePort"}));
+    check(None, &[], &json!({"type": "ClusterIP", "clusterIP": "None"}));
+}
+
+#[test]
+fn what_is_ours_has_our_owner_and_our_controller() {
+    let service = of(&made(None, &[], edge()));
+    let uid = Uid::parse(UID).unwrap();
+    let other = Uid::parse("6f1b4bb4-54b9-4d2e-9a38-1d3a9c6f0a12").unwrap();
+    assert!(is_ours(&service, uid, "us/a"));
+    assert!(!is_ours(&service, other, "us/a"));
+    assert!(!is_ours(&service, uid, "them/b"));
+    assert!(!is_ours(&json!({"metadata": {"name": "edge-tidegate"}}), uid, "us/a"));
+}
+
+#[test]
+fn what_others_add_does_not_differ_and_what_is_applied_no_more_does() {
+    let desired = of(&made(Some(ServiceType::LoadBalancer), &[], edge()));
+    let mut stands = desired.clone();
+    stands["metadata"]["annotations"]["cloud"] = json!("x");
+    stands["spec"]["ports"][0]["nodePort"] = json!(30080);
+    stands["spec"]["ports"].as_array_mut().unwrap().reverse();
+    assert!(!differs(&stands, &desired));
+    let mut fewer = made(Some(ServiceType::LoadBalancer), &[], edge());
+    fewer.labels.clear();
+    assert!(differs(&stands, &of(&fewer)));
+    stands["spec"]["ports"][0]["targetPort"] = json!(1);
+    assert!(differs(&stands, &desired));
+    assert!(must_go(&desired, &of(&made(None, &[], edge()))));
+}
+
+#[test]
+fn slices_have_the_endpoints_of_the_edge_and_the_ports_of_the_gateway() {
+    let endpoint =
+        |address: &str, ready: bool| json!({"addresses": [address], "conditions": {"ready": ready}, "nodeName": "n1"});
+    let of_edge = [
+        json!({"addressType": "IPv4", "endpoints": [endpoint("10.0.0.2", false)], "ports": [{"port": 8080}]}),
+        json!({"addressType": "IPv4", "endpoints": [endpoint("10.0.0.1", true)]}),
+        json!({"addressType": "FQDN", "endpoints": [endpoint("x.example", true)]}),
+    ];
+    let slices = slices(&made(Some(ServiceType::ClusterIp), &[], edge()), UID, &of_edge);
+    let [(name, slice)] = &*slices else { panic!("{slices:?}") };
+    assert_eq!(name.to_string(), "shop/edge-tidegate-ipv4");
+    assert_eq!(slice["endpoints"], json!([endpoint("10.0.0.1", true), endpoint("10.0.0.2", false)]));
+    let ports = json!([{"name": "tcp-80", "protocol": "TCP", "port": 20080}, {"name": "udp-53", "protocol": "UDP", "port": 20053}]);
+    assert_eq!(slice["ports"], ports);
+    assert_eq!(
+        slice["metadata"]["labels"],
+        json!({"team": "shop", (SERVICE_NAME): "edge-tidegate", (MANAGED_BY.0): MANAGED_BY.1})
+    );
+    assert_eq!(slice["metadata"]["ownerReferences"][0]["uid"], UID);
+}
+
+#[test]
+fn addresses_that_no_endpoint_may_have_are_left_out() {
+    let at = |addresses: &[&str]| {
+        let at = Endpoints::At(addresses.iter().map(|it| it.parse().unwrap()).collect());
+        let slices = slices(&made(None, &[], at), UID, &[]);
+        slices
+            .into_iter()
+            .map(|(name, slice)| format!("{} {}", name.name, slice["endpoints"][0]["addresses"][0]))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(at(&["127.0.1.1", "::1", "169.254.0.1", "fe80::1"]), [""; 0]);
+    let both = ["edge-tidegate-ipv4 \"192.0.2.1\"", "edge-tidegate-ipv6 \"2001:db8::1\""];
+    assert_eq!(at(&["127.0.1.1", "192.0.2.1", "2001:db8::1"]), both);
+}

@@ -1,0 +1,153 @@
+//! The Services of Gateways, against the embedded API server.
+
+use serde_json::{Value, json};
+use tidegate_control::options::{GatewayApi, GatewayServices, Options, ServiceType, Sources, ToPods};
+
+use super::edge::{Api, Edge, TERMS, eventually};
+use super::*;
+
+const CLASSES: &str = "/apis/gateway.networking.k8s.io/v1/gatewayclasses";
+const GATEWAYS: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/shop/gateways";
+const SERVICES: &str = "/api/v1/namespaces/shop/services";
+const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices";
+const EDGE_SLICE: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/edge-1";
+
+/// An API server with the kinds of the Gateway API, a class, and an edge of one pod.
+async fn api() -> Api {
+    let api = Api::new().await;
+    for text in tidegate_lite::GATEWAY_API {
+        let options = serde_saphyr::Options::default();
+        let definitions: Vec<Value> = serde_saphyr::from_multiple_with_options(text, options).unwrap();
+        for definition in definitions {
+            api.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition).await;
+        }
+    }
+    api.create("/api/v1/namespaces", json!({"metadata": {"name": "shop"}})).await;
+    let class = json!({"metadata": {"name": "tidegate"}, "spec": {"controllerName": "tidegate.io/gateway"}});
+    eventually(|| async { api.get(CLASSES).await.is_some() }).await;
+    api.create(CLASSES, of("GatewayClass", class)).await;
+    api.create("/api/v1/namespaces/default/services", service("edge", "ClusterIP")).await;
+    let slice = json!({"metadata": {"name": "edge-1", "labels": {"kubernetes.io/service-name": "edge"}}, "addressType": "IPv4",
+                       "endpoints": [endpoint("10.0.0.1")], "ports": [{"port": 8080}]});
+    api.create("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices", slice).await;
+    api
+}
+
+fn of(kind: &str, mut object: Value) -> Value {
+    (object["apiVersion"], object["kind"]) = (json!("gateway.networking.k8s.io/v1"), json!(kind));
+    object
+}
+
+fn endpoint(address: &str) -> Value {
+    json!({"addresses": [address], "conditions": {"ready": true}, "nodeName": "n1"})
+}
+
+fn listeners(ports: &[u16]) -> Value {
+    let listener = |port: &u16| json!({"name": format!("p{port}"), "port": port, "protocol": "HTTP"});
+    ports.iter().map(listener).collect()
+}
+
+async fn gateway(api: &Api, name: &str) {
+    let spec = json!({"gatewayClassName": "tidegate", "listeners": listeners(&[80, 81])});
+    api.create(GATEWAYS, of("Gateway", json!({"metadata": {"name": name}, "spec": spec}))).await;
+}
+
+fn edge(api: &Api, services: GatewayServices, identity: &str) -> Edge {
+    let addresses = ["192.0.2.1".parse().unwrap()].into();
+    let gateway = Some(GatewayApi { controller: "tidegate.io/gateway".into(), addresses, services });
+    let sources = Sources { ingress: true, deis: None, gateway };
+    Edge::with(api.slow_client(), Options { sources, ..Options::default() }, TERMS, identity)
+}
+
+fn to_pods() -> GatewayServices {
+    let edge = ObjectName::new("default", "edge");
+    GatewayServices::ToPods(ToPods { kind: ServiceType::LoadBalancer, edge, ports: (20000, 20009) })
+}
+
+/// Waits until what stands at a place of an object is this.
+async fn becomes(api: &Api, path: &str, pointer: &str, want: Value) {
+    eventually(|| async {
+        api.get(path).await.is_some_and(|object| object.pointer(pointer).cloned().unwrap_or_default() == want)
+    })
+    .await;
+}
+
+/// The ports that the Service of a Gateway leads to, once it has so many.
+async fn targets(api: &Api, path: &str, count: usize) -> Vec<Value> {
+    let ports = || async { api.get(path).await.map_or(Value::Null, |mut service| service["spec"]["ports"].take()) };
+    eventually(|| async { ports().await.as_array().is_some_and(|ports| ports.len() == count) }).await;
+    ports().await.as_array().unwrap().iter().map(|port| port["targetPort"].clone()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gateway_has_a_service_that_leads_to_ports_of_its_own() {
+    let api = api().await;
+    gateway(&api, "one").await;
+    api.create(SERVICES, service("taken-tidegate", "ClusterIP")).await;
+    gateway(&api, "taken").await;
+    let running = edge(&api, to_pods(), "a");
+    let (path, slice) = (format!("{SERVICES}/one-tidegate"), format!("{SLICES}/one-tidegate-ipv4"));
+    let before = targets(&api, &path, 2).await;
+    becomes(&api, &path, "/spec/type", json!("LoadBalancer")).await;
+    becomes(&api, &path, "/metadata/ownerReferences/0/kind", json!("Gateway")).await;
+    becomes(&api, &slice, "/endpoints/0/addresses/0", json!("10.0.0.1")).await;
+    becomes(&api, &slice, "/ports/0/port", before[0].clone()).await;
+    let programmed = |name: &str| (format!("{GATEWAYS}/{name}"), "/status/conditions/1/reason");
+    let (one, pointer) = programmed("one");
+    becomes(&api, &one, pointer, json!("AddressNotAssigned")).await;
+
+    // Its load balancer is where the Gateway is.
+    let status = json!({"status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.7"}]}}});
+    api.patch(&format!("{path}/status"), &status).await;
+    becomes(&api, &one, "/status/addresses", json!([{"type": "IPAddress", "value": "192.0.2.7"}])).await;
+    becomes(&api, &one, pointer, json!("Programmed")).await;
+
+    // Labels follow the Gateway, and so does the endpoints' Service.
+    let labels = |labels: Value| json!({"spec": {"infrastructure": {"labels": labels}}});
+    api.patch(&one, &labels(json!({"team": "blue"}))).await;
+    becomes(&api, &path, "/metadata/labels/team", json!("blue")).await;
+    becomes(&api, &slice, "/metadata/labels/team", json!("blue")).await;
+    api.patch(&one, &labels(json!({"team": null}))).await;
+    becomes(&api, &path, "/metadata/labels/team", Value::Null).await;
+    api.patch(EDGE_SLICE, &json!({"endpoints": [endpoint("10.0.0.1"), endpoint("10.0.0.2")]})).await;
+    becomes(&api, &slice, "/endpoints/1/addresses/0", json!("10.0.0.2")).await;
+
+    // A port that stays leads where it led, whoever writes.
+    running.end().await;
+    let running = edge(&api, to_pods(), "b");
+    api.patch(&one, &json!({"spec": {"listeners": listeners(&[81, 82])}})).await;
+    eventually(|| async { targets(&api, &path, 2).await != before }).await;
+    assert!(targets(&api, &path, 2).await.contains(&before[1]));
+    // What somebody else wrote over is written again.
+    api.patch(&path, &json!({"spec": {"type": "ClusterIP"}})).await;
+    becomes(&api, &path, "/spec/type", json!("LoadBalancer")).await;
+
+    // What is not ours stays as it is.
+    let (taken, pointer) = programmed("taken");
+    becomes(&api, &taken, pointer, json!("AddressNotAssigned")).await;
+    becomes(&api, &format!("{SERVICES}/taken-tidegate"), "/metadata/ownerReferences", Value::Null).await;
+    assert_eq!(running.metric("tidegate_gateway_service_writes_total", "refused"), 0);
+
+    api.delete(&one).await;
+    eventually(|| async { api.get(&path).await.is_none() }).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_headless_service_gives_the_addresses_of_a_gateway_a_name() {
+    let api = api().await;
+    gateway(&api, "one").await;
+    let running = edge(&api, GatewayServices::Headless, "a");
+    let (path, slice) = (format!("{SERVICES}/one-tidegate"), format!("{SLICES}/one-tidegate-ipv4"));
+    becomes(&api, &slice, "/endpoints/0/addresses/0", json!("192.0.2.1")).await;
+    becomes(&api, &path, "/spec/clusterIP", json!("None")).await;
+    assert_eq!(targets(&api, &path, 2).await, [json!(80), json!(81)]);
+    running.end().await;
+
+    // Another kind of Services takes its place, and in the end none does.
+    let running = edge(&api, to_pods(), "b");
+    becomes(&api, &path, "/spec/type", json!("LoadBalancer")).await;
+    becomes(&api, &slice, "/endpoints/0/addresses/0", json!("10.0.0.1")).await;
+    running.end().await;
+    let _running = edge(&api, GatewayServices::Off, "c");
+    eventually(|| async { api.get(&path).await.is_none() }).await;
+}
