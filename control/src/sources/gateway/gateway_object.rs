@@ -19,6 +19,7 @@ use super::condition::{Conditions, Fault, parameters};
 use super::infrastructure::{GatewayInfrastructure, Targets, infrastructure, service_of, transport};
 use super::listener::{offered, settle, status};
 use super::offer::{Offer, Offered};
+use super::overlap;
 use crate::sources::attachment::{Attachment, BindClaim, Report};
 use crate::sources::reader::Reader;
 
@@ -143,6 +144,7 @@ fn merged<'w>(
         }
     }
     settle(&mut all, &listeners, own);
+    overlap::note(&mut all, &tls);
     let accepted = |set: &&&Arc<ListenerSet>| {
         all.iter().any(|it| it.owner.kind == Kind::ListenerSet && it.owner.name == set.age.name && it.sound())
     };

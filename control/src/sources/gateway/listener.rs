@@ -54,6 +54,7 @@ pub(super) fn offered(
         conflicts: false,
         unresolved: None,
         idle: None,
+        overlap: None,
     };
     let Ok(spec) = &listener.spec else {
         offered.refused = Some(Fault::new("UnsupportedValue", format!("{} cannot be read", listener.field)));
@@ -225,6 +226,9 @@ pub(super) fn status(offered: &Offered, generation: i64) -> ListenerStatus {
     let mut conditions = Conditions::about(generation);
     conditions.judge("Accepted", "Accepted", offered.refused.as_ref());
     conditions.judge("ResolvedRefs", "ResolvedRefs", offered.unresolved.as_ref());
+    if let Some(fault) = &offered.overlap {
+        conditions.put("OverlappingTLSConfig", "True", fault.reason, fault.message.clone());
+    }
     match &offered.refused {
         Some(fault) if offered.conflicts => {
             conditions.put("Conflicted", "True", fault.reason, fault.message.clone());

@@ -13,6 +13,7 @@ mod infrastructure;
 mod listener;
 mod listener_set;
 mod offer;
+mod overlap;
 mod parent;
 mod rule;
 mod stream_route;

@@ -47,6 +47,8 @@ pub struct Offered {
     pub unresolved: Option<Fault>,
     /// Why it is accepted and does not serve.
     pub idle: Option<Fault>,
+    /// Which other listener clients may take it for.
+    pub overlap: Option<Fault>,
 }
 
 impl Offered {

@@ -1,0 +1,41 @@
+//! Listeners of one port that a client may take for each other: over HTTP/2 it sends requests for another host on a connection that it
+//! has, as soon as the certificate is for that host too (RFC 9113 section 9.1.1).
+
+use std::sync::Arc;
+
+use tidegate_config::model::{ListenerTls, TlsMode};
+
+use super::condition::Fault;
+use super::offer::Offered;
+
+/// Notes of each listener where TLS ends whether its certificates or else its host overlap with those of another one on the port.
+pub(super) fn note(offered: &mut [Offered], tls: &[Option<Arc<ListenerTls>>]) {
+    let found: Vec<Option<Fault>> = (0..offered.len()).map(|place| overlap(offered, tls, place)).collect();
+    for (listener, fault) in offered.iter_mut().zip(found) {
+        listener.overlap = fault;
+    }
+}
+
+fn overlap(offered: &[Offered], tls: &[Option<Arc<ListenerTls>>], place: usize) -> Option<Fault> {
+    let at = |place: usize| {
+        let (listener, tls) = (offered.get(place)?, tls.get(place)?.as_ref()?);
+        (listener.refused.is_none() && tls.mode != TlsMode::Passthrough).then_some((listener, tls))
+    };
+    let (own, own_tls) = at(place)?;
+    let others = || (0..offered.len()).filter(|other| *other != place).filter_map(at).filter(|(it, _)| it.port == own.port);
+    if let Some((other, _)) = others().find(|(_, tls)| certificates(own_tls, tls)) {
+        let message = format!("a certificate is for a name of a certificate of listener {} of {}", other.section, other.owner);
+        return Some(Fault::new("OverlappingCertificates", message));
+    }
+    let (other, _) = others().find(|(it, _)| it.host.meet(&own.host).is_some())?;
+    let message = format!("listener {} of {} takes hosts of this one as well", other.section, other.owner);
+    Some(Fault::new("OverlappingHostnames", message))
+}
+
+/// Whether a certificate of one is for a name of a certificate of the other.
+fn certificates(one: &ListenerTls, other: &ListenerTls) -> bool {
+    let pairs = one.certificates.iter().flat_map(|one| other.certificates.iter().map(move |other| (one, other)));
+    pairs.into_iter().any(|(one, other)| {
+        one.names.iter().any(|name| other.covers(name)) || other.names.iter().any(|name| one.covers(name))
+    })
+}
