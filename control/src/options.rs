@@ -99,6 +99,8 @@ pub struct GatewayApi {
     pub addresses: Arc<[IpAddr]>,
     /// The Services that are made for Gateways.
     pub services: GatewayServices,
+    /// Whether nobody has asked for it: where the definitions may not be read, it is gone without.
+    pub optional: bool,
 }
 
 /// The Services that are made for Gateways, one for each.

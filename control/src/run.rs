@@ -230,9 +230,16 @@ impl State {
             let informer = self.kept.begin(informer, &source, &identity);
             handles.push((source.clone(), informer.relist()));
             let name = format!("the informer of {source}");
+            let optional = options.sources.gateway.as_ref().is_some_and(|gateway| gateway.optional);
+            let versions = |kind: Kind| kind.versions().iter().map(|version| Arc::from(*version));
             if source.kind.is_of_gateway_api() {
-                let versions = source.kind.versions().iter().map(|version| Arc::from(*version));
-                tasks.spawn(ending(name, informer.while_served(versions).run(stop.clone())));
+                let informer = informer.while_served(versions(source.kind)).optional(optional);
+                tasks.spawn(ending(name, informer.run(stop.clone())));
+            } else if matches!(source.kind, Kind::Namespace | Kind::ConfigMap) {
+                // Nothing but the Gateway API reads them.
+                let beside = Kind::GatewayClass;
+                let informer = informer.while_other_served(beside, versions(beside)).optional(optional);
+                tasks.spawn(ending(name, informer.run(stop.clone())));
             } else {
                 tasks.spawn(ending(name, informer.run(stop.clone())));
             }

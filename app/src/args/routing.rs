@@ -4,7 +4,8 @@
 #[command(next_help_heading = "Routing")]
 pub(crate) struct RoutingArgs {
     /// Which objects make routes: `ingress`, `gateway` for those of the Gateway API, and `deis` for Services labelled
-    /// router.deis.io/routable=true; several between commas [default: ingress; dev: ingress,gateway].
+    /// router.deis.io/routable=true; several between commas [default: ingress,gateway, where a
+    /// cluster that does not have the Gateway API, or does not let its definitions be read, is served without it].
     #[arg(long, value_name = "SOURCE", env = "TIDEGATE_SOURCE", value_delimiter = ',')]
     pub(crate) source: Vec<String>,
     /// `spec.controllerName` of the GatewayClasses that are ours.

@@ -25,6 +25,7 @@ pub(super) fn read(
     publish: &Publish,
     mode: Mode,
 ) -> Result<GatewayApi, Misread> {
+    let optional = args.source.is_empty();
     let by_service = args.gateway_addresses.iter().any(|text| text == "service");
     let made = args.gateway_services.as_deref();
     if !by_service {
@@ -38,7 +39,7 @@ pub(super) fn read(
                 return Err(Misread::new(SERVICES, other, "is neither off nor headless nor a type of Services"));
             }
         };
-        return Ok(GatewayApi { controller, addresses: pool(args, mode)?, services });
+        return Ok(GatewayApi { controller, addresses: pool(args, mode)?, services, optional });
     }
     if args.gateway_addresses.len() > 1 {
         return Err(Misread::new(ADDRESSES, args.gateway_addresses.join(","), "names Services beside local addresses"));
@@ -56,7 +57,7 @@ pub(super) fn read(
         }
     };
     let to_pods = ToPods { kind, edge, ports: ports(&args.gateway_ports)? };
-    Ok(GatewayApi { controller, addresses: Arc::default(), services: GatewayServices::ToPods(to_pods) })
+    Ok(GatewayApi { controller, addresses: Arc::default(), services: GatewayServices::ToPods(to_pods), optional })
 }
 
 fn service_type(text: &str) -> Option<ServiceType> {

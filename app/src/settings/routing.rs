@@ -42,8 +42,7 @@ pub(super) fn read(args: &RoutingArgs, sockets: &Sockets, publish: &Publish, mod
 fn sources(args: &RoutingArgs, sockets: &Sockets, publish: &Publish, mode: Mode) -> Result<Sources, Misread> {
     let mut sources = Sources { ingress: false, deis: None, gateway: None };
     let named: Vec<&str> = match &*args.source {
-        [] if mode == Mode::Dev => vec!["ingress", "gateway"],
-        [] => vec!["ingress"],
+        [] => vec!["ingress", "gateway"],
         named => named.iter().map(|source| &**source).collect(),
     };
     for source in named {

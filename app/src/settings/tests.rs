@@ -119,6 +119,9 @@ fn gateways_get_services_or_local_addresses() {
     let to_pods =
         |kind, edge, ports| GatewayServices::ToPods(ToPods { kind, edge: ObjectName::new("tidegate", edge), ports });
     assert_eq!(services(&["--gateway-addresses", "192.0.2.1"]), GatewayServices::Off);
+    let optional = |args: &[&str]| run(args).unwrap().edge.control.sources.gateway.map(|gateway| gateway.optional);
+    assert_eq!(optional(&[]), Some(true), "it is there unless something else is asked for");
+    assert_eq!((optional(&["--source=gateway"]), optional(&["--source=ingress"])), (Some(false), None));
     assert_eq!(services(&["--gateway-services", "headless"]), GatewayServices::Headless);
     let usual = to_pods(ServiceType::LoadBalancer, "edge", (20000, 29999));
     assert_eq!(services(&["--gateway-addresses", "service"]), usual);
@@ -304,7 +307,7 @@ fn what_is_told_comes_from_one_place() {
     let service = || Publish::Service(ObjectName::new("edge", "lb"));
     let addresses = || Publish::Addresses(vec![PublicAddress::of_ip("::1"), PublicAddress::of_hostname("lb.example")]);
     assert_eq!(told(&[]), (Publish::Nothing, true, lease(None, "tidegate")));
-    assert_eq!(told(&["--events=off"]), (Publish::Nothing, false, None));
+    assert_eq!(told(&["--events=off", "--source=ingress"]), (Publish::Nothing, false, None));
     assert_eq!(told(&["--publish-service=edge/lb"]), (service(), true, lease(None, "tidegate")));
     assert_eq!(told(&["--publish-service=edge/lb", "--events=off"]), (service(), false, lease(None, "tidegate")));
     assert_eq!(told(&["--publish-service=edge/lb", "--lease=a/b"]), (service(), true, lease(Some("a"), "b")));

@@ -209,6 +209,7 @@ impl Cluster {
             deis: None,
             deis_builder: None,
             proxy_header: None,
+            gateway: None,
         };
         projected(Kind::Service, Object::Service(Arc::new(service)))
     }

@@ -35,7 +35,7 @@ impl Bed {
             names: watch::Sender::default(),
             secrets: mpsc::unbounded_channel().0,
             relist: mpsc::unbounded_channel().0,
-            reports: Reports::new(Meter::default(), Meter::default()),
+            reports: Reports::new(std::array::from_fn(|_| Meter::default())),
         };
         Self {
             reconciler: Reconciler::new(Options::default(), sources),

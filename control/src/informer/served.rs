@@ -9,13 +9,15 @@
 //! it; or that none of the versions is served that are understood here. A definition that cannot be read, and a collection that
 //! answers 404, take nothing away.
 
+mod told;
+
 use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kube::client::Body;
-use serde::Deserialize;
+use tidegate_config::object::Kind;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -29,12 +31,15 @@ use super::watch::{Frame, read_frame};
 use super::{Closed, Informer, Interest};
 use crate::clock;
 use crate::event::{Event, Source};
+use told::{Told, read};
 
 /// Follows a collection while the cluster has its kind. Made by [`Informer::while_served`].
 #[derive(Clone)]
 pub struct WhileServed {
     informer: Informer,
     definition: Definition,
+    /// Whether the definition is that of the informer's kind, and says at which version it is.
+    own: bool,
 }
 
 /// Whether the cluster has a kind.
@@ -62,6 +67,8 @@ struct Definition {
     versions: Box<[Arc<str>]>,
     /// What the events are about.
     source: Source,
+    /// Whether a definition that may not be read is none.
+    optional: bool,
     events: mpsc::Sender<Event>,
     chance: fastrand::Rng,
     /// The resourceVersion up to which everything is known; none before the first list, and when it has to be listed again.
@@ -76,48 +83,6 @@ struct Definition {
     told: bool,
 }
 
-/// A definition as the API server has it, as far as it matters.
-#[derive(Deserialize)]
-struct Told {
-    metadata: Metadata,
-    spec: Spec,
-    #[serde(default)]
-    status: Option<Status>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Metadata {
-    name: String,
-    #[serde(default)]
-    uid: String,
-    resource_version: String,
-}
-
-#[derive(Deserialize)]
-struct Spec {
-    versions: Vec<Version>,
-}
-
-#[derive(Deserialize)]
-struct Version {
-    name: String,
-    served: bool,
-}
-
-#[derive(Deserialize)]
-struct Status {
-    #[serde(default)]
-    conditions: Option<Vec<Condition>>,
-}
-
-#[derive(Deserialize)]
-struct Condition {
-    #[serde(rename = "type")]
-    what: String,
-    status: String,
-}
-
 impl Informer {
     /// The same informer for a kind that the cluster may not have: it follows the collection while the kind's definition says
     /// that one of these versions is served, and of several the first that is.
@@ -126,8 +91,18 @@ impl Informer {
     /// `customresourcedefinitions`, of this one name.
     #[must_use]
     pub fn while_served(self, versions: impl IntoIterator<Item = Arc<str>>) -> WhileServed {
-        let Api { client, interest: Interest { source, resource, .. }, limits, .. } = self.api();
-        let name = resource.definition();
+        let definition = self.api().interest.resource.definition();
+        self.while_there(definition, versions, true)
+    }
+
+    /// As above, for a kind that matters only beside another one, which the cluster may not have: while that is served.
+    #[must_use]
+    pub fn while_other_served(self, other: Kind, versions: impl IntoIterator<Item = Arc<str>>) -> WhileServed {
+        self.while_there(Resource::of(other).definition(), versions, false)
+    }
+
+    fn while_there(self, name: String, versions: impl IntoIterator<Item = Arc<str>>, own: bool) -> WhileServed {
+        let Api { client, interest: Interest { source, .. }, limits, .. } = self.api();
         let interest = Interest {
             source: Source { kind: source.kind, namespace: None },
             resource: Resource::of_definitions(),
@@ -139,6 +114,7 @@ impl Informer {
             name: name.into(),
             versions: versions.into_iter().collect(),
             source: source.clone(),
+            optional: false,
             events: self.events.clone(),
             chance: self.chance.clone(),
             reached: None,
@@ -147,7 +123,7 @@ impl Informer {
             failing: false,
             told: false,
         };
-        WhileServed { informer: self, definition }
+        WhileServed { informer: self, definition, own }
     }
 
     /// The same at another version of its resource.
@@ -160,17 +136,24 @@ impl Informer {
 }
 
 impl WhileServed {
+    /// The same, where a definition that may not be read counts as none: whoever has not asked for the kind is not bothered.
+    #[must_use]
+    pub const fn optional(mut self, optional: bool) -> Self {
+        self.definition.optional = optional;
+        self
+    }
+
     /// Follows the definition, and the collection while that is served, until told to stop, or until nobody receives the events
     /// any more. The first event is an [`Event::Listed`] or an [`Event::Unserved`], unless failures come before it.
     pub async fn run(self, stop: CancellationToken) {
-        let Self { informer, mut definition } = self;
+        let Self { informer, mut definition, own } = self;
         let (tell, presence) = watch::channel(Presence::Unknown);
         let mut pauses = informer.pauses.clone();
         // In one task, so that nothing of the informer comes after word that the kind is gone.
         let both = async {
             tokio::select! {
                 ended = definition.follow(&tell, &mut pauses) => ended,
-                ended = follow_while_served(&informer, presence) => ended,
+                ended = follow_while_served(&informer, presence, own) => ended,
             }
         };
         match stop.run_until_cancelled(both).await {
@@ -183,6 +166,7 @@ impl WhileServed {
 async fn follow_while_served(
     informer: &Informer,
     mut presence: watch::Receiver<Presence>,
+    own: bool,
 ) -> Result<Infallible, Closed> {
     // Whether the last informer has said that it fails, so that the next one says when that is over.
     let mut failing = false;
@@ -197,7 +181,8 @@ async fn follow_while_served(
         match &now {
             Presence::Unknown | Presence::Absent => drop(other.await),
             Presence::Served { version, .. } => {
-                let mut informer = Informer { failing, ..informer.clone().at(version) };
+                let informer = if own { informer.clone().at(version) } else { informer.clone() };
+                let mut informer = Informer { failing, ..informer };
                 tokio::select! {
                     biased;
                     later = other => drop(later),
@@ -235,6 +220,9 @@ impl Definition {
                         self.reached = None;
                     }
                     let served = matches!(*tell.borrow(), Presence::Served { .. });
+                    if self.optional && failure.is_denied() && !served {
+                        self.go_without(&failure, tell);
+                    }
                     self.wait_after(&failure, served, pauses).await?;
                     clock::now() >= self.list_due
                 }
@@ -325,6 +313,16 @@ impl Definition {
         });
     }
 
+    /// Nobody has asked for the kind by name, and it may not be looked for. Of all its kinds one says so.
+    fn go_without(&mut self, failure: &Failure, tell: &watch::Sender<Presence>) {
+        if self.source.kind == Kind::GatewayClass && *tell.borrow() == Presence::Unknown {
+            tracing::warn!(%failure, "the Gateway API is not served: its definitions may not be read; deploy/gateway has the rights, \
+                and --source ingress asks for none");
+        }
+        (self.failing, self.told) = (true, true);
+        self.say(None, tell);
+    }
+
     /// The API server has answered as it should.
     async fn sound(&mut self) {
         self.failing = false;
@@ -352,26 +350,6 @@ impl Definition {
         pauses.wait(pause, self.chance.u64(..)).await;
         Ok(())
     }
-}
-
-impl Told {
-    /// Whether the kind is served, in one of the versions that are understood. Before a definition is established nothing is
-    /// served; one that was, stays so.
-    fn presence(&self, versions: &[Arc<str>], before: &Presence) -> Presence {
-        let served = |wanted: &&Arc<str>| self.spec.versions.iter().any(|it| it.served && *it.name == ***wanted);
-        let Some(version) = versions.iter().find(served) else { return Presence::Absent };
-        let now = Presence::Served { version: Arc::clone(version), uid: self.metadata.uid.as_str().into() };
-        let mut conditions = self.status.iter().flat_map(|status| status.conditions.iter().flatten());
-        let established = |condition: &Condition| condition.what == "Established" && condition.status == "True";
-        let was = matches!(before, Presence::Served { uid, .. } if **uid == *self.metadata.uid);
-        if was || conditions.any(established) { now } else { Presence::Absent }
-    }
-}
-
-fn read(object: &[u8]) -> Result<Told, Failure> {
-    serde_json::from_slice(object).map_err(|why| Failure::Unreadable {
-        why: format!("no definition at line {}, column {}", why.line(), why.column()),
-    })
 }
 
 impl fmt::Debug for WhileServed {

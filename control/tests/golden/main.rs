@@ -263,13 +263,18 @@ fn every_case_compiles_to_its_golden() {
     check("deis", &Sources { ingress: true, deis: Some(deis()), gateway: None }, &usual);
     let addresses = (1..4).map(|last| [127, 0, 1, last].into()).collect();
     let controller: Arc<str> = "tidegate.io/gateway".into();
-    let gateway = Some(GatewayApi { controller: Arc::clone(&controller), addresses, services: GatewayServices::Off });
+    let gateway = Some(GatewayApi {
+        controller: Arc::clone(&controller),
+        addresses,
+        services: GatewayServices::Off,
+        optional: false,
+    });
     let usual = Usual { effective: Effective::DEFAULT, compression: None };
     check("gateway", &Sources { ingress: true, deis: None, gateway }, &usual);
     let kind = ServiceType::LoadBalancer;
     let to_pods = ToPods { kind, edge: ObjectName::new("tidegate", "tidegate"), ports: (20000, 20004) };
     let services = GatewayServices::ToPods(to_pods);
-    let gateway = Some(GatewayApi { controller, addresses: Arc::default(), services });
+    let gateway = Some(GatewayApi { controller, addresses: Arc::default(), services, optional: false });
     check("gateway_services", &Sources { ingress: true, deis: None, gateway }, &usual);
 }
 

@@ -24,6 +24,15 @@ async fn play(script: Script, events: usize, requests: usize) -> (Vec<String>, V
 }
 
 async fn play_within(limits: Limits, script: Script, events: usize, requests: usize) -> (Vec<String>, Vec<String>) {
+    play_as(limits, script, (events, requests), false).await
+}
+
+async fn play_as(
+    limits: Limits,
+    script: Script,
+    (events, requests): (usize, usize),
+    optional: bool,
+) -> (Vec<String>, Vec<String>) {
     let queues = |(lists, watches): (Vec<Answer>, Vec<Answer>)| [lists, watches].map(VecDeque::from);
     let (mut definitions, mut collection) = (queues(script.definitions), queues(script.collection));
     let decide = move |seen: &Seen, _: &http::HeaderMap| {
@@ -41,7 +50,7 @@ async fn play_within(limits: Limits, script: Script, events: usize, requests: us
     let informer = Informer::new(client, interest, limits, sender, &metrics, 7);
     let stop = CancellationToken::new();
     let _stopped = stop.clone().drop_guard();
-    tokio::spawn(informer.while_served(["v2".into(), "v1".into()]).run(stop));
+    tokio::spawn(informer.while_served(["v2".into(), "v1".into()]).optional(optional).run(stop));
 
     let mut got = Vec::new();
     for _ in 0..events {
@@ -329,4 +338,15 @@ fn that_one_version_failed_is_over_with_the_next() {
     let mut requests = requests.map(str::to_owned);
     requests.sort();
     assert_eq!(seen, requests);
+}
+
+#[test]
+fn a_kind_that_nobody_asked_for_is_gone_without_while_its_definition_may_not_be_read() {
+    let script = Script {
+        definitions: (vec![Answer::status(403), Answer::status(403), defined(5, &[ours(4, "v1")])], vec![]),
+        collection: (vec![listed(7, &[("a", 1)])], vec![]),
+    };
+    let (got, _) = block_on(play_as(patient(), script, (3, 4), true));
+    let events = ["unserved", "watching", "listed@7 a@1"];
+    assert!(matches(&got, &events), "events: {got:#?}");
 }

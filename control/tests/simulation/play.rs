@@ -36,6 +36,7 @@ fn options(die: &mut fastrand::Rng) -> Options {
         controller: "tidegate.io/gateway".into(),
         addresses: [[127, 0, 0, 1].into(), [127, 0, 1, 1].into(), [127, 0, 1, 2].into()].into(),
         services: GatewayServices::Off,
+        optional: false,
     });
     let sources = Sources { ingress: true, deis, gateway };
     let key = BindKey { address: ([127, 0, 0, 1], 80).into(), protocol: BindProtocol::Http };

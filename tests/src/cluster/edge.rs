@@ -40,7 +40,8 @@ pub fn environment() -> Vec<(String, String)> {
 fn run(address: &str) -> Command {
     let at = |port: u16| format!("{address}:{port}");
     let mut command = Command::new(binary());
-    command.args(["run", "--own-address", address]);
+    // As the Deployment of `deploy/` has it, whose role is for Ingresses alone.
+    command.args(["run", "--own-address", address]).env("TIDEGATE_SOURCE", "ingress");
     command.args(["--http", &at(80), "--https", &at(443), "--admin", &at(9180), "--debug", "off"]);
     command.args(["--access-log", "off", "--shutdown-delay", "1s", "--log-form", "text"]);
     command

@@ -22,9 +22,11 @@ fn overlap(offered: &[Offered], tls: &[Option<Arc<ListenerTls>>], place: usize) 
         (listener.refused.is_none() && tls.mode != TlsMode::Passthrough).then_some((listener, tls))
     };
     let (own, own_tls) = at(place)?;
-    let others = || (0..offered.len()).filter(|other| *other != place).filter_map(at).filter(|(it, _)| it.port == own.port);
+    let others =
+        || (0..offered.len()).filter(|other| *other != place).filter_map(at).filter(|(it, _)| it.port == own.port);
     if let Some((other, _)) = others().find(|(_, tls)| certificates(own_tls, tls)) {
-        let message = format!("a certificate is for a name of a certificate of listener {} of {}", other.section, other.owner);
+        let message =
+            format!("a certificate is for a name of a certificate of listener {} of {}", other.section, other.owner);
         return Some(Fault::new("OverlappingCertificates", message));
     }
     let (other, _) = others().find(|(it, _)| it.host.meet(&own.host).is_some())?;

@@ -1,3 +1,5 @@
+//! What is written of Services and EndpointSlices, and what is left alone.
+
 use super::*;
 use tidegate_config::project::gateway::Transport;
 

@@ -1,0 +1,74 @@
+//! A definition as the API server tells of it, as far as it says whether a kind is served.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+
+use super::Presence;
+use crate::informer::failure::Failure;
+
+/// A definition as the API server has it, as far as it matters.
+#[derive(Deserialize)]
+pub(super) struct Told {
+    pub(super) metadata: Metadata,
+    spec: Spec,
+    #[serde(default)]
+    status: Option<Status>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Metadata {
+    pub(super) name: String,
+    #[serde(default)]
+    uid: String,
+    pub(super) resource_version: String,
+}
+
+#[derive(Deserialize)]
+struct Spec {
+    versions: Vec<Version>,
+}
+
+#[derive(Deserialize)]
+struct Version {
+    name: String,
+    served: bool,
+}
+
+#[derive(Deserialize)]
+struct Status {
+    #[serde(default)]
+    conditions: Option<Vec<Condition>>,
+}
+
+#[derive(Deserialize)]
+struct Condition {
+    #[serde(rename = "type")]
+    what: String,
+    status: String,
+}
+
+impl Told {
+    /// Whether the kind is served, in one of the versions that are understood. Before a definition is established nothing is
+    /// served; one that was, stays so.
+    pub(super) fn presence(&self, versions: &[Arc<str>], before: &Presence) -> Presence {
+        let served = |wanted: &&Arc<str>| self.spec.versions.iter().any(|it| it.served && *it.name == ***wanted);
+        let Some(version) = versions.iter().find(served) else { return Presence::Absent };
+        let now = Presence::Served { version: Arc::clone(version), uid: self.metadata.uid.as_str().into() };
+        let mut conditions = self.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        let established = |condition: &Condition| condition.what == "Established" && condition.status == "True";
+        let was = matches!(before, Presence::Served { uid, .. } if **uid == *self.metadata.uid);
+        if was || conditions.any(established) { now } else { Presence::Absent }
+    }
+}
+
+/// Reads a definition.
+///
+/// # Errors
+/// When it is none.
+pub(super) fn read(object: &[u8]) -> Result<Told, Failure> {
+    serde_json::from_slice(object).map_err(|why| Failure::Unreadable {
+        why: format!("no definition at line {}, column {}", why.line(), why.column()),
+    })
+}
