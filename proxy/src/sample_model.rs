@@ -34,7 +34,7 @@ pub(crate) fn route(name: &str, path: PathMatch) -> Route {
 
 /// The Service port of a name.
 pub(crate) fn backend_key(name: &str) -> BackendKey {
-    BackendKey { service: ObjectName::new("shop", name), port: 80 }
+    BackendKey::tcp(ObjectName::new("shop", name), 80)
 }
 
 /// A target that is the backend of a name, spoken to in a protocol.

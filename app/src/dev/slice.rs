@@ -89,7 +89,7 @@ fn slice_port(of: &ServicePort, port: u16) -> EndpointPort {
     EndpointPort {
         name: Some(of.name.clone().unwrap_or_default()),
         port: Some(port.into()),
-        protocol: Some("TCP".to_owned()),
+        protocol: Some(of.protocol.clone().unwrap_or_else(|| "TCP".to_owned())),
         app_protocol: of.app_protocol.clone(),
     }
 }

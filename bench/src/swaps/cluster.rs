@@ -193,14 +193,21 @@ impl Cluster {
         };
         let service = self.name(self.led_to(i));
         let name = service.beside(format!("{}-x7k2p", service.name));
-        let ports = [SlicePort { name: "".into(), number: 8080 }].into();
+        let ports = [SlicePort { name: "".into(), number: 8080, transport: Default::default() }].into();
         let endpoints = (0..endpoints).map(endpoint).collect();
         let slice = EndpointSlice { name, service: Some(service), ports, endpoints };
         projected(Kind::EndpointSlice, Object::EndpointSlice(Arc::new(slice)))
     }
 
     fn service(&self, i: usize) -> Projected {
-        let ports = [ServicePort { name: "".into(), number: 80, target: None, protocol: Default::default() }].into();
+        let ports = [ServicePort {
+            name: "".into(),
+            number: 80,
+            target: None,
+            transport: Default::default(),
+            protocol: Default::default(),
+        }]
+        .into();
         let service = Service {
             name: self.name(i),
             kind: ServiceKind::Slices,

@@ -13,6 +13,25 @@ use super::filter::Filter;
 use super::upstream_tls::UpstreamTls;
 use crate::object::ObjectName;
 
+/// What a port is a port of: equal numbers of two protocols are two ports (`spec.ports[].protocol`).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub enum Transport {
+    /// TCP.
+    #[default]
+    Tcp,
+    /// UDP.
+    Udp,
+}
+
+impl fmt::Display for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Tcp => "TCP",
+            Self::Udp => "UDP",
+        })
+    }
+}
+
 /// A Service port: what endpoints are collected for.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BackendKey {
@@ -20,11 +39,25 @@ pub struct BackendKey {
     pub service: ObjectName,
     /// The number of its port (`spec.ports[].port`).
     pub port: u16,
+    /// What it is a port of.
+    pub transport: Transport,
+}
+
+impl BackendKey {
+    /// A TCP port of a Service.
+    #[must_use]
+    pub const fn tcp(service: ObjectName, port: u16) -> Self {
+        Self { service, port, transport: Transport::Tcp }
+    }
 }
 
 impl fmt::Display for BackendKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.service, self.port)
+        write!(f, "{}:{}", self.service, self.port)?;
+        match self.transport {
+            Transport::Tcp => Ok(()),
+            Transport::Udp => f.write_str("/udp"),
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::authority::Authorities;
+use super::backend::Transport;
 use super::certificate::Certificate;
 use super::host::HostPattern;
 use super::route_table::TableName;
@@ -147,6 +148,17 @@ pub struct BindKey {
     pub address: SocketAddr,
     /// What is spoken there.
     pub protocol: BindProtocol,
+}
+
+impl BindKey {
+    /// What its port is a port of.
+    #[must_use]
+    pub const fn transport(&self) -> Transport {
+        match self.protocol {
+            BindProtocol::Http | BindProtocol::Https | BindProtocol::Tcp => Transport::Tcp,
+            BindProtocol::Udp => Transport::Udp,
+        }
+    }
 }
 
 /// One socket and the listeners that share it.

@@ -34,7 +34,7 @@ mod upstream_tls;
 
 pub use authority::Authorities;
 pub use backend::{
-    AppProtocol, Backend, BackendKey, BackendMap, Destination, Endpoint, EndpointId, Target, WeightedTarget,
+    AppProtocol, Backend, BackendKey, BackendMap, Destination, Endpoint, EndpointId, Target, Transport, WeightedTarget,
 };
 pub use certificate::{Certificate, CertificateFault, ServerCertificates};
 pub use compression::{AgentRegex, Compression, DisabledAgents, MediaTypes, Proxied};

@@ -7,8 +7,9 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::field::{Found, Misread, read_or_default};
-use super::service::port_number;
+use super::service::{port_number, transport};
 use super::source::Source;
+use crate::model::Transport;
 use crate::object::ObjectName;
 
 /// Endpoints that are read of one slice; the API allows 1000.
@@ -24,7 +25,7 @@ pub struct EndpointSlice {
     pub name: ObjectName,
     /// The label `kubernetes.io/service-name`: the Service, in its namespace. `None` belongs to none.
     pub service: Option<ObjectName>,
-    /// Its TCP ports that have a number.
+    /// Its TCP and UDP ports that have a number.
     pub ports: Box<[SlicePort]>,
     /// Its endpoints.
     pub endpoints: Box<[SliceEndpoint]>,
@@ -37,6 +38,8 @@ pub struct SlicePort {
     pub name: Arc<str>,
     /// `port`: the number that the pods listen on.
     pub number: u16,
+    /// `protocol`.
+    pub transport: Transport,
 }
 
 /// One of `endpoints`.
@@ -124,15 +127,13 @@ fn family(address_type: &str, found: &mut Found) -> Option<Family> {
 /// A port of another protocol is for others. One without a number stands for all ports, which names none to connect to.
 fn port(raw: &RawValue, field: &str, found: &mut Found) -> Option<SlicePort> {
     let json: PortJson = found.entry(raw, field)?;
-    if json.protocol.is_some_and(|protocol| protocol != "TCP") {
-        return None;
-    }
+    let transport = transport(json.protocol.as_deref())?;
     let number = json.port?;
     let Some(number) = port_number(number) else {
         found.dropped(&format!("{field}.port"), &number.to_string(), "is not between 1 and 65535");
         return None;
     };
-    Some(SlicePort { name: json.name.unwrap_or_default(), number })
+    Some(SlicePort { name: json.name.unwrap_or_default(), number, transport })
 }
 
 /// The condition `terminating` is not asked: `ready` is already false for a pod that terminates, unless its Service

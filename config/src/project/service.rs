@@ -11,7 +11,7 @@ use super::annotations::{self, ServiceEffects};
 use super::field::{Found, Misread, read_or_default};
 use super::gateway::{GatewayService, gateway_service};
 use super::source::{Annotations, Source, created_s};
-use crate::model::{AppProtocol, HostPattern, ProxyHeader};
+use crate::model::{AppProtocol, HostPattern, ProxyHeader, Transport};
 use crate::object::{Age, ObjectName};
 
 /// Ports that are read of one Service.
@@ -24,7 +24,7 @@ pub struct Service {
     pub name: ObjectName,
     /// Where its endpoints come from.
     pub kind: ServiceKind,
-    /// Its TCP ports.
+    /// Its TCP and UDP ports.
     pub ports: Box<[ServicePort]>,
     /// Requests that may be at the endpoints of each port at the same time, from its annotation; 0 for any number, `None` for
     /// what the operator says.
@@ -60,7 +60,9 @@ pub struct ServicePort {
     pub number: u16,
     /// `targetPort` where it is a number: the port of an ExternalName's addresses.
     pub target: Option<u16>,
-    /// `appProtocol`.
+    /// `protocol`.
+    pub transport: Transport,
+    /// `appProtocol` of a TCP port.
     pub protocol: AppProtocol,
 }
 
@@ -135,17 +137,27 @@ fn external_name(text: &str, found: &mut Found) -> ServiceKind {
 
 fn port(raw: &RawValue, field: &str, found: &mut Found) -> Option<ServicePort> {
     let json: PortJson = found.entry(raw, field)?;
-    if json.protocol.is_some_and(|protocol| protocol != "TCP") {
-        return None;
-    }
+    let transport = transport(json.protocol.as_deref())?;
     let Some(number) = json.port.and_then(port_number) else {
         let value = json.port.map_or_else(|| "a port without a number".to_owned(), |number| number.to_string());
         found.dropped(&format!("{field}.port"), &value, "is not between 1 and 65535");
         return None;
     };
     let target = json.target_port.as_ref().and_then(Value::as_i64).and_then(port_number);
-    let protocol = app_protocol(json.app_protocol.as_deref().unwrap_or_default(), field, found);
-    Some(ServicePort { name: json.name.unwrap_or_default(), number, target, protocol })
+    let protocol = match transport {
+        Transport::Tcp => app_protocol(json.app_protocol.as_deref().unwrap_or_default(), field, found),
+        Transport::Udp => AppProtocol::default(),
+    };
+    Some(ServicePort { name: json.name.unwrap_or_default(), number, target, transport, protocol })
+}
+
+/// What a port is a port of; `None` for what nothing here speaks, such as SCTP.
+pub(super) fn transport(protocol: Option<&str>) -> Option<Transport> {
+    match protocol {
+        None | Some("TCP") => Some(Transport::Tcp),
+        Some("UDP") => Some(Transport::Udp),
+        Some(_) => None,
+    }
 }
 
 /// A port that can be connected to.

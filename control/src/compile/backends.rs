@@ -7,9 +7,9 @@ use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::{Arc, LazyLock};
 
 use tidegate_config::finding::{Finding, Problem};
-use tidegate_config::model::{Backend, BackendKey, Endpoint, SnapshotParts, VirtualHost};
+use tidegate_config::model::{Backend, BackendKey, Endpoint, SnapshotParts, Transport, VirtualHost};
 use tidegate_config::object::{Kind as Object, ObjectName, ObjectRef};
-use tidegate_config::project::{EndpointSlice, Service, ServiceKind, ServicePort, SliceEndpoint};
+use tidegate_config::project::{EndpointSlice, Service, ServiceKind, ServicePort, SliceEndpoint, SlicePort};
 
 use super::unit::{Kind, Unit};
 use super::{Compiled, Inputs, Pass, User};
@@ -38,7 +38,7 @@ impl Kind for Services {
     const ROUTING: bool = false;
 
     fn after(last: Option<&ObjectName>, inputs: Inputs<'_>, compiled: &Compiled) -> Option<ObjectName> {
-        let beyond = last.map_or_else(|| key(&ObjectName::default(), 0), |last| key(last, u16::MAX));
+        let beyond = last.map_or_else(|| key(&ObjectName::default(), FIRST), |last| key(last, LAST));
         // No port has the number 0, and a host that leads to the last port has been passed with its Service.
         let used = compiled.uses.range(from(&beyond)..).map(|(key, _)| key).find(|key| Some(&key.service) != last);
         let after = (Excluded(beyond), Unbounded);
@@ -96,13 +96,30 @@ impl Kind for Services {
     }
 }
 
-fn key(service: &ObjectName, port: u16) -> BackendKey {
-    BackendKey { service: service.clone(), port }
+/// A port of a Service.
+type Port = (u16, Transport);
+
+/// Less than every port that there can be.
+const FIRST: Port = (0, Transport::Tcp);
+
+/// The last port that there can be.
+const LAST: Port = (u16::MAX, Transport::Udp);
+
+/// The port after another one.
+fn next_port((number, transport): Port) -> Option<Port> {
+    match transport {
+        Transport::Tcp => Some((number, Transport::Udp)),
+        Transport::Udp => Some((number.checked_add(1)?, Transport::Tcp)),
+    }
+}
+
+fn key(service: &ObjectName, (port, transport): Port) -> BackendKey {
+    BackendKey { service: service.clone(), port, transport }
 }
 
 /// The least and the greatest key that a backend of a Service can have.
 pub(super) fn bounds(service: &ObjectName) -> [BackendKey; 2] {
-    [0, u16::MAX].map(|port| key(service, port))
+    [FIRST, LAST].map(|port| key(service, port))
 }
 
 /// Where the users of a backend begin.
@@ -110,24 +127,24 @@ fn from(key: &BackendKey) -> (BackendKey, User) {
     (key.clone(), User::Host(VirtualHost::first()))
 }
 
-/// The least port of a Service from a number on that anything leads to. Looks at one of the hosts that lead there, because there
+/// The least port of a Service from one on, or of all, that anything leads to. Looks at one of the hosts that lead there, because there
 /// may be thousands.
 pub(super) fn first_use(
     compiled: &Compiled,
     held: &BTreeSet<BackendKey>,
     service: &ObjectName,
-    port: u16,
-) -> Option<u16> {
-    let first = key(service, port);
+    from_port: Option<Port>,
+) -> Option<Port> {
+    let first = key(service, from_port.unwrap_or(FIRST));
     let used = compiled.uses.range(from(&first)..).next().map(|(key, _)| key);
     let least = used.into_iter().chain(held.range(&first..).next()).filter(|key| key.service == *service).min();
-    least.map(|key| key.port)
+    least.map(|key| (key.port, key.transport))
 }
 
 /// The ports of a Service that anything leads to.
-fn used_ports(compiled: &Compiled, held: &BTreeSet<BackendKey>, service: &ObjectName) -> BTreeSet<u16> {
-    let next = |port: u16| first_use(compiled, held, service, port);
-    std::iter::successors(next(0), |port| port.checked_add(1).and_then(next)).collect()
+fn used_ports(compiled: &Compiled, held: &BTreeSet<BackendKey>, service: &ObjectName) -> BTreeSet<Port> {
+    let next = |port: Port| first_use(compiled, held, service, Some(port));
+    std::iter::successors(next(FIRST), |port| next_port(*port).and_then(next)).collect()
 }
 
 /// Which addresses the objects of one Service may name.
@@ -159,7 +176,7 @@ fn names(slice: &EndpointSlice, to: SocketAddr) -> bool {
 }
 
 /// The backends of a Service, one for each of these of its ports. Without any, nothing else about it is looked at.
-pub(super) fn compile(inputs: Inputs<'_>, name: &ObjectName, wanted: &BTreeSet<u16>) -> ServiceUnit {
+pub(super) fn compile(inputs: Inputs<'_>, name: &ObjectName, wanted: &BTreeSet<Port>) -> ServiceUnit {
     let mut unit = ServiceUnit::default();
     let Inputs { world, topology, .. } = inputs;
     let Some(service) = world.services.get(name).filter(|_| !wanted.is_empty()) else { return unit };
@@ -168,23 +185,26 @@ pub(super) fn compile(inputs: Inputs<'_>, name: &ObjectName, wanted: &BTreeSet<u
         ServiceKind::Slices => {
             let slices = topology.dependents(&Key::EndpointsOf(name.clone()));
             let slices: Vec<&Arc<EndpointSlice>> = slices.filter_map(|slice| world.slices.get(&slice.name)).collect();
-            for port in service.ports.iter().filter(|port| wanted.contains(&port.number)) {
+            for port in service.ports.iter().filter(|port| wanted.contains(&(port.number, port.transport))) {
                 unit.backends.push(from_slices(&allowed, service, port, &slices));
             }
             unit.findings = slices.iter().flat_map(|slice| refusals(&allowed, slice)).collect();
         }
         ServiceKind::ExternalName(dns) => {
             let object = ObjectRef::new(Object::Service, name.clone());
-            let target = |port| service.ports.iter().find(|p| p.number == port).and_then(|p| p.target).unwrap_or(port);
+            let said = |(number, transport): Port| {
+                service.ports.iter().find(|port| (port.number, port.transport) == (number, transport))
+            };
             // It need not declare any port: then every number is one.
-            let declared = |port: &u16| service.ports.is_empty() || service.ports.iter().any(|it| it.number == *port);
-            let ports: Vec<(u16, u16)> =
+            let declared = |port: &Port| service.ports.is_empty() || said(*port).is_some();
+            let target = |port: Port| said(port).and_then(|port| port.target).unwrap_or(port.0);
+            let ports: Vec<(Port, u16)> =
                 wanted.iter().copied().filter(declared).map(|port| (port, target(port))).collect();
             let (addresses, mut problems) = resolved(world, dns);
             for (port, target) in &ports {
                 let usable = addresses.iter().filter(|address| allowed.refusal(**address, *target).is_none());
                 let endpoints = usable.map(|address| Endpoint::new(SocketAddr::new(*address, *target), None));
-                let key = BackendKey { service: name.clone(), port: *port };
+                let key = key(name, *port);
                 unit.backends.push(Backend { key, endpoints: sorted(endpoints), requests_max: service.requests_max });
             }
             problems.extend(addresses.iter().filter_map(|address| {
@@ -206,15 +226,16 @@ fn from_slices(
     port: &ServicePort,
     slices: &[&Arc<EndpointSlice>],
 ) -> Backend {
+    let of_same_port = |other: &&SlicePort| other.name == port.name && other.transport == port.transport;
     let of_port = slices.iter().flat_map(|slice| {
-        let numbers = slice.ports.iter().filter(|p| p.name == port.name).map(|p| p.number);
+        let numbers = slice.ports.iter().filter(of_same_port).map(|p| p.number);
         numbers.flat_map(|number| slice.endpoints.iter().map(move |endpoint| (number, endpoint)))
     });
     let usable: Vec<_> = of_port.filter(|(number, e)| allowed.refusal(e.address, *number).is_none()).collect();
     let any_ready = usable.iter().any(|(_, endpoint)| endpoint.ready);
     let chosen = usable.into_iter().filter(|(_, e)| if any_ready { e.ready } else { e.serving });
     let endpoints = chosen.map(|(number, e)| Endpoint::new(SocketAddr::new(e.address, number), e.pod.clone()));
-    let key = BackendKey { service: service.name.clone(), port: port.number };
+    let key = key(&service.name, (port.number, port.transport));
     Backend { key, endpoints: sorted(endpoints), requests_max: service.requests_max }
 }
 

@@ -196,7 +196,7 @@ impl Compiled {
 
     /// Whether the endpoints of a Service are compiled, because anything leads there.
     pub(crate) fn uses(&self, service: &ObjectName, held: &BTreeSet<BackendKey>) -> bool {
-        backends::first_use(self, held, service, 0).is_some()
+        backends::first_use(self, held, service, None).is_some()
     }
 
     /// The Services whose endpoints are compiled.

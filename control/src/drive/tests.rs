@@ -179,7 +179,7 @@ fn of_web() -> Vec<Event> {
 }
 
 fn endpoints(published: &Published) -> usize {
-    let web = BackendKey { service: ObjectName::new("shop", "web"), port: 80 };
+    let web = BackendKey::tcp(ObjectName::new("shop", "web"), 80);
     published.pin().backend(&web).expect("a backend").endpoints.len()
 }
 

@@ -56,14 +56,13 @@ pub fn attach(world: &World, options: &Options, topology: &Topology, object: &Ob
         Kind::HttpRoute => gateway::attach_http(&mut reader, object),
         Kind::GrpcRoute => gateway::attach_grpc(&mut reader, object),
         Kind::TlsRoute => gateway::attach_tls(&mut reader, object),
-        Kind::TcpRoute => gateway::attach_layer4(&mut reader, object),
+        Kind::TcpRoute | Kind::UdpRoute => gateway::attach_layer4(&mut reader, object),
         Kind::IngressClass
         | Kind::Secret
         | Kind::Deployment
         | Kind::Namespace
         | Kind::ConfigMap
-        | Kind::ReferenceGrant
-        | Kind::UdpRoute => Attachment::reporting(object, world),
+        | Kind::ReferenceGrant => Attachment::reporting(object, world),
         Kind::BackendTlsPolicy => gateway::attach_policy(&mut reader, object),
     };
     attachment.links = reader.into_links();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tidegate_config::finding::Problem;
 use tidegate_config::model::{
-    AppProtocol, BackendKey, Certificate, CertificateFault, HostPattern, Target, UpstreamTls,
+    AppProtocol, BackendKey, Certificate, CertificateFault, HostPattern, Target, Transport, UpstreamTls,
 };
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 use tidegate_config::project::gateway::{
@@ -108,11 +108,16 @@ impl<'w> Reader<'w> {
 
     /// What requests for a Service port are sent to.
     pub(super) fn target(&mut self, backend: &BackendRef) -> Result<Target, Problem> {
+        self.target_over(Transport::Tcp, backend)
+    }
+
+    /// The same, or what datagrams for a UDP port are sent to.
+    pub(super) fn target_over(&mut self, transport: Transport, backend: &BackendRef) -> Result<Target, Problem> {
         let name = &backend.service;
         let Some(service) = self.service(name) else {
             return Err(Problem::ServiceMissing { service: name.to_string() });
         };
-        let port = service.ports.iter().find(|port| match &backend.port {
+        let port = service.ports.iter().filter(|port| port.transport == transport).find(|port| match &backend.port {
             PortRef::Name(name) => port.name == *name,
             PortRef::Number(number) => port.number == *number,
         });
@@ -134,7 +139,12 @@ impl<'w> Reader<'w> {
         };
         let unverified = || UpstreamTls { server_name: external.cloned(), verification: None, client: None };
         let tls = protocol.is_tls().then(unverified);
-        Ok(Target { backend: BackendKey { service: name.clone(), port: number }, protocol, tls, fixed: None })
+        Ok(Target {
+            backend: BackendKey { service: name.clone(), port: number, transport },
+            protocol,
+            tls,
+            fixed: None,
+        })
     }
 }
 

@@ -75,6 +75,7 @@ impl Cluster {
             Kind::GrpcRoute,
             Kind::TlsRoute,
             Kind::TcpRoute,
+            Kind::UdpRoute,
             Kind::BackendTlsPolicy,
             Kind::ConfigMap,
         ])?;
@@ -109,7 +110,13 @@ impl Cluster {
     }
 
     pub(crate) fn put_service(&mut self, object: &ObjectRef) {
-        let ports = [ServicePort { name: "".into(), number: 80, target: None, protocol: Default::default() }];
+        let ports = [ServicePort {
+            name: "".into(),
+            number: 80,
+            target: None,
+            transport: Default::default(),
+            protocol: Default::default(),
+        }];
         let service = Service {
             name: object.name.clone(),
             kind: ServiceKind::Slices,
@@ -327,8 +334,13 @@ fn backend(die: &mut Rng, ingress: &ObjectName) -> Option<BackendRef> {
 fn service(die: &mut Rng, name: ObjectName) -> Service {
     let kind =
         if die.u32(0..4) == 0 { ServiceKind::ExternalName(NAMES[die.usize(0..2)].into()) } else { ServiceKind::Slices };
-    let port =
-        |name: &str, number| ServicePort { name: name.into(), number, target: None, protocol: Default::default() };
+    let port = |name: &str, number| ServicePort {
+        name: name.into(),
+        number,
+        target: None,
+        transport: Default::default(),
+        protocol: Default::default(),
+    };
     let ports: Vec<ServicePort> = match die.u32(0..4) {
         0 => Vec::new(),
         1 => vec![port("web", 80)],
@@ -391,7 +403,11 @@ fn app(die: &mut Rng, name: &ObjectName) -> DeisApp {
 
 fn slice(die: &mut Rng, name: ObjectName) -> EndpointSlice {
     let service = (die.u32(0..8) > 0).then(|| name.beside(format!("b{}", die.u32(0..3))));
-    let ports = ["web", "", "api"].map(|name| SlicePort { name: name.into(), number: 8000 + die.u16(0..2) });
+    let ports = ["web", "", "api"].map(|name| SlicePort {
+        name: name.into(),
+        number: 8000 + die.u16(0..2),
+        transport: Default::default(),
+    });
     let endpoints = (0..die.usize(0..4)).map(|_| {
         let loopback = die.u32(0..6) == 0;
         let address = if loopback { Ipv4Addr::LOCALHOST } else { Ipv4Addr::new(10, 0, 0, die.u8(1..5)) };

@@ -53,11 +53,11 @@ fn parts(die: &mut Rng, object: &ObjectRef) -> (Value, Value, Value) {
         }
         Kind::ListenerSet => json!({"parentRef": parent(die, "Gateway"), "listeners": listeners(die)}),
         Kind::ReferenceGrant => {
-            let from = json!({"group": "gateway.networking.k8s.io", "kind": one(die, &["HTTPRoute", "TLSRoute", "TCPRoute", "Gateway", "ListenerSet"]),
+            let from = json!({"group": "gateway.networking.k8s.io", "kind": one(die, &["HTTPRoute", "TLSRoute", "TCPRoute", "UDPRoute", "Gateway", "ListenerSet"]),
                               "namespace": one(die, &NAMESPACES)});
             json!({"from": [from], "to": [{"group": "", "kind": one(die, &["Service", "Secret"])}]})
         }
-        Kind::HttpRoute | Kind::GrpcRoute | Kind::TlsRoute | Kind::TcpRoute => route(die, object.kind),
+        Kind::HttpRoute | Kind::GrpcRoute | Kind::TlsRoute | Kind::TcpRoute | Kind::UdpRoute => route(die, object.kind),
         Kind::BackendTlsPolicy => {
             let authorities =
                 one(die, &[json!([{"group": "", "kind": "ConfigMap", "name": "authorities"}]), json!([])]);
@@ -76,7 +76,7 @@ fn parts(die: &mut Rng, object: &ObjectRef) -> (Value, Value, Value) {
 
 fn listeners(die: &mut Rng) -> Value {
     let listener = |die: &mut Rng, number: usize| {
-        let protocol = one(die, &["HTTP", "HTTP", "HTTPS", "TLS", "TLS", "TCP", "TCP"]);
+        let protocol = one(die, &["HTTP", "HTTP", "HTTPS", "TLS", "TLS", "TCP", "TCP", "UDP", "UDP"]);
         let mode = one(die, &["Terminate", "Passthrough"]);
         let kinds = one(die, &[json!([]), json!([]), json!([{"kind": "HTTPRoute"}]), json!([{"kind": "UDPRoute"}])]);
         let selector = json!({"from": "Selector", "selector": {"matchLabels": {"team": "blue"}}});

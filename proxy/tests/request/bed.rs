@@ -189,7 +189,7 @@ impl Model {
 }
 
 fn backend(name: &str) -> BackendKey {
-    BackendKey { service: ObjectName::new("shop", name), port: 80 }
+    BackendKey::tcp(ObjectName::new("shop", name), 80)
 }
 
 /// The route of `Ingress shop/NAME` for every path, to the backend of the same name.

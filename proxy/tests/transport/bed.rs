@@ -63,7 +63,7 @@ impl Bed {
 
     /// Gives the backend other endpoints.
     pub fn lead_to(&mut self, endpoints: &[SocketAddr]) {
-        let key = BackendKey { service: ObjectName::new("shop", "web"), port: 80 };
+        let key = BackendKey::tcp(ObjectName::new("shop", "web"), 80);
         let endpoints = endpoints.iter().map(|address| Endpoint::new(*address, None)).collect();
         self.parts.backends.insert_mut(key.clone(), Arc::new(Backend { key, endpoints, requests_max: None }));
         self.publish();
@@ -144,7 +144,7 @@ pub fn https(address: &str) -> BindKey {
 
 fn parts(upstream: SocketAddr) -> SnapshotParts {
     let name = ObjectName::new("shop", "web");
-    let key = BackendKey { service: name.clone(), port: 80 };
+    let key = BackendKey::tcp(name.clone(), 80);
     let target = Target { backend: key.clone(), protocol: AppProtocol::Http, tls: None, fixed: None };
     let origin = Origin {
         object: ObjectRef::new(Kind::Ingress, name.clone()),

@@ -47,7 +47,7 @@ async fn nobody() -> SocketAddr {
 /// A route to a backend of this name, which has these endpoints.
 pub fn route(bed: &mut Bed, name: &str, endpoints: &[SocketAddr]) -> StreamRoute {
     let name = ObjectName::new("deis", name);
-    let key = BackendKey { service: name.clone(), port: 2222 };
+    let key = BackendKey::tcp(name.clone(), 2222);
     let origin = Origin {
         object: ObjectRef::new(Kind::Service, name.clone()),
         age: Age { created_s: 0, name },

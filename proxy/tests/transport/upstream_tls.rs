@@ -126,7 +126,7 @@ impl Edge {
     async fn ask(&mut self, server: &Server, protocol: AppProtocol, tls: &UpstreamTls) -> (u16, String) {
         let any = self.bed.parts.hosts.shared().get(&HostPattern::Any).unwrap().clone();
         let mut route = Route::clone(any.fallback().unwrap());
-        let backend = BackendKey { service: ObjectName::new("shop", "web"), port: 80 };
+        let backend = BackendKey::tcp(ObjectName::new("shop", "web"), 80);
         let target = Target { backend, protocol, tls: Some(tls.clone()), fixed: None };
         route.action = Action::Forward([WeightedTarget::new(Arc::new(target), 1)].into());
         let routes = HostRoutes::new(HostPattern::Any, Vec::new(), Some(Arc::new(route)));

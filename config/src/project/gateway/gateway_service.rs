@@ -2,38 +2,20 @@
 //! edge's pods the Gateway has, and where it is reached.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::hash::BuildHasher as _;
 use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::model::Transport;
 use crate::object::{Kind, Uid};
 use crate::project::public_address::{self, PublicAddress};
-use crate::project::service::{PORTS_MAX, port_number};
+use crate::project::service::{PORTS_MAX, port_number, transport};
 use crate::project::source::Source;
 
 /// The annotation that names the controller by which a Service was made for a Gateway: its `controllerName`.
 pub const CONTROLLER_ANNOTATION: &str = "tidegate.io/gateway-controller";
-
-/// Whose numbers a port is of: those of TCP and those of UDP are apart.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Transport {
-    /// TCP.
-    Tcp,
-    /// UDP.
-    Udp,
-}
-
-impl fmt::Display for Transport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Tcp => "TCP",
-            Self::Udp => "UDP",
-        })
-    }
-}
 
 /// What a Service says that a Gateway owns (`metadata.ownerReferences`, as its controller).
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -91,12 +73,7 @@ pub(in crate::project) fn of(source: &Source<'_>) -> Option<GatewayService> {
     let ports = spec.ports.unwrap_or_default();
     let ports = ports.into_iter().take(PORTS_MAX).filter_map(|raw| serde_json::from_str(raw.get()).ok());
     let target = |PortJson { port, protocol, target_port }: PortJson| {
-        let transport = match protocol.as_deref() {
-            None | Some("TCP") => Transport::Tcp,
-            Some("UDP") => Transport::Udp,
-            Some(_) => return None,
-        };
-        Some(((transport, port_number(port)?), port_number(target_port)?))
+        Some(((transport(protocol.as_deref())?, port_number(port)?), port_number(target_port)?))
     };
     let labels = source.labels.map(RawValue::get);
     let annotations: BTreeMap<String, &str> = annotations.into_iter().map(|(key, raw)| (key, raw.get())).collect();

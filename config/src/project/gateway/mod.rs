@@ -45,7 +45,7 @@ pub use cors::{AnyOr, Cors, Origin};
 pub use external_auth::{AuthProtocol, ExternalAuth};
 pub use gateway_class::GatewayClass;
 pub use gateway_object::{Gateway, GatewayAddress, Infrastructure};
-pub use gateway_service::{CONTROLLER_ANNOTATION, GatewayService, Transport};
+pub use gateway_service::{CONTROLLER_ANNOTATION, GatewayService};
 pub use gateway_tls::{ClientValidation, GatewayTls, ValidationMode};
 pub use grpc_route::{GrpcMatch, GrpcRoute, GrpcRule};
 pub use http_filter::{FilterFault, HttpFilter, HttpFilters};

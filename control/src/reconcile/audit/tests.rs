@@ -84,7 +84,7 @@ fn host(name: &str) -> VirtualHost {
 }
 
 fn key(service: &str) -> BackendKey {
-    BackendKey { service: name(service), port: 80 }
+    BackendKey::tcp(name(service), 80)
 }
 
 /// A loop that serves `a.example` and `b.example`, each with an Ingress, a Service and a slice of its name, and a default

@@ -80,7 +80,7 @@ fn unknown_hosts(object: &ObjectRef, fallback: Option<Arc<Route>>) -> Claim {
 /// A route to an address that the Deployment names, for requests over plain HTTP. It is no application: nothing of theirs holds.
 fn default_service(object: &ObjectRef, to: SocketAddr, name: &Arc<str>) -> Arc<Route> {
     // No Service has such a name, so nothing of a real one is shared.
-    let key = BackendKey { service: object.name.beside(format!("default service ({name})")), port: to.port() };
+    let key = BackendKey::tcp(object.name.beside(format!("default service ({name})")), to.port());
     let backend = Backend { key: key.clone(), endpoints: [Endpoint::new(to, None)].into(), requests_max: None };
     let (protocol, fixed) = (AppProtocol::Http, Some(Arc::new(backend)));
     let target = Target { backend: key, protocol, tls: None, fixed };

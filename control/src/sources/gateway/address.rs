@@ -6,9 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
+use tidegate_config::model::Transport;
 use tidegate_config::object::ObjectName;
 use tidegate_config::project::PublicAddress;
-use tidegate_config::project::gateway::{Gateway, GatewayAddress, StatusAddress, Transport};
+use tidegate_config::project::gateway::{Gateway, GatewayAddress, StatusAddress};
 
 use super::condition::Fault;
 use super::infrastructure::{Targets, service_name, service_of, targets_of};

@@ -35,7 +35,12 @@ impl<'w> Reader<'w> {
     fn policy_of(&mut self, backend: &BackendKey) -> Option<&'w Arc<BackendTlsPolicy>> {
         let (service, world) = (&backend.service, self.world());
         self.note(Key::InNamespace(Kind::BackendTlsPolicy, Arc::clone(&service.namespace)));
-        let port = world.services.get(service)?.ports.iter().find(|port| port.number == backend.port);
+        let port = world
+            .services
+            .get(service)?
+            .ports
+            .iter()
+            .find(|port| (port.number, port.transport) == (backend.port, backend.transport));
         let port = port.map(|port| &port.name);
         let policies = world.names_of(Kind::BackendTlsPolicy, Some(&service.namespace));
         let policies = policies.filter_map(|policy| world.backend_tls_policies.get(&policy.name));

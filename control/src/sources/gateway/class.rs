@@ -55,6 +55,7 @@ const FEATURES: &[&str] = &[
     "TLSRoute",
     "TLSRouteModeMixed",
     "TLSRouteModeTerminate",
+    "UDPRoute",
 ];
 
 /// The feature that is there where Services are made for Gateways.

@@ -154,7 +154,9 @@ fn merged<'w>(
 
 /// A socket that the operator has is nobody else's.
 fn taken_by_operator(reader: &Reader<'_>, assigned: &Assigned, listener: &mut Offered) {
-    let taken = |socket: SocketAddr| reader.options.binds.iter().any(|bind| bind.key.address == socket);
+    let transport = listener.transport;
+    let own = |socket: SocketAddr, key: &BindKey| key.address == socket && key.transport() == transport;
+    let taken = |socket: SocketAddr| reader.options.binds.iter().any(|bind| own(socket, &bind.key));
     if listener.refused.is_some() || listener.port == 0 {
         return;
     }
@@ -176,7 +178,8 @@ fn binds(merged: &Merged<'_>, assigned: &Assigned) -> Box<[(BindKey, BindClaim)]
             ListenerProtocol::Http => BindProtocol::Http,
             ListenerProtocol::Https | ListenerProtocol::Tls => BindProtocol::Https,
             ListenerProtocol::Tcp => BindProtocol::Tcp,
-            ListenerProtocol::Udp | ListenerProtocol::Other(_) => continue,
+            ListenerProtocol::Udp => BindProtocol::Udp,
+            ListenerProtocol::Other(_) => continue,
         };
         let TableName::Named(name) = &offered.table else { continue };
         let (name, table) = (ListenerName(Arc::clone(name)), offered.table.clone());

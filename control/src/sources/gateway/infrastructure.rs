@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use tidegate_config::model::Transport;
 use tidegate_config::object::ObjectName;
 use tidegate_config::project::gateway::{
-    CONTROLLER_ANNOTATION, Gateway, GatewayService, Listener, ListenerProtocol, Options as Texts, Transport,
+    CONTROLLER_ANNOTATION, Gateway, GatewayService, Listener, ListenerProtocol, Options as Texts,
 };
 
 use super::gateway_object::parent_of;

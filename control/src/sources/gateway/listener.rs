@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use tidegate_config::model::{
     Certificate, ClientVerification, HostPattern, ListenerTls as Terminated, TableName, TlsMode as TlsListenerMode,
-    VerificationMode,
+    Transport, VerificationMode,
 };
 use tidegate_config::object::{Kind, ObjectRef};
 use tidegate_config::project::gateway::{
     AllowedNamespaces, ClientValidation, GatewayTls, GroupKind, Listener, ListenerProtocol, ListenerSpec,
-    ListenerStatus, RouteKind, TlsMode, Transport, ValidationMode,
+    ListenerStatus, RouteKind, TlsMode, ValidationMode,
 };
 
 use super::condition::{Conditions, Fault, named};
@@ -26,7 +26,8 @@ const fn kinds_of(protocol: &ListenerProtocol) -> &'static [Kind] {
         ListenerProtocol::Http | ListenerProtocol::Https => &[Kind::HttpRoute, Kind::GrpcRoute],
         ListenerProtocol::Tls => &[Kind::TlsRoute],
         ListenerProtocol::Tcp => &[Kind::TcpRoute],
-        ListenerProtocol::Udp | ListenerProtocol::Other(_) => &[],
+        ListenerProtocol::Udp => &[Kind::UdpRoute],
+        ListenerProtocol::Other(_) => &[],
     }
 }
 

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use tidegate_config::model::{HostPattern, TableName};
+use tidegate_config::model::{HostPattern, TableName, Transport};
 use tidegate_config::object::{Kind, ObjectRef};
-use tidegate_config::project::gateway::{AllowedNamespaces, Transport};
+use tidegate_config::project::gateway::AllowedNamespaces;
 
 use super::condition::Fault;
 
@@ -27,7 +27,7 @@ pub struct Offered {
     pub section: Arc<str>,
     /// The port; 0 for that of a listener that cannot be read.
     pub port: u16,
-    /// Whose numbers its port is of; that of TCP for a protocol that is not known.
+    /// What it is a port of.
     pub transport: Transport,
     /// The hosts that it takes.
     pub host: HostPattern,

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tidegate_config::finding::{Finding, Problem};
-use tidegate_config::model::{Action, AppProtocol, Destination, Filter, Mirror, Redirect, Target, WeightedTarget};
+use tidegate_config::model::{
+    Action, AppProtocol, Destination, Filter, Mirror, Redirect, Target, Transport, WeightedTarget,
+};
 use tidegate_config::object::{Kind, ObjectRef};
 use tidegate_config::project::gateway::{
     FilterFault, GroupKind, HttpBackend, HttpFilter, HttpFilters, RequestMirror, RequestRedirect, Unreadable,
@@ -145,13 +147,16 @@ impl Rules<'_, '_> {
             let why = format!("is in another namespace, and no ReferenceGrant there permits {own}s of this one");
             return Err(unresolved("RefNotPermitted", name.to_string(), why));
         }
-        let target = self.reader.target(&BackendRef { service: name.clone(), port: PortRef::Number(port) });
+        let transport = if self.object.kind == Kind::UdpRoute { Transport::Udp } else { Transport::Tcp };
+        let port_ref = BackendRef { service: name.clone(), port: PortRef::Number(port) };
+        let target = self.reader.target_over(transport, &port_ref);
         target.map_err(|problem| {
             let absent = matches!(problem, Problem::ServiceMissing { .. });
             if absent {
                 self.missing.insert(ObjectRef::new(Kind::Service, name.clone()));
             }
-            let why = if absent { "is no Service that exists".to_owned() } else { format!("has no port {port}") };
+            let udp = if transport == Transport::Udp { "UDP " } else { "" };
+            let why = if absent { "is no Service that exists".to_owned() } else { format!("has no {udp}port {port}") };
             unresolved("BackendNotFound", name.to_string(), why)
         })
     }

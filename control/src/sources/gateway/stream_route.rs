@@ -1,9 +1,13 @@
-//! TLSRoute and TCPRoute: what comes to a listener, or to it for a server name, goes on as bytes by the one rule of the route.
+//! TLSRoute, TCPRoute and UDPRoute: what comes to a listener, or to it for a server name, goes on as bytes, or as datagrams, by the one
+//! rule of the route.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tidegate_config::finding::Problem;
-use tidegate_config::model::{Effective, Origin, StreamRoute, StreamTarget, Target, VirtualHost, WeightedBackend};
+use tidegate_config::model::{
+    Effective, Origin, StreamRoute, StreamTarget, Target, Transport, VirtualHost, WeightedBackend,
+};
 use tidegate_config::object::{Age, Kind, ObjectRef};
 use tidegate_config::project::gateway::{self, Hostnames, OwnStatus, StreamRule, Unreadable};
 
@@ -13,6 +17,9 @@ use super::rule::Rules;
 use crate::sources::attachment::{Attachment, Report};
 use crate::sources::reader::Reader;
 use crate::topology::Key;
+
+/// Silence after which a flow of datagrams ends: Envoy's default.
+const FLOW_IDLE: Duration = Duration::from_secs(60);
 
 /// The field of the only rule.
 const RULE: &str = "spec.rules[0]";
@@ -75,11 +82,11 @@ impl Rules<'_, '_> {
             origin: Arc::new(origin),
             backends: rule.backends.iter().map(|share| self.connections(share, secured)).collect(),
             connect_timeout: times.connect_timeout,
-            idle_timeout: times.tunnel_idle_timeout,
+            idle_timeout: if self.object.kind == Kind::UdpRoute { FLOW_IDLE } else { times.tunnel_idle_timeout },
         })
     }
 
-    /// Connections of a share whose backend cannot be used are closed.
+    /// Connections of a share whose backend cannot be used are closed, and its datagrams dropped.
     fn connections(&mut self, share: &gateway::WeightedBackend, secured: bool) -> WeightedBackend {
         let gateway::WeightedBackend { field, to, weight } = share;
         let target = match to {
@@ -92,7 +99,8 @@ impl Rules<'_, '_> {
             Err(Unreadable) => self.unreadable(field),
         };
         let to = target.map(|Target { backend, tls, .. }| {
-            let proxy_header = self.reader.service(&backend.service).and_then(|service| service.proxy_header);
+            let service = self.reader.service(&backend.service).filter(|_| backend.transport == Transport::Tcp);
+            let proxy_header = service.and_then(|service| service.proxy_header);
             StreamTarget { backend, tls, proxy_header }
         });
         WeightedBackend { to, weight: *weight }

@@ -1,7 +1,7 @@
 //! What is written of Services and EndpointSlices, and what is left alone.
 
 use super::*;
-use tidegate_config::project::gateway::Transport;
+use tidegate_config::model::Transport;
 
 const UID: &str = "6f1b4bb4-54b9-4d2e-9a38-1d3a9c6f0a11";
 
