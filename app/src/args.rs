@@ -97,6 +97,8 @@ pub(crate) struct EdgeArgs {
     #[command(flatten)]
     pub(crate) clients: ClientArgs,
     #[command(flatten)]
+    pub(crate) endpoints: EndpointArgs,
+    #[command(flatten)]
     pub(crate) drain: DrainArgs,
     #[command(flatten)]
     pub(crate) limits: LimitArgs,
@@ -231,6 +233,14 @@ pub(crate) struct ClientArgs {
     /// How long a client must have been waited for, in all, before its rate is judged.
     #[arg(long, value_name = "TIME", env = "TIDEGATE_MIN_RATE_GRACE", default_value = "60s")]
     pub(crate) min_rate_grace: String,
+}
+
+#[derive(clap::Args, Debug, Default)]
+#[command(next_help_heading = "Endpoints")]
+pub(crate) struct EndpointArgs {
+    /// How long an authorisation service is waited for that is asked about a request. Without its answer the request is refused.
+    #[arg(long, value_name = "TIME", env = "TIDEGATE_EXTERNAL_AUTH_TIMEOUT", default_value = "5s")]
+    pub(crate) external_auth_timeout: String,
 }
 
 #[derive(clap::Args, Debug, Default)]

@@ -71,6 +71,8 @@ pub(crate) struct Edge {
     pub(crate) sockets: Sockets,
     /// The least rate of clients.
     pub(crate) rates: RateLimits,
+    /// How long authorisation services are waited for.
+    pub(crate) external_auth: Duration,
     pub(crate) drain: Drain,
     pub(crate) process: Process,
     /// How traffic is shared out; what the machine has is added later.
@@ -190,6 +192,7 @@ impl Edge {
         Ok(Self {
             sockets,
             rates: clients::read(&args.clients)?,
+            external_auth: time("--external-auth-timeout", &args.endpoints.external_auth_timeout)?,
             drain: Drain::read(&args.drain, mode)?,
             process: Process::read(&args.process, mode)?,
             budget: budget::read(&args.limits)?,

@@ -92,7 +92,9 @@ impl std::fmt::Display for DebugPlace {
 impl Wired {
     /// Starts everything, on the runtime that it is called on; traffic is taken as soon as the first snapshot is published.
     pub(crate) fn start(edge: Edge, clients: Clients, namespaces: Vec<Arc<str>>) -> anyhow::Result<Self> {
-        let Edge { sockets, rates, drain, process, budget, lease, mut control, limits, cache, serve, cached } = edge;
+        let Edge { sockets, rates, external_auth, drain, process, budget, lease, .. } = edge;
+        let (mut control, limits, cache, serve, cached) =
+            (edge.control, edge.limits, edge.cache, edge.serve, edge.cached);
         let registry = registry().context("metrics")?;
         let (stop, draining) = (CancellationToken::new(), CancellationToken::new());
         let mut tasks = Supervisor::new(&registry, stop.clone(), clock::draw).context("metrics")?;
@@ -135,6 +137,7 @@ impl Wired {
         options.threads = process.threads.unwrap_or(options.threads);
         options.client.proxy_header = sockets.proxy_protocol;
         options.client.rates = rates;
+        options.upstream.external_auth = external_auth;
         (options.budget, options.upstream.pool_size) = shared_out(budget, options.threads);
         let proxy = Proxy::start(published.clone(), view.generation(), options, &registry)?;
         in_use.ask(proxy.lately());

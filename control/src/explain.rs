@@ -11,9 +11,9 @@ use http::Uri;
 use serde::Serialize;
 use tidegate_config::finding::{Finding, Problem};
 use tidegate_config::model::{
-    Asker, Bind, BindProtocol, Compression, Decision, Destination, Effective, Endpoint, Filter, Found, Guard, Head,
-    HostRoutes, ListenerName, Refusal, RetryPolicy, Route, Snapshot, Target, WeightedTarget, decide, normalize,
-    request_host,
+    Asker, Bind, BindProtocol, Compression, Decision, Destination, Effective, Endpoint, ExternalAuth, Filter, Found,
+    Guard, Head, HostRoutes, ListenerName, Refusal, RetryPolicy, Route, Snapshot, Target, WeightedTarget, decide,
+    normalize, request_host,
 };
 
 use crate::withheld::{ByCommand, Wait, Withheld};
@@ -46,8 +46,8 @@ pub struct Explanation {
     /// What becomes of a connection, where it is passed on as bytes. No request is read then.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connections: Option<Connections>,
-    /// The status that the edge itself would answer to a client whose address the route's guards allow, where it would
-    /// not forward. Other clients are answered 403.
+    /// The status that the edge itself would answer to a client whose address the route's guards allow, and of which the services that
+    /// are asked say yes, where it would not forward. Other clients are answered 403, or what the service says.
     pub answer: Option<u16>,
 }
 
@@ -96,6 +96,9 @@ pub struct TargetView {
     pub protocol: Option<tidegate_config::model::AppProtocol>,
     /// Its usable endpoints.
     pub endpoints: Vec<Endpoint>,
+    /// The service that is asked about its requests.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub external_auth: Option<Arc<ExternalAuth>>,
 }
 
 struct Asked<'a> {
@@ -259,12 +262,14 @@ fn served(snapshot: &Snapshot, route: &Arc<Route>) -> Served {
             weight: share.weight,
             protocol: Some(target.protocol),
             endpoints: snapshot.backend_of(target).map_or(Vec::new(), |b| b.endpoints.to_vec()),
+            external_auth: share.external_auth.clone(),
         },
         Destination::Status(status) => TargetView {
             backend: format!("status {status}"),
             weight: share.weight,
             protocol: None,
             endpoints: Vec::new(),
+            external_auth: None,
         },
     };
     let targets = route.action.shares().iter().map(view).collect();
@@ -292,15 +297,24 @@ fn answer(
     });
     // A client from an allowed address, and a request without a body.
     let asker = Asker { address: None, secure: protocol == BindProtocol::Https, listener, body_bytes: None };
-    match decide(route, &snapshot.effective(route), &asker, |_| usable) {
-        Decision::Forward => (!usable).then_some(503),
-        Decision::Refused(Refusal::Denied) => Some(403),
-        Decision::Refused(Refusal::NotHere) => Some(404),
-        Decision::Refused(Refusal::NoEndpoints) => Some(503),
-        Decision::Refused(Refusal::BodyTooLarge) => Some(413),
-        Decision::ToTls(status) => Some(status),
-        Decision::Redirected(redirect) => Some(redirect.status),
-        Decision::Answered(response) => Some(response.status),
+    let effective = snapshot.effective(route);
+    let mut from = 0;
+    loop {
+        return match decide(route, from, &effective, &asker, |_| usable) {
+            Decision::Asks(place, _) => {
+                // What follows when the service says yes, as with the clients that are allowed.
+                from = place + 1;
+                continue;
+            }
+            Decision::Forward => (!usable).then_some(503),
+            Decision::Refused(Refusal::Denied) => Some(403),
+            Decision::Refused(Refusal::NotHere) => Some(404),
+            Decision::Refused(Refusal::NoEndpoints) => Some(503),
+            Decision::Refused(Refusal::BodyTooLarge) => Some(413),
+            Decision::ToTls(status) => Some(status),
+            Decision::Redirected(redirect) => Some(redirect.status),
+            Decision::Answered(response) => Some(response.status),
+        };
     }
 }
 
@@ -363,6 +377,9 @@ impl Explanation {
         }
         for target in &route.targets {
             writeln!(f, "  backend  {} (weight {})", target.backend, target.weight)?;
+            if let Some(service) = &target.external_auth {
+                writeln!(f, "           asks {service}")?;
+            }
             if target.protocol.is_some() {
                 write_endpoints(f, &target.endpoints)?;
             }
@@ -390,6 +407,7 @@ fn write_guard(f: &mut fmt::Formatter<'_>, guard: &Guard) -> fmt::Result {
             writeln!(f, "  guard    404 but over {}", names.join(", "))
         }
         Guard::RequireEndpoints => writeln!(f, "  guard    503 without endpoints"),
+        Guard::ExternalAuth(service) => writeln!(f, "  guard    asks {service}"),
         Guard::DenyAll => writeln!(f, "  guard    403 for everybody"),
     }
 }

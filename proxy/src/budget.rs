@@ -44,6 +44,9 @@ impl Cost {
     /// A copy of a request for another target: its connection, its head and its body.
     pub(crate) const MIRROR: Self = Self::new(1, 72);
 
+    /// A question to an authorisation service: its connection, and the head and the answer, which may be as long as a held body.
+    pub(crate) const EXTERNAL_AUTH: Self = Self::new(1, 96);
+
     /// A connection that is passed on unread: its socket and that to an endpoint, and a piece that waits in each direction.
     pub(crate) const STREAM: Self = Self::new(2, 40);
 

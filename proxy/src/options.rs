@@ -134,6 +134,8 @@ pub struct UpstreamLimits {
     pub idle: Duration,
     /// Requests at the same time on one HTTP/2 connection to an endpoint.
     pub http2_streams_max: usize,
+    /// How long an authorisation service is waited for, from the connection to the end of its answer.
+    pub external_auth: Duration,
 }
 
 /// TLS with clients.
@@ -174,6 +176,7 @@ impl Options {
             &mut client.rates.grace,
             &mut self.http2.idle,
             &mut self.upstream.idle,
+            &mut self.upstream.external_auth,
             &mut self.tls.handshake_deadline,
             &mut self.audit,
         ] {
@@ -242,7 +245,13 @@ impl Default for Http2Limits {
 
 impl Default for UpstreamLimits {
     fn default() -> Self {
-        Self { tries_max: 10, pool_size: 512, idle: Duration::from_secs(50), http2_streams_max: 100 }
+        Self {
+            tries_max: 10,
+            pool_size: 512,
+            idle: Duration::from_secs(50),
+            http2_streams_max: 100,
+            external_auth: Duration::from_secs(5),
+        }
     }
 }
 

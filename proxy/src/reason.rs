@@ -34,6 +34,12 @@ pub(crate) enum Reason {
     NoRoute,
     /// A guard says no.
     Denied,
+    /// An authorisation service says no.
+    ExternalAuthDenied,
+    /// An authorisation service cannot be asked, or what it says cannot be understood.
+    ExternalAuthFailed,
+    /// An authorisation service said nothing in time.
+    ExternalAuthTimeout,
     /// A guard or the route sends the client elsewhere.
     Redirect,
     /// The route has a response of its own, or a status for a share of its requests.
@@ -70,7 +76,7 @@ pub(crate) enum Reason {
 
 impl Reason {
     /// All of them, for the metrics.
-    pub(crate) const ALL: [Self; 31] = [
+    pub(crate) const ALL: [Self; 34] = [
         Self::MalformedRequest,
         Self::MissingHost,
         Self::MalformedHost,
@@ -86,6 +92,9 @@ impl Reason {
         Self::Misdirected,
         Self::NoRoute,
         Self::Denied,
+        Self::ExternalAuthDenied,
+        Self::ExternalAuthFailed,
+        Self::ExternalAuthTimeout,
         Self::Redirect,
         Self::DirectResponse,
         Self::BodyTooLarge,
@@ -122,6 +131,9 @@ impl Reason {
             Self::Misdirected => (421, "misdirected-request"),
             Self::NoRoute => (404, "no-route"),
             Self::Denied => (403, "denied"),
+            Self::ExternalAuthDenied => (403, "external-auth-denied"),
+            Self::ExternalAuthFailed => (503, "external-auth-failed"),
+            Self::ExternalAuthTimeout => (504, "external-auth-timeout"),
             Self::Redirect => (302, "redirect"),
             Self::DirectResponse => (500, "direct-response"),
             Self::BodyTooLarge => (413, "body-too-large"),
@@ -154,7 +166,8 @@ impl Reason {
     /// Whether the framing of what follows on the connection is in doubt, so that it must be closed.
     pub(crate) const fn closes(self) -> bool {
         let refused = matches!(self, Self::NoRoute | Self::Denied | Self::Redirect | Self::TooEarly);
-        let refused = refused || matches!(self, Self::Misdirected);
+        let asked = matches!(self, Self::ExternalAuthDenied | Self::ExternalAuthFailed | Self::ExternalAuthTimeout);
+        let refused = refused || asked || matches!(self, Self::Misdirected);
         let sound = refused || matches!(self, Self::DirectResponse | Self::NoEndpoints);
         !sound && !self.is_overload()
     }

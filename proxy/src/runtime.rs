@@ -21,6 +21,7 @@ use crate::listen::sockets::listen;
 use crate::observe::access_log::AccessLog;
 use crate::observe::connection_metrics::ConnectionMetrics;
 use crate::options::Options;
+use crate::request::external_auth;
 use crate::shared::Shared;
 use crate::upstream::{pool, tls};
 
@@ -127,10 +128,12 @@ fn run(thread: usize, process: &Process, pause: Duration) -> io::Result<usize> {
 async fn sweep_pool(idle: Duration) -> Infallible {
     // Those of a runtime that failed before on this thread belong to it.
     pool::clear();
+    external_auth::client::clear();
     loop {
         tokio::time::sleep(POOL_SWEEP).await;
         pool::sweep(idle, clock::now());
         tls::sweep();
+        external_auth::client::sweep(idle, clock::now());
     }
 }
 

@@ -13,6 +13,7 @@ use crate::connection::idle::{self, List};
 use crate::datagram::Flows;
 use crate::flow_budget::FlowBudget;
 use crate::observe::access_log::AccessLog;
+use crate::observe::external_auth_metrics::ExternalAuthMetrics;
 use crate::observe::metrics::{Metrics, show_budget};
 use crate::observe::mirror_metrics::MirrorMetrics;
 use crate::options::Options;
@@ -36,6 +37,8 @@ pub(crate) struct Shared {
     pub(crate) metrics: Metrics,
     /// What is counted of copies of requests.
     pub(crate) mirrors: MirrorMetrics,
+    /// What is counted of questions to authorisation services.
+    pub(crate) external_auth: ExternalAuthMetrics,
     /// Where the process listens in TCP.
     pub(crate) listening: Arc<Listening>,
     /// Where it does in UDP.
@@ -79,6 +82,7 @@ impl Shared {
             head_limits,
             metrics,
             mirrors: MirrorMetrics::register(registry)?,
+            external_auth: ExternalAuthMetrics::register(registry)?,
             listening: Arc::default(),
             listening_udp: Arc::default(),
             flows: Flows::default(),

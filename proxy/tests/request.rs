@@ -12,6 +12,8 @@ mod request {
     mod compressed;
     mod cross_origin;
     mod direct;
+    pub mod external_auth;
+    mod external_auth_grpc;
     mod forwarding;
     mod http2;
     mod hygiene;

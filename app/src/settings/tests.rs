@@ -267,6 +267,14 @@ fn the_pace_is_settable() {
 }
 
 #[test]
+fn the_wait_for_an_authorisation_service_is_settable() {
+    let wait = |flags: &[&str]| run(flags).unwrap().edge.external_auth;
+    assert_eq!(wait(&[]), tidegate_proxy::Options::default().upstream.external_auth, "the page of flags says so");
+    assert_eq!(wait(&["--external-auth-timeout=300ms"]), Duration::from_millis(300));
+    check(&["--external-auth-timeout=2days"], "--external-auth-timeout \"2days\": is more than a day");
+}
+
+#[test]
 fn the_least_rate_is_settable() {
     let rates = |flags: &[&str]| run(flags).unwrap().edge.rates;
     assert_eq!(rates(&[]), RateLimits::default(), "the page of flags says so");

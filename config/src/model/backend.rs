@@ -9,6 +9,7 @@ use std::sync::Arc;
 use rpds::HashTrieMapSync;
 use serde::Serialize;
 
+use super::external_auth::ExternalAuth;
 use super::filter::Filter;
 use super::upstream_tls::UpstreamTls;
 use crate::object::ObjectName;
@@ -187,13 +188,16 @@ pub struct WeightedTarget {
     pub weight: u32,
     /// What is changed on the way, in order, after the filters of the route.
     pub filters: Arc<[Filter]>,
+    /// The service that is asked about these requests, behind the guards of the route.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub external_auth: Option<Arc<ExternalAuth>>,
 }
 
 impl WeightedTarget {
     /// A share that goes to a target, and of which nothing is changed.
     #[must_use]
     pub fn new(target: Arc<Target>, weight: u32) -> Self {
-        Self { to: Destination::Target(target), weight, filters: Arc::default() }
+        Self { to: Destination::Target(target), weight, filters: Arc::default(), external_auth: None }
     }
 
     /// The target; `None` for a share that is answered with a status.

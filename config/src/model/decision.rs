@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::condition::Head;
+use super::external_auth::ExternalAuth;
 use super::filter::{DirectResponse, Redirect};
 use super::guard::Guard;
 use super::host::HostPattern;
@@ -76,6 +77,8 @@ pub enum Decision<'r> {
     Forward,
     /// Not at all.
     Refused(Refusal),
+    /// As this service says, which the guard of this place asks. If it says yes, the decision goes on behind that guard.
+    Asks(usize, &'r Arc<ExternalAuth>),
     /// To the same URL over TLS, by a redirect with this status.
     ToTls(u16),
     /// Elsewhere, as the route says.
@@ -97,10 +100,11 @@ pub enum Refusal {
     NoEndpoints,
 }
 
-/// Decides by the route's guards in their order, and then by its own redirect or response. `has_endpoint` says whether an endpoint is
-/// there for a share of the route.
+/// Decides by the route's guards in their order from a place on, and then by its own redirect or response. `has_endpoint` says whether
+/// an endpoint is there for a share of the route.
 pub fn decide<'r>(
     route: &'r Route,
+    from: usize,
     effective: &Effective,
     asker: &Asker<'_>,
     has_endpoint: impl Fn(&Route) -> bool,
@@ -109,8 +113,9 @@ pub fn decide<'r>(
     if effective.body_bytes_max.zip(asker.body_bytes).is_some_and(|(max, bytes)| bytes > max) {
         return Decision::Refused(Refusal::BodyTooLarge);
     }
-    for guard in &*route.guards {
+    for (place, guard) in route.guards.iter().enumerate().skip(from) {
         match guard {
+            Guard::ExternalAuth(service) => return Decision::Asks(place, service),
             Guard::AllowSources(nets)
                 if asker.address.is_none_or(|address| nets.iter().any(|net| net.contains(&address))) => {}
             Guard::AllowSources(_) | Guard::DenyAll => return Decision::Refused(Refusal::Denied),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use ipnet::IpNet;
 use serde::Serialize;
 
+use super::external_auth::ExternalAuth;
 use super::listener::ListenerName;
 
 /// One check, in the order of the list. The first that answers ends the request.
@@ -21,6 +22,23 @@ pub enum Guard {
     Listeners(Arc<[ListenerName]>),
     /// Answers 503 where no endpoint is there for any share of the route: what stands behind it in the list is not asked.
     RequireEndpoints,
+    /// Asks a service, whose answer has to be waited for. The guards behind it are asked when the answer is yes.
+    ExternalAuth(Arc<ExternalAuth>),
     /// Answers 403 to everybody: what stands for a guard that could not be read.
     DenyAll,
+}
+
+impl Guard {
+    /// The service that it asks.
+    #[must_use]
+    pub const fn external_auth(&self) -> Option<&Arc<ExternalAuth>> {
+        match self {
+            Self::ExternalAuth(service) => Some(service),
+            Self::AllowSources(_)
+            | Self::RequireTls { .. }
+            | Self::Listeners(_)
+            | Self::RequireEndpoints
+            | Self::DenyAll => None,
+        }
+    }
 }

@@ -95,11 +95,13 @@ pub struct Precedence<'a> {
 }
 
 impl Route {
-    /// Every target that its requests may go to, as they are or as copies: what it wants to be there.
+    /// Every target that its requests may go to, as they are, as copies or as questions: what it wants to be there.
     pub fn targets(&self) -> impl Iterator<Item = &Arc<Target>> {
         let of_shares = self.action.shares().iter().flat_map(|share| &*share.filters);
         let mirrors = self.filters.iter().chain(of_shares).filter_map(Filter::mirrored);
-        self.action.targets().chain(mirrors)
+        let of_shares = self.action.shares().iter().filter_map(|share| share.external_auth.as_ref());
+        let asked = self.guards.iter().filter_map(Guard::external_auth).chain(of_shares);
+        self.action.targets().chain(mirrors).chain(asked.map(|service| &service.target))
     }
 
     /// A rule for a path that does something, on every listener and with nothing else to it: no conditions, no guards, no

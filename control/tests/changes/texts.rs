@@ -273,7 +273,7 @@ fn check_guarded(bench: &Bench, what: &str) {
         let sources = |it: &Guard| match it {
             Guard::DenyAll => true,
             Guard::AllowSources(networks) => **networks == ["10.0.0.0/8".parse::<IpNet>().unwrap()],
-            Guard::RequireTls { .. } | Guard::RequireEndpoints | Guard::Listeners(_) => false,
+            Guard::RequireTls { .. } | Guard::RequireEndpoints | Guard::Listeners(_) | Guard::ExternalAuth(_) => false,
         };
         assert!(route.guards.iter().any(sources), "{what}: {:?}", route.guards);
         let tls = |it: &Guard| matches!(it, Guard::RequireTls { .. });

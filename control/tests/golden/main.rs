@@ -212,6 +212,7 @@ fn leads(parts: &SnapshotParts, route: &Route) -> String {
             Guard::RequireTls { status } => format!(" https by {status}"),
             Guard::Listeners(names) => names.iter().map(|name| format!(" over {name}")).collect(),
             Guard::RequireEndpoints => " with endpoints".to_owned(),
+            Guard::ExternalAuth(service) => format!(" asks {service}"),
             Guard::DenyAll => " nobody".to_owned(),
         })
         .collect();

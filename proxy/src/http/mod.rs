@@ -4,6 +4,7 @@
 pub(crate) mod body;
 pub(crate) mod compression;
 pub(crate) mod date;
+pub(crate) mod edited;
 pub(crate) mod edits;
 pub(crate) mod gzip;
 pub(crate) mod names;

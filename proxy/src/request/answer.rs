@@ -32,6 +32,12 @@ impl Answer {
         Self { reason: Reason::DirectResponse, status, location: None, response }
     }
 
+    /// Gives the response of an authorisation service that says no.
+    pub(crate) fn denied(response: Arc<DirectResponse>) -> Self {
+        let status = response.status;
+        Self { reason: Reason::ExternalAuthDenied, status, location: None, response: Some(response) }
+    }
+
     /// Gives the status of a share of requests that goes to no target.
     pub(crate) const fn status(status: u16) -> Self {
         Self { reason: Reason::DirectResponse, status, location: None, response: None }

@@ -5,6 +5,7 @@ mod attempt;
 mod compression;
 mod copies;
 mod deadline;
+mod decide;
 mod edits;
 mod load;
 mod record;
@@ -14,28 +15,26 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use http::HeaderValue;
-use tidegate_config::model::{Destination, Effective, Head, HeaderEdits, ListenerName, RequestIds, Route, Snapshot};
+use tidegate_config::model::{Effective, HeaderEdits, ListenerName, Route, Snapshot};
 
 use crate::budget::Budget;
-use crate::clock;
 use crate::connection::ConnectionFacts;
 use crate::http::compression::Negotiation;
 use crate::observe::metrics::{Connect, Driver};
 use crate::options::RateLimits;
 use crate::reason::Reason;
 use crate::request::answer::Answer;
-use crate::request::cors;
-use crate::request::guard::{Admitted, Inbound, admit};
-use crate::request::hygiene::Protocol;
+use crate::request::external_auth::Grants;
 use crate::request::mirror::Copies;
-use crate::request::phase::{Aimed, RequestFacts, Routed, Unrouted};
+use crate::request::phase::{Aimed, RequestFacts};
 use crate::request::request_id::RequestId;
 use crate::shared::Shared;
 use crate::upstream::attempt::{Attempts, Here, Sign};
-use crate::upstream::balance::{self, Draw};
+use crate::upstream::balance::Draw;
 
 pub(crate) use attempt::UpstreamAttempt;
 pub(crate) use compression::Coding;
+pub(crate) use decide::{Decided, Pending};
 use load::Load;
 pub(crate) use record::End;
 
@@ -69,6 +68,8 @@ pub(crate) struct Exchange {
     asks_upgrade: bool,
     /// What the responses say to pages of other origins, where the route says anything.
     cors: Option<Box<HeaderEdits>>,
+    /// What authorisation services grant it.
+    grants: Vec<Arc<Grants>>,
     /// The copies that are made of it, until they are sent.
     copies: Option<Box<Copies>>,
     /// The place of the share of the route that it belongs to.
@@ -103,6 +104,7 @@ impl Exchange {
             negotiation: None,
             asks_upgrade: false,
             cors: None,
+            grants: Vec::new(),
             copies: None,
             share: None,
             load: None,
@@ -111,96 +113,6 @@ impl Exchange {
             answer: None,
             recorded: false,
         }
-    }
-
-    /// Decides whether the request goes on, and where to: its guards, then its target.
-    ///
-    /// # Errors
-    /// The answer to give instead.
-    pub(crate) fn decide<H: Head>(
-        &mut self,
-        routed: Result<Routed<'_>, Unrouted>,
-        facts: &Arc<ConnectionFacts>,
-        head: &H,
-        chance: u128,
-    ) -> Result<Aimed, Answer> {
-        self.facts = Some(Arc::clone(facts));
-        self.request_id = RequestId::choose(head, self.shared.options.keep_request_id, chance);
-        let decided = match routed {
-            Ok(routed) => self
-                .admit(routed, facts, head, chance)
-                .and_then(|(request, admitted)| self.aim(request, admitted, facts, head, chance as u64)),
-            Err(unrouted) => {
-                self.request = unrouted.request;
-                Err(unrouted.reason.into())
-            }
-        };
-        self.answer = decided.as_ref().err().cloned();
-        decided
-    }
-
-    fn admit<H: Head>(
-        &mut self,
-        routed: Routed<'_>,
-        facts: &ConnectionFacts,
-        head: &H,
-        chance: u128,
-    ) -> Result<(RequestFacts, Admitted), Answer> {
-        let Routed { request, sound, listener, route } = routed;
-        self.effective = self.snapshot.effective(&route);
-        let is_http10 = request.protocol == Protocol::Http10;
-        self.negotiation = self.snapshot.compression(&route).map(|it| Negotiation::of(it, head, is_http10));
-        self.request = Some(request.clone());
-        let listener = &*self.listener.insert(listener);
-        let route = self.route.insert(route);
-        if self.effective.request_ids == RequestIds::Correlated {
-            self.request_id = RequestId::new(chance);
-            self.correlation = Some(self.request_id.correlated(head));
-        }
-        self.start = self.effective.request_start.then(clock::wall);
-        let (snapshot, attempts, shared) = (&self.snapshot, &self.attempts, &self.shared);
-        let has_endpoint = |route: &Route| {
-            let mut backends = route.action.targets().filter_map(|target| snapshot.backend_of(target));
-            backends.any(|backend| attempts.leaves(backend, here(shared, facts)))
-        };
-        let is_own_port = request.client.secure == facts.tls.is_some();
-        let port = is_own_port.then_some(&*facts.text.port);
-        let inbound = Inbound { client: &request.client, listener, port };
-        self.cors = cors::policy(&route.filters).map(|cors| Box::new(cors::edits(cors, head)));
-        let admitted = admit(route, &self.effective, &inbound, &sound, head, has_endpoint)?;
-        Ok((request, admitted))
-    }
-
-    /// Chooses the target, and asks whether anything is there: said now, a 503 costs the client no connection.
-    fn aim(
-        &mut self,
-        request: RequestFacts,
-        admitted: Admitted,
-        facts: &Arc<ConnectionFacts>,
-        head: &impl Head,
-        draw: u64,
-    ) -> Result<Aimed, Answer> {
-        let shares = admitted.shares();
-        self.share = balance::share(shares, |share| share.weight, &mut Draw::new(draw));
-        if let Some(cors) = self.share.and_then(|place| cors::policy(&shares.get(place)?.filters)) {
-            self.cors = Some(Box::new(cors::edits(cors, head)));
-            if let Some(answer) = cors::preflight(cors, head) {
-                return Err(answer);
-            }
-        }
-        let target = match self.share.and_then(|place| shares.get(place)).map(|share| &share.to) {
-            Some(Destination::Target(target)) => Arc::clone(target),
-            Some(Destination::Status(status)) => return Err(Answer::status(*status)),
-            None => return Err(Reason::NoEndpoints.into()),
-        };
-        let backend = self.snapshot.backend_of(&target).ok_or(Reason::NoEndpoints)?;
-        if !self.attempts.leaves(backend, here(&self.shared, facts)) {
-            return Err(Reason::NoEndpoints.into());
-        }
-        let (backend, facts) = (Arc::clone(backend), Arc::clone(facts));
-        self.asks_upgrade = request.upgrade.is_some();
-        self.begin_copies(!draw);
-        Ok(Aimed { request, admitted, target, backend, facts })
     }
 
     /// Chooses the endpoint to try now. The first try is the request's first effect: from then on it is charged.

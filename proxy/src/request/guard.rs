@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use http::HeaderValue;
 use tidegate_config::model::{
-    Asker, Decision, Effective, Head, ListenerName, Redirect, Refusal, Route, WeightedTarget, decide,
+    Asker, Decision, Effective, ExternalAuth, Head, ListenerName, Redirect, Refusal, Route, WeightedTarget, decide,
 };
 
 use crate::reason::Reason;
 use crate::request::answer::Answer;
 use crate::request::client::Client;
 use crate::request::cors;
+use crate::request::external_auth::Grants;
 use crate::request::hygiene::Sound;
 use crate::request::path_rewrite;
 
@@ -19,6 +20,17 @@ use crate::request::path_rewrite;
 #[derive(Clone, Debug)]
 pub(crate) struct Admitted {
     route: Arc<Route>,
+    /// What authorisation services grant it.
+    pub(crate) grants: Vec<Arc<Grants>>,
+}
+
+/// How far the guards let a request go.
+#[derive(Debug)]
+pub(crate) enum Passed {
+    /// Past all of them.
+    Admitted(Admitted),
+    /// To the one in this place, which asks a service.
+    Asks(usize, Arc<ExternalAuth>),
 }
 
 impl Admitted {
@@ -45,30 +57,31 @@ pub(crate) struct Inbound<'a> {
     pub(crate) port: Option<&'a str>,
 }
 
-/// Asks the guards. `has_endpoint` says whether an endpoint is there for a share of the route.
+/// Asks the guards from a place on. `has_endpoint` says whether an endpoint is there for a share of the route.
 ///
 /// # Errors
 /// The answer to give instead.
 pub(crate) fn admit<H: Head + ?Sized>(
-    route: &Arc<Route>,
+    (route, from): (&Arc<Route>, usize),
     effective: &Effective,
     inbound: &Inbound<'_>,
     sound: &Sound<'_>,
     head: &H,
     has_endpoint: impl Fn(&Route) -> bool,
-) -> Result<Admitted, Answer> {
+) -> Result<Passed, Answer> {
     let Inbound { client, listener, .. } = *inbound;
     let asker =
         Asker { address: Some(client.address), secure: client.secure, listener, body_bytes: sound.content_length };
-    let decision = decide(route, effective, &asker, has_endpoint);
-    // Whatever the route does with a request, the guards let pass the question whether one may be made.
-    if matches!(decision, Decision::Forward | Decision::Redirected(_) | Decision::Answered(_))
-        && let Some(answer) = cors::policy(&route.filters).and_then(|cors| cors::preflight(cors, head))
-    {
+    let decision = decide(route, from, effective, &asker, has_endpoint);
+    // Whatever the route does with a request, and whoever has to be asked about it, the guards let pass the question whether one may be
+    // made: it comes without the credentials that a service would judge by.
+    let stops = matches!(decision, Decision::Refused(_) | Decision::ToTls(_));
+    if !stops && let Some(answer) = cors::policy(&route.filters).and_then(|cors| cors::preflight(cors, head)) {
         return Err(answer);
     }
     match decision {
-        Decision::Forward => Ok(Admitted { route: Arc::clone(route) }),
+        Decision::Forward => Ok(Passed::Admitted(Admitted { route: Arc::clone(route), grants: Vec::new() })),
+        Decision::Asks(place, service) => Ok(Passed::Asks(place, Arc::clone(service))),
         Decision::Refused(refusal) => Err(Reason::from(refusal).into()),
         Decision::ToTls(status) => {
             let scheme = if client.websocket { "wss" } else { "https" };
@@ -164,7 +177,7 @@ mod tests {
         let has_endpoint = |route: &Route| &*route.origin.object.name.name != "empty";
         let listener = ListenerName("http".into());
         let inbound = Inbound { client, listener: &listener, port: Some("8080") };
-        let got = admit(&Arc::new(route), &effective, &inbound, &sound, head, has_endpoint);
+        let got = admit((&Arc::new(route), 0), &effective, &inbound, &sound, head, has_endpoint);
         let got = got.map(|_| ()).map_err(|answer| {
             (answer.status, answer.location.map(|to| to.to_str().unwrap().to_owned()).unwrap_or_default())
         });

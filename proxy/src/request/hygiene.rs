@@ -74,6 +74,15 @@ pub(crate) struct Sound<'a> {
     pub(crate) content_length: Option<u64>,
 }
 
+impl Sound<'_> {
+    /// The same apart from the head.
+    pub(crate) fn to_owned(&self) -> Sound<'static> {
+        let Self { host, path, content_length } = self;
+        let path = Normalized { path: path.path.clone().into_owned().into(), had_dot_segments: path.had_dot_segments };
+        Sound { host: host.clone().into_owned().into(), path, content_length: *content_length }
+    }
+}
+
 /// Checks a head.
 ///
 /// # Errors

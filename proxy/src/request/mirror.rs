@@ -6,15 +6,12 @@ use std::io::Write as _;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{
-    CONNECTION, CONTENT_LENGTH, EXPECT, HOST, PROXY_AUTHENTICATE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
-};
-use http::{HeaderMap, HeaderName, HeaderValue};
 use tidegate_config::model::{Backend, Filter, Head, Mirror};
 
 use crate::budget::{Charge, Cost};
 use crate::clock;
-use crate::http::edits::{Edit, Edits};
+use crate::http::edited::edited;
+use crate::http::edits::Edits;
 use crate::http::names::HeaderNames;
 use crate::observe::mirror_metrics::Outcome;
 use crate::shared::Shared;
@@ -23,20 +20,6 @@ use crate::upstream::balance::Draw;
 
 /// Bytes of a body that are kept for copies; of a request with more none is made.
 const BODY_BYTES_MAX: usize = 64 * 1024;
-
-/// What belongs to the client's connection, or says how the body came.
-const LEFT_OUT: [HeaderName; 10] = [
-    CONNECTION,
-    CONTENT_LENGTH,
-    EXPECT,
-    PROXY_AUTHENTICATE,
-    TE,
-    TRAILER,
-    TRANSFER_ENCODING,
-    UPGRADE,
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
-];
 
 /// A copy in the making: the request as far as it has come, and where it is to go.
 #[derive(Debug)]
@@ -88,33 +71,7 @@ impl Copies {
 
     /// Takes the head as the endpoint gets it, but for what frames the body.
     pub(crate) fn head<H: Head + HeaderNames>(&mut self, head: &H, edits: &Edits) {
-        let mut headers = HeaderMap::new();
-        if let Some(host) = head.authority().and_then(|host| HeaderValue::from_str(host).ok()) {
-            headers.insert(HOST, host);
-        }
-        head.each_name(&mut |name| {
-            let Ok(name) = HeaderName::from_bytes(name) else { return };
-            if headers.contains_key(&name) {
-                return;
-            }
-            head.each_value(name.as_str(), &mut |value| {
-                headers.extend(HeaderValue::from_bytes(value).map(|value| (name.clone(), value)));
-            });
-        });
-        nominated(&headers).iter().for_each(|name| drop(headers.remove(name)));
-        for edit in edits.iter() {
-            match edit {
-                Edit::Remove(name) => drop(headers.remove(name)),
-                Edit::Set(name, value) => match HeaderValue::from_bytes(value) {
-                    Ok(value) => drop(headers.insert(name, value)),
-                    Err(_) => drop(headers.remove(name)),
-                },
-                Edit::Add(name, value) => {
-                    headers.extend(HeaderValue::from_bytes(value).map(|value| (name.clone(), value)));
-                }
-            }
-        }
-        LEFT_OUT.iter().for_each(|name| drop(headers.remove(name)));
+        let headers = edited(head, edits);
         self.has_length = !matches!(head.method(), "GET" | "HEAD" | "DELETE" | "OPTIONS");
         self.head.clear();
         let out = &mut self.head;
@@ -174,15 +131,10 @@ impl Copies {
     }
 }
 
-/// The headers that belong to the client's connection by its own word.
-fn nominated(headers: &HeaderMap) -> Vec<HeaderName> {
-    let values = headers.get_all(CONNECTION).iter().map(HeaderValue::as_bytes);
-    let words = values.flat_map(|value| value.split(|byte| *byte == b',')).map(<[u8]>::trim_ascii);
-    words.filter_map(|word| HeaderName::from_bytes(word).ok()).collect()
-}
-
 #[cfg(test)]
 mod tests {
+    use http::header::HOST;
+    use http::{HeaderName, HeaderValue};
     use tidegate_config::model::AppProtocol;
 
     use super::*;

@@ -6,6 +6,7 @@ pub(crate) mod cdn_loop;
 pub(crate) mod client;
 mod cors;
 pub(crate) mod exchange;
+pub(crate) mod external_auth;
 pub(crate) mod grpc;
 pub(crate) mod guard;
 pub(crate) mod hygiene;

@@ -3,6 +3,7 @@
 //! belongs to the client's connection alone.
 
 use std::io::Write as _;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use http::header::{CONNECTION, COOKIE, FORWARDED, HOST, TE, UPGRADE};
@@ -16,6 +17,7 @@ use crate::http::names::{
     X_FORWARDED_PORT, X_FORWARDED_PROTO, X_REAL_IP, X_REQUEST_ID, X_REQUEST_START,
 };
 use crate::request::cdn_loop::LoopToken;
+use crate::request::external_auth::Grants;
 use crate::request::hygiene::Protocol;
 use crate::request::path_rewrite;
 use crate::request::phase::RequestFacts;
@@ -51,6 +53,8 @@ pub(crate) struct RewriteInput<'a> {
     pub(crate) route: &'a Route,
     /// What it changes.
     pub(crate) filters: Filters<'a>,
+    /// What authorisation services change, before its filters.
+    pub(crate) grants: &'a [Arc<Grants>],
     /// What the endpoint speaks.
     pub(crate) protocol: AppProtocol,
     /// What it asks for.
@@ -110,6 +114,7 @@ pub(crate) fn request<H: Head + HeaderNames>(head: &H, input: &RewriteInput<'_>,
     if input.request.protocol == Protocol::Http2 && !input.protocol.is_http2() {
         join_cookies(head, edits);
     }
+    input.grants.iter().for_each(|granted| respond::apply(&granted.request, edits));
     let mut rewrite: Option<&PathRewrite> = None;
     for filter in input.filters.iter() {
         match filter {
@@ -298,6 +303,7 @@ mod tests {
         let input = RewriteInput {
             route,
             filters: Filters { route: &route.filters, share: &[], secure: true, cors: None },
+            grants: &[],
             protocol,
             request: &asks,
             text: &AddressText::new((peer, 9).into(), 443),

@@ -111,7 +111,8 @@ fn model(endpoint: SocketAddr, protocol: AppProtocol) -> Model {
     });
     let shares = edited("web", &|route| {
         route.filters = [Filter::ResponseHeaders(every(edits(&[("x-set", "3")], &[], &["content-type"])))].into();
-        let status = WeightedTarget { to: Destination::Status(500), weight: 1, filters: Arc::default() };
+        let status =
+            WeightedTarget { to: Destination::Status(500), weight: 1, filters: Arc::default(), external_auth: None };
         route.action = Action::Forward([status].into());
     });
     let guarded = edited("web", &|route| route.guards = [Guard::RequireTls { status: 308 }].into());

@@ -63,7 +63,12 @@ async fn a_page_is_the_answer_to_every_method_and_the_connection_stays() {
 async fn a_share_is_a_status_or_a_target_with_filters_of_its_own() {
     let upstream = Upstream::echo().await;
     for driver in DRIVERS {
-        let share = |to, weight, filters: &[Filter]| WeightedTarget { to, weight, filters: filters.into() };
+        let share = |to, weight, filters: &[Filter]| WeightedTarget {
+            to,
+            weight,
+            filters: filters.into(),
+            external_auth: None,
+        };
         let model = |weights: [u32; 2]| {
             Model::edited(&[upstream.address], |route| {
                 let target = Arc::clone(route.action.targets().next().unwrap());

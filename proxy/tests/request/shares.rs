@@ -30,7 +30,12 @@ fn of(level: &'static str) -> Arc<[Filter]> {
 
 fn with_shares(route: &mut Route, weights: [u32; 2]) {
     let target = Arc::clone(route.action.targets().next().unwrap());
-    let share = |weight, filters| WeightedTarget { to: Destination::Target(Arc::clone(&target)), weight, filters };
+    let share = |weight, filters| WeightedTarget {
+        to: Destination::Target(Arc::clone(&target)),
+        weight,
+        filters,
+        external_auth: None,
+    };
     route.path = PathMatch::prefix("/old").unwrap();
     route.filters = of("route");
     route.action = Action::Forward([share(weights[0], of("share")), share(weights[1], Arc::default())].into());

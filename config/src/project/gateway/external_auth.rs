@@ -1,15 +1,12 @@
 //! External authorisation, as filters write it. Read whole or not at all: what restricts access fails closed.
 
-use std::sync::Arc;
-
-use http::HeaderName;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::backend::{BackendRef, backend_ref};
 use super::header_edits::header_names;
 use crate::finding::printable;
-use crate::model::normalize;
+use crate::model::{AuthProtocol, ExternalAuth as Asked, normalize};
 use crate::object::ObjectName;
 use crate::project::field::{Misread, read};
 
@@ -27,25 +24,6 @@ pub struct ExternalAuth {
     pub protocol: AuthProtocol,
     /// Bytes of a request's body that are sent with the question, a longer one being refused; 0 for no body.
     pub body_bytes_max: u32,
-}
-
-/// How an authorisation service is asked.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum AuthProtocol {
-    /// By a request, which the status 200 answers with yes.
-    Http {
-        /// What stands before the path of the request.
-        path: Arc<str>,
-        /// Headers that are sent besides those that always are; none where it is empty.
-        request_headers: Box<[HeaderName]>,
-        /// Headers of the answer that the endpoint is told; all where it is empty.
-        response_headers: Box<[HeaderName]>,
-    },
-    /// By Envoy's `ext_authz` over gRPC.
-    Grpc {
-        /// Headers that are sent; all where it is empty.
-        request_headers: Box<[HeaderName]>,
-    },
 }
 
 #[derive(Deserialize)]
@@ -111,8 +89,14 @@ pub(super) fn external_auth(raw: &RawValue, field: &str, own: &ObjectName) -> Re
         (text, _, _) => return Err(fault("protocol", text, "is neither HTTP nor GRPC")),
     };
     let bytes = json.forward_body.and_then(|body| body.max_size).unwrap_or_default();
-    let body_bytes_max =
-        u32::try_from(bytes).map_err(|_| fault("forwardBody.maxSize", &bytes.to_string(), "is no number of bytes"))?;
+    let bytes_fault = |why: &str| fault("forwardBody.maxSize", &bytes.to_string(), why);
+    let body_bytes_max = u32::try_from(bytes).map_err(|_| bytes_fault("is no number of bytes"))?;
+    if body_bytes_max > Asked::BODY_BYTES_MAX {
+        return Err(bytes_fault(&format!(
+            "is more than the {} bytes of a body that can be held",
+            Asked::BODY_BYTES_MAX
+        )));
+    }
     Ok(ExternalAuth { backend, protocol, body_bytes_max })
 }
 

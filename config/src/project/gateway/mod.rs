@@ -42,7 +42,7 @@ pub use allowed::{AllowedNamespaces, AllowedRoutes};
 pub use backend::{BackendRef, WeightedBackend};
 pub use backend_tls_policy::{Authorities, BackendTlsPolicy, BackendValidation, PolicyTarget, SubjectAltName};
 pub use cors::{AnyOr, Cors, Origin};
-pub use external_auth::{AuthProtocol, ExternalAuth};
+pub use external_auth::ExternalAuth;
 pub use gateway_class::GatewayClass;
 pub use gateway_object::{Gateway, GatewayAddress, Infrastructure};
 pub use gateway_service::{CONTROLLER_ANNOTATION, GatewayService};

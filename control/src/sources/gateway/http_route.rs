@@ -96,6 +96,7 @@ fn attach(
                 Origin { object: object.clone(), age: age.clone(), field, position: place * MATCHES_MAX + number };
             routes.push(Arc::new(Route {
                 conditions: conditions.clone(),
+                guards: Arc::clone(&does.guards),
                 filters: Arc::clone(&does.filters),
                 settings: Arc::clone(&rule.settings),
                 ..Route::new(origin, path.clone(), does.action.clone())

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use tidegate_config::finding::{Finding, Problem};
 use tidegate_config::model::{
-    Action, AppProtocol, Destination, Filter, Mirror, Redirect, Target, Transport, WeightedTarget,
+    Action, AppProtocol, AuthProtocol, Destination, ExternalAuth, Filter, Guard, Mirror, Redirect, Target, Transport,
+    WeightedTarget,
 };
 use tidegate_config::object::{Kind, ObjectRef};
 use tidegate_config::project::gateway::{
@@ -36,6 +37,8 @@ pub(super) struct Rules<'a, 'w> {
 pub(super) struct Made {
     pub(super) action: Action,
     pub(super) filters: Arc<[Filter]>,
+    /// Who has to let its requests pass.
+    pub(super) guards: Arc<[Guard]>,
     /// Whether it answers 500 in place of what it says, because its filters cannot be applied.
     pub(super) broken: bool,
 }
@@ -52,8 +55,28 @@ pub(super) struct Unusable {
 impl Made {
     /// Every request is answered 500.
     fn broken() -> Self {
-        Self { action: answered(), filters: Arc::default(), broken: true }
+        Self { broken: true, ..Self::unresolved() }
     }
+
+    /// The same, because it refers to what cannot be used, which [`Rules::unresolved`] tells.
+    fn unresolved() -> Self {
+        Self { action: answered(), filters: Arc::default(), guards: Arc::default(), broken: false }
+    }
+}
+
+/// The filters of a rule or of a backend, by what becomes of them.
+struct Applied {
+    edits: Arc<[Filter]>,
+    redirect: Option<Redirect>,
+    external_auth: Option<Arc<ExternalAuth>>,
+}
+
+/// Why filters cannot be applied.
+enum Inapplicable {
+    /// They say what cannot be done.
+    Unsupported,
+    /// One of them refers to what cannot be used.
+    Unresolved,
 }
 
 fn answered() -> Action {
@@ -61,7 +84,7 @@ fn answered() -> Action {
 }
 
 fn share(to: Destination, weight: u32) -> WeightedTarget {
-    WeightedTarget { to, weight, filters: Arc::default() }
+    WeightedTarget { to, weight, filters: Arc::default(), external_auth: None }
 }
 
 impl<'a, 'w> Rules<'a, 'w> {
@@ -75,17 +98,19 @@ impl<'a, 'w> Rules<'a, 'w> {
 impl Rules<'_, '_> {
     /// What a rule does with requests. `field` is that of the rule.
     pub(super) fn make(&mut self, field: &str, filters: &HttpFilters, backends: &[HttpBackend]) -> Made {
-        let (edits, redirect) = match self.filters(&format!("{field}.filters"), filters) {
-            Ok(read) => read,
-            Err(()) => return Made::broken(),
+        let Applied { edits, redirect, external_auth } = match self.filters(&format!("{field}.filters"), filters) {
+            Ok(applied) => applied,
+            Err(Inapplicable::Unsupported) => return Made::broken(),
+            Err(Inapplicable::Unresolved) => return Made::unresolved(),
         };
+        let guards = external_auth.into_iter().map(Guard::ExternalAuth).collect();
         if let Some(redirect) = redirect {
-            return Made { action: Action::Redirect(Box::new(redirect)), filters: edits, broken: false };
+            return Made { action: Action::Redirect(Box::new(redirect)), filters: edits, guards, broken: false };
         }
         let shares: Vec<WeightedTarget> = backends.iter().map(|backend| self.share(backend)).collect();
         let total: u64 = shares.iter().map(|share| u64::from(share.weight)).sum();
         let action = if total == 0 { answered() } else { Action::Forward(shares.into()) };
-        Made { action, filters: edits, broken: false }
+        Made { action, filters: edits, guards, broken: false }
     }
 
     /// A share whose backend cannot be used, or one of whose filters cannot be applied, is answered 500.
@@ -93,20 +118,32 @@ impl Rules<'_, '_> {
         let WeightedBackend { field, to, weight } = &backend.share;
         let answered = share(Destination::Status(500), *weight);
         let target = match to {
-            Ok(to) => self.target(field, to, |value, why| Problem::AnsweredWith500 { value, why }),
+            Ok(to) => self.target(field, to, self.is_grpc(), |value, why| Problem::AnsweredWith500 { value, why }),
             Err(Unreadable) => self.unreadable(field),
         };
-        let Ok((filters, None)) = self.filters(&format!("{field}.filters"), &backend.filters) else { return answered };
+        let applied = self.filters(&format!("{field}.filters"), &backend.filters);
+        let Ok(Applied { edits: filters, redirect: None, external_auth }) = applied else { return answered };
         target.map_or(answered, |target| WeightedTarget {
             to: Destination::Target(Arc::new(target)),
             weight: *weight,
             filters,
+            external_auth,
         })
     }
 
-    /// The target of a backend.
-    fn target(&mut self, field: &str, to: &gateway::BackendRef, tell: fn(String, String) -> Problem) -> Option<Target> {
-        let target = self.named(to).and_then(|target| self.over_tls(self.spoken(target)));
+    fn is_grpc(&self) -> bool {
+        self.object.kind == Kind::GrpcRoute
+    }
+
+    /// The target of a backend, which is asked in gRPC where `grpc` says so.
+    fn target(
+        &mut self,
+        field: &str,
+        to: &gateway::BackendRef,
+        grpc: bool,
+        tell: fn(String, String) -> Problem,
+    ) -> Option<Target> {
+        let target = self.named(to).and_then(|target| self.over_tls(spoken(target, grpc)));
         self.told(field, target, tell)
     }
 
@@ -171,26 +208,25 @@ impl Rules<'_, '_> {
         })
     }
 
-    /// gRPC is spoken in HTTP/2, whatever the Service port says or leaves out.
-    fn spoken(&self, target: Target) -> Target {
-        let protocol = match (self.object.kind == Kind::GrpcRoute, target.protocol) {
-            (true, AppProtocol::Http | AppProtocol::Ws) => AppProtocol::H2c,
-            (true, AppProtocol::Https) => AppProtocol::H2,
-            (_, said) => said,
-        };
-        Target { protocol, ..target }
+    /// A service without which no request may pass; told why not where it cannot be asked.
+    fn asked(&mut self, field: &str, asked: &gateway::ExternalAuth) -> Option<Arc<ExternalAuth>> {
+        let grpc = matches!(asked.protocol, AuthProtocol::Grpc { .. });
+        let tell = |value, why| Problem::AnsweredWith500 { value, why };
+        let target = Arc::new(self.target(field, &asked.backend, grpc, tell)?);
+        let (protocol, body_bytes_max) = (asked.protocol.clone(), asked.body_bytes_max);
+        Some(Arc::new(ExternalAuth { target, protocol, body_bytes_max }))
     }
 
     /// A mirror whose target cannot be used copies nothing, and its requests go on.
     fn mirrored(&mut self, field: &str, mirror: &RequestMirror) -> Option<Filter> {
         let dropped = |value, why| Problem::RuleDropped { value, why };
-        let to = Arc::new(self.target(field, &mirror.to, dropped)?);
+        let to = Arc::new(self.target(field, &mirror.to, self.is_grpc(), dropped)?);
         let (numerator, denominator) = (mirror.numerator, mirror.denominator);
         Some(Filter::Mirror(Mirror { to, numerator, denominator }))
     }
 
     /// Filters that can be applied; none of them is where one cannot.
-    fn filters(&mut self, field: &str, filters: &HttpFilters) -> Result<(Arc<[Filter]>, Option<Redirect>), ()> {
+    fn filters(&mut self, field: &str, filters: &HttpFilters) -> Result<Applied, Inapplicable> {
         let reason = match filters.fault {
             None => None,
             Some(FilterFault::Unsupported) => Some("UnsupportedValue"),
@@ -198,9 +234,9 @@ impl Rules<'_, '_> {
         };
         if let Some(reason) = reason {
             self.unsupported.get_or_insert_with(|| Fault::new(reason, format!("{field} cannot be applied")));
-            return Err(());
+            return Err(Inapplicable::Unsupported);
         }
-        let (mut edits, mut redirect) = (Vec::new(), None);
+        let (mut edits, mut redirect, mut external_auth) = (Vec::new(), None, None);
         for (number, filter) in filters.list.iter().enumerate() {
             let unsupported = match filter {
                 HttpFilter::Edit(edit) => {
@@ -219,7 +255,11 @@ impl Rules<'_, '_> {
                     edits.extend(self.mirrored(&format!("{field}[{number}].requestMirror.backendRef"), mirror));
                     continue;
                 }
-                HttpFilter::ExternalAuth(_) => "ExternalAuth".to_owned(),
+                HttpFilter::ExternalAuth(asked) => {
+                    let service = self.asked(&format!("{field}[{number}].externalAuth.backendRef"), asked);
+                    external_auth = Some(service.ok_or(Inapplicable::Unresolved)?);
+                    continue;
+                }
                 HttpFilter::Extension(reference) => reference.to_string(),
             };
             let field = format!("{field}[{number}]");
@@ -227,10 +267,20 @@ impl Rules<'_, '_> {
             let problem = Problem::AnsweredWith500 { value: unsupported, why };
             self.unsupported.get_or_insert_with(|| Fault::new("UnsupportedValue", format!("{field}: {problem}")));
             self.findings.push(Finding::new(self.object.clone(), field, problem));
-            return Err(());
+            return Err(Inapplicable::Unsupported);
         }
-        Ok((edits.into(), redirect))
+        Ok(Applied { edits: edits.into(), redirect, external_auth })
     }
+}
+
+/// gRPC is spoken in HTTP/2, whatever the Service port says or leaves out.
+fn spoken(target: Target, grpc: bool) -> Target {
+    let protocol = match (grpc, target.protocol) {
+        (true, AppProtocol::Http | AppProtocol::Ws) => AppProtocol::H2c,
+        (true, AppProtocol::Https) => AppProtocol::H2,
+        (_, said) => said,
+    };
+    Target { protocol, ..target }
 }
 
 fn redirected(to: &RequestRedirect) -> Redirect {

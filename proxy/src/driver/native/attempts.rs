@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Buf;
 use http::Method;
+use http::header::EXPECT;
 use tidegate_config::model::{Head, request_host};
 
 use super::downstream::Downstream;
@@ -94,6 +95,36 @@ async fn rest<C: Downstream>(client: &mut C, is_whole: bool, until: Instant) -> 
     .await
 }
 
+/// Writes down what goes to the endpoint, once for all that are tried, and counts what of the body was read before.
+fn compose<H: RequestHead>(
+    aimed: &Aimed,
+    asked: &UpstreamRequest<'_, H>,
+    room: &mut Room,
+    exchange: &mut Exchange,
+    progress: &Progress,
+) -> Result<(), Reason> {
+    let is_whole = progress.body.is_over();
+    if !room.to_endpoint.is_new() {
+        return exchange.count(progress.bytes_in, is_whole);
+    }
+    room.edits.clear();
+    exchange.request_edits(aimed, asked.head, &mut room.edits);
+    if !room.held.is_empty() {
+        // The client was told to go on when its body was held.
+        room.edits.remove(&EXPECT);
+    }
+    write::request(asked.head, &room.edits, asked.coded, room.to_endpoint.end());
+    if !room.held.is_empty() {
+        exchange.body(&room.held, false)?;
+        write::content(&room.held, asked.chunked, room.to_endpoint.end());
+    }
+    // It was read to its end before anything was sent.
+    if asked.chunked && is_whole {
+        room.to_endpoint.end().extend_from_slice(write::LAST_CHUNK);
+    }
+    exchange.count(progress.bytes_in - room.held.len(), is_whole)
+}
+
 impl<C: Downstream> Transfer<'_, C> {
     /// Carries a request to its end; when that was, if its connection can go on. If it failed, the client is told as far as it
     /// can be.
@@ -156,12 +187,7 @@ impl<C: Downstream> Transfer<'_, C> {
                 }
             };
             exchange.connected(reused, now);
-            if room.to_endpoint.is_new() {
-                room.edits.clear();
-                exchange.request_edits(aimed, asked.head, &mut room.edits);
-                write::request(asked.head, &room.edits, asked.coded, room.to_endpoint.end());
-            }
-            exchange.count(progress.bytes_in, progress.body.is_over())?;
+            compose(aimed, asked, room, exchange, progress)?;
             let relay = Relay {
                 client: &mut **client,
                 endpoint: &mut endpoint,
@@ -219,7 +245,7 @@ impl<C: Downstream> Transfer<'_, C> {
 
     /// Sends what waits for the client, unless it takes nothing for longer than `patience`; whether it took it. `over` says that
     /// this is all.
-    async fn send(&mut self, over: bool, patience: Duration) -> bool {
+    pub(super) async fn send(&mut self, over: bool, patience: Duration) -> bool {
         let (client, waiting) = (&mut *self.client, &mut self.room.to_client);
         let mut until = clock::now() + patience;
         poll_fn(|cx| {

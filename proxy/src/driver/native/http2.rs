@@ -21,7 +21,8 @@ use crate::driver::pingora::head::Parsed;
 use crate::http::body::{Framing, length};
 use crate::http::names::is_grpc_type;
 use crate::observe::metrics::Driver;
-use crate::request::exchange::{End, Exchange};
+use crate::reason::Reason;
+use crate::request::exchange::{Decided, End, Exchange};
 use crate::request::phase;
 use crate::shared::Shared;
 
@@ -62,7 +63,13 @@ pub(crate) async fn carry(
         progress: &mut progress,
         options: &shared.options,
     };
+    let decided = match decided {
+        Ok(Decided::Aimed(aimed)) => Ok(aimed),
+        Ok(Decided::Asks(pending)) => Box::pin(transfer.ask(pending, &head, shared)).await,
+        Err(answer) => Err(answer),
+    };
     let over = match decided {
+        Err(answer) if answer.reason == Reason::ClientGone => None,
         Ok(aimed) => transfer.forward(&aimed, &asked).await,
         Err(answer) => {
             transfer.give(&head, &answer, false).await;

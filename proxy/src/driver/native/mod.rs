@@ -5,6 +5,7 @@
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod agreement;
+mod asking;
 mod attempts;
 mod compress;
 mod downstream;
@@ -34,7 +35,8 @@ use crate::driver::Traffic;
 use crate::http::body::{Framing, Piece};
 use crate::observe::metrics::Driver;
 use crate::options::Options;
-use crate::request::exchange::{End, Exchange};
+use crate::reason::Reason;
+use crate::request::exchange::{Decided, End, Exchange};
 use crate::request::phase;
 
 /// What becomes of a connection.
@@ -92,7 +94,14 @@ async fn request(conn: &mut Conn, scratch: &mut Scratch, traffic: &Traffic) -> N
     };
     let options = &traffic.options;
     let mut transfer = Transfer { client: &mut *conn, room, exchange: &mut exchange, progress: &mut progress, options };
+    let decided = match decided {
+        Ok(Decided::Aimed(aimed)) => Ok(aimed),
+        // Few requests wait here, and all would have to have room for it.
+        Ok(Decided::Asks(pending)) => Box::pin(transfer.ask(pending, &view, &traffic.shared)).await,
+        Err(answer) => Err(answer),
+    };
     let next = match decided {
+        Err(answer) if answer.reason == Reason::ClientGone => Next::Close,
         Ok(aimed) => {
             over = transfer.forward(&aimed, &asked).await;
             if over.is_none() || progress.closes { Next::Close } else { Next::Again }

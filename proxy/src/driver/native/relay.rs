@@ -151,7 +151,7 @@ impl<C: Downstream> Relay<'_, C> {
 
     /// Sends on a head.
     fn begin(&mut self, length: usize) -> Result<(), Reason> {
-        let Room { response, edits, from_endpoint: head, to_client: out, gzip, to_endpoint } = &mut *self.room;
+        let Room { response, edits, from_endpoint: head, to_client: out, gzip, to_endpoint, .. } = &mut *self.room;
         match response.status {
             // Nobody has asked for another protocol, or HTTP/1.0 knows none.
             101 if !self.exchange.asks_upgrade() || !response.is_http11() => return Err(Reason::UpstreamBroken),

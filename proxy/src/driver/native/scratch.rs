@@ -2,6 +2,8 @@
 
 use std::cell::RefCell;
 
+use bytes::Bytes;
+
 use super::request::Request;
 use super::response::Response;
 use super::upload::Upload;
@@ -34,6 +36,8 @@ pub(super) struct Scratch {
 pub(super) struct Room {
     /// What the response's head says.
     pub(super) response: Response,
+    /// What was held of the request's body while somebody was asked about it.
+    pub(super) held: Bytes,
     /// What the steps change of either head.
     pub(super) edits: Edits,
     /// What is to be sent to the endpoint.
@@ -77,6 +81,7 @@ impl Room {
     /// Gives its buffers back.
     pub(super) fn clear(&mut self) {
         self.again();
+        self.held = Bytes::new();
         self.to_endpoint.clear();
     }
 }

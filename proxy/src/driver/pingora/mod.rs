@@ -1,6 +1,7 @@
 //! The full driver: everything that the native one does not take. The only folder that knows Pingora's `Session`.
 
-pub(crate) mod body_rates;
+pub(crate) mod asking;
+mod body_rates;
 mod carried;
 mod compress;
 pub(crate) mod fault;

@@ -18,6 +18,7 @@ use tidegate_config::model::{Head, request_host};
 use tidegate_config::published::Published;
 use tokio::time::sleep;
 
+use super::asking;
 use super::body_rates::{BodyRates, TooSlow};
 use super::carried::{Carried, GRACE};
 use super::compress;
@@ -32,7 +33,7 @@ use crate::http::edits::Edits;
 use crate::http::gzip::Broken;
 use crate::observe::metrics::Driver;
 use crate::reason::Reason;
-use crate::request::exchange::{End, Exchange};
+use crate::request::exchange::{Decided, End, Exchange};
 use crate::request::phase;
 use crate::request::respond::Received;
 use crate::shared::Shared;
@@ -89,9 +90,22 @@ impl ProxyHttp for PingoraDriver {
         let head = Parsed::new(session.req_header());
         let routed = phase::route(carried.exchange.snapshot(), &self.shared, &facts, &head, &head.line());
         let answer = match carried.exchange.decide(routed, &facts, &head, fastrand::u128(..)) {
-            Ok(aimed) => {
+            Ok(Decided::Aimed(aimed)) => {
                 carried.aimed = Some(aimed);
                 return Ok(false);
+            }
+            Ok(Decided::Asks(pending)) => {
+                let asked = asking::ask(session, &mut carried.exchange, pending, &self.shared);
+                match Box::pin(asked).await {
+                    Ok(aimed) => {
+                        carried.aimed = Some(aimed);
+                        return Ok(false);
+                    }
+                    Err(answer) if answer.reason == Reason::ClientGone => {
+                        return Err(stop(carried, Reason::ClientGone));
+                    }
+                    Err(answer) => answer,
+                }
             }
             Err(answer) => answer,
         };
@@ -156,6 +170,10 @@ impl ProxyHttp for PingoraDriver {
         exchange.request_edits(aimed, &Parsed::new(session.req_header()), &mut edits);
         if session.is_body_empty() {
             exchange.request_is_whole();
+        }
+        if session.is_body_done() && !session.is_body_empty() {
+            // The client was told to go on when its body was held.
+            request.remove_header(&EXPECT);
         }
         edit_request(edits, request)
     }

@@ -46,7 +46,7 @@ fn value(variable: &LogVariable, entry: &Entry<'_>, out: &mut Vec<u8>) -> io::Re
             Some(Address::Text(address)) => text(address, out),
             None => text("", out),
         },
-        LogVariable::RemoteUser => out.extend_from_slice(UNKNOWN),
+        LogVariable::RemoteUser => text(entry.user.unwrap_or_default(), out),
         LogVariable::Status => write!(out, "{}", entry.status)?,
         LogVariable::Request if entry.method.is_empty() => out.extend_from_slice(UNKNOWN),
         LogVariable::Request => {

@@ -41,6 +41,8 @@ pub(crate) struct Entry<'a> {
     pub(crate) referer: &'a str,
     /// The first value of a header by its name in lower case, or nothing.
     pub(crate) header: &'a dyn Fn(&str) -> &'a str,
+    /// Who the client is, where an authorisation service has said so.
+    pub(crate) user: Option<&'a str>,
     /// Why no endpoint answered.
     pub(crate) reason: Option<&'a str>,
     pub(crate) generation: u64,
@@ -86,6 +88,9 @@ impl Entry<'_> {
         line.text_or_null(field!("tls"), self.tls)?;
         line.text(field!("user_agent"), self.user_agent)?;
         line.text(field!("referer"), self.referer)?;
+        if let Some(user) = self.user {
+            line.text(field!("user"), user)?;
+        }
         line.text_or_null(field!("reason"), self.reason)?;
         line.number(field!("generation"), self.generation)?;
         line.end();
@@ -154,6 +159,7 @@ impl Entry<'_> {
             user_agent: "",
             referer: "",
             header: &|_| "",
+            user: None,
             reason: None,
             generation: 7,
         }
@@ -207,6 +213,7 @@ mod tests {
             user_agent: "curl/8",
             referer: "https://b.test/",
             header: &|_| "",
+            user: Some("ann"),
             reason: Some("no_endpoints"),
             generation: u64::MAX,
         };
@@ -216,7 +223,7 @@ mod tests {
             "bytes_in": 1, "bytes_out": usize::MAX, "duration_ms": 12345.679, "upstream": "10.0.0.1:80",
             "upstream_connect_ms": 0.001, "upstream_first_byte_ms": 0.002, "tries": 2, "object": "Ingress shop/web",
             "field": "spec.rules[0]", "listener": "https", "tls": "TLSv1_3", "user_agent": "curl/8",
-            "referer": "https://b.test/", "reason": "no_endpoints", "generation": u64::MAX,
+            "referer": "https://b.test/", "user": "ann", "reason": "no_endpoints", "generation": u64::MAX,
         });
         assert_eq!(line(&entry), want);
         let nothing = line(&Entry { client: None, ..Entry::sample("/") });

@@ -1,14 +1,15 @@
 //! What the exchange changes of heads on their way, and how its own answers look.
 
-use tidegate_config::model::{ForwardedFor, Head};
+use tidegate_config::model::{AppProtocol, ForwardedFor, Head, Route};
 
 use super::Exchange;
+use crate::connection::ConnectionFacts;
 use crate::http::edits::Edits;
 use crate::http::names::HeaderNames;
 use crate::reason::Reason;
 use crate::request::answer::Answer;
 use crate::request::grpc;
-use crate::request::phase::Aimed;
+use crate::request::phase::{Aimed, RequestFacts};
 use crate::request::respond::{self, Filters, Labels, Received, Rendered};
 use crate::request::rewrite::{self, RewriteInput};
 
@@ -16,15 +17,33 @@ impl Exchange {
     /// What changes of the request on its way to the endpoint.
     pub(crate) fn request_edits<H: Head + HeaderNames>(&mut self, aimed: &Aimed, head: &H, edits: &mut Edits) {
         let Aimed { request, admitted, target, facts, .. } = aimed;
+        let at = (&**admitted.route(), self.filters());
+        let input =
+            RewriteInput { grants: &admitted.grants, ..self.rewrite_input(request, at, target.protocol, facts) };
+        rewrite::request(head, &input, edits);
+        if let Some(copies) = &mut self.copies {
+            copies.head(head, edits);
+        }
+    }
+
+    /// What the request has been found to be, for whom it is shown to by its route with some filters.
+    pub(super) fn rewrite_input<'a>(
+        &'a self,
+        request: &'a RequestFacts,
+        (route, filters): (&'a Route, Filters<'a>),
+        protocol: AppProtocol,
+        facts: &'a ConnectionFacts,
+    ) -> RewriteInput<'a> {
         let port = match (self.effective.forwarded_for, &facts.tls) {
             (ForwardedFor::Append, _) => &*facts.text.port,
             (ForwardedFor::Replace, None) => "80",
             (ForwardedFor::Replace, Some(_)) => "443",
         };
-        let input = RewriteInput {
-            route: admitted.route(),
-            filters: self.filters(),
-            protocol: target.protocol,
+        RewriteInput {
+            route,
+            filters,
+            grants: &[],
+            protocol,
             request,
             text: &facts.text,
             port,
@@ -33,10 +52,6 @@ impl Exchange {
             start: self.start,
             forwarded_for: self.effective.forwarded_for,
             token: &self.shared.options.loop_token,
-        };
-        rewrite::request(head, &input, edits);
-        if let Some(copies) = &mut self.copies {
-            copies.head(head, edits);
         }
     }
 
@@ -49,7 +64,9 @@ impl Exchange {
         received: Received<impl Iterator<Item = &'v [u8]>>,
         edits: &mut Edits,
     ) -> Result<(), Reason> {
-        respond::response(&self.filters(), &self.labels(), received, edits)
+        respond::response(&self.filters(), &self.labels(), received, edits)?;
+        self.grants.iter().for_each(|granted| respond::apply(&granted.response, edits));
+        Ok(())
     }
 
     /// An answer of the edge's own as the client of this request gets it.

@@ -89,6 +89,7 @@ impl Exchange {
                 user_agent: text("user-agent"),
                 referer: text("referer"),
                 header: &text,
+                user: self.grants.iter().find_map(|granted| granted.identity.as_deref()),
                 reason: reason.map(Reason::as_str),
                 generation: self.snapshot.generation().0,
             },

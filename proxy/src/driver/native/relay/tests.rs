@@ -19,6 +19,7 @@ use crate::driver::native::scratch::Scratch;
 use crate::observe::access_log::AccessLogSink;
 use crate::observe::metrics::Driver;
 use crate::options::Options;
+use crate::request::exchange::Decided;
 use crate::request::phase;
 use crate::sample_model::{endpoints, parts, path, published, to_backend};
 use crate::shared::Shared;
@@ -62,7 +63,7 @@ fn aimed(
     let view = scratch.request.view(&scratch.head);
     let routed = phase::route(&snapshot, &shared, &facts, &view, &scratch.request.line());
     let mut exchange = Exchange::begin(Driver::Native, snapshot, Arc::clone(&shared), clock::now());
-    let aimed = exchange.decide(routed, &facts, &view, 7).unwrap();
+    let Ok(Decided::Aimed(aimed)) = exchange.decide(routed, &facts, &view, 7) else { panic!("nobody is asked") };
     exchange.attempt(&aimed, clock::now(), 7).unwrap();
     exchange.connected(false, clock::now());
     exchange.request_edits(&aimed, &view, &mut scratch.room.edits);

@@ -1,0 +1,111 @@
+//! A request that waits for an authorisation service. What of its body is sent with the question is held until the request itself is.
+
+use std::future::poll_fn;
+use std::task::Poll;
+
+use bytes::BytesMut;
+use futures::future::{Either, select};
+
+use super::attempts::Transfer;
+use super::downstream::Downstream;
+use super::request::RequestHead;
+use crate::clock;
+use crate::http::body::Piece;
+use crate::reason::Reason;
+use crate::request::answer::Answer;
+use crate::request::exchange::{Decided, Pending};
+use crate::request::external_auth::Verdict;
+use crate::request::phase::Aimed;
+use crate::shared::Shared;
+
+/// The response that has a client send its body.
+const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
+impl<C: Downstream> Transfer<'_, C> {
+    /// Asks whoever has to be asked, until the request may go on.
+    ///
+    /// # Errors
+    /// The answer to give instead, which is for nobody when it is [`Reason::ClientGone`].
+    pub(super) async fn ask<H: RequestHead>(
+        &mut self,
+        mut pending: Box<Pending>,
+        head: &H,
+        shared: &Shared,
+    ) -> Result<Aimed, Answer> {
+        loop {
+            let asked = match self.hold(pending.body_bytes_max()).await {
+                Ok(()) => self.wait(&pending, shared).await,
+                Err(reason) => Err(reason),
+            };
+            let verdict = asked.map_err(|reason| self.exchange.failed(reason).clone())?;
+            match self.exchange.resume(*pending, verdict, head)? {
+                Decided::Aimed(aimed) => return Ok(aimed),
+                Decided::Asks(next) => pending = next,
+            }
+        }
+    }
+
+    /// Waits for the answer, or for the client to go.
+    async fn wait(&mut self, pending: &Pending, shared: &Shared) -> Result<Verdict, Reason> {
+        let body = if pending.body_bytes_max() > 0 { self.room.held.clone() } else { bytes::Bytes::new() };
+        let (client, is_whole) = (&mut *self.client, self.progress.body.is_over());
+        let gone = poll_fn(|cx| client.poll_gone(is_whole, cx));
+        match select(Box::pin(pending.ask(body, shared)), gone).await {
+            Either::Left((verdict, _)) => Ok(verdict),
+            Either::Right(((), _)) => Err(Reason::ClientGone),
+        }
+    }
+
+    /// Reads the body to its end, which has to come within so many bytes and before the client has been waited for too long.
+    async fn hold(&mut self, max: usize) -> Result<(), Reason> {
+        if max == 0 {
+            return Ok(());
+        }
+        let patience = self.options.client.write_stall;
+        // Over HTTP/2 nobody is sent a response before the last, and clients do not wait for one for long.
+        if std::mem::take(&mut self.progress.expects) && C::CHUNKS && !self.progress.body.is_over() {
+            let out = &mut self.room.to_client;
+            out.make_room();
+            out.extend_from_slice(CONTINUE);
+            if !self.send(false, patience).await {
+                return Err(Reason::ClientGone);
+            }
+        }
+        let until = clock::now() + self.options.client.body_read_stall;
+        let mut held = BytesMut::from(&*self.room.held);
+        let Self { client, progress, .. } = self;
+        let read = poll_fn(|cx| {
+            loop {
+                if held.len() > max {
+                    return Poll::Ready(Err(Reason::BodyTooLarge));
+                }
+                let unread = client.unread();
+                let count = match progress.body.next(unread) {
+                    Err(_) => return Poll::Ready(Err(Reason::MalformedRequest)),
+                    Ok(Piece::End) => return Poll::Ready(Ok(())),
+                    Ok(Piece::Framing(count, then)) => {
+                        progress.body = then;
+                        count
+                    }
+                    Ok(Piece::Content(count)) => {
+                        let count = count.min(max + 1 - held.len());
+                        held.extend_from_slice(&unread[..count]);
+                        progress.body.took(count);
+                        progress.bytes_in += count;
+                        count
+                    }
+                    Ok(Piece::Unknown) => match client.poll_read_ahead(cx) {
+                        Poll::Pending => return client.poll_alarm(until, cx).map(|()| Err(Reason::BodyStalled)),
+                        Poll::Ready(Ok(1..)) => 0,
+                        Poll::Ready(Ok(0)) if progress.body.closed().is_ok() => 0,
+                        Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Err(Reason::ClientGone)),
+                    },
+                };
+                client.advance(count);
+            }
+        });
+        read.await?;
+        self.room.held = held.freeze();
+        Ok(())
+    }
+}

@@ -1,0 +1,80 @@
+//! A request that waits for an authorisation service. What of its body is sent with the question stays in Pingora's buffer for retries,
+//! from which the endpoint gets it.
+
+use std::pin::pin;
+
+use bytes::{Bytes, BytesMut};
+use futures::future::{Either, select};
+use http::header::EXPECT;
+use pingora::protocols::http::ServerSession;
+use pingora::proxy::Session;
+use tokio::time::timeout_at;
+
+use super::fault;
+use super::head::Parsed;
+use super::session::is_before_http11;
+use crate::clock;
+use crate::reason::Reason;
+use crate::request::answer::Answer;
+use crate::request::exchange::{Decided, Exchange, Pending};
+use crate::request::external_auth::Verdict;
+use crate::request::phase::Aimed;
+use crate::shared::Shared;
+
+/// Asks whoever has to be asked, until the request may go on.
+///
+/// # Errors
+/// The answer to give instead, which is for nobody when it is [`Reason::ClientGone`].
+pub(super) async fn ask(
+    session: &mut Session,
+    exchange: &mut Exchange,
+    mut pending: Box<Pending>,
+    shared: &Shared,
+) -> Result<Aimed, Answer> {
+    let mut body = BytesMut::new();
+    loop {
+        let asked = match hold(session, &mut body, pending.body_bytes_max(), shared).await {
+            Ok(()) => wait(session, &pending, &body, shared).await,
+            Err(reason) => Err(reason),
+        };
+        let verdict = asked.map_err(|reason| exchange.failed(reason).clone())?;
+        match exchange.resume(*pending, verdict, &Parsed::new(session.req_header()))? {
+            Decided::Aimed(aimed) => return Ok(aimed),
+            Decided::Asks(next) => pending = next,
+        }
+    }
+}
+
+/// Waits for the answer, or for a client of HTTP/2 to go. One of HTTP/1.1 is seen to have gone when the request is sent on.
+async fn wait(session: &mut Session, pending: &Pending, body: &[u8], shared: &Shared) -> Result<Verdict, Reason> {
+    let body = if pending.body_bytes_max() > 0 { Bytes::copy_from_slice(body) } else { Bytes::new() };
+    let asking = pin!(pending.ask(body, shared));
+    match session.as_mut() {
+        ServerSession::H2(stream) => match select(asking, pin!(stream.idle())).await {
+            Either::Left((verdict, _)) => Ok(verdict),
+            Either::Right(_) => Err(Reason::ClientGone),
+        },
+        ServerSession::H1(_) | ServerSession::Subrequest(_) | ServerSession::Custom(_) => Ok(asking.await),
+    }
+}
+
+/// Reads the body to its end, which has to come within so many bytes and before the client has been waited for too long.
+async fn hold(session: &mut Session, held: &mut BytesMut, max: usize, shared: &Shared) -> Result<(), Reason> {
+    if max == 0 || session.is_body_empty() {
+        return Ok(());
+    }
+    // The endpoint is sent what this keeps of the body, which is as much as is held at most.
+    session.as_mut().enable_retry_buffering();
+    if session.req_header().headers.contains_key(EXPECT) && !session.is_http2() && !is_before_http11(session) {
+        session.as_mut().write_continue_response().await.map_err(|error| fault::reason(&error))?;
+    }
+    let until = clock::now() + shared.options.client.body_read_stall;
+    while held.len() <= max {
+        let read = timeout_at(until.into(), session.as_mut().read_request_body()).await;
+        match read.map_err(|_| Reason::BodyStalled)?.map_err(|error| fault::reason(&error))? {
+            Some(piece) => held.extend_from_slice(&piece),
+            None => return Ok(()),
+        }
+    }
+    Err(Reason::BodyTooLarge)
+}

@@ -1,0 +1,64 @@
+//! The headers of a request as they are with the edits of the steps, for requests about it that are not itself: copies for mirrors, and
+//! questions to authorisation services.
+
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, EXPECT, HOST, PROXY_AUTHENTICATE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use tidegate_config::model::Head;
+
+use super::edits::{Edit, Edits};
+use super::names::HeaderNames;
+
+/// What belongs to the client's connection, or says how a body came.
+pub(crate) const OF_CONNECTION: [HeaderName; 10] = [
+    CONNECTION,
+    CONTENT_LENGTH,
+    EXPECT,
+    PROXY_AUTHENTICATE,
+    TE,
+    TRAILER,
+    TRANSFER_ENCODING,
+    UPGRADE,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+];
+
+/// The headers of a head with edits, without those that belong to the connection. The authority is among them, as `Host`.
+pub(crate) fn edited<H: Head + HeaderNames>(head: &H, edits: &Edits) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    if let Some(host) = head.authority().and_then(|host| HeaderValue::from_str(host).ok()) {
+        headers.insert(HOST, host);
+    }
+    head.each_name(&mut |name| {
+        let Ok(name) = HeaderName::from_bytes(name) else { return };
+        if headers.contains_key(&name) {
+            return;
+        }
+        head.each_value(name.as_str(), &mut |value| {
+            headers.extend(HeaderValue::from_bytes(value).map(|value| (name.clone(), value)));
+        });
+    });
+    nominated(&headers).iter().for_each(|name| drop(headers.remove(name)));
+    for edit in edits.iter() {
+        match edit {
+            Edit::Remove(name) => drop(headers.remove(name)),
+            Edit::Set(name, value) => match HeaderValue::from_bytes(value) {
+                Ok(value) => drop(headers.insert(name, value)),
+                Err(_) => drop(headers.remove(name)),
+            },
+            Edit::Add(name, value) => {
+                headers.extend(HeaderValue::from_bytes(value).map(|value| (name.clone(), value)));
+            }
+        }
+    }
+    OF_CONNECTION.iter().for_each(|name| drop(headers.remove(name)));
+    headers
+}
+
+/// The headers that belong to a connection by its own word.
+pub(crate) fn nominated(headers: &HeaderMap) -> Vec<HeaderName> {
+    let values = headers.get_all(CONNECTION).iter().map(HeaderValue::as_bytes);
+    let words = values.flat_map(|value| value.split(|byte| *byte == b',')).map(<[u8]>::trim_ascii);
+    words.filter_map(|word| HeaderName::from_bytes(word).ok()).collect()
+}

@@ -1,0 +1,106 @@
+//! What is counted of the questions to authorisation services.
+
+use std::time::Duration;
+
+use prometheus::{Histogram, HistogramOpts, IntCounterVec, IntGauge, Registry};
+
+use super::connection_metrics::counters;
+
+/// Upper bounds of the times to an answer, in seconds: most services answer within a few milliseconds, and none may take long.
+const SECONDS: [f64; 12] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0];
+
+/// Why a service gave no sound answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Failure {
+    /// It has no endpoint.
+    NoEndpoint,
+    /// The edge, or the client's share of it, has no room for the question.
+    NoRoom,
+    /// No endpoint took a connection.
+    ConnectFailed,
+    /// There was no answer in time.
+    Timeout,
+    /// The connection broke, or the answer cannot be understood.
+    Broken,
+    /// The client went before the answer came.
+    ClientGone,
+}
+
+/// What became of a question.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Outcome {
+    /// The request may pass.
+    Allowed,
+    /// It may not.
+    Denied,
+    /// Nobody said so, and it may not either.
+    Failed(Failure),
+}
+
+impl Outcome {
+    /// Its name in metrics, and the reason of a failure.
+    const fn labels(self) -> [&'static str; 2] {
+        match self {
+            Self::Allowed => ["allowed", ""],
+            Self::Denied => ["denied", ""],
+            Self::Failed(Failure::NoEndpoint) => ["failed", "no-endpoint"],
+            Self::Failed(Failure::NoRoom) => ["failed", "no-room"],
+            Self::Failed(Failure::ConnectFailed) => ["failed", "connect-failed"],
+            Self::Failed(Failure::Timeout) => ["failed", "timeout"],
+            Self::Failed(Failure::Broken) => ["failed", "broken"],
+            Self::Failed(Failure::ClientGone) => ["failed", "client-gone"],
+        }
+    }
+}
+
+/// The counters of questions.
+#[derive(Debug)]
+pub(crate) struct ExternalAuthMetrics {
+    questions: IntCounterVec,
+    duration: Histogram,
+    in_flight: IntGauge,
+}
+
+/// A question on its way, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct InFlight(IntGauge);
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+impl ExternalAuthMetrics {
+    /// Registers them.
+    ///
+    /// # Errors
+    /// When the registry has one of the names already.
+    pub(crate) fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
+        let in_flight = IntGauge::new("tidegate_external_auth_in_flight", "Questions to authorisation services.")?;
+        registry.register(Box::new(in_flight.clone()))?;
+        let help = "Time to the answer of an authorisation service, or to the end of the wait for it.";
+        let duration = HistogramOpts::new("tidegate_external_auth_duration_seconds", help).buckets(SECONDS.to_vec());
+        let duration = Histogram::with_opts(duration)?;
+        registry.register(Box::new(duration.clone()))?;
+        let (name, help) =
+            ("tidegate_external_auth_total", "Questions to authorisation services by what became of them.");
+        Ok(Self { questions: counters(registry, name, help, &["outcome", "reason"])?, duration, in_flight })
+    }
+
+    /// Counts what became of a question.
+    pub(crate) fn count(&self, outcome: Outcome) {
+        self.questions.with_label_values(&outcome.labels()).inc();
+    }
+
+    /// Notes how long a question was waited for.
+    pub(crate) fn waited(&self, duration: Duration) {
+        self.duration.observe(duration.as_secs_f64());
+    }
+
+    /// Counts a question as on its way.
+    pub(crate) fn enter(&self) -> InFlight {
+        self.in_flight.inc();
+        InFlight(self.in_flight.clone())
+    }
+}

@@ -1,0 +1,212 @@
+//! The clients by which a traffic thread asks authorisation services, one for each endpoint and transport, so that no connection of one
+//! is used for another. Each keeps its own idle connections, and goes when it was not used for a while.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::error::Error;
+use std::future::Future;
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::Uri;
+use http_body_util::Full;
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper_util::client::legacy::connect::{Connected, Connection};
+use hyper_util::client::legacy::{self, Client};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tidegate_config::model::{Endpoint, EndpointId, ExternalAuth, Target, UpstreamTls};
+use tokio::net::TcpStream;
+use tokio_rustls::client::TlsStream;
+use tokio_util::either::Either;
+use tower::Service;
+
+use crate::clock;
+use crate::options::UpstreamLimits;
+use crate::reason::Reason;
+use crate::upstream::connect::connect;
+use crate::upstream::tls;
+
+/// Clients that a thread keeps; of more, the one that was not used for longest goes.
+const CLIENTS_MAX: usize = 64;
+
+/// Idle connections that a client keeps.
+const IDLE_MAX: usize = 16;
+
+/// Bytes of one head, and of one list of headers over HTTP/2.
+const HEAD_BYTES_MAX: usize = 64 * 1024;
+
+/// Asks one endpoint.
+pub(super) type Asker = Client<Connector, Full<Bytes>>;
+
+/// What a client is found by. Over HTTP/2 the authority is that of the connection too.
+type Key = (Arc<Target>, EndpointId, Box<str>);
+
+struct Kept {
+    client: Asker,
+    used: Instant,
+}
+
+thread_local! {
+    static CLIENTS: RefCell<HashMap<Key, Kept, foldhash::fast::RandomState>> = RefCell::default();
+}
+
+/// The client for an endpoint of a service.
+pub(super) fn of(service: &ExternalAuth, endpoint: &Endpoint, uri: &Uri, limits: &UpstreamLimits) -> Asker {
+    let target = &service.target;
+    let http2 = target.protocol.is_http2();
+    let authority = if http2 { uri.authority().map_or("", |authority| authority.as_str()) } else { "" };
+    let (key, now) = ((Arc::clone(target), endpoint.id, authority.into()), clock::now());
+    CLIENTS.with_borrow_mut(|clients| {
+        if let Some(kept) = clients.get_mut(&key) {
+            kept.used = now;
+            return kept.client.clone();
+        }
+        if clients.len() >= CLIENTS_MAX {
+            let oldest = clients.iter().min_by_key(|(_, kept)| kept.used).map(|(key, _)| key.clone());
+            oldest.and_then(|oldest| clients.remove(&oldest));
+        }
+        let client = Client::builder(TokioExecutor::new())
+            .http2_only(http2)
+            .http2_max_header_list_size(u32::try_from(HEAD_BYTES_MAX).unwrap_or(u32::MAX))
+            .http1_max_buf_size(HEAD_BYTES_MAX)
+            .pool_idle_timeout(limits.idle)
+            .pool_max_idle_per_host(IDLE_MAX)
+            .pool_timer(TokioTimer::new())
+            .set_host(false)
+            .build(Connector::new(target, endpoint.address, limits.external_auth));
+        clients.insert(key, Kept { client: client.clone(), used: now });
+        client
+    })
+}
+
+/// Lets clients go that were not used for so long.
+pub(crate) fn sweep(idle: Duration, now: Instant) {
+    CLIENTS.with_borrow_mut(|clients| clients.retain(|_, kept| now.saturating_duration_since(kept.used) < idle));
+}
+
+/// Forgets all clients: their connections belong to a runtime that is no more.
+pub(crate) fn clear() {
+    CLIENTS.with_borrow_mut(HashMap::clear);
+}
+
+/// Why no connection was made, where that is the fault.
+pub(super) fn refusal(error: &legacy::Error) -> Option<Reason> {
+    if !error.is_connect() {
+        return None;
+    }
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        if let Some(Refused(reason)) = error.downcast_ref() {
+            return Some(*reason);
+        }
+        cause = error.source();
+    }
+    Some(Reason::ConnectFailed)
+}
+
+/// Why a connection was not made.
+#[derive(Debug)]
+pub(super) struct Refused(Reason);
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.0.as_str())
+    }
+}
+
+impl Error for Refused {}
+
+/// Connects to one endpoint, whatever the URL says.
+#[derive(Clone, Debug)]
+pub(super) struct Connector {
+    address: SocketAddr,
+    /// The transport, and the server name to ask for.
+    tls: Option<(UpstreamTls, Arc<str>)>,
+    http2: bool,
+    within: Duration,
+}
+
+impl Connector {
+    fn new(target: &Target, address: SocketAddr, within: Duration) -> Self {
+        let tls = target.protocol.is_tls().then(|| {
+            let nothing = UpstreamTls { server_name: None, verification: None, client: None };
+            let tls = target.tls.clone().unwrap_or(nothing);
+            let service = &target.backend.service;
+            let name = || format!("{}.{}.svc", service.name, service.namespace).into();
+            let name = tls.server_name.clone().unwrap_or_else(name);
+            (tls, name)
+        });
+        Self { address, tls, http2: target.protocol.is_http2(), within }
+    }
+
+    async fn connect(self) -> Result<Link, Refused> {
+        let stream = match &self.tls {
+            None => Either::Left(connect(self.address, self.within).await.map_err(Refused)?),
+            Some((transport, name)) => {
+                let opened = tls::connect(self.address, self.within, transport, name, self.http2).await;
+                Either::Right(opened.map_err(Refused)?)
+            }
+        };
+        Ok(Link(TokioIo::new(stream)))
+    }
+}
+
+impl Service<Uri> for Connector {
+    type Response = Link;
+    type Error = Refused;
+    type Future = Pin<Box<dyn Future<Output = Result<Link, Refused>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Refused>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Uri) -> Self::Future {
+        Box::pin(self.clone().connect())
+    }
+}
+
+/// A connection to an endpoint.
+pub(super) struct Link(TokioIo<Either<TcpStream, TlsStream<TcpStream>>>);
+
+impl Connection for Link {
+    fn connected(&self) -> Connected {
+        Connected::new()
+    }
+}
+
+impl Read for Link {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(cx, into)
+    }
+}
+
+impl Write for Link {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.0.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        pieces: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write_vectored(cx, pieces)
+    }
+}

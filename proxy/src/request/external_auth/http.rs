@@ -1,0 +1,107 @@
+//! Questions over HTTP: the request itself, below another path and with few of its headers. The status 200 says yes, and every other
+//! answer goes to the client (Gateway API, `HTTPExternalAuthFilter`).
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_LENGTH, DATE, HOST, SERVER, SET_COOKIE, VARY};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use tidegate_config::model::{DirectResponse, HeaderEdits};
+
+use super::{Grants, Shown, Verdict, identity, may_change, whole};
+use crate::http::edited::{OF_CONNECTION, nominated};
+use crate::observe::external_auth_metrics::Failure;
+
+/// What stands for the authority in HTTP/1.1, where the host is a header: connections are kept by it.
+const SERVICE: &str = "service.invalid";
+
+/// The question; `None` where the target or, over HTTP/2, the host is none that a URL can have.
+pub(super) fn request(
+    shown: &Shown,
+    (path, allowed): (&str, &[HeaderName]),
+    http2: bool,
+    body: Bytes,
+) -> Option<Request<Full<Bytes>>> {
+    let slash = if shown.target.starts_with('/') { "" } else { "/" };
+    let path = path.trim_end_matches('/');
+    let host = shown.headers.get(HOST);
+    let authority = host.filter(|_| http2).map_or(Some(SERVICE), |host| host.to_str().ok())?;
+    let mut request = Request::builder()
+        .method(&*shown.method)
+        .uri(format!("http://{authority}{path}{slash}{}", shown.target))
+        .body(Full::new(body.clone()))
+        .ok()?;
+    let headers = request.headers_mut();
+    headers.extend(host.filter(|_| !http2).map(|host| (HOST, host.clone())));
+    headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
+    let allowed = allowed.iter().filter(|name| **name != AUTHORIZATION && **name != HOST && **name != CONTENT_LENGTH);
+    for name in std::iter::once(&AUTHORIZATION).chain(allowed) {
+        headers.extend(shown.headers.get_all(name).iter().map(|value| (name.clone(), value.clone())));
+    }
+    Some(request)
+}
+
+/// Reads the answer.
+///
+/// # Errors
+/// When it is none.
+pub(super) async fn verdict(response: Response<Incoming>, allowed: &[HeaderName]) -> Result<Verdict, Failure> {
+    let status = response.status();
+    if status == StatusCode::OK {
+        let granted = granted(response.headers(), allowed);
+        // It is read so that the connection can take another question, and however it ends, the answer is known.
+        drop(whole(response).await);
+        return Ok(Verdict::Allowed(granted));
+    }
+    if !(200..600).contains(&status.as_u16()) {
+        return Err(Failure::Broken);
+    }
+    let (parts, body) = whole(response).await?;
+    let mut headers = parts.headers;
+    nominated(&headers).iter().for_each(|name| drop(headers.remove(name)));
+    // It asks for credentials of the client, as proxies do too.
+    let asks = headers.get_all(http::header::PROXY_AUTHENTICATE).iter().cloned().collect::<Vec<_>>();
+    OF_CONNECTION.iter().for_each(|name| drop(headers.remove(name)));
+    headers.extend(asks.into_iter().map(|value| (http::header::PROXY_AUTHENTICATE, value)));
+    Ok(Verdict::Denied(Arc::new(DirectResponse {
+        status: status.as_u16(),
+        headers: listed(&headers, |name| *name != DATE && *name != SERVER),
+        content_type: None,
+        body: (*body.to_bytes()).into(),
+    })))
+}
+
+/// What a yes changes of the request: the headers that may be copied from the answer take the place of the client's, whether the
+/// answer has them or not. All of them may where there is no list, except those that say something of the answer itself.
+fn granted(headers: &HeaderMap, allowed: &[HeaderName]) -> Grants {
+    let nominated = nominated(headers);
+    let copied = |name: &HeaderName| may_change(name) && !nominated.contains(name);
+    let describes =
+        |name: &HeaderName| name.as_str().starts_with("content-") || [DATE, SERVER, SET_COOKIE, VARY].contains(name);
+    let (names, remove): (Vec<&HeaderName>, Box<[HeaderName]>) = if allowed.is_empty() {
+        (headers.keys().filter(|name| copied(name) && !describes(name)).collect(), Box::default())
+    } else {
+        (
+            allowed.iter().filter(|name| copied(name)).collect(),
+            allowed.iter().filter(|name| copied(name)).cloned().collect(),
+        )
+    };
+    let (mut set, mut add) = (Vec::new(), Vec::new());
+    for name in names {
+        for (number, value) in headers.get_all(name).iter().enumerate() {
+            let list = if number == 0 { &mut set } else { &mut add };
+            list.push((name.clone(), value.clone()));
+        }
+    }
+    Grants {
+        identity: identity(|name| headers.get(name).map(HeaderValue::as_bytes)),
+        request: HeaderEdits { remove, set: set.into(), add: add.into() },
+        response: HeaderEdits::default(),
+    }
+}
+
+fn listed(headers: &HeaderMap, keep: impl Fn(&HeaderName) -> bool) -> Box<[(HeaderName, HeaderValue)]> {
+    headers.iter().filter(|(name, _)| keep(name)).map(|(name, value)| (name.clone(), value.clone())).collect()
+}
