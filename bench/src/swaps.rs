@@ -61,10 +61,15 @@ pub fn run(args: &Args, path: &[&str]) -> anyhow::Result<()> {
 
 const fn cells(size: Size) -> &'static [(Shape, usize)] {
     match size {
-        // 1,000 against 10,000 hosts.
-        Size::Small => {
-            &[(Shape::Hosts, 1_000), (Shape::Hosts, 10_000), (Shape::TwoServices, 1_000), (Shape::TwoServices, 10_000)]
-        }
+        // 1,000 against 10,000 hosts, and as many rules on one host.
+        Size::Small => &[
+            (Shape::Hosts, 1_000),
+            (Shape::Hosts, 10_000),
+            (Shape::TwoServices, 1_000),
+            (Shape::TwoServices, 10_000),
+            (Shape::OneHost, 1_000),
+            (Shape::OneHost, 10_000),
+        ],
         // Up to 100,000 hosts, each with a Service of its own or all on two, and 10,000 paths on one host and on none.
         Size::Full => &[
             (Shape::Hosts, 1_000),
