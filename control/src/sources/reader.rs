@@ -256,16 +256,15 @@ impl<'w> Reader<'w> {
         Ok(reference)
     }
 
-    /// The certificate that a listener refers to. Of another namespace nothing is said but that it is not permitted.
+    /// The certificate that a Gateway or a listener refers to. Of another namespace nothing is said but that it is not permitted.
     pub(super) fn granted_certificate(
         &mut self,
         owner: &ObjectRef,
         reference: &Result<ObjectReference, Unreadable>,
+        sought: &Sought,
     ) -> Result<&'w Arc<Certificate>, Fault> {
-        const INVALID: &str = "InvalidCertificateRef";
-        let sought = Sought { kind: Kind::Secret, written: "a certificateRef", invalid: INVALID, wrong_kind: INVALID };
-        let reference = self.permitted(owner, reference, &sought)?;
-        let invalid = |why: String| Fault::new(INVALID, why);
+        let reference = self.permitted(owner, reference, sought)?;
+        let invalid = |why: String| Fault::new(sought.invalid, why);
         match self.secret(&reference.name) {
             None => Err(invalid(format!("{reference} does not exist"))),
             Some(Err(fault)) => Err(invalid(format!("{reference} holds no usable certificate: {fault}"))),

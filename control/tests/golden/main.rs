@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use serde::Deserialize as _;
 use tidegate_config::model::{
     Action, Backend, Bind, Compression, EdgeSettings, Effective, Filter, ForwardedFor, Guard, Listener, ListenerScope,
-    RequestHeadLimits, ResponseEdits, Route, SnapshotParts, StreamRoute, StreamTarget, VirtualHost, WeightedBackend,
-    WeightedTarget,
+    RequestHeadLimits, ResponseEdits, Route, SnapshotParts, StreamRoute, StreamTarget, UpstreamTls, VirtualHost,
+    WeightedBackend, WeightedTarget,
 };
 use tidegate_config::object::{Kind, ObjectName};
 use tidegate_config::project::gateway::{Condition, ListenerStatus, ParentStatus};
@@ -130,10 +130,15 @@ fn share(share: &WeightedBackend) -> String {
     let Some(StreamTarget { backend, tls, proxy_header }) = &share.to else {
         return format!("closed x{}", share.weight);
     };
-    let name = tls.as_ref().map(|tls| tls.server_name.as_deref().unwrap_or("any name"));
-    let tls = name.map(|name| format!(" over TLS to {name}")).unwrap_or_default();
+    let name = |tls: &UpstreamTls| tls.server_name.as_deref().unwrap_or("any name").to_owned() + &showing(tls);
+    let tls = tls.as_ref().map(|tls| format!(" over TLS to {}", name(tls))).unwrap_or_default();
     let header = proxy_header.map(|version| format!(" with PROXY {version:?}")).unwrap_or_default();
     format!("{backend}{tls}{header} x{}", share.weight)
+}
+
+/// The certificate that is shown to endpoints.
+fn showing(tls: &UpstreamTls) -> String {
+    tls.client.as_ref().map(|client| format!(" showing {}", client.secret)).unwrap_or_default()
 }
 
 /// Whether that holds for all connections which does without any source, or with the Deis router.
@@ -200,7 +205,8 @@ fn leads(parts: &SnapshotParts, route: &Route) -> String {
         let weight = if targets.len() > 1 { format!("{} to ", share.weight) } else { String::new() };
         let Some(target) = share.target() else { return format!("{weight}{:?}", share.to) };
         let endpoints = endpoints(target.fixed.as_ref().or(parts.backends.get(&target.backend)));
-        format!("{weight}{} {:?} [{endpoints}]", target.backend, target.protocol)
+        let client = target.tls.as_ref().map(showing).unwrap_or_default();
+        format!("{weight}{} {:?}{client} [{endpoints}]", target.backend, target.protocol)
     };
     let shares: Vec<String> = targets.iter().map(share).collect();
     let target = if shares.is_empty() { otherwise() } else { shares.join(", ") };

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use tidegate_config::model::{
-    BindKey, BindProtocol, HostPattern, Listener as Bound, ListenerName, ListenerTls, TableName,
+    BindKey, BindProtocol, Certificate, HostPattern, Listener as Bound, ListenerName, ListenerTls, TableName,
 };
 use tidegate_config::object::{Kind, ObjectRef};
 use tidegate_config::project::gateway::{
@@ -15,6 +15,7 @@ use tidegate_config::project::gateway::{
 
 use super::address::{Assigned, assign, wanted};
 use super::class;
+use super::client_certificate;
 use super::condition::{Conditions, Fault, parameters};
 use super::infrastructure::{GatewayInfrastructure, Targets, infrastructure, service_of, transport};
 use super::listener::{offered, settle, status};
@@ -46,7 +47,8 @@ pub(in crate::sources) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) ->
     let binds = if refused.is_some() { Box::default() } else { binds(&merged, &assigned) };
     let infrastructure = made_for(reader, gateway, (&merged, &assigned), refused.is_some());
     let status = own_status(reader, object, refused.as_ref(), &assigned, (&merged, insecure(gateway)));
-    let offer = Offer { listeners: merged.offered.into(), refused: merged.refused.into() };
+    let client = merged.client.and_then(Result::ok);
+    let offer = Offer { listeners: merged.offered.into(), refused: merged.refused.into(), client };
     Attachment {
         binds,
         report: Report::of_status(world.findings_of(object), status),
@@ -112,6 +114,8 @@ struct Merged<'w> {
     refused: Vec<(ObjectRef, Fault)>,
     /// How many sets have a listener that is accepted.
     sets: u64,
+    /// The certificate that is shown to endpoints, where one is named.
+    client: Option<Result<Arc<Certificate>, Fault>>,
 }
 
 fn merged<'w>(
@@ -149,7 +153,8 @@ fn merged<'w>(
         all.iter().any(|it| it.owner.kind == Kind::ListenerSet && it.owner.name == set.age.name && it.sound())
     };
     let sets = sets.iter().filter(accepted).count() as u64;
-    Merged { listeners, offered: all, tls, own, refused, sets }
+    let client = client_certificate::of_gateway(reader, object, gateway);
+    Merged { listeners, offered: all, tls, own, refused, sets, client }
 }
 
 /// A socket that the operator has is nobody else's.
@@ -238,6 +243,9 @@ fn own_status(
     let programmed =
         programmed.or_else(|| assigned.unusable.clone()).or_else(|| (none && !own.is_empty()).then(invalid));
     conditions.judge("Programmed", "Programmed", programmed.as_ref());
+    if let Some(client) = &merged.client {
+        conditions.judge("ResolvedRefs", "ResolvedRefs", client.as_ref().err());
+    }
     if insecure {
         let message = "clients without a valid certificate are let in";
         conditions.put("InsecureFrontendValidationMode", "True", "ConfigurationChanged", message);

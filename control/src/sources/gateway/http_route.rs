@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use tidegate_config::model::{Conditions, Origin, PathMatch, RetryPolicy, Route, Settings};
+use tidegate_config::model::{Conditions, Origin, PathMatch, RetryPolicy, Route, Settings, VirtualHost};
 use tidegate_config::object::{Age, ObjectRef};
 use tidegate_config::project::gateway::{HttpBackend, HttpFilters, OwnStatus, Retry, Timeouts};
 
+use super::client_certificate::shown_by_route;
 use super::condition::Fault;
 use super::parent::{Seeker, statuses};
 use super::rule::Rules;
@@ -108,13 +109,17 @@ fn attach(
     findings.dedup();
     let (refused, partly) = faults(&broken, rules.len() + dropped.len(), unsupported);
     let parents = statuses(&joined, generation, refused.as_ref(), unresolved.as_ref(), partly.as_deref());
-    let claim = |host| {
+    let claim = |host: VirtualHost| {
+        let routes = match joined.clients.get(&host.table) {
+            None => routes.clone().into(),
+            Some(client) => routes.iter().map(|route| shown_by_route(route, client)).collect(),
+        };
         Arc::new(Claim {
             host,
             object: object.clone(),
             age: age.clone(),
             field: "spec.hostnames",
-            routes: routes.clone().into(),
+            routes,
             fallback: None,
             last_resort: false,
             guest: false,

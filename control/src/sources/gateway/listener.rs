@@ -15,7 +15,7 @@ use tidegate_config::project::gateway::{
 use super::condition::{Conditions, Fault, named};
 use super::infrastructure::transport;
 use super::offer::Offered;
-use crate::sources::reader::Reader;
+use crate::sources::reader::{Reader, Sought};
 
 /// Of a listener whose protocol is not spoken here.
 const UNSUPPORTED: &str = "UnsupportedProtocol";
@@ -116,6 +116,13 @@ fn read(spec: &ListenerSpec, offered: &mut Offered) {
     }
 }
 
+const CERTIFICATE_REF: Sought = Sought {
+    kind: Kind::Secret,
+    written: "a certificateRef",
+    invalid: "InvalidCertificateRef",
+    wrong_kind: "InvalidCertificateRef",
+};
+
 /// A listener serves with the certificates that can be used; without any, it does not.
 fn certificates(
     reader: &mut Reader<'_>,
@@ -125,7 +132,7 @@ fn certificates(
 ) -> Vec<Arc<Certificate>> {
     let (mut usable, mut fault) = (Vec::new(), None);
     for reference in spec.tls.iter().flat_map(|tls| &*tls.certificates) {
-        match reader.granted_certificate(owner, reference) {
+        match reader.granted_certificate(owner, reference, &CERTIFICATE_REF) {
             Ok(certificate) => usable.push(Arc::clone(certificate)),
             Err(why) => fault = fault.or(Some(why)),
         }

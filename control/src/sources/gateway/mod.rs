@@ -6,6 +6,7 @@
 mod address;
 mod backend_tls;
 mod class;
+mod client_certificate;
 mod condition;
 mod gateway_object;
 mod http_route;

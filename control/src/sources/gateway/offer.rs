@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tidegate_config::model::{HostPattern, TableName, Transport};
+use tidegate_config::model::{Certificate, HostPattern, TableName, Transport};
 use tidegate_config::object::{Kind, ObjectRef};
 use tidegate_config::project::gateway::AllowedNamespaces;
 
@@ -16,6 +16,8 @@ pub struct Offer {
     pub listeners: Box<[Offered]>,
     /// Why ListenerSets are refused as a whole.
     pub refused: Box<[(ObjectRef, Fault)]>,
+    /// The certificate that is shown to endpoints.
+    pub client: Option<Arc<Certificate>>,
 }
 
 /// One listener.

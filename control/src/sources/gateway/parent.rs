@@ -1,9 +1,9 @@
 //! Parents of routes: which listeners take a route, and what its owner is told of each parent.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use tidegate_config::model::{HostPattern, TableName, VirtualHost};
+use tidegate_config::model::{Certificate, HostPattern, TableName, VirtualHost};
 use tidegate_config::object::{Kind, ObjectRef};
 use tidegate_config::project::gateway::{GroupKind, Hostnames, ParentRef, ParentStatus, WrittenRef};
 
@@ -32,6 +32,8 @@ pub(super) struct Joined<'r> {
     pub(super) hosts: BTreeSet<VirtualHost>,
     /// The tables, among those of the hosts, of listeners that pass TLS on.
     pub(super) passed_on: BTreeSet<TableName>,
+    /// The certificates that Gateways show to endpoints, by the tables of their listeners.
+    pub(super) clients: BTreeMap<TableName, Arc<Certificate>>,
     /// The listeners that it counts for.
     pub(super) listeners: BTreeSet<Key>,
 }
@@ -90,6 +92,9 @@ impl<'r> Seeker<'r> {
                 let hosts =
                     common.map(|pattern| VirtualHost { table: listener.table.clone(), pattern: pattern.clone() });
                 joined.hosts.extend(hosts);
+                if let Some(client) = &offer.client {
+                    joined.clients.insert(listener.table.clone(), Arc::clone(client));
+                }
                 if listener.passes_on {
                     joined.passed_on.insert(listener.table.clone());
                 }

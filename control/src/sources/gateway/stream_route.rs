@@ -11,6 +11,7 @@ use tidegate_config::model::{
 use tidegate_config::object::{Age, Kind, ObjectRef};
 use tidegate_config::project::gateway::{self, Hostnames, OwnStatus, StreamRule, Unreadable};
 
+use super::client_certificate::shown_by_stream;
 use super::condition::Fault;
 use super::parent::{Seeker, statuses};
 use super::rule::Rules;
@@ -59,7 +60,11 @@ fn attach(reader: &mut Reader<'_>, seeker: &Seeker<'_>, age: &Age, rule: Option<
     findings.dedup();
     let lead = |host: &VirtualHost| {
         let route = if ends_here(&host) { &over_tls } else { &as_they_are };
-        route.as_ref().map(|route| (host.clone(), Arc::clone(route)))
+        let show = |route| match joined.clients.get(&host.table) {
+            None => Arc::clone(route),
+            Some(client) => shown_by_stream(route, client),
+        };
+        route.as_ref().map(|route| (host.clone(), show(route)))
     };
     let refused = rule.is_none().then(|| Fault::new("UnsupportedValue", format!("{RULE} cannot be read")));
     let parents = statuses(&joined, generation, refused.as_ref(), unresolved.as_ref(), None);
