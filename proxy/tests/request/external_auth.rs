@@ -87,7 +87,7 @@ async fn send_http2(bed: &Bed, (method, target): (&str, &str), lines: &[(&str, &
 
 /// A service of the Service `shop/auth`.
 pub fn service(protocol: AuthProtocol, spoken: AppProtocol, body_bytes_max: u32) -> Arc<ExternalAuth> {
-    let backend = BackendKey { service: ObjectName::new("shop", "auth"), port: 80 };
+    let backend = BackendKey::tcp(ObjectName::new("shop", "auth"), 80);
     let target = Arc::new(Target { backend, protocol: spoken, tls: None, fixed: None });
     Arc::new(ExternalAuth { target, protocol, body_bytes_max })
 }
