@@ -9,7 +9,7 @@ use tidegate_config::model::{Bind, BindKey, BindProtocol, Generation, HostPatter
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 use tidegate_config::project::{Projected, project};
 use tidegate_config::published::channel;
-use tidegate_control::options::{GatewayApi, Options, Sources};
+use tidegate_control::options::{GatewayApi, GatewayServices, Options, Sources};
 use tidegate_control::{ByCommand, Command, Event, Reconciler, Source, Wait, Withheld, explain};
 
 fn ingress(name: &str, year: u32, annotations: &Value, paths: &[(&str, &str)]) -> Value {
@@ -157,8 +157,12 @@ fn connections_that_are_passed_on_are_explained() {
         object(Kind::TlsRoute, "pass", 2021, route("pass", "db")),
     ];
     let explained = |url: &str| {
-        let gateway =
-            GatewayApi { controller: "tidegate.io/gateway".into(), addresses: ["192.0.2.1".parse().unwrap()].into() };
+        let gateway = GatewayApi {
+            controller: "tidegate.io/gateway".into(),
+            addresses: ["192.0.2.1".parse().unwrap()].into(),
+            services: GatewayServices::Off,
+            optional: false,
+        };
         let sources = Sources { gateway: Some(gateway), ..Sources::default() };
         explained_in(Options { sources, ..Options::default() }, &objects, &Withheld::default(), url)
     };
