@@ -111,9 +111,7 @@ pub(super) fn service(gateway: &ObjectName, uid: Uid, made: &GatewayInfrastructu
                 spec["loadBalancerIP"] = json!(address);
             }
         }
-        Some(ServiceType::NodePort | ServiceType::ClusterIp) if !made.addresses.is_empty() => {
-            spec["externalIPs"] = json!(made.addresses);
-        }
+        // No `externalIPs`: who may write a Gateway would draw the traffic of any address to it (CVE-2020-8554).
         Some(ServiceType::NodePort | ServiceType::ClusterIp) | None => {}
     }
     let owner = json!([{"apiVersion": "gateway.networking.k8s.io/v1", "kind": Kind::Gateway.as_str(), "name": gateway.name,

@@ -204,7 +204,15 @@ impl Port {
         if self.checked.replace(snapshot.generation()) == Some(snapshot.generation()) && !is_astray {
             return;
         }
-        let Some(there) = endpoints(&snapshot, &self.bind) else { return };
+        let Some(there) = endpoints(&snapshot, &self.bind) else {
+            // Without a route, the addresses of its endpoints may become others'. Those of a bind that goes are its drain's.
+            if snapshot.bind(&self.bind).is_some() {
+                for owned in self.flows.values() {
+                    owned.flow.over(FlowEnd::EndpointLeft);
+                }
+            }
+            return;
+        };
         let grace = self.traffic.options.drain.endpoint_grace;
         for owned in self.flows.values_mut() {
             if there.contains(&owned.flow.endpoint) {
@@ -216,7 +224,7 @@ impl Port {
     }
 }
 
-/// Where new flows of a bind may go; `None` for a bind without a route, whose flows end with it.
+/// Where new flows of a bind may go; `None` for a bind without a route.
 fn endpoints(snapshot: &Snapshot, bind: &BindKey) -> Option<BTreeSet<EndpointId>> {
     let shares = snapshot.stream(bind)?.backends.iter().filter(|share| share.weight > 0);
     let targets = shares.filter_map(|share| share.to.as_ref());

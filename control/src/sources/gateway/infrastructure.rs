@@ -143,20 +143,41 @@ pub(super) fn targets_of(reader: &mut Reader<'_>, gateway: &Gateway, (first, las
     for gateway in &gateways {
         wanted.entry(&gateway.age.name).or_default().extend(ports_of(&gateway.listeners));
     }
-    for set in reader.listener_sets() {
-        if let Some(ports) = parent_of(set).and_then(|parent| wanted.get_mut(&parent.name)) {
-            ports.extend(ports_of(&set.listeners));
+    let sets: Vec<_> = reader.listener_sets().collect();
+    for set in sets {
+        let parent = parent_of(set).and_then(|parent| gateways.iter().find(|gateway| gateway.age.name == parent.name));
+        let Some(gateway) = parent else { continue };
+        let name = &gateway.age.name;
+        if reader.allows(&gateway.allowed_listeners, &name.namespace, &set.age.name.namespace) {
+            wanted.entry(name).or_default().extend(ports_of(&set.listeners));
         }
     }
     let operator: BTreeSet<u16> = reader.options.binds.iter().map(|bind| bind.key.address.port()).collect();
     let mut taken: BTreeSet<(Transport, u16)> = BTreeSet::new();
     let mut all: BTreeMap<&ObjectName, Targets> = BTreeMap::new();
+    // Where it begins to look follows from the Gateway alone, so that replicas agree whose news of others are not the same.
+    let count = u32::from(last - first) + 1;
+    let begin = |name: &ObjectName, transport: Transport, port: u16| {
+        hash(&format!("{name} {transport} {port}")) % u64::from(count)
+    };
+    let place = |place: u64| first.checked_add(u16::try_from(place).ok()?);
+    // Who may write a Service could claim another Gateway's port in it. What several claim is kept only by the one that begins there.
+    let mut claims: BTreeMap<(Transport, u16), u32> = BTreeMap::new();
     for gateway in &gateways {
         let Ok(Some(service)) = service_of(reader, gateway) else { continue };
+        for ((transport, _), target) in &service.targets {
+            *claims.entry((*transport, *target)).or_default() += 1;
+        }
+    }
+    for gateway in &gateways {
+        let Ok(Some(service)) = service_of(reader, gateway) else { continue };
+        let name = &gateway.age.name;
         let kept = service.targets.iter().filter(|((transport, port), target)| {
             let asked = wanted.get(&gateway.age.name).is_some_and(|ports| ports.contains(&(*transport, *port)));
             let free = (first..=last).contains(*target) && !operator.contains(*target);
-            asked && free && taken.insert((*transport, **target))
+            let sole = claims.get(&(*transport, **target)) == Some(&1);
+            let own = || place(begin(name, *transport, *port)) == Some(**target);
+            asked && free && (sole || own()) && taken.insert((*transport, **target))
         });
         all.insert(&gateway.age.name, kept.map(|(port, target)| (*port, *target)).collect());
     }
@@ -170,11 +191,8 @@ pub(super) fn targets_of(reader: &mut Reader<'_>, gateway: &Gateway, (first, las
             if targets.contains_key(&(transport, port)) {
                 continue;
             }
-            // Where it begins to look follows from the Gateway alone, so that replicas agree whose news of others are not the same.
-            let count = u32::from(last - first) + 1;
-            let begin = hash(&format!("{name} {transport} {port}")) % u64::from(count);
-            let places = (0..u64::from(count)).map(|step| (begin + step) % u64::from(count));
-            let mut places = places.filter_map(|place| first.checked_add(u16::try_from(place).ok()?));
+            let begin = begin(name, transport, port);
+            let mut places = (0..u64::from(count)).filter_map(|step| place((begin + step) % u64::from(count)));
             if let Some(target) = places.find(|target| free(transport, *target, &taken)) {
                 taken.insert((transport, target));
                 targets.insert((transport, port), target);

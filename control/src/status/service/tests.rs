@@ -42,8 +42,7 @@ fn a_service_asks_for_the_addresses_that_its_type_can_have() {
     let mut with = local;
     with["loadBalancerIP"] = json!("192.0.2.1");
     check(Some(ServiceType::LoadBalancer), &["192.0.2.1", "192.0.2.2"], &with);
-    let external = json!({"type": "ClusterIP", "externalIPs": ["192.0.2.1", "192.0.2.2"]});
-    check(Some(ServiceType::ClusterIp), &["192.0.2.1", "192.0.2.2"], &external);
+    check(Some(ServiceType::ClusterIp), &["192.0.2.1", "192.0.2.2"], &json!({"type": "ClusterIP"}));
     check(Some(ServiceType::NodePort), &[], &json!({"type": "NodePort"}));
     check(None, &[], &json!({"type": "ClusterIP", "clusterIP": "None"}));
 }

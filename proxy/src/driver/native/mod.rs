@@ -107,7 +107,11 @@ async fn request(conn: &mut Conn, scratch: &mut Scratch, traffic: &Traffic) -> N
             if over.is_none() || progress.closes { Next::Close } else { Next::Again }
         }
         Err(answer) => {
-            let closes = request.closes || transfer.client.facts().is_ending() || answer.reason.closes();
+            // A client that waits for "100 Continue" may send its body or leave it out (RFC 9110, section 10.1.1): nobody could
+            // tell what comes next.
+            let undecided = transfer.progress.expects && !transfer.progress.body.is_over();
+            let ending = transfer.client.facts().is_ending();
+            let closes = request.closes || ending || undecided || answer.reason.closes();
             let given = transfer.give(&view, &answer, closes).await;
             let rest = given && !closes && discard(conn, &mut progress, options.client.body_discard).await;
             if rest { Next::Again } else { Next::Close }

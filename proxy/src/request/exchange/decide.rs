@@ -263,8 +263,7 @@ impl Exchange {
         let backend = Arc::clone(backend.ok_or_else(|| failed(Failure::NoEndpoint))?);
         let charge = Charged::new(service.body_bytes_max, facts, &self.shared);
         let charge = charge.ok_or_else(|| failed(Failure::NoRoom))?;
-        let patience = clock::now() + self.shared.options.upstream.external_auth;
-        let until = self.end().map_or(patience, |end| end.min(patience));
+        let until = self.end();
         let shown = self.shown(&request, sound, look);
         let (service, facts) = (Arc::clone(service), Arc::clone(facts));
         let question = Question { service, backend, shown, until, facts, _charge: charge };

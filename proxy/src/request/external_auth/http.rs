@@ -85,7 +85,7 @@ fn granted(headers: &HeaderMap, allowed: &[HeaderName]) -> Grants {
     } else {
         (
             allowed.iter().filter(|name| copied(name)).collect(),
-            allowed.iter().filter(|name| copied(name)).cloned().collect(),
+            allowed.iter().filter(|name| may_change(name)).cloned().collect(),
         )
     };
     let (mut set, mut add) = (Vec::new(), Vec::new());

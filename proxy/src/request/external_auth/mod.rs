@@ -91,7 +91,7 @@ pub(crate) struct Question {
     /// What about.
     pub(crate) shown: Shown,
     /// When no answer is worth waiting for any more.
-    pub(crate) until: Instant,
+    pub(crate) until: Option<Instant>,
     /// The connection of the request.
     pub(crate) facts: Arc<ConnectionFacts>,
     /// What it takes, for as long as it is there.
@@ -181,10 +181,15 @@ pub(crate) async fn ask(question: &Question, body: Bytes, shared: &Shared) -> Ve
     let _in_flight = shared.external_auth.enter();
     let mut counted = Counted { shared, outcome: Outcome::Failed(Failure::ClientGone), began };
     let mut attempts = Attempts::default();
-    let asked = timeout_at(question.until.into(), tries(question, body, shared, &mut attempts)).await;
+    let patience = began + shared.options.upstream.external_auth;
+    let until = question.until.map_or(patience, |end| end.min(patience));
+    let asked = timeout_at(until.into(), tries(question, body, shared, &mut attempts)).await;
     let verdict = asked.unwrap_or_else(|_| {
-        let now = clock::now();
-        attempts.first_byte(Sign::Broken, now, shared.endpoints.moment(now));
+        // An endpoint that had less time than usual, because the request has a limit of its own, is not to blame.
+        if until == patience {
+            let now = clock::now();
+            attempts.first_byte(Sign::Broken, now, shared.endpoints.moment(now));
+        }
         Verdict::Failed(Failure::Timeout)
     });
     counted.outcome = match &verdict {
@@ -287,8 +292,13 @@ pub(crate) fn misleading(edits: &HeaderEdits, each_name: impl FnOnce(&mut dyn Fn
     let named = edits.set.iter().chain(&edits.add).map(|(name, _)| name).chain(&edits.remove);
     let names: Vec<&HeaderName> = named.collect();
     each_name(&mut |sent| {
-        let meant = || sent.iter().map(|byte| if *byte == b'_' { b'-' } else { byte.to_ascii_lowercase() });
-        if sent.contains(&b'_') && names.iter().any(|name| name.as_str().bytes().eq(meant())) {
+        let folded = |byte: u8| if byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
+        let meant = |name: &HeaderName| {
+            let name = name.as_str().as_bytes();
+            !name.eq_ignore_ascii_case(sent)
+                && name.iter().map(|byte| folded(*byte)).eq(sent.iter().map(|byte| folded(*byte)))
+        };
+        if names.iter().any(|name| meant(name)) {
             found.extend(HeaderName::from_bytes(sent));
         }
     });
