@@ -106,7 +106,8 @@ fn upstream(feed: &Feed, oracle: &mut Oracle, chance: &mut Rng) {
 fn relist(feed: &Feed, oracle: &mut Oracle, chance: &mut Rng) {
     let (mut state, before) = (oracle.now(), oracle.version);
     let reached = before + 12;
-    let (mut changes, mut taken): (Vec<(u64, &'static str, Option<bool>)>, BTreeSet<u64>) = Default::default();
+    let mut changes: Vec<(u64, &'static str, Option<bool>)> = Vec::new();
+    let mut taken = BTreeSet::<u64>::new();
     let mut gone = Vec::new();
     for name in NAMES {
         match chance.u8(..4) {
