@@ -49,6 +49,8 @@ impl Run {
 
     async fn reading(mut command: Command, arguments: &[&str]) -> Self {
         command.arg("--allow-loopback-endpoints");
+        // Tests of other sources name them by a flag, which goes before the environment.
+        command.env("TIDEGATE_SOURCE", "ingress");
         let any = "127.0.0.1:0";
         command.args(["--http", any, "--admin", any, "--debug", "off"]).args(arguments);
         command.args(["--access-log", "stdout", "--log-form", "json", "--log-level", "info"]);
