@@ -65,7 +65,8 @@ impl Run {
         let read = async {
             while http.is_none() || admin.is_none() || secure && https.is_none() {
                 let line = log.next_line().await.expect("text").expect("a line about each socket");
-                let line: serde_json::Value = serde_json::from_str(&line).expect("JSON");
+                let line: serde_json::Value = serde_json::from_str(&line)
+                    .unwrap_or_else(|error| panic!("not a line of the log: {line} ({error})"));
                 let address = |field: &str| line[field].as_str().and_then(|text| text.parse().ok());
                 if line["message"] == "listening" && line["protocol"] == "Http" {
                     http = address("address");
