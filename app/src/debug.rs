@@ -75,14 +75,14 @@ async fn topology_page(State(debug): State<Debug>, Query(question): Query<Topolo
 
 /// A finding with its severity and the sentence that users read.
 #[derive(Serialize)]
-struct Told<'a> {
+struct FindingView<'a> {
     severity: Severity,
     message: String,
     #[serde(flatten)]
     finding: &'a Finding,
 }
 
-impl<'a> Told<'a> {
+impl<'a> FindingView<'a> {
     fn of(finding: &'a Finding) -> Self {
         Self { severity: finding.problem.severity(), message: finding.to_string(), finding }
     }
@@ -90,7 +90,7 @@ impl<'a> Told<'a> {
 
 async fn findings_page(State(debug): State<Debug>) -> Response {
     let Some(findings) = debug.view.findings().await else { return not_running() };
-    Json(findings.iter().map(Told::of).collect::<Vec<_>>()).into_response()
+    Json(findings.iter().map(FindingView::of).collect::<Vec<_>>()).into_response()
 }
 
 #[derive(Deserialize)]
@@ -102,8 +102,8 @@ struct ExplainQuestion {
 /// 200 when a route serves the URL, 404 when none does; the explanation is the body of both.
 async fn explain_page(State(debug): State<Debug>, Query(question): Query<ExplainQuestion>) -> Response {
     let findings = debug.view.findings().await.unwrap_or_default();
-    let withheld = debug.view.withheld().await.unwrap_or_default();
-    match explain(&debug.published.pin(), &findings, &withheld, &question.url) {
+    let not_serving = debug.view.not_serving().await.unwrap_or_default();
+    match explain(&debug.published.pin(), &findings, &not_serving, &question.url) {
         Err(why) => (StatusCode::BAD_REQUEST, format!("{why}\n")).into_response(),
         Ok(explanation) => {
             let status = if explanation.is_served() { StatusCode::OK } else { StatusCode::NOT_FOUND };

@@ -20,7 +20,7 @@ use crate::clock;
 use crate::command::{Command, Refusal};
 use crate::event::{Event, Source};
 use crate::history::{History, Publication};
-use crate::informer::Follow;
+use crate::informer::SecretInterest;
 use crate::metrics::ControlMetrics;
 use crate::reconcile::Names;
 use crate::reconcile::{Reconciler, Step};
@@ -32,12 +32,12 @@ const EVENTS_MAX: usize = 1024;
 
 /// Where the loop tells what it did.
 #[derive(Debug)]
-pub(crate) struct Told {
+pub(crate) struct LoopOutputs {
     pub(crate) generation: watch::Sender<Generation>,
     pub(crate) readiness: watch::Sender<Readiness>,
     pub(crate) names: watch::Sender<Arc<Names>>,
     /// Which Secrets are followed by name.
-    pub(crate) secrets: mpsc::UnboundedSender<Vec<Follow>>,
+    pub(crate) secrets: mpsc::UnboundedSender<Vec<SecretInterest>>,
     /// Sources that have to be listed again.
     pub(crate) relist: mpsc::UnboundedSender<Source>,
     /// What has to be written to the cluster.
@@ -50,7 +50,7 @@ pub(crate) struct Loop<'a> {
     reconciler: &'a mut Reconciler,
     publisher: &'a mut Publisher,
     history: &'a mut History,
-    told: &'a Told,
+    told: &'a LoopOutputs,
     metrics: &'a ControlMetrics,
     /// Where the API server is.
     api_server: watch::Receiver<Arc<BTreeSet<SocketAddr>>>,
@@ -62,7 +62,7 @@ impl<'a> Loop<'a> {
         reconciler: &'a mut Reconciler,
         publisher: &'a mut Publisher,
         history: &'a mut History,
-        told: &'a Told,
+        told: &'a LoopOutputs,
         metrics: &'a ControlMetrics,
         api_server: &ApiServer,
     ) -> Self {
@@ -229,7 +229,7 @@ impl<'a> Loop<'a> {
     /// After the publication, and without waiting for anybody.
     fn name_reports(&mut self) {
         if self.told.reports.wanted() {
-            self.told.reports.name(self.reconciler.amiss(), self.reconciler.found());
+            self.told.reports.name(self.reconciler.pending_status_updates(), self.reconciler.found());
             self.told.reports.make(self.reconciler.unmade());
         } else {
             self.reconciler.unreported();
@@ -318,12 +318,12 @@ impl<'a> Loop<'a> {
     fn answer(&mut self, question: Question) {
         match question {
             Question::History(which, answer) => drop(answer.send(self.past(&which))),
-            Question::Withheld(answer) => drop(answer.send(self.reconciler.withheld(clock::now(), clock::wall()))),
+            Question::NotServing(answer) => drop(answer.send(self.reconciler.not_serving(clock::now(), clock::wall()))),
             Question::Command(command, answer) => drop(answer.send(self.obey(command))),
             Question::Findings(answer) => drop(answer.send(self.reconciler.compiled().all_findings())),
-            Question::AmissIn(object, answer) => drop(answer.send(self.reconciler.amiss_in(&object))),
+            Question::DesiredStatus(object, answer) => drop(answer.send(self.reconciler.desired_status(&object))),
             Question::MadeFor(gateway, answer) => drop(answer.send(self.reconciler.made_for(&gateway))),
-            Question::Standing(object, answer) => drop(answer.send(self.reconciler.standing(&object))),
+            Question::ObjectFindings(object, answer) => drop(answer.send(self.reconciler.standing(&object))),
             Question::LookAgain(answer) => {
                 self.reconciler.look_again();
                 answer.send(()).unwrap_or_default();

@@ -1,8 +1,8 @@
 //! Why a URL goes where it goes: which route serves it, from which object, who lost and why, and which endpoints.
 
 mod connections;
+mod text;
 
-use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use tidegate_config::model::{
     normalize, request_host,
 };
 
-use crate::withheld::{ByCommand, Wait, Withheld};
+use crate::not_serving::{ByCommand, NotServing, Wait};
 
 /// What would become of a plain GET of a URL, and why.
 #[derive(Debug, Serialize)]
@@ -101,11 +101,11 @@ pub struct TargetView {
     pub external_auth: Option<Arc<ExternalAuth>>,
 }
 
-struct Asked<'a> {
+struct ProbeHead<'a> {
     uri: &'a Uri,
 }
 
-impl Head for Asked<'_> {
+impl Head for ProbeHead<'_> {
     fn method(&self) -> &str {
         "GET"
     }
@@ -137,7 +137,7 @@ impl Head for Asked<'_> {
 pub fn explain(
     snapshot: &Snapshot,
     findings: &[Finding],
-    withheld: &Withheld,
+    not_serving: &NotServing,
     url: &str,
 ) -> Result<Explanation, String> {
     let absolute = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
@@ -156,14 +156,14 @@ pub fn explain(
     let bytes = carried(snapshot, &binds, &host);
     if of_bytes {
         let carried = bytes.ok_or_else(|| "nothing listens for it".to_owned())?;
-        return Ok(of_connections(snapshot, (findings, withheld), url, &carried));
+        return Ok(of_connections(snapshot, (findings, not_serving), url, &carried));
     }
-    let find = |bind: &&Bind| snapshot.find(&bind.key, &host, &normal.path, &Asked { uri: &uri });
+    let find = |bind: &&Bind| snapshot.find(&bind.key, &host, &normal.path, &ProbeHead { uri: &uri });
     // Several may have the port on addresses of their own: the one that would not answer 404 is meant.
     let found = binds.iter().map(find).max_by_key(|found| (found.route.is_some(), found.listener.is_some()));
     let Found { listener, host: routes, route } = found.unwrap_or_default();
     if let Some(carried) = bytes.filter(|_| route.is_none()) {
-        return Ok(of_connections(snapshot, (findings, withheld), url, &carried));
+        return Ok(of_connections(snapshot, (findings, not_serving), url, &carried));
     }
     let listener = listener.ok_or_else(|| "nothing listens for it".to_owned())?;
     let (lost, told) = concerned(findings, routes, route);
@@ -177,8 +177,8 @@ pub fn explain(
         next: routes.map(|routes| others(routes, &listener.name, &normal.path, route)).unwrap_or_default(),
         lost,
         findings: told,
-        held: withheld.held.clone(),
-        waits: routes.and_then(|routes| withheld.waits.iter().find(|wait| wait.host == routes.host).cloned()),
+        held: not_serving.held.clone(),
+        waits: routes.and_then(|routes| not_serving.waits.iter().find(|wait| wait.host == routes.host).cloned()),
         connections: None,
         answer: answer(snapshot, route, (protocol, &listener.name)),
     })
@@ -196,7 +196,7 @@ fn carried<'s>(snapshot: &'s Snapshot, binds: &[&'s Bind], host: &str) -> Option
 /// What is said of connections that are passed on as bytes.
 fn of_connections(
     snapshot: &Snapshot,
-    (findings, withheld): (&[Finding], &Withheld),
+    (findings, not_serving): (&[Finding], &NotServing),
     url: &str,
     found: &connections::Found<'_>,
 ) -> Explanation {
@@ -211,7 +211,7 @@ fn of_connections(
         next: Vec::new(),
         lost,
         findings: told,
-        held: withheld.held.clone(),
+        held: not_serving.held.clone(),
         waits: None,
         connections: Some(found.view(snapshot)),
         answer: None,
@@ -335,79 +335,4 @@ fn concerned(
     let told = findings.iter().filter(|finding| Some(&finding.object) == object && !lost.contains(finding));
     let told = told.cloned().collect();
     (lost, told)
-}
-
-impl fmt::Display for Explanation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{} (generation {}, listener {})", self.url, self.generation, self.listener)?;
-        match &self.connections {
-            Some(connections) => connections.fmt(f)?,
-            None => self.write_route(f)?,
-        }
-        if let Some(status) = self.answer {
-            writeln!(f, "  answer   {status}, by the edge itself")?;
-        }
-        if let Some(held) = &self.held {
-            writeln!(f, "  held     {held}")?;
-        }
-        if let Some(wait) = &self.waits {
-            writeln!(f, "  held     {wait}")?;
-        }
-        for candidate in &self.next {
-            writeln!(f, "  next     {} of {}, {}", candidate.path, candidate.object, candidate.field)?;
-        }
-        for finding in &self.lost {
-            writeln!(f, "  lost     {finding}")?;
-        }
-        for finding in &self.findings {
-            writeln!(f, "  finding  {finding}")?;
-        }
-        Ok(())
-    }
-}
-
-impl Explanation {
-    fn write_route(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "  host     {}", self.host.as_deref().unwrap_or("no rule has it"))?;
-        let Some(route) = &self.route else { return writeln!(f, "  route    none") };
-        writeln!(f, "  route    {}", route.candidate.path)?;
-        writeln!(f, "  object   {}, {}", route.candidate.object, route.candidate.field)?;
-        for guard in &*route.guards {
-            write_guard(f, guard)?;
-        }
-        for target in &route.targets {
-            writeln!(f, "  backend  {} (weight {})", target.backend, target.weight)?;
-            if let Some(service) = &target.external_auth {
-                writeln!(f, "           asks {service}")?;
-            }
-            if target.protocol.is_some() {
-                write_endpoints(f, &target.endpoints)?;
-            }
-        }
-        Ok(())
-    }
-}
-
-fn write_endpoints(f: &mut fmt::Formatter<'_>, endpoints: &[Endpoint]) -> fmt::Result {
-    if endpoints.is_empty() {
-        writeln!(f, "           no endpoint is ready")?;
-    }
-    endpoints.iter().try_for_each(|endpoint| writeln!(f, "           {}", endpoint.address))
-}
-
-fn write_guard(f: &mut fmt::Formatter<'_>, guard: &Guard) -> fmt::Result {
-    match guard {
-        Guard::AllowSources(networks) => {
-            let networks: Vec<String> = networks.iter().map(ToString::to_string).collect();
-            writeln!(f, "  guard    403 for clients from elsewhere than {}", networks.join(", "))
-        }
-        Guard::RequireTls { status } => writeln!(f, "  guard    {status} to https for plain-text requests"),
-        Guard::Listeners(names) => {
-            let names: Vec<&str> = names.iter().map(|name| &*name.0).collect();
-            writeln!(f, "  guard    404 but over {}", names.join(", "))
-        }
-        Guard::RequireEndpoints => writeln!(f, "  guard    503 without endpoints"),
-        Guard::ExternalAuth(service) => writeln!(f, "  guard    asks {service}"),
-        Guard::DenyAll => writeln!(f, "  guard    403 for everybody"),
-    }
 }

@@ -29,7 +29,7 @@ mod drive;
 mod run;
 mod status;
 
-mod withheld;
+mod not_serving;
 mod explain;
 mod view;
 mod metrics;
@@ -52,11 +52,15 @@ pub use event::{Event, Source};
 pub use explain::{Candidate, Explanation, Served, TargetView, explain};
 pub use history::{Cause, Changes, Coalesced, History, Publication, Sample};
 pub use informer::{
-    Follow, Identity, Informer, Interest, Limits, Named, NamedMetrics, Recovery, Relist, Resource, WhileServed,
+    Identity, Informer, Interest, Limits, Recovery, Relist, Resource, SecretInterest, SecretPoller,
+    SecretPollerMetrics, WhileServed,
 };
+pub use not_serving::{ByCommand, NotServing, Wait};
 pub use order::Order;
 pub use queue::{Get, Held, Lane, Meter, Queue, Retries, Share, Workqueue};
-pub use reconcile::{Addresses, Amiss, Audit, Desired, Found, Made, Names, Reconciler, Standing, Step};
+pub use reconcile::{
+    Addresses, Audit, ChangedFindings, Desired, Made, Names, ObjectFindings, PendingStatusUpdates, Reconciler, Step,
+};
 pub use resolve::{ResolveLimits, Resolver, Upstream, Wanted};
 pub use run::{Control, start};
 pub use source_metrics::SourceMetrics;
@@ -66,5 +70,4 @@ pub use sources::{
 pub use status::{Reporter, Terms};
 pub use topology::{Key, Topology};
 pub use view::{Past, Readiness, SourceState, View};
-pub use withheld::{ByCommand, Wait, Withheld};
 pub use world::{Resolution, World};

@@ -3,7 +3,7 @@
 mod attaching;
 mod audit;
 mod backlog;
-mod found;
+mod changed_findings;
 mod hold;
 mod infrastructure;
 mod listing;
@@ -20,7 +20,7 @@ use std::time::{Instant, SystemTime};
 pub use audit::Audit;
 use audit::Round;
 use backlog::{Backlog, Batch};
-pub use found::{Found, Standing};
+pub use changed_findings::{ChangedFindings, ObjectFindings};
 use hold::Hold;
 pub use infrastructure::Made;
 use infrastructure::Making;
@@ -28,7 +28,7 @@ use listing::Listing;
 use names::LookedUp;
 pub use names::Names;
 use report::Reporting;
-pub use report::{Addresses, Amiss, Desired};
+pub use report::{Addresses, Desired, PendingStatusUpdates};
 use secrets::FollowedSecrets;
 use tidegate_config::model::{BackendKey, SnapshotParts, VirtualHost};
 use tidegate_config::object::{Kind, ObjectRef};
@@ -37,11 +37,11 @@ use waits::{Wait, Waits, awaited};
 use crate::compile::{Compiled, Defer, HostUnit, Inputs, Touched, Unit};
 use crate::event::Source;
 use crate::history::{Cause, Changes};
-use crate::informer::Follow;
+use crate::informer::SecretInterest;
+use crate::not_serving::{self, NotServing};
 use crate::options::Options;
 use crate::queue::Meter;
 use crate::topology::Topology;
-use crate::withheld::{self, Withheld};
 use crate::world::World;
 
 /// Owns World, topology and the last compilation; nobody else changes them.
@@ -90,7 +90,7 @@ pub struct Step {
     /// The DNS names to look up, where they are others than before.
     pub names: Option<Arc<Names>>,
     /// Which Secrets are followed by name, where others are than before; at first, also when none is.
-    pub secrets: Option<Vec<Follow>>,
+    pub secrets: Option<Vec<SecretInterest>>,
 }
 
 impl Reconciler {
@@ -158,9 +158,9 @@ impl Reconciler {
         }
         // An object of the slow lane may offer something else to others.
         self.attach_stale();
-        self.backlog.take_along(&mut batch, |host| {
+        self.backlog.pull_in_related(&mut batch, |host| {
             let now = self.topology.claims_of(host).flat_map(|claim| claim.backends());
-            now.chain(self.compiled.led_to(host)).map(|key| key.service.clone()).collect()
+            now.chain(self.compiled.backends_of_host(host)).map(|key| key.service.clone()).collect()
         });
         let oldest = batch.oldest;
         let mut touched = self.compile_batch(batch, now);
@@ -220,14 +220,14 @@ impl Reconciler {
     /// What has been compiled and does not serve. Of times, so much is to go or has gone by as of `now`, which is `wall` on
     /// the clock of people.
     #[must_use]
-    pub fn withheld(&self, now: Instant, wall: SystemTime) -> Withheld {
-        let waits = self.waits.iter().map(|(host, Wait { until, awaited })| withheld::Wait {
+    pub fn not_serving(&self, now: Instant, wall: SystemTime) -> NotServing {
+        let waits = self.waits.iter().map(|(host, Wait { until, awaited })| not_serving::Wait {
             host: host.clone(),
             until: wall.checked_add(until.saturating_duration_since(now)).unwrap_or(wall),
             awaited: awaited.iter().cloned().collect(),
         });
         let held = self.hold.as_ref().map(|hold| hold.by_command(now, wall));
-        Withheld { held, waits: waits.collect() }
+        NotServing { held, waits: waits.collect() }
     }
 
     /// Ends the batch that was compiled last: what it changed is published.
@@ -318,7 +318,7 @@ impl Reconciler {
 
     /// The Secrets that the first model needs, where they are asked for by name: known once everything else was listed. The
     /// model waits for them as it waits for a list.
-    fn first_secrets(&mut self) -> Option<Vec<Follow>> {
+    fn first_secrets(&mut self) -> Option<Vec<SecretInterest>> {
         let open = self.listing.comes(|source| source.kind != Kind::Secret);
         if !secrets::by_name(&self.options) || !self.secrets.untold() || open {
             return None;

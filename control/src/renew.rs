@@ -59,7 +59,7 @@ where
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let (answer, mut asked) =
-            (self.stack.call(request), Asked { doubted: Arc::clone(&self.doubted), sound: false });
+            (self.stack.call(request), InFlight { doubted: Arc::clone(&self.doubted), sound: false });
         let judged = async move {
             let answer = answer.await;
             asked.answered(answer.as_ref().is_ok_and(|answer| answer.status() != StatusCode::UNAUTHORIZED));
@@ -71,18 +71,18 @@ where
 
 /// A request that waits for its answer. Who waits on a connection that is dead and does not know it gives up before the stack
 /// does, so that having been given up says as much as a failure.
-struct Asked {
+struct InFlight {
     doubted: Arc<AtomicBool>,
     sound: bool,
 }
 
-impl Asked {
+impl InFlight {
     fn answered(&mut self, soundly: bool) {
         self.sound = soundly;
     }
 }
 
-impl Drop for Asked {
+impl Drop for InFlight {
     fn drop(&mut self) {
         if !self.sound {
             self.doubted.store(true, Ordering::Relaxed);

@@ -19,14 +19,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api_server::ApiServer;
 use crate::backoff::Backoff;
-use crate::cached::{CachedKind, CachedStates, Following, ServedKind, unknown};
+use crate::cached::{CachedFollower, CachedKind, CachedStates, ServedKind, unknown};
 use crate::clock;
 use crate::cluster_cache::{CacheMetrics, CacheOptions, SweepLimit};
 use crate::copies::Copies;
-use crate::drive::{Loop, Told};
+use crate::drive::{Loop, LoopOutputs};
 use crate::event::{Event, Source};
 use crate::history::History;
-use crate::informer::{Informer, Interest, Limits, Named, NamedMetrics, Recovery};
+use crate::informer::{Informer, Interest, Limits, Recovery, SecretPoller, SecretPollerMetrics};
 use crate::metrics::{ControlMetrics, SnapshotCollector};
 use crate::options::{Options, Secrets};
 use crate::queue::Meter;
@@ -86,7 +86,8 @@ pub fn start(
     shutdown: CancellationToken,
 ) -> Result<(View, impl Future<Output = ()> + Send + 'static), prometheus::Error> {
     let metrics = ControlMetrics::register(registry)?;
-    let (source_metrics, named_metrics) = (SourceMetrics::register(registry)?, NamedMetrics::register(registry)?);
+    let (source_metrics, named_metrics) =
+        (SourceMetrics::register(registry)?, SecretPollerMetrics::register(registry)?);
     let cache_metrics = CacheMetrics::register(registry)?;
     registry.register(Box::new(SnapshotCollector::new(published)?))?;
     let (generation, generation_seen) = watch::channel(Generation::default());
@@ -139,7 +140,7 @@ struct State {
     asked: mpsc::Receiver<Question>,
     metrics: ControlMetrics,
     source_metrics: SourceMetrics,
-    named_metrics: NamedMetrics,
+    named_metrics: SecretPollerMetrics,
     cache_metrics: CacheMetrics,
     reports: Reports,
     kept: Kept,
@@ -180,7 +181,7 @@ impl State {
     fn follow_cached(&mut self, shutdown: &CancellationToken) -> impl Future<Output = ()> + Send + 'static {
         let Control { client, options, limits, cached, cached_copies, .. } = &self.control;
         let pace = options.pace;
-        let following = Following {
+        let following = CachedFollower {
             client: client.clone(),
             kinds: cached.clone(),
             sweep: SweepLimit { share_max: pace.sweep_share_max, free: pace.sweep_free },
@@ -212,8 +213,8 @@ impl State {
         if let Some(refresh) = by_name {
             let (metrics, seed) = (self.named_metrics.clone(), fastrand::u64(..));
             let (client, limits) = (client.clone(), limits.clone());
-            let named =
-                Named::new(client, (refresh, limits), followed, events.clone(), metrics, seed).sharing(&recovery);
+            let named = SecretPoller::new(client, (refresh, limits), followed, events.clone(), metrics, seed)
+                .sharing(&recovery);
             let secrets = Source { kind: Kind::Secret, namespace: None };
             let restored = self.reconciler.restored_as_of_s(&secrets).is_some();
             let named = named.keeping(self.kept.secrets_by_name(), restored);
@@ -255,7 +256,7 @@ impl State {
         }));
         let (generation, readiness) = (self.generation.clone(), self.readiness.clone());
         let (secrets, reports) = (secret_names, self.reports.clone());
-        let told = Told { generation, readiness, names, secrets, relist, reports };
+        let told = LoopOutputs { generation, readiness, names, secrets, relist, reports };
         let Self { reconciler, publisher, history, metrics, asked, .. } = self;
         let running = Loop::new(reconciler, publisher, history, &told, metrics, api_server);
         first_end(running.run(&mut received, asked, &stop), &mut tasks).await

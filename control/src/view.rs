@@ -10,11 +10,11 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::cached::CachedStates;
 use crate::command::{Command, Refusal};
 use crate::history::Publication;
-use crate::reconcile::{Desired, Made, Standing};
+use crate::not_serving::NotServing;
+use crate::reconcile::{Desired, Made, ObjectFindings};
 use crate::sources::Verdict;
 use crate::status::Reports;
 use crate::topology::Key;
-use crate::withheld::Withheld;
 
 /// A door to the control loop; cloning it is cheap.
 #[derive(Clone, Debug)]
@@ -98,14 +98,14 @@ pub(crate) struct Which {
 #[derive(Debug)]
 pub(crate) enum Question {
     History(Which, oneshot::Sender<Past>),
-    Withheld(oneshot::Sender<Withheld>),
+    NotServing(oneshot::Sender<NotServing>),
     Command(Command, oneshot::Sender<Result<Generation, Refusal>>),
     Findings(oneshot::Sender<Vec<Finding>>),
     Topology(oneshot::Sender<Vec<(ObjectRef, Key)>>),
     Verdicts(oneshot::Sender<Vec<(ObjectRef, Verdict)>>),
-    AmissIn(ObjectRef, oneshot::Sender<Option<Desired>>),
+    DesiredStatus(ObjectRef, oneshot::Sender<Option<Desired>>),
     MadeFor(ObjectRef, oneshot::Sender<Option<Made>>),
-    Standing(ObjectRef, oneshot::Sender<Option<Standing>>),
+    ObjectFindings(ObjectRef, oneshot::Sender<Option<ObjectFindings>>),
     LookAgain(oneshot::Sender<()>),
 }
 
@@ -150,8 +150,8 @@ impl View {
     }
 
     /// What has been compiled and does not serve, and why. `None` while the loop does not run.
-    pub async fn withheld(&self) -> Option<Withheld> {
-        self.ask(Question::Withheld).await
+    pub async fn not_serving(&self) -> Option<NotServing> {
+        self.ask(Question::NotServing).await
     }
 
     /// Gives a command; the generation that was published for it. `None` while the loop does not run.
@@ -163,8 +163,8 @@ impl View {
     }
 
     /// What has to be written into the status of an object, if anything. `None` while the loop does not run.
-    pub(crate) async fn amiss_in(&self, object: ObjectRef) -> Option<Option<Desired>> {
-        self.ask(|answer| Question::AmissIn(object, answer)).await
+    pub(crate) async fn desired_status(&self, object: ObjectRef) -> Option<Option<Desired>> {
+        self.ask(|answer| Question::DesiredStatus(object, answer)).await
     }
 
     /// What is to be made for a Gateway. `None` while the loop does not run, or does not know enough.
@@ -173,8 +173,8 @@ impl View {
     }
 
     /// What there is to tell of an object. `None` while the loop does not run, or does not know enough.
-    pub(crate) async fn standing(&self, object: ObjectRef) -> Option<Standing> {
-        self.ask(|answer| Question::Standing(object, answer)).await.flatten()
+    pub(crate) async fn standing(&self, object: ObjectRef) -> Option<ObjectFindings> {
+        self.ask(|answer| Question::ObjectFindings(object, answer)).await.flatten()
     }
 
     /// Has the loop name every object whose status is not what it ought to be, and every object about which anything is

@@ -10,7 +10,7 @@ use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 use tidegate_config::project::{Projected, project};
 use tidegate_config::published::channel;
 use tidegate_control::options::{GatewayApi, GatewayServices, Options, Sources};
-use tidegate_control::{ByCommand, Command, Event, Reconciler, Source, Wait, Withheld, explain};
+use tidegate_control::{ByCommand, Command, Event, NotServing, Reconciler, Source, Wait, explain};
 
 fn ingress(name: &str, year: u32, annotations: &Value, paths: &[(&str, &str)]) -> Value {
     let backend = json!({"service": {"name": "missing", "port": {"number": 80}}});
@@ -29,11 +29,11 @@ fn ingress(name: &str, year: u32, annotations: &Value, paths: &[(&str, &str)]) -
 
 /// What is said of a URL in a cluster of these Ingresses.
 fn explained(ingresses: &[Value], url: &str) -> String {
-    explained_beside(ingresses, &Withheld::default(), url)
+    explained_beside(ingresses, &NotServing::default(), url)
 }
 
 /// The same, while something does not serve.
-fn explained_beside(ingresses: &[Value], withheld: &Withheld, url: &str) -> String {
+fn explained_beside(ingresses: &[Value], withheld: &NotServing, url: &str) -> String {
     let listener = Listener::for_every_host("http");
     let key = BindKey { address: ([127, 0, 0, 1], 80).into(), protocol: BindProtocol::Http };
     let binds = [Bind { key, listeners: [listener].into() }].into();
@@ -47,7 +47,7 @@ fn explained_beside(ingresses: &[Value], withheld: &Withheld, url: &str) -> Stri
 
 /// What is said of a URL in a cluster of these objects.
 #[allow(clippy::disallowed_methods, reason = "a test needs some instant to start from")]
-fn explained_in(options: Options, objects: &[(Kind, Value)], withheld: &Withheld, url: &str) -> String {
+fn explained_in(options: Options, objects: &[(Kind, Value)], withheld: &NotServing, url: &str) -> String {
     let sources = Kind::ALL.map(|kind| Source { kind, namespace: None });
     let mut reconciler = Reconciler::new(options, sources.clone());
     let now = Instant::now();
@@ -112,15 +112,15 @@ fn routes_that_do_not_serve_yet_are_named_with_the_reason() {
     let waits = vec![wait("other.example", "other"), wait("web.example", "new")];
     let held = ByCommand { command: Command::Freeze, generation: Generation(7), since };
     let web = [ingress("web", 2026, &json!({}), &[("Prefix", "/")])];
-    let text = |withheld: &Withheld, url| explained_beside(&web, withheld, url);
+    let text = |withheld: &NotServing, url| explained_beside(&web, withheld, url);
     let frozen = "frozen at generation 7 since 1970-01-01T00:00:00.000Z, whatever the cluster's routes are";
     let waiting =
         "as it was, until 1970-01-01T00:00:00.000Z at the latest: Service shop/new or its endpoints not seen yet";
-    let both = Withheld { held: Some(held), waits: waits.clone() };
+    let both = NotServing { held: Some(held), waits: waits.clone() };
     check(&text(&both, "web.example/"), "held", &[frozen, waiting]);
     check(&text(&both, "none.example/"), "held", &[frozen]);
-    check(&text(&Withheld { held: None, waits }, "web.example/"), "held", &[waiting]);
-    check(&text(&Withheld::default(), "web.example/"), "held", &[]);
+    check(&text(&NotServing { held: None, waits }, "web.example/"), "held", &[waiting]);
+    check(&text(&NotServing::default(), "web.example/"), "held", &[]);
 }
 
 /// A Gateway with listeners whose connections are passed on, and their routes.
@@ -164,7 +164,7 @@ fn connections_that_are_passed_on_are_explained() {
             optional: false,
         };
         let sources = Sources { gateway: Some(gateway), ..Sources::default() };
-        explained_in(Options { sources, ..Options::default() }, &objects, &Withheld::default(), url)
+        explained_in(Options { sources, ..Options::default() }, &objects, &NotServing::default(), url)
     };
     let text = explained("tcp://192.0.2.1:5432");
     check(&text, "object", &["TCPRoute shop/older, spec.rules[0]"]);

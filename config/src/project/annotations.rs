@@ -85,7 +85,7 @@ struct Fallbacks {
 
 /// What happens when a value cannot be read.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Otherwise {
+enum OnInvalid {
     /// The default applies.
     Default,
     /// Plain-text requests are redirected, because the annotation may say so.
@@ -110,7 +110,7 @@ struct Annotation<D> {
     /// What it does.
     effect: &'static str,
     /// What happens when its value cannot be read.
-    otherwise: Otherwise,
+    otherwise: OnInvalid,
     /// Why it changes nothing, where it does not.
     inert: Option<&'static str>,
     /// Reads its value.
@@ -124,7 +124,7 @@ const SERVICE: [Annotation<ServiceEffects>; 2] = [
         form: "whole number, or 0 for any number",
         default: |_| "that of `--service-requests-max`".to_owned(),
         effect: "Requests that may be at the endpoints of each port at the same time; a further one is answered 503 with the reason `service-overloaded`.",
-        otherwise: Otherwise::Default,
+        otherwise: OnInvalid::Default,
         inert: None,
         read: |effects, text| set(&mut effects.requests_max, whole(text)),
     },
@@ -133,7 +133,7 @@ const SERVICE: [Annotation<ServiceEffects>; 2] = [
         form: "`v1` or `v2`",
         default: |_| "none".to_owned(),
         effect: "The header of the PROXY protocol with which connections to its endpoints begin, where they are passed on unread: the endpoints learn who the client is.",
-        otherwise: Otherwise::Default,
+        otherwise: OnInvalid::Default,
         inert: None,
         read: |effects, text| set(&mut effects.proxy_header, proxy_header(text)),
     },
@@ -146,7 +146,7 @@ const INGRESS: [Annotation<Draft>; 10] = [
         form: "time",
         default: |it| printed(it.connect_timeout),
         effect: "Time to open a connection to an endpoint, TLS included.",
-        otherwise: Otherwise::Default,
+        otherwise: OnInvalid::Default,
         inert: None,
         read: |draft, text| set(&mut draft.settings.connect_timeout, duration(text, Zero::Refused)),
     },
@@ -155,7 +155,7 @@ const INGRESS: [Annotation<Draft>; 10] = [
         form: "time",
         default: |it| printed(it.read_timeout),
         effect: "Time between two reads from an endpoint.",
-        otherwise: Otherwise::Default,
+        otherwise: OnInvalid::Default,
         inert: None,
         read: |draft, text| set(&mut draft.settings.read_timeout, duration(text, Zero::Refused)),
     },
@@ -164,7 +164,7 @@ const INGRESS: [Annotation<Draft>; 10] = [
         form: "time",
         default: |it| printed(it.write_timeout),
         effect: "Time between two writes to an endpoint.",
-        otherwise: Otherwise::Default,
+        otherwise: OnInvalid::Default,
         inert: None,
         read: |draft, text| set(&mut draft.settings.write_timeout, duration(text, Zero::Refused)),
     },
@@ -173,7 +173,7 @@ const INGRESS: [Annotation<Draft>; 10] = [
         form: "time, or 0 for no limit",
         default: |it| it.request_timeout.map_or_else(|| "no limit".to_owned(), printed),
         effect: "Time for the whole request until the head of its response.",
-        otherwise: Otherwise::Default,
+        otherwise: OnInvalid::Default,
         inert: None,
         read: |draft, text| set(&mut draft.settings.request_timeout, duration(text, Zero::Unlimited)),
     },
@@ -182,7 +182,7 @@ const INGRESS: [Annotation<Draft>; 10] = [
         form: "time",
         default: |it| printed(it.tunnel_idle_timeout),
         effect: "Time without a byte either way after which an upgraded connection, such as a WebSocket, is closed.",
-        otherwise: Otherwise::Default,
+        otherwise: OnInvalid::Default,
         inert: None,
         read: |draft, text| set(&mut draft.settings.tunnel_idle_timeout, duration(text, Zero::Refused)),
     },
@@ -191,7 +191,7 @@ const INGRESS: [Annotation<Draft>; 10] = [
         form: "bytes, or 0 for no limit",
         default: |it| it.body_bytes_max.map_or_else(|| "no limit".to_owned(), |bytes| bytes.to_string()),
         effect: "Size of a request's body; a larger one is answered 413.",
-        otherwise: Otherwise::Default,
+        otherwise: OnInvalid::Default,
         inert: None,
         read: |draft, text| set(&mut draft.settings.body_bytes_max, bytes(text)),
     },
@@ -200,7 +200,7 @@ const INGRESS: [Annotation<Draft>; 10] = [
         form: "whole number from 1 to 10",
         default: |it| it.tries_max.to_string(),
         effect: "Tries that one request may have while no endpoint has begun to answer. An endpoint that refuses the connection within 100 ms is not counted.",
-        otherwise: Otherwise::Default,
+        otherwise: OnInvalid::Default,
         inert: None,
         read: |draft, text| set(&mut draft.settings.tries_max, count(text, TRIES_MAX)),
     },
@@ -212,7 +212,7 @@ const INGRESS: [Annotation<Draft>; 10] = [
             Balance::RoundRobin => "`round-robin`".to_owned(),
         },
         effect: "How an endpoint is chosen: of two drawn at random the one with less to do, or one after the other.",
-        otherwise: Otherwise::Default,
+        otherwise: OnInvalid::Default,
         inert: None,
         read: |draft, text| set(&mut draft.settings.balance, balance(text)),
     },
@@ -221,7 +221,7 @@ const INGRESS: [Annotation<Draft>; 10] = [
         form: "`true` or `false`",
         default: |_| "`false`".to_owned(),
         effect: "Sends plain-text requests to https with status 308.",
-        otherwise: Otherwise::Redirected,
+        otherwise: OnInvalid::Redirected,
         inert: None,
         read: |draft, text| boolean(text).map(|required| draft.require_tls = required),
     },
@@ -230,7 +230,7 @@ const INGRESS: [Annotation<Draft>; 10] = [
         form: "addresses and networks between commas",
         default: |_| "everybody".to_owned(),
         effect: "Answers 403 to clients from elsewhere. Checked before the redirect to https.",
-        otherwise: Otherwise::Closed,
+        otherwise: OnInvalid::Closed,
         inert: None,
         read: |draft, text| sources(text).map(|networks| draft.sources = Some(Guard::AllowSources(networks))),
     },
@@ -283,20 +283,20 @@ fn read<D>(
         };
         match fault {
             None => {}
-            Some((Otherwise::Default, value, why)) => found.ignored(&field, &value, why),
-            Some((Otherwise::Redirected, value, why)) => {
+            Some((OnInvalid::Default, value, why)) => found.ignored(&field, &value, why),
+            Some((OnInvalid::Redirected, value, why)) => {
                 fallbacks.redirected = true;
                 found.assumed(&field, &value, why);
             }
-            Some((Otherwise::Dropped, value, why)) => {
+            Some((OnInvalid::Dropped, value, why)) => {
                 fallbacks.dropped.push(key.to_owned());
                 found.dropped(&field, &value, why);
             }
-            Some((Otherwise::Enforced, value, why)) => {
+            Some((OnInvalid::Enforced, value, why)) => {
                 fallbacks.enforced = true;
                 found.closed(&field, &value, why);
             }
-            Some((Otherwise::Closed, value, why)) => {
+            Some((OnInvalid::Closed, value, why)) => {
                 fallbacks.closed = true;
                 found.closed(&field, &value, why);
             }
@@ -323,7 +323,7 @@ impl Draft {
 
 /// What becomes of a key that is not in the table. One that may be meant for another has the effect of that other's
 /// unreadable value, so that a guard does not stand open because of a letter.
-fn unknown<D>(Dialect { prefix, name }: Dialect, table: &[Annotation<D>], key: &str) -> (Otherwise, String, String) {
+fn unknown<D>(Dialect { prefix, name }: Dialect, table: &[Annotation<D>], key: &str) -> (OnInvalid, String, String) {
     // What is much longer needs no comparison, whose time is the product of both lengths.
     let length = key.chars().count();
     let alike = |annotation: &&Annotation<D>| annotation.key.len().abs_diff(length) <= TYPO_EDITS_MAX;
@@ -331,7 +331,7 @@ fn unknown<D>(Dialect { prefix, name }: Dialect, table: &[Annotation<D>], key: &
     let near = table.iter().filter(alike).min_by_key(edits).filter(|near| edits(near) <= TYPO_EDITS_MAX);
     let (otherwise, why) = match near {
         Some(near) => (near.otherwise, format!("is not a {name} annotation (did you mean {prefix}{}?)", near.key)),
-        None => (Otherwise::Default, format!("is not a {name} annotation")),
+        None => (OnInvalid::Default, format!("is not a {name} annotation")),
     };
     (otherwise, key.to_owned(), why)
 }

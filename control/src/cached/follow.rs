@@ -69,7 +69,7 @@ pub fn start_cached(
         let (cache, restored) = open_cache(cache, (Vec::new(), kinds.clone()), sweep, &cache_metrics).await;
         api_server.recall(restored.sockets);
         let identity = Identity::new(client.clone(), limits.clone(), restored.cluster);
-        let following = Following { client, kinds, sweep, limits, metrics, copies: Some(copies), states };
+        let following = CachedFollower { client, kinds, sweep, limits, metrics, copies: Some(copies), states };
         let keeping = keep_reached_by(cache.as_ref(), (&api_server, &identity), following.states.subscribe(), drop);
         let follow = follow(following, (restored.cached, cache.as_ref()), &identity, shutdown);
         tokio::select! {
@@ -92,7 +92,7 @@ pub(crate) fn unknown(kinds: &[CachedKind]) -> CachedStates {
 
 /// What the informers of cached kinds share.
 #[derive(Clone)]
-pub(crate) struct Following {
+pub(crate) struct CachedFollower {
     pub(crate) client: kube::Client,
     pub(crate) kinds: Vec<CachedKind>,
     pub(crate) sweep: SweepLimit,
@@ -104,7 +104,7 @@ pub(crate) struct Following {
 
 /// Follows all of them until told to stop, beginning with what was kept.
 pub(crate) fn follow(
-    following: Following,
+    following: CachedFollower,
     (restored, cache): (Vec<RestoredCached>, Option<&Cache>),
     identity: &Identity,
     stop: CancellationToken,
@@ -155,7 +155,7 @@ pub(crate) fn follow(
 }
 
 /// What an informer begins with, told to whoever serves it.
-fn restart(following: &Following, kept: RestoredCached) -> Restarted {
+fn restart(following: &CachedFollower, kept: RestoredCached) -> Restarted {
     let RestoredCached { wanted, served, objects, resume, as_of_s } = kept;
     Tell::of(&following.states, &wanted).tell(|state| {
         state.served = Some(served.clone());

@@ -8,7 +8,7 @@ mod state;
 
 pub(crate) use discovery::look_up;
 pub use follow::{CachedControl, start_cached};
-pub(crate) use follow::{Following, follow, unknown};
+pub(crate) use follow::{CachedFollower, follow, unknown};
 pub use kind::{CachedKind, ServedKind};
 pub use state::{CachedStanding, CachedState, CachedStates};
 pub(crate) use state::{Tell, served};

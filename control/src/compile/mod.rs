@@ -24,8 +24,8 @@ pub(crate) use findings::ByObject;
 pub use findings::Findings;
 pub(crate) use globals::reads as globals_read;
 pub use host::HostUnit;
+pub(crate) use host::backends_of_host;
 use host::claim_index::ClaimIndex;
-pub(crate) use host::led_to;
 pub(crate) use streams::used as used_by_stream;
 use tidegate_config::caught::caught;
 use tidegate_config::finding::{Finding, Problem, printable};
@@ -205,8 +205,8 @@ impl Compiled {
     }
 
     /// What the routes of a host lead to as they were compiled last.
-    pub fn led_to(&self, host: &VirtualHost) -> impl Iterator<Item = &BackendKey> {
-        led_to(&self.parts, host)
+    pub fn backends_of_host(&self, host: &VirtualHost) -> impl Iterator<Item = &BackendKey> {
+        backends_of_host(&self.parts, host)
     }
 
     /// Everything that users should be told, each thing once, ordered by object and field.

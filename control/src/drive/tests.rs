@@ -21,7 +21,7 @@ pub(super) struct Bed {
     publisher: Publisher,
     pub(super) published: Published,
     history: History,
-    told: Told,
+    told: LoopOutputs,
     metrics: ControlMetrics,
     api_server: ApiServer,
 }
@@ -29,7 +29,7 @@ pub(super) struct Bed {
 impl Bed {
     pub(super) fn new(sources: impl IntoIterator<Item = Source>) -> Self {
         let (publisher, published) = published::channel();
-        let told = Told {
+        let told = LoopOutputs {
             generation: watch::Sender::default(),
             readiness: watch::Sender::default(),
             names: watch::Sender::default(),

@@ -122,7 +122,7 @@ impl fmt::Display for Connections {
             let tls = share.over_tls.as_ref().map(|name| format!(", over TLS to {name}")).unwrap_or_default();
             let header = share.proxy_header.map_or("", |_| ", with a PROXY header");
             writeln!(f, "  backend  {backend} (weight {}){tls}{header}", share.weight)?;
-            super::write_endpoints(f, &share.endpoints)?;
+            super::text::write_endpoints(f, &share.endpoints)?;
         }
         Ok(())
     }

@@ -63,7 +63,7 @@ impl Lister {
 
     /// Waits until a list is due or asked for, and makes it as often as it takes until one comes in whole, while a watch goes
     /// on. That one fails is no failure of the source, which is followed by its watch. Says whenever a list begins, so that
-    /// what is [`Told`] from then on is kept, and when it has failed. Gives itself back with the list.
+    /// what is [`WatchOverlay`] from then on is kept, and when it has failed. Gives itself back with the list.
     pub(super) async fn beside(
         mut self,
         (due, mut reason): (Instant, ListReason),
@@ -106,14 +106,14 @@ pub(super) fn no_older(version: &str, than: &str) -> bool {
 }
 
 /// What watches have told since the list beside them began.
-pub(super) struct Told {
+pub(super) struct WatchOverlay {
     /// Whether a list is made now; has news when one has begun or failed since.
     listing: Receiver<bool>,
     /// What was told last of each object: what it is, or that it is gone.
     last: BTreeMap<ObjectRef, Option<Projected>>,
 }
 
-impl Told {
+impl WatchOverlay {
     /// Nothing, and what says to it whether a list is made.
     pub(super) fn new() -> (Sender<bool>, Self) {
         let (listing, receiver) = channel(false);

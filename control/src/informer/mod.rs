@@ -39,7 +39,7 @@ pub(crate) use cached::{CachedInformer, Restarted};
 pub use compare::Identity;
 pub(crate) use failure::Failure;
 pub use limits::Limits;
-pub use named::{Follow, Named, NamedMetrics};
+pub use named::{SecretInterest, SecretPoller, SecretPollerMetrics};
 pub use pauses::Recovery;
 pub use resource::Resource;
 pub use served::WhileServed;
@@ -52,7 +52,7 @@ use crate::source_metrics::SourceMetrics;
 use api::Api;
 use failure::ListReason;
 use list::List;
-use lister::{Lister, Told, no_older};
+use lister::{Lister, WatchOverlay, no_older};
 use pauses::Pauses;
 use tee::Tee;
 use watch::{Stop, Watch};
@@ -267,7 +267,7 @@ impl Informer {
     /// asked for; each that comes in whole is told, and ends the watch beside it: only the next one knows where to go on.
     async fn watch_on(&mut self) -> Result<ListReason, Closed> {
         loop {
-            let (listing, mut told) = Told::new();
+            let (listing, mut told) = WatchOverlay::new();
             let mut beside = pin!(self.lister.clone().beside(self.due, listing, self.chance.fork()));
             let (lister, mut list) = loop {
                 tokio::select! {
@@ -312,7 +312,7 @@ impl Informer {
     }
 
     /// Watches until the watch ends, and waits if it has failed. Gives whether only a list can say what there is, and why.
-    async fn watch(&mut self, told: &mut Told) -> Result<Option<ListReason>, Closed> {
+    async fn watch(&mut self, told: &mut WatchOverlay) -> Result<Option<ListReason>, Closed> {
         let lasting = self.lister.api.limits.lasting(self.chance.u64(..));
         let from = Arc::clone(&self.reached);
         let Self { lister: Lister { api, series, tee, .. }, events, failing, pauses, reached, opened, resumes, .. } =

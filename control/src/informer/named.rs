@@ -1,7 +1,7 @@
 //! Secrets by their names: only those that are followed are asked for, each by itself, and again after a while. What a watch
 //! of all of them would tell at once is learnt later this way; in return a role need allow no more than to get them.
 //!
-//! [`Following`] decides, without a clock and without a request. What cannot be read stays as it was, and one is gone only
+//! [`PollState`] decides, without a clock and without a request. What cannot be read stays as it was, and one is gone only
 //! when the server has said so twice.
 
 mod ask;
@@ -29,7 +29,7 @@ use crate::event::{Event, Source};
 use crate::queue::{Lane, Meter, Queue, Retries, Share};
 use ask::ask;
 use failing::Failing;
-pub use metrics::NamedMetrics;
+pub use metrics::SecretPollerMetrics;
 
 /// Requests under way at a time.
 const ASKED_MAX: usize = 8;
@@ -46,48 +46,48 @@ const DENIALS_MAX: u32 = 2;
 const SHARE: Share =
     Share { batch_max: 1, slow_batch_max: 1, fast_turns_max: 8, slow_age_max: Duration::from_secs(10), aged_every: 2 };
 
-/// A change of what is followed.
+/// A change of the set of Secrets that are polled.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Follow {
-    /// From now on: it is asked for at once.
-    Begin(ObjectName),
-    /// No longer.
-    End(ObjectName),
+pub enum SecretInterest {
+    /// Poll this Secret from now on, and at once.
+    Add(ObjectName),
+    /// Stop polling it.
+    Remove(ObjectName),
 }
 
-/// Follows Secrets by name.
-pub struct Named {
+/// Polls Secrets by name, where the rights do not allow to list them.
+pub struct SecretPoller {
     client: kube::Client,
     limits: Limits,
-    changes: mpsc::UnboundedReceiver<Vec<Follow>>,
+    changes: mpsc::UnboundedReceiver<Vec<SecretInterest>>,
     events: mpsc::Sender<Event>,
-    metrics: NamedMetrics,
-    following: Following,
+    metrics: SecretPollerMetrics,
+    following: PollState,
     recovery: Recovery,
     chance: fastrand::Rng,
     /// Where the bytes of Secrets are kept on disk.
     sink: Option<Sink>,
 }
 
-impl fmt::Debug for Named {
+impl fmt::Debug for SecretPoller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Named").field("following", &self.following).finish_non_exhaustive()
+        f.debug_struct("SecretPoller").field("following", &self.following).finish_non_exhaustive()
     }
 }
 
-impl Named {
+impl SecretPoller {
     /// One that has not begun. Each Secret is asked for again after `refresh`, or up to half as long again. The first of the
     /// changes are what the first model needs: the event [`Event::Listed`] says that they all had an answer.
     #[must_use]
     pub fn new(
         client: kube::Client,
         (refresh, limits): (Duration, Limits),
-        changes: mpsc::UnboundedReceiver<Vec<Follow>>,
+        changes: mpsc::UnboundedReceiver<Vec<SecretInterest>>,
         events: mpsc::Sender<Event>,
-        metrics: NamedMetrics,
+        metrics: SecretPollerMetrics,
         seed: u64,
     ) -> Self {
-        let following = Following::new(refresh, metrics.meter.clone());
+        let following = PollState::new(refresh, metrics.meter.clone());
         let (recovery, chance) = (Recovery::default(), fastrand::Rng::with_seed(seed));
         Self { client, limits, changes, events, metrics, following, recovery, chance, sink: None }
     }
@@ -184,7 +184,7 @@ impl Answer {
 
 /// What is followed, and what is known of it.
 #[derive(Debug)]
-struct Following {
+struct PollState {
     refresh: Duration,
     queue: Queue<ObjectName>,
     known: BTreeMap<ObjectName, Known>,
@@ -211,7 +211,7 @@ struct Known {
     missed: bool,
 }
 
-impl Following {
+impl PollState {
     const fn source() -> Source {
         Source { kind: Kind::Secret, namespace: None }
     }
@@ -223,21 +223,21 @@ impl Following {
     }
 
     /// Takes changes of what is followed.
-    fn follow(&mut self, changes: Vec<Follow>, now: Instant, news: &mut Vec<Event>) {
-        let begins = |change: &Follow| match change {
-            Follow::Begin(name) => Some(name.clone()),
-            Follow::End(_) => None,
+    fn follow(&mut self, changes: Vec<SecretInterest>, now: Instant, news: &mut Vec<Event>) {
+        let begins = |change: &SecretInterest| match change {
+            SecretInterest::Add(name) => Some(name.clone()),
+            SecretInterest::Remove(_) => None,
         };
         self.first.get_or_insert_with(|| changes.iter().filter_map(begins).collect());
         for change in changes {
             match change {
-                Follow::Begin(name) => {
+                SecretInterest::Add(name) => {
                     let unknown = Known { wanted: true, there: None, missed: false };
                     self.known.entry(name.clone()).or_insert(unknown).wanted = true;
                     self.queue.add(name, Lane::Fast, 0, now);
                 }
                 // It stays known until its time has come, for whoever refers to it again in a moment.
-                Follow::End(name) => {
+                SecretInterest::Remove(name) => {
                     if let Some(known) = self.known.get_mut(&name) {
                         known.wanted = false;
                     }

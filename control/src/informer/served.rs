@@ -9,7 +9,7 @@
 //! it; or that none of the versions is served that are understood here. A definition that cannot be read, and a collection that
 //! answers 404, take nothing away.
 
-mod told;
+mod definition;
 
 use std::convert::Infallible;
 use std::fmt;
@@ -31,7 +31,7 @@ use super::watch::{Frame, read_frame};
 use super::{Closed, Informer, Interest};
 use crate::clock;
 use crate::event::{Event, Source};
-use told::{Told, read};
+use definition::{DefinitionObject, read};
 
 /// Follows a collection while the cluster has its kind. Made by [`Informer::while_served`].
 #[derive(Clone)]
@@ -300,7 +300,7 @@ impl Definition {
     }
 
     /// Says what follows from a definition, or from there being none.
-    fn say(&mut self, definition: Option<&Told>, tell: &watch::Sender<Presence>) {
+    fn say(&mut self, definition: Option<&DefinitionObject>, tell: &watch::Sender<Presence>) {
         self.doubted = false;
         tell.send_if_modified(|presence| {
             let now = definition.map_or(Presence::Absent, |told| told.presence(&self.versions, presence));

@@ -14,7 +14,7 @@ use super::Closed;
 use super::api::{Api, chunk};
 use super::failure::Failure;
 use super::frames::{Frames, TooLong};
-use super::lister::Told;
+use super::lister::WatchOverlay;
 use super::pauses::Pauses;
 use super::tee::Tee;
 use super::wire::{BookmarkObject, Status, WatchFrame};
@@ -32,7 +32,7 @@ pub(super) struct Watch<'a> {
     /// The resourceVersion up to which everything has been told.
     pub(super) reached: &'a mut Arc<str>,
     /// What was told since a list beside the watch began.
-    pub(super) told: &'a mut Told,
+    pub(super) told: &'a mut WatchOverlay,
     /// The resourceVersion that was kept over a restart, until it is known that the server can go on from it.
     pub(super) resumes: &'a mut bool,
     /// Where the bytes of objects are told.

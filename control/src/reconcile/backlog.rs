@@ -151,7 +151,7 @@ impl Backlog {
     /// Takes along the hosts that leave a Service whose endpoints are compiled in the batch: these may be gone, and requests are
     /// to go on to where the hosts lead now. `leads` gives the Services that a host leads to now and did before, whose endpoints
     /// are compiled with it.
-    pub(super) fn take_along(&mut self, batch: &mut Batch, leads: impl Fn(&VirtualHost) -> BTreeSet<ObjectName>) {
+    pub(super) fn pull_in_related(&mut self, batch: &mut Batch, leads: impl Fn(&VirtualHost) -> BTreeSet<ObjectName>) {
         let mut found: Vec<Unit> = batch.units.iter().cloned().collect();
         while let Some(unit) = found.pop() {
             let services = match &unit {

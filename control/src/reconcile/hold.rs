@@ -11,10 +11,10 @@ use tidegate_config::object::ObjectName;
 use super::Reconciler;
 use super::backlog::Reason;
 use crate::command::Command;
-use crate::compile::{Unit, led_to, used_by_stream};
+use crate::compile::{Unit, backends_of_host, used_by_stream};
 use crate::history::{Cause, Changes};
+use crate::not_serving::ByCommand;
 use crate::queue::Lane;
-use crate::withheld::ByCommand;
 
 /// What is held.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ impl Hold {
     fn backends(&self) -> BTreeSet<BackendKey> {
         let hosts: Vec<VirtualHost> = self.routes.hosts.iter().map(|(host, _)| host).collect();
         let streams = self.routes.streams.iter().flat_map(|(_, route)| used_by_stream(route));
-        hosts.iter().flat_map(|host| led_to(&self.routes, host)).cloned().chain(streams).collect()
+        hosts.iter().flat_map(|host| backends_of_host(&self.routes, host)).cloned().chain(streams).collect()
     }
 
     /// Keeps back what concerns routes; returns what is published of some changes.

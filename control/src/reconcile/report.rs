@@ -60,7 +60,7 @@ pub(super) struct Reporting {
 
 /// Objects whose status is not what it ought to be.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Amiss {
+pub struct PendingStatusUpdates {
     /// Found in a look at all of them.
     pub all: Vec<ObjectRef>,
     /// Changed a moment ago, or new.
@@ -151,7 +151,7 @@ impl Reconciler {
     /// What has to be written into the status of an object. Nothing when that is there already, when the object is not ours,
     /// when no addresses are known, and until every kind has been listed that is not denied in another namespace.
     #[must_use]
-    pub fn amiss_in(&self, object: &ObjectRef) -> Option<Desired> {
+    pub fn desired_status(&self, object: &ObjectRef) -> Option<Desired> {
         if !self.knows_all_of(&object.name.namespace) {
             return None;
         }
@@ -194,29 +194,29 @@ impl Reconciler {
     }
 
     /// Which objects have come to need their status written since this was last asked.
-    pub fn amiss(&mut self) -> Amiss {
+    pub fn pending_status_updates(&mut self) -> PendingStatusUpdates {
         let Reporting { judged, counting, rewritten, looked, .. } = &mut self.reporting;
         let [judged, counting, rewritten] = [judged, counting, rewritten].map(std::mem::take);
         let looked = std::mem::replace(looked, true);
         if !self.complete() {
             self.reporting.looked = false;
-            return Amiss::default();
+            return PendingStatusUpdates::default();
         }
-        let amiss = |objects: &mut dyn Iterator<Item = &ObjectRef>| -> Vec<ObjectRef> {
-            objects.filter(|object| self.amiss_in(object).is_some()).cloned().collect()
+        let differing = |objects: &mut dyn Iterator<Item = &ObjectRef>| -> Vec<ObjectRef> {
+            objects.filter(|object| self.desired_status(object).is_some()).cloned().collect()
         };
         if !looked {
             let judged = self.compiled.verdicts.keys();
             let said = self.reporting.stands.keys().filter(|object| !self.compiled.verdicts.contains_key(*object));
-            return Amiss { all: amiss(&mut judged.chain(said)), ..Amiss::default() };
+            return PendingStatusUpdates { all: differing(&mut judged.chain(said)), ..PendingStatusUpdates::default() };
         }
-        let changed = amiss(&mut judged.iter());
-        let counting = amiss(&mut counting.difference(&judged));
-        let rewritten = amiss(&mut rewritten.difference(&judged));
-        Amiss { all: Vec::new(), changed, counting, rewritten }
+        let changed = differing(&mut judged.iter());
+        let counting = differing(&mut counting.difference(&judged));
+        let rewritten = differing(&mut rewritten.difference(&judged));
+        PendingStatusUpdates { all: Vec::new(), changed, counting, rewritten }
     }
 
-    /// Has the next [`Reconciler::amiss`] look at every object, and the next [`Reconciler::found`] name every object about
+    /// Has the next [`Reconciler::pending_status_updates`] look at every object, and the next [`Reconciler::found`] name every object about
     /// which anything is found.
     pub fn look_again(&mut self) {
         self.reporting.looked = false;

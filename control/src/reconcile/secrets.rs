@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 
 use crate::compile::globals_read;
-use crate::informer::Follow;
+use crate::informer::SecretInterest;
 use crate::options::{Options, Secrets};
 use crate::topology::{Key, Topology};
 
@@ -35,7 +35,7 @@ impl FollowedSecrets {
     }
 
     /// Has all followed that is depended on, and nothing else; the changes. `None` for none, but for the first time.
-    pub(super) fn all(&mut self, topology: &Topology, options: &Options) -> Option<Vec<Follow>> {
+    pub(super) fn all(&mut self, topology: &Topology, options: &Options) -> Option<Vec<SecretInterest>> {
         self.candidates.clear();
         if !by_name(options) {
             return None;
@@ -45,14 +45,15 @@ impl FollowedSecrets {
         let wanted: BTreeSet<ObjectName> = wanted.collect();
         let first = self.told.is_none();
         let before = self.told.take().unwrap_or_default();
-        let begin = wanted.difference(&before).cloned().map(Follow::Begin);
-        let changes: Vec<Follow> = begin.chain(before.difference(&wanted).cloned().map(Follow::End)).collect();
+        let begin = wanted.difference(&before).cloned().map(SecretInterest::Add);
+        let changes: Vec<SecretInterest> =
+            begin.chain(before.difference(&wanted).cloned().map(SecretInterest::Remove)).collect();
         self.told = Some(wanted);
         Some(changes).filter(|changes| first || !changes.is_empty())
     }
 
     /// What begins or ends to be followed since this was last asked.
-    pub(super) fn changes(&mut self, topology: &Topology, options: &Options) -> Option<Vec<Follow>> {
+    pub(super) fn changes(&mut self, topology: &Topology, options: &Options) -> Option<Vec<SecretInterest>> {
         let candidates = std::mem::take(&mut self.candidates);
         if !by_name(options) {
             return None;
@@ -64,9 +65,9 @@ impl FollowedSecrets {
             let default = globals_read(options).any(|object| object == secret);
             let wanted = default || topology.has_dependents(&Key::Object(secret));
             if wanted && told.insert(name.clone()) {
-                changes.push(Follow::Begin(name));
+                changes.push(SecretInterest::Add(name));
             } else if !wanted && told.remove(&name) {
-                changes.push(Follow::End(name));
+                changes.push(SecretInterest::Remove(name));
             }
         }
         Some(changes).filter(|changes| !changes.is_empty())

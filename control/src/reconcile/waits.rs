@@ -125,8 +125,8 @@ fn services(
     let objects: BTreeSet<&ObjectRef> = broken.map(|(_, route)| &route.origin.object).collect();
     let claims: Vec<_> = objects.into_iter().filter_map(|object| topology.get(object)?.claim(&after.host)).collect();
     let missing = claims.iter().flat_map(|claim| &claim.missing).filter(|object| object.kind == Kind::Service);
-    let led_to = claims.iter().flat_map(|claim| claim.backends()).map(|key| &key.service);
-    let services: BTreeSet<&ObjectName> = missing.map(|object| &object.name).chain(led_to).collect();
+    let backends_of_host = claims.iter().flat_map(|claim| claim.backends()).map(|key| &key.service);
+    let services: BTreeSet<&ObjectName> = missing.map(|object| &object.name).chain(backends_of_host).collect();
     let awaited = services.into_iter().filter(|service| unseen(service));
     Some(awaited.map(|service| ObjectRef::new(Kind::Service, service.clone())).collect())
 }

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::State;
 use crate::api_server::ApiServer;
-use crate::cached::{CachedStates, Following, follow};
+use crate::cached::{CachedFollower, CachedStates, follow};
 use crate::clock;
 use crate::cluster_cache::{
     Cache, KeptSource, Restored, RestoredCached, Sink, SweepLimit, keep_reached_by, open_cache, seconds,
@@ -126,7 +126,7 @@ impl Kept {
     /// Follows the cached kinds until told to stop, beginning with what was kept of them.
     pub(super) fn follow_cached(
         &mut self,
-        following: Following,
+        following: CachedFollower,
         stop: CancellationToken,
     ) -> impl Future<Output = ()> + Send + 'static {
         let identity = self.identity(&following.client, &following.limits);

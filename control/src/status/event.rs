@@ -31,7 +31,7 @@ const NAMESPACE: &str = "default";
 
 /// A finding as it is told.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Notice {
+pub(super) struct EventRecord {
     /// The same for the same finding about the same object in every process, and another for every other.
     pub(super) id: u64,
     reason: &'static str,
@@ -39,7 +39,7 @@ pub(super) struct Notice {
     note: String,
 }
 
-impl Notice {
+impl EventRecord {
     /// A finding about the object with this uid.
     pub(super) fn of(uid: Uid, finding: &Finding) -> Self {
         let reason = finding.problem.reason();
@@ -68,7 +68,7 @@ pub(super) fn namespace(object: &ObjectRef) -> &str {
     if object.name.namespace.is_empty() { NAMESPACE } else { &object.name.namespace }
 }
 
-fn name(object: &ObjectRef, notice: &Notice) -> String {
+fn name(object: &ObjectRef, notice: &EventRecord) -> String {
     let end = format!(".{:016x}", notice.id);
     let name = &object.name.name;
     let begin = &name[..name.floor_char_boundary(NAME_BYTES_MAX - end.len())];
@@ -81,14 +81,14 @@ fn collection(object: &ObjectRef) -> Request {
 }
 
 /// Makes the Event of a notice, told by `by` at a time.
-pub(super) fn create(object: &ObjectRef, uid: Uid, notice: &Notice, by: &str, at: Timestamp) -> Prepared {
+pub(super) fn create(object: &ObjectRef, uid: Uid, notice: &EventRecord, by: &str, at: Timestamp) -> Prepared {
     let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
     let event = serde_json::to_vec(&event(object, uid, notice, by, at)).map_err(request::Error::SerializeBody)?;
     collection(object).create(&params, event)
 }
 
 /// Asks how often the Event of a notice has been told, by a patch that changes nothing: the right to patch is enough.
-pub(super) fn ask(object: &ObjectRef, notice: &Notice) -> Prepared {
+pub(super) fn ask(object: &ObjectRef, notice: &EventRecord) -> Prepared {
     patch(object, notice, json!({}))
 }
 
@@ -98,17 +98,17 @@ pub(super) fn count(event: &Event) -> i32 {
 }
 
 /// Tells in the Event of a notice that it is so still or again, for the so manieth time; from 2 on.
-pub(super) fn renew(object: &ObjectRef, notice: &Notice, count: i32, at: Timestamp) -> Prepared {
+pub(super) fn renew(object: &ObjectRef, notice: &EventRecord, count: i32, at: Timestamp) -> Prepared {
     let series = EventSeries { count, last_observed_time: MicroTime(at) };
     patch(object, notice, json!({"series": series}))
 }
 
-fn patch(object: &ObjectRef, notice: &Notice, body: Value) -> Prepared {
+fn patch(object: &ObjectRef, notice: &EventRecord, body: Value) -> Prepared {
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
     collection(object).patch(&name(object, notice), &params, &Patch::Merge(body))
 }
 
-fn event(object: &ObjectRef, uid: Uid, notice: &Notice, by: &str, at: Timestamp) -> Event {
+fn event(object: &ObjectRef, uid: Uid, notice: &EventRecord, by: &str, at: Timestamp) -> Event {
     let text = |text: &str| Some(text.to_owned());
     let api_version = match object.kind.group() {
         "" => "v1".to_owned(),
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn an_event_is_what_kubectl_looks_for() {
         let object = object(Kind::Ingress, "shop", "web");
-        let notice = Notice::of(uid(), &missing(&object, "spec.rules[0]", "shop/cart"));
+        let notice = EventRecord::of(uid(), &missing(&object, "spec.rules[0]", "shop/cart"));
         let at: Timestamp = "2026-11-21T03:12:04.733123Z".parse().unwrap();
         let (method, uri, event) = body(create(&object, uid(), &notice, "edge-0_1", at));
         assert_eq!((&*method, &*uri), ("POST", "/apis/events.k8s.io/v1/namespaces/shop/events?&fieldManager=tidegate"));
@@ -194,7 +194,8 @@ mod tests {
     /// Where the Event about an object is, and what it is called but for its last 16 digits.
     #[track_caller]
     fn check(object: &ObjectRef, want_namespace: &str, want_name: &str) {
-        let event = event(object, uid(), &Notice::of(uid(), &missing(object, "", "a")), "a", Timestamp::UNIX_EPOCH);
+        let event =
+            event(object, uid(), &EventRecord::of(uid(), &missing(object, "", "a")), "a", Timestamp::UNIX_EPOCH);
         let (namespace, name) = (event.metadata.namespace.unwrap(), event.metadata.name.unwrap());
         let (begin, digits) = name.split_at(name.len() - 16);
         assert_eq!((&*namespace, begin), (want_namespace, &*format!("{want_name}.")));
@@ -221,7 +222,7 @@ mod tests {
         let object = object(Kind::Ingress, "shop", "web");
         let other = Uid::parse("00000000-0000-0000-0000-000000000001").unwrap();
         let finding = |field, service| missing(&object, field, service);
-        let of = |uid, finding: Finding| name(&object, &Notice::of(uid, &finding));
+        let of = |uid, finding: Finding| name(&object, &EventRecord::of(uid, &finding));
         let one = of(uid(), finding("spec", "a"));
         assert_eq!(one, of(uid(), finding("spec", "a")));
         for another in
@@ -236,10 +237,10 @@ mod tests {
         let object = object(Kind::Ingress, "shop", "web");
         // Each value is shown up to its own bound, in characters; a note has one in bytes.
         for fill in ["ü", "日", "𝄞"] {
-            let notice = Notice::of(uid(), &missing(&object, &fill.repeat(2000), &fill.repeat(2000)));
+            let notice = EventRecord::of(uid(), &missing(&object, &fill.repeat(2000), &fill.repeat(2000)));
             assert!((1020..=1024).contains(&notice.note.len()) && notice.note.ends_with('…'), "{}", notice.note.len());
         }
-        let notice = Notice::of(uid(), &missing(&object, "\u{1b}[2J", "a"));
+        let notice = EventRecord::of(uid(), &missing(&object, "\u{1b}[2J", "a"));
         assert!(notice.note.starts_with("\\u{1b}[2J: Service a"), "{}", notice.note);
         let event = event(&object, uid(), &notice, &"ü".repeat(100), Timestamp::UNIX_EPOCH);
         assert_eq!(event.reporting_instance.unwrap().len(), 128);
@@ -248,7 +249,7 @@ mod tests {
     #[test]
     fn a_severity_is_a_type() {
         let object = object(Kind::Ingress, "shop", "web");
-        let kind = |problem| Notice::of(uid(), &Finding::new(object.clone(), "", problem)).kind;
+        let kind = |problem| EventRecord::of(uid(), &Finding::new(object.clone(), "", problem)).kind;
         let (value, why) = (String::new(), String::new());
         assert_eq!(kind(Problem::GuardClosed { value: value.clone(), why: why.clone() }), "Warning");
         assert_eq!(kind(Problem::SettingIgnored { value, why }), "Normal");

@@ -8,13 +8,13 @@ use serde::de::IgnoredAny;
 use tidegate_config::object::{ObjectRef, Uid};
 use tokio::time::sleep;
 
-use super::event::{self, Notice};
+use super::correlator::{EventCorrelator, Next};
+use super::event::{self, EventRecord};
 use super::send::{Refusal, outcome};
-use super::telling::{Next, Telling};
 use super::{LOOK_PAUSE, Lead, PAUSE, Reporter};
 use crate::clock;
 use crate::queue::Lane;
-use crate::reconcile::Standing;
+use crate::reconcile::ObjectFindings;
 
 /// When an object is looked at again about which the loop cannot say anything now.
 const UNKNOWN: Duration = Duration::from_secs(30);
@@ -32,10 +32,10 @@ impl Reporter {
     /// leads after that may have told more.
     pub(super) async fn tell(&self, lead: &Lead) {
         let queue = &self.view.reports.events;
-        let mut telling = Telling::default();
+        let mut correlator = EventCorrelator::default();
         while let Some(object) = queue.get().await {
             sleep(LOOK_PAUSE).await;
-            match self.tell_about(&mut telling, &object, lead).await {
+            match self.report_findings(&mut correlator, &object, lead).await {
                 Then::Rest(after) => {
                     if let Some(after) = after {
                         queue.add_after(object.clone(), after, Lane::Slow);
@@ -49,15 +49,16 @@ impl Reporter {
         }
     }
 
-    async fn tell_about(&self, telling: &mut Telling, object: &ObjectRef, lead: &Lead) -> Then {
-        self.lull.over().await;
-        let Some(Standing { uid, findings }) = self.view.standing(object.clone()).await else {
+    async fn report_findings(&self, correlator: &mut EventCorrelator, object: &ObjectRef, lead: &Lead) -> Then {
+        self.retry_after.over().await;
+        let Some(ObjectFindings { uid, findings }) = self.view.standing(object.clone()).await else {
             return Then::Rest(Some(UNKNOWN));
         };
-        let notices: Vec<Notice> = findings.iter().filter_map(|finding| Some(Notice::of(uid?, finding))).collect();
+        let notices: Vec<EventRecord> =
+            findings.iter().filter_map(|finding| Some(EventRecord::of(uid?, finding))).collect();
         loop {
             let now = clock::now();
-            let (notice, made, told) = match telling.next(object, uid, &notices, now) {
+            let (notice, made, told) = match correlator.next(object, uid, &notices, now) {
                 Next::Rest(until) => return Then::Rest(until.map(|until| until.saturating_duration_since(now))),
                 Next::Full => {
                     self.metrics.dropped.inc();
@@ -77,25 +78,25 @@ impl Reporter {
             match told {
                 Ok(count) => {
                     self.untold.over();
-                    telling.told(object, notice.id, Some(count), now);
+                    correlator.recorded(object, notice.id, Some(count), now);
                 }
-                Err(Refusal::Gone) if !made => telling.vanished(object, notice.id),
+                Err(Refusal::Gone) if !made => correlator.vanished(object, notice.id),
                 // Its namespace is going, and the object with it; or it is there; or it never will be.
                 Err(Refusal::Gone | Refusal::Exists | Refusal::Refused(_)) => {
-                    telling.told(object, notice.id, None, now);
+                    correlator.recorded(object, notice.id, None, now);
                 }
-                Err(Refusal::Forbidden(_)) => telling.forbid(object, now),
+                Err(Refusal::Forbidden(_)) => correlator.forbid(object, now),
                 Err(Refusal::Later(time)) => {
-                    self.lull.begin(time);
+                    self.retry_after.begin(time);
                     return Then::Rest(Some(time));
                 }
-                Err(Refusal::Conflict | Refusal::Failed(_)) if telling.failed(object) => {
+                Err(Refusal::Conflict | Refusal::Failed(_)) if correlator.failed(object) => {
                     sleep(PAUSE).await;
                     return Then::Retry;
                 }
                 Err(Refusal::Conflict | Refusal::Failed(_)) => {
                     self.metrics.dropped.inc();
-                    telling.told(object, notice.id, None, now);
+                    correlator.recorded(object, notice.id, None, now);
                 }
             }
             sleep(PAUSE).await;
@@ -107,7 +108,7 @@ impl Reporter {
         lead: &Lead,
         object: &ObjectRef,
         uid: Option<Uid>,
-        notice: &Notice,
+        notice: &EventRecord,
     ) -> Result<i32, Refusal> {
         // There are notices only of an object with a uid.
         let uid = uid.ok_or(Refusal::Gone)?;
@@ -119,7 +120,7 @@ impl Reporter {
         &self,
         lead: &Lead,
         object: &ObjectRef,
-        notice: &Notice,
+        notice: &EventRecord,
         count: Option<i32>,
     ) -> Result<i32, Refusal> {
         let told = match count {

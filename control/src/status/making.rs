@@ -18,7 +18,7 @@ impl Reporter {
     pub(super) async fn make(&self, lead: &Lead) {
         let queue = &self.view.reports.gateways;
         while let Some(gateway) = queue.get().await {
-            self.lull.over().await;
+            self.retry_after.over().await;
             sleep(LOOK_PAUSE).await;
             let made = match self.view.made_for(gateway.clone()).await {
                 Some(made) => self.make_for(&gateway, &made, lead).await,
@@ -35,7 +35,7 @@ impl Reporter {
                 Err(refusal) => {
                     self.metrics.services.with_label_values(&[outcome::<()>(&Err(refusal.clone()))]).inc();
                     if let Refusal::Later(time) = refusal {
-                        self.lull.begin(time);
+                        self.retry_after.begin(time);
                         queue.add_after(gateway.clone(), time, Lane::Slow);
                         gateway.succeeded();
                     } else {

@@ -12,7 +12,7 @@ mod making;
 mod metrics;
 mod send;
 mod service;
-mod telling;
+mod correlator;
 
 use std::fmt;
 use std::hash::Hash;
@@ -37,7 +37,7 @@ use self::metrics::ReportMetrics;
 use self::send::{Prepared, Refusal, outcome};
 use crate::clock;
 use crate::queue::{Held, Lane, Meter, Queue, Retries, Share, Workqueue};
-use crate::reconcile::{Amiss, Desired, Found};
+use crate::reconcile::{ChangedFindings, Desired, PendingStatusUpdates};
 use crate::view::{Readiness, View};
 pub use election::Terms;
 
@@ -97,7 +97,11 @@ impl Reports {
         gateways.into_iter().for_each(|gateway| self.gateways.add(gateway, Lane::Fast));
     }
 
-    pub(crate) fn name(&self, Amiss { all, changed, counting, rewritten }: Amiss, found: Found) {
+    pub(crate) fn name(
+        &self,
+        PendingStatusUpdates { all, changed, counting, rewritten }: PendingStatusUpdates,
+        found: ChangedFindings,
+    ) {
         all.into_iter().for_each(|object| self.statuses.add(object, Lane::Slow));
         changed.into_iter().for_each(|object| self.statuses.add(object, Lane::Fast));
         counting.into_iter().for_each(|object| self.statuses.add_after(object, COUNT_AFTER, Lane::Fast));
@@ -143,9 +147,9 @@ impl Lead {
 
 /// Whether the last write of a kind failed, so that the first failure is logged loudly and not each.
 #[derive(Clone, Debug, Default)]
-struct Failing(Arc<AtomicBool>);
+struct LogFirstFailure(Arc<AtomicBool>);
 
-impl Failing {
+impl LogFirstFailure {
     fn over(&self) {
         self.0.store(false, Ordering::Relaxed);
     }
@@ -161,9 +165,9 @@ impl Failing {
 
 /// Until when the API server is left alone because it wants to be. Clones are the same one.
 #[derive(Clone, Debug, Default)]
-struct Lull(Arc<watch::Sender<Option<Instant>>>);
+struct RetryAfterGate(Arc<watch::Sender<Option<Instant>>>);
 
-impl Lull {
+impl RetryAfterGate {
     /// The API server wants to be left alone for so long.
     fn begin(&self, time: Duration) {
         self.0.send_replace(Some(clock::now() + time.min(LATER_MAX)));
@@ -189,12 +193,12 @@ pub struct Reporter {
     terms: Terms,
     metrics: ReportMetrics,
     /// Statuses that are not written.
-    unwritten: Failing,
+    unwritten: LogFirstFailure,
     /// Events that are not written.
-    untold: Failing,
+    untold: LogFirstFailure,
     /// What is not made for Gateways.
-    unmade: Failing,
-    lull: Lull,
+    unmade: LogFirstFailure,
+    retry_after: RetryAfterGate,
 }
 
 impl fmt::Debug for Reporter {
@@ -217,8 +221,8 @@ impl Reporter {
         registry: &Registry,
     ) -> Result<Self, prometheus::Error> {
         let (terms, metrics) = (Terms::default(), ReportMetrics::register(registry)?);
-        let ([unwritten, untold, unmade], lull) = <([Failing; 3], Lull)>::default();
-        Ok(Self { view, client, lease, identity, terms, metrics, unwritten, untold, unmade, lull })
+        let ([unwritten, untold, unmade], retry_after) = <([LogFirstFailure; 3], RetryAfterGate)>::default();
+        Ok(Self { view, client, lease, identity, terms, metrics, unwritten, untold, unmade, retry_after })
     }
 
     /// The same, with another pace of the election.
@@ -302,9 +306,9 @@ impl Reporter {
 
     /// What the loop says at this moment is written, whatever it was when the key was added.
     async fn write_status(&self, held: Held<ObjectRef>, lead: &Lead) {
-        self.lull.over().await;
+        self.retry_after.over().await;
         sleep(LOOK_PAUSE).await;
-        let Some(desired) = self.view.amiss_in(held.clone()).await.flatten() else {
+        let Some(desired) = self.view.desired_status(held.clone()).await.flatten() else {
             held.succeeded();
             return;
         };
@@ -319,7 +323,7 @@ impl Reporter {
         };
         self.metrics.statuses.with_label_values(&[outcome(&written)]).inc();
         if let Err(Refusal::Later(time)) = written {
-            self.lull.begin(time);
+            self.retry_after.begin(time);
             self.view.reports.statuses.add_after(held.clone(), time, Lane::Slow);
             held.succeeded();
             return;

@@ -8,7 +8,7 @@ use tidegate_config::model::{Action, HostPattern, SnapshotParts};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 use tidegate_config::project::{Projected, project};
 use tidegate_control::options::Options;
-use tidegate_control::{Changes, Event, Follow, Names, Reconciler, Source, Withheld};
+use tidegate_control::{Changes, Event, Names, NotServing, Reconciler, SecretInterest, Source};
 
 use crate::manifests::{class, ingress, service, slice};
 
@@ -22,7 +22,7 @@ pub(crate) struct Bench {
     /// The names that are to be looked up, as they were told last.
     names: Arc<Names>,
     /// Which Secrets are followed by name, as far as was told.
-    pub(crate) secrets: Vec<Follow>,
+    pub(crate) secrets: Vec<SecretInterest>,
 }
 
 /// The kinds that are read where Ingresses alone make routes.
@@ -141,7 +141,7 @@ impl Bench {
     #[track_caller]
     pub(crate) fn check_withheld(&self, want: &[&str]) {
         let wall = SystemTime::UNIX_EPOCH + Duration::from_secs(60);
-        let Withheld { held, waits } = self.reconciler.withheld(self.now, wall);
+        let NotServing { held, waits } = self.reconciler.not_serving(self.now, wall);
         let held = held.iter().map(ToString::to_string);
         assert_eq!(held.chain(waits.iter().map(ToString::to_string)).collect::<Vec<_>>(), want);
     }

@@ -145,11 +145,11 @@ fn what_is_denied_in_one_namespace_silences_no_other() {
     bench.denies(&[Kind::Secret], "blog");
     bench.check_runs(15, true);
     let names = |all: Vec<ObjectRef>| all.iter().map(|object| object.name.to_string()).collect::<Vec<_>>();
-    assert_eq!(names(bench.reconciler.amiss().all), ["shop/web"]);
+    assert_eq!(names(bench.reconciler.pending_status_updates().all), ["shop/web"]);
     let found =
         |bench: &mut Bench| bench.reconciler.found().all.iter().map(|it| it.name.to_string()).collect::<Vec<_>>();
     assert_eq!(found(&mut bench), ["shop/web"]);
     bench.lists(&[Kind::Secret], "blog");
-    assert_eq!(names(bench.reconciler.amiss().all), ["blog/web", "shop/web"]);
+    assert_eq!(names(bench.reconciler.pending_status_updates().all), ["blog/web", "shop/web"]);
     assert_eq!(found(&mut bench), ["blog/web", "shop/web"]);
 }

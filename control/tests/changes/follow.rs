@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tidegate_config::model::HostPattern;
 use tidegate_config::object::{Kind, ObjectName};
-use tidegate_control::Follow;
+use tidegate_control::SecretInterest;
 use tidegate_control::options::{Options, Secrets};
 
 use crate::bench::Bench;
@@ -24,10 +24,10 @@ fn with_tls(secrets: &[&str]) -> Value {
     ingress
 }
 
-fn text(changes: &[Follow]) -> String {
+fn text(changes: &[SecretInterest]) -> String {
     let changes = changes.iter().map(|change| match change {
-        Follow::Begin(name) => format!("+{name}"),
-        Follow::End(name) => format!("-{name}"),
+        SecretInterest::Add(name) => format!("+{name}"),
+        SecretInterest::Remove(name) => format!("-{name}"),
     });
     changes.collect::<Vec<_>>().join(" ")
 }

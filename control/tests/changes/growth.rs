@@ -121,7 +121,7 @@ fn check_awaited(service: impl Fn(usize) -> String, tls: &[Value], awaited: &str
     bench.settle();
     bench.apply(Kind::Ingress, wide(service, tls));
     bench.reconcile();
-    let waits = bench.reconciler.withheld(bench.now, SystemTime::UNIX_EPOCH).waits;
+    let waits = bench.reconciler.not_serving(bench.now, SystemTime::UNIX_EPOCH).waits;
     let awaits: Vec<Vec<String>> =
         waits.iter().map(|wait| wait.awaited.iter().map(ToString::to_string).collect()).collect();
     assert_eq!((awaits.len(), awaits.iter().map(Vec::len).sum()), (HOSTS, HOSTS), "hosts that wait, and for how much");

@@ -217,7 +217,7 @@ fn hosts_that_wait_are_not_compiled_with_every_batch() {
     bench.apply(Kind::EndpointSlice, slice("old", &["10.0.0.2"]));
     let step = bench.reconciler.reconcile(bench.now).expect("a batch");
     assert_eq!(step.touched.compiled, [("service", 1)].into(), "the neighbour's batch");
-    let waits = |bench: &Bench| bench.reconciler.withheld(bench.now, std::time::SystemTime::UNIX_EPOCH).waits.len();
+    let waits = |bench: &Bench| bench.reconciler.not_serving(bench.now, std::time::SystemTime::UNIX_EPOCH).waits.len();
     assert_eq!(waits(&bench), WAITING);
     bench.apply(Kind::Service, service("new7"));
     bench.apply(Kind::EndpointSlice, slice("new7", &["10.0.0.3"]));

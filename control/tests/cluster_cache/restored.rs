@@ -71,13 +71,13 @@ fn what_was_restored_serves_at_once_and_is_told_to_nobody() {
     assert_eq!(hosts(&reconciler), ["web.example"]);
     assert_eq!(reconciler.restored_as_of_s(&all_of(Kind::Ingress)), Some(1000));
     for kind in KINDS {
-        assert_eq!(reconciler.amiss().all.len(), 0, "no status is written before {kind} is known");
+        assert_eq!(reconciler.pending_status_updates().all.len(), 0, "no status is written before {kind} is known");
         let resumed = Event::Resumed { source: all_of(kind), resource_version: "9".into(), received: now };
         assert_eq!(reconciler.observe(resumed, now), None);
         settle(&mut reconciler, now);
     }
     assert_eq!(reconciler.restored_as_of_s(&all_of(Kind::Ingress)), None);
-    assert_eq!(reconciler.amiss().all.len(), 1, "now it is");
+    assert_eq!(reconciler.pending_status_updates().all.len(), 1, "now it is");
 }
 
 #[test]

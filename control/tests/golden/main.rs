@@ -311,7 +311,7 @@ fn made(reconciler: &Reconciler) -> String {
 fn statuses(reconciler: &Reconciler) -> String {
     let mut out = String::new();
     let verdicts = reconciler.compiled().verdicts.keys();
-    let desired = verdicts.filter_map(|object| Some((object, reconciler.amiss_in(object)?)));
+    let desired = verdicts.filter_map(|object| Some((object, reconciler.desired_status(object)?)));
     for (object, desired) in desired {
         let Desired::Status { status, .. } = desired else { continue };
         writeln!(out, "{object}").unwrap();

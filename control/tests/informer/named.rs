@@ -4,21 +4,21 @@
 use std::collections::VecDeque;
 
 use tidegate_config::object::ObjectName;
-use tidegate_control::{Follow, Named, NamedMetrics};
+use tidegate_control::{SecretInterest, SecretPoller, SecretPollerMetrics};
 
 use super::*;
 
 const REFRESH: Duration = Duration::from_millis(10);
 
-struct Following {
+struct PollState {
     api: FakeApi,
     registry: Registry,
-    changes: mpsc::UnboundedSender<Vec<Follow>>,
+    changes: mpsc::UnboundedSender<Vec<SecretInterest>>,
     events: mpsc::Receiver<Event>,
     _stop: DropGuard,
 }
 
-impl Following {
+impl PollState {
     /// Every request gets the next answer; after the last one, none.
     async fn start(answers: Vec<Answer>, limits: Limits) -> Self {
         let mut answers = VecDeque::from(answers);
@@ -29,14 +29,14 @@ impl Following {
         let registry = Registry::new();
         let (changes, named) = mpsc::unbounded_channel();
         let (sender, events) = mpsc::channel(16);
-        let metrics = NamedMetrics::register(&registry).unwrap();
+        let metrics = SecretPollerMetrics::register(&registry).unwrap();
         let stop = CancellationToken::new();
-        tokio::spawn(Named::new(client, (REFRESH, limits), named, sender, metrics, 7).run(stop.clone()));
+        tokio::spawn(SecretPoller::new(client, (REFRESH, limits), named, sender, metrics, 7).run(stop.clone()));
         Self { api, registry, changes, events, _stop: stop.drop_guard() }
     }
 
     fn begin(&self, name: &str) {
-        self.changes.send(vec![Follow::Begin(ObjectName::new("shop", name))]).unwrap();
+        self.changes.send(vec![SecretInterest::Add(ObjectName::new("shop", name))]).unwrap();
     }
 
     async fn next(&mut self) -> String {
@@ -65,7 +65,7 @@ fn not_found(name: &str) -> Answer {
 #[tokio::test]
 async fn what_is_there_is_told_again_and_again() {
     let answers = (1..=3).map(|version| Answer::ok(secret("a", version))).collect();
-    let mut following = Following::start(answers, patient()).await;
+    let mut following = PollState::start(answers, patient()).await;
     following.begin("a");
     assert_eq!(following.next().await, "applied a@1");
     assert!(following.next().await.starts_with("listed"));
@@ -78,7 +78,7 @@ async fn what_is_there_is_told_again_and_again() {
 #[tokio::test]
 async fn what_is_gone_is_gone_when_it_was_said_twice() {
     let answers = vec![Answer::ok(secret("a", 1)), not_found("a"), not_found("a")];
-    let mut following = Following::start(answers, patient()).await;
+    let mut following = PollState::start(answers, patient()).await;
     following.begin("a");
     assert_eq!(following.next().await, "applied a@1");
     assert!(following.next().await.starts_with("listed"));
@@ -107,7 +107,7 @@ async fn what_is_no_answer_takes_nothing_away() {
         (Answer::ok(format!("{whole}{}", " ".repeat(2000))), "too long"),
     ] {
         let limits = Limits { headers: MS(1500), list_stall: MS(1500), frame_bytes_max: 1000, ..patient() };
-        let mut following = Following::start(vec![Answer::ok(secret("a", 1)), answer], limits).await;
+        let mut following = PollState::start(vec![Answer::ok(secret("a", 1)), answer], limits).await;
         following.begin("a");
         assert_eq!(following.next().await, "applied a@1");
         assert!(following.next().await.starts_with("listed"));
@@ -119,7 +119,7 @@ async fn what_is_no_answer_takes_nothing_away() {
 
 #[tokio::test]
 async fn what_can_be_no_name_is_not_asked_for() {
-    let following = Following::start(Vec::new(), patient()).await;
+    let following = PollState::start(Vec::new(), patient()).await;
     following.begin("../configmaps/a");
     let asked = async {
         while following.reads("gone") < 2.0 {

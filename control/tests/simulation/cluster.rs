@@ -8,16 +8,16 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use tidegate_config::finding::{Finding, Problem};
-use tidegate_config::model::{Certificate, CertificateFault, EdgeSettings, HostExpression, HostPattern, PathMatch};
+use tidegate_config::model::{Certificate, CertificateFault, EdgeSettings, HostPattern, PathMatch};
 use tidegate_config::object::{Age, Kind, ObjectName, ObjectRef};
 use tidegate_config::project::{
-    BackendRef, ClassRef, DefaultBackend, DeisApp, DeisBuilder, DeisDomain, DeisExpression, DeisLocations, DeisRouter,
-    Deployment, EndpointSlice, Ingress, IngressClass, Meta, Object, PortRef, Projected, Rule, RulePath, Secret,
-    Service, ServiceKind, ServicePort, SliceEndpoint, SlicePort, TlsSecret, Whitelist,
+    BackendRef, ClassRef, DefaultBackend, DeisBuilder, DeisRouter, Deployment, EndpointSlice, Ingress, IngressClass,
+    Meta, Object, PortRef, Projected, Rule, RulePath, Secret, Service, ServiceKind, ServicePort, SliceEndpoint,
+    SlicePort, TlsSecret,
 };
 use tidegate_control::{Event, Resolution, Source, World};
 
-use crate::gateways;
+use crate::{deis, gateways};
 
 const NAMESPACES: [&str; 2] = ["blue", "red"];
 const HOSTS: [&str; 5] = ["a.example", "b.example", "*.example", "c.test", ""];
@@ -308,7 +308,7 @@ fn ingress(die: &mut Rng, name: ObjectName, crowded: bool) -> Ingress {
     }
 }
 
-fn host(die: &mut Rng) -> HostPattern {
+pub(crate) fn host(die: &mut Rng) -> HostPattern {
     match HOSTS[die.usize(0..HOSTS.len())] {
         "" => HostPattern::Any,
         text => HostPattern::parse(text).expect("a host"),
@@ -349,56 +349,10 @@ fn service(die: &mut Rng, name: ObjectName) -> Service {
         _ => vec![port("web", 81), port("api", 80)],
     };
     let requests_max = (die.u32(0..3) == 0).then(|| die.u32(0..3));
-    let deis = (die.u32(0..3) == 0).then(|| Arc::new(app(die, &name)));
+    let deis = (die.u32(0..3) == 0).then(|| Arc::new(deis::app(die, &name)));
     let connect_timeout = Duration::from_secs(die.u64(1..3));
     let deis_builder = die.bool().then(|| Arc::new(DeisBuilder { connect_timeout, ..DeisBuilder::default() }));
     Service { name, kind, ports: ports.into(), requests_max, deis, deis_builder, proxy_header: None, gateway: None }
-}
-
-/// Now and then, paths on the hosts of another application.
-fn locations(die: &mut Rng) -> Option<DeisLocations> {
-    let domain = DeisDomain::Short(["a", "b"][die.usize(0..2)].into());
-    let paths = ["/a", "/b"].map(|path| PathMatch::prefix_characters(path).expect("a path"));
-    (die.u32(0..4) == 0).then(|| DeisLocations { domain, paths: paths[..die.usize(1..3)].into() })
-}
-
-/// An application with short names and domains that Ingresses claim as well.
-fn app(die: &mut Rng, name: &ObjectName) -> DeisApp {
-    let domain = |die: &mut Rng| match host(die) {
-        HostPattern::Any => DeisDomain::Short(["a", "b"][die.usize(0..2)].into()),
-        full @ (HostPattern::Exact(_)
-        | HostPattern::Wildcard(..)
-        | HostPattern::FirstLabel(_)
-        | HostPattern::Expression(_)) => DeisDomain::Full(full),
-    };
-    let domains: Vec<DeisDomain> = (0..die.usize(0..3)).map(|_| domain(die)).collect();
-    let mapped = |domain: &DeisDomain| match domain {
-        DeisDomain::Short(name) => Arc::clone(name),
-        DeisDomain::Full(pattern) => pattern.to_string().into(),
-    };
-    let certificates = domains.iter().filter(|_| die.bool()).map(|domain| (mapped(domain), name.beside("s0-cert")));
-    let certificates = certificates.collect();
-    let expression = (die.u32(0..4) == 0 && !domains.is_empty()).then(|| {
-        let text = format!(r"(?:{}|[ab][0-9])\..+", domains[0].to_string().replace('*', "x"));
-        let host = HostExpression::new(0, &text, 1 << 16).expect("an expression");
-        DeisExpression { domains: [domains[0].clone()].into(), host }
-    });
-    DeisApp {
-        age: Age { created_s: die.i64(0..3), name: name.clone() },
-        log_name: Arc::clone(&name.name),
-        locations: locations(die),
-        certificates,
-        expression,
-        domains: domains.into(),
-        whitelist: if die.u32(0..4) == 0 { Whitelist::Closed } else { Whitelist::None },
-        connect_timeout: Duration::from_secs(30),
-        tcp_timeout: None,
-        ssl_enforce: die.bool(),
-        maintenance: die.u32(0..4) == 0,
-        no_request_start: die.bool(),
-        referrer_policy: die.bool().then_some("origin"),
-        findings: Box::default(),
-    }
 }
 
 fn slice(die: &mut Rng, name: ObjectName) -> EndpointSlice {

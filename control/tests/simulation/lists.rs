@@ -109,7 +109,7 @@ impl Simulation {
     }
 
     /// A list that calls itself complete, and whether another one has to confirm it: then what it names is there and the rest
-    /// is too; else nothing but what it names. Found out as `docs/operations.md` has it, and not as the loop does.
+    /// is too; else nothing but what it names. ChangedFindings out as `docs/operations.md` has it, and not as the loop does.
     fn listed(&mut self, kind: Kind, event: Event) -> bool {
         let Event::Listed { objects, .. } = &event else { unreachable!("a list") };
         let listed: BTreeSet<ObjectRef> = objects.iter().map(|object| object.meta.object.clone()).collect();

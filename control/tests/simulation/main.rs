@@ -9,6 +9,7 @@
 
 mod check;
 mod cluster;
+mod deis;
 mod gateways;
 mod lists;
 mod naive;

@@ -3,10 +3,10 @@
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
 
-mod amiss;
+mod status_updates;
 mod edge;
 mod events;
-mod found;
+mod changed_findings;
 mod gateways;
 mod idle;
 

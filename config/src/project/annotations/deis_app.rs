@@ -5,7 +5,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use super::deis_value::{any, boolean, each_of, networks, one_of, positive, size, time};
-use super::{Annotation, Otherwise, set};
+use super::{Annotation, OnInvalid, set};
 
 macro_rules! annotation {
     ($key:literal, $form:literal, $default:literal, $effect:literal, $otherwise:ident, $inert:expr, $read:expr) => {
@@ -14,7 +14,7 @@ macro_rules! annotation {
             form: $form,
             default: |_| $default.to_owned(),
             effect: $effect,
-            otherwise: Otherwise::$otherwise,
+            otherwise: OnInvalid::$otherwise,
             inert: $inert,
             read: $read,
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::deis::Router;
 use super::deis_app::annotation;
 use super::deis_value::{agents, boolean, media_types, one_of, proxied, size};
-use super::{Annotation, Otherwise, set};
+use super::{Annotation, OnInvalid, set};
 use crate::model::{Compression, DisabledAgents, MediaTypes, Proxied};
 
 /// What the router has where its Deployment says nothing else.

@@ -4,7 +4,7 @@
 use super::deis::Router;
 use super::deis_app::annotation;
 use super::deis_value::{any, boolean, one_of, positive, size, time};
-use super::{Annotation, Otherwise};
+use super::{Annotation, OnInvalid};
 
 /// Why settings of nginx itself change nothing.
 const NGINX: &str = "it is a setting of nginx, and there is no nginx";

@@ -4,7 +4,7 @@ use super::deis::Router;
 use super::deis_app::{annotation, referrer_policy};
 use super::deis_edge::{buffer_size, buffers, ciphers, connections, log_format, methods, protocols, workers};
 use super::deis_value::{address, boolean, networks, one_of, platform_domain, positive, size, time};
-use super::{Annotation, Otherwise, deis_gzip, set};
+use super::{Annotation, OnInvalid, deis_gzip, set};
 
 /// Every annotation of the router, in the order of the manual.
 pub(super) const ROUTER: &[Annotation<Router>] = &[

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::deis::{OF_APP, OF_BUILDER, OF_DEPLOYMENT, OF_ROUTER};
 use super::deis_app::{APP, BUILDER};
-use super::{Annotation, Dialect, INGRESS, Otherwise, SERVICE, TIDEGATE};
+use super::{Annotation, Dialect, INGRESS, OnInvalid, SERVICE, TIDEGATE};
 use crate::model::Effective;
 
 /// The manual of all annotations in Markdown: what `docs/annotations.md` holds.
@@ -23,11 +23,11 @@ fn rows<D>(Dialect { prefix, .. }: Dialect, table: &[Annotation<D>], text: &mut 
     for annotation in table {
         let default = (annotation.default)(&Effective::DEFAULT);
         let otherwise = match annotation.otherwise {
-            Otherwise::Default => "the default applies",
-            Otherwise::Redirected => "plain-text requests are redirected",
-            Otherwise::Closed => "**every request is refused**",
-            Otherwise::Dropped => "nobody is let in or believed by it",
-            Otherwise::Enforced => "**as if it were `true`**",
+            OnInvalid::Default => "the default applies",
+            OnInvalid::Redirected => "plain-text requests are redirected",
+            OnInvalid::Closed => "**every request is refused**",
+            OnInvalid::Dropped => "nobody is let in or believed by it",
+            OnInvalid::Enforced => "**as if it were `true`**",
         };
         let Annotation { key, form, effect, inert, .. } = annotation;
         let effect = inert.map_or_else(|| (*effect).to_owned(), |why| format!("**No effect**: {why}."));

@@ -152,7 +152,7 @@ impl Eq for ByAge {}
 
 impl Change {
     /// The Service ports that the routes of the changed claims lead to, and those that serve now.
-    pub(super) fn led_to(&self) -> BTreeSet<BackendKey> {
+    pub(super) fn backends_of_host(&self) -> BTreeSet<BackendKey> {
         let claims = self.claims.values().flatten();
         let come = self.routes_come.iter().flat_map(|route| backends(route));
         claims.flat_map(|claim| claim.backends()).chain(come).cloned().collect()

@@ -164,7 +164,7 @@ fn put_change(
     for (object, findings) in std::mem::take(&mut change.findings) {
         compiled.findings.put_about(&Unit::Host(host.clone()), &object, findings);
     }
-    let led_to = change.led_to();
+    let backends_of_host = change.backends_of_host();
     let [replaced, added] = [&change.routes_gone, &change.routes_come].map(Vec::len);
     let [left, new] = index.apply(change, (&before, &after));
     if Arc::ptr_eq(&before, &after) {
@@ -172,15 +172,15 @@ fn put_change(
     }
     compiled.parts.hosts.insert(host, after);
     compiled.use_instead(&User::Host(host.clone()), &left, &new, pass);
-    compile_unknown(compiled, &led_to, pass);
+    compile_unknown(compiled, &backends_of_host, pass);
     pass.touched.changes.replaced += replaced;
     pass.touched.changes.added += added;
     true
 }
 
 /// A Service may have come back that had gone while the host waited.
-fn compile_unknown(compiled: &Compiled, led_to: &BTreeSet<BackendKey>, pass: &mut Pass<'_>) {
-    let unknown = led_to.iter().filter(|key| !compiled.parts.backends.contains_key(*key));
+fn compile_unknown(compiled: &Compiled, backends_of_host: &BTreeSet<BackendKey>, pass: &mut Pass<'_>) {
+    let unknown = backends_of_host.iter().filter(|key| !compiled.parts.backends.contains_key(*key));
     pass.further.extend(unknown.map(|key| Unit::Service(key.service.clone())));
 }
 
@@ -208,7 +208,7 @@ fn used(routes: &HostRoutes) -> BTreeSet<BackendKey> {
 }
 
 /// What the routes of a host lead to, some of it several times.
-pub(crate) fn led_to<'a>(
+pub(crate) fn backends_of_host<'a>(
     parts: &'a SnapshotParts,
     host: &VirtualHost,
 ) -> impl Iterator<Item = &'a BackendKey> + use<'a> {

@@ -6,14 +6,14 @@ use crate::queue::Meter;
 
 /// What can be measured of it.
 #[derive(Clone, Debug)]
-pub struct NamedMetrics {
+pub struct SecretPollerMetrics {
     pub(super) reads: IntCounterVec,
     pub(super) followed: IntGauge,
     pub(super) failing: IntGauge,
     pub(super) meter: Meter,
 }
 
-impl NamedMetrics {
+impl SecretPollerMetrics {
     /// Registers the families.
     ///
     /// # Errors

@@ -10,7 +10,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// What is followed, by a clock of its own.
 struct Bench {
-    following: Following,
+    following: PollState,
     now: Instant,
     news: Vec<Event>,
 }
@@ -19,8 +19,8 @@ fn name(name: &str) -> ObjectName {
     ObjectName::new("shop", name)
 }
 
-fn begin(names: &[&str]) -> Vec<Follow> {
-    names.iter().map(|secret| Follow::Begin(name(secret))).collect()
+fn begin(names: &[&str]) -> Vec<SecretInterest> {
+    names.iter().map(|secret| SecretInterest::Add(name(secret))).collect()
 }
 
 fn found(secret: &str) -> Answer {
@@ -58,11 +58,11 @@ fn text(event: &Event) -> String {
 
 impl Bench {
     fn new() -> Self {
-        let following = Following::new(REFRESH, Meter::default());
+        let following = PollState::new(REFRESH, Meter::default());
         Self { following, now: clock::now(), news: Vec::new() }
     }
 
-    fn follow(&mut self, changes: Vec<Follow>) {
+    fn follow(&mut self, changes: Vec<SecretInterest>) {
         self.following.follow(changes, self.now, &mut self.news);
     }
 
@@ -180,7 +180,7 @@ fn where_none_can_be_read_that_is_told() {
     bench.answer(|_| refused(403));
     bench.check(&[]);
     // Nor does one that nobody refers to any more, once it is forgotten.
-    bench.follow(vec![Follow::End(name("c"))]);
+    bench.follow(vec![SecretInterest::Remove(name("c"))]);
     bench.now += 2 * REFRESH;
     bench.answer(|_| refused(403));
     bench.check(&["deleted c", "failing: Secret shop/a: the API server answered 403: no"]);
@@ -317,13 +317,17 @@ fn what_nobody_refers_to_is_forgotten_after_a_while() {
     bench.follow(begin(&["a", "b"]));
     bench.answer(found);
     bench.news.clear();
-    bench.follow(vec![Follow::End(name("a")), Follow::End(name("b")), Follow::Begin(name("b"))]);
+    bench.follow(vec![
+        SecretInterest::Remove(name("a")),
+        SecretInterest::Remove(name("b")),
+        SecretInterest::Add(name("b")),
+    ]);
     bench.answer(found);
     bench.check(&["applied b"]);
     bench.now += 2 * REFRESH;
     bench.check_asked(&["b"]);
     bench.check(&["deleted a"]);
-    bench.follow(vec![Follow::End(name("c"))]);
+    bench.follow(vec![SecretInterest::Remove(name("c"))]);
     bench.check(&[]);
 }
 

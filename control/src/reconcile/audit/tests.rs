@@ -309,16 +309,16 @@ fn behind_a_hold_what_drifted_is_mended_and_endpoints_are_published() {
     bench.reconciler.unseen().apply(slice("a", "10.0.0.9"));
     assert_eq!(bench.round(), (vec!["endpoints of shop/a".to_owned()], 1, true));
     bench.check_right();
-    assert_eq!(led_to(&bench.publisher.serving()), "shop/a:80", "these routes are held");
+    assert_eq!(backends_of_host(&bench.publisher.serving()), "shop/a:80", "these routes are held");
     bench.reconciler.thaw(Command::Thaw, bench.now);
     bench.settle();
-    assert_eq!(led_to(&bench.publisher.serving()), "shop/b:80");
+    assert_eq!(backends_of_host(&bench.publisher.serving()), "shop/b:80");
     bench.check_right();
     assert_eq!(bench.round().0, [""; 0]);
 }
 
 /// What `a.example` leads to.
-fn led_to(serving: &Snapshot) -> String {
+fn backends_of_host(serving: &Snapshot) -> String {
     let routes = serving.hosts().get(&host("a")).unwrap().routes();
     routes[0].action.targets().next().unwrap().backend.to_string()
 }

@@ -15,11 +15,11 @@ pub(super) enum Scope {
     /// Every collection, of the whole cluster.
     Everything,
     /// The collections of one namespace, and Secrets by name.
-    Named,
+    SecretPoller,
 }
 
 impl Scope {
-    pub(super) const ALL: [Self; 2] = [Self::Everything, Self::Named];
+    pub(super) const ALL: [Self; 2] = [Self::Everything, Self::SecretPoller];
 
     /// How often a Secret is asked for by name in a minute, at most, where nothing is wrong.
     pub(super) const ROUTINE: u8 = 3;
@@ -27,28 +27,28 @@ impl Scope {
     pub(super) const fn as_str(self) -> &'static str {
         match self {
             Self::Everything => "the whole cluster",
-            Self::Named => "one namespace and Secrets by name",
+            Self::SecretPoller => "one namespace and Secrets by name",
         }
     }
 
     pub(super) fn namespaces(self) -> Vec<Arc<str>> {
         match self {
             Self::Everything => Vec::new(),
-            Self::Named => vec![NAMESPACE.into()],
+            Self::SecretPoller => vec![NAMESPACE.into()],
         }
     }
 
     pub(super) const fn secrets(self) -> Secrets {
         match self {
             Self::Everything => Secrets::Watched,
-            Self::Named => Secrets::Referenced { refresh: Duration::from_secs(60 / Self::ROUTINE as u64) },
+            Self::SecretPoller => Secrets::Referenced { refresh: Duration::from_secs(60 / Self::ROUTINE as u64) },
         }
     }
 
     /// All that a loop of this scope asks for.
     pub(super) fn subjects(self) -> Vec<Subject> {
         let named = Kind::ALL.into_iter().flat_map(|kind| match (self, kind) {
-            (Self::Named, Kind::Secret) => CERTIFIED.map(|name| (kind, Some(name.to_owned()))).to_vec(),
+            (Self::SecretPoller, Kind::Secret) => CERTIFIED.map(|name| (kind, Some(name.to_owned()))).to_vec(),
             _ => vec![(kind, None)],
         });
         named.collect()
@@ -59,7 +59,7 @@ impl Scope {
         let (kind, in_one) = (kind_of(seen), seen.path.contains(&format!("/namespaces/{NAMESPACE}/")));
         match self {
             Self::Everything => !in_one && name_of(seen).is_none(),
-            Self::Named => in_one == kind.namespaced() && name_of(seen).is_some() == (kind == Kind::Secret),
+            Self::SecretPoller => in_one == kind.namespaced() && name_of(seen).is_some() == (kind == Kind::Secret),
         }
     }
 }

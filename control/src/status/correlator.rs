@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use tidegate_config::object::{ObjectRef, Uid};
 
-use super::event::{Notice, namespace};
+use super::event::{EventRecord, namespace};
 
 /// After this long it is told that something is so still. Twice this is less than [`KEPT`]: what another leader told just
 /// before it ended is told anew before it is forgotten.
@@ -35,9 +35,9 @@ const FAILURES_MAX: u32 = 5;
 #[derive(PartialEq, Eq, Debug)]
 pub(super) enum Next<'n> {
     /// Make the Event of a notice.
-    Create(&'n Notice),
+    Create(&'n EventRecord),
     /// Tell in it that it is so still, or again. It has been told so often; `None` when nobody here knows.
-    Renew(&'n Notice, Option<i32>),
+    Renew(&'n EventRecord, Option<i32>),
     /// Nothing until then, or at all until something else is found.
     Rest(Option<Instant>),
     /// There is no room for it.
@@ -46,8 +46,8 @@ pub(super) enum Next<'n> {
 
 /// What has been told of all objects, by one leader since it leads.
 #[derive(Debug, Default)]
-pub(super) struct Telling {
-    objects: HashMap<ObjectRef, Told>,
+pub(super) struct EventCorrelator {
+    objects: HashMap<ObjectRef, EventHistory>,
     /// Namespaces in which we may not write.
     forbidden: HashMap<Arc<str>, Forbidden>,
 }
@@ -62,7 +62,7 @@ struct Forbidden {
 
 /// What has been told of one object.
 #[derive(Debug)]
-struct Told {
+struct EventHistory {
     uid: Option<Uid>,
     events: Vec<Event>,
     /// When nothing counts any more of the news there was.
@@ -84,13 +84,13 @@ struct Event {
     again: bool,
 }
 
-impl Telling {
+impl EventCorrelator {
     /// What to do about an object of which these notices stand now; with its uid, where there is such an object.
     pub(super) fn next<'n>(
         &mut self,
         object: &ObjectRef,
         uid: Option<Uid>,
-        notices: &'n [Notice],
+        notices: &'n [EventRecord],
         now: Instant,
     ) -> Next<'n> {
         let full = self.objects.len() >= OBJECTS_MAX;
@@ -98,7 +98,7 @@ impl Telling {
             Entry::Occupied(told) => told.into_mut(),
             Entry::Vacant(_) if notices.is_empty() => return Next::Rest(None),
             Entry::Vacant(_) if full => return Next::Full,
-            Entry::Vacant(vacant) => vacant.insert(Told { uid, events: Vec::new(), even_at: now, failures: 0 }),
+            Entry::Vacant(vacant) => vacant.insert(EventHistory { uid, events: Vec::new(), even_at: now, failures: 0 }),
         };
         told.look(uid, notices, now);
         let forbidden = self.forbidden.get(namespace(object)).map(|forbidden| forbidden.until);
@@ -128,7 +128,7 @@ impl Telling {
 
     /// A notice has been told, or is not going to be: it is due again when what stands is. `count` is how often it has been
     /// told, where that is known.
-    pub(super) fn told(&mut self, object: &ObjectRef, notice: u64, count: Option<i32>, now: Instant) {
+    pub(super) fn recorded(&mut self, object: &ObjectRef, notice: u64, count: Option<i32>, now: Instant) {
         self.forbidden.remove(namespace(object));
         let Some(told) = self.objects.get_mut(object) else { return };
         let before = told.events.iter().position(|event| event.id == notice).map(|place| told.events.remove(place));
@@ -165,9 +165,9 @@ impl Telling {
     }
 }
 
-impl Told {
+impl EventHistory {
     /// Takes what stands now. Events about an earlier object of the name are not about this one.
-    fn look(&mut self, uid: Option<Uid>, notices: &[Notice], now: Instant) {
+    fn look(&mut self, uid: Option<Uid>, notices: &[EventRecord], now: Instant) {
         if uid.is_some() && self.uid != uid {
             self.uid = uid;
             self.events.clear();
@@ -181,7 +181,7 @@ impl Told {
     }
 
     /// What to do about the first of the notices that is due, as far as its Event says, if there is one.
-    fn first<'n>(&self, notices: &'n [Notice], due: impl Fn(Option<&Event>) -> bool) -> Option<Next<'n>> {
+    fn first<'n>(&self, notices: &'n [EventRecord], due: impl Fn(Option<&Event>) -> bool) -> Option<Next<'n>> {
         notices.iter().find_map(|notice| {
             let event = self.events.iter().find(|event| event.id == notice.id);
             due(event).then(|| event.map_or(Next::Create(notice), |event| Next::Renew(notice, event.count)))

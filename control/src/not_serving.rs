@@ -12,7 +12,7 @@ use crate::command::Command;
 
 /// What does not serve.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Withheld {
+pub struct NotServing {
     /// All of them, where an operator holds others.
     pub held: Option<ByCommand>,
     /// Those of hosts that wait for what they would lead to, by host.

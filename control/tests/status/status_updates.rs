@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 use tidegate_config::project::project;
 use tidegate_control::options::{Options, Publish};
-use tidegate_control::{Amiss, Event, Reconciler, Source};
+use tidegate_control::{Event, PendingStatusUpdates, Reconciler, Source};
 
 use crate::edge::addresses;
 
@@ -93,9 +93,9 @@ impl Table {
         self.settle();
         let names = |names: &[&str]| names.iter().map(|name| named(name)).collect();
         let [all, changed, rewritten] = [all, changed, rewritten].map(names);
-        let want = Amiss { all, changed, counting: Vec::new(), rewritten };
-        assert_eq!(self.reconciler.amiss(), want);
-        assert_eq!(self.reconciler.amiss(), Amiss::default(), "each is named once");
+        let want = PendingStatusUpdates { all, changed, counting: Vec::new(), rewritten };
+        assert_eq!(self.reconciler.pending_status_updates(), want);
+        assert_eq!(self.reconciler.pending_status_updates(), PendingStatusUpdates::default(), "each is named once");
         self
     }
 }
@@ -120,9 +120,9 @@ fn what_differs_is_named() {
     table.apply(Kind::Ingress, "new", ingress("tidegate", &[])).check(&[], &["new"], &[]);
     table.apply(Kind::Ingress, "new", ingress("nginx", &[])).check(&[], &[], &[]);
     table.delete("wrong").check(&[], &[], &[]);
-    assert_eq!(table.reconciler.amiss_in(&named("wrong")), None, "it is gone");
-    assert_eq!(table.reconciler.amiss_in(&named("new")), None, "it is not ours");
-    assert!(table.reconciler.amiss_in(&named("right")).is_some());
+    assert_eq!(table.reconciler.desired_status(&named("wrong")), None, "it is gone");
+    assert_eq!(table.reconciler.desired_status(&named("new")), None, "it is not ours");
+    assert!(table.reconciler.desired_status(&named("right")).is_some());
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn all_follow_the_addresses_of_a_service() {
     table.apply(Kind::Service, "lb", lb(&["2.2.2.2"])).check(&["one"], &[], &[]);
     table.apply(Kind::Service, "lb", lb(&["2.2.2.2", "3.3.3.3"])).check(&["one", "two"], &[], &[]);
     table.apply(Kind::Service, "lb", lb(&[])).check(&[], &[], &[]);
-    assert!(table.reconciler.amiss_in(&named("one")).is_some(), "the last addresses are still right");
+    assert!(table.reconciler.desired_status(&named("one")).is_some(), "the last addresses are still right");
 }
 
 #[test]

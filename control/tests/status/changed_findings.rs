@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 use tidegate_control::options::Options;
-use tidegate_control::{Found, Standing};
+use tidegate_control::{ChangedFindings, ObjectFindings};
 
-use crate::amiss::Table;
+use crate::status_updates::Table;
 
 /// An Ingress with so many paths, each to a Service of its own.
 fn ingress(class: &str, paths: usize) -> Value {
@@ -29,8 +29,8 @@ impl Table {
     fn check_found(&mut self, all: &[&str], changed: &[&str]) -> &mut Self {
         self.settle();
         let names = |names: &[&str]| names.iter().map(|name| object(name)).collect();
-        assert_eq!(self.reconciler.found(), Found { all: names(all), changed: names(changed) });
-        assert_eq!(self.reconciler.found(), Found::default(), "each is named once");
+        assert_eq!(self.reconciler.found(), ChangedFindings { all: names(all), changed: names(changed) });
+        assert_eq!(self.reconciler.found(), ChangedFindings::default(), "each is named once");
         self
     }
 
@@ -97,7 +97,9 @@ fn an_object_is_told_so_much_and_no_more() {
     let mut table = Table::with(Options::default());
     table.start(vec![("few", ingress("tidegate", 3)), ("many", ingress("tidegate", 500))]).settle();
     assert_eq!(table.told("many"), Some(25));
-    let Some(Standing { uid, findings }) = table.reconciler.standing(&object("few")) else { panic!("it is known") };
+    let Some(ObjectFindings { uid, findings }) = table.reconciler.standing(&object("few")) else {
+        panic!("it is known")
+    };
     assert_eq!(uid.map(|uid| uid.to_string()).as_deref(), Some("00000000-0000-0000-0000-000000000003"));
     assert!((1..findings.len()).all(|place| !findings[..place].contains(&findings[place])), "each once");
     assert!(findings.iter().all(|finding| finding.object == object("few")), "and none of the other one");

@@ -11,7 +11,7 @@ const TOLD_MAX: usize = 25;
 
 /// Objects about which something else is found than was told.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Found {
+pub struct ChangedFindings {
     /// All about which anything is found, in a look at all of them.
     pub all: Vec<ObjectRef>,
     /// Those about which something else is found since a moment ago. It may be nothing any more.
@@ -20,7 +20,7 @@ pub struct Found {
 
 /// What there is to tell of one object.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Standing {
+pub struct ObjectFindings {
     /// Which object of that name it is; `None` when there is none, or nobody knows.
     pub uid: Option<Uid>,
     /// What is found about it, each thing once.
@@ -30,7 +30,7 @@ pub struct Standing {
 impl Reconciler {
     /// What there is to tell of an object. `None` until every kind has been listed that is not denied in another namespace.
     #[must_use]
-    pub fn standing(&self, object: &ObjectRef) -> Option<Standing> {
+    pub fn standing(&self, object: &ObjectRef) -> Option<ObjectFindings> {
         self.knows_all_of(&object.name.namespace).then(|| {
             let mut findings: Vec<Finding> = Vec::new();
             for finding in self.compiled.findings.about(object) {
@@ -41,23 +41,26 @@ impl Reconciler {
                     findings.push(finding.clone());
                 }
             }
-            Standing { uid: self.world.uid_of(object), findings }
+            ObjectFindings { uid: self.world.uid_of(object), findings }
         })
     }
 
     /// About which objects something else is found since this was last asked.
-    pub fn found(&mut self) -> Found {
+    pub fn found(&mut self) -> ChangedFindings {
         let moved = self.compiled.findings.take_moved();
         let told = std::mem::replace(&mut self.reporting.told, true);
         if !self.options.events || !self.complete() {
             self.reporting.told = false;
-            return Found::default();
+            return ChangedFindings::default();
         }
         let known = |object: &&ObjectRef| self.knows_all_of(&object.name.namespace);
         if told {
-            Found { changed: moved.iter().filter(known).cloned().collect(), ..Found::default() }
+            ChangedFindings { changed: moved.iter().filter(known).cloned().collect(), ..ChangedFindings::default() }
         } else {
-            Found { all: self.compiled.findings.objects().filter(known).cloned().collect(), ..Found::default() }
+            ChangedFindings {
+                all: self.compiled.findings.objects().filter(known).cloned().collect(),
+                ..ChangedFindings::default()
+            }
         }
     }
 }

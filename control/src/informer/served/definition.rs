@@ -1,4 +1,4 @@
-//! A definition as the API server tells of it, as far as it says whether a kind is served.
+//! CustomResourceDefinition: whether a kind is served, and in which version.
 
 use std::sync::Arc;
 
@@ -7,9 +7,9 @@ use serde::Deserialize;
 use super::Presence;
 use crate::informer::failure::Failure;
 
-/// A definition as the API server has it, as far as it matters.
+/// The part of a CustomResourceDefinition that says whether a kind is served.
 #[derive(Deserialize)]
-pub(super) struct Told {
+pub(super) struct DefinitionObject {
     pub(super) metadata: Metadata,
     spec: Spec,
     #[serde(default)]
@@ -49,7 +49,7 @@ struct Condition {
     status: String,
 }
 
-impl Told {
+impl DefinitionObject {
     /// Whether the kind is served, in one of the versions that are understood. Before a definition is established nothing is
     /// served; one that was, stays so.
     pub(super) fn presence(&self, versions: &[Arc<str>], before: &Presence) -> Presence {
@@ -67,7 +67,7 @@ impl Told {
 ///
 /// # Errors
 /// When it is none.
-pub(super) fn read(object: &[u8]) -> Result<Told, Failure> {
+pub(super) fn read(object: &[u8]) -> Result<DefinitionObject, Failure> {
     serde_json::from_slice(object).map_err(|why| Failure::Unreadable {
         why: format!("no definition at line {}, column {}", why.line(), why.column()),
     })

@@ -16,14 +16,14 @@ fn uid(number: u32) -> Option<Uid> {
 }
 
 /// A notice for each letter, about the object with that uid.
-fn notices(uid: Option<Uid>, letters: &str) -> Vec<Notice> {
+fn notices(uid: Option<Uid>, letters: &str) -> Vec<EventRecord> {
     let finding = |letter: char| Finding::new(object("a", "a"), letter, Problem::SetAside { why: String::new() });
-    letters.chars().map(|letter| Notice::of(uid.unwrap(), &finding(letter))).collect()
+    letters.chars().map(|letter| EventRecord::of(uid.unwrap(), &finding(letter))).collect()
 }
 
 /// One object, at some time.
 struct Table {
-    telling: Telling,
+    correlator: EventCorrelator,
     object: ObjectRef,
     uid: Option<Uid>,
     begin: Instant,
@@ -33,7 +33,7 @@ struct Table {
 impl Table {
     fn new() -> Self {
         let now = crate::clock::now();
-        Self { telling: Telling::default(), object: object("a", "a"), uid: uid(1), begin: now, now }
+        Self { correlator: EventCorrelator::default(), object: object("a", "a"), uid: uid(1), begin: now, now }
     }
 
     /// So many seconds after the beginning.
@@ -47,10 +47,11 @@ impl Table {
     #[track_caller]
     fn check(&mut self, stand: &str, want: &str, until: Option<u64>) -> &mut Self {
         let notices = notices(self.uid, stand);
-        let letter = |notice: &Notice| stand.chars().nth(notices.iter().position(|it| it == notice).unwrap()).unwrap();
+        let letter =
+            |notice: &EventRecord| stand.chars().nth(notices.iter().position(|it| it == notice).unwrap()).unwrap();
         let mut done = Vec::new();
         let rest = loop {
-            let (id, count, what) = match self.telling.next(&self.object, self.uid, &notices, self.now) {
+            let (id, count, what) = match self.correlator.next(&self.object, self.uid, &notices, self.now) {
                 Next::Create(notice) => (notice.id, Some(1), format!("+{}", letter(notice))),
                 Next::Renew(notice, Some(count)) => {
                     (notice.id, Some(count + 1), format!("{}{}", letter(notice), count + 1))
@@ -59,7 +60,7 @@ impl Table {
                 Next::Rest(rest) => break rest,
                 Next::Full => panic!("no room"),
             };
-            self.telling.told(&self.object, id, count, self.now);
+            self.correlator.recorded(&self.object, id, count, self.now);
             done.push(what);
         };
         assert_eq!(done.join(" "), want);
@@ -93,7 +94,7 @@ fn what_is_long_gone_is_forgotten() {
     let mut table = Table::new();
     table.check("a", "+a", Some(20 * MINUTE)).at(60).check("", "", Some(60 * MINUTE));
     table.at(60 * MINUTE).check("", "", None);
-    assert!(table.telling.objects.is_empty());
+    assert!(table.correlator.objects.is_empty());
     table.check("a", "+a", Some(80 * MINUTE));
 }
 
@@ -115,8 +116,8 @@ fn news_are_few() {
 fn what_somebody_else_told_is_asked_for_when_it_is_due() {
     let mut table = Table::new();
     let notice = &notices(table.uid, "a")[0];
-    table.telling.next(&table.object, table.uid, std::slice::from_ref(notice), table.now);
-    table.telling.told(&table.object, notice.id, None, table.now);
+    table.correlator.next(&table.object, table.uid, std::slice::from_ref(notice), table.now);
+    table.correlator.recorded(&table.object, notice.id, None, table.now);
     table.check("a", "", Some(20 * MINUTE)).at(20 * MINUTE).check("a", "a?", Some(40 * MINUTE));
     table.at(40 * MINUTE).check("a", "a9", Some(60 * MINUTE));
 }
@@ -136,7 +137,7 @@ fn an_event_that_is_gone_is_made_again() {
     let mut table = Table::new();
     table.check("a", "+a", Some(20 * MINUTE));
     let id = notices(table.uid, "a")[0].id;
-    table.telling.vanished(&table.object, id);
+    table.correlator.vanished(&table.object, id);
     table.at(60).check("a", "+a", Some(21 * MINUTE));
 }
 
@@ -146,13 +147,13 @@ fn where_nothing_may_be_written_nothing_is_tried() {
     let notices = notices(table.uid, "a");
     let (here, there) = (object("a", "b"), object("b", "a"));
     let (class, default) = (ObjectRef::new(Kind::IngressClass, ObjectName::new("", "a")), object("default", "a"));
-    table.telling.forbid(&table.object, table.now);
-    table.telling.forbid(&class, table.now);
+    table.correlator.forbid(&table.object, table.now);
+    table.correlator.forbid(&class, table.now);
     let until = Some(table.now + FORBIDDEN_FIRST);
     for object in [&table.object, &here, &class, &default] {
-        assert_eq!(table.telling.next(object, table.uid, &notices, table.now), Next::Rest(until));
+        assert_eq!(table.correlator.next(object, table.uid, &notices, table.now), Next::Rest(until));
     }
-    assert_eq!(table.telling.next(&there, table.uid, &notices, table.now), Next::Create(&notices[0]));
+    assert_eq!(table.correlator.next(&there, table.uid, &notices, table.now), Next::Create(&notices[0]));
     table.check("", "", None).at(5).check("a", "+a", Some(20 * MINUTE + 5));
 }
 
@@ -161,8 +162,8 @@ fn a_namespace_is_left_alone_for_longer_and_longer() {
     let mut table = Table::new();
     let notices = notices(table.uid, "a");
     let rest = |table: &mut Table| {
-        table.telling.forbid(&table.object, table.now);
-        let Next::Rest(Some(until)) = table.telling.next(&table.object, table.uid, &notices, table.now) else {
+        table.correlator.forbid(&table.object, table.now);
+        let Next::Rest(Some(until)) = table.correlator.next(&table.object, table.uid, &notices, table.now) else {
             panic!("it is tried at once");
         };
         let pause = (until - table.now).as_secs();
@@ -170,7 +171,7 @@ fn a_namespace_is_left_alone_for_longer_and_longer() {
         pause
     };
     assert_eq!([(); 9].map(|()| rest(&mut table)), [5, 10, 20, 40, 80, 160, 320, 600, 600]);
-    table.telling.told(&table.object, notices[0].id, Some(1), table.now);
+    table.correlator.recorded(&table.object, notices[0].id, Some(1), table.now);
     assert_eq!(rest(&mut table), 5, "what was allowed once is likely to be so again");
     table.now += 2 * FORBIDDEN_FIRST;
     assert_eq!(rest(&mut table), 5);
@@ -181,13 +182,13 @@ fn who_fails_is_given_up_after_a_while() {
     let mut table = Table::new();
     let notices = notices(table.uid, "a");
     let mut tries = || {
-        table.telling.next(&table.object, table.uid, &notices, table.now);
-        table.telling.failed(&table.object)
+        table.correlator.next(&table.object, table.uid, &notices, table.now);
+        table.correlator.failed(&table.object)
     };
     assert_eq!([(); 5].map(|()| tries()), [true, true, true, true, false]);
-    table.telling.told(&table.object, notices[0].id, None, table.now);
+    table.correlator.recorded(&table.object, notices[0].id, None, table.now);
     table.check("a", "", Some(20 * MINUTE));
-    assert!(table.telling.failed(&table.object), "what follows is counted anew");
+    assert!(table.correlator.failed(&table.object), "what follows is counted anew");
 }
 
 #[test]
@@ -196,11 +197,11 @@ fn there_is_room_for_so_many_objects() {
     let (one, notices) = (uid(1), notices(uid(1), "a"));
     let named = |number: usize| object("a", &number.to_string());
     for number in 0..OBJECTS_MAX {
-        assert_eq!(table.telling.next(&named(number), one, &notices, table.now), Next::Create(&notices[0]));
+        assert_eq!(table.correlator.next(&named(number), one, &notices, table.now), Next::Create(&notices[0]));
     }
     let further = named(OBJECTS_MAX);
-    assert_eq!(table.telling.next(&further, one, &notices, table.now), Next::Full);
-    assert_eq!(table.telling.next(&further, one, &[], table.now), Next::Rest(None));
-    assert_eq!(table.telling.next(&named(7), one, &[], table.now), Next::Rest(None), "of which nothing was told");
-    assert_eq!(table.telling.next(&further, one, &notices, table.now), Next::Create(&notices[0]));
+    assert_eq!(table.correlator.next(&further, one, &notices, table.now), Next::Full);
+    assert_eq!(table.correlator.next(&further, one, &[], table.now), Next::Rest(None));
+    assert_eq!(table.correlator.next(&named(7), one, &[], table.now), Next::Rest(None), "of which nothing was told");
+    assert_eq!(table.correlator.next(&further, one, &notices, table.now), Next::Create(&notices[0]));
 }

@@ -1,0 +1,82 @@
+//! An explanation as text, a line for each part of it.
+
+use std::fmt;
+
+use tidegate_config::model::{Endpoint, Guard};
+
+use super::Explanation;
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{} (generation {}, listener {})", self.url, self.generation, self.listener)?;
+        match &self.connections {
+            Some(connections) => connections.fmt(f)?,
+            None => self.write_route(f)?,
+        }
+        if let Some(status) = self.answer {
+            writeln!(f, "  answer   {status}, by the edge itself")?;
+        }
+        if let Some(held) = &self.held {
+            writeln!(f, "  held     {held}")?;
+        }
+        if let Some(wait) = &self.waits {
+            writeln!(f, "  held     {wait}")?;
+        }
+        for candidate in &self.next {
+            writeln!(f, "  next     {} of {}, {}", candidate.path, candidate.object, candidate.field)?;
+        }
+        for finding in &self.lost {
+            writeln!(f, "  lost     {finding}")?;
+        }
+        for finding in &self.findings {
+            writeln!(f, "  finding  {finding}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Explanation {
+    fn write_route(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "  host     {}", self.host.as_deref().unwrap_or("no rule has it"))?;
+        let Some(route) = &self.route else { return writeln!(f, "  route    none") };
+        writeln!(f, "  route    {}", route.candidate.path)?;
+        writeln!(f, "  object   {}, {}", route.candidate.object, route.candidate.field)?;
+        for guard in &*route.guards {
+            write_guard(f, guard)?;
+        }
+        for target in &route.targets {
+            writeln!(f, "  backend  {} (weight {})", target.backend, target.weight)?;
+            if let Some(service) = &target.external_auth {
+                writeln!(f, "           asks {service}")?;
+            }
+            if target.protocol.is_some() {
+                write_endpoints(f, &target.endpoints)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn write_endpoints(f: &mut fmt::Formatter<'_>, endpoints: &[Endpoint]) -> fmt::Result {
+    if endpoints.is_empty() {
+        writeln!(f, "           no endpoint is ready")?;
+    }
+    endpoints.iter().try_for_each(|endpoint| writeln!(f, "           {}", endpoint.address))
+}
+
+fn write_guard(f: &mut fmt::Formatter<'_>, guard: &Guard) -> fmt::Result {
+    match guard {
+        Guard::AllowSources(networks) => {
+            let networks: Vec<String> = networks.iter().map(ToString::to_string).collect();
+            writeln!(f, "  guard    403 for clients from elsewhere than {}", networks.join(", "))
+        }
+        Guard::RequireTls { status } => writeln!(f, "  guard    {status} to https for plain-text requests"),
+        Guard::Listeners(names) => {
+            let names: Vec<&str> = names.iter().map(|name| &*name.0).collect();
+            writeln!(f, "  guard    404 but over {}", names.join(", "))
+        }
+        Guard::RequireEndpoints => writeln!(f, "  guard    503 without endpoints"),
+        Guard::ExternalAuth(service) => writeln!(f, "  guard    asks {service}"),
+        Guard::DenyAll => writeln!(f, "  guard    403 for everybody"),
+    }
+}
