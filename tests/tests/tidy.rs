@@ -59,7 +59,7 @@ fn files_begin_by_saying_what_they_are() {
 
 #[test]
 fn files_are_short() {
-    check(|name, text| {
+    check(|_, text| {
         let lines = text.lines().count();
         (lines > LINES_MAX).then(|| format!("has {lines} lines"))
     });
