@@ -2,6 +2,10 @@
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
 
+#[path = "gateway/datagrams.rs"]
+mod datagrams;
+#[path = "gateway/external_auth.rs"]
+mod external_auth;
 #[path = "gateway/streams.rs"]
 mod streams;
 

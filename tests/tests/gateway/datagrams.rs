@@ -1,0 +1,112 @@
+//! UDPRoutes: a client keeps its endpoint, and a port of UDP is another one than that of TCP with its number.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tidegate_tests::eventually;
+use tokio::net::{TcpStream, UdpSocket};
+use tokio::time::timeout;
+
+use super::{ACCEPTED, Bench, RESOLVED};
+
+const LISTENERS: &str = r#"{"spec":{"listeners":[
+    {"name":"http","port":8080,"protocol":"HTTP"},
+    {"name":"tcp","port":9000,"protocol":"TCP"},
+    {"name":"udp","port":9000,"protocol":"UDP"}]}}"#;
+
+/// Answers each datagram with a name and the datagram, from a Service of its own.
+async fn server(name: &'static str) -> String {
+    let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let port = socket.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        let mut datagram = [0; 64];
+        while let Ok((length, client)) = socket.recv_from(&mut datagram).await {
+            let answer = [name.as_bytes(), b" ", &datagram[..length]].concat();
+            socket.send_to(&answer, client).await.ok();
+        }
+    });
+    format!(
+        "apiVersion: v1\nkind: Service\nmetadata: {{namespace: shop, name: {name}}}\n\
+         spec: {{ports: [{{name: talk, port: 7000, protocol: UDP}}]}}\n---\n\
+         apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\n\
+         metadata: {{namespace: shop, name: {name}-1, labels: {{kubernetes.io/service-name: {name}}}}}\n\
+         addressType: IPv4\nports: [{{name: talk, port: {port}, protocol: UDP}}]\nendpoints: [{{addresses: [127.0.0.1]}}]\n---\n"
+    )
+}
+
+fn route(name: &str, backends: &str) -> String {
+    format!(
+        "apiVersion: gateway.networking.k8s.io/v1\nkind: UDPRoute\nmetadata: {{namespace: shop, name: {name}}}\nspec:\n  \
+         parentRefs: [{{name: edge, sectionName: udp}}]\n  rules: [{{backendRefs: {backends}}}]\n---\n"
+    )
+}
+
+/// A client, whose flow is its own.
+async fn client(to: SocketAddr) -> UdpSocket {
+    let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    socket.connect(to).await.unwrap();
+    socket
+}
+
+/// The answer to a datagram, if there is one.
+async fn asked(client: &UdpSocket, text: &str) -> Result<String, String> {
+    let mut answer = [0; 64];
+    client.send(text.as_bytes()).await.map_err(|error| error.to_string())?;
+    let received = timeout(Duration::from_millis(500), client.recv(&mut answer)).await;
+    let length = received.map_err(|_| "no answer".to_owned())?.map_err(|error| error.to_string())?;
+    String::from_utf8(answer[..length].to_vec()).map_err(|error| error.to_string())
+}
+
+/// Waits until new clients are answered by a name; one of them.
+async fn answered(to: SocketAddr, name: &str) -> UdpSocket {
+    eventually(&format!("{name} at {to}"), || async move {
+        let client = client(to).await;
+        let said = asked(&client, "hello").await?;
+        if said == format!("{name} hello") { Ok(client) } else { Err(said) }
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn datagrams_are_passed_on_by_flows() {
+    let Some(bench) = Bench::start(6).await else { return };
+    let address = bench.door(0, 9000);
+    bench.patch("gateway/edge", LISTENERS).await;
+    let backend = |name: &str| format!("[{{name: {name}, port: 7000}}]");
+    let objects = server("one").await + &server("two").await + &route("talk", &backend("one"));
+    bench.apply(&objects).await;
+    let first = answered(address, "one").await;
+    bench.said("udproute/talk", ACCEPTED, "Accepted").await;
+    bench.said("udproute/talk", RESOLVED, "ResolvedRefs").await;
+    bench.said("gateway/edge", "{.status.listeners[?(@.name=='udp')].attachedRoutes}", "1").await;
+    // The TCP port of that number has no route, and takes no datagram.
+    bench.said("gateway/edge", "{.status.listeners[?(@.name=='tcp')].attachedRoutes}", "0").await;
+    let connection = TcpStream::connect(address).await;
+    if let Ok(connection) = connection {
+        let mut byte = [0];
+        connection.readable().await.unwrap();
+        assert!(matches!(connection.try_read(&mut byte), Ok(0) | Err(_)), "a TCP connection was answered");
+    }
+
+    // New clients follow the route. A client that is there keeps its endpoint while that has one.
+    bench.apply(&route("talk", &backend("two"))).await;
+    answered(address, "two").await;
+    assert_eq!(asked(&first, "again").await.unwrap(), "one again");
+
+    // The share of a Service that is not there is dropped, and no other.
+    bench.apply(&route("talk", "[{name: two, port: 7000}, {name: none, port: 7000}]")).await;
+    bench.said("udproute/talk", RESOLVED, "BackendNotFound").await;
+    let mut served = 0;
+    for _ in 0..24 {
+        served += usize::from(asked(&client(address).await, "x").await.is_ok_and(|said| said == "two x"));
+    }
+    // Of two equal shares each has none of 24 once in 10 to the 7th runs.
+    assert!((1..24).contains(&served), "{served}");
+
+    // The older one of two routes gets the port.
+    bench.apply(&(route("younger", &backend("one")) + &route("talk", &backend("two")))).await;
+    bench.said("udproute/younger", ACCEPTED, "Accepted").await;
+    answered(address, "two").await;
+    bench.kubectl.run(&["delete", "-n", "shop", "udproute", "talk"]).await;
+    answered(address, "one").await;
+}
