@@ -54,7 +54,7 @@ impl Informers {
     ) -> Self {
         let mut command = Command::new(folder.join(program));
         command.args(arguments.iter().map(|argument| if *argument == "SERVER" { server } else { argument }));
-        command.args(resources).stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+        command.args(resources).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
         if let Some(streaming) = streaming {
             command.env("KUBE_FEATURE_WatchListClient", streaming);
         }
