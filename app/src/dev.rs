@@ -13,6 +13,7 @@ mod home;
 mod keeper;
 mod load;
 mod objects;
+mod output;
 mod replica;
 mod sets;
 mod slice;
@@ -53,6 +54,7 @@ pub(crate) async fn main(args: &DevArgs) -> anyhow::Result<ExitCode> {
     };
     let door = Door::bind(lite.clone(), api).await.with_context(|| format!("--api {api}"))?;
     let home = Home::make(&door.kubeconfig()).context("a folder for the kubeconfig")?;
+    let logs = lite.clone();
     let client = move || kube::Client::new(lite.service(), NAMESPACE);
 
     let api_server = ApiServer::at(own::sockets([door.address()].into_iter(), &host_addresses()).iter().copied());
@@ -74,7 +76,9 @@ pub(crate) async fn main(args: &DevArgs) -> anyhow::Result<ExitCode> {
     let stop = wired.stop.clone();
     wired.tasks.once("api", door.serve(stop.cancelled_owned()));
     let (stop, fleet_client) = (wired.stop.clone(), client.clone());
-    wired.tasks.keep("fleet", move || Fleet::new(fleet_client(), program.clone(), steady.clone()).run(stop.clone()));
+    wired.tasks.keep("fleet", move || {
+        Fleet::new(fleet_client(), logs.clone(), program.clone(), steady.clone()).run(stop.clone())
+    });
     let stop = wired.stop.clone();
     wired.tasks.keep("folder", move || {
         let load = Load::new(client(), folder.clone(), class.clone(), loaded.clone());

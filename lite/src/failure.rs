@@ -193,6 +193,11 @@ impl Failure {
         Self::invalid_named("Scale.autoscaling", "autoscaling", "Scale", name, causes)
     }
 
+    /// The query of a request for the log of a Pod is not allowed.
+    pub(crate) fn invalid_log_options(pod: &str, causes: &[Cause]) -> Self {
+        Self::invalid_named("PodLogOptions", "", "PodLogOptions", pod, causes)
+    }
+
     /// The query of a list or watch is not allowed.
     pub(crate) fn invalid_options(options: &str, causes: &[Cause]) -> Self {
         let qualified = format!("{options}.meta.k8s.io");

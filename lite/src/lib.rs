@@ -22,6 +22,7 @@ mod rules;
 mod write;
 mod serve;
 mod lite;
+mod logs;
 mod replica;
 mod door;
 
@@ -30,5 +31,6 @@ pub use disk::DataDirError;
 pub use door::{Door, DoorSocket, SharedDoor};
 pub use kind::ReplicaKind;
 pub use lite::Lite;
+pub use logs::{ContainerLog, LogWriter};
 pub use replica::{Feed, Figures, ReplicaLimits};
 pub use serve::{LiteBody, LiteService, NotPassed, PassOn};

@@ -10,6 +10,7 @@ use crate::clock::{Clock, Moment};
 use crate::disk::{DataDirError, Disk, Writer};
 use crate::failure::Failure;
 use crate::kind::KindId;
+use crate::logs::{ContainerLog, Logs};
 use crate::serve::LiteService;
 use crate::store::{Key, Store};
 use crate::write::{self, BUILT_IN_NAMESPACES, Target, Terms, Validation};
@@ -27,6 +28,13 @@ struct Inner {
     store: Arc<Store>,
     clock: Clock,
     writer: Option<Writer>,
+    logs: Arc<Logs>,
+}
+
+impl Inner {
+    fn of(store: Arc<Store>, clock: Clock, writer: Option<Writer>) -> Self {
+        Self { store, clock, writer, logs: Arc::new(Logs::new()) }
+    }
 }
 
 impl Lite {
@@ -38,7 +46,7 @@ impl Lite {
         let clock = Clock::start();
         let store = Arc::new(Store::new(first_version(&clock.now())));
         create_namespaces(&store, &clock.now());
-        Self { inner: Arc::new(Inner { store, clock, writer: None }) }
+        Self { inner: Arc::new(Inner::of(store, clock, None)) }
     }
 
     /// A server whose objects are kept in a folder, and are there again when it is opened the next time. A write is answered when it
@@ -59,12 +67,12 @@ impl Lite {
         let writer = Writer::start(disk, store.clone())?;
         store.write(|state| write::restore(state, &found, &clock.now()))?;
         create_namespaces(&store, &clock.now());
-        Ok(Self { inner: Arc::new(Inner { store, clock, writer: Some(writer) }) })
+        Ok(Self { inner: Arc::new(Inner::of(store, clock, Some(writer))) })
     }
 
     /// A server of no kinds, each of which another server will tell of.
     pub(crate) fn fed() -> Self {
-        Self { inner: Arc::new(Inner { store: Arc::new(Store::fed()), clock: Clock::start(), writer: None }) }
+        Self { inner: Arc::new(Inner::of(Arc::new(Store::fed()), Clock::start(), None)) }
     }
 
     /// Waits until every write of before is where it has to be.
@@ -80,13 +88,24 @@ impl Lite {
         LiteService::new(self.clone())
     }
 
-    /// Ends every open watch cleanly, after what it has already been given. New watches can still begin.
+    /// Opens the log of a container of a Pod for the one who runs it; it can be read through the Pod until the handle is dropped.
+    pub fn open_log(&self, namespace: &str, pod: &str, container: &str) -> ContainerLog {
+        let key = (namespace.to_owned(), pod.to_owned(), container.to_owned());
+        self.inner.logs.open(key, self.inner.clock)
+    }
+
+    /// Ends every open watch cleanly, after what it has already been given, and every follower of a log. New ones can still begin.
     pub fn close_watches(&self) {
         self.inner.store.write(|state| state.close_watches());
+        self.inner.logs.close();
     }
 
     pub(crate) fn store(&self) -> &Store {
         &self.inner.store
+    }
+
+    pub(crate) fn logs(&self) -> &Logs {
+        &self.inner.logs
     }
 
     pub(crate) fn now(&self) -> Moment {

@@ -4,13 +4,14 @@
 //! It serves one developer on a loopback address, never strangers.
 
 use std::convert::Infallible;
+use std::io::Write as _;
 use std::net::Ipv4Addr;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use http::header::{ACCEPT, CONNECTION, CONTENT_TYPE, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, UPGRADE};
+use http::header::{ACCEPT, CONNECTION, CONTENT_TYPE, HOST, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, UPGRADE};
 use http::{HeaderMap, HeaderName, Request, Response, StatusCode, Version};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
@@ -81,6 +82,7 @@ async fn answer(mut request: Request<Incoming>, pod: &str) -> Response<Full<Byte
     if let Some(key) = websocket_key(request.headers()) {
         let accept = derive_accept_key(&key);
         tokio::spawn(echo_messages(hyper::upgrade::on(&mut request)));
+        log(&request.into_parts().0, "101 -");
         let response = Response::builder()
             .status(StatusCode::SWITCHING_PROTOCOLS)
             .header(CONNECTION, "upgrade")
@@ -96,10 +98,20 @@ async fn answer(mut request: Request<Incoming>, pod: &str) -> Response<Full<Byte
     }
     let json = head.headers.get(ACCEPT).is_some_and(|accept| accept.as_bytes().starts_with(b"application/json"));
     let said = Said { pod, head: &head, body_bytes };
+    log(&head, &format!("200 {body_bytes}"));
     let (kind, text) =
         if json { ("application/json", said.json()) } else { ("text/plain; charset=utf-8", said.text()) };
     let response = Response::builder().header(CONTENT_TYPE, kind).header(POD, pod);
     response.body(Full::from(text)).unwrap_or_default()
+}
+
+/// Writes the line of a request, which the parent keeps as the log of the pod: method, path, version, host, status, and the bytes
+/// of its body. Nobody may be there to read it.
+fn log(head: &http::request::Parts, outcome: &str) {
+    let http::request::Parts { method, uri, version, headers, .. } = head;
+    let host = uri.host().or_else(|| headers.get(HOST)?.to_str().ok()).unwrap_or("-");
+    let path = uri.path_and_query().map_or("/", |path| path.as_str());
+    drop(writeln!(std::io::stdout().lock(), "{method} {path} {version:?} {host} {outcome}"));
 }
 
 /// What is said about a request.

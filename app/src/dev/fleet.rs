@@ -14,6 +14,7 @@ use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 use tidegate_config::object::ObjectName;
+use tidegate_lite::Lite;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -39,6 +40,8 @@ const END: Duration = Duration::from_secs(3);
 /// The state of the stand-in.
 pub(super) struct Fleet {
     client: kube::Client,
+    /// Where the processes' logs are kept.
+    lite: Lite,
     program: Arc<Path>,
     /// Told how many Deployments have all their replicas ready, and in their slices.
     steady: watch::Sender<usize>,
@@ -53,11 +56,12 @@ pub(super) struct Fleet {
 }
 
 impl Fleet {
-    pub(super) fn new(client: kube::Client, program: PathBuf, steady: watch::Sender<usize>) -> Self {
+    pub(super) fn new(client: kube::Client, lite: Lite, program: PathBuf, steady: watch::Sender<usize>) -> Self {
         Self {
             keeper: Keeper::new(client.clone()),
             sets: Sets::default(),
             client,
+            lite,
             program: program.into(),
             steady,
             deployments: BTreeMap::new(),
@@ -213,8 +217,9 @@ impl Fleet {
     fn start(&mut self, replica: Replica, tell: &mpsc::Sender<(Arc<str>, Happened)>) {
         let end = CancellationToken::new();
         let pod = Arc::clone(&replica.pod);
+        let log = self.lite.open_log(&replica.workload.namespace, &pod, replica.container());
         self.replicas.insert(Arc::clone(&pod), (replica, end.clone()));
-        self.processes.spawn(replica::run(Arc::clone(&self.program), pod, tell.clone(), end));
+        self.processes.spawn(replica::run(Arc::clone(&self.program), pod, log, tell.clone(), end));
     }
 
     fn of(&self, name: &ObjectName) -> Vec<&Replica> {
@@ -348,52 +353,4 @@ pub(super) fn told(written: kube::Result<()>, gone_is_fine: bool, name: &ObjectN
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicBool, Ordering};
-
-    use axum::response::IntoResponse as _;
-    use http::{Request, StatusCode};
-    use kube::client::Body;
-    use tidegate_lite::Lite;
-    use tower::ServiceExt as _;
-
-    use super::*;
-
-    /// A client for a server that fails the first list of slices.
-    fn failing_once(lite: &Lite) -> kube::Client {
-        let (lite, failed) = (lite.service(), Arc::new(AtomicBool::new(false)));
-        let service = tower::service_fn(move |request: Request<Body>| {
-            let (lite, failed) = (lite.clone(), Arc::clone(&failed));
-            async move {
-                let list = request.method() == "GET" && request.uri().path().ends_with("/endpointslices");
-                if list && !failed.swap(true, Ordering::Relaxed) {
-                    return Ok(StatusCode::SERVICE_UNAVAILABLE.into_response());
-                }
-                lite.oneshot(request).await.map(|answer| answer.map(axum::body::Body::new))
-            }
-        });
-        kube::Client::new(service, "default")
-    }
-
-    #[tokio::test]
-    async fn slices_of_an_earlier_life_go_even_when_the_first_list_fails() {
-        let lite = Lite::new();
-        let slices: Api<EndpointSlice> = Api::default_namespaced(kube::Client::new(lite.service(), "default"));
-        let stale = json!({
-            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4", "endpoints": [],
-            "metadata": {"name": "stale", "labels": {KEEPER: KEEPER_NAME}},
-        });
-        slices.create(&PostParams::default(), &serde_json::from_value(stale).unwrap()).await.unwrap();
-        let stop = CancellationToken::new();
-        let fleet = Fleet::new(failing_once(&lite), PathBuf::new(), watch::Sender::new(0));
-        let fleet = tokio::spawn(fleet.run(stop.clone()));
-        let gone = async {
-            while slices.get_opt("stale").await.unwrap().is_some() {
-                sleep(Duration::from_millis(10)).await;
-            }
-        };
-        timeout(Duration::from_secs(20), gone).await.expect("the slice goes");
-        stop.cancel();
-        fleet.await.unwrap();
-    }
-}
+mod tests;

@@ -6,12 +6,14 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate_lite::ContainerLog;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
+use super::output;
 use crate::clock;
 use crate::supervise::Backoff;
 
@@ -37,13 +39,14 @@ pub(super) enum Happened {
 pub(super) async fn run(
     program: Arc<Path>,
     pod: Arc<str>,
+    log: ContainerLog,
     told: mpsc::Sender<(Arc<str>, Happened)>,
     end: CancellationToken,
 ) {
     let mut backoff = Backoff::default();
     while !end.is_cancelled() {
         let started = Instant::now();
-        match start(&program, &pod).await {
+        match start(&program, &pod, &log).await {
             Ok(mut process) => {
                 if told.send((Arc::clone(&pod), Happened::Up(process.port))).await.is_err() {
                     return;
@@ -78,7 +81,7 @@ struct Process {
 }
 
 /// Starts a process and waits for its port.
-async fn start(program: &Path, pod: &str) -> io::Result<Process> {
+async fn start(program: &Path, pod: &str, log: &ContainerLog) -> io::Result<Process> {
     let mut child = Command::new(program)
         .args(["echo", "--pod", pod])
         .stdin(Stdio::piped())
@@ -88,15 +91,16 @@ async fn start(program: &Path, pod: &str) -> io::Result<Process> {
         .kill_on_drop(true)
         .spawn()?;
     let stdin = child.stdin.take();
+    let mut stdout = BufReader::new(child.stdout.take().ok_or_else(|| io::Error::other("it has no standard output"))?);
     let said = async {
         let mut line = String::new();
-        if let Some(stdout) = child.stdout.take() {
-            // A port is five digits.
-            BufReader::new(stdout.take(16)).read_line(&mut line).await?;
-        }
+        // A port is five digits.
+        (&mut stdout).take(16).read_line(&mut line).await?;
         line.trim().parse().map_err(|_| io::Error::other("it said no port"))
     };
     let port = timeout(START, said).await.map_err(|_| io::Error::other("it said no port in time"))??;
+    // It ends with the process, which closes its end of the pipe.
+    tokio::spawn(output::copy(stdout, log.begin()));
     Ok(Process { child, stdin, port })
 }
 

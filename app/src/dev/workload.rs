@@ -109,6 +109,11 @@ impl Replica {
     pub(super) fn is_ending(&self) -> bool {
         matches!(self.phase, Phase::Ending(_))
     }
+
+    /// The container that its process stands for: the first one.
+    pub(super) fn container(&self) -> &str {
+        self.template["spec"]["containers"][0]["name"].as_str().unwrap_or_default()
+    }
 }
 
 /// What to do about the replicas of one Deployment, of which `room` more may be started. `desired` is `None` when the

@@ -75,6 +75,8 @@ pub(crate) enum Writes {
 pub(crate) enum Subresource {
     Status,
     Scale,
+    /// What the containers of a Pod have written. It is read and never written through the API.
+    Log,
 }
 
 impl Subresource {
@@ -82,6 +84,15 @@ impl Subresource {
         match self {
             Self::Status => "status",
             Self::Scale => "scale",
+            Self::Log => "log",
+        }
+    }
+
+    /// What it can be asked to do, as discovery lists it.
+    pub(crate) fn verbs(self) -> &'static [&'static str] {
+        match self {
+            Self::Status | Self::Scale => &["get", "patch", "update"],
+            Self::Log => &["get"],
         }
     }
 }
@@ -94,9 +105,6 @@ const CUSTOM_VERBS: &[&str] = &["delete", "deletecollection", "get", "list", "pa
 
 /// What one can be asked to do that is only read.
 const READ_VERBS: &[&str] = &["get", "list", "watch"];
-
-/// What every subresource can be asked to do.
-pub(crate) const SUBRESOURCE_VERBS: &[&str] = &["get", "patch", "update"];
 
 static BUILT_IN: LazyLock<Vec<KindId>> = LazyLock::new(|| {
     let texts = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect();

@@ -94,7 +94,7 @@ pub(super) static ROWS: &[Row] = &[
         kind: "Pod",
         short: &["po"],
         categories: &["all"],
-        subresources: &[Subresource::Status],
+        subresources: &[Subresource::Log, Subresource::Status],
         generation: true,
         fields: &[
             "spec.nodeName",

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::kind::{Kind, KindId, Kinds, SUBRESOURCE_VERBS, Subresource, group_version};
+use crate::kind::{Kind, KindId, Kinds, Subresource, group_version};
 
 /// Media type of the aggregated documents. Clients take an answer for one only if it carries these parameters.
 pub(super) const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
@@ -68,7 +68,7 @@ pub(super) fn resources(kinds: &Kinds, group: &str, version: &str) -> Option<Val
             let (group, version, name) = part_kind(kind, *part);
             resources.push(json!({
                 "name": format!("{}/{}", kind.plural, part.name()), "singularName": "", "namespaced": kind.namespaced(),
-                "group": group, "version": version, "kind": name, "verbs": SUBRESOURCE_VERBS,
+                "group": group, "version": version, "kind": name, "verbs": part.verbs(),
             }));
         }
     }
@@ -81,7 +81,7 @@ pub(super) fn resources(kinds: &Kinds, group: &str, version: &str) -> Option<Val
 /// The group, version and kind of what a subresource's path answers with.
 fn part_kind(kind: &Kind, part: Subresource) -> (&str, &str, &str) {
     match part {
-        Subresource::Status => (&kind.group, &kind.version, &kind.kind),
+        Subresource::Status | Subresource::Log => (&kind.group, &kind.version, &kind.kind),
         Subresource::Scale => ("autoscaling", "v1", "Scale"),
     }
 }
@@ -111,7 +111,7 @@ fn describe_resource(kind: &Kind) -> Value {
         .iter()
         .map(|part| {
             let kind = response(part_kind(kind, *part));
-            json!({"subresource": part.name(), "responseKind": kind, "verbs": SUBRESOURCE_VERBS})
+            json!({"subresource": part.name(), "responseKind": kind, "verbs": part.verbs()})
         })
         .collect();
     json!({

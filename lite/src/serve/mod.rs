@@ -6,6 +6,7 @@ mod columns;
 mod discovery;
 mod events;
 mod form;
+mod logs;
 mod openapi;
 mod openapi_v2;
 mod page;

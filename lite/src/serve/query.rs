@@ -1,5 +1,6 @@
 //! The query of a request: read once, then checked for what it asks.
 
+use std::str::FromStr;
 use std::time::Duration;
 
 use crate::failure::{Causes, Failure};
@@ -156,7 +157,7 @@ impl Query {
     }
 }
 
-fn flag(key: &str, value: &str) -> Result<bool, Failure> {
+pub(super) fn flag(key: &str, value: &str) -> Result<bool, Failure> {
     // A parameter without a value is true, as in Go's conversion of query strings.
     match value.to_ascii_lowercase().as_str() {
         "" | "1" | "t" | "true" => Ok(true),
@@ -165,7 +166,7 @@ fn flag(key: &str, value: &str) -> Result<bool, Failure> {
     }
 }
 
-fn number(key: &str, value: &str) -> Result<u64, Failure> {
+pub(super) fn number<N: FromStr>(key: &str, value: &str) -> Result<N, Failure> {
     value.parse().map_err(|_| Failure::bad_request(format!("{key}: invalid value {value:?}: not a number")))
 }
 

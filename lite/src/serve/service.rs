@@ -21,7 +21,7 @@ use super::form::{self, Form};
 use super::passed::PassOn;
 use super::query::{self, Query};
 use super::route::{Document, Route};
-use super::{answer, discovery, events, openapi, openapi_v2, protobuf, read, review, watch, writes};
+use super::{answer, discovery, events, logs, openapi, openapi_v2, protobuf, read, review, watch, writes};
 use crate::failure::Failure;
 use crate::kind::{KindId, Kinds, Subresource, Writes};
 use crate::lite::Lite;
@@ -192,6 +192,14 @@ async fn object(
     parts: &Parts,
     body: &Bytes,
 ) -> Result<Response<LiteBody>, Failure> {
+    if target.subresource == Some(Subresource::Log) {
+        let asked = parts.uri.query().unwrap_or_default();
+        return if parts.method == Method::GET {
+            logs::read(lite, &target, asked)
+        } else {
+            Err(Failure::method_not_allowed())
+        };
+    }
     let form = Form::accepted(&parts.headers)?;
     match parts.method {
         Method::GET if query.watch && target.subresource.is_none() => {

@@ -47,7 +47,7 @@ fn without_given_out(mut object: Value, sent: &Value) -> Value {
 pub(super) fn reset(target: &Target) -> Fields {
     match target.subresource {
         None if target.row().has(Subresource::Status) => Fields::named(&[&["status"]]),
-        None | Some(Subresource::Scale) => Fields::default(),
+        None | Some(Subresource::Scale | Subresource::Log) => Fields::default(),
         Some(Subresource::Status) => Fields::named(&[&["spec"], &["metadata"]]),
     }
 }

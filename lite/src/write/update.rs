@@ -48,7 +48,7 @@ pub(crate) fn edit(state: &mut State, target: &Target, edit: &Edit, terms: &Term
     let entries = new["metadata"]["managedFields"].take();
     new = match target.subresource {
         Some(Subresource::Status) => with_part(old.value().clone(), "status", &new),
-        Some(Subresource::Scale) => new,
+        Some(Subresource::Scale | Subresource::Log) => new,
         None if kind.has(Subresource::Status) => with_part(new, "status", old.value()),
         None => new,
     };
