@@ -1,10 +1,11 @@
 //! Writes of clients of the served API, sent on to the API server as theirs. The connection has none of this process's credentials: a
 //! client can do there what its own token allows it, and nothing more.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use http::{Request, Response};
+use http::{Request, Response, Uri};
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Bytes;
 use kube::client::Body;
@@ -21,10 +22,27 @@ const DEADLINES: Deadlines =
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
 /// The way to the API server of this configuration, without its credentials.
+///
+/// # Errors
+/// When clients' tokens would cross a network in clear text, or the configuration cannot be used.
 pub(crate) fn way(config: &kube::Config, api_server: &ApiServer) -> anyhow::Result<kube::Client> {
+    let url = &config.cluster_url;
+    anyhow::ensure!(
+        is_private(url),
+        "--pass-writes: {url} is plain HTTP and not on loopback, and writes would take the bearer tokens of their clients there in \
+         clear text; name an https URL"
+    );
     let mut config = config.clone();
     (config.auth_info, config.headers) = (AuthInfo::default(), Vec::new());
     client::connect(config, DEADLINES, api_server).context("--pass-writes")
+}
+
+/// Whether nobody on the way to this server can read what is sent there.
+fn is_private(url: &Uri) -> bool {
+    let host = url.host().unwrap_or_default();
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    let is_loopback = |ip: IpAddr| ip.to_canonical().is_loopback();
+    url.scheme_str() == Some("https") || bare == "localhost" || bare.parse().is_ok_and(is_loopback)
 }
 
 /// Passes requests on this way, and counts them.
@@ -67,4 +85,35 @@ fn reached(why: &kube::Error) -> NotPassed {
         cause = error.source();
     }
     NotPassed::Unanswered
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(url: &str, want: bool) {
+        let config = kube::Config::new(url.parse().unwrap());
+        let got = way(&config, &ApiServer::default()).map(drop).map_err(|why| why.to_string());
+        if want {
+            assert_eq!(got, Ok(()), "{url}");
+        } else {
+            let refused = format!("--pass-writes: {url} is plain HTTP and not on loopback");
+            assert!(got.as_ref().is_err_and(|why| why.starts_with(&refused)), "{url}: {got:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn tokens_go_in_clear_text_to_loopback_alone() {
+        check("https://192.0.2.1:6443/", true);
+        check("https://api.example/", true);
+        check("http://127.0.0.1:8001/", true);
+        check("http://[::1]:8001/", true);
+        check("http://localhost:8001/", true);
+        check("http://192.0.2.1:8001/", false);
+        check("http://[2001:db8::1]:8001/", false);
+        check("http://api.example/", false);
+        check("http://localhost.example:8001/", false);
+        check("http://127.0.0.1.example/", false);
+    }
 }

@@ -166,6 +166,7 @@ mod tests {
         check("8001", &[], Err("socket address"));
         check("127.0.0.1:8001", &["namespace"], Err("--namespace"));
         check("127.0.0.1:8001", &["writes"], Ok(()));
+        check("192.0.2.1:8001", &["writes"], Err("needs --serve-cert"));
         check("192.0.2.1:8001", &["tls", "ca", "writes"], Ok(()));
         check("192.0.2.1:8001", &["tls", "token", "writes"], Err("the place of"));
     }
