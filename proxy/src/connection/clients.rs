@@ -3,20 +3,23 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use foldhash::fast::RandomState;
 
 use crate::budget::{Budget, BudgetLimits, Cost, Taken};
 
-/// Stands for the number of connections of a client that is forgotten: a connection that finds it asks for the client anew.
-const FORGOTTEN: u32 = u32::MAX;
+/// Stands for the places of a client that is forgotten: a connection or flow that finds it looks the client up again.
+const FORGOTTEN: u64 = u64::MAX;
 
-/// Clients without connections that are remembered until the next sweep, so that one that comes again and again is not made
+/// The most connections, and the most flows, that are counted.
+const COUNT_MAX: u32 = u32::MAX - 1;
+
+/// Clients without connections and flows that are remembered until the next sweep, so that one that comes again and again is not made
 /// anew each time.
 const REMEMBERED_MAX: usize = 16 * 1024;
 
-/// The clients that have connections, or had them lately.
+/// The clients that have connections or flows, or had them lately.
 #[derive(Debug)]
 pub(crate) struct Clients {
     connections_max: u32,
@@ -28,16 +31,44 @@ pub(crate) struct Clients {
 /// What a client holds.
 #[derive(Debug, Default)]
 struct Held {
+    /// By its connections and requests. Flows have a budget and a share of their own.
     taken: Taken,
-    connections: AtomicU32,
+    /// Connections and flows in one number, so that a client is forgotten only when it has neither.
+    places: AtomicU64,
     requests: AtomicU32,
-    /// Those of the connections that are flows of datagrams.
-    flows: AtomicU32,
 }
 
-/// A flow of datagrams of a client, which counts as a connection, for as long as this lives.
+/// A place in [`Held::places`]: connections stand in the lower half and flows in the upper one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum PlaceOf {
+    Connection,
+    Flow,
+}
+
+impl PlaceOf {
+    const fn one(self) -> u64 {
+        match self {
+            Self::Connection => 1,
+            Self::Flow => 1 << u32::BITS,
+        }
+    }
+
+    /// How many of them there are among all places.
+    const fn among(self, places: u64) -> u64 {
+        match self {
+            Self::Connection => places & u32::MAX as u64,
+            Self::Flow => places >> u32::BITS,
+        }
+    }
+}
+
+/// A flow of datagrams of a client, counted for as long as this lives. It takes none of the connections that the client may have.
 #[derive(Debug)]
-pub(crate) struct FlowPlace(ClientPlace);
+pub(crate) struct FlowPlace {
+    clients: Arc<Clients>,
+    address: IpAddr,
+    held: Arc<Held>,
+}
 
 /// What comes of counting a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,7 +91,7 @@ impl Clients {
     /// Without any.
     pub(crate) fn new(limits: &BudgetLimits, budget: Arc<Budget>) -> Self {
         let by_address = papaya::HashMap::with_hasher(RandomState::default());
-        let any = |max: u32| if max == 0 { FORGOTTEN - 1 } else { max.min(FORGOTTEN - 1) };
+        let any = |max: u32| if max == 0 { COUNT_MAX } else { max.min(COUNT_MAX) };
         Self {
             connections_max: any(limits.client_connections),
             requests_max: any(limits.client_requests),
@@ -72,24 +103,24 @@ impl Clients {
     /// Counts a connection of a client; `None` when it holds too much already.
     pub(crate) fn enter(self: &Arc<Self>, peer: IpAddr, cost: Cost) -> Option<ClientPlace> {
         let address = subscriber(peer);
-        let held = self.counted(address)?;
+        let held = self.counted(address, PlaceOf::Connection, |connections| connections <= self.connections_max)?;
         // From here on, dropping it counts the connection out again.
         let place = ClientPlace { clients: Arc::clone(self), address, held, cost };
         self.budget.is_fair(place.held.taken.add(cost)).then_some(place)
     }
 
-    /// Counts a flow of a client; `None` when it holds too much already, or more flows than `may` says.
+    /// Counts a flow of a client; `None` when it would then have more flows than `may` says.
     pub(crate) fn enter_flow(self: &Arc<Self>, peer: IpAddr, may: impl Fn(u32) -> bool) -> Option<FlowPlace> {
-        let place = self.enter(peer, Cost::FLOW)?;
-        let flows = place.held.flows.fetch_add(1, Relaxed) + 1;
-        Some(FlowPlace(place)).filter(|_| may(flows))
+        let address = subscriber(peer);
+        let held = self.counted(address, PlaceOf::Flow, may)?;
+        Some(FlowPlace { clients: Arc::clone(self), address, held })
     }
 
-    fn counted(&self, address: IpAddr) -> Option<Arc<Held>> {
+    fn counted(&self, address: IpAddr, place: PlaceOf, may: impl Fn(u32) -> bool) -> Option<Arc<Held>> {
         let clients = self.by_address.pin();
         loop {
             let held = clients.get_or_insert_with(address, Arc::default);
-            match held.count(self.connections_max) {
+            match held.count(place, &may) {
                 Counted::Yes => return Some(Arc::clone(held)),
                 Counted::TooMany => return None,
                 Counted::Forgotten => drop(clients.remove_if(&address, |_, held| held.is_forgotten())),
@@ -97,16 +128,27 @@ impl Clients {
         }
     }
 
-    /// Forgets the clients that have no connection.
+    /// Counts a place out again.
+    fn leave(&self, address: &IpAddr, held: &Held, place: PlaceOf) {
+        let last = held.places.fetch_sub(place.one(), Relaxed) == place.one();
+        if last && self.by_address.len() > REMEMBERED_MAX && held.forget() {
+            self.by_address.pin().remove_if(address, |_, held| held.is_forgotten()).ok();
+        }
+    }
+
+    /// Forgets the clients that have neither connections nor flows.
     pub(crate) fn sweep(&self) {
         self.by_address.pin().retain(|_, held| !held.forget());
     }
 }
 
 impl Held {
-    fn count(&self, max: u32) -> Counted {
-        let more = |connections: u32| (connections < max).then(|| connections + 1);
-        match self.connections.fetch_update(Relaxed, Relaxed, more) {
+    fn count(&self, place: PlaceOf, may: impl Fn(u32) -> bool) -> Counted {
+        let more = |places: u64| {
+            let count = u32::try_from(place.among(places)).unwrap_or(u32::MAX).saturating_add(1);
+            (places != FORGOTTEN && count <= COUNT_MAX && may(count)).then(|| places + place.one())
+        };
+        match self.places.fetch_update(Relaxed, Relaxed, more) {
             Ok(_) => Counted::Yes,
             Err(FORGOTTEN) => Counted::Forgotten,
             Err(_) => Counted::TooMany,
@@ -114,12 +156,12 @@ impl Held {
     }
 
     fn is_forgotten(&self) -> bool {
-        self.connections.load(Relaxed) == FORGOTTEN
+        self.places.load(Relaxed) == FORGOTTEN
     }
 
-    /// Forgets a client without connections; whether it is forgotten.
+    /// Forgets a client without connections and flows; whether it is forgotten.
     fn forget(&self) -> bool {
-        self.connections.compare_exchange(0, FORGOTTEN, Relaxed, Relaxed).is_ok() || self.is_forgotten()
+        self.places.compare_exchange(0, FORGOTTEN, Relaxed, Relaxed).is_ok() || self.is_forgotten()
     }
 }
 
@@ -159,17 +201,14 @@ impl ClientPlace {
 
 impl Drop for FlowPlace {
     fn drop(&mut self) {
-        self.0.held.flows.fetch_sub(1, Relaxed);
+        self.clients.leave(&self.address, &self.held, PlaceOf::Flow);
     }
 }
 
 impl Drop for ClientPlace {
     fn drop(&mut self) {
         self.held.taken.sub(self.cost);
-        let last = self.held.connections.fetch_sub(1, Relaxed) == 1;
-        if last && self.clients.by_address.len() > REMEMBERED_MAX && self.held.forget() {
-            self.clients.by_address.pin().remove_if(&self.address, |_, held| held.is_forgotten()).ok();
-        }
+        self.clients.leave(&self.address, &self.held, PlaceOf::Connection);
     }
 }
 
@@ -212,13 +251,34 @@ mod tests {
     }
 
     #[test]
+    fn flows_take_no_connections_and_nothing_of_the_share_of_connections() {
+        let limits = BudgetLimits { client_connections: 1, files: 8, ..BudgetLimits::default() };
+        let (clients, budget) = clients(limits);
+        let flow = || clients.enter_flow(ip("192.0.2.1"), |flows| flows <= 3);
+        let flows = [(); 3].map(|()| flow().unwrap());
+        assert!(flow().is_none() && flow().is_none(), "their own limit, which counts those that there are");
+        assert!(budget.charge(Cost::new(4, 0)), "pressure");
+        let connection = clients.enter(ip("192.0.2.1"), Cost::PLAIN).unwrap();
+        assert!(clients.enter(ip("192.0.2.1"), Cost::PLAIN).is_none());
+        let held = Arc::clone(&connection.held);
+        assert_eq!(held.taken.now(), Cost::PLAIN);
+        drop(connection);
+        clients.sweep();
+        assert_eq!(clients.by_address.len(), 1, "flows keep their client");
+        drop(flows);
+        assert_eq!(held.places.load(Relaxed), 0);
+        clients.sweep();
+        assert_eq!(clients.by_address.len(), 0);
+    }
+
+    #[test]
     fn a_client_that_is_forgotten_while_it_comes_is_asked_for_anew() {
         let (clients, _) = clients(BudgetLimits::default());
         drop(clients.enter(ip("192.0.2.1"), Cost::PLAIN));
         assert!(clients.by_address.pin().get(&ip("192.0.2.1")).unwrap().forget());
         let place = clients.enter(ip("192.0.2.1"), Cost::PLAIN).unwrap();
         assert!(!place.held.is_forgotten());
-        assert_eq!(place.held.connections.load(Relaxed), 1);
+        assert_eq!(PlaceOf::Connection.among(place.held.places.load(Relaxed)), 1);
     }
 
     #[test]
