@@ -71,7 +71,7 @@ pub(crate) fn parts(hosts: Vec<(&str, Vec<Route>)>, fallback: Option<Route>) -> 
 /// Gives a backend its endpoints.
 pub(crate) fn endpoints(parts: &mut SnapshotParts, name: &str, addresses: &[SocketAddr]) {
     let key = backend_key(name);
-    let endpoints = addresses.iter().map(|address| Endpoint::new(*address, None)).collect();
+    let endpoints = addresses.iter().map(|address| Endpoint::tcp(*address, None)).collect();
     parts.backends.insert_mut(key.clone(), Arc::new(Backend { key, endpoints, requests_max: None }));
 }
 

@@ -158,7 +158,7 @@ mod tests {
             let text = prometheus::TextEncoder::new().encode_to_string(&registry.gather()).unwrap();
             text.contains(&format!("Ingress shop/{name}"))
         };
-        let gone = Endpoint::new(([10, 0, 0, 9], 80).into(), None).id;
+        let gone = Endpoint::tcp(([10, 0, 0, 9], 80).into(), None).id;
         shared.sweep(&snapshot);
         // Twice: the last request of a gone object, and then one that was there even longer.
         for _ in 0..2 {

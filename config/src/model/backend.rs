@@ -74,8 +74,8 @@ impl Serialize for BackendKey {
     }
 }
 
-/// The stable identity of an endpoint over snapshots: its address and the uid of its pod, since
-/// addresses come back to other pods.
+/// The stable identity of an endpoint over snapshots: its transport, its address and the uid of its pod, since
+/// addresses come back to other pods. Equal numbers of TCP and UDP are two endpoints, and fail each by itself.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 pub struct EndpointId(u64);
 
@@ -91,11 +91,17 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// An endpoint with the identity that its address and pod give it.
+    /// An endpoint with the identity that its transport, address and pod give it.
     #[must_use]
-    pub fn new(address: SocketAddr, pod: Option<Arc<str>>) -> Self {
-        let id = EndpointId(foldhash::quality::FixedState::with_seed(0).hash_one((address, &pod)));
+    pub fn new(transport: Transport, address: SocketAddr, pod: Option<Arc<str>>) -> Self {
+        let id = EndpointId(foldhash::quality::FixedState::with_seed(0).hash_one((transport, address, &pod)));
         Self { id, address, pod }
+    }
+
+    /// An endpoint of a TCP port.
+    #[must_use]
+    pub fn tcp(address: SocketAddr, pod: Option<Arc<str>>) -> Self {
+        Self::new(Transport::Tcp, address, pod)
     }
 }
 
@@ -207,5 +213,25 @@ impl WeightedTarget {
             Destination::Target(target) => Some(target),
             Destination::Status(_) => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn transport_address_and_pod_make_the_identity() {
+        let address: SocketAddr = ([10, 0, 0, 1], 53).into();
+        let of = |transport, pod: Option<&str>| Endpoint::new(transport, address, pod.map(Into::into)).id;
+        let all = [
+            of(Transport::Tcp, None),
+            of(Transport::Udp, None),
+            of(Transport::Tcp, Some("a")),
+            of(Transport::Udp, Some("a")),
+            Endpoint::tcp(([10, 0, 0, 2], 53).into(), None).id,
+        ];
+        assert_eq!(all.iter().collect::<std::collections::BTreeSet<_>>().len(), all.len());
+        assert_eq!(Endpoint::tcp(address, None).id, all[0]);
     }
 }

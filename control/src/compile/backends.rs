@@ -203,7 +203,7 @@ pub(super) fn compile(inputs: Inputs<'_>, name: &ObjectName, wanted: &BTreeSet<P
             let (addresses, mut problems) = resolved(world, dns);
             for (port, target) in &ports {
                 let usable = addresses.iter().filter(|address| allowed.refusal(**address, *target).is_none());
-                let endpoints = usable.map(|address| Endpoint::new(SocketAddr::new(*address, *target), None));
+                let endpoints = usable.map(|address| Endpoint::new(port.1, SocketAddr::new(*address, *target), None));
                 let key = key(name, *port);
                 unit.backends.push(Backend { key, endpoints: sorted(endpoints), requests_max: service.requests_max });
             }
@@ -234,7 +234,8 @@ fn from_slices(
     let usable: Vec<_> = of_port.filter(|(number, e)| allowed.refusal(e.address, *number).is_none()).collect();
     let any_ready = usable.iter().any(|(_, endpoint)| endpoint.ready);
     let chosen = usable.into_iter().filter(|(_, e)| if any_ready { e.ready } else { e.serving });
-    let endpoints = chosen.map(|(number, e)| Endpoint::new(SocketAddr::new(e.address, number), e.pod.clone()));
+    let endpoints =
+        chosen.map(|(number, e)| Endpoint::new(port.transport, SocketAddr::new(e.address, number), e.pod.clone()));
     let key = key(&service.name, (port.number, port.transport));
     Backend { key, endpoints: sorted(endpoints), requests_max: service.requests_max }
 }

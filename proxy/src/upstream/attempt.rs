@@ -205,7 +205,7 @@ mod tests {
     const LOCAL: ([u8; 4], u16) = ([10, 0, 0, 9], 80);
 
     fn backend(addresses: &[([u8; 4], u16)]) -> Backend {
-        let endpoints = addresses.iter().map(|address| Endpoint::new((*address).into(), None)).collect();
+        let endpoints = addresses.iter().map(|address| Endpoint::tcp((*address).into(), None)).collect();
         Backend { key: backend_key("web"), endpoints, requests_max: None }
     }
 

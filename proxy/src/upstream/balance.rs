@@ -136,7 +136,7 @@ mod tests {
     }
 
     fn pods(count: u8) -> Vec<Endpoint> {
-        (1..=count).map(|last| Endpoint::new(([10, 0, 0, last], 80).into(), None)).collect()
+        (1..=count).map(|last| Endpoint::tcp(([10, 0, 0, last], 80).into(), None)).collect()
     }
 
     /// How often each endpoint is chosen over many draws, by its place.

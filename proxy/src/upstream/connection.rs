@@ -162,7 +162,7 @@ pub(crate) mod tests {
     }
 
     fn key(target: &Target, address: SocketAddr, pod: &str, host: &str) -> ConnectionKey {
-        ConnectionKey::new(target, &Endpoint::new(address, Some(pod.into())), || host.to_owned())
+        ConnectionKey::new(target, &Endpoint::tcp(address, Some(pod.into())), || host.to_owned())
     }
 
     /// A connection over TLS to a server that shakes hands with everybody.

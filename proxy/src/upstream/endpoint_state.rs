@@ -250,7 +250,7 @@ mod tests {
     #[test]
     fn those_in_flight_leave_when_dropped() {
         let states = EndpointStates::new(clock::now(), Arc::default());
-        let id = Endpoint::new(([10, 0, 0, 1], 80).into(), None).id;
+        let id = Endpoint::tcp(([10, 0, 0, 1], 80).into(), None).id;
         let first = states.enter(id);
         let second = states.enter(id);
         assert_eq!(first.state().in_flight(), 2);
@@ -323,7 +323,7 @@ mod tests {
         let (kept, gone) = (([10, 0, 0, 1], 80).into(), ([10, 0, 0, 2], 80).into());
         let mut model = parts(vec![("a.test", vec![to_backend("web", path("/"), AppProtocol::Http)])], None);
         endpoints(&mut model, "web", &[kept]);
-        let (kept, gone) = (Endpoint::new(kept, None).id, Endpoint::new(gone, None).id);
+        let (kept, gone) = (Endpoint::tcp(kept, None).id, Endpoint::tcp(gone, None).id);
         drop((states.enter(kept), states.enter(gone)));
         assert_eq!((states.turn(&backend_key("web")), states.turn(&backend_key("old"))), (0, 0));
         states.sweep(&published(model).pin());
@@ -335,7 +335,7 @@ mod tests {
     #[test]
     fn a_sweep_keeps_what_a_route_names_by_its_address() {
         let states = EndpointStates::new(clock::now(), Arc::default());
-        let endpoint = Endpoint::new(([10, 0, 0, 9], 80).into(), None);
+        let endpoint = Endpoint::tcp(([10, 0, 0, 9], 80).into(), None);
         let id = endpoint.id;
         let fixed = Backend { key: backend_key("fixed"), endpoints: [endpoint].into(), requests_max: None };
         let target = Target {

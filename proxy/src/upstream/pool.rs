@@ -127,7 +127,7 @@ mod tests {
     }
 
     fn endpoint(port: u16) -> Key {
-        let endpoint = Endpoint::new(([10, 0, 0, 1], port).into(), None);
+        let endpoint = Endpoint::tcp(([10, 0, 0, 1], port).into(), None);
         let target = Target { backend: backend_key("web"), protocol: AppProtocol::Http, tls: None, fixed: None };
         Key::new(&target, &endpoint, || panic!("nobody asks for a name"))
     }

@@ -176,7 +176,7 @@ impl Model {
 
     pub fn backend(mut self, name: &str, endpoints: &[SocketAddr]) -> Self {
         let key = backend(name);
-        let endpoints = endpoints.iter().map(|address| Endpoint::new(*address, None)).collect();
+        let endpoints = endpoints.iter().map(|address| Endpoint::tcp(*address, None)).collect();
         self.parts.backends.insert_mut(key.clone(), Arc::new(Backend { key, endpoints, requests_max: None }));
         self
     }

@@ -64,7 +64,7 @@ impl Bed {
     /// Gives the backend other endpoints.
     pub fn lead_to(&mut self, endpoints: &[SocketAddr]) {
         let key = BackendKey::tcp(ObjectName::new("shop", "web"), 80);
-        let endpoints = endpoints.iter().map(|address| Endpoint::new(*address, None)).collect();
+        let endpoints = endpoints.iter().map(|address| Endpoint::tcp(*address, None)).collect();
         self.parts.backends.insert_mut(key.clone(), Arc::new(Backend { key, endpoints, requests_max: None }));
         self.publish();
     }
@@ -157,7 +157,7 @@ fn parts(upstream: SocketAddr) -> SnapshotParts {
     let mut parts = SnapshotParts::default();
     let routes = HostRoutes::new(HostPattern::Any, Vec::new(), Some(Arc::new(route)));
     parts.hosts.insert(&HostPattern::Any.into(), Arc::new(routes));
-    let endpoints = [Endpoint::new(upstream, None)].into();
+    let endpoints = [Endpoint::tcp(upstream, None)].into();
     parts.backends.insert_mut(key.clone(), Arc::new(Backend { key, endpoints, requests_max: None }));
     parts
 }

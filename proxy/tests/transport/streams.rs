@@ -54,7 +54,7 @@ pub fn route(bed: &mut Bed, name: &str, endpoints: &[SocketAddr]) -> StreamRoute
         field: "spec.ports".into(),
         position: 0,
     };
-    let endpoints = endpoints.iter().map(|address| Endpoint::new(*address, None)).collect();
+    let endpoints = endpoints.iter().map(|address| Endpoint::tcp(*address, None)).collect();
     let backend = Backend { key: key.clone(), endpoints, requests_max: None };
     bed.parts.backends.insert_mut(key.clone(), Arc::new(backend));
     StreamRoute {

@@ -151,7 +151,7 @@ mod tests {
     }
 
     fn endpoint(pod: &str) -> Endpoint {
-        Endpoint::new(([10, 0, 0, 1], 80).into(), Some(pod.into()))
+        Endpoint::tcp(([10, 0, 0, 1], 80).into(), Some(pod.into()))
     }
 
     fn target(protocol: AppProtocol, tls: Option<UpstreamTls>) -> Target {
