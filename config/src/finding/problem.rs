@@ -93,6 +93,13 @@ pub enum Problem {
         /// The route that has them.
         winner: ObjectRef,
     },
+    /// An older route of the other kind, HTTPRoute or GRPCRoute, has hostnames of this one on a listener; this one is not attached there.
+    ListenerLost {
+        /// The listener.
+        listener: String,
+        /// The route that is attached.
+        winner: ObjectRef,
+    },
     /// An older object has a default backend for the host; this one's serves nobody there.
     DefaultLost {
         /// The host, `*` for none.
@@ -198,6 +205,7 @@ impl Problem {
             Self::PortMissing { .. } => "PortMissing",
             Self::RuleLost { .. } => "RuleLost",
             Self::ConnectionsLost { .. } => "ConnectionsLost",
+            Self::ListenerLost { .. } => "ListenerLost",
             Self::DefaultLost { .. } => "DefaultLost",
             Self::HostOwned { .. } => "HostOwned",
             Self::TlsUnused { .. } => "TlsUnused",
@@ -232,6 +240,7 @@ impl Problem {
             | Self::PortMissing { .. }
             | Self::RuleLost { .. }
             | Self::ConnectionsLost { .. }
+            | Self::ListenerLost { .. }
             | Self::DefaultLost { .. }
             | Self::HostOwned { .. }
             | Self::TlsUnused { .. }
@@ -275,6 +284,12 @@ impl fmt::Display for Problem {
             }
             Self::ConnectionsLost { host, winner } => {
                 write!(f, "connections for {host} go where {winner} says, which is older")
+            }
+            Self::ListenerLost { listener, winner } => {
+                write!(
+                    f,
+                    "{winner} is older and has hostnames of this route on {listener}, so this route has none there"
+                )
             }
             Self::DefaultLost { host, winner } => {
                 write!(f, "what no rule of {host} takes goes to the default backend of {winner}, which is older")

@@ -12,7 +12,7 @@ use super::backlog::Reason;
 use crate::compile::{KUBERNETES, Unit, globals_read};
 use crate::history::Cause;
 use crate::queue::Lane;
-use crate::sources::{Attachment, Claim, attach};
+use crate::sources::{Attachment, Claim, attach, disturbed};
 use crate::topology::Key;
 
 impl Reconciler {
@@ -130,6 +130,11 @@ impl Reconciler {
         let counting: BTreeSet<ObjectRef> =
             on_one_side(&before.listeners, &after.listeners).filter_map(Key::listener_of).cloned().collect();
         let offers_else = before.offer != after.offer;
+        let disturbed = if reason.own || before.listeners != after.listeners {
+            disturbed(&self.world, &self.topology, object, (&before.listeners, &after.listeners))
+        } else {
+            BTreeSet::new()
+        };
         let named_else = named_elsewhere(object.kind, &before, after);
         for unit in units {
             self.compile_later(unit, reason);
@@ -141,6 +146,10 @@ impl Reconciler {
         for key in offer.into_iter().chain(named_else.into_iter().map(Key::RoutesTo)) {
             let dependents: Vec<ObjectRef> = self.topology.dependents(&key).cloned().collect();
             self.attach_all(&dependents, &Reason { own: false, ..reason.clone() });
+        }
+        if !disturbed.is_empty() {
+            let disturbed: Vec<ObjectRef> = disturbed.into_iter().collect();
+            self.attach_all(&disturbed, &Reason { own: false, ..reason.clone() });
         }
         // What a Service depends on, such as settings of its routes, changes nothing of where it is.
         if object.kind == Kind::Service && reason.own {

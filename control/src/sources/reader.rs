@@ -7,7 +7,7 @@ use tidegate_config::finding::Problem;
 use tidegate_config::model::{
     AppProtocol, BackendKey, Certificate, CertificateFault, HostPattern, Target, Transport, UpstreamTls,
 };
-use tidegate_config::object::{Kind, ObjectName, ObjectRef};
+use tidegate_config::object::{Age, Kind, ObjectName, ObjectRef};
 use tidegate_config::project::gateway::{
     AllowedNamespaces, Gateway, GatewayClass, GroupKind, ListenerSet, ObjectReference, Unreadable,
 };
@@ -15,7 +15,7 @@ use tidegate_config::project::{
     BackendRef, DeisApp, DeisDomain, DeisRouter, IngressClass, PortRef, Service, ServiceKind,
 };
 
-use super::gateway::{Fault, Offer, parent_of};
+use super::gateway::{Fault, Offer, Offered, parent_of, winner};
 use crate::options::Options;
 use crate::topology::{Key, Topology};
 use crate::world::World;
@@ -195,6 +195,18 @@ impl<'w> Reader<'w> {
     pub(super) fn offer(&mut self, gateway: &ObjectRef) -> Option<Arc<Offer>> {
         self.note(Key::Offer(gateway.clone()));
         self.topology.offer(gateway).cloned()
+    }
+
+    /// The route that keeps another one off a listener whose `hosts` that one would have.
+    pub(super) fn winner(
+        &mut self,
+        route: (&ObjectRef, &Age),
+        listener: &Offered,
+        hosts: &[HostPattern],
+    ) -> Option<ObjectRef> {
+        let winner = winner((self.world, self.topology), route, listener, hosts)?;
+        self.note(Key::Contested(listener.owner.clone(), Arc::clone(&listener.section)));
+        Some(winner)
     }
 
     /// The Gateways with a route on their listeners that names a Service.

@@ -1,6 +1,8 @@
 //! Topology: what every object asks of the edge, and what that depends on, in both directions. Dependencies on what does not
 //! exist yet are kept, so that its arrival finds those who wait for it.
 
+mod attached;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
@@ -10,7 +12,7 @@ use tidegate_config::model::{BindKey, BindProtocol, HostPattern, ScopeId, Settin
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 
 use crate::options::Options;
-use crate::sources::{Attachment, BindClaim, Claim, LAYERS, Offer, attach};
+use crate::sources::{Attachment, BindClaim, Claim, LAYERS, attach};
 use crate::world::World;
 
 /// What an object can depend on, or have a part in.
@@ -36,6 +38,8 @@ pub enum Key {
     RoutesTo(ObjectName),
     /// A listener of a Gateway or ListenerSet that it is attached to, by its name there.
     Listener(ObjectRef, Arc<str>),
+    /// The same of one that an older route of another kind keeps it off.
+    Contested(ObjectRef, Arc<str>),
     /// The endpoints of a Service, of which it holds some.
     EndpointsOf(ObjectName),
     /// A DNS name.
@@ -140,6 +144,9 @@ impl Topology {
             let by_key: Vec<_> = keys.collect();
             topology.by_key = std::mem::take(&mut topology.by_key).into_iter().chain(by_key).collect();
             topology.attachments = std::mem::take(&mut topology.attachments).into_iter().chain(attached).collect();
+            if layer(Kind::HttpRoute) {
+                topology.settle_contested(world, options);
+            }
         }
         topology
     }
@@ -312,21 +319,6 @@ impl Topology {
     }
 }
 
-/// What some objects are attached by.
-impl Topology {
-    /// What an object offers, where it offers anything.
-    pub(crate) fn offer(&self, object: &ObjectRef) -> Option<&Arc<Offer>> {
-        self.attachments.get(object)?.offer.as_ref()
-    }
-
-    /// The Gateways and ListenerSets with a route on their listeners that names a Service, whether that can be used or not.
-    pub(crate) fn parents_naming(&self, service: &ObjectName) -> BTreeSet<ObjectRef> {
-        let routes = self.dependents(&Key::Object(ObjectRef::new(Kind::Service, service.clone())));
-        let routes = routes.filter(|object| object.kind.is_route()).filter_map(|route| self.attachments.get(route));
-        routes.flat_map(|route| route.listeners.iter().filter_map(Key::listener_of)).cloned().collect()
-    }
-}
-
 /// Each of some values in ascending order once.
 fn distinct<'t, T: PartialEq + ?Sized + 't>(values: impl Iterator<Item = &'t T>) -> impl Iterator<Item = &'t T> {
     let mut last = None;
@@ -346,6 +338,7 @@ impl std::fmt::Display for Key {
             Self::Offer(object) => write!(f, "listeners of {object}"),
             Self::RoutesTo(service) => write!(f, "routes to {service}"),
             Self::Listener(object, name) => write!(f, "listener {name} of {object}"),
+            Self::Contested(object, name) => write!(f, "contested listener {name} of {object}"),
             Self::EndpointsOf(service) => write!(f, "endpoints of {service}"),
             Self::Name(name) => write!(f, "name {name}"),
         }

@@ -9,6 +9,7 @@ mod deis;
 mod deis_many;
 mod denied;
 mod follow;
+mod gateways;
 mod growth;
 mod hold;
 mod hostile;

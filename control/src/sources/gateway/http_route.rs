@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tidegate_config::model::{Conditions, Origin, PathMatch, RetryPolicy, Route, Settings, VirtualHost};
-use tidegate_config::object::{Age, ObjectRef};
+use tidegate_config::object::ObjectRef;
 use tidegate_config::project::gateway::{HttpBackend, HttpFilters, OwnStatus, Retry, Timeouts};
 
 use super::client_certificate::shown_by_route;
@@ -37,8 +37,8 @@ pub(in crate::sources) fn attach_http(reader: &mut Reader<'_>, object: &ObjectRe
         backends: &rule.backends,
         settings: settings(&rule.timeouts, rule.retry.as_ref()),
     });
-    let seeker = Seeker { object, parents: &route.parents, hostnames: &route.hostnames };
-    attach(reader, &seeker, &route.age, rules.collect(), &route.dropped)
+    let seeker = Seeker { object, age: &route.age, parents: &route.parents, hostnames: &route.hostnames };
+    attach(reader, &seeker, rules.collect(), &route.dropped)
 }
 
 pub(in crate::sources) fn attach_grpc(reader: &mut Reader<'_>, object: &ObjectRef) -> Attachment {
@@ -55,8 +55,8 @@ pub(in crate::sources) fn attach_grpc(reader: &mut Reader<'_>, object: &ObjectRe
             settings: Arc::default(),
         }
     });
-    let seeker = Seeker { object, parents: &route.parents, hostnames: &route.hostnames };
-    attach(reader, &seeker, &route.age, rules.collect(), &route.dropped)
+    let seeker = Seeker { object, age: &route.age, parents: &route.parents, hostnames: &route.hostnames };
+    attach(reader, &seeker, rules.collect(), &route.dropped)
 }
 
 fn settings(timeouts: &Timeouts, retry: Option<&Retry>) -> Arc<Settings> {
@@ -69,14 +69,8 @@ fn settings(timeouts: &Timeouts, retry: Option<&Retry>) -> Arc<Settings> {
     Arc::new(Settings { total_timeout, attempt_timeout, retry, ..Settings::default() })
 }
 
-fn attach(
-    reader: &mut Reader<'_>,
-    seeker: &Seeker<'_>,
-    age: &Age,
-    rules: Vec<Rule<'_>>,
-    dropped: &[usize],
-) -> Attachment {
-    let object = seeker.object;
+fn attach(reader: &mut Reader<'_>, seeker: &Seeker<'_>, rules: Vec<Rule<'_>>, dropped: &[usize]) -> Attachment {
+    let Seeker { object, age, .. } = *seeker;
     let joined = seeker.join(reader);
     if joined.parents.is_empty() {
         return Attachment::default();
@@ -105,6 +99,7 @@ fn attach(
         }
     }
     let Rules { missing, unresolved, unsupported, mut findings, .. } = made;
+    findings.extend(joined.findings(object));
     findings.sort_unstable();
     findings.dedup();
     let (refused, partly) = faults(&broken, rules.len() + dropped.len(), unsupported);

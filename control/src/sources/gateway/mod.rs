@@ -16,6 +16,7 @@ mod listener_set;
 mod offer;
 mod overlap;
 mod parent;
+mod rival;
 mod rule;
 mod stream_route;
 
@@ -27,4 +28,6 @@ pub(super) use http_route::{attach_grpc, attach_http};
 pub use infrastructure::{Endpoints, GatewayInfrastructure};
 pub(super) use listener_set::attach as attach_listener_set;
 pub use offer::{Offer, Offered};
+pub(super) use rival::winner;
+pub(crate) use rival::{contested, disturbed};
 pub(super) use stream_route::{attach_layer4, attach_tls};

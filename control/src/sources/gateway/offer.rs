@@ -7,6 +7,7 @@ use tidegate_config::object::{Kind, ObjectRef};
 use tidegate_config::project::gateway::AllowedNamespaces;
 
 use super::condition::Fault;
+use crate::topology::Key;
 
 /// The listeners of a Gateway, and those of the ListenerSets that name it. Routes and ListenerSets read it in place of the Gateway,
 /// so that they are attached again only when it differs.
@@ -54,6 +55,11 @@ pub struct Offered {
 }
 
 impl Offered {
+    /// The key under which the routes that are attached to it are found.
+    pub(super) fn key(&self) -> Key {
+        Key::Listener(self.owner.clone(), Arc::clone(&self.section))
+    }
+
     /// Whether there is nothing wrong with it by itself, whatever its Gateway lacks.
     #[must_use]
     pub fn sound(&self) -> bool {

@@ -3,13 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use tidegate_config::finding::{Finding, Problem};
 use tidegate_config::model::{Certificate, HostPattern, TableName, VirtualHost};
-use tidegate_config::object::{Kind, ObjectRef};
+use tidegate_config::object::{Age, Kind, ObjectRef};
 use tidegate_config::project::gateway::{GroupKind, Hostnames, ParentRef, ParentStatus, WrittenRef};
 
 use super::condition::{Conditions, Fault};
 use super::gateway_object::parent_of;
 use super::offer::{Offer, Offered};
+use super::rival;
 use crate::sources::reader::Reader;
 use crate::topology::Key;
 
@@ -17,6 +19,8 @@ use crate::topology::Key;
 pub(super) struct Seeker<'r> {
     /// The route.
     pub(super) object: &'r ObjectRef,
+    /// How old it is.
+    pub(super) age: &'r Age,
     /// `spec.parentRefs`.
     pub(super) parents: &'r [ParentRef],
     /// `spec.hostnames`.
@@ -36,6 +40,8 @@ pub(super) struct Joined<'r> {
     pub(super) clients: BTreeMap<TableName, Arc<Certificate>>,
     /// The listeners that it counts for.
     pub(super) listeners: BTreeSet<Key>,
+    /// The listeners that older routes of another kind keep it off, with the route that does.
+    lost: BTreeMap<Key, ObjectRef>,
 }
 
 impl<'r> Seeker<'r> {
@@ -64,7 +70,7 @@ impl<'r> Seeker<'r> {
         if listeners.is_empty() {
             return Err(Fault::new("NoMatchingParent", format!("{owner} has no such listener")));
         }
-        let Self { object, hostnames, .. } = self;
+        let Self { object, age, hostnames, .. } = self;
         listeners.retain(|it| {
             it.kinds.contains(&object.kind)
                 && reader.allows(&it.namespaces, &it.owner.name.namespace, &object.name.namespace)
@@ -74,23 +80,26 @@ impl<'r> Seeker<'r> {
                 format!("no listener of {owner} allows {}s of namespace {}", object.kind, object.name.namespace);
             return Err(Fault::new("NotAllowedByListeners", message));
         }
-        let any = [HostPattern::Any];
-        let patterns: &[HostPattern] = match hostnames {
-            Hostnames::Any => &any,
-            Hostnames::These(patterns) => patterns,
-        };
-        let mut taken = false;
+        let patterns = rival::patterns(hostnames);
+        let (mut taken, mut lost) = (false, None);
         for listener in listeners {
             // The host of the listener decides which requests come to its table, so that the route's own is what stands there.
-            let mut common = patterns.iter().filter(|pattern| pattern.meet(&listener.host).is_some()).peekable();
-            if common.peek().is_none() {
+            let common = patterns.iter().filter_map(|pattern| Some((pattern, pattern.meet(&listener.host)?)));
+            let (common, hosts): (Vec<&HostPattern>, Vec<HostPattern>) = common.unzip();
+            if common.is_empty() {
+                continue;
+            }
+            if let Some(winner) = reader.winner((object, age), listener, &hosts) {
+                joined.lost.insert(listener.key(), winner.clone());
+                lost.get_or_insert((listener, winner));
                 continue;
             }
             taken = true;
-            joined.listeners.insert(Key::Listener(listener.owner.clone(), Arc::clone(&listener.section)));
+            joined.listeners.insert(listener.key());
             if listener.serves() {
-                let hosts =
-                    common.map(|pattern| VirtualHost { table: listener.table.clone(), pattern: pattern.clone() });
+                let hosts = common
+                    .into_iter()
+                    .map(|pattern| VirtualHost { table: listener.table.clone(), pattern: pattern.clone() });
                 joined.hosts.extend(hosts);
                 if let Some(client) = &offer.client {
                     joined.clients.insert(listener.table.clone(), Arc::clone(client));
@@ -103,8 +112,25 @@ impl<'r> Seeker<'r> {
         if taken {
             return Ok(());
         }
+        if let Some((listener, winner)) = lost {
+            let message = format!(
+                "{winner} is older and has hostnames of this route on listener {} of {owner}, which an HTTPRoute and a GRPCRoute cannot share",
+                listener.section
+            );
+            return Err(Fault::new("HostnameConflict", message));
+        }
         let message = format!("none of its hostnames is one of a listener of {owner}");
         Err(Fault::new("NoMatchingListenerHostname", message))
+    }
+}
+
+impl Joined<'_> {
+    /// What the owner of the route is told of the listeners that others keep it off.
+    pub(super) fn findings(&self, object: &ObjectRef) -> impl Iterator<Item = Finding> {
+        self.lost.iter().map(move |(listener, winner)| {
+            let problem = Problem::ListenerLost { listener: listener.to_string(), winner: winner.clone() };
+            Finding::new(object.clone(), "spec.hostnames", problem)
+        })
     }
 }
 

@@ -29,7 +29,7 @@ pub(in crate::sources) fn attach_tls(reader: &mut Reader<'_>, object: &ObjectRef
     let Some(route) = reader.world().tls_routes.get(&object.name) else {
         return Attachment::reporting(object, reader.world());
     };
-    let seeker = Seeker { object, parents: &route.parents, hostnames: &route.hostnames };
+    let seeker = Seeker { object, age: &route.age, parents: &route.parents, hostnames: &route.hostnames };
     attach(reader, &seeker, &route.age, route.rule.as_ref())
 }
 
@@ -38,7 +38,7 @@ pub(in crate::sources) fn attach_layer4(reader: &mut Reader<'_>, object: &Object
     let world = reader.world();
     let routes = if object.kind == Kind::UdpRoute { &world.udp_routes } else { &world.tcp_routes };
     let Some(route) = routes.get(&object.name) else { return Attachment::reporting(object, world) };
-    let seeker = Seeker { object, parents: &route.parents, hostnames: &Hostnames::Any };
+    let seeker = Seeker { object, age: &route.age, parents: &route.parents, hostnames: &Hostnames::Any };
     attach(reader, &seeker, &route.age, route.rule.as_ref())
 }
 

@@ -1,0 +1,53 @@
+//! What objects are attached to, and what they offer to those that attach.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use tidegate_config::object::{Kind, ObjectName, ObjectRef};
+
+use super::{Key, Topology};
+use crate::options::Options;
+use crate::sources::{Offer, attach, contested};
+use crate::world::World;
+
+impl Key {
+    /// The key of the routes that others keep off, where it is a listener.
+    pub(crate) fn contested(&self) -> Option<Self> {
+        let Self::Listener(object, name) = self else { return None };
+        Some(Self::Contested(object.clone(), Arc::clone(name)))
+    }
+}
+
+impl Topology {
+    /// What an object offers, where it offers anything.
+    pub(crate) fn offer(&self, object: &ObjectRef) -> Option<&Arc<Offer>> {
+        self.attachments.get(object)?.offer.as_ref()
+    }
+
+    /// The Gateways and ListenerSets with a route on their listeners that names a Service, whether that can be used or not.
+    pub(crate) fn parents_naming(&self, service: &ObjectName) -> BTreeSet<ObjectRef> {
+        let routes = self.dependents(&Key::Object(ObjectRef::new(Kind::Service, service.clone())));
+        let routes = routes.filter(|object| object.kind.is_route()).filter_map(|route| self.attachments.get(route));
+        routes.flat_map(|route| route.listeners.iter().filter_map(Key::listener_of)).cloned().collect()
+    }
+
+    /// The routes of a kind that are found under a key of a listener, in ascending order.
+    pub(crate) fn attached_to<'t>(
+        &'t self,
+        listener: &Key,
+        kind: Kind,
+    ) -> impl Iterator<Item = &'t ObjectRef> + use<'t> {
+        let (key, first) = (listener.clone(), ObjectRef::new(kind, ObjectName::default()));
+        let found = self.by_key.range((key.clone(), first)..);
+        found.take_while(move |(of, object)| *of == key && object.kind == kind).map(|(_, object)| object)
+    }
+
+    /// Attaches the routes again that others may keep off a listener. An older one is settled before it keeps off younger ones.
+    pub(super) fn settle_contested(&mut self, world: &World, options: &Options) {
+        for object in contested(world, self) {
+            let attachment = attach(world, options, self, &object);
+            self.replace(&object, attachment);
+        }
+        self.moved.clear();
+    }
+}

@@ -1,0 +1,75 @@
+//! Which routes have a listener of a Gateway, as routes come and go.
+
+use serde_json::{Value, json};
+use tidegate_config::object::{Kind, ObjectName, ObjectRef};
+use tidegate_control::Verdict;
+use tidegate_control::options::{GatewayApi, GatewayServices, Options, Sources};
+
+use crate::bench::{Bench, all_of};
+
+/// A loop with a Gateway of one listener.
+fn running() -> Bench {
+    let gateway = GatewayApi {
+        controller: "tidegate.io/gateway".into(),
+        addresses: ["192.0.2.1".parse().unwrap()].into(),
+        services: GatewayServices::Off,
+        optional: false,
+    };
+    let sources = Sources { gateway: Some(gateway), ..Sources::default() };
+    let mut bench = Bench::of(Options { sources, ..Options::default() }, Kind::ALL.map(all_of));
+    for kind in Kind::ALL {
+        bench.list(kind, &[]);
+    }
+    bench.reconcile();
+    let class = json!({"metadata": {"name": "tidegate"}, "spec": {"controllerName": "tidegate.io/gateway"}});
+    bench.apply(Kind::GatewayClass, class);
+    let listeners = json!([{"name": "http", "port": 80, "protocol": "HTTP"}]);
+    let spec = json!({"gatewayClassName": "tidegate", "listeners": listeners});
+    bench.apply(Kind::Gateway, json!({"metadata": {"namespace": "shop", "name": "edge"}, "spec": spec}));
+    bench.reconcile();
+    bench
+}
+
+/// A route that was created in a second, with these hostnames.
+fn route(name: &str, created_s: u32, hostnames: &[&str]) -> Value {
+    json!({
+        "metadata": {"namespace": "shop", "name": name, "creationTimestamp": format!("2026-01-01T00:00:0{created_s}Z")},
+        "spec": {"parentRefs": [{"name": "edge"}], "hostnames": hostnames, "rules": [{}]},
+    })
+}
+
+/// Lets the loop settle. `want` is the reason of each route's condition `Accepted`.
+#[track_caller]
+fn check(bench: &mut Bench, want: &[(Kind, &str, &str)]) {
+    bench.reconcile();
+    for (kind, name, reason) in want {
+        let object = ObjectRef::new(*kind, ObjectName::new("shop", *name));
+        let report = bench.reconciler.topology().get(&object).and_then(|it| it.report.clone()).expect("a report");
+        let Some(Verdict::Status(status)) = &report.verdict else { panic!("{object} has no status") };
+        let accepted = status.parents[0].conditions.iter().find(|condition| condition.kind == *"Accepted");
+        assert_eq!(accepted.map(|condition| condition.reason.to_string()).as_deref(), Some(*reason), "{object}");
+    }
+}
+
+#[test]
+fn the_younger_of_an_http_and_a_grpc_route_is_attached_when_the_older_goes() {
+    const LOST: &str = "HostnameConflict";
+    use Kind::{GrpcRoute, HttpRoute};
+    let mut bench = running();
+    bench.apply(HttpRoute, route("young", 3, &["a.example", "b.example"]));
+    check(&mut bench, &[(HttpRoute, "young", "Accepted")]);
+    // An older one comes, and takes one of its two hostnames.
+    bench.apply(GrpcRoute, route("old", 2, &["a.example"]));
+    check(&mut bench, &[(HttpRoute, "young", LOST), (GrpcRoute, "old", "Accepted")]);
+    // One that is older still keeps that one off, so the youngest is attached again: nobody attached meets it.
+    bench.apply(HttpRoute, route("oldest", 1, &["*.example"]));
+    check(&mut bench, &[(HttpRoute, "young", "Accepted"), (GrpcRoute, "old", LOST), (HttpRoute, "oldest", "Accepted")]);
+    // It says other hosts.
+    bench.apply(HttpRoute, route("oldest", 1, &["*.test"]));
+    check(&mut bench, &[(HttpRoute, "young", LOST), (GrpcRoute, "old", "Accepted"), (HttpRoute, "oldest", "Accepted")]);
+    // The same name, created after the others.
+    bench.apply(GrpcRoute, route("old", 4, &["a.example"]));
+    check(&mut bench, &[(HttpRoute, "young", "Accepted"), (GrpcRoute, "old", LOST)]);
+    bench.delete(HttpRoute, "young");
+    check(&mut bench, &[(GrpcRoute, "old", "Accepted")]);
+}
