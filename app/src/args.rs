@@ -77,6 +77,10 @@ pub(crate) struct DevArgs {
     /// in it are not encrypted.
     #[arg(long, value_name = "DIR", env = "TIDEGATE_DATA_DIR")]
     pub(crate) data_dir: Option<PathBuf>,
+    /// Pods of Deployments whose template has the annotation `tidegate.io/command` run that command on this machine, as the user who
+    /// runs `dev`: whoever can write the manifests, or has the kubeconfig, can run programs.
+    #[arg(long, env = "TIDEGATE_RUN_COMMANDS", value_parser = BoolishValueParser::new())]
+    pub(crate) run_commands: bool,
     #[command(flatten)]
     pub(crate) edge: EdgeArgs,
 }

@@ -1,8 +1,9 @@
 //! `tidegate dev`: a folder of manifests, served on this machine. An embedded API server stands in for the cluster and
-//! echo processes for the pods; everything after them is what `run` runs.
+//! echo processes, or commands, for the pods; everything after them is what `run` runs.
 
 mod apply;
 mod banner;
+mod command;
 mod definitions;
 mod documents;
 mod echo;
@@ -14,6 +15,8 @@ mod keeper;
 mod load;
 mod objects;
 mod output;
+mod probe;
+mod process;
 mod replica;
 mod sets;
 mod slice;
@@ -30,7 +33,7 @@ use tokio::sync::watch;
 pub(crate) use echo::main as echo;
 
 use self::banner::Banner;
-use self::fleet::Fleet;
+use self::fleet::{Fleet, Programs};
 use self::home::Home;
 use self::load::{Class, Load};
 use crate::args::DevArgs;
@@ -43,7 +46,7 @@ use crate::{logs, own};
 const NAMESPACE: &str = "default";
 
 pub(crate) async fn main(args: &DevArgs) -> anyhow::Result<ExitCode> {
-    let Dev { edge, folder, api, gateway_api, data_dir } = Dev::try_from(args)?;
+    let Dev { edge, folder, api, gateway_api, data_dir, run_commands } = Dev::try_from(args)?;
     logs::start(&edge.process.log_level, edge.process.log_form)?;
     let mut signals = Signals::listen().context("signals")?;
     let folder = folder.canonicalize().with_context(|| folder.display().to_string())?;
@@ -77,7 +80,8 @@ pub(crate) async fn main(args: &DevArgs) -> anyhow::Result<ExitCode> {
     wired.tasks.once("api", door.serve(stop.cancelled_owned()));
     let (stop, fleet_client) = (wired.stop.clone(), client.clone());
     wired.tasks.keep("fleet", move || {
-        Fleet::new(fleet_client(), logs.clone(), program.clone(), steady.clone()).run(stop.clone())
+        let programs = Programs { echo: program.as_path().into(), run_commands };
+        Fleet::new(fleet_client(), logs.clone(), programs, steady.clone()).run(stop.clone())
     });
     let stop = wired.stop.clone();
     wired.tasks.keep("folder", move || {

@@ -129,6 +129,8 @@ pub(crate) struct Dev {
     pub(crate) gateway_api: bool,
     /// Where the API server keeps its objects, if they are to outlive it.
     pub(crate) data_dir: Option<PathBuf>,
+    /// Whether templates of pods may name commands to run.
+    pub(crate) run_commands: bool,
 }
 
 impl TryFrom<&RunArgs> for Run {
@@ -167,7 +169,14 @@ impl TryFrom<&DevArgs> for Dev {
         edge.control.addresses.allow_loopback = true;
         let api = args.api.parse().map_err(|why| Misread::new("--api", &args.api, why))?;
         let (folder, data_dir) = (args.folder.clone(), args.data_dir.clone());
-        Ok(Self { edge, folder, api, gateway_api: !args.without_gateway_api, data_dir })
+        Ok(Self {
+            edge,
+            folder,
+            api,
+            gateway_api: !args.without_gateway_api,
+            data_dir,
+            run_commands: args.run_commands,
+        })
     }
 }
 

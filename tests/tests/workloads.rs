@@ -94,3 +94,150 @@ async fn a_followed_log_ends_with_its_pod() {
     while lines.next_line().await.unwrap().is_some() {}
     assert!(child.wait().await.unwrap().success());
 }
+
+/// An application that a command runs: a web server of Python that writes what it does.
+const SERVER: &str = r#"
+import http.server, os, signal, sys
+def end(number, frame):
+    print("ending", flush=True)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, end)
+ready = True
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        global ready
+        if self.path == "/crash":
+            os._exit(3)
+        if self.path in ("/break", "/mend"):
+            ready = self.path == "/mend"
+        self.send_response(503 if self.path == "/ready" and not ready else 200)
+        self.send_header("content-length", "0")
+        self.end_headers()
+    def log_message(self, form, *words):
+        print("asked for", self.path, flush=True)
+print("colour", os.environ["COLOUR"], flush=True)
+http.server.ThreadingHTTPServer(("127.0.0.1", int(os.environ["PORT"])), Handler).serve_forever()
+"#;
+
+/// The shop, whose Deployment `web` is that server.
+fn served(server: &std::path::Path, probe: &str) -> String {
+    let command = format!("{}", serde_json::json!(["python3", server]));
+    let deployment = serde_json::json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "shop"},
+        "spec": {
+            "selector": {"matchLabels": {"app": "web"}},
+            "template": {
+                "metadata": {"labels": {"app": "web"}, "annotations": {"tidegate.io/command": command}},
+                "spec": {"containers": [{
+                    "name": "web", "image": "python", "env": [{"name": "COLOUR", "value": "blue"}],
+                    "readinessProbe": serde_json::from_str::<serde_json::Value>(probe).expect("a probe"),
+                }]},
+            },
+        },
+    });
+    let others = SHOP.split("---").filter(|one| !(one.contains("kind: Deployment") && one.contains("name: web,")));
+    format!("{}\n---\n{deployment}\n", others.collect::<Vec<_>>().join("---"))
+}
+
+/// A file with the server, where there is Python.
+fn server() -> Option<tempfile::NamedTempFile> {
+    if std::process::Command::new("python3").arg("--version").output().is_err() {
+        println!("left out: python3 is not on this machine");
+        return None;
+    }
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), SERVER).unwrap();
+    Some(file)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_is_run_restarted_and_ended() {
+    let Some(server) = server() else { return };
+    let Some(shop) = Shop::with(&served(server.path(), "null"), &["--run-commands"]).await else { return };
+    let pod = shop.pod("web").await;
+    shop.ask("/hello").await;
+    let logged = async |words: &str, wanted: &str| {
+        eventually(&format!("{wanted} is logged"), || async {
+            let log = shop.run(words).await;
+            if log.contains(wanted) { Ok(log) } else { Err(log) }
+        })
+        .await
+    };
+    assert!(logged(&format!("logs {pod}"), "asked for /hello").await.starts_with("colour blue"));
+
+    // A crash is counted, and the log of before is kept.
+    drop(get(shop.dev.http, "shop.test", "/crash").await);
+    let restarts = format!("get pod {pod} -o jsonpath={{.status.containerStatuses[0].restartCount}}");
+    eventually("the restart is counted", || async {
+        let count = shop.run(&restarts).await;
+        if count.parse::<u32>().is_ok_and(|count| count > 0) { Ok(()) } else { Err(count) }
+    })
+    .await;
+    shop.ask("/again").await;
+    logged(&format!("logs {pod} --previous"), "asked for /hello").await;
+    let log = logged(&format!("logs {pod}"), "asked for /again").await;
+    assert!(!log.contains("/hello"), "{log}");
+
+    let mut follow = shop.kubectl.command();
+    follow.args(["-n", "shop", "logs", "-f", &pod]).stdout(Stdio::piped());
+    let mut child = follow.spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next_line().await.unwrap().as_deref(), Some("colour blue"));
+    shop.run(&format!("delete pod {pod} --timeout=60s")).await;
+    let mut ended = false;
+    while let Some(line) = lines.next_line().await.unwrap() {
+        ended |= line == "ending";
+    }
+    assert!(ended, "it had time to end");
+    child.wait().await.unwrap();
+    assert_ne!(shop.pod("web").await, pod);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_need_a_flag() {
+    let Some(server) = server() else { return };
+    let Some(shop) = Shop::with(&served(server.path(), "null"), &[]).await else { return };
+    let pod = shop.pod("web").await;
+    let log = shop.run(&format!("logs {pod}")).await;
+    assert!(log.contains("tidegate.io/command is ignored") && log.contains("--run-commands"), "{log}");
+    shop.ask("/hello").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_probe_takes_a_pod_out_and_back_in() {
+    let Some(server) = server() else { return };
+    let probe = r#"{"httpGet": {"path": "/ready", "port": 80}, "periodSeconds": 1, "failureThreshold": 1}"#;
+    let Some(shop) = Shop::with(&served(server.path(), probe), &["--run-commands"]).await else { return };
+    let pod = shop.pod("web").await;
+    let (ready, unready) = (
+        format!("wait --for=condition=Ready pod/{pod} --timeout=60s"),
+        format!("wait --for=condition=Ready=False pod/{pod} --timeout=60s"),
+    );
+    let endpoints =
+        "get endpointslices -l kubernetes.io/service-name=web -o jsonpath={.items[*].endpoints[*].conditions.ready}";
+    let becomes = async |words: &str, want: &str| {
+        eventually(&format!("{words} says {want}"), || async {
+            let said = shop.run(words).await;
+            if said == want { Ok(()) } else { Err(said) }
+        })
+        .await;
+    };
+    shop.ask("/break").await;
+    shop.run(&unready).await;
+    becomes(endpoints, "false").await;
+    becomes("get deployment web -o jsonpath={.status.unavailableReplicas}", "1").await;
+    eventually("no endpoint is left", || async {
+        let answer = get(shop.dev.http, "shop.test", "/").await?;
+        if answer.status == 503 { Ok(()) } else { Err(answer.status.to_string()) }
+    })
+    .await;
+
+    // Only the process itself can be asked now.
+    let port =
+        shop.run("get endpointslices -l kubernetes.io/service-name=web -o jsonpath={.items[0].ports[0].port}").await;
+    let address = format!("127.0.0.1:{port}").parse().unwrap();
+    assert_eq!(get(address, "x", "/mend").await.unwrap().status, 200);
+    shop.run(&ready).await;
+    becomes(endpoints, "true").await;
+    shop.ask("/").await;
+}

@@ -1,8 +1,8 @@
-//! Stands in for the controllers of a cluster: runs an echo process for every replica of every Deployment, and keeps their
+//! Stands in for the controllers of a cluster: runs a process for every replica of every Deployment, and keeps their
 //! ReplicaSets and Pods, the EndpointSlices of Services and the status of Deployments. It acts on what is now, so what came first is no matter.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use serde_json::json;
+use serde_json::{Value, json};
 use tidegate_config::object::ObjectName;
 use tidegate_lite::Lite;
 use tokio::sync::{mpsc, watch};
@@ -20,10 +20,13 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
+use super::command::Command;
 use super::follow::{Seen, follow};
 use super::keeper::{Keeper, Kept};
 use super::objects::{self, REVISION};
-use super::replica::{self, Happened};
+use super::probe::Probe;
+use super::process::Program;
+use super::replica::{self, Happened, Job};
 use super::sets::Sets;
 use super::slice::{self, KEEPER, KEEPER_NAME};
 use super::status::status;
@@ -37,12 +40,21 @@ const RETRY: Duration = Duration::from_secs(1);
 /// What processes get to end when everything ends.
 const END: Duration = Duration::from_secs(3);
 
+/// What may run for pods.
+#[derive(Clone, Debug)]
+pub(super) struct Programs {
+    /// This program, which has an echo server in it.
+    pub(super) echo: Arc<Path>,
+    /// Whether the commands of templates are run.
+    pub(super) run_commands: bool,
+}
+
 /// The state of the stand-in.
 pub(super) struct Fleet {
     client: kube::Client,
     /// Where the processes' logs are kept.
     lite: Lite,
-    program: Arc<Path>,
+    programs: Programs,
     /// Told how many Deployments have all their replicas ready, and in their slices.
     steady: watch::Sender<usize>,
     deployments: BTreeMap<ObjectName, Deployment>,
@@ -55,14 +67,24 @@ pub(super) struct Fleet {
     processes: JoinSet<()>,
 }
 
+impl Programs {
+    /// What runs for a pod of a template.
+    fn of(&self, template: &Value) -> Program {
+        match Command::of(template) {
+            Some(command) if self.run_commands => Program::Command(command),
+            command => Program::Echo { path: Arc::clone(&self.echo), ignored: command.is_some() },
+        }
+    }
+}
+
 impl Fleet {
-    pub(super) fn new(client: kube::Client, lite: Lite, program: PathBuf, steady: watch::Sender<usize>) -> Self {
+    pub(super) fn new(client: kube::Client, lite: Lite, programs: Programs, steady: watch::Sender<usize>) -> Self {
         Self {
             keeper: Keeper::new(client.clone()),
             sets: Sets::default(),
             client,
             lite,
-            program: program.into(),
+            programs,
             steady,
             deployments: BTreeMap::new(),
             services: BTreeMap::new(),
@@ -161,7 +183,7 @@ impl Fleet {
         replica.phase = match replica.phase {
             Phase::Ready(port) => Phase::Ending(Some(port)),
             Phase::Ending(port) => Phase::Ending(port),
-            Phase::Down => Phase::Ending(None),
+            Phase::Down | Phase::Running(_) => Phase::Ending(None),
         };
         end.cancel();
     }
@@ -170,9 +192,14 @@ impl Fleet {
         let Some((replica, _)) = self.replicas.get_mut(pod) else { return };
         match (what, replica.phase) {
             (Happened::Gone, _) => drop(self.replicas.remove(pod)),
-            (Happened::Up(port), Phase::Down | Phase::Ready(_)) => replica.phase = Phase::Ready(*port),
             (Happened::Up(port), Phase::Ending(_)) => replica.phase = Phase::Ending(Some(*port)),
-            (Happened::Down, Phase::Down | Phase::Ready(_)) => replica.phase = Phase::Down,
+            (Happened::Up(port), _) => replica.phase = Phase::Ready(*port),
+            (Happened::Running(_), Phase::Ending(_)) => {}
+            (Happened::Running(port), _) => replica.phase = Phase::Running(*port),
+            (Happened::Down, Phase::Down | Phase::Running(_) | Phase::Ready(_)) => {
+                replica.phase = Phase::Down;
+                replica.restarts = replica.restarts.saturating_add(1);
+            }
             (Happened::Down, Phase::Ending(_)) => replica.phase = Phase::Ending(None),
         }
     }
@@ -218,8 +245,14 @@ impl Fleet {
         let end = CancellationToken::new();
         let pod = Arc::clone(&replica.pod);
         let log = self.lite.open_log(&replica.workload.namespace, &pod, replica.container());
-        self.replicas.insert(Arc::clone(&pod), (replica, end.clone()));
-        self.processes.spawn(replica::run(Arc::clone(&self.program), pod, log, tell.clone(), end));
+        let job = Job {
+            pod: Arc::clone(&pod),
+            program: self.programs.of(&replica.template),
+            probe: Probe::of(&replica.template),
+            log,
+        };
+        self.replicas.insert(pod, (replica, end.clone()));
+        self.processes.spawn(replica::run(job, tell.clone(), end));
     }
 
     fn of(&self, name: &ObjectName) -> Vec<&Replica> {

@@ -87,18 +87,20 @@ fn pod_status(replica: &Replica) -> Value {
     let (runs, ready) = match replica.phase {
         Phase::Down | Phase::Ending(None) => (false, false),
         Phase::Ready(_) => (true, true),
-        Phase::Ending(Some(_)) => (true, false),
+        Phase::Running(_) | Phase::Ending(Some(_)) => (true, false),
     };
+    let fails = replica.restarts > 0;
+    let waits = if fails { "CrashLoopBackOff" } else { "ContainerCreating" };
     let containers = replica.template["spec"]["containers"].as_array().into_iter().flatten().map(|container| {
-        let state = if runs { json!({"running": {}}) } else { json!({"waiting": {"reason": "ContainerCreating"}}) };
+        let state = if runs { json!({"running": {}}) } else { json!({"waiting": {"reason": waits}}) };
         json!({
             "name": container["name"], "image": container["image"], "imageID": "", "ready": ready, "started": runs,
-            "restartCount": 0, "state": state,
+            "restartCount": replica.restarts, "state": state,
         })
     });
     let condition = |kind: &str, holds: bool| json!({"type": kind, "status": if holds { "True" } else { "False" }});
     json!({
-        "phase": if runs { "Running" } else { "Pending" },
+        "phase": if runs || fails { "Running" } else { "Pending" },
         "hostIP": "127.0.0.1", "podIP": "127.0.0.1", "podIPs": [{"ip": "127.0.0.1"}],
         "conditions": [
             condition("PodScheduled", true), condition("Initialized", true), condition("ContainersReady", ready),

@@ -1,33 +1,30 @@
-//! One echo process: started, started again when it dies, and ended after routing has moved away from it.
+//! The process of one replica: started, started again when it dies, probed, and ended after routing has moved away from it.
 
-use std::io;
-use std::path::Path;
-use std::process::Stdio;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_lite::ContainerLog;
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
-use tokio::process::{Child, ChildStdin, Command};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::output;
+use super::probe::{self, Probe, Readiness};
+use super::process::Program;
 use crate::clock;
 use crate::supervise::Backoff;
 
 /// How long a process goes on after its endpoints are said to terminate.
 const LEAVE: Duration = Duration::from_millis(300);
-/// How long it gets to finish what is in flight, a little more than it takes for itself.
-const FINISH: Duration = Duration::from_secs(6);
-/// How long it gets to say its port.
-const START: Duration = Duration::from_secs(10);
+/// Between two looks whether a process accepts connections yet.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// What became of a process.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Happened {
-    /// It accepts connections on this port of 127.0.0.1.
+    /// It runs, and is not ready for requests on this port of 127.0.0.1.
+    Running(u16),
+    /// It is ready for requests on this port of 127.0.0.1.
     Up(u16),
     /// It is gone and will be started again.
     Down,
@@ -35,24 +32,32 @@ pub(super) enum Happened {
     Gone,
 }
 
+/// What a replica needs to run.
+pub(super) struct Job {
+    pub(super) pod: Arc<str>,
+    pub(super) program: Program,
+    pub(super) probe: Option<Probe>,
+    pub(super) log: ContainerLog,
+}
+
+/// Where what happens is told, under the pod's name.
+pub(super) type Told = mpsc::Sender<(Arc<str>, Happened)>;
+
+/// The receiver is gone: nobody is left to be told when everything ends.
+struct Unheard;
+
 /// Keeps a process running until told to end, and tells under the pod's name what happens to it.
-pub(super) async fn run(
-    program: Arc<Path>,
-    pod: Arc<str>,
-    log: ContainerLog,
-    told: mpsc::Sender<(Arc<str>, Happened)>,
-    end: CancellationToken,
-) {
+pub(super) async fn run(job: Job, told: Told, end: CancellationToken) {
+    let pod = &job.pod;
     let mut backoff = Backoff::default();
     while !end.is_cancelled() {
         let started = Instant::now();
-        match start(&program, &pod, &log).await {
+        match job.program.start(pod, &job.log).await {
             Ok(mut process) => {
-                if told.send((Arc::clone(&pod), Happened::Up(process.port))).await.is_err() {
-                    return;
-                }
+                let port = process.port;
                 tokio::select! {
-                    status = process.child.wait() => tracing::warn!(%pod, ?status, "an echo process ended"),
+                    status = process.child.wait() => tracing::warn!(%pod, ?status, "a process ended"),
+                    Err(Unheard) = job.tell_readiness(port, &told) => return,
                     () = end.cancelled() => {
                         sleep(LEAVE).await;
                         process.finish().await;
@@ -60,56 +65,44 @@ pub(super) async fn run(
                     }
                 }
             }
-            Err(error) => tracing::warn!(%pod, %error, "an echo process did not start"),
+            Err(error) => tracing::warn!(%pod, %error, "a process did not start"),
         }
-        if told.send((Arc::clone(&pod), Happened::Down)).await.is_err() {
+        if job.tell(Happened::Down, &told).await.is_err() {
             return;
         }
         let pause = backoff.after(started.elapsed(), clock::draw());
         end.run_until_cancelled(sleep(pause)).await;
     }
-    // Nobody is left to be told when everything ends.
-    drop(told.send((pod, Happened::Gone)).await);
+    drop(job.tell(Happened::Gone, &told).await);
 }
 
-/// A process that accepts connections.
-struct Process {
-    child: Child,
-    /// Kept out of the child, which would close it when it is waited for. The process ends when it is closed.
-    stdin: Option<ChildStdin>,
-    port: u16,
-}
+impl Job {
+    async fn tell(&self, what: Happened, told: &Told) -> Result<(), Unheard> {
+        told.send((Arc::clone(&self.pod), what)).await.map_err(|_| Unheard)
+    }
 
-/// Starts a process and waits for its port.
-async fn start(program: &Path, pod: &str, log: &ContainerLog) -> io::Result<Process> {
-    let mut child = Command::new(program)
-        .args(["echo", "--pod", pod])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        // A Ctrl-C in the terminal is for its parent alone.
-        .process_group(0)
-        .kill_on_drop(true)
-        .spawn()?;
-    let stdin = child.stdin.take();
-    let mut stdout = BufReader::new(child.stdout.take().ok_or_else(|| io::Error::other("it has no standard output"))?);
-    let said = async {
-        let mut line = String::new();
-        // A port is five digits.
-        (&mut stdout).take(16).read_line(&mut line).await?;
-        line.trim().parse().map_err(|_| io::Error::other("it said no port"))
-    };
-    let port = timeout(START, said).await.map_err(|_| io::Error::other("it said no port in time"))??;
-    // It ends with the process, which closes its end of the pipe.
-    tokio::spawn(output::copy(stdout, log.begin()));
-    Ok(Process { child, stdin, port })
-}
-
-impl Process {
-    /// Ends it by closing its standard input; if it does not take the hint, it is killed.
-    async fn finish(mut self) {
-        drop(self.stdin);
-        if timeout(FINISH, self.child.wait()).await.is_err() {
-            drop(self.child.kill().await);
+    /// Tells whenever the process becomes ready or stops being so, as long as it runs.
+    async fn tell_readiness(&self, port: u16, told: &Told) -> Result<Infallible, Unheard> {
+        if !self.program.is_up_at_once() {
+            self.tell(Happened::Running(port), told).await?;
+            while !probe::accepts(port).await {
+                sleep(LOOK).await;
+            }
+        }
+        let Some(probe) = &self.probe else {
+            self.tell(Happened::Up(port), told).await?;
+            return std::future::pending().await;
+        };
+        self.tell(Happened::Running(port), told).await?;
+        sleep(probe.initial_delay).await;
+        let mut before = Readiness::default();
+        loop {
+            let now = probe.after(before, probe.succeeds(port).await);
+            if now.ready != before.ready {
+                self.tell(if now.ready { Happened::Up(port) } else { Happened::Running(port) }, told).await?;
+            }
+            before = now;
+            sleep(probe.period).await;
         }
     }
 }

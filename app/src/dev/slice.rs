@@ -35,11 +35,12 @@ pub(super) fn name(slice: &EndpointSlice) -> Option<ObjectName> {
     Some(ObjectName::new(slice.metadata.namespace.as_deref()?, slice.metadata.name.as_deref()?))
 }
 
-/// The slice of a replica in a Service; `None` where the Service does not select it or it accepts no connections.
+/// The slice of a replica in a Service; `None` where the Service does not select it or it has no process.
 fn slice(service: &Service, replica: &Replica) -> Option<EndpointSlice> {
-    let (port, terminating) = match replica.phase {
-        Phase::Ready(port) => (port, false),
-        Phase::Ending(Some(port)) => (port, true),
+    let (port, conditions) = match replica.phase {
+        Phase::Running(port) => (port, conditions(false, false)),
+        Phase::Ready(port) => (port, conditions(true, false)),
+        Phase::Ending(Some(port)) => (port, conditions(true, true)),
         Phase::Down | Phase::Ending(None) => return None,
     };
     let name = service.metadata.name.as_deref()?;
@@ -60,19 +61,19 @@ fn slice(service: &Service, replica: &Replica) -> Option<EndpointSlice> {
             labels: Some(labels.into()),
             ..ObjectMeta::default()
         },
-        endpoints: Some(vec![endpoint(replica, terminating)]),
+        endpoints: Some(vec![endpoint(replica, conditions)]),
         ports: Some(spec.ports.iter().flatten().map(|of| slice_port(of, port)).collect()),
     })
 }
 
-fn endpoint(replica: &Replica, terminating: bool) -> Endpoint {
+fn conditions(serving: bool, terminating: bool) -> EndpointConditions {
+    EndpointConditions { ready: Some(serving && !terminating), serving: Some(serving), terminating: Some(terminating) }
+}
+
+fn endpoint(replica: &Replica, conditions: EndpointConditions) -> Endpoint {
     Endpoint {
         addresses: vec!["127.0.0.1".to_owned()],
-        conditions: Some(EndpointConditions {
-            ready: Some(!terminating),
-            serving: Some(true),
-            terminating: Some(terminating),
-        }),
+        conditions: Some(conditions),
         target_ref: Some(ObjectReference {
             kind: Some("Pod".to_owned()),
             namespace: Some(replica.workload.namespace.to_string()),
@@ -136,6 +137,11 @@ mod tests {
             &["shop/web-cart-1 http:4000,more:4000 ready=false terminating=true"],
         );
         check(spec(cart.clone()), Phase::Down, &[]);
+        check(
+            spec(cart.clone()),
+            Phase::Running(4000),
+            &["shop/web-cart-1 http:4000,more:4000 ready=false terminating=false"],
+        );
         check(spec(json!({"app": "cart", "tier": "x"})), ready, &[]);
         check(spec(json!({})), ready, &[]);
         check(json!({"ports": ports}), ready, &[]);

@@ -33,9 +33,11 @@ pub(super) struct Desired {
 /// What a replica is doing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Phase {
-    /// Its process does not accept connections now.
+    /// It has no process now.
     Down,
-    /// Its process accepts connections on this port.
+    /// Its process runs, and is not ready for requests on this port.
+    Running(u16),
+    /// Its process is ready for requests on this port.
     Ready(u16),
     /// Its process finishes what is in flight, on this port if it has one.
     Ending(Option<u16>),
@@ -51,6 +53,8 @@ pub(super) struct Replica {
     pub(super) uid: Arc<str>,
     pub(super) template: Arc<Value>,
     pub(super) phase: Phase,
+    /// How often its process has ended by itself.
+    pub(super) restarts: u32,
 }
 
 /// What to do for one Deployment.
@@ -97,6 +101,7 @@ impl Desired {
             uid: uid.into(),
             template: Arc::clone(&self.template),
             phase: Phase::Down,
+            restarts: 0,
         }
     }
 }

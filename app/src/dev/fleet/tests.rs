@@ -35,7 +35,8 @@ async fn slices_of_an_earlier_life_go_even_when_the_first_list_fails() {
     });
     slices.create(&PostParams::default(), &serde_json::from_value(stale).unwrap()).await.unwrap();
     let stop = CancellationToken::new();
-    let fleet = Fleet::new(failing_once(&lite), lite.clone(), PathBuf::new(), watch::Sender::new(0));
+    let programs = Programs { echo: Path::new("").into(), run_commands: false };
+    let fleet = Fleet::new(failing_once(&lite), lite.clone(), programs, watch::Sender::new(0));
     let fleet = tokio::spawn(fleet.run(stop.clone()));
     let gone = async {
         while slices.get_opt("stale").await.unwrap().is_some() {
