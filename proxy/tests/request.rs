@@ -14,8 +14,10 @@ mod request {
     mod direct;
     pub mod external_auth;
     mod external_auth_grpc;
+    mod external_auth_reuse;
     mod forwarding;
     mod http2;
+    mod http2_limits;
     mod hygiene;
     mod loops;
     mod mirrors;

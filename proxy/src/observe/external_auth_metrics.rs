@@ -5,6 +5,7 @@ use std::time::Duration;
 use prometheus::{Histogram, HistogramOpts, IntCounterVec, IntGauge, Registry};
 
 use super::connection_metrics::counters;
+use super::in_flight::InFlight;
 
 /// Upper bounds of the times to an answer, in seconds: most services answer within a few milliseconds, and none may take long.
 const SECONDS: [f64; 12] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0];
@@ -61,16 +62,6 @@ pub(crate) struct ExternalAuthMetrics {
     in_flight: IntGauge,
 }
 
-/// A question on its way, until it is dropped.
-#[derive(Debug)]
-pub(crate) struct InFlight(IntGauge);
-
-impl Drop for InFlight {
-    fn drop(&mut self) {
-        self.0.dec();
-    }
-}
-
 impl ExternalAuthMetrics {
     /// Registers them.
     ///
@@ -100,7 +91,6 @@ impl ExternalAuthMetrics {
 
     /// Counts a question as on its way.
     pub(crate) fn enter(&self) -> InFlight {
-        self.in_flight.inc();
-        InFlight(self.in_flight.clone())
+        InFlight::enter(&self.in_flight)
     }
 }

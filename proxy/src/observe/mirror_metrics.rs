@@ -3,6 +3,7 @@
 use prometheus::{IntCounterVec, IntGauge, Registry};
 
 use super::connection_metrics::counters;
+use super::in_flight::InFlight;
 
 /// Copies that may be on their way at once.
 const IN_FLIGHT_MAX: i64 = 1024;
@@ -48,16 +49,6 @@ pub(crate) struct MirrorMetrics {
     in_flight: IntGauge,
 }
 
-/// A copy on its way, until it is dropped.
-#[derive(Debug)]
-pub(crate) struct InFlight(IntGauge);
-
-impl Drop for InFlight {
-    fn drop(&mut self) {
-        self.0.dec();
-    }
-}
-
 impl MirrorMetrics {
     /// Registers them.
     ///
@@ -77,8 +68,7 @@ impl MirrorMetrics {
 
     /// Counts a copy as on its way; `None` where too many are.
     pub(crate) fn enter(&self) -> Option<InFlight> {
-        self.in_flight.inc();
-        let entered = InFlight(self.in_flight.clone());
+        let entered = InFlight::enter(&self.in_flight);
         (self.in_flight.get() <= IN_FLIGHT_MAX).then_some(entered)
     }
 }

@@ -70,14 +70,6 @@ impl Case {
         self.replies.iter().any(|reply| reply.early)
     }
 
-    /// Whether bytes follow a request for an upgrade before it is answered.
-    pub fn speaks_early(&self) -> bool {
-        let bytes = self.bytes().to_ascii_lowercase();
-        let asks = bytes.windows(10).any(|window| window == b"\r\nupgrade:");
-        let end = bytes.windows(4).position(|window| window == b"\r\n\r\n");
-        asks && end.is_some_and(|end| end + 4 < bytes.len())
-    }
-
     pub fn bytes(&self) -> Vec<u8> {
         self.pieces.concat()
     }

@@ -100,10 +100,6 @@ fn responses(case: &Case, native: &Outcome, full: &Outcome, count: usize) -> Vec
         if case.is_answered_early() {
             one.lines.remove(b"connection".as_slice());
             other.lines.remove(b"connection".as_slice());
-        } else if case.speaks_early() {
-            // Both close: the native driver says so.
-            one.lines.remove(b"connection".as_slice());
-            other.lines.remove(b"connection".as_slice());
         } else if has_body(case) && number + 1 == full.client.len() {
             // See `stops_after_a_body`: the full driver may say so, where the native one does not.
             let closes = |same: &mut Same| same.lines.remove(b"connection".as_slice());

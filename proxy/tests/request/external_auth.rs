@@ -96,7 +96,7 @@ fn names(names: &[&'static str]) -> Box<[HeaderName]> {
     names.iter().map(|name| HeaderName::from_static(name)).collect()
 }
 
-fn over_http(request: &[&'static str], response: &[&'static str], body_bytes_max: u32) -> Arc<ExternalAuth> {
+pub fn over_http(request: &[&'static str], response: &[&'static str], body_bytes_max: u32) -> Arc<ExternalAuth> {
     let (request_headers, response_headers) = (names(request), names(response));
     let protocol = AuthProtocol::Http { path: "/check".into(), request_headers, response_headers };
     service(protocol, AppProtocol::Http, body_bytes_max)
@@ -113,7 +113,7 @@ pub async fn bed(
     Bed::with(model.backend("auth", auth), set).await
 }
 
-fn by(driver: Driver) -> impl FnOnce(&mut Options) {
+pub fn by(driver: Driver) -> impl FnOnce(&mut Options) {
     move |options| options.driver = driver
 }
 

@@ -222,3 +222,45 @@ async fn an_upgrade_with_a_body_is_an_ordinary_request() {
         assert_eq!((seen.header("upgrade"), seen.body.as_str()), (String::new(), "abc"));
     }
 }
+
+#[tokio::test]
+async fn bytes_of_a_websocket_are_no_request_body() {
+    let settings = Arc::new(Settings { body_bytes_max: Some(10), ..Settings::default() });
+    let upstream = websocket_echo().await;
+    for driver in DRIVERS {
+        let model = Model::edited(&[upstream], |route| route.settings = Arc::clone(&settings));
+        let bed = Bed::with(model, |options| options.driver = driver).await;
+        let refused = bed.ask("POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 11\r\n\r\n01234567890").await;
+        assert_eq!(refused.status, 413, "{driver:?}: the limit holds for requests");
+        let stream = bed.connect().await;
+        let (mut socket, _) = tokio_tungstenite::client_async("ws://a.test/", stream).await.unwrap();
+        for text in ["x".repeat(11), "y".repeat(100_000)] {
+            socket.send(Message::text(text.clone())).await.unwrap();
+            let back = timeout(PATIENCE, socket.next()).await.unwrap().unwrap().unwrap();
+            assert_eq!(back, Message::text(text), "{driver:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_refused_upgrade_closes_the_connection_and_nothing_behind_it_is_a_request() {
+    let mut upstream = Upstream::echo().await;
+    for driver in DRIVERS {
+        for early in [true, false] {
+            let bed = tide(upstream.address, driver).await;
+            let mut stream = bed.connect().await;
+            let next = b"GET /smuggled HTTP/1.1\r\nHost: a.test\r\n\r\n";
+            let sent = if early { [ASK, next].concat() } else { ASK.to_vec() };
+            stream.write_all(&sent).await.unwrap();
+            let refused = answer(&mut stream).await;
+            assert_eq!((refused.status, refused.header("connection")), (200, Some("close")), "{driver:?} {early}");
+            // A client that did not wait for the answer sends it now; the connection may be gone.
+            stream.write_all(next).await.ok();
+            let mut rest = Vec::new();
+            timeout(PATIENCE, stream.read_to_end(&mut rest)).await.expect("it stays open").ok();
+            assert_eq!(String::from_utf8_lossy(&rest), "", "{driver:?} {early}");
+            assert_eq!(upstream.seen().await.line, "GET / HTTP/1.1");
+            assert!(upstream.is_quiet(), "{driver:?} {early}");
+        }
+    }
+}

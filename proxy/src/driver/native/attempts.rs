@@ -149,10 +149,9 @@ impl<C: Downstream> Transfer<'_, C> {
             self.send(false, patience).await;
             return None;
         }
-        // A request that was turned away whole leaves its connection as it was.
-        let speaks_early = self.exchange.asks_upgrade() && !self.client.unread().is_empty();
+        // A request that was turned away whole leaves its connection as it was, unless another protocol may follow it.
         let (ending, unread) = (self.client.is_ending(), !self.progress.body.is_over());
-        let closes = answer.reason.closes() || asked.closes || ending || unread || speaks_early;
+        let closes = answer.reason.closes() || asked.closes || ending || unread || self.exchange.asks_upgrade();
         self.progress.closes |= closes;
         let given = self.give(asked.head, &answer, closes).await;
         (given && !closes).then(clock::now)

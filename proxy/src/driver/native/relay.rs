@@ -173,11 +173,10 @@ impl<C: Downstream> Relay<'_, C> {
                     self.exchange.request_is_whole();
                 }
                 let is_tunnel = status == 101;
-                // Nobody need send on the rest of a request that is answered already. What a client has said in a protocol to which
-                // the endpoint has not agreed cannot be told from requests.
-                let speaks_early = self.exchange.asks_upgrade() && !self.client.unread().is_empty();
+                // Nobody need send on the rest of a request that is answered already. What a client says in a protocol to which the
+                // endpoint has not agreed cannot be told from requests, and may be on its way (RFC 9110 section 7.8).
                 let is_last = self.client.is_ending() || !self.progress.body.is_over();
-                self.progress.closes |= is_last || speaks_early || is_tunnel;
+                self.progress.closes |= is_last || self.exchange.asks_upgrade();
                 let closes = self.progress.closes && !is_tunnel;
                 edits.clear();
                 let has_server = response.values(head, "server").next().is_some();

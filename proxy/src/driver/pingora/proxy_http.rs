@@ -225,7 +225,8 @@ impl ProxyHttp for PingoraDriver {
                 response.remove_header(name);
             }
             return Ok(());
-        } else if facts(session).is_some_and(|facts| facts.is_ending()) {
+        } else if carried.exchange.asks_upgrade() || facts(session).is_some_and(|facts| facts.is_ending()) {
+            // What a client says in a protocol to which the endpoint has not agreed cannot be told from requests.
             session.set_keepalive(None);
         }
         let (status, now) = (status.as_u16(), clock::now());

@@ -34,6 +34,13 @@ use crate::upstream::tls;
 /// Clients that a thread keeps; of more, the one that was not used for longest goes.
 const CLIENTS_MAX: usize = 64;
 
+/// Clients of one endpoint over HTTP/2, where each host that is asked about has its own. Hosts are the clients' to choose, so that of
+/// more the one that was not used for longest goes, and no other service's.
+const AUTHORITIES_MAX: usize = 8;
+
+/// How often an HTTP/2 connection is asked whether its other end is still there, and how long the answer may take.
+const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(15), Duration::from_secs(5));
+
 /// Idle connections that a client keeps.
 const IDLE_MAX: usize = 16;
 
@@ -66,12 +73,13 @@ pub(super) fn of(service: &ExternalAuth, endpoint: &Endpoint, uri: &Uri, limits:
             kept.used = now;
             return kept.client.clone();
         }
-        if clients.len() >= CLIENTS_MAX {
-            let oldest = clients.iter().min_by_key(|(_, kept)| kept.used).map(|(key, _)| key.clone());
-            oldest.and_then(|oldest| clients.remove(&oldest));
-        }
+        make_room(clients, &key);
         let client = Client::builder(TokioExecutor::new())
             .http2_only(http2)
+            .timer(TokioTimer::new())
+            .http2_keep_alive_interval(KEEP_ALIVE.0)
+            .http2_keep_alive_timeout(KEEP_ALIVE.1)
+            .http2_keep_alive_while_idle(true)
             .http2_max_header_list_size(u32::try_from(HEAD_BYTES_MAX).unwrap_or(u32::MAX))
             .http1_max_buf_size(HEAD_BYTES_MAX)
             .pool_idle_timeout(limits.idle)
@@ -81,6 +89,29 @@ pub(super) fn of(service: &ExternalAuth, endpoint: &Endpoint, uri: &Uri, limits:
             .build(Connector::new(target, endpoint.address, limits.external_auth));
         clients.insert(key, Kept { client: client.clone(), used: now });
         client
+    })
+}
+
+/// Lets the client go that was not used for longest, where there are as many as may be: of the same endpoint, or of all.
+fn make_room(clients: &mut HashMap<Key, Kept, foldhash::fast::RandomState>, new: &Key) {
+    let same = |key: &Key| key.0 == new.0 && key.1 == new.1;
+    let is_full = clients.keys().filter(|key| same(key)).count() >= AUTHORITIES_MAX;
+    if is_full || clients.len() >= CLIENTS_MAX {
+        let may_go = clients.iter().filter(|(key, _)| !is_full || same(key));
+        let oldest = may_go.min_by_key(|(_, kept)| kept.used).map(|(key, _)| key.clone());
+        oldest.and_then(|oldest| clients.remove(&oldest));
+    }
+}
+
+/// Whether the connection was closed before the answer was there, as an endpoint may close one that was idle just when it is used again
+/// (RFC 9112 section 9.3.1). A question changes nothing, so that it may be asked once more.
+pub(super) fn was_closed(error: &legacy::Error) -> bool {
+    let cause = error.source().and_then(|cause| cause.downcast_ref::<hyper::Error>());
+    cause.is_some_and(|error| {
+        let is_reset =
+            |error: &io::Error| matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe);
+        let io = error.source().and_then(|cause| cause.downcast_ref::<io::Error>());
+        error.is_incomplete_message() || error.is_canceled() || io.is_some_and(is_reset)
     })
 }
 
@@ -208,5 +239,43 @@ impl Write for Link {
         pieces: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.0).poll_write_vectored(cx, pieces)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_config::model::{AppProtocol, AuthProtocol, BackendKey};
+    use tidegate_config::object::ObjectName;
+
+    use super::*;
+    use crate::options::Options;
+
+    /// A service in HTTP/2, and its endpoint.
+    fn service(name: &str) -> (ExternalAuth, Endpoint) {
+        let backend = BackendKey::tcp(ObjectName::new("shop", name), 80);
+        let target = Arc::new(Target { backend, protocol: AppProtocol::H2c, tls: None, fixed: None });
+        let protocol = AuthProtocol::Grpc { request_headers: Box::default() };
+        (ExternalAuth { target, protocol, body_bytes_max: 0 }, Endpoint::tcp(([10, 0, 0, 1], 80).into(), None))
+    }
+
+    fn ask(service: &(ExternalAuth, Endpoint), host: &str) {
+        let uri = format!("http://{host}/").parse().unwrap();
+        drop(of(&service.0, &service.1, &uri, &Options::default().upstream));
+    }
+
+    #[tokio::test]
+    async fn hosts_of_one_service_have_few_clients_and_take_none_of_another_s() {
+        let (many, other) = (service("many"), service("other"));
+        ask(&other, "other.test");
+        for number in 0..2 * CLIENTS_MAX {
+            ask(&many, &format!("host-{number}.test"));
+        }
+        CLIENTS.with_borrow(|clients| {
+            assert_eq!(clients.len(), AUTHORITIES_MAX + 1);
+            assert!(clients.keys().any(|key| key.0 == other.0.target));
+            let last = format!("host-{}.test", 2 * CLIENTS_MAX - 1);
+            assert!(clients.keys().any(|key| *key.2 == *last));
+        });
+        clear();
     }
 }

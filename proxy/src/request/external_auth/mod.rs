@@ -232,7 +232,11 @@ async fn tries(question: &Question, body: Bytes, shared: &Shared, attempts: &mut
         let Some(request) = request else { return Verdict::Failed(Failure::Broken) };
         let client = client::of(&question.service, endpoint, request.uri(), &shared.options.upstream);
         attempts.connected(true, now);
-        let error = match client.request(request).await {
+        let mut answered = client.request(request.clone()).await;
+        if answered.as_ref().is_err_and(client::was_closed) {
+            answered = client.request(request).await;
+        }
+        let error = match answered {
             Ok(response) => {
                 let now = clock::now();
                 attempts.first_byte(Sign::Answer, now, shared.endpoints.moment(now));

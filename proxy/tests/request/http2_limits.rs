@@ -1,0 +1,85 @@
+//! How many streams an HTTP/2 client may have, and how long its lists of headers may be.
+
+use std::collections::BTreeMap;
+
+use http::Request;
+use tidegate_proxy::Driver;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::time::timeout;
+
+use super::bed::{Bed, Model, PATIENCE};
+use super::upstream::{Reply, Upstream};
+
+const DRIVERS: [Driver; 2] = [Driver::Both, Driver::Full];
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
+const REFUSED_STREAM: [u8; 4] = [0, 0, 0, 7];
+const MAX_CONCURRENT_STREAMS: u16 = 3;
+const MAX_HEADER_LIST_SIZE: u16 = 6;
+
+/// A frame (RFC 9113 section 4.1).
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+#[tokio::test]
+async fn a_stream_beyond_the_limit_is_refused_and_the_others_go_on() {
+    // GET, `/` and http from the static table, then `:authority` (RFC 7541 appendix A).
+    let block = [&[0x82, 0x84, 0x86, 1, 6][..], b"a.test"].concat();
+    for driver in DRIVERS {
+        let upstream = Upstream::start(|_| Reply::Silence).await;
+        let set = |options: &mut tidegate_proxy::Options| {
+            options.driver = driver;
+            options.http2.streams_max = 3;
+        };
+        let bed = Bed::with(Model::to(&[upstream.address]), set).await;
+        let mut stream = bed.connect().await;
+        // A client that pays no heed to the limit, so that the frames are written by hand: streams 1, 3, 5 and 7.
+        let mut sent = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), frame(SETTINGS, 0, 0, &[])].concat();
+        sent.extend((0..4).flat_map(|number| frame(HEADERS, 0x5, 2 * number + 1, &block)));
+        stream.write_all(&sent).await.unwrap();
+        let mut settings = BTreeMap::new();
+        let reset = async {
+            loop {
+                let mut head = [0; 9];
+                stream.read_exact(&mut head).await.unwrap();
+                let mut payload = vec![0; usize::from(head[1]) << 8 | usize::from(head[2])];
+                stream.read_exact(&mut payload).await.unwrap();
+                match head[3] {
+                    SETTINGS => settings.extend(payload.chunks_exact(6).map(|setting| {
+                        let value = u32::from_be_bytes([setting[2], setting[3], setting[4], setting[5]]);
+                        (u16::from_be_bytes([setting[0], setting[1]]), value)
+                    })),
+                    RST_STREAM => return (head[8], payload),
+                    kind => assert_ne!(kind, HEADERS, "{driver:?}: nobody answers"),
+                }
+            }
+        };
+        assert_eq!(timeout(PATIENCE, reset).await.unwrap(), (7, REFUSED_STREAM.to_vec()), "{driver:?}");
+        assert_eq!(settings.get(&MAX_CONCURRENT_STREAMS), Some(&3), "{driver:?}");
+        assert_eq!(settings.get(&MAX_HEADER_LIST_SIZE), Some(&(64 * 1024)), "{driver:?}");
+        bed.until_metric("tidegate_requests_in_flight 3").await;
+    }
+}
+
+#[tokio::test]
+async fn a_list_of_headers_beyond_the_limit_is_refused_and_its_connection_goes_on() {
+    for driver in DRIVERS {
+        let mut upstream = Upstream::echo().await;
+        let bed = Bed::with(Model::to(&[upstream.address]), |options| options.driver = driver).await;
+        let (mut send, connection) = h2::client::handshake(bed.connect().await).await.unwrap();
+        tokio::spawn(connection);
+        for (bytes, want) in [(1000, 200), (70_000, 431), (1000, 200)] {
+            let request = Request::get("http://a.test/").header("x-long", "x".repeat(bytes)).body(()).unwrap();
+            let (response, _) = send.send_request(request, true).unwrap();
+            let response = timeout(PATIENCE, response).await.unwrap().unwrap();
+            assert_eq!(response.status(), want, "{driver:?}: {bytes} bytes");
+            if want == 200 {
+                upstream.seen().await;
+            }
+        }
+        assert!(upstream.is_quiet(), "{driver:?}");
+    }
+}
