@@ -24,6 +24,9 @@ pub fn differences(case: &Case, native: &Outcome, full: &Outcome) -> Vec<String>
     if lax_chunks(case) && broke(native) {
         return Vec::new();
     }
+    if let Some(count) = meets_a_close(case, native, full) {
+        return responses(case, native, full, count);
+    }
     let mut found = Vec::new();
     let [up, full_up] = [native, full].map(arrived);
     let stops = stops_after_a_body(case, native, full);
@@ -50,6 +53,23 @@ pub fn differences(case: &Case, native: &Outcome, full: &Outcome) -> Vec<String>
         found.push(format!("whether the connection was closed: {}, and {}", native.closed, full.closed));
     }
     found
+}
+
+/// How many responses come before a request that one side alone sends over a connection which its endpoint has closed without saying so.
+/// Whether the close is seen before is a matter of time, and only an idempotent request may be sent again (RFC 9110 section 9.2.2).
+fn meets_a_close(case: &Case, one: &Outcome, other: &Outcome) -> Option<usize> {
+    let closes = |step: &Step| matches!(step, Step::Close | Step::Reset);
+    if !case.replies.iter().any(|reply| reply.steps.iter().any(closes)) {
+        return None;
+    }
+    let [first, second] = [one, other].map(arrived);
+    let count = first.len().min(second.len());
+    let request = first.get(count).or_else(|| second.get(count))?;
+    let lost = if first.len() > second.len() { other } else { one };
+    let idempotent = [&b"GET "[..], b"HEAD ", b"OPTIONS ", b"TRACE ", b"PUT ", b"DELETE "];
+    let may_be_lost = count > 0 && !idempotent.iter().any(|method| request.start.starts_with(method));
+    (may_be_lost && lost.client.get(count)?.status() == 502 && one.client.len().min(other.client.len()) >= count)
+        .then_some(count)
 }
 
 /// Whether a response was refused or broken off.
