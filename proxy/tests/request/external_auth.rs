@@ -386,6 +386,16 @@ async fn the_log_names_whom_the_service_names() {
     let bed = bed(&service, upstream.address, &[auth.address], |options| options.access_log = sink).await;
     assert_eq!(send(&bed, false, ("GET", "/"), &[(COOKIE.as_str(), "a")], ("", false)).await.status, 200);
     bed.drain().await;
-    let line = std::fs::read_to_string(&path).unwrap();
+    // The log is written beside the traffic.
+    let written = async {
+        loop {
+            let line = std::fs::read_to_string(&path).unwrap_or_default();
+            if line.ends_with('\n') {
+                return line;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    };
+    let line = tokio::time::timeout(std::time::Duration::from_secs(20), written).await.expect("no line of the log");
     assert!(line.contains(r#""user":"ann""#), "{line}");
 }
