@@ -12,9 +12,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use ::http::header::{
-    CONNECTION, CONTENT_LENGTH, EXPECT, HOST, PROXY_AUTHENTICATE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
-};
+use ::http::header::HOST;
 use ::http::{HeaderMap, HeaderName, HeaderValue};
 use bytes::Bytes;
 use tidegate_config::model::{AuthProtocol, Backend, Balance, DirectResponse, ExternalAuth, HeaderEdits};
@@ -23,6 +21,7 @@ use tokio::time::timeout_at;
 use crate::budget::{Charge, Cost};
 use crate::clock;
 use crate::connection::ConnectionFacts;
+use crate::http::edited::OF_CONNECTION;
 use crate::http::names::CDN_LOOP;
 use crate::observe::external_auth_metrics::{Failure, Outcome};
 use crate::reason::Reason;
@@ -45,22 +44,6 @@ const IDENTITY: [HeaderName; 3] = [
     HeaderName::from_static("x-auth-request-user"),
     HeaderName::from_static("remote-user"),
     HeaderName::from_static("x-forwarded-user"),
-];
-
-/// What no service may change of a request: how its body is framed, where it goes, and how often it came this way.
-const PROTECTED: [HeaderName; 12] = [
-    CONNECTION,
-    CONTENT_LENGTH,
-    EXPECT,
-    HOST,
-    PROXY_AUTHENTICATE,
-    TE,
-    TRAILER,
-    TRANSFER_ENCODING,
-    UPGRADE,
-    HeaderName::from_static("cdn-loop"),
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
 ];
 
 /// A request as an authorisation service is shown it: with the headers by which the edge tells endpoints of clients, and before its
@@ -284,9 +267,10 @@ fn identity<'v>(value_of: impl Fn(&HeaderName) -> Option<&'v [u8]>) -> Option<Bo
     sound.then(|| text.into())
 }
 
-/// Whether a service may change a header of the request.
+/// Whether a service may change a header of the request. None may change how its body is framed, where it goes, and how often it came
+/// this way.
 fn may_change(name: &HeaderName) -> bool {
-    !PROTECTED.contains(name) && *name != CDN_LOOP
+    !OF_CONNECTION.contains(name) && *name != HOST && *name != CDN_LOOP
 }
 
 /// The spellings in a head of the headers that a service decides upon which an endpoint may not be able to tell from them, for to many

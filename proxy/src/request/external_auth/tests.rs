@@ -1,6 +1,6 @@
 //! Tests of what is asked and of what may be granted.
 
-use ::http::header::{AUTHORIZATION, HOST};
+use ::http::header::{AUTHORIZATION, CONTENT_LENGTH, HOST};
 
 use super::*;
 
