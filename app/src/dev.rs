@@ -21,6 +21,7 @@ mod replica;
 mod sets;
 mod slice;
 mod status;
+mod strategy;
 mod workload;
 
 use std::process::ExitCode;

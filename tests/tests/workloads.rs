@@ -2,8 +2,10 @@
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
 
+use std::collections::BTreeSet;
 use std::process::Stdio;
 
+use serde_json::Value;
 use tidegate_tests::{Dev, Kubectl, eventually, get};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
@@ -130,7 +132,7 @@ fn served(server: &std::path::Path, probe: &str) -> String {
                 "metadata": {"labels": {"app": "web"}, "annotations": {"tidegate.io/command": command}},
                 "spec": {"containers": [{
                     "name": "web", "image": "python", "env": [{"name": "COLOUR", "value": "blue"}],
-                    "readinessProbe": serde_json::from_str::<serde_json::Value>(probe).expect("a probe"),
+                    "readinessProbe": serde_json::from_str::<Value>(probe).expect("a probe"),
                 }]},
             },
         },
@@ -240,4 +242,56 @@ async fn a_probe_takes_a_pod_out_and_back_in() {
     shop.run(&ready).await;
     becomes(endpoints, "true").await;
     shop.ask("/").await;
+}
+
+/// A Pod in the middle of a rollout.
+struct Seen {
+    template: String,
+    ending: bool,
+    ready: bool,
+}
+
+/// Sets a strategy for three replicas, starts another rollout, and looks at the Pods until it is over.
+async fn roll_out(shop: &Shop, strategy: &str, right: impl Fn(&[Seen]) -> bool) {
+    let patch = format!(r#"{{"spec":{{"replicas":3,"strategy":{strategy}}}}}"#);
+    shop.run(&format!("patch deployment web --type=merge -p {patch}")).await;
+    shop.run("rollout status deployment web --timeout=60s").await;
+    shop.run("rollout restart deployment web").await;
+    let look = async || {
+        let list: Value = serde_json::from_str(&shop.run("get pods -l app=web -o json").await).unwrap();
+        let pods = list["items"].as_array().unwrap().iter().map(|pod| Seen {
+            template: pod["metadata"]["labels"]["pod-template-hash"].to_string(),
+            ending: pod["metadata"]["deletionTimestamp"].is_string(),
+            ready: pod["status"]["containerStatuses"][0]["ready"] == true,
+        });
+        assert!(right(&pods.collect::<Vec<_>>()), "{list:#}");
+    };
+    let looks = async {
+        loop {
+            look().await;
+        }
+    };
+    tokio::select! {
+        _ = shop.run("rollout status deployment web --timeout=60s") => {}
+        () = looks => {}
+    }
+    look().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rollout_keeps_within_its_strategy() {
+    let Some(shop) = Shop::with(SHOP, &[]).await else { return };
+    let running = |pods: &[Seen]| pods.iter().filter(|pod| !pod.ending).count();
+    let ready = |pods: &[Seen]| pods.iter().filter(|pod| pod.ready && !pod.ending).count();
+    let templates = |pods: &[Seen]| pods.iter().map(|pod| pod.template.clone()).collect::<BTreeSet<_>>().len();
+    let rolling = |surge: &str, unavailable: &str| {
+        format!(r#"{{"rollingUpdate":{{"maxSurge":{surge},"maxUnavailable":{unavailable}}}}}"#)
+    };
+    roll_out(&shop, &rolling("0", "1"), |pods| running(pods) <= 3 && ready(pods) >= 2).await;
+    roll_out(&shop, &rolling("\"34%\"", "0"), |pods| running(pods) <= 5 && ready(pods) >= 3).await;
+    roll_out(&shop, r#"{"type":"Recreate","rollingUpdate":null}"#, |pods| templates(pods) <= 1).await;
+    let nothing = r#"{"type":"RollingUpdate","rollingUpdate":{"maxSurge":0,"maxUnavailable":0}}"#;
+    let patch = format!(r#"patch deployment web --type=merge -p {{"spec":{{"strategy":{nothing}}}}}"#);
+    let why = shop.refused(&patch).await;
+    assert!(why.contains("spec.strategy.rollingUpdate.maxUnavailable: Invalid value: 0: may not be 0"), "{why}");
 }

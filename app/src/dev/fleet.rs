@@ -307,6 +307,9 @@ impl Fleet {
             if let Some(set) = set.map(str::to_owned).filter(|_| known || !replica.is_ending()) {
                 let (object, status) = objects::pod(replica, &set);
                 settled &= told(self.keeper.put(Kept::Pod, &name, object, status).await, false, &name);
+                if replica.is_ending() {
+                    settled &= told(self.keeper.end(Kept::Pod, &name).await, true, &name);
+                }
                 replica.uid = self.keeper.uid(Kept::Pod, &name).map_or_else(|| replica.uid.clone(), Into::into);
             }
             wanted.insert(name);

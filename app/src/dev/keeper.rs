@@ -26,6 +26,8 @@ struct Written {
     object: Value,
     status: Value,
     uid: String,
+    /// Whether its deletion has been asked for.
+    ends: bool,
 }
 
 /// The only writer of these objects.
@@ -70,7 +72,8 @@ impl Keeper {
         let apply = PatchParams::apply("tidegate-dev").force();
         if written.object != object {
             let answer = api.patch(&name.name, &apply, &Patch::Apply(&object)).await?;
-            *written = Written { object, status: Value::Null, uid: answer.uid().unwrap_or_default() };
+            let uid = answer.uid().unwrap_or_default();
+            *written = Written { object, status: Value::Null, uid, ends: written.ends };
         }
         if written.status != status {
             let part = json!({
@@ -79,6 +82,16 @@ impl Keeper {
             });
             api.patch_status(&name.name, &apply, &Patch::Apply(&part)).await?;
             written.status = status;
+        }
+        Ok(())
+    }
+
+    /// Says of an object that it is about to go; it stays, with a time of deletion, as long as it has a finalizer.
+    pub(super) async fn end(&mut self, kept: Kept, name: &ObjectName) -> kube::Result<()> {
+        let api = self.api(kept, name);
+        if let Some(written) = self.written.get_mut(&(kept, name.clone())).filter(|written| !written.ends) {
+            api.delete(&name.name, &DeleteParams::default()).await?;
+            written.ends = true;
         }
         Ok(())
     }

@@ -20,8 +20,7 @@ pub(super) fn status(
     let ready = running.iter().filter(|replica| replica.is_ready()).count();
     let current_ready = running.iter().filter(|r| r.is_ready() && r.revision == desired.revision).count();
     let before = deployment.status.clone().unwrap_or_default();
-    // A quarter may be missing, rounded down: the default of `spec.strategy.rollingUpdate.maxUnavailable`.
-    let available = ready >= desired.replicas - desired.replicas / 4;
+    let available = ready >= desired.strategy.bounds(desired.replicas).ready;
     let done = current_ready >= desired.replicas && running.len() == updated;
     let conditions = [
         ("Available", available, if available { "MinimumReplicasAvailable" } else { "MinimumReplicasUnavailable" }),

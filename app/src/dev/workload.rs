@@ -10,6 +10,7 @@ use serde_json::Value;
 use tidegate_config::object::ObjectName;
 
 use super::objects::set_name;
+use super::strategy::Strategy;
 
 /// Processes in all; a Deployment that wants more gets what is left.
 pub(super) const REPLICAS_MAX: usize = 100;
@@ -28,6 +29,8 @@ pub(super) struct Desired {
     pub(super) template: Arc<Value>,
     /// How many templates of before are remembered.
     pub(super) history: usize,
+    /// How replicas of an older template give way.
+    pub(super) strategy: Strategy,
 }
 
 /// What a replica is doing.
@@ -81,7 +84,8 @@ impl Desired {
         let uid = metadata.uid.clone().unwrap_or_default();
         let selector = serde_json::to_value(&spec.selector).unwrap_or_default();
         let history = usize::try_from(spec.revision_history_limit.unwrap_or(10)).unwrap_or_default();
-        Some(Self { name, replicas, revision, labels, uid, selector, template: Arc::new(template), history })
+        let (template, strategy) = (Arc::new(template), Strategy::of(spec));
+        Some(Self { name, replicas, revision, labels, uid, selector, template, history, strategy })
     }
 
     /// A replica of it that does not run yet. The bits make its name and its uid its own.
@@ -122,7 +126,7 @@ impl Replica {
 }
 
 /// What to do about the replicas of one Deployment, of which `room` more may be started. `desired` is `None` when the
-/// Deployment is gone. Replicas of an older template go one by one as newer ones become ready.
+/// Deployment is gone. Replicas of an older template give way within the bounds of its strategy.
 pub(super) fn plan(desired: Option<&Desired>, replicas: &[&Replica], room: usize) -> Plan {
     let running = || replicas.iter().copied().filter(|replica| !replica.is_ending());
     let Some(desired) = desired else {
@@ -132,17 +136,31 @@ pub(super) fn plan(desired: Option<&Desired>, replicas: &[&Replica], room: usize
     // Ready ones stay longest.
     current.sort_by_key(|replica| !replica.is_ready());
     old.sort_by_key(|replica| !replica.is_ready());
-    let ready = current.iter().filter(|replica| replica.is_ready()).count();
-    let start = desired.replicas.saturating_sub(current.len()).min(room);
+    let ready = |some: &[&Replica]| some.iter().filter(|replica| replica.is_ready()).count();
+    let bounds = desired.strategy.bounds(desired.replicas);
+    let missing = desired.replicas.saturating_sub(current.len());
+    let (start, kept) = if desired.strategy == Strategy::Recreate {
+        let before = replicas.iter().any(|replica| replica.revision != desired.revision);
+        (if before { 0 } else { missing }, 0)
+    } else {
+        // An older one that is not ready goes at once, but never so that those which are about to be ready would have to replace
+        // more than may be missing (the rule of the Deployment controller).
+        let spare = old.len().saturating_sub(bounds.ready.saturating_sub(ready(&current)));
+        let sound = ready(&old);
+        let failed = (old.len() - sound).min(spare);
+        let surplus = (ready(&current) + sound).saturating_sub(bounds.ready).min(sound);
+        (missing.min(bounds.most.saturating_sub(current.len() + old.len())), old.len() - failed - surplus)
+    };
     let surplus = current.into_iter().skip(desired.replicas);
-    let outdated = old.into_iter().skip(desired.replicas.saturating_sub(ready));
-    Plan { start, end: surplus.chain(outdated).map(|replica| Arc::clone(&replica.pod)).collect() }
+    let outdated = old.into_iter().skip(kept);
+    Plan { start: start.min(room), end: surplus.chain(outdated).map(|replica| Arc::clone(&replica.pod)).collect() }
 }
 
 #[cfg(test)]
 pub(super) mod tests {
     use serde_json::json;
 
+    use super::super::strategy::Amount;
     use super::*;
 
     pub(in crate::dev) fn desired(replicas: usize, revision: u32) -> Desired {
@@ -159,6 +177,7 @@ pub(super) mod tests {
             selector: json!({"matchLabels": {"app": "cart"}}),
             template: Arc::new(template),
             history: 10,
+            strategy: Strategy::Rolling { surge: Amount::Percent(25), unavailable: Amount::Percent(25) },
         }
     }
 
@@ -166,9 +185,20 @@ pub(super) mod tests {
         Replica { pod: pod.into(), uid: format!("uid-{pod}").into(), phase, ..desired(1, revision).replica(0) }
     }
 
-    /// Pods are written `a1+` (revision 1, ready), `a1-` (not ready) or `a1x` (ending).
     #[track_caller]
     fn check(want: Option<(usize, u32)>, pods: &[&str], room: usize, start: usize, end: &[&str]) {
+        planned(want.map(|(replicas, revision)| desired(replicas, revision)).as_ref(), pods, room, start, end);
+    }
+
+    /// Two replicas of revision 2 by a strategy.
+    #[track_caller]
+    fn check_two(strategy: Strategy, pods: &[&str], start: usize, end: &[&str]) {
+        planned(Some(&Desired { strategy, ..desired(2, 2) }), pods, 9, start, end);
+    }
+
+    /// Pods are written `a1+` (revision 1, ready), `a1-` (not ready) or `a1x` (ending).
+    #[track_caller]
+    fn planned(want: Option<&Desired>, pods: &[&str], room: usize, start: usize, end: &[&str]) {
         let replicas: Vec<Replica> = pods
             .iter()
             .map(|pod| {
@@ -180,8 +210,7 @@ pub(super) mod tests {
                 replica(&pod[..2], pod[1..2].parse().unwrap(), phase)
             })
             .collect();
-        let want = want.map(|(replicas, revision)| desired(replicas, revision));
-        let got = plan(want.as_ref(), &replicas.iter().collect::<Vec<_>>(), room);
+        let got = plan(want, &replicas.iter().collect::<Vec<_>>(), room);
         let ended: Vec<&str> = got.end.iter().map(|pod| &**pod).collect();
         assert_eq!((got.start, &*ended), (start, end), "{pods:?}");
     }
@@ -204,10 +233,37 @@ pub(super) mod tests {
 
     #[test]
     fn a_new_template_replaces_the_old_one_without_a_gap() {
-        check(Some((2, 2)), &["a1+", "b1+"], 9, 2, &[]);
-        check(Some((2, 2)), &["a1+", "b1+", "c2-", "d2-"], 9, 0, &[]);
-        check(Some((2, 2)), &["a1+", "b1+", "c2+", "d2-"], 9, 0, &["b1"]);
+        check(Some((2, 2)), &["a1+", "b1+"], 9, 1, &[]);
+        check(Some((2, 2)), &["a1+", "b1+", "c2-"], 9, 0, &[]);
+        check(Some((2, 2)), &["a1+", "b1+", "c2+"], 9, 0, &["b1"]);
+        check(Some((2, 2)), &["a1+", "b1x", "c2+"], 9, 1, &[]);
         check(Some((2, 2)), &["a1+", "c2+", "d2+"], 9, 0, &["a1"]);
+        // Five, of which one may be missing and two too many.
+        check(Some((5, 2)), &["a1+", "b1+", "c1+", "d1+", "e1+"], 9, 2, &["e1"]);
+    }
+
+    #[test]
+    fn an_older_replica_that_is_not_ready_goes_first() {
+        check(Some((1, 2)), &["a1-", "b1+"], 9, 0, &["a1"]);
+        check(Some((2, 2)), &["a1-", "b1+", "c2-"], 9, 0, &[]);
+        check(Some((2, 2)), &["a1-", "b1+", "c2+"], 9, 0, &["a1"]);
+    }
+
+    #[test]
+    fn a_strategy_says_how_many_may_run_and_be_missing() {
+        let rolling = |surge, unavailable| Strategy::Rolling {
+            surge: Amount::Count(surge),
+            unavailable: Amount::Count(unavailable),
+        };
+        check_two(rolling(2, 0), &["a1+", "b1+"], 2, &[]);
+        check_two(rolling(0, 1), &["a1+", "b1+"], 0, &["b1"]);
+        check_two(rolling(0, 1), &["a1+", "b1x"], 1, &[]);
+        check_two(rolling(0, 1), &["a1+", "c2-"], 0, &[]);
+        check_two(rolling(0, 2), &["a1+", "b1+"], 0, &["a1", "b1"]);
+        check_two(Strategy::Recreate, &["a1+", "b1-"], 0, &["a1", "b1"]);
+        check_two(Strategy::Recreate, &["a1x", "b1x"], 0, &[]);
+        check_two(Strategy::Recreate, &[], 2, &[]);
+        check_two(Strategy::Recreate, &["c2+", "d2-"], 0, &[]);
     }
 
     #[test]

@@ -33,12 +33,52 @@ pub(super) fn validate(new: &Value, old: Option<&Value>, causes: &mut Causes) {
         causes.unsupported("spec.strategy.type", &spec["strategy"]["type"], &["Recreate", "RollingUpdate"]);
     } else if spec["strategy"]["type"] == "Recreate" && spec["strategy"]["rollingUpdate"].is_object() {
         causes.forbidden("spec.strategy.rollingUpdate", "may not be specified when strategy `type` is 'Recreate'");
+    } else if spec["strategy"]["type"] == "RollingUpdate" {
+        check_rolling_update(&spec["strategy"]["rollingUpdate"], causes);
     }
     check_labels("spec.template.labels", &spec["template"]["metadata"]["labels"], causes);
     super::pod::check("spec.template.spec", &spec["template"]["spec"], &["Always"], causes);
     if let Some(old) = old {
         check_immutable("spec.selector", &spec["selector"], &old["spec"]["selector"], causes);
     }
+}
+
+fn check_rolling_update(rolling: &Value, causes: &mut Causes) {
+    const PERCENT: &str = "a valid percent string must be a numeric string followed by an ending '%' \
+        (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')";
+    let amounts = ["maxUnavailable", "maxSurge"].map(|field| {
+        let (value, path) = (&rolling[field], format!("spec.strategy.rollingUpdate.{field}"));
+        match (value.as_i64(), value.as_str()) {
+            (Some(count), _) => {
+                if count < 0 {
+                    causes.invalid(&path, value, "must be greater than or equal to 0");
+                }
+                Some(count)
+            }
+            (None, Some(text)) => {
+                let percent = percent(text);
+                if percent.is_none() {
+                    causes.invalid(&path, value, PERCENT);
+                }
+                percent
+            }
+            (None, None) => None,
+        }
+    });
+    let unavailable = (&rolling["maxUnavailable"], "spec.strategy.rollingUpdate.maxUnavailable");
+    // A percentage that is none counts as nothing.
+    if amounts.iter().all(|amount| amount.unwrap_or_default() == 0) {
+        causes.invalid(unavailable.1, unavailable.0, "may not be 0 when `maxSurge` is 0");
+    }
+    if unavailable.0.as_str().and_then(percent).is_some_and(|percent| percent > 100) {
+        causes.invalid(unavailable.1, unavailable.0, "must not be greater than 100%");
+    }
+}
+
+/// The number of a percentage such as `25%`; one that is too large for a number is the largest.
+fn percent(text: &str) -> Option<i64> {
+    let digits = text.strip_suffix('%').filter(|digits| !digits.is_empty())?;
+    digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().unwrap_or(i64::MAX))
 }
 
 pub(super) fn check_selector(spec: &Value, causes: &mut Causes) {
@@ -82,6 +122,27 @@ mod tests {
         let mut none = deployment("a");
         none["spec"]["replicas"] = 0.into();
         assert_eq!(outcome("Deployment", none, None).unwrap()["spec"]["replicas"], 0);
+    }
+
+    #[test]
+    fn a_rolling_update_has_to_get_on() {
+        let check = |rolling: Value, why: &str| {
+            let mut bad = deployment("a");
+            bad["spec"]["strategy"] = json!({"rollingUpdate": rolling});
+            check_refused("Deployment", bad, None, &format!("spec.strategy.rollingUpdate.{why}"));
+        };
+        let nothing = "maxUnavailable: Invalid value: 0: may not be 0 when `maxSurge` is 0";
+        check(json!({"maxSurge": 0, "maxUnavailable": 0}), nothing);
+        check(json!({"maxSurge": "0%", "maxUnavailable": 0}), nothing);
+        check(json!({"maxSurge": -1}), "maxSurge: Invalid value: -1: must be greater than or equal to 0");
+        check(
+            json!({"maxUnavailable": "101%"}),
+            "maxUnavailable: Invalid value: \"101%\": must not be greater than 100%",
+        );
+        check(
+            json!({"maxSurge": "some"}),
+            "maxSurge: Invalid value: \"some\": a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')",
+        );
     }
 
     #[test]
