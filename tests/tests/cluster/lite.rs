@@ -49,7 +49,7 @@ const DIFFERENCES: &[(&str, &str, &str)] = &[
 ];
 
 /// A request of the table.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Step {
     name: String,
     method: Method,
@@ -59,6 +59,14 @@ struct Step {
     accept: Option<String>,
     keep: Option<String>,
     show: Vec<String>,
+}
+
+impl Step {
+    /// The same for a server that is slow, where asking again changes nothing.
+    fn longer(&self) -> Option<Self> {
+        let path = self.path.replace("timeoutSeconds=1", "timeoutSeconds=5");
+        (self.method == Method::GET).then(|| Self { path, ..self.clone() })
+    }
 }
 
 fn steps() -> Vec<Step> {
@@ -172,16 +180,23 @@ pub(crate) async fn it_answers_as_the_real_one(stage: &mut Stage) {
     let mut real = Asked::new(stage.cluster.api.clone());
     let mut lite = Asked::new(Api::of(&dev.kubeconfig));
     let (mut other, mut count) = (Vec::new(), 0);
-    for step in steps() {
-        let (real, lite) = futures::join!(real.ask(&step), lite.ask(&step));
-        count += 1;
-        if real != lite {
-            other.push((step.name, real, lite));
-        }
-    }
     let named = |name: &str, lite: &str| {
         DIFFERENCES.iter().any(|(known, said, _)| *known == name && (said.is_empty() || *said == lite))
     };
+    for step in steps() {
+        let mut answers = futures::join!(real.ask(&step), lite.ask(&step));
+        count += 1;
+        // The real server may be slow to send the events of a watch, and behind with what it reads.
+        if answers.0 != answers.1
+            && !named(&step.name, &answers.1)
+            && let Some(step) = step.longer()
+        {
+            answers = futures::join!(real.ask(&step), lite.ask(&step));
+        }
+        if answers.0 != answers.1 {
+            other.push((step.name, answers.0, answers.1));
+        }
+    }
     let unnamed: Vec<_> = other.iter().filter(|(name, _, lite)| !named(name, lite)).collect();
     for (name, real, lite) in &unnamed {
         println!("    {name}\n        real: {real}\n        lite: {lite}");

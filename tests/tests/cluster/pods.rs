@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use serde_json::json;
-use tidegate_tests::{get, moment};
+use tidegate_tests::{eventually, get, moment};
 
 use crate::stage::{Stage, deployment, ingress, measured, rule};
 
@@ -79,19 +79,25 @@ pub(crate) async fn a_deleted_pod_ends_its_requests_first(stage: &mut Stage) {
         "spec": {"rules": [rule("deleted.test", 80), rule("in-turn.test", 80)]},
     });
     stage.change(&ingress("deleted"), &in_turn, "in-turn.test", "in turn", |answer| answer.status == 200).await;
-    let steady = stage.steady("deleted.test");
     let before = pods(stage, "deleted").await;
-    let slow = join_all((0..8).map(|_| get(stage.edge.http, "deleted.test", "/?delay=3s")));
+    let slow = join_all((0..8).map(|_| get(stage.edge.http, "deleted.test", "/?delay=4s")));
     let delete = async {
-        // Until the slow requests are with the pods.
+        // Nothing else takes its turn until the slow requests are with the pods.
+        eventually("the slow requests are in flight", || async {
+            let in_flight = stage.edge.metric("tidegate_requests_in_flight", "").await;
+            if in_flight >= 8.0 { Ok(()) } else { Err(in_flight.to_string()) }
+        })
+        .await;
         tokio::time::sleep(Duration::from_secs(1)).await;
+        let steady = stage.steady("deleted.test");
         let begun = moment();
         let pod = before.first().expect("a pod");
         stage.cluster.api.delete(&format!("/api/v1/namespaces/deleted/pods/{pod}")).await;
         stage.settled("deleted").await;
         measured("a deleted pod is replaced", begun);
+        steady
     };
-    let (slow, ()) = futures::join!(slow, delete);
+    let (slow, steady) = futures::join!(slow, delete);
     let mut by = BTreeSet::new();
     for answer in slow {
         let answer = answer.expect("what is in flight is finished");
