@@ -17,7 +17,7 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use tidegate_config::object::Kind;
 use tidegate_control::options::Options;
-use tidegate_control::{Copied, Copies, Resource, ServedKind, Source, SweepLimit, Taker, served_kinds};
+use tidegate_control::{CachedKind, Copied, Copies, Resource, ServedKind, Source, SweepLimit, Taker, served_kinds};
 use tidegate_lite::{DoorSocket, Feed, Lite, ReplicaKind, ReplicaLimits, SharedDoor};
 use tokio_util::sync::CancellationToken;
 
@@ -36,6 +36,8 @@ pub(crate) struct Served {
     socket: Socket,
     limits: ReplicaLimits,
     passes_writes: bool,
+    /// The kinds that routing reads.
+    routed: Vec<Kind>,
 }
 
 /// The parts of the door, which is opened again after a failure.
@@ -79,7 +81,7 @@ impl Served {
             }
         };
         let door = Door { lite, tls, token, connections_max: serve.connections_max };
-        Ok(Self { door, socket, limits, passes_writes: serve.pass_writes })
+        Ok(Self { door, socket, limits, passes_writes: serve.pass_writes, routed: Vec::new() })
     }
 
     /// Where it is, if it is an address.
@@ -92,10 +94,10 @@ impl Served {
 
     /// Where the control loop hands over what it reads: the kinds that are read in all namespaces, and Secrets only if they are to be
     /// served.
-    pub(crate) fn copies(&self, options: &Options, secrets: bool) -> Copies {
-        let kinds = served_kinds(options).into_iter().filter(|kind| *kind != Kind::Secret || secrets);
-        let feed = |kind: Kind| (kind, self.door.lite.follow(&replica_kind(kind, self.passes_writes), self.limits));
-        let feeds: BTreeMap<Kind, Feed> = kinds.map(feed).collect();
+    pub(crate) fn copies(&mut self, options: &Options, secrets: bool) -> Copies {
+        self.routed = served_kinds(options).into_iter().filter(|kind| *kind != Kind::Secret || secrets).collect();
+        let feed = |kind: &Kind| (*kind, self.door.lite.follow(&replica_kind(*kind, self.passes_writes), self.limits));
+        let feeds: BTreeMap<Kind, Feed> = self.routed.iter().map(feed).collect();
         Copies::to(move |source: &Source| {
             // What is read in one namespace alone is not all there is of the kind.
             let feed = feeds.get(&source.kind).filter(|_| source.namespace.is_none());
@@ -121,7 +123,7 @@ impl Served {
         pass: Option<kube::Client>,
     ) -> anyhow::Result<Option<DebugPlace>> {
         let pass = pass.map(|way| passed::pass_on(way, registry)).transpose()?;
-        registry.register(Box::new(FeedCollector::new(self.door.lite.clone())?))?;
+        registry.register(Box::new(FeedCollector::new(self.door.lite.clone(), &self.routed)?))?;
         let place = match &self.socket {
             Socket::Tcp(listener) => listener.local_addr().ok().map(DebugPlace::Tcp),
             Socket::Unix(_, path) => Some(DebugPlace::Unix(path.clone())),
@@ -230,19 +232,23 @@ pub(crate) fn config(server: &Server) -> anyhow::Result<kube::Config> {
     Ok(config)
 }
 
-/// What is held of each kind, as it is when somebody asks.
+/// The figures of every served kind at the time of a scrape.
 struct FeedCollector {
     lite: Lite,
+    /// The label of each kind that routing reads, by group and plural.
+    routed: BTreeMap<(String, String), &'static str>,
     objects: IntGaugeVec,
     bytes: IntGaugeVec,
     watches: IntGaugeVec,
 }
 
 impl FeedCollector {
-    fn new(lite: Lite) -> prometheus::Result<Self> {
+    fn new(lite: Lite, routed: &[Kind]) -> prometheus::Result<Self> {
         let gauge = |name: &str, help: &str| IntGaugeVec::new(Opts::new(name, help), &["kind"]);
+        let named = |kind: &Kind| ((kind.group().to_owned(), kind.plural().to_owned()), kind.as_str());
         Ok(Self {
             lite,
+            routed: routed.iter().map(named).collect(),
             objects: gauge("tidegate_served_objects", "Objects that the served API holds.")?,
             bytes: gauge("tidegate_served_bytes", "Bytes that the JSON of those objects takes.")?,
             watches: gauge("tidegate_served_watches", "Watches of the served API that are open.")?,
@@ -261,11 +267,14 @@ impl Collector for FeedCollector {
             // A kind that is not served any more has none.
             series.reset();
         }
-        for (kind, figures) in self.lite.figures() {
-            // Groups may have kinds of one name.
-            self.objects.with_label_values(&[&kind]).add(number(figures.objects));
-            self.bytes.with_label_values(&[&kind]).add(number(figures.bytes));
-            self.watches.with_label_values(&[&kind]).add(number(figures.watches));
+        for (name, figures) in self.lite.figures() {
+            // The same labels as those of lists and watches.
+            let (group, plural) = &name;
+            let cached = || CachedKind::new(plural, group, None).to_string();
+            let label = self.routed.get(&name).map_or_else(cached, |kind| (*kind).to_owned());
+            self.objects.with_label_values(&[&label]).set(number(figures.objects));
+            self.bytes.with_label_values(&[&label]).set(number(figures.bytes));
+            self.watches.with_label_values(&[&label]).set(number(figures.watches));
         }
         [&self.objects, &self.bytes, &self.watches].into_iter().flat_map(Collector::collect).collect()
     }

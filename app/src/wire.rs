@@ -109,7 +109,7 @@ impl Wired {
         }
         let builder = builder.map(|(_, address)| *address);
         let believed = SweepLimit { share_max: control.pace.sweep_share_max, free: control.pace.sweep_free };
-        let served = serve.as_ref().map(|serve| Served::open(serve, believed)).transpose()?;
+        let mut served = serve.as_ref().map(|serve| Served::open(serve, believed)).transpose()?;
         let pages = [local(admin_socket.as_ref()), debug_socket.address(), served.as_ref().and_then(Served::address)];
         let traffic = control.binds.iter().map(|bind| bind.key.address).chain(builder);
         let listening = traffic.chain(pages.into_iter().flatten());
@@ -119,7 +119,7 @@ impl Wired {
         control.order = in_use.first();
         let Clients { watch: client, write, pass, api_server } = clients;
         let secrets = serve.is_some_and(|serve| serve.secrets);
-        let copies = served.as_ref().map(|served| served.copies(&control, secrets));
+        let copies = served.as_mut().map(|served| served.copies(&control, secrets));
         let cached_copies = served.as_ref().map(Served::cached_copies);
         let control =
             Control { client, api_server, namespaces, options: control, limits, cache, copies, cached, cached_copies };

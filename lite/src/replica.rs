@@ -67,12 +67,12 @@ impl Lite {
         Feed { lite: self.clone(), kind, limits }
     }
 
-    /// What a replica holds of each of its kinds, by their names.
+    /// What a replica holds of each of its kinds, by group and plural.
     #[must_use]
-    pub fn figures(&self) -> Vec<(String, Figures)> {
+    pub fn figures(&self) -> Vec<((String, String), Figures)> {
         let kinds = self.store().read().kinds().clone();
-        let feed = |kind: &KindId| (kind.row().kind.clone(), figures(self, kind));
-        kinds.iter().map(feed).collect()
+        let of = |kind: &KindId| ((kind.row().group.clone(), kind.row().plural.clone()), figures(self, kind));
+        kinds.iter().map(of).collect()
     }
 }
 

@@ -45,7 +45,7 @@ async fn a_cache_without_routing_feeds_an_edge() {
     edge.answers("other.test", 404).await;
     same(&cluster, &served, &OF_AN_EDGE).await;
     let metrics = get(cache.admin, "localhost", "/metrics").await.unwrap().body;
-    assert!(metrics.contains("tidegate_served_objects{kind=\"Ingress\"} 1"), "{metrics}");
+    assert!(metrics.contains("tidegate_served_objects{kind=\"ingresses.networking.k8s.io\"} 1"), "{metrics}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -153,4 +153,55 @@ async fn a_kind_goes_and_comes_with_its_definition() {
     })
     .await;
     same(&cluster, &served, &[kind]).await;
+}
+
+/// A definition of a kind, and so many objects of it.
+fn custom(plural: &str, group: &str, kind: &str, objects: usize) -> (String, String) {
+    let version = "{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}";
+    let definition = format!(
+        "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {{name: {plural}.{group}}}\n\
+         spec: {{group: {group}, scope: Namespaced, names: {{plural: {plural}, kind: {kind}}}, versions: [{version}]}}\n"
+    );
+    let object =
+        |nth| format!("apiVersion: {group}/v1\nkind: {kind}\nmetadata: {{namespace: shop, name: o{nth}}}\n---\n");
+    (definition, (0..objects).map(object).collect())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn metrics_tell_kinds_of_one_name_apart_by_their_groups() {
+    let dev = Dev::start(&[("shop.yaml", SHOP)]).await;
+    let Some(cluster) = Kubectl::for_config(&dev.kubeconfig) else { return };
+    // Two kinds of one name and one plural, and one with the name and plural of a kind that routing reads.
+    let kinds = [("gadgets", "one.example", "Gadget", 1), ("gadgets", "two.example", "Gadget", 2)];
+    for (plural, group, kind, objects) in kinds.into_iter().chain([("ingresses", "two.example", "Ingress", 3)]) {
+        let (definition, objects) = custom(plural, group, kind, objects);
+        cluster.fed(&["create", "-f", "-"], &definition).await;
+        eventually("its definition is served", || async {
+            let (code, _, err) = cluster.tried(&["apply", "-f", "-"], &objects).await;
+            if code == Some(0) { Ok(()) } else { Err(err) }
+        })
+        .await;
+    }
+    let named = "gadgets.one.example,gadgets.two.example,ingresses.two.example,configmaps";
+    let more = ["--https", "off", "--serve-api", "127.0.0.1:0", "--cache-kinds", named];
+    let run = Run::start(&dev.kubeconfig, &more).await;
+    run.ready().await;
+    for (kind, objects) in
+        [("gadgets.one.example", 1), ("gadgets.two.example", 2), ("ingresses.two.example", 3), ("Ingress", 1)]
+    {
+        eventually(&format!("the figures of {kind}"), || async {
+            let metrics = run.metrics().await;
+            let served = format!("tidegate_served_objects{{kind=\"{kind}\"}} {objects}");
+            let listed = format!("tidegate_listed_objects{{kind=\"{kind}\",namespace=\"\"}} {objects}");
+            if [served, listed].iter().all(|series| metrics.lines().any(|line| line == series)) {
+                Ok(())
+            } else {
+                Err(metrics)
+            }
+        })
+        .await;
+    }
+    let metrics = run.metrics().await;
+    assert!(metrics.contains("tidegate_watch_connected{kind=\"configmaps\",namespace=\"\"} 1"), "{metrics}");
+    assert!(!metrics.contains("kind=\"Gadget\""), "{metrics}");
 }

@@ -63,18 +63,25 @@ impl CachedKind {
 /// As the operator writes it: `pods`, `deployments.apps`, `certificates.cert-manager.io/v1`.
 impl fmt::Display for CachedKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.plural)?;
-        if !self.group.is_empty() {
-            write!(f, ".{}", self.group)?;
-        }
+        f.write_str(&qualified(&self.plural, &self.group))?;
         self.version.as_ref().map_or(Ok(()), |version| write!(f, "/{version}"))
     }
 }
 
 impl ServedKind {
+    /// The name as kubectl writes resources, `pods` or `deployments.apps`. Other kinds of the cluster may share `kind`; none shares this.
+    #[must_use]
+    pub fn resource_name(&self) -> String {
+        qualified(&self.plural, &self.group)
+    }
+
     pub(crate) fn resource(&self) -> Resource {
         Resource::new(&self.group, &self.version, &self.plural)
     }
+}
+
+fn qualified(plural: &str, group: &str) -> String {
+    if group.is_empty() { plural.to_owned() } else { format!("{plural}.{group}") }
 }
 
 #[cfg(test)]

@@ -162,7 +162,7 @@ impl CachedInformer {
         pauses.share(&self.recovery);
         Collection {
             api: Api::new(self.client.clone(), interest, self.limits.clone()),
-            series: self.metrics.of_kind(&served.kind, ""),
+            series: self.metrics.of_kind(&served.resource_name(), ""),
             tee: self.tee(served),
             pauses,
             names,
