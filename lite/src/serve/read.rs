@@ -93,7 +93,10 @@ pub(super) async fn list(
     wait_for(lite, kind, version).await?;
     let legacy_exact = query.limit > 0 && query.version_match.is_none();
     let exact = version.filter(|_| legacy_exact || query.version_match.as_deref() == Some("Exact"));
-    let (objects, version) = {
+    // Any version will do for "0": that list is given whole, as the real server's cache does.
+    let limit = usize::try_from(query.limit).unwrap_or(usize::MAX);
+    let limit = if limit == 0 || (query.version == "0" && token.is_none()) { usize::MAX } else { limit };
+    let (mut objects, version, mut remaining) = {
         let state = lite.store().read();
         if !state.serves(kind) {
             return Err(Failure::no_resource());
@@ -101,34 +104,42 @@ pub(super) async fn list(
         if token.as_ref().is_some_and(|token| token.version > state.version_of(kind)) {
             return Err(Token::expired());
         }
-        let then = match (&token, exact) {
-            (Some(token), _) => {
-                Some((token.version, state.list_at(kind, &part, token.version).map_err(|_| Token::expired())?))
+        // A selector looks into the objects, which is done without the lock.
+        let most = if selection.all { limit } else { usize::MAX };
+        match (&token, exact) {
+            (Some(Token { version, after }), _) => {
+                let then = state.list_at(kind, &part, *version, Some(after)).map_err(|_| Token::expired())?;
+                taken(then, most, *version)
             }
             (None, Some(exact)) => {
-                Some((exact, state.list_at(kind, &part, exact).map_err(|gone| too_old(exact, &gone))?))
+                let then = state.list_at(kind, &part, exact, None).map_err(|gone| too_old(exact, &gone))?;
+                taken(then, most, exact)
             }
-            (None, None) => None,
-        };
-        let now = || state.list(kind, &part).map(|(key, object)| (key.clone(), object.clone())).collect();
-        then.map_or_else(|| (now(), state.version_of(kind)), |(version, objects)| (objects, version))
+            (None, None) => taken(state.list(kind, &part), most, state.version_of(kind)),
+        }
     };
-    let after = |key: &Key| token.as_ref().is_none_or(|token| *key > token.after);
-    let mut objects: Vec<(Key, Arc<Object>)> = objects
-        .into_iter()
-        .filter(|(key, object)| after(key) && (selection.all || selection.matches(kind.shown(object).opened().value())))
-        .collect();
-    // Any version will do for "0": that list is given whole, as the real server's cache does.
-    let limit = usize::try_from(query.limit).unwrap_or(usize::MAX);
-    let limit = if limit == 0 || (query.version == "0" && token.is_none()) { usize::MAX } else { limit };
-    let remaining = objects.len().saturating_sub(limit);
-    objects.truncate(limit);
+    if !selection.all {
+        let selected = objects.into_iter().filter(|(_, it)| selection.matches(kind.shown(it).opened().value()));
+        objects = selected.take(limit.saturating_add(1)).collect();
+        remaining = objects.len().saturating_sub(limit);
+        objects.truncate(limit);
+    }
     let last = objects.last().filter(|_| remaining > 0);
     let next = last.map(|(key, _)| Token { version, after: key.clone() });
     let counted = Some(remaining).filter(|_| query.labels.is_empty() && query.fields.is_empty());
     let metadata = page::metadata(version, next.as_ref(), counted);
     let objects: Vec<Arc<Object>> = objects.into_iter().map(|(_, object)| kind.shown(&object)).collect();
     Ok(shown(lite, kind, objects, metadata, query, form))
+}
+
+/// So many objects of a list, its version, and how many come after them.
+fn taken<'a>(
+    mut list: impl Iterator<Item = (&'a Key, &'a Arc<Object>)>,
+    limit: usize,
+    version: u64,
+) -> (Vec<(Key, Arc<Object>)>, u64, usize) {
+    let objects = list.by_ref().take(limit).map(|(key, object)| (key.clone(), object.clone())).collect();
+    (objects, version, list.count())
 }
 
 /// The answer that shows a list in the form that was asked for.

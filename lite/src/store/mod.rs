@@ -9,7 +9,8 @@ mod owned;
 mod replica;
 mod ring;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -19,8 +20,8 @@ use tokio::sync::{mpsc, watch};
 use self::journal::Journal;
 pub(crate) use self::object::{Change, Event, Key, Object, frame};
 use self::owned::Owned;
-use self::replica::Upstream;
 pub(crate) use self::replica::{ListEnd, Unready};
+use self::replica::Upstream;
 pub(crate) use self::ring::Gone;
 use self::ring::Ring;
 use crate::custom::Defined;
@@ -219,29 +220,47 @@ impl State {
         kind: &KindId,
         part: &'a Part,
     ) -> impl Iterator<Item = (&'a Key, &'a Arc<Object>)> {
+        self.list_after(kind, part, None)
+    }
+
+    /// Those of them that come after a key.
+    pub(crate) fn list_after<'a>(
+        &'a self,
+        kind: &KindId,
+        part: &'a Part,
+        after: Option<&Key>,
+    ) -> impl Iterator<Item = (&'a Key, &'a Arc<Object>)> {
         let first = Key { namespace: part.namespace.clone().unwrap_or_default(), name: String::new() };
+        let from = after.filter(|after| **after >= first).cloned().map_or(Bound::Included(first), Bound::Excluded);
         let within = |key: &Key| part.namespace.as_ref().is_none_or(|namespace| *namespace == key.namespace);
         let collection = self.collections.get(&kind.place()).into_iter();
-        let objects = collection.flat_map(move |collection| collection.objects.range(first.clone()..));
+        let objects = collection.flat_map(move |collection| collection.objects.range((from.clone(), Bound::Unbounded)));
         objects.take_while(move |(key, _)| within(key)).filter(|(key, _)| part.has(key))
     }
 
-    /// The objects of a part of a kind as they were at a version, as far as the history goes back.
-    pub(crate) fn list_at(&self, kind: &KindId, part: &Part, version: u64) -> Result<Vec<(Key, Arc<Object>)>, Gone> {
-        let now = self.list(kind, part).map(|(key, object)| (key.clone(), object.clone()));
-        let mut then: BTreeMap<Key, Arc<Object>> = now.collect();
-        let mut undone = BTreeSet::new();
-        // Of each object the first change after the version tells what was before it.
+    /// The objects of a part of a kind after a key as they were at a version, as far as the history goes back.
+    pub(crate) fn list_at<'a>(
+        &'a self,
+        kind: &KindId,
+        part: &'a Part,
+        version: u64,
+        after: Option<&Key>,
+    ) -> Result<impl Iterator<Item = (&'a Key, &'a Arc<Object>)>, Gone> {
+        // Of each object the first change after the version tells the state before it.
+        let mut undone: BTreeMap<&Key, Option<&Arc<Object>>> = BTreeMap::new();
         for event in self.changes_after(kind, version)?.filter(|event| part.has(&event.key)) {
-            if !undone.insert(&event.key) {
-                continue;
-            }
-            match event.before() {
-                Some(object) => drop(then.insert(event.key.clone(), object.clone())),
-                None => drop(then.remove(&event.key)),
-            }
+            undone.entry(&event.key).or_insert(event.before());
         }
-        Ok(then.into_iter().collect())
+        let before = undone.iter().filter_map(|(key, object)| Some((*key, (*object)?)));
+        let before: Vec<_> = before.filter(|(key, _)| after.is_none_or(|after| *key > after)).collect();
+        let mut before = before.into_iter().peekable();
+        let unchanged = self.list_after(kind, part, after).filter(move |(key, _)| !undone.contains_key(key));
+        let mut unchanged = unchanged.peekable();
+        Ok(std::iter::from_fn(move || match (before.peek(), unchanged.peek()) {
+            (Some((changed, _)), Some((next, _))) if changed > next => unchanged.next(),
+            (Some(_), _) => before.next(),
+            (None, _) => unchanged.next(),
+        }))
     }
 
     /// Whether a namespace holds any object of any kind.
