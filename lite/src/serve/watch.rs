@@ -56,6 +56,9 @@ struct Watching {
     /// What had happened between the asked version and the beginning.
     missed: VecDeque<Arc<Event>>,
     events: mpsc::Receiver<Arc<Event>>,
+    /// Which history of the kind this is, and whether its end has been told.
+    history: u64,
+    ended: bool,
     timers: Timers,
 }
 
@@ -104,7 +107,7 @@ pub(super) async fn watch(
             }
         }
         let mark = matches!(start, Start::Everything { mark: true }).then(|| state.version_of(kind));
-        let events = state.subscribe(kind, part);
+        let (events, history) = (state.subscribe(kind, part), state.histories(kind));
         let include = query.include_object.clone();
         Ok(Watching {
             lite: lite.clone(),
@@ -116,6 +119,8 @@ pub(super) async fn watch(
             mark,
             missed,
             events,
+            history,
+            ended: false,
             timers,
         })
     });
@@ -168,7 +173,8 @@ impl Watching {
             tokio::select! {
                 biased;
                 event = self.events.recv() => {
-                    if let Some(line) = self.event(&*event?) {
+                    let Some(event) = event else { return self.end() };
+                    if let Some(line) = self.event(&event) {
                         return Some(line);
                     }
                 }
@@ -199,6 +205,17 @@ impl Watching {
             state.trim(self.lite.now().since_start);
             (self.events.is_empty() && !self.events.is_closed()).then(|| state.version_of(&self.kind))
         })
+    }
+
+    /// The last line of a watch that was closed, if it has one. A client that goes on from its last version would miss nothing, unless
+    /// the server that this is a replica of has another history since: then the same version may mean another state, and it has to list.
+    fn end(&mut self) -> Option<Bytes> {
+        let other = self.lite.store().read().histories(&self.kind) != self.history;
+        if std::mem::replace(&mut self.ended, true) || !other {
+            return None;
+        }
+        let failure = Failure::expired("too old resource version: the API server has begun another history");
+        Some(frame("ERROR", failure.status().to_string().as_bytes()))
     }
 
     fn event(&self, event: &Event) -> Option<Bytes> {

@@ -3,6 +3,7 @@
 
 #![allow(clippy::disallowed_types, reason = "a list and its watch must see one state; no traffic thread comes here")]
 
+mod incoming;
 mod journal;
 mod object;
 mod owned;
@@ -17,10 +18,11 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 
+pub(crate) use self::incoming::ListEnd;
 use self::journal::Journal;
 pub(crate) use self::object::{Change, Event, Key, Object, frame};
 use self::owned::Owned;
-pub(crate) use self::replica::{ListEnd, Unready};
+pub(crate) use self::replica::Unready;
 use self::replica::Upstream;
 pub(crate) use self::ring::Gone;
 use self::ring::Ring;

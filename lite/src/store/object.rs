@@ -5,11 +5,23 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use serde_json::Value;
 
+/// What an object takes beyond its JSON, about.
+const OVERHEAD: usize = 256;
+
 /// An object as it was at one resourceVersion, as a value or as JSON; the other one is made once, when first asked for.
 pub(crate) struct Object {
     value: OnceLock<Value>,
     version: u64,
     json: OnceLock<Bytes>,
+}
+
+/// How an object is the same as another one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Sameness {
+    /// In everything that is known of both.
+    Whole,
+    /// The other one has managed fields, which are not known of this one.
+    ButForManagedFields,
 }
 
 impl Object {
@@ -52,6 +64,27 @@ impl Object {
 
     pub(crate) fn json(&self) -> Bytes {
         self.json.get_or_init(|| self.value().to_string().into()).clone()
+    }
+
+    /// About the bytes that it takes where it is held as JSON.
+    pub(crate) fn size(&self) -> usize {
+        self.json().len() + OVERHEAD
+    }
+
+    /// Whether another object has the same content, whatever the order of its fields. Managed fields may be missing: the disk does not
+    /// keep them.
+    pub(crate) fn same(&self, other: &Self) -> Option<Sameness> {
+        if self.json() == other.json() {
+            return Some(Sameness::Whole);
+        }
+        let [mut own, mut others] = [self.read(), other.read()];
+        let managed = |value: &mut Value| value.get_mut("metadata")?.as_object_mut()?.remove("managedFields");
+        let sameness = match (managed(&mut own), managed(&mut others)) {
+            (None, Some(_)) => Sameness::ButForManagedFields,
+            (Some(own), Some(others)) if own != others => return None,
+            (None | Some(_), None) | (Some(_), Some(_)) => Sameness::Whole,
+        };
+        (own == others).then_some(sameness)
     }
 
     /// The text under `metadata`, empty if absent.

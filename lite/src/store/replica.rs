@@ -1,20 +1,19 @@
 //! The objects of another server, under the versions that it gave them: what its lists and watches tell becomes the same state and the
 //! same history here. A list that comes beside or after a watch becomes the difference, so that watches of this server go on.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::watch;
 
+use super::incoming::{Incoming, ListEnd};
 use super::{Change, Collection, Event, Gone, Key, Object, Ring, State, Store};
 use crate::kind::{KindId, Kinds, Place, ReplicaKind};
 
 /// Of the bytes that a replica may hold, the history of one kind takes at most one in so many.
 const HISTORY_SHARE: usize = 8;
-/// What an object takes beyond its JSON, about.
-const OVERHEAD: usize = 256;
 
 /// How far the other server has come with one kind.
 #[derive(Debug, Default)]
@@ -24,6 +23,8 @@ pub(super) struct Upstream {
     state: Standing,
     /// Versions after the one that is reached, up to this one, are of a server that was set back since.
     void_until: u64,
+    /// How often the state has begun again: watches of an earlier history cannot go on.
+    histories: u64,
     /// A list that comes in.
     list: Option<Incoming>,
     /// Whether the last list lacked so much that another one has to confirm it.
@@ -50,41 +51,6 @@ pub(crate) enum Unready {
     Unknown,
     /// It takes more memory than it may.
     TooLarge,
-}
-
-#[derive(Debug, Default)]
-struct Incoming {
-    /// The version that was reached when it began.
-    begun_at: u64,
-    items: BTreeMap<Key, Item>,
-    /// What watches told since it began.
-    told: BTreeSet<Key>,
-    bytes: usize,
-}
-
-enum Item {
-    /// At the version that is known.
-    Same,
-    Other(Arc<Object>),
-}
-
-impl std::fmt::Debug for Item {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(if matches!(self, Self::Same) { "Same" } else { "Other" })
-    }
-}
-
-/// The end of a list.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ListEnd {
-    /// The version that is reached with it.
-    pub(crate) reached: u64,
-    /// Whether it names everything.
-    pub(crate) complete: bool,
-    /// Whether it is as new as whatever watches told since it began.
-    pub(crate) wins: bool,
-    /// The share of the objects that may be gone without another list that confirms it, and how many may whatever their share.
-    pub(crate) sweep: (f64, usize),
 }
 
 impl Upstream {
@@ -158,6 +124,11 @@ impl State {
             .then_some(Gone { complete_after: upstream.version })
     }
 
+    /// How often the state of a kind has begun again.
+    pub(crate) fn histories(&self, kind: &KindId) -> u64 {
+        self.upstream(kind.place()).map_or(0, |upstream| upstream.histories)
+    }
+
     /// Objects and bytes that are held of a kind, and its open watches.
     pub(crate) fn figures(&self, kind: &KindId) -> (usize, usize, usize) {
         let Some(collection) = self.collections.get(&kind.place()) else { return (0, 0, 0) };
@@ -178,19 +149,15 @@ impl State {
     /// A list begins.
     pub(crate) fn list_begins(&mut self, kind: &KindId) {
         let Some((_, upstream)) = self.parts(kind) else { return };
-        upstream.list = Some(Incoming { begun_at: upstream.version, ..Incoming::default() });
+        upstream.list = Some(Incoming::default());
     }
 
     /// An item of the list.
     pub(crate) fn listed(&mut self, kind: &KindId, key: Key, json: Bytes, version: u64) {
         let Some((objects, upstream)) = self.parts(kind) else { return };
         let Some(list) = &mut upstream.list else { return };
-        let same = objects.get(&key).is_some_and(|object| object.version() == version);
-        let item = if same { Item::Same } else { Item::Other(Arc::new(Object::raw(json, version))) };
-        if let Item::Other(object) = &item {
-            list.bytes += object.json().len() + OVERHEAD;
-        }
-        list.items.insert(key, item);
+        let known = objects.get(&key);
+        list.listed(key, known, json, version);
         if list.bytes > upstream.bytes_max {
             self.give_up(kind);
         }
@@ -207,7 +174,7 @@ impl State {
     pub(crate) fn told(&mut self, kind: &KindId, key: Key, gone: bool, object: Arc<Object>, at: Duration) {
         let Some((_, upstream)) = self.parts(kind) else { return };
         if let Some(list) = &mut upstream.list {
-            list.told.insert(key.clone());
+            list.told(key.clone(), (!gone).then(|| Arc::clone(&object)));
         }
         // What came before the state that is known is part of it.
         if upstream.state == Standing::Known && object.version() > upstream.version {
@@ -227,37 +194,24 @@ impl State {
         self.bound(kind);
     }
 
-    /// The list is over: what differs by it becomes changes, in the order of their versions.
+    /// The list is over: what differs by it becomes changes, in the order of their versions. Where it is of another history than what is
+    /// known, the state begins again with it.
     pub(crate) fn list_done(&mut self, kind: &KindId, end: ListEnd, at: Duration) {
         let Some((objects, upstream)) = self.parts(kind) else { return };
-        let Some(Incoming { begun_at, mut items, told, .. }) = upstream.list.take() else { return };
-        if upstream.state != Standing::Known || end.reached < begun_at {
-            self.begin_again(kind, items, end);
-            return;
-        }
-        if !end.wins {
-            items.retain(|key, _| !told.contains(key));
-        }
-        let stays = |key: &Key| items.contains_key(key) || !end.wins && told.contains(key);
-        let mut gone: Vec<Key> = objects.keys().filter(|key| end.complete && !stays(key)).cloned().collect();
-        if doubtful(gone.len(), objects.len(), end.sweep) && !std::mem::replace(&mut upstream.doubted, true) {
+        let Some(list) = upstream.list.take() else { return };
+        let gone = list.gone(objects, end);
+        let known = upstream.state == Standing::Known;
+        if known && doubtful(gone.len(), objects.len(), end.sweep) && !std::mem::replace(&mut upstream.doubted, true) {
             return;
         }
         upstream.doubted = false;
-        let mut changes: Vec<(u64, Key, Option<Arc<Object>>)> = Vec::new();
-        for (key, item) in items {
-            if let Item::Other(object) = item {
-                changes.push((object.version(), key, Some(object)));
-            }
+        let differences = list.differences(objects, upstream.version, gone, end).filter(|_| known);
+        let Some(differences) = differences else { return self.begin_again(kind, list, end) };
+        for (key, object) in list.completions(objects) {
+            upstream.bytes += object.size();
+            upstream.bytes -= objects.insert(key, object).map_or(0, |before| before.size());
         }
-        // A deletion has a version as well, which no list tells: each gets the lowest that nothing else has, so that a client which
-        // goes on from it, here or at the other server, misses nothing.
-        let taken: BTreeSet<u64> = changes.iter().map(|(version, ..)| *version).collect();
-        let mut free = (upstream.version + 1..=end.reached).filter(|version| !taken.contains(version));
-        let last = end.reached.max(upstream.version);
-        changes.extend(gone.drain(..).map(|key| (free.next().unwrap_or(last), key, None)));
-        changes.sort_by_key(|(version, ..)| *version);
-        for (version, key, object) in changes {
+        for (version, key, object) in differences {
             match object {
                 Some(object) => self.change(kind, key, false, object, at),
                 None => self.vanish(kind, key, version, at),
@@ -266,24 +220,18 @@ impl State {
         self.reached(kind, end.reached);
     }
 
-    /// The state is that of a list and of nothing before: the first one, or one of a server that was set back. Whoever watches has to
-    /// begin again as well.
-    fn begin_again(&mut self, kind: &KindId, items: BTreeMap<Key, Item>, end: ListEnd) {
+    /// The state is that of a list and of nothing before: the first one, or one of another history. Whoever watches has to begin again as
+    /// well.
+    fn begin_again(&mut self, kind: &KindId, list: Incoming, end: ListEnd) {
         let Some(collection) = self.collections.get_mut(&kind.place()) else { return };
         let Collection { objects, ring, watchers, upstream: Some(upstream), .. } = collection else { return };
-        let before = std::mem::take(objects);
-        for (key, item) in items {
-            let object = match item {
-                Item::Same => before.get(&key).cloned(),
-                Item::Other(object) => Some(object),
-            };
-            objects.extend(object.map(|object| (key, object)));
-        }
+        *objects = list.objects(std::mem::take(objects), end);
         watchers.clear();
         *ring = Ring::after_version(end.reached).within(upstream.bytes_max / HISTORY_SHARE);
         upstream.void_until = upstream.void_until.max(upstream.version);
-        (upstream.version, upstream.state, upstream.doubted) = (end.reached, Standing::Known, false);
-        upstream.bytes = objects.values().map(size).sum();
+        (upstream.version, upstream.state) = (end.reached, Standing::Known);
+        upstream.histories += 1;
+        upstream.bytes = objects.values().map(|object| object.size()).sum();
         self.bound(kind);
     }
 
@@ -292,10 +240,10 @@ impl State {
         let previous = if gone {
             objects.remove(&key)
         } else {
-            upstream.bytes += size(&object);
+            upstream.bytes += object.size();
             objects.insert(key.clone(), Arc::clone(&object))
         };
-        upstream.bytes -= previous.as_ref().map_or(0, size);
+        upstream.bytes -= previous.as_ref().map_or(0, |previous| previous.size());
         let change = match (gone, &previous) {
             // Whatever it was, nobody here has heard of it.
             (true, None) => return,
@@ -335,14 +283,11 @@ impl State {
             state: Standing::TooLarge,
             bytes_max: before.bytes_max,
             void_until: before.void_until,
+            histories: before.histories,
             ..Upstream::default()
         };
         *collection = Collection { upstream: Some(upstream), ..Collection::after_version(0) };
     }
-}
-
-fn size(object: &Arc<Object>) -> usize {
-    object.json().len() + OVERHEAD
 }
 
 #[allow(clippy::cast_precision_loss, reason = "a share of counts needs no more precision")]

@@ -1,0 +1,103 @@
+//! A server that has another history than the one that was known: it was restored from a backup, or another one took its place.
+
+use futures::{FutureExt as _, StreamExt as _};
+use kube::api::{DynamicObject, ListParams};
+use serde_json::Value;
+
+use super::{bed, next, object, text};
+
+#[tokio::test(start_paused = true)]
+async fn of_a_server_that_was_set_back_everybody_begins_again() {
+    let bed = bed(1 << 20);
+    bed.list(&[("a", 50), ("b", 60)], 90);
+    let mut watch = bed.watch("90").await;
+    bed.list(&[("a", 5)], 9);
+    assert_eq!(next(&mut watch, 2).await, ["!410", "end"]);
+    assert_eq!(bed.state().await, ("9".to_owned(), vec!["a@5".to_owned()]));
+    assert_eq!(next(&mut bed.watch("90").await, 1).await, ["!410"], "nobody waits for a version of the past");
+    assert_eq!(next(&mut bed.watch("91").await, 1).await, ["!504"]);
+    let mut watch = bed.watch("9").await;
+    bed.told("a", 10, false);
+    assert_eq!(next(&mut watch, 1).await, ["~a@10"]);
+}
+
+/// Lists beside a watch, after which the watch has to list again.
+#[track_caller]
+fn begins_again(objects: &[(&str, u64, &str)], reached: u64) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    runtime.block_on(async {
+        let bed = bed(1 << 20);
+        bed.list(&[("a", 5), ("b", 6), ("c", 7)], 9);
+        let mut watch = bed.watch("9").await;
+        bed.feed.list_begins();
+        for (name, version, content) in objects {
+            let mut object: Value = serde_json::from_slice(&object(name, *version)).unwrap();
+            object["spec"]["type"] = (*content).into();
+            bed.feed.listed("shop", name, object.to_string().as_bytes());
+        }
+        bed.feed.list_done(&reached.to_string(), true, true);
+        assert_eq!(next(&mut watch, 2).await, ["!410", "end"]);
+        let list = bed.services.list(&ListParams::default()).await.unwrap();
+        let shown = |it: &DynamicObject| format!("{} {}", text(it), it.data["spec"]["type"].as_str().unwrap());
+        let want = objects.iter().map(|(name, version, content)| format!("{name}@{version} {content}"));
+        assert_eq!(list.items.iter().map(shown).collect::<Vec<_>>(), want.collect::<Vec<_>>());
+        assert_eq!(list.metadata.resource_version, Some(reached.to_string()));
+        let mut watch = bed.watch(&reached.to_string()).await;
+        bed.told("a", 30, false);
+        assert_eq!(next(&mut watch, 1).await, ["~a@30"]);
+    });
+}
+
+#[test]
+fn another_history_is_served_instead_of_the_known_one_whatever_its_versions() {
+    let usual = "ClusterIP";
+    // The same versions of the objects and of the list, and other content.
+    begins_again(&[("a", 5, "NodePort"), ("b", 6, usual), ("c", 7, usual)], 9);
+    begins_again(&[("a", 5, "NodePort"), ("b", 6, usual), ("c", 7, usual)], 20);
+    // A version up to which everything should be known.
+    begins_again(&[("a", 8, usual), ("b", 6, usual), ("c", 7, usual)], 9);
+    begins_again(&[("a", 4, usual), ("b", 6, usual), ("c", 7, usual)], 20);
+    begins_again(&[("a", 5, usual), ("b", 6, usual), ("c", 7, usual), ("d", 3, usual)], 20);
+    // A deletion for which there is no version.
+    begins_again(&[("a", 5, usual), ("b", 6, usual)], 9);
+    // A version that has been passed.
+    begins_again(&[("a", 5, usual), ("b", 6, usual), ("c", 7, usual)], 8);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_history_that_lacks_most_is_believed_the_second_time() {
+    let bed = bed(1 << 20);
+    bed.list(&[("a", 50), ("b", 60), ("c", 70), ("d", 80)], 90);
+    let mut watch = bed.watch("90").await;
+    bed.list(&[], 9);
+    assert_eq!(bed.state().await.1.len(), 4, "stale, and not empty");
+    assert!(watch.next().now_or_never().is_none());
+    // Meanwhile the next list is made beside a watch, which is faster.
+    bed.feed.list_begins();
+    bed.feed.listed("shop", "a", &object("a", 5));
+    bed.told("a", 10, false);
+    bed.told("b", 11, false);
+    bed.feed.list_done("11", true, false);
+    assert_eq!(next(&mut watch, 2).await, ["!410", "end"]);
+    assert_eq!(bed.state().await, ("11".to_owned(), vec!["a@10".to_owned(), "b@11".to_owned()]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_brings_back_the_managed_fields_that_the_disk_has_not_kept() {
+    let bed = bed(1 << 20);
+    let kept = |name, version| {
+        let mut object: Value = serde_json::from_slice(&object(name, version)).unwrap();
+        object["metadata"].as_object_mut().unwrap().remove("managedFields");
+        object.to_string()
+    };
+    bed.feed.list_begins();
+    bed.feed.listed("shop", "a", kept("a", 5).as_bytes());
+    bed.feed.list_done("9", true, true);
+    let mut watch = bed.watch("9").await;
+    let before = bed.feed.figures().bytes;
+    bed.list(&[("a", 5)], 12);
+    assert!(watch.next().now_or_never().is_none(), "nothing has changed");
+    let list = bed.services.list(&ListParams::default()).await.unwrap();
+    assert!(list.items[0].metadata.managed_fields.is_some() && bed.feed.figures().bytes > before);
+    assert_eq!(list.metadata.resource_version.as_deref(), Some("12"));
+}
