@@ -212,7 +212,7 @@ impl Cache {
         let queued = Arc::new(AtomicUsize::default());
         let mut slots = BTreeMap::new();
         let mut collection = |name: Arc<str>, form: Form, (listed, based, sealed): (bool, bool, bool)| {
-            let pending = Pending::new(sealed, based || !listed);
+            let pending = Pending::new(sealed, based || !listed).exactly(matches!(form, Form::Served));
             slots.insert(Arc::clone(&name), Slot { pending, listed });
             Arc::new(Collection { name, form, listed, lost: AtomicBool::new(listed && !based) })
         };

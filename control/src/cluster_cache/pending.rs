@@ -42,6 +42,8 @@ pub(super) struct Listed {
 /// The state of one collection.
 pub(super) struct Pending {
     sealed: bool,
+    /// Whether a new resourceVersion alone is a change.
+    exact: bool,
     /// Whether what the store holds and what is pending make a state that the next event can be added to.
     based: bool,
     /// Whether the next batch replaces all that the store holds.
@@ -88,6 +90,7 @@ impl Pending {
     pub(super) const fn new(sealed: bool, based: bool) -> Self {
         Self {
             sealed,
+            exact: false,
             based,
             replace: false,
             changes: BTreeMap::new(),
@@ -101,6 +104,12 @@ impl Pending {
         }
     }
 
+    /// The same where values are served again, under their own resourceVersions.
+    pub(super) fn exactly(mut self, exact: bool) -> Self {
+        self.exact = exact;
+        self
+    }
+
     /// A list begins. What was told before it may have been lost.
     pub(super) fn list_begins(&mut self, after_loss: bool) {
         self.based &= !after_loss;
@@ -110,13 +119,13 @@ impl Pending {
     /// An item of the list.
     pub(super) fn listed(&mut self, key: String, value: Vec<u8>, stored: &impl Stored) {
         let known = self.current(&key, stored);
+        let same = known.is_some_and(|known| self.is_same(&known, &value));
         let Some(list) = &mut self.list else { return };
-        let item = match known {
-            Some(known) if same(&known, &value) => Item::Same,
-            Some(_) | None => {
-                list.bytes += value.len();
-                Item::Value(value)
-            }
+        let item = if same {
+            Item::Same
+        } else {
+            list.bytes += value.len();
+            Item::Value(value)
         };
         list.items.insert(key, item);
         // What is kept whole stays so until the list is over and believed.
@@ -153,7 +162,7 @@ impl Pending {
         }
         let known = self.current(&key, stored);
         let differs = match (&known, &value) {
-            (Some(known), Some(value)) => !same(known, value),
+            (Some(known), Some(value)) => !self.is_same(known, value),
             (None, None) => false,
             (Some(_), None) | (None, Some(_)) => true,
         };
@@ -230,7 +239,8 @@ impl Pending {
 
     /// Everything is forgotten: what comes next needs a list.
     pub(super) fn lose(&mut self) {
-        *self = Self { unchanged: self.unchanged, doubted: self.doubted, ..Self::new(self.sealed, false) };
+        let lost = Self::new(self.sealed, false).exactly(self.exact);
+        *self = Self { unchanged: self.unchanged, doubted: self.doubted, ..lost };
     }
 
     /// Whether values wait to be written.
@@ -278,6 +288,10 @@ impl Pending {
                 self.put(key, value);
             }
         }
+    }
+
+    fn is_same(&self, known: &[u8], value: &[u8]) -> bool {
+        if self.exact { known == value } else { same(known, value) }
     }
 
     fn put(&mut self, key: String, value: Option<Vec<u8>>) {

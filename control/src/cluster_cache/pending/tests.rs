@@ -101,6 +101,20 @@ fn events_coalesce_and_stand_for_the_last_version() {
 }
 
 #[test]
+fn a_new_version_alone_is_written_where_objects_are_served_again() {
+    let [at_7, at_9] =
+        ["7", "9"].map(|version| format!(r#"{{"metadata":{{"resourceVersion":"{version}","name":"a"}}}}"#));
+    for (exact, written, kept) in [(false, 0, &at_7), (true, 1, &at_9)] {
+        let mut bed = Bed::new(true, &[("a", &at_7)]);
+        bed.pending = Pending::new(false, true).exactly(exact);
+        bed.told("a", Some(&at_9), "9");
+        bed.check(Some(written), Some("9"), &[("a", kept)]);
+        assert!(bed.list(&[("a", &at_9)], "12"));
+        bed.check(Some(0), Some("12"), &[("a", kept)]);
+    }
+}
+
+#[test]
 fn what_is_no_other_value_is_not_written() {
     let mut bed = Bed::new(true, &[("a", "1")]);
     bed.told("a", Some("1"), "10");
