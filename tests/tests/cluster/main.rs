@@ -14,6 +14,7 @@ mod objects;
 mod outage;
 mod pods;
 mod rights;
+mod served;
 mod size;
 mod stage;
 mod told;
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
         faults::the_api_server_crashes,
         faults::what_was_missed_is_listed,
         outage::an_edge_goes_on_alone,
+        served::kubectl_watches_on_over_a_compaction_and_a_crash,
         lite::it_answers_as_the_real_one,
         typed::it_prints_as_the_real_one,
         rights::a_role_in_a_namespace_is_enough_for_that,
