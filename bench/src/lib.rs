@@ -8,6 +8,7 @@ pub mod churn;
 pub mod memory;
 pub mod propagate;
 pub mod queue;
+pub mod served;
 pub mod start;
 pub mod steady;
 pub mod subject;

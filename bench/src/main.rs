@@ -1,7 +1,7 @@
 //! `tidegate-bench`: one command for each thing that is measured.
 
 use clap::{Parser, Subcommand};
-use tidegate_bench::{cache, churn, memory, propagate, queue, start, steady, subject, swaps};
+use tidegate_bench::{cache, churn, memory, propagate, queue, served, start, steady, subject, swaps};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -26,6 +26,8 @@ enum Command {
     Memory(memory::Args),
     /// What the cluster cache on disk writes for a change, and how long it takes to read it back.
     Cache(cache::Args),
+    /// What the served API takes for objects and watches, how fast changes reach a thousand watches, and its start from disk.
+    Served(served::Args),
     /// The time from the start of a process to its first right answer.
     Start(start::Args),
     /// The time from the write of a route to its first right answer.
@@ -46,6 +48,7 @@ fn main() -> anyhow::Result<()> {
         Command::Churn(args) => with_processes(churn::run(args)),
         Command::Steady(args) => with_processes(steady::run(args)),
         Command::Memory(args) => with_processes(memory::run(args)),
+        Command::Served(args) => with_processes(served::run(args)),
         Command::Start(args) => with_processes(start::run(args)),
         Command::Propagate(args) => with_processes(propagate::run(args)),
         Command::Subject(command) => subject::run(&command),

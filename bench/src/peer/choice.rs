@@ -1,6 +1,6 @@
 //! Which proxies are measured: chosen by flags, left out where they are not installed, and started.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
 use clap::ValueEnum;
@@ -153,6 +153,11 @@ pub(crate) struct Choice {
 }
 
 impl Choice {
+    /// Its binary.
+    pub(crate) fn program(&self) -> &Path {
+        &self.program
+    }
+
     /// What its rows are called.
     #[must_use]
     pub(crate) fn name(&self) -> String {

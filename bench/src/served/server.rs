@@ -1,0 +1,133 @@
+//! The measured process: `tidegate lite`, with a cache on disk.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::process::Command;
+use tokio::time::{sleep, timeout};
+
+use crate::clock::now;
+use crate::cores::Share;
+use crate::metrics::value;
+use crate::place::{free_address, usage};
+use crate::process::Group;
+
+/// How long it may take to be ready, or to have everything on disk.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// An answer later than this is none.
+const ANSWER_MAX: Duration = Duration::from_secs(60);
+/// How often it is asked whether it is ready: times are off by as much.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// Where it is, what it has on disk, and the process while it runs.
+pub(super) struct Server {
+    program: PathBuf,
+    folder: TempDir,
+    api: SocketAddr,
+    admin: SocketAddr,
+    group: Option<Group>,
+}
+
+impl Server {
+    pub(super) fn new(program: &Path) -> anyhow::Result<Self> {
+        let folder = tempfile::Builder::new().prefix("tidegate-bench-served-").tempdir()?;
+        let (api, admin) = (free_address()?, free_address()?);
+        Ok(Self { program: program.to_owned(), folder, api, admin, group: None })
+    }
+
+    pub(super) fn program(&self) -> &Path {
+        &self.program
+    }
+
+    /// Where it serves.
+    pub(super) const fn api(&self) -> SocketAddr {
+        self.api
+    }
+
+    /// Starts it and waits until it is ready.
+    pub(super) async fn start(&mut self, cluster: SocketAddr) -> anyhow::Result<()> {
+        let mut command = Command::new(&self.program);
+        command.args(["lite", "--server", &format!("http://{cluster}"), "--cache-kinds", "services"]);
+        command.args(["--serve-api", &self.api.to_string(), "--admin", &self.admin.to_string()]);
+        command.args(["--serve-memory", "4096", "--serve-connections", "100000", "--log-level", "error"]);
+        command.args(["--cache-write-after", "100ms", "--cache-write-budget", "100000", "--cache-dir"]);
+        command.arg(self.folder.path()).stdin(Stdio::null()).stdout(Stdio::null());
+        self.group = Some(Group::spawn(&mut command, Share::ANY)?);
+        let begun = now();
+        while !get(self.admin, "/readyz").await.is_ok_and(|(status, _)| status == 200) {
+            ensure!(now() - begun < PATIENCE, "it is not ready after {PATIENCE:?}");
+            sleep(PAUSE).await;
+        }
+        Ok(())
+    }
+
+    /// Ends it at once.
+    pub(super) fn end(&mut self) {
+        self.group = None;
+    }
+
+    fn id(&self) -> anyhow::Result<u32> {
+        self.group.as_ref().and_then(|group| group.child.id()).context("it does not run")
+    }
+
+    /// Its resident memory in bytes.
+    pub(super) fn resident(&self) -> anyhow::Result<u64> {
+        Ok(usage(self.id()?).resident_bytes)
+    }
+
+    /// The CPU time that it has used.
+    pub(super) fn cpu(&self) -> anyhow::Result<Duration> {
+        Ok(usage(self.id()?).cpu())
+    }
+
+    pub(super) async fn metric(&self, series: &str) -> anyhow::Result<f64> {
+        value(self.admin, series).await
+    }
+
+    /// Waits until so many objects are on disk, and nothing else waits to be written.
+    #[allow(clippy::cast_precision_loss, reason = "counts far below 2^52")]
+    pub(super) async fn until_kept(&self, objects: u64) -> anyhow::Result<()> {
+        let begun = now();
+        loop {
+            let written = self.metric("tidegate_cache_values_total").await?;
+            let pending = self.metric("tidegate_cache_pending_values").await?;
+            if written >= objects as f64 && pending < 0.5 {
+                return Ok(());
+            }
+            ensure!(now() - begun < PATIENCE, "{written} values are on disk, and {pending} wait");
+            sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Reads the first page of a list as kubectl asks for it; gives how many objects there are in all.
+    pub(super) async fn first_page(&self) -> anyhow::Result<u64> {
+        let (status, body) = get(self.api, "/api/v1/services?limit=500").await?;
+        ensure!(status == 200, "a list is answered with {status}");
+        let list: Value = serde_json::from_slice(&body)?;
+        let items = list["items"].as_array().context("no list")?.len() as u64;
+        Ok(items + list["metadata"]["remainingItemCount"].as_u64().unwrap_or_default())
+    }
+}
+
+/// Asks over a connection of its own, in HTTP/1.0: the answer ends with it.
+async fn get(address: SocketAddr, path: &str) -> anyhow::Result<(u16, Vec<u8>)> {
+    let exchange = async {
+        let mut stream = TcpStream::connect(address).await?;
+        stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n").as_bytes()).await?;
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await?;
+        anyhow::Ok(answer)
+    };
+    let answer = timeout(ANSWER_MAX, exchange).await.context("no answer in time")??;
+    let mut headers = [httparse::EMPTY_HEADER; 64];
+    let mut head = httparse::Response::new(&mut headers);
+    let httparse::Status::Complete(length) = head.parse(&answer)? else { bail!("half an answer") };
+    Ok((head.code.unwrap_or_default(), answer.get(length..).unwrap_or_default().to_vec()))
+}
