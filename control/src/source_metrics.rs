@@ -24,6 +24,7 @@ pub struct SourceMetrics {
     listed: IntGaugeVec,
     watch_restarts: IntCounterVec,
     unidentified: IntCounterVec,
+    cached_stale_since: IntGaugeVec,
 }
 
 /// The series of one source.
@@ -73,6 +74,13 @@ impl SourceMetrics {
                 "Objects of lists and watches that do not say which object they are.",
                 &SOURCE,
             )?,
+            cached_stale_since: IntGaugeVec::new(
+                Opts::new(
+                    "tidegate_cached_stale_since_timestamp_seconds",
+                    "As of when a cached kind is that was kept on disk, in seconds since the epoch; 0 when it is current.",
+                ),
+                &["kind"],
+            )?,
         };
         registry.register(Box::new(metrics.connected.clone()))?;
         registry.register(Box::new(metrics.last_event.clone()))?;
@@ -82,11 +90,17 @@ impl SourceMetrics {
         registry.register(Box::new(metrics.listed.clone()))?;
         registry.register(Box::new(metrics.watch_restarts.clone()))?;
         registry.register(Box::new(metrics.unidentified.clone()))?;
+        registry.register(Box::new(metrics.cached_stale_since.clone()))?;
         Ok(metrics)
     }
 
     pub(crate) fn of(&self, source: &Source) -> SourceSeries {
         self.of_kind(source.kind.as_str(), source.namespace.as_deref().unwrap_or_default())
+    }
+
+    /// As of when a cached kind is that was kept on disk; 0 when it is current.
+    pub(crate) fn cached_stale_since(&self, kind: &str) -> IntGauge {
+        self.cached_stale_since.with_label_values(&[kind])
     }
 
     pub(crate) fn of_kind(&self, kind: &str, namespace: &str) -> SourceSeries {

@@ -28,6 +28,17 @@ impl CacheServer {
     pub async fn start(kubeconfig: &Path, arguments: &[&str]) -> Self {
         let mut command = Command::new(binary());
         command.arg("lite").arg("--kubeconfig").arg(kubeconfig);
+        Self::started(command, arguments).await
+    }
+
+    /// The same, reading from a server that needs no credentials.
+    pub async fn fed_by(server: &str, arguments: &[&str]) -> Self {
+        let mut command = Command::new(binary());
+        command.args(["lite", "--server", server]);
+        Self::started(command, arguments).await
+    }
+
+    async fn started(mut command: Command, arguments: &[&str]) -> Self {
         command.args(["--admin", "127.0.0.1:0", "--serve-api", "127.0.0.1:0"]).args(arguments);
         let mut child = command.stderr(Stdio::piped()).kill_on_drop(true).spawn().expect("tidegate lite");
         let mut log = BufReader::new(child.stderr.take().unwrap()).lines();
@@ -60,6 +71,13 @@ impl CacheServer {
             if answer.status == 200 { Ok(()) } else { Err(answer.body) }
         })
         .await;
+    }
+
+    /// Ends it in order.
+    pub async fn end(mut self) {
+        let id = self.child.id().expect("it runs").to_string();
+        assert!(Command::new("kill").arg(id).status().await.expect("kill").success());
+        assert!(self.child.wait().await.expect("a status").success());
     }
 
     /// Ends it at once.

@@ -97,6 +97,9 @@ async fn kinds_beside_routing_are_served_and_outlive_a_restart_without_the_clust
     assert_eq!(served.run(&names).await, "configmap/one\nconfigmap/two\n", "stale, and not empty");
     assert_eq!(served.run(&["get", "cm", "-A", "-o", "jsonpath={.metadata.resourceVersion}"]).await, version);
     assert!(details(run.admin).await.contains("cached configmaps: stale, as of 2"), "{}", details(run.admin).await);
+    let stale_since = "tidegate_cached_stale_since_timestamp_seconds{kind=\"configmaps\"} ";
+    let metrics = run.metrics().await;
+    assert!(metrics.contains(&format!("{stale_since}1")), "seconds of this century: {metrics}");
     config_map(&cluster, "three", "shop").await;
     config_map(&cluster, "two", "blog").await;
     cluster.run(&["delete", "cm", "-n", "shop", "one"]).await;
@@ -112,6 +115,7 @@ async fn kinds_beside_routing_are_served_and_outlive_a_restart_without_the_clust
         if text.contains("stale") { Err(text) } else { Ok(()) }
     })
     .await;
+    assert!(run.metrics().await.contains(&format!("{stale_since}0")), "it is current");
     run.answers("shop.test", 200).await;
 }
 

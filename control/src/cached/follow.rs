@@ -16,8 +16,9 @@ use tokio_util::sync::CancellationToken;
 use super::state::{CachedStanding, Tell};
 use super::{CachedKind, CachedStates, ServedKind};
 use crate::api_server::ApiServer;
+use crate::clock;
 use crate::cluster_cache::{
-    Cache, CacheMetrics, CacheOptions, RestoredCached, SweepLimit, keep_reached_by, open_cache,
+    Cache, CacheMetrics, CacheOptions, RestoredCached, SweepLimit, keep_reached_by, open_cache, seconds,
 };
 use crate::copies::Copies;
 use crate::informer::{CachedInformer, Identity, Limits, Recovery, Restarted};
@@ -109,6 +110,11 @@ pub(crate) fn follow(
     identity: &Identity,
     stop: CancellationToken,
 ) -> impl Future<Output = ()> + Send + 'static + use<> {
+    if let Some(as_of_s) = restored.iter().map(|kept| kept.as_of_s).min() {
+        let (kinds, objects) = (restored.len(), restored.iter().map(|kept| kept.objects.len()).sum::<usize>());
+        let age_s = seconds(clock::wall()).saturating_sub(as_of_s);
+        tracing::info!(objects, kinds, as_of_s, age_s, "cached kinds are restored from the cluster cache");
+    }
     let mut restored: BTreeMap<CachedKind, RestoredCached> =
         restored.into_iter().map(|restored| (restored.wanted.clone(), restored)).collect();
     let recovery = Recovery::default();
@@ -128,7 +134,7 @@ pub(crate) fn follow(
             sink,
             copies: following.copies.clone(),
             identity: identity.clone(),
-            tell: Tell::of(&following.states, kind),
+            tell: Tell::of(&following.states, kind, &following.metrics),
             asked,
             chance: fastrand::Rng::with_seed(seed),
             recovery: recovery.clone(),
@@ -157,7 +163,7 @@ pub(crate) fn follow(
 /// What an informer begins with, told to whoever serves it.
 fn restart(following: &CachedFollower, kept: RestoredCached) -> Restarted {
     let RestoredCached { wanted, served, objects, resume, as_of_s } = kept;
-    Tell::of(&following.states, &wanted).tell(|state| {
+    Tell::of(&following.states, &wanted, &following.metrics).tell(|state| {
         state.served = Some(served.clone());
         // Without a version nobody could say what comes after it: it is served once it is listed.
         if resume.is_some() {

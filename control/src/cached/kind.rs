@@ -47,6 +47,11 @@ impl CachedKind {
         Self { plural: plural.into(), group: group.into(), version, label_selector: None, field_selector: None }
     }
 
+    /// The name as kubectl writes resources, `pods` or `deployments.apps`.
+    pub(crate) fn resource_name(&self) -> String {
+        qualified(&self.plural, &self.group)
+    }
+
     /// Whether its objects are Secrets, which are kept on disk only encrypted.
     #[must_use]
     pub fn is_secret(&self) -> bool {
@@ -63,7 +68,7 @@ impl CachedKind {
 /// As the operator writes it: `pods`, `deployments.apps`, `certificates.cert-manager.io/v1`.
 impl fmt::Display for CachedKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&qualified(&self.plural, &self.group))?;
+        f.write_str(&self.resource_name())?;
         self.version.as_ref().map_or(Ok(()), |version| write!(f, "/{version}"))
     }
 }

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use prometheus::IntGauge;
 use tokio::sync::watch;
 
 use super::{CachedKind, ServedKind};
+use crate::source_metrics::SourceMetrics;
 
 /// All of them, by their names.
 pub type CachedStates = BTreeMap<Arc<str>, CachedState>;
@@ -45,16 +47,28 @@ impl CachedState {
     }
 }
 
+impl CachedStanding {
+    /// The second since the epoch as of which stale objects are; 0 where none are.
+    fn stale_since_s(self) -> i64 {
+        match self {
+            Self::Kept(as_of_s) => i64::try_from(as_of_s).unwrap_or(i64::MAX),
+            Self::Unknown | Self::Current | Self::Absent => 0,
+        }
+    }
+}
+
 /// Where the state of one kind is told.
 #[derive(Clone, Debug)]
 pub(crate) struct Tell {
     states: watch::Sender<CachedStates>,
     name: Arc<str>,
+    stale_since: IntGauge,
 }
 
 impl Tell {
-    pub(crate) fn of(states: &watch::Sender<CachedStates>, kind: &CachedKind) -> Self {
-        Self { states: states.clone(), name: kind.to_string().into() }
+    pub(crate) fn of(states: &watch::Sender<CachedStates>, kind: &CachedKind, metrics: &SourceMetrics) -> Self {
+        let stale_since = metrics.cached_stale_since(&kind.resource_name());
+        Self { states: states.clone(), name: kind.to_string().into(), stale_since }
     }
 
     /// Changes the state.
@@ -63,6 +77,7 @@ impl Tell {
             let state = states.entry(Arc::clone(&self.name)).or_default();
             let before = state.clone();
             change(state);
+            self.stale_since.set(state.standing.stale_since_s());
             before != *state
         });
     }

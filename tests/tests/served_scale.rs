@@ -1,0 +1,231 @@
+//! The served API of `tidegate lite` over many objects, with many watches: kubectl in pages, informers of client-go, reflectors of kube-rs
+//! and plain watches, each held against what the upstream holds, object by object and event by event. `.ci/full` runs it with more:
+//!
+//! ```text
+//! SERVED_OBJECTS=100000 SERVED_WATCHES=1000 cargo test --release -p tidegate-tests --test served_scale -- --nocapture
+//! ```
+
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Instant;
+
+use serde_json::{Value, json};
+use tidegate_lite::{DoorSocket, Feed, Lite, ReplicaKind, ReplicaLimits, SharedDoor};
+use tidegate_tests::{CacheServer, Informers, Kubectl, Reader, eventually, get, items, moment, plain};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::task::AbortOnDropHandle;
+
+/// Changes that every watch is told of.
+const CHANGES: usize = 200;
+
+fn number(name: &str, otherwise: usize) -> usize {
+    std::env::var_os(name).map_or(otherwise, |text| text.to_str().and_then(|text| text.parse().ok()).expect("a number"))
+}
+
+/// An API server of Services, and what it has told.
+struct Upstream {
+    feed: Feed,
+    address: SocketAddr,
+    serving: Option<AbortOnDropHandle<()>>,
+    objects: BTreeMap<String, Value>,
+    version: usize,
+}
+
+fn service(name: &str, version: usize) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {
+            "name": name, "namespace": "shop", "resourceVersion": version.to_string(),
+            "uid": format!("00000000-0000-4000-8000-{version:012}"), "creationTimestamp": "2026-01-01T00:00:00Z",
+            "labels": {"app": name, "team": format!("t{}", version % 50)},
+        },
+        "spec": {
+            "type": "ClusterIP", "clusterIP": "None", "sessionAffinity": "None", "selector": {"app": name},
+            "ports": [{"name": "http", "port": 80, "protocol": "TCP", "targetPort": 8080}],
+        },
+        "status": {"loadBalancer": {}},
+    })
+}
+
+impl Upstream {
+    async fn start(objects: usize) -> Self {
+        let [version, plural, kind] = ["v1", "services", "Service"].map(str::to_owned);
+        let group = String::new();
+        let kind =
+            ReplicaKind { group, version, plural, kind, namespaced: true, passes_writes: false, short: Vec::new() };
+        let limits = ReplicaLimits { bytes_max: 1 << 30, sweep_share_max: 0.5, sweep_free: 10 };
+        let (lite, feeds) = Lite::replica(&[kind], limits);
+        let feed = feeds.into_values().next().unwrap();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let door = SharedDoor { lite, tls: None, token: None, pass: None, connections_max: 64 };
+        let serving = tokio::spawn(door.serve(DoorSocket::Tcp(listener), std::future::pending()));
+        let mut all = BTreeMap::new();
+        feed.list_begins();
+        for nth in 1..=objects {
+            let name = format!("s{nth}");
+            let object = service(&name, nth);
+            feed.listed("shop", &name, object.to_string().as_bytes());
+            all.insert(name, object);
+        }
+        feed.list_done(&objects.to_string(), true, true);
+        Self { feed, address, serving: Some(AbortOnDropHandle::new(serving)), objects: all, version: objects }
+    }
+
+    /// Changes, deletions and new objects; gives the events as a watch tells them.
+    fn change(&mut self) -> Vec<String> {
+        let all = self.version;
+        let mut events = Vec::new();
+        for change in 0..CHANGES {
+            self.version += 1;
+            let (version, known) = (self.version, format!("s{}", 1 + change * all / CHANGES));
+            let name = if change % 4 == 0 { format!("new{change}") } else { known };
+            let (object, gone) = (service(&name, version), change % 4 == 1);
+            let before =
+                if gone { self.objects.remove(&name) } else { self.objects.insert(name.clone(), object.clone()) };
+            let told = if gone {
+                "DELETED"
+            } else if before.is_some() {
+                "MODIFIED"
+            } else {
+                "ADDED"
+            };
+            events.push(format!("{told} {name}@{version}"));
+            self.feed.told("shop", &name, object.to_string().as_bytes(), gone);
+        }
+        events
+    }
+
+    /// What every client should hold.
+    fn held(&self) -> BTreeMap<String, Value> {
+        self.objects.iter().map(|(name, object)| (format!("services shop/{name}"), plain(object.clone()))).collect()
+    }
+}
+
+/// A watch from a version on.
+async fn watch(api: SocketAddr, version: usize) -> BufReader<TcpStream> {
+    let mut stream = BufReader::new(TcpStream::connect(api).await.unwrap());
+    let path = format!("/api/v1/services?watch=1&allowWatchBookmarks=true&resourceVersion={version}");
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: {api}\r\n\r\n").as_bytes()).await.unwrap();
+    let mut line = String::new();
+    stream.read_line(&mut line).await.unwrap();
+    assert!(line.contains("200"), "{line}");
+    stream
+}
+
+/// The next events of a watch.
+async fn told(mut stream: BufReader<TcpStream>) -> Vec<String> {
+    let mut events = Vec::new();
+    while events.len() < CHANGES {
+        let mut line = String::new();
+        assert!(stream.read_line(&mut line).await.unwrap() > 0, "a watch ended after {} events", events.len());
+        let Ok(event) = serde_json::from_str::<Value>(&line) else { continue };
+        if let (Some(kind), metadata) = (event["type"].as_str(), &event["object"]["metadata"]) {
+            let text = |field: &str| metadata[field].as_str().unwrap_or_default();
+            events.push(format!("{kind} {}@{}", text("name"), text("resourceVersion")));
+        }
+    }
+    events
+}
+
+/// kubectl lists all of it in pages, and some by a label.
+async fn pages(served: &Reader, upstream: &Upstream, when: &str) {
+    let begun = moment();
+    let list = served.run(&["get", "services", "-A", "-o", "json", "--chunk-size=500"]).await;
+    let got: BTreeMap<String, Value> = items(&list)
+        .into_iter()
+        .map(|object| (format!("services shop/{}", object["metadata"]["name"].as_str().unwrap()), plain(object)))
+        .collect();
+    let want = upstream.held();
+    let other: Vec<_> = want.keys().chain(got.keys()).filter(|key| want.get(*key) != got.get(*key)).take(5).collect();
+    assert!(other.is_empty(), "{when}: {other:?}");
+    took(&format!("kubectl lists {} objects in pages of 500, {when}", got.len()), begun);
+    let begun = moment();
+    let some = served.run(&["get", "services", "-A", "-o", "name", "--chunk-size=100", "-l", "team=t7"]).await;
+    let of_team = |object: &&Value| object["metadata"]["labels"]["team"] == "t7";
+    assert_eq!(some.lines().count(), upstream.objects.values().filter(of_team).count(), "{when}");
+    took("and by a label in pages of 100", begun);
+}
+
+fn took(what: &str, begun: Instant) {
+    println!("    {:>6} ms  {what}", begun.elapsed().as_millis());
+}
+
+async fn informers_hold(clients: &mut [Informers], upstream: &Upstream, when: &str) {
+    let want = upstream.held();
+    for client in clients {
+        let begun = moment();
+        let name = client.name;
+        let client = tokio::sync::Mutex::new(client);
+        let held = eventually(&format!("{name}: all objects, {when}"), || async {
+            let held = client.lock().await.held().await;
+            if held.synced && held.objects == want { Ok(held) } else { Err(held.events.to_string()) }
+        })
+        .await;
+        assert_eq!(held.faults, json!([]), "{name}, {when}");
+        took(&format!("{name}: all objects, {when}"), begun);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_objects_and_many_watches_are_served_as_the_upstream_has_them() {
+    let (objects, watches) = (number("SERVED_OBJECTS", 3_000), number("SERVED_WATCHES", 200));
+    let mut upstream = Upstream::start(objects).await;
+    let folder = tempfile::tempdir().unwrap();
+    let server = format!("http://{}", upstream.address);
+    let arguments = [
+        "--cache-kinds",
+        "services",
+        "--serve-memory",
+        "1024",
+        "--serve-connections",
+        "4096",
+        "--cache-dir",
+        folder.path().to_str().unwrap(),
+        "--cache-write-after",
+        "50ms",
+        "--cache-write-budget",
+        "100000",
+    ];
+    let begun = moment();
+    let cache = CacheServer::fed_by(&server, &arguments).await;
+    cache.ready().await;
+    took(&format!("ready with {objects} objects"), begun);
+    let served = Reader::of(&cache.url(), &[]).filter(|_| Kubectl::for_config(folder.path()).is_some());
+    if let Some(served) = &served {
+        pages(served, &upstream, "at first").await;
+    }
+    let mut clients = Informers::start_all(&cache.url(), &["v1/services"]).unwrap_or_default();
+    informers_hold(&mut clients, &upstream, "at first").await;
+
+    let mut open = Vec::new();
+    for _ in 0..watches {
+        open.push(watch(cache.api, upstream.version).await);
+    }
+    let readers: Vec<_> = open.into_iter().map(|stream| tokio::spawn(told(stream))).collect();
+    let begun = moment();
+    let events = upstream.change();
+    for reader in readers {
+        assert_eq!(reader.await.unwrap(), events);
+    }
+    took(&format!("{CHANGES} changes at {watches} watches"), begun);
+    informers_hold(&mut clients, &upstream, "after changes").await;
+    drop(clients);
+
+    // In order, so that everything is on disk.
+    cache.end().await;
+    upstream.serving = None;
+    let begun = moment();
+    let cache = CacheServer::fed_by(&server, &arguments).await;
+    cache.ready().await;
+    took("ready from disk, without the upstream", begun);
+    let metrics = get(cache.admin, "localhost", "/metrics").await.expect("metrics").body;
+    let stale = "tidegate_cached_stale_since_timestamp_seconds{kind=\"services\"} 1";
+    assert!(metrics.contains(stale), "it says that it is stale, as of a second of this century: {metrics}");
+    if let Some(served) = Reader::of(&cache.url(), &[]).filter(|_| served.is_some()) {
+        pages(&served, &upstream, "from disk").await;
+    }
+}
