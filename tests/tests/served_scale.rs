@@ -225,6 +225,8 @@ async fn many_objects_and_many_watches_are_served_as_the_upstream_has_them() {
     let metrics = get(cache.admin, "localhost", "/metrics").await.expect("metrics").body;
     let stale = "tidegate_cached_stale_since_timestamp_seconds{kind=\"services\"} 1";
     assert!(metrics.contains(stale), "it says that it is stale, as of a second of this century: {metrics}");
+    let held = format!("tidegate_served_objects{{kind=\"services\"}} {}\n", upstream.objects.len());
+    assert!(metrics.contains(&held), "it is ready when it can serve: {metrics}");
     if let Some(served) = Reader::of(&cache.url(), &[]).filter(|_| served.is_some()) {
         pages(&served, &upstream, "from disk").await;
     }

@@ -163,6 +163,10 @@ pub(crate) fn follow(
 /// What an informer begins with, told to whoever serves it.
 fn restart(following: &CachedFollower, kept: RestoredCached) -> Restarted {
     let RestoredCached { wanted, served, objects, resume, as_of_s } = kept;
+    // Before anybody is told that the kind can be served.
+    if let (Some(copies), Some(version)) = (&following.copies, &resume) {
+        copies.restore(&served, &objects, version);
+    }
     Tell::of(&following.states, &wanted, &following.metrics).tell(|state| {
         state.served = Some(served.clone());
         // Without a version nobody could say what comes after it: it is served once it is listed.
@@ -170,9 +174,6 @@ fn restart(following: &CachedFollower, kept: RestoredCached) -> Restarted {
             state.standing = CachedStanding::Kept(as_of_s);
         }
     });
-    if let (Some(copies), Some(version)) = (&following.copies, &resume) {
-        copies.restore(&served, &objects, version);
-    }
     let names = objects.into_iter().map(|(name, _)| name).collect();
     Restarted { served: Some(served), names, resume }
 }
