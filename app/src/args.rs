@@ -1,6 +1,7 @@
 //! The command line as text: which flags there are, what they are called in the environment, and their help. What
 //! the text means is decided in [`crate::settings`].
 
+mod ask;
 mod cache;
 mod lite;
 mod routing;
@@ -8,6 +9,7 @@ mod serve;
 
 use std::path::PathBuf;
 
+pub(crate) use ask::{AskArgs, ExplainArgs, HistoryArgs, RollbackArgs};
 pub(crate) use cache::CacheArgs;
 use clap::builder::BoolishValueParser;
 use clap::{Parser, Subcommand};
@@ -334,46 +336,6 @@ pub(crate) struct ClusterArgs {
     /// Lets objects name loopback addresses, which lead into this process's own host.
     #[arg(long, env = "TIDEGATE_ALLOW_LOOPBACK_ENDPOINTS", value_parser = BoolishValueParser::new())]
     pub(crate) allow_loopback_endpoints: bool,
-}
-
-#[derive(clap::Args, Debug)]
-pub(crate) struct ExplainArgs {
-    /// The URL, such as `https://shop.example/cart`; without a scheme, http is meant.
-    pub(crate) url: String,
-    #[command(flatten)]
-    pub(crate) ask: AskArgs,
-}
-
-#[derive(clap::Args, Debug)]
-pub(crate) struct HistoryArgs {
-    /// At most so many publications, the latest.
-    #[arg(long, value_name = "COUNT", env = "TIDEGATE_LAST", default_value = "20")]
-    pub(crate) last: usize,
-    /// Only those that changed the routes or certificates of this host, as rules write it, or may have: of each, the first eight
-    /// hosts are written down.
-    #[arg(long, value_name = "HOST", env = "TIDEGATE_HOST")]
-    pub(crate) host: Option<String>,
-    #[command(flatten)]
-    pub(crate) ask: AskArgs,
-}
-
-#[derive(clap::Args, Debug)]
-pub(crate) struct RollbackArgs {
-    /// The generation whose routes shall serve; `tidegate history` lists them.
-    pub(crate) generation: u64,
-    #[command(flatten)]
-    pub(crate) ask: AskArgs,
-}
-
-/// How a running process is asked.
-#[derive(clap::Args, Debug, Default)]
-pub(crate) struct AskArgs {
-    /// The debug address of the running process.
-    #[arg(long, value_name = "ADDR|unix:PATH", env = "TIDEGATE_DEBUG", default_value = "127.0.0.1:9181")]
-    pub(crate) debug: String,
-    /// Prints JSON.
-    #[arg(long, env = "TIDEGATE_JSON", value_parser = BoolishValueParser::new())]
-    pub(crate) json: bool,
 }
 
 #[derive(clap::Args, Debug)]

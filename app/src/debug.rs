@@ -2,6 +2,7 @@
 //! few commands that an operator may give. They hold no header value, no key and no token, but whoever reads them knows every route.
 
 mod access;
+mod explain;
 mod history;
 mod routes;
 mod topology;
@@ -15,7 +16,7 @@ use axum::{Json, Router};
 use serde::{Deserialize, Serialize};
 use tidegate_config::finding::{Finding, Severity};
 use tidegate_config::published::Published;
-use tidegate_control::{View, explain};
+use tidegate_control::View;
 
 pub(crate) use access::{bind_unix, guarded, unlink};
 pub(crate) use routes::{Table, table};
@@ -39,7 +40,7 @@ impl Debug {
             .route("/debug/routes", get(routes_page))
             .route("/debug/topology", get(topology_page))
             .route("/debug/findings", get(findings_page))
-            .route("/debug/explain", get(explain_page))
+            .route("/debug/explain", get(explain::page))
             .route("/debug/history", get(history::history_page))
             .merge(if private { history::commands() } else { history::no_commands() });
         access::without_origin(pages).with_state(self)
@@ -91,28 +92,6 @@ impl<'a> FindingView<'a> {
 async fn findings_page(State(debug): State<Debug>) -> Response {
     let Some(findings) = debug.view.findings().await else { return not_running() };
     Json(findings.iter().map(FindingView::of).collect::<Vec<_>>()).into_response()
-}
-
-#[derive(Deserialize)]
-struct ExplainQuestion {
-    url: String,
-    format: Option<String>,
-}
-
-/// 200 when a route serves the URL, 404 when none does; the explanation is the body of both.
-async fn explain_page(State(debug): State<Debug>, Query(question): Query<ExplainQuestion>) -> Response {
-    let findings = debug.view.findings().await.unwrap_or_default();
-    let not_serving = debug.view.not_serving().await.unwrap_or_default();
-    match explain(&debug.published.pin(), &findings, &not_serving, &question.url) {
-        Err(why) => (StatusCode::BAD_REQUEST, format!("{why}\n")).into_response(),
-        Ok(explanation) => {
-            let status = if explanation.is_served() { StatusCode::OK } else { StatusCode::NOT_FOUND };
-            match question.format.as_deref() {
-                Some("text") => (status, explanation.to_string()).into_response(),
-                _ => (status, Json(explanation)).into_response(),
-            }
-        }
-    }
 }
 
 fn not_running() -> Response {

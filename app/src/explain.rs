@@ -1,4 +1,4 @@
-//! `tidegate explain URL`: asks a running process what it would do with a URL, and prints it.
+//! `tidegate explain URL`: asks a running process what it would do with a request for a URL, and prints it.
 
 use std::process::ExitCode;
 
@@ -7,5 +7,7 @@ use crate::ask::Question;
 
 /// Ends with 0 when a route serves the URL, with 1 when none does, and with 2 when nobody can be asked.
 pub(crate) async fn main(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
-    Question::page("/debug/explain", &[("url", &args.url)], &args.ask).put(&args.ask).await
+    let mut parameters = vec![("url", &*args.url), ("method", &args.method)];
+    parameters.extend(args.header.iter().map(|header| ("header", &**header)));
+    Question::page("/debug/explain", &parameters, &args.ask).put(&args.ask).await
 }

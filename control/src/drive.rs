@@ -328,6 +328,9 @@ impl<'a> Loop<'a> {
                 self.reconciler.look_again();
                 answer.send(()).unwrap_or_default();
             }
+            Question::Refused(gateway, host, answer) => {
+                drop(answer.send(self.reconciler.refused(&gateway, &host)));
+            }
             Question::Topology(answer) => {
                 let edges = self.reconciler.topology().edges();
                 drop(answer.send(edges.map(|(object, key)| (object.clone(), key.clone())).collect()));

@@ -1,40 +1,67 @@
-//! Why a URL goes where it goes: which route serves it, from which object, who lost and why, and which endpoints.
+//! Why a URL goes where it goes: which Gateway and listener it comes to, which route serves it, from which object, who lost and why,
+//! and which endpoints.
 
+mod asked;
+mod candidate;
 mod connections;
+mod refused;
 mod text;
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
+pub use asked::Asked;
+pub use candidate::Candidate;
+use candidate::{Rank, rank};
 use connections::Connections;
-use http::Uri;
+pub use refused::Refused;
+pub(crate) use refused::refused;
 use serde::Serialize;
 use tidegate_config::finding::{Finding, Problem};
 use tidegate_config::model::{
-    Asker, Bind, BindProtocol, Compression, Decision, Destination, Effective, Endpoint, ExternalAuth, Filter, Found,
-    Guard, Head, HostRoutes, ListenerName, Refusal, RetryPolicy, Route, Snapshot, Target, WeightedTarget, decide,
-    normalize, request_host,
+    Asker, Bind, BindProtocol, Compression, Cors, Decision, Destination, Effective, Endpoint, ExternalAuth, Filter,
+    Found, Guard, Head as _, HostRoutes, Listener, ListenerOrigin, Refusal, RetryPolicy, Route, Snapshot, Target,
+    TlsListener, WeightedTarget, decide,
 };
 
 use crate::not_serving::{ByCommand, NotServing, Wait};
+use crate::topology::Key;
 
-/// What would become of a plain GET of a URL, and why.
+/// What would become of a request for a URL, and why.
 #[derive(Debug, Serialize)]
 pub struct Explanation {
     /// The URL as asked.
     pub url: String,
+    /// The method.
+    pub method: String,
     /// The generation that was asked.
     pub generation: u64,
     /// The listener that takes it.
     pub listener: String,
+    /// The Gateway of the listener, and the ListenerSet in which it stands; `None` for one of the operator's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gateway: Option<Arc<ListenerOrigin>>,
+    /// The listener that the server name of the handshake chose, where requests for the host have to come to another one over a
+    /// connection of their own: the answer is 421 then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub misdirected: Option<String>,
     /// The host pattern that takes it; `None` when no rule has the host.
     pub host: Option<String>,
     /// The path as rules see it.
     pub path: String,
     /// The route that serves it; `None` is a 404.
     pub route: Option<Served>,
-    /// Other routes of the host whose path matches, in the order in which they would be tried.
+    /// Routes whose host and path match, and that were tried before and do not take the request, in their order; a bounded number.
+    pub passed_over: Vec<Candidate>,
+    /// Routes whose host and path match, and that would be tried afterwards, in their order; a bounded number.
     pub next: Vec<Candidate>,
+    /// How many more of both there are.
+    #[serde(skip_serializing_if = "is_none")]
+    pub omitted: usize,
+    /// Routes for the host that name the Gateway or one of its ListenerSets, and are not accepted there; filled in by who asks the control
+    /// loop for them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub refused: Vec<Refused>,
     /// Who lost, and why.
     pub lost: Vec<Finding>,
     /// What else the owner of the route's object is told.
@@ -49,17 +76,6 @@ pub struct Explanation {
     /// The status that the edge itself would answer to a client whose address the route's guards allow, and of which the services that
     /// are asked say yes, where it would not forward. Other clients are answered 403, or what the service says.
     pub answer: Option<u16>,
-}
-
-/// One route whose path matches.
-#[derive(Debug, Serialize)]
-pub struct Candidate {
-    /// Its object.
-    pub object: String,
-    /// The field of its rule.
-    pub field: String,
-    /// What it matches.
-    pub path: String,
 }
 
 /// The route that serves, with everything that applies to it.
@@ -101,93 +117,88 @@ pub struct TargetView {
     pub external_auth: Option<Arc<ExternalAuth>>,
 }
 
-struct ProbeHead<'a> {
-    uri: &'a Uri,
+fn is_none(count: &usize) -> bool {
+    *count == 0
 }
 
-impl Head for ProbeHead<'_> {
-    fn method(&self) -> &str {
-        "GET"
-    }
-
-    fn path(&self) -> &str {
-        self.uri.path()
-    }
-
-    fn query(&self) -> Option<&str> {
-        self.uri.query()
-    }
-
-    fn authority(&self) -> Option<&str> {
-        self.uri.authority().map(http::uri::Authority::as_str)
-    }
-
-    fn header(&self, _name: &str) -> Option<&[u8]> {
-        None
-    }
-
-    fn each_value(&self, _name: &str, _see: &mut dyn FnMut(&[u8])) {}
-}
-
-/// Explains a URL such as `https://shop.example/cart`; without a scheme, `http` is meant. `tcp://192.0.2.1:5432` and
-/// `tls://db.example:5432` are connections that are passed on as bytes.
+/// Explains what would become of a request or a connection.
 ///
 /// # Errors
-/// When the text is no URL with a host, its path is malformed, or nothing listens for its scheme.
+/// When nothing listens for it.
 pub fn explain(
     snapshot: &Snapshot,
     findings: &[Finding],
     not_serving: &NotServing,
-    url: &str,
+    asked: &Asked,
 ) -> Result<Explanation, String> {
-    let absolute = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
-    let uri: Uri = absolute.parse().map_err(|error| format!("{url:?} is no URL: {error}"))?;
-    let host = uri.authority().and_then(|authority| request_host(authority.as_str()).map(|h| h.into_owned()));
-    let host = host.ok_or_else(|| format!("{url:?} has no host that a request could have"))?;
-    let normal =
-        normalize(uri.path()).ok_or_else(|| format!("{:?} is not a path that a request could have", uri.path()))?;
-    let (protocol, of_bytes) = match uri.scheme_str() {
-        Some("https") => (BindProtocol::Https, false),
-        Some("tls") => (BindProtocol::Https, true),
-        Some("tcp") => (BindProtocol::Tcp, true),
-        Some(_) | None => (BindProtocol::Http, false),
-    };
-    let binds = candidates(snapshot, protocol, uri.port_u16());
-    let bytes = carried(snapshot, &binds, &host);
-    if of_bytes {
+    let binds = candidates(snapshot, asked.protocol, asked.port());
+    let bytes = carried(snapshot, &binds, &asked.server_name);
+    if asked.of_bytes {
         let carried = bytes.ok_or_else(|| "nothing listens for it".to_owned())?;
-        return Ok(of_connections(snapshot, (findings, not_serving), url, &carried));
+        return Ok(of_connections(snapshot, (findings, not_serving), asked, &carried));
     }
-    let find = |bind: &&Bind| snapshot.find(&bind.key, &host, &normal.path, &ProbeHead { uri: &uri });
-    // Several may have the port on addresses of their own: the one that would not answer 404 is meant.
-    let found = binds.iter().map(find).max_by_key(|found| (found.route.is_some(), found.listener.is_some()));
-    let Found { listener, host: routes, route } = found.unwrap_or_default();
+    let find = |bind: &&'_ Bind| (bind.key, snapshot.find(&bind.key, &asked.host, &asked.path, asked));
+    // Several may have the port on addresses of their own: the one at the address that the URL names is meant, else one that would not
+    // answer 404.
+    let named = named(&asked.server_name);
+    let found = binds
+        .iter()
+        .map(find)
+        .max_by_key(|(key, found)| (Some(key.address.ip()) == named, found.route.is_some(), found.listener.is_some()));
+    let (key, Found { listener, host: routes, route }) = found.ok_or_else(|| "nothing listens for it".to_owned())?;
     if let Some(carried) = bytes.filter(|_| route.is_none()) {
-        return Ok(of_connections(snapshot, (findings, not_serving), url, &carried));
+        return Ok(of_connections(snapshot, (findings, not_serving), asked, &carried));
     }
     let listener = listener.ok_or_else(|| "nothing listens for it".to_owned())?;
-    let (lost, told) = concerned(findings, routes, route);
+    let misdirected = shaken(snapshot.bind(&key), asked)?.filter(|shaken| shaken.is_other_than(listener));
+    let route = route.filter(|_| misdirected.is_none());
+    let (lost, told) = concerned(findings, routes, (route, listener));
+    let Rank { passed_over, next, omitted } = match &misdirected {
+        None => rank(snapshot.in_turn(listener, &asked.host, &asked.path), route, asked),
+        Some(_) => Rank::default(),
+    };
+    let not_here = misdirected.is_some().then_some(421);
     Ok(Explanation {
-        url: url.to_owned(),
+        url: asked.url.clone(),
+        method: asked.method().to_owned(),
         generation: snapshot.generation().0,
         listener: listener.name.to_string(),
+        gateway: listener.origin.clone(),
+        misdirected: misdirected.map(|shaken| shaken.name.to_string()),
         host: routes.map(|routes| routes.host.to_string()),
-        path: normal.path.to_string(),
+        path: asked.path.clone(),
         route: route.map(|route| served(snapshot, route)),
-        next: routes.map(|routes| others(routes, &listener.name, &normal.path, route)).unwrap_or_default(),
+        passed_over,
+        next,
+        omitted,
+        refused: Vec::new(),
         lost,
         findings: told,
         held: not_serving.held.clone(),
         waits: routes.and_then(|routes| not_serving.waits.iter().find(|wait| wait.host == routes.host).cloned()),
         connections: None,
-        answer: answer(snapshot, route, (protocol, &listener.name)),
+        answer: not_here.or_else(|| answer(snapshot, route, asked, listener)),
     })
+}
+
+/// The address that a host is, if it is one.
+fn named(host: &str) -> Option<IpAddr> {
+    host.trim_matches(['[', ']']).parse().ok()
+}
+
+/// The listener with which the handshake of a request would be; `None` without TLS.
+fn shaken(bind: Option<&Bind>, asked: &Asked) -> Result<Option<TlsListener>, String> {
+    let Some(bind) = bind.filter(|bind| bind.key.protocol == BindProtocol::Https) else { return Ok(None) };
+    // A client asks for no name where its URL has an address (RFC 6066 section 3).
+    let name = if named(&asked.server_name).is_some() { "" } else { &asked.server_name };
+    let listener = bind.listener(name).ok_or_else(|| format!("no listener takes the server name {name:?}"))?;
+    Ok(Some(TlsListener::of(listener)))
 }
 
 /// What takes a connection as bytes. Several sockets may have the port on addresses of their own: the one at the address that is
 /// named is meant, else one with a route.
 fn carried<'s>(snapshot: &'s Snapshot, binds: &[&'s Bind], host: &str) -> Option<connections::Found<'s>> {
-    let named: Option<IpAddr> = host.trim_matches(['[', ']']).parse().ok();
+    let named = named(host);
     let found = binds.iter().filter_map(|bind| Some((bind, connections::Found::on(snapshot, bind, host)?)));
     let rank = |bind: &Bind, route: bool| (Some(bind.key.address.ip()) == named, route);
     found.max_by_key(|(bind, found)| rank(bind, found.route.is_some())).map(|(_, found)| found)
@@ -197,18 +208,24 @@ fn carried<'s>(snapshot: &'s Snapshot, binds: &[&'s Bind], host: &str) -> Option
 fn of_connections(
     snapshot: &Snapshot,
     (findings, not_serving): (&[Finding], &NotServing),
-    url: &str,
+    asked: &Asked,
     found: &connections::Found<'_>,
 ) -> Explanation {
     let (lost, told) = found.concerned(findings);
     Explanation {
-        url: url.to_owned(),
+        url: asked.url.clone(),
+        method: asked.method().to_owned(),
         generation: snapshot.generation().0,
         listener: found.listener.name.to_string(),
+        gateway: found.listener.origin.clone(),
+        misdirected: None,
         host: None,
         path: String::new(),
         route: None,
+        passed_over: Vec::new(),
         next: Vec::new(),
+        omitted: 0,
+        refused: Vec::new(),
         lost,
         findings: told,
         held: not_serving.held.clone(),
@@ -226,12 +243,16 @@ impl Explanation {
     }
 }
 
-/// The sockets that a URL may mean: those of its scheme that have its port, where it names one that any has; else those that every
+/// The sockets that a URL may mean: those of its scheme that have its port, or to which a Gateway's Service leads from there, where it
+/// names one that any has; else those that every
 /// object shares, for behind a load balancer ports are others than in URLs; else all of the scheme.
 fn candidates(snapshot: &Snapshot, protocol: BindProtocol, port: Option<u16>) -> Vec<&Bind> {
     let of_scheme: Vec<&Bind> = snapshot.binds().iter().filter(|bind| bind.key.protocol == protocol).collect();
-    let with_port: Vec<&Bind> =
-        of_scheme.iter().filter(|bind| Some(bind.key.address.port()) == port).copied().collect();
+    let has_port = |bind: &&&Bind| {
+        let by_service = || port.is_some() && bind.listeners.iter().any(|listener| listener.port == port);
+        Some(bind.key.address.port()) == port || by_service()
+    };
+    let with_port: Vec<&Bind> = of_scheme.iter().filter(has_port).copied().collect();
     if !with_port.is_empty() {
         return with_port;
     }
@@ -240,19 +261,6 @@ fn candidates(snapshot: &Snapshot, protocol: BindProtocol, port: Option<u16>) ->
     // The last of equals is taken.
     all.reverse();
     own.into_iter().rev().chain(all).collect()
-}
-
-fn candidate(route: &Route) -> Candidate {
-    Candidate {
-        object: route.origin.object.to_string(),
-        field: route.origin.field.to_string(),
-        path: route.path.to_string(),
-    }
-}
-
-fn others(routes: &HostRoutes, listener: &ListenerName, path: &str, served: Option<&Arc<Route>>) -> Vec<Candidate> {
-    let all = routes.candidates(path).chain(routes.fallback()).filter(|route| route.listeners.holds(listener));
-    all.filter(|route| served.is_none_or(|served| !Arc::ptr_eq(served, route))).map(|route| candidate(route)).collect()
 }
 
 fn served(snapshot: &Snapshot, route: &Arc<Route>) -> Served {
@@ -274,7 +282,7 @@ fn served(snapshot: &Snapshot, route: &Arc<Route>) -> Served {
     };
     let targets = route.action.shares().iter().map(view).collect();
     Served {
-        candidate: candidate(route),
+        candidate: Candidate::of(route, None),
         guards: Arc::clone(&route.guards),
         filters: Arc::clone(&route.filters),
         settings: snapshot.effective(route),
@@ -285,22 +293,24 @@ fn served(snapshot: &Snapshot, route: &Arc<Route>) -> Served {
 }
 
 /// The status of the answer that a client from an allowed address would get from the edge itself.
-fn answer(
-    snapshot: &Snapshot,
-    route: Option<&Arc<Route>>,
-    (protocol, listener): (BindProtocol, &ListenerName),
-) -> Option<u16> {
+fn answer(snapshot: &Snapshot, route: Option<&Arc<Route>>, asked: &Asked, listener: &Listener) -> Option<u16> {
     let Some(route) = route else { return Some(404) };
     let usable = route.action.shares().iter().any(|share| {
         let answered = |target: &Arc<Target>| snapshot.backend_of(target).is_some_and(|it| !it.endpoints.is_empty());
         share.weight > 0 && share.target().is_none_or(answered)
     });
-    // A client from an allowed address, and a request without a body.
-    let asker = Asker { address: None, secure: protocol == BindProtocol::Https, listener, body_bytes: None };
+    // A client from an allowed address.
+    let secure = asked.protocol == BindProtocol::Https;
+    let asker = Asker { address: None, secure, listener: &listener.name, body_bytes: asked.body_bytes() };
     let effective = snapshot.effective(route);
+    let preflight = Cors::is_preflight(asked) && Cors::of(&route.filters).is_some();
     let mut from = 0;
     loop {
-        return match decide(route, from, &effective, &asker, |_| usable) {
+        let decision = decide(route, from, &effective, &asker, |_| usable);
+        if preflight && !matches!(decision, Decision::Refused(_) | Decision::ToTls(_)) {
+            return Some(200);
+        }
+        return match decision {
             Decision::Asks(place, _) => {
                 // What follows when the service says yes, as with the clients that are allowed.
                 from = place + 1;
@@ -322,16 +332,21 @@ fn answer(
 fn concerned(
     findings: &[Finding],
     routes: Option<&Arc<HostRoutes>>,
-    route: Option<&Arc<Route>>,
+    (route, listener): (Option<&Arc<Route>>, &Listener),
 ) -> (Vec<Finding>, Vec<Finding>) {
     let host = routes.map(|routes| routes.host.to_string()).unwrap_or_default();
     let path = route.map(|route| route.path.to_string()).unwrap_or_default();
+    let object = route.map(|route| &route.origin.object);
+    let key = listener.origin.as_ref().map(|origin| {
+        let owner = origin.set.as_ref().unwrap_or(&origin.gateway);
+        Key::Listener(owner.clone(), Arc::clone(&origin.name)).to_string()
+    });
     let lost = |finding: &&Finding| {
-        matches!(&finding.problem, Problem::RuleLost { host: h, path: p, .. } if *h == host && *p == path)
+        matches!(&finding.problem, Problem::ListenerLost { listener, winner } if Some(winner) == object && Some(listener) == key.as_ref())
+            || matches!(&finding.problem, Problem::RuleLost { host: h, path: p, .. } if *h == host && *p == path)
             || matches!(&finding.problem, Problem::HostOwned { host: h, .. } | Problem::DefaultLost { host: h, .. } if *h == host)
     };
     let lost: Vec<Finding> = findings.iter().filter(lost).cloned().collect();
-    let object = route.map(|route| &route.origin.object);
     let told = findings.iter().filter(|finding| Some(&finding.object) == object && !lost.contains(finding));
     let told = told.cloned().collect();
     (lost, told)

@@ -49,7 +49,7 @@ pub use command::{Command, Refusal};
 pub use compile::{Compiled, Findings, HostUnit, Inputs, Touched, Unit, compile};
 pub use copies::{Copied, Copies, Taker, served_kinds};
 pub use event::{Event, Source};
-pub use explain::{Candidate, Explanation, Served, TargetView, explain};
+pub use explain::{Asked, Candidate, Explanation, Refused, Served, TargetView, explain};
 pub use history::{Cause, Changes, Coalesced, History, Publication, Sample};
 pub use informer::{
     Identity, Informer, Interest, Limits, Recovery, Relist, Resource, SecretInterest, SecretPoller,

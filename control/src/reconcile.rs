@@ -36,6 +36,7 @@ use waits::{Wait, Waits, awaited};
 
 use crate::compile::{Compiled, Defer, HostUnit, Inputs, Touched, Unit};
 use crate::event::Source;
+use crate::explain::{Refused, refused};
 use crate::history::{Cause, Changes};
 use crate::informer::SecretInterest;
 use crate::not_serving::{self, NotServing};
@@ -257,6 +258,12 @@ impl Reconciler {
     #[must_use]
     pub const fn topology(&self) -> &Topology {
         &self.topology
+    }
+
+    /// The routes for a host that a Gateway does not accept; a bounded number.
+    #[must_use]
+    pub fn refused(&self, gateway: &ObjectRef, host: &str) -> Vec<Refused> {
+        refused(&self.world, &self.topology, gateway, host)
     }
 
     /// The last compilation.

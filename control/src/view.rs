@@ -9,6 +9,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::cached::CachedStates;
 use crate::command::{Command, Refusal};
+use crate::explain::Refused;
 use crate::history::Publication;
 use crate::not_serving::NotServing;
 use crate::reconcile::{Desired, Made, ObjectFindings};
@@ -102,6 +103,7 @@ pub(crate) enum Question {
     Command(Command, oneshot::Sender<Result<Generation, Refusal>>),
     Findings(oneshot::Sender<Vec<Finding>>),
     Topology(oneshot::Sender<Vec<(ObjectRef, Key)>>),
+    Refused(ObjectRef, String, oneshot::Sender<Vec<Refused>>),
     Verdicts(oneshot::Sender<Vec<(ObjectRef, Verdict)>>),
     DesiredStatus(ObjectRef, oneshot::Sender<Option<Desired>>),
     MadeFor(ObjectRef, oneshot::Sender<Option<Made>>),
@@ -136,6 +138,12 @@ impl View {
     /// Every reference between objects. `None` while the loop does not run.
     pub async fn topology(&self) -> Option<Vec<(ObjectRef, Key)>> {
         self.ask(Question::Topology).await
+    }
+
+    /// The routes for a host that a Gateway does not accept, whether they name it or one of its ListenerSets; a bounded number. `None` while
+    /// the loop does not run.
+    pub async fn refused(&self, gateway: ObjectRef, host: String) -> Option<Vec<Refused>> {
+        self.ask(|answer| Question::Refused(gateway, host, answer)).await
     }
 
     /// What became of each Ingress. `None` while the loop does not run.

@@ -1,6 +1,7 @@
 //! What a request must be, besides its host and path, for a route to take it.
 
 use std::cmp::Ordering;
+use std::fmt;
 use std::sync::Arc;
 
 use regex::bytes::{Regex, RegexBuilder};
@@ -147,16 +148,69 @@ pub struct Conditions {
     pub queries: Box<[ValueMatch]>,
 }
 
+/// A condition that a request does not meet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unmet<'a> {
+    /// Its method is none of these.
+    Method(&'a [Arc<str>]),
+    /// It has no header, or query parameter, of this name.
+    Absent(Place, &'a str),
+    /// The first header, or query parameter, of this name has another value.
+    Differs(Place, &'a str),
+}
+
+/// Where a value stands that is compared.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// In a header.
+    Header,
+    /// In a parameter of the query.
+    Query,
+}
+
 impl Conditions {
     /// Whether a request meets them all.
     #[must_use]
     pub fn hold<H: Head + ?Sized>(&self, head: &H) -> bool {
-        let method = self.methods.is_empty() || self.methods.iter().any(|method| **method == *head.method());
-        method
-            && self.headers.iter().all(|m| head.header(&m.name).is_some_and(|value| m.value.accepts(value)))
-            && self.queries.iter().all(|m| {
-                head.query().and_then(|q| parameter(q, &m.name)).is_some_and(|value| m.value.accepts(value.as_bytes()))
-            })
+        self.unmet(head).is_none()
+    }
+
+    /// The first condition that a request does not meet: the method, then headers, then query parameters.
+    #[must_use]
+    pub fn unmet<'a, H: Head + ?Sized>(&'a self, head: &H) -> Option<Unmet<'a>> {
+        if !self.methods.is_empty() && !self.methods.iter().any(|method| **method == *head.method()) {
+            return Some(Unmet::Method(&self.methods));
+        }
+        let header = |m: &'a ValueMatch| m.unmet(Place::Header, head.header(&m.name));
+        let query = |m: &'a ValueMatch| {
+            m.unmet(Place::Query, head.query().and_then(|query| parameter(query, &m.name)).map(str::as_bytes))
+        };
+        self.headers.iter().find_map(header).or_else(|| self.queries.iter().find_map(query))
+    }
+}
+
+impl ValueMatch {
+    /// Why a value does not meet it, if it does not.
+    fn unmet(&self, place: Place, value: Option<&[u8]>) -> Option<Unmet<'_>> {
+        match value {
+            None => Some(Unmet::Absent(place, &self.name)),
+            Some(value) => (!self.value.accepts(value)).then_some(Unmet::Differs(place, &self.name)),
+        }
+    }
+}
+
+/// Names what is asked for, and no value: the value that a header must have may be a secret.
+impl fmt::Display for Unmet<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let noun = |place: &Place| match place {
+            Place::Header => "header",
+            Place::Query => "query parameter",
+        };
+        match self {
+            Self::Method(methods) => write!(f, "the method is not {}", methods.join(" or ")),
+            Self::Absent(place, name) => write!(f, "the request has no {} {name}", noun(place)),
+            Self::Differs(place, name) => write!(f, "{} {name} does not have the value that is matched", noun(place)),
+        }
     }
 }
 
@@ -189,6 +243,58 @@ mod tests {
         check("(?m)^a$", "a\nb", false);
         check("", "", true);
         check("", "a", false);
+    }
+
+    struct Request(&'static str, &'static [(&'static str, &'static str)], &'static str);
+
+    impl Head for Request {
+        fn method(&self) -> &str {
+            self.0
+        }
+
+        fn path(&self) -> &'static str {
+            "/"
+        }
+
+        fn query(&self) -> Option<&str> {
+            Some(self.2)
+        }
+
+        fn authority(&self) -> Option<&str> {
+            None
+        }
+
+        fn header(&self, name: &str) -> Option<&[u8]> {
+            self.1.iter().find(|(own, _)| *own == name).map(|(_, value)| value.as_bytes())
+        }
+
+        fn each_value(&self, _: &str, _: &mut dyn FnMut(&[u8])) {}
+    }
+
+    #[test]
+    fn the_first_condition_that_is_not_met_is_named_without_its_value() {
+        let value = |name: &str, value| ValueMatch { name: name.into(), value };
+        let exact = |text: &str| TextMatch::Exact(text.into());
+        let conditions = Conditions {
+            methods: ["PUT".into(), "POST".into()].into(),
+            headers: [value("x-tenant", exact("secret")), value("x-trace", TextMatch::Present)].into(),
+            queries: [value("v", exact("2"))].into(),
+        };
+        let check = |request: Request, want: Option<&str>| {
+            let got = conditions.unmet(&request).map(|unmet| unmet.to_string());
+            assert_eq!((got.as_deref(), conditions.hold(&request)), (want, want.is_none()));
+        };
+        check(Request("GET", &[], ""), Some("the method is not PUT or POST"));
+        check(Request("PUT", &[], ""), Some("the request has no header x-tenant"));
+        check(
+            Request("PUT", &[("x-tenant", "a")], ""),
+            Some("header x-tenant does not have the value that is matched"),
+        );
+        check(Request("PUT", &[("x-tenant", "secret")], "v=2"), Some("the request has no header x-trace"));
+        let both = &[("x-tenant", "secret"), ("x-trace", "")];
+        check(Request("PUT", both, "w=2"), Some("the request has no query parameter v"));
+        check(Request("PUT", both, "v=1&v=2"), Some("query parameter v does not have the value that is matched"));
+        check(Request("PUT", both, "v=2"), None);
     }
 
     #[test]

@@ -4,8 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use http::HeaderName;
+use http::header::{ACCESS_CONTROL_REQUEST_METHOD, ORIGIN};
 use serde::Serialize;
 
+use super::condition::Head;
+use super::filter::Filter;
 use super::host::HostPattern;
 
 /// `http` or `https`.
@@ -53,6 +56,29 @@ pub struct Origin {
     pub host: HostPattern,
     /// The port: that of the scheme where none is written.
     pub port: u16,
+}
+
+impl Cors {
+    /// The last word on it among some filters.
+    #[must_use]
+    pub fn of(filters: &[Filter]) -> Option<&Arc<Self>> {
+        filters.iter().rev().find_map(|filter| match filter {
+            Filter::Cors(cors) => Some(cors),
+            Filter::RequestHeaders(_)
+            | Filter::ResponseHeaders(_)
+            | Filter::Path(_)
+            | Filter::Host(_)
+            | Filter::Mirror(_) => None,
+        })
+    }
+
+    /// Whether a request asks if another one may be made
+    /// ([preflight](https://fetch.spec.whatwg.org/#cors-preflight-request)), which a route with such a filter answers itself.
+    #[must_use]
+    pub fn is_preflight<H: Head + ?Sized>(head: &H) -> bool {
+        let has = |name: HeaderName| head.header(name.as_str()).is_some();
+        head.method() == "OPTIONS" && has(ORIGIN) && has(ACCESS_CONTROL_REQUEST_METHOD)
+    }
 }
 
 impl Scheme {

@@ -47,13 +47,44 @@ impl Snapshot {
         }
         let routes = table.matching(host).find(|routes| routes.serves(&listener.name));
         let own = routes.and_then(|routes| routes.find(&listener.name, path, head));
-        let last_resort = || {
-            let route = table.get(&HostPattern::Any)?.last_resort.as_ref()?;
-            let owner = routes.and_then(|routes| routes.owner.as_ref());
-            let allowed = owner.is_none_or(|owner| *owner == route.origin.object.name.namespace);
-            (allowed && route.listeners.holds(&listener.name)).then_some(route)
-        };
+        let last_resort = || self.last_resort(routes, listener).map(|(_, route)| route);
         Found { listener: Some(listener), host: routes, route: own.or_else(last_resort) }
+    }
+}
+
+impl Snapshot {
+    /// The routes that [`Snapshot::find`] asks in turn for a listener, each with its virtual host: those whose host and path a request
+    /// has, whatever else they ask of its head. The first whose conditions hold takes it.
+    #[must_use]
+    pub fn in_turn<'s>(
+        &'s self,
+        listener: &Listener,
+        host: &str,
+        path: &str,
+    ) -> Vec<(&'s Arc<HostRoutes>, &'s Arc<Route>)> {
+        let Some(table) = self.hosts().table(&listener.table) else { return Vec::new() };
+        let of_host = |routes: &'s Arc<HostRoutes>| {
+            routes.in_turn(&listener.name, path).map(move |route| (routes, route)).collect::<Vec<_>>()
+        };
+        if !listener.table.is_shared() {
+            return table.matching(host).flat_map(of_host).collect();
+        }
+        let routes = table.matching(host).find(|routes| routes.serves(&listener.name));
+        let last_resort = self.last_resort(routes, listener);
+        routes.into_iter().flat_map(of_host).chain(last_resort).collect()
+    }
+
+    /// The route for what a host of the shared table leaves, with the host that has it.
+    fn last_resort<'s>(
+        &'s self,
+        left_by: Option<&Arc<HostRoutes>>,
+        listener: &Listener,
+    ) -> Option<(&'s Arc<HostRoutes>, &'s Arc<Route>)> {
+        let any = self.hosts().shared().get(&HostPattern::Any)?;
+        let route = any.last_resort.as_ref()?;
+        let owner = left_by.and_then(|routes| routes.owner.as_ref());
+        let allowed = owner.is_none_or(|owner| *owner == route.origin.object.name.namespace);
+        (allowed && route.listeners.holds(&listener.name)).then_some((any, route))
     }
 }
 
@@ -187,6 +218,7 @@ mod tests {
             table: TableName::Named("own".into()),
             tls: None,
             port: None,
+            origin: None,
         };
         let listeners = [own, Listener::for_every_host("http")].into();
         let mut parts = SnapshotParts { binds: [Bind { key, listeners }].into(), ..SnapshotParts::default() };
@@ -213,6 +245,9 @@ mod tests {
         let (snapshot, bind) = snapshot();
         let check_path = |host: &str, path: &str, want: (Option<&str>, Option<&str>)| {
             let found = snapshot.find(&bind, host, path, &Plain);
+            let in_turn = found.listener.map(|listener| snapshot.in_turn(listener, host, path)).unwrap_or_default();
+            let first = in_turn.into_iter().map(|(_, route)| route).find(|route| route.conditions.hold(&Plain));
+            assert_eq!(first.map(Arc::as_ptr), found.route.map(Arc::as_ptr), "{host}{path}");
             let listener = found.listener.map(|listener| &*listener.name.0);
             let route = found.route.map(|route| &*route.origin.object.name.name);
             assert_eq!((listener, route), want, "{host}{path}");

@@ -11,6 +11,7 @@ use super::backend::Transport;
 use super::certificate::Certificate;
 use super::host::HostPattern;
 use super::route_table::TableName;
+use crate::object::ObjectRef;
 
 /// The name of a listener: `http`, `https`, or an object's own.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
@@ -38,6 +39,30 @@ pub struct Listener {
     /// The port that clients connect to, where that of the socket is another one because a Service leads from one to the other.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
+    /// Which object asks for it; `None` for one of the operator's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub origin: Option<Arc<ListenerOrigin>>,
+}
+
+/// The object that asks for a listener.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct ListenerOrigin {
+    /// The Gateway that it belongs to.
+    pub gateway: ObjectRef,
+    /// The ListenerSet of the Gateway in which it stands; `None` for one of the Gateway's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub set: Option<ObjectRef>,
+    /// Its name in there.
+    pub name: Arc<str>,
+}
+
+impl fmt::Display for ListenerOrigin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.set {
+            None => write!(f, "{}, listener {}", self.gateway, self.name),
+            Some(set) => write!(f, "{}, listener {} of {set}", self.gateway, self.name),
+        }
+    }
 }
 
 /// TLS with the clients of one listener.
@@ -102,7 +127,38 @@ impl Listener {
             table: TableName::Shared,
             tls: None,
             port: None,
+            origin: None,
         }
+    }
+}
+
+/// The listener that a client meant with the server name of its handshake, as it was then.
+#[derive(Clone, Debug)]
+pub struct TlsListener {
+    /// Its name.
+    pub name: ListenerName,
+    /// How it verified the client.
+    pub clients: Option<Arc<ClientVerification>>,
+    /// Whether it has the routes of the table that all listeners share which know of no others.
+    shared: bool,
+}
+
+impl TlsListener {
+    /// As it is now.
+    #[must_use]
+    pub fn of(listener: &Listener) -> Self {
+        let clients = listener.tls.as_ref().and_then(|tls| tls.clients.clone());
+        Self { name: listener.name.clone(), clients, shared: listener.table.is_shared() }
+    }
+
+    /// Whether a request for this listener has to come over a connection of its own: it is another listener, or it verifies clients in
+    /// another way than at the time of the handshake. Between listeners of the shared table a client may use its connections for
+    /// whatever host it likes (RFC 9113 section 9.1.1).
+    #[must_use]
+    pub fn is_other_than(&self, listener: &Listener) -> bool {
+        let clients = listener.tls.as_ref().and_then(|tls| tls.clients.as_ref());
+        let both_shared = self.shared && listener.table.is_shared();
+        clients != self.clients.as_ref() || (!both_shared && listener.name != self.name)
     }
 }
 

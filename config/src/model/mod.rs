@@ -39,7 +39,7 @@ pub use backend::{
 };
 pub use certificate::{Certificate, CertificateFault, ServerCertificates};
 pub use compression::{AgentRegex, Compression, DisabledAgents, MediaTypes, Proxied};
-pub use condition::{Conditions, Head, TextMatch, ValueMatch, WholeRegex};
+pub use condition::{Conditions, Head, Place, TextMatch, Unmet, ValueMatch, WholeRegex};
 pub use cors::{AnyOr, Cors, Origin as CorsOrigin, Scheme};
 pub use decision::{Asker, Decision, Found, Refusal, decide};
 pub use edge::{ConnectionsMax, EdgeSettings, RequestHeadLimits, TlsSettings, TlsVersions};
@@ -51,14 +51,14 @@ pub use host_expression::HostExpression;
 pub use host_map::HostMap;
 pub use host_routes::HostRoutes;
 pub use listener::{
-    Bind, BindKey, BindProtocol, ClientVerification, Listener, ListenerName, ListenerScope, ListenerTls, TlsMode,
-    VerificationMode,
+    Bind, BindKey, BindProtocol, ClientVerification, Listener, ListenerName, ListenerOrigin, ListenerScope,
+    ListenerTls, TlsListener, TlsMode, VerificationMode,
 };
 pub use log_format::{LogFormat, LogPiece, LogVariable};
 pub use path::{Normalized, PathMatch, REGEX_BYTES_MAX, RegexCase, normalize};
 
 pub use retry::RetryPolicy;
-pub use route::{Action, Origin, Precedence, Route};
+pub use route::{Action, Later, Origin, Precedence, Route};
 pub use route_table::{RouteTables, TableName, VirtualHost};
 pub use settings::{Balance, Effective, ForwardedFor, RequestIds, ScopeId, Settings};
 pub use snapshot::{Generation, Snapshot, SnapshotParts};

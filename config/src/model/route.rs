@@ -1,6 +1,7 @@
 //! A route: what it matches, what restricts it, what it changes and where it leads.
 
 use std::cmp::{Ordering, Reverse};
+use std::fmt;
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -61,6 +62,8 @@ pub struct Route {
     pub origin: Arc<Origin>,
     /// What its requests are logged for, where that is another name than its object's.
     pub log_name: Option<Arc<str>>,
+    /// The name of its rule, where its object gives one (Gateway API, `HTTPRouteRule.name`).
+    pub rule: Option<Arc<str>>,
     /// The listeners it is for.
     pub listeners: ListenerScope,
     /// The path it matches.
@@ -94,6 +97,61 @@ pub struct Precedence<'a> {
     object: &'a ObjectRef,
 }
 
+/// Why of two routes of one host one is tried after the other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Later {
+    /// Its path is less specific.
+    Path,
+    /// It matches no method.
+    Method,
+    /// It matches fewer headers.
+    Headers,
+    /// It matches fewer query parameters.
+    Queries,
+    /// Paths of one length are tried in the order of their text.
+    Text,
+    /// Its object is younger.
+    Age,
+    /// It stands later in the same object, or in one of the same age and name.
+    Position,
+}
+
+impl fmt::Display for Later {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Path => "its path is less specific",
+            Self::Method => "it matches no method",
+            Self::Headers => "it matches fewer headers",
+            Self::Queries => "it matches fewer query parameters",
+            Self::Text => "paths of one length are tried in the order of their text",
+            Self::Age => "its object is younger, or as old and later by name",
+            Self::Position => "it is a later rule of the same object",
+        })
+    }
+}
+
+impl Precedence<'_> {
+    /// Why this route is tried after an earlier one.
+    #[must_use]
+    pub fn later_than(&self, earlier: &Self) -> Later {
+        if self.path != earlier.path {
+            Later::Path
+        } else if self.methods != earlier.methods {
+            Later::Method
+        } else if self.headers != earlier.headers {
+            Later::Headers
+        } else if self.queries != earlier.queries {
+            Later::Queries
+        } else if self.text != earlier.text {
+            Later::Text
+        } else if self.age != earlier.age {
+            Later::Age
+        } else {
+            Later::Position
+        }
+    }
+}
+
 impl Route {
     /// Every target that its requests may go to, as they are, as copies or as questions: what it wants to be there.
     pub fn targets(&self) -> impl Iterator<Item = &Arc<Target>> {
@@ -111,6 +169,7 @@ impl Route {
         Self {
             origin: Arc::new(origin),
             log_name: None,
+            rule: None,
             listeners: ListenerScope::All,
             path,
             conditions: Conditions::default(),

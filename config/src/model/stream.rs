@@ -16,6 +16,9 @@ use super::upstream_tls::UpstreamTls;
 pub struct StreamRoute {
     /// Who made it.
     pub origin: Arc<Origin>,
+    /// The name of its rule, where its object gives one (Gateway API, `TCPRouteRule.name`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rule: Option<Arc<str>>,
     /// The shares of connections or flows by weight. Where there is none, or the weights sum to 0, connections are closed, and datagrams
     /// dropped.
     pub backends: Box<[WeightedBackend]>,

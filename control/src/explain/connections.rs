@@ -26,6 +26,9 @@ pub struct Carried {
     pub object: String,
     /// The field of its rule.
     pub field: String,
+    /// The name of its rule, where the object gives one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rule: Option<Arc<str>>,
     /// Time to open a connection to an endpoint.
     pub connect_timeout: Duration,
     /// Time without a byte after which a connection is closed.
@@ -71,6 +74,7 @@ impl<'s> Found<'s> {
         let carried = |route: &Arc<StreamRoute>| Carried {
             object: route.origin.object.to_string(),
             field: route.origin.field.to_string(),
+            rule: route.rule.clone(),
             connect_timeout: route.connect_timeout,
             idle_timeout: route.idle_timeout,
             shares: route.backends.iter().map(|it| share(snapshot, it)).collect(),
@@ -114,6 +118,9 @@ impl fmt::Display for Connections {
         }
         let Some(route) = &self.route else { return writeln!(f, "  route    none, so that connections are closed") };
         writeln!(f, "  object   {}, {}", route.object, route.field)?;
+        if let Some(rule) = &route.rule {
+            writeln!(f, "  rule     {rule}")?;
+        }
         for share in &route.shares {
             let Some(backend) = &share.backend else {
                 writeln!(f, "  closed   (weight {})", share.weight)?;

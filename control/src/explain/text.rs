@@ -4,11 +4,19 @@ use std::fmt;
 
 use tidegate_config::model::{Endpoint, Guard};
 
-use super::Explanation;
+use super::{Candidate, Explanation, Refused};
 
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{} (generation {}, listener {})", self.url, self.generation, self.listener)?;
+        let method = Some(&*self.method).filter(|method| *method != "GET").map(|method| format!("{method} "));
+        let method = method.as_deref().unwrap_or_default();
+        writeln!(f, "{method}{} (generation {}, listener {})", self.url, self.generation, self.listener)?;
+        if let Some(gateway) = &self.gateway {
+            writeln!(f, "  gateway  {gateway}")?;
+        }
+        if let Some(shaken) = &self.misdirected {
+            writeln!(f, "  tls      the server name leads to listener {shaken}, which is another one")?;
+        }
         match &self.connections {
             Some(connections) => connections.fmt(f)?,
             None => self.write_route(f)?,
@@ -22,8 +30,13 @@ impl fmt::Display for Explanation {
         if let Some(wait) = &self.waits {
             writeln!(f, "  held     {wait}")?;
         }
-        for candidate in &self.next {
-            writeln!(f, "  next     {} of {}, {}", candidate.path, candidate.object, candidate.field)?;
+        self.passed_over.iter().try_for_each(|candidate| write_candidate(f, "passed", candidate))?;
+        self.next.iter().try_for_each(|candidate| write_candidate(f, "next", candidate))?;
+        if self.omitted > 0 {
+            writeln!(f, "           and {} more", self.omitted)?;
+        }
+        for Refused { object, reason, message } in &self.refused {
+            writeln!(f, "  refused  {object}: {reason}: {message}")?;
         }
         for finding in &self.lost {
             writeln!(f, "  lost     {finding}")?;
@@ -41,6 +54,9 @@ impl Explanation {
         let Some(route) = &self.route else { return writeln!(f, "  route    none") };
         writeln!(f, "  route    {}", route.candidate.path)?;
         writeln!(f, "  object   {}, {}", route.candidate.object, route.candidate.field)?;
+        if let Some(rule) = &route.candidate.rule {
+            writeln!(f, "  rule     {rule}")?;
+        }
         for guard in &*route.guards {
             write_guard(f, guard)?;
         }
@@ -55,6 +71,13 @@ impl Explanation {
         }
         Ok(())
     }
+}
+
+fn write_candidate(f: &mut fmt::Formatter<'_>, word: &str, candidate: &Candidate) -> fmt::Result {
+    let Candidate { object, field, rule, path, why } = candidate;
+    let rule = rule.as_ref().map(|rule| format!(" ({rule})")).unwrap_or_default();
+    let why = why.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+    writeln!(f, "  {word:8} {path} of {object}, {field}{rule}{why}")
 }
 
 pub(super) fn write_endpoints(f: &mut fmt::Formatter<'_>, endpoints: &[Endpoint]) -> fmt::Result {

@@ -15,7 +15,7 @@ pub(crate) use attachment::backends;
 pub use attachment::{Attachment, BindClaim, Claim, Report, Verdict};
 pub(crate) use deis::PLATFORM_CERTIFICATE;
 pub use gateway::{Endpoints, Fault, GatewayInfrastructure, Offer, Offered};
-pub(crate) use gateway::{contested, disturbed};
+pub(crate) use gateway::{contested, disturbed, parent_of};
 use reader::Reader;
 use tidegate_config::object::{Kind, ObjectRef};
 use tidegate_config::project::ServiceKind;

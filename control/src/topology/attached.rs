@@ -1,16 +1,26 @@
 //! What objects are attached to, and what they offer to those that attach.
 
 use std::collections::BTreeSet;
+use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 
 use super::{Key, Topology};
 use crate::options::Options;
-use crate::sources::{Offer, attach, contested};
+use crate::sources::{Attachment, Offer, attach, contested};
 use crate::world::World;
 
+#[allow(clippy::wildcard_enum_match_arm, reason = "each asks whether a key is of one kind")]
 impl Key {
+    /// The object whose offer it is.
+    pub(crate) const fn offer(&self) -> Option<&ObjectRef> {
+        match self {
+            Self::Offer(object) => Some(object),
+            _ => None,
+        }
+    }
+
     /// The key of the routes that others keep off, where it is a listener.
     pub(crate) fn contested(&self) -> Option<Self> {
         let Self::Listener(object, name) = self else { return None };
@@ -19,6 +29,14 @@ impl Key {
 }
 
 impl Topology {
+    /// The attachments of all objects that say anything and come after one in their order.
+    pub(crate) fn attachments_after(
+        &self,
+        object: Option<&ObjectRef>,
+    ) -> impl Iterator<Item = (&ObjectRef, &Attachment)> {
+        self.attachments.range::<ObjectRef, _>((object.map_or(Unbounded, Excluded), Unbounded))
+    }
+
     /// What an object offers, where it offers anything.
     pub(crate) fn offer(&self, object: &ObjectRef) -> Option<&Arc<Offer>> {
         self.attachments.get(object)?.offer.as_ref()

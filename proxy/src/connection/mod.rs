@@ -39,7 +39,7 @@ use arrayvec::ArrayString;
 use ipnet::IpNet;
 use pingora::protocols::Digest;
 use pingora::server::ShutdownWatch;
-use tidegate_config::model::{BindKey, ClientVerification, Listener, ListenerName, Snapshot};
+use tidegate_config::model::{BindKey, Snapshot, TlsListener};
 
 use crate::connection::clients::ClientPlace;
 use crate::connection::idle::Activity;
@@ -176,34 +176,6 @@ impl AddressText {
         write!(own, "{}", peer.ip()).ok();
         write!(port, "{to}").ok();
         Self { socket, peer: own, port }
-    }
-}
-
-/// The listener that a client meant with the server name of its handshake, as it was then.
-#[derive(Debug)]
-pub(crate) struct TlsListener {
-    /// Its name.
-    pub(crate) name: ListenerName,
-    /// How it verified the client.
-    pub(crate) clients: Option<Arc<ClientVerification>>,
-    /// Whether it has the routes of the table that all listeners share which know of no others.
-    pub(crate) shared: bool,
-}
-
-impl TlsListener {
-    /// As it is now.
-    pub(crate) fn of(listener: &Listener) -> Self {
-        let clients = listener.tls.as_ref().and_then(|tls| tls.clients.clone());
-        Self { name: listener.name.clone(), clients, shared: listener.table.is_shared() }
-    }
-
-    /// Whether a request for this listener has to come over a connection of its own: it is another listener, or it verifies clients in
-    /// another way than at the time of the handshake. Between listeners of the shared table a client may use its connections for
-    /// whatever host it likes (RFC 9113 section 9.1.1).
-    pub(crate) fn is_other_than(&self, listener: &Listener) -> bool {
-        let clients = listener.tls.as_ref().and_then(|tls| tls.clients.as_ref());
-        let both_shared = self.shared && listener.table.is_shared();
-        clients != self.clients.as_ref() || (!both_shared && listener.name != self.name)
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::Instant;
 use rustls::sign::CertifiedKey;
 use rustls::{ServerConfig, ServerConnection};
 use tidegate_config::model::{
-    BindKey, BindProtocol, ClientVerification, Listener, Snapshot, StreamRoute, TlsMode, TlsSettings,
+    BindKey, BindProtocol, ClientVerification, Listener, Snapshot, StreamRoute, TlsListener, TlsMode, TlsSettings,
 };
 use tidegate_config::published::Published;
 use tokio::net::TcpStream;
@@ -21,10 +21,10 @@ use tokio_rustls::server::StartHandshake;
 
 pub use super::server_config::TlsSetupError;
 use super::server_config::{Resolver, Sessions, self_signed, server_config};
+use crate::connection::TlsFacts;
 use crate::connection::early_tls::EarlyTls;
 use crate::connection::hello::{self, Hello};
 use crate::connection::transport::Transport;
-use crate::connection::{TlsFacts, TlsListener};
 use crate::options::TlsLimits;
 
 /// Sessions that are kept without tickets for the clients of one way to verify them, on one bind.

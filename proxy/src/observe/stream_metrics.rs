@@ -175,7 +175,7 @@ mod tests {
         let origin = Origin { object: object("stays"), age, field: "spec.rules[0]".into(), position: 0 };
         let (connect_timeout, idle_timeout) = (Duration::ZERO, Duration::ZERO);
         let origin = Arc::new(origin);
-        let route = StreamRoute { origin, backends: Box::default(), connect_timeout, idle_timeout };
+        let route = StreamRoute { origin, rule: None, backends: Box::default(), connect_timeout, idle_timeout };
         let mut parts = SnapshotParts::default();
         parts.streams.insert(&HostPattern::Any.into(), Arc::new(route));
         let (mut publisher, published) = channel();

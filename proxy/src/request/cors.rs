@@ -10,23 +10,11 @@ use http::header::{
     ACCESS_CONTROL_REQUEST_METHOD, ORIGIN, VARY,
 };
 use http::{HeaderName, HeaderValue};
-use tidegate_config::model::{AnyOr, Cors, DirectResponse, Filter, Head, HeaderEdits};
+use tidegate_config::model::{AnyOr, Cors, DirectResponse, Head, HeaderEdits};
 
 use crate::request::answer::Answer;
 
 type Header = (HeaderName, HeaderValue);
-
-/// The last word on it among some filters.
-pub(crate) fn policy(filters: &[Filter]) -> Option<&Arc<Cors>> {
-    filters.iter().rev().find_map(|filter| match filter {
-        Filter::Cors(cors) => Some(cors),
-        Filter::RequestHeaders(_)
-        | Filter::ResponseHeaders(_)
-        | Filter::Path(_)
-        | Filter::Host(_)
-        | Filter::Mirror(_) => None,
-    })
-}
 
 /// The origin of a request, where its pages may ask.
 fn allowed_origin<H: Head + ?Sized>(cors: &Cors, head: &H) -> Option<HeaderValue> {
@@ -59,10 +47,7 @@ pub(crate) fn edits<H: Head + ?Sized>(cors: &Cors, head: &H) -> HeaderEdits {
 
 /// The answer to a preflight, but for what [`edits`] adds to every response; `None` where the request is none.
 pub(crate) fn preflight<H: Head + ?Sized>(cors: &Cors, head: &H) -> Option<Answer> {
-    if head.method() != "OPTIONS" || head.header(ORIGIN.as_str()).is_none() {
-        return None;
-    }
-    let method = head.header(ACCESS_CONTROL_REQUEST_METHOD.as_str())?;
+    let method = head.header(ACCESS_CONTROL_REQUEST_METHOD.as_str()).filter(|_| Cors::is_preflight(head))?;
     let mut headers: Vec<Header> = Vec::new();
     if allowed_origin(cors, head).is_some() {
         let methods = match &cors.methods {

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use http::HeaderValue;
 use tidegate_config::model::{
-    Asker, Decision, Effective, ExternalAuth, Head, ListenerName, Redirect, Refusal, Route, WeightedTarget, decide,
+    Asker, Cors, Decision, Effective, ExternalAuth, Head, ListenerName, Redirect, Refusal, Route, WeightedTarget,
+    decide,
 };
 
 use crate::reason::Reason;
@@ -76,7 +77,7 @@ pub(crate) fn admit<H: Head + ?Sized>(
     // Whatever the route does with a request, and whoever has to be asked about it, the guards let pass the question whether one may be
     // made: it comes without the credentials that a service would judge by.
     let stops = matches!(decision, Decision::Refused(_) | Decision::ToTls(_));
-    if !stops && let Some(answer) = cors::policy(&route.filters).and_then(|cors| cors::preflight(cors, head)) {
+    if !stops && let Some(answer) = Cors::of(&route.filters).and_then(|cors| cors::preflight(cors, head)) {
         return Err(answer);
     }
     match decision {

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use tidegate_config::model::{BindKey, Head, ListenerName, Route, Snapshot};
+use tidegate_config::model::{BindKey, Head, ListenerName, Route, Snapshot, TlsListener};
 
-use crate::connection::TlsListener;
 use crate::reason::Reason;
 
 /// The route of a request, and the listener that it came to.

@@ -71,7 +71,14 @@ pub fn listener(name: &str, host: &str, certificates: &[&Arc<Certificate>]) -> L
     };
     let certificates = certificates.iter().copied().cloned().collect();
     let tls = ListenerTls { mode: TlsMode::Http, certificates, clients: None };
-    Listener { name: ListenerName(name.into()), host, table: table(name), tls: Some(Arc::new(tls)), port: None }
+    Listener {
+        name: ListenerName(name.into()),
+        host,
+        table: table(name),
+        tls: Some(Arc::new(tls)),
+        port: None,
+        origin: None,
+    }
 }
 
 /// The same listener, verifying clients.

@@ -59,6 +59,7 @@ pub fn route(bed: &mut Bed, name: &str, endpoints: &[SocketAddr]) -> StreamRoute
     bed.parts.backends.insert_mut(key.clone(), Arc::new(backend));
     StreamRoute {
         origin: Arc::new(origin),
+        rule: None,
         backends: [WeightedBackend { to: Some(key.into()), weight: 1 }].into(),
         connect_timeout: PATIENCE,
         idle_timeout: PATIENCE,

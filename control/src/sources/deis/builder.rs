@@ -38,6 +38,7 @@ pub(in crate::sources) fn attach_builder(
             let to = StreamTarget { proxy_header: service.proxy_header, ..StreamTarget::from(target.backend) };
             let route = StreamRoute {
                 origin: Arc::new(origin),
+                rule: None,
                 backends: [WeightedBackend { to: Some(to), weight: 1 }].into(),
                 connect_timeout: said.connect_timeout,
                 idle_timeout: said.tcp_timeout,

@@ -6,7 +6,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use tidegate_config::model::{
-    BindKey, BindProtocol, Certificate, HostPattern, Listener as Bound, ListenerName, ListenerTls, TableName,
+    BindKey, BindProtocol, Certificate, HostPattern, Listener as Bound, ListenerName, ListenerOrigin, ListenerTls,
+    TableName,
 };
 use tidegate_config::object::{Kind, ObjectRef};
 use tidegate_config::project::gateway::{
@@ -44,7 +45,7 @@ pub(in crate::sources) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) ->
         }
         taken_by_operator(reader, &assigned, listener);
     }
-    let binds = if refused.is_some() { Box::default() } else { binds(&merged, &assigned) };
+    let binds = if refused.is_some() { Box::default() } else { binds(object, &merged, &assigned) };
     let infrastructure = made_for(reader, gateway, (&merged, &assigned), refused.is_some());
     let status = own_status(reader, object, refused.as_ref(), &assigned, (&merged, insecure(gateway)));
     let client = merged.client.and_then(Result::ok);
@@ -97,7 +98,7 @@ fn sets_of<'w>(reader: &mut Reader<'w>, gateway: &ObjectRef) -> Vec<&'w Arc<List
 }
 
 /// The Gateway that a ListenerSet names.
-pub(in crate::sources) fn parent_of(set: &ListenerSet) -> Option<ObjectRef> {
+pub(crate) fn parent_of(set: &ListenerSet) -> Option<ObjectRef> {
     let parent = set.parent.as_ref().ok()?;
     (parent.kind == GroupKind::Known(Kind::Gateway)).then(|| ObjectRef::new(Kind::Gateway, parent.name.clone()))
 }
@@ -175,7 +176,7 @@ fn taken_by_operator(reader: &Reader<'_>, assigned: &Assigned, listener: &mut Of
 }
 
 /// The sockets, each with its listeners, those of the most specific hosts first.
-fn binds(merged: &Merged<'_>, assigned: &Assigned) -> Box<[(BindKey, BindClaim)]> {
+fn binds(gateway: &ObjectRef, merged: &Merged<'_>, assigned: &Assigned) -> Box<[(BindKey, BindClaim)]> {
     let mut binds: BTreeMap<BindKey, Vec<Bound>> = BTreeMap::new();
     for ((listener, offered), tls) in merged.listeners.iter().zip(&merged.offered).zip(&merged.tls) {
         let Some(spec) = listener.spec.as_ref().ok().filter(|_| offered.serves()) else { continue };
@@ -189,7 +190,10 @@ fn binds(merged: &Merged<'_>, assigned: &Assigned) -> Box<[(BindKey, BindClaim)]
         let TableName::Named(name) = &offered.table else { continue };
         let (name, table) = (ListenerName(Arc::clone(name)), offered.table.clone());
         let port = assigned.targets.is_some().then_some(spec.port);
-        let bound = Bound { name, host: offered.host.clone(), table, tls: tls.clone(), port };
+        let set = (offered.owner != *gateway).then(|| offered.owner.clone());
+        let origin = ListenerOrigin { gateway: gateway.clone(), set, name: Arc::clone(&offered.section) };
+        let (host, tls, origin) = (offered.host.clone(), tls.clone(), Some(Arc::new(origin)));
+        let bound = Bound { name, host, table, tls, port, origin };
         for address in assigned.sockets(offered.transport, spec.port) {
             let key = BindKey { address, protocol };
             binds.entry(key).or_default().push(bound.clone());

@@ -20,6 +20,7 @@ const MATCHES_MAX: u32 = 64;
 /// A rule, whichever kind of route it stands in.
 struct Rule<'p> {
     place: usize,
+    name: Option<&'p Arc<str>>,
     matches: Vec<(PathMatch, Conditions)>,
     filters: &'p HttpFilters,
     backends: &'p [HttpBackend],
@@ -32,6 +33,7 @@ pub(in crate::sources) fn attach_http(reader: &mut Reader<'_>, object: &ObjectRe
     };
     let rules = route.rules.iter().map(|rule| Rule {
         place: rule.place,
+        name: rule.name.as_ref(),
         matches: rule.matches.iter().map(|it| (it.path.clone(), it.conditions.clone())).collect(),
         filters: &rule.filters,
         backends: &rule.backends,
@@ -49,6 +51,7 @@ pub(in crate::sources) fn attach_grpc(reader: &mut Reader<'_>, object: &ObjectRe
         let conditions = |headers: &_| Conditions { headers: Box::clone(headers), ..Conditions::default() };
         Rule {
             place: rule.place,
+            name: rule.name.as_ref(),
             matches: rule.matches.iter().map(|it| (it.path.clone(), conditions(&it.headers))).collect(),
             filters: &rule.filters,
             backends: &rule.backends,
@@ -90,6 +93,7 @@ fn attach(reader: &mut Reader<'_>, seeker: &Seeker<'_>, rules: Vec<Rule<'_>>, dr
             let origin =
                 Origin { object: object.clone(), age: age.clone(), field, position: place * MATCHES_MAX + number };
             routes.push(Arc::new(Route {
+                rule: rule.name.cloned(),
                 conditions: conditions.clone(),
                 guards: Arc::clone(&does.guards),
                 filters: Arc::clone(&does.filters),

@@ -85,6 +85,7 @@ impl Rules<'_, '_> {
         let origin = Origin { object: self.object.clone(), age: age.clone(), field: RULE.into(), position: 0 };
         Arc::new(StreamRoute {
             origin: Arc::new(origin),
+            rule: rule.name.clone(),
             backends: rule.backends.iter().map(|share| self.connections(share, secured)).collect(),
             connect_timeout: times.connect_timeout,
             idle_timeout: if self.object.kind == Kind::UdpRoute { FLOW_IDLE } else { times.tunnel_idle_timeout },

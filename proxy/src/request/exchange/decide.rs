@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tidegate_config::model::{AppProtocol, Destination, ExternalAuth, Head, RequestIds, Route};
+use tidegate_config::model::{AppProtocol, Cors, Destination, ExternalAuth, Head, RequestIds, Route};
 
 use super::{Exchange, here};
 use crate::clock;
@@ -162,7 +162,7 @@ impl Exchange {
             self.correlation = Some(self.request_id.correlated(head));
         }
         self.start = self.effective.request_start.then(clock::wall);
-        self.cors = cors::policy(&route.filters).map(|cors| Box::new(cors::edits(cors, head)));
+        self.cors = Cors::of(&route.filters).map(|cors| Box::new(cors::edits(cors, head)));
         self.route = Some(route);
         (request, sound)
     }
@@ -201,7 +201,7 @@ impl Exchange {
         let shares = admitted.shares();
         self.share = balance::share(shares, |share| share.weight, &mut Draw::new(look.draw));
         let share = self.share.and_then(|place| shares.get(place));
-        if let Some(cors) = share.and_then(|share| cors::policy(&share.filters)) {
+        if let Some(cors) = share.and_then(|share| Cors::of(&share.filters)) {
             self.cors = Some(Box::new(cors::edits(cors, look.head)));
             if let Some(answer) = cors::preflight(cors, look.head) {
                 return Err(answer);

@@ -2,15 +2,17 @@
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
 
+mod gateway;
+
 use std::time::{Instant, SystemTime};
 
 use serde_json::{Value, json};
 use tidegate_config::model::{Bind, BindKey, BindProtocol, Generation, HostPattern, Listener};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 use tidegate_config::project::{Projected, project};
-use tidegate_config::published::channel;
-use tidegate_control::options::{GatewayApi, GatewayServices, Options, Sources};
-use tidegate_control::{ByCommand, Command, Event, NotServing, Reconciler, Source, Wait, explain};
+use tidegate_config::published::{Published, channel};
+use tidegate_control::options::Options;
+use tidegate_control::{Asked, ByCommand, Command, Event, Explanation, NotServing, Reconciler, Source, Wait, explain};
 
 fn ingress(name: &str, year: u32, annotations: &Value, paths: &[(&str, &str)]) -> Value {
     let backend = json!({"service": {"name": "missing", "port": {"number": 80}}});
@@ -27,6 +29,10 @@ fn ingress(name: &str, year: u32, annotations: &Value, paths: &[(&str, &str)]) -
     })
 }
 
+fn ingress_class() -> Value {
+    json!({"metadata": {"name": "tidegate", "resourceVersion": "1"}, "spec": {"controller": "tidegate.io/ingress"}})
+}
+
 /// What is said of a URL in a cluster of these Ingresses.
 fn explained(ingresses: &[Value], url: &str) -> String {
     explained_beside(ingresses, &NotServing::default(), url)
@@ -37,34 +43,53 @@ fn explained_beside(ingresses: &[Value], withheld: &NotServing, url: &str) -> St
     let listener = Listener::for_every_host("http");
     let key = BindKey { address: ([127, 0, 0, 1], 80).into(), protocol: BindProtocol::Http };
     let binds = [Bind { key, listeners: [listener].into() }].into();
-    let class = json!({
-        "metadata": {"name": "tidegate", "resourceVersion": "1"}, "spec": {"controller": "tidegate.io/ingress"},
-    });
+    let class = ingress_class();
     let ingresses = ingresses.iter().map(|ingress| (Kind::Ingress, ingress.clone()));
     let objects: Vec<(Kind, Value)> = ingresses.chain([(Kind::IngressClass, class)]).collect();
     explained_in(Options { binds, ..Options::default() }, &objects, withheld, url)
 }
 
 /// What is said of a URL in a cluster of these objects.
-#[allow(clippy::disallowed_methods, reason = "a test needs some instant to start from")]
 fn explained_in(options: Options, objects: &[(Kind, Value)], withheld: &NotServing, url: &str) -> String {
-    let sources = Kind::ALL.map(|kind| Source { kind, namespace: None });
-    let mut reconciler = Reconciler::new(options, sources.clone());
-    let now = Instant::now();
-    for source in sources {
-        let of_kind = objects.iter().filter(|(kind, _)| *kind == source.kind);
-        let read = |object: &Value| project(source.kind, object.to_string().as_bytes()).expect("an identity");
-        let objects: Vec<Projected> = of_kind.map(|(_, object)| read(object)).collect();
-        reconciler.observe(
-            Event::Listed { source, objects, complete: true, resource_version: "1".into(), received: now },
-            now,
-        );
+    Cluster::of(options, objects).explained(withheld, &Asked::new(url, None, []).expect("a request")).to_string()
+}
+
+/// A cluster, and what is published of it.
+struct Cluster {
+    reconciler: Reconciler,
+    published: Published,
+}
+
+impl Cluster {
+    fn explained(&self, withheld: &NotServing, asked: &Asked) -> Explanation {
+        let findings = self.reconciler.compiled().all_findings();
+        let mut explained = explain(&self.published.pin(), &findings, withheld, asked).expect("an explanation");
+        if let Some(gateway) = &explained.gateway {
+            explained.refused = self.reconciler.refused(&gateway.gateway, asked.host());
+        }
+        explained
     }
-    let step = reconciler.reconcile(now).expect("a first model");
-    let (mut publisher, published) = channel();
-    let ready = publisher.prepare(step.published.expect("a model").0);
-    publisher.publish(ready);
-    explain(&published.pin(), &reconciler.compiled().all_findings(), withheld, url).expect("an explanation").to_string()
+
+    #[allow(clippy::disallowed_methods, reason = "a test needs some instant to start from")]
+    fn of(options: Options, objects: &[(Kind, Value)]) -> Self {
+        let sources = Kind::ALL.map(|kind| Source { kind, namespace: None });
+        let mut reconciler = Reconciler::new(options, sources.clone());
+        let now = Instant::now();
+        for source in sources {
+            let of_kind = objects.iter().filter(|(kind, _)| *kind == source.kind);
+            let read = |object: &Value| project(source.kind, object.to_string().as_bytes()).expect("an identity");
+            let objects: Vec<Projected> = of_kind.map(|(_, object)| read(object)).collect();
+            reconciler.observe(
+                Event::Listed { source, objects, complete: true, resource_version: "1".into(), received: now },
+                now,
+            );
+        }
+        let step = reconciler.reconcile(now).expect("a first model");
+        let (mut publisher, published) = channel();
+        let ready = publisher.prepare(step.published.expect("a model").0);
+        publisher.publish(ready);
+        Self { reconciler, published }
+    }
 }
 
 #[track_caller]
@@ -156,16 +181,7 @@ fn connections_that_are_passed_on_are_explained() {
         object(Kind::TcpRoute, "younger", 2022, route("db", "db")),
         object(Kind::TlsRoute, "pass", 2021, route("pass", "db")),
     ];
-    let explained = |url: &str| {
-        let gateway = GatewayApi {
-            controller: "tidegate.io/gateway".into(),
-            addresses: ["192.0.2.1".parse().unwrap()].into(),
-            services: GatewayServices::Off,
-            optional: false,
-        };
-        let sources = Sources { gateway: Some(gateway), ..Sources::default() };
-        explained_in(Options { sources, ..Options::default() }, &objects, &NotServing::default(), url)
-    };
+    let explained = |url: &str| explained_in(gateway::options(&["192.0.2.1"]), &objects, &NotServing::default(), url);
     let text = explained("tcp://192.0.2.1:5432");
     check(&text, "object", &["TCPRoute shop/older, spec.rules[0]"]);
     check(&text, "backend", &["shop/db:5432 (weight 3)"]);

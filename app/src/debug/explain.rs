@@ -1,0 +1,86 @@
+//! What would become of a request, and why.
+
+use axum::Json;
+use axum::extract::{RawQuery, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use tidegate_control::{Asked, explain};
+
+use super::Debug;
+
+/// The question as the query of the page says it. A header may stand there several times.
+#[derive(Default)]
+struct Question {
+    url: Option<String>,
+    method: Option<String>,
+    headers: Vec<String>,
+    text: bool,
+}
+
+impl Question {
+    fn of(query: &str) -> Result<Self, String> {
+        let mut question = Self::default();
+        for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+            match &*name {
+                "url" => question.url = Some(value.into_owned()),
+                "method" => question.method = Some(value.into_owned()),
+                "header" => question.headers.push(value.into_owned()),
+                "format" => question.text = value == "text",
+                name => return Err(format!("{name:?} is no parameter: url, method, header and format are")),
+            }
+        }
+        Ok(question)
+    }
+
+    fn asked(&self) -> Result<Asked, String> {
+        let url = self.url.as_deref().ok_or("the parameter url is missing")?;
+        Asked::new(url, self.method.as_deref(), self.headers.iter().map(String::as_str))
+    }
+}
+
+/// 200 when a route serves the URL, 404 when none does; the explanation is the body of both.
+pub(super) async fn page(State(debug): State<Debug>, RawQuery(query): RawQuery) -> Response {
+    let bad = |why: String| (StatusCode::BAD_REQUEST, format!("{why}\n")).into_response();
+    let question = match Question::of(&query.unwrap_or_default()) {
+        Ok(question) => question,
+        Err(why) => return bad(why),
+    };
+    let asked = match question.asked() {
+        Ok(asked) => asked,
+        Err(why) => return bad(why),
+    };
+    let findings = debug.view.findings().await.unwrap_or_default();
+    let not_serving = debug.view.not_serving().await.unwrap_or_default();
+    // The snapshot is let go before anything is waited for.
+    let explained = explain(&debug.published.pin(), &findings, &not_serving, &asked);
+    let mut explanation = match explained {
+        Ok(explanation) => explanation,
+        Err(why) => return bad(why),
+    };
+    if let Some(gateway) = &explanation.gateway {
+        let refused = debug.view.refused(gateway.gateway.clone(), asked.host().to_owned()).await;
+        explanation.refused = refused.unwrap_or_default();
+    }
+    let status = if explanation.is_served() { StatusCode::OK } else { StatusCode::NOT_FOUND };
+    if question.text {
+        return (status, explanation.to_string()).into_response();
+    }
+    (status, Json(explanation)).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_may_be_asked_with_several_times() {
+        let query = "url=a.example%2Fb&header=x-a%3A+b&header=x-c%3Ad&method=PUT&format=text";
+        let question = Question::of(query).unwrap();
+        assert_eq!(question.headers, ["x-a: b", "x-c:d"]);
+        assert_eq!((question.method.as_deref(), question.text), (Some("PUT"), true));
+        assert!(question.asked().is_ok());
+        assert_eq!(Question::of("").unwrap().asked().unwrap_err(), "the parameter url is missing");
+        let unknown = "\"headers\" is no parameter: url, method, header and format are";
+        assert_eq!(Question::of("headers=a").err().as_deref(), Some(unknown));
+    }
+}

@@ -1,0 +1,179 @@
+//! The request that is asked about, as the proxy would see its head.
+
+use http::header::{CONTENT_LENGTH, HOST};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
+use tidegate_config::model::{BindProtocol, Head, normalize, request_host};
+
+/// Headers that may be asked with: as many as a head of the edge's own default limit has lines.
+const HEADERS_MAX: usize = 100;
+
+/// A request, or a connection that is passed on as bytes.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    pub(super) url: String,
+    uri: Uri,
+    method: Method,
+    headers: HeaderMap,
+    /// The host by which it is routed.
+    pub(super) host: String,
+    /// The host of the URL, which is also the server name of a handshake.
+    pub(super) server_name: String,
+    /// The path by which it is routed.
+    pub(super) path: String,
+    pub(super) protocol: BindProtocol,
+    /// Whether it is a connection whose bytes are passed on.
+    pub(super) of_bytes: bool,
+}
+
+impl Asked {
+    /// A request for a URL such as `https://shop.example/cart`; without a scheme, `http` is meant. `tcp://192.0.2.1:5432` and
+    /// `tls://db.example:5432` are connections that are passed on as bytes. Without a method, GET is meant; headers are written
+    /// `Name: value`, and `Host` among them stands for the host of the URL.
+    ///
+    /// # Errors
+    /// Why it is no request that the edge would route.
+    pub fn new<'h>(
+        url: &str,
+        method: Option<&str>,
+        headers: impl IntoIterator<Item = &'h str>,
+    ) -> Result<Self, String> {
+        let absolute = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
+        let uri: Uri = absolute.parse().map_err(|error| format!("{url:?} is no URL: {error}"))?;
+        let server_name = uri.authority().and_then(|authority| Some(request_host(authority.as_str())?.into_owned()));
+        let server_name = server_name.ok_or_else(|| format!("{url:?} has no host that a request could have"))?;
+        let path =
+            normalize(uri.path()).ok_or_else(|| format!("{:?} is not a path that a request could have", uri.path()))?;
+        let path = path.path.into_owned();
+        let (protocol, of_bytes) = match uri.scheme_str() {
+            Some("https") => (BindProtocol::Https, false),
+            Some("tls") => (BindProtocol::Https, true),
+            Some("tcp") => (BindProtocol::Tcp, true),
+            Some(_) | None => (BindProtocol::Http, false),
+        };
+        let (method, headers) = (self::method(method)?, self::headers(headers)?);
+        let host = match headers.get(HOST) {
+            None => server_name.clone(),
+            Some(host) => {
+                let name = host.to_str().ok().and_then(|host| Some(request_host(host)?.into_owned()));
+                name.ok_or_else(|| "the Host header has no host that a request could have".to_owned())?
+            }
+        };
+        Ok(Self { url: url.to_owned(), uri, method, headers, host, server_name, path, protocol, of_bytes })
+    }
+
+    /// The host by which it is routed, in lower case.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// The port of the URL, where it names one.
+    pub(super) fn port(&self) -> Option<u16> {
+        self.uri.port_u16()
+    }
+
+    /// The bytes of the body, where a header announces them.
+    pub(super) fn body_bytes(&self) -> Option<u64> {
+        self.headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+    }
+}
+
+impl Head for Asked {
+    fn method(&self) -> &str {
+        self.method.as_str()
+    }
+
+    fn path(&self) -> &str {
+        self.uri.path()
+    }
+
+    fn query(&self) -> Option<&str> {
+        self.uri.query()
+    }
+
+    fn authority(&self) -> Option<&str> {
+        let host = self.headers.get(HOST).and_then(|host| host.to_str().ok());
+        host.or_else(|| self.uri.authority().map(http::uri::Authority::as_str))
+    }
+
+    fn header(&self, name: &str) -> Option<&[u8]> {
+        if name == HOST {
+            return self.authority().map(str::as_bytes);
+        }
+        self.headers.get(name).map(HeaderValue::as_bytes)
+    }
+
+    fn each_value(&self, name: &str, see: &mut dyn FnMut(&[u8])) {
+        self.headers.get_all(name).iter().for_each(|value| see(value.as_bytes()));
+    }
+}
+
+fn method(text: Option<&str>) -> Result<Method, String> {
+    let Some(text) = text else { return Ok(Method::GET) };
+    let method =
+        Method::from_bytes(text.as_bytes()).map_err(|_| format!("{text:?} is no method (RFC 9110 section 9)"))?;
+    match method {
+        Method::CONNECT | Method::TRACE => Err(format!("{method} is answered 405, wherever it would go")),
+        method => Ok(method),
+    }
+}
+
+fn headers<'h>(lines: impl IntoIterator<Item = &'h str>) -> Result<HeaderMap, String> {
+    let mut headers = HeaderMap::new();
+    for line in lines {
+        // The value may be a secret, and is not repeated.
+        let (name, value) = line.split_once(':').ok_or("a header is written as \"Name: value\"")?;
+        let name = HeaderName::from_bytes(name.trim().as_bytes())
+            .map_err(|_| format!("{name:?} is no name of a header (RFC 9110 section 5.1)"))?;
+        let value = HeaderValue::from_str(value.trim())
+            .map_err(|_| format!("the value of {name} is none that a header may have (RFC 9110 section 5.5)"))?;
+        if name == HOST && headers.contains_key(HOST) {
+            return Err("a request with two Host headers is answered 400".to_owned());
+        }
+        if headers.len() >= HEADERS_MAX {
+            return Err(format!("a request has at most {HEADERS_MAX} headers here"));
+        }
+        headers.append(name, value);
+    }
+    Ok(headers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(url: &str, method: Option<&str>, headers: &[&str], want: Result<(&str, &str), &str>) {
+        let asked = Asked::new(url, method, headers.iter().copied());
+        let got = asked.as_ref().map(|asked| (&*asked.host, asked.method()));
+        assert_eq!(got.map_err(|why| &**why), want);
+    }
+
+    #[test]
+    fn a_request_is_a_url_with_a_method_and_headers() {
+        check("A.example/b", None, &[], Ok(("a.example", "GET")));
+        check("https://a.example", Some("PUT"), &["X-A:b", "x-a: c"], Ok(("a.example", "PUT")));
+        check("http://192.0.2.1/", Some("purge"), &["host: B.example:80"], Ok(("b.example", "purge")));
+        check("a.example", Some("G T"), &[], Err("\"G T\" is no method (RFC 9110 section 9)"));
+        check("a.example", Some("TRACE"), &[], Err("TRACE is answered 405, wherever it would go"));
+        check("a.example", None, &["x-a"], Err("a header is written as \"Name: value\""));
+        check("a.example", None, &["x a: b"], Err("\"x a\" is no name of a header (RFC 9110 section 5.1)"));
+        let value = "the value of x-a is none that a header may have (RFC 9110 section 5.5)";
+        check("a.example", None, &["x-a: secret\n"], Ok(("a.example", "GET")));
+        check("a.example", None, &["x-a: sec\nret"], Err(value));
+        check("a.example", None, &["host: a b"], Err("the Host header has no host that a request could have"));
+        let twice = ["host: a.example", "Host: b.example"];
+        check("a.example", None, &twice, Err("a request with two Host headers is answered 400"));
+        let many = ["x-a: b"; HEADERS_MAX + 1];
+        check("a.example", None, &many, Err("a request has at most 100 headers here"));
+    }
+
+    #[test]
+    fn the_first_of_equal_headers_counts_and_its_name_has_no_case() {
+        let asked = Asked::new("a.example:8080", None, ["X-A: b", "x-a: c", "Content-Length: 7"]).unwrap();
+        let mut all = Vec::new();
+        asked.each_value("x-a", &mut |value| all.push(value.to_vec()));
+        assert_eq!((asked.header("x-a"), all), (Some(&b"b"[..]), vec![b"b".to_vec(), b"c".to_vec()]));
+        assert_eq!((asked.body_bytes(), asked.header("host")), (Some(7), Some(&b"a.example:8080"[..])));
+    }
+}

@@ -1,0 +1,84 @@
+//! The routes that a request could have gone by: which were tried before the one that takes it, and which would be afterwards.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use tidegate_config::model::{HostRoutes, Route};
+
+use super::Asked;
+
+/// Routes that are listed before the one that takes a request, and as many after it.
+const LISTED_MAX: usize = 100;
+
+/// One route whose host and path match.
+#[derive(Debug, Serialize)]
+pub struct Candidate {
+    /// Its object.
+    pub object: String,
+    /// The field of its rule.
+    pub field: String,
+    /// The name of its rule, where the object gives one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rule: Option<Arc<str>>,
+    /// What it matches.
+    pub path: String,
+    /// Why it does not take the request; `None` for the one that does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+}
+
+/// The routes beside the one that takes a request.
+#[derive(Default)]
+pub(super) struct Rank {
+    pub(super) passed_over: Vec<Candidate>,
+    pub(super) next: Vec<Candidate>,
+    /// How many are not listed.
+    pub(super) omitted: usize,
+}
+
+impl Candidate {
+    pub(super) fn of(route: &Route, why: Option<String>) -> Self {
+        Self {
+            object: route.origin.object.to_string(),
+            field: route.origin.field.to_string(),
+            rule: route.rule.clone(),
+            path: route.path.to_string(),
+            why,
+        }
+    }
+}
+
+/// Says of the routes that are asked in turn, but for the one that takes the request, why they do not.
+pub(super) fn rank(in_turn: Vec<(&Arc<HostRoutes>, &Arc<Route>)>, taken: Option<&Arc<Route>>, asked: &Asked) -> Rank {
+    let mut rank = Rank::default();
+    let mut winner = None;
+    for (host, route) in in_turn {
+        if winner.is_none() && taken.is_some_and(|taken| Arc::ptr_eq(taken, route)) {
+            winner = Some((host, route));
+            continue;
+        }
+        let unmet = || route.conditions.unmet(asked).map(|unmet| unmet.to_string());
+        let (list, why) = match winner {
+            None => (&mut rank.passed_over, unmet()),
+            Some(winner) => (&mut rank.next, Some(unmet().unwrap_or_else(|| later((host, route), winner)))),
+        };
+        if list.len() < LISTED_MAX {
+            list.push(Candidate::of(route, why));
+        } else {
+            rank.omitted += 1;
+        }
+    }
+    rank
+}
+
+/// Why a route that would take the request is tried after the one that does.
+fn later((host, route): (&Arc<HostRoutes>, &Arc<Route>), (first, taken): (&Arc<HostRoutes>, &Arc<Route>)) -> String {
+    let is_last = |route: &Arc<Route>, of: Option<&Arc<Route>>| of.is_some_and(|of| Arc::ptr_eq(of, route));
+    if is_last(route, host.fallback()) || is_last(route, host.last_resort.as_ref()) {
+        return "it takes only what no other rule does".to_owned();
+    }
+    if host.host != first.host {
+        return format!("its host {} is less specific", host.host.pattern);
+    }
+    route.precedence().later_than(&taken.precedence()).to_string()
+}

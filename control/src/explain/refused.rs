@@ -1,0 +1,76 @@
+//! Routes that a Gateway does not accept, although they are for a host that is asked about.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use tidegate_config::object::{Kind, ObjectName, ObjectRef};
+use tidegate_config::project::gateway::{Hostnames, ParentStatus, Text};
+
+use crate::sources::{Verdict, parent_of};
+use crate::topology::{Key, Topology};
+use crate::world::World;
+
+/// Routes that are listed.
+const LISTED_MAX: usize = 20;
+
+/// A route that names a Gateway or one of its ListenerSets, and is not accepted there.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Refused {
+    /// The route.
+    pub object: ObjectRef,
+    /// The reason of its condition `Accepted`.
+    pub reason: Text,
+    /// Its message.
+    pub message: Text,
+}
+
+/// The routes of a Gateway for a host that it does not accept, in ascending order; a bounded number.
+pub(crate) fn refused(world: &World, topology: &Topology, gateway: &ObjectRef, host: &str) -> Vec<Refused> {
+    let readers = topology.dependents(&Key::Offer(gateway.clone())).filter(|object| object.kind.is_route());
+    let of_host = readers.filter(|route| is_for(world, route, host));
+    of_host.flat_map(|route| refusals(world, topology, gateway, route)).take(LISTED_MAX).collect()
+}
+
+fn is_for(world: &World, route: &ObjectRef, host: &str) -> bool {
+    let name = &route.name;
+    let hostnames = if route.kind == Kind::HttpRoute {
+        world.http_routes.get(name).map(|route| &route.hostnames)
+    } else if route.kind == Kind::GrpcRoute {
+        world.grpc_routes.get(name).map(|route| &route.hostnames)
+    } else if route.kind == Kind::TlsRoute {
+        world.tls_routes.get(name).map(|route| &route.hostnames)
+    } else {
+        Some(&Hostnames::Any)
+    };
+    hostnames.is_some_and(|hostnames| match hostnames {
+        Hostnames::Any => true,
+        Hostnames::These(patterns) => patterns.iter().any(|pattern| pattern.matches(host)),
+    })
+}
+
+/// Why a Gateway, or its ListenerSets, do not accept a route that names them; empty where they do.
+fn refusals(world: &World, topology: &Topology, gateway: &ObjectRef, route: &ObjectRef) -> Vec<Refused> {
+    let report = topology.get(route).and_then(|attachment| attachment.report.as_ref());
+    let Some(Verdict::Status(status)) = report.and_then(|report| report.verdict.as_ref()) else { return Vec::new() };
+    let names = |parent: &&ParentStatus| {
+        let namespace = parent.parent.namespace.as_ref().unwrap_or(&route.name.namespace);
+        let name = ObjectName::new(Arc::clone(namespace), Arc::clone(&parent.parent.name));
+        if parent.parent.kind == Kind::ListenerSet.as_str() {
+            return world
+                .listener_sets
+                .get(&name)
+                .and_then(|set| parent_of(set))
+                .is_some_and(|parent| parent == *gateway);
+        }
+        name == gateway.name
+    };
+    let conditions = status.parents.iter().filter(names).flat_map(|parent| &parent.conditions);
+    let not_accepted = conditions.filter(|condition| &*condition.kind == "Accepted" && &*condition.status == "False");
+    not_accepted
+        .map(|condition| Refused {
+            object: route.clone(),
+            reason: condition.reason.clone(),
+            message: condition.message.clone(),
+        })
+        .collect()
+}

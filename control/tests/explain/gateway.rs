@@ -1,0 +1,199 @@
+//! What is said of requests to Gateways: which listener takes them, and why a route does and others do not.
+
+use tidegate_control::options::{GatewayApi, GatewayServices, Sources};
+
+use super::*;
+
+const OLD: u32 = 2020;
+
+pub(super) fn options(addresses: &[&str]) -> Options {
+    let gateway = GatewayApi {
+        controller: "tidegate.io/gateway".into(),
+        addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(),
+        services: GatewayServices::Off,
+        optional: false,
+    };
+    Options { sources: Sources { gateway: Some(gateway), ..Sources::default() }, ..Options::default() }
+}
+
+fn object(kind: Kind, name: &str, year: u32, spec: &Value) -> (Kind, Value) {
+    let (namespace, name) = name.split_once('/').unwrap_or(("shop", name));
+    let created = format!("{year}-01-01T00:00:00Z");
+    let metadata = json!({"namespace": namespace, "name": name, "resourceVersion": "1", "creationTimestamp": created});
+    (kind, json!({"metadata": metadata, "spec": spec}))
+}
+
+fn gateway(name: &str, listeners: Value) -> (Kind, Value) {
+    let sets = json!({"namespaces": {"from": "All"}});
+    object(
+        Kind::Gateway,
+        name,
+        OLD,
+        &json!({"gatewayClassName": "tidegate", "listeners": listeners, "allowedListeners": sets}),
+    )
+}
+
+fn route(name: &str, year: u32, parent: Value, hostnames: Value, rules: Value) -> (Kind, Value) {
+    object(Kind::HttpRoute, name, year, &json!({"parentRefs": [parent], "hostnames": hostnames, "rules": rules}))
+}
+
+fn class() -> (Kind, Value) {
+    let metadata = json!({"name": "tidegate", "resourceVersion": "1"});
+    (Kind::GatewayClass, json!({"metadata": metadata, "spec": {"controllerName": "tidegate.io/gateway"}}))
+}
+
+fn rule(name: &str, matches: Value) -> Value {
+    json!({"name": name, "matches": matches, "backendRefs": [{"name": "web", "port": 80}]})
+}
+
+/// A shop behind a Gateway whose paths have versions by header and method, and one listener of a ListenerSet.
+pub(super) fn shop() -> Cluster {
+    let edge = || json!({"name": "edge"});
+    let header = json!([{"name": "x-version", "value": "secret"}]);
+    let cart = json!([
+        rule("v2", json!([{"path": {"value": "/cart"}, "headers": header}])),
+        rule("put", json!([{"path": {"value": "/cart"}, "method": "PUT"}])),
+        rule("cart", json!([{"path": {"value": "/cart"}}])),
+    ]);
+    let other = json!([{"name": "x-other", "value": "secret"}]);
+    let late = json!([
+        rule("again", json!([{"path": {"value": "/cart"}}])),
+        rule("other", json!([{"path": {"value": "/cart"}, "headers": other}])),
+    ]);
+    let web = || json!({"path": {"value": "/"}});
+    let objects = [
+        class(),
+        gateway("edge", json!([{"name": "http", "port": 80, "protocol": "HTTP"}])),
+        object(
+            Kind::ListenerSet,
+            "team/more",
+            OLD,
+            &json!({"parentRef": {"name": "edge", "namespace": "shop"},
+                    "listeners": [{"name": "team", "port": 80, "protocol": "HTTP", "hostname": "*.team.example"}]}),
+        ),
+        object(Kind::Service, "web", OLD, &json!({"ports": [{"port": 80}]})),
+        route("cart", 2021, edge(), json!(["shop.example"]), cart),
+        route("late", 2022, edge(), json!(["shop.example"]), late),
+        route("web", 2021, edge(), json!(["shop.example"]), json!([rule("all", json!([web()]))])),
+        route("wide", 2020, edge(), json!(["*.example"]), json!([rule("wide", json!([web()]))])),
+        route(
+            "blog/away",
+            2021,
+            json!({"name": "edge", "namespace": "shop"}),
+            json!(["shop.example"]),
+            json!([rule("x", json!([web()]))]),
+        ),
+        route(
+            "gone",
+            2021,
+            json!({"name": "edge", "sectionName": "https"}),
+            json!(["shop.example"]),
+            json!([rule("x", json!([web()]))]),
+        ),
+        route(
+            "elsewhere",
+            2021,
+            json!({"name": "edge", "sectionName": "https"}),
+            json!(["b.example"]),
+            json!([rule("x", json!([web()]))]),
+        ),
+        object(
+            Kind::GrpcRoute,
+            "calls",
+            2023,
+            &json!({"parentRefs": [edge()], "hostnames": ["shop.example"], "rules": [{}]}),
+        ),
+        route(
+            "team/app",
+            2021,
+            json!({"name": "more", "kind": "ListenerSet", "group": "gateway.networking.k8s.io"}),
+            json!(["a.team.example"]),
+            json!([{}]),
+        ),
+    ];
+    Cluster::of(options(&["192.0.2.1"]), &objects)
+}
+
+fn said(cluster: &Cluster, url: &str, method: Option<&str>, headers: &[&str]) -> String {
+    let asked = Asked::new(url, method, headers.iter().copied()).expect("a request");
+    cluster.explained(&NotServing::default(), &asked).to_string()
+}
+
+#[test]
+fn the_gateway_its_listener_and_the_named_rule_are_told() {
+    let text = said(&shop(), "http://shop.example/cart/7", None, &[]);
+    check(&text, "gateway", &["Gateway shop/edge, listener http"]);
+    check(&text, "object", &["HTTPRoute shop/cart, spec.rules[2].matches[0]"]);
+    check(&text, "rule", &["cart"]);
+}
+
+#[test]
+fn a_listener_of_a_listener_set_is_told_with_its_set() {
+    let text = said(&shop(), "http://a.team.example/", None, &[]);
+    check(&text, "gateway", &["Gateway shop/edge, listener team of ListenerSet team/more"]);
+    check(&text, "object", &["HTTPRoute team/app, spec.rules[0].matches[0]"]);
+}
+
+#[test]
+fn method_and_headers_decide_as_the_proxy_would_and_the_reasons_name_no_value() {
+    let shop = shop();
+    let of = |route: &str, rule: &str, field: &str| {
+        format!("prefix /cart of HTTPRoute shop/{route}, {field}.matches[0] ({rule})")
+    };
+    let (v2, put) = (of("cart", "v2", "spec.rules[0]"), of("cart", "put", "spec.rules[1]"));
+    let (cart, other) = (of("cart", "cart", "spec.rules[2]"), of("late", "other", "spec.rules[1]"));
+    let web = "prefix / of HTTPRoute shop/web, spec.rules[0].matches[0] (all): its path is less specific";
+    let wide = "prefix / of HTTPRoute shop/wide, spec.rules[0].matches[0] (wide): its host **.example is less specific";
+    let lacks = |route: &str, header: &str| format!("{route}: the request has no header {header}");
+    let (no_version, no_other) = (lacks(&v2, "x-version"), lacks(&other, "x-other"));
+    let not_put = format!("{put}: the method is not PUT");
+    let equal = "HTTPRoute shop/late: spec.rules[0].matches[0]: prefix /cart of shop.example of shop/edge/http is served by \
+                 HTTPRoute shop/cart: the older object, or the earlier rule of one object, wins";
+
+    let text = said(&shop, "http://shop.example/cart", None, &[]);
+    check(&text, "rule", &["cart"]);
+    check(&text, "passed", &[&not_put, &no_version, &no_other]);
+    check(&text, "next", &[web, wide]);
+    check(&text, "lost", &[equal]);
+
+    let text = said(&shop, "http://shop.example/cart", Some("PUT"), &[]);
+    check(&text, "rule", &["put"]);
+    check(&text, "passed", &[]);
+    check(&text, "next", &[&no_version, &no_other, &format!("{cart}: it matches no method"), web, wide]);
+
+    let text = said(&shop, "http://shop.example/cart", None, &["X-Version: secret", "x-other: secret"]);
+    check(&text, "rule", &["v2"]);
+    let younger = format!("{other}: its object is younger, or as old and later by name");
+    check(&text, "next", &[&younger, &format!("{cart}: it matches fewer headers"), web, wide]);
+    let text = said(&shop, "http://shop.example/cart", None, &["X-Version: other"]);
+    let differs = format!("{v2}: header x-version does not have the value that is matched");
+    check(&text, "passed", &[&not_put, &differs, &no_other]);
+    assert!(!text.contains("secret"), "{text}");
+}
+
+#[test]
+fn routes_for_the_host_that_the_gateway_does_not_accept_are_told() {
+    let text = said(&shop(), "http://shop.example/", None, &[]);
+    let refused = [
+        "HTTPRoute blog/away: NotAllowedByListeners: no listener of Gateway shop/edge allows HTTPRoutes of namespace blog",
+        "HTTPRoute shop/gone: NoMatchingParent: Gateway shop/edge has no such listener",
+        "GRPCRoute shop/calls: HostnameConflict: HTTPRoute shop/wide is older and has hostnames of this route on listener http of \
+         Gateway shop/edge, which an HTTPRoute and a GRPCRoute cannot share",
+    ];
+    check(&text, "refused", &refused);
+}
+
+#[test]
+fn a_host_header_goes_to_the_address_that_the_url_names() {
+    let listeners = || json!([{"name": "http", "port": 80, "protocol": "HTTP"}]);
+    let all =
+        |name: &str, gateway: &str| route(name, 2021, json!({"name": gateway}), json!(["shop.example"]), json!([{}]));
+    let objects = [class(), gateway("one", listeners()), gateway("two", listeners()), all("a", "one"), all("b", "two")];
+    let cluster = Cluster::of(options(&["192.0.2.1", "192.0.2.2"]), &objects);
+    let gateway = |url: &str| {
+        let text = said(&cluster, url, None, &["Host: shop.example"]);
+        text.lines().find_map(|line| line.trim().strip_prefix("gateway  ")).unwrap().to_owned()
+    };
+    assert_eq!(gateway("http://192.0.2.1/"), "Gateway shop/one, listener http");
+    assert_eq!(gateway("http://192.0.2.2/"), "Gateway shop/two, listener http");
+}
