@@ -122,11 +122,16 @@ async fn a_gateway_has_a_service_that_leads_to_ports_of_its_own() {
     api.patch(&path, &json!({"spec": {"type": "ClusterIP"}})).await;
     becomes(&api, &path, "/spec/type", json!("LoadBalancer")).await;
 
-    // What is not ours stays as it is.
+    // What is not ours stays as it is, until it is gone.
     let (taken, pointer) = programmed("taken");
     becomes(&api, &taken, pointer, json!("AddressNotAssigned")).await;
-    becomes(&api, &format!("{SERVICES}/taken-tidegate"), "/metadata/ownerReferences", Value::Null).await;
+    let theirs = format!("{SERVICES}/taken-tidegate");
+    becomes(&api, &theirs, "/metadata/ownerReferences", Value::Null).await;
+    let message = api.get(&taken).await.unwrap()["status"]["conditions"][1]["message"].take();
+    assert!(message.as_str().is_some_and(|it| it.starts_with("Service shop/taken-tidegate, whose name ")), "{message}");
     assert_eq!(running.metric("tidegate_gateway_service_writes_total", "refused"), 0);
+    api.delete(&theirs).await;
+    becomes(&api, &theirs, "/metadata/ownerReferences/0/name", json!("taken")).await;
 
     api.delete(&one).await;
     eventually(|| async { api.get(&path).await.is_none() }).await;

@@ -12,7 +12,7 @@ use tidegate_config::project::PublicAddress;
 use tidegate_config::project::gateway::{Gateway, GatewayAddress, StatusAddress};
 
 use super::condition::Fault;
-use super::infrastructure::{Targets, service_name, service_of, targets_of};
+use super::infrastructure::{Targets, service_name, service_or_older, targets_of};
 use crate::options::ToPods;
 use crate::sources::reader::Reader;
 
@@ -45,19 +45,24 @@ impl Assigned {
 
 /// Gives a Gateway its addresses.
 pub(super) fn assign(reader: &mut Reader<'_>, gateway: &Gateway) -> Assigned {
-    let unsupported = gateway.addresses.iter().find_map(|address| match address {
-        GatewayAddress::Ip(_) => None,
-        GatewayAddress::Hostname(name) => Some(format!("Hostname {:?}", name.as_deref().unwrap_or_default())),
-        GatewayAddress::Unsupported { kind, value } => Some(format!("{kind} {value:?}")),
-    });
-    if let Some(address) = unsupported {
-        let message = format!("spec.addresses has {address}, and only addresses of the type IPAddress can be given");
-        return Assigned { unsupported: Some(Fault::new("UnsupportedAddress", message)), ..Assigned::default() };
+    if let Some(fault) = unsupported(gateway) {
+        return Assigned { unsupported: Some(fault), ..Assigned::default() };
     }
     match reader.options.sources.gateway.as_ref().and_then(|options| options.services.to_pods()) {
         None => out_of_pool(reader, gateway),
         Some(to_pods) => by_service(reader, gateway, to_pods),
     }
+}
+
+/// Why a Gateway cannot be accepted with the addresses that it asks for.
+pub(super) fn unsupported(gateway: &Gateway) -> Option<Fault> {
+    let address = gateway.addresses.iter().find_map(|address| match address {
+        GatewayAddress::Ip(_) => None,
+        GatewayAddress::Hostname(name) => Some(format!("Hostname {:?}", name.as_deref().unwrap_or_default())),
+        GatewayAddress::Unsupported { kind, value } => Some(format!("{kind} {value:?}")),
+    })?;
+    let message = format!("spec.addresses has {address}, and only addresses of the type IPAddress can be given");
+    Some(Fault::new("UnsupportedAddress", message))
 }
 
 fn out_of_pool(reader: &mut Reader<'_>, gateway: &Gateway) -> Assigned {
@@ -81,8 +86,8 @@ fn by_service(reader: &mut Reader<'_>, gateway: &Gateway, to_pods: &ToPods) -> A
     let targets = Some(targets_of(reader, gateway, to_pods.ports));
     let listening = listening_of_operator(reader);
     let not_assigned = |message: String| Some(Fault::new("AddressNotAssigned", message));
-    let (addresses, unusable) = match service_of(reader, gateway) {
-        Err(name) => (Vec::new(), not_assigned(format!("Service {name} is there already, and not this Gateway's"))),
+    let (addresses, unusable) = match service_or_older(reader, gateway) {
+        Err(taken) => (Vec::new(), not_assigned(taken.to_string())),
         Ok(service) => {
             let addresses: Vec<StatusAddress> =
                 service.iter().flat_map(|service| &service.addresses).filter_map(public).collect();

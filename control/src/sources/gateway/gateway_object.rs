@@ -18,7 +18,7 @@ use super::address::{Assigned, assign, wanted};
 use super::class;
 use super::client_certificate;
 use super::condition::{Conditions, Fault, parameters};
-use super::infrastructure::{GatewayInfrastructure, Targets, infrastructure, service_of, transport};
+use super::infrastructure::{GatewayInfrastructure, Targets, infrastructure, service_or_older, transport};
 use super::listener::{offered, settle, status};
 use super::offer::{Offer, Offered};
 use super::overlap;
@@ -73,7 +73,7 @@ fn made_for(
         Some(targets) => targets.get(&(transport, port)).map(|target| ((transport, port), *target)),
     };
     let targets: Targets = ports.filter_map(target).collect();
-    let service = service_of(reader, gateway);
+    let service = service_or_older(reader, gateway);
     let lost = targets.is_empty() || service.is_err() || refused && matches!(service, Ok(None));
     let own: Vec<IpAddr> = match assigned.targets {
         None => assigned.listening.clone(),

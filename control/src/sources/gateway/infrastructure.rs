@@ -2,6 +2,7 @@
 //! function of the objects, so that replicas agree and a restart changes nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -11,6 +12,8 @@ use tidegate_config::project::gateway::{
     CONTROLLER_ANNOTATION, Gateway, GatewayService, Listener, ListenerProtocol, Options as Texts,
 };
 
+use super::address::unsupported;
+use super::class;
 use super::gateway_object::parent_of;
 use crate::options::{GatewayServices, ServiceType, ToPods};
 use crate::sources::reader::Reader;
@@ -122,17 +125,96 @@ pub(super) fn infrastructure(
     })
 }
 
-/// The Service of a Gateway, where it is there: `Err` where that name is somebody else's.
-pub(super) fn service_of<'w>(
-    reader: &mut Reader<'w>,
-    gateway: &Gateway,
-) -> Result<Option<&'w GatewayService>, ObjectName> {
+/// Whose the name is that the Service of a Gateway would have.
+pub(super) struct Taken {
+    service: ObjectName,
+    by: Owner,
+}
+
+/// Who has a Service.
+enum Owner {
+    /// Another Gateway.
+    Gateway(ObjectName),
+    /// Another Gateway, when it is made: it is older.
+    Older(ObjectName),
+    /// Somebody who is not this edge.
+    Other,
+}
+
+impl fmt::Display for Taken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { service, by } = self;
+        write!(f, "Service {service}, whose name follows from those of this Gateway and its class, ")?;
+        match by {
+            Owner::Gateway(other) => {
+                write!(f, "is that of Gateway {other}: one of the two Gateways needs another name")
+            }
+            Owner::Older(other) => {
+                write!(
+                    f,
+                    "is to be that of Gateway {other}, which is older: one of the two Gateways needs another name"
+                )
+            }
+            Owner::Other => write!(
+                f,
+                "is there already and was not made by this edge for a Gateway, so it is left as it is: that Service or this Gateway \
+                 needs another name"
+            ),
+        }
+    }
+}
+
+/// The Service of a Gateway, where it is there.
+///
+/// # Errors
+/// Whose a Service of that name is.
+pub(super) fn service_of<'w>(reader: &mut Reader<'w>, gateway: &Gateway) -> Result<Option<&'w GatewayService>, Taken> {
     let name = service_name(gateway);
     let Some(service) = reader.service(&name) else { return Ok(None) };
-    match service.gateway.as_deref().filter(|owned| owned.gateway == gateway.age.name.name) {
-        Some(owned) => Ok(Some(owned)),
-        None => Err(name),
+    let controller = reader.options.sources.gateway.as_ref().map(|options| &options.controller);
+    let made_here = service.gateway.as_deref().filter(|owned| owned.controller.as_ref() == controller);
+    match made_here {
+        Some(owned) if owned.gateway == gateway.age.name.name => Ok(Some(owned)),
+        Some(owned) => {
+            let by = Owner::Gateway(name.beside(Arc::clone(&owned.gateway)));
+            Err(Taken { service: name, by })
+        }
+        None => Err(Taken { service: name, by: Owner::Other }),
     }
+}
+
+/// The same; and where it is not there yet, it may be made for an older Gateway.
+///
+/// # Errors
+/// Whose a Service of that name is, or is to be.
+pub(super) fn service_or_older<'w>(
+    reader: &mut Reader<'w>,
+    gateway: &Gateway,
+) -> Result<Option<&'w GatewayService>, Taken> {
+    let service = service_of(reader, gateway)?;
+    let older = if service.is_none() { older_of_same_name(reader, gateway) } else { None };
+    match older {
+        None => Ok(service),
+        Some(older) => Err(Taken { service: service_name(gateway), by: Owner::Older(older) }),
+    }
+}
+
+/// The oldest Gateway for which a Service is made whose name is that of a younger one's.
+fn older_of_same_name(reader: &mut Reader<'_>, gateway: &Gateway) -> Option<ObjectName> {
+    let own = &gateway.age.name;
+    let name = service_name(gateway);
+    let others = reader.gateways().filter(|other| other.age.name.namespace == own.namespace && other.age < gateway.age);
+    let others = others.filter(|other| service_name(other) == name);
+    let mut others: Vec<_> = others.collect();
+    others.sort_by(|a, b| a.age.cmp(&b.age));
+    others.into_iter().find(|other| is_made(reader, other)).map(|other| other.age.name.clone())
+}
+
+/// Whether a Gateway is accepted, so that a Service is made for it.
+fn is_made(reader: &mut Reader<'_>, gateway: &Gateway) -> bool {
+    let class = reader.gateway_class(&gateway.class);
+    let accepted = class.is_some_and(|class| class::fault(class).is_none());
+    accepted && gateway.infrastructure.parameters.is_none() && unsupported(gateway).is_none()
 }
 
 /// The ports of a Gateway and of the ListenerSets that name it, where each is a port of pods of its own.
