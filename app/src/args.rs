@@ -9,7 +9,7 @@ mod serve;
 
 use std::path::PathBuf;
 
-pub(crate) use ask::{AskArgs, ExplainArgs, HistoryArgs, RollbackArgs};
+pub(crate) use ask::{AskArgs, ExplainArgs, HistoryArgs, RollbackArgs, TopologyArgs};
 pub(crate) use cache::CacheArgs;
 use clap::builder::BoolishValueParser;
 use clap::{Parser, Subcommand};
@@ -35,6 +35,8 @@ pub(crate) enum Command {
     Dev(Box<DevArgs>),
     /// Asks a running process what it would do with a URL, and why.
     Explain(ExplainArgs),
+    /// Shows what a running process has attached to what: class, Gateway, listener, route, rule, backend.
+    Topology(TopologyArgs),
     /// Lists what a running process has published of late, and which objects caused it.
     History(HistoryArgs),
     /// Keeps the routes and certificates that serve now, whatever becomes of the cluster's; endpoints still follow.

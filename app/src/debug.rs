@@ -9,7 +9,6 @@ mod topology;
 
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
-use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
@@ -38,7 +37,7 @@ impl Debug {
     pub(crate) fn pages(self, private: bool) -> Router {
         let pages = Router::new()
             .route("/debug/routes", get(routes_page))
-            .route("/debug/topology", get(topology_page))
+            .route("/debug/topology", get(topology::page))
             .route("/debug/findings", get(findings_page))
             .route("/debug/explain", get(explain::page))
             .route("/debug/history", get(history::history_page))
@@ -58,20 +57,6 @@ struct RoutesQuestion {
 async fn routes_page(State(debug): State<Debug>, Query(question): Query<RoutesQuestion>) -> Response {
     let limit = question.limit.unwrap_or(HOSTS_MAX);
     Json(table(&debug.published.pin(), question.host.as_deref(), limit)).into_response()
-}
-
-#[derive(Deserialize)]
-struct TopologyQuestion {
-    format: Option<String>,
-}
-
-async fn topology_page(State(debug): State<Debug>, Query(question): Query<TopologyQuestion>) -> Response {
-    let Some(edges) = debug.view.topology().await else { return not_running() };
-    match question.format.as_deref() {
-        None | Some("json") => Json(topology::edges(&edges)).into_response(),
-        Some("dot") => ([(CONTENT_TYPE, "text/vnd.graphviz; charset=utf-8")], topology::dot(&edges)).into_response(),
-        Some(_) => (StatusCode::BAD_REQUEST, "format is neither json nor dot\n").into_response(),
-    }
 }
 
 /// A finding with its severity and the sentence that users read.

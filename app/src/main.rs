@@ -20,6 +20,7 @@ mod served;
 mod settings;
 mod signal;
 mod supervise;
+mod topology;
 mod wire;
 
 use std::process::ExitCode;
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
         Command::Lite(args) => block_on(lite::main(&args)),
         Command::Dev(args) => block_on(dev::main(&args)),
         Command::Explain(args) => block_on(explain::main(&args)),
+        Command::Topology(args) => block_on(topology::main(&args)),
         Command::History(args) => block_on(history::main(&args)),
         Command::Freeze(args) => block_on(history::freeze(&args)),
         Command::Thaw(args) => block_on(history::thaw(&args)),

@@ -328,6 +328,7 @@ impl<'a> Loop<'a> {
                 self.reconciler.look_again();
                 answer.send(()).unwrap_or_default();
             }
+            Question::Tree(query, answer) => drop(answer.send(self.reconciler.tree(&query))),
             Question::Refused(gateway, host, answer) => {
                 drop(answer.send(self.reconciler.refused(&gateway, &host)));
             }

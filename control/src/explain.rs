@@ -15,7 +15,7 @@ pub use candidate::Candidate;
 use candidate::{Rank, rank};
 use connections::Connections;
 pub use refused::Refused;
-pub(crate) use refused::refused;
+pub(crate) use refused::{refusals, refused};
 use serde::Serialize;
 use tidegate_config::finding::{Finding, Problem};
 use tidegate_config::model::{

@@ -31,6 +31,7 @@ mod status;
 
 mod not_serving;
 mod explain;
+mod tree;
 mod view;
 mod metrics;
 
@@ -69,5 +70,8 @@ pub use sources::{
 };
 pub use status::{Reporter, Terms};
 pub use topology::{Key, Topology};
+pub use tree::{
+    BackendNode, ClassNode, GatewayNode, HostNode, ListenerNode, MatchNode, RouteNode, RuleNode, Tree, TreeQuery,
+};
 pub use view::{Past, Readiness, SourceState, View};
 pub use world::{Resolution, World};

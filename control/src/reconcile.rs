@@ -43,6 +43,7 @@ use crate::not_serving::{self, NotServing};
 use crate::options::Options;
 use crate::queue::Meter;
 use crate::topology::Topology;
+use crate::tree::{self, Tree, TreeQuery};
 use crate::world::World;
 
 /// Owns World, topology and the last compilation; nobody else changes them.
@@ -264,6 +265,13 @@ impl Reconciler {
     #[must_use]
     pub fn refused(&self, gateway: &ObjectRef, host: &str) -> Vec<Refused> {
         refused(&self.world, &self.topology, gateway, host)
+    }
+
+    /// A page of what is attached to what.
+    #[must_use]
+    pub fn tree(&self, query: &TreeQuery) -> Tree {
+        let (world, topology, options, parts) = (&self.world, &self.topology, &self.options, &self.compiled().parts);
+        tree::build(tree::Known { world, topology, options, parts }, query)
     }
 
     /// The last compilation.

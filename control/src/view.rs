@@ -16,6 +16,7 @@ use crate::reconcile::{Desired, Made, ObjectFindings};
 use crate::sources::Verdict;
 use crate::status::Reports;
 use crate::topology::Key;
+use crate::tree::{Tree, TreeQuery};
 
 /// A door to the control loop; cloning it is cheap.
 #[derive(Clone, Debug)]
@@ -104,6 +105,7 @@ pub(crate) enum Question {
     Findings(oneshot::Sender<Vec<Finding>>),
     Topology(oneshot::Sender<Vec<(ObjectRef, Key)>>),
     Refused(ObjectRef, String, oneshot::Sender<Vec<Refused>>),
+    Tree(TreeQuery, oneshot::Sender<Tree>),
     Verdicts(oneshot::Sender<Vec<(ObjectRef, Verdict)>>),
     DesiredStatus(ObjectRef, oneshot::Sender<Option<Desired>>),
     MadeFor(ObjectRef, oneshot::Sender<Option<Made>>),
@@ -138,6 +140,11 @@ impl View {
     /// Every reference between objects. `None` while the loop does not run.
     pub async fn topology(&self) -> Option<Vec<(ObjectRef, Key)>> {
         self.ask(Question::Topology).await
+    }
+
+    /// A page of what is attached to what. `None` while the loop does not run.
+    pub async fn tree(&self, query: TreeQuery) -> Option<Tree> {
+        self.ask(|answer| Question::Tree(query, answer)).await
     }
 
     /// The routes for a host that a Gateway does not accept, whether they name it or one of its ListenerSets; a bounded number. `None` while

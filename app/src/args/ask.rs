@@ -18,6 +18,24 @@ pub(crate) struct ExplainArgs {
 }
 
 #[derive(clap::Args, Debug)]
+pub(crate) struct TopologyArgs {
+    /// Only Gateways and routes of this namespace, and what is attached to such Gateways and their ListenerSets.
+    #[arg(long, value_name = "NAMESPACE", env = "TIDEGATE_OF_NAMESPACE")]
+    pub(crate) of_namespace: Option<String>,
+    /// Only Gateways and routes of this name, and what is attached to such Gateways and their ListenerSets.
+    #[arg(long, value_name = "NAME", env = "TIDEGATE_OF_NAME")]
+    pub(crate) of_name: Option<String>,
+    /// At most so many Gateways and routes, and no more than 2000.
+    #[arg(long, value_name = "COUNT", env = "TIDEGATE_LIMIT", default_value = "500")]
+    pub(crate) limit: usize,
+    /// Only those after this one, which the page before has told.
+    #[arg(long, value_name = "KIND/NAMESPACE/NAME", env = "TIDEGATE_AFTER")]
+    pub(crate) after: Option<String>,
+    #[command(flatten)]
+    pub(crate) ask: AskArgs,
+}
+
+#[derive(clap::Args, Debug)]
 pub(crate) struct HistoryArgs {
     /// At most so many publications, the latest.
     #[arg(long, value_name = "COUNT", env = "TIDEGATE_LAST", default_value = "20")]

@@ -1,23 +1,74 @@
-//! Who refers to whom, as JSON and as a graph for Graphviz.
+//! What is attached to what, as a tree; and who refers to whom, as JSON and as a graph for Graphviz.
 
 use std::fmt::Write as _;
 
-use serde::Serialize;
+use axum::Json;
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use serde::{Deserialize, Serialize};
 use tidegate_config::object::ObjectRef;
-use tidegate_control::Key;
+use tidegate_control::{Key, TreeQuery};
+
+use super::{Debug, not_running};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Question {
+    format: Option<String>,
+    /// Only Gateways and routes of this namespace, and what is attached to such Gateways.
+    namespace: Option<String>,
+    /// The same by name.
+    name: Option<String>,
+    /// Where the page before says that this one begins.
+    after: Option<String>,
+    /// At most so many Gateways and routes.
+    limit: Option<usize>,
+}
+
+/// 404 where nothing stands in the tree that is asked for.
+pub(super) async fn page(State(debug): State<Debug>, Query(question): Query<Question>) -> Response {
+    let bad = |why: String| (StatusCode::BAD_REQUEST, format!("{why}\n")).into_response();
+    let Question { format, namespace, name, after, limit } = question;
+    let after = match after.as_deref().map(TreeQuery::read_after).transpose() {
+        Ok(after) => after,
+        Err(why) => return bad(why),
+    };
+    let query = TreeQuery { namespace, name, after, limit };
+    match format.as_deref() {
+        None | Some("json" | "text") => {
+            let Some(tree) = debug.view.tree(query).await else { return not_running() };
+            let status = if tree.classes.is_empty() { StatusCode::NOT_FOUND } else { StatusCode::OK };
+            match format.as_deref() {
+                Some("text") => (status, tree.to_string()).into_response(),
+                _ => (status, Json(tree)).into_response(),
+            }
+        }
+        Some("edges") => match debug.view.topology().await {
+            Some(all) => Json(edges(&all)).into_response(),
+            None => not_running(),
+        },
+        Some("dot") => match debug.view.topology().await {
+            Some(all) => ([(CONTENT_TYPE, "text/vnd.graphviz; charset=utf-8")], dot(&all)).into_response(),
+            None => not_running(),
+        },
+        Some(other) => bad(format!("{other:?} is no format: json, text, edges and dot are")),
+    }
+}
 
 /// One reference.
 #[derive(Serialize)]
-pub(super) struct Edge<'a> {
+struct Edge<'a> {
     from: &'a ObjectRef,
     to: &'a Key,
 }
 
-pub(super) fn edges(edges: &[(ObjectRef, Key)]) -> Vec<Edge<'_>> {
+fn edges(edges: &[(ObjectRef, Key)]) -> Vec<Edge<'_>> {
     edges.iter().map(|(from, to)| Edge { from, to }).collect()
 }
 
-pub(super) fn dot(edges: &[(ObjectRef, Key)]) -> String {
+fn dot(edges: &[(ObjectRef, Key)]) -> String {
     let mut text = "digraph topology {\n  rankdir=LR;\n  node [shape=box];\n".to_owned();
     for (from, to) in edges {
         let _ = writeln!(text, "  {} -> {};", quoted(&from.to_string()), quoted(&to.to_string()));

@@ -49,7 +49,7 @@ fn is_for(world: &World, route: &ObjectRef, host: &str) -> bool {
 }
 
 /// Why a Gateway, or its ListenerSets, do not accept a route that names them; empty where they do.
-fn refusals(world: &World, topology: &Topology, gateway: &ObjectRef, route: &ObjectRef) -> Vec<Refused> {
+pub(crate) fn refusals(world: &World, topology: &Topology, gateway: &ObjectRef, route: &ObjectRef) -> Vec<Refused> {
     let report = topology.get(route).and_then(|attachment| attachment.report.as_ref());
     let Some(Verdict::Status(status)) = report.and_then(|report| report.verdict.as_ref()) else { return Vec::new() };
     let names = |parent: &&ParentStatus| {

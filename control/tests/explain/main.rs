@@ -3,6 +3,7 @@
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
 
 mod gateway;
+mod tree;
 
 use std::time::{Instant, SystemTime};
 
