@@ -6,6 +6,8 @@
 mod datagrams;
 #[path = "gateway/external_auth.rs"]
 mod external_auth;
+#[path = "gateway/observed.rs"]
+mod observed;
 #[path = "gateway/streams.rs"]
 mod streams;
 

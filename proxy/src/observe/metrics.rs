@@ -103,9 +103,9 @@ impl Metrics {
         }
         let requests =
             Opts::new("tidegate_requests_total", "Requests by the object of their route and by class of status.");
-        let requests = add(registry, IntCounterVec::new(requests, &["namespace", "object", "class"])?)?;
+        let requests = add(registry, IntCounterVec::new(requests, &["kind", "namespace", "name", "object", "class"])?)?;
         let durations = histogram("tidegate_request_duration_seconds", "Time from a request's head to its last byte.");
-        let durations = add(registry, HistogramVec::new(durations, &["namespace", "object"])?)?;
+        let durations = add(registry, HistogramVec::new(durations, &["kind", "namespace", "name", "object"])?)?;
         let drivers = Opts::new("tidegate_requests_by_driver_total", "Requests by the driver that carried them.");
         let drivers = add(registry, IntCounterVec::new(drivers, &["driver"])?)?;
         let connects = Opts::new("tidegate_upstream_connects_total", "Connections to endpoints by how they were had.");
@@ -121,11 +121,10 @@ impl Metrics {
             "Endpoints passed over for a moment because they took no connection.",
             move || endpoints.resting(clock::now()) as u64,
         )?;
-        let series =
-            |namespace: &str, object: &str| Arc::new(ObjectSeries::new(&requests, &durations, namespace, object));
+        let series = |object: &str| Arc::new(ObjectSeries::new(&requests, &durations, ["", "", "", object]));
         Ok(Self {
-            unrouted: series("", ""),
-            other: series("", "other"),
+            unrouted: series(""),
+            other: series("other"),
             in_flight: add(registry, IntGauge::new("tidegate_requests_in_flight", "Requests in flight.")?)?,
             drivers: ["native", "full"].map(|driver| drivers.with_label_values(&[driver])),
             connects: ["opened", "reused", "failed", "timeout"].map(|result| connects.with_label_values(&[result])),
@@ -200,8 +199,8 @@ impl Metrics {
             return Arc::clone(&self.other);
         }
         let create = || {
-            let (namespace, name) = (&object.name.namespace, object.to_string());
-            Arc::new(ObjectSeries::new(&self.requests, &self.durations, namespace, &name))
+            let text = object.to_string();
+            Arc::new(ObjectSeries::new(&self.requests, &self.durations, labels(object, &text)))
         };
         let series = Arc::clone(objects.get_or_insert_with(object.clone(), create));
         self.sweep_trigger.mark();
@@ -216,22 +215,29 @@ impl Metrics {
         let named: BTreeSet<&ObjectRef> = routes.map(|route| &route.origin.object).collect();
         let objects = self.objects.pin();
         for object in objects.keys().filter(|object| !named.contains(object)) {
-            let (namespace, name) = (&*object.name.namespace, object.to_string());
+            let text = object.to_string();
+            let [kind, namespace, name, text] = labels(object, &text);
             // An error says that the series is gone already.
             for class in CLASSES {
-                drop(self.requests.remove_label_values(&[namespace, &name, class]));
+                drop(self.requests.remove_label_values(&[kind, namespace, name, text, class]));
             }
-            drop(self.durations.remove_label_values(&[namespace, &name]));
+            drop(self.durations.remove_label_values(&[kind, namespace, name, text]));
             objects.remove(object);
         }
     }
 }
 
+/// The labels of an object: its kind, its namespace, its name, and all of them as one text.
+fn labels<'o>(object: &'o ObjectRef, text: &'o str) -> [&'o str; 4] {
+    [object.kind.as_str(), &object.name.namespace, &object.name.name, text]
+}
+
 impl ObjectSeries {
-    fn new(requests: &IntCounterVec, durations: &HistogramVec, namespace: &str, object: &str) -> Self {
+    fn new(requests: &IntCounterVec, durations: &HistogramVec, labels: [&str; 4]) -> Self {
+        let [kind, namespace, name, object] = labels;
         Self {
-            classes: CLASSES.map(|class| requests.with_label_values(&[namespace, object, class])),
-            duration: durations.with_label_values(&[namespace, object]),
+            classes: CLASSES.map(|class| requests.with_label_values(&[kind, namespace, name, object, class])),
+            duration: durations.with_label_values(&labels),
             sounded: [AtomicU64::new(0), AtomicU64::new(0)],
         }
     }
@@ -324,12 +330,12 @@ mod tests {
         metrics.answered(Reason::Internal);
         let before = text(&registry);
         for line in [
-            r#"tidegate_requests_total{class="2xx",namespace="shop",object="Ingress shop/web"} 1"#,
-            r#"tidegate_requests_total{class="1xx",namespace="shop",object="Ingress shop/web"} 1"#,
-            r#"tidegate_requests_total{class="5xx",namespace="shop",object="Ingress shop/old"} 1"#,
-            r#"tidegate_requests_total{class="4xx",namespace="",object=""} 1"#,
+            r#"tidegate_requests_total{class="2xx",kind="Ingress",name="web",namespace="shop",object="Ingress shop/web"} 1"#,
+            r#"tidegate_requests_total{class="1xx",kind="Ingress",name="web",namespace="shop",object="Ingress shop/web"} 1"#,
+            r#"tidegate_requests_total{class="5xx",kind="Ingress",name="old",namespace="shop",object="Ingress shop/old"} 1"#,
+            r#"tidegate_requests_total{class="4xx",kind="",name="",namespace="",object=""} 1"#,
             r#"tidegate_answers_total{reason="internal"} 1"#,
-            r#"tidegate_request_duration_seconds_count{namespace="shop",object="Ingress shop/web"} 1"#,
+            r#"tidegate_request_duration_seconds_count{kind="Ingress",name="web",namespace="shop",object="Ingress shop/web"} 1"#,
         ] {
             assert!(before.contains(line), "{line} in {before}");
         }
@@ -338,6 +344,9 @@ mod tests {
         let after = text(&registry);
         assert!(after.contains("shop/web") && !after.contains("shop/old"), "{after}");
         metrics.finished(Some(&object("old")), 200, Duration::ZERO);
-        assert!(text(&registry).contains(r#"class="2xx",namespace="shop",object="Ingress shop/old"} 1"#));
+        assert!(
+            text(&registry)
+                .contains(r#"class="2xx",kind="Ingress",name="old",namespace="shop",object="Ingress shop/old"} 1"#)
+        );
     }
 }

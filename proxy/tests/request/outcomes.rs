@@ -110,12 +110,12 @@ async fn every_end_is_written_down_once() {
     ];
     assert_eq!(ends, want);
     bed.until_metric("tidegate_requests_in_flight 0").await;
-    let object = r#"namespace="shop",object="Ingress shop/web""#;
+    let object = r#"kind="Ingress",name="web",namespace="shop",object="Ingress shop/web""#;
     for line in [
         format!(r#"tidegate_requests_total{{class="2xx",{object}}} 1"#),
         format!(r#"tidegate_requests_total{{class="4xx",{object}}} 1"#),
         format!(r#"tidegate_requests_total{{class="5xx",{object}}} 1"#),
-        r#"tidegate_requests_total{class="4xx",namespace="",object=""} 2"#.to_owned(),
+        r#"tidegate_requests_total{class="4xx",kind="",name="",namespace="",object=""} 2"#.to_owned(),
         format!(r#"tidegate_request_duration_seconds_count{{{object}}} 3"#),
     ] {
         bed.until_metric(&line).await;

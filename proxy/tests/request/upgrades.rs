@@ -81,7 +81,7 @@ async fn outlives(model: Model, driver: Driver, moment: Duration) {
     }
     socket.close(None).await.unwrap();
     while timeout(PATIENCE, socket.next()).await.unwrap().is_some_and(|message| message.is_ok()) {}
-    bed.until_metric(r#"tidegate_requests_total{class="1xx",namespace="shop",object="Ingress shop/web"} 1"#).await;
+    bed.until_metric(r#"tidegate_requests_total{class="1xx",kind="Ingress",name="web",namespace="shop",object="Ingress shop/web"} 1"#).await;
     let carried = if driver == Driver::Both { "native" } else { "full" };
     bed.until_metric(&format!(r#"tidegate_requests_by_driver_total{{driver="{carried}"}} 1"#)).await;
     bed.until_metric("tidegate_requests_in_flight 0").await;
