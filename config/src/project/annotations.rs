@@ -11,16 +11,18 @@ mod deis_nginx;
 mod deis_router;
 mod deis_value;
 mod manual;
+mod service;
 
 pub use manual::{deis_manual, manual};
+pub(super) use service::{ServiceEffects, of_service};
 
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use super::annotation_value::{Zero, balance, boolean, bytes, count, duration, proxy_header, sources, whole};
+use super::annotation_value::{Zero, balance, boolean, bytes, count, duration, sources};
 use super::field::{Found, read as read_field};
 use super::source::{Annotations, annotation_field};
-use crate::model::{Balance, Effective, Filter, Guard, ProxyHeader, Settings};
+use crate::model::{Balance, Effective, Filter, Guard, Settings};
 
 /// Whose annotations they are.
 #[derive(Clone, Copy)]
@@ -62,15 +64,6 @@ struct Draft {
     settings: Settings,
     sources: Option<Guard>,
     require_tls: bool,
-}
-
-/// What the annotations of a Service ask for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct ServiceEffects {
-    /// Requests that may be at its endpoints; 0 for any number.
-    pub(super) requests_max: Option<u32>,
-    /// The header that connections which are passed on unread begin with.
-    pub(super) proxy_header: Option<ProxyHeader>,
 }
 
 /// What follows from values that cannot be read.
@@ -116,28 +109,6 @@ struct Annotation<D> {
     /// Reads its value.
     read: fn(&mut D, &str) -> Result<(), String>,
 }
-
-/// Every annotation of a Service.
-const SERVICE: [Annotation<ServiceEffects>; 2] = [
-    Annotation {
-        key: "requests-max",
-        form: "whole number, or 0 for any number",
-        default: |_| "that of `--service-requests-max`".to_owned(),
-        effect: "Requests that may be at the endpoints of each port at the same time; a further one is answered 503 with the reason `service-overloaded`.",
-        otherwise: OnInvalid::Default,
-        inert: None,
-        read: |effects, text| set(&mut effects.requests_max, whole(text)),
-    },
-    Annotation {
-        key: "send-proxy-protocol",
-        form: "`v1` or `v2`",
-        default: |_| "none".to_owned(),
-        effect: "The header of the PROXY protocol with which connections to its endpoints begin, where they are passed on unread: the endpoints learn who the client is.",
-        otherwise: OnInvalid::Default,
-        inert: None,
-        read: |effects, text| set(&mut effects.proxy_header, proxy_header(text)),
-    },
-];
 
 /// Every annotation of an Ingress, in the order of the manual.
 const INGRESS: [Annotation<Draft>; 10] = [
@@ -246,13 +217,6 @@ pub(super) fn of_ingress(annotations: &Annotations<'_>, found: &mut Found) -> Ef
     let mut draft = Draft::default();
     let fallbacks = read(TIDEGATE, &INGRESS, &mut draft, annotations, found);
     draft.into_effects(&fallbacks)
-}
-
-/// Reads the annotations of a Service, none of which restricts access.
-pub(super) fn of_service(annotations: &Annotations<'_>, found: &mut Found) -> ServiceEffects {
-    let mut effects = ServiceEffects::default();
-    read(TIDEGATE, &SERVICE, &mut effects, annotations, found);
-    effects
 }
 
 /// Reads the annotations of a dialect into a draft, by their table.

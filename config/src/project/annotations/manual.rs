@@ -4,7 +4,8 @@ use std::fmt::Write;
 
 use super::deis::{OF_APP, OF_BUILDER, OF_DEPLOYMENT, OF_ROUTER};
 use super::deis_app::{APP, BUILDER};
-use super::{Annotation, Dialect, INGRESS, OnInvalid, SERVICE, TIDEGATE};
+use super::service::SERVICE;
+use super::{Annotation, Dialect, INGRESS, OnInvalid, TIDEGATE};
 use crate::model::Effective;
 
 /// The manual of all annotations in Markdown: what `docs/annotations.md` holds.
