@@ -20,8 +20,8 @@ use serde::Serialize;
 use tidegate_config::finding::{Finding, Problem};
 use tidegate_config::model::{
     Asker, Bind, BindProtocol, Compression, Cors, Decision, Destination, Effective, Endpoint, ExternalAuth, Filter,
-    Found, Guard, Head as _, HostRoutes, Listener, ListenerOrigin, Refusal, RetryPolicy, Route, Snapshot, Target,
-    TlsListener, WeightedTarget, decide,
+    Found, Guard, Head as _, HostRoutes, Listener, ListenerOrigin, Refusal, RetryPolicy, Route, SessionPersistence,
+    Snapshot, Target, TlsListener, WeightedTarget, decide,
 };
 
 use crate::not_serving::{ByCommand, NotServing, Wait};
@@ -97,6 +97,9 @@ pub struct Served {
     /// When a request is tried again although an endpoint has answered, if ever.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry: Option<Arc<RetryPolicy>>,
+    /// How its clients come back to their endpoint, if they do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session: Option<Arc<SessionPersistence>>,
     /// Where it leads.
     pub targets: Vec<TargetView>,
 }
@@ -112,6 +115,9 @@ pub struct TargetView {
     pub protocol: Option<tidegate_config::model::AppProtocol>,
     /// Its usable endpoints.
     pub endpoints: Vec<Endpoint>,
+    /// Those that serve their sessions alone, because they terminate.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub draining: Vec<Endpoint>,
     /// The service that is asked about its requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub external_auth: Option<Arc<ExternalAuth>>,
@@ -270,6 +276,10 @@ fn served(snapshot: &Snapshot, route: &Arc<Route>) -> Served {
             weight: share.weight,
             protocol: Some(target.protocol),
             endpoints: snapshot.backend_of(target).map_or(Vec::new(), |b| b.endpoints.to_vec()),
+            draining: match snapshot.backend_of(target) {
+                Some(backend) if route.settings.session.is_some() => backend.draining.to_vec(),
+                Some(_) | None => Vec::new(),
+            },
             external_auth: share.external_auth.clone(),
         },
         Destination::Status(status) => TargetView {
@@ -277,6 +287,7 @@ fn served(snapshot: &Snapshot, route: &Arc<Route>) -> Served {
             weight: share.weight,
             protocol: None,
             endpoints: Vec::new(),
+            draining: Vec::new(),
             external_auth: None,
         },
     };
@@ -288,6 +299,7 @@ fn served(snapshot: &Snapshot, route: &Arc<Route>) -> Served {
         settings: snapshot.effective(route),
         compression: snapshot.compression(route).cloned(),
         retry: snapshot.retry(route).cloned(),
+        session: route.settings.session.clone(),
         targets,
     }
 }

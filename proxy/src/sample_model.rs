@@ -72,7 +72,7 @@ pub(crate) fn parts(hosts: Vec<(&str, Vec<Route>)>, fallback: Option<Route>) -> 
 pub(crate) fn endpoints(parts: &mut SnapshotParts, name: &str, addresses: &[SocketAddr]) {
     let key = backend_key(name);
     let endpoints = addresses.iter().map(|address| Endpoint::tcp(*address, None)).collect();
-    parts.backends.insert_mut(key.clone(), Arc::new(Backend { key, endpoints, requests_max: None }));
+    parts.backends.insert_mut(key.clone(), Arc::new(Backend::new(key, endpoints)));
 }
 
 /// A published model.

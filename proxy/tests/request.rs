@@ -28,6 +28,7 @@ mod request {
     mod retries;
     mod retry_policies;
     mod secure_upstreams;
+    mod sessions;
     mod shares;
     mod slow_clients;
     mod streams;

@@ -74,11 +74,18 @@ where
 /// # Errors
 /// When there is no answer.
 pub async fn h2c(address: SocketAddr, host: &str, path: &str) -> Result<Answer, String> {
+    h2c_request(address, Request::get(format!("http://{host}{path}")).body(Empty::new()).unwrap()).await
+}
+
+/// Any request over HTTP/2 in plain text, by prior knowledge, on a connection of its own.
+///
+/// # Errors
+/// When there is no answer.
+pub async fn h2c_request(address: SocketAddr, request: Request<Empty<Bytes>>) -> Result<Answer, String> {
     let stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
     let handshake = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
     let (mut sender, connection) = handshake.map_err(|error| error.to_string())?;
     tokio::spawn(connection);
-    let request = Request::get(format!("http://{host}{path}")).body(Empty::<Bytes>::new()).unwrap();
     whole(sender.send_request(request).await.map_err(|error| error.to_string())?).await
 }
 

@@ -20,7 +20,9 @@ mod secret;
 mod wait;
 
 pub use cache_server::CacheServer;
-pub use client::{Answer, certificate_of, connect_by, connect_tls, get, h2c, https, request, tls_client, tls_over};
+pub use client::{
+    Answer, certificate_of, connect_by, connect_tls, get, h2c, h2c_request, https, request, tls_client, tls_over,
+};
 pub use deis::{annotate_router, answered, deis};
 pub use dev::{Dev, Launch};
 pub use informers::{Held, Informers, plain};

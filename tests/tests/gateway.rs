@@ -10,6 +10,8 @@ mod external_auth;
 mod ingress2gateway;
 #[path = "gateway/observed.rs"]
 mod observed;
+#[path = "gateway/sessions.rs"]
+mod sessions;
 #[path = "gateway/streams.rs"]
 mod streams;
 

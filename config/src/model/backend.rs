@@ -2,10 +2,10 @@
 //! with the transport to reach it).
 
 use std::fmt;
-use std::hash::BuildHasher;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use ring::digest;
 use rpds::HashTrieMapSync;
 use serde::Serialize;
 
@@ -74,10 +74,22 @@ impl Serialize for BackendKey {
     }
 }
 
-/// The stable identity of an endpoint over snapshots: its transport, its address and the uid of its pod, since
-/// addresses come back to other pods. Equal numbers of TCP and UDP are two endpoints, and fail each by itself.
+/// The stable identity of an endpoint over snapshots, processes and releases: a digest of its transport, its address and the uid of
+/// its pod, since addresses come back to other pods. Equal numbers of TCP and UDP are two endpoints, and fail each by itself.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 pub struct EndpointId(u64);
+
+impl EndpointId {
+    /// As a number, for the tokens of sessions.
+    pub(super) const fn to_bits(self) -> u64 {
+        self.0
+    }
+
+    /// The identity that such a number stands for.
+    pub(super) const fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+}
 
 /// One address that answers for a backend.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
@@ -90,12 +102,44 @@ pub struct Endpoint {
     pub pod: Option<Arc<str>>,
 }
 
+impl Backend {
+    /// A backend with these endpoints, none of which terminates, and no limit of its own.
+    #[must_use]
+    pub fn new(key: BackendKey, endpoints: Box<[Endpoint]>) -> Self {
+        Self { key, endpoints, draining: Box::default(), requests_max: None }
+    }
+
+    /// The endpoint that a session has, while it serves.
+    #[must_use]
+    pub fn of_session(&self, id: EndpointId) -> Option<&Endpoint> {
+        self.endpoints.iter().chain(&self.draining).find(|endpoint| endpoint.id == id)
+    }
+}
+
 impl Endpoint {
     /// An endpoint with the identity that its transport, address and pod give it.
     #[must_use]
     pub fn new(transport: Transport, address: SocketAddr, pod: Option<Arc<str>>) -> Self {
-        let id = EndpointId(foldhash::quality::FixedState::with_seed(0).hash_one((transport, address, &pod)));
-        Self { id, address, pod }
+        let mut context = digest::Context::new(&digest::SHA256);
+        let transport = match transport {
+            Transport::Tcp => 1,
+            Transport::Udp => 2,
+        };
+        match address.ip() {
+            IpAddr::V4(ip) => {
+                context.update(&[transport, 4]);
+                context.update(&ip.octets());
+            }
+            IpAddr::V6(ip) => {
+                context.update(&[transport, 6]);
+                context.update(&ip.octets());
+            }
+        }
+        context.update(&address.port().to_be_bytes());
+        context.update(pod.as_deref().unwrap_or_default().as_bytes());
+        let whole = context.finish();
+        let id = whole.as_ref().iter().take(8).fold(0, |bits, byte| bits << 8 | u64::from(*byte));
+        Self { id: EndpointId(id), address, pod }
     }
 
     /// An endpoint of a TCP port.
@@ -113,6 +157,9 @@ pub struct Backend {
     /// The usable endpoints in ascending order: the ready ones, or while there is none, those that
     /// still serve while they terminate (Kubernetes KEP-1669).
     pub endpoints: Box<[Endpoint]>,
+    /// Those that still serve while they terminate, beside ready ones: only the sessions that they have go there.
+    #[serde(skip_serializing_if = "<[Endpoint]>::is_empty")]
+    pub draining: Box<[Endpoint]>,
     /// Requests that its endpoints may have in flight together, from 1; 0 for any number, `None` for what the operator says.
     pub requests_max: Option<u32>,
 }
@@ -233,5 +280,7 @@ mod tests {
         ];
         assert_eq!(all.iter().collect::<std::collections::BTreeSet<_>>().len(), all.len());
         assert_eq!(Endpoint::tcp(address, None).id, all[0]);
+        // SHA-256 of 01 04 0a000001 0035: tokens of sessions outlive processes and releases.
+        assert_eq!(all[0].to_bits(), 0x6f6a_d2ed_1cbd_f311);
     }
 }

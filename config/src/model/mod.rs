@@ -28,6 +28,7 @@ mod retry;
 mod route;
 mod route_list;
 mod route_table;
+mod session;
 mod settings;
 mod snapshot;
 mod stream;
@@ -60,6 +61,9 @@ pub use path::{Normalized, PathMatch, REGEX_BYTES_MAX, RegexCase, normalize};
 pub use retry::RetryPolicy;
 pub use route::{Action, Later, Origin, Precedence, Route};
 pub use route_table::{RouteTables, TableName, VirtualHost};
+pub use session::{
+    SameSite, SessionCarrier, SessionCookie, SessionKey, SessionPersistence, SessionToken, TOKEN_CHARACTERS,
+};
 pub use settings::{Balance, Effective, ForwardedFor, RequestIds, ScopeId, Settings};
 pub use snapshot::{Generation, Snapshot, SnapshotParts};
 pub use stream::{ProxyHeader, StreamRoute, StreamTarget, WeightedBackend};

@@ -11,6 +11,7 @@ use super::compression::Compression;
 use super::host::HostPattern;
 use super::listener::ListenerName;
 use super::retry::RetryPolicy;
+use super::session::SessionPersistence;
 
 /// How an endpoint is chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
@@ -85,6 +86,9 @@ pub struct Settings {
     /// How its responses are compressed, which none are where nothing is set. Not among [`Effective`]: it is looked up for itself, by
     /// [`Snapshot::compression`](super::Snapshot::compression).
     pub compression: Option<Arc<Compression>>,
+    /// How clients come back to their endpoint. Without it, each request goes to whichever endpoint balancing gives. Not among
+    /// [`Effective`]: tokens are those of one rule, so it is a route's own, and scopes have none.
+    pub session: Option<Arc<SessionPersistence>>,
 }
 
 /// The scope of shared settings, from narrow to wide.

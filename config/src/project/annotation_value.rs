@@ -1,13 +1,18 @@
 //! The forms of annotation values: text to typed value. Errors are sentence fragments that say why a text has not the form.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
 
-use crate::model::{Balance, ProxyHeader};
+use super::cookie;
+use crate::model::{Balance, ProxyHeader, SameSite};
 
-/// The longest time that an annotation may set.
-const DURATION_MAX: Duration = Duration::from_secs(24 * 3600);
+/// The longest time that an annotation may set, and how that is written.
+const DURATION_MAX: (Duration, &str) = (Duration::from_secs(24 * 3600), "24h");
+
+/// The longest life of a cookie: browsers shorten what is longer (RFC 6265bis section 5.5).
+const COOKIE_AGE_MAX: (Duration, &str) = (Duration::from_secs(400 * 24 * 3600), "9600h");
 
 /// Networks that one list may hold.
 const SOURCES_MAX: usize = 4096;
@@ -33,17 +38,39 @@ pub(super) fn proxy_header(text: &str) -> Result<ProxyHeader, String> {
 /// A time such as `500ms`, `30s`, `2m`, `1h` or `1m30s`, up to 24 hours.
 pub(super) fn duration(text: &str, zero: Zero) -> Result<Duration, String> {
     let text = text.trim();
-    let sum = if text == "0" { Duration::ZERO } else { sum_of_units(text)? };
-    if sum > DURATION_MAX {
-        return Err("is more than 24h".to_owned());
-    }
+    let sum = if text == "0" { Duration::ZERO } else { sum_of_units(text, DURATION_MAX)? };
     if sum.is_zero() && zero == Zero::Refused {
         return Err("is not more than zero".to_owned());
     }
     Ok(sum)
 }
 
-fn sum_of_units(text: &str) -> Result<Duration, String> {
+/// The life of a cookie: a time of at least a second.
+pub(super) fn cookie_age(text: &str) -> Result<Duration, String> {
+    let sum = sum_of_units(text.trim(), COOKIE_AGE_MAX)?;
+    if sum < Duration::from_secs(1) { Err("is less than 1s".to_owned()) } else { Ok(sum) }
+}
+
+/// The name of a cookie.
+pub(super) fn cookie_name(text: &str) -> Result<Arc<str>, String> {
+    let text = text.trim();
+    if cookie::is_name(text) { Ok(text.into()) } else { Err("is not the name of a cookie".to_owned()) }
+}
+
+/// The path of a cookie.
+pub(super) fn cookie_path(text: &str) -> Result<Arc<str>, String> {
+    let text = text.trim();
+    if cookie::is_path(text) { Ok(text.into()) } else { Err("is not the path of a cookie".to_owned()) }
+}
+
+/// `Strict`, `Lax` or `None`, in any case.
+pub(super) fn same_site(text: &str) -> Result<SameSite, String> {
+    let all = [SameSite::Strict, SameSite::Lax, SameSite::None];
+    let named = all.into_iter().find(|it| it.as_str().eq_ignore_ascii_case(text.trim()));
+    named.ok_or_else(|| "is neither Strict, Lax nor None".to_owned())
+}
+
+fn sum_of_units(text: &str, (max, written): (Duration, &str)) -> Result<Duration, String> {
     let mut sum = Duration::ZERO;
     let mut rest = text;
     while !rest.is_empty() {
@@ -60,7 +87,8 @@ fn sum_of_units(text: &str) -> Result<Duration, String> {
             _ => return Err(not_a_duration()),
         };
         let part = number.checked_mul(one_ms).map(Duration::from_millis);
-        sum = part.and_then(|part| sum.checked_add(part)).ok_or("is more than 24h")?;
+        let longer = part.and_then(|part| sum.checked_add(part)).filter(|sum| *sum <= max);
+        sum = longer.ok_or_else(|| format!("is more than {written}"))?;
         rest = after;
     }
     if text.is_empty() { Err("is empty".to_owned()) } else { Ok(sum) }
@@ -181,6 +209,44 @@ mod tests {
         for text in ["24h1ms", "86401s", "18446744073709551615h", "18446744073709551615ms18446744073709551615ms"] {
             check_duration(text, Err("is more than 24h"));
         }
+    }
+
+    #[track_caller]
+    fn check_age(text: &str, want_s: Result<u64, &str>) {
+        let got = cookie_age(text);
+        assert_eq!(got.as_ref().map(Duration::as_secs).map_err(|why| &**why), want_s, "{text:?}");
+    }
+
+    #[test]
+    fn cookies_live_for_a_second_to_four_hundred_days() {
+        check_age("1s", Ok(1));
+        check_age(" 48h ", Ok(172_800));
+        check_age("9600h", Ok(34_560_000));
+        check_age("9600h1ms", Err("is more than 9600h"));
+        for text in ["999ms", "0s"] {
+            check_age(text, Err("is less than 1s"));
+        }
+        check_age("172800", Err("has a number without a unit (ms, s, m or h)"));
+        check_age("0", Err("has a number without a unit (ms, s, m or h)"));
+    }
+
+    #[test]
+    fn no_part_of_a_cookie_can_hold_another_one() {
+        for text in ["route", "__Host-a", "A.b~c", &"a".repeat(256)] {
+            assert_eq!(cookie_name(text).as_deref(), Ok(text));
+        }
+        for text in ["", "a=b", "a;b", "a b", "a,b", "\u{fc}", "\"a\"", "a\r\nb", &"a".repeat(257)] {
+            assert!(cookie_name(text).is_err(), "{text:?}");
+        }
+        for text in ["/", "/a/b", "/%20", "/a=b"] {
+            assert_eq!(cookie_path(text).as_deref(), Ok(text));
+        }
+        for text in ["", "a", "/;Domain=b", "/a b", "/\u{fc}", "/a\r\nb", &format!("/{}", "a".repeat(1024))] {
+            assert!(cookie_path(text).is_err(), "{text:?}");
+        }
+        let read = |text| same_site(text).ok().map(SameSite::as_str);
+        assert_eq!([read("strict"), read(" Lax"), read("NONE")], [Some("Strict"), Some("Lax"), Some("None")]);
+        assert_eq!([read(""), read("Lax; Secure")], [None, None]);
     }
 
     #[track_caller]

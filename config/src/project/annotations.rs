@@ -12,17 +12,22 @@ mod deis_router;
 mod deis_value;
 mod manual;
 mod service;
+mod session;
 
 pub use manual::{deis_manual, manual};
 pub(super) use service::{ServiceEffects, of_service};
+use session::SessionDraft;
 
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use super::annotation_value::{Zero, balance, boolean, bytes, count, duration, sources};
+use super::annotation_value::{
+    Zero, balance, boolean, bytes, cookie_age, cookie_name, cookie_path, count, duration, same_site, sources,
+};
 use super::field::{Found, read as read_field};
 use super::source::{Annotations, annotation_field};
 use crate::model::{Balance, Effective, Filter, Guard, Settings};
+use crate::object::Uid;
 
 /// Whose annotations they are.
 #[derive(Clone, Copy)]
@@ -62,6 +67,7 @@ static NOTHING: LazyLock<Effects> =
 #[derive(Default)]
 struct Draft {
     settings: Settings,
+    session: SessionDraft,
     sources: Option<Guard>,
     require_tls: bool,
 }
@@ -111,7 +117,7 @@ struct Annotation<D> {
 }
 
 /// Every annotation of an Ingress, in the order of the manual.
-const INGRESS: [Annotation<Draft>; 10] = [
+const INGRESS: [Annotation<Draft>; 15] = [
     Annotation {
         key: "connect-timeout",
         form: "time",
@@ -188,6 +194,51 @@ const INGRESS: [Annotation<Draft>; 10] = [
         read: |draft, text| set(&mut draft.settings.balance, balance(text)),
     },
     Annotation {
+        key: "session-cookie",
+        form: "name of a cookie",
+        default: |_| "no sessions".to_owned(),
+        effect: "Keeps [sessions](sessions.md): a client without this cookie is given it, and with it comes back to its endpoint for as long as that serves.",
+        otherwise: OnInvalid::Default,
+        inert: None,
+        read: |draft, text| set(&mut draft.session.name, cookie_name(text)),
+    },
+    Annotation {
+        key: "session-cookie-max-age",
+        form: "time from `1s` to `9600h`",
+        default: |_| "until the browser is closed".to_owned(),
+        effect: "Time after which the session ends, however often the client comes: `Max-Age` of the cookie, and an older one counts as none.",
+        otherwise: OnInvalid::Default,
+        inert: None,
+        read: |draft, text| set(&mut draft.session.max_age, cookie_age(text)),
+    },
+    Annotation {
+        key: "session-cookie-path",
+        form: "path",
+        default: |_| "the path of the rule".to_owned(),
+        effect: "`Path` of the cookie. The cookies of rules that lead to different Services take each other's place where it is the same.",
+        otherwise: OnInvalid::Default,
+        inert: None,
+        read: |draft, text| set(&mut draft.session.path, cookie_path(text)),
+    },
+    Annotation {
+        key: "session-cookie-samesite",
+        form: "`Strict`, `Lax` or `None`",
+        default: |_| "`Lax`".to_owned(),
+        effect: "`SameSite` of the cookie. With `None` it is always `Secure`.",
+        otherwise: OnInvalid::Default,
+        inert: None,
+        read: |draft, text| set(&mut draft.session.same_site, same_site(text)),
+    },
+    Annotation {
+        key: "session-cookie-secure",
+        form: "`true` or `false`",
+        default: |_| "where the request came over TLS".to_owned(),
+        effect: "Whether the cookie is `Secure`, so that browsers send it over TLS alone.",
+        otherwise: OnInvalid::Default,
+        inert: None,
+        read: |draft, text| set(&mut draft.session.secure, boolean(text)),
+    },
+    Annotation {
         key: "ssl-redirect",
         form: "`true` or `false`",
         default: |_| "`false`".to_owned(),
@@ -212,10 +263,11 @@ fn set<T>(place: &mut Option<T>, value: Result<T, String>) -> Result<(), String>
     Ok(())
 }
 
-/// Reads the annotations of an Ingress.
-pub(super) fn of_ingress(annotations: &Annotations<'_>, found: &mut Found) -> Effects {
+/// Reads the annotations of an Ingress with this uid.
+pub(super) fn of_ingress(annotations: &Annotations<'_>, uid: Option<Uid>, found: &mut Found) -> Effects {
     let mut draft = Draft::default();
     let fallbacks = read(TIDEGATE, &INGRESS, &mut draft, annotations, found);
+    draft.settings.session = std::mem::take(&mut draft.session).persistence(uid, found);
     draft.into_effects(&fallbacks)
 }
 

@@ -153,7 +153,7 @@ pub(super) fn project(source: &Source<'_>, found: &mut Found) -> Result<Ingress,
         Some(class) => ClassRef::Field(ObjectName::new("", class)),
         None => class_annotation(&annotations)?,
     };
-    let effects = annotations::of_ingress(&annotations, found);
+    let effects = annotations::of_ingress(&annotations, source.meta.uid, found);
     let mut reader = Reader { object: source.name(), services: BTreeSet::new(), found };
     let alone = spec.rules.as_ref().is_none_or(Vec::is_empty);
     let mut ingress = Ingress {

@@ -15,6 +15,7 @@
 mod annotation_value;
 pub mod annotations;
 mod config_map;
+mod cookie;
 mod deployment;
 mod endpoint_slice;
 mod field;

@@ -102,6 +102,7 @@ fn settings(out: &mut String, it: &Settings) {
     set(out, "body_bytes_max", it.body_bytes_max);
     set(out, "tries_max", it.tries_max);
     set(out, "balance", it.balance);
+    set(out, "session", it.session.as_ref());
 }
 
 fn ingress_class(out: &mut String, it: &IngressClass) {

@@ -205,7 +205,8 @@ pub(super) fn compile(inputs: Inputs<'_>, name: &ObjectName, wanted: &BTreeSet<P
                 let usable = addresses.iter().filter(|address| allowed.refusal(**address, *target).is_none());
                 let endpoints = usable.map(|address| Endpoint::new(port.1, SocketAddr::new(*address, *target), None));
                 let key = key(name, *port);
-                unit.backends.push(Backend { key, endpoints: sorted(endpoints), requests_max: service.requests_max });
+                let of_port = Backend::new(key, sorted(endpoints));
+                unit.backends.push(Backend { requests_max: service.requests_max, ..of_port });
             }
             problems.extend(addresses.iter().filter_map(|address| {
                 let why = ports.iter().find_map(|(_, target)| allowed.refusal(*address, *target))?.to_owned();
@@ -219,7 +220,7 @@ pub(super) fn compile(inputs: Inputs<'_>, name: &ObjectName, wanted: &BTreeSet<P
 }
 
 /// The endpoints of a port: those of the slice ports of its name (ports may differ by pod), each address once.
-/// While none is ready, those that still serve while they terminate.
+/// While none is ready, those that still serve while they terminate; beside ready ones these have their sessions alone.
 fn from_slices(
     allowed: &Allowed<'_>,
     service: &Service,
@@ -233,11 +234,20 @@ fn from_slices(
     });
     let usable: Vec<_> = of_port.filter(|(number, e)| allowed.refusal(e.address, *number).is_none()).collect();
     let any_ready = usable.iter().any(|(_, endpoint)| endpoint.ready);
-    let chosen = usable.into_iter().filter(|(_, e)| if any_ready { e.ready } else { e.serving });
-    let endpoints =
-        chosen.map(|(number, e)| Endpoint::new(port.transport, SocketAddr::new(e.address, number), e.pod.clone()));
+    let (ready, others): (Vec<_>, Vec<_>) = usable.into_iter().partition(|(_, endpoint)| endpoint.ready);
+    let serving = others.into_iter().filter(|(_, endpoint)| endpoint.serving).collect();
+    let (chosen, draining) = if any_ready { (ready, serving) } else { (serving, Vec::new()) };
+    let endpoints = |chosen: Vec<(u16, &SliceEndpoint)>| {
+        let chosen = chosen.into_iter();
+        sorted(
+            chosen.map(|(number, e)| Endpoint::new(port.transport, SocketAddr::new(e.address, number), e.pod.clone())),
+        )
+    };
+    let endpoints_of_port = endpoints(chosen);
+    let is_ready = |it: &Endpoint| endpoints_of_port.binary_search_by_key(&it.address, |ready| ready.address).is_ok();
+    let draining = endpoints(draining).into_iter().filter(|it| !is_ready(it)).collect();
     let key = key(&service.name, (port.number, port.transport));
-    Backend { key, endpoints: sorted(endpoints), requests_max: service.requests_max }
+    Backend { key, endpoints: endpoints_of_port, draining, requests_max: service.requests_max }
 }
 
 /// Each address once: an endpoint may stand in two slices while they are being rewritten.

@@ -60,6 +60,9 @@ impl Explanation {
         for guard in &*route.guards {
             write_guard(f, guard)?;
         }
+        if let Some(session) = &route.session {
+            writeln!(f, "  session  {session}")?;
+        }
         for target in &route.targets {
             writeln!(f, "  backend  {} (weight {})", target.backend, target.weight)?;
             if let Some(service) = &target.external_auth {
@@ -67,6 +70,9 @@ impl Explanation {
             }
             if target.protocol.is_some() {
                 write_endpoints(f, &target.endpoints)?;
+            }
+            for endpoint in &target.draining {
+                writeln!(f, "           {} for its sessions alone: it terminates", endpoint.address)?;
             }
         }
         Ok(())

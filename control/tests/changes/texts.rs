@@ -22,7 +22,7 @@ use crate::manifests::{class, external, service, slice};
 const MARK: &str = "mark-of-the-text";
 
 /// Where one object may say something else, and has simply said that: it is another object then, or somebody else's.
-const MEANT: [(Kind, &str); 12] = [
+const MEANT: [(Kind, &str); 15] = [
     (Kind::IngressClass, "/spec/controller"),
     (Kind::Service, "/spec/ports/0/protocol"),
     (Kind::EndpointSlice, "/metadata/name"),
@@ -33,6 +33,9 @@ const MEANT: [(Kind, &str); 12] = [
     (Kind::EndpointSlice, "/ports/0/protocol"),
     (Kind::Ingress, "/metadata/name"),
     (Kind::Ingress, "/metadata/namespace"),
+    (Kind::Ingress, "/metadata/uid"),
+    (Kind::Ingress, "/metadata/annotations/tidegate.io~1session-cookie"),
+    (Kind::Ingress, "/metadata/annotations/tidegate.io~1session-cookie-path"),
     (Kind::Ingress, "/spec/rules/0/host"),
     (Kind::Ingress, "/spec/rules/0/http/paths/0/path"),
 ];
@@ -85,7 +88,11 @@ fn annotated(kind: Kind) -> Value {
         "body-size-max" => "7k",
         "tries-max" => "7",
         "balance" => "round-robin",
-        "ssl-redirect" => "true",
+        "session-cookie" => "x",
+        "session-cookie-max-age" => "7h",
+        "session-cookie-path" => "/x",
+        "session-cookie-samesite" => "Strict",
+        "ssl-redirect" | "session-cookie-secure" => "true",
         "allow-source-range" => "10.0.0.0/8",
         "requests-max" => "7",
         "send-proxy-protocol" => "v1",
@@ -107,6 +114,7 @@ fn ingress(class: &str) -> Value {
     ingress["spec"]["ingressClassName"] = class.into();
     ingress["spec"]["tls"] = json!([{"hosts": ["loud.example"], "secretName": "s"}]);
     ingress["metadata"]["annotations"] = annotated(Kind::Ingress);
+    ingress["metadata"]["uid"] = "6f1de5f4-3f0c-4d5e-9a1c-2f6a0c1b7d3e".into();
     ingress
 }
 

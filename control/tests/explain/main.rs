@@ -34,6 +34,15 @@ fn ingress_class() -> Value {
     json!({"metadata": {"name": "tidegate", "resourceVersion": "1"}, "spec": {"controller": "tidegate.io/ingress"}})
 }
 
+#[test]
+fn a_route_that_keeps_sessions_says_by_what() {
+    let annotations = json!({"tidegate.io/session-cookie": "route", "tidegate.io/session-cookie-max-age": "1h"});
+    let mut ingress = ingress("web", 2020, &annotations, &[("Prefix", "/")]);
+    ingress["metadata"]["uid"] = json!("6f1de5f4-3f0c-4d5e-9a1c-2f6a0c1b7d3e");
+    let text = explained(&[ingress], "http://web.example/");
+    assert!(text.contains("\n  session  cookie route, at most 3600 s\n"), "{text}");
+}
+
 /// What is said of a URL in a cluster of these Ingresses.
 fn explained(ingresses: &[Value], url: &str) -> String {
     explained_beside(ingresses, &NotServing::default(), url)

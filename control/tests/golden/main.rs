@@ -193,7 +193,8 @@ fn leads(parts: &SnapshotParts, route: &Route) -> String {
         Some(backend) => {
             let all: Vec<String> = backend.endpoints.iter().map(|endpoint| endpoint.address.to_string()).collect();
             let max = backend.requests_max.map_or_else(String::new, |max| format!(", at most {max} requests"));
-            all.join(" ") + &max
+            let draining = backend.draining.iter().map(|endpoint| format!(", draining {}", endpoint.address));
+            all.join(" ") + &draining.collect::<String>() + &max
         }
     };
     let otherwise = || match &route.action {
@@ -226,7 +227,8 @@ fn leads(parts: &SnapshotParts, route: &Route) -> String {
         ListenerScope::All => String::new(),
         ListenerScope::These(names) => names.iter().map(|name| format!(" over {name}")).collect(),
     };
-    format!("{target}{guards}{listeners} ({}){}", route.origin.object.name, filters(route))
+    let session = route.settings.session.as_ref().map(|session| format!(", {session}")).unwrap_or_default();
+    format!("{target}{guards}{listeners} ({}){session}{}", route.origin.object.name, filters(route))
 }
 
 /// The headers that its responses get.

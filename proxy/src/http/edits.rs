@@ -95,7 +95,12 @@ impl Edits {
 
     /// Adds a value to a header.
     pub(crate) fn add(&mut self, name: &HeaderName, value: &HeaderValue) {
-        let value = self.written(|out| out.extend_from_slice(value.as_bytes()));
+        self.append(name, |out| out.extend_from_slice(value.as_bytes()));
+    }
+
+    /// Adds the value that is written to a header.
+    pub(crate) fn append(&mut self, name: &HeaderName, write: impl FnOnce(&mut Vec<u8>)) {
+        let value = self.written(write);
         self.list.push(Listed { name: name.clone(), how: How::Add(value) });
     }
 

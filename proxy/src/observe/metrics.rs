@@ -47,6 +47,17 @@ pub(crate) enum Driver {
     Full,
 }
 
+/// What becomes of the session of a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Session {
+    /// The endpoint that it had before answers.
+    Kept,
+    /// It begins.
+    Began,
+    /// Another endpoint answers than it had before.
+    Moved,
+}
+
 /// Counters and histograms of the data plane.
 #[derive(Debug)]
 pub(crate) struct Metrics {
@@ -60,6 +71,7 @@ pub(crate) struct Metrics {
     pub(crate) connect_duration: Histogram,
     /// Further tries for requests whose first one failed.
     pub(crate) retries: IntCounter,
+    sessions: [IntCounter; 3],
     answers: [IntCounter; Reason::ALL.len()],
     /// Access log lines that were dropped because the writer was slow.
     pub(crate) log_lines_dropped: IntCounter,
@@ -110,6 +122,8 @@ impl Metrics {
         let drivers = add(registry, IntCounterVec::new(drivers, &["driver"])?)?;
         let connects = Opts::new("tidegate_upstream_connects_total", "Connections to endpoints by how they were had.");
         let connects = add(registry, IntCounterVec::new(connects, &["result"])?)?;
+        let sessions = Opts::new("tidegate_sessions_total", "Responses of routes that keep sessions.");
+        let sessions = add(registry, IntCounterVec::new(sessions, &["outcome"])?)?;
         let answers =
             Opts::new("tidegate_answers_total", "Requests that no endpoint answered, or not to the end, by reason.");
         let answers = add(registry, IntCounterVec::new(answers, &["reason"])?)?;
@@ -130,6 +144,7 @@ impl Metrics {
             connects: ["opened", "reused", "failed", "timeout"].map(|result| connects.with_label_values(&[result])),
             connect_duration: add(registry, Histogram::with_opts(connect_duration)?)?,
             retries: add(registry, IntCounter::new("tidegate_upstream_retries_total", "Further tries of requests.")?)?,
+            sessions: ["kept", "began", "moved"].map(|outcome| sessions.with_label_values(&[outcome])),
             answers: Reason::ALL.map(|reason| answers.with_label_values(&[reason.as_str()])),
             log_lines_dropped: add(
                 registry,
@@ -169,6 +184,11 @@ impl Metrics {
     /// Counts a connection to an endpoint.
     pub(crate) fn connect(&self, result: Connect) {
         self.connects[result as usize].inc();
+    }
+
+    /// Counts a response to a request of a session.
+    pub(crate) fn session(&self, outcome: Session) {
+        self.sessions[outcome as usize].inc();
     }
 
     /// Counts a request that no endpoint answered, or not to the end.

@@ -8,6 +8,7 @@ mod deadline;
 mod decide;
 mod edits;
 mod load;
+mod persistence;
 mod record;
 mod retries;
 
@@ -36,6 +37,7 @@ pub(crate) use attempt::UpstreamAttempt;
 pub(crate) use compression::Coding;
 pub(crate) use decide::{Decided, Pending};
 use load::Load;
+use persistence::Session;
 pub(crate) use record::End;
 
 /// What is known of one request.
@@ -74,6 +76,8 @@ pub(crate) struct Exchange {
     copies: Option<Box<Copies>>,
     /// The place of the share of the route that it belongs to.
     share: Option<usize>,
+    /// The session that it belongs to, where its route keeps any.
+    session: Option<Box<Session>>,
     load: Option<Load>,
     attempts: Attempts,
     body_bytes: u64,
@@ -107,6 +111,7 @@ impl Exchange {
             grants: Vec::new(),
             copies: None,
             share: None,
+            session: None,
             load: None,
             attempts: Attempts::default(),
             body_bytes: 0,

@@ -13,6 +13,7 @@ pub(crate) mod hygiene;
 mod mirror;
 mod outcome;
 mod path_rewrite;
+mod persistence;
 pub(crate) mod phase;
 pub(crate) mod request_id;
 pub(crate) mod respond;

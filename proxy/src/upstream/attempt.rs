@@ -38,6 +38,10 @@ pub(crate) struct Attempts {
     refused_at_once: usize,
     /// Endpoints that took a connection and gave no response.
     broke: Vec<EndpointId>,
+    /// The endpoint of the session that the request belongs to.
+    session: Option<EndpointId>,
+    /// Whether the next try goes there again.
+    excused: bool,
     count: usize,
     last: Option<Attempt>,
 }
@@ -107,9 +111,15 @@ impl Attempts {
         self.leave();
         let broke = self.last.as_ref().filter(|attempt| attempt.connected.is_some());
         self.broke.extend(broke.map(|attempt| attempt.id));
+        let goes_back = std::mem::take(&mut self.excused) || self.count == 0;
         let facts = Facts { states, refused: &self.refused, broke: &self.broke, here, now: states.moment(now) };
-        let turn = if balance == Balance::RoundRobin { states.turn(&backend.key) } else { 0 };
-        let endpoint = balance::endpoint(&backend.endpoints, balance, &facts, turn, draw)?;
+        let kept = self.session.filter(|_| goes_back).and_then(|id| backend.of_session(id));
+        let kept = kept.filter(|endpoint| facts.usable(endpoint));
+        let drawn = || {
+            let turn = if balance == Balance::RoundRobin { states.turn(&backend.key) } else { 0 };
+            balance::endpoint(&backend.endpoints, balance, &facts, turn, draw)
+        };
+        let endpoint = kept.or_else(drawn)?;
         self.count += 1;
         self.last = Some(Attempt {
             address: endpoint.address,
@@ -121,6 +131,16 @@ impl Attempts {
             in_flight: Some(states.enter(endpoint.id)),
         });
         Some(endpoint)
+    }
+
+    /// Has the first try go to the endpoint of a session, whether it rests or not: its own failure moves the session, and no other's.
+    pub(crate) const fn keep(&mut self, endpoint: Option<EndpointId>) {
+        self.session = endpoint;
+    }
+
+    /// Notes that a try says nothing against its endpoint. After the first one, a session is tried there again.
+    pub(crate) const fn excuse(&mut self) {
+        self.excused = self.count == 1;
     }
 
     /// Notes that the connection is there; the time it took, unless it came from the pool.
@@ -189,6 +209,11 @@ impl Attempts {
 }
 
 impl Attempt {
+    /// The endpoint.
+    pub(crate) const fn id(&self) -> EndpointId {
+        self.id
+    }
+
     fn state(&self) -> Option<&EndpointState> {
         self.in_flight.as_ref().map(InFlight::state)
     }
@@ -206,7 +231,7 @@ mod tests {
 
     fn backend(addresses: &[([u8; 4], u16)]) -> Backend {
         let endpoints = addresses.iter().map(|address| Endpoint::tcp((*address).into(), None)).collect();
-        Backend { key: backend_key("web"), endpoints, requests_max: None }
+        Backend::new(backend_key("web"), endpoints)
     }
 
     fn listening() -> Listening {

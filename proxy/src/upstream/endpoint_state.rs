@@ -227,7 +227,7 @@ impl EndpointStates {
         let fixed: Vec<&Arc<Backend>> = snapshot.fixed_backends().collect();
         let all = snapshot.backends().values().chain(fixed.iter().copied());
         let named: std::collections::BTreeSet<EndpointId> =
-            all.flat_map(|backend| &backend.endpoints).map(|endpoint| endpoint.id).collect();
+            all.flat_map(|backend| backend.endpoints.iter().chain(&backend.draining)).map(|it| it.id).collect();
         let is_named = |key: &BackendKey| snapshot.backend(key).is_some() || fixed.iter().any(|it| it.key == *key);
         self.states.pin().retain(|id, _| named.contains(id));
         self.turns.pin().retain(|key, _| is_named(key));
@@ -337,7 +337,7 @@ mod tests {
         let states = EndpointStates::new(clock::now(), Arc::default());
         let endpoint = Endpoint::tcp(([10, 0, 0, 9], 80).into(), None);
         let id = endpoint.id;
-        let fixed = Backend { key: backend_key("fixed"), endpoints: [endpoint].into(), requests_max: None };
+        let fixed = Backend::new(backend_key("fixed"), [endpoint].into());
         let target = Target {
             backend: backend_key("fixed"),
             protocol: AppProtocol::Http,

@@ -96,6 +96,8 @@ pub struct Answer {
     pub status: u16,
     /// The header lines in lower case.
     pub head: String,
+    /// The same as they came.
+    pub raw: String,
     pub body: String,
 }
 
@@ -125,9 +127,9 @@ async fn read_answer(stream: &mut TcpStream, bodiless: bool) -> Answer {
             panic!("closed after {:?}", String::from_utf8_lossy(&bytes));
         }
     };
-    let head = String::from_utf8(bytes[..end].to_vec()).unwrap().to_lowercase();
-    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-    let mut answer = Answer { status, head, body: String::new() };
+    let raw = String::from_utf8(bytes[..end].to_vec()).unwrap();
+    let status = raw.split(' ').nth(1).unwrap().parse().unwrap();
+    let mut answer = Answer { status, head: raw.to_lowercase(), raw, body: String::new() };
     let length = answer.header("content-length").map(|length| length.parse::<usize>().unwrap());
     let chunked = answer.header("transfer-encoding").is_some();
     if !bodiless && status != 101 {
@@ -177,7 +179,7 @@ impl Model {
     pub fn backend(mut self, name: &str, endpoints: &[SocketAddr]) -> Self {
         let key = backend(name);
         let endpoints = endpoints.iter().map(|address| Endpoint::tcp(*address, None)).collect();
-        self.parts.backends.insert_mut(key.clone(), Arc::new(Backend { key, endpoints, requests_max: None }));
+        self.parts.backends.insert_mut(key.clone(), Arc::new(Backend::new(key, endpoints)));
         self
     }
 

@@ -65,7 +65,7 @@ impl Bed {
     pub fn lead_to(&mut self, endpoints: &[SocketAddr]) {
         let key = BackendKey::tcp(ObjectName::new("shop", "web"), 80);
         let endpoints = endpoints.iter().map(|address| Endpoint::tcp(*address, None)).collect();
-        self.parts.backends.insert_mut(key.clone(), Arc::new(Backend { key, endpoints, requests_max: None }));
+        self.parts.backends.insert_mut(key.clone(), Arc::new(Backend::new(key, endpoints)));
         self.publish();
     }
 
@@ -158,7 +158,7 @@ fn parts(upstream: SocketAddr) -> SnapshotParts {
     let routes = HostRoutes::new(HostPattern::Any, Vec::new(), Some(Arc::new(route)));
     parts.hosts.insert(&HostPattern::Any.into(), Arc::new(routes));
     let endpoints = [Endpoint::tcp(upstream, None)].into();
-    parts.backends.insert_mut(key.clone(), Arc::new(Backend { key, endpoints, requests_max: None }));
+    parts.backends.insert_mut(key.clone(), Arc::new(Backend::new(key, endpoints)));
     parts
 }
 

@@ -55,7 +55,7 @@ pub fn route(bed: &mut Bed, name: &str, endpoints: &[SocketAddr]) -> StreamRoute
         position: 0,
     };
     let endpoints = endpoints.iter().map(|address| Endpoint::tcp(*address, None)).collect();
-    let backend = Backend { key: key.clone(), endpoints, requests_max: None };
+    let backend = Backend::new(key.clone(), endpoints);
     bed.parts.backends.insert_mut(key.clone(), Arc::new(backend));
     StreamRoute {
         origin: Arc::new(origin),

@@ -9,8 +9,8 @@ use super::http_filter::{HttpFilters, Place, filters};
 use super::http_match::{Expressions, Named, values};
 use super::http_route::{HOSTNAMES_MAX, HttpBackend, SpecJson, rule_name, shares};
 use super::parent::{Hostnames, ParentRef, hostnames, parents};
-use super::retry::{SessionPersistence, session};
 use super::rules::Rules;
+use super::session::{RuleId, RuleSession, session};
 use crate::finding::printable;
 use crate::model::{PathMatch, ValueMatch};
 use crate::object::Age;
@@ -49,7 +49,7 @@ pub struct GrpcRule {
     /// Where they go.
     pub backends: Box<[HttpBackend]>,
     /// `sessionPersistence`.
-    pub session: Option<SessionPersistence>,
+    pub session: Option<RuleSession>,
 }
 
 /// What a call must be.
@@ -102,7 +102,7 @@ pub(in crate::project) fn project(source: &Source<'_>, found: &mut Found) -> Res
     let age = Age { created_s: created_s(source.created, found), name: own.clone() };
     let parents = parents(spec.parent_refs, own, found);
     let hostnames = hostnames(spec.hostnames, HOSTNAMES_MAX, found);
-    let (rules, dropped) = Rules::of(own, found).read(spec.rules, rule);
+    let (rules, dropped) = Rules::of(&source.meta, found).read(spec.rules, rule);
     Ok(GrpcRoute { age, parents, hostnames, rules, dropped })
 }
 
@@ -110,14 +110,17 @@ fn rule(rules: &mut Rules<'_>, raw: &RawValue, field: &str, place: usize) -> Res
     let json: RuleJson<'_> = read(raw, field)?;
     let matches = rules.matches(json.matches, field, every_call, grpc_match)?;
     let within = Place { own: rules.own, grpc: true, one_prefix: false, backends: false };
+    let name = rule_name(json.name, field, rules.found);
+    let id = RuleId { uid: rules.uid, name: name.as_deref(), place };
+    let session = session(json.session_persistence, &format!("{field}.sessionPersistence"), id, rules.found);
     let found = &mut *rules.found;
     Ok(GrpcRule {
         place,
-        name: rule_name(json.name, field, found),
+        name,
         matches,
         filters: filters(json.filters, &format!("{field}.filters"), within, found),
         backends: shares(json.backend_refs, field, within, found),
-        session: session(json.session_persistence, &format!("{field}.sessionPersistence"), found),
+        session,
     })
 }
 

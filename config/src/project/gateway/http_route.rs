@@ -10,8 +10,9 @@ use super::http_filter::{HttpFilters, Place, filters};
 use super::http_match::{HttpMatch, every_request, http_match};
 use super::parent::{Hostnames, ParentRef, hostnames, parents};
 use super::reference::section;
-use super::retry::{Retry, SessionPersistence, Timeouts, retry, session, timeouts};
+use super::retry::{Retry, Timeouts, retry, timeouts};
 use super::rules::Rules;
+use super::session::{RuleId, RuleSession, session};
 use crate::model::PathMatch;
 use crate::object::Age;
 use crate::project::field::{Found, Misread, read, read_or_default};
@@ -53,7 +54,7 @@ pub struct HttpRule {
     /// `retry`; `None` for the edge's own way.
     pub retry: Option<Retry>,
     /// `sessionPersistence`.
-    pub session: Option<SessionPersistence>,
+    pub session: Option<RuleSession>,
 }
 
 /// A share of the requests of a rule.
@@ -116,7 +117,7 @@ pub(in crate::project) fn project(source: &Source<'_>, found: &mut Found) -> Res
     let (rules, dropped) = match spec.rules {
         // The API server writes that one into it.
         None => ([every_rule()].into(), Box::default()),
-        list => Rules::of(own, found).read(list, rule),
+        list => Rules::of(&source.meta, found).read(list, rule),
     };
     Ok(HttpRoute { age, parents, hostnames, rules, dropped })
 }
@@ -165,16 +166,19 @@ fn rule(rules: &mut Rules<'_>, raw: &RawValue, field: &str, place: usize) -> Res
         one_prefix: matches!(&*matches, [HttpMatch { path: PathMatch::Prefix(_), .. }]),
         backends: has_backends(json.backend_refs),
     };
+    let name = rule_name(json.name, field, rules.found);
+    let id = RuleId { uid: rules.uid, name: name.as_deref(), place };
+    let session = session(json.session_persistence, &format!("{field}.sessionPersistence"), id, rules.found);
     let found = &mut *rules.found;
     Ok(HttpRule {
         place,
-        name: rule_name(json.name, field, found),
+        name,
         matches,
         filters: filters(json.filters, &format!("{field}.filters"), within, found),
         backends: shares(json.backend_refs, field, within, found),
         timeouts: timeouts(json.timeouts, &format!("{field}.timeouts"), found),
         retry: retry(json.retry, &format!("{field}.retry"), found),
-        session: session(json.session_persistence, &format!("{field}.sessionPersistence"), found),
+        session,
     })
 }
 

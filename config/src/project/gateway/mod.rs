@@ -34,6 +34,7 @@ mod reference;
 pub(super) mod reference_grant;
 mod retry;
 mod rules;
+mod session;
 pub(super) mod status;
 mod stream_rule;
 pub(super) mod tls_route;
@@ -61,7 +62,8 @@ pub use parent::{Hostnames, ParentRef};
 pub use path_edit::{RequestRedirect, Scheme};
 pub use reference::{GroupKind, ObjectReference, Unreadable};
 pub use reference_grant::{GrantFrom, GrantTo, ReferenceGrant};
-pub use retry::{Retry, SessionPersistence, SessionToken, Timeouts};
+pub use retry::{Retry, Timeouts};
+pub use session::{RuleSession, SessionRefused};
 pub use status::{
     Condition, Feature, ListenerStatus, OWN_CONDITIONS, OWN_LISTENER_CONDITIONS, OwnStatus, ParentStatus, RouteKind,
     StatusAddress, StatusDigests, Text, WrittenRef,

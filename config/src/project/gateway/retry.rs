@@ -1,6 +1,5 @@
-//! Timeouts, retries and session persistence of a rule.
+//! Timeouts and retries of a rule.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -11,8 +10,6 @@ use crate::project::field::{Found, read};
 
 /// Codes that are read of one rule: as many as there can be.
 const CODES_MAX: usize = 200;
-/// Bytes of the path of a cookie.
-const COOKIE_PATH_BYTES_MAX: usize = 1024;
 
 /// `timeouts`. Zero is none; absent is the default.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -34,34 +31,6 @@ pub struct Retry {
     pub backoff: Option<Duration>,
 }
 
-/// `sessionPersistence`: how a client comes back to its endpoint.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct SessionPersistence {
-    /// By what it is known.
-    pub by: SessionToken,
-    /// Time after which a session ends, however often the client comes.
-    pub absolute_timeout: Option<Duration>,
-}
-
-/// What a client is known by.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum SessionToken {
-    /// A cookie.
-    Cookie {
-        /// Its name; `None` for one of the edge's own.
-        name: Option<Arc<str>>,
-        /// The paths that it is sent for.
-        path: Option<Arc<str>>,
-        /// Whether it outlives the client's session.
-        permanent: bool,
-    },
-    /// A header.
-    Header {
-        /// Its name; `None` for one of the edge's own.
-        name: Option<Arc<str>>,
-    },
-}
-
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", expecting = "an object")]
 struct TimeoutsJson<'a> {
@@ -80,34 +49,6 @@ struct RetryJson<'a> {
     attempts: Option<&'a RawValue>,
     #[serde(borrow)]
     backoff: Option<&'a RawValue>,
-}
-
-/// The form of v1.7, and that of the releases before it (`sessionName`, `cookieConfig`).
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", expecting = "an object")]
-struct SessionJson<'a> {
-    #[serde(rename = "type")]
-    kind: Option<String>,
-    session_name: Option<Arc<str>>,
-    #[serde(borrow)]
-    absolute_timeout: Option<&'a RawValue>,
-    cookie: Option<CookieJson>,
-    cookie_config: Option<CookieJson>,
-    header: Option<HeaderJson>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", expecting = "an object")]
-struct CookieJson {
-    name: Option<Arc<str>>,
-    path: Option<Arc<str>>,
-    lifetime_type: Option<String>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(expecting = "an object")]
-struct HeaderJson {
-    name: Option<Arc<str>>,
 }
 
 /// Reads a setting, or takes its default.
@@ -150,51 +91,4 @@ pub(super) fn retry(raw: Option<&RawValue>, field: &str, found: &mut Found) -> O
     });
     let backoff = time(json.backoff, &format!("{field}.backoff"), found);
     Some(Retry { codes: codes.into(), attempts: attempts.unwrap_or(1), backoff })
-}
-
-pub(super) fn session(raw: Option<&RawValue>, field: &str, found: &mut Found) -> Option<SessionPersistence> {
-    let json: SessionJson<'_> = setting(raw, field, found)?;
-    let absolute_timeout = time(json.absolute_timeout, &format!("{field}.absoluteTimeout"), found);
-    let mut none = |below: &str, value: &str, why: &str| {
-        found.ignored(&format!("{field}.{below}"), value, why);
-        None
-    };
-    let by = match json.kind.as_deref() {
-        None | Some("Cookie") => {
-            let cookie = json.cookie.or(json.cookie_config).unwrap_or_default();
-            let name = cookie.name.or(json.session_name);
-            if let Some(name) = name.as_ref().filter(|name| !is_token(name)) {
-                return none("cookie.name", name, "is not the name of a cookie");
-            }
-            if let Some(path) = cookie.path.as_ref().filter(|path| !is_cookie_path(path)) {
-                return none("cookie.path", path, "is not the path of a cookie");
-            }
-            let permanent = match cookie.lifetime_type.as_deref() {
-                None | Some("Session") => false,
-                Some("Permanent") if absolute_timeout.is_some() => true,
-                Some("Permanent") => return none("cookie.lifetimeType", "Permanent", "needs an absoluteTimeout"),
-                Some(text) => return none("cookie.lifetimeType", text, "is neither Session nor Permanent"),
-            };
-            SessionToken::Cookie { name, path: cookie.path, permanent }
-        }
-        Some("Header") => {
-            let name = json.header.unwrap_or_default().name.or(json.session_name);
-            if let Some(name) = name.as_ref().filter(|name| !is_token(name)) {
-                return none("header.name", name, "is not the name of a header");
-            }
-            SessionToken::Header { name }
-        }
-        Some(text) => return none("type", text, "is neither Cookie nor Header"),
-    };
-    Some(SessionPersistence { by, absolute_timeout })
-}
-
-fn is_token(text: &str) -> bool {
-    text.len() <= 256 && http::HeaderName::from_bytes(text.as_bytes()).is_ok()
-}
-
-/// Nothing in it may end the attribute of the cookie.
-fn is_cookie_path(text: &str) -> bool {
-    let plain = text.bytes().all(|b| b.is_ascii_graphic() && !matches!(b, b';' | b',' | b'"' | b'\\'));
-    text.starts_with('/') && text.len() <= COOKIE_PATH_BYTES_MAX && plain
 }

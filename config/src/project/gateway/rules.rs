@@ -3,7 +3,8 @@
 use serde_json::value::RawValue;
 
 use super::http_match::Expressions;
-use crate::object::ObjectName;
+use crate::object::{ObjectName, Uid};
+use crate::project::Meta;
 use crate::project::field::{Found, Misread};
 
 /// Rules that are read of one route.
@@ -17,6 +18,8 @@ const MATCHES_MAX: usize = 128;
 pub(super) struct Rules<'r> {
     /// The route.
     pub(super) own: &'r ObjectName,
+    /// Its uid.
+    pub(super) uid: Option<Uid>,
     expressions: Expressions,
     matches_left: usize,
     pub(super) found: &'r mut Found,
@@ -24,8 +27,9 @@ pub(super) struct Rules<'r> {
 
 impl<'r> Rules<'r> {
     /// Nothing is read yet.
-    pub(super) fn of(own: &'r ObjectName, found: &'r mut Found) -> Self {
-        Self { own, expressions: Expressions::new(), matches_left: MATCHES_MAX, found }
+    pub(super) fn of(route: &'r Meta, found: &'r mut Found) -> Self {
+        let (own, uid) = (&route.object.name, route.uid);
+        Self { own, uid, expressions: Expressions::new(), matches_left: MATCHES_MAX, found }
     }
 
     /// The rules that can be read, and the places of those that cannot.

@@ -81,7 +81,7 @@ fn unknown_hosts(object: &ObjectRef, fallback: Option<Arc<Route>>) -> Claim {
 fn default_service(object: &ObjectRef, to: SocketAddr, name: &Arc<str>) -> Arc<Route> {
     // No Service has such a name, so nothing of a real one is shared.
     let key = BackendKey::tcp(object.name.beside(format!("default service ({name})")), to.port());
-    let backend = Backend { key: key.clone(), endpoints: [Endpoint::tcp(to, None)].into(), requests_max: None };
+    let backend = Backend::new(key.clone(), [Endpoint::tcp(to, None)].into());
     let (protocol, fixed) = (AppProtocol::Http, Some(Arc::new(backend)));
     let target = Target { backend: key, protocol, tls: None, fixed };
     let action = Action::Forward([WeightedTarget::new(Arc::new(target), 1)].into());

@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use tidegate_config::model::{Conditions, Origin, PathMatch, RetryPolicy, Route, Settings, VirtualHost};
 use tidegate_config::object::ObjectRef;
-use tidegate_config::project::gateway::{HttpBackend, HttpFilters, OwnStatus, Retry, Timeouts};
+use tidegate_config::project::gateway::{
+    HttpBackend, HttpFilters, OwnStatus, Retry, RuleSession, SessionRefused, Timeouts,
+};
 
 use super::client_certificate::shown_by_route;
 use super::condition::Fault;
-use super::parent::{Seeker, statuses};
+use super::parent::{Said, Seeker, statuses};
 use super::rule::Rules;
 use crate::sources::attachment::{Attachment, Claim, Report};
 use crate::sources::reader::Reader;
@@ -25,6 +27,8 @@ struct Rule<'p> {
     filters: &'p HttpFilters,
     backends: &'p [HttpBackend],
     settings: Arc<Settings>,
+    /// Why it keeps no sessions although it asks for that.
+    unkept: Option<&'p SessionRefused>,
 }
 
 pub(in crate::sources) fn attach_http(reader: &mut Reader<'_>, object: &ObjectRef) -> Attachment {
@@ -37,7 +41,8 @@ pub(in crate::sources) fn attach_http(reader: &mut Reader<'_>, object: &ObjectRe
         matches: rule.matches.iter().map(|it| (it.path.clone(), it.conditions.clone())).collect(),
         filters: &rule.filters,
         backends: &rule.backends,
-        settings: settings(&rule.timeouts, rule.retry.as_ref()),
+        settings: settings(&rule.timeouts, rule.retry.as_ref(), rule.session.as_ref()),
+        unkept: unkept(rule.session.as_ref()),
     });
     let seeker = Seeker { object, age: &route.age, parents: &route.parents, hostnames: &route.hostnames };
     attach(reader, &seeker, rules.collect(), &route.dropped)
@@ -55,21 +60,27 @@ pub(in crate::sources) fn attach_grpc(reader: &mut Reader<'_>, object: &ObjectRe
             matches: rule.matches.iter().map(|it| (it.path.clone(), conditions(&it.headers))).collect(),
             filters: &rule.filters,
             backends: &rule.backends,
-            settings: Arc::default(),
+            settings: settings(&Timeouts::default(), None, rule.session.as_ref()),
+            unkept: unkept(rule.session.as_ref()),
         }
     });
     let seeker = Seeker { object, age: &route.age, parents: &route.parents, hostnames: &route.hostnames };
     attach(reader, &seeker, rules.collect(), &route.dropped)
 }
 
-fn settings(timeouts: &Timeouts, retry: Option<&Retry>) -> Arc<Settings> {
+fn settings(timeouts: &Timeouts, retry: Option<&Retry>, session: Option<&RuleSession>) -> Arc<Settings> {
     let retry = retry.map(|Retry { codes, attempts, backoff }| {
         let mut statuses = codes.clone();
         statuses.sort_unstable();
         Arc::new(RetryPolicy { statuses, attempts: *attempts, backoff: backoff.unwrap_or(RetryPolicy::BACKOFF) })
     });
     let (total_timeout, attempt_timeout) = (timeouts.request, timeouts.backend_request);
-    Arc::new(Settings { total_timeout, attempt_timeout, retry, ..Settings::default() })
+    let session = session.and_then(|session| session.as_ref().ok()).cloned();
+    Arc::new(Settings { total_timeout, attempt_timeout, retry, session, ..Settings::default() })
+}
+
+fn unkept(session: Option<&RuleSession>) -> Option<&SessionRefused> {
+    session?.as_ref().err()
 }
 
 fn attach(reader: &mut Reader<'_>, seeker: &Seeker<'_>, rules: Vec<Rule<'_>>, dropped: &[usize]) -> Attachment {
@@ -107,7 +118,15 @@ fn attach(reader: &mut Reader<'_>, seeker: &Seeker<'_>, rules: Vec<Rule<'_>>, dr
     findings.sort_unstable();
     findings.dedup();
     let (refused, partly) = faults(&broken, rules.len() + dropped.len(), unsupported);
-    let parents = statuses(&joined, generation, refused.as_ref(), unresolved.as_ref(), partly.as_deref());
+    let unkept: Vec<&str> = rules.iter().filter_map(|rule| rule.unkept).map(|refused| &*refused.message).collect();
+    let unkept = if unkept.is_empty() { String::new() } else { format!("No sessions are kept: {}", unkept.join("; ")) };
+    let said = Said {
+        refused: refused.as_ref(),
+        unresolved: unresolved.as_ref(),
+        partly: partly.as_deref(),
+        accepted: &unkept,
+    };
+    let parents = statuses(&joined, generation, &said);
     let claim = |host: VirtualHost| {
         let routes = match joined.clients.get(&host.table) {
             None => routes.clone().into(),

@@ -163,19 +163,29 @@ fn written(parent: &ParentRef) -> WrittenRef {
     }
 }
 
+/// What a route's status says of the route itself, to every parent.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Said<'a> {
+    /// Why it is not accepted.
+    pub(super) refused: Option<&'a Fault>,
+    /// The first reference that cannot be used.
+    pub(super) unresolved: Option<&'a Fault>,
+    /// Which rules are not in effect.
+    pub(super) partly: Option<&'a str>,
+    /// What else is not in effect, although it is accepted; most often nothing.
+    pub(super) accepted: &'a str,
+}
+
 /// What a route's status says of its parents, in order. A route that is wrong by itself is so for every parent.
-pub(super) fn statuses(
-    joined: &Joined<'_>,
-    generation: i64,
-    refused: Option<&Fault>,
-    unresolved: Option<&Fault>,
-    partly: Option<&str>,
-) -> Vec<ParentStatus> {
+pub(super) fn statuses(joined: &Joined<'_>, generation: i64, said: &Said<'_>) -> Vec<ParentStatus> {
     let status = |(parent, fault): &(&ParentRef, Option<Fault>)| {
         let mut conditions = Conditions::about(generation);
-        conditions.judge("Accepted", "Accepted", fault.as_ref().or(refused));
-        conditions.judge("ResolvedRefs", "ResolvedRefs", unresolved);
-        if let Some(message) = partly.filter(|_| fault.is_none() && refused.is_none()) {
+        match fault.as_ref().or(said.refused) {
+            None => conditions.put("Accepted", "True", "Accepted", said.accepted.to_owned()),
+            refused => conditions.judge("Accepted", "Accepted", refused),
+        }
+        conditions.judge("ResolvedRefs", "ResolvedRefs", said.unresolved);
+        if let Some(message) = said.partly.filter(|_| fault.is_none() && said.refused.is_none()) {
             conditions.put("PartiallyInvalid", "True", "UnsupportedValue", message.to_owned());
         }
         ParentStatus { parent: written(parent), conditions: conditions.into_list() }

@@ -13,7 +13,7 @@ use tidegate_config::project::gateway::{self, Hostnames, OwnStatus, StreamRule, 
 
 use super::client_certificate::shown_by_stream;
 use super::condition::Fault;
-use super::parent::{Seeker, statuses};
+use super::parent::{Said, Seeker, statuses};
 use super::rule::Rules;
 use crate::sources::attachment::{Attachment, Report};
 use crate::sources::reader::Reader;
@@ -67,7 +67,8 @@ fn attach(reader: &mut Reader<'_>, seeker: &Seeker<'_>, age: &Age, rule: Option<
         route.as_ref().map(|route| (host.clone(), show(route)))
     };
     let refused = rule.is_none().then(|| Fault::new("UnsupportedValue", format!("{RULE} cannot be read")));
-    let parents = statuses(&joined, generation, refused.as_ref(), unresolved.as_ref(), None);
+    let said = Said { refused: refused.as_ref(), unresolved: unresolved.as_ref(), ..Said::default() };
+    let parents = statuses(&joined, generation, &said);
     let streams = joined.hosts.iter().filter_map(lead).collect();
     let listeners: Box<[Key]> = if refused.is_some() { Box::default() } else { joined.listeners.into_iter().collect() };
     Attachment {

@@ -199,7 +199,8 @@ impl Exchange {
         look: Look<'_, H>,
     ) -> Result<Decided, Answer> {
         let shares = admitted.shares();
-        self.share = balance::share(shares, |share| share.weight, &mut Draw::new(look.draw));
+        let returning = self.come_back(shares, look.head);
+        self.share = returning.or_else(|| balance::share(shares, |share| share.weight, &mut Draw::new(look.draw)));
         let share = self.share.and_then(|place| shares.get(place));
         if let Some(cors) = share.and_then(|share| Cors::of(&share.filters)) {
             self.cors = Some(Box::new(cors::edits(cors, look.head)));

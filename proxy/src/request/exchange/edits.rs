@@ -66,6 +66,7 @@ impl Exchange {
     ) -> Result<(), Reason> {
         respond::response(&self.filters(), &self.labels(), received, edits)?;
         self.grants.iter().for_each(|granted| respond::apply(&granted.response, edits));
+        self.session_edits(edits);
         Ok(())
     }
 

@@ -28,6 +28,9 @@ impl Exchange {
         if !excused && matches!(reason, Reason::UpstreamBroken | Reason::UpstreamTimeout) {
             self.attempts.first_byte(Sign::Broken, now, self.shared.endpoints.moment(now));
         }
+        if excused {
+            self.attempts.excuse();
+        }
         // What is overdue has no time for another try, unless only the try was.
         let is_over = reason == Reason::UpstreamTimeout && !matches!(stage, Stage::Answered { .. });
         !is_over && self.end().is_none_or(|end| now < end) && self.again(stage)

@@ -1,0 +1,47 @@
+//! What the annotations of an Ingress say of sessions, put together.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::TIDEGATE;
+use crate::model::{SameSite, SessionCarrier, SessionCookie, SessionKey, SessionPersistence};
+use crate::object::Uid;
+use crate::project::field::Found;
+use crate::project::source::annotation_field;
+
+/// The annotations while they are read. The first one asks for sessions, and the others say what its cookie is like.
+#[derive(Default)]
+pub(super) struct SessionDraft {
+    pub(super) name: Option<Arc<str>>,
+    pub(super) max_age: Option<Duration>,
+    pub(super) path: Option<Arc<str>>,
+    pub(super) same_site: Option<SameSite>,
+    pub(super) secure: Option<bool>,
+}
+
+impl SessionDraft {
+    /// The sessions of an Ingress with this uid. Its rules share them: one that leads to the same Service as another takes its token.
+    pub(super) fn persistence(self, uid: Option<Uid>, found: &mut Found) -> Option<Arc<SessionPersistence>> {
+        let Self { name, max_age, path, same_site, secure } = self;
+        let field = |key: &str| annotation_field(&format!("{}{key}", TIDEGATE.prefix));
+        let Some(name) = name else {
+            let others = [
+                ("session-cookie-max-age", max_age.is_some()),
+                ("session-cookie-path", path.is_some()),
+                ("session-cookie-samesite", same_site.is_some()),
+                ("session-cookie-secure", secure.is_some()),
+            ];
+            for (key, _) in others.into_iter().filter(|(_, is_set)| *is_set) {
+                found.without_effect(&field(key), "", "there are no sessions without tidegate.io/session-cookie");
+            }
+            return None;
+        };
+        let Some(uid) = uid else {
+            found.ignored(&field("session-cookie"), &name, "needs an object with a uid");
+            return None;
+        };
+        let (permanent, same_site) = (max_age.is_some(), same_site.unwrap_or_default());
+        let carrier = SessionCarrier::Cookie(SessionCookie { name, path, permanent, same_site, secure });
+        Some(Arc::new(SessionPersistence { key: SessionKey::of_rule(uid, ""), carrier, absolute_timeout: max_age }))
+    }
+}

@@ -1,0 +1,163 @@
+//! `sessionPersistence` of a rule (GEP-1619, experimental channel). It holds whole or not at all: a session that is kept in another
+//! way than was written is none that an application could build on.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::HeaderName;
+use http::header::{CONNECTION, CONTENT_LENGTH, COOKIE, HOST, SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::duration::duration;
+use crate::finding::printable;
+use crate::model::{SameSite, SessionCarrier, SessionCookie, SessionKey, SessionPersistence};
+use crate::object::Uid;
+use crate::project::cookie::{is_name, is_path};
+use crate::project::field::{Found, Misread, read};
+
+/// What a rule says of sessions, where it says anything.
+pub type RuleSession = Result<Arc<SessionPersistence>, SessionRefused>;
+
+/// Why the clients of a rule do not come back to their endpoint although it asks for that.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SessionRefused {
+    /// The field, and what is wrong with it, for the status of the route.
+    pub message: Arc<str>,
+}
+
+/// What tells a rule from the others of all routes.
+#[derive(Clone, Copy)]
+pub(super) struct RuleId<'a> {
+    /// The uid of its route.
+    pub(super) uid: Option<Uid>,
+    /// Its name, by which it is known wherever it stands.
+    pub(super) name: Option<&'a str>,
+    /// Its place.
+    pub(super) place: usize,
+}
+
+impl RuleId<'_> {
+    fn key(self) -> Option<SessionKey> {
+        let rule = self.name.map_or_else(|| format!("place {}", self.place), |name| format!("name {name}"));
+        Some(SessionKey::of_rule(self.uid?, &rule))
+    }
+}
+
+/// The form of v1.7, and that of the releases before it (`sessionName`, `cookieConfig`, `idleTimeout`).
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", expecting = "an object")]
+struct SessionJson<'a> {
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    session_name: Option<Arc<str>>,
+    absolute_timeout: Option<String>,
+    #[serde(borrow)]
+    idle_timeout: Option<&'a RawValue>,
+    cookie: Option<CookieJson>,
+    cookie_config: Option<CookieJson>,
+    header: Option<HeaderJson>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", expecting = "an object")]
+struct CookieJson {
+    name: Option<Arc<str>>,
+    path: Option<Arc<str>>,
+    lifetime_type: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(expecting = "an object")]
+struct HeaderJson {
+    name: Option<Arc<str>>,
+}
+
+/// A field below that of the sessions, what stands there, and why that cannot be.
+type Fault = (&'static str, String, &'static str);
+
+pub(super) fn session(raw: Option<&RawValue>, field: &str, rule: RuleId<'_>, found: &mut Found) -> Option<RuleSession> {
+    let session = read::<SessionJson<'_>>(raw?, field).and_then(|json| {
+        persistence(json, rule).map_err(|(below, value, why)| Misread {
+            field: format!("{field}{below}"),
+            value,
+            why: why.to_owned(),
+        })
+    });
+    Some(session.map(Arc::new).map_err(|Misread { field, value, why }| {
+        found.ignored(&field, &value, &why);
+        SessionRefused { message: format!("{field}: {:?} {why}", printable(&value)).into() }
+    }))
+}
+
+fn persistence(json: SessionJson<'_>, rule: RuleId<'_>) -> Result<SessionPersistence, Fault> {
+    if let Some(raw) = json.idle_timeout {
+        let why = "is not supported: the edge keeps nothing of a session, and so no time at which it was used last";
+        return Err((".idleTimeout", raw.get().trim_matches('"').to_owned(), why));
+    }
+    let absolute_timeout = json.absolute_timeout.map(limit).transpose()?;
+    let key = rule.key().ok_or(("", String::new(), "needs an object with a uid"))?;
+    let cookie = json.cookie.or(json.cookie_config);
+    let carrier = match (json.kind.as_deref(), cookie, json.header) {
+        (None | Some("Cookie"), cookie, None) => {
+            let cookie = cookie.unwrap_or_default();
+            let name = cookie.name.clone().or(json.session_name);
+            SessionCarrier::Cookie(carried(&cookie, name, &key, absolute_timeout)?)
+        }
+        (Some("Header"), None, header) => SessionCarrier::Header(named(header, json.session_name)?),
+        (None | Some("Cookie"), _, Some(_)) => {
+            return Err((".header", "{}".to_owned(), "is for the type Header alone"));
+        }
+        (Some("Header"), Some(_), _) => return Err((".cookie", "{}".to_owned(), "is for the type Cookie alone")),
+        (Some(kind), _, _) => return Err((".type", kind.to_owned(), "is neither Cookie nor Header")),
+    };
+    Ok(SessionPersistence { key, carrier, absolute_timeout })
+}
+
+fn limit(text: String) -> Result<Duration, Fault> {
+    match duration(&text) {
+        Ok(Duration::ZERO) => Err((".absoluteTimeout", text, "is not more than zero")),
+        Ok(limit) => Ok(limit),
+        Err(why) => Err((".absoluteTimeout", text, why)),
+    }
+}
+
+fn carried(
+    json: &CookieJson,
+    name: Option<Arc<str>>,
+    key: &SessionKey,
+    absolute_timeout: Option<Duration>,
+) -> Result<SessionCookie, Fault> {
+    let name = name.unwrap_or_else(|| format!("tidegate-session-{}", key.label()).into());
+    if !is_name(&name) {
+        return Err((".cookie.name", name.as_ref().to_owned(), "is not the name of a cookie"));
+    }
+    let path = json.path.clone().unwrap_or_else(|| "/".into());
+    if !is_path(&path) {
+        return Err((".cookie.path", path.as_ref().to_owned(), "is not the path of a cookie"));
+    }
+    let permanent = match json.lifetime_type.as_deref() {
+        None | Some("Session") => false,
+        Some("Permanent") if absolute_timeout.is_some() => true,
+        Some(text @ "Permanent") => {
+            return Err((".cookie.lifetimeType", text.to_owned(), "needs an absoluteTimeout"));
+        }
+        Some(text) => return Err((".cookie.lifetimeType", text.to_owned(), "is neither Session nor Permanent")),
+    };
+    Ok(SessionCookie { name, path: Some(path), permanent, same_site: SameSite::default(), secure: None })
+}
+
+/// The header. One that frames messages, or is the connection's, can carry nothing else.
+fn named(header: Option<HeaderJson>, session_name: Option<Arc<str>>) -> Result<HeaderName, Fault> {
+    const TAKEN: [HeaderName; 9] =
+        [CONNECTION, CONTENT_LENGTH, COOKIE, HOST, SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE];
+    let name = header.and_then(|header| header.name).or(session_name);
+    let name = name.ok_or((".header.name", String::new(), "is missing"))?;
+    let fault = |why| (".header.name", name.as_ref().to_owned(), why);
+    let header = HeaderName::from_bytes(name.as_bytes()).ok().filter(|_| is_name(&name));
+    let header = header.ok_or_else(|| fault("is not the name of a header"))?;
+    if TAKEN.contains(&header) || matches!(header.as_str(), "keep-alive" | "proxy-connection") {
+        return Err(fault("is a header that means something else"));
+    }
+    Ok(header)
+}

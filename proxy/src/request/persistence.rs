@@ -1,0 +1,154 @@
+//! Persistent sessions: the endpoint that a client comes back to, by the token that it presents, and the token that it is given. Whatever
+//! a client presents, it leads to an endpoint of the route or to none.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrayvec::ArrayVec;
+use tidegate_config::model::{
+    Backend, BackendKey, EndpointId, Head, PathMatch, Route, SameSite, SessionCarrier, SessionCookie,
+    SessionPersistence, SessionToken, TOKEN_CHARACTERS, Target, WeightedTarget,
+};
+
+/// Tokens of one request that are looked at. A browser has one cookie of a name for each path that it was set for.
+pub(crate) const TOKENS_MAX: usize = 4;
+
+/// Where a client comes back to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Returning {
+    /// The place of the share that its session belongs to.
+    pub(crate) share: usize,
+    /// Its endpoint; `None` where that is gone.
+    pub(crate) endpoint: Option<EndpointId>,
+}
+
+/// Where a request is led by its token; `None` where it has none that the route gave, or its session is over. Of several the first
+/// whose endpoint is there leads. A session whose endpoint is gone stays with its share, unless that gets no new sessions.
+pub(crate) fn returning<'b, H: Head + ?Sized>(
+    policy: &SessionPersistence,
+    shares: &'b [WeightedTarget],
+    backend_of: impl Fn(&'b Target) -> Option<&'b Arc<Backend>>,
+    head: &H,
+    now_s: u32,
+) -> Option<Returning> {
+    let mut orphan = None;
+    for text in presented(policy, head) {
+        let token = policy.key.open(&text).filter(|token| lasts(token, policy.absolute_timeout, now_s));
+        let Some(token) = token else { continue };
+        let marks = (0..shares.len()).map(|place| mark(shares, place));
+        let Some(share) = marks.into_iter().position(|mark| mark == Some(token.share)) else { continue };
+        let Some(backend) = shares.get(share).and_then(WeightedTarget::target).and_then(|it| backend_of(it)) else {
+            continue;
+        };
+        if backend.of_session(token.endpoint).is_some() {
+            return Some(Returning { share, endpoint: Some(token.endpoint) });
+        }
+        let is_open = shares.get(share).is_some_and(|share| share.weight > 0) && !backend.endpoints.is_empty();
+        orphan = orphan.or(is_open.then_some(Returning { share, endpoint: None }));
+    }
+    orphan
+}
+
+/// The token of a session that begins now at an endpoint of the share in this place.
+pub(crate) fn token(
+    policy: &SessionPersistence,
+    shares: &[WeightedTarget],
+    share: usize,
+    endpoint: EndpointId,
+    now_s: u32,
+) -> Option<[u8; TOKEN_CHARACTERS]> {
+    let began_s = if policy.absolute_timeout.is_some() { now_s } else { 0 };
+    Some(policy.key.seal(&SessionToken { endpoint, share: mark(shares, share)?, began_s }))
+}
+
+/// Writes the value of `Set-Cookie` (RFC 6265 section 4.1).
+pub(crate) fn write_cookie(
+    cookie: &SessionCookie,
+    lifetime: Option<Duration>,
+    (route, secure): (&Route, bool),
+    token: &[u8],
+    out: &mut Vec<u8>,
+) {
+    let path = cookie.path.as_deref().unwrap_or_else(|| path_of(&route.path));
+    for part in [cookie.name.as_bytes(), b"=", token, b"; Path=", path.as_bytes()] {
+        out.extend_from_slice(part);
+    }
+    if let Some(lifetime) = lifetime.filter(|_| cookie.permanent) {
+        // Never 0, with which browsers drop it.
+        let seconds = lifetime.as_secs() + u64::from(lifetime.subsec_nanos() > 0);
+        out.extend_from_slice(b"; Max-Age=");
+        out.extend_from_slice(itoa::Buffer::new().format(seconds).as_bytes());
+    }
+    out.extend_from_slice(b"; HttpOnly; SameSite=");
+    out.extend_from_slice(cookie.same_site.as_str().as_bytes());
+    if cookie.secure.unwrap_or(secure) || cookie.same_site == SameSite::None {
+        out.extend_from_slice(b"; Secure");
+    }
+}
+
+/// What may be tokens among what the client presents.
+fn presented<H: Head + ?Sized>(policy: &SessionPersistence, head: &H) -> ArrayVec<[u8; TOKEN_CHARACTERS], TOKENS_MAX> {
+    let mut tokens = ArrayVec::new();
+    let mut see = |text: &[u8]| {
+        if let Ok(text) = text.try_into() {
+            // Those beyond the limit are not looked at.
+            let _ = tokens.try_push(text);
+        }
+    };
+    match &policy.carrier {
+        SessionCarrier::Header(name) => head.each_value(name.as_str(), &mut |value| see(value.trim_ascii())),
+        SessionCarrier::Cookie(cookie) => head.each_value("cookie", &mut |value| {
+            for pair in value.split(|byte| *byte == b';').map(<[u8]>::trim_ascii) {
+                let Some(value) = pair.strip_prefix(cookie.name.as_bytes()).and_then(|it| it.strip_prefix(b"=")) else {
+                    continue;
+                };
+                let quoted = value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\""));
+                see(quoted.unwrap_or(value));
+            }
+        }),
+    }
+    tokens
+}
+
+/// Whether a session is not over. Clocks of replicas differ: one that began in the future has just begun.
+fn lasts(token: &SessionToken, limit: Option<Duration>, now_s: u32) -> bool {
+    limit.is_none_or(|limit| Duration::from_secs(now_s.saturating_sub(token.began_s).into()) < limit)
+}
+
+/// What a token knows a share by, wherever that stands: its Service port, and which one of those that lead to the same.
+fn mark(shares: &[WeightedTarget], place: usize) -> Option<u32> {
+    let key = backend_key(shares.get(place)?)?;
+    let earlier = shares.iter().take(place).filter(|share| backend_key(share) == Some(key)).count();
+    Some(fingerprint(key, earlier))
+}
+
+fn backend_key(share: &WeightedTarget) -> Option<&BackendKey> {
+    share.target().map(|target| &target.backend)
+}
+
+/// Equal in every process (FNV-1a). Only shares of one rule are told apart by it, so it need resist nobody.
+fn fingerprint(key: &BackendKey, number: usize) -> u32 {
+    let name = &key.service;
+    let parts = [name.namespace.as_bytes(), b"/", name.name.as_bytes(), b":", &key.port.to_be_bytes(), &[number as u8]];
+    parts.into_iter().flatten().fold(0x811C_9DC5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
+}
+
+/// The path of a route as a cookie has it: as far as browsers and rules write it alike, and by whole elements.
+fn path_of(path: &PathMatch) -> &str {
+    let (text, is_whole) = match path {
+        PathMatch::Exact(path) | PathMatch::Prefix(path) => (&**path, true),
+        PathMatch::PrefixCharacters(path) => (&**path, false),
+        PathMatch::Regex(..) => ("", true),
+    };
+    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"/-._~!$&'()*+=:@".contains(byte);
+    let plain = text.bytes().take_while(is_plain).count();
+    let path = if plain == text.len() && is_whole {
+        text
+    } else {
+        text.get(..plain).and_then(|plain| plain.rfind('/')).and_then(|end| text.get(..end)).unwrap_or_default()
+    };
+    if path.is_empty() { "/" } else { path }
+}
+
+#[cfg(test)]
+mod tests;
