@@ -144,11 +144,13 @@ impl HostRoutes {
     /// The route that takes a request with this normalised path, or the fallback.
     #[must_use]
     pub fn find<H: Head + ?Sized>(&self, listener: &ListenerName, path: &str, head: &H) -> Option<&Arc<Route>> {
-        self.in_turn(listener, path).find(|route| route.conditions.hold(head))
+        let own = |route: &&Arc<Route>| route.listeners.holds(listener);
+        let taken = self.candidates(path).find(|route| own(route) && route.conditions.hold(head));
+        taken.or_else(|| self.fallback().filter(own))
     }
 
-    /// The routes that are asked in turn whether they take a request with this normalised path: the first whose conditions hold does. The
-    /// fallback, which has none, is the last.
+    /// The routes that [`HostRoutes::find`] asks in turn whether they take a request with this normalised path: the first whose conditions
+    /// hold does. The fallback, whose conditions are not asked, is the last.
     pub fn in_turn<'a>(&'a self, listener: &ListenerName, path: &str) -> impl Iterator<Item = &'a Arc<Route>> {
         self.candidates(path).chain(self.fallback()).filter(move |route| route.listeners.holds(listener))
     }
