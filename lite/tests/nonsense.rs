@@ -117,13 +117,54 @@ fn spoil(value: &mut Value, rng: &mut Rng) {
     }
 }
 
+/// A JSON patch whose operations name places of an object, or near them.
+fn operations(object: &Value, rng: &mut Rng) -> Value {
+    let place = |rng: &mut Rng| {
+        let (mut at, mut pointer) = (object, String::new());
+        while rng.u8(..5) > 0 {
+            let (step, below) = match at {
+                Value::Object(map) if !map.is_empty() => {
+                    let (key, below) = map.iter().nth(rng.usize(..map.len())).unwrap();
+                    (key.replace('~', "~0").replace('/', "~1"), below)
+                }
+                Value::Array(list) if !list.is_empty() => {
+                    let nth = rng.usize(..list.len());
+                    (nth.to_string(), &list[nth])
+                }
+                _ => break,
+            };
+            pointer = format!("{pointer}/{step}");
+            at = below;
+        }
+        match rng.u8(..10) {
+            0 => format!("{pointer}/-"),
+            1 => format!("{pointer}/x~2"),
+            2 => pointer.trim_start_matches('/').to_owned(),
+            _ => pointer,
+        }
+    };
+    let operation = |rng: &mut Rng| {
+        let names = ["add", "remove", "replace", "move", "copy", "test", "nothing"];
+        let mut one =
+            json!({"op": names[rng.usize(..names.len())], "path": place(rng), "from": place(rng), "value": junk(rng)});
+        if rng.u8(..12) == 0 {
+            spoil(&mut one, rng);
+        }
+        one
+    };
+    let count = rng.usize(..4);
+    (0..count).map(|_| operation(rng)).collect()
+}
+
 async fn ask(service: &mut LiteService, method: Method, path: &str, content_type: &str, body: Vec<u8>) -> u16 {
     let request = Request::builder().method(method).uri(path).header("content-type", content_type);
     let response = service.call(request.body(Full::new(Bytes::from(body))).unwrap()).await.unwrap();
     let code = response.status().as_u16();
     let body = response.into_body().collect().await.unwrap().to_bytes();
     let answer: Value = serde_json::from_slice(&body).unwrap();
-    assert!(code < 500 && answer.is_object(), "{path}: {code} {answer}");
+    // A version that is still to come is waited for, in vain.
+    let early = code == 504 && answer["details"]["causes"][0]["reason"] == "ResourceVersionTooLarge";
+    assert!((code < 500 || early) && answer.is_object(), "{path}: {code} {answer}");
     code
 }
 
@@ -143,12 +184,18 @@ async fn nonsense_is_answered() {
         ask(&mut service, Method::POST, path, "application/json", good.to_string().into_bytes()).await;
         let mut bad = good.clone();
         (0..=rng.usize(..3)).for_each(|_| spoil(&mut bad, &mut rng));
-        let (method, path, media) = match rng.u8(..6) {
+        let (method, path, media) = match rng.u8(..9) {
             0 => (Method::POST, path.to_string(), "application/json"),
             1 => (Method::PUT, one, "application/json"),
             2 => (Method::PATCH, one, "application/merge-patch+json"),
             3 => (Method::PATCH, one, "application/strategic-merge-patch+json"),
             4 => (Method::PATCH, format!("{one}/status"), "application/merge-patch+json"),
+            5 => (Method::PATCH, format!("{one}?fieldManager=one"), "application/apply-patch+yaml"),
+            6 => (Method::PATCH, format!("{one}?fieldManager=two&force=true"), "application/apply-patch+yaml"),
+            7 => {
+                bad = operations(&bad, &mut rng);
+                (Method::PATCH, one, "application/json-patch+json")
+            }
             _ => (Method::DELETE, one, "application/json"),
         };
         let code = ask(&mut service, method, &path, media, bad.to_string().into_bytes()).await;
@@ -168,4 +215,81 @@ async fn noise_in_place_of_protobuf_is_answered() {
         body.extend((0..rng.usize(..40)).map(|_| rng.u8(..32)));
         ask(&mut service, Method::POST, path, "application/vnd.kubernetes.protobuf", body).await;
     }
+}
+
+/// Parts of selectors and of other parameters, whole ones and broken ones.
+const PARTS: &[&str] = &[
+    "labelSelector",
+    "fieldSelector",
+    "limit",
+    "continue",
+    "resourceVersion",
+    "resourceVersionMatch",
+    "watch",
+    "=",
+    "==",
+    "!=",
+    "!",
+    ",",
+    " in ",
+    " notin ",
+    "(",
+    ")",
+    "a",
+    "a.b/c",
+    "metadata.name",
+    "spec.type",
+    "1",
+    "-1",
+    "99999999999999999999",
+    "Exact",
+    "NotOlderThan",
+    "%",
+    "%00",
+    "%C3%28",
+    "%2F",
+    "&",
+    "?",
+    "/",
+    "//",
+    "..",
+    "é",
+    "true",
+    "sendInitialEvents",
+    "timeoutSeconds",
+    "dryRun",
+    "All",
+    "fieldManager",
+    "force",
+    "pretty",
+    "%F0%9F%A6%80",
+];
+
+#[tokio::test(start_paused = true)]
+async fn nonsense_in_paths_and_queries_is_answered() {
+    let mut rng = Rng::with_seed(13);
+    let mut service = Lite::new().service();
+    let seeds = seeds();
+    for (path, good) in &seeds {
+        ask(&mut service, Method::POST, path, "application/json", good.to_string().into_bytes()).await;
+    }
+    let (mut taken, mut refused) = (0, 0);
+    for round in 0..ROUNDS {
+        let part = |rng: &mut Rng| PARTS[rng.usize(..PARTS.len())];
+        let (path, _) = &seeds[round % seeds.len()];
+        let mut target = (*path).to_owned();
+        if rng.u8(..4) == 0 {
+            (0..=rng.usize(..3)).for_each(|_| target.push_str(part(&mut rng)));
+        }
+        target.push('?');
+        let selector = ["labelSelector=", "fieldSelector=", "continue=", "resourceVersion=", ""];
+        target.push_str(selector[rng.usize(..selector.len())]);
+        // A watch would go on for minutes.
+        (0..rng.usize(..8)).for_each(|_| target.push_str(&part(&mut rng).replace("watch", "w")));
+        let Ok(uri) = target.replace(' ', "%20").replace('é', "%C3%A9").parse::<http::Uri>() else { continue };
+        let method = if rng.u8(..8) == 0 { Method::DELETE } else { Method::GET };
+        let code = ask(&mut service, method, &uri.to_string(), "application/json", Vec::new()).await;
+        if code < 300 { taken += 1 } else { refused += 1 }
+    }
+    assert!(taken > ROUNDS / 20 && refused > ROUNDS / 20, "{taken} taken, {refused} refused");
 }
