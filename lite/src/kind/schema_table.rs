@@ -7,7 +7,7 @@
 pub(super) const TABLE: &str = "
 ObjectMeta name:string generateName:string namespace:string selfLink:string uid:string resourceVersion:string generation:int creationTimestamp:string deletionTimestamp:string deletionGracePeriodSeconds:int labels:{string} annotations:{string} ownerReferences:[OwnerReference@uid] finalizers:[string+] managedFields:any
 OwnerReference apiVersion:string kind:string name:string uid:string controller:bool blockOwnerDeletion:bool
-Condition type:string status:string observedGeneration:int lastTransitionTime:string lastUpdateTime:string lastHeartbeatTime:string reason:string message:string
+Condition type:string status:string observedGeneration:int lastTransitionTime:string reason:string message:string
 LocalObjectReference name:string
 ObjectReference kind:string namespace:string name:string uid:string apiVersion:string resourceVersion:string fieldPath:string
 TypedLocalObjectReference apiGroup:string kind:string name:string
@@ -16,7 +16,8 @@ LabelSelectorRequirement key:string operator:string values:[string]
 
 Namespace apiVersion:string kind:string metadata:ObjectMeta spec:NamespaceSpec status:NamespaceStatus
 NamespaceSpec finalizers:[string]
-NamespaceStatus phase:string conditions:[Condition@type]
+NamespaceStatus phase:string conditions:[NamespaceCondition@type]
+NamespaceCondition type:string status:string lastTransitionTime:string reason:string message:string
 
 Service apiVersion:string kind:string metadata:ObjectMeta spec:ServiceSpec status:ServiceStatus
 ServiceSpec ports:[ServicePort@port] selector:{string} clusterIP:string clusterIPs:[string] type:string externalIPs:[string] sessionAffinity:string loadBalancerIP:string loadBalancerSourceRanges:[string] externalName:string externalTrafficPolicy:string healthCheckNodePort:int publishNotReadyAddresses:bool sessionAffinityConfig:any ipFamilies:[string] ipFamilyPolicy:string allocateLoadBalancerNodePorts:bool loadBalancerClass:string internalTrafficPolicy:string trafficDistribution:string
@@ -66,22 +67,25 @@ CustomResourceSubresourceScale specReplicasPath:string statusReplicasPath:string
 CustomResourceColumnDefinition name:string type:string format:string description:string priority:int jsonPath:string
 SelectableField jsonPath:string
 CustomResourceConversion strategy:string webhook:any
-CustomResourceDefinitionStatus conditions:[Condition@type] acceptedNames:CustomResourceDefinitionNames storedVersions:[string] observedGeneration:int
+CustomResourceDefinitionStatus conditions:[CustomResourceDefinitionCondition@type] acceptedNames:CustomResourceDefinitionNames storedVersions:[string] observedGeneration:int
+CustomResourceDefinitionCondition type:string status:string lastTransitionTime:string observedGeneration:int reason:string message:string
 
 Deployment apiVersion:string kind:string metadata:ObjectMeta spec:DeploymentSpec status:DeploymentStatus
 DeploymentSpec replicas:int selector:LabelSelector template:PodTemplateSpec strategy:DeploymentStrategy^ minReadySeconds:int revisionHistoryLimit:int paused:bool progressDeadlineSeconds:int
 DeploymentStrategy type:string rollingUpdate:RollingUpdateDeployment
 RollingUpdateDeployment maxUnavailable:intstr maxSurge:intstr
-DeploymentStatus observedGeneration:int replicas:int updatedReplicas:int readyReplicas:int availableReplicas:int unavailableReplicas:int terminatingReplicas:int collisionCount:int conditions:[Condition@type]
+DeploymentStatus observedGeneration:int replicas:int updatedReplicas:int readyReplicas:int availableReplicas:int unavailableReplicas:int terminatingReplicas:int collisionCount:int conditions:[DeploymentCondition@type]
+DeploymentCondition type:string status:string lastTransitionTime:string lastUpdateTime:string reason:string message:string
 ReplicaSet apiVersion:string kind:string metadata:ObjectMeta spec:ReplicaSetSpec status:ReplicaSetStatus
 ReplicaSetSpec replicas:int minReadySeconds:int selector:LabelSelector template:PodTemplateSpec
-ReplicaSetStatus replicas:int fullyLabeledReplicas:int readyReplicas:int availableReplicas:int terminatingReplicas:int observedGeneration:int conditions:[Condition@type]
+ReplicaSetStatus replicas:int fullyLabeledReplicas:int readyReplicas:int availableReplicas:int terminatingReplicas:int observedGeneration:int conditions:[ReplicaSetCondition@type]
+ReplicaSetCondition type:string status:string lastTransitionTime:string reason:string message:string
 Pod apiVersion:string kind:string metadata:ObjectMeta spec:PodSpec status:PodStatus
-PodStatus observedGeneration:int phase:string conditions:[PodCondition@type] message:string reason:string nominatedNodeName:string hostIP:string hostIPs:[PodIP] podIP:string podIPs:[PodIP@ip] startTime:string initContainerStatuses:any containerStatuses:any qosClass:string ephemeralContainerStatuses:any resize:string resourceClaimStatuses:any
+PodStatus observedGeneration:int phase:string conditions:[PodCondition@type] message:string reason:string nominatedNodeName:string hostIP:string hostIPs:[PodIP] podIP:string podIPs:[PodIP@ip] startTime:string initContainerStatuses:any containerStatuses:any qosClass:string ephemeralContainerStatuses:any resize:string resourceClaimStatuses:any allocatedResources:any extendedResourceClaimStatus:any nodeAllocatableResourceClaimStatuses:any resources:any
 PodCondition type:string status:string observedGeneration:int lastProbeTime:string lastTransitionTime:string reason:string message:string
 PodIP ip:string
 PodTemplateSpec metadata:ObjectMeta spec:PodSpec
-PodSpec volumes:[Volume^@name] initContainers:[Container@name] containers:[Container@name] ephemeralContainers:[Container@name] restartPolicy:string terminationGracePeriodSeconds:int activeDeadlineSeconds:int dnsPolicy:string nodeSelector:{string} serviceAccountName:string serviceAccount:string automountServiceAccountToken:bool nodeName:string hostNetwork:bool hostPID:bool hostIPC:bool shareProcessNamespace:bool securityContext:any imagePullSecrets:[LocalObjectReference@name] hostname:string subdomain:string affinity:any schedulerName:string tolerations:[Toleration] hostAliases:[HostAlias@ip] priorityClassName:string priority:int dnsConfig:any readinessGates:any runtimeClassName:string enableServiceLinks:bool preemptionPolicy:string overhead:any topologySpreadConstraints:[TopologySpreadConstraint@topologyKey] setHostnameAsFQDN:bool os:any hostUsers:bool schedulingGates:[LocalObjectReference@name] resourceClaims:[PodResourceClaim^@name] resources:any hostnameOverride:string workloadRef:any
+PodSpec volumes:[Volume^@name] initContainers:[Container@name] containers:[Container@name] ephemeralContainers:[Container@name] restartPolicy:string terminationGracePeriodSeconds:int activeDeadlineSeconds:int dnsPolicy:string nodeSelector:{string} serviceAccountName:string serviceAccount:string automountServiceAccountToken:bool nodeName:string hostNetwork:bool hostPID:bool hostIPC:bool shareProcessNamespace:bool securityContext:any imagePullSecrets:[LocalObjectReference@name] hostname:string subdomain:string affinity:any schedulerName:string tolerations:[Toleration] hostAliases:[HostAlias@ip] priorityClassName:string priority:int dnsConfig:any readinessGates:any runtimeClassName:string enableServiceLinks:bool preemptionPolicy:string overhead:any topologySpreadConstraints:[TopologySpreadConstraint@topologyKey] setHostnameAsFQDN:bool os:any hostUsers:bool schedulingGates:[LocalObjectReference@name] resourceClaims:[PodResourceClaim^@name] resources:any hostnameOverride:string schedulingGroup:any
 PodResourceClaim name:string resourceClaimName:string resourceClaimTemplateName:string
 HostAlias ip:string hostnames:[string]
 Toleration key:string operator:string value:string effect:string tolerationSeconds:int
@@ -93,7 +97,7 @@ VolumeMount name:string readOnly:bool recursiveReadOnly:string mountPath:string 
 VolumeDevice name:string devicePath:string
 Probe exec:any httpGet:HTTPGetAction tcpSocket:any grpc:any initialDelaySeconds:int timeoutSeconds:int periodSeconds:int successThreshold:int failureThreshold:int terminationGracePeriodSeconds:int
 HTTPGetAction path:string port:intstr host:string scheme:string httpHeaders:any
-Volume name:string configMap:any secret:any emptyDir:any hostPath:any projected:any downwardAPI:any persistentVolumeClaim:any csi:any ephemeral:any nfs:any image:any iscsi:any fc:any rbd:any cephfs:any glusterfs:any flexVolume:any
+Volume name:string configMap:any secret:any emptyDir:any hostPath:any projected:any downwardAPI:any persistentVolumeClaim:any csi:any ephemeral:any nfs:any image:any iscsi:any fc:any rbd:any cephfs:any glusterfs:any flexVolume:any awsElasticBlockStore:any azureDisk:any azureFile:any cinder:any flocker:any gcePersistentDisk:any gitRepo:any photonPersistentDisk:any portworxVolume:any quobyte:any scaleIO:any storageos:any vsphereVolume:any
 
 DeleteOptions apiVersion:string kind:string gracePeriodSeconds:int preconditions:Preconditions orphanDependents:bool propagationPolicy:string dryRun:[string] ignoreStoreReadErrorWithClusterBreakingPotential:bool
 Preconditions uid:string resourceVersion:string

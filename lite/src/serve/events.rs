@@ -37,11 +37,6 @@ fn rename(object: &mut Value, name: fn(&str) -> &str) {
     }
 }
 
-/// Gives fields of the core group's Event their newer names.
-pub(super) fn rename_fields(fields: &mut Value) {
-    rename(fields, new);
-}
-
 /// The request to the core group that a request for Events by their newer name is. `None` for every other one.
 pub(super) fn asked(parts: &Parts, body: &Bytes) -> Option<(Parts, Bytes)> {
     let path = parts.uri.path().strip_prefix("/apis/")?.strip_prefix(GROUP)?.strip_prefix("/v1/")?;

@@ -16,6 +16,7 @@ mod query;
 mod read;
 mod review;
 mod route;
+mod schemas;
 mod service;
 mod table;
 mod watch;

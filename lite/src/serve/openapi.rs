@@ -1,13 +1,9 @@
-//! OpenAPI v3, drawn from the tables of kinds and fields: enough for kubectl to validate, explain and merge.
+//! OpenAPI v3, as clients ask for it to validate, explain and merge: the kinds with their schemas, and what may be done with them.
 
 use serde_json::{Map, Value, json};
 
-use super::events;
-use crate::kind::schema::{self, Join, Retain, Shape};
-use crate::kind::{Form, Kind, KindId, Kinds, group_version};
-
-/// Where a custom kind finds the type of its metadata.
-const OF_METADATA: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.";
+use super::schemas::Components;
+use crate::kind::{Kind, KindId, Kinds, group_version};
 
 /// What a patch of a custom kind may be: a strategic merge needs types that only built-in kinds have.
 const CUSTOM_PATCHES: &[&str] =
@@ -42,34 +38,21 @@ pub(super) fn document(kinds: &Kinds, group: &str, version: &str) -> Option<Valu
     if kinds.is_empty() {
         return None;
     }
-    let package = if group.is_empty() { "core" } else { group.split('.').next().unwrap_or(group) };
-    let built_in = format!("io.k8s.api.{package}.{version}.");
-    let reversed: Vec<&str> = group.rsplit('.').collect();
-    let custom = format!("{}.{version}.", reversed.join("."));
-    let mut paths = Map::new();
-    let mut components = Map::new();
+    let (mut paths, mut components) = (Map::new(), Components::new());
+    let mut named = Vec::new();
     for kind in kinds {
-        let prefix = if kind.built_in().is_some() { &built_in } else { &custom };
+        let name = components.add(kind);
         let base = format!("/{}", document_path(group, version));
         let base = if kind.namespaced() { format!("{base}/namespaces/{{namespace}}") } else { base };
-        paths.insert(format!("{base}/{}", kind.plural), json!({"post": operation(kind, "post", prefix)}));
-        let object = json!({
-            "get": operation(kind, "get", prefix), "put": operation(kind, "put", prefix), "patch": operation(kind, "patch", prefix),
-            "delete": operation(kind, "delete", prefix),
-        });
-        paths.insert(format!("{base}/{}/{{name}}", kind.plural), object);
-        let name = format!("{prefix}{}", kind.kind);
-        match &kind.form {
-            Form::BuiltIn(of) => describe(of, prefix, &mut components),
-            Form::Custom(custom) => {
-                describe("ObjectMeta", OF_METADATA, &mut components);
-                components.insert(name.clone(), custom.openapi(&format!("{OF_METADATA}ObjectMeta")));
-            }
-        }
-        components[&name]["x-kubernetes-group-version-kind"] = json!([gvk(kind)]);
-        if group == events::GROUP {
-            events::rename_fields(&mut components[&name]["properties"]);
-        }
+        paths.insert(format!("{base}/{}", kind.plural), json!({"post": operation(kind, "post", &name)}));
+        let methods =
+            ["get", "put", "patch", "delete"].map(|method| (method.to_owned(), operation(kind, method, &name)));
+        paths.insert(format!("{base}/{}/{{name}}", kind.plural), methods.into_iter().collect());
+        named.push((name, gvk(kind)));
+    }
+    let mut components = components.finish();
+    for (name, gvk) in named {
+        components[&name]["x-kubernetes-group-version-kind"] = json!([gvk]);
     }
     Some(json!({
         "openapi": "3.0.0",
@@ -83,14 +66,13 @@ fn gvk(kind: &Kind) -> Value {
     json!({"group": kind.group, "version": kind.version, "kind": kind.kind})
 }
 
-fn operation(kind: &Kind, method: &str, prefix: &str) -> Value {
-    let schema = json!({"schema": {"$ref": format!("#/components/schemas/{prefix}{}", kind.kind)}});
+fn operation(kind: &Kind, method: &str, schema: &str) -> Value {
+    let schema = json!({"schema": {"$ref": format!("#/components/schemas/{schema}")}});
     let query = |name: &str| json!({"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": true}});
-    let action = if method == "delete" { "delete" } else { method };
     let mut operation = json!({
         "operationId": format!("{method}{}{}", kind.version, kind.kind),
         "responses": {"200": {"description": "OK", "content": {"application/json": schema}}},
-        "x-kubernetes-action": action,
+        "x-kubernetes-action": method,
         "x-kubernetes-group-version-kind": gvk(kind),
     });
     if matches!(method, "post" | "put" | "patch") {
@@ -106,58 +88,12 @@ fn operation(kind: &Kind, method: &str, prefix: &str) -> Value {
     operation
 }
 
-/// Adds a type, and every type it names, to the components.
-fn describe(of: &'static str, prefix: &str, components: &mut Map<String, Value>) {
-    let name = format!("{prefix}{of}");
-    if components.contains_key(&name) {
-        return;
-    }
-    components.insert(name.clone(), Value::Null);
-    let Some(fields) = schema::types().get(of) else { return };
-    let mut properties = Map::new();
-    for (field, shape) in fields {
-        let mut property = property(shape, prefix, components);
-        strategies(shape, &mut property);
-        properties.insert((*field).to_owned(), property);
-    }
-    components.insert(name, json!({"type": "object", "properties": properties}));
-}
-
-fn property(shape: &Shape, prefix: &str, components: &mut Map<String, Value>) -> Value {
-    match shape {
-        Shape::String => json!({"type": "string"}),
-        Shape::Int => json!({"type": "integer", "format": "int64"}),
-        Shape::Bool => json!({"type": "boolean"}),
-        Shape::IntOrString => json!({"format": "int-or-string", "oneOf": [{"type": "integer"}, {"type": "string"}]}),
-        Shape::Any => json!({"x-kubernetes-preserve-unknown-fields": true}),
-        Shape::List(element, _) => json!({"type": "array", "items": property(element, prefix, components)}),
-        Shape::Map(value) => json!({"type": "object", "additionalProperties": property(value, prefix, components)}),
-        Shape::Named(name, _) => {
-            describe(name, prefix, components);
-            json!({"allOf": [{"$ref": format!("#/components/schemas/{prefix}{name}")}]})
-        }
-    }
-}
-
-/// Says how a strategic merge treats a field.
-fn strategies(shape: &Shape, property: &mut Value) {
-    let retains = |shape: &Shape| matches!(shape, Shape::Named(_, Retain::Named));
-    let (strategy, key) = match shape.join() {
-        Join::ByKey(key) if retains(shape.element()) => ("merge,retainKeys", Some(key)),
-        Join::ByKey(key) => ("merge", Some(key)),
-        Join::Set => ("merge", None),
-        Join::Replace if retains(shape) => ("retainKeys", None),
-        Join::Replace => return,
-    };
-    property["x-kubernetes-patch-strategy"] = strategy.into();
-    if let Some(key) = key {
-        property["x-kubernetes-patch-merge-key"] = key.into();
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+    use crate::kind::schema;
 
     #[test]
     fn every_reference_leads_somewhere() {
@@ -185,10 +121,34 @@ mod tests {
         }
     }
 
+    /// The table that writes are held to, and the schemas that are published, have the same fields.
+    #[test]
+    fn the_table_of_fields_is_that_of_kubernetes() {
+        let kinds = Kinds::built_in();
+        let mut wrong = BTreeSet::new();
+        for (group, version) in kinds.group_versions() {
+            let document = document(&kinds, group, version).unwrap();
+            for (name, component) in document["components"]["schemas"].as_object().unwrap() {
+                let of = name.rsplit('.').next().unwrap();
+                let Some(fields) = schema::types().get(of) else { continue };
+                // Events are checked by their older names.
+                if name.starts_with("io.k8s.api.events.") {
+                    continue;
+                }
+                let published = component["properties"].as_object().unwrap();
+                let (ours, theirs) = (fields.keys().copied(), published.keys().map(String::as_str));
+                let (ours, theirs): (BTreeSet<_>, BTreeSet<_>) = (ours.collect(), theirs.collect());
+                wrong.extend(ours.symmetric_difference(&theirs).map(|field| format!("{of}.{field}")));
+            }
+        }
+        // Ephemeral containers share the type of the others.
+        assert_eq!(wrong, BTreeSet::from(["Container.targetContainerName".to_owned()]));
+    }
+
     #[test]
     fn merge_keys_are_told() {
         let document = document(&Kinds::built_in(), "apps", "v1").unwrap();
-        let pod = &document["components"]["schemas"]["io.k8s.api.apps.v1.PodSpec"]["properties"];
+        let pod = &document["components"]["schemas"]["io.k8s.api.core.v1.PodSpec"]["properties"];
         assert_eq!(pod["containers"]["x-kubernetes-patch-merge-key"], "name");
         assert_eq!(pod["volumes"]["x-kubernetes-patch-strategy"], "merge,retainKeys");
     }

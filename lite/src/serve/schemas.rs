@@ -1,0 +1,136 @@
+//! The schemas of built-in kinds, as Kubernetes publishes them with their descriptions (k8s-openapi). What those leave out is
+//! added: how a strategic merge treats a field, and which values a text or number may have.
+
+use k8s_openapi::api::{apps, authentication, authorization, coordination, core, discovery, events, networking};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use schemars::generate::SchemaSettings;
+use schemars::{Schema, SchemaGenerator};
+use serde_json::{Map, Value, json};
+
+use crate::kind::schema::{self, Join, Retain, Shape};
+use crate::kind::{Form, Kind};
+
+/// Where references lead.
+const COMPONENTS: &str = "#/components/schemas/";
+/// The types that are a text or a number.
+const INT_OR_STRING: &str = "io.k8s.apimachinery.pkg.util.intstr.IntOrString";
+const QUANTITY: &str = "io.k8s.apimachinery.pkg.api.resource.Quantity";
+
+type Describe = fn(&mut SchemaGenerator) -> Schema;
+
+/// Each built-in kind by its group.
+const KINDS: &[(&str, &str, Describe)] = &[
+    ("", "ConfigMap", SchemaGenerator::subschema_for::<core::v1::ConfigMap>),
+    ("", "Event", SchemaGenerator::subschema_for::<core::v1::Event>),
+    ("", "Namespace", SchemaGenerator::subschema_for::<core::v1::Namespace>),
+    ("", "Pod", SchemaGenerator::subschema_for::<core::v1::Pod>),
+    ("", "Secret", SchemaGenerator::subschema_for::<core::v1::Secret>),
+    ("", "Service", SchemaGenerator::subschema_for::<core::v1::Service>),
+    (
+        "apiextensions.k8s.io",
+        "CustomResourceDefinition",
+        SchemaGenerator::subschema_for::<apiextensions::v1::CustomResourceDefinition>,
+    ),
+    ("apps", "Deployment", SchemaGenerator::subschema_for::<apps::v1::Deployment>),
+    ("apps", "ReplicaSet", SchemaGenerator::subschema_for::<apps::v1::ReplicaSet>),
+    (
+        "authentication.k8s.io",
+        "SelfSubjectReview",
+        SchemaGenerator::subschema_for::<authentication::v1::SelfSubjectReview>,
+    ),
+    (
+        "authorization.k8s.io",
+        "SelfSubjectAccessReview",
+        SchemaGenerator::subschema_for::<authorization::v1::SelfSubjectAccessReview>,
+    ),
+    (
+        "authorization.k8s.io",
+        "SelfSubjectRulesReview",
+        SchemaGenerator::subschema_for::<authorization::v1::SelfSubjectRulesReview>,
+    ),
+    ("coordination.k8s.io", "Lease", SchemaGenerator::subschema_for::<coordination::v1::Lease>),
+    ("discovery.k8s.io", "EndpointSlice", SchemaGenerator::subschema_for::<discovery::v1::EndpointSlice>),
+    ("events.k8s.io", "Event", SchemaGenerator::subschema_for::<events::v1::Event>),
+    ("networking.k8s.io", "Ingress", SchemaGenerator::subschema_for::<networking::v1::Ingress>),
+    ("networking.k8s.io", "IngressClass", SchemaGenerator::subschema_for::<networking::v1::IngressClass>),
+];
+
+/// The components of a document of OpenAPI v3, added kind by kind.
+pub(super) struct Components {
+    generator: SchemaGenerator,
+    custom: Map<String, Value>,
+}
+
+impl Components {
+    pub(super) fn new() -> Self {
+        Self { generator: SchemaSettings::openapi3().into_generator(), custom: Map::new() }
+    }
+
+    /// Adds a kind and every type that it names, and gives the name of its component.
+    pub(super) fn add(&mut self, kind: &Kind) -> String {
+        match &kind.form {
+            Form::BuiltIn(_) => {
+                let row = KINDS.iter().find(|(group, name, _)| *group == kind.group && *name == kind.kind);
+                row.map(|(.., describe)| self.name(*describe)).unwrap_or_default()
+            }
+            Form::Custom(custom) => {
+                let metadata = self.name(SchemaGenerator::subschema_for::<ObjectMeta>);
+                let reversed: Vec<&str> = kind.group.rsplit('.').collect();
+                let name = format!("{}.{}.{}", reversed.join("."), kind.version, kind.kind);
+                self.custom.insert(name.clone(), custom.openapi(&metadata));
+                name
+            }
+        }
+    }
+
+    fn name(&mut self, describe: Describe) -> String {
+        let reference = describe(&mut self.generator);
+        let reference = reference.get("$ref").and_then(Value::as_str).unwrap_or_default();
+        reference.strip_prefix(COMPONENTS).unwrap_or(reference).to_owned()
+    }
+
+    /// All of them by name.
+    pub(super) fn finish(mut self) -> Map<String, Value> {
+        let mut all = self.generator.take_definitions(true);
+        for (name, component) in &mut all {
+            // Kubernetes' own schemas ask nobody for metadata; k8s-openapi does, for its types always have them.
+            if let Some(Value::Array(required)) = component.get_mut("required") {
+                required.retain(|field| field != "metadata");
+                if required.is_empty() {
+                    component.as_object_mut().and_then(|component| component.remove("required"));
+                }
+            }
+            let Some(fields) = name.rsplit('.').next().and_then(|of| schema::types().get(of)) else { continue };
+            for (field, shape) in fields {
+                if let Some(property) = component["properties"].get_mut(*field) {
+                    tell_strategy(shape, property);
+                }
+            }
+        }
+        for (name, other, format) in [(INT_OR_STRING, "integer", Some("int-or-string")), (QUANTITY, "number", None)] {
+            if let Some(Value::Object(component)) = all.get_mut(name) {
+                component.insert("oneOf".to_owned(), json!([{"type": other}, {"type": "string"}]));
+                component.extend(format.map(|format| ("format".to_owned(), format.into())));
+            }
+        }
+        all.append(&mut self.custom);
+        all
+    }
+}
+
+/// Says how a strategic merge treats a field.
+fn tell_strategy(shape: &Shape, property: &mut Value) {
+    let retains = |shape: &Shape| matches!(shape, Shape::Named(_, Retain::Named));
+    let (strategy, key) = match shape.join() {
+        Join::ByKey(key) if retains(shape.element()) => ("merge,retainKeys", Some(key)),
+        Join::ByKey(key) => ("merge", Some(key)),
+        Join::Set => ("merge", None),
+        Join::Replace if retains(shape) => ("retainKeys", None),
+        Join::Replace => return,
+    };
+    property["x-kubernetes-patch-strategy"] = strategy.into();
+    if let Some(key) = key {
+        property["x-kubernetes-patch-merge-key"] = key.into();
+    }
+}
