@@ -226,6 +226,9 @@ async fn rules_that_are_too_deep_are_refused() {
         format!("{}1{} == 1", "(".repeat(4_000), ")".repeat(4_000)),
         format!("self{}", ".map(x, x)".repeat(1_000)),
         "x".repeat(20_000),
+        format!("self{}", ".a".repeat(8_000)),
+        format!("1{} > 0", "+1".repeat(8_000)),
+        format!("true{}", "?1:true".repeat(2_300)),
     ] {
         let server = Server::new();
         let said = server.ask(&format!("POST {DEFINITIONS}"), Some(&ruled(&rule))).await;

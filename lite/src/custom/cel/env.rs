@@ -10,6 +10,7 @@ use cel::common::types::{CelBool, CelOptional, CelString};
 use cel::{Env, ExecutionError, Program};
 use regex::{Regex, RegexBuilder};
 
+use super::names;
 use crate::rules::metadata::{is_label, is_subdomain};
 use crate::selector::{valid_name, valid_value};
 
@@ -17,6 +18,11 @@ use crate::selector::{valid_name, valid_value};
 const PATTERN_MAX_BYTES: usize = 1 << 20;
 /// Patterns that a thread remembers, and programs: definitions that were generated repeat theirs in every version.
 const REMEMBERED_MAX: usize = 1_024;
+
+/// More levels of an expression than anybody writes.
+const DEPTH_MAX: usize = 100;
+/// For as many levels as an expression can have that is not too long. Only the part of it that is used becomes memory.
+const STACK_BYTES: usize = 256 << 20;
 
 /// Every function that an expression may name, operators aside.
 pub(super) const FUNCTIONS: &[&str] = &[
@@ -126,10 +132,7 @@ pub(super) fn program(text: &str) -> Result<Arc<Program>, String> {
     if let Some(program) = PROGRAMS.with_borrow(|known| known.get(text).cloned()) {
         return Ok(program);
     }
-    // A fault of the library is an expression that cannot be read, and not the end of the server.
-    let parsed = std::panic::catch_unwind(|| env().compile(text));
-    let parsed = parsed.map_err(|_| "the expression cannot be parsed".to_owned())?;
-    let program = Arc::new(parsed.map_err(|why| why.to_string().trim().to_owned())?);
+    let program = Arc::new(read(text)?);
     PROGRAMS.with_borrow_mut(|known| {
         if known.len() >= REMEMBERED_MAX {
             known.clear();
@@ -137,6 +140,24 @@ pub(super) fn program(text: &str) -> Result<Arc<Program>, String> {
         known.insert(text.to_owned(), program.clone());
     });
     Ok(program)
+}
+
+/// Reads an expression on a stack of its own: a chain such as `1 + 1 + 1` is as deep a tree as it is long, and the library goes down
+/// into it by calls. What is too deep ends there.
+fn read(text: &str) -> Result<Program, String> {
+    let read = || {
+        let program = env().compile(text).map_err(|why| why.to_string().trim().to_owned())?;
+        if names::depth(program.expression()) > DEPTH_MAX {
+            return Err(format!("expressions may not be nested deeper than {DEPTH_MAX}"));
+        }
+        Ok(program)
+    };
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, read);
+        let thread = thread.map_err(|why| format!("the expression cannot be parsed: {why}"))?;
+        // A fault of the library is an expression that cannot be read, and not the end of the server.
+        thread.join().map_err(|_| "the expression cannot be parsed".to_owned())?
+    })
 }
 
 /// The regular expression of a text. Rules have theirs as literals, so that a thread compiles each once.

@@ -8,9 +8,6 @@ use super::env::{FUNCTIONS, pattern};
 use super::value::{META, escape};
 use crate::custom::schema::{Additional, Schema, Type};
 
-/// Expressions within expressions. Evaluation and this check go down as many steps.
-const DEPTH_MAX: usize = 100;
-
 /// Names of types and of groups of functions, which an expression may use as values.
 const NAMES: &[&str] = &[
     "bool",
@@ -42,9 +39,6 @@ enum Known<'a> {
 /// Refuses a program that refers to what is not there.
 pub(super) fn check(program: &Program, schema: &Schema, root: bool, optional_old: bool) -> Result<(), String> {
     let expression = program.expression();
-    if depth(expression) > DEPTH_MAX {
-        return Err(format!("compilation failed: expressions may not be nested deeper than {DEPTH_MAX}"));
-    }
     let object = Known::Schema(schema, root);
     let old = if optional_old { Known::Nothing } else { object };
     let scope = vec![("self".to_owned(), object), ("oldSelf".to_owned(), old)];
@@ -61,7 +55,7 @@ pub(super) fn is_other(program: &Program, schema: &Schema, root: bool, wanted: T
 }
 
 /// How deep an expression is, without going down into it by calls.
-fn depth(expression: &IdedExpr) -> usize {
+pub(super) fn depth(expression: &IdedExpr) -> usize {
     let mut deepest = 0;
     let mut waiting = vec![(expression, 1)];
     while let Some((expression, depth)) = waiting.pop() {
