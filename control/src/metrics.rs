@@ -157,7 +157,9 @@ impl Collector for SnapshotCollector {
         let snapshot = self.published.pin();
         let hosts = snapshot.hosts().iter().flat_map(|(_, host)| host.certificates.iter());
         let all = hosts.flat_map(|(_, certificates)| certificates);
-        let all = all.chain(snapshot.default_certificate());
+        let listeners = snapshot.binds().iter().flat_map(|bind| bind.listeners.iter());
+        let of_listeners = listeners.filter_map(|listener| listener.tls.as_ref()).flat_map(|tls| &*tls.certificates);
+        let all = all.chain(snapshot.default_certificate()).chain(of_listeners);
         let by_secret: BTreeMap<String, &Certificate> =
             all.map(|certificate| (certificate.secret.to_string(), &**certificate)).collect();
         let Ok(gauge) = not_after() else { return Vec::new() };
