@@ -28,7 +28,7 @@ use crate::poll;
 use crate::process::is_over;
 use crate::upstream::{PODS, Upstream};
 
-pub(crate) use choice::{Args, Choice, Kind, Work, choose, versions};
+pub(crate) use choice::{Args, Choice, Kind, Source, Work, choose, versions};
 pub(crate) use objects::one_route;
 
 /// How long a proxy may take to listen after its start, and then all of its routes to be right. One that takes longer is left out
@@ -135,7 +135,9 @@ struct Setting<'a> {
     apart: bool,
     /// Whether it keeps a cluster cache on disk.
     cached: bool,
-    /// Applications of the Deis router that are there from the start; `None` where Ingresses make routes.
+    /// What Tidegate's routes are made of.
+    source: Source,
+    /// Applications of the Deis router that are there from the start, in place of routes.
     apps: Option<usize>,
     /// What it starts on.
     share: Share,
@@ -193,6 +195,7 @@ pub(crate) async fn nginx_under(under: Vec<OsString>, work: Work, upstream: &Ups
         work,
         apart: false,
         cached: false,
+        source: Source::Ingress,
         apps: None,
         share: Share::ANY,
     };

@@ -36,6 +36,16 @@ pub(crate) enum Work {
     Bare,
 }
 
+/// The objects that Tidegate's routes are made of.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Source {
+    /// An Ingress a host.
+    Ingress,
+    /// An HTTPRoute a host, all of them attached to one Gateway.
+    Gateway,
+}
+
 impl Work {
     pub(super) const fn is_same(self) -> bool {
         matches!(self, Self::Same)
@@ -61,6 +71,9 @@ pub(crate) struct Args {
     /// Runs Tidegate as `tidegate run`, against the API server of a `tidegate dev` that is not measured.
     #[arg(long)]
     pub(crate) apart: bool,
+    /// What Tidegate's routes are made of.
+    #[arg(long, value_enum, default_value = "ingress")]
+    source: Source,
     /// Whether it keeps a cluster cache on disk.
     #[arg(skip)]
     pub(crate) cached: bool,
@@ -180,7 +193,8 @@ impl Choice {
     ) -> anyhow::Result<Peer> {
         let endpoints = rolled(upstream, 0);
         let (workers, work, apart, cached) = (args.workers, self.work, args.apart, args.cached);
-        let setting = Setting { upstream, endpoints: &endpoints, workers, work, apart, cached, apps: None, share };
+        let (source, apps) = (args.source, None);
+        let setting = Setting { upstream, endpoints: &endpoints, workers, work, apart, cached, source, apps, share };
         let proxy = match self.kind {
             Kind::Nginx => Proxy::Nginx(Box::new(nginx::Peer::start(How::Workers(workers), &setting, routes).await?)),
             Kind::Haproxy => Proxy::Haproxy(Box::new(haproxy::Peer::start(&setting, routes)?)),
@@ -210,8 +224,9 @@ impl Choice {
         ensure!(self.kind == Kind::Tidegate, "{} reads no applications of the Deis router", self.name());
         let endpoints = rolled(upstream, 0);
         let (workers, work, apart) = (args.workers, self.work, args.apart);
-        let (present, cached) = (Some(apps), false);
-        let setting = Setting { upstream, endpoints: &endpoints, workers, work, apart, cached, apps: present, share };
+        let (present, cached, source) = (Some(apps), false, Source::Ingress);
+        let setting =
+            Setting { upstream, endpoints: &endpoints, workers, work, apart, cached, source, apps: present, share };
         let proxy = Proxy::Tidegate(Box::new(tidegate::Peer::start(&self.program, &setting).await?));
         let peer = Peer { choice: self.clone(), proxy };
         peer.until_right(&deis::routes(apps)).await.with_context(|| format!("{} does not start", self.name()))?;

@@ -5,37 +5,51 @@ use std::net::SocketAddr;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use k8s_openapi::api::networking::v1::Ingress;
-use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use super::{Route, SECURE, Target, is_secure};
+use super::{Route, SECURE, Source, Target, is_secure};
 use crate::identity::Identity;
 use crate::upstream::Upstream;
 
+/// The group of the Gateway API.
+const GATEWAY: &str = "gateway.networking.k8s.io";
 /// The Secret of the hosts that are served over TLS.
 const SECRET: &str = "secure";
 
 /// The objects of an API server, and what the upstream's address is.
 #[derive(Debug)]
 pub(super) struct Objects {
-    ingresses: Api<Ingress>,
+    source: Source,
+    routes: Api<DynamicObject>,
     services: Api<Service>,
     slices: Api<EndpointSlice>,
     upstream: SocketAddr,
 }
 
 impl Objects {
-    pub(super) fn new(client: kube::Client, upstream: SocketAddr) -> Self {
+    pub(super) fn new(client: kube::Client, source: Source, upstream: SocketAddr) -> Self {
         let (services, slices) = (Api::default_namespaced(client.clone()), Api::default_namespaced(client.clone()));
-        Self { ingresses: Api::default_namespaced(client), services, slices, upstream }
+        let resource = match source {
+            Source::Ingress => ApiResource::from_gvk(&GroupVersionKind::gvk("networking.k8s.io", "v1", "Ingress")),
+            Source::Gateway => ApiResource::from_gvk(&GroupVersionKind::gvk(GATEWAY, "v1", "HTTPRoute")),
+        };
+        Self { source, routes: Api::default_namespaced_with(client, &resource), services, slices, upstream }
+    }
+
+    /// The object that a route is.
+    fn object(&self, route: &Route) -> Value {
+        match self.source {
+            Source::Ingress => ingress(route),
+            Source::Gateway => http_route(route),
+        }
     }
 
     /// Makes a route with what it leads to, or lets one that is known lead elsewhere.
     pub(super) async fn write(&self, route: &Route, known: bool) -> anyhow::Result<()> {
         let (Route { host, target }, create) = (route, PostParams::default());
         if known {
-            self.ingresses.patch(host, &PatchParams::default(), &Patch::Merge(&ingress(route))).await?;
+            self.routes.patch(host, &PatchParams::default(), &Patch::Merge(&self.object(route))).await?;
             return Ok(());
         }
         if *target == Target::Own {
@@ -44,7 +58,7 @@ impl Objects {
                 .create(&create, &serde_json::from_value(slice(target.service(host), &[self.upstream]))?)
                 .await?;
         }
-        self.ingresses.create(&create, &serde_json::from_value(ingress(route))?).await?;
+        self.routes.create(&create, &serde_json::from_value(self.object(route))?).await?;
         Ok(())
     }
 
@@ -57,7 +71,7 @@ impl Objects {
     }
 
     pub(super) async fn remove(&self, host: &str) -> anyhow::Result<()> {
-        self.ingresses.delete(host, &DeleteParams::default()).await?;
+        self.routes.delete(host, &DeleteParams::default()).await?;
         Ok(())
     }
 }
@@ -99,6 +113,26 @@ fn class() -> Value {
     })
 }
 
+/// The class and the one Gateway of all HTTPRoutes, which listens on these ports for plain HTTP and for HTTPS.
+pub(super) fn gateway(http: u16, https: u16) -> [Value; 2] {
+    let class = json!({
+        "apiVersion": format!("{GATEWAY}/v1"), "kind": "GatewayClass", "metadata": {"name": "tidegate"},
+        "spec": {"controllerName": "tidegate.io/gateway"},
+    });
+    let tls = json!({"certificateRefs": [{"name": SECRET}]});
+    let gateway = json!({
+        "apiVersion": format!("{GATEWAY}/v1"), "kind": "Gateway", "metadata": {"name": "edge", "namespace": "default"},
+        "spec": {
+            "gatewayClassName": "tidegate",
+            "listeners": [
+                {"name": "http", "port": http, "protocol": "HTTP"},
+                {"name": "https", "port": https, "protocol": "HTTPS", "tls": tls},
+            ],
+        },
+    });
+    [class, gateway]
+}
+
 fn secret(identity: &Identity) -> Value {
     let encoded = |text: &str| BASE64_STANDARD.encode(text);
     json!({
@@ -119,6 +153,16 @@ fn ingress(route: &Route) -> Value {
         spec["tls"] = json!([{"hosts": [host], "secretName": SECRET}]);
     }
     json!({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"name": host}, "spec": spec})
+}
+
+fn http_route(route: &Route) -> Value {
+    let Route { host, target } = route;
+    let backend = json!({"name": target.service(host), "port": 80});
+    let rule = json!({"matches": [{"path": {"type": "PathPrefix", "value": "/"}}], "backendRefs": [backend]});
+    json!({
+        "apiVersion": format!("{GATEWAY}/v1"), "kind": "HTTPRoute", "metadata": {"name": host},
+        "spec": {"parentRefs": [{"name": "edge"}], "hostnames": [host], "rules": [rule]},
+    })
 }
 
 fn service(name: &str) -> Value {

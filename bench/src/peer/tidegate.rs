@@ -18,8 +18,8 @@ use tokio::process::Command;
 use tokio::time::{sleep, timeout};
 
 use super::deis::{self, Apps};
-use super::objects::{Objects, manifests};
-use super::{Change, Setting, log_file};
+use super::objects::{Objects, gateway, manifests};
+use super::{Change, Setting, Source, log_file};
 use crate::clock::now;
 use crate::cores::Share;
 use crate::identity::Identity;
@@ -78,6 +78,10 @@ impl Peer {
         let folder = tempfile::Builder::new().prefix("tidegate-bench-tidegate-").tempdir()?;
         let mut manifests = manifests(setting.upstream, setting.endpoints, &Identity::new()?);
         manifests.extend(setting.apps.into_iter().flat_map(|apps| deis::manifests(apps, setting.upstream.http)));
+        let (address, secure, admin) = (free_address()?, free_address()?, free_address()?);
+        if setting.source == Source::Gateway {
+            manifests.extend(gateway(address.port(), secure.port()));
+        }
         let manifests = manifests.iter().map(Value::to_string).collect::<Vec<_>>().join("\n---\n");
         let given = folder.path().join("manifests");
         std::fs::create_dir(&given)?;
@@ -85,7 +89,6 @@ impl Peer {
         let log = if setting.work.is_same() { log_file(folder.path()).display().to_string() } else { "off".to_owned() };
         let mut dev = vec!["dev".to_owned(), given.display().to_string()];
         dev.extend(["--api", "127.0.0.1:0"].map(str::to_owned));
-        let (address, secure, admin) = (free_address()?, free_address()?, free_address()?);
         let (threads, share) = (setting.workers.to_string(), setting.share);
         let served = |address: &str, secure: &str, admin: &str, log: &str| {
             [
@@ -100,10 +103,20 @@ impl Peer {
             .map(str::to_owned)
             .collect::<Vec<_>>()
         };
-        let edge = served(&address.to_string(), &secure.to_string(), &admin.to_string(), &log);
+        let edge = match setting.source {
+            Source::Ingress => served(&address.to_string(), &secure.to_string(), &admin.to_string(), &log),
+            Source::Gateway => {
+                let addresses = ["--gateway-addresses".to_owned(), address.ip().to_string()];
+                [&*served("off", "off", &admin.to_string(), &log), &addresses].concat()
+            }
+        };
         let (group, api, kubeconfig, arguments);
         if setting.apart {
             dev.extend(served("127.0.0.1:0", "off", "127.0.0.1:0", "off"));
+            if setting.source == Source::Gateway {
+                // It would take the Gateway for its own.
+                dev.extend(["--source", "ingress"].map(str::to_owned));
+            }
             let mut first = spawn(program, &dev, folder.path(), Stdio::piped(), Share::ANY)?;
             kubeconfig = until_ready(&mut first).await?;
             let mut run = vec!["run".to_owned(), "--kubeconfig".to_owned(), kubeconfig.display().to_string()];
@@ -125,7 +138,8 @@ impl Peer {
             (group, api) = (first, None);
         }
         let (client, upstream) = (client(&kubeconfig).await?, setting.upstream.http);
-        let (objects, apps) = (Objects::new(client.clone(), upstream), Arc::new(Apps::new(client, upstream)));
+        let (objects, apps) =
+            (Objects::new(client.clone(), setting.source, upstream), Arc::new(Apps::new(client, upstream)));
         let (program, known) = (program.to_owned(), BTreeSet::new());
         let cached = setting.cached;
         Ok(Self { group, share, program, arguments, cached, api, folder, address, secure, admin, objects, apps, known })
