@@ -26,8 +26,7 @@ const SHOP: &str = include_str!("../../examples/gateway/shop.yaml");
 
 /// The example, with addresses that no other test and no other process has.
 struct Bench {
-    /// Keeps the process.
-    _dev: Dev,
+    dev: Dev,
     kubectl: Kubectl,
     first: Ipv4Addr,
 }
@@ -41,7 +40,7 @@ impl Bench {
         let files = [("gateway.yaml", GATEWAY), ("routes.yaml", ROUTES), ("shop.yaml", SHOP)];
         let dev = Dev::with(&files, &["--gateway-addresses", &addresses]).await;
         let kubectl = Kubectl::for_config(&dev.kubeconfig)?;
-        Some(Self { _dev: dev, kubectl, first })
+        Some(Self { dev, kubectl, first })
     }
 
     /// A port of the nth address.

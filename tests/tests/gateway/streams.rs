@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustls::ServerConfig;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
-use tidegate_tests::{certificate_of, connect_tls, eventually, secret};
+use tidegate_tests::{certificate_of, connect_tls, eventually, get, secret};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
@@ -129,6 +129,12 @@ async fn connections_are_passed_on_by_server_name_and_by_port() {
         assert_eq!(say(stream, host).await, host.to_uppercase());
         assert_eq!(certificate_of(over_tls, host).await.unwrap(), *certificate, "{host}");
     }
+    let metrics = get(bench.dev.admin, "localhost", "/metrics").await.unwrap().body;
+    let ends = metrics.lines().find_map(|line| {
+        line.strip_prefix(r#"tidegate_certificate_not_after_seconds{secret="shop/end"} "#)?.parse::<f64>().ok()
+    });
+    // The certificates of the tests are good until the end of 4095.
+    assert_eq!(ends, Some(67_090_118_400.0), "{metrics}");
     for host in ["b.end.localhost", "b.pass.localhost", "shop.localhost"] {
         let refused = connect_tls(over_tls, host, &[]).await;
         assert!(refused.as_ref().is_err_and(|error| error.contains("eof")), "{host}: {refused:?}");
