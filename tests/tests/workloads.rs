@@ -251,12 +251,14 @@ struct Seen {
     ready: bool,
 }
 
-/// Sets a strategy for three replicas, starts another rollout, and looks at the Pods until it is over.
-async fn roll_out(shop: &Shop, strategy: &str, right: impl Fn(&[Seen]) -> bool) {
+/// Sets a strategy for three replicas, changes their template, and looks at the Pods until all have it.
+async fn roll_out(shop: &Shop, template: &str, strategy: &str, right: impl Fn(&[Seen]) -> bool) {
     let patch = format!(r#"{{"spec":{{"replicas":3,"strategy":{strategy}}}}}"#);
     shop.run(&format!("patch deployment web --type=merge -p {patch}")).await;
     shop.run("rollout status deployment web --timeout=60s").await;
-    shop.run("rollout restart deployment web").await;
+    let annotated =
+        format!(r#"{{"spec":{{"template":{{"metadata":{{"annotations":{{"template":"{template}"}}}}}}}}}}"#);
+    shop.run(&format!("patch deployment web --type=merge -p {annotated}")).await;
     let look = async || {
         let list: Value = serde_json::from_str(&shop.run("get pods -l app=web -o json").await).unwrap();
         let pods = list["items"].as_array().unwrap().iter().map(|pod| Seen {
@@ -287,9 +289,9 @@ async fn a_rollout_keeps_within_its_strategy() {
     let rolling = |surge: &str, unavailable: &str| {
         format!(r#"{{"rollingUpdate":{{"maxSurge":{surge},"maxUnavailable":{unavailable}}}}}"#)
     };
-    roll_out(&shop, &rolling("0", "1"), |pods| running(pods) <= 3 && ready(pods) >= 2).await;
-    roll_out(&shop, &rolling("\"34%\"", "0"), |pods| running(pods) <= 5 && ready(pods) >= 3).await;
-    roll_out(&shop, r#"{"type":"Recreate","rollingUpdate":null}"#, |pods| templates(pods) <= 1).await;
+    roll_out(&shop, "b", &rolling("0", "1"), |pods| running(pods) <= 3 && ready(pods) >= 2).await;
+    roll_out(&shop, "c", &rolling("\"34%\"", "0"), |pods| running(pods) <= 5 && ready(pods) >= 3).await;
+    roll_out(&shop, "d", r#"{"type":"Recreate","rollingUpdate":null}"#, |pods| templates(pods) <= 1).await;
     let nothing = r#"{"type":"RollingUpdate","rollingUpdate":{"maxSurge":0,"maxUnavailable":0}}"#;
     let patch = format!(r#"patch deployment web --type=merge -p {{"spec":{{"strategy":{nothing}}}}}"#);
     let why = shop.refused(&patch).await;
