@@ -256,17 +256,26 @@ async fn roll_out(shop: &Shop, template: &str, strategy: &str, right: impl Fn(&[
     let patch = format!(r#"{{"spec":{{"replicas":3,"strategy":{strategy}}}}}"#);
     shop.run(&format!("patch deployment web --type=merge -p {patch}")).await;
     shop.run("rollout status deployment web --timeout=60s").await;
-    let annotated =
-        format!(r#"{{"spec":{{"template":{{"metadata":{{"annotations":{{"template":"{template}"}}}}}}}}}}"#);
-    shop.run(&format!("patch deployment web --type=merge -p {annotated}")).await;
-    let look = async || {
+    let seen = async || {
         let list: Value = serde_json::from_str(&shop.run("get pods -l app=web -o json").await).unwrap();
         let pods = list["items"].as_array().unwrap().iter().map(|pod| Seen {
             template: pod["metadata"]["labels"]["pod-template-hash"].to_string(),
             ending: pod["metadata"]["deletionTimestamp"].is_string(),
             ready: pod["status"]["containerStatuses"][0]["ready"] == true,
         });
-        assert!(right(&pods.collect::<Vec<_>>()), "{list:#}");
+        (pods.collect::<Vec<_>>(), list)
+    };
+    eventually("nothing is left of a rollout before", || async {
+        let (pods, list) = seen().await;
+        if pods.iter().any(|pod| pod.ending) { Err(list.to_string()) } else { Ok(()) }
+    })
+    .await;
+    let annotated =
+        format!(r#"{{"spec":{{"template":{{"metadata":{{"annotations":{{"template":"{template}"}}}}}}}}}}"#);
+    shop.run(&format!("patch deployment web --type=merge -p {annotated}")).await;
+    let look = async || {
+        let (pods, list) = seen().await;
+        assert!(right(&pods), "{list:#}");
     };
     let looks = async {
         loop {
