@@ -79,6 +79,11 @@ async fn findings_page(State(debug): State<Debug>) -> Response {
     Json(findings.iter().map(FindingView::of).collect::<Vec<_>>()).into_response()
 }
 
+/// A question that cannot be answered, and why.
+fn bad_request(why: &str) -> Response {
+    (StatusCode::BAD_REQUEST, format!("{why}\n")).into_response()
+}
+
 fn not_running() -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, "the control loop does not run now\n").into_response()
 }

@@ -17,6 +17,7 @@ pub mod swaps;
 mod callgrind;
 mod cores;
 mod files;
+mod get;
 mod grpc;
 mod identity;
 mod load;

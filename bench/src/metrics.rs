@@ -4,9 +4,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::Context;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
-use tokio::time::timeout;
+
+use crate::get::get;
 
 /// An answer later than this is none.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
@@ -43,7 +42,7 @@ impl Histogram {
 /// # Errors
 /// When there is no answer, or one of them is not in it.
 pub(crate) async fn histograms<const N: usize>(admin: SocketAddr, names: [&str; N]) -> anyhow::Result<[Histogram; N]> {
-    let text = timeout(ANSWER_MAX, page(admin)).await.context("no metrics")??;
+    let text = page(admin).await?;
     let mut found = [Histogram::default(); N];
     for (found, name) in found.iter_mut().zip(names) {
         *found = histogram(&text, name).with_context(|| format!("no metric {name}"))?;
@@ -56,17 +55,13 @@ pub(crate) async fn histograms<const N: usize>(admin: SocketAddr, names: [&str; 
 /// # Errors
 /// When there is no answer, or it is not in it.
 pub(crate) async fn value(admin: SocketAddr, series: &str) -> anyhow::Result<f64> {
-    let text = timeout(ANSWER_MAX, page(admin)).await.context("no metrics")??;
+    let text = page(admin).await?;
     single(&text, series).with_context(|| format!("no metric {series}"))
 }
 
-/// As HTTP/1.0 asks for it: the answer ends with its connection.
 async fn page(admin: SocketAddr) -> anyhow::Result<String> {
-    let mut stream = TcpStream::connect(admin).await?;
-    stream.write_all(b"GET /metrics HTTP/1.0\r\nHost: bench\r\n\r\n").await?;
-    let mut text = Vec::new();
-    stream.read_to_end(&mut text).await?;
-    Ok(String::from_utf8(text)?)
+    let (_, body) = get(admin, "/metrics", ANSWER_MAX).await.context("no metrics")?;
+    Ok(String::from_utf8(body)?)
 }
 
 fn histogram(text: &str, name: &str) -> Option<Histogram> {

@@ -18,6 +18,7 @@ mod streams;
 use std::net::{Ipv4Addr, SocketAddr};
 
 use http_body_util::Empty;
+use serde_json::Value;
 use tidegate_tests::{Answer, Dev, Kubectl, certificate_of, eventually, get, https, request, secret};
 
 const GATEWAY: &str = include_str!("../../examples/gateway/gateway.yaml");
@@ -65,6 +66,18 @@ impl Bench {
             if got == want { Ok(()) } else { Err(got) }
         })
         .await;
+    }
+
+    /// Changes the fields that a rule of an HTTPRoute may have by its definition.
+    async fn redefine_rules(&self, change: impl Fn(&mut Value)) {
+        let definition = "httproutes.gateway.networking.k8s.io";
+        let definition = self.kubectl.run(&["get", "crd", definition, "-o", "json"]).await;
+        let mut definition: Value = serde_json::from_str(&definition).unwrap();
+        for version in definition["spec"]["versions"].as_array_mut().unwrap() {
+            let rule = "/schema/openAPIV3Schema/properties/spec/properties/rules/items/properties";
+            change(version.pointer_mut(rule).unwrap());
+        }
+        self.kubectl.fed(&["replace", "-f", "-"], &definition.to_string()).await;
     }
 
     async fn apply(&self, manifest: &str) {

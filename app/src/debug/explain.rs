@@ -1,4 +1,4 @@
-//! What would become of a request, and why.
+//! The explanation of a request: the route that serves it, and why.
 
 use axum::Json;
 use axum::extract::{RawQuery, State};
@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use tidegate_control::{Asked, explain};
 
-use super::Debug;
+use super::{Debug, bad_request};
 
 /// The question as the query of the page says it. A header may stand there several times.
 #[derive(Default)]
@@ -40,14 +40,13 @@ impl Question {
 
 /// 200 when a route serves the URL, 404 when none does; the explanation is the body of both.
 pub(super) async fn page(State(debug): State<Debug>, RawQuery(query): RawQuery) -> Response {
-    let bad = |why: String| (StatusCode::BAD_REQUEST, format!("{why}\n")).into_response();
     let question = match Question::of(&query.unwrap_or_default()) {
         Ok(question) => question,
-        Err(why) => return bad(why),
+        Err(why) => return bad_request(&why),
     };
     let asked = match question.asked() {
         Ok(asked) => asked,
-        Err(why) => return bad(why),
+        Err(why) => return bad_request(&why),
     };
     let findings = debug.view.findings().await.unwrap_or_default();
     let not_serving = debug.view.not_serving().await.unwrap_or_default();
@@ -55,7 +54,7 @@ pub(super) async fn page(State(debug): State<Debug>, RawQuery(query): RawQuery) 
     let explained = explain(&debug.published.pin(), &findings, &not_serving, &asked);
     let mut explanation = match explained {
         Ok(explanation) => explanation,
-        Err(why) => return bad(why),
+        Err(why) => return bad_request(&why),
     };
     if let Some(gateway) = &explanation.gateway {
         let refused = debug.view.refused(gateway.gateway.clone(), asked.host().to_owned()).await;

@@ -1,4 +1,4 @@
-//! What is attached to what, as a tree; and who refers to whom, as JSON and as a graph for Graphviz.
+//! The tree of attachments, from class to backend; and the references between objects, as JSON and as a graph for Graphviz.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use tidegate_config::object::ObjectRef;
 use tidegate_control::{Key, TreeQuery};
 
-use super::{Debug, not_running};
+use super::{Debug, bad_request, not_running};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -29,11 +29,10 @@ pub(super) struct Question {
 
 /// 404 where nothing stands in the tree that is asked for.
 pub(super) async fn page(State(debug): State<Debug>, Query(question): Query<Question>) -> Response {
-    let bad = |why: String| (StatusCode::BAD_REQUEST, format!("{why}\n")).into_response();
     let Question { format, namespace, name, after, limit } = question;
     let after = match after.as_deref().map(TreeQuery::read_after).transpose() {
         Ok(after) => after,
-        Err(why) => return bad(why),
+        Err(why) => return bad_request(&why),
     };
     let query = TreeQuery { namespace, name, after, limit };
     match format.as_deref() {
@@ -53,7 +52,7 @@ pub(super) async fn page(State(debug): State<Debug>, Query(question): Query<Ques
             Some(all) => ([(CONTENT_TYPE, "text/vnd.graphviz; charset=utf-8")], dot(&all)).into_response(),
             None => not_running(),
         },
-        Some(other) => bad(format!("{other:?} is no format: json, text, edges and dot are")),
+        Some(other) => bad_request(&format!("{other:?} is no format: json, text, edges and dot are")),
     }
 }
 

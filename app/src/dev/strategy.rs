@@ -3,7 +3,7 @@
 use k8s_openapi::api::apps::v1::DeploymentSpec;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-/// What may happen meanwhile.
+/// The way in which replicas of a new template take the place of older ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Strategy {
     /// Every older replica has ended before a new one starts.
@@ -58,7 +58,7 @@ impl Amount {
     fn of(value: &IntOrString) -> Self {
         match value {
             IntOrString::Int(count) => Self::Count(usize::try_from(*count).unwrap_or_default()),
-            // The server has refused all that is no percentage.
+            // The server refuses any other text.
             IntOrString::String(text) => {
                 Self::Percent(text.strip_suffix('%').and_then(|number| number.parse().ok()).unwrap_or_default())
             }

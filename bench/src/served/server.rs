@@ -5,16 +5,15 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use serde_json::Value;
 use tempfile::TempDir;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
 use tokio::process::Command;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use crate::clock::now;
 use crate::cores::Share;
+use crate::get::get;
 use crate::metrics::value;
 use crate::place::{free_address, usage};
 use crate::process::Group;
@@ -61,7 +60,7 @@ impl Server {
         command.arg(self.folder.path()).stdin(Stdio::null()).stdout(Stdio::null());
         self.group = Some(Group::spawn(&mut command, Share::ANY)?);
         let begun = now();
-        while !get(self.admin, "/readyz").await.is_ok_and(|(status, _)| status == 200) {
+        while !get(self.admin, "/readyz", ANSWER_MAX).await.is_ok_and(|(status, _)| status == 200) {
             ensure!(now() - begun < PATIENCE, "it is not ready after {PATIENCE:?}");
             sleep(PAUSE).await;
         }
@@ -108,26 +107,10 @@ impl Server {
 
     /// Reads the first page of a list as kubectl asks for it; gives how many objects there are in all.
     pub(super) async fn first_page(&self) -> anyhow::Result<u64> {
-        let (status, body) = get(self.api, "/api/v1/services?limit=500").await?;
+        let (status, body) = get(self.api, "/api/v1/services?limit=500", ANSWER_MAX).await?;
         ensure!(status == 200, "a list is answered with {status}");
         let list: Value = serde_json::from_slice(&body)?;
         let items = list["items"].as_array().context("no list")?.len() as u64;
         Ok(items + list["metadata"]["remainingItemCount"].as_u64().unwrap_or_default())
     }
-}
-
-/// Asks over a connection of its own, in HTTP/1.0: the answer ends with it.
-async fn get(address: SocketAddr, path: &str) -> anyhow::Result<(u16, Vec<u8>)> {
-    let exchange = async {
-        let mut stream = TcpStream::connect(address).await?;
-        stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n").as_bytes()).await?;
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).await?;
-        anyhow::Ok(answer)
-    };
-    let answer = timeout(ANSWER_MAX, exchange).await.context("no answer in time")??;
-    let mut headers = [httparse::EMPTY_HEADER; 64];
-    let mut head = httparse::Response::new(&mut headers);
-    let httparse::Status::Complete(length) = head.parse(&answer)? else { bail!("half an answer") };
-    Ok((head.code.unwrap_or_default(), answer.get(length..).unwrap_or_default().to_vec()))
 }

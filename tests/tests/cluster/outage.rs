@@ -30,24 +30,11 @@ impl Site {
     /// What it takes, with the rights of `deploy/`.
     async fn new(stage: &Stage) -> Self {
         let cluster = &stage.cluster;
-        let rights = "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: outage, namespace: tidegate}\n---\n\
-             apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata: {name: tidegate-outage}\n\
-             roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: tidegate}\n\
-             subjects: [{kind: ServiceAccount, name: outage, namespace: tidegate}]\n";
-        cluster.kubectl.fed(&["apply", "-f", "-"], rights).await;
         let folder = cluster.folder().join("outage");
         std::fs::create_dir_all(&folder).expect("a folder");
         std::fs::write(folder.join("key"), [7; 32]).expect("a key");
-        let token = cluster.token("outage", &Value::Null).await;
-        let config = json!({
-            "apiVersion": "v1", "kind": "Config", "current-context": "outage",
-            "clusters": [{"name": "outage", "cluster": {"server": format!("https://{LINK}"), "tls-server-name": "localhost",
-                "certificate-authority": folder.join("authority.crt")}}],
-            "users": [{"name": "outage", "user": {"token": token}}],
-            "contexts": [{"name": "outage", "context": {"cluster": "outage", "user": "outage"}}],
-        });
         let kubeconfig = folder.join("kubeconfig");
-        std::fs::write(&kubeconfig, config.to_string()).expect("a kubeconfig");
+        stage.write_kubeconfig("outage", LINK, &folder.join("authority.crt"), &kubeconfig).await;
         let site = Self { folder, kubeconfig };
         site.trusts(&std::fs::read_to_string(cluster.folder().join("authority.crt")).expect("an authority"));
         site

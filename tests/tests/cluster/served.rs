@@ -1,7 +1,5 @@
 //! The served API of an edge, with kubectl as its client, while the API server crashes and etcd throws away its history.
 
-use std::path::PathBuf;
-
 use serde_json::{Value, json};
 use tidegate_tests::cluster::Edge;
 use tidegate_tests::{KubectlWait, KubectlWatch, Link, Reader, eventually};
@@ -15,32 +13,13 @@ const SERVED: &str = "127.0.0.1:8801";
 const SERVICES: &str = "/api/v1/namespaces/watched/services";
 const KINDS: [&str; 4] = ["services", "ingresses", "endpointslices", "ingressclasses"];
 
-/// The kubeconfig of an edge behind the link, with the rights of `deploy/`.
-async fn kubeconfig(stage: &Stage) -> PathBuf {
-    let cluster = &stage.cluster;
-    let rights = "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: served, namespace: tidegate}\n---\n\
-         apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata: {name: tidegate-served}\n\
-         roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: tidegate}\n\
-         subjects: [{kind: ServiceAccount, name: served, namespace: tidegate}]\n";
-    cluster.kubectl.fed(&["apply", "-f", "-"], rights).await;
-    let token = cluster.token("served", &Value::Null).await;
-    let authority = cluster.folder().join("authority.crt");
-    let config = json!({
-        "apiVersion": "v1", "kind": "Config", "current-context": "served",
-        "clusters": [{"name": "served", "cluster": {"server": format!("https://{LINK}"), "tls-server-name": "localhost",
-            "certificate-authority": authority}}],
-        "users": [{"name": "served", "user": {"token": token}}],
-        "contexts": [{"name": "served", "context": {"cluster": "served", "user": "served"}}],
-    });
-    let path = cluster.folder().join("served.kubeconfig");
-    std::fs::write(&path, config.to_string()).expect("a kubeconfig");
-    path
+fn service(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": {"ports": [{"port": 80}]}})
 }
 
 /// A change, a deletion, and the return of another object of the name.
 async fn change(stage: &Stage, round: &str) {
     let api = &stage.cluster.api;
-    let service = |name: &str| json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": {"ports": [{"port": 80}]}});
     api.merge(&ingress("watched"), &json!({"spec": {"rules": [rule(&format!("{round}.test"), 80)]}})).await;
     api.merge(&format!("{SERVICES}/web"), &json!({"metadata": {"annotations": {"round": round}}})).await;
     api.delete(&format!("{SERVICES}/replaced")).await;
@@ -52,11 +31,11 @@ pub(crate) async fn kubectl_watches_on_over_a_compaction_and_a_crash(stage: &mut
     stage.app("watched").await;
     let api = &stage.cluster.api;
     for name in ["replaced", "going"] {
-        let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": {"ports": [{"port": 80}]}});
-        api.create(SERVICES, &service).await;
+        api.create(SERVICES, &service(name)).await;
     }
     let mut link = Link::between(LINK.parse().expect("an address"), API_SERVER.parse().expect("an address")).await;
-    let kubeconfig = kubeconfig(stage).await;
+    let kubeconfig = stage.cluster.folder().join("served.kubeconfig");
+    stage.write_kubeconfig("served", LINK, &stage.cluster.folder().join("authority.crt"), &kubeconfig).await;
     let arguments = ["--serve-api", SERVED, "--status", "off"];
     let edge = Edge::with_kubeconfig(&stage.cluster, "served", &kubeconfig, "10.244.0.6", &arguments);
     edge.ready().await;

@@ -154,6 +154,27 @@ impl Stage {
         measured(&format!("{what} (accepted after {accepted} ms)"), begun);
     }
 
+    /// Writes the kubeconfig of a service account with the rights of `deploy/`, for an edge that reaches the API server by another address
+    /// and knows it by an authority's file.
+    pub(crate) async fn write_kubeconfig(&self, account: &str, address: &str, authority: &Path, to: &Path) {
+        let rights = format!(
+            "apiVersion: v1\nkind: ServiceAccount\nmetadata: {{name: {account}, namespace: tidegate}}\n---\n\
+             apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata: {{name: tidegate-{account}}}\n\
+             roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: tidegate}}\n\
+             subjects: [{{kind: ServiceAccount, name: {account}, namespace: tidegate}}]\n"
+        );
+        self.cluster.kubectl.fed(&["apply", "-f", "-"], &rights).await;
+        let token = self.cluster.token(account, &Value::Null).await;
+        let config = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": account,
+            "clusters": [{"name": account, "cluster": {"server": format!("https://{address}"), "tls-server-name": "localhost",
+                "certificate-authority": authority}}],
+            "users": [{"name": account, "user": {"token": token}}],
+            "contexts": [{"name": account, "context": {"cluster": account, "user": account}}],
+        });
+        std::fs::write(to, config.to_string()).expect("a kubeconfig");
+    }
+
     /// A client that asks for the root of a host from now on.
     pub(crate) fn steady(&self, host: &str) -> Steady {
         Steady::start(self.edge.http, host, "/")

@@ -19,7 +19,7 @@ const PATTERN_MAX_BYTES: usize = 1 << 20;
 /// Patterns that a thread remembers, and programs: definitions that were generated repeat theirs in every version.
 const REMEMBERED_MAX: usize = 1_024;
 
-/// More levels of an expression than anybody writes.
+/// Levels of an expression: its check and its evaluation recurse as deep, on the stack of the caller.
 const DEPTH_MAX: usize = 100;
 /// For as many levels as an expression can have that is not too long. Only the part of it that is used becomes memory.
 const STACK_BYTES: usize = 256 << 20;
