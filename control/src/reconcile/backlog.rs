@@ -33,7 +33,7 @@ pub(super) struct Reason {
 /// A unit that waits.
 #[derive(Debug, Default)]
 struct Waiting {
-    causes: Vec<Arc<Cause>>,
+    causes: Causes,
     /// Whether an object asks for something else by itself, as against by what it depends on.
     own: bool,
     /// The Services that its claims have ceased to lead to.
@@ -65,6 +65,36 @@ pub(super) struct Batch {
     reasons: Vec<Arc<Cause>>,
     /// When the oldest of the changes arrived.
     pub(super) oldest: Option<Instant>,
+}
+
+/// Why a unit waits: of each object the latest cause alone.
+#[derive(Debug, Default)]
+struct Causes {
+    all: Vec<Arc<Cause>>,
+    /// Where in `all` the cause of an object is. Empty while there are few, which are searched: nearly every unit waits for one.
+    places: BTreeMap<ObjectRef, usize>,
+}
+
+impl Causes {
+    /// Causes that are searched one by one.
+    const SEARCHED_MAX: usize = 16;
+
+    fn note(&mut self, cause: &Arc<Cause>) {
+        let place = cause.object().and_then(|object| match self.places.is_empty() {
+            true => self.all.iter().position(|noted| noted.object() == Some(object)),
+            false => self.places.get(object).copied(),
+        });
+        if let Some(noted) = place.and_then(|place| self.all.get_mut(place)) {
+            *noted = Arc::clone(cause);
+            return;
+        }
+        self.all.push(Arc::clone(cause));
+        if self.all.len() > Self::SEARCHED_MAX {
+            let next = if self.places.is_empty() { 0 } else { self.all.len() - 1 };
+            let objects = self.all.iter().enumerate().skip(next);
+            self.places.extend(objects.filter_map(|(place, cause)| Some((cause.object()?.clone(), place))));
+        }
+    }
 }
 
 impl Backlog {
@@ -111,14 +141,7 @@ impl Backlog {
     pub(super) fn compile(&mut self, unit: Unit, reason: &Reason, rank: u64) {
         let waiting = self.units.entry(unit.clone()).or_default();
         waiting.own |= reason.own;
-        match waiting
-            .causes
-            .iter_mut()
-            .find(|cause| cause.object().is_some() && cause.object() == reason.cause.object())
-        {
-            Some(cause) => *cause = Arc::clone(&reason.cause),
-            None => waiting.causes.push(Arc::clone(&reason.cause)),
-        }
+        waiting.causes.note(&reason.cause);
         self.queue.add(Work::Compile(unit), reason.lane, rank, reason.received);
     }
 
@@ -186,7 +209,7 @@ impl Backlog {
                 self.leaving.remove(&(service, host.clone()));
             }
         }
-        batch.reasons.extend(causes);
+        batch.reasons.extend(causes.all);
         batch.units.insert(unit.clone())
     }
 
@@ -213,5 +236,30 @@ impl Reason {
         self.lane = self.lane.max(later.lane);
         self.received = self.received.min(later.received);
         self.own |= later.own;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_config::object::Kind;
+
+    use super::*;
+
+    #[test]
+    fn of_each_object_the_latest_cause_is_kept_however_many_there_are() {
+        let changed = |number: usize, version: &str| {
+            let object = ObjectRef::new(Kind::Ingress, ObjectName::new("shop", format!("web-{number}")));
+            Arc::new(Cause::Changed { object, resource_version: version.into() })
+        };
+        for objects in [1, Causes::SEARCHED_MAX, Causes::SEARCHED_MAX + 1, 1000] {
+            let mut causes = Causes::default();
+            for version in ["1", "2"] {
+                causes.note(&Arc::new(Cause::ApiServer));
+                (0..objects).for_each(|number| causes.note(&changed(number, version)));
+            }
+            let versions = causes.all.iter().filter(|cause| ***cause != Cause::ApiServer);
+            assert!(versions.eq((0..objects).map(|number| changed(number, "2")).collect::<Vec<_>>().iter()));
+            assert_eq!(causes.all.len(), objects + 2);
+        }
     }
 }

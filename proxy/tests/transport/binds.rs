@@ -1,7 +1,11 @@
 //! Binds that come, go, fail and share their port between threads.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
+
+use tidegate_config::model::{Guard, HostPattern, HostRoutes, Route};
+use tokio::net::TcpStream;
 
 use super::bed::{Bed, PATIENCE, http, https, nobody_listens};
 use super::clients::{Http1, assert_ok};
@@ -131,10 +135,41 @@ async fn an_unspecified_ipv6_address_takes_ipv4_too() {
     let bed = Bed::start(&[key]).await;
     let port = bed.address(key).await.port();
     for address in ["127.0.0.1", "::1"] {
-        let address = (address.parse::<std::net::IpAddr>().unwrap(), port).into();
-        let mut client = tokio::time::timeout(PATIENCE, Http1::connect(address)).await.unwrap();
+        let mut client = connect(address, port).await;
         assert_ok(&client.get("/").await, "/ ");
     }
+}
+
+async fn connect(address: &str, port: u16) -> Http1<TcpStream> {
+    let address = (address.parse::<IpAddr>().unwrap(), port).into();
+    tokio::time::timeout(PATIENCE, Http1::connect(address)).await.unwrap()
+}
+
+/// The kernel shows such a client as `::ffff:127.0.0.1`, which is in no range of IPv4 addresses.
+#[tokio::test]
+async fn a_client_in_ipv4_on_an_ipv6_bind_is_known_by_its_ipv4_address() {
+    if std::net::TcpListener::bind("[::1]:0").is_err() {
+        return;
+    }
+    let key = http("[::]:0");
+    let mut bed = Bed::start(&[key]).await;
+    let port = bed.address(key).await.port();
+    let before = bed.parts.hosts.shared().get(&HostPattern::Any).unwrap();
+    let allowed = Guard::AllowSources(["127.0.0.0/8".parse().unwrap()].into());
+    let guarded = Route { guards: [allowed].into(), ..Route::clone(before.fallback().unwrap()) };
+    let routes = HostRoutes::new(HostPattern::Any, Vec::new(), Some(Arc::new(guarded)));
+    bed.parts.hosts.insert(&HostPattern::Any.into(), Arc::new(routes));
+    bed.publish();
+    let told = connect("127.0.0.1", port).await.get("/told").await;
+    assert_ok(&told, &format!("x-forwarded-for: 127.0.0.1; x-forwarded-port: {port}; x-real-ip: 127.0.0.1"));
+    assert!(connect("::1", port).await.get("/told").await.starts_with("HTTP/1.1 403 "));
+    // As a peer whose headers are believed it is known by that address as well.
+    bed.parts.trusted_proxies = ["127.0.0.1/32".parse().unwrap()].into();
+    bed.publish();
+    let mut client = connect("127.0.0.1", port).await;
+    client.send("GET /told HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 127.8.8.8\r\n\r\n").await;
+    let told = client.response().await.unwrap();
+    assert_ok(&told, &format!("x-forwarded-for: 127.8.8.8, 127.0.0.1; x-forwarded-port: {port}; x-real-ip: 127.8.8.8"));
 }
 
 #[tokio::test]

@@ -124,6 +124,24 @@ async fn a_session_is_resumed() {
 }
 
 #[tokio::test]
+async fn a_ticket_outlives_a_certificate_that_is_rotated() {
+    let (mut bed, address) = secure().await;
+    give(&mut bed, "a.example", &[&ecdsa("a.example")]);
+    for versions in [&[&rustls::version::TLS13][..], &[&rustls::version::TLS12]] {
+        let client = TlsClient::default().config(versions);
+        let first = connect(&client, "a.example", address).await.unwrap();
+        assert_ok(&Http1::over(first).get("/").await, "/ ");
+        let renewed = ecdsa("a.example");
+        give(&mut bed, "a.example", &[&renewed]);
+        let second = connect(&client, "a.example", address).await.unwrap();
+        assert_eq!(second.get_ref().1.handshake_kind(), Some(HandshakeKind::Resumed));
+        assert_ok(&Http1::over(second).get("/").await, "/ ");
+        // Who has no ticket is shown the new one.
+        check(address, TlsClient::default(), &renewed).await;
+    }
+}
+
+#[tokio::test]
 async fn early_data_in_the_packet_of_the_first_message_is_answered() {
     let (mut bed, address) = secure().await;
     let mut edge = (*bed.parts.edge).clone();
