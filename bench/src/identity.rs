@@ -1,6 +1,6 @@
 //! The certificate that proxies show over TLS: made anew in every run, known to nobody.
 
-use crate::peer::{SECURE, STREAMED};
+use crate::peer::{H2C, SECURE, STREAMED};
 
 /// A certificate and its key.
 #[derive(Clone)]
@@ -23,7 +23,7 @@ impl Identity {
     /// # Errors
     /// When no key can be made.
     pub(crate) fn new() -> anyhow::Result<Self> {
-        let made = rcgen::generate_simple_self_signed([SECURE, STREAMED].map(str::to_owned))?;
+        let made = rcgen::generate_simple_self_signed([SECURE, STREAMED, H2C].map(str::to_owned))?;
         Ok(Self { certificate: made.cert.pem(), key: made.signing_key.serialize_pem() })
     }
 }

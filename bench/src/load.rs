@@ -55,6 +55,8 @@ pub(crate) struct Ask<'a> {
     pub(crate) close: bool,
     /// The host.
     pub(crate) host: &'a str,
+    /// Headers besides, each a whole line.
+    pub(crate) headers: &'a [&'a str],
     /// The path.
     pub(crate) path: &'a str,
     /// Bytes that are posted; `None` is a GET.
@@ -129,6 +131,9 @@ async fn wrk(ask: &Ask<'_>, duration: Duration, args: &Args) -> anyhow::Result<L
     let mut wrk = Command::new("wrk");
     if ask.close {
         wrk.args(["--header", "Connection: close"]);
+    }
+    for header in ask.headers {
+        wrk.args(["--header", header]);
     }
     // Over TLS, wrk asks for the certificate of the host that it connects to.
     let authority = if ask.tls { format!("{host}:{}", address.port()) } else { address.to_string() };

@@ -39,6 +39,9 @@ pub(crate) const SECURE: &str = "localhost";
 /// Another: the one whose gRPC streams are held.
 pub(crate) const STREAMED: &str = "streamed.example";
 
+/// One more: that of the endpoint that is spoken to in HTTP/2.
+pub(crate) const H2C: &str = "h2c.example";
+
 /// Where a route leads. All of them answer alike, so that a change is one for the proxy alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Target {
@@ -50,6 +53,8 @@ pub(crate) enum Target {
     Echo,
     /// The echo for gRPC, which is spoken to in plain HTTP/2.
     Grpc,
+    /// The upstream, spoken to in plain HTTP/2.
+    H2c,
     /// The upstream, by a Service that no other route has.
     Own,
     /// The upstream, by a Service whose endpoints can be changed.
@@ -58,7 +63,7 @@ pub(crate) enum Target {
 
 impl Target {
     /// Those that many routes share, and that never change.
-    const SHARED: [Self; 4] = [Self::Right, Self::Again, Self::Echo, Self::Grpc];
+    const SHARED: [Self; 5] = [Self::Right, Self::Again, Self::Echo, Self::Grpc, Self::H2c];
 
     /// What the Service of a host is called: its own after its first label, which no other host may have.
     fn service(self, host: &str) -> &str {
@@ -67,6 +72,7 @@ impl Target {
             Self::Again => "again",
             Self::Echo => "echo",
             Self::Grpc => "grpc",
+            Self::H2c => "h2c",
             Self::Rolled => "rolled",
             Self::Own => host.split('.').next().unwrap_or(host),
         }
@@ -77,6 +83,7 @@ impl Target {
             Self::Right | Self::Again | Self::Own | Self::Rolled => upstream.http,
             Self::Echo => upstream.echo,
             Self::Grpc => upstream.grpc,
+            Self::H2c => upstream.h2c,
         }
     }
 
@@ -87,7 +94,7 @@ impl Target {
 
     /// Whether it is spoken to in HTTP/2.
     const fn http2(self) -> bool {
-        matches!(self, Self::Grpc)
+        matches!(self, Self::Grpc | Self::H2c)
     }
 }
 
@@ -114,7 +121,7 @@ impl Route {
 
 /// Whether a host is served over TLS too.
 fn is_secure(host: &str) -> bool {
-    [SECURE, STREAMED].contains(&host)
+    [SECURE, STREAMED, H2C].contains(&host)
 }
 
 /// Two of the upstream's pods: those that the service [`Target::Rolled`] has after so many rolls.

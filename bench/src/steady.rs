@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::cores::Cores;
 use crate::load::{self, Amount, CASES, Case, Load, h2load, saturated};
-use crate::peer::{self, Choice, Kind, Peer, Route, SECURE, Target, Work, choose};
+use crate::peer::{self, Choice, H2C, Kind, Peer, Route, SECURE, Target, Work, choose};
 use crate::place::{Usage, usage, version};
 use crate::progress::Progress;
 use crate::size::Size;
@@ -178,7 +178,10 @@ async fn turns(args: &Args, choices: &[Choice], report: &mut Report) -> anyhow::
         let contestants = contestants(args, workers, &cores, choices, &upstream).await?;
         for round in 1..=args.rounds {
             for case in &cases {
-                for contestant in &contestants {
+                // A bare Pingora has one upstream, which speaks HTTP/1.1.
+                let fit =
+                    |contestant: &&Contestant| !case.endpoint_http2() || matches!(contestant, Contestant::Peer(_));
+                for contestant in contestants.iter().filter(fit) {
                     progress.say(format!("round {round}: {}, {}, {workers} workers", case.name, contestant.name()));
                     let taken = undisturbed(args.size, async || turn(contestant, case, args).await);
                     let (spent, stolen) = taken.await?;
@@ -201,9 +204,10 @@ async fn contestants(
     upstream: &Upstream,
 ) -> anyhow::Result<Vec<Contestant>> {
     let (peers, share) = (args.peers.with_workers(workers), cores.proxy(workers));
+    let routes = [Route::new(SECURE, Target::Own), Route::new(H2C, Target::H2c)];
     let mut contestants = Vec::new();
     for choice in choices {
-        let peer = choice.start(&peers, share, upstream, &[Route::new(SECURE, Target::Own)]).await?;
+        let peer = choice.start(&peers, share, upstream, &routes).await?;
         contestants.push(Contestant::Peer(peer));
     }
     if !args.no_bare {

@@ -12,6 +12,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::cores::Share;
 use crate::grpc;
 use crate::nginx::{How, Nginx};
+use crate::place::free_address;
 
 /// The files that it answers with, and their bytes.
 const FILES: [(&str, usize); 3] = [("64k", 64 << 10), ("1m", 1 << 20), ("post", 0)];
@@ -24,6 +25,8 @@ pub(crate) const PODS: usize = 3;
 pub(crate) struct Upstream {
     /// Answers `/64k` and `/1m` with so many bytes, `/post` when it has read the body, and everything else at once; always with 200.
     pub(crate) http: SocketAddr,
+    /// The same in plain HTTP/2.
+    pub(crate) h2c: SocketAddr,
     /// Answers every WebSocket message with itself.
     pub(crate) echo: SocketAddr,
     /// Sends every message of a gRPC stream back.
@@ -44,10 +47,20 @@ impl Upstream {
             std::fs::write(folder.path().join(name), vec![b'x'; bytes])?;
         }
         let root = folder.path().to_str().context("the folder of answers has a name that is no text")?.to_owned();
-        let nginx = Nginx::start("upstream", How::Workers(1), share, |address, _| Ok(server(address, &root))).await?;
+        let h2c = free_address()?;
+        let nginx =
+            Nginx::start("upstream", How::Workers(1), share, |address, _| Ok(server(address, h2c, &root))).await?;
         let (echo, echoing) = serve(echo).await?;
         let (grpc, streaming) = serve(grpc::echo).await?;
-        Ok(Self { http: nginx.address(), echo, grpc, _nginx: nginx, _folder: folder, _echoing: [echoing, streaming] })
+        Ok(Self {
+            http: nginx.address(),
+            h2c,
+            echo,
+            grpc,
+            _nginx: nginx,
+            _folder: folder,
+            _echoing: [echoing, streaming],
+        })
     }
 }
 
@@ -65,7 +78,7 @@ fn pod_address(http: SocketAddr, pod: usize) -> SocketAddr {
 }
 
 /// What answers. A mirrored request is one whose body has been read.
-fn server(address: SocketAddr, root: &str) -> String {
+fn server(address: SocketAddr, h2c: SocketAddr, root: &str) -> String {
     let listen: String = (0..PODS).map(|pod| format!("listen {} backlog=4096; ", pod_address(address, pod))).collect();
     format!(
         "    access_log off;
@@ -76,6 +89,7 @@ fn server(address: SocketAddr, root: &str) -> String {
     open_file_cache max=16;
     server {{
         {listen}
+        listen {h2c} http2 backlog=4096;
         root {root};
         location / {{ return 200 \"right\\n\"; }}
         location = /64k {{ }}

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use super::Ask;
-use crate::peer::SECURE;
+use crate::peer::{H2C, SECURE};
 
 /// One kind of request.
 #[derive(Clone, Copy, Debug)]
@@ -13,6 +13,10 @@ pub(crate) struct Case {
     protocol: Protocol,
     path: &'static str,
     body: Option<usize>,
+    /// Headers that clients send beside those of the load's tools.
+    headers: &'static [&'static str],
+    /// Whether endpoints are spoken to in HTTP/2.
+    h2c: bool,
     /// Whether its latency is measured at a fixed rate too.
     pub(crate) paced: bool,
 }
@@ -32,9 +36,28 @@ enum Protocol {
 /// Requests at the same time on one HTTP/2 connection, which has as many connections less.
 const STREAMS: usize = 4;
 
+/// What a browser sends with a request of a page.
+const BROWSER: [&str; 14] = [
+    "User-Agent: Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/141.0.0.0 Safari/537.36",
+    "Accept: text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,image/apng,*/*;q=0.8",
+    "Accept-Encoding: gzip, deflate, br, zstd",
+    "Accept-Language: en-GB,en;q=0.9,de;q=0.8",
+    "Cache-Control: max-age=0",
+    "Cookie: session=4f2a9c1be07d4d6c8a35f1e29b7c0d84; theme=dark; consent=analytics%3Dno",
+    "Referer: https://shop.example/catalogue?page=3&sort=price",
+    "Sec-Ch-Ua: \"Chromium\";v=\"141\", \"Not?A_Brand\";v=\"8\"",
+    "Sec-Ch-Ua-Mobile: ?0",
+    "Sec-Ch-Ua-Platform: \"Linux\"",
+    "Sec-Fetch-Dest: document",
+    "Sec-Fetch-Mode: navigate",
+    "Sec-Fetch-Site: same-origin",
+    "Upgrade-Insecure-Requests: 1",
+];
+
 /// All of them.
-pub(crate) const CASES: [Case; 16] = [
+pub(crate) const CASES: [Case; 18] = [
     Case::new("h1-small", Protocol::H1, "/", None),
+    Case { headers: &BROWSER, ..Case::new("h1-browser", Protocol::H1, "/", None) },
     Case::new("h1-64k", Protocol::H1, "/64k", None),
     Case::new("h1-1m", Protocol::H1, "/1m", None),
     Case::new("h1-post-small", Protocol::H1, "/post", Some(100)),
@@ -46,6 +69,7 @@ pub(crate) const CASES: [Case; 16] = [
     Case::new("tls-post-small", Protocol::Tls, "/post", Some(100)),
     Case::new("tls-post-64k", Protocol::Tls, "/post", Some(64 << 10)),
     Case::new("h2-small", Protocol::H2, "/", None),
+    Case { h2c: true, ..Case::new("h2-to-h2-small", Protocol::H2, "/", None) },
     Case::new("h2-64k", Protocol::H2, "/64k", None),
     Case::new("h2-1m", Protocol::H2, "/1m", None),
     Case::new("h2-post-small", Protocol::H2, "/post", Some(100)),
@@ -56,7 +80,7 @@ impl Case {
     const fn new(name: &'static str, protocol: Protocol, path: &'static str, body: Option<usize>) -> Self {
         // A connection for each request is no steady rate for h2load, and large bodies are about throughput.
         let paced = path.len() == 1 && !matches!(protocol, Protocol::H1Close);
-        Self { name, protocol, path, body, paced }
+        Self { name, protocol, path, body, headers: &[], h2c: false, paced }
     }
 
     /// The case of this name.
@@ -75,6 +99,12 @@ impl Case {
     #[must_use]
     pub(crate) fn connections(&self, all: usize) -> usize {
         if self.http2() { (all / STREAMS).max(1) } else { all }
+    }
+
+    /// Whether endpoints are spoken to in HTTP/2.
+    #[must_use]
+    pub(crate) const fn endpoint_http2(&self) -> bool {
+        self.h2c
     }
 
     /// Whether each request has a connection of its own.
@@ -98,7 +128,8 @@ impl Case {
             tls,
             streams: self.http2().then_some(STREAMS),
             close: self.closes(),
-            host: SECURE,
+            host: if self.h2c { H2C } else { SECURE },
+            headers: self.headers,
             path: self.path,
             body: self.body,
         }

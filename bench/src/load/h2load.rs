@@ -53,6 +53,9 @@ pub(crate) async fn h2load(ask: &Ask<'_>, amount: Amount, connections: usize) ->
         // h2load opens another when the answer says that this one ends.
         command.args(["--header", "connection: close"]);
     }
+    for header in ask.headers {
+        command.args(["--header", header]);
+    }
     if let Some(bytes) = ask.body {
         std::fs::write(&body, vec![b'x'; bytes])?;
         command.arg("--data").arg(&body);

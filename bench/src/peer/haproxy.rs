@@ -279,6 +279,7 @@ fn preamble(
         "global
     nbthread {threads}
     tune.bufsize 65536
+    tune.h2.initial-window-size 262144
     {to}
     stats socket {folder}/admin.sock mode 600 level admin
     stats timeout 1h
@@ -294,8 +295,8 @@ defaults
     timeout http-keep-alive 600s
     http-reuse always
 frontend edge
-    bind {address} backlog 4096
-    bind {secure} backlog 4096 ssl crt {folder}/tls.pem alpn h2,http/1.1
+    bind {address} backlog 4096 shards by-thread
+    bind {secure} backlog 4096 shards by-thread ssl crt {folder}/tls.pem alpn h2,http/1.1
 {log}{headers}    use_backend %[req.hdr(host),field(1,:),lower,map_str({folder}/routes.map,nobody)]
 backend nobody
     http-request return status 404

@@ -152,6 +152,7 @@ impl Sites {
 /// claims, which is Tidegate's.
 fn preamble(address: SocketAddr, status: SocketAddr, setting: &Setting<'_>) -> String {
     let Setting { upstream, work, .. } = setting;
+    // A listening socket for each worker, frames of 16 KiB, and a window of 256 KiB for a stream's body, as Tidegate has them.
     // Bodies of the bench fit into memory, and into buffers that are larger than nginx's own or ingress-nginx's: by those, an
     // answer of 1 MiB takes twice the time, and most of it goes through a file. Without the first two lines, a request's body
     // that is in a file is held back by 40 ms, until the endpoint acknowledges the head before it.
@@ -164,6 +165,8 @@ fn preamble(address: SocketAddr, status: SocketAddr, setting: &Setting<'_>) -> S
     proxy_busy_buffers_size 128k;
     proxy_max_temp_file_size 0;
     ssl_protocols TLSv1.3;
+    http2_chunk_size 16k;
+    http2_body_preread_size 256k;
     server_names_hash_max_size 1048576;
     server_names_hash_bucket_size 128;
     map $http_upgrade $connection_upgrade { default upgrade; '' ''; }
@@ -185,7 +188,7 @@ fn preamble(address: SocketAddr, status: SocketAddr, setting: &Setting<'_>) -> S
     for target in Target::SHARED {
         text += &kept(target.service(""), &[target.address(upstream)]);
     }
-    text += &format!("server {{ listen {address} default_server backlog=4096; return 404; }}\n");
+    text += &format!("server {{ listen {address} default_server reuseport backlog=4096; return 404; }}\n");
     text
 }
 

@@ -177,6 +177,8 @@ fn connections(folder: &Path, name: &str, work: Work) -> Value {
         "stat_prefix": name,
         "rds": {"route_config_name": "routes", "config_source": discovered(folder, ROUTES)},
         "upgrade_configs": [{"upgrade_type": "websocket"}],
+        // Windows as Tidegate has them.
+        "http2_protocol_options": {"initial_stream_window_size": 262_144, "initial_connection_window_size": 1_048_576},
     });
     if work.is_same() {
         manager["use_remote_address"] = json!(true);
