@@ -11,6 +11,12 @@ use super::names::entries;
 /// Bytes of a value in between; a chain of calls can make long texts of short ones.
 const BYTES_MAX: f64 = 8_388_608.0;
 
+/// What a format says of a text at most, the text aside.
+const VALIDATE_BYTES: f64 = 2_048.0;
+
+/// The numbers that `lists.range` makes at most, whatever it is asked for.
+const RANGE_MAX: f64 = 1_000_000.0;
+
 /// What is known of a value before it is there.
 #[derive(Clone, Copy)]
 enum Known<'a> {
@@ -84,6 +90,11 @@ impl Known<'_> {
     }
 }
 
+/// Whether a function is of the group of this name, as `sets.contains` is.
+fn is_of(call: &CallExpr, group: &str) -> bool {
+    matches!(call.target.as_deref().map(|target| &target.expr), Some(Expr::Ident(name)) if name == group)
+}
+
 const SMALL: Known<'static> = Known::Within { bytes: 16.0, length: 1.0 };
 
 impl<'a> Measure<'a> {
@@ -145,8 +156,29 @@ impl<'a> Measure<'a> {
         self.step(bytes / 10.0);
         let first = known.first().copied().unwrap_or(SMALL);
         match call.func_name.as_str() {
+            "contains" if is_of(call, "sets") => {
+                self.step(longest * bytes / 10.0);
+                SMALL
+            }
             "_&&_" | "_||_" | "!_" | "_==_" | "_!=_" | "_<_" | "_<=_" | "_>_" | "_>=_" | "size" | "startsWith"
-            | "endsWith" | "contains" | "isIP" | "isCIDR" | "isURL" | "hasValue" | "indexOf" | "lastIndexOf" => SMALL,
+            | "endsWith" | "contains" | "isIP" | "isCIDR" | "isURL" | "isSemver" | "isQuantity" | "hasValue" | "indexOf"
+            | "lastIndexOf" | "isSorted" | "containsIP" | "containsCIDR" => SMALL,
+            "sets.contains" | "sets.equivalent" | "sets.intersects" | "equivalent" | "intersects" | "distinct" => {
+                // Each element is compared with all others.
+                self.step(longest * bytes / 10.0);
+                self.within(first.bytes(), first.length())
+            }
+            "sort" | "@sortByAssociatedKeys" => {
+                self.step(longest.max(2.0).log2() * bytes / 10.0);
+                self.within(first.bytes(), first.length())
+            }
+            "flatten" => self.within(bytes, bytes / 16.0),
+            "lists.range" | "range" => {
+                let count = self.count(call);
+                self.step(count);
+                self.within(32.0 * count, count)
+            }
+            "validate" => self.within(bytes + VALIDATE_BYTES, bytes + VALIDATE_BYTES),
             "matches" | "find" => {
                 // A pattern is run in a time that is linear in the text.
                 self.step(bytes);
@@ -166,13 +198,31 @@ impl<'a> Measure<'a> {
                 let length = bytes + first.length() * known.get(1).map_or(0.0, |one| one.length());
                 self.within(length, length)
             }
-            "split" => {
+            "findAll" => {
+                self.step(bytes);
+                let count = first.length() + 1.0;
+                self.within(first.bytes() + 64.0 * count, count)
+            }
+            "split" | "getQuery" => {
                 let count = first.length() + 1.0;
                 self.within(first.bytes() + 64.0 * count, count)
             }
             "format" | "quote" | "strings.quote" | "string" => self.within(bytes * 8.0, bytes * 8.0),
             "_+_" => self.within(bytes, known.iter().map(|one| one.length()).sum::<f64>().max(longest)),
             _ => self.within(bytes, longest),
+        }
+    }
+
+    /// How many numbers `lists.range` makes at most.
+    fn count(&mut self, call: &'a CallExpr) -> f64 {
+        match call.args.first().map(|count| &count.expr) {
+            #[allow(clippy::cast_precision_loss, reason = "an estimate")]
+            Some(Expr::Literal(LiteralValue::Int(count))) => (*count.inner() as f64).clamp(0.0, RANGE_MAX),
+            Some(Expr::Call(size)) if size.func_name == "size" => {
+                let sized = size.target.as_deref().or(size.args.first());
+                sized.map_or(0.0, |sized| self.expression(sized).length())
+            }
+            Some(_) | None => RANGE_MAX,
         }
     }
 

@@ -5,6 +5,7 @@
 
 mod cost;
 mod env;
+mod library;
 mod names;
 mod run;
 mod value;
@@ -14,7 +15,7 @@ use std::sync::Arc;
 use cel::Program;
 use serde_json::Value;
 
-pub(super) use self::env::pattern;
+pub(super) use self::library::pattern;
 pub(super) use self::run::run;
 use super::schema::{Schema, Type};
 use crate::failure::{Cause, Causes};

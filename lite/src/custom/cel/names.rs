@@ -4,7 +4,8 @@
 use cel::Program;
 use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue, SelectExpr};
 
-use super::env::{FUNCTIONS, pattern};
+use super::env::has_function;
+use super::library::pattern;
 use super::value::{META, escape};
 use crate::custom::schema::{Additional, Schema, Type};
 
@@ -17,11 +18,14 @@ const NAMES: &[&str] = &[
     "format",
     "google",
     "int",
+    "ip",
     "list",
+    "lists",
     "map",
     "null_type",
     "optional",
     "optional_type",
+    "sets",
     "string",
     "strings",
     "type",
@@ -156,7 +160,7 @@ impl<'a> Walk<'a> {
     fn call(&mut self, call: &CallExpr, id: u64) -> Found<'a> {
         let name = call.func_name.as_str();
         let is_operator = name.starts_with(['_', '!', '-', '@']);
-        if !is_operator && !FUNCTIONS.contains(&name) {
+        if !is_operator && !has_function(name) {
             return Err(self.error(id, &format!("undeclared reference to '{name}' (in container '')")));
         }
         let mut first = Known::Nothing;
@@ -166,11 +170,16 @@ impl<'a> Walk<'a> {
                 first = known;
             }
         }
-        if let ("matches" | "find", Some(last)) = (name, call.args.last())
-            && let Expr::Literal(LiteralValue::String(text)) = &last.expr
+        let regex = match name {
+            "matches" | "find" => call.args.last(),
+            "findAll" => call.args.first(),
+            _ => None,
+        };
+        if let Some(regex) = regex
+            && let Expr::Literal(LiteralValue::String(text)) = &regex.expr
             && pattern(text.inner()).is_err()
         {
-            return Err(self.error(last.id, "invalid matches argument"));
+            return Err(self.error(regex.id, "invalid matches argument"));
         }
         Ok(match (name, first) {
             ("_[_]", Known::Schema(schema, _)) => element(schema, true),

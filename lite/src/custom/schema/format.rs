@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use crate::rules::metadata::is_subdomain;
 
 /// Whether a text has a format.
-pub(super) fn fits(format: &str, text: &str) -> bool {
+pub(in crate::custom) fn fits(format: &str, text: &str) -> bool {
     match format {
         "ipv4" => text.parse::<Ipv4Addr>().is_ok(),
         "ipv6" => text.parse::<Ipv6Addr>().is_ok(),
