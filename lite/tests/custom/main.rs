@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod applied;
+mod calls;
 mod definitions;
 mod noise;
 mod recorded;

@@ -58,6 +58,24 @@ const WORDS: &[&str] = &[
     "timestamp('x')",
     "int(",
     "string(self)",
+    "quantity(self)",
+    ".add(quantity('9E'))",
+    ".sub(9)",
+    "ip(self)",
+    "cidr(self)",
+    ".masked()",
+    "url(self)",
+    ".getQuery()",
+    "semver(self, true)",
+    ".compareTo(semver('1.0.0'))",
+    "lists.range(1000000)",
+    ".flatten()",
+    ".sort()",
+    ".sum()",
+    ".findAll('a', 9)",
+    "sets.equivalent(self, oldSelf)",
+    "format.named(self)",
+    ".validate(self)",
     ".?a",
     "optional.none()",
     "dyn(self)",
@@ -216,6 +234,19 @@ async fn rules_that_take_too_long_are_not_evaluated() {
     check(&bomb, 1).await;
     let doubled = format!("[self[0]]{}[0].size() > 0", ".map(x, x + x)".repeat(40));
     check(&doubled, 1).await;
+    for rule in [
+        "sets.contains(self, self)",
+        "self.distinct().size() > 0",
+        "sets.equivalent(self, self.map(a, a + 'b'))",
+        "lists.range(self.size() + 1).size() > 0",
+        "self.all(a, self.sort()[0] == a)",
+        "self.all(a, lists.range(1000).all(b, b >= 0))",
+        "self.all(a, self.join(',').findAll('a').size() > 0)",
+        "self.all(a, url('/?' + self.join('&')).getQuery().size() > 0)",
+        "self.all(a, self.indexOf(a) >= 0)",
+    ] {
+        check(rule, 20_000).await;
+    }
 }
 
 #[tokio::test]

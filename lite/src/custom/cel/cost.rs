@@ -161,8 +161,8 @@ impl<'a> Measure<'a> {
                 SMALL
             }
             "_&&_" | "_||_" | "!_" | "_==_" | "_!=_" | "_<_" | "_<=_" | "_>_" | "_>=_" | "size" | "startsWith"
-            | "endsWith" | "contains" | "isIP" | "isCIDR" | "isURL" | "isSemver" | "isQuantity" | "hasValue" | "indexOf"
-            | "lastIndexOf" | "isSorted" | "containsIP" | "containsCIDR" => SMALL,
+            | "endsWith" | "contains" | "isIP" | "isCIDR" | "isURL" | "isSemver" | "isQuantity" | "hasValue"
+            | "indexOf" | "lastIndexOf" | "isSorted" | "containsIP" | "containsCIDR" => SMALL,
             "sets.contains" | "sets.equivalent" | "sets.intersects" | "equivalent" | "intersects" | "distinct" => {
                 // Each element is compared with all others.
                 self.step(longest * bytes / 10.0);

@@ -5,6 +5,7 @@
 
 mod cost;
 mod env;
+mod keyed;
 mod library;
 mod names;
 mod run;

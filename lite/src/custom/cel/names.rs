@@ -9,28 +9,26 @@ use super::library::pattern;
 use super::value::{META, escape};
 use crate::custom::schema::{Additional, Schema, Type};
 
-/// Names of types and of groups of functions, which an expression may use as values.
+/// Names of types, which an expression may use as values, and the words that such names begin with.
 const NAMES: &[&str] = &[
     "bool",
     "bytes",
     "double",
     "dyn",
-    "format",
     "google",
     "int",
-    "ip",
     "list",
-    "lists",
     "map",
+    "net",
     "null_type",
-    "optional",
     "optional_type",
-    "sets",
     "string",
-    "strings",
     "type",
     "uint",
 ];
+
+/// Groups of functions, which are nothing by themselves.
+const GROUPS: &[&str] = &["format", "ip", "lists", "optional", "sets", "strings"];
 
 /// What is known of the value of an expression.
 #[derive(Clone, Copy)]
@@ -130,6 +128,12 @@ impl<'a> Walk<'a> {
         Err(self.error(id, &format!("undeclared reference to '{name}' (in container '')")))
     }
 
+    /// Whether this names a group of functions, and no variable.
+    fn is_group(&self, one: &IdedExpr) -> bool {
+        let Expr::Ident(name) = &one.expr else { return false };
+        GROUPS.contains(&name.as_str()) && !self.scope.iter().any(|(known, _)| known == name)
+    }
+
     fn select(&mut self, select: &SelectExpr, id: u64) -> Found<'a> {
         let operand = self.expression(&select.operand)?;
         let Known::Schema(schema, root) = operand else { return Ok(Known::Nothing) };
@@ -160,11 +164,14 @@ impl<'a> Walk<'a> {
     fn call(&mut self, call: &CallExpr, id: u64) -> Found<'a> {
         let name = call.func_name.as_str();
         let is_operator = name.starts_with(['_', '!', '-', '@']);
-        if !is_operator && !has_function(name) {
+        let known = is_operator || has_function(name);
+        let target = call.target.as_deref().filter(|target| !(known && self.is_group(target)));
+        if !known {
+            target.map_or(Ok(Known::Nothing), |target| self.expression(target))?;
             return Err(self.error(id, &format!("undeclared reference to '{name}' (in container '')")));
         }
         let mut first = Known::Nothing;
-        for (nth, one) in call.target.as_deref().into_iter().chain(&call.args).enumerate() {
+        for (nth, one) in target.into_iter().chain(&call.args).enumerate() {
             let known = self.expression(one)?;
             if nth == 0 {
                 first = known;

@@ -2,9 +2,11 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use cel::{Context, Program};
+use cel::common::types::CelOptional;
+use cel::{Context, ExecutionError, Program};
 use serde_json::Value;
 
+use super::library::NO_OVERLOAD;
 use super::value::convert;
 use super::{Reason, Rule, cost, env};
 use crate::custom::schema::{Additional, List, Schema, Type};
@@ -19,6 +21,13 @@ const MESSAGE_MAX_BYTES: usize = 5 << 10;
 pub(in crate::custom) fn run(schema: &Schema, object: &Value, old: Option<&Value>, causes: &mut Causes) {
     let mut run = Run { left: STEPS_MAX, causes };
     run.visit(schema, object, old, "");
+}
+
+/// Why a rule could not be evaluated.
+enum Trouble {
+    /// No function is for values like these.
+    NoOverload,
+    Failed(String),
 }
 
 struct Run<'a> {
@@ -84,7 +93,13 @@ impl Run<'_> {
             }
             Err(why) => {
                 let rule = if rule.message.is_empty() { &rule.source } else { &rule.message };
-                self.invalid(path, schema, &format!("{why} evaluating rule: {rule}"));
+                let why = match why {
+                    Trouble::Failed(why) => format!("{why} evaluating rule: {rule}"),
+                    Trouble::NoOverload => format!(
+                        "'{NO_OVERLOAD}': call arguments did not match a supported operator, function or macro signature for rule: {rule}"
+                    ),
+                };
+                self.invalid(path, schema, &why);
             }
         }
     }
@@ -97,29 +112,27 @@ impl Run<'_> {
         schema: &Schema,
         value: &Value,
         old: Option<&Value>,
-    ) -> Option<Result<cel::Value, String>> {
+    ) -> Option<Result<cel::Value, Trouble>> {
         self.left -= cost::bound(program.expression(), value, old).unwrap_or(f64::INFINITY);
         if self.left < 0.0 {
             return None;
         }
         let evaluate = || {
             let mut context = Context::with_env(env::env());
-            context.add_variable_from_value("self", convert(Some(schema), value));
+            context.add_variable_as_val("self", convert(Some(schema), value));
+            let old = old.map(|old| convert(Some(schema), old));
             match (old, rule.optional_old) {
-                (Some(old), false) => context.add_variable_from_value("oldSelf", convert(Some(schema), old)),
+                (Some(old), false) => context.add_variable_as_val("oldSelf", old),
                 (None, false) => {}
-                (old, true) => {
-                    let old = old
-                        .and_then(|old| Box::<dyn cel::common::value::Val>::try_from(convert(Some(schema), old)).ok());
-                    let old =
-                        old.map_or_else(cel::common::types::CelOptional::none, cel::common::types::CelOptional::of);
-                    context.add_variable_as_val("oldSelf", Box::new(old));
-                }
+                (old, true) => context.add_variable_as_val("oldSelf", Box::new(CelOptional::from(old))),
             }
-            program.execute(&context).map_err(|why| words(&why))
+            program.execute(&context).map_err(words)
         };
         // A fault of the library is a rule that cannot be evaluated, and not the end of the server.
-        Some(catch_unwind(AssertUnwindSafe(evaluate)).unwrap_or_else(|_| Err("internal error".to_owned())))
+        Some(
+            catch_unwind(AssertUnwindSafe(evaluate))
+                .unwrap_or_else(|_| Err(Trouble::Failed("internal error".to_owned()))),
+        )
     }
 
     /// A rule that could not be evaluated.
@@ -167,12 +180,15 @@ fn message(said: &cel::Value) -> Option<String> {
 }
 
 /// What went wrong, without the values that the library adds.
-fn words(why: &cel::ExecutionError) -> String {
-    if let cel::ExecutionError::NoSuchKey(key) = why {
-        return format!("no such key: {key}");
+fn words(why: ExecutionError) -> Trouble {
+    if let ExecutionError::FunctionError { message, .. } = why {
+        return if message == NO_OVERLOAD { Trouble::NoOverload } else { Trouble::Failed(message) };
     }
-    if let cel::ExecutionError::IndexOutOfBounds(cel::Value::Int(nth)) = why {
-        return format!("index out of bounds: {nth}");
+    if let ExecutionError::NoSuchKey(key) = &why {
+        return Trouble::Failed(format!("no such key: {key}"));
     }
-    why.to_string()
+    if let ExecutionError::IndexOutOfBounds(cel::Value::Int(nth)) = &why {
+        return Trouble::Failed(format!("index out of bounds: {nth}"));
+    }
+    Trouble::Failed(why.to_string())
 }

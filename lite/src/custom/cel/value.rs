@@ -1,12 +1,18 @@
 //! Objects as rules see them: by their schemas, with names that the language can write.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
-use cel::objects::Key;
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE};
+use cel::common::types::{
+    CelBool, CelBytes, CelDouble, CelDuration, CelInt, CelList, CelMap, CelMapKey, CelNull, CelString, CelTimestamp,
+};
+use cel::common::value::Val;
+use chrono::{DateTime, NaiveDate};
 use serde_json::Value;
 
-use crate::custom::schema::{Schema, Type};
+use super::keyed::KeyedList;
+use crate::custom::schema::{List, Schema, Type, duration};
 
 /// Fields of whole objects, and of embedded ones.
 pub(super) const META: &[&str] = &["apiVersion", "kind", "metadata"];
@@ -49,24 +55,31 @@ pub(super) fn escape(name: &str) -> String {
 }
 
 /// A value as the language has it. `schema` is `None` where nothing is described.
-pub(super) fn convert(schema: Option<&Schema>, value: &Value) -> cel::Value {
+pub(super) fn convert(schema: Option<&Schema>, value: &Value) -> Box<dyn Val> {
     match value {
-        Value::Null => cel::Value::Null,
-        Value::Bool(value) => cel::Value::Bool(*value),
+        Value::Null => Box::new(CelNull),
+        Value::Bool(value) => Box::new(CelBool::from(*value)),
         Value::Number(number) => {
             let real = schema.is_some_and(|schema| schema.kind == Some(Type::Number));
             match number.as_i64().filter(|_| !real) {
-                Some(whole) => cel::Value::Int(whole),
-                None => cel::Value::Float(number.as_f64().unwrap_or_default()),
+                Some(whole) => Box::new(CelInt::from(whole)),
+                None => Box::new(CelDouble::from(number.as_f64().unwrap_or_default())),
             }
         }
-        Value::String(text) => match schema.map(Schema::format) {
-            Some("date-time") => moment(text),
-            _ => cel::Value::String(Arc::new(text.clone())),
-        },
+        Value::String(text) => {
+            let formatted = schema.and_then(|schema| formatted(schema.format(), text));
+            formatted.unwrap_or_else(|| Box::new(CelString::from(text.clone())))
+        }
         Value::Array(list) => {
             let items = schema.and_then(|schema| schema.items.as_deref());
-            cel::Value::List(Arc::new(list.iter().map(|one| convert(items, one)).collect()))
+            let elements = list.iter().map(|one| convert(items, one)).collect();
+            match schema.map(|schema| &schema.list) {
+                Some(List::Set) => Box::new(KeyedList::new(elements, None)),
+                Some(List::Map(keys)) => {
+                    Box::new(KeyedList::new(elements, Some(keys.iter().map(|key| escape(key)).collect())))
+                }
+                Some(List::Atomic) | None => Box::new(CelList::from(elements)),
+            }
         }
         Value::Object(fields) => {
             let mut map = HashMap::with_capacity(fields.len());
@@ -75,20 +88,27 @@ pub(super) fn convert(schema: Option<&Schema>, value: &Value) -> cel::Value {
                 let value = convert(below, value);
                 let escaped = escape(key);
                 if escaped != *key && schema.is_some_and(|schema| schema.properties.contains_key(key)) {
-                    map.insert(Key::from(escaped), value.clone());
+                    map.insert(CelMapKey::from(escaped), value.clone());
                 }
-                map.insert(Key::from(key.clone()), value);
+                map.insert(CelMapKey::from(key.clone()), value);
             }
-            cel::Value::from(map)
+            Box::new(CelMap::from(map))
         }
     }
 }
 
-fn moment(text: &str) -> cel::Value {
-    match chrono::DateTime::parse_from_rfc3339(text) {
-        Ok(moment) => cel::Value::Timestamp(moment),
-        Err(_) => cel::Value::String(Arc::new(text.to_owned())),
-    }
+/// A text whose format the language has a type for.
+fn formatted(format: &str, text: &str) -> Option<Box<dyn Val>> {
+    Some(match format {
+        "date-time" => Box::new(CelTimestamp::from(DateTime::parse_from_rfc3339(text).ok()?)),
+        "date" => {
+            let midnight = text.parse::<NaiveDate>().ok()?.and_hms_opt(0, 0, 0)?;
+            Box::new(CelTimestamp::from(midnight.and_utc().fixed_offset()))
+        }
+        "duration" => Box::new(CelDuration::from(duration(text)?)),
+        "byte" => Box::new(CelBytes::from(URL_SAFE.decode(text).or_else(|_| STANDARD.decode(text)).ok()?)),
+        _ => return None,
+    })
 }
 
 #[cfg(test)]

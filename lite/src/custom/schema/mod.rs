@@ -21,7 +21,7 @@ use super::cel::Rule;
 
 pub(crate) use self::check::{blocks, validate};
 pub(crate) use self::fill::{fill, normalise};
-pub(in crate::custom) use self::format::fits;
+pub(in crate::custom) use self::format::{duration, fits};
 pub(crate) use self::meta::coerce;
 pub(crate) use self::prune::prune;
 pub(crate) use self::read::read;

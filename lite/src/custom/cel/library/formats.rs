@@ -140,9 +140,7 @@ impl Format {
             Self::Date => unless(fits("date", text), "invalid date"),
             Self::DateTime => unless(fits("date-time", text), "invalid datetime"),
             Self::Uri => url::complaint(text),
-            Self::Uuid => {
-                unless(pattern(UUID).is_ok_and(|uuid| uuid.is_match(text)), "does not match the UUID format")
-            }
+            Self::Uuid => unless(pattern(UUID).is_ok_and(|uuid| uuid.is_match(text)), "does not match the UUID format"),
             Self::Dns1035Label { prefix } => return label(&beginning(text, prefix), true),
             Self::Dns1123Label { prefix } => return label(&beginning(text, prefix), false),
             Self::Dns1123Subdomain { prefix } => return subdomain(&beginning(text, prefix)),
@@ -168,9 +166,8 @@ fn beginning(text: &str, prefix: bool) -> String {
 /// Whether a text of any length has the letters of a DNS name; the length is a complaint of its own.
 fn letters(text: &str) -> bool {
     let fits = |one: u8| one.is_ascii_lowercase() || one.is_ascii_digit() || one == b'-';
-    text.split('.').all(|part| {
-        !part.is_empty() && part.bytes().all(fits) && !part.starts_with('-') && !part.ends_with('-')
-    })
+    text.split('.')
+        .all(|part| !part.is_empty() && part.bytes().all(fits) && !part.starts_with('-') && !part.ends_with('-'))
 }
 
 fn label(text: &str, rfc_1035: bool) -> Vec<String> {

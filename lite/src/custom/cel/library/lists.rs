@@ -1,19 +1,22 @@
 //! Lists: `isSorted`, `sum`, `min`, `max`, `indexOf` and `lastIndexOf`, which Kubernetes adds. `slice`, `flatten`, `distinct`, `reverse`,
-//! `sort`, `sortBy` and `lists.range` are the extension of the language that Kubernetes 1.34 enabled; the library has it.
+//! `sort`, `sortBy` and `lists.range` are the extension of the language that Kubernetes 1.34 enabled; the crate has it, without
+//! `first` and `last`.
 
 use std::cmp::Ordering;
 
-use cel::common::types::{CelBool, CelInt, DYN_TYPE, LIST_TYPE};
+use cel::common::types::{CelBool, CelInt, CelOptional, DYN_TYPE, LIST_TYPE};
 use cel::common::value::{CowVal, Val};
 use cel::{DeclarationError, Env, ExecutionError};
 
-use super::{arguments, elements, failed};
+use super::{NO_OVERLOAD, arguments, elements, failed};
 
 pub(super) const FUNCTIONS: &[&str] = &[
     "distinct",
+    "first",
     "flatten",
     "indexOf",
     "isSorted",
+    "last",
     "lastIndexOf",
     "lists.range",
     "max",
@@ -29,6 +32,8 @@ pub(super) fn extend(env: &mut Env) -> Result<(), DeclarationError> {
     env.add_extension(cel::extensions::lists)?;
     env.add_member_overload("isSorted", "list.isSorted()", LIST_TYPE, vec![], is_sorted)?;
     env.add_member_overload("sum", "list.sum()", LIST_TYPE, vec![], sum)?;
+    env.add_member_overload("first", "list.first()", LIST_TYPE, vec![], first)?;
+    env.add_member_overload("last", "list.last()", LIST_TYPE, vec![], last)?;
     env.add_member_overload("min", "list.min()", LIST_TYPE, vec![], min)?;
     env.add_member_overload("max", "list.max()", LIST_TYPE, vec![], max)?;
     env.add_member_overload("indexOf", "list.indexOf(dyn)", LIST_TYPE, vec![DYN_TYPE], index_of)?;
@@ -36,7 +41,7 @@ pub(super) fn extend(env: &mut Env) -> Result<(), DeclarationError> {
 }
 
 fn compare(function: &str, one: &dyn Val, other: &dyn Val) -> Result<Ordering, ExecutionError> {
-    one.as_comparer().ok_or_else(|| failed(function, "no such overload"))?.compare(other)
+    one.as_comparer().ok_or_else(|| failed(function, NO_OVERLOAD))?.compare(other)
 }
 
 fn is_sorted<'b, 'v>(given: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, ExecutionError> {
@@ -59,10 +64,22 @@ fn sum<'b, 'v>(given: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, ExecutionEr
     let Some((first, rest)) = elements.split_first() else { return Ok(CowVal::owned(CelInt::from(0))) };
     let mut sum = first.clone_as_boxed();
     for one in rest {
-        let next = sum.as_adder().ok_or_else(|| failed("sum", "no such overload"))?.add(*one)?.into_owned();
+        let next = sum.as_adder().ok_or_else(|| failed("sum", NO_OVERLOAD))?.add(*one)?.into_owned();
         sum = next;
     }
     Ok(CowVal::Owned(sum))
+}
+
+fn first<'b, 'v>(given: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, ExecutionError> {
+    let [list] = arguments(given)?;
+    let first = elements(list.as_ref())?.first().map(|one| one.clone_as_boxed());
+    Ok(CowVal::owned(CelOptional::from(first)))
+}
+
+fn last<'b, 'v>(given: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, ExecutionError> {
+    let [list] = arguments(given)?;
+    let last = elements(list.as_ref())?.last().map(|one| one.clone_as_boxed());
+    Ok(CowVal::owned(CelOptional::from(last)))
 }
 
 fn min<'b, 'v>(given: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, ExecutionError> {

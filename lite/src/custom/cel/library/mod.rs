@@ -27,6 +27,9 @@ pub(super) const FUNCTIONS: &[&[&str]] = &[
     version::FUNCTIONS,
 ];
 
+/// The words of a function that is for no values like these.
+pub(super) const NO_OVERLOAD: &str = "no such overload";
+
 /// Adds the libraries to an environment.
 pub(super) fn extend(env: &mut Env) -> Result<(), DeclarationError> {
     patterns::extend(env)?;
@@ -82,7 +85,7 @@ fn arguments<'b, 'v, const N: usize>(given: Vec<CowVal<'b, 'v>>) -> Result<[CowV
 
 /// The elements of a list.
 fn elements<'b, 'v>(list: &'b (dyn Val + 'v)) -> Result<Vec<&'b (dyn Val + 'v)>, ExecutionError> {
-    let list = list.as_iterable().ok_or_else(|| failed("list", "no such overload"))?;
+    let list = list.as_iterable().ok_or_else(|| failed("list", NO_OVERLOAD))?;
     let mut next = list.iter();
     let mut elements = Vec::new();
     while let Some(one) = next.next() {

@@ -3,10 +3,11 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use cel::common::types::{CelBool, CelInt, CelString};
+use cel::common::value::Val as _;
 use cel::{DeclarationError, Env, ExecutionError};
 use ipnet::IpNet;
 
-use super::{failed, value_type};
+use super::{NO_OVERLOAD, failed, value_type};
 
 pub(super) const FUNCTIONS: &[&str] = &[
     "cidr",
@@ -38,6 +39,8 @@ value_type!(Address, "net.IP");
 value_type!(Network, "net.CIDR");
 
 pub(super) fn extend(env: &mut Env) -> Result<(), DeclarationError> {
+    env.add_type(Address::cel_type().to_owned())?;
+    env.add_type(Network::cel_type().to_owned())?;
     cel::add_overload!(env, fn is_ip: (CelString<'_>) -> CelBool, name = "isIP")?;
     cel::add_overload!(env, fn ip: (CelString<'_>) -> Result<Address>)?;
     cel::add_overload!(env, fn is_canonical: (CelString<'_>) -> Result<CelBool>, name = "ip.isCanonical")?;
@@ -67,9 +70,8 @@ pub(super) fn extend(env: &mut Env) -> Result<(), DeclarationError> {
 /// An address as Kubernetes takes it: no zone, and no IPv4 address in the form of IPv6.
 fn parse_address(text: &str) -> Result<IpAddr, String> {
     let Ok(address) = text.parse::<IpAddr>() else {
-        let zone = text.split_once('%').is_some_and(|(address, zone)| {
-            !zone.is_empty() && address.parse::<Ipv6Addr>().is_ok()
-        });
+        let zone =
+            text.split_once('%').is_some_and(|(address, zone)| !zone.is_empty() && address.parse::<Ipv6Addr>().is_ok());
         return Err(if zone {
             format!("IP address {text:?} with zone value is not allowed")
         } else {
@@ -175,7 +177,7 @@ fn contains_address(this: &Network, address: &Address) -> CelBool {
 
 fn contains_ip(this: &Network, text: &CelString<'_>) -> Result<CelBool, ExecutionError> {
     // The real server says no more of an address that it cannot read.
-    let address = parse_address(text.inner()).map_err(|_| failed("containsIP", "no such overload"))?;
+    let address = parse_address(text.inner()).map_err(|_| failed("containsIP", NO_OVERLOAD))?;
     Ok(this.0.contains(&address).into())
 }
 
@@ -184,8 +186,7 @@ fn contains_network(this: &Network, other: &Network) -> CelBool {
 }
 
 fn contains_cidr(this: &Network, text: &CelString<'_>) -> Result<CelBool, ExecutionError> {
-    let other = parse_network(text.inner()).map_err(|_| failed("containsCIDR", "no such overload"))?;
-    Ok(contains_network(this, &Network(other)))
+    Ok(contains_network(this, &cidr(text)?))
 }
 
 fn address(this: &Network) -> Address {

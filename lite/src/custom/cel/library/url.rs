@@ -105,7 +105,9 @@ fn split_scheme(text: &str) -> Result<(&str, &str), String> {
     let letter = |one: char| one.is_ascii_alphanumeric() || matches!(one, '+' | '-' | '.');
     match text.split_once(':') {
         Some(("", _)) => Err("missing protocol scheme".to_owned()),
-        Some((scheme, rest)) if scheme.starts_with(|one: char| one.is_ascii_alphabetic()) && scheme.chars().all(letter) => {
+        Some((scheme, rest))
+            if scheme.starts_with(|one: char| one.is_ascii_alphabetic()) && scheme.chars().all(letter) =>
+        {
             Ok((scheme, rest))
         }
         Some(_) | None => Ok(("", text)),
@@ -115,8 +117,8 @@ fn split_scheme(text: &str) -> Result<(&str, &str), String> {
 /// A host with its port, with its escapes resolved.
 fn host_of(scheme: &str, host: &str) -> Result<String, String> {
     let port_fits = |port: &str| {
-        let fits = port.is_empty()
-            || port.strip_prefix(':').is_some_and(|port| port.bytes().all(|one| one.is_ascii_digit()));
+        let fits =
+            port.is_empty() || port.strip_prefix(':').is_some_and(|port| port.bytes().all(|one| one.is_ascii_digit()));
         if fits { Ok(()) } else { Err(format!("invalid port {port:?} after host")) }
     };
     if let Some(literal) = host.strip_prefix('[') {
@@ -212,8 +214,8 @@ fn get_query(this: &Url) -> CelMap<'static> {
             values.entry(name.into_owned()).or_default().push(Box::new(CelString::from(value.into_owned())));
         }
     }
-    let values = values.into_iter().map(|(name, values)| {
-        (CelMapKey::from(name), Box::new(CelList::from(values)) as Box<dyn Val>)
-    });
+    let values = values
+        .into_iter()
+        .map(|(name, values)| (CelMapKey::from(name), Box::new(CelList::from(values)) as Box<dyn Val>));
     values.collect::<HashMap<_, _>>().into()
 }
