@@ -197,7 +197,7 @@ async fn check(driver: Driver, protocol: AppProtocol, path: &str, kib_max: usize
 async fn a_stream_whose_client_takes_nothing_is_small() {
     for path in ["/", "/chunked"] {
         check(Driver::Both, AppProtocol::Http, path, 64).await;
-        check(Driver::Full, AppProtocol::Http, path, 640).await;
+        check(Driver::Full, AppProtocol::Http, path, 160).await;
     }
 }
 

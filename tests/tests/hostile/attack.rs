@@ -33,11 +33,12 @@ pub(crate) struct Target {
 pub(crate) type Attack = (&'static str, fn(Target) -> BoxFuture<'static, ()>);
 
 /// All of them.
-pub(crate) const ATTACKS: [Attack; 13] = [
+pub(crate) const ATTACKS: [Attack; 14] = [
     ("unknown codings", |target| requests(target, codings()).boxed()),
     ("Connection words, 60 KiB", |target| requests(target, vec![get("/words/small"); 8]).boxed()),
     ("Connection words, 1 MiB", |target| requests(target, vec![get("/words/large"); 4]).boxed()),
     ("endless heads", |target| requests(target, vec![get("/endless/large"); 4]).boxed()),
+    ("heads in small pieces", |target| requests(target, vec![get("/trickle"); 4]).boxed()),
     ("empty lines", |target| requests(target, vec![get("/empty/slow"), get("/empty/large")]).boxed()),
     ("endless posts", |target| held(target, Method::POST).boxed()),
     ("slow endpoints", |target| held(target, Method::GET).boxed()),

@@ -1,8 +1,10 @@
 //! What the full driver knows of a request between Pingora's calls.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::body_rates::BodyRates;
+use super::endpoint_socket::Link;
 use crate::connection::response_deadline::ResponseDeadline;
 use crate::http::gzip::Gzip;
 use crate::request::exchange::Exchange;
@@ -17,6 +19,8 @@ pub(crate) struct Carried {
     pub(super) exchange: Exchange,
     /// Where it goes, once that is decided.
     pub(super) aimed: Option<Aimed>,
+    /// The present try, where the endpoint speaks HTTP/1.1.
+    pub(super) link: Option<Arc<Link>>,
     pub(super) due: ResponseDeadline,
     /// What is added to the clock of the response.
     pub(super) grace: Duration,
@@ -41,6 +45,18 @@ impl Carried {
             // Pingora's own clock of the silence may tell of it first, which leaves the client an answer.
             Some(at) => self.due.set(at + self.grace),
             None => self.due.clear(),
+        }
+    }
+
+    /// Whether the connection of the present try served a request before, beside what Pingora knows of it.
+    pub(super) fn is_reused(&self, known: bool) -> bool {
+        known || self.link.as_ref().is_some_and(|link| link.is_reused())
+    }
+
+    /// Notes that the end of the response has been read.
+    pub(super) fn response_is_over(&self) {
+        if let Some(link) = &self.link {
+            link.over();
         }
     }
 

@@ -1,5 +1,5 @@
-//! A TLS connection of our own in the place of Pingora's, for transports that its connector cannot make. Pingora takes it for one in
-//! plain text. It has no file descriptor of which Pingora knows, so that it is good for one request: sessions are resumed instead.
+//! A TLS connection of our own in the place of Pingora's for HTTP/2, for transports that its connector cannot make. Pingora takes it for
+//! one in plain text. It has no file descriptor of which Pingora knows, so that it is good for one request: sessions are resumed instead.
 
 use std::fmt;
 use std::io::{self, IoSlice};
@@ -29,8 +29,6 @@ pub(super) struct OwnTls {
     pub(super) tls: UpstreamTls,
     /// The server name to ask for.
     pub(super) name: String,
-    /// Whether HTTP/2 is spoken.
-    pub(super) http2: bool,
     /// How long it may take.
     pub(super) within: Duration,
 }
@@ -39,7 +37,7 @@ pub(super) struct OwnTls {
 impl L4Connect for OwnTls {
     async fn connect(&self, address: &SocketAddr) -> pingora::Result<Stream> {
         let address = address.as_inet().ok_or_else(|| Error::new_in(ErrorType::SocketError))?;
-        match tls::connect(*address, self.within, &self.tls, &self.name, self.http2).await {
+        match tls::connect(*address, self.within, &self.tls, &self.name, true).await {
             Ok(stream) => Ok(VirtualSocketStream::new(Box::new(Socket(stream))).into()),
             Err(reason) => Err(error(reason)),
         }
@@ -47,7 +45,7 @@ impl L4Connect for OwnTls {
 }
 
 /// What Pingora would have said.
-fn error(reason: Reason) -> Box<Error> {
+pub(super) fn error(reason: Reason) -> Box<Error> {
     let kind = match reason == Reason::ConnectTimeout {
         true => ErrorType::ConnectTimedout,
         false => ErrorType::ConnectError,

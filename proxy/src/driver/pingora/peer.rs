@@ -14,8 +14,10 @@ use pingora::upstreams::peer::{HttpPeer, PeerOptions, Scheme};
 use pingora::utils::tls::{WrappedX509, parse_x509};
 use tidegate_config::model::{AppProtocol, Authorities, Endpoint, Target, UpstreamTls};
 
+use super::endpoint_socket::{ByLink, Link};
 use super::own_tls::OwnTls;
 use crate::request::exchange::UpstreamAttempt;
+use crate::upstream::connection::ConnectionKey;
 use crate::upstream::tls;
 
 /// Bundles of authorities that a thread keeps as Pingora wants them.
@@ -46,12 +48,14 @@ pub(crate) struct Need<'a> {
     pub(crate) idle: Duration,
     /// Requests at the same time on one HTTP/2 connection.
     pub(crate) http2_streams_max: usize,
+    /// Idle connections in HTTP/1.1 that a thread keeps.
+    pub(crate) pool_size: usize,
     /// How long the client may pause in the body of the request, for which the endpoint is not to blame.
     pub(crate) pause: Duration,
 }
 
-/// The peer for an endpoint of a target.
-pub(crate) fn peer(aim: &UpstreamAttempt<'_>, need: &Need<'_>) -> HttpPeer {
+/// The peer for an endpoint of a target, and the link to it where HTTP/1.1 is spoken.
+pub(super) fn peer(aim: &UpstreamAttempt<'_>, need: &Need<'_>) -> (HttpPeer, Option<Arc<Link>>) {
     let UpstreamAttempt { effective, target, endpoint, upgrade, remaining, response } = *aim;
     let is_tls = target.protocol.is_tls();
     let mut options = PeerOptions::new();
@@ -80,31 +84,41 @@ pub(crate) fn peer(aim: &UpstreamAttempt<'_>, need: &Need<'_>) -> HttpPeer {
         AppProtocol::H2c | AppProtocol::H2 => ALPN::H2,
         AppProtocol::Http | AppProtocol::Https | AppProtocol::Ws => ALPN::H1,
     };
-    let verification = target.tls.as_ref().and_then(|tls| tls.verification.as_ref());
-    (options.verify_cert, options.verify_hostname) = (verification.is_some(), verification.is_some());
-    options.ca = verification.and_then(|by| by.authorities.as_ref()).map(bundle);
-    let own = target.tls.as_ref().filter(|transport| is_tls && is_own(transport));
+    let within = options.connection_timeout.unwrap_or(connect);
     let name = match &target.tls {
         _ if !is_tls => String::new(),
         Some(transport) => tls::server_name(transport, endpoint.address, need.host),
         None => tls::server_name(&UpstreamTls::default(), endpoint.address, need.host),
     };
-    if let Some(transport) = own {
-        let within = options.connection_timeout.unwrap_or(connect);
-        let (transport, name) = (transport.clone(), name.clone());
-        options.custom_l4 = Some(Arc::new(OwnTls { tls: transport, name, http2: target.protocol.is_http2(), within }));
+    let (mut is_plain, mut link) = (!is_tls, None);
+    if target.protocol.is_http2() {
+        let verification = target.tls.as_ref().and_then(|tls| tls.verification.as_ref());
+        (options.verify_cert, options.verify_hostname) = (verification.is_some(), verification.is_some());
+        options.ca = verification.and_then(|by| by.authorities.as_ref()).map(bundle);
+        if let Some(transport) = target.tls.as_ref().filter(|transport| is_tls && is_own(transport)) {
+            options.custom_l4 = Some(Arc::new(OwnTls { tls: transport.clone(), name: name.clone(), within }));
+            is_plain = true;
+        }
+    } else {
+        let key = ConnectionKey::new(target, endpoint, || need.host.to_owned());
+        let made = Arc::new(Link::new(key, need.pool_size));
+        options.custom_l4 = Some(Arc::new(ByLink { link: Arc::clone(&made), within }));
+        (is_plain, link) = (true, Some(made));
+    }
+    if options.custom_l4.is_some() {
         // Pingora could not tell whether it still lives, and would say so in the log.
         (options.idle_timeout, options.max_h2_streams) = (Some(NOTHING), 1);
     }
-    HttpPeer {
+    let peer = HttpPeer {
         _address: SocketAddr::Inet(endpoint.address),
-        scheme: if is_tls && own.is_none() { Scheme::HTTPS } else { Scheme::HTTP },
+        scheme: if is_plain { Scheme::HTTP } else { Scheme::HTTPS },
         sni: name,
         proxy: None,
         client_cert_key: None,
         group_key: group(target, endpoint),
         options,
-    }
+    };
+    (peer, link)
 }
 
 /// Whether a transport is more than Pingora's connector can do, which verifies the server name and nothing else, and wants the key of a
@@ -147,7 +161,7 @@ mod tests {
     use crate::sample_model::backend_key;
 
     const fn need(host: &str) -> Need<'_> {
-        Need { host, idle: Duration::from_secs(50), http2_streams_max: 100, pause: Duration::ZERO }
+        Need { host, idle: Duration::from_secs(50), http2_streams_max: 100, pool_size: 9, pause: Duration::ZERO }
     }
 
     fn endpoint(pod: &str) -> Endpoint {
@@ -168,21 +182,22 @@ mod tests {
             remaining: None,
             response: None,
         };
-        peer(&aim, &need(host))
+        peer(&aim, &need(host)).0
     }
 
     #[test]
     fn protocols_are_spoken_as_named() {
-        for (protocol, tls, alpn) in [
-            (AppProtocol::Http, false, ALPN::H1),
-            (AppProtocol::Ws, false, ALPN::H1),
-            (AppProtocol::H2c, false, ALPN::H2),
-            (AppProtocol::Https, true, ALPN::H1),
-            (AppProtocol::H2, true, ALPN::H2),
+        for (protocol, by_link, tls, alpn) in [
+            (AppProtocol::Http, true, false, ALPN::H1),
+            (AppProtocol::Ws, true, false, ALPN::H1),
+            (AppProtocol::H2c, false, false, ALPN::H2),
+            (AppProtocol::Https, true, false, ALPN::H1),
+            (AppProtocol::H2, false, true, ALPN::H2),
         ] {
             let peer = peer_of(&target(protocol, None), "a", "a.test");
-            assert_eq!((peer.is_tls(), &peer.options.alpn), (tls, &alpn), "{protocol:?}");
-            assert!(!peer.verify_cert() && peer.options.max_h2_streams == 100);
+            let got = (peer.options.custom_l4.is_some(), peer.is_tls(), &peer.options.alpn);
+            assert_eq!(got, (by_link, tls, &alpn), "{protocol:?}");
+            assert!(by_link || (!peer.verify_cert() && peer.options.max_h2_streams == 100));
         }
     }
 
@@ -212,7 +227,7 @@ mod tests {
         let one = authorities();
         let check = |verification: Option<Arc<UpstreamVerification>>, client: Option<Arc<Certificate>>, own: bool| {
             let tls = UpstreamTls { server_name: Some("b.test".into()), verification, client };
-            let peer = peer_of(&target(AppProtocol::Https, Some(tls)), "a", "a.test");
+            let peer = peer_of(&target(AppProtocol::H2, Some(tls)), "a", "a.test");
             assert_eq!((peer.options.custom_l4.is_some(), peer.is_tls()), (own, !own));
             peer.options.ca.as_ref().map(|ca| ca.len())
         };
@@ -230,7 +245,7 @@ mod tests {
             verification: Some(verification(None, &[])),
             client: None,
         };
-        let peer = peer_of(&target(AppProtocol::Https, Some(tls)), "a", host);
+        let peer = peer_of(&target(AppProtocol::H2, Some(tls)), "a", host);
         assert_eq!((peer.sni.as_str(), peer.verify_cert(), peer.verify_hostname()), (want, true, true));
     }
 
@@ -244,9 +259,9 @@ mod tests {
 
     #[test]
     fn connections_of_different_targets_and_pods_never_meet() {
-        let https = |verification, client, name: Option<&str>| {
+        let h2 = |verification, client, name: Option<&str>| {
             let tls = UpstreamTls { server_name: name.map(Into::into), verification, client };
-            (target(AppProtocol::Https, Some(tls)), "a")
+            (target(AppProtocol::H2, Some(tls)), "a")
         };
         let (one, two) = (authorities(), authorities());
         let uri = |uri: &str| [SubjectName::Uri(uri.into())];
@@ -256,15 +271,15 @@ mod tests {
             (target(AppProtocol::H2c, None), "a"),
             (target(AppProtocol::Https, None), "a"),
             (target(AppProtocol::H2, None), "a"),
-            https(None, None, None),
-            https(None, None, Some("b.test")),
-            https(Some(verification(None, &[])), None, None),
-            https(Some(verification(Some(&one), &[])), None, None),
-            https(Some(verification(Some(&two), &[])), None, None),
-            https(Some(verification(Some(&one), &uri("spiffe://a"))), None, None),
-            https(Some(verification(Some(&one), &uri("spiffe://b"))), None, None),
-            https(None, Some(certificate()), None),
-            https(None, Some(certificate()), None),
+            h2(None, None, None),
+            h2(None, None, Some("b.test")),
+            h2(Some(verification(None, &[])), None, None),
+            h2(Some(verification(Some(&one), &[])), None, None),
+            h2(Some(verification(Some(&two), &[])), None, None),
+            h2(Some(verification(Some(&one), &uri("spiffe://a"))), None, None),
+            h2(Some(verification(Some(&one), &uri("spiffe://b"))), None, None),
+            h2(None, Some(certificate()), None),
+            h2(None, Some(certificate()), None),
         ];
         let hashes: BTreeSet<u64> =
             variants.iter().map(|(target, pod)| peer_of(target, pod, "a.test").reuse_hash()).collect();
@@ -285,6 +300,7 @@ mod tests {
             remaining: left,
             response: None,
         };
+        let peer = |aim: &UpstreamAttempt<'_>, need: &Need<'_>| super::peer(aim, need).0;
         let short = peer(&UpstreamAttempt { response: left, ..aim }, &need("a"));
         assert_eq!(short.options.read_timeout, left);
         let bounded = peer(&aim, &need("a"));

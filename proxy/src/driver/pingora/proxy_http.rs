@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use http::header::{CONNECTION, EXPECT, SERVER, TRANSFER_ENCODING};
+use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, SERVER, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use pingora::http::{RequestHeader, ResponseHeader};
 use pingora::modules::http::HttpModules;
@@ -62,6 +62,7 @@ impl ProxyHttp for PingoraDriver {
         Carried {
             exchange,
             aimed: None,
+            link: None,
             due: ResponseDeadline::current(),
             grace: Duration::ZERO,
             uploads: false,
@@ -121,15 +122,23 @@ impl ProxyHttp for PingoraDriver {
         let limits = &self.shared.options.upstream;
         let host = head.authority().and_then(request_host).unwrap_or_default();
         let pause = if uploads { self.shared.options.client.body_read_stall } else { Duration::ZERO };
-        let need = Need { host: &host, idle: limits.idle, http2_streams_max: limits.http2_streams_max, pause };
+        let need = Need {
+            host: &host,
+            idle: limits.idle,
+            http2_streams_max: limits.http2_streams_max,
+            pool_size: limits.pool_size,
+            pause,
+        };
         if let Some(pause) = carried.exchange.pause(clock::now(), fastrand::u64(..)) {
             sleep(pause).await;
         }
-        let Carried { exchange, aimed, grace, .. } = carried;
+        let Carried { exchange, aimed, grace, link, .. } = carried;
         let attempt = aimed.as_ref().ok_or(Reason::Internal).and_then(|aimed| {
             let attempt = exchange.attempt(aimed, clock::now(), fastrand::u64(..))?;
             *grace = if attempt.response.is_some() { GRACE } else { Duration::ZERO };
-            Ok((aimed.target.protocol, Box::new(peer(&attempt, &need))))
+            let (peer, made) = peer(&attempt, &need);
+            *link = made;
+            Ok((aimed.target.protocol, Box::new(peer)))
         });
         carried.uploads = uploads && attempt.as_ref().is_ok_and(|(protocol, _)| !protocol.is_http2());
         carried.agree();
@@ -146,6 +155,7 @@ impl ProxyHttp for PingoraDriver {
         carried: &mut Carried,
     ) -> Result<()> {
         let now = clock::now();
+        let reused = carried.is_reused(reused);
         carried.exchange.connected(reused, now);
         if carried.uploads && session.req_header().headers.contains_key(EXPECT) {
             // The body waits for a word of the endpoint's.
@@ -229,7 +239,12 @@ impl ProxyHttp for PingoraDriver {
             // What a client says in a protocol to which the endpoint has not agreed cannot be told from requests.
             session.set_keepalive(None);
         }
+        let is_empty = response.headers.get(CONTENT_LENGTH).is_some_and(|length| length == "0");
         let (status, now) = (status.as_u16(), clock::now());
+        if to_head || is_empty || matches!(status, 204 | 304) {
+            // Pingora tells of no end where no body can follow.
+            carried.response_is_over();
+        }
         let replayable = !session.as_ref().retry_buffer_truncated();
         if carried.exchange.passes_over(status, replayable, now) {
             carried.passed_over = true;
@@ -264,6 +279,9 @@ impl ProxyHttp for PingoraDriver {
         is_last: bool,
         carried: &mut Carried,
     ) -> Result<Option<Duration>> {
+        if is_last {
+            carried.response_is_over();
+        }
         if let Some(gzip) = &mut carried.gzip {
             let compressed = compress::piece(gzip, body, is_last);
             compressed.map_err(|Broken| stop(carried, Reason::Internal))?;
@@ -314,7 +332,8 @@ impl ProxyHttp for PingoraDriver {
             error.set_retry(true);
             return error;
         }
-        let stage = if carried.response_seen { Stage::Later } else { stage(session, &error, reused) };
+        let stage =
+            if carried.response_seen { Stage::Later } else { stage(session, &error, carried.is_reused(reused)) };
         let (reason, now) = (fault::reason(&error), clock::now());
         let reason = carried.exchange.in_time(reason, now);
         error.set_retry(carried.exchange.broke(reason, stage, now));

@@ -1,0 +1,190 @@
+//! Follows the heads of responses in HTTP/1.1 as they arrive, so that Pingora, which reads a head again with each piece of it and takes
+//! up to 1 MiB, is given no more of one than an endpoint may send, and that in few pieces. It looks for the ends of lines and for
+//! the status code, and parses nothing else: Pingora does.
+
+use std::fmt;
+
+use crate::http::response::HEAD_BYTES_MAX;
+
+/// Bytes of a status line that tell the status code, with room to spare.
+const START_BYTES: usize = b"HTTP/1.1 200".len();
+
+/// What ended in a piece.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Ended {
+    /// No head.
+    Nothing,
+    /// Heads of informational responses, which others follow.
+    Interim,
+    /// The head of the response. A body may follow, or another protocol.
+    Final,
+}
+
+/// Why an endpoint is not read any further.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Refused {
+    /// One head is larger than it may be.
+    TooLarge,
+    /// More than one empty line stands before it (RFC 9112 section 2.2 allows one).
+    EmptyLines,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooLarge => write!(f, "a response head of more than {HEAD_BYTES_MAX} bytes"),
+            Self::EmptyLines => f.write_str("empty lines before a status line"),
+        }
+    }
+}
+
+impl std::error::Error for Refused {}
+
+/// A head of which some has arrived.
+#[derive(Debug, Default)]
+pub(super) struct HeadGuard {
+    /// Its bytes, with an empty line before it.
+    bytes: usize,
+    /// How its status line begins.
+    start: [u8; START_BYTES],
+    started: usize,
+    /// Bytes of the line that has not ended.
+    line: usize,
+    /// Whether that line is CR so far.
+    is_cr: bool,
+    /// Whether an empty line stood before the status line.
+    late: bool,
+}
+
+impl HeadGuard {
+    /// Whether nothing has arrived of the head.
+    pub(super) const fn is_new(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// Goes on with the bytes that have arrived since; those behind the last head are not looked at.
+    ///
+    /// An empty line ends a head, whatever ends the line: this is what `httparse` takes for the end.
+    ///
+    /// # Errors
+    /// Why nothing more may be read.
+    pub(super) fn advance(&mut self, piece: &[u8]) -> Result<Ended, Refused> {
+        let (mut rest, mut ended) = (piece, Ended::Nothing);
+        while let Some(at) = memchr::memchr(b'\n', rest) {
+            let (line, after) = rest.split_at(at + 1);
+            self.hear(&line[..at])?;
+            self.bytes += 1;
+            let is_empty = self.line == 0 || (self.line == 1 && self.is_cr);
+            (self.line, self.is_cr) = (0, false);
+            rest = after;
+            if !is_empty {
+                continue;
+            }
+            if self.started == 0 {
+                if std::mem::replace(&mut self.late, true) {
+                    return Err(Refused::EmptyLines);
+                }
+                continue;
+            }
+            if !self.is_interim() {
+                return Ok(Ended::Final);
+            }
+            *self = Self::default();
+            ended = Ended::Interim;
+        }
+        self.hear(rest)?;
+        Ok(ended)
+    }
+
+    /// Takes a part of a line, without its end.
+    fn hear(&mut self, part: &[u8]) -> Result<(), Refused> {
+        let is_new_line = self.started == 0 && self.line == 0;
+        self.is_cr = (self.line == 0 && part == b"\r") || (self.is_cr && part.is_empty());
+        self.line += part.len();
+        self.bytes += part.len();
+        // CR alone may be an empty line before the status line.
+        let text = if is_new_line { part.strip_prefix(b"\r").unwrap_or(part) } else { part };
+        let room = &mut self.start[self.started..];
+        let count = room.len().min(text.len());
+        room[..count].copy_from_slice(&text[..count]);
+        self.started += count;
+        if self.bytes > HEAD_BYTES_MAX { Err(Refused::TooLarge) } else { Ok(()) }
+    }
+
+    /// Whether another head follows: not behind 101, after which another protocol is spoken (RFC 9110 section 15.2).
+    fn is_interim(&self) -> bool {
+        let code = self.start.get(9..).unwrap_or_default();
+        self.start.starts_with(b"HTTP/1.") && code.starts_with(b"1") && code != b"101"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The same must come out wherever the bytes are cut.
+    #[track_caller]
+    fn check(text: &str, want: Result<Ended, Refused>) {
+        for step in 1..=text.len() {
+            let (mut guard, mut got) = (HeadGuard::default(), Ok(Ended::Nothing));
+            for piece in text.as_bytes().chunks(step) {
+                match guard.advance(piece) {
+                    Ok(Ended::Nothing) => {}
+                    Ok(Ended::Interim) => got = Ok(Ended::Interim),
+                    last @ (Ok(Ended::Final) | Err(_)) => {
+                        got = last;
+                        break;
+                    }
+                }
+            }
+            assert_eq!(got, want, "{text:?} in steps of {step}");
+        }
+    }
+
+    #[test]
+    fn a_head_ends_at_its_empty_line() {
+        for whole in [
+            "HTTP/1.1 200 OK\r\n\r\n",
+            "HTTP/1.1 200 OK\nA: b\n\nbody\n\nmore",
+            "HTTP/1.1 200 OK\r\nA: b\n\r\n",
+            "\r\nHTTP/1.1 204\r\n\r\n",
+            "\nHTTP/1.0 200 OK\r\n\n",
+            "HTTP/1.1 101 Switching Protocols\r\n\r\n\r\n\r\n",
+            "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n\r\n",
+            "HTTP/1.1 103 Early Hints\r\nLink: a\r\n\r\nHTTP/1.1 100 \n\nHTTP/1.1 404 Not Found\r\n\r\n",
+            "anything\r\n\r\n",
+        ] {
+            check(whole, Ok(Ended::Final));
+        }
+        check("HTTP/1.1 100 Continue\r\n\r\n", Ok(Ended::Interim));
+        check("HTTP/1.1 199 \r\n\r\nHTTP/1.1 200 OK\r\nA: b\r\n", Ok(Ended::Interim));
+        for part in ["", "HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\n\r", "HTTP/1.1 200 OK\r\n \r\n\t\n", "\r\n"] {
+            check(part, Ok(Ended::Nothing));
+        }
+    }
+
+    #[test]
+    fn empty_lines_before_a_status_line_are_refused_but_for_one() {
+        for text in ["\r\n\r\n", "\n\n", "\n\r\nHTTP/1.1 200 OK\r\n\r\n"] {
+            check(text, Err(Refused::EmptyLines));
+        }
+        // One before each of several heads.
+        check("\r\nHTTP/1.1 100 \r\n\r\n\r\nHTTP/1.1 200 OK\r\n\r\n", Ok(Ended::Final));
+    }
+
+    #[test]
+    fn a_head_has_as_many_bytes_as_in_the_native_driver() {
+        let sized = |bytes: usize| {
+            let (begin, end) = ("HTTP/1.1 200 OK\r\nX: ", "\r\n\r\n");
+            format!("{begin}{}{end}", "x".repeat(bytes - begin.len() - end.len()))
+        };
+        let whole = |text: &str| HeadGuard::default().advance(text.as_bytes());
+        assert_eq!(whole(&sized(HEAD_BYTES_MAX)), Ok(Ended::Final));
+        // The end of the last line is no part of what is too much.
+        assert_eq!(whole(&sized(HEAD_BYTES_MAX + 2)), Err(Refused::TooLarge));
+        assert_eq!(whole(&"x".repeat(HEAD_BYTES_MAX + 1)), Err(Refused::TooLarge));
+        // Each informational head has as many.
+        let interim = sized(HEAD_BYTES_MAX).replace("200 OK", "103 OK");
+        assert_eq!(whole(&format!("{interim}{interim}{}", sized(HEAD_BYTES_MAX))), Ok(Ended::Final));
+    }
+}
