@@ -32,8 +32,8 @@ impl Cost {
     pub(crate) const HTTP2: Self = Self::new(0, 40);
     /// A request in the native driver: its connection to an endpoint, and a buffer for each end of both directions.
     pub(crate) const NATIVE_REQUEST: Self = Self::new(1, 64);
-    /// A request in the full driver, where Pingora buffers up to ten pieces of 64 KiB of a response that its client does not
-    /// take; half of that is charged, for few are so large.
+    /// A request in the full driver, where Pingora buffers up to ten pieces of a response that its client does not take, 160 KiB of an
+    /// endpoint in HTTP/2, and h2 decodes heads before anybody can refuse them.
     pub(crate) const FULL_REQUEST: Self = Self::new(1, 256);
     /// A tunnel, such as a WebSocket, which is mostly silent.
     pub(crate) const TUNNEL: Self = Self::new(1, 64);
