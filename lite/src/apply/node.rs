@@ -128,7 +128,10 @@ impl<'a> Node<'a> {
             Of::Table(Shape::Named(name, _), _) => WHOLE_TYPES.contains(name),
             Of::Table(Shape::Map(_), at) => WHOLE_MAPS.contains(&at),
             Of::Table(Shape::Any, _) | Of::Root(_) | Of::Nothing => false,
-            Of::Table(Shape::String | Shape::Int | Shape::Bool | Shape::IntOrString | Shape::List(..), _) => true,
+            Of::Table(
+                Shape::String | Shape::OneOf(_) | Shape::Int | Shape::Bool | Shape::IntOrString | Shape::List(..),
+                _,
+            ) => true,
             Of::Custom(schema) => schema.atomic,
         }
     }
@@ -174,7 +177,7 @@ impl<'a> Node<'a> {
     /// What a value here must be, in the words of the real server; `None` if anything fits, or if this one does.
     pub(crate) fn expected(self, value: &Value) -> Option<&'static str> {
         let (name, fits) = match self.0 {
-            Of::Table(Shape::String, _) => ("string", value.is_string()),
+            Of::Table(Shape::String | Shape::OneOf(_), _) => ("string", value.is_string()),
             Of::Table(Shape::Int, _) => ("numeric (int or float)", value.is_number()),
             Of::Table(Shape::Bool, _) => ("boolean", value.is_boolean()),
             Of::Table(Shape::List(..), _) => ("list", value.is_array()),

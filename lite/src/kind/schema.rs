@@ -9,6 +9,8 @@ use serde_json::Value;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
     String,
+    /// A text with few values.
+    OneOf(Vec<&'static str>),
     Int,
     Bool,
     IntOrString,
@@ -52,13 +54,20 @@ pub(crate) fn field(of: &str, name: &str) -> &'static Shape {
     TYPES.get(of).and_then(|fields| fields.get(name)).unwrap_or(&Shape::Any)
 }
 
+/// The values that a field may have, in their order; none where they are not few.
+pub(crate) fn values(of: &str, name: &str) -> &'static [&'static str] {
+    if let Shape::OneOf(values) = field(of, name) { values } else { &[] }
+}
+
 impl Shape {
     /// The shape of what is below this one under a key: a field of a type, a value of a map.
     pub(crate) fn below(&self, key: &str) -> &Self {
         match self {
             Self::Named(name, _) => field(name, key),
             Self::Map(value) => value,
-            Self::String | Self::Int | Self::Bool | Self::IntOrString | Self::Any | Self::List(..) => &Self::Any,
+            Self::String | Self::OneOf(_) | Self::Int | Self::Bool | Self::IntOrString | Self::Any | Self::List(..) => {
+                &Self::Any
+            }
         }
     }
 
@@ -95,6 +104,9 @@ fn shape(text: &'static str) -> Shape {
     }
     if let Some(inner) = text.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')) {
         return Shape::Map(Box::new(shape(inner)));
+    }
+    if let Some(values) = text.strip_prefix("string(").and_then(|rest| rest.strip_suffix(')')) {
+        return Shape::OneOf(values.split('|').collect());
     }
     match text {
         "string" => Shape::String,
@@ -142,7 +154,8 @@ fn look(shape: &Shape, value: &Value, of: &str, path: &mut String, found: &mut M
         }
         (Shape::Map(inner), Value::Object(map)) => {
             // A Go decoder names the field that is the map, and not the key within it.
-            let leaf = matches!(**inner, Shape::String | Shape::Int | Shape::Bool | Shape::IntOrString);
+            let leaf =
+                matches!(**inner, Shape::String | Shape::OneOf(_) | Shape::Int | Shape::Bool | Shape::IntOrString);
             for (key, below) in map {
                 if !leaf {
                     push(path, key);
@@ -158,7 +171,7 @@ fn look(shape: &Shape, value: &Value, of: &str, path: &mut String, found: &mut M
                 path.truncate(length);
             }
         }
-        (Shape::String | Shape::IntOrString, Value::String(_)) | (Shape::Bool, Value::Bool(_)) => {}
+        (Shape::String | Shape::OneOf(_) | Shape::IntOrString, Value::String(_)) | (Shape::Bool, Value::Bool(_)) => {}
         (Shape::Int | Shape::IntOrString, Value::Number(number)) if number.is_i64() => {}
         (_, value) => {
             let text = || {
@@ -225,7 +238,7 @@ fn go(value: &Value) -> &'static str {
 
 fn expected(shape: &Shape) -> String {
     match shape {
-        Shape::String => "string".into(),
+        Shape::String | Shape::OneOf(_) => "string".into(),
         Shape::Int => "int32".into(),
         Shape::Bool => "bool".into(),
         Shape::IntOrString => "intstr.IntOrString".into(),
@@ -249,7 +262,7 @@ mod tests {
             match shape {
                 Shape::Named(name, _) => assert!(types().contains_key(name), "{name} is not in the table"),
                 Shape::List(inner, _) | Shape::Map(inner) => check(inner),
-                Shape::String | Shape::Int | Shape::Bool | Shape::IntOrString | Shape::Any => {}
+                Shape::String | Shape::OneOf(_) | Shape::Int | Shape::Bool | Shape::IntOrString | Shape::Any => {}
             }
         }
         types().values().flat_map(|fields| fields.values()).for_each(check);

@@ -1,7 +1,7 @@
 //! The fields of the kinds, written small. One line a type: its name, then `field:type` for each field.
 //!
-//! A type is `string`, `int`, `bool`, `intstr` (a number or a string), `any`, `[T]` a list, `{T}` a map from strings,
-//! or the name of another line. `[T@key]` is a list that a strategic merge joins by `key`, `[T+]` one that it joins as
+//! A type is `string`, `string(A|B)` with the values that Kubernetes publishes for it, `int`, `bool`, `intstr` (a number or a string),
+//! `any`, `[T]` a list, `{T}` a map from strings, or the name of another line. `[T@key]` is a list that a strategic merge joins by `key`, `[T+]` one that it joins as
 //! a set; `T^` keeps only the keys that a strategic patch names (`retainKeys`).
 
 pub(super) const TABLE: &str = "
@@ -16,16 +16,16 @@ LabelSelectorRequirement key:string operator:string values:[string]
 
 Namespace apiVersion:string kind:string metadata:ObjectMeta spec:NamespaceSpec status:NamespaceStatus
 NamespaceSpec finalizers:[string]
-NamespaceStatus phase:string conditions:[NamespaceCondition@type]
+NamespaceStatus phase:string(Active|Terminating) conditions:[NamespaceCondition@type]
 NamespaceCondition type:string status:string lastTransitionTime:string reason:string message:string
 
 Service apiVersion:string kind:string metadata:ObjectMeta spec:ServiceSpec status:ServiceStatus
-ServiceSpec ports:[ServicePort@port] selector:{string} clusterIP:string clusterIPs:[string] type:string externalIPs:[string] sessionAffinity:string loadBalancerIP:string loadBalancerSourceRanges:[string] externalName:string externalTrafficPolicy:string healthCheckNodePort:int publishNotReadyAddresses:bool sessionAffinityConfig:any ipFamilies:[string] ipFamilyPolicy:string allocateLoadBalancerNodePorts:bool loadBalancerClass:string internalTrafficPolicy:string trafficDistribution:string
-ServicePort name:string protocol:string appProtocol:string port:int targetPort:intstr nodePort:int
+ServiceSpec ports:[ServicePort@port] selector:{string} clusterIP:string clusterIPs:[string] type:string(ClusterIP|ExternalName|LoadBalancer|NodePort) externalIPs:[string] sessionAffinity:string(ClientIP|None) loadBalancerIP:string loadBalancerSourceRanges:[string] externalName:string externalTrafficPolicy:string(Cluster|Local) healthCheckNodePort:int publishNotReadyAddresses:bool sessionAffinityConfig:any ipFamilies:[string(|IPv4|IPv6)] ipFamilyPolicy:string(PreferDualStack|RequireDualStack|SingleStack) allocateLoadBalancerNodePorts:bool loadBalancerClass:string internalTrafficPolicy:string(Cluster|Local) trafficDistribution:string
+ServicePort name:string protocol:string(SCTP|TCP|UDP) appProtocol:string port:int targetPort:intstr nodePort:int
 ServiceStatus loadBalancer:LoadBalancerStatus conditions:[Condition@type]
 LoadBalancerStatus ingress:[LoadBalancerIngress]
 LoadBalancerIngress ip:string hostname:string ipMode:string ports:[PortStatus]
-PortStatus port:int protocol:string error:string
+PortStatus port:int protocol:string(SCTP|TCP|UDP) error:string
 
 Secret apiVersion:string kind:string metadata:ObjectMeta type:string immutable:bool data:{string} stringData:{string}
 ConfigMap apiVersion:string kind:string metadata:ObjectMeta immutable:bool data:{string} binaryData:{string}
@@ -43,16 +43,16 @@ IngressTLS hosts:[string] secretName:string
 IngressRuleValue http:HTTPIngressRuleValue
 IngressRule host:string http:HTTPIngressRuleValue
 HTTPIngressRuleValue paths:[HTTPIngressPath]
-HTTPIngressPath path:string pathType:string backend:IngressBackend
+HTTPIngressPath path:string pathType:string(Exact|ImplementationSpecific|Prefix) backend:IngressBackend
 IngressStatus loadBalancer:LoadBalancerStatus
 IngressClass apiVersion:string kind:string metadata:ObjectMeta spec:IngressClassSpec
 IngressClassSpec controller:string parameters:IngressClassParametersReference
 IngressClassParametersReference apiGroup:string kind:string name:string namespace:string scope:string
 
-EndpointSlice apiVersion:string kind:string metadata:ObjectMeta addressType:string endpoints:[Endpoint] ports:[EndpointPort]
+EndpointSlice apiVersion:string kind:string metadata:ObjectMeta addressType:string(FQDN|IPv4|IPv6) endpoints:[Endpoint] ports:[EndpointPort]
 Endpoint addresses:[string] conditions:EndpointConditions hostname:string targetRef:ObjectReference deprecatedTopology:{string} nodeName:string zone:string hints:any
 EndpointConditions ready:bool serving:bool terminating:bool
-EndpointPort name:string protocol:string port:int appProtocol:string
+EndpointPort name:string protocol:string(SCTP|TCP|UDP) port:int appProtocol:string
 
 Lease apiVersion:string kind:string metadata:ObjectMeta spec:LeaseSpec
 LeaseSpec holderIdentity:string leaseDurationSeconds:int acquireTime:string renewTime:string leaseTransitions:int strategy:string preferredHolder:string
@@ -72,7 +72,7 @@ CustomResourceDefinitionCondition type:string status:string lastTransitionTime:s
 
 Deployment apiVersion:string kind:string metadata:ObjectMeta spec:DeploymentSpec status:DeploymentStatus
 DeploymentSpec replicas:int selector:LabelSelector template:PodTemplateSpec strategy:DeploymentStrategy^ minReadySeconds:int revisionHistoryLimit:int paused:bool progressDeadlineSeconds:int
-DeploymentStrategy type:string rollingUpdate:RollingUpdateDeployment
+DeploymentStrategy type:string(Recreate|RollingUpdate) rollingUpdate:RollingUpdateDeployment
 RollingUpdateDeployment maxUnavailable:intstr maxSurge:intstr
 DeploymentStatus observedGeneration:int replicas:int updatedReplicas:int readyReplicas:int availableReplicas:int unavailableReplicas:int terminatingReplicas:int collisionCount:int conditions:[DeploymentCondition@type]
 DeploymentCondition type:string status:string lastTransitionTime:string lastUpdateTime:string reason:string message:string
@@ -81,22 +81,22 @@ ReplicaSetSpec replicas:int minReadySeconds:int selector:LabelSelector template:
 ReplicaSetStatus replicas:int fullyLabeledReplicas:int readyReplicas:int availableReplicas:int terminatingReplicas:int observedGeneration:int conditions:[ReplicaSetCondition@type]
 ReplicaSetCondition type:string status:string lastTransitionTime:string reason:string message:string
 Pod apiVersion:string kind:string metadata:ObjectMeta spec:PodSpec status:PodStatus
-PodStatus observedGeneration:int phase:string conditions:[PodCondition@type] message:string reason:string nominatedNodeName:string hostIP:string hostIPs:[PodIP] podIP:string podIPs:[PodIP@ip] startTime:string initContainerStatuses:any containerStatuses:any qosClass:string ephemeralContainerStatuses:any resize:string resourceClaimStatuses:any allocatedResources:any extendedResourceClaimStatus:any nodeAllocatableResourceClaimStatuses:any resources:any
+PodStatus observedGeneration:int phase:string(Failed|Pending|Running|Succeeded|Unknown) conditions:[PodCondition@type] message:string reason:string nominatedNodeName:string hostIP:string hostIPs:[PodIP] podIP:string podIPs:[PodIP@ip] startTime:string initContainerStatuses:any containerStatuses:any qosClass:string(BestEffort|Burstable|Guaranteed) ephemeralContainerStatuses:any resize:string resourceClaimStatuses:any allocatedResources:any extendedResourceClaimStatus:any nodeAllocatableResourceClaimStatuses:any resources:any
 PodCondition type:string status:string observedGeneration:int lastProbeTime:string lastTransitionTime:string reason:string message:string
 PodIP ip:string
 PodTemplateSpec metadata:ObjectMeta spec:PodSpec
-PodSpec volumes:[Volume^@name] initContainers:[Container@name] containers:[Container@name] ephemeralContainers:[Container@name] restartPolicy:string terminationGracePeriodSeconds:int activeDeadlineSeconds:int dnsPolicy:string nodeSelector:{string} serviceAccountName:string serviceAccount:string automountServiceAccountToken:bool nodeName:string hostNetwork:bool hostPID:bool hostIPC:bool shareProcessNamespace:bool securityContext:any imagePullSecrets:[LocalObjectReference@name] hostname:string subdomain:string affinity:any schedulerName:string tolerations:[Toleration] hostAliases:[HostAlias@ip] priorityClassName:string priority:int dnsConfig:any readinessGates:any runtimeClassName:string enableServiceLinks:bool preemptionPolicy:string overhead:any topologySpreadConstraints:[TopologySpreadConstraint@topologyKey] setHostnameAsFQDN:bool os:any hostUsers:bool schedulingGates:[LocalObjectReference@name] resourceClaims:[PodResourceClaim^@name] resources:any hostnameOverride:string schedulingGroup:any
+PodSpec volumes:[Volume^@name] initContainers:[Container@name] containers:[Container@name] ephemeralContainers:[Container@name] restartPolicy:string(Always|Never|OnFailure) terminationGracePeriodSeconds:int activeDeadlineSeconds:int dnsPolicy:string(ClusterFirst|ClusterFirstWithHostNet|Default|None) nodeSelector:{string} serviceAccountName:string serviceAccount:string automountServiceAccountToken:bool nodeName:string hostNetwork:bool hostPID:bool hostIPC:bool shareProcessNamespace:bool securityContext:any imagePullSecrets:[LocalObjectReference@name] hostname:string subdomain:string affinity:any schedulerName:string tolerations:[Toleration] hostAliases:[HostAlias@ip] priorityClassName:string priority:int dnsConfig:any readinessGates:any runtimeClassName:string enableServiceLinks:bool preemptionPolicy:string(Never|PreemptLowerPriority) overhead:any topologySpreadConstraints:[TopologySpreadConstraint@topologyKey] setHostnameAsFQDN:bool os:any hostUsers:bool schedulingGates:[LocalObjectReference@name] resourceClaims:[PodResourceClaim^@name] resources:any hostnameOverride:string schedulingGroup:any
 PodResourceClaim name:string resourceClaimName:string resourceClaimTemplateName:string
 HostAlias ip:string hostnames:[string]
-Toleration key:string operator:string value:string effect:string tolerationSeconds:int
-TopologySpreadConstraint maxSkew:int topologyKey:string whenUnsatisfiable:string labelSelector:LabelSelector minDomains:int nodeAffinityPolicy:string nodeTaintsPolicy:string matchLabelKeys:[string]
-Container name:string image:string command:[string] args:[string] workingDir:string ports:[ContainerPort@containerPort] envFrom:any env:[EnvVar@name] resources:any resizePolicy:any restartPolicy:string restartPolicyRules:any volumeMounts:[VolumeMount@mountPath] volumeDevices:[VolumeDevice@devicePath] livenessProbe:Probe readinessProbe:Probe startupProbe:Probe lifecycle:any terminationMessagePath:string terminationMessagePolicy:string imagePullPolicy:string securityContext:any stdin:bool stdinOnce:bool tty:bool targetContainerName:string
-ContainerPort name:string hostPort:int containerPort:int protocol:string hostIP:string
+Toleration key:string operator:string(Equal|Exists|Gt|Lt) value:string effect:string(NoExecute|NoSchedule|PreferNoSchedule) tolerationSeconds:int
+TopologySpreadConstraint maxSkew:int topologyKey:string whenUnsatisfiable:string(DoNotSchedule|ScheduleAnyway) labelSelector:LabelSelector minDomains:int nodeAffinityPolicy:string(Honor|Ignore) nodeTaintsPolicy:string(Honor|Ignore) matchLabelKeys:[string]
+Container name:string image:string command:[string] args:[string] workingDir:string ports:[ContainerPort@containerPort] envFrom:any env:[EnvVar@name] resources:any resizePolicy:any restartPolicy:string restartPolicyRules:any volumeMounts:[VolumeMount@mountPath] volumeDevices:[VolumeDevice@devicePath] livenessProbe:Probe readinessProbe:Probe startupProbe:Probe lifecycle:any terminationMessagePath:string terminationMessagePolicy:string(FallbackToLogsOnError|File) imagePullPolicy:string(Always|IfNotPresent|Never) securityContext:any stdin:bool stdinOnce:bool tty:bool targetContainerName:string
+ContainerPort name:string hostPort:int containerPort:int protocol:string(SCTP|TCP|UDP) hostIP:string
 EnvVar name:string value:string valueFrom:any
-VolumeMount name:string readOnly:bool recursiveReadOnly:string mountPath:string subPath:string mountPropagation:string subPathExpr:string
+VolumeMount name:string readOnly:bool recursiveReadOnly:string mountPath:string subPath:string mountPropagation:string(Bidirectional|HostToContainer|None) subPathExpr:string
 VolumeDevice name:string devicePath:string
 Probe exec:any httpGet:HTTPGetAction tcpSocket:any grpc:any initialDelaySeconds:int timeoutSeconds:int periodSeconds:int successThreshold:int failureThreshold:int terminationGracePeriodSeconds:int
-HTTPGetAction path:string port:intstr host:string scheme:string httpHeaders:any
+HTTPGetAction path:string port:intstr host:string scheme:string(HTTP|HTTPS) httpHeaders:any
 Volume name:string configMap:any secret:any emptyDir:any hostPath:any projected:any downwardAPI:any persistentVolumeClaim:any csi:any ephemeral:any nfs:any image:any iscsi:any fc:any rbd:any cephfs:any glusterfs:any flexVolume:any awsElasticBlockStore:any azureDisk:any azureFile:any cinder:any flocker:any gcePersistentDisk:any gitRepo:any photonPersistentDisk:any portworxVolume:any quobyte:any scaleIO:any storageos:any vsphereVolume:any
 
 DeleteOptions apiVersion:string kind:string gracePeriodSeconds:int preconditions:Preconditions orphanDependents:bool propagationPolicy:string dryRun:[string] ignoreStoreReadErrorWithClusterBreakingPotential:bool

@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 
 use super::{check_port, child, default, list, text};
 use crate::failure::Causes;
+use crate::kind::schema;
 use crate::rules::metadata::{check_label, check_subdomain, is_subdomain};
 
-const PATH_TYPES: &[&str] = &["Exact", "ImplementationSpecific", "Prefix"];
 /// What an exact or prefix path may not have in it.
 const NOT_IN_PATHS: &[&str] = &["//", "/./", "/../", "%2f", "%2F"];
 const NOT_AT_END: &[&str] = &["/..", "/."];
@@ -91,7 +91,11 @@ fn check_path(field: &str, path: &Value, causes: &mut Causes) {
                 causes.invalid(format!("{field}.path"), &written.into(), "must be an absolute path");
             }
         }
-        Some(_) => causes.unsupported(format!("{field}.pathType"), &path["pathType"], PATH_TYPES),
+        Some(_) => causes.unsupported(
+            format!("{field}.pathType"),
+            &path["pathType"],
+            schema::values("HTTPIngressPath", "pathType"),
+        ),
     }
     check_backend(&format!("{field}.backend"), &path["backend"], causes);
 }

@@ -19,6 +19,7 @@ use serde_json::{Map, Value, json};
 
 use crate::failure::{Causes, Failure};
 use crate::kind::Kind;
+use crate::kind::schema;
 
 /// Fills in what a new version of an object leaves open. `old` is absent at creation.
 type Defaults = fn(new: &mut Value, old: Option<&Value>, serial: u64);
@@ -101,6 +102,14 @@ fn text<'a>(object: &'a Value, key: &str) -> &'a str {
 fn elements<'a>(object: &'a mut Value, key: &str) -> impl Iterator<Item = &'a mut Value> {
     let list = object.get_mut(key).and_then(Value::as_array_mut);
     list.into_iter().flatten().filter(|one| one.is_object())
+}
+
+/// Complains of a text that is none of the few values that a field of a type may have.
+fn check_value(of: &str, name: &str, field: impl Into<String>, value: &Value, causes: &mut Causes) {
+    let values = schema::values(of, name);
+    if !value.as_str().is_some_and(|value| values.contains(&value)) {
+        causes.unsupported(field, value, values);
+    }
 }
 
 /// Complains about a number that is no port.

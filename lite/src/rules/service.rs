@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use serde_json::{Value, json};
 
-use super::{check_port, child, default, elements, list, text};
+use super::{check_port, check_value, child, default, elements, list, text};
 use crate::failure::Causes;
 use crate::rules::metadata::{check_label, check_subdomain};
 
@@ -13,10 +13,8 @@ const CLUSTER_NET: u32 = 0x0a60_0000;
 const CLUSTER_NET_SIZE: u64 = 1 << 20;
 const NODE_PORTS: std::ops::Range<u64> = 30_000..32_768;
 
-const TYPES: &[&str] = &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
 const PORT_NAME: &str =
     "must contain only alphanumeric characters (a-z, 0-9), and hyphens (-), at least one letter, at most 15 characters";
-const PROTOCOLS: &[&str] = &["SCTP", "TCP", "UDP"];
 
 pub(super) fn defaults(new: &mut Value, old: Option<&Value>, serial: u64) {
     let spec = child(new, "spec");
@@ -72,11 +70,8 @@ fn address(serial: u64) -> String {
 pub(super) fn validate(new: &Value, old: Option<&Value>, causes: &mut Causes) {
     let spec = &new["spec"];
     let external = spec["type"] == "ExternalName";
-    if !TYPES.contains(&text(spec, "type")) {
-        causes.unsupported("spec.type", &spec["type"], TYPES);
-    }
-    if !["None", "ClientIP"].contains(&text(spec, "sessionAffinity")) {
-        causes.unsupported("spec.sessionAffinity", &spec["sessionAffinity"], &["ClientIP", "None"]);
+    for name in ["type", "sessionAffinity"] {
+        check_value("ServiceSpec", name, format!("spec.{name}"), &spec[name], causes);
     }
     if external {
         if text(spec, "externalName").is_empty() {
@@ -125,9 +120,7 @@ fn check_ports(ports: &[Value], causes: &mut Causes) {
             }
         }
         check_port(&field("port"), &port["port"], causes);
-        if !PROTOCOLS.contains(&text(port, "protocol")) {
-            causes.unsupported(field("protocol"), &port["protocol"], PROTOCOLS);
-        }
+        check_value("ServicePort", "protocol", field("protocol"), &port["protocol"], causes);
         let target = &port["targetPort"];
         match target.as_str() {
             Some(name) if is_port_name(name) => {}

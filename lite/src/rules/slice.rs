@@ -4,11 +4,10 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use serde_json::Value;
 
-use super::{check_immutable, check_port, default, elements, list, text};
+use super::{check_immutable, check_port, check_value, default, elements, list, text};
 use crate::failure::Causes;
 use crate::rules::metadata::check_subdomain;
 
-const ADDRESS_TYPES: &[&str] = &["FQDN", "IPv4", "IPv6"];
 /// Endpoints of one slice.
 const ENDPOINTS_MAX: usize = 1_000;
 /// Addresses of one endpoint.
@@ -29,8 +28,8 @@ pub(super) fn validate(new: &Value, old: Option<&Value>, causes: &mut Causes) {
     let family = text(new, "addressType");
     if family.is_empty() {
         causes.required("addressType", "");
-    } else if !ADDRESS_TYPES.contains(&family) {
-        causes.unsupported("addressType", &new["addressType"], ADDRESS_TYPES);
+    } else {
+        check_value("EndpointSlice", "addressType", "addressType", &new["addressType"], causes);
     }
     let endpoints = list(new, "endpoints");
     if endpoints.len() > ENDPOINTS_MAX {

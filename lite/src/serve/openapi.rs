@@ -152,4 +152,13 @@ mod tests {
         assert_eq!(pod["containers"]["x-kubernetes-patch-merge-key"], "name");
         assert_eq!(pod["volumes"]["x-kubernetes-patch-strategy"], "merge,retainKeys");
     }
+
+    #[test]
+    fn the_values_of_a_field_are_told() {
+        let document = document(&Kinds::built_in(), "", "v1").unwrap();
+        let service = &document["components"]["schemas"]["io.k8s.api.core.v1.ServiceSpec"]["properties"];
+        assert_eq!(service["externalTrafficPolicy"]["enum"], serde_json::json!(["Cluster", "Local"]));
+        assert_eq!(service["ipFamilies"]["items"]["enum"], serde_json::json!(["", "IPv4", "IPv6"]));
+        assert!(service["externalName"]["enum"].is_null() && service["ipFamilies"]["enum"].is_null());
+    }
 }

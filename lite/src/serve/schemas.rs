@@ -105,6 +105,7 @@ impl Components {
             for (field, shape) in fields {
                 if let Some(property) = component["properties"].get_mut(*field) {
                     tell_strategy(shape, property);
+                    tell_values(shape, property);
                 }
             }
         }
@@ -132,5 +133,21 @@ fn tell_strategy(shape: &Shape, property: &mut Value) {
     property["x-kubernetes-patch-strategy"] = strategy.into();
     if let Some(key) = key {
         property["x-kubernetes-patch-merge-key"] = key.into();
+    }
+}
+
+/// Says which values a text may have, or each text of a list.
+fn tell_values(shape: &Shape, property: &mut Value) {
+    match shape {
+        Shape::OneOf(values) => property["enum"] = values.as_slice().into(),
+        Shape::List(element, _) if property["items"].is_object() => tell_values(element, &mut property["items"]),
+        Shape::List(..)
+        | Shape::String
+        | Shape::Int
+        | Shape::Bool
+        | Shape::IntOrString
+        | Shape::Any
+        | Shape::Map(_)
+        | Shape::Named(..) => {}
     }
 }

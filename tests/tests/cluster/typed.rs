@@ -13,7 +13,7 @@ use crate::stage::Stage;
 const COMMANDS: &str = include_str!("../manifests/kubectl.txt");
 
 const NARROW: &str = "it serves the kinds that Tidegate reads, those of dev's processes, and what definitions add";
-const ENUMS: &str = "k8s-openapi leaves out the values of enumerations";
+const ENUMS: &str = "the real server adds a sentence on each value to the description, which k8s-openapi leaves out";
 const RACE: &str = "the real server publishes a definition a moment after it is established, lite before it answers";
 
 /// What lite prints in another way than the real server: a part of it (nothing where the real server's moment counts), and why.
@@ -30,8 +30,8 @@ const DIFFERENCES: &[(&str, &str, &str)] = &[
     ("api-resources of apps, with verbs", "deployments", NARROW),
     ("api-resources of the core group", "configmaps", NARROW),
     ("api-resources of all that is in namespaces, as names", "ingresses", NARROW),
-    ("explain, a field", "FIELD: pathType <string>", ENUMS),
-    ("explain, a type of Service", "FIELDS", ENUMS),
+    ("explain, a field", "ENUM:\n    Exact\n    ImplementationSpecific\n    Prefix", ENUMS),
+    ("explain, a type of Service", "enum: ClusterIP, ExternalName, LoadBalancer, NodePort", ENUMS),
     ("get of everything", "deployment.apps/web", NARROW),
     ("explain it", "", RACE),
     ("get it when its definition is gone", "", RACE),

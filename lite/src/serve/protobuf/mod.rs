@@ -135,7 +135,13 @@ fn message(of: &'static str, bytes: &[u8], depth: usize) -> Result<Map<String, V
                     map.insert(key, element);
                 }
             }
-            shape @ (Shape::String | Shape::Int | Shape::Bool | Shape::IntOrString | Shape::Any | Shape::Named(..)) => {
+            shape @ (Shape::String
+            | Shape::OneOf(_)
+            | Shape::Int
+            | Shape::Bool
+            | Shape::IntOrString
+            | Shape::Any
+            | Shape::Named(..)) => {
                 let value = value(shape, field, wire, depth)?;
                 if field.keeps_zero || !is_zero(&value) {
                     object.insert(field.name.to_owned(), value);
@@ -174,7 +180,7 @@ fn value(shape: &Shape, field: &Field, wire: Wire<'_>, depth: usize) -> Result<V
     match (field.form, shape) {
         (FieldForm::Time, _) => time(wire.bytes()?),
         (FieldForm::Bytes, _) => Ok(STANDARD.encode(wire.bytes()?).into()),
-        (_, Shape::String) => Ok(wire.text()?.into()),
+        (_, Shape::String | Shape::OneOf(_)) => Ok(wire.text()?.into()),
         (_, Shape::Int) => Ok(wire.number()?.into()),
         (_, Shape::Bool) => Ok((wire.number()? != 0).into()),
         (_, Shape::IntOrString) => int_or_string(wire.bytes()?),
