@@ -76,6 +76,9 @@ const WORDS: &[&str] = &[
     "sets.equivalent(self, oldSelf)",
     "format.named(self)",
     ".validate(self)",
+    ".all(i, v, i == v)",
+    ".transformList(i, v, v)",
+    ".transformMapEntry(i, v, {v: i})",
     ".?a",
     "optional.none()",
     "dyn(self)",
@@ -244,6 +247,8 @@ async fn rules_that_take_too_long_are_not_evaluated() {
         "self.all(a, self.join(',').findAll('a').size() > 0)",
         "self.all(a, url('/?' + self.join('&')).getQuery().size() > 0)",
         "self.all(a, self.indexOf(a) >= 0)",
+        "self.all(i, a, self.exists(j, b, i != j && a == b))",
+        "self.transformMap(i, a, self.transformList(j, b, a + b)).size() > 0",
     ] {
         check(rule, 20_000).await;
     }

@@ -4,6 +4,7 @@
 mod formats;
 mod lists;
 mod network;
+mod pairs;
 mod patterns;
 mod quantity;
 mod sets;
@@ -36,6 +37,7 @@ pub(super) fn extend(env: &mut Env) -> Result<(), DeclarationError> {
     formats::extend(env)?;
     lists::extend(env)?;
     network::extend(env)?;
+    pairs::extend(env)?;
     quantity::extend(env)?;
     sets::extend(env)?;
     url::extend(env)?;

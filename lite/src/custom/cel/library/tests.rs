@@ -216,3 +216,24 @@ fn formats_say_what_is_wrong() {
         &[],
     );
 }
+
+#[test]
+fn macros_can_have_two_variables() {
+    check(
+        &[
+            "[1, 2].all(i, v, i < v) && ![0].all(i, v, i < v) && [].all(i, v, false)",
+            "['a', 'b'].exists(i, v, i == 1 && v == 'b') && ![].exists(i, v, true)",
+            "[5, 5, 6].existsOne(i, v, v == 6) && ![5, 5].exists_one(i, v, v == 5)",
+            "['a', 'b'].transformList(i, v, v + string(i)) == ['a0', 'b1'] && [3, 4].transformList(i, v, i > 0, v) == [4]",
+            "{'a': 1}.transformMap(k, v, k + string(v)) == {'a': 'a1'} && [3, 4].transformMap(i, v, v > 3, v) == {1: 4}",
+            "['a', 'b'].transformMapEntry(i, v, {v: i}) == {'a': 0, 'b': 1} && {'a': 1}.transformMapEntry(k, v, v > 1, {v: k}) == {}",
+            "{'a': 1, 'b': 2}.all(k, v, {'a': 1, 'b': 2}.exists(other, w, other != k && w != v))",
+            "[1, 2].all(i, v, [v].all(one, one == i + 1))",
+            // What one round decides, no failure of another undoes.
+            "[0, 1].exists(i, v, 1 / v == 1)",
+        ],
+        &[("['a', 'a'].transformMapEntry(i, v, {v: i})", "already exists"), ("[0].all(i, v, 1 / v == 1)", "zero")],
+    );
+    assert!(env::program("[1].all(1, v, true)").is_err());
+    assert!(env::program("[1].all(i, v.w, true)").is_err());
+}
