@@ -8,7 +8,10 @@ use tidegate_proxy::BudgetLimits;
 /// Files for everything but traffic: health and metrics, the API server, logs, sockets that listen.
 const RESERVE: u64 = 256;
 
-/// Connections to endpoints that a thread keeps idle for each driver at most.
+/// Pools of connections that a thread keeps idle: to endpoints in HTTP/1.1 and in HTTP/2, and to authorisation services.
+const POOLS: u64 = 3;
+
+/// Connections in each of them at most.
 const POOL_MAX: u64 = 512;
 
 /// The share of the memory that traffic may take, in percent; the rest is for the routing model and the process itself.
@@ -29,10 +32,10 @@ pub(crate) fn raise() -> Option<u64> {
     }
 }
 
-/// Shares out the open files; how many connections to endpoints each thread keeps idle for each of the two drivers.
+/// Shares out the open files; how many connections each thread keeps idle in each of its pools.
 pub(crate) fn share_files(open_files: Option<u64>, threads: usize, limits: &mut BudgetLimits) -> usize {
     let Some(files) = open_files else { return usize::try_from(POOL_MAX).unwrap_or(1) };
-    let pools = 2 * (threads as u64).max(1);
+    let pools = POOLS * (threads as u64).max(1);
     let traffic = files.saturating_sub(RESERVE);
     let pool = (traffic / 4 / pools).clamp(1, POOL_MAX);
     // A connection and its request take two.
@@ -103,7 +106,7 @@ mod tests {
         let mut limits = BudgetLimits::default();
         let pool = share_files(open_files, threads, &mut limits);
         assert_eq!((limits.files, pool), want, "{open_files:?}");
-        let all = u64::from(limits.files) + 2 * (threads * pool) as u64 + RESERVE;
+        let all = u64::from(limits.files) + POOLS * (threads * pool) as u64 + RESERVE;
         assert!(open_files.is_none_or(|files| all <= files || files < RESERVE + 4), "{open_files:?}: {all}");
     }
 
@@ -111,11 +114,11 @@ mod tests {
     fn everything_fits_into_the_open_files() {
         check_files(None, 2, (BudgetLimits::default().files, 512));
         check_files(Some(u64::MAX), 2, (BudgetLimits::default().files, 512));
-        check_files(Some(1_048_576), 2, (1_046_272, 512));
-        check_files(Some(65_536), 2, (63_232, 512));
-        check_files(Some(65_536), 64, (49_024, 127));
-        check_files(Some(1500), 2, (936, 77));
-        check_files(Some(1024), 2, (576, 48));
+        check_files(Some(1_048_576), 2, (1_045_248, 512));
+        check_files(Some(65_536), 2, (62_208, 512));
+        check_files(Some(65_536), 64, (48_960, 85));
+        check_files(Some(1500), 2, (938, 51));
+        check_files(Some(1024), 2, (576, 32));
         check_files(Some(260), 1, (2, 1));
         check_files(Some(0), 2, (2, 1));
     }

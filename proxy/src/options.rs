@@ -128,7 +128,7 @@ pub struct Http2Limits {
 pub struct UpstreamLimits {
     /// Endpoints tried for one request at most, the first included, whatever its route allows; at least 1.
     pub tries_max: usize,
-    /// Idle connections that each thread keeps.
+    /// Idle connections that each thread keeps to endpoints in HTTP/1.1, as many to those in HTTP/2, and as many to authorisation services.
     pub pool_size: usize,
     /// How long a connection is kept idle; less than what upstreams usually wait (60 s and more).
     pub idle: Duration,

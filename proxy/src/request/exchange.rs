@@ -79,6 +79,8 @@ pub(crate) struct Exchange {
     /// The session that it belongs to, where its route keeps any.
     session: Option<Box<Session>>,
     load: Option<Load>,
+    /// Bytes of its body that are kept until it has its endpoint.
+    held_bytes: usize,
     attempts: Attempts,
     body_bytes: u64,
     answer: Option<Answer>,
@@ -113,6 +115,7 @@ impl Exchange {
             share: None,
             session: None,
             load: None,
+            held_bytes: 0,
             attempts: Attempts::default(),
             body_bytes: 0,
             answer: None,

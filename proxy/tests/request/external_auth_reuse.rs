@@ -1,15 +1,20 @@
-//! Connections to authorisation services that close while they are idle.
+//! What is kept for authorisation services: connections that are idle, how many of them, and bodies.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
 
+use tidegate_proxy::{Driver, Options};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
+use tokio::sync::Barrier;
+use tokio::time::{sleep, timeout};
 
+use super::bed::PATIENCE;
 use super::external_auth::{bed, by, over_http, send, until_counted};
 use super::retries::WAYS;
-use super::upstream::Upstream;
+use super::upstream::{Reply, Upstream};
 
 /// An authorisation service that allows everything, and closes its first connection on the second question instead of an answer.
 async fn closes_when_reused() -> (SocketAddr, Arc<AtomicUsize>) {
@@ -54,4 +59,75 @@ async fn a_connection_that_closes_when_it_is_reused_costs_no_request() {
         assert_eq!(connections.load(Relaxed), 2, "{driver:?}, HTTP/2: {http2}: the first one was used twice");
         until_counted(&bed, "allowed", "", 2).await;
     }
+}
+
+/// An authorisation service that answers once it has so many questions, each on a connection of its own; how many of these are open.
+async fn answers_together(questions: usize) -> (SocketAddr, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (open, all) = (Arc::new(AtomicUsize::new(0)), Arc::new(Barrier::new(questions)));
+    let count = Arc::clone(&open);
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let (count, all) = (Arc::clone(&count), Arc::clone(&all));
+            tokio::spawn(async move {
+                count.fetch_add(1, Relaxed);
+                let mut asked = Vec::new();
+                while stream.read_buf(&mut asked).await.is_ok_and(|count| count > 0) {
+                    if asked.ends_with(b"\r\n\r\n") {
+                        asked.clear();
+                        all.wait().await;
+                        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await.unwrap();
+                    }
+                }
+                count.fetch_sub(1, Relaxed);
+            });
+        }
+    });
+    (address, open)
+}
+
+/// Their files are set aside, and so there is a limit on them.
+#[tokio::test]
+async fn no_more_connections_are_kept_than_there_are_files_for() {
+    const KEPT: usize = 2;
+    let upstream = Upstream::echo().await;
+    let service = over_http(&[], &[], 0);
+    for (driver, http2) in WAYS {
+        let (auth, open) = answers_together(3 * KEPT).await;
+        let set = |options: &mut Options| {
+            by(driver)(options);
+            options.upstream.pool_size = KEPT;
+        };
+        let bed = bed(&service, upstream.address, &[auth], set).await;
+        let ask = |_| send(&bed, http2, ("GET", "/"), &[], ("", false));
+        for got in futures::future::join_all((0..3 * KEPT).map(ask)).await {
+            assert_eq!(got.status, 200, "{driver:?}, HTTP/2: {http2}: {}", got.body);
+        }
+        let few = async {
+            while open.load(Relaxed) != KEPT {
+                sleep(Duration::from_millis(10)).await;
+            }
+        };
+        timeout(PATIENCE, few).await.unwrap_or_else(|_| panic!("{driver:?}: {} are open", open.load(Relaxed)));
+    }
+}
+
+/// It is there until the request is over: the endpoint may have to be sent it again.
+#[tokio::test]
+async fn a_body_that_was_held_is_charged_for_as_long_as_its_request() {
+    const KIB: usize = 40;
+    let upstream = Upstream::start(|_| Reply::Silence).await;
+    let auth = Upstream::start(|_| Reply::ok("")).await;
+    let service = over_http(&[], &[], 64 * 1024);
+    let bed = bed(&service, upstream.address, &[auth.address], by(Driver::Both)).await;
+    let mut stream = bed.connect().await;
+    let body = "x".repeat(KIB * 1024);
+    let head = format!("POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: {}\r\n\r\n", body.len());
+    stream.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
+    until_counted(&bed, "allowed", "", 1).await;
+    // A connection, a request, and the body.
+    bed.until_metric(&format!("tidegate_budget_memory_bytes {}", (8 + 64 + KIB) * 1024)).await;
+    drop(stream);
+    bed.until_metric("tidegate_budget_memory_bytes 0").await;
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{SinkExt, StreamExt};
-use tidegate_config::model::Settings;
+use tidegate_config::model::{Guard, Settings};
 use tidegate_proxy::Driver;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -107,6 +107,30 @@ async fn a_silent_tunnel_ends_after_its_own_time() {
         let end = timeout(PATIENCE, socket.next()).await.expect("the tunnel stays open");
         assert!(end.is_none_or(|message| message.is_err()));
         bed.until_metric(r#"tidegate_answers_total{reason="tunnel-idle"} 1"#).await;
+    }
+}
+
+/// What a client sends behind a request for an upgrade may be of the other protocol, whoever answers.
+#[tokio::test]
+async fn behind_an_answer_of_the_edge_s_own_to_an_upgrade_nothing_is_read_as_a_request() {
+    let upstream = Upstream::echo().await;
+    for driver in DRIVERS {
+        let model = Model::edited(&[upstream.address], |route| route.guards = [Guard::DenyAll].into());
+        let bed = Bed::with(model, |options| options.driver = driver).await;
+        for (host, status) in [("a.test", "403"), ("other.test", "404")] {
+            for (upgrade, answers) in [("Connection: upgrade\r\nUpgrade: websocket\r\n", 1), ("", 2)] {
+                let mut stream = bed.connect().await;
+                let last = format!("GET /2 HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+                let asked = format!("GET /1 HTTP/1.1\r\nHost: {host}\r\n{upgrade}\r\n{last}");
+                stream.write_all(asked.as_bytes()).await.unwrap();
+                let mut got = Vec::new();
+                timeout(PATIENCE, stream.read_to_end(&mut got)).await.expect("it stays open").unwrap();
+                let got = String::from_utf8(got).unwrap();
+                let what = format!("{driver:?}, {host}, {upgrade:?}: {got}");
+                assert_eq!(got.matches(&format!("HTTP/1.1 {status} ")).count(), answers, "{what}");
+                assert_eq!(got.to_lowercase().matches("connection: close").count(), 1, "{what}");
+            }
+        }
     }
 }
 

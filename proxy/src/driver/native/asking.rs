@@ -105,6 +105,7 @@ impl<C: Downstream> Transfer<'_, C> {
             }
         });
         read.await?;
+        self.exchange.holds(held.len());
         self.room.held = held.freeze();
         Ok(())
     }

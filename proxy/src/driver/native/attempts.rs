@@ -109,20 +109,22 @@ fn compose<H: RequestHead>(
     }
     room.edits.clear();
     exchange.request_edits(aimed, asked.head, &mut room.edits);
-    if !room.held.is_empty() {
+    // From here on it is kept once, among what goes up.
+    let held = std::mem::take(&mut room.held);
+    if !held.is_empty() {
         // The client was told to go on when its body was held.
         room.edits.remove(&EXPECT);
     }
     write::request(asked.head, &room.edits, asked.coded, room.to_endpoint.end());
-    if !room.held.is_empty() {
-        exchange.body(&room.held, false)?;
-        write::content(&room.held, asked.chunked, room.to_endpoint.end());
+    if !held.is_empty() {
+        exchange.body(&held, false)?;
+        write::content(&held, asked.chunked, room.to_endpoint.end());
     }
     // It was read to its end before anything was sent.
     if asked.chunked && is_whole {
         room.to_endpoint.end().extend_from_slice(write::LAST_CHUNK);
     }
-    exchange.count(progress.bytes_in - room.held.len(), is_whole)
+    exchange.count(progress.bytes_in - held.len(), is_whole)
 }
 
 impl<C: Downstream> Transfer<'_, C> {

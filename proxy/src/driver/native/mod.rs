@@ -111,7 +111,9 @@ async fn request(conn: &mut Conn, scratch: &mut Scratch, traffic: &Traffic) -> N
             // tell what comes next.
             let undecided = transfer.progress.expects && !transfer.progress.body.is_over();
             let ending = transfer.client.facts().is_ending();
-            let closes = request.closes || ending || undecided || answer.reason.closes();
+            // Nor what a client says that takes it for agreed that it may speak another protocol (RFC 9110 section 7.8).
+            let upgrades = transfer.exchange.asks_upgrade();
+            let closes = request.closes || ending || undecided || upgrades || answer.reason.closes();
             let given = transfer.give(&view, &answer, closes).await;
             let rest = given && !closes && discard(conn, &mut progress, options.client.body_discard).await;
             if rest { Next::Again } else { Next::Close }

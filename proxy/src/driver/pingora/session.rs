@@ -65,7 +65,8 @@ pub(super) fn stage(session: &Session, error: &Error, reused: bool) -> Stage {
 /// Writes an answer of the edge's own.
 pub(super) async fn write_answer(session: &mut Session, exchange: &Exchange, answer: &Answer) -> Result<()> {
     let Rendered { status, headers, body } = exchange.render(answer, &Parsed::new(session.req_header()));
-    if answer.reason.closes() {
+    // What a client says that takes it for agreed that it may speak another protocol cannot be told from requests.
+    if answer.reason.closes() || exchange.asks_upgrade() {
         session.set_keepalive(None);
     }
     let mut head = ResponseHeader::build(status, Some(headers.len() + 2))?;

@@ -102,6 +102,7 @@ impl Exchange {
                 self.guards(request, (sound, 0), Look { facts, head, draw: chance as u64 })
             }
             Err(unrouted) => {
+                self.asks_upgrade = unrouted.request.as_ref().is_some_and(|request| request.upgrade.is_some());
                 self.request = unrouted.request;
                 Err(unrouted.reason.into())
             }
@@ -155,6 +156,7 @@ impl Exchange {
         self.effective = self.snapshot.effective(&route);
         let is_http10 = request.protocol == Protocol::Http10;
         self.negotiation = self.snapshot.compression(&route).map(|it| Negotiation::of(it, head, is_http10));
+        self.asks_upgrade = request.upgrade.is_some();
         self.request = Some(request.clone());
         self.listener = Some(listener);
         if self.effective.request_ids == RequestIds::Correlated {
@@ -235,7 +237,6 @@ impl Exchange {
             return Err(Reason::NoEndpoints.into());
         }
         let (backend, facts) = (Arc::clone(backend), Arc::clone(facts));
-        self.asks_upgrade = request.upgrade.is_some();
         self.begin_copies(!draw);
         admitted.grants.clone_from(&self.grants);
         Ok(Aimed { request, admitted, target, backend, facts })

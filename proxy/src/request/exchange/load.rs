@@ -33,7 +33,7 @@ impl Exchange {
         let max = max.min(self.shared.budget.service_max());
         let at_service = self.shared.endpoints.enter_service(&backend.key, max).ok_or(Reason::ServiceOverloaded)?;
         let cost = match self.driver {
-            Driver::Native => Cost::NATIVE_REQUEST,
+            Driver::Native => Cost::NATIVE_REQUEST.and(Cost::new(0, self.held_kib())),
             Driver::Full => Cost::FULL_REQUEST,
         };
         let client = aimed.facts.client.as_ref();
@@ -46,6 +46,16 @@ impl Exchange {
         }
         self.load = Some(Load { cost, _at_service: at_service });
         Ok(())
+    }
+
+    /// Notes that so many bytes of the body are kept, for which the request is charged in the native driver; in the full one they
+    /// are in a buffer that every request has.
+    pub(crate) const fn holds(&mut self, bytes: usize) {
+        self.held_bytes = bytes;
+    }
+
+    fn held_kib(&self) -> u32 {
+        u32::try_from(self.held_bytes.div_ceil(1024)).unwrap_or(u32::MAX)
     }
 
     /// Charges what a tunnel takes in place of what a request does.

@@ -1,7 +1,7 @@
 //! The clients by which a traffic thread asks authorisation services, one for each endpoint and transport, so that no connection of one
 //! is used for another. Each keeps its own idle connections, and goes when it was not used for a while.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::error::Error;
 use std::future::Future;
@@ -60,6 +60,25 @@ struct Kept {
 
 thread_local! {
     static CLIENTS: RefCell<HashMap<Key, Kept, foldhash::fast::RandomState>> = RefCell::default();
+    static OPEN: Cell<usize> = const { Cell::new(0) };
+}
+
+/// A connection of the thread, counted until it is dropped.
+struct Open;
+
+impl Open {
+    /// One more; how many there are with it.
+    fn count() -> (Self, usize) {
+        let open = OPEN.get() + 1;
+        OPEN.set(open);
+        (Self, open)
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        OPEN.set(OPEN.get().saturating_sub(1));
+    }
 }
 
 /// The client for an endpoint of a service.
@@ -86,7 +105,7 @@ pub(super) fn of(service: &ExternalAuth, endpoint: &Endpoint, uri: &Uri, limits:
             .pool_max_idle_per_host(IDLE_MAX)
             .pool_timer(TokioTimer::new())
             .set_host(false)
-            .build(Connector::new(target, endpoint.address, limits.external_auth));
+            .build(Connector::new(target, endpoint.address, limits));
         clients.insert(key, Kept { client: client.clone(), used: now });
         client
     })
@@ -160,10 +179,12 @@ pub(super) struct Connector {
     tls: Option<(UpstreamTls, Arc<str>)>,
     http2: bool,
     within: Duration,
+    /// Connections that the thread keeps in all.
+    kept_max: usize,
 }
 
 impl Connector {
-    fn new(target: &Target, address: SocketAddr, within: Duration) -> Self {
+    fn new(target: &Target, address: SocketAddr, limits: &UpstreamLimits) -> Self {
         let tls = target.protocol.is_tls().then(|| {
             let nothing = UpstreamTls { server_name: None, verification: None, client: None };
             let tls = target.tls.clone().unwrap_or(nothing);
@@ -172,7 +193,8 @@ impl Connector {
             let name = tls.server_name.clone().unwrap_or_else(name);
             (tls, name)
         });
-        Self { address, tls, http2: target.protocol.is_http2(), within }
+        let (within, kept_max) = (limits.external_auth, limits.pool_size);
+        Self { address, tls, http2: target.protocol.is_http2(), within, kept_max }
     }
 
     async fn connect(self) -> Result<Link, Refused> {
@@ -183,7 +205,8 @@ impl Connector {
                 Either::Right(opened.map_err(Refused)?)
             }
         };
-        Ok(Link(TokioIo::new(stream)))
+        let (open, count) = Open::count();
+        Ok(Link { io: TokioIo::new(stream), is_kept: count <= self.kept_max, _open: open })
     }
 }
 
@@ -202,35 +225,45 @@ impl Service<Uri> for Connector {
 }
 
 /// A connection to an endpoint.
-pub(super) struct Link(TokioIo<Either<TcpStream, TlsStream<TcpStream>>>);
+pub(super) struct Link {
+    io: TokioIo<Either<TcpStream, TlsStream<TcpStream>>>,
+    /// Whether it may be kept when its question is answered. The files of those that are idle are not charged to anybody, but set
+    /// aside from what is.
+    is_kept: bool,
+    _open: Open,
+}
 
 impl Connection for Link {
     fn connected(&self) -> Connected {
-        Connected::new()
+        let connected = Connected::new();
+        if !self.is_kept {
+            connected.poison();
+        }
+        connected
     }
 }
 
 impl Read for Link {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(cx, into)
+        Pin::new(&mut self.io).poll_read(cx, into)
     }
 }
 
 impl Write for Link {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(cx, bytes)
+        Pin::new(&mut self.io).poll_write(cx, bytes)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(cx)
+        Pin::new(&mut self.io).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(cx)
+        Pin::new(&mut self.io).poll_shutdown(cx)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.0.is_write_vectored()
+        self.io.is_write_vectored()
     }
 
     fn poll_write_vectored(
@@ -238,7 +271,7 @@ impl Write for Link {
         cx: &mut Context<'_>,
         pieces: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write_vectored(cx, pieces)
+        Pin::new(&mut self.io).poll_write_vectored(cx, pieces)
     }
 }
 
