@@ -2,8 +2,7 @@
 
 use std::borrow::Cow;
 
-use serde_json::Value;
-
+use super::marks::Selectable;
 use crate::failure::Failure;
 use crate::kind::Kind;
 
@@ -53,8 +52,13 @@ impl Fields {
         self.0.iter().find(|one| one.equal && one.field == field).map(|one| one.value.as_str())
     }
 
-    pub(super) fn matches(&self, object: &Value) -> bool {
-        self.0.iter().all(|one| (read(object, &one.field) == one.value) == one.equal)
+    pub(super) fn matches(&self, object: &impl Selectable) -> bool {
+        self.0.iter().all(|one| (object.field(&one.field) == one.value) == one.equal)
+    }
+
+    /// Whether the name and the namespace of an object are all that they ask for.
+    pub(super) fn only_names(&self) -> bool {
+        self.0.iter().all(|one| matches!(&*one.field, "metadata.name" | "metadata.namespace"))
     }
 }
 
@@ -67,17 +71,11 @@ fn unknown_field(kind: &Kind, field: &str) -> String {
     }
 }
 
-/// The text of a field; what is absent is the empty string, as in the real server.
-fn read<'a>(object: &'a Value, field: &str) -> Cow<'a, str> {
-    let at = |path: &str| match path.split('.').try_fold(object, |value, key| value.get(key))? {
-        Value::String(text) => Some(Cow::Borrowed(text.as_str())),
-        // Fields of custom kinds may be numbers or flags.
-        value @ (Value::Number(_) | Value::Bool(_)) => Some(Cow::Owned(value.to_string())),
-        Value::Null | Value::Array(_) | Value::Object(_) => None,
-    };
+/// The text of a field, where `at` gives what is at a path; what is absent is the empty string, as in the real server.
+pub(super) fn read<'a>(mut at: impl FnMut(&str) -> Option<Cow<'a, str>>, field: &str) -> Cow<'a, str> {
     match field {
         // An Event's source is the component that told it, and of newer ones the controller.
-        "source" => at("source.component").filter(|text| !text.is_empty()).or(at("reportingComponent")),
+        "source" => at("source.component").filter(|text| !text.is_empty()).or_else(|| at("reportingComponent")),
         _ => at(field),
     }
     .unwrap_or_default()
@@ -109,7 +107,7 @@ fn unescape(value: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::kind::KindId;

@@ -54,8 +54,13 @@ impl Labels {
     }
 
     pub(crate) fn matches(&self, labels: &Value) -> bool {
+        self.match_by(|key| labels.get(key).and_then(Value::as_str))
+    }
+
+    /// The same, where `label` gives the value of a label.
+    pub(super) fn match_by<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
         self.0.iter().all(|one| {
-            let value = labels.get(&one.key).and_then(Value::as_str);
+            let value = label(&one.key);
             match &one.test {
                 Test::Exists => value.is_some(),
                 Test::Absent => value.is_none(),

@@ -2,11 +2,11 @@
 
 mod field;
 mod label;
-
-use serde_json::Value;
+mod marks;
 
 pub(crate) use self::field::Fields;
 pub(crate) use self::label::{Labels, valid_name, valid_value};
+pub(crate) use self::marks::{Marks, Selectable};
 use crate::failure::Failure;
 use crate::kind::Kind;
 
@@ -15,6 +15,8 @@ use crate::kind::Kind;
 pub(crate) struct Selection {
     /// Whether there is nothing to compare.
     pub(crate) all: bool,
+    /// Whether it takes more than the name and the namespace of an object to tell.
+    pub(crate) looks_inside: bool,
     labels: Labels,
     pub(crate) fields: Fields,
 }
@@ -26,10 +28,12 @@ impl Selection {
         let all = labels.is_empty() && fields.is_empty();
         let labels =
             Labels::parse(labels).map_err(|why| Failure::bad_request(format!("unable to parse requirement: {why}")))?;
-        Ok(Self { all, labels, fields: Fields::parse(kind, fields)? })
+        let fields = Fields::parse(kind, fields)?;
+        let looks_inside = !labels.is_empty() || !fields.only_names();
+        Ok(Self { all, looks_inside, labels, fields })
     }
 
-    pub(crate) fn matches(&self, object: &Value) -> bool {
-        self.fields.matches(object) && self.labels.matches(&object["metadata"]["labels"])
+    pub(crate) fn matches(&self, object: &impl Selectable) -> bool {
+        self.fields.matches(object) && self.labels.match_by(|key| object.label(key))
     }
 }

@@ -107,7 +107,7 @@ pub(super) async fn watch(
             }
         }
         let mark = matches!(start, Start::Everything { mark: true }).then(|| state.version_of(kind));
-        let (events, history) = (state.subscribe(kind, part), state.histories(kind));
+        let (events, history) = (state.subscribe(kind, part, selection.looks_inside), state.histories(kind));
         let include = query.include_object.clone();
         Ok(Watching {
             lite: lite.clone(),
@@ -219,11 +219,11 @@ impl Watching {
     }
 
     fn event(&self, event: &Event) -> Option<Bytes> {
-        let change =
-            if self.selection.all { event.change() } else { event.seen_by(|object| self.selection.matches(object))? };
+        let fields = &self.kind.row().fields;
+        let change = if self.selection.all { event.change() } else { event.seen_by(&self.selection, fields)? };
         Some(match self.form {
             Form::Whole if self.kind.shows_stored() => event.frame(change),
-            Form::Whole | Form::Table | Form::Metadata => self.line(change, event.shown(change)),
+            Form::Whole | Form::Table | Form::Metadata => self.line(change, &event.shown(change)),
         })
     }
 

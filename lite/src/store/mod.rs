@@ -98,6 +98,8 @@ impl Collection {
 
 struct Watcher {
     part: Part,
+    /// Whether it looks into objects.
+    selects: bool,
     events: mpsc::Sender<Arc<Event>>,
 }
 
@@ -301,7 +303,8 @@ impl State {
 
     fn tell(&mut self, kind: &KindId, event: Event, at: Duration) {
         let Some(collection) = self.collections.get_mut(&kind.place()) else { return };
-        let event = Arc::new(event);
+        let selected = collection.watchers.iter().any(|watcher| watcher.selects && watcher.part.has(&event.key));
+        let event = Arc::new(if selected { event.selectable(&kind.row().fields) } else { event });
         let bytes = collection.upstream.as_ref().map_or(0, |_| event.bytes());
         let version = event.version().max(collection.upstream.as_ref().map_or(0, Upstream::version));
         collection.ring.push(at, version, bytes, event.clone());
@@ -343,13 +346,13 @@ impl State {
         self.collections.get_mut(&kind.place())?.outdated(kept, now)
     }
 
-    /// From now on the changes of a part of a kind, until the receiver is too far behind.
-    pub(crate) fn subscribe(&mut self, kind: &KindId, part: Part) -> mpsc::Receiver<Arc<Event>> {
+    /// From now on the changes of a part of a kind, until the receiver is too far behind. `selects` says that it looks into objects.
+    pub(crate) fn subscribe(&mut self, kind: &KindId, part: Part, selects: bool) -> mpsc::Receiver<Arc<Event>> {
         let (events, receiver) = mpsc::channel(WATCH_DEPTH);
         // A kind that is not served any more has a watch that is over.
         if let Some(collection) = self.collections.get_mut(&kind.place()) {
             collection.watchers.retain(|watcher| !watcher.events.is_closed());
-            collection.watchers.push(Watcher { part, events });
+            collection.watchers.push(Watcher { part, selects, events });
         }
         receiver
     }

@@ -5,6 +5,8 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use serde_json::Value;
 
+use crate::selector::{Marks, Selection};
+
 /// What an object takes beyond its JSON, about.
 const OVERHEAD: usize = 256;
 
@@ -52,6 +54,14 @@ impl Object {
             return self.clone();
         }
         Arc::new(Self { value: self.read().into(), version: self.version, json: self.json.clone() })
+    }
+
+    /// The same object under another version, held in the same way.
+    fn at_version(&self, version: u64) -> Self {
+        match self.value.get() {
+            Some(value) => Self::new(value.clone(), version),
+            None => Self::raw(Self::new(self.read(), version).json(), version),
+        }
     }
 
     fn read(&self) -> Value {
@@ -119,40 +129,53 @@ impl Change {
     }
 }
 
-/// One change of one object. Several watches share it, and the frames that are written for it.
+/// One change of one object. Several watches share it, and the frame that is written for it.
 pub(crate) struct Event {
     pub(crate) key: Key,
     change: Change,
     /// After the change; for a deletion the last state under the deletion's version.
     object: Arc<Object>,
     previous: Option<Arc<Object>>,
-    /// Both with their values at hand, for selectors.
-    opened: [OnceLock<Arc<Object>>; 2],
+    /// For those that do not see every object, where there were any when it happened.
+    selectable: Option<Box<SelectableEvent>>,
+    /// What watches of whole objects get that see every object.
+    frame: OnceLock<Bytes>,
+}
+
+/// What several watches with selectors share of one change.
+struct SelectableEvent {
+    /// Before and after, of objects that are held as JSON.
+    marks: [Option<Marks>; 2],
     /// What a watch gets whose selector the object has just left.
     departed: OnceLock<Arc<Object>>,
-    frames: [OnceLock<Bytes>; 3],
 }
 
 impl Event {
     pub(crate) fn new(key: Key, change: Change, object: Arc<Object>, previous: Option<Arc<Object>>) -> Self {
-        Self {
-            key,
-            change,
-            object,
-            previous,
-            opened: Default::default(),
-            departed: OnceLock::new(),
-            frames: Default::default(),
-        }
+        Self { key, change, object, previous, selectable: None, frame: OnceLock::new() }
+    }
+
+    /// The same, ready for watches with selectors. They are of a kind with these fields.
+    pub(crate) fn selectable(mut self, fields: &[String]) -> Self {
+        let marks = |object: &Object| object.value.get().is_none().then(|| Marks::read(&object.json(), fields));
+        let after = (self.change != Change::Deleted).then_some(&self.object);
+        let marks = [self.previous.as_ref(), after].map(|object| object.and_then(|object| marks(object)));
+        self.selectable = Some(Box::new(SelectableEvent { marks, departed: OnceLock::new() }));
+        self
     }
 
     pub(crate) fn version(&self) -> u64 {
         self.object.version()
     }
 
-    /// About what it takes with the line that watches get, where objects are held as JSON.
+    /// About what it takes with the line that watches get, where objects are held as JSON. It never takes more later.
     pub(crate) fn bytes(&self) -> usize {
-        2 * self.object.json().len()
+        let selectable = self.selectable.as_ref().map_or(0, |selectable| {
+            let marks: usize = selectable.marks.iter().flatten().map(Marks::size).sum();
+            let departed = self.previous.as_ref().filter(|_| self.change != Change::Deleted);
+            size_of::<SelectableEvent>() + marks + departed.map_or(0, |previous| previous.size())
+        });
+        2 * self.object.json().len() + selectable
     }
 
     /// The object before the change; `None` if the change made it.
@@ -160,13 +183,22 @@ impl Event {
         self.previous.as_ref()
     }
 
-    /// What this change is to somebody who sees only the objects for which `sees` holds. `None`: nothing.
-    pub(crate) fn seen_by(&self, sees: impl Fn(&Value) -> bool) -> Option<Change> {
-        let [opened, opened_before] = &self.opened;
-        let sees =
-            |object: &Arc<Object>, cell: &OnceLock<Arc<Object>>| sees(cell.get_or_init(|| object.opened()).value());
-        let before = self.previous.as_ref().is_some_and(|previous| sees(previous, opened_before));
-        let after = self.change != Change::Deleted && sees(&self.object, opened);
+    /// What this change is to somebody who sees only the objects that are selected, of a kind with these fields. `None`: nothing.
+    pub(crate) fn seen_by(&self, selection: &Selection, fields: &[String]) -> Option<Change> {
+        let marks = self.selectable.as_ref().map(|selectable| &selectable.marks);
+        let sees = |object: &Object, nth: usize| {
+            if !selection.looks_inside {
+                return selection.matches(&self.key);
+            }
+            match (object.value.get(), marks.and_then(|marks| marks[nth].as_ref())) {
+                (Some(value), _) => selection.matches(value),
+                (None, Some(marks)) => selection.matches(marks),
+                // Nobody with a selector was there when it happened. To keep what is read now would take more than was counted.
+                (None, None) => selection.matches(&Marks::read(&object.json(), fields)),
+            }
+        };
+        let before = self.previous.as_ref().is_some_and(|previous| sees(previous, 0));
+        let after = self.change != Change::Deleted && sees(&self.object, 1);
         match (before, after) {
             (false, true) => Some(Change::Added),
             (true, true) => Some(Change::Modified),
@@ -181,18 +213,23 @@ impl Event {
     }
 
     /// The object to show with a change that [`Self::seen_by`] gave.
-    pub(crate) fn shown(&self, change: Change) -> &Arc<Object> {
+    pub(crate) fn shown(&self, change: Change) -> Arc<Object> {
         match (change, self.change, &self.previous) {
             (Change::Deleted, Change::Added | Change::Modified, Some(previous)) => {
-                self.departed.get_or_init(|| Arc::new(Object::new(previous.opened().value().clone(), self.version())))
+                let departed = || Arc::new(previous.at_version(self.version()));
+                self.selectable
+                    .as_ref()
+                    .map_or_else(departed, |selectable| Arc::clone(selectable.departed.get_or_init(departed)))
             }
-            _ => &self.object,
+            _ => Arc::clone(&self.object),
         }
     }
 
     /// The line that a watch of whole objects gets.
     pub(crate) fn frame(&self, change: Change) -> Bytes {
-        self.frames[change as usize].get_or_init(|| frame(change.name(), &self.shown(change).json())).clone()
+        let line = || frame(change.name(), &self.shown(change).json());
+        // The others are for few, and every one that is kept takes as much as the object.
+        if change == self.change { self.frame.get_or_init(line).clone() } else { line() }
     }
 }
 
@@ -212,10 +249,27 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::kind::KindId;
 
     #[track_caller]
     fn check(before: Option<&str>, after: Option<&str>, expected: Option<(Change, &str)>) {
-        let object = |label: &str, version| Arc::new(Object::new(json!({"metadata": {"label": label}}), version));
+        // As in a server of its own, and as in a replica, for watches that were there and for others.
+        let value = |label: &str, version| Object::new(json!({"metadata": {"labels": {"is": label}}}), version);
+        check_held(before, after, expected, |label, version| Arc::new(value(label, version)), false);
+        for watched in [false, true] {
+            let raw = |label: &str, version| Arc::new(Object::raw(value(label, version).json(), version));
+            check_held(before, after, expected, raw, watched);
+        }
+    }
+
+    #[track_caller]
+    fn check_held(
+        before: Option<&str>,
+        after: Option<&str>,
+        expected: Option<(Change, &str)>,
+        object: impl Fn(&str, u64) -> Arc<Object>,
+        watched: bool,
+    ) {
         let key = Key { namespace: String::new(), name: "a".into() };
         let previous = before.map(|label| object(label, 5));
         let event = match after {
@@ -223,13 +277,17 @@ mod tests {
             Some(label) => Event::new(key, Change::Modified, object(label, 6), previous),
             None => Event::new(key, Change::Deleted, object(before.unwrap_or_default(), 6), previous),
         };
-        let seen = event.seen_by(|value| value["metadata"]["label"] == "in");
+        let event = if watched { event.selectable(&[]) } else { event };
+        let bytes = event.bytes();
+        let selection = Selection::parse(KindId::built_in("Service").unwrap().row(), "is=in", "").unwrap();
+        let seen = event.seen_by(&selection, &[]);
         assert_eq!(seen, expected.map(|(change, _)| change));
         if let Some((change, label)) = expected {
-            assert_eq!(event.shown(change).value()["metadata"]["label"], label);
+            assert_eq!(event.shown(change).value()["metadata"]["labels"]["is"], label);
             assert_eq!(event.shown(change).version(), 6);
             assert!(event.frame(change).ends_with(b"}\n"));
         }
+        assert_eq!(event.bytes(), bytes);
     }
 
     #[test]

@@ -44,8 +44,8 @@ fn lists_are_in_order_and_of_one_namespace() {
 fn a_watch_that_does_not_read_is_ended() {
     let store = Store::new(1);
     let (mut slow, other) = store.write(|state| {
-        let slow = state.subscribe(&services(), Part::default());
-        (slow, state.subscribe(&services(), Part { namespace: Some("other".into()), name: None }))
+        let slow = state.subscribe(&services(), Part::default(), false);
+        (slow, state.subscribe(&services(), Part { namespace: Some("other".into()), name: None }, false))
     });
     for nth in 0..=WATCH_DEPTH {
         store.write(|state| state.put(&services(), key("a", &nth.to_string()), json!({}), Duration::ZERO));
@@ -68,7 +68,7 @@ fn what_is_not_kept_for_ever_goes_when_nobody_writes_it() {
         state.put(events, key("a", "old"), json!({}), Duration::ZERO);
         state.put(events, key("a", "new"), json!({}), Duration::ZERO);
         state.put(&services(), key("a", "service"), json!({}), Duration::ZERO);
-        let mut watch = state.subscribe(events, Part::default());
+        let mut watch = state.subscribe(events, Part::default(), false);
         state.put(events, key("a", "new"), json!({"again": true}), minutes(30));
         assert!(watch.try_recv().is_ok());
         state.trim(minutes(60) - Duration::from_nanos(1));
