@@ -18,7 +18,7 @@ use rustls::{RootCertStore, ServerConfig};
 use tidegate_config::object::Kind;
 use tidegate_control::options::Options;
 use tidegate_control::{CachedKind, Copied, Copies, Resource, ServedKind, Source, SweepLimit, Taker, served_kinds};
-use tidegate_lite::{DoorSocket, Feed, Lite, ReplicaKind, ReplicaLimits, SharedDoor};
+use tidegate_lite::{DoorSocket, Feed, Lite, ReplicaKind, ReplicaLimits, SharedDoor, WRITE_TIMEOUT};
 use tokio_util::sync::CancellationToken;
 
 use crate::settings::{Serve, ServeAddress, Server, TlsFiles};
@@ -143,7 +143,9 @@ impl Served {
             async move {
                 match opened {
                     Ok(opened) => {
-                        SharedDoor { lite, tls, token, pass, connections_max }.serve(opened, stop.cancelled()).await;
+                        let write_timeout = WRITE_TIMEOUT;
+                        let door = SharedDoor { lite, tls, token, pass, connections_max, write_timeout };
+                        door.serve(opened, stop.cancelled()).await;
                     }
                     Err(error) => tracing::error!(%error, "the socket of the served API cannot be used"),
                 }

@@ -28,7 +28,7 @@ mod door;
 
 pub use crds::GATEWAY_API;
 pub use disk::DataDirError;
-pub use door::{Door, DoorSocket, SharedDoor};
+pub use door::{Door, DoorSocket, SharedDoor, WRITE_TIMEOUT};
 pub use kind::ReplicaKind;
 pub use lite::Lite;
 pub use logs::{ContainerLog, LogWriter};

@@ -12,7 +12,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use tidegate_lite::{DoorSocket, Feed, Lite, ReplicaKind, ReplicaLimits, SharedDoor};
+use tidegate_lite::{DoorSocket, Feed, Lite, ReplicaKind, ReplicaLimits, SharedDoor, WRITE_TIMEOUT};
 use tidegate_tests::{CacheServer, Informers, Kubectl, Reader, eventually, get, items, moment, plain};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
@@ -61,7 +61,8 @@ impl Upstream {
         let feed = feeds.into_values().next().unwrap();
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
-        let door = SharedDoor { lite, tls: None, token: None, pass: None, connections_max: 64 };
+        let (connections_max, write_timeout) = (64, WRITE_TIMEOUT);
+        let door = SharedDoor { lite, tls: None, token: None, pass: None, connections_max, write_timeout };
         let serving = tokio::spawn(door.serve(DoorSocket::Tcp(listener), std::future::pending()));
         let mut all = BTreeMap::new();
         feed.list_begins();

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use anyhow::Context as _;
 use serde_json::json;
-use tidegate_lite::{DoorSocket, Feed, Lite, ReplicaKind, ReplicaLimits, SharedDoor};
+use tidegate_lite::{DoorSocket, Feed, Lite, ReplicaKind, ReplicaLimits, SharedDoor, WRITE_TIMEOUT};
 use tokio::net::TcpListener;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -34,7 +34,8 @@ impl Cluster {
         feed.list_done(&objects.to_string(), true, true);
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
-        let door = SharedDoor { lite, tls: None, token: None, pass: None, connections_max: 64 };
+        let (connections_max, write_timeout) = (64, WRITE_TIMEOUT);
+        let door = SharedDoor { lite, tls: None, token: None, pass: None, connections_max, write_timeout };
         let serving = tokio::spawn(door.serve(DoorSocket::Tcp(listener), std::future::pending()));
         Ok(Self { feed, address, objects, version: objects, _serving: AbortOnDropHandle::new(serving) })
     }

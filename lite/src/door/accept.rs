@@ -19,6 +19,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tower::Service as _;
 
+use super::guarded::Guarded;
 use crate::failure::Failure;
 use crate::serve::{LiteService, answer};
 
@@ -82,9 +83,10 @@ pub(super) async fn serve<S, A, C>(
 }
 
 /// The handshake of a connection, if it comes to one in time.
-pub(super) async fn secure(stream: TcpStream, acceptor: &TlsAcceptor) -> Option<TlsStream<TcpStream>> {
-    // Without this a small event waits for the acknowledgement of the one before.
-    stream.set_nodelay(true).ok()?;
+pub(super) async fn secure(
+    stream: Guarded<TcpStream>,
+    acceptor: &TlsAcceptor,
+) -> Option<TlsStream<Guarded<TcpStream>>> {
     tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await.ok()?.ok()
 }
 

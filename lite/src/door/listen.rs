@@ -5,12 +5,14 @@ use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::request::Parts;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
 use super::guard::{self, Token};
+use super::guarded::{Guarded, WRITE_TIMEOUT};
 use super::{accept, certificate, kubeconfig};
 use crate::lite::Lite;
 
@@ -26,6 +28,7 @@ pub struct Door {
     acceptor: TlsAcceptor,
     authority_pem: String,
     token: Arc<Token>,
+    write_timeout: Duration,
 }
 
 /// Says where, never the token.
@@ -47,7 +50,8 @@ impl Door {
         let identity = certificate::make(address.ip())?;
         let token = Token::draw().ok_or_else(|| io::Error::other("no random numbers for a token"))?;
         let acceptor = TlsAcceptor::from(identity.tls);
-        Ok(Self { lite, listener, address, acceptor, authority_pem: identity.authority_pem, token: Arc::new(token) })
+        let (authority_pem, token, write_timeout) = (identity.authority_pem, Arc::new(token), WRITE_TIMEOUT);
+        Ok(Self { lite, listener, address, acceptor, authority_pem, token, write_timeout })
     }
 
     /// Where it listens, with the true port.
@@ -62,13 +66,14 @@ impl Door {
 
     /// Serves until `shutdown` ends; then accepts no more, ends the watches, and gives what is in flight 5 s.
     pub async fn serve(self, shutdown: impl Future<Output = ()>) {
-        let Self { lite, listener, address, acceptor, token, .. } = self;
+        let Self { lite, listener, address, acceptor, token, write_timeout, .. } = self;
         let accept = async move || listener.accept().await.map(|(stream, _)| stream);
         let close = || lite.close_watches();
         accept::serve(CONNECTIONS_MAX, accept, shutdown, close, |stream: TcpStream, stopped| {
             let (acceptor, lite, token) = (acceptor.clone(), lite.clone(), token.clone());
             async move {
                 let checked = move |parts: &Parts| guard::check(parts, &token, address);
+                let Ok(stream) = Guarded::tcp(stream, write_timeout) else { return };
                 if let Some(stream) = accept::secure(stream, &acceptor).await {
                     accept::connection(stream, &lite.service(), checked, stopped).await;
                 }

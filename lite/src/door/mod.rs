@@ -4,9 +4,11 @@
 mod accept;
 mod certificate;
 mod guard;
+mod guarded;
 mod kubeconfig;
 mod listen;
 mod shared;
 
+pub use self::guarded::WRITE_TIMEOUT;
 pub use self::listen::Door;
 pub use self::shared::{DoorSocket, SharedDoor};

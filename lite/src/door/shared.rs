@@ -5,6 +5,7 @@ use std::fmt;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::request::Parts;
 use rustls::ServerConfig;
@@ -13,6 +14,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::accept;
 use super::guard::{self, Token};
+use super::guarded::Guarded;
 use crate::failure::Failure;
 use crate::lite::Lite;
 use crate::serve::PassOn;
@@ -38,6 +40,9 @@ pub struct SharedDoor {
     pub pass: Option<PassOn>,
     /// Connections at a time; further ones wait. Every watch is one.
     pub connections_max: usize,
+    /// A connection is closed when its client has taken nothing for this long while something waits for it; usually
+    /// [`WRITE_TIMEOUT`](crate::WRITE_TIMEOUT).
+    pub write_timeout: Duration,
 }
 
 /// Says nothing of the token.
@@ -50,7 +55,7 @@ impl fmt::Debug for SharedDoor {
 impl SharedDoor {
     /// Serves until `shutdown` ends; then accepts no more, ends the watches, and gives what is in flight 5 s.
     pub async fn serve(self, socket: DoorSocket, shutdown: impl Future<Output = ()>) {
-        let Self { lite, tls, token, pass, connections_max } = self;
+        let Self { lite, tls, token, pass, connections_max, write_timeout } = self;
         let (acceptor, token) = (tls.map(TlsAcceptor::from), token.map(|token| Arc::new(Token::from(token))));
         let service = lite.service().passing(pass);
         let close = move || lite.close_watches();
@@ -63,16 +68,14 @@ impl SharedDoor {
                     // Behind TLS it has names that only its clients know; a page in a browser has neither token nor certificate.
                     let check = check(token.clone(), bound.filter(|_| acceptor.is_none()));
                     async move {
+                        let Ok(stream) = Guarded::tcp(stream, write_timeout) else { return };
                         match &acceptor {
                             Some(acceptor) => {
                                 if let Some(stream) = accept::secure(stream, acceptor).await {
                                     accept::connection(stream, &service, check, stopped).await;
                                 }
                             }
-                            None if stream.set_nodelay(true).is_ok() => {
-                                accept::connection(stream, &service, check, stopped).await;
-                            }
-                            None => {}
+                            None => accept::connection(stream, &service, check, stopped).await,
                         }
                     }
                 })
@@ -82,6 +85,7 @@ impl SharedDoor {
                 let accept = async move || listener.accept().await.map(|(stream, _)| stream);
                 accept::serve(connections_max, accept, shutdown, close, |stream, stopped| {
                     let (service, check) = (service.clone(), check(token.clone(), None));
+                    let stream = Guarded::new(stream, write_timeout);
                     async move { accept::connection(stream, &service, check, stopped).await }
                 })
                 .await;
