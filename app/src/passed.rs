@@ -1,11 +1,10 @@
 //! Writes of clients of the served API, sent on to the API server as theirs. The connection has none of this process's credentials: a
 //! client can do there what its own token allows it, and nothing more.
 
-use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use http::{Request, Response, Uri};
+use http::{Request, Response};
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Bytes;
 use kube::client::Body;
@@ -14,6 +13,8 @@ use prometheus::{IntCounterVec, Opts, Registry};
 use tidegate_control::client::Deadlines;
 use tidegate_control::{ApiServer, client};
 use tidegate_lite::{NotPassed, PassOn};
+
+use crate::settings::is_private;
 
 /// The API server gives a write a minute, admission webhooks included.
 const DEADLINES: Deadlines =
@@ -35,14 +36,6 @@ pub(crate) fn way(config: &kube::Config, api_server: &ApiServer) -> anyhow::Resu
     let mut config = config.clone();
     (config.auth_info, config.headers) = (AuthInfo::default(), Vec::new());
     client::connect(config, DEADLINES, api_server).context("--pass-writes")
-}
-
-/// Whether nobody on the way to this server can read what is sent there.
-fn is_private(url: &Uri) -> bool {
-    let host = url.host().unwrap_or_default();
-    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-    let is_loopback = |ip: IpAddr| ip.to_canonical().is_loopback();
-    url.scheme_str() == Some("https") || bare == "localhost" || bare.parse().is_ok_and(is_loopback)
 }
 
 /// Passes requests on this way, and counts them.

@@ -25,7 +25,7 @@ use tidegate_proxy::{BudgetLimits, RateLimits};
 pub(crate) use address::{DebugAddress, Sockets, Wish, debug_address};
 pub(crate) use lite::Lite;
 pub(crate) use process::{LogForm, Process};
-pub(crate) use serve::{Serve, ServeAddress, Server, TlsFiles};
+pub(crate) use serve::{Serve, ServeAddress, Server, TlsFiles, is_private};
 pub(crate) use status::LeaseName;
 use status::Written;
 

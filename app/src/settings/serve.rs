@@ -1,6 +1,6 @@
 //! The served API: where, for whom, and how much of it.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use tidegate_control::options::Secrets;
@@ -118,7 +118,20 @@ pub(super) fn server(args: &ServerArgs) -> Result<Option<Server>, Misread> {
     if !matches!(url.scheme_str(), Some("http" | "https")) || url.host().is_none() {
         return Err(Misread::new("--server", text, "is no URL such as https://127.0.0.1:6443"));
     }
+    if args.server_token_file.is_some() && !is_private(&url) {
+        let why = "is plain HTTP and not on loopback, and the token of --server-token-file would go there in clear text; name an https \
+                   URL";
+        return Err(Misread::new("--server", text, why));
+    }
     Ok(Some(Server { url, token_file: args.server_token_file.clone(), ca: args.server_ca.clone() }))
+}
+
+/// Whether nobody on the way to this server can read what is sent there.
+pub(crate) fn is_private(url: &http::Uri) -> bool {
+    let host = url.host().unwrap_or_default();
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    let is_loopback = |ip: IpAddr| ip.to_canonical().is_loopback();
+    url.scheme_str() == Some("https") || bare == "localhost" || bare.parse().is_ok_and(is_loopback)
 }
 
 #[cfg(test)]
@@ -169,5 +182,25 @@ mod tests {
         check("192.0.2.1:8001", &["writes"], Err("needs --serve-cert"));
         check("192.0.2.1:8001", &["tls", "ca", "writes"], Ok(()));
         check("192.0.2.1:8001", &["tls", "token", "writes"], Err("the place of"));
+    }
+
+    #[track_caller]
+    fn check_server(url: &str, token: bool, want: bool) {
+        let token_file = token.then(|| PathBuf::from("token"));
+        let args = ServerArgs { server: Some(url.to_owned()), server_token_file: token_file, server_ca: None };
+        let got = server(&args).map(drop).map_err(|why| why.to_string());
+        let refused = |why: &String| why.contains("in clear text") && why.contains(url);
+        assert!(if want { got.is_ok() } else { got.as_ref().is_err_and(refused) }, "{got:?}");
+    }
+
+    #[test]
+    fn the_token_for_a_server_goes_in_clear_text_to_loopback_alone() {
+        check_server("https://192.0.2.1:8001", true, true);
+        check_server("http://127.0.0.1:8001", true, true);
+        check_server("http://[::1]:8001", true, true);
+        check_server("http://localhost:8001", true, true);
+        check_server("http://192.0.2.1:8001", true, false);
+        check_server("http://edge.example:8001", true, false);
+        check_server("http://192.0.2.1:8001", false, true);
     }
 }
