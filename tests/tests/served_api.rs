@@ -2,13 +2,15 @@
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
 
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use serde_json::Value;
-use tidegate_tests::{Dev, Kubectl, Link, Reader, Run, eventually, get, items, same};
+use tidegate_tests::{CacheServer, Dev, Kubectl, Link, Reader, Run, eventually, get, items, same};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpStream, UnixStream};
 
@@ -204,6 +206,46 @@ async fn one_edge_feeds_another() {
     // Without the token nobody gets anything.
     let refused = get(first.api.clone().unwrap().parse().unwrap(), "localhost", "/api/v1/secrets").await.unwrap();
     assert_eq!(refused.status, 401);
+}
+
+/// The watches that a served API has open, by kind.
+async fn watches(admin: SocketAddr) -> BTreeMap<String, usize> {
+    let metrics = get(admin, "localhost", "/metrics").await.unwrap().body;
+    let of = |line: &str| {
+        let (kind, count) = line.strip_prefix("tidegate_served_watches{kind=\"")?.split_once("\"} ")?;
+        Some((kind.to_owned(), count.parse().unwrap()))
+    };
+    metrics.lines().filter_map(of).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn however_many_edges_cost_the_upstream_one_watch_a_kind() {
+    let dev = Dev::start(&[("shop.yaml", SHOP)]).await;
+    // It says how many watches it has, and stands for the API server.
+    let upstream = CacheServer::start(&dev.kubeconfig, &[]).await;
+    let site = CacheServer::fed_by(&upstream.url(), &[]).await;
+    site.ready().await;
+    let mut edges = Vec::new();
+    for _ in 0..2 {
+        edges.push(Run::fed_by(&site.url(), &["--https", "off"]).await);
+    }
+    for edge in &edges {
+        edge.answers("shop.test", 200).await;
+    }
+    let kinds = [
+        "services",
+        "endpointslices.discovery.k8s.io",
+        "ingresses.networking.k8s.io",
+        "ingressclasses.networking.k8s.io",
+    ];
+    for (admin, want) in [(site.admin, 2), (upstream.admin, 1)] {
+        let want: BTreeMap<String, usize> = kinds.iter().map(|kind| ((*kind).to_owned(), want)).collect();
+        eventually(&format!("watches: {want:?}"), || async {
+            let open = watches(admin).await;
+            if open == want { Ok(()) } else { Err(format!("{open:?}")) }
+        })
+        .await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
