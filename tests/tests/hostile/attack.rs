@@ -78,7 +78,8 @@ pub(crate) async fn play((_, round): Attack, target: Target, until: Instant) -> 
     let mut rounds = 0;
     while moment() < until {
         // Some end by themselves; the others are cut.
-        drop(timeout(ROUND + Duration::from_secs(2), round(target)).await);
+        let most = ROUND + Duration::from_secs(2);
+        drop(timeout(most.min(until.saturating_duration_since(moment())), round(target)).await);
         sleep(PAUSE).await;
         rounds += 1;
     }
