@@ -1,10 +1,12 @@
 //! What a user should be told about an object. Findings are data: status conditions, Events, metrics
 //! and debug pages are renderings of them.
 
+mod field_name;
 mod problem;
 
 use std::fmt::{self, Write as _};
 
+pub use field_name::field_name;
 pub use problem::Problem;
 
 use serde::Serialize;

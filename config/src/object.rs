@@ -1,5 +1,6 @@
 //! Names of cluster objects: which kinds Tidegate reads, and how one object is pointed at.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::num::NonZeroU128;
 use std::ops::Deref;
@@ -221,8 +222,31 @@ impl fmt::Display for Kind {
 ///
 /// The order is that of the namespace, then the name: the last word of every precedence rule. Maps are full of names, so
 /// a name is one pointer, and its clones share what it says.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct ObjectName(Arc<NameParts>);
+
+impl PartialOrd for ObjectName {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// Clones are compared by their pointers, and so are the namespaces that names share.
+impl Ord for ObjectName {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let (one, other) = (&self.0, &other.0);
+        if Arc::ptr_eq(one, other) {
+            return Ordering::Equal;
+        }
+        if !Arc::ptr_eq(&one.namespace, &other.namespace) {
+            let order = one.namespace.cmp(&other.namespace);
+            if order.is_ne() {
+                return order;
+            }
+        }
+        one.name.cmp(&other.name)
+    }
+}
 
 /// What an [`ObjectName`] says.
 #[derive(PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

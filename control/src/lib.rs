@@ -66,7 +66,8 @@ pub use resolve::{ResolveLimits, Resolver, Upstream, Wanted};
 pub use run::{Control, start};
 pub use source_metrics::SourceMetrics;
 pub use sources::{
-    Attachment, BindClaim, Claim, Endpoints, Fault, GatewayInfrastructure, Offer, Offered, Report, Verdict, attach,
+    Attachment, Besides, BindClaim, Claim, ClaimTerms, Endpoints, Fault, GatewayInfrastructure, Offer, Offered, Report,
+    RouteStatus, Verdict, attach,
 };
 pub use status::{Reporter, Terms};
 pub use topology::{Key, Topology};

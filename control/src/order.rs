@@ -69,7 +69,7 @@ mod tests {
     use tidegate_config::object::{Age, ObjectName};
 
     use super::*;
-    use crate::sources::{Attachment, Claim};
+    use crate::sources::{Attachment, Claim, ClaimTerms};
 
     fn ingress(name: &str) -> ObjectRef {
         ObjectRef::new(Kind::Ingress, ObjectName::new("shop", name))
@@ -85,8 +85,7 @@ mod tests {
 
     /// What an Ingress asks for that has one host and leads to one Service.
     fn attached(name: &str, of: &str, to: &str) -> Attachment {
-        let claim = Claim {
-            host: host(of),
+        let terms = ClaimTerms {
             object: ingress(name),
             age: Age { created_s: 0, name: ingress(name).name },
             field: "spec.rules",
@@ -98,7 +97,11 @@ mod tests {
             missing: Box::default(),
         };
         let to = Key::Object(ObjectRef::new(Kind::Service, service(to)));
-        Attachment { claims: [Arc::new(claim)].into(), links: [to].into(), ..Attachment::default() }
+        Attachment {
+            claims: [Arc::new(Claim::new(host(of), terms))].into(),
+            links: [to].into(),
+            ..Attachment::default()
+        }
     }
 
     #[track_caller]

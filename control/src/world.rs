@@ -1,6 +1,6 @@
 //! World: the projection of every object as it is now. What equals what is there stops here.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
@@ -8,11 +8,12 @@ use std::sync::Arc;
 use tidegate_config::finding::Finding;
 use tidegate_config::object::{Kind, ObjectName, ObjectRef, Uid};
 use tidegate_config::project::gateway::{
-    BackendTlsPolicy, Gateway, GatewayClass, GrpcRoute, HttpRoute, Layer4Route, ListenerSet, Namespace, ReferenceGrant,
-    TlsRoute,
+    BackendTlsPolicy, Gateway, GatewayClass, GrpcRoute, HttpRoute, Layer4Route, ListenerSet, Namespace, ParentRef,
+    ReferenceGrant, TlsRoute,
 };
 use tidegate_config::project::{
-    ConfigMap, Deployment, EndpointSlice, Ingress, IngressClass, Meta, Object, Projected, Secret, Service,
+    ConfigMap, Deployment, EndpointSlice, Ingress, IngressClass, Kept, Meta, Object, Projected, Secret, Service,
+    Sharing,
 };
 
 type Objects<T> = BTreeMap<ObjectName, Arc<T>>;
@@ -40,6 +41,8 @@ macro_rules! world {
             pub api_server: Arc<BTreeSet<SocketAddr>>,
             /// Every object that is there, whether it can be read or not. What is known of it is for those who are told about it.
             present: BTreeMap<ObjectRef, Present>,
+            /// Parents of routes that were seen a moment ago: most routes of a namespace have the same.
+            recent_parents: RecentParents,
         }
 
         impl World {
@@ -53,6 +56,7 @@ macro_rules! world {
 
             /// Packs the maps after lists have filled them. One that is filled in ascending order keeps half of its room empty.
             pub fn compact(&mut self) {
+                self.share();
                 $(pack(&mut self.$map);)*
                 self.present = std::mem::take(&mut self.present).into_iter().collect();
             }
@@ -107,7 +111,11 @@ impl World {
         let told = self.tell(&key, findings);
         let changed = match object {
             None => self.forget(&key),
-            Some(object) => self.put(&key.name, object),
+            Some(mut object) => {
+                let Self { services, recent_parents, .. } = self;
+                object.share(&mut Shared { services, recent_parents });
+                self.put(&key.name, object)
+            }
         };
         let told_of = key.kind.has_conditions();
         let before = self.present.insert(key, Present { uid, generation });
@@ -182,6 +190,18 @@ impl World {
         self.findings.get(key).map_or(&[], |findings| findings)
     }
 
+    /// Has all objects share what they say alike. They come in no order, and what they name after them.
+    fn share(&mut self) {
+        let Self { ingresses, slices, http_routes, grpc_routes, tls_routes, tcp_routes, udp_routes, .. } = self;
+        let shared = &mut Shared { services: &self.services, recent_parents: &mut self.recent_parents };
+        ingresses.values_mut().for_each(|it| it.share(shared));
+        slices.values_mut().for_each(|it| it.share(shared));
+        http_routes.values_mut().for_each(|it| it.share(shared));
+        grpc_routes.values_mut().for_each(|it| it.share(shared));
+        tls_routes.values_mut().for_each(|it| it.share(shared));
+        tcp_routes.values_mut().chain(udp_routes.values_mut()).for_each(|it| it.share(shared));
+    }
+
     fn tell(&mut self, key: &ObjectRef, findings: Vec<Finding>) -> bool {
         if self.findings_of(key) == findings {
             return false;
@@ -192,6 +212,36 @@ impl World {
             self.findings.insert(key.clone(), findings.into());
         }
         true
+    }
+}
+
+/// Parents of routes that were seen last, for those who have the same.
+type RecentParents = VecDeque<Arc<[ParentRef]>>;
+
+/// How many of them are kept.
+const RECENT_PARENTS_MAX: usize = 16;
+
+/// What objects share with those that are there.
+struct Shared<'w> {
+    services: &'w Objects<Service>,
+    recent_parents: &'w mut RecentParents,
+}
+
+impl Kept for Shared<'_> {
+    fn service(&mut self, name: &mut ObjectName) {
+        if let Some((kept, _)) = self.services.get_key_value(name) {
+            kept.clone_into(name);
+        }
+    }
+
+    fn parents(&mut self, parents: &mut Arc<[ParentRef]>) {
+        match self.recent_parents.iter().find(|kept| *kept == parents) {
+            Some(kept) => *parents = Arc::clone(kept),
+            None => {
+                self.recent_parents.truncate(RECENT_PARENTS_MAX - 1);
+                self.recent_parents.push_front(Arc::clone(parents));
+            }
+        }
     }
 }
 

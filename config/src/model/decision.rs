@@ -223,7 +223,7 @@ mod tests {
         let listeners = [own, Listener::for_every_host("http")].into();
         let mut parts = SnapshotParts { binds: [Bind { key, listeners }].into(), ..SnapshotParts::default() };
         let mut put = |table: &TableName, host: &str, name: &str| {
-            let host = VirtualHost { table: table.clone(), pattern: pattern(host) };
+            let host = VirtualHost::new(table.clone(), pattern(host));
             let path =
                 if name.starts_with("all") { PathMatch::Prefix("/all".into()) } else { PathMatch::Exact("/".into()) };
             let route = Arc::new(Route { path, ..Route::clone(&route(name)) });

@@ -11,9 +11,12 @@ use super::path::RegexCase;
 /// A regular expression of linear time that has to take a whole name, in any case. Of two that take the same name the older goes
 /// first. Two are the same where their ages and texts are.
 #[derive(Clone)]
-pub struct HostExpression {
+pub struct HostExpression(Arc<Parts>);
+
+/// Apart, so that the hosts that are no expressions, which are most, stay small.
+struct Parts {
     created_s: i64,
-    text: Arc<str>,
+    text: Box<str>,
     regex: WholeRegex,
 }
 
@@ -24,19 +27,19 @@ impl HostExpression {
     /// When it is no expression of linear time, or compiles to more than so many bytes.
     pub fn new(created_s: i64, pattern: &str, bytes_max: usize) -> Result<Self, String> {
         let regex = WholeRegex::within(pattern, RegexCase::Insensitive, bytes_max)?;
-        Ok(Self { created_s, text: pattern.into(), regex })
+        Ok(Self(Arc::new(Parts { created_s, text: pattern.into(), regex })))
     }
 
     /// The expression, without its anchors.
     #[must_use]
     pub fn as_str(&self) -> &str {
-        &self.text
+        &self.0.text
     }
 
     /// Whether it takes a name.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
-        self.regex.is_match(name.as_bytes())
+        self.0.regex.is_match(name.as_bytes())
     }
 }
 
@@ -56,13 +59,13 @@ impl PartialOrd for HostExpression {
 
 impl Ord for HostExpression {
     fn cmp(&self, other: &Self) -> Ordering {
-        (self.created_s, &self.text).cmp(&(other.created_s, &other.text))
+        (self.0.created_s, &self.0.text).cmp(&(other.0.created_s, &other.0.text))
     }
 }
 
 impl Hash for HostExpression {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        (self.created_s, &self.text).hash(state);
+        (self.0.created_s, &self.0.text).hash(state);
     }
 }
 
@@ -74,7 +77,7 @@ impl fmt::Debug for HostExpression {
 
 impl fmt::Display for HostExpression {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "~ {}", self.text)
+        write!(f, "~ {}", self.0.text)
     }
 }
 

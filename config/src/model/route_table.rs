@@ -1,7 +1,9 @@
 //! Route tables: which virtual hosts a listener has. Listeners that share a table have all of its hosts; what one table holds shows
 //! in no other.
 
+use std::cmp::Ordering;
 use std::fmt;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use rpds::HashTrieMapSync;
@@ -38,8 +40,15 @@ impl Serialize for TableName {
 }
 
 /// A virtual host: a host pattern in a route table. The same pattern in two tables is two virtual hosts.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct VirtualHost {
+///
+/// The order is that of the table, then the pattern. Many maps are by virtual host, so it is one pointer, and its clones share what it
+/// says.
+#[derive(Clone, Hash)]
+pub struct VirtualHost(Arc<VirtualHostParts>);
+
+/// What a [`VirtualHost`] says.
+#[derive(PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct VirtualHostParts {
     /// The table.
     pub table: TableName,
     /// The hosts that it is for.
@@ -47,6 +56,12 @@ pub struct VirtualHost {
 }
 
 impl VirtualHost {
+    /// The host of a table.
+    #[must_use]
+    pub fn new(table: TableName, pattern: HostPattern) -> Self {
+        Self(Arc::new(VirtualHostParts { table, pattern }))
+    }
+
     /// The least of all in their order.
     #[must_use]
     pub fn first() -> Self {
@@ -57,7 +72,42 @@ impl VirtualHost {
 impl From<HostPattern> for VirtualHost {
     /// The host of the shared table.
     fn from(pattern: HostPattern) -> Self {
-        Self { table: TableName::Shared, pattern }
+        Self::new(TableName::Shared, pattern)
+    }
+}
+
+impl Deref for VirtualHost {
+    type Target = VirtualHostParts;
+
+    fn deref(&self) -> &VirtualHostParts {
+        &self.0
+    }
+}
+
+impl PartialEq for VirtualHost {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.0 == other.0
+    }
+}
+
+impl Eq for VirtualHost {}
+
+impl PartialOrd for VirtualHost {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// Clones are compared by their pointers.
+impl Ord for VirtualHost {
+    fn cmp(&self, other: &Self) -> Ordering {
+        if Arc::ptr_eq(&self.0, &other.0) { Ordering::Equal } else { self.0.cmp(&other.0) }
+    }
+}
+
+impl fmt::Debug for VirtualHost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
     }
 }
 
@@ -113,12 +163,18 @@ impl<T: Clone> RouteTables<T> {
 
     fn change<R>(&mut self, name: &TableName, change: impl FnOnce(&mut HostMap<T>) -> R) -> R {
         let TableName::Named(name) = name else { return change(&mut self.shared) };
-        let mut table = self.named.get(name).cloned().unwrap_or_default();
-        let result = change(&mut table);
+        // In its place, so that a table that no snapshot shares is not copied.
+        let Some(table) = self.named.get_mut(name) else {
+            let mut table = HostMap::default();
+            let result = change(&mut table);
+            if !table.is_empty() {
+                self.named.insert_mut(Arc::clone(name), table);
+            }
+            return result;
+        };
+        let result = change(table);
         if table.is_empty() {
             self.named.remove_mut(name);
-        } else {
-            self.named.insert_mut(Arc::clone(name), table);
         }
         result
     }
@@ -149,7 +205,7 @@ impl<T> RouteTables<T> {
     /// Every value with its virtual host, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (VirtualHost, &T)> {
         let named = self.named.iter().flat_map(|(name, table)| {
-            let of_table = |pattern| VirtualHost { table: TableName::Named(Arc::clone(name)), pattern };
+            let of_table = |pattern| VirtualHost::new(TableName::Named(Arc::clone(name)), pattern);
             table.iter().map(move |(pattern, value)| (of_table(pattern), value))
         });
         self.shared.iter().map(|(pattern, value)| (pattern.into(), value)).chain(named)
@@ -174,7 +230,7 @@ mod tests {
 
     fn host(table: &str, pattern: &str) -> VirtualHost {
         let table = if table.is_empty() { TableName::Shared } else { TableName::Named(table.into()) };
-        VirtualHost { table, pattern: HostPattern::parse(pattern).unwrap() }
+        VirtualHost::new(table, HostPattern::parse(pattern).unwrap())
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! so a changed default touches no route.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -89,6 +89,15 @@ pub struct Settings {
     /// How clients come back to their endpoint. Without it, each request goes to whichever endpoint balancing gives. Not among
     /// [`Effective`]: tokens are those of one rule, so it is a route's own, and scopes have none.
     pub session: Option<Arc<SessionPersistence>>,
+}
+
+impl Settings {
+    /// The settings as an object to share. Those that say nothing, which are most, are one.
+    #[must_use]
+    pub fn shared(self) -> Arc<Self> {
+        static NOTHING: LazyLock<Arc<Settings>> = LazyLock::new(Arc::default);
+        if self == **NOTHING { Arc::clone(&NOTHING) } else { Arc::new(self) }
+    }
 }
 
 /// The scope of shared settings, from narrow to wide.

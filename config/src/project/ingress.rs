@@ -13,6 +13,7 @@ use super::ingress_rules::{Rule, RulePath, Rules};
 use super::ingress_tls::{self, Tls};
 use super::service::port_number;
 use super::source::{Annotations, Source, annotation_field, created_s};
+use crate::finding::field_name;
 use crate::model::{Filter, Guard, HostPattern, PathMatch, Settings};
 use crate::object::{Age, ObjectName};
 
@@ -263,7 +264,7 @@ impl Reader<'_> {
                 None
             }
         };
-        Some(RulePath { field: field.into(), path, backend })
+        Some(RulePath { field: field_name(&field), path, backend })
     }
 
     fn backend(&mut self, raw: &RawValue, field: &str) -> Option<BackendRef> {

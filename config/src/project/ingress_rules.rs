@@ -41,6 +41,13 @@ impl Rules {
     }
 }
 
+impl Rules {
+    /// Every path of all rules.
+    pub(super) fn paths_mut(&mut self) -> impl Iterator<Item = &mut RulePath> {
+        self.0.iter_mut().flat_map(|rule| &mut rule.paths)
+    }
+}
+
 impl FromIterator<Rule> for Rules {
     /// Rules in the order of the object, some of them for the same host.
     fn from_iter<I: IntoIterator<Item = Rule>>(rules: I) -> Self {

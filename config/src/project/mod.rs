@@ -27,6 +27,7 @@ mod ingress_tls;
 mod public_address;
 mod secret;
 mod service;
+mod sharing;
 mod source;
 
 use std::sync::Arc;
@@ -42,6 +43,7 @@ pub use ingress_tls::{Tls, TlsSecret};
 pub use public_address::PublicAddress;
 pub use secret::Secret;
 pub use service::{Service, ServiceKind, ServicePort};
+pub use sharing::{Kept, Sharing};
 pub use source::Unidentified;
 
 use crate::caught::caught;

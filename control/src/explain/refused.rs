@@ -1,12 +1,10 @@
 //! Routes that a Gateway does not accept, although they are for a host that is asked about.
 
-use std::sync::Arc;
-
 use serde::Serialize;
-use tidegate_config::object::{Kind, ObjectName, ObjectRef};
-use tidegate_config::project::gateway::{Hostnames, ParentStatus, Text};
+use tidegate_config::object::{Kind, ObjectRef};
+use tidegate_config::project::gateway::{GroupKind, Hostnames, ObjectReference, ParentRef, Text};
 
-use crate::sources::{Verdict, parent_of};
+use crate::sources::{Fault, Verdict, parent_of};
 use crate::topology::{Key, Topology};
 use crate::world::World;
 
@@ -51,26 +49,21 @@ fn is_for(world: &World, route: &ObjectRef, host: &str) -> bool {
 /// Why a Gateway, or its ListenerSets, do not accept a route that names them; empty where they do.
 pub(crate) fn refusals(world: &World, topology: &Topology, gateway: &ObjectRef, route: &ObjectRef) -> Vec<Refused> {
     let report = topology.get(route).and_then(|attachment| attachment.report.as_ref());
-    let Some(Verdict::Status(status)) = report.and_then(|report| report.verdict.as_ref()) else { return Vec::new() };
-    let names = |parent: &&ParentStatus| {
-        let namespace = parent.parent.namespace.as_ref().unwrap_or(&route.name.namespace);
-        let name = ObjectName::new(Arc::clone(namespace), Arc::clone(&parent.parent.name));
-        if parent.parent.kind == Kind::ListenerSet.as_str() {
-            return world
-                .listener_sets
-                .get(&name)
-                .and_then(|set| parent_of(set))
-                .is_some_and(|parent| parent == *gateway);
+    let Some(Verdict::Route(status)) = report.and_then(|report| report.verdict.as_ref()) else { return Vec::new() };
+    let names = |parent: &ParentRef| {
+        let ObjectReference { kind, name } = &parent.parent;
+        match kind {
+            GroupKind::Known(Kind::ListenerSet) => {
+                let set = world.listener_sets.get(name);
+                set.and_then(|set| parent_of(set)).is_some_and(|parent| parent == *gateway)
+            }
+            GroupKind::Known(_) | GroupKind::Other { .. } => *name == gateway.name,
         }
-        name == gateway.name
     };
-    let conditions = status.parents.iter().filter(names).flat_map(|parent| &parent.conditions);
-    let not_accepted = conditions.filter(|condition| &*condition.kind == "Accepted" && &*condition.status == "False");
-    not_accepted
-        .map(|condition| Refused {
-            object: route.clone(),
-            reason: condition.reason.clone(),
-            message: condition.message.clone(),
-        })
-        .collect()
+    let refused = |fault: &Fault| Refused {
+        object: route.clone(),
+        reason: fault.reason.into(),
+        message: fault.message.clone().into(),
+    };
+    status.refusals(names).map(refused).collect()
 }

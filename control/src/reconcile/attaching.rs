@@ -102,17 +102,18 @@ impl Reconciler {
             }
         }
         units.dedup();
-        let scopes = before.scopes.iter().chain(&after.scopes).map(|(scope, _)| scope);
+        let (was, is) = (before.besides(), after.besides());
+        let scopes = was.scopes.iter().chain(&is.scopes).map(|(scope, _)| scope);
         let scopes = scopes.filter(|scope| before.settings_of(scope) != after.settings_of(scope));
         units.extend(scopes.cloned().map(Unit::Scope));
-        let hosts = before.streams.iter().chain(&after.streams).map(|(host, _)| host);
+        let hosts = was.streams.iter().chain(&is.streams).map(|(host, _)| host);
         units.extend(hosts.filter(|host| before.stream(host) != after.stream(host)).cloned().map(Unit::Stream));
-        let binds = before.binds.iter().chain(&after.binds).map(|(bind, _)| bind);
+        let binds = was.binds.iter().chain(&is.binds).map(|(bind, _)| bind);
         units.extend(binds.filter(|bind| before.bind(bind) != after.bind(bind)).copied().map(Unit::Bind));
         if before.report != after.report {
             units.push(Unit::Object(object.clone()));
         }
-        if before.infrastructure != after.infrastructure || before.offer.is_some() != after.offer.is_some() {
+        if was.infrastructure != is.infrastructure || was.offer.is_some() != is.offer.is_some() {
             self.making.differs(object);
         }
         let [old, new] = [&before.links, &after.links];
@@ -129,7 +130,7 @@ impl Reconciler {
         // The Gateways and ListenerSets that count the object on other listeners than before.
         let counting: BTreeSet<ObjectRef> =
             on_one_side(&before.listeners, &after.listeners).filter_map(Key::listener_of).cloned().collect();
-        let offers_else = before.offer != after.offer;
+        let offers_else = was.offer != is.offer;
         let disturbed = if reason.own || before.listeners != after.listeners {
             disturbed(&self.world, &self.topology, object, (&before.listeners, &after.listeners))
         } else {

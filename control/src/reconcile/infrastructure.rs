@@ -119,7 +119,7 @@ impl Reconciler {
         if looked {
             return named.into_iter().collect();
         }
-        let made = self.topology.attachments().filter(|(_, attachment)| attachment.infrastructure.is_some());
+        let made = self.topology.attachments().filter(|(_, attachment)| attachment.besides().infrastructure.is_some());
         let gateways: BTreeSet<&ObjectRef> =
             made.map(|(object, _)| object).chain(self.making.services.values().map(|(gateway, _)| gateway)).collect();
         gateways.into_iter().cloned().collect()
@@ -134,7 +134,8 @@ impl Reconciler {
         }
         let attachment = self.topology.get(gateway);
         let uid = self.world.uid_of(gateway);
-        let desired = attachment.and_then(|attachment| Some((uid?, Arc::clone(attachment.infrastructure.as_ref()?))));
+        let desired =
+            attachment.and_then(|attachment| Some((uid?, Arc::clone(attachment.besides().infrastructure.as_ref()?))));
         let keeps = desired.is_none() && self.keeps(gateway);
         let is_stale = |name: &ObjectName| {
             !keeps && desired.as_ref().is_none_or(|(_, infrastructure)| infrastructure.service != *name)

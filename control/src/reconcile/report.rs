@@ -162,16 +162,19 @@ impl Reconciler {
                 (stands != Some(*hash)).then(|| Desired::Addresses(Arc::clone(addresses)))
             }
             Some(Verdict::Served(_) | Verdict::Others) => None,
-            Some(Verdict::Status(status)) => {
-                let status = self.counted(object, status);
-                let empty = object.kind.has_parents() && status.parents.is_empty();
-                let ought = (!empty).then(|| status.digest());
-                (stands != ought).then(|| self.desired(object, status)).flatten()
-            }
+            Some(Verdict::Status(status)) => self.desired_of(object, stands, self.counted(object, status)),
+            Some(Verdict::Route(status)) => self.desired_of(object, stands, Arc::new(status.written())),
             // What we have said of parents that it has no more is taken back.
             None if object.kind.has_parents() && stands.is_some() => self.desired(object, Arc::default()),
             None => None,
         }
+    }
+
+    /// A status, where another one or none stands there.
+    fn desired_of(&self, object: &ObjectRef, stands: Option<u64>, status: Arc<OwnStatus>) -> Option<Desired> {
+        let empty = object.kind.has_parents() && status.parents.is_empty();
+        let ought = (!empty).then(|| status.digest());
+        (stands != ought).then(|| self.desired(object, status)).flatten()
     }
 
     fn desired(&self, object: &ObjectRef, status: Arc<OwnStatus>) -> Option<Desired> {

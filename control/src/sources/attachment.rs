@@ -2,7 +2,8 @@
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::ops::Deref;
+use std::sync::{Arc, LazyLock};
 
 use serde::Serialize;
 use tidegate_config::finding::Finding;
@@ -12,7 +13,7 @@ use tidegate_config::model::{
 use tidegate_config::object::{Age, Kind, ObjectName, ObjectRef};
 use tidegate_config::project::gateway::OwnStatus;
 
-use super::gateway::{GatewayInfrastructure, Offer};
+use super::gateway::{GatewayInfrastructure, Offer, RouteStatus};
 use crate::topology::Key;
 use crate::world::World;
 
@@ -21,23 +22,30 @@ use crate::world::World;
 pub struct Attachment {
     /// The virtual hosts that it wants a part in, in their order, each once.
     pub claims: Box<[Arc<Claim>]>,
+    /// What it depends on besides the object itself, whether it exists or not: in ascending order, each key once. When one of
+    /// them changes, the object is attached again.
+    pub links: Box<[Key]>,
+    /// The listeners that it is attached to and counts for, in ascending order.
+    pub listeners: Box<[Key]>,
+    /// What its owner is told; `None` for nothing.
+    pub report: Option<Arc<Report>>,
+    /// What few objects ask for; [`Attachment::besides`] reads it.
+    pub besides: Option<Box<Besides>>,
+}
+
+/// What an object asks for besides routes of HTTP. Most ask for nothing of it, so it stands apart.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Besides {
     /// What it says of the settings of scopes, in ascending order, each scope once.
     pub scopes: Box<[(ScopeId, Arc<Settings>)]>,
     /// Where connections are to go that are passed on as bytes: by the hosts of listeners, in their order, each once.
     pub streams: Box<[(VirtualHost, Arc<StreamRoute>)]>,
-    /// What it depends on besides the object itself, whether it exists or not: in ascending order, each key once. When one of
-    /// them changes, the object is attached again.
-    pub links: Box<[Key]>,
     /// The sockets that it asks for, with the listeners on each, in the order of the sockets.
     pub binds: Box<[(BindKey, BindClaim)]>,
-    /// The listeners that it is attached to and counts for, in ascending order.
-    pub listeners: Box<[Key]>,
     /// What it offers to others, which are attached after it.
     pub offer: Option<Arc<Offer>>,
     /// What is made for it in the cluster.
     pub infrastructure: Option<Arc<GatewayInfrastructure>>,
-    /// What its owner is told; `None` for nothing.
-    pub report: Option<Arc<Report>>,
 }
 
 /// The listeners that an object has on a socket, those of the most specific hosts first.
@@ -63,6 +71,9 @@ pub enum Verdict {
     /// Its conditions, for itself and each of its parents and listeners. How many routes are attached to a listener is filled in by those
     /// who write them.
     Status(Arc<OwnStatus>),
+    /// Those of a route, for each of its parents.
+    #[serde(rename = "status")]
+    Route(Arc<RouteStatus>),
 }
 
 /// What one object wants of one virtual host, in the terms of the model. Which source it comes from does not show.
@@ -70,6 +81,21 @@ pub enum Verdict {
 pub struct Claim {
     /// The virtual host.
     pub host: VirtualHost,
+    /// What it wants, which its claims for other hosts may share.
+    pub terms: Arc<ClaimTerms>,
+}
+
+impl Deref for Claim {
+    type Target = ClaimTerms;
+
+    fn deref(&self) -> &ClaimTerms {
+        &self.terms
+    }
+}
+
+/// What one object wants of virtual hosts.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ClaimTerms {
     /// The object.
     pub object: ObjectRef,
     /// How old the object is: the older claim wins.
@@ -104,10 +130,22 @@ impl Attachment {
         self.report = report.unless_empty();
     }
 
+    /// What it asks for besides routes of HTTP.
+    #[must_use]
+    pub fn besides(&self) -> &Besides {
+        static NOTHING: LazyLock<Besides> = LazyLock::new(Besides::default);
+        self.besides.as_deref().unwrap_or(&NOTHING)
+    }
+
+    /// The same, to be added to.
+    pub(super) fn besides_mut(&mut self) -> &mut Besides {
+        self.besides.get_or_insert_default()
+    }
+
     /// The listeners on a socket, where it asks for that.
     #[must_use]
     pub fn bind(&self, key: &BindKey) -> Option<&BindClaim> {
-        self.binds.iter().find(|(of, _)| of == key).map(|(_, claim)| claim)
+        self.besides().binds.iter().find(|(of, _)| of == key).map(|(_, claim)| claim)
     }
 
     /// The claim for a host, where there is one.
@@ -120,14 +158,14 @@ impl Attachment {
     /// What it says of the settings of a scope.
     #[must_use]
     pub fn settings_of(&self, scope: &ScopeId) -> Option<&Arc<Settings>> {
-        self.scopes.iter().find(|(of, _)| of == scope).map(|(_, settings)| settings)
+        self.besides().scopes.iter().find(|(of, _)| of == scope).map(|(_, settings)| settings)
     }
 
     /// Where the connections for a host are to go that are passed on as bytes.
     #[must_use]
     pub fn stream(&self, host: &VirtualHost) -> Option<&Arc<StreamRoute>> {
-        let place = self.streams.binary_search_by(|(of, _)| of.cmp(host)).ok()?;
-        self.streams.get(place).map(|(_, route)| route)
+        let place = self.besides().streams.binary_search_by(|(of, _)| of.cmp(host)).ok()?;
+        self.besides().streams.get(place).map(|(_, route)| route)
     }
 
     /// The Services that it names.
@@ -139,9 +177,9 @@ impl Attachment {
     /// scopes that it is about, and the listeners that it is attached to.
     pub fn keys(&self) -> impl Iterator<Item = Key> {
         let hosts = self.claims.iter().map(|claim| Key::Host(claim.host.clone()));
-        let scopes = self.scopes.iter().map(|(scope, _)| Key::Scope(scope.clone()));
-        let streams = self.streams.iter().map(|(host, _)| Key::Stream(host.clone()));
-        let binds = self.binds.iter().map(|(bind, _)| Key::Bind(*bind));
+        let scopes = self.besides().scopes.iter().map(|(scope, _)| Key::Scope(scope.clone()));
+        let streams = self.besides().streams.iter().map(|(host, _)| Key::Stream(host.clone()));
+        let binds = self.besides().binds.iter().map(|(bind, _)| Key::Bind(*bind));
         let own = hosts.chain(scopes).chain(streams).chain(binds);
         self.links.iter().cloned().chain(own).chain(self.listeners.iter().cloned())
     }
@@ -149,8 +187,9 @@ impl Attachment {
     /// Whether it says nothing at all.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        let asks = !self.claims.is_empty() || !self.scopes.is_empty() || !self.streams.is_empty();
-        let offers = self.offer.is_some() || !self.binds.is_empty() || !self.listeners.is_empty();
+        let Besides { scopes, streams, binds, offer, infrastructure: _ } = self.besides();
+        let asks = !self.claims.is_empty() || !scopes.is_empty() || !streams.is_empty();
+        let offers = offer.is_some() || !binds.is_empty() || !self.listeners.is_empty();
         !asks && !offers && self.links.is_empty() && self.report.is_none()
     }
 }
@@ -161,12 +200,35 @@ impl Report {
         Self { verdict: Some(Verdict::Status(Arc::new(status))), findings: findings.to_vec() }.unless_empty()
     }
 
+    /// The same of a route.
+    pub(super) fn of_route(findings: Vec<Finding>, status: RouteStatus) -> Option<Arc<Self>> {
+        Self { verdict: Some(Verdict::Route(Arc::new(status))), findings }.unless_empty()
+    }
+
     pub(super) fn unless_empty(self) -> Option<Arc<Self>> {
         (self.verdict.is_some() || !self.findings.is_empty()).then(|| Arc::new(self))
     }
 }
 
+impl ClaimTerms {
+    /// The same, with the routes of another one as far as they are equal.
+    pub(crate) fn with_routes_of(&self, other: &Self) -> Self {
+        let mut terms = self.clone();
+        for (route, same) in terms.routes.iter_mut().zip(&other.routes) {
+            if route == same {
+                *route = Arc::clone(same);
+            }
+        }
+        terms
+    }
+}
+
 impl Claim {
+    /// A claim of an object for one host.
+    pub(crate) fn new(host: impl Into<VirtualHost>, terms: ClaimTerms) -> Self {
+        Self { host: host.into(), terms: Arc::new(terms) }
+    }
+
     /// The order in which claims for a host are settled, the lesser first: the older object, then by its kind and name.
     pub(crate) fn by_age(&self, other: &Self) -> Ordering {
         (&self.age, &self.object).cmp(&(&other.age, &other.object))

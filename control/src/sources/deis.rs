@@ -22,7 +22,7 @@ use tidegate_config::project::{BackendRef, DeisApp, DeisDomain, DeisLocations, D
 pub(super) use builder::attach_builder;
 pub(super) use router::attach_router;
 
-use super::attachment::{Attachment, Claim, Report, Verdict};
+use super::attachment::{Attachment, Claim, ClaimTerms, Report, Verdict};
 use super::reader::Reader;
 
 /// The port of an application's Service.
@@ -117,7 +117,8 @@ pub(super) fn attach(reader: &mut Reader<'_>, object: &ObjectRef, app: &DeisApp,
                 Entry::Vacant(entry) => drop(entry.insert(claim)),
                 Entry::Occupied(mut entry) => {
                     let own = entry.get_mut();
-                    own.routes = [&*own.routes, &*claim.routes].concat().into();
+                    let routes = [&*own.routes, &*claim.routes].concat().into();
+                    own.terms = Arc::new(ClaimTerms { routes, ..ClaimTerms::clone(&own.terms) });
                 }
             }
         }
@@ -148,8 +149,7 @@ impl Claims<'_, '_> {
         let host = host(self.app, domain, self.settings);
         let Found { certificate, over_tls, missing } = self.certificate(self.app, domain, &host);
         let route = Route { guards: guards(over_tls, &route.guards), ..route.clone() };
-        Claim {
-            host: host.clone().into(),
+        let terms = ClaimTerms {
             object: self.object.clone(),
             age: self.app.age.clone(),
             field: DOMAINS,
@@ -159,7 +159,8 @@ impl Claims<'_, '_> {
             guest: false,
             certificates: certificate.into_iter().map(|certificate| (host.clone(), certificate)).collect(),
             missing: missing.into_iter().collect(),
-        }
+        };
+        Claim::new(host, terms)
     }
 
     /// The paths on the hosts of another application of the namespace, which is known by one of its domains and has them on all.
@@ -188,8 +189,7 @@ impl Claims<'_, '_> {
             let host = VirtualHost::from(pattern);
             let made = &mut made[usize::from(over_tls)];
             let routes = made.get_or_insert_with(|| self.routes_of(other, over_tls, paths, action)).clone();
-            let claim = Claim {
-                host: host.clone(),
+            let terms = ClaimTerms {
                 object: self.object.clone(),
                 age: self.app.age.clone(),
                 field: PROXY_DOMAIN,
@@ -200,6 +200,7 @@ impl Claims<'_, '_> {
                 certificates: Box::default(),
                 missing: missing.into_iter().collect(),
             };
+            let claim = Claim::new(host.clone(), terms);
             // As among its own domains: what is served over TLS as well goes before what is not.
             match all.entry(host) {
                 Entry::Vacant(entry) => drop(entry.insert(claim)),

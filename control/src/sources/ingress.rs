@@ -9,7 +9,7 @@ use tidegate_config::model::{Action, Certificate, HostPattern, Origin, PathMatch
 use tidegate_config::object::{Kind, ObjectRef};
 use tidegate_config::project::{BackendRef, ClassRef, DefaultBackend, Ingress, IngressClass};
 
-use super::attachment::{Attachment, Claim, Report, Verdict};
+use super::attachment::{Attachment, Claim, ClaimTerms, Report, Verdict};
 use super::reader::Reader;
 
 /// Whose an Ingress is.
@@ -102,8 +102,7 @@ impl Claims<'_, '_> {
         });
         let routes: Vec<Arc<Route>> = routes.collect();
         let certificates = self.certificates(host);
-        Claim {
-            host: host.clone().into(),
+        let terms = ClaimTerms {
             object: self.object.clone(),
             age: self.ingress.age.clone(),
             field: if rule.is_some() { "spec.rules" } else { "spec.defaultBackend" },
@@ -113,7 +112,8 @@ impl Claims<'_, '_> {
             guest: false,
             certificates: certificates.into(),
             missing: std::mem::take(&mut self.missing).into_iter().collect(),
-        }
+        };
+        Claim::new(host.clone(), terms)
     }
 
     fn fallback(&mut self, default: &DefaultBackend) -> Arc<Route> {

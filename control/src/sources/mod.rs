@@ -12,9 +12,9 @@ mod reader;
 use std::sync::Arc;
 
 pub(crate) use attachment::backends;
-pub use attachment::{Attachment, BindClaim, Claim, Report, Verdict};
+pub use attachment::{Attachment, Besides, BindClaim, Claim, ClaimTerms, Report, Verdict};
 pub(crate) use deis::PLATFORM_CERTIFICATE;
-pub use gateway::{Endpoints, Fault, GatewayInfrastructure, Offer, Offered};
+pub use gateway::{Endpoints, Fault, GatewayInfrastructure, Offer, Offered, RouteStatus};
 pub(crate) use gateway::{contested, disturbed, parent_of};
 use reader::Reader;
 use tidegate_config::object::{Kind, ObjectRef};

@@ -39,7 +39,7 @@ impl Topology {
 
     /// What an object offers, where it offers anything.
     pub(crate) fn offer(&self, object: &ObjectRef) -> Option<&Arc<Offer>> {
-        self.attachments.get(object)?.offer.as_ref()
+        self.attachments.get(object)?.besides().offer.as_ref()
     }
 
     /// The Gateways and ListenerSets with a route on their listeners that names a Service, whether that can be used or not.

@@ -12,7 +12,7 @@ use tidegate_config::model::{BindKey, BindProtocol, HostPattern, ScopeId, Settin
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 
 use crate::options::Options;
-use crate::sources::{Attachment, BindClaim, Claim, LAYERS, attach};
+use crate::sources::{Attachment, BindClaim, Claim, ClaimTerms, LAYERS, attach};
 use crate::world::World;
 
 /// What an object can depend on, or have a part in.
@@ -155,6 +155,8 @@ impl Topology {
     /// objects, and so do equal routes of others.
     pub fn replace(&mut self, object: &ObjectRef, mut attachment: Attachment) -> Attachment {
         let before = self.attachments.remove(object).unwrap_or_default();
+        // What claims for several hosts share is still shared afterwards.
+        let mut kept: Vec<(Arc<ClaimTerms>, Arc<ClaimTerms>)> = Vec::new();
         for claim in &mut attachment.claims {
             if let Some(same) = before.claim(&claim.host).filter(|same| *same == claim) {
                 *claim = Arc::clone(same);
@@ -163,11 +165,13 @@ impl Topology {
             self.moved.insert((claim.host.clone(), object.clone()));
             let same = before.claim(&claim.host);
             if let Some((claim, same)) = Arc::get_mut(claim).zip(same) {
-                for (route, same) in claim.routes.iter_mut().zip(&same.routes) {
-                    if route == same {
-                        *route = Arc::clone(same);
-                    }
-                }
+                let known = kept.iter().find(|(made, _)| Arc::ptr_eq(made, &claim.terms)).map(|(_, kept)| kept);
+                let terms = known.cloned().unwrap_or_else(|| {
+                    let terms = Arc::new(claim.terms.with_routes_of(same));
+                    kept.push((Arc::clone(&claim.terms), Arc::clone(&terms)));
+                    terms
+                });
+                claim.terms = terms;
             }
         }
         let gone = before.claims.iter().filter(|claim| attachment.claim(&claim.host).is_none());

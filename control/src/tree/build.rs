@@ -95,7 +95,7 @@ impl<'k> Known<'k> {
             let status = attachment.report.as_ref().and_then(|report| report.verdict.as_ref());
             let addresses = match status {
                 Some(Verdict::Status(status)) => status.addresses.iter().map(|it| it.value.to_string()).collect(),
-                Some(Verdict::Served(_) | Verdict::Others) | None => Vec::new(),
+                Some(Verdict::Served(_) | Verdict::Others | Verdict::Route(_)) | None => Vec::new(),
             };
             let node = GatewayNode { object, addresses, listeners, refused: Vec::new() };
             page.gateways.insert(name.clone(), node);
@@ -106,7 +106,7 @@ impl<'k> Known<'k> {
     fn listener(self, gateway: &Attachment, offered: &Offered) -> ListenerNode {
         let TableName::Named(table) = &offered.table else { return ListenerNode::unnamed(offered) };
         let of_it = |listeners: &[tidegate_config::model::Listener]| listeners.iter().any(|it| it.name.0 == *table);
-        let sockets = gateway.binds.iter().filter(|(_, listeners)| of_it(listeners));
+        let sockets = gateway.besides().binds.iter().filter(|(_, listeners)| of_it(listeners));
         let fault = offered.refused.as_ref().or(offered.idle.as_ref());
         ListenerNode {
             protocol: self.written(offered).map_or_else(String::new, |spec| spec.protocol.to_string()),
@@ -174,7 +174,7 @@ impl<'k> Known<'k> {
         for claim in attachment.claims.iter().filter(|claim| claim.host.table == *table) {
             put(&claim.host, self.rules(claim.all_routes()));
         }
-        for (host, stream) in attachment.streams.iter().filter(|(host, _)| host.table == *table) {
+        for (host, stream) in attachment.besides().streams.iter().filter(|(host, _)| host.table == *table) {
             put(host, vec![self.stream(stream)]);
         }
         RouteNode { object: object.clone(), hosts }

@@ -45,7 +45,8 @@ fn check(bench: &mut Bench, want: &[(Kind, &str, &str)]) {
     for (kind, name, reason) in want {
         let object = ObjectRef::new(*kind, ObjectName::new("shop", *name));
         let report = bench.reconciler.topology().get(&object).and_then(|it| it.report.clone()).expect("a report");
-        let Some(Verdict::Status(status)) = &report.verdict else { panic!("{object} has no status") };
+        let Some(Verdict::Route(status)) = &report.verdict else { panic!("{object} has no status") };
+        let status = status.written();
         let accepted = status.parents[0].conditions.iter().find(|condition| condition.kind == *"Accepted");
         assert_eq!(accepted.map(|condition| condition.reason.to_string()).as_deref(), Some(*reason), "{object}");
     }

@@ -92,7 +92,7 @@ pub fn verifying(listener: Listener, authority: &Authority, mode: VerificationMo
 pub fn set(bed: &mut Bed, key: BindKey, listeners: Vec<Listener>) {
     let any = bed.parts.hosts.shared().get(&HostPattern::Any).unwrap().clone();
     for listener in &listeners {
-        let host = VirtualHost { table: listener.table.clone(), pattern: HostPattern::Any };
+        let host = VirtualHost::new(listener.table.clone(), HostPattern::Any);
         let routes = HostRoutes::new(host.clone(), Vec::new(), any.fallback().cloned());
         bed.parts.hosts.insert(&host, Arc::new(routes));
     }

@@ -29,7 +29,7 @@ fn with_mode(listener: Listener, mode: TlsMode) -> Listener {
 }
 
 fn lead(bed: &mut Bed, listener: &Listener, host: &str, route: StreamRoute) {
-    let host = VirtualHost { table: listener.table.clone(), pattern: HostPattern::parse(host).unwrap() };
+    let host = VirtualHost::new(listener.table.clone(), HostPattern::parse(host).unwrap());
     bed.parts.streams.insert(&host, Arc::new(route));
 }
 

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::reference::{Form, GroupKind, ObjectReference, Unreadable, port, reference};
-use crate::finding::printable;
+use crate::finding::{field_name, printable};
 use crate::object::{Kind, ObjectName};
 use crate::project::field::{Found, Misread, read};
 
@@ -72,7 +72,7 @@ pub(super) fn weighted(
     tell: Tell,
 ) -> WeightedBackend {
     let to = backend_ref(raw, field, own).map_err(|misread| tell(found, &misread));
-    WeightedBackend { field: field.into(), to, weight: weight(raw, field, found) }
+    WeightedBackend { field: field_name(field), to, weight: weight(raw, field, found) }
 }
 
 /// The entries of `backendRefs`. What is no list is one backend that cannot be read.
@@ -91,7 +91,7 @@ pub(super) fn backends<T: From<WeightedBackend>>(
         }
         Err(misread) => {
             let to = Err(tell(found, &misread));
-            [WeightedBackend { field: field.into(), to, weight: 1 }.into()].into()
+            [WeightedBackend { field: field_name(field), to, weight: 1 }.into()].into()
         }
     }
 }

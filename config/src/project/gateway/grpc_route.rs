@@ -26,7 +26,7 @@ pub struct GrpcRoute {
     /// Its name and age.
     pub age: Age,
     /// `spec.parentRefs`.
-    pub parents: Box<[ParentRef]>,
+    pub parents: Arc<[ParentRef]>,
     /// `spec.hostnames`.
     pub hostnames: Hostnames,
     /// `spec.rules` that can be read, in their order.

@@ -27,7 +27,7 @@ pub struct HttpRoute {
     /// Its name and age.
     pub age: Age,
     /// `spec.parentRefs`.
-    pub parents: Box<[ParentRef]>,
+    pub parents: Arc<[ParentRef]>,
     /// `spec.hostnames`.
     pub hostnames: Hostnames,
     /// `spec.rules` that can be read, in their order.

@@ -1,5 +1,7 @@
 //! TCPRoute and UDPRoute (`gateway.networking.k8s.io/v1`): where the connections, or the datagrams, of a listener go. Both have one form.
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -15,7 +17,7 @@ pub struct Layer4Route {
     /// Its name and age.
     pub age: Age,
     /// `spec.parentRefs`.
-    pub parents: Box<[ParentRef]>,
+    pub parents: Arc<[ParentRef]>,
     /// The one rule of `spec.rules`, where it can be read.
     pub rule: Option<StreamRule>,
 }

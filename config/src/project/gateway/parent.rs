@@ -47,7 +47,7 @@ struct ParentJson {
 
 /// The parents of a route, each once. One whose section or port cannot be read is dropped: without it, more listeners
 /// would be meant than was written.
-pub(super) fn parents(list: Option<Vec<&RawValue>>, own: &ObjectName, found: &mut Found) -> Box<[ParentRef]> {
+pub(super) fn parents(list: Option<Vec<&RawValue>>, own: &ObjectName, found: &mut Found) -> Arc<[ParentRef]> {
     let mut parents: Vec<ParentRef> = Vec::new();
     for (field, raw) in found.entries(list, PARENTS_MAX, "spec.parentRefs") {
         match parent(raw, &field, own) {

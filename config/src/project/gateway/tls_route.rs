@@ -1,5 +1,7 @@
 //! TLSRoute (`gateway.networking.k8s.io/v1`): where the connections for a server name go.
 
+use std::sync::Arc;
+
 use super::http_route::SpecJson;
 use super::parent::{Hostnames, ParentRef, hostnames, parents};
 use super::stream_rule::{StreamRule, stream_rule};
@@ -16,7 +18,7 @@ pub struct TlsRoute {
     /// Its name and age.
     pub age: Age,
     /// `spec.parentRefs`.
-    pub parents: Box<[ParentRef]>,
+    pub parents: Arc<[ParentRef]>,
     /// `spec.hostnames`: the server names.
     pub hostnames: Hostnames,
     /// The one rule of `spec.rules`, where it can be read.

@@ -45,10 +45,10 @@ pub(in crate::sources) fn attach_builder(
             };
             let table = TableName::Named(TABLE.into());
             let listener = Listener { table: table.clone(), ..Listener::for_every_host(TABLE) };
-            let host = VirtualHost { table, pattern: HostPattern::Any };
+            let host = VirtualHost::new(table, HostPattern::Any);
             let bind = BindKey { address, protocol: BindProtocol::Tcp };
-            attachment.binds = [(bind, [listener].into())].into();
-            attachment.streams = [(host, Arc::new(route))].into();
+            attachment.besides_mut().binds = [(bind, [listener].into())].into();
+            attachment.besides_mut().streams = [(host, Arc::new(route))].into();
         }
         Err(_) => {
             let why = format!("names no port {BUILDER_PORT}, which is the builder's");

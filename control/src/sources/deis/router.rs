@@ -13,7 +13,7 @@ use tidegate_config::object::{Age, ObjectRef};
 
 use super::{PORT, scope, shared};
 use crate::options::Options;
-use crate::sources::attachment::{Attachment, Claim};
+use crate::sources::attachment::{Attachment, Claim, ClaimTerms};
 use crate::world::World;
 
 const DEFAULT_SERVICE: &str = "metadata.annotations[router.deis.io/nginx.defaultServiceIP]";
@@ -34,7 +34,7 @@ pub(in crate::sources) fn attach_router(world: &World, options: &Options, object
     let Some(deployment) = world.deployments.get(&object.name) else { return Attachment::reporting(object, world) };
     let router = &deployment.router;
     let mut attachment = Attachment::reporting(object, world);
-    attachment.scopes = [(scope(), Arc::new(shared(router)))].into();
+    attachment.besides_mut().scopes = [(scope(), Arc::new(shared(router)))].into();
     let mut fallback = None;
     if let Some((address, name)) = &router.default_service {
         let to = SocketAddr::new(*address, PORT);
@@ -63,8 +63,7 @@ fn unknown_hosts(object: &ObjectRef, fallback: Option<Arc<Route>>) -> Claim {
         let action = Action::Respond(Arc::clone(&HEALTHY));
         Arc::new(Route::new(origin, PathMatch::Exact(path.into()), action))
     });
-    Claim {
-        host: HostPattern::Any.into(),
+    let terms = ClaimTerms {
         object: object.clone(),
         routes: routes.collect(),
         age: youngest(object),
@@ -74,7 +73,8 @@ fn unknown_hosts(object: &ObjectRef, fallback: Option<Arc<Route>>) -> Claim {
         guest: false,
         certificates: Box::default(),
         missing: Box::default(),
-    }
+    };
+    Claim::new(HostPattern::Any, terms)
 }
 
 /// A route to an address that the Deployment names, for requests over plain HTTP. It is no application: nothing of theirs holds.

@@ -22,7 +22,7 @@ use super::infrastructure::{GatewayInfrastructure, Targets, infrastructure, serv
 use super::listener::{offered, settle, status};
 use super::offer::{Offer, Offered};
 use super::overlap;
-use crate::sources::attachment::{Attachment, BindClaim, Report};
+use crate::sources::attachment::{Attachment, Besides, BindClaim, Report};
 use crate::sources::reader::Reader;
 
 /// Listeners of one Gateway and all of its ListenerSets.
@@ -50,11 +50,10 @@ pub(in crate::sources) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) ->
     let status = own_status(reader, object, refused.as_ref(), &assigned, (&merged, insecure(gateway)));
     let client = merged.client.and_then(Result::ok);
     let offer = Offer { listeners: merged.offered.into(), refused: merged.refused.into(), client };
+    let (offer, infrastructure) = (Some(Arc::new(offer)), infrastructure.map(Arc::new));
     Attachment {
-        binds,
         report: Report::of_status(world.findings_of(object), status),
-        offer: Some(Arc::new(offer)),
-        infrastructure: infrastructure.map(Arc::new),
+        besides: Some(Box::new(Besides { binds, offer, infrastructure, ..Besides::default() })),
         ..Attachment::default()
     }
 }

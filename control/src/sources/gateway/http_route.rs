@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
+use tidegate_config::finding::field_name;
 use tidegate_config::model::{Conditions, Origin, PathMatch, RetryPolicy, Route, Settings, VirtualHost};
 use tidegate_config::object::ObjectRef;
-use tidegate_config::project::gateway::{
-    HttpBackend, HttpFilters, OwnStatus, Retry, RuleSession, SessionRefused, Timeouts,
-};
+use tidegate_config::project::gateway::{HttpBackend, HttpFilters, Retry, RuleSession, SessionRefused, Timeouts};
 
 use super::client_certificate::shown_by_route;
 use super::condition::Fault;
-use super::parent::{Said, Seeker, statuses};
+use super::parent::Seeker;
+use super::route_status::{RouteStatus, Said};
 use super::rule::Rules;
-use crate::sources::attachment::{Attachment, Claim, Report};
+use crate::sources::attachment::{Attachment, Claim, ClaimTerms, Report};
 use crate::sources::reader::Reader;
 use crate::topology::Key;
 
@@ -76,7 +76,7 @@ fn settings(timeouts: &Timeouts, retry: Option<&Retry>, session: Option<&RuleSes
     });
     let (total_timeout, attempt_timeout) = (timeouts.request, timeouts.backend_request);
     let session = session.and_then(|session| session.as_ref().ok()).cloned();
-    Arc::new(Settings { total_timeout, attempt_timeout, retry, session, ..Settings::default() })
+    Settings { total_timeout, attempt_timeout, retry, session, ..Settings::default() }.shared()
 }
 
 fn unkept(session: Option<&RuleSession>) -> Option<&SessionRefused> {
@@ -99,7 +99,7 @@ fn attach(reader: &mut Reader<'_>, seeker: &Seeker<'_>, rules: Vec<Rule<'_>>, dr
             broken.push(rule.place);
         }
         for (number, (path, conditions)) in (0_u32..).zip(&rule.matches) {
-            let field = format!("{field}.matches[{number}]").into();
+            let field = field_name(&format!("{field}.matches[{number}]"));
             let place = u32::try_from(rule.place).unwrap_or(u32::MAX / MATCHES_MAX);
             let origin =
                 Origin { object: object.clone(), age: age.clone(), field, position: place * MATCHES_MAX + number };
@@ -120,36 +120,34 @@ fn attach(reader: &mut Reader<'_>, seeker: &Seeker<'_>, rules: Vec<Rule<'_>>, dr
     let (refused, partly) = faults(&broken, rules.len() + dropped.len(), unsupported);
     let unkept: Vec<&str> = rules.iter().filter_map(|rule| rule.unkept).map(|refused| &*refused.message).collect();
     let unkept = if unkept.is_empty() { String::new() } else { format!("No sessions are kept: {}", unkept.join("; ")) };
-    let said = Said {
-        refused: refused.as_ref(),
-        unresolved: unresolved.as_ref(),
-        partly: partly.as_deref(),
-        accepted: &unkept,
-    };
-    let parents = statuses(&joined, generation, &said);
+    let terms = Arc::new(ClaimTerms {
+        object: object.clone(),
+        age: age.clone(),
+        field: "spec.hostnames",
+        routes: routes.into(),
+        fallback: None,
+        last_resort: false,
+        guest: false,
+        certificates: Box::default(),
+        missing: missing.into_iter().collect(),
+    });
     let claim = |host: VirtualHost| {
-        let routes = match joined.clients.get(&host.table) {
-            None => routes.clone().into(),
-            Some(client) => routes.iter().map(|route| shown_by_route(route, client)).collect(),
+        let terms = match joined.clients.get(&host.table) {
+            None => Arc::clone(&terms),
+            Some(client) => {
+                let routes = terms.routes.iter().map(|route| shown_by_route(route, client)).collect();
+                Arc::new(ClaimTerms { routes, ..ClaimTerms::clone(&terms) })
+            }
         };
-        Arc::new(Claim {
-            host,
-            object: object.clone(),
-            age: age.clone(),
-            field: "spec.hostnames",
-            routes,
-            fallback: None,
-            last_resort: false,
-            guest: false,
-            certificates: Box::default(),
-            missing: missing.iter().cloned().collect(),
-        })
+        Arc::new(Claim { host, terms })
     };
     let listeners: Box<[Key]> = if refused.is_some() { Box::default() } else { joined.listeners.into_iter().collect() };
+    let said = Said { refused, unresolved, partly, accepted: unkept };
+    let status = RouteStatus::new(seeker.parents, generation, joined.parents, said);
     Attachment {
         claims: joined.hosts.into_iter().map(claim).collect(),
         listeners,
-        report: Report::of_status(&findings, OwnStatus { parents, ..OwnStatus::default() }),
+        report: Report::of_route(findings, status),
         ..Attachment::default()
     }
 }

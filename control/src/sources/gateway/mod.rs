@@ -17,6 +17,7 @@ mod offer;
 mod overlap;
 mod parent;
 mod rival;
+mod route_status;
 mod rule;
 mod stream_route;
 
@@ -31,4 +32,5 @@ pub(super) use listener_set::attach as attach_listener_set;
 pub use offer::{Offer, Offered};
 pub(super) use rival::winner;
 pub(crate) use rival::{contested, disturbed};
+pub use route_status::RouteStatus;
 pub(super) use stream_route::{attach_layer4, attach_tls};

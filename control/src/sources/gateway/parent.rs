@@ -6,9 +6,9 @@ use std::sync::Arc;
 use tidegate_config::finding::{Finding, Problem};
 use tidegate_config::model::{Certificate, HostPattern, TableName, VirtualHost};
 use tidegate_config::object::{Age, Kind, ObjectRef};
-use tidegate_config::project::gateway::{GroupKind, Hostnames, ParentRef, ParentStatus, WrittenRef};
+use tidegate_config::project::gateway::{GroupKind, Hostnames, ParentRef};
 
-use super::condition::{Conditions, Fault};
+use super::condition::Fault;
 use super::gateway_object::parent_of;
 use super::offer::{Offer, Offered};
 use super::rival;
@@ -22,16 +22,16 @@ pub(super) struct Seeker<'r> {
     /// How old it is.
     pub(super) age: &'r Age,
     /// `spec.parentRefs`.
-    pub(super) parents: &'r [ParentRef],
+    pub(super) parents: &'r Arc<[ParentRef]>,
     /// `spec.hostnames`.
     pub(super) hostnames: &'r Hostnames,
 }
 
 /// What became of a route for all of its parents.
 #[derive(Default)]
-pub(super) struct Joined<'r> {
-    /// The parents that are ours, each with why it does not take the route.
-    pub(super) parents: Vec<(&'r ParentRef, Option<Fault>)>,
+pub(super) struct Joined {
+    /// The parents that are ours, by their places, each with why it does not take the route.
+    pub(super) parents: Vec<(usize, Option<Fault>)>,
     /// The virtual hosts that it has.
     pub(super) hosts: BTreeSet<VirtualHost>,
     /// The tables, among those of the hosts, of listeners that pass TLS on.
@@ -44,14 +44,14 @@ pub(super) struct Joined<'r> {
     lost: BTreeMap<Key, ObjectRef>,
 }
 
-impl<'r> Seeker<'r> {
+impl Seeker<'_> {
     /// Looks at all parents.
-    pub(super) fn join(&self, reader: &mut Reader<'_>) -> Joined<'r> {
+    pub(super) fn join(&self, reader: &mut Reader<'_>) -> Joined {
         let mut joined = Joined::default();
-        for parent in self.parents {
+        for (place, parent) in self.parents.iter().enumerate() {
             let Some((owner, offer)) = offer_of(reader, parent) else { continue };
             let fault = self.join_one(reader, parent, &owner, &offer, &mut joined).err();
-            joined.parents.push((parent, fault));
+            joined.parents.push((place, fault));
         }
         joined
     }
@@ -62,7 +62,7 @@ impl<'r> Seeker<'r> {
         parent: &ParentRef,
         owner: &ObjectRef,
         offer: &Offer,
-        joined: &mut Joined<'r>,
+        joined: &mut Joined,
     ) -> Result<(), Fault> {
         let mut listeners: Vec<&Offered> = offer.of(owner).collect();
         listeners.retain(|it| parent.section.as_ref().is_none_or(|section| *section == it.section));
@@ -97,9 +97,7 @@ impl<'r> Seeker<'r> {
             taken = true;
             joined.listeners.insert(listener.key());
             if listener.serves() {
-                let hosts = common
-                    .into_iter()
-                    .map(|pattern| VirtualHost { table: listener.table.clone(), pattern: pattern.clone() });
+                let hosts = common.into_iter().map(|pattern| VirtualHost::new(listener.table.clone(), pattern.clone()));
                 joined.hosts.extend(hosts);
                 if let Some(client) = &offer.client {
                     joined.clients.insert(listener.table.clone(), Arc::clone(client));
@@ -124,7 +122,7 @@ impl<'r> Seeker<'r> {
     }
 }
 
-impl Joined<'_> {
+impl Joined {
     /// What the owner of the route is told of the listeners that others keep it off.
     pub(super) fn findings(&self, object: &ObjectRef) -> impl Iterator<Item = Finding> {
         self.lost.iter().map(move |(listener, winner)| {
@@ -149,48 +147,4 @@ fn offer_of(reader: &mut Reader<'_>, parent: &ParentRef) -> Option<(ObjectRef, A
         }
         GroupKind::Known(_) | GroupKind::Other { .. } => None,
     }
-}
-
-/// A reference as the status repeats it.
-fn written(parent: &ParentRef) -> WrittenRef {
-    WrittenRef {
-        group: parent.parent.kind.group().to_owned().into(),
-        kind: parent.parent.kind.kind().to_owned().into(),
-        namespace: Some(Arc::clone(&parent.parent.name.namespace)),
-        name: Arc::clone(&parent.parent.name.name),
-        section_name: parent.section.clone(),
-        port: parent.port,
-    }
-}
-
-/// What a route's status says of the route itself, to every parent.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Said<'a> {
-    /// Why it is not accepted.
-    pub(super) refused: Option<&'a Fault>,
-    /// The first reference that cannot be used.
-    pub(super) unresolved: Option<&'a Fault>,
-    /// Which rules are not in effect.
-    pub(super) partly: Option<&'a str>,
-    /// What else is not in effect, although it is accepted; most often nothing.
-    pub(super) accepted: &'a str,
-}
-
-/// What a route's status says of its parents, in order. A route that is wrong by itself is so for every parent.
-pub(super) fn statuses(joined: &Joined<'_>, generation: i64, said: &Said<'_>) -> Vec<ParentStatus> {
-    let status = |(parent, fault): &(&ParentRef, Option<Fault>)| {
-        let mut conditions = Conditions::about(generation);
-        match fault.as_ref().or(said.refused) {
-            None => conditions.put("Accepted", "True", "Accepted", said.accepted.to_owned()),
-            refused => conditions.judge("Accepted", "Accepted", refused),
-        }
-        conditions.judge("ResolvedRefs", "ResolvedRefs", said.unresolved);
-        if let Some(message) = said.partly.filter(|_| fault.is_none() && said.refused.is_none()) {
-            conditions.put("PartiallyInvalid", "True", "UnsupportedValue", message.to_owned());
-        }
-        ParentStatus { parent: written(parent), conditions: conditions.into_list() }
-    };
-    let mut statuses: Vec<ParentStatus> = joined.parents.iter().map(status).collect();
-    statuses.sort_unstable();
-    statuses
 }

@@ -103,7 +103,7 @@ impl Rules<'_, '_> {
             Err(Inapplicable::Unsupported) => return Made::broken(),
             Err(Inapplicable::Unresolved) => return Made::unresolved(),
         };
-        let guards = external_auth.into_iter().map(Guard::ExternalAuth).collect();
+        let guards = external_auth.map_or_else(Arc::default, |asked| [Guard::ExternalAuth(asked)].into());
         if let Some(redirect) = redirect {
             return Made { action: Action::Redirect(Box::new(redirect)), filters: edits, guards, broken: false };
         }
@@ -269,7 +269,8 @@ impl Rules<'_, '_> {
             self.findings.push(Finding::new(self.object.clone(), field, problem));
             return Err(Inapplicable::Unsupported);
         }
-        Ok(Applied { edits: edits.into(), redirect, external_auth })
+        let edits = if edits.is_empty() { Arc::default() } else { edits.into() };
+        Ok(Applied { edits, redirect, external_auth })
     }
 }
 

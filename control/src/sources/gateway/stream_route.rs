@@ -9,13 +9,14 @@ use tidegate_config::model::{
     Effective, Origin, StreamRoute, StreamTarget, Target, Transport, VirtualHost, WeightedBackend,
 };
 use tidegate_config::object::{Age, Kind, ObjectRef};
-use tidegate_config::project::gateway::{self, Hostnames, OwnStatus, StreamRule, Unreadable};
+use tidegate_config::project::gateway::{self, Hostnames, StreamRule, Unreadable};
 
 use super::client_certificate::shown_by_stream;
 use super::condition::Fault;
-use super::parent::{Said, Seeker, statuses};
+use super::parent::Seeker;
+use super::route_status::{RouteStatus, Said};
 use super::rule::Rules;
-use crate::sources::attachment::{Attachment, Report};
+use crate::sources::attachment::{Attachment, Besides, Report};
 use crate::sources::reader::Reader;
 use crate::topology::Key;
 
@@ -67,16 +68,12 @@ fn attach(reader: &mut Reader<'_>, seeker: &Seeker<'_>, age: &Age, rule: Option<
         route.as_ref().map(|route| (host.clone(), show(route)))
     };
     let refused = rule.is_none().then(|| Fault::new("UnsupportedValue", format!("{RULE} cannot be read")));
-    let said = Said { refused: refused.as_ref(), unresolved: unresolved.as_ref(), ..Said::default() };
-    let parents = statuses(&joined, generation, &said);
-    let streams = joined.hosts.iter().filter_map(lead).collect();
+    let streams: Box<[_]> = joined.hosts.iter().filter_map(lead).collect();
     let listeners: Box<[Key]> = if refused.is_some() { Box::default() } else { joined.listeners.into_iter().collect() };
-    Attachment {
-        streams,
-        listeners,
-        report: Report::of_status(&findings, OwnStatus { parents, ..OwnStatus::default() }),
-        ..Attachment::default()
-    }
+    let said = Said { refused, unresolved, ..Said::default() };
+    let status = RouteStatus::new(seeker.parents, generation, joined.parents, said);
+    let besides = (!streams.is_empty()).then(|| Box::new(Besides { streams, ..Besides::default() }));
+    Attachment { besides, listeners, report: Report::of_route(findings, status), ..Attachment::default() }
 }
 
 impl Rules<'_, '_> {

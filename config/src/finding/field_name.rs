@@ -1,0 +1,33 @@
+//! Names of fields that nearly every object has.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, LazyLock};
+
+/// Rules, and entries of a list of each, whose names are kept ready.
+const COMMON: usize = 8;
+
+/// The name of a field as shared text: the first rules of routes and their first entries are in every object, and each keeps the
+/// names of its own.
+pub fn field_name(name: &str) -> Arc<str> {
+    static KNOWN: LazyLock<BTreeSet<Arc<str>>> = LazyLock::new(|| {
+        let lists = ["matches", "backendRefs", "http.paths"];
+        let places = (0..COMMON).flat_map(|rule| (0..COMMON).map(move |entry| (rule, entry)));
+        let names = places.flat_map(|(rule, entry)| lists.map(|list| format!("spec.rules[{rule}].{list}[{entry}]")));
+        names.map(Arc::from).collect()
+    });
+    KNOWN.get(name).map_or_else(|| name.into(), Arc::clone)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_common_name_is_one_text() {
+        for (name, shared) in [("spec.rules[0].backendRefs[7]", true), ("spec.rules[8].matches[0]", false), ("", false)]
+        {
+            let [one, other] = [field_name(name), field_name(name)];
+            assert_eq!((&*one, Arc::ptr_eq(&one, &other)), (name, shared), "{name}");
+        }
+    }
+}
