@@ -3,6 +3,7 @@
 //!
 //! Each command is one module; `docs/benchmarks.md` says what it measures and shows a run.
 
+pub mod attach;
 pub mod cache;
 pub mod churn;
 pub mod memory;

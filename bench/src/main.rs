@@ -1,7 +1,7 @@
 //! `tidegate-bench`: one command for each thing that is measured.
 
 use clap::{Parser, Subcommand};
-use tidegate_bench::{cache, churn, memory, propagate, queue, served, start, steady, subject, swaps};
+use tidegate_bench::{attach, cache, churn, memory, propagate, queue, served, start, steady, subject, swaps};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -32,6 +32,8 @@ enum Command {
     Start(start::Args),
     /// The time from the write of a route to its first right answer.
     Propagate(propagate::Args),
+    /// The time until many HTTPRoutes serve on one Gateway, and until their statuses are written.
+    Attach(attach::Args),
     /// A data plane alone, for what counts it.
     #[command(subcommand, hide = true)]
     Subject(subject::Command),
@@ -51,6 +53,7 @@ fn main() -> anyhow::Result<()> {
         Command::Served(args) => with_processes(served::run(args)),
         Command::Start(args) => with_processes(start::run(args)),
         Command::Propagate(args) => with_processes(propagate::run(args)),
+        Command::Attach(args) => with_processes(attach::run(args)),
         Command::Subject(command) => subject::run(&command),
     }
 }

@@ -144,6 +144,8 @@ struct Setting<'a> {
     cached: bool,
     /// What Tidegate's routes are made of.
     source: Source,
+    /// Listeners of the Gateway, where there is one.
+    listeners: u16,
     /// Applications of the Deis router that are there from the start, in place of routes.
     apps: Option<usize>,
     /// What it starts on.
@@ -203,6 +205,7 @@ pub(crate) async fn nginx_under(under: Vec<OsString>, work: Work, upstream: &Ups
         apart: false,
         cached: false,
         source: Source::Ingress,
+        listeners: 2,
         apps: None,
         share: Share::ANY,
     };

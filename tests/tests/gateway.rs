@@ -12,6 +12,8 @@ mod ingress2gateway;
 mod observed;
 #[path = "gateway/sessions.rs"]
 mod sessions;
+#[path = "gateway/statuses.rs"]
+mod statuses;
 #[path = "gateway/streams.rs"]
 mod streams;
 

@@ -77,6 +77,9 @@ pub(crate) struct Args {
     /// Whether it keeps a cluster cache on disk.
     #[arg(skip)]
     pub(crate) cached: bool,
+    /// Listeners of the Gateway, the two for HTTP and HTTPS among them.
+    #[arg(skip = 2u16)]
+    listeners: u16,
     /// The envoy binary [default: the one of bench/setup, or that of the machine].
     #[arg(long, value_name = "PATH")]
     envoy: Option<PathBuf>,
@@ -95,6 +98,17 @@ impl Args {
     /// Leaves everybody else out.
     pub(crate) fn only_tidegate(&mut self) {
         self.peers = vec![Kind::Tidegate];
+    }
+
+    /// Has Tidegate's routes be HTTPRoutes.
+    pub(crate) const fn only_gateway(&mut self) {
+        self.source = Source::Gateway;
+    }
+
+    /// The same with a Gateway of so many listeners.
+    #[must_use]
+    pub(crate) fn with_listeners(&self, listeners: u16) -> Self {
+        Self { listeners, ..self.clone() }
     }
 
     /// The same with another number of them.
@@ -194,7 +208,9 @@ impl Choice {
         let endpoints = rolled(upstream, 0);
         let (workers, work, apart, cached) = (args.workers, self.work, args.apart, args.cached);
         let (source, apps) = (args.source, None);
-        let setting = Setting { upstream, endpoints: &endpoints, workers, work, apart, cached, source, apps, share };
+        let listeners = args.listeners;
+        let setting =
+            Setting { upstream, endpoints: &endpoints, workers, work, apart, cached, source, listeners, apps, share };
         let proxy = match self.kind {
             Kind::Nginx => Proxy::Nginx(Box::new(nginx::Peer::start(How::Workers(workers), &setting, routes).await?)),
             Kind::Haproxy => Proxy::Haproxy(Box::new(haproxy::Peer::start(&setting, routes)?)),
@@ -225,8 +241,19 @@ impl Choice {
         let endpoints = rolled(upstream, 0);
         let (workers, work, apart) = (args.workers, self.work, args.apart);
         let (present, cached, source) = (Some(apps), false, Source::Ingress);
-        let setting =
-            Setting { upstream, endpoints: &endpoints, workers, work, apart, cached, source, apps: present, share };
+        let listeners = args.listeners;
+        let setting = Setting {
+            upstream,
+            endpoints: &endpoints,
+            workers,
+            work,
+            apart,
+            cached,
+            source,
+            listeners,
+            apps: present,
+            share,
+        };
         let proxy = Proxy::Tidegate(Box::new(tidegate::Peer::start(&self.program, &setting).await?));
         let peer = Peer { choice: self.clone(), proxy };
         peer.until_right(&deis::routes(apps)).await.with_context(|| format!("{} does not start", self.name()))?;

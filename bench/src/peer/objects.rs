@@ -2,13 +2,14 @@
 
 use std::net::SocketAddr;
 
+use anyhow::bail;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use super::{Route, SECURE, Source, Target, is_secure};
+use super::{Peer, Proxy, Route, SECURE, Source, Target, is_secure};
 use crate::identity::Identity;
 use crate::upstream::Upstream;
 
@@ -22,6 +23,7 @@ const SECRET: &str = "secure";
 pub(super) struct Objects {
     source: Source,
     routes: Api<DynamicObject>,
+    gateways: Api<DynamicObject>,
     services: Api<Service>,
     slices: Api<EndpointSlice>,
     upstream: SocketAddr,
@@ -34,7 +36,14 @@ impl Objects {
             Source::Ingress => ApiResource::from_gvk(&GroupVersionKind::gvk("networking.k8s.io", "v1", "Ingress")),
             Source::Gateway => ApiResource::from_gvk(&GroupVersionKind::gvk(GATEWAY, "v1", "HTTPRoute")),
         };
-        Self { source, routes: Api::default_namespaced_with(client, &resource), services, slices, upstream }
+        let gateways = ApiResource::from_gvk(&GroupVersionKind::gvk(GATEWAY, "v1", "Gateway"));
+        let gateways = Api::default_namespaced_with(client.clone(), &gateways);
+        Self { source, routes: Api::default_namespaced_with(client, &resource), gateways, services, slices, upstream }
+    }
+
+    /// The HTTPRoutes, where routes are such, and the Gateways.
+    pub(super) fn of_gateway_api(&self) -> (Api<DynamicObject>, Api<DynamicObject>) {
+        (self.routes.clone(), self.gateways.clone())
     }
 
     /// The object that a route is.
@@ -76,6 +85,19 @@ impl Objects {
     }
 }
 
+impl Peer {
+    /// Its HTTPRoutes and Gateways.
+    ///
+    /// # Errors
+    /// When it has none.
+    pub(crate) fn gateway_objects(&self) -> anyhow::Result<(Api<DynamicObject>, Api<DynamicObject>)> {
+        match &self.proxy {
+            Proxy::Tidegate(peer) => Ok(peer.gateway_objects()),
+            Proxy::Nginx(_) | Proxy::Haproxy(_) | Proxy::Envoy(_) => bail!("{} reads no objects", self.choice.name()),
+        }
+    }
+}
+
 /// The class, the certificate, and what routes share.
 pub(super) fn manifests(upstream: &Upstream, rolled: &[SocketAddr], identity: &Identity) -> Vec<Value> {
     let of_target = |target: Target| {
@@ -113,22 +135,22 @@ fn class() -> Value {
     })
 }
 
-/// The class and the one Gateway of all HTTPRoutes, which listens on these ports for plain HTTP and for HTTPS.
-pub(super) fn gateway(http: u16, https: u16) -> [Value; 2] {
+/// The class and the one Gateway of all HTTPRoutes, which listens on these ports for plain HTTP and for HTTPS, and on more for HTTP.
+pub(super) fn gateway(http: u16, https: u16, more: &[u16]) -> [Value; 2] {
     let class = json!({
         "apiVersion": format!("{GATEWAY}/v1"), "kind": "GatewayClass", "metadata": {"name": "tidegate"},
         "spec": {"controllerName": "tidegate.io/gateway"},
     });
     let tls = json!({"certificateRefs": [{"name": SECRET}]});
+    let own = [
+        json!({"name": "http", "port": http, "protocol": "HTTP"}),
+        json!({"name": "https", "port": https, "protocol": "HTTPS", "tls": tls}),
+    ];
+    let more = more.iter().map(|port| json!({"name": format!("http-{port}"), "port": port, "protocol": "HTTP"}));
+    let listeners: Vec<Value> = own.into_iter().chain(more).collect();
     let gateway = json!({
         "apiVersion": format!("{GATEWAY}/v1"), "kind": "Gateway", "metadata": {"name": "edge", "namespace": "default"},
-        "spec": {
-            "gatewayClassName": "tidegate",
-            "listeners": [
-                {"name": "http", "port": http, "protocol": "HTTP"},
-                {"name": "https", "port": https, "protocol": "HTTPS", "tls": tls},
-            ],
-        },
+        "spec": {"gatewayClassName": "tidegate", "listeners": listeners},
     });
     [class, gateway]
 }

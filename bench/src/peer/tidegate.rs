@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
+use kube::api::{Api, DynamicObject};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -80,7 +81,9 @@ impl Peer {
         manifests.extend(setting.apps.into_iter().flat_map(|apps| deis::manifests(apps, setting.upstream.http)));
         let (address, secure, admin) = (free_address()?, free_address()?, free_address()?);
         if setting.source == Source::Gateway {
-            manifests.extend(gateway(address.port(), secure.port()));
+            let more =
+                (2..setting.listeners).map(|_| Ok(free_address()?.port())).collect::<anyhow::Result<Vec<u16>>>()?;
+            manifests.extend(gateway(address.port(), secure.port(), &more));
         }
         let manifests = manifests.iter().map(Value::to_string).collect::<Vec<_>>().join("\n---\n");
         let given = folder.path().join("manifests");
@@ -119,15 +122,7 @@ impl Peer {
             }
             let mut first = spawn(program, &dev, folder.path(), Stdio::piped(), Share::ANY)?;
             kubeconfig = until_ready(&mut first).await?;
-            let mut run = vec!["run".to_owned(), "--kubeconfig".to_owned(), kubeconfig.display().to_string()];
-            run.extend(["--allow-loopback-endpoints", "--shutdown-delay", "0s"].map(str::to_owned));
-            if setting.cached {
-                let (cache, key) = (folder.path().join("cache"), folder.path().join("key"));
-                std::fs::write(&key, [7; 32])?;
-                run.extend(["--cache-dir".to_owned(), cache.display().to_string()]);
-                run.extend(["--cache-key-file".to_owned(), key.display().to_string()]);
-                run.extend(["--cache-write-budget", "100000"].map(str::to_owned));
-            }
+            let run = run_arguments(&kubeconfig, setting, folder.path())?;
             arguments = [run, edge].concat();
             group = spawn(program, &arguments, folder.path(), Stdio::null(), share)?;
             api = Some(first);
@@ -151,6 +146,11 @@ impl Peer {
 
     pub(super) const fn secure(&self) -> SocketAddr {
         self.secure
+    }
+
+    /// Its HTTPRoutes and Gateways.
+    pub(crate) fn gateway_objects(&self) -> (Api<DynamicObject>, Api<DynamicObject>) {
+        self.objects.of_gateway_api()
     }
 
     /// The objects of applications, which it serves where it was started with some.
@@ -211,6 +211,24 @@ impl Peer {
         self.group = spawn(&self.program, &self.arguments, self.folder.path(), Stdio::null(), self.share)?;
         Ok(begun)
     }
+}
+
+/// What makes `tidegate run` serve what another process has.
+fn run_arguments(kubeconfig: &Path, setting: &Setting<'_>, folder: &Path) -> std::io::Result<Vec<String>> {
+    let mut run = vec!["run".to_owned(), "--kubeconfig".to_owned(), kubeconfig.display().to_string()];
+    run.extend(["--allow-loopback-endpoints", "--shutdown-delay", "0s"].map(str::to_owned));
+    if setting.source == Source::Gateway {
+        // The other process has the usual one, and would write no status of Gateways.
+        run.extend(["--lease", "measured"].map(str::to_owned));
+    }
+    if setting.cached {
+        let (cache, key) = (folder.join("cache"), folder.join("key"));
+        std::fs::write(&key, [7; 32])?;
+        run.extend(["--cache-dir".to_owned(), cache.display().to_string()]);
+        run.extend(["--cache-key-file".to_owned(), key.display().to_string()]);
+        run.extend(["--cache-write-budget", "100000"].map(str::to_owned));
+    }
+    Ok(run)
 }
 
 /// What it writes beside what it is told to goes to the folder too.

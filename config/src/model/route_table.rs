@@ -43,7 +43,7 @@ impl Serialize for TableName {
 ///
 /// The order is that of the table, then the pattern. Many maps are by virtual host, so it is one pointer, and its clones share what it
 /// says.
-#[derive(Clone, Hash)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct VirtualHost(Arc<VirtualHostParts>);
 
 /// What a [`VirtualHost`] says.
@@ -83,14 +83,6 @@ impl Deref for VirtualHost {
         &self.0
     }
 }
-
-impl PartialEq for VirtualHost {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0) || self.0 == other.0
-    }
-}
-
-impl Eq for VirtualHost {}
 
 impl PartialOrd for VirtualHost {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {

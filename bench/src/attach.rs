@@ -1,0 +1,204 @@
+//! `attach`: many HTTPRoutes come to one Gateway: until the last one serves, until the last status is written, and what is written when one
+//! of them changes. Of Tidegate alone.
+
+mod statuses;
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use serde::Serialize;
+use tokio::time::timeout;
+
+use crate::clock::now;
+use crate::cores::Cores;
+use crate::peer::{self, Choice, Peer, Route, START_MAX, Target, choose};
+use crate::poll::wrong;
+use crate::progress::Progress;
+use crate::size::Size;
+use crate::table::{Output, Setup, spread, table};
+use crate::upstream::Upstream;
+use statuses::Statuses;
+
+/// Without a write of a status for so long, all is written. What is written over is repaired within two seconds.
+const QUIET: Duration = Duration::from_secs(3);
+
+/// Measures how long many HTTPRoutes take to attach to one Gateway.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// How much is measured; a smoke run fails when one changed route does not write exactly one status.
+    #[arg(long, value_enum, default_value = "full")]
+    size: Size,
+    /// Routes that come at once, each with a Service and endpoint of its own; several for several runs.
+    #[arg(long, value_delimiter = ',', default_value = "1000,5000")]
+    routes: Vec<usize>,
+    /// Listeners of the Gateway, all of which take every route; several for several runs.
+    #[arg(long, value_delimiter = ',', default_value = "2", value_parser = clap::value_parser!(u16).range(2..=64))]
+    listeners: Vec<u16>,
+    /// Rounds; in each, Tidegate is started anew.
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    peers: peer::Args,
+}
+
+/// So many routes on so many listeners.
+#[derive(Debug, Serialize)]
+struct Row {
+    routes: usize,
+    listeners: u16,
+    turns: Vec<Turn>,
+}
+
+/// What was measured in one round. Times are in seconds from the first write.
+#[derive(Debug, Serialize)]
+struct Turn {
+    /// Until the API server had acknowledged all objects.
+    written_s: f64,
+    /// Until every route had given a right answer.
+    serves_s: f64,
+    /// Until the status of every route was written.
+    statuses_s: f64,
+    /// Until the Gateway's status counted every route on every listener.
+    counted_s: f64,
+    /// Writes of statuses of routes until then.
+    route_writes: usize,
+    /// Writes of the Gateway's status until then.
+    gateway_writes: usize,
+    /// From the change of one route until its status was written.
+    one_s: f64,
+    /// All writes of statuses, of any object, that followed from that.
+    one_writes: usize,
+}
+
+/// A run.
+#[derive(Debug, Default, Serialize)]
+struct Report {
+    setup: Setup,
+    rows: Vec<Row>,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// When something cannot be measured, or at smoke size when a change of one route writes more than its status.
+pub async fn run(mut args: Args) -> anyhow::Result<()> {
+    let smoke = args.size == Size::Smoke;
+    if smoke {
+        (args.routes, args.listeners, args.rounds) = (vec![200], vec![5], 1);
+    }
+    args.peers.apart = true;
+    args.peers.only_tidegate();
+    args.peers.only_gateway();
+    let (choices, left_out) = choose(&args.peers)?;
+    args.size.complete(&left_out)?;
+    let cores = Cores::share(args.peers.workers())?;
+    let upstream = Upstream::start(cores.upstream()).await?;
+    let mut report = Report { setup: Setup::new(&choices, left_out), rows: Vec::new() };
+    report.setup.on(&cores);
+    let progress = Progress::new(args.routes.len() * args.listeners.len() * args.rounds);
+    for choice in &choices {
+        for (routes, listeners) in args.routes.iter().flat_map(|it| args.listeners.iter().map(move |of| (*it, *of))) {
+            let peers = args.peers.with_listeners(listeners);
+            let mut turns = Vec::new();
+            for round in 1..=args.rounds {
+                progress.say(format!("round {round}: {routes} routes on {listeners} listeners"));
+                turns.push(turn(choice, &peers, (routes, listeners), &cores, &upstream).await?);
+            }
+            report.rows.push(Row { routes, listeners, turns });
+        }
+    }
+    progress.finish();
+    args.output.tell(&report, print)?;
+    if smoke { report.rows.iter().flat_map(|row| &row.turns).try_for_each(complete) } else { Ok(()) }
+}
+
+/// Whether one change wrote one status.
+fn complete(turn: &Turn) -> anyhow::Result<()> {
+    ensure!(turn.one_writes == 1, "a change of one route wrote {} statuses: {turn:?}", turn.one_writes);
+    Ok(())
+}
+
+async fn turn(
+    choice: &Choice,
+    peers: &peer::Args,
+    (routes, listeners): (usize, u16),
+    cores: &Cores,
+    upstream: &Upstream,
+) -> anyhow::Result<Turn> {
+    let mut peer = choice.start(peers, cores.proxy(peers.workers()), upstream, &[]).await?;
+    let mut statuses = Statuses::follow(&peer).await?;
+    let present: Vec<Route> = (0..routes).map(|i| Route::numbered(i, Target::Own)).collect();
+    let begun = now();
+    let since = |at: Instant| (at - begun).as_secs_f64();
+    let address = peer.address();
+    let serving = async {
+        let mut left: Vec<String> = present.iter().map(|route| route.host.clone()).collect();
+        while !left.is_empty() {
+            left = wrong(address, left).await?;
+        }
+        anyhow::Ok(now())
+    };
+    let written = async { peer.put(&present).await.map(|()| now()) };
+    let settled = statuses.until(|it| it.settled() == routes && it.attached() == routes * usize::from(listeners));
+    let all = async { tokio::try_join!(serving, written, settled) };
+    let (serves, written, ()) = timeout(START_MAX, all).await.context("it does not settle")??;
+    let (statuses_at, counted_at) = statuses.last_written();
+    let (route_writes, gateway_writes) = statuses.writes();
+    statuses.until_quiet(QUIET).await?;
+    let (one_s, one_writes) = timeout(START_MAX, one(&mut peer, &mut statuses, &present)).await??;
+    Ok(Turn {
+        written_s: since(written),
+        serves_s: since(serves),
+        statuses_s: since(statuses_at.context("no status was written")?),
+        counted_s: since(counted_at.context("no Gateway's status was written")?),
+        route_writes,
+        gateway_writes,
+        one_s,
+        one_writes,
+    })
+}
+
+/// Lets one route lead to another Service: how long until its status says so, and all that is written after it.
+async fn one(peer: &mut Peer, statuses: &mut Statuses, present: &[Route]) -> anyhow::Result<(f64, usize)> {
+    let host = &present.first().context("no routes")?.host;
+    let (before, writes) = (statuses.generation(host), statuses.writes());
+    let begun = now();
+    peer.put(&[Route::new(host, Target::Right)]).await?;
+    statuses.until(|it| it.generation(host) > before && it.is_settled(host)).await?;
+    let (at, _) = statuses.last_written();
+    statuses.until_quiet(QUIET).await?;
+    let after = statuses.writes();
+    let count = after.0 + after.1 - writes.0 - writes.1;
+    Ok(((at.context("no status was written")? - begun).as_secs_f64(), count))
+}
+
+/// The title of a column, and what stands in it.
+type Column = (&'static str, fn(&Turn) -> f64);
+
+const COLUMNS: [Column; 8] = [
+    ("objects written s", |turn| turn.written_s),
+    ("last route right s", |turn| turn.serves_s),
+    ("last status s", |turn| turn.statuses_s),
+    ("Gateway counts all s", |turn| turn.counted_s),
+    ("statuses of routes", |turn| count(turn.route_writes)),
+    ("of the Gateway", |turn| count(turn.gateway_writes)),
+    ("one change ms", |turn| turn.one_s * 1e3),
+    ("writes for it", |turn| count(turn.one_writes)),
+];
+
+fn print(report: &Report) {
+    report.setup.print();
+    let header: Vec<&str> = ["routes", "listeners"].into_iter().chain(COLUMNS.map(|(title, _)| title)).collect();
+    let lines = report.rows.iter().map(|Row { routes, listeners, turns }| {
+        let figures = COLUMNS.map(|(_, of)| spread(2, turns.iter().map(of)));
+        [routes.to_string(), listeners.to_string()].into_iter().chain(figures).collect()
+    });
+    println!("{}", table(0, header, lines));
+}
+
+#[allow(clippy::cast_precision_loss, reason = "far below 2^52")]
+const fn count(number: usize) -> f64 {
+    number as f64
+}
