@@ -9,7 +9,7 @@ use tokio::process::{Child, ChildStdout};
 
 use super::*;
 
-const LISTENERS: u16 = 20;
+const LISTENERS: u16 = 5;
 const ROUTES: usize = 150;
 const API: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/shop";
 
