@@ -370,13 +370,8 @@ impl Peer {
     pub(crate) async fn all_right(&self, routes: &[Route]) -> anyhow::Result<()> {
         let hosts = routes.iter().map(|route| route.host.clone()).collect();
         let wrong = poll::wrong(self.address(), hosts).await?;
-        ensure!(
-            wrong.is_empty(),
-            "{} does not answer {} of {} hosts: {wrong:?}",
-            self.choice.name(),
-            wrong.len(),
-            routes.len()
-        );
+        let (name, count, all) = (self.choice.name(), wrong.len(), routes.len());
+        ensure!(wrong.is_empty(), "{name} does not answer {count} of {all} hosts: {wrong:?}");
         Ok(())
     }
 

@@ -1,12 +1,14 @@
 //! Names of cluster objects: which kinds Tidegate reads, and how one object is pointed at.
 
+mod uid;
+
 use std::cmp::Ordering;
 use std::fmt;
-use std::num::NonZeroU128;
 use std::ops::Deref;
 use std::sync::{Arc, LazyLock};
 
 use serde::{Deserialize, Serialize};
+pub use uid::Uid;
 
 /// A kind of cluster object that Tidegate reads.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
@@ -345,53 +347,6 @@ impl Serialize for ObjectRef {
     }
 }
 
-/// The `metadata.uid` of an object, which no other object has, a later one of the same name included. API servers give
-/// UUIDs (RFC 9562), and those fit into sixteen bytes.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Uid(NonZeroU128);
-
-impl Uid {
-    /// Reads a UUID as API servers write it, with small letters and hyphens. Nothing else is one: it could not be written
-    /// as it was.
-    #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
-        if text.len() != 36 {
-            return None;
-        }
-        let mut bits = 0_u128;
-        for (place, byte) in text.bytes().enumerate() {
-            let between = matches!(place, 8 | 13 | 18 | 23);
-            let digit = match byte {
-                b'-' if between => continue,
-                b'0'..=b'9' if !between => byte - b'0',
-                b'a'..=b'f' if !between => byte - b'a' + 10,
-                _ => return None,
-            };
-            bits = bits << 4 | u128::from(digit);
-        }
-        NonZeroU128::new(bits).map(Self)
-    }
-
-    /// Its bytes, as RFC 9562 orders them.
-    #[must_use]
-    pub const fn to_bytes(self) -> [u8; 16] {
-        self.0.get().to_be_bytes()
-    }
-}
-
-impl fmt::Display for Uid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let hex = format!("{:032x}", self.0.get());
-        write!(f, "{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
-    }
-}
-
-impl fmt::Debug for Uid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
 /// How old an object is: the older wins a conflict, and of two equally old the one whose
 /// `namespace/name` sorts first. The derived order is that rule: the winner is the lesser.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
@@ -400,25 +355,4 @@ pub struct Age {
     pub created_s: i64,
     /// Namespace and name of the object.
     pub name: ObjectName,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[track_caller]
-    fn check(text: &str, is_one: bool) {
-        assert_eq!(Uid::parse(text).map(|uid| uid.to_string()), is_one.then(|| text.to_owned()));
-    }
-
-    #[test]
-    fn a_uid_is_written_as_it_was_read() {
-        check("6f1de5f4-3f0c-4d5e-9a1c-2f6a0c1b7d3e", true);
-        check("00000000-0000-0000-0000-000000000001", true);
-        check("ffffffff-ffff-ffff-ffff-ffffffffffff", true);
-        let others = "00000000-0000-0000-0000-000000000000 6F1DE5F4-3F0C-4D5E-9A1C-2F6A0C1B7D3E \
-            6f1de5f43f0c4d5e9a1c2f6a0c1b7d3e 6f1de5f4-3f0c-4d5e-9a1c-2f6a0c1b7d3 6f1de5f4-3f0c-4d5e-9a1c-2f6a0c1b7d3g \
-            6f1de5f4+3f0c+4d5e+9a1c+2f6a0c1b7d3e 6f1de5f4a3f0c-4d5e-9a1c-2f6a0c1b7d3- 6f1de5f4-3f0c-4d5e-9a1c-2f6a0c1b7d\u{fc}";
-        others.split(' ').chain([""]).for_each(|text| check(text, false));
-    }
 }
