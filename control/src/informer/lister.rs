@@ -3,7 +3,7 @@
 //! A list beside a watch is of one moment, while the watch goes on to tell. So what the watch has told since the list began
 //! takes the place of what the list says of the same objects, and the next watch goes on from where that one had come: each
 //! object is then known up to that resourceVersion at least, and nothing that was told is undone. Where nothing was told
-//! meanwhile, the next watch goes on from the list, as after any other one; and so it does where the watch lags behind the list.
+//! meanwhile, not even a bookmark, the next watch goes on from the list, as after any other one; and so it does where the watch lags behind the list.
 //! All of it rests on lists that are asked for without a resourceVersion, which are no older than the moment in which they were
 //! asked for.
 
@@ -111,13 +111,15 @@ pub(super) struct WatchOverlay {
     listing: Receiver<bool>,
     /// What was told last of each object: what it is, or that it is gone.
     last: BTreeMap<ObjectRef, Option<Projected>>,
+    /// Whether a watch told by a bookmark that it had come further.
+    passed: bool,
 }
 
 impl WatchOverlay {
     /// Nothing, and what says to it whether a list is made.
     pub(super) fn new() -> (Sender<bool>, Self) {
         let (listing, receiver) = channel(false);
-        (listing, Self { listing: receiver, last: BTreeMap::new() })
+        (listing, Self { listing: receiver, last: BTreeMap::new(), passed: false })
     }
 
     /// Whether what is told now is to be kept. What was kept for an earlier list is dropped.
@@ -125,8 +127,15 @@ impl WatchOverlay {
         let listing = self.listing.borrow_and_update();
         if listing.has_changed() {
             self.last.clear();
+            self.passed = false;
         }
         *listing
+    }
+
+    /// Notes a bookmark. One that is newer than the list beside it was sent after everything that the list tells: to go on from the list
+    /// would be to go back.
+    pub(super) fn pass(&mut self) {
+        self.passed = true;
     }
 
     /// Keeps what has been told of an object.
@@ -138,7 +147,7 @@ impl WatchOverlay {
     pub(super) fn overtake(mut self, objects: &mut Vec<Projected>) -> bool {
         self.keeps();
         objects.retain(|object| !self.last.contains_key(&object.meta.object));
-        let nothing = self.last.is_empty();
+        let nothing = self.last.is_empty() && !self.passed;
         objects.extend(self.last.into_values().flatten());
         nothing
     }

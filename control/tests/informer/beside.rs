@@ -103,10 +103,21 @@ fn a_watch_that_is_behind_the_list_goes_on_from_it() {
     );
     let bookmark = frame("BOOKMARK", r#"{"metadata":{"resourceVersion":"8"}}"#);
     check(
+        page(9, &[("a", 3), ("b", 4)], "t"),
+        vec![Tells(bookmark, "bookmark@8"), Page(page(9, &[("c", 2)], ""))],
+        "listed@9 a@3 b@4 c@2",
+        "watch 9",
+    );
+}
+
+#[test]
+fn a_bookmark_that_is_newer_than_the_list_is_where_the_next_watch_goes_on() {
+    let bookmark = frame("BOOKMARK", r#"{"metadata":{"resourceVersion":"8"}}"#);
+    check(
         page(7, &[("a", 3), ("b", 4)], "t"),
         vec![Tells(bookmark, "bookmark@8"), Page(page(7, &[("c", 2)], ""))],
         "listed@7 a@3 b@4 c@2",
-        "watch 7",
+        "watch 8",
     );
 }
 

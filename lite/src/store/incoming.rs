@@ -73,6 +73,18 @@ impl Incoming {
         self.told.insert(key, object);
     }
 
+    /// Makes what watches told since the list began a part of it, which is as new as they are then. For a state that has not taken what
+    /// they told.
+    pub(super) fn overlay(&mut self, end: ListEnd) -> ListEnd {
+        for (key, object) in std::mem::take(&mut self.told).into_iter().filter(|_| !end.wins) {
+            match object {
+                Some(object) => drop(self.items.insert(key, Item::Other(object))),
+                None => drop(self.items.remove(&key)),
+            }
+        }
+        ListEnd { wins: true, ..end }
+    }
+
     /// The objects that the list lacks, if it names everything.
     pub(super) fn gone(&self, objects: &Objects, end: ListEnd) -> Vec<Key> {
         let stays = |key: &Key| self.items.contains_key(key) || !end.wins && self.told.contains_key(key);

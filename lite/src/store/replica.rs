@@ -27,7 +27,8 @@ pub(super) struct Upstream {
     histories: u64,
     /// A list that comes in.
     list: Option<Incoming>,
-    /// Whether the last list lacked so much that another one has to confirm it.
+    /// Whether the last list lacked so much that another one has to confirm it. Until then nothing is taken: what watches tell goes on
+    /// from that list, and the state here would claim a version whose changes it lacks.
     doubted: bool,
     /// Bytes of objects that are there, and of those that may be in all of the store.
     bytes: usize,
@@ -56,6 +57,11 @@ pub(crate) enum Unready {
 impl Upstream {
     pub(super) fn version(&self) -> u64 {
         self.version
+    }
+
+    /// Whether what watches tell continues the state that is known.
+    fn follows(&self) -> bool {
+        self.state == Standing::Known && !self.doubted
     }
 }
 
@@ -177,7 +183,7 @@ impl State {
             list.told(key.clone(), (!gone).then(|| Arc::clone(&object)));
         }
         // What came before the state that is known is part of it.
-        if upstream.state == Standing::Known && object.version() > upstream.version {
+        if upstream.follows() && object.version() > upstream.version {
             let version = object.version();
             self.change(kind, key, gone, object, at);
             self.reached(kind, version);
@@ -187,7 +193,7 @@ impl State {
     /// The other server has nothing more to tell up to this version.
     pub(crate) fn reached(&mut self, kind: &KindId, version: u64) {
         if let Some((_, upstream)) = self.parts(kind)
-            && upstream.state == Standing::Known
+            && upstream.follows()
         {
             upstream.version = upstream.version.max(version);
         }
@@ -198,13 +204,15 @@ impl State {
     /// known, the state begins again with it.
     pub(crate) fn list_done(&mut self, kind: &KindId, end: ListEnd, at: Duration) {
         let Some((objects, upstream)) = self.parts(kind) else { return };
-        let Some(list) = upstream.list.take() else { return };
+        let Some(mut list) = upstream.list.take() else { return };
+        let (confirms, known) = (std::mem::take(&mut upstream.doubted), upstream.state == Standing::Known);
+        // Nothing that was told since the list in doubt is part of the state yet.
+        let end = if confirms { list.overlay(end) } else { end };
         let gone = list.gone(objects, end);
-        let known = upstream.state == Standing::Known;
-        if known && doubtful(gone.len(), objects.len(), end.sweep) && !std::mem::replace(&mut upstream.doubted, true) {
+        if known && !confirms && doubtful(gone.len(), objects.len(), end.sweep) {
+            upstream.doubted = true;
             return;
         }
-        upstream.doubted = false;
         let differences = list.differences(objects, upstream.version, gone, end).filter(|_| known);
         let Some(differences) = differences else { return self.begin_again(kind, list, end) };
         for (key, object) in list.completions(objects) {

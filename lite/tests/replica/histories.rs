@@ -101,3 +101,44 @@ async fn a_list_brings_back_the_managed_fields_that_the_disk_has_not_kept() {
     assert!(list.items[0].metadata.managed_fields.is_some() && bed.feed.figures().bytes > before);
     assert_eq!(list.metadata.resource_version.as_deref(), Some("12"));
 }
+
+/// A list lacks most, and the watch goes on from it before a second list confirms it: none of what the watch tells is served before what
+/// the list told.
+#[tokio::test(start_paused = true)]
+async fn while_a_list_is_in_doubt_the_state_stays_whole_and_then_becomes_the_difference() {
+    for wins in [true, false] {
+        let bed = bed(1 << 20);
+        bed.list(&[("a", 50), ("b", 60), ("c", 70), ("d", 80)], 100);
+        let mut watch = bed.watch("100").await;
+        bed.list(&[("a", 105), ("new", 106)], 110);
+        bed.told("later", 115, false);
+        bed.feed.reached("116");
+        let before = ["a@50", "b@60", "c@70", "d@80"].map(str::to_owned).to_vec();
+        assert_eq!(bed.state().await, ("100".to_owned(), before));
+        assert!(watch.next().now_or_never().is_none());
+        bed.feed.list_begins();
+        for (name, version) in [("a", 105), ("later", 115), ("new", 106)] {
+            bed.feed.listed("shop", name, &object(name, version));
+        }
+        let mut want = vec!["a@105", "later@118", "new@106"];
+        if wins {
+            bed.feed.listed("shop", "later", &object("later", 118));
+        } else {
+            bed.told("later", 118, false);
+            bed.told("new", 119, true);
+            want.pop();
+        }
+        bed.feed.list_done(if wins { "120" } else { "119" }, true, wins);
+        assert_eq!(
+            bed.state().await,
+            (if wins { "120" } else { "119" }.to_owned(), want.into_iter().map(str::to_owned).collect())
+        );
+        let told = next(&mut watch, if wins { 6 } else { 5 }).await;
+        let changed: Vec<&str> = told.iter().map(String::as_str).filter(|it| !it.starts_with('-')).collect();
+        let new = if wins { &["~a@105", "+new@106", "+later@118"][..] } else { &["~a@105", "+later@118"] };
+        assert_eq!(changed, new, "{told:?}");
+        assert_eq!(told.len() - new.len(), 3, "three are gone: {told:?}");
+        bed.told("a", 130, false);
+        assert_eq!(next(&mut watch, 1).await, ["~a@130"]);
+    }
+}
