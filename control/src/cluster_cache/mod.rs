@@ -246,6 +246,7 @@ impl Cache {
             waiting: Waiting::default(),
             failed,
             lists: Lists::default(),
+            other_cluster: false,
         };
         let lost = writer.lists.lost.subscribe();
         let spawned = std::thread::Builder::new().name("cluster-cache".to_owned()).spawn(move || writer.run(&received));

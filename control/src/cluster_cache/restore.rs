@@ -1,6 +1,6 @@
 //! What the store holds, as the control loop begins with it: every kept object, projected again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -9,6 +9,7 @@ use tidegate_config::object::ObjectName;
 use tidegate_config::project::{Projected, project};
 
 use super::folder;
+use super::pending::Stored;
 use super::seal::Seal;
 use super::store::{Position, Store};
 use super::unusable::Unusable;
@@ -196,4 +197,18 @@ pub(super) fn url_key(server: &str) -> String {
 /// The key that says which cluster they are of.
 pub(super) fn cluster_key(uid: &str) -> String {
     format!("{CLUSTER}{uid}")
+}
+
+/// Whether these keys of what is known of the API server name another cluster than the store does.
+pub(super) fn is_other_cluster<'k>(
+    keys: impl IntoIterator<Item = &'k String>,
+    collection: &str,
+    stored: &impl Stored,
+) -> bool {
+    if collection != API_SERVER {
+        return false;
+    }
+    let named: BTreeSet<&String> = keys.into_iter().filter(|key| key.starts_with(CLUSTER)).collect();
+    let kept = || stored.keys().unwrap_or_default();
+    !named.is_empty() && kept().iter().any(|key| key.starts_with(CLUSTER) && !named.contains(key))
 }

@@ -18,7 +18,7 @@ use super::seal::Seal;
 use super::sink::{Collection, Form, Letter, Message};
 use super::store::{Batch, Store};
 use super::unusable::Unusable;
-use super::{CacheOptions, folder};
+use super::{CacheOptions, folder, restore};
 use crate::clock;
 
 /// A version alone is written this often: it costs as many pages as a change, and an older one is good enough to watch from.
@@ -48,6 +48,9 @@ pub(super) struct Writer {
     pub(super) failed: Option<(Instant, Unusable)>,
     /// Which collections have to be listed before they can be written.
     pub(super) lists: Lists,
+    /// Whether what is on disk is of another cluster: its versions are forgotten before anything else is written, so that they never stand
+    /// beside the uid of this one.
+    pub(super) other_cluster: bool,
 }
 
 /// How often each collection was lost with a store that failed.
@@ -156,13 +159,19 @@ impl Writer {
                     tracing::warn!(kind = %collection.name, "a list lacks most of what is kept; it is kept until another one confirms it");
                 }
             }
-            Message::Told { key, raw, reached } => match raw.map(|raw| value(&collection, &raw)) {
-                None => pending.told(key, None, reached, &stored),
-                Some(Some(value)) => pending.told(key, Some(value), reached, &stored),
-                Some(None) => {}
-            },
+            Message::Told { key, raw, reached } => {
+                self.other_cluster |= restore::is_other_cluster([&key], &collection.name, &stored);
+                match raw.map(|raw| value(&collection, &raw)) {
+                    None => pending.told(key, None, reached, &stored),
+                    Some(Some(value)) => pending.told(key, Some(value), reached, &stored),
+                    Some(None) => {}
+                }
+            }
             Message::Reached(version) => pending.reached(version),
-            Message::Retain(keys) => pending.retain(&keys, &stored),
+            Message::Retain(keys) => {
+                self.other_cluster |= restore::is_other_cluster(&keys, &collection.name, &stored);
+                pending.retain(&keys, &stored);
+            }
             Message::Close => return false,
         }
         let failure = stored.failure.take();
@@ -202,6 +211,12 @@ impl Writer {
         self.waiting = Waiting::default();
         let wall = clock::wall();
         let Some(store) = &self.store else { return };
+        if self.other_cluster {
+            if let Err(why) = store.forget_versions() {
+                return self.fail(why, now);
+            }
+            self.other_cluster = false;
+        }
         let mut batch = Batch::new();
         for (name, slot) in &mut self.slots {
             batch.extend(slot.pending.take(seconds(wall)).map(|change| (Arc::clone(name), change)));

@@ -70,6 +70,26 @@ fn versions_of_another_server_mean_nothing() {
 }
 
 #[test]
+fn versions_of_another_cluster_are_gone_before_its_uid_is_there() {
+    let folder = folder();
+    let learn = |cluster: &str| {
+        let (cache, restored) = open(options(folder.path()), "all", true);
+        let cache = cache.unwrap();
+        cache.reached_by().learn(&BTreeSet::new(), Some(cluster));
+        cache.close();
+        restored
+    };
+    written(&folder);
+    learn("one");
+    assert_eq!(learn("one").sources[0].resume.as_deref(), Some("7"));
+    // At the same URL there is another one, of which nothing has been listed when the process ends.
+    assert_eq!(learn("two").cluster.as_deref(), Some("one"));
+    let restored = learn("two");
+    assert_eq!((restored.cluster.as_deref(), restored.sources[0].resume.as_deref()), (Some("two"), None));
+    assert_eq!(restored.sources[0].objects.len(), 1, "what was kept still serves");
+}
+
+#[test]
 fn what_was_selected_otherwise_is_not_restored_and_goes() {
     let folder = folder();
     written(&folder);
