@@ -96,12 +96,20 @@ impl Served {
     /// served.
     pub(crate) fn copies(&mut self, options: &Options, secrets: bool) -> Copies {
         self.routed = served_kinds(options).into_iter().filter(|kind| *kind != Kind::Secret || secrets).collect();
-        let feed = |kind: &Kind| (*kind, self.door.lite.follow(&replica_kind(*kind, self.passes_writes), self.limits));
-        let feeds: BTreeMap<Kind, Feed> = self.routed.iter().map(feed).collect();
+        let (lite, limits, passes_writes) = (self.door.lite.clone(), self.limits, self.passes_writes);
+        let routed = self.routed.clone();
         Copies::to(move |source: &Source| {
             // What is read in one namespace alone is not all there is of the kind.
-            let feed = feeds.get(&source.kind).filter(|_| source.namespace.is_none());
-            feed.map_or_else(|| Arc::new(|_: Copied<'_>| {}) as Taker, |feed| taker(feed.clone()))
+            if source.namespace.is_some() || !routed.contains(&source.kind) {
+                return Arc::new(|_: Copied<'_>| {}) as Taker;
+            }
+            let (kind, lite) = (replica_kind(source.kind, passes_writes), lite.clone());
+            // A kind is served from its first list on: of some the cluster may have none, and then nobody lists them.
+            Arc::new(move |copied| {
+                let begins = matches!(copied, Copied::ListBegins);
+                let feed = if begins { Some(lite.follow(&kind, limits)) } else { lite.followed(&kind, limits) };
+                feed.iter().for_each(|feed| take(feed, &copied));
+            })
         })
     }
 
@@ -157,15 +165,19 @@ impl Served {
 
 /// Hands what is told of a kind to its feed.
 fn taker(feed: Feed) -> Taker {
-    Arc::new(move |copied| match copied {
+    Arc::new(move |copied| take(&feed, &copied))
+}
+
+fn take(feed: &Feed, copied: &Copied<'_>) {
+    match copied {
         Copied::ListBegins => feed.list_begins(),
         Copied::Listed { name, raw } => feed.listed(&name.namespace, &name.name, raw),
         Copied::ListFailed => feed.list_failed(),
-        Copied::ListDone { reached, complete, wins } => feed.list_done(reached, complete, wins),
-        Copied::Told { name, raw, gone } => feed.told(&name.namespace, &name.name, raw, gone),
+        Copied::ListDone { reached, complete, wins } => feed.list_done(reached, *complete, *wins),
+        Copied::Told { name, raw, gone } => feed.told(&name.namespace, &name.name, raw, *gone),
         Copied::Reached(version) => feed.reached(version),
         Copied::Unserved => feed.unserved(),
-    })
+    }
 }
 
 fn replica_kind(kind: Kind, passes_writes: bool) -> ReplicaKind {

@@ -54,17 +54,19 @@ pub enum Copied<'a> {
     },
     /// A watch has nothing more to tell up to this resourceVersion.
     Reached(&'a str),
-    /// The cluster does not have the kind any more.
+    /// The cluster does not have the kind any more, or nobody reads it.
     Unserved,
 }
 
-/// The kinds that are read in all namespaces, whole or as far as routing needs them, by lists and watches.
+/// The kinds that are read in all namespaces, whole or as far as routing needs them, by lists and watches. ConfigMaps are not among them:
+/// routing reads one entry of a few, and what else stands in all of them may be anybody's secret.
 #[must_use]
 pub fn served_kinds(options: &Options) -> BTreeSet<Kind> {
     let everywhere = sources(&[], options).into_iter().filter(|source| source.namespace.is_none());
     everywhere
         .map(|source| source.kind)
         .filter(|kind| *kind != Kind::Secret || options.secrets == Secrets::Watched)
+        .filter(|kind| *kind != Kind::ConfigMap)
         .collect()
 }
 

@@ -67,6 +67,13 @@ impl Lite {
         Feed { lite: self.clone(), kind, limits }
     }
 
+    /// Where a kind that is served already is told of.
+    #[must_use]
+    pub fn followed(&self, kind: &ReplicaKind, limits: ReplicaLimits) -> Option<Feed> {
+        let kind = self.store().read().kinds().find(&kind.group, &kind.version, &kind.plural)?;
+        Some(Feed { lite: self.clone(), kind, limits })
+    }
+
     /// What a replica holds of each of its kinds, by group and plural.
     #[must_use]
     pub fn figures(&self) -> Vec<((String, String), Figures)> {

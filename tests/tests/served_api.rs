@@ -56,6 +56,45 @@ async fn kubectl_reads_what_the_cluster_holds_and_writes_nothing() {
     assert_eq!(foreign.status, 421);
 }
 
+/// Of the kinds that routing reads beside the Gateway API nothing is served, and nothing waited for, while the cluster lacks it.
+#[tokio::test(flavor = "multi_thread")]
+async fn kinds_that_the_cluster_lacks_are_not_served_until_it_has_them() {
+    let dev = Dev::with(&[("shop.yaml", SHOP)], &["--without-gateway-api"]).await;
+    let Some(cluster) = Kubectl::for_config(&dev.kubeconfig) else { return };
+    let sources = ["--source", "ingress", "--source", "gateway"];
+    let arguments = ["--https", "127.0.0.1:0", "--serve-api", "127.0.0.1:0", "--cache-kinds", "configmaps"];
+    let run = Run::start(&dev.kubeconfig, &[&sources[..], &arguments].concat()).await;
+    run.ready().await;
+    let served = Reader::of(&format!("http://{}", run.api.clone().unwrap()), &[]).unwrap();
+    same(&cluster, &served, &KINDS).await;
+    for kind in ["namespaces", "gateways", "httproutes"] {
+        let (code, _, err) = served.tried(&["get", kind, "-A"]).await;
+        assert!(code != Some(0) && err.contains("the server doesn't have a resource type"), "{kind}: {err}");
+    }
+    cluster.run(&["create", "configmap", "site", "--from-literal=a=b"]).await;
+    same(&cluster, &served, &["configmaps"]).await;
+    let definitions = concat!(env!("CARGO_MANIFEST_DIR"), "/../lite/crds/gateway-api-v1.7.0");
+    cluster.run(&["apply", "-f", definitions]).await;
+    // Not by name: kubectl remembers which kinds a server has.
+    let raw = async |path: &str| served.tried(&["get", "--raw", path]).await;
+    for path in ["/api/v1/namespaces", "/apis/gateway.networking.k8s.io/v1/gateways"] {
+        eventually(path, || async {
+            let (code, out, err) = raw(path).await;
+            if code == Some(0) && out.contains("\"items\"") { Ok(()) } else { Err(format!("{out} {err}")) }
+        })
+        .await;
+    }
+    cluster.run(&["delete", "-f", definitions]).await;
+    for path in ["/api/v1/namespaces", "/apis/gateway.networking.k8s.io/v1/gateways"] {
+        eventually(path, || async {
+            let (code, out, err) = raw(path).await;
+            if code != Some(0) && err.contains("NotFound") { Ok(()) } else { Err(format!("{out} {err}")) }
+        })
+        .await;
+    }
+    same(&cluster, &served, &KINDS).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_watch_of_kubectl_sees_every_change() {
     let dev = Dev::start(&[("shop.yaml", SHOP)]).await;

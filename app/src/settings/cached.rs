@@ -34,8 +34,16 @@ pub(super) fn beside(kinds: &[CachedKind], routed: impl IntoIterator<Item = Kind
     if let Some(secrets) = kinds.iter().find(|kind| kind.is_secret()) {
         return Err(Misread::new(KINDS, secrets.to_string(), "is read for routing; --serve-secrets serves them"));
     }
-    match kinds.iter().find(|kind| routed.iter().any(|routed| is(kind, routed))) {
-        Some(kind) => Err(Misread::new(KINDS, kind.to_string(), "is read for routing and served without this flag")),
+    let named = kinds.iter().find_map(|kind| Some((kind, routed.iter().find(|routed| is(kind, routed))?)));
+    match named {
+        Some((kind, routed)) if routed.is_of_gateway_api() || *routed == Kind::Namespace => Err(Misread::new(
+            KINDS,
+            kind.to_string(),
+            "is read for routing and served without this flag while the cluster has the Gateway API; not so with --source ingress",
+        )),
+        Some((kind, _)) => {
+            Err(Misread::new(KINDS, kind.to_string(), "is read for routing and served without this flag"))
+        }
         None => Ok(()),
     }
 }

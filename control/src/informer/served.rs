@@ -174,6 +174,7 @@ async fn follow_while_served(
         let now = presence.borrow_and_update().clone();
         if now == Presence::Absent {
             failing = false;
+            informer.lister.tee.unserved();
             let source = informer.api().source().clone();
             informer.send(Event::Unserved { source, received: clock::now() }).await?;
         }

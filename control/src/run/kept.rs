@@ -79,7 +79,8 @@ impl State {
             let selectors = [label_selector(source, namespaces, options), field_selector(source, namespaces, options)];
             let [labels, fields] = selectors.map(|selector| selector.unwrap_or_else(|| "all".to_owned()));
             let selection = if listed { format!("{labels}; {fields}") } else { "by name".to_owned() };
-            KeptSource { source: source.clone(), selection, listed, whole: listed && self.control.copies.is_some() }
+            let whole = listed && self.control.copies.is_some() && source.kind != Kind::ConfigMap;
+            KeptSource { source: source.clone(), selection, listed, whole }
         };
         self.sources.iter().map(kept).collect()
     }
