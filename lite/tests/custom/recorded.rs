@@ -1,6 +1,6 @@
 //! What a real API server (v1.36) answered to objects of one definition, and what this one does.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::server::{Said, Server};
 
@@ -196,4 +196,42 @@ async fn gateway_api_refuses_what_it_should() {
         wrong.extend(differs(&row, &said).map(|how| format!("{}: {how}", row["name"])));
     }
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), GATEWAY_OBJECTS.lines().count(), wrong.join("\n"));
+}
+
+/// As large as the API lets them be: what rules take is estimated from the values, and none of these is near the bound.
+#[tokio::test]
+async fn the_largest_gateways_and_routes_are_taken() {
+    let server = Server::new();
+    for text in tidegate_lite::GATEWAY_API {
+        server.define(&serde_saphyr::from_str(text).unwrap()).await;
+    }
+    let at = |plural: &str| format!("POST /apis/gateway.networking.k8s.io/v1/namespaces/default/{plural}");
+    let object = |kind: &str, spec: Value| {
+        let metadata = json!({"name": "large", "namespace": "default"});
+        json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": kind, "metadata": metadata, "spec": spec})
+    };
+    let listener = |number: u32| {
+        let host = format!("{}.example.com", "a-long-label-of-a-host".repeat(2));
+        json!({
+            "name": format!("listener-{number}"), "port": 8000 + number, "protocol": "HTTPS",
+            "hostname": format!("h{number}.{host}"), "allowedRoutes": {"namespaces": {"from": "All"}},
+            "tls": {"mode": "Terminate", "certificateRefs": [{"name": format!("certificate-of-listener-{number}")}]},
+        })
+    };
+    let listeners: Vec<Value> = (0..64).map(listener).collect();
+    let gateway = object("Gateway", json!({"gatewayClassName": "tidegate", "listeners": listeners}));
+    server.gives(&at("gateways"), Some(&gateway), 201).await;
+    let rule = |number: u32| {
+        let matched =
+            |nth: u32| json!({"path": {"type": "PathPrefix", "value": format!("/a/rather/long/path/{number}/{nth}")}});
+        let set = |nth: u32| json!({"name": format!("x-header-{nth}"), "value": "value"});
+        json!({
+            "matches": (0..8).map(matched).collect::<Vec<_>>(),
+            "filters": [{"type": "RequestHeaderModifier", "requestHeaderModifier": {"set": (0..16).map(set).collect::<Vec<_>>()}}],
+            "backendRefs": (0..16).map(|nth| json!({"name": format!("service-{nth}"), "port": 80})).collect::<Vec<_>>(),
+        })
+    };
+    let rules: Vec<Value> = (0..16).map(rule).collect();
+    let route = object("HTTPRoute", json!({"parentRefs": [{"name": "large"}], "rules": rules}));
+    server.gives(&at("httproutes"), Some(&route), 201).await;
 }

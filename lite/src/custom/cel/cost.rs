@@ -2,6 +2,7 @@
 //! has no limit of its own; what could be too much is not begun.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use cel::common::ast::{CallExpr, ComprehensionExpr, Expr, IdedExpr, LiteralValue};
 use serde_json::Value;
@@ -18,10 +19,12 @@ const VALIDATE_BYTES: f64 = 2_048.0;
 const RANGE_MAX: f64 = 1_000_000.0;
 
 /// What is known of a value before it is there.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 enum Known<'a> {
     /// It is this.
     Given(&'a Value),
+    /// It is one of these.
+    OneOf(Rc<[&'a Value]>),
     /// It has at most so many bytes, and no list, map or text in it is longer.
     Within { bytes: f64, length: f64 },
 }
@@ -67,26 +70,83 @@ fn all(count: usize, sizes: impl Iterator<Item = (f64, f64)>) -> (f64, f64) {
     sizes.fold((16.0, float(count)), |(bytes, length), (more, longest)| (bytes + more + 16.0, length.max(longest)))
 }
 
-impl Known<'_> {
-    fn bytes(self) -> f64 {
+fn length(value: &Value) -> f64 {
+    match value {
+        Value::Array(list) => float(list.len()),
+        Value::Object(fields) => float(fields.len()),
+        Value::String(text) => float(text.len()),
+        Value::Null | Value::Bool(_) | Value::Number(_) => 1.0,
+    }
+}
+
+impl<'a> Known<'a> {
+    fn bytes(&self) -> f64 {
         self.sizes().0
     }
 
-    fn length(self) -> f64 {
+    fn length(&self) -> f64 {
         match self {
-            Self::Given(Value::Array(list)) => float(list.len()),
-            Self::Given(Value::Object(fields)) => float(fields.len()),
-            Self::Given(Value::String(text)) => float(text.len()),
-            Self::Given(Value::Null | Value::Bool(_) | Value::Number(_)) => 1.0,
-            Self::Within { length, .. } => length,
+            Self::Given(value) => length(value),
+            Self::OneOf(values) => values.iter().map(|value| length(value)).fold(0.0, f64::max),
+            Self::Within { length, .. } => *length,
         }
     }
 
-    fn sizes(self) -> (f64, f64) {
+    fn sizes(&self) -> (f64, f64) {
         match self {
             Self::Given(value) => sizes(value),
-            Self::Within { bytes, length } => (bytes, length),
+            Self::OneOf(values) => values
+                .iter()
+                .map(|value| sizes(value))
+                .fold((0.0, 0.0), |(bytes, length), one| (f64::max(bytes, one.0), f64::max(length, one.1))),
+            Self::Within { bytes, length } => (*bytes, *length),
         }
+    }
+
+    /// The values that it may be, where they are there already.
+    fn values(&self) -> &[&'a Value] {
+        match self {
+            Self::Given(value) => std::slice::from_ref(value),
+            Self::OneOf(values) => values,
+            Self::Within { .. } => &[],
+        }
+    }
+
+    /// An element of it.
+    fn element(&self) -> Self {
+        let within = |value: &'a Value| -> Vec<&'a Value> {
+            match value {
+                Value::Array(list) => list.iter().collect(),
+                Value::Object(fields) => fields.values().collect(),
+                Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Vec::new(),
+            }
+        };
+        match self {
+            Self::Given(_) | Self::OneOf(_) => {
+                Self::OneOf(self.values().iter().flat_map(|value| within(value)).collect())
+            }
+            Self::Within { bytes, length } => Self::Within { bytes: *bytes, length: *length },
+        }
+    }
+
+    /// A key of it, or an index.
+    fn key(&self) -> Self {
+        let longest = |value: &&'a Value| match value {
+            Value::Object(fields) => fields.keys().map(|key| float(key.len())).fold(1.0, f64::max),
+            Value::Array(_) | Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 1.0,
+        };
+        match self {
+            Self::Given(_) | Self::OneOf(_) => {
+                let length = self.values().iter().map(longest).fold(1.0, f64::max);
+                Self::Within { bytes: 16.0 + length, length }
+            }
+            Self::Within { bytes, length } => Self::Within { bytes: *bytes, length: *length },
+        }
+    }
+
+    /// Whether it may be a map, whose keys are what a loop goes over.
+    fn may_be_map(&self) -> bool {
+        self.values().iter().any(|value| value.is_object())
     }
 }
 
@@ -110,23 +170,25 @@ impl<'a> Measure<'a> {
     fn expression(&mut self, one: &'a IdedExpr) -> Known<'a> {
         self.step(1.0);
         match &one.expr {
-            Expr::Ident(name) => self.scope.get(name.as_str()).copied().unwrap_or(SMALL),
+            Expr::Ident(name) => self.scope.get(name.as_str()).cloned().unwrap_or(SMALL),
             Expr::Literal(LiteralValue::String(text)) => {
                 let length = float(text.inner().len());
                 self.within(16.0 + length, length)
             }
             Expr::Literal(_) | Expr::Unspecified => SMALL,
-            Expr::Select(select) => match self.expression(&select.operand) {
-                // A field that is not there by this name has another in the object, or none.
-                Known::Given(value) => match value.get(&select.field) {
-                    Some(below) => Known::Given(below),
-                    None => {
-                        let (bytes, length) = sizes(value);
+            Expr::Select(select) => {
+                let of = self.expression(&select.operand);
+                let below: Rc<[&Value]> = of.values().iter().filter_map(|value| value.get(&select.field)).collect();
+                match of {
+                    within @ Known::Within { .. } => within,
+                    // A field that is not there by this name has another in the object, or none.
+                    Known::Given(_) | Known::OneOf(_) if below.is_empty() => {
+                        let (bytes, length) = of.sizes();
                         self.within(bytes, length)
                     }
-                },
-                within @ Known::Within { .. } => within,
-            },
+                    Known::Given(_) | Known::OneOf(_) => Known::OneOf(below),
+                }
+            }
             Expr::Call(call) => self.call(call),
             Expr::Comprehension(one) => self.comprehension(one),
             Expr::List(list) => self.gather(list.elements.iter()),
@@ -154,7 +216,7 @@ impl<'a> Measure<'a> {
         let longest = known.iter().map(|one| one.sizes().1).fold(0.0, f64::max);
         // Looking at a value takes as long as it is; a text is looked at ten bytes at once.
         self.step(bytes / 10.0);
-        let first = known.first().copied().unwrap_or(SMALL);
+        let first = known.first().cloned().unwrap_or(SMALL);
         match call.func_name.as_str() {
             "contains" if is_of(call, "sets") => {
                 self.step(longest * bytes / 10.0);
@@ -184,7 +246,8 @@ impl<'a> Measure<'a> {
                 self.step(bytes);
                 self.within(first.bytes(), first.length())
             }
-            "_[_]" | "_?._" | "_[?_]" => {
+            "_[_]" | "_[?_]" => first.element(),
+            "_?._" => {
                 let (bytes, length) = first.sizes();
                 self.within(bytes, length)
             }
@@ -230,12 +293,18 @@ impl<'a> Measure<'a> {
         let range = self.expression(&one.iter_range);
         let start = self.expression(&one.accu_init);
         let rounds = range.length();
-        let (bytes, length) = range.sizes();
-        let element = Known::Within { bytes, length };
+        let (_, length) = range.sizes();
         let outer = self.scope.clone();
-        self.scope.insert(&one.iter_var, element);
-        if let Some(name) = &one.iter_var2 {
-            self.scope.insert(name, element);
+        // With two variables the first is the key or the index; with one it is the element of a list, and the key of a map.
+        match &one.iter_var2 {
+            Some(second) => {
+                self.scope.insert(&one.iter_var, range.key());
+                self.scope.insert(second, range.element());
+            }
+            None => {
+                let element = if range.may_be_map() { range.key() } else { range.element() };
+                self.scope.insert(&one.iter_var, element);
+            }
         }
         // What a round adds is what a step makes of nothing.
         self.scope.insert(&one.accu_var, Known::Within { bytes: 0.0, length: 0.0 });
